@@ -8,11 +8,11 @@ mod claim;
 mod host;
 mod intake;
 pub mod packets;
-mod pulse;
 mod stalls;
 mod strain;
 mod terms;
 mod volume;
+mod watchdog;
 
 use std::io;
 use std::sync::Arc;
@@ -35,16 +35,16 @@ use crate::config::placement::{self, CorePlan, Job};
 use crate::config::{Auto, Config};
 use crate::engine::claim::{Claim, ClaimedPlan};
 use crate::engine::host::{Bells, CoreHost, Rights};
-use crate::engine::pulse::Watch;
 use crate::engine::stalls::CoreThread;
 use crate::engine::volume::IntakeHost;
+use crate::engine::watchdog::Watch;
 
 pub use crate::engine::intake::{Intake, IntakeLevels};
 pub use crate::engine::packets::PacketFacts;
-pub use crate::engine::pulse::Pulse;
 pub use crate::engine::stalls::{OngoingStall, Stall, Stalls, Summary as StallSummary};
 pub use crate::engine::terms::{FLASH_BLOCK, READ_AHEAD_MAX, VolumeFacts};
 pub use crate::engine::volume::open_files;
+pub use crate::engine::watchdog::Watchdog;
 
 /// A running engine. Dropping it stops the cores.
 pub struct Engine {
@@ -55,7 +55,7 @@ pub struct Engine {
     /// Where each volume's uploads go in; none where none are taken.
     pub intakes: Vec<Option<Intake>>,
     /// Whether each volume's disk answers.
-    pub pulse: Pulse,
+    pub watchdog: Watchdog,
     /// What each volume has given up because its disk is too slow.
     pub strains: Strains,
     /// What was found out about each volume.
@@ -161,14 +161,14 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     broker.change_classes_by(classes);
     let mut threads = started.threads;
     let watch = Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
-    let pulse = watch.pulse();
+    let watchdog = watch.watchdog();
     let strain = strain::Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
     let strains = strain.strains();
     broker.heed(strains.clone());
     let stop = Arc::clone(&stopping);
     let stalling = stalls::Watch::new(started.cores, &counters, tactus_sys::clock::now());
     let stalls = stalling.stalls();
-    let watches = Watches { pulse: watch, strain, gauge, stalls: stalling };
+    let watches = Watches { watchdog: watch, strain, gauge, stalls: stalling };
     threads.push(start_reports(broker.clone(), reports, watches, sleeper, stop)?);
     let (mut intakes, mut answering) = (vec![], vec![]);
     for pair in shares.into_iter().zip(ends) {
@@ -187,7 +187,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         broker,
         counters,
         intakes,
-        pulse,
+        watchdog,
         strains,
         stalls,
         volumes: facts,
@@ -291,7 +291,7 @@ fn start_cores(
 
 /// Checked a few times per second.
 struct Watches {
-    pulse: Watch,
+    watchdog: Watch,
     strain: strain::Watch,
     gauge: packets::Watch,
     stalls: stalls::Watch,
@@ -309,11 +309,11 @@ fn start_reports(
         while !stopping.load(Ordering::Acquire) {
             broker.handle_reports(&mut reports);
             let now = tactus_sys::clock::now();
-            watches.pulse.look(now);
+            watches.watchdog.look(now);
             watches.strain.look(now, &broker);
             watches.gauge.look(now, &broker);
             watches.stalls.look(now);
-            sleeper.wait_until(Some(now + pulse::LOOK));
+            sleeper.wait_until(Some(now + watchdog::LOOK));
         }
     };
     std::thread::Builder::new().name("tactus-reports".to_owned()).spawn(body)

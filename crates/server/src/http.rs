@@ -101,7 +101,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::broker::Broker;
 use crate::catalogue::Catalogue;
 use crate::config;
-use crate::engine::Pulse;
+use crate::engine::Watchdog;
 use crate::recording::Recorder;
 use crate::warnings::Throttle;
 
@@ -157,7 +157,7 @@ pub struct Store {
     /// What operators change, with tokens of the principals of `uploads`.
     pub control: Control,
     /// Which volumes' disks answer.
-    pub pulse: Pulse,
+    pub watchdog: Watchdog,
     /// Takes titles at a rate that is promised.
     pub recorder: Option<Recorder>,
 }

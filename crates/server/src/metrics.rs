@@ -31,7 +31,7 @@ use crate::classes::Classes;
 use crate::conditions::{Condition, Kind, Severity};
 use crate::config::placement::CorePlan;
 use crate::config::{Config, units};
-use crate::engine::{Engine, Intake, PacketFacts, Pulse, Stalls, VolumeFacts};
+use crate::engine::{Engine, Intake, PacketFacts, Stalls, VolumeFacts, Watchdog};
 use crate::http::{self, Internal, Response, Uploads};
 use crate::ingest::Recordings;
 use crate::recording::{Recorder, Totals};
@@ -45,7 +45,7 @@ pub struct Sources {
     http: Arc<http::Counters>,
     volumes: Vec<Volume>,
     intakes: Vec<Option<Intake>>,
-    pulse: Pulse,
+    watchdog: Watchdog,
     strains: Strains,
     stalls: Stalls,
     placement: Vec<CorePlan>,
@@ -91,7 +91,7 @@ impl Figures {
             http,
             volumes: volumes.map(|(mount, facts)| Volume { mount, facts }).collect(),
             intakes: engine.intakes.clone(),
-            pulse: engine.pulse.clone(),
+            watchdog: engine.watchdog.clone(),
             strains: engine.strains.clone(),
             stalls: engine.stalls.clone(),
             placement: engine.placement.clone(),

@@ -106,7 +106,7 @@ impl House {
         };
         let media: Vec<_> = engine.intakes.iter().map(media).collect();
         let uploads = Uploads::open(&config, &media).await?;
-        let uploads = uploads.map(|uploads| uploads.heeding(engine.pulse.clone()));
+        let uploads = uploads.map(|uploads| uploads.heeding(engine.watchdog.clone()));
         let catalogue = Arc::new(catalogue);
         if let Err(error) = catalogue.begin_survey() {
             tracing::warn!(
@@ -260,7 +260,7 @@ impl House {
             listing: self.config.http.listing,
             uploads: self.uploads.clone(),
             control: self.control,
-            pulse: self.engine.pulse.clone(),
+            watchdog: self.engine.watchdog.clone(),
             recorder: self.recorder,
         };
         let site = |limits: Limits, internal: Arc<dyn Internal>, store: Option<Store>| {

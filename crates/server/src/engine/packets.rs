@@ -15,7 +15,7 @@ use tactus_sys::packets::outlet::{self, Cutting};
 use crate::broker::{Broker, DatagramCost, OUTLET_BUFFER, OUTLET_BUFFER_MIN};
 use crate::config::units::exact;
 use crate::config::{Config, GapFrames, raw};
-use crate::engine::pulse::LOOK;
+use crate::engine::watchdog::LOOK;
 
 /// What was found about sending datagrams.
 #[derive(Clone, Debug)]

@@ -17,7 +17,7 @@ use tactus_engine::counters::CoreCounters;
 use tactus_sys::clock;
 use tactus_sys::thread::ThreadId;
 
-use super::pulse::LOOK;
+use super::watchdog::LOOK;
 use evidence::{Clues, Sample};
 
 /// The record of stalls. Clones share it.

@@ -13,7 +13,7 @@ use tactus_engine::counters::DiskCounters;
 use tactus_engine::message::VolumeId;
 
 use super::VolumeFacts;
-use super::pulse::LOOK;
+use super::watchdog::LOOK;
 use crate::broker::{Broker, Step, Strains};
 
 /// Who looks at the disks.

@@ -9,7 +9,7 @@ use super::response::Response;
 use crate::broker::Refusal;
 use crate::catalogue::{Catalogue, OpenFault, OpenTitle};
 use crate::config::ClientShare;
-use crate::engine::Pulse;
+use crate::engine::Watchdog;
 
 /// What is sent.
 #[derive(Debug)]
@@ -67,11 +67,11 @@ impl Delivery {
 /// The refusal of everything on a volume whose disk does not answer: even to look for a name there would
 /// wait for the disk.
 pub(super) fn if_down(
-    pulse: &Pulse,
+    watchdog: &Watchdog,
     catalogue: &Catalogue,
     volume: VolumeId,
 ) -> Result<(), Response> {
-    if pulse.is_up(usize::from(volume.0)) {
+    if watchdog.is_up(usize::from(volume.0)) {
         return Ok(());
     }
     let mount = catalogue.mount_of(volume);

@@ -92,7 +92,7 @@ pub(super) async fn find(
     };
     let asked = ask::propfind(&body).map_err(|bad| Response::text(400, bad.to_string()))?;
     if let Some(volume) = store.catalogue.volume_at(path) {
-        if_down(&store.pulse, &store.catalogue, volume)?;
+        if_down(&store.watchdog, &store.catalogue, volume)?;
     }
     let detail = match asked.names(oc::NAMESPACE, "checksums") {
         true => Detail::Digests,
@@ -182,7 +182,7 @@ pub(super) async fn set(
     };
     let changes = ask::proppatch(&body).map_err(|bad| Response::text(400, bad.to_string()))?;
     if let Some(volume) = store.catalogue.volume_at(path) {
-        if_down(&store.pulse, &store.catalogue, volume)?;
+        if_down(&store.watchdog, &store.catalogue, volume)?;
     }
     let looked = store.catalogue.look(path, None, Detail::Digests).await;
     let Sight { own, .. } = looked.map_err(not_served)?;

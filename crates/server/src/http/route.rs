@@ -129,7 +129,7 @@ async fn object(
         return refused;
     }
     if let Some(volume) = store.catalogue.volume_at(path)
-        && let Err(refused) = if_down(&store.pulse, &store.catalogue, volume)
+        && let Err(refused) = if_down(&store.watchdog, &store.catalogue, volume)
     {
         return Answer::Short(refused);
     }

@@ -178,7 +178,7 @@ pub(super) async fn told(store: &Store, request: &Request, path: &RequestPath) -
         return Some(not_served(OpenFault::NotFound));
     };
     if let Some(volume) = store.catalogue.volume_at(&path)
-        && let Err(refused) = if_down(&store.pulse, &store.catalogue, volume)
+        && let Err(refused) = if_down(&store.watchdog, &store.catalogue, volume)
     {
         return Some(refused);
     }

@@ -27,7 +27,7 @@ use crate::config::http::Origins;
 use crate::config::rights::Right;
 use crate::config::rtsp::Recorders;
 use crate::config::{self, Config, Readers, Unfinished};
-use crate::engine::Pulse;
+use crate::engine::Watchdog;
 use crate::store::{
     ChangeError, Identity, KnownIdentities, Limits as StoreLimits, Medium, NameFault, OpenError,
     Precondition, Principal, ResumeError, Store, StoreOptions, UploadError, is_busy,
@@ -49,7 +49,7 @@ pub struct Uploads {
     /// Who alone may change what.
     pub(super) locks: Locks,
     /// Which volumes' disks answer.
-    pulse: Pulse,
+    watchdog: Watchdog,
 }
 
 /// Why a writable volume accepts no uploads.
@@ -201,13 +201,13 @@ impl Uploads {
             closed: closed.into(),
             object_max: upload.object_max.0,
             locks,
-            pulse: Pulse::default(),
+            watchdog: Watchdog::default(),
         }))
     }
 
     /// The same, and nothing is begun on a volume whose disk does not answer.
-    pub fn heeding(self, pulse: Pulse) -> Self {
-        Self { pulse, ..self }
+    pub fn heeding(self, watchdog: Watchdog) -> Self {
+        Self { watchdog, ..self }
     }
 
     /// Whether anybody may put titles here.
@@ -371,7 +371,7 @@ impl Uploads {
 
     /// Refuses what would wait for a disk that does not answer.
     pub(super) fn if_down(&self, catalogue: &Catalogue, volume: VolumeId) -> Result<(), Refused> {
-        Ok(if_down(&self.pulse, catalogue, volume)?)
+        Ok(if_down(&self.watchdog, catalogue, volume)?)
     }
 }
 

@@ -310,8 +310,9 @@ fn disks(page: &mut Page, sources: &Sources) -> fmt::Result {
     let volume = |index: usize| ("volume", sources.mount(index).to_owned());
     let disks = || sources.counters.disks.iter().enumerate();
     let blocks = || sources.counters.blocks.iter().enumerate();
-    let up = disks()
-        .map(|(index, _)| (vec![volume(index)], f64::from(u8::from(sources.pulse.is_up(index)))));
+    let up = disks().map(|(index, _)| {
+        (vec![volume(index)], f64::from(u8::from(sources.watchdog.is_up(index))))
+    });
     page.gauge("tactus_volume_up", "1 while the disk answers, 0 when it hangs", None, up)?;
     let number = |index: usize| VolumeId(u16::try_from(index).unwrap_or(u16::MAX));
     let steps = disks().map(|(index, _)| {

@@ -24,7 +24,7 @@ impl Health {
     pub(super) fn now(sources: &Sources) -> Self {
         let mut reasons = vec![];
         for (index, volume) in sources.volumes.iter().enumerate() {
-            if !sources.pulse.is_up(index) {
+            if !sources.watchdog.is_up(index) {
                 reasons.push(format!("volume {}: its disk does not respond", volume.mount));
             }
         }

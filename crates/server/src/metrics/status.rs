@@ -334,7 +334,7 @@ fn volume(sources: &Sources, at: usize, volume: &Volume) -> OneVolume {
     OneVolume {
         mount: volume.mount.clone(),
         path: facts.path.display().to_string(),
-        up: sources.pulse.is_up(at),
+        up: sources.watchdog.is_up(at),
         degradation: degradation(sources, at),
         cycle: exact(facts.cycle()),
         block: exact(facts.block()),

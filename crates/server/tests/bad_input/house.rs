@@ -168,7 +168,7 @@ impl House {
             listing: plan.listing,
             uploads: uploads.clone(),
             control,
-            pulse: engine.pulse.clone(),
+            watchdog: engine.watchdog.clone(),
             recorder: recorder.clone(),
         };
         let counters = Arc::new(Counters::default());

@@ -20,9 +20,9 @@ const GRACE: Nanos = Nanos::from_millis(500);
 
 /// The disks as they were last seen. Clones see the same; the default is of disks that nobody watches.
 #[derive(Clone, Default, Debug)]
-pub struct Pulse(Arc<[AtomicBool]>);
+pub struct Watchdog(Arc<[AtomicBool]>);
 
-impl Pulse {
+impl Watchdog {
     /// Whether the volume's disk answers; one that has nothing to do does.
     pub fn is_up(&self, volume: usize) -> bool {
         self.0.get(volume).is_none_or(|up| up.load(Ordering::Relaxed))
@@ -32,7 +32,7 @@ impl Pulse {
 /// Who looks at them.
 pub(super) struct Watch {
     disks: Vec<Disk>,
-    pulse: Pulse,
+    watchdog: Watchdog,
 }
 
 struct Disk {
@@ -58,16 +58,16 @@ impl Watch {
             well: now,
         };
         let disks: Vec<_> = counters.iter().zip(volumes).map(disk).collect();
-        let pulse = Pulse(disks.iter().map(|_| AtomicBool::new(true)).collect());
-        Self { disks, pulse }
+        let watchdog = Watchdog(disks.iter().map(|_| AtomicBool::new(true)).collect());
+        Self { disks, watchdog }
     }
 
-    pub(super) fn pulse(&self) -> Pulse {
-        self.pulse.clone()
+    pub(super) fn watchdog(&self) -> Watchdog {
+        self.watchdog.clone()
     }
 
     pub(super) fn look(&mut self, now: MonoTime) {
-        for (disk, up) in self.disks.iter_mut().zip(&*self.pulse.0) {
+        for (disk, up) in self.disks.iter_mut().zip(&*self.watchdog.0) {
             let DiskCounters { in_flight, transfers, writes, syncs, .. } = &*disk.counters;
             let answered = transfers.value() + writes.value() + syncs.value();
             if in_flight.value() == 0 || answered != disk.answered {
@@ -104,13 +104,13 @@ mod tests {
             answered: 0,
             well: begun,
         };
-        let pulse = Pulse([AtomicBool::new(true)].into());
-        let mut watch = Watch { disks: vec![disk], pulse: pulse.clone() };
+        let watchdog = Watchdog([AtomicBool::new(true)].into());
+        let mut watch = Watch { disks: vec![disk], watchdog: watchdog.clone() };
         let mut now = begun;
         let mut look = |now: &mut MonoTime| {
             *now += LOOK;
             watch.look(*now);
-            pulse.is_up(0)
+            watchdog.is_up(0)
         };
         // It works, and it has nothing to do.
         for done in 0..20 {
