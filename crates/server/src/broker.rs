@@ -8,6 +8,7 @@
 mod book;
 mod classes;
 mod datagrams;
+mod degradation;
 mod following;
 mod frames;
 mod made;
@@ -19,7 +20,6 @@ mod refusal;
 mod request;
 mod running;
 mod shares;
-mod strain;
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpStream};
@@ -53,6 +53,7 @@ pub use classes::{ClassUse, Unchanged};
 pub use datagrams::{
     DatagramCost, Door, OUTLET_BUFFER, OUTLET_BUFFER_MIN, Outlet, Sending, Target,
 };
+pub use degradation::{Degradations, Step};
 pub use frames::{Framed, Lane, Voice, is_whole};
 pub use made::{MadeRate, MadeRing, MadeStream, MadeWay, Reading};
 pub use marks::BadPlace;
@@ -61,7 +62,6 @@ pub use recording::RecordGrant;
 pub use refusal::{RESOURCES, Refusal, Refusals};
 pub use running::Running;
 pub use shares::{Party, Viewer};
-pub use strain::{Step, Strains};
 
 /// Admits deliveries and hands them to the engine.
 #[derive(Clone)]
@@ -75,7 +75,7 @@ struct Shared {
     /// What the engine counts for each place.
     streams: Arc<[StreamCounters]>,
     /// What volumes have given up; nothing before it is known.
-    strains: OnceLock<Strains>,
+    degradations: OnceLock<Degradations>,
 }
 
 /// What the broker goes by.
@@ -227,8 +227,8 @@ impl Broker {
             damaged: BTreeSet::new(),
             marks: Marks::default(),
         };
-        let (book, strains) = (Mutex::new(book), OnceLock::new());
-        Self { shared: Arc::new(Shared { book, rules, streams: counters, strains }) }
+        let (book, degradations) = (Mutex::new(book), OnceLock::new());
+        Self { shared: Arc::new(Shared { book, rules, streams: counters, degradations }) }
     }
 
     /// Reserves what `wanted` needs.
@@ -501,9 +501,9 @@ impl Broker {
     }
 
     /// From now on heeds what volumes have given up.
-    pub(crate) fn heed(&self, strains: Strains) {
+    pub(crate) fn heed(&self, degradations: Degradations) {
         // Told twice: the first one stays.
-        self.shared.strains.set(strains).ok();
+        self.shared.degradations.set(degradations).ok();
     }
 
     /// Ends an eighth of the deliveries that need the disk of `volume`, at least one: those without a
@@ -581,7 +581,7 @@ impl Broker {
 impl Shared {
     /// What a volume has given up.
     fn step(&self, volume: VolumeId) -> Step {
-        self.strains.get().map_or(Step::Nothing, |strains| strains.step(volume))
+        self.degradations.get().map_or(Step::Nothing, |degradations| degradations.step(volume))
     }
 
     fn too_slow(&self, what: &str) -> Refusal {

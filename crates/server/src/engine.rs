@@ -5,11 +5,11 @@
 //! io_uring) is not an error: the engine starts with less, promises less, and says so.
 
 mod claim;
+mod degradation;
 mod host;
 mod intake;
 pub mod packets;
 mod stalls;
-mod strain;
 mod terms;
 mod volume;
 mod watchdog;
@@ -30,7 +30,7 @@ use tactus_sys::disk::pages::FillerRights;
 use tactus_sys::tcp::TcpLink;
 use tactus_sys::thread::{self, Vital};
 
-use crate::broker::{Broker, BrokerRules, Strains};
+use crate::broker::{Broker, BrokerRules, Degradations};
 use crate::config::placement::{self, CorePlan, Job};
 use crate::config::{Auto, Config};
 use crate::engine::claim::{Claim, ClaimedPlan};
@@ -57,7 +57,7 @@ pub struct Engine {
     /// Whether each volume's disk answers.
     pub watchdog: Watchdog,
     /// What each volume has given up because its disk is too slow.
-    pub strains: Strains,
+    pub degradations: Degradations,
     /// What was found out about each volume.
     pub volumes: Vec<VolumeFacts>,
     /// Stalls of real-time cores.
@@ -162,13 +162,13 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let mut threads = started.threads;
     let watch = Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
     let watchdog = watch.watchdog();
-    let strain = strain::Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
-    let strains = strain.strains();
-    broker.heed(strains.clone());
+    let degradation = degradation::Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
+    let degradations = degradation.degradations();
+    broker.heed(degradations.clone());
     let stop = Arc::clone(&stopping);
     let stalling = stalls::Watch::new(started.cores, &counters, tactus_sys::clock::now());
     let stalls = stalling.stalls();
-    let watches = Watches { watchdog: watch, strain, gauge, stalls: stalling };
+    let watches = Watches { watchdog: watch, degradation, gauge, stalls: stalling };
     threads.push(start_reports(broker.clone(), reports, watches, sleeper, stop)?);
     let (mut intakes, mut answering) = (vec![], vec![]);
     for pair in shares.into_iter().zip(ends) {
@@ -188,7 +188,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         counters,
         intakes,
         watchdog,
-        strains,
+        degradations,
         stalls,
         volumes: facts,
         placement: plan,
@@ -292,7 +292,7 @@ fn start_cores(
 /// Checked a few times per second.
 struct Watches {
     watchdog: Watch,
-    strain: strain::Watch,
+    degradation: degradation::Watch,
     gauge: packets::Watch,
     stalls: stalls::Watch,
 }
@@ -310,7 +310,7 @@ fn start_reports(
             broker.handle_reports(&mut reports);
             let now = tactus_sys::clock::now();
             watches.watchdog.look(now);
-            watches.strain.look(now, &broker);
+            watches.degradation.look(now, &broker);
             watches.gauge.look(now, &broker);
             watches.stalls.look(now);
             sleeper.wait_until(Some(now + watchdog::LOOK));

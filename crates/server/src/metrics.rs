@@ -24,7 +24,7 @@ use tactus_engine::assembly::Counters;
 use tactus_engine::message::VolumeId;
 use tactus_sys::clock;
 
-use crate::broker::{Broker, Running, Strains};
+use crate::broker::{Broker, Degradations, Running};
 use crate::catalogue::{self, Catalogue};
 use crate::channels::Channels;
 use crate::classes::Classes;
@@ -46,7 +46,7 @@ pub struct Sources {
     volumes: Vec<Volume>,
     intakes: Vec<Option<Intake>>,
     watchdog: Watchdog,
-    strains: Strains,
+    degradations: Degradations,
     stalls: Stalls,
     placement: Vec<CorePlan>,
     degraded: Vec<String>,
@@ -92,7 +92,7 @@ impl Figures {
             volumes: volumes.map(|(mount, facts)| Volume { mount, facts }).collect(),
             intakes: engine.intakes.clone(),
             watchdog: engine.watchdog.clone(),
-            strains: engine.strains.clone(),
+            degradations: engine.degradations.clone(),
             stalls: engine.stalls.clone(),
             placement: engine.placement.clone(),
             degraded: engine.degraded.clone(),

@@ -316,13 +316,13 @@ fn disks(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.gauge("tactus_volume_up", "1 while the disk answers, 0 when it hangs", None, up)?;
     let number = |index: usize| VolumeId(u16::try_from(index).unwrap_or(u16::MAX));
     let steps = disks().map(|(index, _)| {
-        (vec![volume(index)], f64::from(sources.strains.step(number(index)).number()))
+        (vec![volume(index)], f64::from(sources.degradations.step(number(index)).number()))
     });
     let help =
         "What is given up because the disk is too slow, by its number in the manual; 0: nothing";
     page.gauge("tactus_degradation_level", help, None, steps)?;
     let ended =
-        disks().map(|(index, _)| (vec![volume(index)], sources.strains.ended(number(index))));
+        disks().map(|(index, _)| (vec![volume(index)], sources.degradations.ended(number(index))));
     let help = "Streams that were ended because the disk is too slow";
     page.counter("tactus_degradation_ended", help, None, ended)?;
     let reads = disks().flat_map(|(index, disk)| {

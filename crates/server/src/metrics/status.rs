@@ -372,8 +372,8 @@ fn bad_places(sources: &Sources, at: usize) -> Vec<OneBadPlace> {
 
 fn degradation(sources: &Sources, at: usize) -> Degradation {
     let volume = VolumeId(u16::try_from(at).unwrap_or(u16::MAX));
-    let step = sources.strains.step(volume);
-    let ended_streams = sources.strains.ended(volume);
+    let step = sources.degradations.step(volume);
+    let ended_streams = sources.degradations.ended(volume);
     Degradation { level: step.number(), step: step.name(), ended_streams }
 }
 

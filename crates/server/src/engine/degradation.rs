@@ -14,12 +14,12 @@ use tactus_engine::message::VolumeId;
 
 use super::VolumeFacts;
 use super::watchdog::LOOK;
-use crate::broker::{Broker, Step, Strains};
+use crate::broker::{Broker, Degradations, Step};
 
 /// Who looks at the disks.
 pub(super) struct Watch {
     disks: Vec<Disk>,
-    strains: Strains,
+    degradations: Degradations,
 }
 
 struct Disk {
@@ -40,12 +40,12 @@ impl Watch {
             ladder: Ladder::new(facts.cycle(), now),
         };
         let disks: Vec<_> = counters.iter().zip(volumes).map(disk).collect();
-        let strains = Strains::new(disks.len());
-        Self { disks, strains }
+        let degradations = Degradations::new(disks.len());
+        Self { disks, degradations }
     }
 
-    pub(super) fn strains(&self) -> Strains {
-        self.strains.clone()
+    pub(super) fn degradations(&self) -> Degradations {
+        self.degradations.clone()
     }
 
     pub(super) fn look(&mut self, now: MonoTime, broker: &Broker) {
@@ -54,7 +54,7 @@ impl Watch {
             let before = disk.ladder.step;
             let ends = disk.ladder.look(now, Seen::of(&disk.counters));
             let step = disk.ladder.step;
-            self.strains.set(volume, step);
+            self.degradations.set(volume, step);
             let name = disk.path.display();
             if step > before {
                 tracing::error!(volume = %name, step = step.number(), "the disk is too slow: {}", step.name());
@@ -64,7 +64,7 @@ impl Watch {
             if ends {
                 let ended = broker.end_newest(volume);
                 tracing::error!(volume = %name, ended, "streams are ended: the disk does not keep its model");
-                self.strains.note_ended(volume, ended);
+                self.degradations.note_ended(volume, ended);
             }
         }
     }

@@ -72,33 +72,33 @@ impl Step {
 /// The steps of all volumes as they are now. Clones see the same; the default is of volumes that give
 /// up nothing.
 #[derive(Clone, Default, Debug)]
-pub struct Strains(Arc<[Strain]>);
+pub struct Degradations(Arc<[Degradation]>);
 
 #[derive(Default, Debug)]
-struct Strain {
+struct Degradation {
     /// Index into [`Step::ALL`].
     step: AtomicU8,
     ended: AtomicU64,
 }
 
-impl Strains {
+impl Degradations {
     pub(crate) fn new(volumes: usize) -> Self {
-        Self((0..volumes).map(|_| Strain::default()).collect())
+        Self((0..volumes).map(|_| Degradation::default()).collect())
     }
 
     /// What a volume has given up.
     #[must_use]
     pub fn step(&self, volume: VolumeId) -> Step {
-        let strain = self.0.get(usize::from(volume.0));
-        let at = strain.map_or(0, |strain| strain.step.load(Ordering::Relaxed));
+        let degradation = self.0.get(usize::from(volume.0));
+        let at = degradation.map_or(0, |degradation| degradation.step.load(Ordering::Relaxed));
         Step::ALL[usize::from(at)]
     }
 
     /// Streams of a volume that were ended for its disk.
     #[must_use]
     pub fn ended(&self, volume: VolumeId) -> u64 {
-        let strain = self.0.get(usize::from(volume.0));
-        strain.map_or(0, |strain| strain.ended.load(Ordering::Relaxed))
+        let degradation = self.0.get(usize::from(volume.0));
+        degradation.map_or(0, |degradation| degradation.ended.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set(&self, volume: VolumeId, step: Step) {
