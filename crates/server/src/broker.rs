@@ -11,10 +11,10 @@ mod datagrams;
 mod degradation;
 mod following;
 mod frames;
+mod hot_titles;
 mod made;
 mod marks;
 mod planned;
-mod popular;
 mod recording;
 mod refusal;
 mod request;
@@ -41,8 +41,8 @@ use tactus_ring::spsc::{Consumer, Producer};
 use tokio::sync::oneshot;
 
 use crate::broker::book::{Admitted, Book, Damage, Place, Source, version_of};
+use crate::broker::hot_titles::HotTitles;
 use crate::broker::marks::Marks;
-use crate::broker::popular::Popular;
 use crate::broker::refusal::{beyond_share, in_class, refusal};
 use crate::broker::request::{Read, Request, Without};
 use crate::broker::shares::Shares;
@@ -223,7 +223,7 @@ impl Broker {
             shares: Shares::default(),
             begun: 0,
             refusals: Refusals::default(),
-            popular: Popular::default(),
+            hot_titles: HotTitles::default(),
             damaged: BTreeSet::new(),
             marks: Marks::default(),
         };
@@ -280,7 +280,7 @@ impl Broker {
         let pace = suited(wanted.pace);
         let title_len = title.map_or(Bytes(u64::MAX), |title| title.len);
         let share = Share { len: wanted.len, title_len };
-        // Best effort neither makes a title popular nor relies on it.
+        // Best effort neither makes a title hot nor relies on it.
         let title = title.filter(|_| pace != Pace::BestEffort);
         let step = self.shared.step(wanted.volume);
         let is_refused = match pace {
@@ -288,7 +288,7 @@ impl Broker {
             Pace::Paced { .. } => step >= Step::Newcomers,
         };
         let mut book = self.shared.book();
-        if is_refused && !title.is_some_and(|title| book.popular.is_held(title.id)) {
+        if is_refused && !title.is_some_and(|title| book.hot_titles.is_held(title.id)) {
             book.refusals.count(Resource::Disk);
             drop(book);
             return Err(self.shared.too_slow(&what(wanted.pace)));
@@ -461,7 +461,7 @@ impl Broker {
 
     /// Titles of which all is held in memory.
     pub fn held_titles(&self) -> usize {
-        self.shared.book().popular.held()
+        self.shared.book().hot_titles.held()
     }
 
     /// Requests that were refused so far.

@@ -19,8 +19,8 @@ use tactus_sys::file;
 use tokio::sync::oneshot;
 
 use super::frames::{self, Texts};
+use super::hot_titles::HotTitles;
 use super::marks::{self, BadPlace, Marks, Version};
-use super::popular::Popular;
 use super::refusal::{Refusals, ShareExceeded};
 use super::request::{Request, Without};
 use super::shares::{self, Claim, Party, Shares, Viewer};
@@ -46,7 +46,7 @@ pub(super) struct Book {
     /// Deliveries so far.
     pub(super) begun: u64,
     pub(super) refusals: Refusals,
-    pub(super) popular: Popular,
+    pub(super) hot_titles: HotTitles,
     /// Damaged blocks that have been logged.
     pub(super) damaged: BTreeSet<(TitleId, u64)>,
     /// Places that could not be read.
@@ -140,9 +140,9 @@ impl Book {
         rules: &BrokerRules,
     ) {
         let Some(title) = title else { return };
-        let relies = self.popular.is_held(title.id);
+        let relies = self.hot_titles.is_held(title.id);
         self.places[place as usize].watches = Some((title.id, relies));
-        if self.popular.enter(title.id, relies) && step < Step::Ahead {
+        if self.hot_titles.enter(title.id, relies) && step < Step::Ahead {
             self.hold(title, rules);
         }
     }
@@ -272,7 +272,7 @@ impl Book {
 
     pub(super) fn held(&mut self, stream: StreamId) {
         if let Some(title) = self.places[stream.index as usize].holds {
-            self.popular.complete_hold(title);
+            self.hot_titles.complete_hold(title);
         }
     }
 
@@ -285,8 +285,8 @@ impl Book {
         }
         if let Some(held) = place.holds.take() {
             // It ended by itself when the title could not be read.
-            if self.popular.place_of(held) == Some(stream.index)
-                && let Some(hold) = self.popular.end_hold(held)
+            if self.hot_titles.place_of(held) == Some(stream.index)
+                && let Some(hold) = self.hot_titles.end_hold(held)
             {
                 self.ledger.release(hold.cost);
             }
@@ -306,7 +306,7 @@ impl Book {
         title: Option<TitleId>,
         rules: &BrokerRules,
     ) -> Result<Admitted, Short> {
-        let is_held = title.is_some_and(|title| self.popular.is_held(title));
+        let is_held = title.is_some_and(|title| self.hot_titles.is_held(title));
         let without_rate = request.without_rate();
         let (used, max) = match without_rate {
             Some(Without::ShortAnswer) => (self.short_answers, self.short_answers_max()),
@@ -374,17 +374,18 @@ impl Book {
         place.holds = Some(title.id);
         let hold =
             Hold { stream: StreamId { index, generation: place.generation }, origin, window };
-        self.popular.begin_hold(title.id, index, cost);
+        self.hot_titles.begin_hold(title.id, index, cost);
         self.command(Command::Hold(hold));
     }
 
     /// Gives up a held title that can be done without, but not `wanted`. Its memory may be promised
     /// at once: the engine takes commands in order, and all its blocks are there to be returned.
     pub(super) fn give_up_one(&mut self, wanted: Option<TitleId>) -> bool {
-        let Some(title) = self.popular.least_needed().filter(|&title| Some(title) != wanted) else {
+        let Some(title) = self.hot_titles.least_needed().filter(|&title| Some(title) != wanted)
+        else {
             return false;
         };
-        let hold = self.popular.end_hold(title).expect("it is held");
+        let hold = self.hot_titles.end_hold(title).expect("it is held");
         self.ledger.release(hold.cost);
         let generation = self.places[hold.place as usize].generation;
         self.command(Command::Stop(StreamId { index: hold.place, generation }));
@@ -403,7 +404,7 @@ impl Book {
             self.shares.give_back(&party, claim);
         }
         if let Some((title, relied)) = place.watches.take() {
-            self.popular.leave(title, relied);
+            self.hot_titles.leave(title, relied);
         }
         self.ledger.release(cost);
         self.free.push(index);

@@ -202,7 +202,7 @@ impl Broker {
             return self.admit_without_disk(request, pace, what);
         };
         let mut book = self.shared.book();
-        if step >= Step::Newcomers && !book.popular.is_held(title.id) {
+        if step >= Step::Newcomers && !book.hot_titles.is_held(title.id) {
             book.refusals.count(Resource::Disk);
             drop(book);
             return Err(self.shared.too_slow(what));
@@ -216,7 +216,7 @@ impl Broker {
             }
         };
         // Who looks for a place is no further viewer; but what it relies on stays.
-        if order != Order::Scattered || book.popular.is_held(title.id) {
+        if order != Order::Scattered || book.hot_titles.is_held(title.id) {
             book.watch(admitted.place, Some(title), step, rules);
         }
         drop(book);

@@ -16,7 +16,7 @@ pub enum Step {
     /// Nothing.
     #[default]
     Nothing = 0,
-    /// Popular titles are not read ahead.
+    /// Hot titles are not read ahead.
     Ahead = 1,
     /// Uploads have their floor and no more: the disk's cycle sees to it while real-time work fills it.
     Uploads = 3,
@@ -50,7 +50,7 @@ impl Step {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nothing => "nothing is given up",
-            Self::Ahead => "popular titles are not read ahead",
+            Self::Ahead => "hot titles are not read ahead",
             Self::Uploads => "uploads have their floor",
             Self::Downloads => "downloads without a rate are refused",
             Self::Newcomers => "streams and recordings are refused",

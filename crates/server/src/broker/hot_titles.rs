@@ -1,4 +1,4 @@
-//! Popular titles: what several viewers watch at once is held in memory.
+//! Hot titles: what several viewers watch at once is held in memory.
 //!
 //! Promise: a title is held only while that leaves the other half of its arena to everybody else; a
 //! held title stays while one of its streams relies on it; when memory is short, titles that nobody
@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use tactus_core::cost::Cost;
 use tactus_engine::message::TitleId;
 
-/// Viewers at once that make a title popular.
+/// Viewers at once that make a title hot.
 const WATCHERS: u32 = 2;
 
 /// Who watches what, and what is held.
 #[derive(Default)]
-pub(super) struct Popular {
+pub(super) struct HotTitles {
     titles: HashMap<TitleId, Title>,
     /// Counts uses, to tell which was longest ago.
     uses: u64,
@@ -39,7 +39,7 @@ pub(super) struct Holding {
     pub(super) is_complete: bool,
 }
 
-impl Popular {
+impl HotTitles {
     /// Whether all of the title is in memory.
     pub(super) fn is_held(&self, title: TitleId) -> bool {
         self.titles.get(&title).and_then(|t| t.hold).is_some_and(|hold| hold.is_complete)
@@ -115,49 +115,49 @@ mod tests {
     const A: TitleId = TitleId(1);
     const B: TitleId = TitleId(2);
 
-    fn hold(popular: &mut Popular, title: TitleId) {
-        popular.begin_hold(title, 0, Cost::default());
-        popular.complete_hold(title);
+    fn hold(hot_titles: &mut HotTitles, title: TitleId) {
+        hot_titles.begin_hold(title, 0, Cost::default());
+        hot_titles.complete_hold(title);
     }
 
     #[test]
     fn the_second_viewer_makes_a_title_popular_once() {
-        let mut popular = Popular::default();
-        assert!(!popular.enter(A, false));
-        assert!(popular.enter(A, false));
-        popular.begin_hold(A, 0, Cost::default());
-        assert!(!popular.is_held(A), "it is only being read");
-        assert!(!popular.enter(A, false));
-        popular.complete_hold(A);
-        assert!(popular.is_held(A));
+        let mut hot_titles = HotTitles::default();
+        assert!(!hot_titles.enter(A, false));
+        assert!(hot_titles.enter(A, false));
+        hot_titles.begin_hold(A, 0, Cost::default());
+        assert!(!hot_titles.is_held(A), "it is only being read");
+        assert!(!hot_titles.enter(A, false));
+        hot_titles.complete_hold(A);
+        assert!(hot_titles.is_held(A));
     }
 
     #[test]
     fn a_title_that_somebody_relies_on_is_never_given_up() {
-        let mut popular = Popular::default();
-        hold(&mut popular, A);
-        hold(&mut popular, B);
-        popular.enter(A, true);
-        popular.enter(B, false);
-        assert_eq!(popular.least_needed(), Some(B));
-        popular.end_hold(B);
-        assert_eq!(popular.least_needed(), None);
-        popular.leave(A, true);
-        assert_eq!(popular.least_needed(), Some(A));
+        let mut hot_titles = HotTitles::default();
+        hold(&mut hot_titles, A);
+        hold(&mut hot_titles, B);
+        hot_titles.enter(A, true);
+        hot_titles.enter(B, false);
+        assert_eq!(hot_titles.least_needed(), Some(B));
+        hot_titles.end_hold(B);
+        assert_eq!(hot_titles.least_needed(), None);
+        hot_titles.leave(A, true);
+        assert_eq!(hot_titles.least_needed(), Some(A));
     }
 
     #[test]
     fn of_titles_that_nobody_watches_the_one_used_longest_ago_goes_first() {
-        let mut popular = Popular::default();
+        let mut hot_titles = HotTitles::default();
         for title in [B, A] {
-            popular.enter(title, false);
-            hold(&mut popular, title);
-            popular.leave(title, false);
+            hot_titles.enter(title, false);
+            hold(&mut hot_titles, title);
+            hot_titles.leave(title, false);
         }
-        assert_eq!(popular.least_needed(), Some(B));
-        popular.end_hold(B);
-        popular.end_hold(A);
-        assert_eq!(popular.held(), 0);
-        assert!(popular.titles.is_empty());
+        assert_eq!(hot_titles.least_needed(), Some(B));
+        hot_titles.end_hold(B);
+        hot_titles.end_hold(A);
+        assert_eq!(hot_titles.held(), 0);
+        assert!(hot_titles.titles.is_empty());
     }
 }
