@@ -5,6 +5,7 @@
 //! when the engine has retired the stream, and not before. A socket that is handed over belongs to
 //! the engine until it reports the stream as finished.
 
+mod bad_ranges;
 mod book;
 mod classes;
 mod datagrams;
@@ -13,7 +14,6 @@ mod following;
 mod frames;
 mod hot_titles;
 mod made;
-mod marks;
 mod planned;
 mod recording;
 mod refusal;
@@ -40,15 +40,16 @@ use tactus_engine::message::{Command, Outcome, Pace, Report, Sink, Start, Stream
 use tactus_ring::spsc::{Consumer, Producer};
 use tokio::sync::oneshot;
 
+use crate::broker::bad_ranges::BadRanges;
 use crate::broker::book::{Admitted, Book, Damage, Place, Source, version_of};
 use crate::broker::hot_titles::HotTitles;
-use crate::broker::marks::Marks;
 use crate::broker::refusal::{beyond_share, in_class, refusal};
 use crate::broker::request::{Read, Request, Without};
 use crate::broker::shares::Shares;
 use crate::catalogue::{self, OpenTitle};
 use crate::config::{BestEffort, ClientShare};
 
+pub use bad_ranges::BadRange;
 pub use classes::{ClassUse, Unchanged};
 pub use datagrams::{
     DatagramCost, Door, OUTLET_BUFFER, OUTLET_BUFFER_MIN, Outlet, Sending, Target,
@@ -56,7 +57,6 @@ pub use datagrams::{
 pub use degradation::{Degradations, Step};
 pub use frames::{Framed, Lane, Voice, is_whole};
 pub use made::{MadeRate, MadeRing, MadeStream, MadeWay, Reading};
-pub use marks::BadPlace;
 pub use planned::Planned;
 pub use recording::RecordGrant;
 pub use refusal::{RESOURCES, Refusal, Refusals};
@@ -225,7 +225,7 @@ impl Broker {
             refusals: Refusals::default(),
             hot_titles: HotTitles::default(),
             damaged: BTreeSet::new(),
-            marks: Marks::default(),
+            bad_ranges: BadRanges::default(),
         };
         let (book, degradations) = (Mutex::new(book), OnceLock::new());
         Self { shared: Arc::new(Shared { book, rules, streams: counters, degradations }) }
@@ -415,21 +415,21 @@ impl Broker {
     /// not be read a while ago, for which the disk is not asked again so soon.
     pub fn readable(&self, title: &OpenTitle, bytes: &Range<u64>) -> u64 {
         let book = self.shared.book();
-        let bad = book.marks.within(Instant::now(), &version_of(title), bytes.clone());
+        let bad = book.bad_ranges.within(Instant::now(), &version_of(title), bytes.clone());
         bad.map_or(bytes.end, |bad| bad.bytes.start.max(bytes.start))
     }
 
     /// Places that could not be read, and are not asked for meanwhile.
-    pub fn bad_places(&self) -> Vec<BadPlace> {
-        self.shared.book().marks.all(Instant::now())
+    pub fn bad_places(&self) -> Vec<BadRange> {
+        self.shared.book().bad_ranges.all(Instant::now())
     }
 
     /// Forgets bad places of titles that are gone or have been replaced; `is_current` may block.
-    pub fn forget_bad_places(&self, is_current: impl Fn(&BadPlace) -> bool) {
+    pub fn forget_bad_places(&self, is_current: impl Fn(&BadRange) -> bool) {
         let gone: Vec<_> =
             self.bad_places().into_iter().filter(|place| !is_current(place)).collect();
         if !gone.is_empty() {
-            self.shared.book().marks.retain(|place| !gone.contains(place));
+            self.shared.book().bad_ranges.retain(|place| !gone.contains(place));
         }
     }
 

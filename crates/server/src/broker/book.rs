@@ -18,9 +18,9 @@ use tactus_ring::spsc::{Keep, Producer};
 use tactus_sys::file;
 use tokio::sync::oneshot;
 
+use super::bad_ranges::{self, BadRange, BadRanges, Version};
 use super::frames::{self, Texts};
 use super::hot_titles::HotTitles;
-use super::marks::{self, BadPlace, Marks, Version};
 use super::refusal::{Refusals, ShareExceeded};
 use super::request::{Request, Without};
 use super::shares::{self, Claim, Party, Shares, Viewer};
@@ -50,7 +50,7 @@ pub(super) struct Book {
     /// Damaged blocks that have been logged.
     pub(super) damaged: BTreeSet<(TitleId, u64)>,
     /// Places that could not be read.
-    pub(super) marks: Marks,
+    pub(super) bad_ranges: BadRanges,
 }
 
 /// With more than these, some are logged again.
@@ -250,12 +250,12 @@ impl Book {
             let start = block * block_size;
             readable_to = Some(start);
             // One that grows gets another tag when it is whole, and is not flushed where it fails.
-            if marks::is_of_a_place(errno) && title.following.is_none() {
+            if bad_ranges::is_of_a_place(errno) && title.following.is_none() {
                 let Version { volume, etag } = version_of(title);
                 let file = catalogue::path_of(&title.file);
                 let bytes = start..(start + block_size).min(title.len.0.max(start + 1));
                 let since = Instant::now();
-                self.marks.insert(BadPlace { volume, file, etag, bytes, errno, since });
+                self.bad_ranges.insert(BadRange { volume, file, etag, bytes, errno, since });
                 found = Some(Damage { title: Arc::clone(title), block, errno: Some(errno) });
             }
         }
@@ -348,7 +348,7 @@ impl Book {
 
     /// Reads `title` into memory, when half of the arena stays for everybody else.
     pub(super) fn hold(&mut self, title: &Arc<OpenTitle>, rules: &BrokerRules) {
-        if self.marks.within(Instant::now(), &version_of(title), 0..title.len.0).is_some() {
+        if self.bad_ranges.within(Instant::now(), &version_of(title), 0..title.len.0).is_some() {
             return;
         }
         let disk = u32::from(title.volume.0);

@@ -28,7 +28,7 @@ pub(super) struct Version {
 
 /// A place that could not be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BadPlace {
+pub struct BadRange {
     /// The disk.
     pub volume: VolumeId,
     /// The title's file, as it was called then.
@@ -45,11 +45,11 @@ pub struct BadPlace {
 
 /// All of them, by version and first byte.
 #[derive(Default, Debug)]
-pub(super) struct Marks(BTreeMap<(Version, u64), BadPlace>);
+pub(super) struct BadRanges(BTreeMap<(Version, u64), BadRange>);
 
-impl Marks {
+impl BadRanges {
     /// Remembers a place.
-    pub(super) fn insert(&mut self, place: BadPlace) {
+    pub(super) fn insert(&mut self, place: BadRange) {
         self.0.retain(|_, old| is_fresh(old, place.since));
         let version = Version { volume: place.volume, etag: place.etag.clone() };
         let key = (version, place.bytes.start);
@@ -67,7 +67,7 @@ impl Marks {
         now: Instant,
         version: &Version,
         bytes: Range<u64>,
-    ) -> Option<&BadPlace> {
+    ) -> Option<&BadRange> {
         // Mostly there is none, and then no key need be made.
         if self.0.is_empty() {
             return None;
@@ -79,17 +79,17 @@ impl Marks {
     }
 
     /// All that are marked.
-    pub(super) fn all(&self, now: Instant) -> Vec<BadPlace> {
+    pub(super) fn all(&self, now: Instant) -> Vec<BadRange> {
         self.0.values().filter(|place| is_fresh(place, now)).cloned().collect()
     }
 
     /// Forgets those that are not to be kept.
-    pub(super) fn retain(&mut self, keep: impl Fn(&BadPlace) -> bool) {
+    pub(super) fn retain(&mut self, keep: impl Fn(&BadRange) -> bool) {
         self.0.retain(|_, place| keep(place));
     }
 }
 
-fn is_fresh(place: &BadPlace, now: Instant) -> bool {
+fn is_fresh(place: &BadRange, now: Instant) -> bool {
     now.saturating_duration_since(place.since) < MARKED_FOR
 }
 
@@ -100,7 +100,7 @@ pub(super) fn is_of_a_place(errno: i32) -> bool {
     [libc::EIO, libc::ENODATA, libc::EREMOTEIO, libc::EILSEQ].contains(&errno)
 }
 
-impl BadPlace {
+impl BadRange {
     /// How long it has been marked.
     #[must_use]
     pub fn age(&self) -> Duration {
@@ -124,8 +124,8 @@ impl BadPlace {
 mod tests {
     use super::*;
 
-    fn place(etag: &str, start: u64, since: Instant) -> BadPlace {
-        BadPlace {
+    fn place(etag: &str, start: u64, since: Instant) -> BadRange {
+        BadRange {
             volume: VolumeId(0),
             file: "/a.ts".into(),
             etag: etag.into(),
@@ -142,35 +142,40 @@ mod tests {
     #[test]
     fn a_stream_comes_across_the_first_place_that_it_would_reach() {
         let now = Instant::now();
-        let mut marks = Marks::default();
+        let mut bad_ranges = BadRanges::default();
         for (etag, start) in [("b", 300), ("b", 700), ("a", 0), ("c", 0)] {
-            marks.insert(place(etag, start, now));
+            bad_ranges.insert(place(etag, start, now));
         }
-        let first = |bytes| marks.within(now, &version("b"), bytes).map(|place| place.bytes.start);
+        let first =
+            |bytes| bad_ranges.within(now, &version("b"), bytes).map(|place| place.bytes.start);
         assert_eq!(first(0..1000), Some(300));
         assert_eq!(first(0..301), Some(300));
         assert_eq!(first(0..300), None);
         assert_eq!(first(399..1000), Some(300));
         assert_eq!(first(400..1000), Some(700));
         assert_eq!(first(800..1000), None);
-        assert_eq!(marks.within(now, &version("d"), 0..1000), None, "a replaced title is another");
+        assert_eq!(
+            bad_ranges.within(now, &version("d"), 0..1000),
+            None,
+            "a replaced title is another"
+        );
     }
 
     #[test]
     fn a_mark_goes_with_its_time_and_when_there_are_too_many() {
         let begun = Instant::now();
-        let mut marks = Marks::default();
-        marks.insert(place("a", 0, begun));
+        let mut bad_ranges = BadRanges::default();
+        bad_ranges.insert(place("a", 0, begun));
         let almost = begun + MARKED_FOR - Duration::from_secs(1);
-        assert!(marks.within(almost, &version("a"), 0..1).is_some());
-        assert!(marks.within(begun + MARKED_FOR, &version("a"), 0..1).is_none());
-        assert_eq!(marks.all(begun + MARKED_FOR), []);
+        assert!(bad_ranges.within(almost, &version("a"), 0..1).is_some());
+        assert!(bad_ranges.within(begun + MARKED_FOR, &version("a"), 0..1).is_none());
+        assert_eq!(bad_ranges.all(begun + MARKED_FOR), []);
         for number in 0..2 * MARKS_MAX as u64 {
-            marks.insert(place("b", number * 100, almost + Duration::from_micros(number)));
+            bad_ranges.insert(place("b", number * 100, almost + Duration::from_micros(number)));
         }
-        assert_eq!(marks.0.len(), MARKS_MAX);
+        assert_eq!(bad_ranges.0.len(), MARKS_MAX);
         let now = almost + Duration::from_secs(1);
-        assert!(marks.within(now, &version("b"), 0..100).is_none(), "the oldest have gone");
-        assert!(marks.within(now, &version("b"), 200_000..200_001).is_some());
+        assert!(bad_ranges.within(now, &version("b"), 0..100).is_none(), "the oldest have gone");
+        assert!(bad_ranges.within(now, &version("b"), 200_000..200_001).is_some());
     }
 }
