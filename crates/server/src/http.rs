@@ -5,7 +5,7 @@
 //! never through here, and an upload's from the socket to places of the store. There is no TLS and no
 //! HTTP/2 here.
 //!
-//! The path of a request, by file: `accept` (`transport`) → `connection` (`seats`) → `inbox` (`proxy_protocol`,
+//! The path of a request, by file: `accept` (`transport`) → `connection` (`connection_limit`) → `inbox` (`proxy_protocol`,
 //! `scan`, `request` and its rules: `fields`, `target`, `host`, `framing`, `chunked`; the client:
 //! `forwarded`) → `route` → `title` (`conditional`, `rate`, `multipart`, `seek`) or `listing` →
 //! `answer` → `response` (`cors`, `public`). A request that changes something: `change` → `uploads`
@@ -84,7 +84,7 @@ mod change;
 
 mod route;
 
-mod seats;
+mod connection_limit;
 
 mod connection;
 
@@ -206,7 +206,7 @@ impl Site {
         let is_full =
             self.addresses().handle_abuse(Instant::now(), client.peer.unit(), abuse.points());
         if is_full {
-            self.warn(seats::SCORE, client);
+            self.warn(connection_limit::SCORE, client);
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod auth;
 mod connection;
+mod connection_limit;
 mod counters;
 mod describe;
 mod ended;
@@ -16,7 +17,6 @@ mod ports;
 mod reception;
 mod record;
 mod reports;
-mod seats;
 mod stream;
 mod unplayed;
 mod way;
@@ -48,12 +48,12 @@ use crate::config;
 use crate::made::movies::Movies;
 use crate::recording::Recorder;
 use auth::Passwords;
+use connection_limit::ConnectionLimit;
 use film::Show;
 use groups::Groups;
 use ports::PortPairs;
 use reception::Receptions;
 use record::Take;
-use seats::Seats;
 use stream::Handle;
 use unplayed::UnplayedQuota;
 
@@ -68,7 +68,7 @@ struct House {
     passwords: Passwords,
     groups: Groups,
     pairs: PortPairs,
-    seats: Arc<Seats>,
+    connection_limit: Arc<ConnectionLimit>,
     unplayed: Arc<UnplayedQuota>,
     counters: Counters,
     sessions: Mutex<Sessions>,
@@ -133,7 +133,7 @@ impl Rtsp {
             passwords: Passwords::read(&config.principals)?,
             groups: Groups::new(&config.groups),
             pairs: PortPairs::new(config),
-            seats: Arc::new(Seats::new(config)),
+            connection_limit: Arc::new(ConnectionLimit::new(config)),
             unplayed: UnplayedQuota::new(broker.link()),
             counters: Counters::default(),
             sessions: Mutex::new(Sessions::new(config.sessions_max as usize)),
@@ -186,14 +186,14 @@ impl Rtsp {
     }
 
     fn welcome(&self, connections: &mut JoinSet<()>, socket: TcpStream, peer: SocketAddr) {
-        let Some(seat) = self.0.seats.take(peer.ip()) else {
+        let Some(permit) = self.0.connection_limit.take(peer.ip()) else {
             // Closed at once.
             return self.0.counters.refuse(Reason::Connections);
         };
         let house = Arc::clone(&self.0);
         connections.spawn(async move {
             connection::serve(house, socket, peer).await;
-            drop(seat);
+            drop(permit);
         });
     }
 

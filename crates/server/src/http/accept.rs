@@ -12,12 +12,12 @@ use rustix::process::{Resource, getrlimit};
 use tokio::task::JoinSet;
 
 use super::connection::{Preamble, UnreadInput};
+use super::connection_limit::ConnectionPermit;
 use super::cors::Cors;
 use super::counters::Abuse;
 use super::framing::Version;
 use super::limits::READ_BYTES;
 use super::response::{Afterwards, Response};
-use super::seats::Seat;
 use super::transport::{Client, Listener, Transport};
 use super::{Site, connection};
 use crate::config::http::Origins;
@@ -71,8 +71,8 @@ fn welcome(
         let text = "the limit of connections is reached (http.connections_max); try again shortly";
         return Err((socket, Box::new(Response::text(503, text).with("Retry-After", "5"))));
     }
-    let seat = match Seat::take(site, peer) {
-        Ok(seat) => seat,
+    let permit = match ConnectionPermit::take(site, peer) {
+        Ok(permit) => permit,
         Err(response) => return Err((socket, response)),
     };
     let open = Open::new(Arc::clone(site));
@@ -80,7 +80,7 @@ fn welcome(
         if socket.set_options().is_ok() {
             connection::serve(Arc::clone(&open.0), socket, peer, preamble).await;
         }
-        drop((seat, open));
+        drop((permit, open));
     });
     Ok(())
 }

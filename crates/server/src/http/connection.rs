@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::answer::{Answer, Delivery, Follows, refused, unreadable};
 use super::change::{self, Done};
+use super::connection_limit::ConnectionPermit;
 use super::cors::Cors;
 use super::counters::Abuse;
 use super::exchange::Exchange;
@@ -29,7 +30,6 @@ use super::limits::{DISCARD_BYTES, READ_BYTES};
 use super::principals::Who;
 use super::request::{InvalidHead, Method, Request};
 use super::response::{Afterwards, Response, Source};
-use super::seats::Seat;
 use super::transport::{Client, Transport};
 use super::{Site, Stopping, Store, route};
 use crate::broker::{Party, Viewer};
@@ -56,7 +56,7 @@ pub(super) async fn serve(site: Arc<Site>, socket: Transport, peer: Client, prea
         inbox: Inbox::default(),
         to_come: UnreadInput::Little,
     };
-    let (socket, _seat) = match preamble {
+    let (socket, _permit) = match preamble {
         Preamble::WithRequest => (Ok(socket), None),
         // Boxed, to keep an idle connection's future small.
         Preamble::WithProxyHeader => Box::pin(connection.proxied(socket)).await,
@@ -145,13 +145,13 @@ impl Connection {
                 true => Afterwards::Keep,
                 false => Afterwards::Close,
             };
-            // A direct client holds a seat by its connection; its requests need none.
-            let seat = match self.client == self.peer {
+            // A direct client holds a permit by its connection; its requests need none.
+            let permit = match self.client == self.peer {
                 true => Ok(None),
-                false => Seat::take(&self.site, self.client),
+                false => ConnectionPermit::take(&self.site, self.client),
             };
-            let _seat = match seat {
-                Ok(seat) => seat,
+            let _permit = match permit {
+                Ok(permit) => permit,
                 Err(response) => {
                     if request.body != Body::None {
                         afterwards = Afterwards::Close;
@@ -224,12 +224,12 @@ impl Connection {
         }
     }
 
-    /// Reads the PROXY protocol header. Returns the socket for requests with the client's seat; or
+    /// Reads the PROXY protocol header. Returns the socket for requests with the client's permit; or
     /// the socket to close, unless the peer closed it.
     async fn proxied(
         &mut self,
         mut socket: Transport,
-    ) -> (Result<Transport, Option<Transport>>, Option<Seat>) {
+    ) -> (Result<Transport, Option<Transport>>, Option<ConnectionPermit>) {
         if !self.peer.peer.is_trusted(&self.site.limits.proxies) {
             let exchange = Exchange::of_fault(self.peer.peer);
             return (Err(Box::pin(self.refuse(socket, Fault::NoProxy, exchange)).await), None);
@@ -256,8 +256,8 @@ impl Connection {
         };
         self.peer = source.into();
         self.client = self.peer;
-        match Seat::take(&self.site, self.peer) {
-            Ok(seat) => (Ok(socket), seat),
+        match ConnectionPermit::take(&self.site, self.peer) {
+            Ok(permit) => (Ok(socket), permit),
             Err(response) => {
                 let (version, afterwards) = (Version::Http11, Afterwards::Close);
                 let manner = Manner { version, afterwards, head_only: false };

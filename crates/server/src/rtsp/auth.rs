@@ -15,7 +15,7 @@ use md5::{Digest, Md5};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use super::seats::network;
+use super::connection_limit::network;
 use crate::config::rtsp::Principal;
 use crate::config::secret;
 

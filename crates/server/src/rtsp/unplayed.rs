@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tactus_core::units::BitRate;
 
-use super::seats::network;
+use super::connection_limit::network;
 
 /// The part of the link that unplayed sessions of one address may reserve is one in this number.
 /// Players set up some tracks and titles and play them at once.

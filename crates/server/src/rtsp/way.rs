@@ -19,9 +19,9 @@ use tactus_sys::tcp::Preparation;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
+use super::connection_limit::network;
 use super::groups::{Group, NoGroup};
 use super::ports::{Hearers, Pair};
-use super::seats::network;
 use super::{House, Reason};
 use crate::broker::Outlet;
 use crate::config::channel::is_broadcast;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config;
 
-pub(super) struct Seats {
+pub(super) struct ConnectionLimit {
     max: usize,
     per_address_max: usize,
     taken: Mutex<Taken>,
@@ -19,12 +19,12 @@ struct Taken {
 }
 
 /// A connection's place, given back when dropped.
-pub(super) struct Seat {
-    seats: Arc<Seats>,
+pub(super) struct ConnectionPermit {
+    connection_limit: Arc<ConnectionLimit>,
     address: IpAddr,
 }
 
-impl Seats {
+impl ConnectionLimit {
     pub(super) fn new(config: &config::rtsp::Rtsp) -> Self {
         Self {
             max: config.connections_max as usize,
@@ -33,7 +33,7 @@ impl Seats {
         }
     }
 
-    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
+    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let address = network(address);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let own = taken.by_address.get(&address).copied().unwrap_or(0);
@@ -42,13 +42,13 @@ impl Seats {
         }
         taken.all += 1;
         taken.by_address.insert(address, own + 1);
-        Some(Seat { seats: Arc::clone(self), address })
+        Some(ConnectionPermit { connection_limit: Arc::clone(self), address })
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut taken = self.seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.connection_limit.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.all -= 1;
         let own = taken.by_address.get_mut(&self.address).expect("it was counted");
         *own -= 1;

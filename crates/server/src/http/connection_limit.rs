@@ -1,4 +1,4 @@
-//! Seats of clients: each direct connection holds one, and each request that a trusted proxy
+//! Permits of clients: each direct connection holds one, and each request that a trusted proxy
 //! forwards.
 //!
 //! Promise: a trusted proxy itself needs none, whatever the number of its clients. A client that
@@ -14,14 +14,14 @@ use super::counters::Abuse;
 use super::response::Response;
 use super::transport::{Client, Unit};
 
-/// A seat of one address, released when dropped.
-pub(super) struct Seat {
+/// A permit of one address, released when dropped.
+pub(super) struct ConnectionPermit {
     site: Arc<Site>,
     unit: Unit,
 }
 
-impl Seat {
-    /// Takes a seat for `client`; none where it needs none.
+impl ConnectionPermit {
+    /// Takes a permit for `client`; none where it needs none.
     ///
     /// # Errors
     /// The answer for a client that gets none.
@@ -53,7 +53,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.site.addresses().left(Instant::now(), self.unit);
     }
