@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tactus::untrusted::cost::{self, CONTROL_TIME_MAX, Cost};
-use tactus::untrusted::{DOORS, Door, Thread, worst};
+use tactus::untrusted::{TARGETS, Target, Thread, worst};
 
 /// Measurements of each input; the lowest counts.
 const TRIES: u32 = 3;
@@ -23,27 +23,27 @@ fn main() -> ExitCode {
         eprintln!("slow-inputs: measure with --release");
         return ExitCode::from(2);
     }
-    println!("| door | thread | bytes | inputs | slowest | memory | which |");
+    println!("| fuzz target | thread | bytes | inputs | slowest | memory | which |");
     println!("|---|---|---|---|---|---|---|");
     let mut slowest = Duration::ZERO;
-    for door in &DOORS {
-        let seeds = seeds(door);
-        let inputs = worst::inputs(door, &seeds, door.bytes_max);
-        let cost = |bytes: &[u8]| match cost::of(door, bytes, 1) {
+    for target in &TARGETS {
+        let seeds = seeds(target);
+        let inputs = worst::inputs(target, &seeds, target.bytes_max);
+        let cost = |bytes: &[u8]| match cost::of(target, bytes, 1) {
             cost if cost.time < CHEAP => cost,
-            cost => cost.min(cost::of(door, bytes, TRIES - 1)),
+            cost => cost.min(cost::of(target, bytes, TRIES - 1)),
         };
         let costs: Vec<_> = inputs.iter().map(|input| (cost(&input.bytes), input)).collect();
         let slowest_input = costs.iter().max_by_key(|(cost, _)| cost.time);
         let (Cost { time, .. }, input) = slowest_input.expect("each entry point has inputs");
         let held = costs.iter().map(|(cost, _)| cost.held).max().unwrap_or(0);
-        let (thread, all) = (format!("{:?}", door.thread).to_lowercase(), inputs.len());
+        let (thread, all) = (format!("{:?}", target.thread).to_lowercase(), inputs.len());
         let (millis, mebibytes) = (time.as_secs_f64() * 1e3, held as f64 / f64::from(1 << 20));
-        let (name, most, what) = (door.name, door.bytes_max, &input.name);
+        let (name, most, what) = (target.name, target.bytes_max, &input.name);
         println!(
             "| {name} | {thread} | {most} | {all} | {millis:.2} ms | {mebibytes:.1} MiB | {what} |"
         );
-        if door.thread == Thread::Control {
+        if target.thread == Thread::Control {
             slowest = slowest.max(*time);
         }
     }
@@ -52,8 +52,8 @@ fn main() -> ExitCode {
     if slowest > CONTROL_TIME_MAX { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn seeds(door: &Door) -> Vec<(String, Vec<u8>)> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(door.name);
+fn seeds(target: &Target) -> Vec<(String, Vec<u8>)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target.name);
     let entries = std::fs::read_dir(&dir).expect("the seeds lie beside this file");
     let mut seeds: Vec<_> = entries
         .map(|entry| {

@@ -1,4 +1,4 @@
-//! Every parser of untrusted input as a function of bytes: the entry points ("doors") of fuzzing
+//! Every parser of untrusted input as a function of bytes: the entry points of fuzzing
 //! and its tests.
 //!
 //! Promise: an entry point accepts any bytes, returns, and tells whether they were valid. If the
@@ -33,13 +33,13 @@ use crate::measure::model_file;
 use crate::media::probe::probe;
 pub use crate::rtsp::untrusted::{credentials, description, reports};
 
-/// A door.
+/// A fuzz target.
 #[derive(Clone, Copy, Debug)]
-pub struct Door {
+pub struct Target {
     /// The name of its fuzz target, and of the folder of its seeds.
     pub name: &'static str,
     /// Parses the input; returns whether it is valid.
-    pub knock: fn(&[u8]) -> bool,
+    pub run: fn(&[u8]) -> bool,
     /// Longest input that the limits admit.
     pub bytes_max: usize,
     /// Where the server reads the input.
@@ -55,56 +55,57 @@ pub enum Thread {
     Blocking,
 }
 
-const fn door(
+const fn target(
     name: &'static str,
-    knock: fn(&[u8]) -> bool,
+    run: fn(&[u8]) -> bool,
     bytes_max: u64,
     thread: Thread,
-) -> Door {
-    Door { name, knock, bytes_max: bytes_max as usize, thread }
+) -> Target {
+    Target { name, run, bytes_max: bytes_max as usize, thread }
 }
 
 /// All entry points. Configurable limits have their defaults.
-pub const DOORS: [Door; 23] = [
+pub const TARGETS: [Target; 23] = [
     // The request line, its fields, and a body that is skipped.
-    door("request", request, 8 * KIB + 32 * KIB + 64 * KIB, Thread::Control),
-    door("chunked", chunked, 64 * KIB, Thread::Control),
-    door("range", range, 8 + 32 * KIB, Thread::Control),
-    door("target", target, 8 * KIB, Thread::Control),
-    door("proxied", proxied, 32 * KIB, Thread::Control),
-    door("pace", pace, 8 * KIB + 32 * KIB, Thread::Control),
-    door("upload", upload, 8 * KIB + 32 * KIB, Thread::Control),
-    door("properties", properties, 64 * KIB, Thread::Control),
+    target("request", request, 8 * KIB + 32 * KIB + 64 * KIB, Thread::Control),
+    target("chunked", chunked, 64 * KIB, Thread::Control),
+    target("range", range, 8 + 32 * KIB, Thread::Control),
+    target("target", target, 8 * KIB, Thread::Control),
+    target("proxied", proxied, 32 * KIB, Thread::Control),
+    target("pace", pace, 8 * KIB + 32 * KIB, Thread::Control),
+    target("upload", upload, 8 * KIB + 32 * KIB, Thread::Control),
+    target("properties", properties, 64 * KIB, Thread::Control),
     // A body, and as many of the longest names as one part holds.
-    door("listing", listing, 64 * KIB + 256 * 256, Thread::Control),
-    door("channel", channel, 64 * KIB, Thread::Blocking),
+    target("listing", listing, 64 * KIB + 256 * 256, Thread::Control),
+    target("channel", channel, 64 * KIB, Thread::Blocking),
     // A stored file, up to its limits; a longer file only repeats.
-    door("playlist", playlist, 16 * MIB, Thread::Blocking),
-    door("transport_stream", transport_stream, 8 * MIB, Thread::Blocking),
-    door("movie", movie, 8 * MIB, Thread::Blocking),
-    door("index", index, 8 * MIB, Thread::Blocking),
+    target("playlist", playlist, 16 * MIB, Thread::Blocking),
+    target("transport_stream", transport_stream, 8 * MIB, Thread::Blocking),
+    target("movie", movie, 8 * MIB, Thread::Blocking),
+    target("index", index, 8 * MIB, Thread::Blocking),
     // What requests ask of a movie and of an index that have been read: the most samples; the most
     // points, accesses and jumps.
-    door("film", film, 8 + (4 << 21), Thread::Control),
-    door("times", times, 2 * MIB, Thread::Control),
+    target("film", film, 8 + (4 << 21), Thread::Control),
+    target("times", times, 2 * MIB, Thread::Control),
     // Files of the operator, read at the start and at a reload.
-    door("configuration", configuration, 64 * KIB, Thread::Blocking),
-    door("disk_model", disk_model, 64 * KIB, Thread::Blocking),
+    target("configuration", configuration, 64 * KIB, Thread::Blocking),
+    target("disk_model", disk_model, 64 * KIB, Thread::Blocking),
     // More than the longest datagram, so that there are several.
-    door("datagrams", datagrams, 128 * KIB, Thread::Control),
-    door("reports", reports, 64 * KIB, Thread::Control),
-    door("rtsp", rtsp, (HEAD_MAX + BODY_MAX) as u64, Thread::Control),
-    door("description", description, BODY_MAX as u64, Thread::Control),
-    door("credentials", credentials, HEAD_MAX as u64, Thread::Control),
+    target("datagrams", datagrams, 128 * KIB, Thread::Control),
+    target("reports", reports, 64 * KIB, Thread::Control),
+    target("rtsp", rtsp, (HEAD_MAX + BODY_MAX) as u64, Thread::Control),
+    target("description", description, BODY_MAX as u64, Thread::Control),
+    target("credentials", credentials, HEAD_MAX as u64, Thread::Control),
 ];
 
 /// Runs the entry point of this name and checks its limits: the body of the fuzz targets.
 ///
 /// # Panics
 /// When there is none, a rule is broken, or it takes too long or too much memory.
-pub fn knock(name: &str, bytes: &[u8]) {
-    let door = DOORS.iter().find(|door| door.name == name).expect("an entry point of this name");
-    cost::check(door, bytes);
+pub fn run(name: &str, bytes: &[u8]) {
+    let target =
+        TARGETS.iter().find(|target| target.name == name).expect("an entry point of this name");
+    cost::check(target, bytes);
 }
 
 /// What comes on a connection of RTSP, in either version: requests, answers and frames.

@@ -1,7 +1,7 @@
-//! What strangers send over HTTP, read without a socket: where fuzzing and its tests knock.
+//! What strangers send over HTTP, read without a socket: for fuzzing and its tests.
 //!
-//! Promise: each door takes any bytes, returns, and tells whether they were understood; what came out
-//! then has kept its rules, or the door panics. Compiled for tests and fuzzing only.
+//! Promise: each fuzz target takes any bytes, returns, and tells whether they were understood; what came out
+//! then has kept its rules, or the fuzz target panics. Compiled for tests and fuzzing only.
 
 use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};

@@ -1,6 +1,6 @@
-//! What strangers send to a live input, read without a socket: where fuzzing and its tests knock.
+//! What strangers send to a live input, read without a socket: for fuzzing and its tests.
 //!
-//! Promise: as all doors, see [`crate::untrusted`].
+//! Promise: as all fuzz targets, see [`crate::untrusted`].
 
 use tactus_core::ts::{PACKET, SYNC};
 use tactus_core::units::{MILLISECOND, MonoTime, SECOND};

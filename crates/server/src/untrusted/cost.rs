@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{Door, Thread};
+use super::{Target, Thread};
 use crate::aside::{aside_time, thread_time};
 
 /// The cost of one run.
@@ -45,15 +45,15 @@ const ALLOCATED_FLOOR: u64 = 16 << 20;
 /// Measurements before an input counts as slow.
 const TRIES: u32 = 3;
 
-/// The cost of `bytes` at `door`: the lowest of `tries` measurements.
+/// The cost of `bytes` at `target`: the lowest of `tries` measurements.
 ///
 /// # Panics
 /// When the entry point panics.
-pub fn of(door: &Door, bytes: &[u8], tries: u32) -> Cost {
+pub fn of(target: &Target, bytes: &[u8], tries: u32) -> Cost {
     let once = || {
         let (begun, aside) = (thread_time(), aside_time());
         let memory = allocation_counter::measure(|| {
-            std::hint::black_box((door.knock)(std::hint::black_box(bytes)));
+            std::hint::black_box((target.run)(std::hint::black_box(bytes)));
         });
         let time = thread_time().saturating_sub(begun).saturating_sub(aside_time() - aside);
         Cost { time, held: memory.bytes_max, allocated: memory.bytes_total }
@@ -65,13 +65,13 @@ pub fn of(door: &Door, bytes: &[u8], tries: u32) -> Cost {
 ///
 /// # Panics
 /// When the entry point panics, or exceeds its limits.
-pub fn check(door: &Door, bytes: &[u8]) {
-    let (most, len) = (most(door, bytes.len()), bytes.len());
-    let mut cost = of(door, bytes, 1);
+pub fn check(target: &Target, bytes: &[u8]) {
+    let (most, len) = (most(target, bytes.len()), bytes.len());
+    let mut cost = of(target, bytes, 1);
     if cost.time > most.time {
-        cost = of(door, bytes, TRIES);
+        cost = of(target, bytes, TRIES);
     }
-    let name = door.name;
+    let name = target.name;
     assert!(cost.time <= most.time, "{name}: {len} bytes take {:?} of {:?}", cost.time, most.time);
     assert!(cost.held <= most.held, "{name}: {len} bytes hold {} of {}", cost.held, most.held);
     let (allocated, bound) = (cost.allocated, most.allocated);
@@ -79,13 +79,13 @@ pub fn check(door: &Door, bytes: &[u8]) {
 }
 
 /// Highest cost of an input of `len` bytes.
-fn most(door: &Door, len: usize) -> Cost {
-    let all = match door.thread {
+fn most(target: &Target, len: usize) -> Cost {
+    let all = match target.thread {
         Thread::Control => CONTROL_TIME_MAX,
         Thread::Blocking => BLOCKING_TIME_MAX,
     };
     let all = all * SLOW_BUILD;
-    let part = len.min(door.bytes_max) as f64 / door.bytes_max as f64;
+    let part = len.min(target.bytes_max) as f64 / target.bytes_max as f64;
     let (len, floor) = (len as u64, all / FLOOR_PART);
     Cost {
         time: floor + (all - floor).mul_f64(part),

@@ -1,4 +1,4 @@
-//! The seeds of the fuzz targets, and thousands of mutations of them, at every door.
+//! The seeds of the fuzz targets, and thousands of mutations of them, at every fuzz target.
 //!
 //! Fuzzing itself searches longer, but needs an unstable compiler; this runs wherever tests run.
 
@@ -12,11 +12,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Mutated inputs for each door: all doors together take a few seconds without optimisation.
+/// Mutated inputs for each fuzz target: all fuzz targets together take a few seconds without optimisation.
 const CASES: u32 = 5_000;
 /// Where the mutations begin. Another number is another walk; this one is the same everywhere.
 const SEED: u8 = 15;
-/// A hundred times what a door takes: only what hangs takes longer.
+/// A hundred times what a fuzz target takes: only what hangs takes longer.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The longest mutated input: everything that is read here is refused, or bounded, well below.
 const INPUT_MAX: usize = 64 * 1024;
@@ -25,9 +25,9 @@ fn fuzz() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
 
-/// The seeds of a door with their names, in one order everywhere.
-fn seeds(door: &str) -> Vec<(String, Vec<u8>)> {
-    let dir = fuzz().join("seeds").join(door);
+/// The seeds of a fuzz target with their names, in one order everywhere.
+fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
+    let dir = fuzz().join("seeds").join(target);
     let listed = fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     let mut seeds: Vec<_> = listed
         .map(|entry| {
@@ -73,21 +73,21 @@ fn changed(mut bytes: Vec<u8>, changes: &[Change], seeds: &[(String, Vec<u8>)]) 
     bytes
 }
 
-/// Knocks on a door with its seeds and with mutations of them.
-fn knock(name: &'static str) {
-    let door = DOORS.iter().find(|door| door.name == name).unwrap();
+/// Runs a fuzz target with its seeds and with mutations of them.
+fn run(name: &'static str) {
+    let target = TARGETS.iter().find(|target| target.name == name).unwrap();
     let seeds = seeds(name);
     println!("{name}: {CASES} mutations of {} seeds, from {SEED}", seeds.len());
     let last = Arc::new(Mutex::new(Vec::new()));
     let (done, ended) = channel();
     let tried = Arc::clone(&last);
     let worker = std::thread::spawn(move || {
-        let knock = |bytes: &[u8]| {
+        let run = |bytes: &[u8]| {
             *tried.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
-            (door.knock)(bytes)
+            (target.run)(bytes)
         };
         for (seed, bytes) in &seeds {
-            assert_eq!(knock(bytes), seed.starts_with("good"), "{name}/{seed}");
+            assert_eq!(run(bytes), seed.starts_with("good"), "{name}/{seed}");
         }
         let config =
             ProptestConfig { cases: CASES, failure_persistence: None, ..Default::default() };
@@ -98,7 +98,7 @@ fn knock(name: &'static str) {
             .prop_map(|(nth, changes)| changed(seeds[nth].1.clone(), &changes, &seeds));
         let result = TestRunner::new_with_rng(config, rng).run(&inputs, |bytes| {
             *tried.lock().unwrap_or_else(PoisonError::into_inner) = bytes.clone();
-            cost::check(door, &bytes);
+            cost::check(target, &bytes);
             Ok(())
         });
         done.send(()).expect("the test waits");
@@ -117,128 +117,128 @@ fn knock(name: &'static str) {
 
 #[test]
 fn no_request_crashes_it() {
-    knock("request");
+    run("request");
 }
 
 #[test]
 fn no_chunked_body_crashes_it() {
-    knock("chunked");
+    run("chunked");
 }
 
 #[test]
 fn no_range_crashes_it() {
-    knock("range");
+    run("range");
 }
 
 #[test]
 fn no_target_crashes_it() {
-    knock("target");
+    run("target");
 }
 
 #[test]
 fn w02_no_proxy_header_crashes_it() {
-    knock("proxied");
+    run("proxied");
 }
 
 #[test]
 fn no_asked_rate_crashes_it() {
-    knock("pace");
+    run("pace");
 }
 
 #[test]
 fn no_upload_crashes_it() {
-    knock("upload");
+    run("upload");
 }
 
 #[test]
 fn no_question_about_properties_crashes_it() {
-    knock("properties");
+    run("properties");
 }
 
 #[test]
 fn no_listing_crashes_it() {
-    knock("listing");
+    run("listing");
 }
 
 #[test]
 fn no_table_of_a_film_crashes_it() {
-    knock("film");
+    run("film");
 }
 
 #[test]
 fn no_times_of_a_title_crash_it() {
-    knock("times");
+    run("times");
 }
 
 #[test]
 fn no_index_crashes_it() {
-    knock("index");
+    run("index");
 }
 
 #[test]
 fn no_transport_stream_crashes_it() {
-    knock("transport_stream");
+    run("transport_stream");
 }
 
 #[test]
 fn no_movie_crashes_it() {
-    knock("movie");
+    run("movie");
 }
 
 #[test]
 fn no_configuration_crashes_it() {
-    knock("configuration");
+    run("configuration");
 }
 
 #[test]
 fn no_disk_model_crashes_it() {
-    knock("disk_model");
+    run("disk_model");
 }
 
 #[test]
 fn no_message_of_rtsp_crashes_it() {
-    knock("rtsp");
+    run("rtsp");
 }
 
 #[test]
 fn no_datagram_crashes_it() {
-    knock("datagrams");
+    run("datagrams");
 }
 
 #[test]
 fn no_body_about_a_channel_crashes_it() {
-    knock("channel");
+    run("channel");
 }
 
 #[test]
 fn no_playlist_crashes_it() {
-    knock("playlist");
+    run("playlist");
 }
 
 #[test]
 fn no_report_of_a_receiver_crashes_it() {
-    knock("reports");
+    run("reports");
 }
 
 #[test]
 fn no_session_description_crashes_it() {
-    knock("description");
+    run("description");
 }
 
 #[test]
 fn no_credentials_crash_it() {
-    knock("credentials");
+    run("credentials");
 }
 
 /// The worst inputs of the largest size at each entry point stay within the limits of time and
 /// memory.
 #[test]
 fn s01_the_worst_inputs_stay_within_the_limits_of_each_entry_point() {
-    for door in &DOORS {
-        let most = door.bytes_max.min(WORST_MAX);
-        for input in worst::inputs(door, &seeds(door.name), most) {
-            println!("{}: {}", door.name, input.name);
-            cost::check(door, &input.bytes);
+    for target in &TARGETS {
+        let most = target.bytes_max.min(WORST_MAX);
+        for input in worst::inputs(target, &seeds(target.name), most) {
+            println!("{}: {}", target.name, input.name);
+            cost::check(target, &input.bytes);
         }
     }
 }
@@ -246,20 +246,20 @@ fn s01_the_worst_inputs_stay_within_the_limits_of_each_entry_point() {
 /// Twice the input costs about twice as much: a cost that grows faster is slow at some size.
 #[test]
 fn s01_no_cost_grows_faster_than_its_input() {
-    for door in DOORS.iter().filter(|door| door.thread == Thread::Control) {
-        let seeds = seeds(door.name);
-        let most = door.bytes_max.min(WORST_MAX);
-        let whole = worst::inputs(door, &seeds, most);
-        let halves = worst::inputs(door, &seeds, most / 2);
+    for target in TARGETS.iter().filter(|target| target.thread == Thread::Control) {
+        let seeds = seeds(target.name);
+        let most = target.bytes_max.min(WORST_MAX);
+        let whole = worst::inputs(target, &seeds, most);
+        let halves = worst::inputs(target, &seeds, most / 2);
         assert_eq!(whole.len(), halves.len());
         for (whole, half) in whole.iter().zip(&halves) {
-            let (one, two) = (cost::of(door, &half.bytes, 1), cost::of(door, &whole.bytes, 1));
-            let what = format!("{}: {}, {one:?}, {two:?}", door.name, whole.name);
+            let (one, two) = (cost::of(target, &half.bytes, 1), cost::of(target, &whole.bytes, 1));
+            let what = format!("{}: {}, {one:?}, {two:?}", target.name, whole.name);
             assert!(two.allocated <= 3 * one.allocated + GRAIN_BYTES, "{what}");
             if two.time > 3 * one.time + GRAIN_TIME {
                 let tries = 5;
-                let one = cost::of(door, &half.bytes, tries).time;
-                let two = cost::of(door, &whole.bytes, tries).time;
+                let one = cost::of(target, &half.bytes, tries).time;
+                let two = cost::of(target, &whole.bytes, tries).time;
                 assert!(two <= 3 * one + GRAIN_TIME, "{what}; again {one:?}, {two:?}");
             }
         }
@@ -275,7 +275,7 @@ const GRAIN_BYTES: u64 = 256 << 10;
 #[test]
 fn every_door_has_a_test_a_fuzz_target_and_seeds_of_both_kinds() {
     let tests = include_str!("tests.rs");
-    for Door { name, .. } in DOORS {
+    for Target { name, .. } in TARGETS {
         assert!(tests.contains(&format!("    knock(\"{name}\");")), "{name} has no test");
         let target = fs::read_to_string(fuzz().join(format!("fuzz_targets/{name}.rs"))).unwrap();
         assert!(

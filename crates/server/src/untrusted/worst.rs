@@ -4,7 +4,7 @@
 //! Promise: the inputs and their order are the same for every size, so that two sizes can be
 //! compared input by input.
 
-use super::Door;
+use super::Target;
 
 /// An input and its description.
 #[derive(Clone, Debug)]
@@ -20,8 +20,8 @@ const CUTS: &[u8] = b"\r\n,;&=<>/ \"";
 /// Repeated parts per seed, spread over all of it.
 const PARTS_MAX: usize = 24;
 
-/// The worst inputs of about `len` bytes for `door`, with its `seeds`.
-pub fn inputs(door: &Door, seeds: &[(String, Vec<u8>)], len: usize) -> Vec<Input> {
+/// The worst inputs of about `len` bytes for `target`, with its `seeds`.
+pub fn inputs(target: &Target, seeds: &[(String, Vec<u8>)], len: usize) -> Vec<Input> {
     let mut inputs = Vec::new();
     for (name, seed) in seeds {
         for (begin, end) in parts(seed) {
@@ -32,14 +32,14 @@ pub fn inputs(door: &Door, seeds: &[(String, Vec<u8>)], len: usize) -> Vec<Input
     for byte in [0, b' ', b'\n', b',', b'%', b'"', b'<', 0x47, 0xff] {
         inputs.push(input(format!("byte {byte:#04x} repeated"), vec![byte; len]));
     }
-    for (what, before, part, after) in special(door.name) {
+    for (what, before, part, after) in special(target.name) {
         let count = len.saturating_sub(before.len() + after.len()) / part(0).len().max(1);
         let middle = (0..count).flat_map(part);
         let mut bytes: Vec<u8> = before.into_iter().chain(middle).chain(after).collect();
         bytes.truncate(len);
         inputs.push(input(what.to_owned(), bytes));
     }
-    match door.name {
+    match target.name {
         "properties" => inputs.extend(nested(len)),
         "times" => inputs.extend(indexes(len)),
         _ => {}
@@ -79,10 +79,10 @@ fn repeated(seed: &[u8], begin: usize, end: usize, len: usize) -> Vec<u8> {
 type Part = fn(usize) -> Vec<u8>;
 
 /// Known slow inputs of parsers: a beginning, a repeated part, and an end.
-fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
+fn special(target: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
     let of =
         |what, before: &str, part: Part, after: &str| (what, before.into(), part, after.into());
-    match door {
+    match target {
         "request" => {
             let get = "GET / HTTP/1.1\r\nHost: h\r\n";
             let end = "\r\n\r\n";

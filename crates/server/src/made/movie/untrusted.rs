@@ -1,6 +1,6 @@
-//! What a movie's tables make of a request to play it: where fuzzing and its tests knock.
+//! What a movie's tables make of a request to play it: for fuzzing and its tests.
 //!
-//! Promise: as all doors, see [`crate::untrusted`].
+//! Promise: as all fuzz targets, see [`crate::untrusted`].
 
 use std::sync::Arc;
 
