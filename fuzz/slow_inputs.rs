@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tactus::untrusted::cost::{self, CONTROL_TIME_MAX, Cost};
-use tactus::untrusted::{TARGETS, Target, Thread, worst};
+use tactus::fuzz_targets::cost::{self, CONTROL_TIME_MAX, Cost};
+use tactus::fuzz_targets::{TARGETS, Target, Thread, worst};
 
 /// Measurements of each input; the lowest counts.
 const TRIES: u32 = 3;

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    tactus::untrusted::run("pace", bytes);
+    tactus::fuzz_targets::run("pace", bytes);
 });

@@ -91,7 +91,7 @@ mod connection;
 mod accept;
 
 #[cfg(any(test, fuzzing))]
-pub mod untrusted;
+pub mod fuzz_targets;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -20,7 +20,7 @@ mod titles;
 mod session;
 
 #[cfg(any(test, fuzzing))]
-pub(crate) mod untrusted;
+pub(crate) mod fuzz_targets;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;

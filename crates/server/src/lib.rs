@@ -56,4 +56,4 @@ pub mod metrics;
 pub mod cli;
 
 #[cfg(any(test, fuzzing))]
-pub mod untrusted;
+pub mod fuzz_targets;

@@ -22,7 +22,7 @@ mod unplayed;
 mod way;
 
 #[cfg(any(test, fuzzing))]
-pub(crate) mod untrusted;
+pub(crate) mod fuzz_targets;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

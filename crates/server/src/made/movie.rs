@@ -5,9 +5,9 @@
 //! 5.1). What comes from the file in another order is held; what is not sent is passed over. All times may be
 //! some times as long.
 
-mod payloads;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod untrusted;
+pub(crate) mod fuzz_targets;
+mod payloads;
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -233,7 +233,7 @@ fn stat(file: &File) -> io::Result<Stat> {
 }
 
 #[cfg(any(test, fuzzing))]
-pub(crate) mod untrusted {
+pub(crate) mod fuzz_targets {
     use super::*;
 
     /// The bytes of a file with an index, which belongs to whatever it says.

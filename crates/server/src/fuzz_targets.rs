@@ -22,16 +22,16 @@ use tactus_core::rtsp::{Status, two};
 use tactus_core::ts::{Index, IndexFault, Indexer};
 use tactus_core::units::{Bytes, KIB, MIB};
 
-pub use crate::channels::untrusted::{channel, playlist};
+pub use crate::channels::fuzz_targets::{channel, playlist};
 use crate::config::Config;
-pub use crate::http::untrusted::{
+pub use crate::http::fuzz_targets::{
     chunked, listing, pace, properties, proxied, range, request, target, times, upload,
 };
-pub use crate::ingest::untrusted::datagrams;
-pub use crate::made::movie::untrusted::film;
+pub use crate::ingest::fuzz_targets::datagrams;
+pub use crate::made::movie::fuzz_targets::film;
 use crate::measure::model_file;
 use crate::media::probe::probe;
-pub use crate::rtsp::untrusted::{credentials, description, reports};
+pub use crate::rtsp::fuzz_targets::{credentials, description, reports};
 
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
@@ -166,7 +166,7 @@ pub fn index(bytes: &[u8]) -> bool {
     let whole = indexed(&[bytes]);
     let (one, other) = bytes.split_at(bytes.len() / 2);
     assert_eq!(indexed(&[one, other]), whole, "it does not matter how the bytes arrive");
-    let kept = crate::media::index::untrusted::kept(bytes);
+    let kept = crate::media::index::fuzz_targets::kept(bytes);
     let Ok(index) = whole else { return kept };
     assert_eq!(Index::decode(&index.encode()).as_ref(), Some(&index));
     for access in index.accesses() {
