@@ -9,6 +9,7 @@ mod change;
 mod fault;
 mod feed;
 mod group_commit;
+mod growing;
 mod id;
 mod identity;
 mod journal;
@@ -21,7 +22,6 @@ mod recovery;
 mod resume;
 mod source;
 mod sums;
-mod tide;
 mod upload;
 mod verify;
 #[cfg(debug_assertions)]
@@ -57,11 +57,11 @@ pub use verify::{Verdict, VerifyError, verify};
 use crate::catalogue::Catalogue;
 
 use group_commit::GroupCommit;
+use growing::Audience;
 use journal::Journal;
 use ledger::Ledger;
 use names::{Discard, Names};
 use resume::Sessions;
-use tide::Audience;
 
 /// How a volume takes uploads.
 #[derive(Clone, Debug)]

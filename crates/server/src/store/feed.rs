@@ -11,9 +11,9 @@ use std::sync::Arc;
 use tactus_core::units::{Bytes, SECTOR};
 use tokio::sync::watch;
 
+use super::growing::Landed;
 use super::medium::{Begun, Extent, Flying, Medium, Place, stopped};
 use super::sums::Summing;
-use super::tide::Landed;
 
 pub(super) struct Feed {
     medium: Arc<dyn Medium>,

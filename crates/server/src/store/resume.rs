@@ -21,6 +21,7 @@ use tokio::io::AsyncReadExt;
 
 use super::fault::{ResumeError, UploadError};
 use super::feed::Feed;
+use super::growing::Beginning;
 use super::id::StoreId;
 use super::journal::{Created, Entry, Record};
 use super::ledger::{Claim, Principal, Purpose};
@@ -29,7 +30,6 @@ use super::metadata::TitleMetadata;
 use super::names::{self, FILE_MODE, Precondition, TitleName};
 use super::publish::{Finished, Unnamed};
 use super::sums::{Summing, Sums, UNIT};
-use super::tide::Beginning;
 use super::{Inner, Store};
 
 use appender::{Begun, Parts};

@@ -11,12 +11,12 @@ use tactus_core::units::MIB;
 
 use super::fault::{UploadError, too_large};
 use super::feed::Feed;
+use super::growing::{Beginning, GrowingTitle};
 use super::id::StoreId;
 use super::ledger::{Claim, Principal, Purpose};
 use super::metadata::TitleMetadata;
 use super::names::{Aside, Discard, Precondition, TitleName};
 use super::publish::{Finished, Unnamed};
-use super::tide::{Beginning, Tide};
 use super::{Inner, Store};
 
 /// What is to be stored.
@@ -42,7 +42,7 @@ pub struct Upload {
     feed: Feed,
     metadata: TitleMetadata,
     /// Who reads it meanwhile.
-    tide: Option<Tide>,
+    growing: Option<GrowingTitle>,
     // After `feed`, so that its handle is the last.
     staged: Staged,
 }
@@ -75,22 +75,22 @@ impl Store {
         let kept = Some(Arc::clone(&file));
         let staged = Staged { inner: Arc::clone(inner), file: kept, id: staged };
         let mut feed = Feed::new(Arc::clone(&inner.medium), Arc::clone(&file));
-        let tide = match inner.audience.get().cloned() {
+        let growing = match inner.audience.get().cloned() {
             Some(audience) => {
                 let (path, declared) = (put.path.as_str(), put.len);
                 let what = Beginning { path, declared, rate: None };
-                Tide::begin(inner, audience, &file, what).await?
+                GrowingTitle::begin(inner, audience, &file, what).await?
             }
             None => None,
         };
-        if let Some(tide) = &tide {
-            feed.tell(tide.landed());
+        if let Some(growing) = &growing {
+            feed.tell(growing.landed());
         }
         let inner = Arc::clone(inner);
         let precondition = put.precondition;
         let (declared, metadata) = (put.len, TitleMetadata::default());
         let mut upload =
-            Upload { inner, name, precondition, declared, claim, feed, metadata, tide, staged };
+            Upload { inner, name, precondition, declared, claim, feed, metadata, growing, staged };
         if let Some(len) = put.len {
             upload.inner.allocate(upload.feed.file(), 0, len, &mut upload.claim).await?;
         }
@@ -168,15 +168,15 @@ impl Upload {
                 claim,
                 mut feed,
                 metadata,
-                tide,
+                growing,
                 mut staged,
                 ..
             } = self;
             feed.settle().await.map_err(|error| inner.write_failed(error))?;
             let (file, owner) = (Arc::clone(feed.file()), claim.principal().clone());
             let sums = feed.into_sums().finish();
-            let announced = match tide {
-                Some(tide) => Some(tide.end().await.ok_or_else(|| inner.gone_wrong())?),
+            let announced = match growing {
+                Some(growing) => Some(growing.end().await.ok_or_else(|| inner.gone_wrong())?),
                 None => None,
             };
             let id = staged.id;

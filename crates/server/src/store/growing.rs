@@ -28,7 +28,7 @@ pub(super) struct Audience {
 }
 
 /// A title that can be read while it comes in. Dropped, it has never been.
-pub(super) struct Tide {
+pub(super) struct GrowingTitle {
     landed: Arc<Landed>,
     task: JoinHandle<Option<Announced>>,
 }
@@ -52,7 +52,7 @@ pub(super) struct Landed {
 /// have one.
 const PAUSE: Duration = Duration::from_millis(250);
 
-impl Tide {
+impl GrowingTitle {
     /// Announces the title that is being written to `written`; none when there are too many. May fail only
     /// for want of file handles or memory.
     pub(super) async fn begin(
@@ -66,8 +66,9 @@ impl Tide {
         let (end, seen) = watch::channel(0);
         let landed = Arc::new(Landed { end, beyond: Mutex::default() });
         let medium = Arc::clone(&inner.medium);
-        let ebb = Ebb { inner: Arc::downgrade(inner), medium, file: Arc::clone(written), seen };
-        Ok(Some(Self { landed, task: tokio::spawn(ebb.run(announced)) }))
+        let flusher =
+            Flusher { inner: Arc::downgrade(inner), medium, file: Arc::clone(written), seen };
+        Ok(Some(Self { landed, task: tokio::spawn(flusher.run(announced)) }))
     }
 
     /// Where writes report.
@@ -128,15 +129,15 @@ impl Landed {
     }
 }
 
-/// The task behind a tide.
-struct Ebb {
+/// The task behind a growing title.
+struct Flusher {
     inner: Weak<Inner>,
     medium: Arc<dyn Medium>,
     file: Arc<OwnedFd>,
     seen: watch::Receiver<u64>,
 }
 
-impl Ebb {
+impl Flusher {
     async fn run(mut self, announced: Announced) -> Option<Announced> {
         let mut durable = 0;
         // Ends when nobody writes any more.
