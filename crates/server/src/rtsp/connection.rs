@@ -35,7 +35,7 @@ use tokio::time::timeout;
 use self::announce::{Announced, Intake, report_of};
 use super::auth::{Nonce, Signed, Verdict};
 use super::describe::Programme;
-use super::ended::{Teller, ends};
+use super::ended::{Reporter, ends};
 use super::film::{Film, Show};
 use super::reception::Track;
 use super::reports::{self, Sent};
@@ -114,7 +114,7 @@ pub(super) async fn serve(house: Arc<House>, mut socket: TcpStream, peer: Socket
 /// The way to a connection's own session.
 struct Pipe {
     id: SessionId,
-    to: Hearer,
+    to: Listener,
     /// Of each track.
     channels: Vec<(u8, u8)>,
     /// Says that the session has left the connection.
@@ -122,12 +122,12 @@ struct Pipe {
 }
 
 /// Who writes to a connection that carries frames.
-enum Hearer {
+enum Listener {
     Stream(mpsc::Sender<Order>),
     Show(Weak<Show>),
 }
 
-impl Hearer {
+impl Listener {
     /// Has an answer written; whether anybody is there to do it.
     async fn say(&self, text: Box<[u8]>) -> bool {
         match self {

@@ -43,7 +43,7 @@ const RECEIVER_SESSIONS_MAX: usize = 8;
 
 /// Whom our reports of a stream go to.
 #[derive(Clone)]
-pub(super) enum Hearers {
+pub(super) enum Listeners {
     /// One receiver, whose own reports come to the pair.
     One(Arc<Pair>, SocketAddr),
     /// Whoever is in a group: nobody in it is known, so nobody is heard.
@@ -150,7 +150,7 @@ impl Pair {
     }
 }
 
-impl Hearers {
+impl Listeners {
     /// Sends a report of ours, if the socket takes it: reports may be lost.
     pub(super) fn report(&self, bytes: &[u8]) {
         let (to, sent) = match self {

@@ -73,7 +73,7 @@ pub(super) struct Sockets {
 }
 
 /// How who sends a medium is told how it comes.
-enum Teller {
+enum Reporter {
     Datagrams(Arc<UdpSocket>, SocketAddr),
     /// The channel of its reports.
     Frames(u8),
@@ -226,9 +226,9 @@ impl Take {
         let mut hearing = JoinSet::new();
         let may_wait = sockets.is_empty();
         let (hears, end_of_hearing) = watch::channel(());
-        let mut tellers: Vec<_> = channels.into_iter().map(Teller::Frames).collect();
+        let mut reporters: Vec<_> = channels.into_iter().map(Reporter::Frames).collect();
         for (nth, sockets) in sockets {
-            tellers.push(Teller::Datagrams(Arc::clone(&sockets.reports), sockets.to));
+            reporters.push(Reporter::Datagrams(Arc::clone(&sockets.reports), sockets.to));
             let end = end_of_hearing.clone();
             hearing.spawn(sockets.hear(nth, from.ip().to_canonical(), give.clone(), end));
         }
@@ -246,7 +246,7 @@ impl Take {
             may_wait,
             dropped: 0,
             source,
-            tellers,
+            reporters,
             tell,
         };
         // Not one of the house's tasks: those are cut off when it closes, and this one has a title to store.
@@ -359,7 +359,7 @@ struct Run {
     /// Who we are in reports.
     source: u32,
     /// By the number of the medium.
-    tellers: Vec<Teller>,
+    reporters: Vec<Reporter>,
     /// Takes reports to the connection.
     tell: mpsc::Sender<Box<[u8]>>,
 }
@@ -430,14 +430,14 @@ impl Run {
 
     /// Says how each medium comes, where somebody takes it: reports may be lost.
     fn report(&mut self, now: MonoTime) {
-        for (nth, teller) in self.tellers.iter().enumerate() {
+        for (nth, reporter) in self.reporters.iter().enumerate() {
             // Of what has not come since the last time there is nothing to say but that we are here.
             let receptions = Vec::from_iter(self.assembly.report(now, nth));
             let report = Compound::of_receiver(self.source, &receptions).name(self.source, NAME);
             let bytes = report.into_bytes();
-            let is_sent = match teller {
-                Teller::Datagrams(socket, to) => socket.try_send_to(&bytes, *to).is_ok(),
-                Teller::Frames(channel) => {
+            let is_sent = match reporter {
+                Reporter::Datagrams(socket, to) => socket.try_send_to(&bytes, *to).is_ok(),
+                Reporter::Frames(channel) => {
                     self.tell.try_send(report_frame(*channel, &bytes)).is_ok()
                 }
             };

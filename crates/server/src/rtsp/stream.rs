@@ -22,7 +22,7 @@ use tactus_engine::message::Outcome;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::describe::{Part, Place, Programme, Shown};
-use super::ended::{Ending, Teller};
+use super::ended::{Ending, Reporter};
 use super::play_record::PlayRecord;
 use super::ports::Pair;
 use super::reports::{Sent, now_and_wall};
@@ -38,17 +38,15 @@ pub(super) enum Order {
     Play {
         part: Part,
         begun: oneshot::Sender<Result<Begun, PlayError>>,
-        teller: Option<Teller>,
+        reporter: Option<Reporter>,
     },
     Trick {
         shown: Shown,
         begun: oneshot::Sender<Result<Begun, trick::Fault>>,
-        teller: Option<Teller>,
+        reporter: Option<Reporter>,
     },
     /// Where it goes on is told.
-    Pause {
-        done: oneshot::Sender<u64>,
-    },
+    Pause { done: oneshot::Sender<u64> },
     /// An answer on a connection that carries frames.
     Text(Box<[u8]>),
 }
@@ -232,11 +230,11 @@ impl Stream {
                     self.say(&text).await;
                     orders.next().await
                 }
-                Order::Trick { shown, begun, teller } => {
-                    let began = (begun, teller);
+                Order::Trick { shown, begun, reporter } => {
+                    let began = (begun, reporter);
                     self.trick(shown, began, &mut orders, &mut position).await
                 }
-                Order::Play { part, begun, teller } => {
+                Order::Play { part, begun, reporter } => {
                     let from = self.from(part.from, position).await;
                     if from.is_none_or(|from| from.at >= part.to.at) {
                         begun.send(Err(PlayError::Behind)).ok();
@@ -244,7 +242,7 @@ impl Stream {
                         orders.next().await
                     } else {
                         let from = from.expect("it is there");
-                        let began = (begun, teller);
+                        let began = (begun, reporter);
                         self.play((from, &part), began, &mut orders, &mut position).await
                     }
                 }
@@ -302,7 +300,7 @@ impl Stream {
     async fn play(
         &mut self,
         (from, part): (Place, &Part),
-        (begun, teller): (oneshot::Sender<Result<Begun, PlayError>>, Option<Teller>),
+        (begun, reporter): (oneshot::Sender<Result<Begun, PlayError>>, Option<Reporter>),
         orders: &mut Orders,
         position: &mut u64,
     ) -> Option<Order> {
@@ -374,14 +372,14 @@ impl Stream {
                     }
                 }
                 self.rest();
-                if let Some(teller) = teller {
+                if let Some(reporter) = reporter {
                     let is_whole = outcome == Outcome::Complete;
                     let at = match is_whole {
                         true => to.time,
                         false => self.time(*position).await.unwrap_or(from.time),
                     };
                     let last = (left > 0).then(|| self.numbers.last());
-                    teller.tell(Ending { is_whole, at, scale: None, last: Vec::from_iter(last) });
+                    reporter.tell(Ending { is_whole, at, scale: None, last: Vec::from_iter(last) });
                 }
                 self.say_goodbye().await;
                 orders.next().await
@@ -419,7 +417,7 @@ impl Stream {
                 () = tokio::time::sleep(REPORT_EACH) => {
                     let Some(now) = sent_now(&self.broker, place, self.sent, session) else { continue };
                     timeline = Some(now.timeline);
-                    path.hearers.report(&made_now(|time, wall| now.report(time, wall)));
+                    path.listeners.report(&made_now(|time, wall| now.report(time, wall)));
                 }
             }
         }
@@ -491,7 +489,7 @@ impl Stream {
         match &self.path {
             Path::Datagrams(path) => {
                 tokio::time::sleep(GOODBYE_AFTER).await;
-                path.hearers.report(&bytes);
+                path.listeners.report(&bytes);
             }
             Path::Frames(path) => {
                 let framed = frame(path.channels.1, &bytes);

@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 
 use super::connection_limit::network;
 use super::groups::{Group, NoGroup};
-use super::ports::{Hearers, Pair};
+use super::ports::{Listeners, Pair};
 use super::{House, Reason};
 use crate::broker::Outlet;
 use crate::config::channel::is_broadcast;
@@ -48,7 +48,7 @@ pub(super) struct ByDatagrams {
     pub(super) to: SocketAddr,
     pub(super) burst: Nanos,
     /// Whom our reports go to.
-    pub(super) hearers: Hearers,
+    pub(super) listeners: Listeners,
     /// The group that is sent to, held as long as anything may be.
     pub(super) _group: Option<Group>,
 }
@@ -196,8 +196,8 @@ impl Asker<'_> {
         let ends = Ends { to: to.ip(), client: ports, from: pair.address, server };
         let transport = offer.form.unicast(ends);
         let (outlet, burst) = (Arc::clone(&pair.outlet), house.config.burst);
-        let hearers = Hearers::One(pair, from);
-        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, hearers, _group: None });
+        let listeners = Listeners::One(pair, from);
+        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, listeners, _group: None });
         Ok(Way { path, to, transport })
     }
 
@@ -229,9 +229,9 @@ impl Asker<'_> {
         let ports = Ports { rtp: port };
         let transport = offer.form.multicast(group.address, ports, hops);
         let burst = house.config.burst;
-        let hearers = Hearers::Group(socket, SocketAddr::new(group.address, ports.rtcp()));
+        let listeners = Listeners::Group(socket, SocketAddr::new(group.address, ports.rtcp()));
         let _group = Some(group);
-        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, hearers, _group });
+        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, listeners, _group });
         Ok(Way { path, to, transport })
     }
 }
@@ -240,7 +240,7 @@ impl Path {
     /// Where reports come to, and from where.
     pub(super) fn reports(&self) -> Option<(Arc<Pair>, SocketAddr)> {
         match self {
-            Self::Datagrams(path) => path.hearers.receiver(),
+            Self::Datagrams(path) => path.listeners.receiver(),
             Self::Frames(_) => None,
         }
     }

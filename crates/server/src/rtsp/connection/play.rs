@@ -49,10 +49,10 @@ impl Connection {
         }
         let base = self.whole(id, &request.uri)?;
         let told = Told { request, id, base: &base };
-        let teller = self.teller(&told);
+        let reporter = self.reporter(&told);
         let show = house.show(id);
         if let Some(show) = show {
-            return self.play_film(&show, &told, caller, (asked?, teller)).await;
+            return self.play_film(&show, &told, caller, (asked?, reporter)).await;
         }
         let gone = || Reply::new(Status::SESSION_NOT_FOUND);
         let (give, programme) = {
@@ -65,7 +65,7 @@ impl Connection {
             let shown = house.shown(&programme, asked?, scale).await?;
             self.in_turn(|now| house.sessions().handle_play(now, caller, named)).await?;
             let (begun, hear) = oneshot::channel();
-            give.send(Order::Trick { shown, begun, teller }).await.map_err(|_| gone())?;
+            give.send(Order::Trick { shown, begun, reporter }).await.map_err(|_| gone())?;
             let begun = hear.await.map_err(|_| gone())?.map_err(|fault| house.not_shown(&fault))?;
             let reply = told.playing(&begun).with("Scale", scale.to_string());
             return Ok(told.with_speed(reply));
@@ -73,7 +73,7 @@ impl Connection {
         let part = house.part(&programme, asked?).await?;
         self.in_turn(|now| house.sessions().handle_play(now, caller, named)).await?;
         let (begun, hear) = oneshot::channel();
-        give.send(Order::Play { part, begun, teller }).await.map_err(|_| gone())?;
+        give.send(Order::Play { part, begun, reporter }).await.map_err(|_| gone())?;
         let begun = hear.await.map_err(|_| gone())?.map_err(|missed| match missed {
             PlayError::Behind => Reply::said(
                 Status::INVALID_RANGE,
@@ -89,10 +89,10 @@ impl Connection {
     }
 
     /// Who is told when it ends: whoever plays it in 2.0.
-    fn teller(&self, told: &Told<'_>) -> Option<Teller> {
+    fn reporter(&self, told: &Told<'_>) -> Option<Reporter> {
         let (to, url) = (self.ends.0.clone(), told.base.to_owned());
         let (session, played) = (told.id, told.request.cseq);
-        (told.request.version == Version::Two).then_some(Teller { to, url, session, played })
+        (told.request.version == Version::Two).then_some(Reporter { to, url, session, played })
     }
 
     async fn play_film(
@@ -100,13 +100,13 @@ impl Connection {
         show: &Show,
         told: &Told<'_>,
         caller: &Caller<'_>,
-        (asked, teller): (Span, Option<Teller>),
+        (asked, reporter): (Span, Option<Reporter>),
     ) -> Answer {
         let house = &self.house;
         let scale = scale(told.request)?;
         let named = told.request.session();
         self.in_turn(|now| house.sessions().handle_play(now, caller, named)).await?;
-        let begun = show.play(house, told.id, asked, scale, teller).await?;
+        let begun = show.play(house, told.id, asked, scale, reporter).await?;
         let mut reply = told.sent(begun.range, &begun.tracks);
         if scale != Scale::PLAY {
             reply = reply.with("Scale", scale.to_string());

@@ -130,9 +130,9 @@ impl Connection {
         let (give, end, take) = orders();
         let (done, is_done) = oneshot::channel();
         let (reports, connection, left) = match &way.path {
-            Path::Datagrams(path) => (path.hearers.receiver(), None, Some(is_done)),
+            Path::Datagrams(path) => (path.listeners.receiver(), None, Some(is_done)),
             Path::Frames(path) => {
-                let (to, channels) = (Hearer::Stream(give.clone()), vec![path.channels]);
+                let (to, channels) = (Listener::Stream(give.clone()), vec![path.channels]);
                 self.coming = Some(Pipe { id, to, channels, done: is_done });
                 (None, Some(self.number), None)
             }
@@ -278,7 +278,7 @@ impl Connection {
         let carried = channels.map(|_| (self.number, done));
         let show = house.open_film(id, film, caller.principal.map(str::to_owned), carried);
         if let Some(channels) = channels {
-            let (to, channels) = (Hearer::Show(Arc::downgrade(&show)), vec![channels]);
+            let (to, channels) = (Listener::Show(Arc::downgrade(&show)), vec![channels]);
             self.coming = Some(Pipe { id, to, channels, done: is_done });
         }
         let transport = show.add(id, (number, offer), way, bits).await?;

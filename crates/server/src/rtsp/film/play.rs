@@ -16,7 +16,7 @@ use tactus_core::units::{MediaTime, MonoTime, Nanos};
 
 use super::super::House;
 use super::super::describe::shown;
-use super::super::ended::Teller;
+use super::super::ended::Reporter;
 use super::super::play_record::PlayRecord;
 use super::super::way::{ByDatagrams, ByFrames, Path};
 use super::watch::{Reporter, Watch};
@@ -64,7 +64,7 @@ impl Show {
         id: SessionId,
         asked: Span,
         scale: Scale,
-        teller: Option<Teller>,
+        reporter: Option<Reporter>,
     ) -> Result<Begun, Reply> {
         let mut state = self.state.lock().await;
         let now = tactus_sys::clock::now();
@@ -101,7 +101,7 @@ impl Show {
             made: Arc::clone(&made),
             record: Arc::clone(&record),
             reporters,
-            teller,
+            reporter,
             course,
             first: told.iter().map(|&(number, source, first, _)| (number, source, first)).collect(),
         };

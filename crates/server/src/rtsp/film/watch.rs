@@ -11,9 +11,9 @@ use tactus_core::rtsp::session::SessionId;
 use tactus_core::ts::trick::Scale;
 
 use super::super::House;
-use super::super::ended::{Ending, Teller};
+use super::super::ended::{Ending, Reporter};
 use super::super::play_record::PlayRecord;
-use super::super::ports::Hearers;
+use super::super::ports::Listeners;
 use super::super::reports::now_and_wall;
 use super::super::way::{Path, report_frame};
 use super::{Track, ticks};
@@ -35,7 +35,7 @@ pub(super) struct Watch {
     pub(super) record: Arc<PlayRecord>,
     pub(super) reporters: Vec<Reporter>,
     /// Who is told of its end.
-    pub(super) teller: Option<Teller>,
+    pub(super) reporter: Option<Reporter>,
     pub(super) course: Course,
     /// By track: who sends it, and the number of its first packet.
     pub(super) first: Vec<(u32, u32, u16)>,
@@ -56,7 +56,7 @@ pub(super) struct Reporter {
 
 /// How reports travel.
 enum Reporting {
-    Datagrams(Hearers),
+    Datagrams(Listeners),
     Channel(u8),
 }
 
@@ -65,7 +65,7 @@ impl Reporter {
     pub(super) fn new(track: &Track, output: Option<usize>, timestamp: u32, clock: u32) -> Self {
         let by = match &track.path {
             Path::Frames(path) => Reporting::Channel(path.channels.1),
-            Path::Datagrams(path) => Reporting::Datagrams(path.hearers.clone()),
+            Path::Datagrams(path) => Reporting::Datagrams(path.listeners.clone()),
         };
         Self { by, output, source: track.source, timestamp, clock, before: track.before }
     }
@@ -109,8 +109,8 @@ impl Watch {
         self.record.log(ended.why.name(), sent, late);
         let Some(house) = self.house.upgrade() else { return };
         house.sessions().handle_end(self.id);
-        if let Some(teller) = &self.teller {
-            teller.tell(self.ending(&ended));
+        if let Some(reporter) = &self.reporter {
+            reporter.tell(self.ending(&ended));
         }
         tokio::time::sleep(GOODBYE_AFTER).await;
         let mut in_frames = vec![];
@@ -120,7 +120,7 @@ impl Watch {
             let gone = Gone { packets, ..gone };
             let bytes = reporter.report(gone).bye(reporter.source, "").into_bytes();
             match &reporter.by {
-                Reporting::Datagrams(hearers) => hearers.report(&bytes),
+                Reporting::Datagrams(listeners) => listeners.report(&bytes),
                 Reporting::Channel(channel) => in_frames.push((*channel, bytes)),
             }
         }
@@ -153,7 +153,7 @@ impl Watch {
             last[nth] = Some(gone);
             let bytes = reporter.report(gone).into_bytes();
             match (&reporter.by, self.made.voice()) {
-                (Reporting::Datagrams(hearers), _) => hearers.report(&bytes),
+                (Reporting::Datagrams(listeners), _) => listeners.report(&bytes),
                 // Whether it is sent before the end is nothing to wait for.
                 (Reporting::Channel(channel), Some(voice)) => {
                     drop(voice.insert(report_frame(*channel, &bytes)));

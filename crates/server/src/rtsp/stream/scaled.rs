@@ -21,7 +21,7 @@ impl Stream {
     pub(super) async fn trick(
         &mut self,
         shown: Shown,
-        (begun, teller): (oneshot::Sender<Result<Begun, trick::Fault>>, Option<Teller>),
+        (begun, reporter): (oneshot::Sender<Result<Begun, trick::Fault>>, Option<Reporter>),
         orders: &mut Orders,
         position: &mut u64,
     ) -> Option<Order> {
@@ -106,11 +106,11 @@ impl Stream {
             Some(order) => order,
             None => {
                 self.rest();
-                if let Some(teller) = teller {
+                if let Some(reporter) = reporter {
                     let at = if ended == Some(End::Complete) { to } else { time };
                     let last = (packets > 0).then(|| self.numbers.last());
                     let (is_whole, last) = (ended == Some(End::Complete), Vec::from_iter(last));
-                    teller.tell(Ending { is_whole, at, scale: Some(scale.to_string()), last });
+                    reporter.tell(Ending { is_whole, at, scale: Some(scale.to_string()), last });
                 }
                 self.say_goodbye().await;
                 orders.next().await
@@ -144,7 +144,7 @@ impl Stream {
                     let now = after(self.sent, gone, session);
                     let report = made_now(|time, wall| now.report(time, wall));
                     match (&self.path, trick.voice()) {
-                        (Path::Datagrams(path), _) => path.hearers.report(&report),
+                        (Path::Datagrams(path), _) => path.listeners.report(&report),
                         (Path::Frames(path), Some(voice)) => {
                             // Whether it is sent before the end is nothing to wait for.
                             drop(voice.insert(frame(path.channels.1, &report)));
