@@ -55,7 +55,7 @@ pub use datagrams::{
     DatagramCost, Door, OUTLET_BUFFER, OUTLET_BUFFER_MIN, Outlet, Sending, Target,
 };
 pub use degradation::{Degradations, Step};
-pub use frames::{Framed, Lane, Voice, is_whole};
+pub use frames::{Framed, Interleaver, Lane, is_whole};
 pub use made::{MadeRate, MadeRing, MadeStream, MadeWay, Reading};
 pub use planned::Planned;
 pub use recording::RecordGrant;

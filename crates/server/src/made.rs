@@ -34,8 +34,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::broker::{
-    Broker, Grant, MadeRate, MadeRing, MadeStream, MadeWay, Punctuality, Reading, Refusal, Target,
-    Voice, is_whole,
+    Broker, Grant, Interleaver, MadeRate, MadeRing, MadeStream, MadeWay, Punctuality, Reading,
+    Refusal, Target, is_whole,
 };
 use crate::catalogue::OpenTitle;
 use tally::Tally;
@@ -115,7 +115,7 @@ pub struct Made {
     shared: Arc<Shared>,
     task: JoinHandle<()>,
     end: watch::Receiver<Option<Ended>>,
-    voice: Option<Voice>,
+    interleaver: Option<Interleaver>,
 }
 
 /// How a session ended.
@@ -210,7 +210,7 @@ impl Made {
 
     /// The same into a connection, which is the engine's for writing from now on until it has
     /// ended. What is made waits for [`Self::go`]; what is said meanwhile, and later, is said by
-    /// [`Self::voice`].
+    /// [`Self::interleaver`].
     ///
     /// # Errors
     /// [`Refusal`] names the short resource; nothing has changed.
@@ -236,7 +236,7 @@ impl Made {
         let (ours, engines) = ring_for(needs);
         let opened = tactus_sys::clock::now();
         let stream = broker.make(&mut grant, &feed.title, way.clone(), opened, engines);
-        let voice = broker.voice(&grant);
+        let interleaver = broker.interleaver(&grant);
         let shared = Shared {
             begin: OnceLock::new(),
             stop: Notify::new(),
@@ -253,7 +253,7 @@ impl Made {
             channels: Some(channels),
         };
         let transformer = Box::new(transformer);
-        Ok(Self::run(broker, feed, source, lanes, transformer, shared, Some(voice)))
+        Ok(Self::run(broker, feed, source, lanes, transformer, shared, Some(interleaver)))
     }
 
     fn run(
@@ -263,7 +263,7 @@ impl Made {
         lanes: Lanes,
         transformer: Box<dyn Transformer>,
         shared: Shared,
-        voice: Option<Voice>,
+        interleaver: Option<Interleaver>,
     ) -> Self {
         let (tell, end) = watch::channel(None);
         let shared = Arc::new(shared);
@@ -280,7 +280,7 @@ impl Made {
             // Whoever asked may have gone.
             drop(tell.send(Some(ended)));
         });
-        Self { broker: broker.clone(), shared, task, end, voice }
+        Self { broker: broker.clone(), shared, task, end, interleaver }
     }
 
     /// Lets frames follow what has been said.
@@ -290,8 +290,8 @@ impl Made {
 
     /// How to say something between frames; none where it goes as datagrams.
     #[must_use]
-    pub fn voice(&self) -> Option<&Voice> {
-        self.voice.as_ref()
+    pub fn interleaver(&self) -> Option<&Interleaver> {
+        self.interleaver.as_ref()
     }
 
     /// Whether its connection is of no more use; known when it has ended.

@@ -24,7 +24,7 @@ use tactus_core::ts::{Count, Index, Pcr, TableCount};
 use tactus_core::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
 use tokio::sync::Semaphore;
 
-use crate::broker::{Broker, MadeRate, Punctuality, Reading, Refusal, Target, Voice};
+use crate::broker::{Broker, Interleaver, MadeRate, Punctuality, Reading, Refusal, Target};
 use crate::catalogue::OpenTitle;
 use crate::made::{Connection, End, Feed, Gone, Made, Output, Transformer};
 
@@ -302,8 +302,8 @@ impl Trick {
 
     /// How to say something between frames.
     #[must_use]
-    pub fn voice(&self) -> Option<&Voice> {
-        self.made.voice()
+    pub fn interleaver(&self) -> Option<&Interleaver> {
+        self.made.interleaver()
     }
 
     /// Lets frames follow what has been said.

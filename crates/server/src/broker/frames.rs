@@ -52,12 +52,12 @@ pub fn is_whole(outcome: Outcome) -> bool {
 
 /// The way to say something between the frames of a stream.
 #[derive(Clone)]
-pub struct Voice {
+pub struct Interleaver {
     shared: Arc<Shared>,
     stream: StreamId,
 }
 
-impl Voice {
+impl Interleaver {
     /// Has `text` sent between two frames: an answer, or packets in frames of their own. It waits behind
     /// those that were given before.
     ///
@@ -79,12 +79,12 @@ impl Voice {
 
 /// A delivery in frames that is under way. It goes on when this is dropped, until its grant is.
 pub struct Framed {
-    voice: Voice,
+    interleaver: Interleaver,
     delivered: oneshot::Receiver<Delivered>,
 }
 
 impl Framed {
-    /// As [`Voice::insert`].
+    /// As [`Interleaver::insert`].
     ///
     /// # Panics
     /// As there.
@@ -92,12 +92,12 @@ impl Framed {
         &self,
         text: Box<[u8]>,
     ) -> impl Future<Output = Result<(), Box<[u8]>>> + Send + use<> {
-        self.voice.insert(text)
+        self.interleaver.insert(text)
     }
 
     /// Ends it, behind the frame that is begun: [`Self::ended`] says when.
     pub fn stop(&self) {
-        let Voice { shared, stream } = &self.voice;
+        let Interleaver { shared, stream } = &self.interleaver;
         let mut book = shared.book();
         let place = &book.places[stream.index as usize];
         if place.generation == stream.generation && place.way.is_some() {
@@ -150,12 +150,12 @@ impl Broker {
         assert!(title.following.is_none(), "only what is whole is sent");
         let part = Part { repeats, ..Part::of(range) };
         let delivered = self.start(grant, title, part, Way::Frames(socket, lane)).await?;
-        Ok(Framed { voice: self.voice(grant), delivered })
+        Ok(Framed { interleaver: self.interleaver(grant), delivered })
     }
 
     /// How to say something between the frames of the stream that is sent with `grant`.
-    pub fn voice(&self, grant: &Grant) -> Voice {
-        Voice { shared: Arc::clone(&self.shared), stream: self.stream_of(grant) }
+    pub fn interleaver(&self, grant: &Grant) -> Interleaver {
+        Interleaver { shared: Arc::clone(&self.shared), stream: self.stream_of(grant) }
     }
 }
 

@@ -407,9 +407,9 @@ impl State {
     /// Says something on the connection, between frames where there are any.
     async fn say(&mut self, mut text: Box<[u8]>) {
         if let Some(playing) = &self.playing
-            && let Some(voice) = playing.made.voice()
+            && let Some(interleaver) = playing.made.interleaver()
         {
-            match voice.insert(text).await {
+            match interleaver.insert(text).await {
                 // The answer to PLAY is what comes first.
                 Ok(()) => return playing.made.go(),
                 Err(back) => text = back,

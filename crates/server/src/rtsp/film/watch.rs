@@ -152,11 +152,11 @@ impl Watch {
             let Some(gone) = reporter.gone(&self.made) else { continue };
             last[nth] = Some(gone);
             let bytes = reporter.report(gone).into_bytes();
-            match (&reporter.by, self.made.voice()) {
+            match (&reporter.by, self.made.interleaver()) {
                 (Reporting::Datagrams(listeners), _) => listeners.report(&bytes),
                 // Whether it is sent before the end is nothing to wait for.
-                (Reporting::Channel(channel), Some(voice)) => {
-                    drop(voice.insert(report_frame(*channel, &bytes)));
+                (Reporting::Channel(channel), Some(interleaver)) => {
+                    drop(interleaver.insert(report_frame(*channel, &bytes)));
                 }
                 (Reporting::Channel(_), None) => {}
             }

@@ -124,8 +124,8 @@ impl Stream {
         loop {
             tokio::select! {
                 biased;
-                order = orders.next() => match (order, trick.voice()) {
-                    (Some(Order::Text(text)), Some(voice)) => match voice.insert(text).await {
+                order = orders.next() => match (order, trick.interleaver()) {
+                    (Some(Order::Text(text)), Some(interleaver)) => match interleaver.insert(text).await {
                         // The answer goes before the first frame.
                         Ok(()) => trick.go(),
                         Err(text) => {
@@ -143,11 +143,11 @@ impl Stream {
                     let Some(gone) = trick.gone() else { continue };
                     let now = after(self.sent, gone, session);
                     let report = made_now(|time, wall| now.report(time, wall));
-                    match (&self.path, trick.voice()) {
+                    match (&self.path, trick.interleaver()) {
                         (Path::Datagrams(path), _) => path.listeners.report(&report),
-                        (Path::Frames(path), Some(voice)) => {
+                        (Path::Frames(path), Some(interleaver)) => {
                             // Whether it is sent before the end is nothing to wait for.
-                            drop(voice.insert(frame(path.channels.1, &report)));
+                            drop(interleaver.insert(frame(path.channels.1, &report)));
                         }
                         (Path::Frames(_), None) => {}
                     }
