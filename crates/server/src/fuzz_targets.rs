@@ -55,47 +55,42 @@ pub enum Thread {
     Blocking,
 }
 
-const fn target(
-    name: &'static str,
-    run: fn(&[u8]) -> bool,
-    bytes_max: u64,
-    thread: Thread,
-) -> Target {
+const fn of(name: &'static str, run: fn(&[u8]) -> bool, bytes_max: u64, thread: Thread) -> Target {
     Target { name, run, bytes_max: bytes_max as usize, thread }
 }
 
 /// All entry points. Configurable limits have their defaults.
 pub const TARGETS: [Target; 23] = [
     // The request line, its fields, and a body that is skipped.
-    target("request", request, 8 * KIB + 32 * KIB + 64 * KIB, Thread::Control),
-    target("chunked", chunked, 64 * KIB, Thread::Control),
-    target("range", range, 8 + 32 * KIB, Thread::Control),
-    target("target", target, 8 * KIB, Thread::Control),
-    target("proxied", proxied, 32 * KIB, Thread::Control),
-    target("pace", pace, 8 * KIB + 32 * KIB, Thread::Control),
-    target("upload", upload, 8 * KIB + 32 * KIB, Thread::Control),
-    target("properties", properties, 64 * KIB, Thread::Control),
+    of("request", request, 8 * KIB + 32 * KIB + 64 * KIB, Thread::Control),
+    of("chunked", chunked, 64 * KIB, Thread::Control),
+    of("range", range, 8 + 32 * KIB, Thread::Control),
+    of("target", target, 8 * KIB, Thread::Control),
+    of("proxied", proxied, 32 * KIB, Thread::Control),
+    of("pace", pace, 8 * KIB + 32 * KIB, Thread::Control),
+    of("upload", upload, 8 * KIB + 32 * KIB, Thread::Control),
+    of("properties", properties, 64 * KIB, Thread::Control),
     // A body, and as many of the longest names as one part holds.
-    target("listing", listing, 64 * KIB + 256 * 256, Thread::Control),
-    target("channel", channel, 64 * KIB, Thread::Blocking),
+    of("listing", listing, 64 * KIB + 256 * 256, Thread::Control),
+    of("channel", channel, 64 * KIB, Thread::Blocking),
     // A stored file, up to its limits; a longer file only repeats.
-    target("playlist", playlist, 16 * MIB, Thread::Blocking),
-    target("transport_stream", transport_stream, 8 * MIB, Thread::Blocking),
-    target("movie", movie, 8 * MIB, Thread::Blocking),
-    target("index", index, 8 * MIB, Thread::Blocking),
+    of("playlist", playlist, 16 * MIB, Thread::Blocking),
+    of("transport_stream", transport_stream, 8 * MIB, Thread::Blocking),
+    of("movie", movie, 8 * MIB, Thread::Blocking),
+    of("index", index, 8 * MIB, Thread::Blocking),
     // What requests ask of a movie and of an index that have been read: the most samples; the most
     // points, accesses and jumps.
-    target("film", film, 8 + (4 << 21), Thread::Control),
-    target("times", times, 2 * MIB, Thread::Control),
+    of("film", film, 8 + (4 << 21), Thread::Control),
+    of("times", times, 2 * MIB, Thread::Control),
     // Files of the operator, read at the start and at a reload.
-    target("configuration", configuration, 64 * KIB, Thread::Blocking),
-    target("disk_model", disk_model, 64 * KIB, Thread::Blocking),
+    of("configuration", configuration, 64 * KIB, Thread::Blocking),
+    of("disk_model", disk_model, 64 * KIB, Thread::Blocking),
     // More than the longest datagram, so that there are several.
-    target("datagrams", datagrams, 128 * KIB, Thread::Control),
-    target("reports", reports, 64 * KIB, Thread::Control),
-    target("rtsp", rtsp, (HEAD_MAX + BODY_MAX) as u64, Thread::Control),
-    target("description", description, BODY_MAX as u64, Thread::Control),
-    target("credentials", credentials, HEAD_MAX as u64, Thread::Control),
+    of("datagrams", datagrams, 128 * KIB, Thread::Control),
+    of("reports", reports, 64 * KIB, Thread::Control),
+    of("rtsp", rtsp, (HEAD_MAX + BODY_MAX) as u64, Thread::Control),
+    of("description", description, BODY_MAX as u64, Thread::Control),
+    of("credentials", credentials, HEAD_MAX as u64, Thread::Control),
 ];
 
 /// Runs the entry point of this name and checks its limits: the body of the fuzz targets.

@@ -35,7 +35,7 @@ use tokio::time::timeout;
 use self::announce::{Announced, Intake, report_of};
 use super::auth::{Nonce, Signed, Verdict};
 use super::describe::Programme;
-use super::ended::{Reporter, ends};
+use super::ended::{EndReporter, ends};
 use super::film::{Film, Show};
 use super::reception::Track;
 use super::reports::{self, Sent};

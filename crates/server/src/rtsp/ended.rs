@@ -14,7 +14,7 @@ const ENDS_MAX: usize = 16;
 
 /// Who is to be told of what one PLAY has begun.
 #[derive(Clone, Debug)]
-pub(super) struct Reporter {
+pub(super) struct EndReporter {
     pub(super) to: mpsc::Sender<StreamEnd>,
     /// As it was asked for.
     pub(super) url: String,
@@ -39,7 +39,7 @@ pub(super) fn ends() -> (mpsc::Sender<StreamEnd>, mpsc::Receiver<StreamEnd>) {
     mpsc::channel(ENDS_MAX)
 }
 
-impl Reporter {
+impl EndReporter {
     pub(super) fn tell(&self, ending: Ending) {
         let Self { url, session, played, .. } = self;
         let of = |(number, source, sequence)| RtpInfo {

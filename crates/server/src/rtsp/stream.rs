@@ -22,7 +22,7 @@ use tactus_engine::message::Outcome;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::describe::{Part, Place, Programme, Shown};
-use super::ended::{Ending, Reporter};
+use super::ended::{EndReporter, Ending};
 use super::play_record::PlayRecord;
 use super::ports::Pair;
 use super::reports::{Sent, now_and_wall};
@@ -38,12 +38,12 @@ pub(super) enum Order {
     Play {
         part: Part,
         begun: oneshot::Sender<Result<Begun, PlayError>>,
-        reporter: Option<Reporter>,
+        reporter: Option<EndReporter>,
     },
     Trick {
         shown: Shown,
         begun: oneshot::Sender<Result<Begun, trick::Fault>>,
-        reporter: Option<Reporter>,
+        reporter: Option<EndReporter>,
     },
     /// Where it goes on is told.
     Pause { done: oneshot::Sender<u64> },
@@ -300,7 +300,7 @@ impl Stream {
     async fn play(
         &mut self,
         (from, part): (Place, &Part),
-        (begun, reporter): (oneshot::Sender<Result<Begun, PlayError>>, Option<Reporter>),
+        (begun, reporter): (oneshot::Sender<Result<Begun, PlayError>>, Option<EndReporter>),
         orders: &mut Orders,
         position: &mut u64,
     ) -> Option<Order> {

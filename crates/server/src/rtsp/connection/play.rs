@@ -89,10 +89,10 @@ impl Connection {
     }
 
     /// Who is told when it ends: whoever plays it in 2.0.
-    fn reporter(&self, told: &Told<'_>) -> Option<Reporter> {
+    fn reporter(&self, told: &Told<'_>) -> Option<EndReporter> {
         let (to, url) = (self.ends.0.clone(), told.base.to_owned());
         let (session, played) = (told.id, told.request.cseq);
-        (told.request.version == Version::Two).then_some(Reporter { to, url, session, played })
+        (told.request.version == Version::Two).then_some(EndReporter { to, url, session, played })
     }
 
     async fn play_film(
@@ -100,7 +100,7 @@ impl Connection {
         show: &Show,
         told: &Told<'_>,
         caller: &Caller<'_>,
-        (asked, reporter): (Span, Option<Reporter>),
+        (asked, reporter): (Span, Option<EndReporter>),
     ) -> Answer {
         let house = &self.house;
         let scale = scale(told.request)?;

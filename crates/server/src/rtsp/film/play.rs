@@ -16,7 +16,7 @@ use tactus_core::units::{MediaTime, MonoTime, Nanos};
 
 use super::super::House;
 use super::super::describe::shown;
-use super::super::ended::Reporter;
+use super::super::ended::EndReporter;
 use super::super::play_record::PlayRecord;
 use super::super::way::{ByDatagrams, ByFrames, Path};
 use super::watch::{Reporter, Watch};
@@ -64,7 +64,7 @@ impl Show {
         id: SessionId,
         asked: Span,
         scale: Scale,
-        reporter: Option<Reporter>,
+        reporter: Option<EndReporter>,
     ) -> Result<Begun, Reply> {
         let mut state = self.state.lock().await;
         let now = tactus_sys::clock::now();

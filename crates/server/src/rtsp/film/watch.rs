@@ -11,7 +11,7 @@ use tactus_core::rtsp::session::SessionId;
 use tactus_core::ts::trick::Scale;
 
 use super::super::House;
-use super::super::ended::{Ending, Reporter};
+use super::super::ended::{EndReporter, Ending};
 use super::super::play_record::PlayRecord;
 use super::super::ports::Listeners;
 use super::super::reports::now_and_wall;
@@ -35,7 +35,7 @@ pub(super) struct Watch {
     pub(super) record: Arc<PlayRecord>,
     pub(super) reporters: Vec<Reporter>,
     /// Who is told of its end.
-    pub(super) reporter: Option<Reporter>,
+    pub(super) reporter: Option<EndReporter>,
     pub(super) course: Course,
     /// By track: who sends it, and the number of its first packet.
     pub(super) first: Vec<(u32, u32, u16)>,

@@ -21,7 +21,7 @@ impl Stream {
     pub(super) async fn trick(
         &mut self,
         shown: Shown,
-        (begun, reporter): (oneshot::Sender<Result<Begun, trick::Fault>>, Option<Reporter>),
+        (begun, reporter): (oneshot::Sender<Result<Begun, trick::Fault>>, Option<EndReporter>),
         orders: &mut Orders,
         position: &mut u64,
     ) -> Option<Order> {
