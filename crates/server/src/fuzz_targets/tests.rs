@@ -273,13 +273,13 @@ const GRAIN_TIME: Duration = Duration::from_millis(4);
 const GRAIN_BYTES: u64 = 256 << 10;
 
 #[test]
-fn every_door_has_a_test_a_fuzz_target_and_seeds_of_both_kinds() {
+fn every_fuzz_target_has_a_test_a_program_and_seeds_of_both_kinds() {
     let tests = include_str!("tests.rs");
     for Target { name, .. } in TARGETS {
-        assert!(tests.contains(&format!("    knock(\"{name}\");")), "{name} has no test");
+        assert!(tests.contains(&format!("    run(\"{name}\");")), "{name} has no test");
         let target = fs::read_to_string(fuzz().join(format!("fuzz_targets/{name}.rs"))).unwrap();
         assert!(
-            target.contains(&format!("tactus::untrusted::knock(\"{name}\", bytes)")),
+            target.contains(&format!("tactus::fuzz_targets::run(\"{name}\", bytes)")),
             "{target}"
         );
         let seeds = seeds(name);
