@@ -24,7 +24,7 @@ const BESIDE: usize = 4;
 
 /// Integration tests that judge exact times of a real-time server, or own loop devices (`faults`):
 /// nothing runs beside them.
-const ALONE: [&str; 14] = [
+const ALONE: [&str; 15] = [
     "allocations",
     "channels",
     "classes",
@@ -33,6 +33,7 @@ const ALONE: [&str; 14] = [
     "faults",
     "made",
     "made_movie",
+    "operating",
     "promises",
     "rtsp",
     "rtsp_films",
