@@ -29,6 +29,7 @@ const NETWORK: &str = "10.213.0.0/30";
 /// Clients with one address each: this whole network is on the receiver's side.
 const CLIENTS: &str = "10.214.0.0/16";
 const SWALLOWING_DEVICE: &str = "swallow";
+const SWALLOWING_APART: &str = "swallow-apart";
 const GROUPS: &str = "224.0.0.0/4";
 const MTU: &str = "1500";
 const MSS: &str = "1460";
@@ -122,27 +123,38 @@ impl Wire {
     /// is given: `ifb`, which drops what nobody has redirected to it, and counts it as received. By the wire, what its other
     /// end does with each frame is a part of sending.
     pub fn swallow_groups(&mut self) -> Result<()> {
-        let on_server = ["-n", &self.server];
-        let make = ["link", "add", SWALLOWING_DEVICE, "mtu", MTU, "type", "ifb"];
-        ip(&[&on_server[..], &make].concat())?;
-        ip(&[&on_server[..], &["link", "set", SWALLOWING_DEVICE, "multicast", "on", "up"]]
-            .concat())?;
-        let source = SERVER_ADDRESS.to_string();
-        let route = ["route", "replace", GROUPS, "dev", SWALLOWING_DEVICE, "src", &source];
-        ip(&[&on_server[..], &route].concat())?;
+        self.swallow(GROUPS, SWALLOWING_DEVICE)?;
         self.swallows = true;
         Ok(())
+    }
+
+    /// The same for the groups of one network, by a device of their own, so that
+    /// [`Self::swallowed_apart`] counts them.
+    pub fn swallow_apart(&self, groups: &str) -> Result<()> {
+        self.swallow(groups, SWALLOWING_APART)
+    }
+
+    fn swallow(&self, groups: &str, device: &str) -> Result<()> {
+        let on_server = ["-n", &self.server];
+        let make = ["link", "add", device, "mtu", MTU, "type", "ifb"];
+        ip(&[&on_server[..], &make].concat())?;
+        ip(&[&on_server[..], &["link", "set", device, "multicast", "on", "up"]].concat())?;
+        let source = SERVER_ADDRESS.to_string();
+        let route = ["route", "replace", groups, "dev", device, "src", &source];
+        ip(&[&on_server[..], &route].concat()).map(drop)
+    }
+
+    /// Bytes behind the headers of UDP that [`Self::swallow_apart`]'s device has swallowed.
+    pub fn swallowed_apart(&self) -> Result<u64> {
+        payload(&self.server, SWALLOWING_APART)
     }
 
     /// Bytes behind the headers of UDP (IPv4) that have come to the receiver's device since it was made, or were swallowed.
     /// What comes as one message of several datagrams has its headers once, and counts as one packet there.
     pub fn received(&self) -> Result<u64> {
-        const HEADERS: u64 = 14 + 20 + 8;
-        let [bytes, packets, ..] = counts(&self.receiver, RECEIVER_DEVICE)?;
-        let mut behind = bytes.saturating_sub(packets * HEADERS);
+        let mut behind = payload(&self.receiver, RECEIVER_DEVICE)?;
         if self.swallows {
-            let [bytes, packets, ..] = counts(&self.server, SWALLOWING_DEVICE)?;
-            behind += bytes.saturating_sub(packets * HEADERS);
+            behind += payload(&self.server, SWALLOWING_DEVICE)?;
         }
         Ok(behind)
     }
@@ -224,6 +236,13 @@ pub fn remove_leftovers() -> Result<Vec<String>> {
         ip(&["netns", "delete", name])?;
     }
     Ok(ours)
+}
+
+/// Received bytes of a device behind the headers of Ethernet, IPv4 and UDP.
+fn payload(namespace: &str, device: &str) -> Result<u64> {
+    const HEADERS: u64 = 14 + 20 + 8;
+    let [bytes, packets, ..] = counts(namespace, device)?;
+    Ok(bytes.saturating_sub(packets * HEADERS))
 }
 
 /// What the kernel counts of a device: received bytes, packets, errors, drops and four others, then the same of what was sent.

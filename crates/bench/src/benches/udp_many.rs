@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,7 +24,7 @@ use crate::datagrams::{Inboxes, PORT, Reading, Whereto};
 use crate::figures::windows::{Grid, Span};
 use crate::figures::{delay_factor, jitter, lateness};
 use crate::netns::Wire;
-use crate::peers::Server;
+use crate::peers::{self, Server};
 use crate::report::{Report, Table, Verdict, number, spread};
 use crate::spread::{self, Spread};
 use crate::{clock, command, interrupt, pace, priority};
@@ -470,7 +471,15 @@ fn start(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Serv
     let folder = tempfile::Builder::new().prefix("tactus-bench-udp-").tempdir()?;
     let rate = case.rate.to_string();
     if let Some(settings) = Settings::of(sender) {
-        return tactus(&stage.wire, &stage.tactus, folder, title, case, settings);
+        let whereto = case.whereto(&stage.wire);
+        let load = Load {
+            binary: &stage.tactus,
+            address: peers::address(&stage.wire),
+            title,
+            rate: BitRate(case.rate),
+            to: (0..case.streams as u16).map(|stream| whereto.of(stream)).collect(),
+        };
+        return tactus(&stage.wire, folder, &load, settings);
     }
     let own = |task: &str| -> Result<Command> {
         let own = std::env::current_exe()?;
@@ -534,18 +543,27 @@ impl Settings {
     }
 }
 
+/// One title as many streams.
+pub(super) struct Load<'a> {
+    pub(super) binary: &'a Path,
+    /// Where the server listens.
+    pub(super) address: SocketAddrV4,
+    pub(super) title: &'a Path,
+    pub(super) rate: BitRate,
+    /// Where each stream goes.
+    pub(super) to: Vec<SocketAddr>,
+}
+
 fn tactus(
     wire: &Wire,
-    binary: &Path,
     folder: tempfile::TempDir,
-    title: &Path,
-    case: Case,
+    load: &Load<'_>,
     settings: Settings,
 ) -> Result<Server> {
     let Settings { packets, burst, scheme } = settings;
+    let Load { binary, address, title, rate, to } = load;
     let root = title.parent().context("a title lies in a directory")?;
     let name = title.file_name().context("a title has a name")?.to_string_lossy();
-    let address = crate::peers::address(wire);
     let mut text = format!(
         "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n\
          [link]\nrate = \"100 Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n\
@@ -553,37 +571,29 @@ fn tactus(
          [cores]\nplacement = [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \"packets\"] }}]\n\
          [[volume]]\npath = \"{}\"\nmount = \"/\"\nsendfile = \"off\"\n",
         // A title that is planned anew has two places for a while.
-        case.streams + 256,
+        to.len() + 256,
         root.display()
     );
-    for stream in 0..case.streams {
-        let to = case.whereto(wire).of(stream as u16);
+    for (stream, to) in to.iter().enumerate() {
         text.push_str(&format!(
             "[[channel]]\nname = \"{stream}\"\ntitle = \"/{name}\"\nto = \"{scheme}://{to}\"\n\
              rate = \"{} bit/s\"\nburst = \"{burst}\"\n",
-            case.rate
+            rate.0
         ));
     }
     let file = folder.path().join("tactus.toml");
     fs::write(&file, text)?;
     let mut command = priority::on_cores(SERVER_CORES, None, &binary.to_string_lossy());
     command.arg("serve").arg("--config").arg(&file);
-    Server::start(&command, folder, wire, address)
+    Server::start(&command, folder, wire, *address)
 }
 
-/// Starts the server `binary` with streams to groups that nobody has joined, each with a burst of
-/// 8 ms: the sender of this bench whose own code is the largest part of what a datagram costs.
-pub(super) fn start_unheard(
-    wire: &Wire,
-    binary: &Path,
-    title: &Path,
-    rate: BitRate,
-    streams: usize,
-) -> Result<Server> {
-    let folder = tempfile::Builder::new().prefix("tactus-bench-udp-").tempdir()?;
+/// Starts a server of this load, each stream with a burst of 8 ms: the sender of this bench whose own
+/// code is the largest part of a datagram's cost.
+pub(super) fn start_bursts(wire: &Wire, load: &Load<'_>) -> Result<Server> {
     let settings = Settings::of(Sender::TactusGathered).context("a sender of its own")?;
-    let case = Case { rate: rate.0, streams, is_heard: false };
-    tactus(wire, binary, folder, title, case, settings)
+    let folder = tempfile::Builder::new().prefix("tactus-bench-udp-").tempdir()?;
+    tactus(wire, folder, load, settings)
 }
 
 fn summarise(found: &Found, report: &mut Report) {

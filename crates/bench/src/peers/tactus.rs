@@ -5,6 +5,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::net::SocketAddrV4;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +13,7 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
-use super::{Peer, Server, Setting, TOKEN, address};
+use super::{PORT, Peer, Server, Setting, TOKEN};
 use crate::command;
 use crate::priority;
 use crate::titles::Titles;
@@ -38,6 +39,8 @@ pub struct Tuning {
     pub upload_floor: Option<u32>,
     /// Part of each real-time core that streams may fill, in percent.
     pub cpu_budget: Option<u32>,
+    /// Where it listens; by default where every server of a bench does.
+    pub port: Option<u16>,
     /// The cores of the real-time side, and the servers on each; all on the first core by default.
     pub placement: Option<String>,
 }
@@ -79,7 +82,7 @@ impl Peer for Tactus {
         let mut command =
             priority::on_cores(setting.cores, setting.group, &binary.to_string_lossy());
         command.arg("serve").arg("--config").arg(&file);
-        Server::start(&command, folder, setting.wire, address(setting.wire))
+        Server::start(&command, folder, setting.wire, self.address(setting))
     }
 
     fn target(&self, titles: &Titles, number: usize, rate: BitRate) -> String {
@@ -97,6 +100,10 @@ const TOKEN_FILE: &str = "ingest.token";
 const TITLES_HELD: usize = 32;
 
 impl Tactus {
+    fn address(&self, setting: &Setting<'_>) -> SocketAddrV4 {
+        SocketAddrV4::new(setting.wire.server_address(), self.tuning.port.unwrap_or(PORT))
+    }
+
     fn configuration(&self, setting: &Setting<'_>) -> String {
         let tuning = &self.tuning;
         let connections = setting.streams + 4_096;
@@ -119,7 +126,7 @@ impl Tactus {
              placement = {placement}\n\n\
              [memory]\n\
              streams_max = {}\n",
-            address(setting.wire),
+            self.address(setting),
             // Titles that are held take places of the table too.
             setting.streams.max(64) + TITLES_HELD,
         );
