@@ -54,17 +54,18 @@ impl Spread {
     }
 }
 
-/// Between which of the values the median of what they were drawn from lies, with a confidence of
-/// 95 % or more: the narrowest such pair of order statistics. `None` for fewer than six values, of
-/// which not even the smallest and the largest are that sure.
+/// The confidence interval of the median, at 95 % or more: the narrowest pair of order statistics
+/// that reaches it. `None` for fewer than six values, because no pair reaches it.
 ///
-/// It assumes nothing but independent rounds: each value lies below the median with probability 1/2.
+/// It assumes nothing but independent rounds: each value lies below the median with probability
+/// 1/2.
 pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     const OUTSIDE: f64 = 0.05;
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len();
-    // The chance that exactly `below` of the values lie below the median, and that at most so many do.
+    // The chance that exactly `below` of the values lie below the median, and that at most so many
+    // do.
     let (mut chance, mut tail, mut inner) = (0.5_f64.powi(count as i32), 0.0, None);
     for below in 0..count / 2 {
         tail += chance;

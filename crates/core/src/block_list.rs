@@ -1,8 +1,8 @@
 //! Block lists: the blocks of a title in another order than its own, with gaps or backwards.
 //!
-//! Promise: a block list is of blocks that the title has, and how many bytes lie before each of its stops is
-//! known without looking at those before. It is made once, by the control side; whoever reads by it frees
-//! nothing.
+//! Promise: a block list is of blocks that the title has, and how many bytes lie before each of its
+//! stops is known without looking at those before. It is made once, by the control side; whoever
+//! reads by it frees nothing.
 
 use alloc::sync::Arc;
 

@@ -115,8 +115,8 @@ pub(crate) struct Open {
     pub(crate) stream: StreamId,
     pub(crate) volume: VolumeId,
     pub(crate) sink: Sink,
-    /// The title's file, and where in it the first byte is; a stream by a block list begins with its first
-    /// stop.
+    /// The title's file, and where in it the first byte is; a stream by a block list begins with
+    /// its first stop.
     pub(crate) file: FileHandle,
     pub(crate) first: Bytes,
     pub(crate) pace: Pace,

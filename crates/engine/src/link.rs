@@ -221,7 +221,7 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Ends a delivery that has been stopped: now, or when the peer has taken what is begun.
+    /// Ends a stopped delivery, at once or behind the frame in progress.
     fn stop(&mut self, now: MonoTime, index: u32) {
         let delivery = &mut self.deliveries[index as usize];
         if !delivery.framing.has_frames() {
@@ -250,7 +250,7 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Sends what is due of one delivery, whatever its source, framing and schedule are.
+    /// Sends the due bytes of one delivery of any source, framing and schedule.
     fn visit(&mut self, now: MonoTime, slot: Slot, index: u32) {
         let delivery = &mut self.deliveries[index as usize];
         if slot < delivery.first {
@@ -295,8 +295,8 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Starts a new segment where memory did not hold all that was due. What was missing is not owed
-    /// at once: to catch up, the stream would ask a disk that is late for more than was admitted.
+    /// Moves the clock by the time of the bytes that were due but not in memory. The stream owes
+    /// nothing: to catch up, it would ask a late disk for more than was admitted.
     fn move_past_gap(&mut self, index: u32, until: MonoTime) {
         let delivery = &mut self.deliveries[index as usize];
         let gap = delivery.gap(until);

@@ -18,8 +18,8 @@ pub(crate) fn to_the_minute(time: WallTime) -> String {
     timestamp(time).strftime("%Y-%m-%d %H:%M").to_string()
 }
 
-/// The moment that is written like `2023-11-14T22:13:20Z`, with `Z` or an offset from UTC at its end.
-/// Of the forms of ISO 8601 it is the one with separators, without fractions of a second.
+/// The moment that is written like `2023-11-14T22:13:20Z`, with `Z` or an offset from UTC at its
+/// end. Of the forms of ISO 8601 it is the one with separators, without fractions of a second.
 pub(crate) fn read_rfc_3339(text: &str) -> Option<WallTime> {
     let (date, time) = text.split_once('T')?;
     let is_plain = |byte: u8| byte.is_ascii_digit() || b"Z:+-".contains(&byte);

@@ -5,12 +5,12 @@
 //! never through here, and an upload's from the socket to places of the store. There is no TLS and no
 //! HTTP/2 here.
 //!
-//! The path of a request, by file: `accept` (`transport`) → `connection` (`connection_limit`) → `inbox` (`proxy_protocol`,
-//! `scan`, `request` and its rules: `fields`, `target`, `host`, `framing`, `chunked`; the client:
-//! `forwarded`) → `route` → `title` (`conditional`, `rate`, `multipart`, `seek`) or `listing` →
-//! `answer` → `response` (`cors`, `public`). A request that changes something: `change` → `uploads`
-//! (`principals`) → `put`, `tus` or `dav`, or `control`, with its
-//! body from `incoming`.
+//! The path of a request, by file: `accept` (`transport`) → `connection` (`connection_limit`) →
+//! `inbox` (`proxy_protocol`, `scan`, `request` and its rules: `fields`, `target`, `host`,
+//! `framing`, `chunked`; the client: `forwarded`) → `route` → `title` (`conditional`, `rate`,
+//! `multipart`, `seek`) or `listing` → `answer` → `response` (`cors`, `public`). A request that
+//! changes something: `change` → `uploads` (`principals`) → `put`, `tus` or `dav`, or `control`,
+//! with its body from `incoming`.
 
 mod counters;
 mod transport;

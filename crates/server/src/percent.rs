@@ -1,7 +1,7 @@
 //! Percent-encoding (RFC 3986, section 2.1) in queries and in URLs of the command line.
 //!
-//! Promise: an escape that is broken, or that makes no UTF-8, is an error and never a guess. Paths of
-//! requests are not decoded here: `tactus_core::path` refuses more, byte by byte.
+//! Promise: an escape that is broken, or that makes no UTF-8, is an error and never a guess. Paths
+//! of requests are not decoded here: `tactus_core::path` refuses more, byte by byte.
 
 use std::borrow::Cow;
 

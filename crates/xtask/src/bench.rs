@@ -1,7 +1,7 @@
 //! Builds the server and the bench for release and runs one bench.
 //!
-//! Promise: what is measured is what the tree holds now, unless the arguments name binaries. Which benches there are, and what they
-//! write, is the bench's own business.
+//! Promise: what is measured is what the tree holds now, unless the arguments name binaries. Which
+//! benches there are, and what they write, is the bench's own business.
 
 use anyhow::Result;
 

@@ -1,10 +1,11 @@
 //! against: what a byte and a datagram cost by one server binary and by another.
 //!
 //! Promise: both servers run at the same time on the same core, each with half of the streams, so
-//! whatever happens on the machine happens to both; each round has two such runs, between which they
-//! change places, and its ratio is the geometric mean of both. The CPU time is that of a server's own threads, so other programs are not in it. A run that lost a stream
-//! or a part of the payload does not count. How even the streams are is not looked at: `http-cold`,
-//! `http-hot` and `udp-many` do that.
+//! whatever happens on the machine happens to both; each round has two such runs, between which
+//! they change places, and its ratio is the geometric mean of both. The CPU time is that of a
+//! server's own threads, so other programs are not in it. A run that lost a stream or a part of the
+//! payload does not count. How even the streams are is not looked at: `http-cold`, `http-hot` and
+//! `udp-many` do that.
 
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -30,14 +31,14 @@ use crate::spread::{self, Spread};
 use crate::titles::Titles;
 use crate::{clock, interrupt, machine};
 
-/// What is compared.
+/// A load that both servers carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Case {
     /// 100 cold streams of 8.8 Mbit/s each, by HTTP from the disk.
     HttpCold,
     /// 500 hot streams of 4 Mbit/s each, by HTTP from memory.
     HttpHot,
-    /// 250 streams of 4 Mbit/s each, by UDP with a burst of 8 ms, to nobody.
+    /// 250 UDP streams of 4 Mbit/s each, with a burst of 8 ms and no receiver.
     UdpMany,
 }
 
@@ -92,8 +93,8 @@ struct Pair {
     after: Sample,
 }
 
-/// The runs of a round: the old server in the first place, and in the second. Who wakes up first on a
-/// core pays for the caches, by up to a tenth of the cost of a datagram.
+/// The runs of a round: the old server in the first place, and in the second. Who wakes up first on
+/// a core pays for the caches, by up to a tenth of the cost of a datagram.
 type Round = [Pair; 2];
 
 /// How often a run that failed or does not count is repeated.
@@ -132,7 +133,7 @@ pub(super) fn run(options: Options) -> Result<()> {
                     report.note(format!("{}, round {}: {error:#}", case.kind.name(), round + 1));
                 }
             }
-            // Whatever ends the bench, what was measured is there.
+            // An interrupted bench keeps its measured runs.
             report.keep(&stage.options.out)?;
         }
     }
@@ -143,7 +144,7 @@ pub(super) fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
-/// Both servers, and what they share.
+/// The two servers and their common network.
 struct Stage {
     options: Options,
     before: PathBuf,
@@ -354,8 +355,8 @@ impl Stage {
         }))
     }
 
-    /// What both servers spend in the measured span, which begins after the warm-up, and what `look`
-    /// sees at its ends.
+    /// What both servers spend in the measured span, which begins after the warm-up, and what
+    /// `look` sees at its ends.
     fn measure<T>(
         &self,
         servers: &mut [Server; 2],

@@ -588,8 +588,8 @@ fn tactus(
     Server::start(&command, folder, wire, *address)
 }
 
-/// Starts a server of this load, each stream with a burst of 8 ms: the sender of this bench whose own
-/// code is the largest part of a datagram's cost.
+/// Starts a server of this load, each stream with a burst of 8 ms: the sender of this bench whose
+/// own code is the largest part of a datagram's cost.
 pub(super) fn start_bursts(wire: &Wire, load: &Load<'_>) -> Result<Server> {
     let settings = Settings::of(Sender::TactusGathered).context("a sender of its own")?;
     let folder = tempfile::Builder::new().prefix("tactus-bench-udp-").tempdir()?;

@@ -1,4 +1,5 @@
-//! A connection: the socket that deliveries leave by, and what the control side says between frames.
+//! A connection: the socket that deliveries leave by, and what the control side says between
+//! frames.
 //!
 //! Promise: an interleaved message is sent whole, between two frames, or not at all. The connection
 //! knows no schedule and no source.

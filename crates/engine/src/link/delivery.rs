@@ -89,7 +89,8 @@ impl Delivery {
         due.map_or(Nanos(0), |due| now.since(due))
     }
 
-    /// Moves the schedule by `by`. Returns the time from which the session's times count, if it has any.
+    /// Moves the schedule by `by`. Returns the time from which the session's times count, if it has
+    /// any.
     pub(super) fn delay(&mut self, by: Nanos) -> Option<MonoTime> {
         self.clock = self.clock.map(|clock| clock.delayed(by));
         self.framing.delay(by)

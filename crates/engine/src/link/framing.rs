@@ -1,4 +1,5 @@
-//! Framing: what of a delivery goes into the socket in one call, and what the socket has taken of it.
+//! Framing: what of a delivery goes into the socket in one call, and what the socket has taken of
+//! it.
 //!
 //! | framing | source | schedule | what leaves |
 //! |---|---|---|---|
@@ -143,7 +144,8 @@ impl Framing {
         }
     }
 
-    /// How far the schedule is ahead of what memory holds. Generated streams answer with their demand.
+    /// How far the schedule is ahead of what memory holds. Generated streams answer with their
+    /// demand.
     pub(super) fn gap(&self, feed: &Feed, clock: Option<&ByteClock>, until: MonoTime) -> Nanos {
         match self {
             Self::Plain => plain::gap(feed, paced(clock), until),

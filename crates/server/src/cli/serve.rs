@@ -1,8 +1,8 @@
 //! `tactus serve`: reads the configuration, opens the house, says where it is, and serves until it is
 //! told to end.
 //!
-//! Promise: the first line on standard output is `Serving DIR at http://ADDRESS/` (`at unix:PATH` when only
-//! socket files are configured), printed when the
+//! Promise: the first line on standard output is `Serving DIR at http://ADDRESS/` (`at unix:PATH`
+//! when only socket files are configured), printed when the
 //! addresses are bound; programs may wait for it. What the host refused is said in one line each, on
 //! standard error. SIGTERM and SIGINT drain; a second signal ends at once; SIGHUP has the configuration read again.
 

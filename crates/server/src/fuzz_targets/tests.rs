@@ -12,7 +12,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Mutated inputs for each fuzz target: all fuzz targets together take a few seconds without optimisation.
+/// Mutated inputs for each fuzz target: all fuzz targets together take a few seconds without
+/// optimisation.
 const CASES: u32 = 5_000;
 /// Where the mutations begin. Another number is another walk; this one is the same everywhere.
 const SEED: u8 = 15;

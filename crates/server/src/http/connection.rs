@@ -224,8 +224,8 @@ impl Connection {
         }
     }
 
-    /// Reads the PROXY protocol header. Returns the socket for requests with the client's permit; or
-    /// the socket to close, unless the peer closed it.
+    /// Reads the PROXY protocol header. Returns the socket for requests with the client's permit;
+    /// or the socket to close, unless the peer closed it.
     async fn proxied(
         &mut self,
         mut socket: Transport,

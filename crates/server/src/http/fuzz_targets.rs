@@ -1,7 +1,8 @@
 //! What strangers send over HTTP, read without a socket: for fuzzing and its tests.
 //!
-//! Promise: each fuzz target takes any bytes, returns, and tells whether they were understood; what came out
-//! then has kept its rules, or the fuzz target panics. Compiled for tests and fuzzing only.
+//! Promise: each fuzz target takes any bytes, returns, and tells whether they were understood; what
+//! came out then has kept its rules, or the fuzz target panics. Compiled for tests and fuzzing
+//! only.
 
 use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};

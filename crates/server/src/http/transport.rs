@@ -95,8 +95,8 @@ impl Transport {
         }
     }
 
-    /// Sets the options of a new connection: answers are written whole, and waiting to fill a packet
-    /// would only delay them.
+    /// Sets the options of a new connection: answers are written whole, and waiting to fill a
+    /// packet would only delay them.
     pub(super) fn set_options(&self) -> io::Result<()> {
         match self {
             Self::Tcp(socket) => socket.set_nodelay(true),

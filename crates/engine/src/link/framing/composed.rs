@@ -1,8 +1,8 @@
 //! Interleaved RTP by a plan: what leaves is composed, byte for byte what its datagrams would be.
 //!
-//! Promise: a frame is composed when it is due and all of it is in memory, and again, the same, until
-//! the socket has taken all of it; only then its bytes are given back and its counters noted. Frames
-//! heed no start burst. The argument: `docs/design/packets.md`, "Frames".
+//! Promise: a frame is composed when it is due and all of it is in memory, and again, the same,
+//! until the socket has taken all of it; only then its bytes are given back and its counters noted.
+//! Frames heed no start burst. The argument: `docs/design/packets.md`, "Frames".
 
 use tactus_core::datagrams::Cutter;
 use tactus_core::ports::{FilePart, LinkPort};
@@ -167,7 +167,8 @@ impl Composed {
 }
 
 /// Composes the next frame of `cutter`, which goes on behind it. Its payload lies in the stage from
-/// `at` on. None when not all of it is in memory. `before` bytes of the title are in frames before it.
+/// `at` on. None when not all of it is in memory. `before` bytes of the title are in frames before
+/// it.
 fn compose<P: LinkPort>(
     call: &mut Call<'_, P>,
     channel: u8,
