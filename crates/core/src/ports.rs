@@ -267,7 +267,7 @@ pub trait PacketPort: Send {
 }
 
 /// Wakes whoever waits on the other side of a ring, when it sleeps.
-pub trait Bell: Send {
+pub trait Waker: Send {
     /// Rings. Costs a system call only when the other side sleeps.
-    fn ring(&self);
+    fn wake(&self);
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tactus_core::cost::RESIDENT_WINDOW;
 use tactus_core::cycle::{CycleLimits, GROUP_MAX, IntakeLimits};
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ports::{Bell, DiskPort, LinkPort, PacketPort};
+use tactus_core::ports::{DiskPort, LinkPort, PacketPort, Waker};
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 use tactus_ring::arena::Keeper;
 use tactus_ring::spsc::{Consumer, Producer, ring};
@@ -56,8 +56,8 @@ pub struct IntakeSetup {
     pub syncs_max: u32,
     /// Part of each cycle that uploads get if they need it, in thousandths; the ledger must know it.
     pub floor_thousandths: u32,
-    /// Rung when there are answers.
-    pub bell: Box<dyn Bell>,
+    /// Woken when there are answers.
+    pub waker: Box<dyn Waker>,
 }
 
 /// The control side's end of a volume's intake.
@@ -118,8 +118,8 @@ pub struct Setup<D, L> {
     pub patience: Patience,
     /// Who sits where.
     pub placement: Placement,
-    /// Rung when there are reports.
-    pub report_bell: Box<dyn Bell>,
+    /// Woken when there are reports.
+    pub report_waker: Box<dyn Waker>,
 }
 
 /// A network path for datagrams.
@@ -178,7 +178,7 @@ where
     D: DiskPort + Send + 'static,
     L: LinkPort + Send + 'static,
 {
-    let Setup { volumes, link, packets, streams, patience, placement, report_bell } = setup;
+    let Setup { volumes, link, packets, streams, patience, placement, report_waker } = setup;
     let streams = streams as usize;
     let places: usize = volumes.iter().map(|volume| volume.keeper.places() as usize).sum();
     // Streams of titles that are held share blocks, so there may be more leases than places.
@@ -250,7 +250,7 @@ where
         volumes: parts,
         commands: delivery_commands,
         reports: delivery_reports,
-        bell: report_bell,
+        waker: report_waker,
         links: Links { sockets, datagrams: packet_server },
         counters: delivery_counters,
     });
@@ -346,11 +346,11 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
 }
 
 fn assemble_intake(setup: IntakeSetup) -> (disk::Intake, Intake) {
-    let IntakeSetup { places, syncs_max, bell, .. } = setup;
+    let IntakeSetup { places, syncs_max, waker, .. } = setup;
     let each = places as usize + syncs_max as usize + 1;
     let (requests, disk_requests) = ring(each);
     let (disk_answers, answers) = ring(each);
-    let disk = disk::Intake::new(places, GROUP_MAX, disk_requests, disk_answers, bell);
+    let disk = disk::Intake::new(places, GROUP_MAX, disk_requests, disk_answers, waker);
     (disk, Intake { requests, answers })
 }
 

@@ -15,7 +15,7 @@ pub trait Host {
     /// The monotonic clock.
     fn now(&mut self) -> MonoTime;
 
-    /// Sleeps until `until`, or until somebody rings; for a bounded time when there is no deadline.
+    /// Sleeps until `until`, or until somebody wakes it; for a bounded time when there is no deadline.
     fn sleep(&mut self, until: Option<MonoTime>);
 
     /// Whether the core should end.
@@ -25,7 +25,7 @@ pub trait Host {
 /// The servers placed on one core, in the order in which they are polled.
 pub struct Core {
     servers: Vec<Box<dyn Server>>,
-    /// While streams run anywhere, servers on other cores may send at any time without ringing.
+    /// While streams run anywhere, servers on other cores may send at any time without a wake-up.
     pub(crate) look_at_least_every: Nanos,
     /// When the next turn is due.
     due: Option<MonoTime>,

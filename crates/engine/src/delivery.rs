@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tactus_core::byte_clock::Due;
 use tactus_core::datagrams::Law;
 use tactus_core::mutant;
-use tactus_core::ports::{Bell, DiskFault};
+use tactus_core::ports::{DiskFault, Waker};
 use tactus_core::read_ahead::Piece;
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
 use tactus_ring::arena::Lease;
@@ -50,7 +50,7 @@ pub struct DeliveryServer {
     commands: Consumer<Command>,
     reports: Producer<Report>,
     /// Wakes the control side when there are reports.
-    bell: Box<dyn Bell>,
+    waker: Box<dyn Waker>,
     reported: bool,
     links: Links,
     counters: Arc<DeliveryCounters>,
@@ -94,7 +94,7 @@ pub(crate) struct DeliveryParts {
     pub(crate) volumes: Vec<VolumeParts>,
     pub(crate) commands: Consumer<Command>,
     pub(crate) reports: Producer<Report>,
-    pub(crate) bell: Box<dyn Bell>,
+    pub(crate) waker: Box<dyn Waker>,
     pub(crate) links: Links,
     pub(crate) counters: Arc<DeliveryCounters>,
 }
@@ -115,7 +115,7 @@ impl DeliveryServer {
             volumes: volumes.collect(),
             commands: parts.commands,
             reports: parts.reports,
-            bell: parts.bell,
+            waker: parts.waker,
             reported: false,
             links: parts.links,
             counters: parts.counters,
@@ -643,7 +643,7 @@ impl Server for DeliveryServer {
         }
         any |= self.turn_cycles(now);
         if std::mem::take(&mut self.reported) {
-            self.bell.ring();
+            self.waker.wake();
         }
         any
     }

@@ -206,7 +206,7 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
         }
         any |= self.start(now);
         if let Some(intake) = &mut self.intake {
-            intake.ring();
+            intake.wake();
         }
         let in_flight = self.cycle.in_flight() as u64 + u64::from(self.cycle.is_flushing());
         self.counters.in_flight.set(in_flight);

@@ -1,19 +1,19 @@
-//! The word that decides whether a sleeper must be woken: the half of a bell without system calls.
+//! The word that decides whether a sleeper must be woken: the part of a waker that needs no system call.
 //!
-//! Promise: what a ringer did before [`Token::ring`] is seen by the sleeper before it sleeps again,
-//! and a ringer pays for a wake-up only when the sleeper sleeps or is about to. `sys` adds the
-//! eventfd. One thread sleeps; any may ring.
+//! Promise: what a waker did before [`Token::wake`] is seen by the sleeper before it sleeps again,
+//! and a waker pays for a wake-up only when the sleeper sleeps or is about to. `sys` adds the
+//! eventfd. One thread sleeps; any thread may wake it.
 //!
 //! ```text
-//!            ring                 ring: wake!
-//!    IDLE ---------> RUNG <------------------ PARKED
+//!            wake             wake: write the eventfd
+//!    IDLE ---------> WOKEN <----------------- PARKED
 //!      ^               |                         |
 //!      +-- park: no ---+-------- unpark ---------+          IDLE -- park: yes --> PARKED
 //! ```
 //!
-//! Each step is a read-modify-write of one word, so every ring is either before a `park` or `unpark`
+//! Each step is a read-modify-write of one word, so every wake-up is either before a `park` or `unpark`
 //! in that word's order (and then what preceded it is visible after it), or after it (and then the
-//! word says RUNG, and the next `park` refuses). A flag beside the queues would need a second look
+//! word says WOKEN, and the next `park` refuses). A flag beside the queues would need a second look
 //! at each queue between flag and sleep; this does not.
 
 use crate::sync::{AtomicU8, Ordering};
@@ -26,7 +26,7 @@ const IDLE: u8 = 0;
 /// The sleeper sleeps, or is on its way.
 const PARKED: u8 = 1;
 /// The sleeper was called since it last looked.
-const RUNG: u8 = 2;
+const WOKEN: u8 = 2;
 
 impl Token {
     /// A token for a sleeper that is at work.
@@ -36,15 +36,15 @@ impl Token {
 
     /// Calls the sleeper. True when it must be woken: then exactly this caller must do it.
     #[must_use]
-    pub fn ring(&self) -> bool {
-        // SYNC(rung): release here, acquire in `park` and `unpark`.
-        self.0.swap(RUNG, Ordering::AcqRel) == PARKED
+    pub fn wake(&self) -> bool {
+        // SYNC(woken): release here, acquire in `park` and `unpark`.
+        self.0.swap(WOKEN, Ordering::AcqRel) == PARKED
     }
 
     /// Asks to sleep. False when the sleeper was called meanwhile: then it looks around first.
     #[must_use]
     pub fn park(&self) -> bool {
-        // SYNC(rung): acquire here and below, release in `ring`.
+        // SYNC(woken): acquire here and below, release in `wake`.
         let parked =
             self.0.compare_exchange(IDLE, PARKED, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if !parked {
@@ -53,10 +53,10 @@ impl Token {
         parked
     }
 
-    /// Ends a sleep, whatever ended it. Returns whether a ringer has woken it, or is about to.
+    /// Ends a sleep, whatever ended it. Returns whether a waker has woken it, or is about to.
     pub fn unpark(&self) -> bool {
-        // SYNC(rung): acquire here, release in `ring`.
-        self.0.swap(IDLE, Ordering::AcqRel) == RUNG
+        // SYNC(woken): acquire here, release in `wake`.
+        self.0.swap(IDLE, Ordering::AcqRel) == WOKEN
     }
 }
 
@@ -72,13 +72,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_first_ringer_of_a_sleeper_wakes_it() {
+    fn only_the_first_waker_of_a_sleeper_wakes_it() {
         let token = Token::new();
-        assert!(!token.ring(), "nobody sleeps");
+        assert!(!token.wake(), "nobody sleeps");
         assert!(!token.park(), "called before it slept");
         assert!(token.park());
-        assert!(token.ring());
-        assert!(!token.ring());
+        assert!(token.wake());
+        assert!(!token.wake());
         assert!(token.unpark());
         assert!(token.park(), "a call is answered once");
         assert!(!token.unpark(), "it woke by itself");

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use tactus_core::block_list::BlockList;
 use tactus_core::cost::{Cost, Order, OutputCost, PacedRead, SendCost, Share};
 use tactus_core::ledger::{Ledger, Level, Resource};
-use tactus_core::ports::{Bell, SocketHandle};
+use tactus_core::ports::{SocketHandle, Waker};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_engine::counters::StreamCounters;
@@ -201,11 +201,11 @@ impl Delivered {
 
 impl Broker {
     /// A broker over `ledger`, whose streams go to the engine through `commands`, waking it by
-    /// `bell`, and which counts for them in `counters`.
+    /// `waker`, and which counts for them in `counters`.
     pub fn new(
         ledger: Ledger,
         commands: Producer<Command>,
-        bell: Box<dyn Bell>,
+        waker: Box<dyn Waker>,
         rules: BrokerRules,
         counters: Arc<[StreamCounters]>,
     ) -> Self {
@@ -215,7 +215,7 @@ impl Broker {
             datagram: rules.datagram,
             commands,
             class_changes: None,
-            bell,
+            waker,
             free: (0..streams).rev().collect(),
             places: (0..streams).map(|_| Place::default()).collect(),
             best_effort: 0,

@@ -25,16 +25,16 @@ use tactus_engine::cores::Core;
 use tactus_engine::link::Patience;
 use tactus_engine::message::{PacketClass, Report};
 use tactus_ring::spsc::Consumer;
-use tactus_sys::bell::{self, Bell, Sleeper};
 use tactus_sys::disk::pages::FillerRights;
 use tactus_sys::tcp::TcpLink;
 use tactus_sys::thread::{self, Vital};
+use tactus_sys::waker::{self, Sleeper, Waker};
 
 use crate::broker::{Broker, BrokerRules, Degradations};
 use crate::config::placement::{self, CorePlan, Job};
 use crate::config::{Auto, Config};
 use crate::engine::claim::{Claim, ClaimedPlan};
-use crate::engine::host::{Bells, CoreHost, Rights};
+use crate::engine::host::{CoreHost, Rights, Wakers};
 use crate::engine::stalls::CoreThread;
 use crate::engine::volume::IntakeHost;
 use crate::engine::watchdog::Watch;
@@ -69,9 +69,9 @@ pub struct Engine {
     /// What the host refused, in words, each with what it costs.
     pub degraded: Vec<String>,
     stopping: Arc<AtomicBool>,
-    bells: Vec<Bell>,
-    report_bell: Bell,
-    intake_bell: Bell,
+    wakers: Vec<Waker>,
+    report_waker: Waker,
+    intake_waker: Waker,
     threads: Vec<JoinHandle<()>>,
     /// Makes other servers of this host choose other cores.
     _claims: Vec<Claim>,
@@ -93,9 +93,9 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let ClaimedPlan { plan, claims, .. } = claimed;
     let mut facts = terms::volumes(config)?;
     let placement = placement_of(&plan, facts.len());
-    let (intake_bell, intake_sleeper) = bell::bell()?;
+    let (intake_waker, intake_sleeper) = waker::waker()?;
     let control_cores = placement::control_cpus(&cpus, &plan);
-    let host = IntakeHost { bell: &intake_bell, cores: &control_cores };
+    let host = IntakeHost { waker: &intake_waker, cores: &control_cores };
     let mut setups = vec![];
     let mut shares = vec![];
     for (volume, &core) in facts.iter_mut().zip(&placement.disks) {
@@ -110,7 +110,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         setups.push(setup);
         shares.push(share);
     }
-    let (report_bell, sleeper) = bell::bell()?;
+    let (report_waker, sleeper) = waker::waker()?;
     let (port, packets, gauge) = packets::open(config, &mut degraded);
     let rates = terms::link_rates(config, packets.gaps.is_some());
     let setup = Setup {
@@ -137,7 +137,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
                 .bytes_in(config.slow_reader.download_window),
         },
         placement,
-        report_bell: Box::new(Bells(vec![report_bell.clone()])),
+        report_waker: Box::new(Wakers(vec![report_waker.clone()])),
     };
     let (cores, control) = assembly::assemble(setup);
     let Control { commands, reports, intakes: ends, classes, counters } = control;
@@ -156,7 +156,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         connections: facts.iter().map(VolumeFacts::connection_cost).collect(),
         classes: config.classes.0.iter().map(|class| class.name.clone()).collect(),
     };
-    let all = Bells(started.bells.clone());
+    let all = Wakers(started.wakers.clone());
     let broker = Broker::new(ledger, commands, Box::new(all), rules, Arc::clone(&counters.streams));
     broker.change_classes_by(classes);
     let mut threads = started.threads;
@@ -176,7 +176,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
             intakes.push(None);
             continue;
         };
-        let intake = Intake::new(share, end.requests, Bells(started.bells.clone()));
+        let intake = Intake::new(share, end.requests, Wakers(started.wakers.clone()));
         answering.push((intake.clone(), end.answers));
         intakes.push(Some(intake));
     }
@@ -195,9 +195,9 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         packets,
         degraded,
         stopping,
-        bells: started.bells,
-        report_bell,
-        intake_bell,
+        wakers: started.wakers,
+        report_waker,
+        intake_waker,
         threads,
         _claims: claims,
     })
@@ -206,8 +206,8 @@ pub fn start(config: &Config) -> io::Result<Engine> {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        for bell in self.bells.iter().chain([&self.report_bell, &self.intake_bell]) {
-            bell.ring();
+        for waker in self.wakers.iter().chain([&self.report_waker, &self.intake_waker]) {
+            waker.wake();
         }
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -246,7 +246,7 @@ fn placement_of(plan: &[CorePlan], volumes: usize) -> Placement {
 
 struct Started {
     threads: Vec<JoinHandle<()>>,
-    bells: Vec<Bell>,
+    wakers: Vec<Waker>,
     /// In the order of the plan.
     cores: Vec<CoreThread>,
     real_time: bool,
@@ -259,11 +259,11 @@ fn start_cores(
     stopping: &Arc<AtomicBool>,
     degraded: &mut Vec<String>,
 ) -> io::Result<Started> {
-    let mut started = Started { threads: vec![], bells: vec![], cores: vec![], real_time: true };
+    let mut started = Started { threads: vec![], wakers: vec![], cores: vec![], real_time: true };
     let (tell, told) = std::sync::mpsc::channel();
     for (core, plan) in cores.into_iter().zip(plan) {
-        let (bell, sleeper) = bell::bell()?;
-        started.bells.push(bell);
+        let (waker, sleeper) = waker::waker()?;
+        started.wakers.push(waker);
         let (stopping, tell, cpu) = (Arc::clone(stopping), tell.clone(), plan.cpu);
         let priority = config.cores.realtime.then_some(config.cores.priority as u8);
         let body = move || {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use tactus_core::cost::IntakeTerms;
 use tactus_core::pacer::Class;
-use tactus_core::ports::Bell;
+use tactus_core::ports::Waker;
 use tactus_core::sums::Sums;
 use tactus_core::units::{BitRate, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::assembly::{
@@ -56,7 +56,7 @@ pub(crate) struct World {
     cores: Vec<Seat>,
     placement: Placement,
     control: Control,
-    reports_rung: Arc<AtomicBool>,
+    reports_woken: Arc<AtomicBool>,
     devices: Vec<Arc<Mutex<Device>>>,
     net: Arc<Mutex<Net>>,
     outlets: Arc<Mutex<Outlets>>,
@@ -172,10 +172,10 @@ pub struct Outcome {
     pub tally: Tally,
 }
 
-struct Rung(Arc<AtomicBool>);
+struct WakeFlag(Arc<AtomicBool>);
 
-impl Bell for Rung {
-    fn ring(&self) {
+impl Waker for WakeFlag {
+    fn wake(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
@@ -216,7 +216,7 @@ impl World {
             let share = spec.intake.map(|IntakeSpec { places, place, .. }| {
                 arena(Box::new(HeapRegion::new(places as usize * place as usize)), place)
             });
-            let rung = Arc::new(AtomicBool::new(false));
+            let woken = Arc::new(AtomicBool::new(false));
             let device = Arc::new(Mutex::new(Device::new(DeviceParts {
                 kind: spec.kind,
                 terms,
@@ -240,10 +240,10 @@ impl World {
                     syncs_max: swarm.uploads.iter().filter(|upload| upload.volume == at).count()
                         as u32,
                     floor_thousandths: intake.floor_thousandths,
-                    bell: Box::new(Rung(Arc::clone(&rung))),
+                    waker: Box::new(WakeFlag(Arc::clone(&woken))),
                 }),
             });
-            shares.push(share.map(|share| (share, rung)));
+            shares.push(share.map(|share| (share, woken)));
             ledger_terms.push(tactus_core::cost::DiskTerms {
                 model,
                 cycle: spec.cycle,
@@ -261,7 +261,7 @@ impl World {
             });
             devices.push(device);
         }
-        let reports_rung = Arc::new(AtomicBool::new(false));
+        let reports_woken = Arc::new(AtomicBool::new(false));
         let (cores, mut control) = assemble(Setup {
             volumes,
             link: LinkEnd {
@@ -282,15 +282,15 @@ impl World {
             streams: swarm.streams,
             patience: Patience { behind_max: swarm.behind_max, ..Patience::default() },
             placement: placement.clone(),
-            report_bell: Box::new(Rung(Arc::clone(&reports_rung))),
+            report_waker: Box::new(WakeFlag(Arc::clone(&reports_woken))),
         });
         open(&net).watch(Arc::clone(&control.counters.streams));
         let counters = &control.counters;
         open(&outlets).watch(Arc::clone(&counters.packets), Arc::clone(&counters.streams));
         let intakes = std::mem::take(&mut control.intakes);
         let stores = shares.into_iter().zip(intakes).map(|(share, intake)| {
-            let ((keeper, view), rung) = share?;
-            Some(Store::new(keeper, view, intake?, rung))
+            let ((keeper, view), woken) = share?;
+            Some(Store::new(keeper, view, intake?, woken))
         });
         let stores = stores.collect();
         let now = swarm.begin;
@@ -324,7 +324,7 @@ impl World {
             cores,
             placement,
             control,
-            reports_rung,
+            reports_woken,
             devices,
             net,
             outlets,
@@ -437,7 +437,7 @@ impl World {
             after_pause(&self.swarm.pauses, (wanted + late).max(now + Nanos(1)))
         });
         self.cores[at].actual = actual;
-        if self.reports_rung.swap(false, Ordering::Relaxed) {
+        if self.reports_woken.swap(false, Ordering::Relaxed) {
             let delay = Nanos(self.dice.below(self.swarm.control_delay.0));
             self.push(now + delay, Event::Reports);
         }
@@ -449,8 +449,8 @@ impl World {
         }
     }
 
-    /// Wakes the core that the delivery server sits on, as the control side's bell does.
-    fn ring(&mut self) {
+    /// Wakes the core that the delivery server sits on, as the control side's waker does.
+    fn wake(&mut self) {
         self.ring_core(self.placement.delivery);
     }
 

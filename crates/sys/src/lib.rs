@@ -9,9 +9,9 @@
 pub mod clock;
 pub mod thread;
 
-mod beat;
-pub mod bell;
 pub mod memory;
+mod timers;
+pub mod waker;
 
 pub mod region;
 

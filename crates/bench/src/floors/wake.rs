@@ -133,19 +133,19 @@ fn futex() -> Result<Nanos> {
 }
 
 fn by_eventfd() -> Result<Nanos> {
-    let bell = || eventfd(0, EventfdFlags::CLOEXEC);
-    let (here, there) = (bell()?, bell()?);
-    let ring = |bell: &OwnedFd| -> Result<()> {
-        rustix::io::write(bell, &1_u64.to_ne_bytes())?;
+    let waker = || eventfd(0, EventfdFlags::CLOEXEC);
+    let (here, there) = (waker()?, waker()?);
+    let wake = |waker: &OwnedFd| -> Result<()> {
+        rustix::io::write(waker, &1_u64.to_ne_bytes())?;
         Ok(())
     };
-    let listen = |bell: &OwnedFd| -> Result<()> {
-        rustix::io::read(bell, &mut [0; 8])?;
+    let listen = |waker: &OwnedFd| -> Result<()> {
+        rustix::io::read(waker, &mut [0; 8])?;
         Ok(())
     };
     across(
-        || (0..ROUNDS).try_for_each(|_| ring(&there).and_then(|()| listen(&here))),
-        || (0..ROUNDS).try_for_each(|_| listen(&there).and_then(|()| ring(&here))),
+        || (0..ROUNDS).try_for_each(|_| wake(&there).and_then(|()| listen(&here))),
+        || (0..ROUNDS).try_for_each(|_| listen(&there).and_then(|()| wake(&here))),
     )
 }
 

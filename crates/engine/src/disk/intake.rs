@@ -5,7 +5,7 @@
 
 use tactus_core::cycle::{Cycle, Job, Written};
 use tactus_core::mutant;
-use tactus_core::ports::{Bell, Direction, Sync, Synced, Transfer};
+use tactus_core::ports::{Direction, Sync, Synced, Transfer, Waker};
 use tactus_core::units::MonoTime;
 use tactus_ring::spsc::{Consumer, Producer};
 
@@ -17,7 +17,7 @@ pub(crate) struct Intake {
     requests: Consumer<IntakeRequest>,
     answers: Producer<IntakeAnswer>,
     /// Wakes the control side when there are answers.
-    bell: Box<dyn Bell>,
+    waker: Box<dyn Waker>,
     answered: bool,
     /// Whose write each place of the write share holds.
     tokens: Vec<u32>,
@@ -32,12 +32,12 @@ impl Intake {
         flushes: usize,
         requests: Consumer<IntakeRequest>,
         answers: Producer<IntakeAnswer>,
-        bell: Box<dyn Bell>,
+        waker: Box<dyn Waker>,
     ) -> Self {
         Self {
             requests,
             answers,
-            bell,
+            waker,
             answered: false,
             tokens: vec![0; places as usize],
             flushing: Vec::with_capacity(flushes),
@@ -107,9 +107,9 @@ impl Intake {
     }
 
     /// Wakes the control side if there is something for it.
-    pub(super) fn ring(&mut self) {
+    pub(super) fn wake(&mut self) {
         if std::mem::take(&mut self.answered) {
-            self.bell.ring();
+            self.waker.wake();
         }
     }
 

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ports::{
-    self, Batch, Bell, Completion, DiskFault, DiskPort, FileHandle, FilePart, Gone, LinkPort,
-    PacketPort, Reach, Sent, SocketHandle, Stop, Sync, Synced, Transfer,
+    self, Batch, Completion, DiskFault, DiskPort, FileHandle, FilePart, Gone, LinkPort, PacketPort,
+    Reach, Sent, SocketHandle, Stop, Sync, Synced, Transfer, Waker,
 };
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
@@ -135,8 +135,8 @@ struct DiskEnd(Arc<Mutex<Disk>>);
 struct NetworkEnd(Arc<Mutex<Network>>, Arc<Mutex<Disk>>);
 struct Silent;
 
-impl Bell for Silent {
-    fn ring(&self) {}
+impl Waker for Silent {
+    fn wake(&self) {}
 }
 
 impl DiskPort for DiskEnd {
@@ -445,7 +445,7 @@ impl Stage {
                     places: WRITE_PLACES,
                     syncs_max: 8,
                     floor_thousandths: 50,
-                    bell: Box::new(Silent),
+                    waker: Box::new(Silent),
                 }),
             }],
             link: NetworkEnd(Arc::clone(&network), Arc::clone(&disk)),
@@ -458,7 +458,7 @@ impl Stage {
             streams: 16,
             patience: Patience { behind_max: Nanos::from_millis(500), ..Patience::default() },
             placement: Placement::sensible(1, 1),
-            report_bell: Box::new(Silent),
+            report_waker: Box::new(Silent),
         });
         let core = cores.pop().expect("one core");
         let now = MonoTime(7_000_000_123);

@@ -13,19 +13,19 @@ struct Event {
     changed: Condvar,
 }
 
-/// Each ringer leaves one thing to do, by a relaxed store that only the token orders, and rings.
-fn call_from(ringers: usize, preemptions: Option<usize>) {
+/// Each waker leaves one thing to do, by a relaxed store that only the token orders, and calls `wake`.
+fn call_from(wakers: usize, preemptions: Option<usize>) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = preemptions;
     model.check(move || {
         let token = Arc::new(Token::new());
         let event = Arc::new(Event { count: Mutex::new(0), changed: Condvar::new() });
-        let left: Vec<_> = (0..ringers).map(|_| Arc::new(AtomicU32::new(0))).collect();
+        let left: Vec<_> = (0..wakers).map(|_| Arc::new(AtomicU32::new(0))).collect();
         let calling = left.iter().map(|mine| {
             let (mine, token, event) = (Arc::clone(mine), Arc::clone(&token), Arc::clone(&event));
             thread::spawn(move || {
                 mine.store(1, Ordering::Relaxed);
-                if token.ring() {
+                if token.wake() {
                     *event.count.lock().unwrap() += 1;
                     event.changed.notify_one();
                 }
@@ -43,18 +43,18 @@ fn call_from(ringers: usize, preemptions: Option<usize>) {
                 assert!(token.unpark(), "an event without a call");
             }
         }
-        calling.into_iter().for_each(|ringer| ringer.join().unwrap());
+        calling.into_iter().for_each(|waker| waker.join().unwrap());
     });
 }
 
 #[test]
-fn no_call_of_one_ringer_is_lost() {
+fn no_call_of_one_waker_is_lost() {
     call_from(1, None);
 }
 
 #[test]
-fn no_call_of_two_ringers_is_lost() {
+fn no_call_of_two_wakers_is_lost() {
     // Bounded: without a bound the three threads take minutes. Lost calls need one preemption,
-    // between a ringer's store and its ring or between the sleeper's look and its park.
+    // between a waker's store and its wake-up or between the sleeper's look and its park.
     call_from(2, Some(3));
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use tactus_core::cost::{Cost, OutputCost};
 use tactus_core::ledger::{Ledger, Level, Resource, Short};
 use tactus_core::made::Timed;
-use tactus_core::ports::{Bell, FileHandle};
+use tactus_core::ports::{FileHandle, Waker};
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::{ClassChange, Command, Hold, Origin, Outcome, StreamId, TitleId};
 use tactus_ring::spsc::{Keep, Producer};
@@ -34,7 +34,7 @@ pub(super) struct Book {
     pub(super) commands: Producer<Command>,
     /// What classes of the link may from now on; none where there is nobody to be told.
     pub(super) class_changes: Option<Producer<ClassChange>>,
-    pub(super) bell: Box<dyn Bell>,
+    pub(super) waker: Box<dyn Waker>,
     /// Free places of the delivery table.
     pub(super) free: Vec<u32>,
     pub(super) places: Vec<Place>,
@@ -220,7 +220,7 @@ impl Book {
     pub(super) fn command(&mut self, command: Command) {
         let pushed = self.commands.push(command);
         assert!(pushed.is_ok(), "the ring holds a start and two stops for every place");
-        self.bell.ring();
+        self.waker.wake();
     }
 
     /// Frees the socket. What it answers is damage that nobody has been told of.

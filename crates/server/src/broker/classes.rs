@@ -72,7 +72,7 @@ impl Broker {
             let pushed = ring.push(change);
             assert!(pushed.is_ok(), "there is room for all of them");
         }
-        book.bell.ring();
+        book.waker.wake();
         Ok(())
     }
 

@@ -17,8 +17,8 @@ const COMMANDS: usize = 512;
 
 struct Silent;
 
-impl Bell for Silent {
-    fn ring(&self) {}
+impl Waker for Silent {
+    fn wake(&self) {}
 }
 
 struct Stage {

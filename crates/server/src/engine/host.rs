@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tactus_core::ports;
 use tactus_core::units::{MonoTime, Nanos};
 use tactus_engine::cores::Host;
-use tactus_sys::bell::{Bell, Sleeper};
+use tactus_sys::waker::{Sleeper, Waker};
 use tactus_sys::{clock, thread};
 
 /// What a core's thread was allowed.
@@ -71,16 +71,16 @@ impl Host for CoreHost {
     }
 }
 
-/// The bells of all cores: a command may concern any of them.
-pub(super) struct Bells(pub(super) Vec<Bell>);
+/// The wakers of all cores: a command may concern any of them.
+pub(super) struct Wakers(pub(super) Vec<Waker>);
 
-impl ports::Bell for Bells {
-    fn ring(&self) {
-        for bell in &self.0 {
-            bell.ring();
+impl ports::Waker for Wakers {
+    fn wake(&self) {
+        for waker in &self.0 {
+            waker.wake();
         }
     }
 }
 
-/// A core without work is woken by its bell; this only bounds what a lost wake-up could cost.
+/// A core without work is woken by its waker; this only bounds what a lost wake-up could cost.
 const IDLE_LOOK: Nanos = Nanos::from_millis(200);

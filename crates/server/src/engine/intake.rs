@@ -18,17 +18,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use tactus_core::ports::{self, Bell as _, FileHandle, Reach};
+use tactus_core::ports::{self, FileHandle, Reach, Waker as _};
 use tactus_core::units::{Nanos, SECTOR};
 use tactus_engine::message::{IntakeAnswer, IntakeRequest, WriteClass};
 use tactus_ring::arena::{BlockRef, Filling, Keeper, View};
 use tactus_ring::spsc::{Consumer, Producer};
-use tactus_sys::bell::Sleeper;
 use tactus_sys::clock;
 use tactus_sys::thread::Vital;
+use tactus_sys::waker::Sleeper;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::host::Bells;
+use super::host::Wakers;
 use crate::store::{Begun, Extent, Flush, Medium, Pending, Place, Reserve, stopped};
 
 /// Most flushes that are asked for and not answered. An upload asks for two or three at its end, all in
@@ -67,7 +67,7 @@ struct Inner {
     waiting: AtomicU32,
     /// Held for as long as it takes to change a few words.
     desk: Mutex<Desk>,
-    bells: Bells,
+    wakers: Wakers,
 }
 
 struct Desk {
@@ -90,7 +90,11 @@ struct Asked {
 }
 
 impl Intake {
-    pub(super) fn new(share: WriteShare, requests: Producer<IntakeRequest>, bells: Bells) -> Self {
+    pub(super) fn new(
+        share: WriteShare,
+        requests: Producer<IntakeRequest>,
+        wakers: Wakers,
+    ) -> Self {
         let WriteShare { keeper, view } = share;
         let places = view.places();
         let slots = places + SYNCS_MAX;
@@ -106,7 +110,7 @@ impl Intake {
                 free: (0..slots).rev().collect(),
                 is_closed: false,
             }),
-            bells,
+            wakers,
         }))
     }
 
@@ -167,7 +171,7 @@ impl Inner {
         let handle = FileHandle(file.as_raw_fd());
         self.desk()
             .begin(Asked { file, block, permit, kept, tell }, |token| request(token, handle));
-        self.bells.ring();
+        self.wakers.wake();
         Box::pin(async move { told.await.unwrap_or_else(|_| Err(stopped())) })
     }
 }
@@ -419,7 +423,7 @@ pub(super) fn start_answers(
     std::thread::Builder::new().name("tactus-intake".to_owned()).spawn(body)
 }
 
-/// The bell wakes the thread; this is only how soon it sees that the engine stops.
+/// The waker wakes the thread; this is only how soon it sees that the engine stops.
 const LOOK: Nanos = Nanos::from_millis(500);
 
 impl std::fmt::Debug for Intake {

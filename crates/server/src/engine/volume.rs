@@ -13,15 +13,15 @@ use tactus_core::units::Bytes;
 use tactus_engine::assembly::{IntakeSetup, VolumeSetup};
 use tactus_engine::feeding::Memory;
 use tactus_ring::arena;
-use tactus_sys::bell::Bell;
 use tactus_sys::disk::pages::{DiskPages, FILES_PER_PLACE, FillerRights, PagesOptions};
 use tactus_sys::disk::uring::Registration;
 use tactus_sys::disk::writes::WriteOptions;
 use tactus_sys::disk::{self, DiskDevice, DiskFacts, DiskOptions, Way};
 use tactus_sys::file;
 use tactus_sys::region::{HugeRegion, Locking, Pages};
+use tactus_sys::waker::Waker;
 
-use super::host::Bells;
+use super::host::Wakers;
 use super::intake::{SYNCS_MAX, WriteShare};
 use super::terms::{VolumeFacts, VolumeTerms};
 use crate::config::Config;
@@ -140,7 +140,7 @@ fn region(config: &Config, size: Bytes, degraded: &mut Vec<String>) -> io::Resul
 
 /// Who is told of answers to uploads, and where the threads may run that wait for the file system.
 pub(super) struct IntakeHost<'a> {
-    pub(super) bell: &'a Bell,
+    pub(super) waker: &'a Waker,
     pub(super) cores: &'a [u32],
 }
 
@@ -172,7 +172,7 @@ pub(super) fn with_uploads(
         places: keeper.places(),
         syncs_max: SYNCS_MAX,
         floor_thousandths,
-        bell: Box::new(Bells(vec![host.bell.clone()])),
+        waker: Box::new(Wakers(vec![host.waker.clone()])),
     };
     let port = setup.port.with_writes(writes);
     Ok((VolumeSetup { port, intake: Some(intake), ..setup }, Some(WriteShare { keeper, view })))

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tactus_core::cost::{DiskTerms, IntakeTerms, SendCost};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{Ledger, Resource, Terms};
-use tactus_core::ports::Bell;
+use tactus_core::ports::Waker;
 use tactus_core::units::{Bytes, KIB, Nanos, SECOND};
 use tactus_ring::spsc::ring;
 use tokio::sync::watch;
@@ -20,8 +20,8 @@ use crate::store::{
 
 struct Silent;
 
-impl Bell for Silent {
-    fn ring(&self) {}
+impl Waker for Silent {
+    fn wake(&self) {}
 }
 
 const PLACE: u64 = 64 * KIB;

@@ -168,7 +168,7 @@ impl World {
         self.starting.push(title.volume);
         let is_said = has_room
             && self.control.commands.push(Command::Extend { stream, end, is_whole }).is_ok();
-        self.ring();
+        self.wake();
         if !(is_said && is_whole) {
             self.push(self.now + every, Event::Grow { stream, every });
         }
@@ -358,7 +358,7 @@ impl World {
     fn command(&mut self, command: Command) {
         let pushed = self.control.commands.push(command);
         require(pushed.is_ok(), Invariant::Assertion, || "the ring of commands is full".to_owned());
-        self.ring();
+        self.wake();
     }
 
     fn leave(&mut self, stream: StreamId) {

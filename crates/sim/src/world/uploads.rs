@@ -28,7 +28,7 @@ pub(super) struct Store {
     keeper: Keeper,
     view: View,
     intake: Intake,
-    rung: Arc<AtomicBool>,
+    woken: Arc<AtomicBool>,
     asked: HashMap<u32, Asked>,
     tokens: u32,
     /// A write or flush has failed: nothing more is taken.
@@ -67,12 +67,12 @@ pub(super) struct Uploader {
 }
 
 impl Store {
-    pub(super) fn new(keeper: Keeper, view: View, intake: Intake, rung: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(keeper: Keeper, view: View, intake: Intake, woken: Arc<AtomicBool>) -> Self {
         Self {
             keeper,
             view,
             intake,
-            rung,
+            woken,
             asked: HashMap::new(),
             tokens: 0,
             is_closed: false,
@@ -84,7 +84,7 @@ impl Store {
 
     /// Whether there are answers that nobody has been told of.
     pub(super) fn take_ring(&self) -> bool {
-        self.rung.swap(false, Ordering::Relaxed)
+        self.woken.swap(false, Ordering::Relaxed)
     }
 
     fn ask(&mut self, request: impl FnOnce(u32) -> IntakeRequest, asked: Asked) {

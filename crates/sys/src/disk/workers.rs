@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
-use crate::bell::{Bell, Sleeper, bell};
 use crate::thread::Vital;
+use crate::waker::{Sleeper, Waker, waker};
 
 /// What a thread does.
 pub(crate) trait Work: Send + 'static {
@@ -47,9 +47,9 @@ pub(crate) struct Workers<W: Work> {
 struct Worker<W: Work> {
     jobs: Producer<W::Job>,
     done: Consumer<W::Done>,
-    bell: Bell,
+    waker: Waker,
     in_flight: u32,
-    /// Jobs were pushed since the bell was last rung.
+    /// Jobs were pushed since the waker was last woken.
     waiting: bool,
     thread: Option<JoinHandle<()>>,
 }
@@ -67,7 +67,7 @@ impl<W: Work> Workers<W> {
         let stop = Arc::new(AtomicBool::new(false));
         let start = |(number, work)| Worker::start(format!("{name}-{number}"), depth, work, &stop);
         let workers: Result<_, io::Error> = works.into_iter().enumerate().map(start).collect();
-        // When one cannot be started, the others see their bells gone silent and `stop` set.
+        // When one cannot be started, the others see their wakers gone silent and `stop` set.
         let workers = workers.inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
         Ok(Self { workers, turn: 0, stop })
     }
@@ -95,7 +95,7 @@ impl<W: Work> Workers<W> {
     pub(crate) fn kick(&mut self) {
         for worker in &mut self.workers {
             if std::mem::take(&mut worker.waiting) {
-                worker.bell.ring();
+                worker.waker.wake();
             }
         }
     }
@@ -118,7 +118,7 @@ impl<W: Work> Drop for Workers<W> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for worker in &self.workers {
-            worker.bell.ring();
+            worker.waker.wake();
         }
         let deadline = Instant::now() + PATIENCE;
         for worker in &mut self.workers {
@@ -137,10 +137,10 @@ impl<W: Work> Worker<W> {
     fn start(name: String, depth: u32, work: W, stop: &Arc<AtomicBool>) -> io::Result<Self> {
         let (jobs, to_do) = ring(depth as usize);
         let (finished, done) = ring(depth as usize);
-        let (bell, sleeper) = bell()?;
+        let (waker, sleeper) = waker()?;
         let seat = Seat { work, to_do, finished, sleeper, stop: Arc::clone(stop) };
         let thread = std::thread::Builder::new().name(name).spawn(move || seat.run())?;
-        Ok(Self { jobs, done, bell, in_flight: 0, waiting: false, thread: Some(thread) })
+        Ok(Self { jobs, done, waker, in_flight: 0, waiting: false, thread: Some(thread) })
     }
 }
 
@@ -159,7 +159,7 @@ impl<W: Work> Seat<W> {
         let _vital = Vital;
         self.work.begin();
         loop {
-            // Relaxed is enough: the bell that follows `stop` orders it.
+            // Relaxed is enough: the waker that follows `stop` orders it.
             let stopped = self.stop.load(Ordering::Relaxed);
             match self.to_do.pop() {
                 Some(job) if stopped => self.work.abandon(job),

@@ -16,10 +16,10 @@ use tactus_core::ports::SocketHandle;
 use tactus_core::units::{MonoTime, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
-use crate::bell::{Bell, Sleeper, bell};
 use crate::packets::frame::{Mac, Route, mac_of_group};
 use crate::packets::outlet::{cookie, group_interface, option};
 use crate::packets::routes::{Device, Routes};
+use crate::waker::{Sleeper, Waker, waker};
 
 /// What is known of the destinations of a port.
 pub(crate) struct Directions {
@@ -160,7 +160,7 @@ impl Directions {
         // What was known of a way past the kernel holds until the answer comes.
         let until = way.map_or(now, |until| until + HOLDS);
         self.set(place, Known { key, found, until, is_asked: true });
-        self.resolver.bell.ring();
+        self.resolver.waker.wake();
         known.map_or(Direction::Unknown, Known::stale)
     }
 
@@ -246,7 +246,7 @@ impl Known {
 
 /// The thread that asks the kernel, so that nobody else waits for it.
 struct Resolver {
-    bell: Bell,
+    waker: Waker,
     stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -257,7 +257,7 @@ impl Resolver {
         mut answered: Producer<Answer>,
         mut find: impl FnMut(&Question) -> Found + Send + 'static,
     ) -> io::Result<Self> {
-        let (bell, mut sleeper): (Bell, Sleeper) = bell()?;
+        let (waker, mut sleeper): (Waker, Sleeper) = waker()?;
         let stopping = Arc::new(AtomicBool::new(false));
         let stops = Arc::clone(&stopping);
         let body = move || {
@@ -273,14 +273,14 @@ impl Resolver {
             }
         };
         let thread = std::thread::Builder::new().name("tactus-routes".to_owned()).spawn(body)?;
-        Ok(Self { bell, stopping, thread: Some(thread) })
+        Ok(Self { waker, stopping, thread: Some(thread) })
     }
 }
 
 impl Drop for Resolver {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        self.bell.ring();
+        self.waker.wake();
         if let Some(thread) = self.thread.take() {
             // Its panic has been reported by the hook.
             drop(thread.join());

@@ -30,7 +30,7 @@ impl ByHand {
         let slots = places + SYNCS_MAX as usize;
         let (ask, requests) = ring(slots);
         let (answers, given) = ring(slots);
-        let intake = Intake::new(WriteShare { keeper, view }, ask, Bells(vec![]));
+        let intake = Intake::new(WriteShare { keeper, view }, ask, Wakers(vec![]));
         Self { intake, requests, answers, given }
     }
 

@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tactus_core::units::{Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
-use crate::bell::{Bell, Sleeper, bell};
 use crate::clock;
+use crate::waker::{Sleeper, Waker, waker};
 
 /// The way to the thread. It ends soon after the port.
 pub(super) struct Discarder {
     notes: Producer<Note>,
-    bell: Bell,
+    waker: Waker,
     stop: Arc<AtomicBool>,
 }
 
@@ -39,7 +39,7 @@ enum Note {
 impl Discarder {
     pub(super) fn start(places: u32, block: u32) -> io::Result<Self> {
         let (notes, given) = ring(4 * places as usize);
-        let (bell, sleeper) = bell()?;
+        let (waker, sleeper) = waker()?;
         let stop = Arc::new(AtomicBool::new(false));
         let seat = Seat {
             given,
@@ -50,7 +50,7 @@ impl Discarder {
         };
         let thread = std::thread::Builder::new().name("tactus-discard".to_owned());
         thread.spawn(move || seat.run())?;
-        Ok(Self { notes, bell, stop })
+        Ok(Self { notes, waker, stop })
     }
 
     /// The place refers to pages of this file from now on.
@@ -73,7 +73,7 @@ impl Discarder {
 impl Drop for Discarder {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.bell.ring();
+        self.waker.wake();
     }
 }
 

@@ -1,8 +1,8 @@
 //! Wakes a sleeping core: an eventfd behind the token of `tactus_ring::token`.
 //!
-//! Promise: whatever was put into a ring before [`Bell::ring`] is there to be found when
-//! [`Sleeper::wait_until`] returns. A ring costs a system call (4 us with the wake-up) only when the
-//! sleeper sleeps; otherwise one atomic exchange. Ring once per batch, not once per value.
+//! Promise: a value that was put into a ring before [`Waker::wake`] can be popped when
+//! [`Sleeper::wait_until`] returns. A wake-up costs a system call (4 us with the wake-up) only when the
+//! sleeper sleeps; otherwise one atomic exchange. Wake once per batch, not once per value.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,26 +13,26 @@ use rustix::io::Errno;
 use tactus_core::units::MonoTime;
 use tactus_ring::token::Token;
 
-use crate::beat::Beat;
 use crate::clock;
+use crate::timers::PeriodicTimers;
 
-/// The side that calls; any number of them, on any thread.
+/// Wakes the sleeper. Any number of clones, on any thread.
 #[derive(Clone)]
-pub struct Bell(Arc<Shared>);
+pub struct Waker(Arc<Shared>);
 
-/// The side that sleeps: one thread.
+/// The side of the one thread that sleeps.
 pub struct Sleeper {
     shared: Arc<Shared>,
-    /// None where there were no descriptors for it.
-    beat: Option<Beat>,
+    /// None if there were no file descriptors left for it.
+    timers: Option<PeriodicTimers>,
 }
 
 /// Why a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Woken {
-    /// Somebody rang, before or during the sleep.
-    Rung,
-    /// The time has come, or a signal did: look at the clock.
+    /// The waker was used, before or during the sleep.
+    ByWaker,
+    /// The time has come, or a signal ended the sleep; read the clock.
     Elapsed,
 }
 
@@ -41,20 +41,20 @@ struct Shared {
     event: OwnedFd,
 }
 
-/// Makes a bell and its sleeper.
+/// Makes a waker and its sleeper.
 ///
 /// # Errors
 /// When file descriptors are exhausted.
-pub fn bell() -> io::Result<(Bell, Sleeper)> {
+pub fn waker() -> io::Result<(Waker, Sleeper)> {
     let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let shared = Arc::new(Shared { token: Token::new(), event });
-    Ok((Bell(Arc::clone(&shared)), Sleeper { shared, beat: Beat::new().ok() }))
+    Ok((Waker(Arc::clone(&shared)), Sleeper { shared, timers: PeriodicTimers::new().ok() }))
 }
 
-impl Bell {
+impl Waker {
     /// Wakes the sleeper, or keeps it from falling asleep.
-    pub fn ring(&self) {
-        if self.0.token.ring() {
+    pub fn wake(&self) {
+        if self.0.token.wake() {
             match rustix::io::write(&self.0.event, &1_u64.to_ne_bytes()) {
                 // EAGAIN: the count is full, so the sleeper wakes anyway.
                 Ok(_) | Err(Errno::AGAIN) => (),
@@ -65,14 +65,14 @@ impl Bell {
 }
 
 impl Sleeper {
-    /// Sleeps until somebody rings, or until `due`, whichever comes first. Returns at once when
-    /// somebody rang since the last sleep. May return early; never sleeps through a ring.
+    /// Sleeps until a waker is used, or until `due`, whichever comes first. Returns at once when
+    /// the waker was used since the last sleep. May return early; never misses a wake-up.
     pub fn wait_until(&mut self, due: Option<MonoTime>) -> Woken {
         let shared = &*self.shared;
         if !shared.token.park() {
-            return Woken::Rung;
+            return Woken::ByWaker;
         }
-        let timer = due.zip(self.beat.as_mut()).and_then(|(due, beat)| beat.timer(due));
+        let timer = due.zip(self.timers.as_mut()).and_then(|(due, timers)| timers.timer(due));
         let rings = PollFd::from_borrowed_fd(shared.event.as_fd(), PollFlags::IN);
         let mut events = [rings.clone(), rings];
         let (count, span) = match timer {
@@ -87,22 +87,22 @@ impl Sleeper {
             Err(Errno::INTR) => true,
             Err(fault) => panic!("an eventfd can always be waited for: {fault}"),
         };
-        let rung = shared.token.unpark();
-        // Whoever sleeps until a time thousands of times a second asks for no count that is not there.
+        let woken = shared.token.unpark();
+        // A periodic sleeper saves this read thousands of times a second.
         if !is_written {
-            return if rung { Woken::Rung } else { Woken::Elapsed };
+            return if woken { Woken::ByWaker } else { Woken::Elapsed };
         }
-        // The ringer may not have written yet: its count then ends the next sleep early, once.
+        // The waker may not have written yet: the next sleep then ends early, once.
         match rustix::io::read(&shared.event, &mut [0; 8]) {
             Ok(_) | Err(Errno::AGAIN) => (),
             Err(fault) => panic!("an eventfd can always be read: {fault}"),
         }
-        if rung { Woken::Rung } else { Woken::Elapsed }
+        if woken { Woken::ByWaker } else { Woken::Elapsed }
     }
 
-    /// Another bell for the same sleeper.
-    pub fn bell(&self) -> Bell {
-        Bell(Arc::clone(&self.shared))
+    /// Another waker for the same sleeper.
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.shared))
     }
 }
 
@@ -112,20 +112,20 @@ mod tests {
     use tactus_core::units::{MILLISECOND, SECOND};
 
     #[test]
-    fn a_ring_before_the_sleep_is_not_lost() {
-        let (bell, mut sleeper) = bell().unwrap();
-        bell.ring();
-        bell.ring();
-        assert_eq!(sleeper.wait_until(None), Woken::Rung);
+    fn a_wake_before_the_sleep_is_not_lost() {
+        let (waker, mut sleeper) = waker().unwrap();
+        waker.wake();
+        waker.wake();
+        assert_eq!(sleeper.wait_until(None), Woken::ByWaker);
         let due = clock::now() + MILLISECOND;
         assert_eq!(sleeper.wait_until(Some(due)), Woken::Elapsed, "a call is answered once");
         assert!(clock::now() >= due);
     }
 
     #[test]
-    fn every_value_put_before_a_ring_is_found_by_a_sleeper_without_a_timeout() {
+    fn every_value_put_before_a_wake_is_found_by_a_sleeper_without_a_timeout() {
         const VALUES: u32 = 20_000;
-        let (bell, mut sleeper) = bell().unwrap();
+        let (waker, mut sleeper) = waker().unwrap();
         let (mut producer, mut consumer) = tactus_ring::spsc::ring(4);
         std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -133,11 +133,11 @@ mod tests {
                     while producer.push(value).is_err() {
                         std::thread::yield_now();
                     }
-                    bell.ring();
+                    waker.wake();
                 }
             });
             let mut expected = 0;
-            // A lost ring would leave the sleeper asleep for ever; the test would not end.
+            // A lost wake-up would leave the sleeper asleep for ever; the test would not end.
             while expected < VALUES {
                 sleeper.wait_until(None);
                 for value in consumer.drain() {
@@ -150,11 +150,11 @@ mod tests {
 
     #[test]
     fn a_sleeper_is_woken_long_before_its_time() {
-        let (bell, mut sleeper) = bell().unwrap();
+        let (waker, mut sleeper) = waker().unwrap();
         let due = clock::now() + SECOND.times(3600);
         std::thread::scope(|scope| {
-            scope.spawn(move || bell.ring());
-            assert_eq!(sleeper.wait_until(Some(due)), Woken::Rung);
+            scope.spawn(move || waker.wake());
+            assert_eq!(sleeper.wait_until(Some(due)), Woken::ByWaker);
         });
     }
 }

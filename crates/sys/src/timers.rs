@@ -1,11 +1,12 @@
-//! Two timers that take turns, for a thread that sleeps to a beat.
+//! Two alternating timers for a thread that sleeps periodically.
 //!
-//! A sleep that is set when the last one has ended programs the processor's timer twice: for the new time, and
-//! for whatever is next when it comes. In a virtual machine each costs an exit, 5 to 13 us. Here the time after the
-//! next is set before the next comes: then the interrupt itself finds it first in line, and programs once.
+//! A timer that is set after the last sleep programs the processor's timer twice: for the new time,
+//! and for the next event when it expires. In a virtual machine each costs an exit, 5 to 13 us. Here
+//! the second timer is set one period ahead. The interrupt finds it first in line and programs the
+//! processor's timer once.
 //!
-//! Promise: the timer that is given out becomes readable at the time that was asked for, not before; one that was
-//! set in advance for a time that nobody asks for wakes nobody.
+//! Promise: the returned timer becomes readable at the requested time, not before. A timer that was
+//! set ahead for a time that is never requested wakes no thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,16 +16,16 @@ use tactus_core::units::{MILLISECOND, MonoTime, Nanos};
 
 use crate::clock;
 
-/// The longest step from one time to the next that is a beat: with longer ones there is little to win.
+/// Longest period: with longer ones the gain is too small.
 const STEP_MAX: Nanos = MILLISECOND.times(4);
 
 /// The timers.
-pub(crate) struct Beat {
+pub(crate) struct PeriodicTimers {
     timers: [OwnedFd; 2],
     order: Order,
 }
 
-/// What is set to which time, and what is to be set.
+/// The times that the timers are set to, and the period.
 #[derive(Debug, Default)]
 struct Order {
     /// Zero: never.
@@ -33,7 +34,7 @@ struct Order {
     step: Nanos,
 }
 
-/// Timers to be set before a sleep, and the one that ends it.
+/// The timers to set before a sleep, and the timer that ends it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Sleep {
     timer: usize,
@@ -41,17 +42,17 @@ struct Sleep {
 }
 
 impl Order {
-    /// What to do before a sleep until `due`; nothing when there is no beat.
+    /// The timers of a sleep until `due`; none unless the last two steps have one length.
     fn next(&mut self, due: MonoTime) -> Option<Sleep> {
         let step = due.since(self.last);
-        let is_beat = step == self.step && step > Nanos(0) && step <= STEP_MAX;
+        let is_periodic = step == self.step && step > Nanos(0) && step <= STEP_MAX;
         (self.last, self.step) = (due, step);
-        if !is_beat {
+        if !is_periodic {
             return None;
         }
         let timer = usize::from(self.set[1] == due);
         let mut sets = [None; 2];
-        // The nearer first: the other then changes nothing of what the processor waits for.
+        // The nearer first: setting the other then leaves the processor's timer alone.
         for (place, (timer, at)) in [(timer, due), (1 - timer, due + step)].into_iter().enumerate()
         {
             if self.set[timer] != at {
@@ -63,7 +64,7 @@ impl Order {
     }
 }
 
-impl Beat {
+impl PeriodicTimers {
     /// Two timers that are not set.
     ///
     /// # Errors
@@ -74,11 +75,11 @@ impl Beat {
         Ok(Self { timers: [timer()?, timer()?], order: Order::default() })
     }
 
-    /// What becomes readable at `due`, when the times asked for follow a beat.
+    /// The timer that becomes readable at `due`; none unless the requested times are periodic.
     pub(crate) fn timer(&mut self, due: MonoTime) -> Option<BorrowedFd<'_>> {
         let Sleep { timer, sets } = self.order.next(due)?;
         for (timer, at) in sets.into_iter().flatten() {
-            // Setting a timer also takes back what it has told.
+            // Setting a timer also clears its expirations.
             let once = Timespec { tv_sec: 0, tv_nsec: 0 };
             let new = Itimerspec { it_interval: once, it_value: clock::timespec(at.0) };
             let set = rustix::time::timerfd_settime(
@@ -86,7 +87,7 @@ impl Beat {
                 TimerfdTimerFlags::ABSTIME,
                 &new,
             );
-            set.expect("a timer of ours takes any time");
+            set.expect("a timerfd accepts any absolute time");
         }
         Some(self.timers[timer].as_fd())
     }
@@ -110,22 +111,22 @@ mod tests {
         let begun = order.next(at(2)).expect("the second step is as long as the first");
         assert_eq!(begun, Sleep { timer: 0, sets: [Some((0, at(2))), Some((1, at(3)))] });
         for nth in 3..20 {
-            let sleep = order.next(at(nth)).expect("the beat goes on");
+            let sleep = order.next(at(nth)).expect("the period continues");
             let timer = usize::from(nth % 2 == 1);
             assert_eq!(sleep, Sleep { timer, sets: [None, Some((1 - timer, at(nth + 1)))] });
         }
     }
 
     #[test]
-    fn what_was_set_for_a_time_that_is_not_asked_for_is_set_anew() {
+    fn a_timer_set_for_a_time_that_is_not_requested_is_set_again() {
         let mut order = Order::default();
         let beat: Vec<_> = (0..4).map(|nth| order.next(at(nth))).collect();
         assert!(beat[3].is_some());
         let off = at(3) + Nanos(1);
         assert_eq!((order.next(off), order.next(at(5)), order.next(at(6))), (None, None, None));
-        let again = order.next(at(7)).expect("the beat is back");
+        let again = order.next(at(7)).expect("the period is back");
         assert_eq!(again, Sleep { timer: 0, sets: [Some((0, at(7))), Some((1, at(8)))] });
-        assert_eq!(order.next(at(7)), None, "the same time twice is no beat");
+        assert_eq!(order.next(at(7)), None, "the same time twice is no period");
         let far = [at(8), at(8) + STEP_MAX.times(2), at(8) + STEP_MAX.times(4)];
         assert_eq!(far.map(|due| order.next(due)), [None; 3]);
     }
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn a_timer_is_readable_at_its_time_and_not_before() {
         use rustix::event::{PollFd, PollFlags, poll};
-        let mut beat = Beat::new().unwrap();
+        let mut timers = PeriodicTimers::new().unwrap();
         let step = MILLISECOND;
         let mut due = clock::now();
         let mut slept = 0;
@@ -142,7 +143,7 @@ mod tests {
             if clock::now() >= due {
                 due = clock::now() + step;
             }
-            let Some(timer) = beat.timer(due) else {
+            let Some(timer) = timers.timer(due) else {
                 clock::sleep_until(due);
                 continue;
             };
