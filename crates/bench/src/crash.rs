@@ -2,8 +2,8 @@
 //!
 //! Promise: a subject works on a real file system, on a disk that logs every write and flush; then
 //! the disk is cut at points of that log, mounted, recovered, and held against what had been
-//! acknowledged. Subjects that are known to be wrong must be found out in the same run. The model and
-//! its limits stand in `docs/design/crash-replay.md`.
+//! acknowledged. Subjects that are known to be wrong must be found out in the same run. The model
+//! and its limits stand in `docs/design/crash-replay.md`.
 
 mod client;
 mod content;
@@ -45,21 +45,23 @@ pub struct Options {
     /// Which file systems; all by default.
     #[arg(long, value_delimiter = ',')]
     fs: Vec<FileSystem>,
-    /// Which subjects, by the names of the table, or all. Those that begin with tactus are the server, which
-    /// must have been built.
+    /// Which subjects, by the names of the table, or all. Those that begin with tactus are the
+    /// server, which must have been built.
     #[arg(long, value_delimiter = ',', default_value = "tactus")]
     subject: Vec<String>,
     /// Instead of cutting the power, kill the server so many times.
     #[arg(long)]
     kills: Option<u64>,
-    /// With kills: within so many seconds it must be ready again, without those in which others had the
-    /// processors. The promise is two; where the disk is busy with something else it needs more.
+    /// With kills: within so many seconds it must be ready again, without those in which others had
+    /// the processors. The promise is two; where the disk is busy with something else it needs
+    /// more.
     #[arg(long, default_value_t = 2)]
     ready: u64,
     /// The server; by default the binary `tactus` beside this one.
     #[arg(long)]
     tactus: Option<PathBuf>,
-    /// A directory in which npm has installed @tus/server and @tus/file-store: the subject tus-server.
+    /// A directory in which npm has installed @tus/server and @tus/file-store: the subject
+    /// tus-server.
     #[arg(long)]
     modules: Option<PathBuf>,
     /// The seed of everything random. The kernel's part of a run is its own.
@@ -84,8 +86,8 @@ const CUTS_PER_PART: u64 = 100;
 /// A subject that is wrong is found out within so many cuts, or the replay is.
 const FOUND_WITHIN: u64 = 300;
 
-/// Runs what `options` ask for; fails when a sound subject has lost something, or when a wrong one was
-/// not found out.
+/// Runs what `options` ask for; fails when a audio subject has lost something, or when a wrong one
+/// was not found out.
 pub fn run(options: &Options) -> Result<()> {
     if !options.inside {
         return Err(enter());
@@ -122,7 +124,7 @@ pub fn run(options: &Options) -> Result<()> {
                     file_system,
                     cuts,
                     seed: options.seed.wrapping_add(part << 32),
-                    until_found: options.until_found && !subject.sound(),
+                    until_found: options.until_found && !subject.audio(),
                     out: options.out.canonicalize()?,
                 };
                 jobs.push((subject.as_ref(), series));
@@ -164,8 +166,8 @@ fn kill(tactus: &Path, kills: u64, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs all jobs, some beside each other: most of a cut is waiting. Answers one outcome for each subject
-/// and file system.
+/// Runs all jobs, some beside each other: most of a cut is waiting. Answers one outcome for each
+/// subject and file system.
 fn run_all(jobs: &[(&dyn Subject, Series)], options: &Options) -> Result<Vec<Outcome>> {
     let places = tempfile::Builder::new().prefix("tactus-crash-").tempdir()?;
     let next = AtomicUsize::new(0);
@@ -206,8 +208,8 @@ fn run_all(jobs: &[(&dyn Subject, Series)], options: &Options) -> Result<Vec<Out
     Ok(outcomes)
 }
 
-/// Replaces this process by one with mounts of its own: nobody else gets a copy of ours, which would
-/// keep a file system alive behind our back, and none of them outlives us.
+/// Replaces this process by one with mounts of its own: nobody else gets a copy of ours, which
+/// would keep a file system alive behind our back, and none of them outlives us.
 fn enter() -> anyhow::Error {
     let program = match std::env::current_exe() {
         Ok(program) => program,
@@ -269,7 +271,7 @@ fn publish(outcomes: &[Outcome], options: &Options) -> Result<()> {
     ];
     let mut table = Table::new("power failures", &head);
     for outcome in outcomes {
-        let verdict = match (outcome.sound, outcome.found()) {
+        let verdict = match (outcome.audio, outcome.found()) {
             (true, false) => "holds",
             (true, true) => "FAILED",
             (false, true) => "found out",
@@ -302,11 +304,11 @@ fn publish(outcomes: &[Outcome], options: &Options) -> Result<()> {
 fn judge(outcomes: &[Outcome]) -> Result<()> {
     for outcome in outcomes {
         let Outcome { subject, file_system, cuts, .. } = outcome;
-        if outcome.sound && outcome.found() {
+        if outcome.audio && outcome.found() {
             let examples = outcome.examples.join("\n  ");
             bail!("{subject} on {file_system} does not survive:\n  {examples}");
         }
-        if !outcome.sound && !outcome.found() && *cuts >= FOUND_WITHIN {
+        if !outcome.audio && !outcome.found() && *cuts >= FOUND_WITHIN {
             bail!("{subject} on {file_system} is wrong, and {cuts} cuts did not show it");
         }
     }

@@ -1,9 +1,10 @@
 //! Many RTSP clients at once, who seek and pause as they please.
 //!
-//! Promise: each has its own connection and ports, plays over UDP and is as impatient as its dice say. All
-//! datagrams are read by one thread that never waits for one client, and stamped by the kernel. What a client
-//! saw is judged by what the server's answers announced and by the titles' rate: a sequence number that is missing, a
-//! counter that breaks without a word or where nobody has sought, a byte that came after its time or not at all.
+//! Promise: each has its own connection and ports, plays over UDP and is as impatient as its dice
+//! say. All datagrams are read by one thread that never waits for one client, and stamped by the
+//! kernel. What a client saw is judged by what the server's answers announced and by the titles'
+//! rate: a sequence number that is missing, a counter that breaks without a word or where nobody
+//! has sought, a byte that came after its time or not at all.
 
 mod client;
 mod view;
@@ -16,7 +17,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
-use tactus_sys::inlet::{BATCH, Datagrams, Wanted};
+use tactus_sys::udp_input::{BATCH, InputOptions, UdpInput};
 
 use crate::cpu::RECEIVER;
 use crate::netns::Side;
@@ -34,7 +35,8 @@ const PORT: u16 = 20_000;
 const SWEEP: Nanos = Nanos::from_millis(50);
 /// What a socket holds.
 const BUFFER: usize = 1 << 20;
-/// Threads that ask: a request takes a server some milliseconds, and each client asks every few seconds.
+/// Threads that ask: a request takes a server some milliseconds, and each client asks every few
+/// seconds.
 const ASKERS: usize = 16;
 /// Longer ones are not counted in their clients' microseconds.
 const LENGTH_MAX: Nanos = SECOND.times(3_600);
@@ -156,16 +158,17 @@ impl Inboxes {
     }
 }
 
-/// Takes what comes as one as it is: the kernel would cut it at the sender's cost, whose core it does it on.
-fn inbox(offset: usize) -> Result<Datagrams> {
+/// Takes what comes as one as it is: the kernel would cut it at the sender's cost, whose core it
+/// does it on.
+fn inbox(offset: usize) -> Result<UdpInput> {
     let port = PORT + u16::try_from(offset).context("so many clients have no ports")?;
     let to = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-    let wanted = Wanted { to, source: None, interface: None, buffer: BUFFER };
-    Ok(Datagrams::open(&wanted)?.stamped()?.gathered()?)
+    let wanted = InputOptions { to, source: None, interface: None, buffer: BUFFER };
+    Ok(UdpInput::open(&wanted)?.stamped()?.gathered()?)
 }
 
 fn read(
-    mut inboxes: Vec<Datagrams>,
+    mut inboxes: Vec<UdpInput>,
     mut views: Vec<View>,
     stop: &AtomicBool,
 ) -> Result<Vec<(View, u32)>> {
@@ -176,8 +179,8 @@ fn read(
     let mut next = clock::now();
     while !stop.load(Ordering::Relaxed) {
         for (view, inbox) in views.iter_mut().zip(&mut inboxes) {
-            let mut each = |datagram: tactus_sys::inlet::Datagram<'_>| {
-                if let Some(stamp) = datagram.stamp {
+            let mut each = |datagram: tactus_sys::udp_input::Datagram<'_>| {
+                if let Some(stamp) = datagram.timestamp {
                     view.take(MonoTime(stamp.0.saturating_sub(apart)), datagram.bytes);
                 }
             };

@@ -1,7 +1,7 @@
 //! Receivers of datagrams, with the kernel's stamps; and the plainest sender.
 //!
-//! Promise: sockets are emptied long before they are full, by one thread that never waits for one of
-//! them; what the kernel dropped all the same is told. Stamps are of the clock of the run.
+//! Promise: sockets are emptied long before they are full, by one thread that never waits for one
+//! of them; what the kernel dropped all the same is told. Restamping are of the clock of the run.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
-use tactus_sys::inlet::{Datagrams, Wanted};
+use tactus_sys::udp_input::{InputOptions, UdpInput};
 
 use crate::arrivals::Trace;
 use crate::arrivals::{Arrival, Record};
@@ -24,7 +24,8 @@ use crate::priority;
 
 /// The port of the first stream.
 pub const PORT: u16 = 20_000;
-/// From one stream's port to the next one's: the port between them is that of RTCP, whose reports are no payload.
+/// From one stream's port to the next one's: the port between them is that of RTCP, whose reports
+/// are no payload.
 const APART: u16 = 2;
 
 /// Where a stream goes whose first one goes to `first`.
@@ -129,21 +130,21 @@ impl Inboxes {
     }
 }
 
-fn inbox(stream: usize) -> Result<Datagrams> {
+fn inbox(stream: usize) -> Result<UdpInput> {
     let to = behind((Ipv4Addr::UNSPECIFIED, PORT).into(), u16::try_from(stream)?);
-    let wanted = Wanted { to, source: None, interface: None, buffer: BUFFER };
+    let wanted = InputOptions { to, source: None, interface: None, buffer: BUFFER };
     // What comes as one the kernel would cut at the sender's cost, whose core it does it on.
-    Ok(Datagrams::open(&wanted)?.stamped()?.gathered()?)
+    Ok(UdpInput::open(&wanted)?.stamped()?.gathered()?)
 }
 
 fn read(
-    mut inboxes: Vec<Datagrams>,
+    mut inboxes: Vec<UdpInput>,
     reading: Reading,
     stop: &AtomicBool,
     begun: &AtomicUsize,
 ) -> Result<Came> {
-    // The kernel stamps by the wall clock; over a run both go alike but for what NTP bends, 500 ppm at most,
-    // which the fit of each stream takes out but for its drift.
+    // The kernel stamps by the wall clock; over a run both go alike but for what NTP bends, 500 ppm
+    // at most, which the fit of each stream takes out but for its drift.
     let wall = || {
         let now = clock_gettime(ClockId::Realtime);
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -156,9 +157,9 @@ fn read(
     while !stop.load(Ordering::Relaxed) {
         for (stream, inbox) in (0..).zip(&mut inboxes) {
             let mut some = false;
-            let mut each = |datagram: tactus_sys::inlet::Datagram<'_>| {
+            let mut each = |datagram: tactus_sys::udp_input::Datagram<'_>| {
                 some = true;
-                if let Some(stamp) = datagram.stamp {
+                if let Some(stamp) = datagram.timestamp {
                     // The wall clock may be set back by a little; the order is that of arrival.
                     let last = &mut last[stream as usize];
                     let at = MonoTime(stamp.0.saturating_sub(apart)).max(*last);
@@ -167,7 +168,9 @@ fn read(
                     record.push(Arrival { at, stream, bytes });
                 }
             };
-            while inbox.receive(&mut each).is_ok_and(|count| count == tactus_sys::inlet::BATCH) {}
+            while inbox.receive(&mut each).is_ok_and(|count| count == tactus_sys::udp_input::BATCH)
+            {
+            }
             if some && !std::mem::replace(&mut has_begun[stream as usize], true) {
                 begun.fetch_add(1, Ordering::Relaxed);
             }
@@ -187,7 +190,8 @@ pub struct Whereto {
     /// The first listener; the others have the ports behind it.
     #[arg(long)]
     pub to: SocketAddr,
-    /// One stream of so many has a listener, or none at 0; each other one has a group of its own that nobody has joined.
+    /// One stream of so many has a listener, or none at 0; each other one has a group of its own
+    /// that nobody has joined.
     #[arg(long)]
     pub every: u16,
 }
@@ -218,7 +222,8 @@ pub struct Threads {
     rate: u64,
 }
 
-/// Sends each stream from a thread of its own, which sleeps until each datagram's time: what most programs do.
+/// Sends each stream from a thread of its own, which sleeps until each datagram's time: what most
+/// programs do.
 pub fn pace_threads(options: &Threads) -> Result<()> {
     const PAYLOAD: [u8; 1316] = [0x47; 1316];
     let rate = BitRate(options.rate);

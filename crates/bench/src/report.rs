@@ -1,7 +1,7 @@
 //! One report per bench: what was asked, on which machine, how, and what came out.
 //!
-//! Promise: the same values as JSON for programs, as one self-contained HTML page for people, and as
-//! tables on standard output; bad figures stand beside good ones.
+//! Promise: the same values as JSON for programs, as one self-contained HTML page for people, and
+//! as tables on standard output; bad figures stand beside good ones.
 
 mod markup;
 mod text;
@@ -41,7 +41,7 @@ pub struct Report {
     pub verdicts: Vec<Verdict>,
     /// The summary.
     pub tables: Vec<Table>,
-    /// The pictures.
+    /// The video frames.
     pub plots: Vec<Plot>,
     /// Every run with all its values, as it was measured.
     pub runs: Vec<serde_json::Value>,
@@ -88,7 +88,7 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// A picture.
+/// A video frame.
 #[derive(Clone, Debug, Serialize)]
 pub enum Plot {
     /// One bar for each peer, with the range of its rounds.

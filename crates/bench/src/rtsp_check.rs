@@ -1,16 +1,17 @@
 //! `rtsp-check`: what a server of RTSP does of what the RFCs ask for. Any server.
 //!
-//! Promise: each check has a name and the section that it is of, asks by a connection and a session of its own, and
-//! says what it has seen. It needs a presentation that plays for some seconds, and changes nothing on the
-//! server but what it is told to record. What a server does not speak (2.0) is skipped and named. It is no proof: a server that
-//! passes everything may still be wrong elsewhere.
+//! Promise: each check has a name and the section that it is of, asks by a connection and a session
+//! of its own, and says what it has seen. It needs a presentation that plays for some seconds, and
+//! changes nothing on the server but what it is told to record. What a server does not speak (2.0)
+//! is skipped and named. It is no proof: a server that passes everything may still be wrong
+//! elsewhere.
 
 mod address;
 mod digest;
 
 mod client;
-mod picture;
 mod transport;
+mod video_frame;
 
 mod scene;
 mod studio;

@@ -1,7 +1,8 @@
-//! Senders of a few streams of datagrams onto one wire, for `gap-frames`: by gap frames, by ticks, and by sleeping.
+//! Senders of a few streams of datagrams onto one wire, for `gap-frames`: by gap frames, by ticks,
+//! and by sleeping.
 //!
-//! Promise: all three send the same datagrams at the same due times to the same addresses; only who keeps the time
-//! differs.
+//! Promise: all three send the same datagrams at the same due times to the same addresses; only who
+//! keeps the time differs.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -66,7 +67,7 @@ pub fn run(options: &Options) -> Result<()> {
     drop(priority::fifo(20));
     let outlet = outlet::open(&Way {
         from: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        interface: Some(tactus_sys::inlet::interface(&options.device)?),
+        interface: Some(tactus_sys::udp_input::interface(&options.device)?),
         hops: Some(8),
         dscp: 0,
         heard_here: false,

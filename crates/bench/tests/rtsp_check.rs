@@ -110,12 +110,12 @@ fn all_passed(checks: Child) -> usize {
     all.len()
 }
 
-/// Pictures that a decoder makes of a title.
-fn pictures(title: &Path) -> String {
+/// Video frames that a decoder makes of a title.
+fn video_frames(title: &Path) -> String {
     let title = title.display().to_string();
     let count = ["-count_frames", "-show_entries", "stream=nb_read_frames", "-of", "csv=p=0"];
     let said = said("ffprobe", &[&["-v", "error"], &count[..], &[&title]].concat());
-    // Said once more with the programme that it is of.
+    // Said once more with the program that it is of.
     said.lines().next().unwrap_or_default().to_owned()
 }
 
@@ -129,8 +129,8 @@ fn no_check_fails_here() {
     let named = said(&bench().display().to_string(), &["rtsp-check", "--list"]);
     // But for those that wait for time-outs, which are not named either.
     assert_eq!(playing + recording, named.lines().count());
-    // What was sent for two seconds is there, each picture of it.
+    // What was sent for two seconds is there, each video frame of it.
     for name in ["record-udp.ts", "record-tcp.ts"] {
-        assert_eq!(pictures(&stage.file(name)), "50", "{name}");
+        assert_eq!(video_frames(&stage.file(name)), "50", "{name}");
     }
 }

@@ -1,9 +1,10 @@
-//! Media that somebody sends by RTP become one transport stream: as it comes where it is one already, else put together
-//! from pictures and sound.
+//! Media that somebody sends by RTP become one transport stream: as it comes where it is one
+//! already, else put together from video and audio.
 //!
-//! Promise: frames keep their times to each other as sender reports have them, and what comes out is in the order in which
-//! it is decoded; what is missing is counted, and nothing is waited for longer than four seconds or beyond 16 MiB
-//! of frames. It is handed packets and times, and knows no sockets.
+//! Promise: frames keep their times to each other as sender reports have them, and what comes out
+//! is in the order in which it is decoded; what is missing is counted, and nothing is waited for
+//! longer than four seconds or beyond 16 MiB of frames. It is handed packets and times, and knows
+//! no sockets.
 
 mod announced;
 mod decoding;
@@ -21,11 +22,13 @@ use crate::units::{MonoTime, Nanos, SECOND};
 pub use announced::{Coding, Track, Unfit, tracks};
 use decoding::Decoding;
 
-/// How long it is waited for all media and their reports at the beginning: senders report in the first seconds.
+/// How long it is waited for all media and their reports at the beginning: senders report in the
+/// first seconds.
 const WAIT_MAX: Nanos = SECOND.times(4);
 /// Bytes of frames that wait at most.
 const HELD_MAX: usize = 16 << 20;
-/// Pictures that are looked at before the first leaves, so that it is known how far they are out of order.
+/// Video frames that are looked at before the first leaves, so that it is known how far they are
+/// out of order.
 const LOOK: usize = 20;
 /// Of 90 kHz: a medium that lies so far behind the others is not waited for.
 const LAG_MAX: u64 = 90_000;
@@ -155,7 +158,8 @@ impl Assembly {
         true
     }
 
-    /// What its sender is told of how medium `nth` is received; none when nothing has come since the last time.
+    /// What its sender is told of how medium `nth` is received; none when nothing has come since
+    /// the last time.
     pub fn report(&mut self, now: MonoTime, nth: usize) -> Option<Reception> {
         self.source(nth)?.receipt.report(now)
     }
@@ -251,15 +255,17 @@ impl Whole {
 impl Parts {
     fn new(tracks: &[Track], name: &str) -> Self {
         let content = |track: &Track| match &track.coding {
-            Coding::Parts(Gather::Pictures(units)) if units.kind() == Kind::H265 => Content::H265,
-            Coding::Parts(Gather::Pictures(_)) => Content::H264,
-            Coding::Parts(Gather::Sound(_)) => Content::Aac,
+            Coding::Parts(Gather::VideoFrames(units)) if units.kind() == Kind::H265 => {
+                Content::H265
+            }
+            Coding::Parts(Gather::VideoFrames(_)) => Content::H264,
+            Coding::Parts(Gather::Audio(_)) => Content::Aac,
             Coding::Whole => unreachable!("a transport stream is alone"),
         };
         let contents: Vec<_> = tracks.iter().map(content).collect();
         let medium = |track: &Track| {
             let Coding::Parts(gather) = &track.coding else { unreachable!("as above") };
-            let decoding = gather.is_pictures().then(|| Decoding::new(track.is_in_order));
+            let decoding = gather.is_video().then(|| Decoding::new(track.is_in_order));
             Medium {
                 source: Source::new(track),
                 gather: gather.clone(),
@@ -343,7 +349,8 @@ impl Parts {
             || self.media.iter().all(is_known)
     }
 
-    /// Fixes how the media lie to each other: by the reports, or, where one has none, by when they came.
+    /// Fixes how the media lie to each other: by the reports, or, where one has none, by when they
+    /// came.
     fn begin(&mut self) {
         self.has_begun = true;
         let by_reports = self.media.iter().filter(|medium| medium.came.is_some());
@@ -420,7 +427,8 @@ impl Medium {
 
     fn take(&mut self, packet: &Packet<'_>) {
         let Self { gather, times, clock, held, held_bytes, .. } = self;
-        // A packet's time counts although its frame may be broken: distances are between neighbours.
+        // A packet's time counts although its frame may be broken: distances are between
+        // neighbours.
         times.get_or_insert((packet.timestamp, packet.timestamp, 0));
         gather.handle(packet, |frame| hold(times, *clock, held, held_bytes, frame));
     }

@@ -1,11 +1,11 @@
 //! One disk's cycle: decides which transfer goes to the device next.
 //!
 //! Promise: within a cycle, real-time transfers come first and in sweep order; when none is left,
-//! best-effort work goes on in pieces of at most 128 KiB, and flushes of all files that wait for one,
-//! each only if the model says that it ends before the cycle does; then the disk rests. When real-time
-//! work fills the cycle, its end still belongs to uploads: their floor, and one flush. The depth at the
-//! device is bounded here, because a deep device queue defeats any order. It knows no streams and reads
-//! no clock.
+//! best-effort work goes on in pieces of at most 128 KiB, and flushes of all files that wait for
+//! one, each only if the model says that it ends before the cycle does; then the disk rests. When
+//! real-time work fills the cycle, its end still belongs to uploads: their floor, and one flush.
+//! The depth at the device is bounded here, because a deep device queue defeats any order. It knows
+//! no streams and reads no clock.
 //!
 //! ```text
 //! |-- real-time, sorted --|-- best effort, piece by piece --|- rest -|-- real-time ...
@@ -13,9 +13,9 @@
 //! cycle begins                                           guard     cycle ends
 //! ```
 
+mod best_effort;
 mod floor;
 mod flush;
-mod spare;
 mod sweep;
 
 use alloc::vec::Vec;
@@ -23,12 +23,12 @@ use alloc::vec::Vec;
 use crate::disk_model::{DiskModel, MilliVisits};
 use crate::mutant;
 use crate::ports::{BlockRef, Completion, Direction, DiskFault, Sync, Transfer};
-use crate::splitter::PIECE;
+use crate::split::PIECE;
 use crate::units::{MonoTime, Nanos};
 
+use best_effort::{BestEffortQueue, Next, moved};
 use floor::Floor;
 use flush::Flushes;
-use spare::{Next, Spare, moved};
 use sweep::Sweeps;
 
 pub use flush::GROUP_MAX;
@@ -67,7 +67,8 @@ pub enum Unfilled {
 pub struct Written {
     /// Which place.
     pub block: BlockRef,
-    /// Why its bytes may not be in the file. That they are does not mean that they survive a power cut.
+    /// Why its bytes may not be in the file. That they are does not mean that they survive a power
+    /// cut.
     pub result: Result<(), DiskFault>,
 }
 
@@ -128,10 +129,10 @@ pub struct IntakeLimits {
 pub struct Cycle {
     limits: CycleLimits,
     sweeps: Sweeps,
-    /// Real-time writes that came in this cycle, and are swept in the next, with the reads of running
-    /// streams: a sweep for each would cost the arm more ways than were promised.
+    /// Real-time writes that came in this cycle, and are swept in the next, with the reads of
+    /// running streams: a sweep for each would cost the arm more ways than were promised.
     arrived: Vec<Arrived>,
-    spare: Spare,
+    best_effort: BestEffortQueue,
     flushes: Flushes,
     floor: Floor,
     /// The last cycle in which real-time work no longer fitted before the floor.
@@ -176,7 +177,7 @@ impl Cycle {
             limits,
             sweeps: Sweeps::new(model, jobs),
             arrived: Vec::with_capacity(intake.jobs_max),
-            spare: Spare::new(&limits),
+            best_effort: BestEffortQueue::new(&limits),
             flushes: Flushes::new(intake.syncs_max, flush),
             floor: Floor::new(Nanos(share as u64), piece),
             yielded: None,
@@ -209,7 +210,7 @@ impl Cycle {
     /// # Panics
     /// When more jobs wait than its arena has places.
     pub fn add_best_effort(&mut self, job: Job) {
-        self.spare.push(job);
+        self.best_effort.push(job);
     }
 
     /// Adds a file that waits for a flush.
@@ -225,7 +226,7 @@ impl Cycle {
         if self.sweeps.promote(block, deadline) {
             return;
         }
-        if let Some(job) = self.spare.withdraw(block) {
+        if let Some(job) = self.best_effort.withdraw(block) {
             // Its first pieces may be at the device: the rest follows in one.
             self.add_real_time(Job { deadline, ..job });
         }
@@ -246,8 +247,8 @@ impl Cycle {
     pub fn poll_sync(&mut self, now: MonoTime) -> Option<Sync> {
         if self.flushes.is_waiting() && self.may_flush(now) {
             self.flushes.begin(now, self.cycle_of(now));
-            self.spare.charge_flush(self.flushes.time());
-            self.spare.interrupt();
+            self.best_effort.charge_flush(self.flushes.time());
+            self.best_effort.interrupt();
         }
         self.flushes.poll()
     }
@@ -268,28 +269,30 @@ impl Cycle {
             }
         }
         if let Some(job) = self.sweeps.pop() {
-            self.spare.interrupt();
+            self.best_effort.interrupt();
             self.open_transfer(job.transfer, true);
             return Some((job.transfer, Turn::RealTime));
         }
-        if self.sweeps.is_waiting() || self.spare.in_flight() >= self.limits.best_effort_depth {
+        if self.sweeps.is_waiting() || self.best_effort.in_flight() >= self.limits.best_effort_depth
+        {
             return None;
         }
-        let next = self.spare.next().filter(|&next| self.fits(now, next));
+        let next = self.best_effort.next().filter(|&next| self.fits(now, next));
         // Where the way to another file does not fit any more, the arm can still stay in this one.
-        let next = next.or_else(|| self.spare.further().filter(|&next| self.fits(now, next)))?;
+        let next =
+            next.or_else(|| self.best_effort.further().filter(|&next| self.fits(now, next)))?;
         Some((self.begin_piece(next), Turn::BestEffort))
     }
 
-    /// The next piece of a run for a disk that has as much as the model says it gains from: whoever looks
-    /// for completions comes once a millisecond, in which two pieces of a run may have ended.
+    /// The next piece of a run for a disk that has as much as the model says it gains from: whoever
+    /// looks for completions comes once a millisecond, in which two pieces of a run may have ended.
     fn further_piece(&self, now: MonoTime) -> Option<Next> {
         let is_busy = self.sweeps.is_running() || self.sweeps.is_waiting();
         let is_full = self.in_flight >= self.limits.in_flight_max();
-        if is_busy || is_full || self.spare.in_flight() < self.in_flight {
+        if is_busy || is_full || self.best_effort.in_flight() < self.in_flight {
             return None;
         }
-        self.spare.next().filter(|&next| next.goes_on && self.fits(now, next))
+        self.best_effort.next().filter(|&next| next.goes_on && self.fits(now, next))
     }
 
     /// Notes the end of a flush.
@@ -303,7 +306,7 @@ impl Cycle {
         let open = &mut self.open[at];
         open.transfers -= 1;
         self.in_flight -= 1;
-        self.spare.note_end(completion.transfer);
+        self.best_effort.note_end(completion.transfer);
         match completion.result {
             Ok(bytes) if open.direction == Direction::Write && bytes < completion.transfer.len => {
                 open.fault = Some(SHORT_WRITE);
@@ -314,10 +317,10 @@ impl Cycle {
         self.end_if_done(at)
     }
 
-    /// Drops what has not been begun of a read that nobody waits for any more. It is answered now, or by
-    /// the last of its transfers; `None` also when all of it has been begun.
+    /// Drops what has not been begun of a read that nobody waits for any more. It is answered now,
+    /// or by the last of its transfers; `None` also when all of it has been begun.
     pub fn forget(&mut self, block: BlockRef) -> Option<Ended> {
-        if !self.sweeps.remove(block) && self.spare.withdraw(block).is_none() {
+        if !self.sweeps.remove(block) && self.best_effort.withdraw(block).is_none() {
             return None;
         }
         let is_it = |open: &Open| (open.direction, open.block) == (Direction::Read, block);
@@ -368,17 +371,22 @@ impl Cycle {
             || self.arrived.iter().any(|arrived| arrived.job.deadline < limit)
     }
 
-    /// When something may begin that may not at `now`, if nothing is at the device and nothing comes.
+    /// When something may begin that may not at `now`, if nothing is at the device and nothing
+    /// comes.
     pub fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
-        let spare = (!self.spare.is_empty()).then(|| self.spare_from(now));
+        let best_effort = (!self.best_effort.is_empty()).then(|| self.best_effort_from(now));
         let flush = self.flushes.is_waiting().then(|| {
             let rested = self.flushes.rested();
-            if rested > now { rested.min(self.spare_from(now)) } else { self.spare_from(now) }
+            if rested > now {
+                rested.min(self.best_effort_from(now))
+            } else {
+                self.best_effort_from(now)
+            }
         });
-        let arrived = (!self.arrived.is_empty()).then(|| self.spare_from(now));
+        let arrived = (!self.arrived.is_empty()).then(|| self.best_effort_from(now));
         // What is left over when nobody is running is swept after the head.
-        let swept = self.sweeps.is_waiting().then(|| self.spare_from(now));
-        [spare, flush, arrived, swept].into_iter().flatten().min()
+        let swept = self.sweeps.is_waiting().then(|| self.best_effort_from(now));
+        [best_effort, flush, arrived, swept].into_iter().flatten().min()
     }
 
     /// When the cycle that `now` lies in ends.
@@ -387,7 +395,7 @@ impl Cycle {
     }
 
     /// When work in free time that may not begin at `now` can be looked at again.
-    fn spare_from(&self, now: MonoTime) -> MonoTime {
+    fn best_effort_from(&self, now: MonoTime) -> MonoTime {
         let from = self.end_of_head(now);
         if now < from { from } else { from + self.limits.length }
     }
@@ -422,9 +430,9 @@ impl Cycle {
 
     /// Takes what waits, most urgent first, as far as the model says that it can be done before the
     /// cycle ends, or uploads have their turn, and sorts it by place. What is left over has later
-    /// deadlines and gets the next sweep: so the reads of a new cycle never wait for a long sweep over
-    /// what was less urgent. While the running streams have not asked, what was left over is read one by
-    /// one.
+    /// deadlines and gets the next sweep: so the reads of a new cycle never wait for a long sweep
+    /// over what was less urgent. While the running streams have not asked, what was left over is
+    /// read one by one.
     fn begin_sweep(&mut self, now: MonoTime) {
         let reserve = self.reserve(now);
         let left = if mutant!(RoundIgnored, true, self.is_asked(now)) {
@@ -455,7 +463,7 @@ impl Cycle {
 
     /// The part of it that is for writing.
     fn floor_reserve(&mut self, now: MonoTime) -> Nanos {
-        let Some(next) = self.spare.next_write() else { return Nanos(0) };
+        let Some(next) = self.best_effort.next_write() else { return Nanos(0) };
         self.floor.note_waiting(self.cycle_of(now));
         let owed = self.floor.owed();
         // What is owed is saved up until it is a piece.
@@ -473,7 +481,7 @@ impl Cycle {
         let is_near = now + reserve + self.slack() >= self.end_of_cycle(now);
         // A disk that is slower than its model passes over the ends of cycles.
         let is_time = is_near || nothing_else_fits || self.floor.is_overdue();
-        self.spare.next_write().filter(|_| is_time)
+        self.best_effort.next_write().filter(|_| is_time)
     }
 
     /// Whether a group of flushes may begin.
@@ -486,8 +494,8 @@ impl Cycle {
         if !self.sweeps.is_running() && !self.sweeps.is_waiting() {
             let latest = end.before(time + self.slack());
             self.flushes.note_free(now, self.cycle_of(now), latest);
-            let is_turn = now >= self.flushes.rested() && self.spare.is_turn_of_writes();
-            if is_turn || self.spare.is_written() {
+            let is_turn = now >= self.flushes.rested() && self.best_effort.is_turn_of_writes();
+            if is_turn || self.best_effort.is_written() {
                 return true;
             }
         }
@@ -503,7 +511,7 @@ impl Cycle {
 
     /// Whether a piece, with all of its kind before it, ends within the cycle.
     fn is_before_the_end(&self, now: MonoTime, next: Next) -> bool {
-        let done = now + self.flushes.left(now) + self.spare.time_of(next);
+        let done = now + self.flushes.left(now) + self.best_effort.time_of(next);
         let end = match next.piece.direction {
             Direction::Read => mutant!(CycleEndIgnored, MonoTime(u64::MAX), self.end_of_cycle(now)),
             Direction::Write => {
@@ -514,7 +522,7 @@ impl Cycle {
     }
 
     fn begin_piece(&mut self, next: Next) -> Transfer {
-        let taken = self.spare.take(next);
+        let taken = self.best_effort.take(next);
         if taken.piece.direction == Direction::Write {
             self.floor.note_used(next.cost);
         }
@@ -561,8 +569,8 @@ impl Open {
 /// way of the sweep; at most a tenth of the cycle is given up for that.
 const HEAD: Nanos = Nanos::from_millis(5);
 
-/// Who drives the cycle looks once a millisecond whether something has ended, and what is at the device
-/// by then ends first: uploads that had exactly their time would come too late.
+/// Who drives the cycle looks once a millisecond whether something has ended, and what is at the
+/// device by then ends first: uploads that had exactly their time would come too late.
 const SLACK: Nanos = Nanos::from_millis(2);
 
 /// A write that moved less than all of it: `EIO`.

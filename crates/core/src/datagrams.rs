@@ -1,9 +1,10 @@
-//! Datagrams: how the bytes of a stream are cut into packets, what each carries in front, and when it is
-//! due.
+//! Datagrams: how the bytes of a stream are cut into packets, what each carries in front, and when
+//! it is due.
 //!
-//! Promise: every byte is in one datagram, in order; no datagram is due before its first byte is by the
-//! byte clock; RTP's numbers follow each other and its timestamps are the due times (RFC 2250, RFC 3550).
-//! It knows no addresses, and moves no bytes: that is `composing`'s. The argument: `docs/design/packets.md`.
+//! Promise: every byte is in one datagram, in order; no datagram is due before its first byte is by
+//! the byte clock; RTP's numbers follow each other and its timestamps are the due times (RFC 2250,
+//! RFC 3550). It knows no addresses, and moves no bytes: that is `composing`'s. The argument:
+//! `docs/design/packets.md`.
 
 mod composing;
 mod counting;
@@ -16,19 +17,19 @@ use core::ops::Range;
 use crate::byte_clock::ByteClock;
 use crate::mutant;
 use crate::rtp;
-use crate::ts::{self, Pcr, Stamper};
+use crate::ts::{self, Pcr, Restamper};
 use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
 
-pub use composing::Composed;
-pub use counting::{Counting, Kept};
+pub use composing::Composition;
+pub use counting::{Counting, FinalCounters};
 pub use gathering::Gathering;
-pub use plan::{Law, Line, Plan, Stamps};
+pub use plan::{Law, Line, Plan, Restamping};
 
 /// What a whole datagram carries: seven transport packets, as many as fit a frame of Ethernet.
 pub const PAYLOAD: Bytes = Bytes(7 * ts::PACKET as u64);
 
-/// Most datagrams that leave as one message. The kernel takes 64 (`UDP_MAX_SEGMENTS`), and 65,507 bytes:
-/// 49 with RTP.
+/// Most datagrams that leave as one message. The kernel takes 64 (`UDP_MAX_SEGMENTS`), and 65,507
+/// bytes: 49 with RTP.
 pub const SEGMENTS_MAX: u32 = 44;
 
 /// What stands in front of the payload.
@@ -60,7 +61,8 @@ impl Form {
         }
     }
 
-    /// What `payload` bytes in `datagrams` datagrams are on an Ethernet, its preamble and gap included.
+    /// What `payload` bytes in `datagrams` datagrams are on an Ethernet, its preamble and gap
+    /// included.
     pub const fn wire(self, payload: Bytes, datagrams: u32, ip: Ip) -> Bytes {
         Bytes(payload.0 + datagrams as u64 * (ip.overhead().0 + self.header().0))
     }
@@ -104,7 +106,8 @@ pub struct Message {
     pub taken: Bytes,
     /// In how many datagrams.
     pub datagrams: u32,
-    /// When the last of those is due that leave together as a rule. None leaves before; what is behind those is late.
+    /// When the last of those is due that leave together as a rule. None leaves before; what is
+    /// behind those is late.
     pub due: MonoTime,
 }
 
@@ -113,11 +116,12 @@ pub struct Message {
 pub struct Trace {
     /// When its next datagram would have been due.
     pub due: MonoTime,
-    /// What would have stood in front of that one, but for the timestamp, which is still the first one's.
+    /// What would have stood in front of that one, but for the timestamp, which is still the first
+    /// one's.
     pub form: Form,
     /// When the first datagram of the session was due.
     pub epoch: MonoTime,
-    stamper: Stamper,
+    restamper: Restamper,
     /// What its clock shows then.
     shows: Option<Pcr>,
 }
@@ -152,21 +156,22 @@ pub struct Cutter {
     /// How many datagrams a message has at most: as a rule, and of one that is late.
     datagrams_max: u32,
     segments_max: u32,
-    /// By how many datagrams the first message is shorter, so that those behind it leave when the place says.
+    /// By how many datagrams the first message is shorter, so that those behind it leave when the
+    /// place says.
     shorter: u32,
     gathering: Gathering,
     turn: Option<Bytes>,
     plan: Option<Arc<Plan>>,
     /// Where in the line the next byte is.
     hint: usize,
-    /// The turn that the stamper is in, and what its clocks are ahead of the title's in it.
+    /// The turn that the restamper is in, and what its clocks are ahead of the title's in it.
     part: u64,
     ahead: MediaTime,
     /// Clocks do not run on from the stream before.
     breaks: bool,
     /// Its first datagram says so too: the clock in it is marked.
     is_marked: bool,
-    stamper: Stamper,
+    restamper: Restamper,
     /// What the stream's clock shows at its first byte of the title; none when nobody knows.
     begins: Option<Pcr>,
 }
@@ -179,13 +184,14 @@ impl Cutter {
         let together = gathering.most(stuffed.unwrap_or(clock.rate()));
         let segments_max = segments_max.clamp(1, SEGMENTS_MAX);
         let datagrams_max = together.clamp(1, segments_max.into()) as u32;
-        let stamps = plan.as_ref().and_then(|plan| plan.stamps.as_ref());
+        let restamping = plan.as_ref().and_then(|plan| plan.restamping.as_ref());
         let counting = plan.as_ref().and_then(|plan| plan.counting.as_ref());
-        let ahead = stamps.and_then(|stamps| stamps.ahead);
-        let stamper = counting.map_or_else(Stamper::default, |counting| counting.stamper(ahead));
+        let ahead = restamping.and_then(|restamping| restamping.ahead);
+        let restamper =
+            counting.map_or_else(Restamper::default, |counting| counting.restamper(ahead));
         let breaks = counting.is_some_and(|counting| counting.jumps);
-        let begins = stamps.and_then(|stamps| stamps.clock).map(|(_, pcr)| pcr);
-        let is_marked = breaks && stamps.is_some();
+        let begins = restamping.and_then(|restamping| restamping.clock).map(|(_, pcr)| pcr);
+        let is_marked = breaks && restamping.is_some();
         Self {
             form,
             clock,
@@ -203,7 +209,7 @@ impl Cutter {
             ahead: MediaTime(0),
             breaks,
             is_marked,
-            stamper,
+            restamper,
             begins,
         }
     }
@@ -216,8 +222,9 @@ impl Cutter {
         self
     }
 
-    /// The same for a stream whose beginning is given, as that of one that follows another is: its first message is shorter by as
-    /// many datagrams as it takes for the others to begin when it is the turn of the place, or less than a datagram before.
+    /// The same for a stream whose beginning is given, as that of one that follows another is: its
+    /// first message is shorter by as many datagrams as it takes for the others to begin when it is
+    /// the turn of the place, or less than a datagram before.
     #[must_use]
     pub fn in_step_with(self, place: u32) -> Self {
         let (start, rate) = (self.clock.start(), self.stuffed().unwrap_or(self.clock.rate()));
@@ -227,12 +234,13 @@ impl Cutter {
         Self { shorter: (most - first) % most, ..self }
     }
 
-    /// The same, in the session of the stream before it, which has ended: numbers, timestamps, counters and clocks go on.
-    /// A clock that nobody has heard of for a while is marked as another one's, although it shows what has passed.
+    /// The same, in the session of the stream before it, which has ended: numbers, timestamps,
+    /// counters and clocks go on. A clock that nobody has heard of for a while is marked as another
+    /// one's, although it shows what has passed.
     #[must_use]
     pub fn following(self, trace: &Trace) -> Self {
-        let mut stamper = trace.stamper;
-        stamper.join(self.stamps().and_then(|stamps| stamps.ahead));
+        let mut restamper = trace.restamper;
+        restamper.join(self.restamping().and_then(|restamping| restamping.ahead));
         let pause = self.clock.start().since(trace.due);
         let begins = match (self.begins, trace.shows) {
             // What has passed meanwhile, and the tables in front, take time of their own.
@@ -242,9 +250,9 @@ impl Cutter {
         let is_paused = pause > PAUSE_UNMARKED_MAX;
         let breaks = self.begins.is_none() || trace.shows.is_none() || is_paused;
         // What leaves as it is has no marks.
-        let is_marked = breaks && self.stamps().is_some();
+        let is_marked = breaks && self.restamping().is_some();
         let (form, epoch) = (trace.form, trace.epoch);
-        let next = Self { form, epoch, stamper, begins, breaks, is_marked, ..self };
+        let next = Self { form, epoch, restamper, begins, breaks, is_marked, ..self };
         let ahead = next.ahead_in(0);
         Self { ahead, ..next }
     }
@@ -262,21 +270,21 @@ impl Cutter {
             }
         };
         let (due, epoch) = (self.due_at(at), self.epoch);
-        Trace { due, form, epoch, stamper: self.stamper, shows: self.shows(at) }
+        Trace { due, form, epoch, restamper: self.restamper, shows: self.shows(at) }
     }
 
-    /// Reads what cutting the next message reads, for whoever reads that of many streams before the first is cut:
-    /// the processor waits for all of it at once then. A number without a meaning.
+    /// Reads what cutting the next message reads, for whoever reads that of many streams before the
+    /// first is cut: the processor waits for all of it at once then. A number without a meaning.
     pub fn look_up(&self) -> u64 {
-        self.clock.start().0 ^ self.epoch.0 ^ self.at.0 ^ self.ahead.0 ^ self.stamper.look_up()
+        self.clock.start().0 ^ self.epoch.0 ^ self.at.0 ^ self.ahead.0 ^ self.restamper.look_up()
     }
 
     /// The same of what is behind that.
     pub fn look_up_plan(&self) -> u64 {
         let Some(plan) = &self.plan else { return 0 };
-        let stamps = plan.stamps.as_ref().map_or(0, |stamps| stamps.runs.len());
+        let restamping = plan.restamping.as_ref().map_or(0, |restamping| restamping.runs.len());
         let (line, stuff) = (plan.line.is_some(), plan.stuff.map_or(0, |rate| rate.0));
-        (plan.front.len() ^ stamps) as u64 ^ stuff ^ u64::from(line ^ plan.counting.is_some())
+        (plan.front.len() ^ restamping) as u64 ^ stuff ^ u64::from(line ^ plan.counting.is_some())
     }
 
     /// When `message` leaves: all of it is due by then.
@@ -306,7 +314,7 @@ impl Cutter {
 
     /// Packets whose counters could not be kept.
     pub fn missed(&self) -> u64 {
-        self.stamper.missed()
+        self.restamper.missed()
     }
 
     /// Whether all that leaves has one rate.
@@ -323,13 +331,14 @@ impl Cutter {
         line.allowed(now.since(self.clock().start())) + self.front()
     }
 
-    /// The next message of a stream whose title has `len` bytes, or of one without an end; none after the last.
+    /// The next message of a stream whose title has `len` bytes, or of one without an end; none
+    /// after the last.
     pub fn next(&self, len: Option<Bytes>) -> Option<Message> {
         self.next_late(len, MonoTime(0))
     }
 
-    /// The same with all that is due by `late` beside what leaves together as a rule: whoever is late has no time to send
-    /// messages one by one.
+    /// The same with all that is due by `late` beside what leaves together as a rule: whoever is
+    /// late has no time to send messages one by one.
     pub fn next_late(&self, len: Option<Bytes>, late: MonoTime) -> Option<Message> {
         if self.stuffed().is_some() {
             return self.next_stuffed(len, late);
@@ -353,8 +362,8 @@ impl Cutter {
         Some(Message { at, bytes, from, taken, datagrams, due })
     }
 
-    /// How many datagrams the next message has at most, unless it is late: behind one that was, fewer, so that the stream
-    /// leaves again when its place says.
+    /// How many datagrams the next message has at most, unless it is late: behind one that was,
+    /// fewer, so that the stream leaves again when its place says.
     fn in_step(&self) -> u32 {
         if self.gathering.is_by_turn() || self.line().is_some() {
             return self.datagrams_max;
@@ -363,7 +372,8 @@ impl Cutter {
         (most - (self.at.0 / PAYLOAD.0 + u64::from(self.shorter)) % most) as u32
     }
 
-    /// How many of the next `most` datagrams leave with the one that is due at `first`, and when the last of them is due.
+    /// How many of the next `most` datagrams leave with the one that is due at `first`, and when
+    /// the last of them is due.
     fn together(&self, first: MonoTime, most: u32) -> (u32, MonoTime) {
         let until = self.gathering.until(first);
         // Where all have one rate as many as allowed are due within the burst.
@@ -374,8 +384,8 @@ impl Cutter {
         (datagrams, self.due(mutant!(BurstEarly, 0, datagrams - 1)))
     }
 
-    /// How many of the next datagrams are due by `until`, by which so many as the range begins with are in any case, and at
-    /// most its end.
+    /// How many of the next datagrams are due by `until`, by which so many as the range begins with
+    /// are in any case, and at most its end.
     fn count_by(&self, until: MonoTime, count: Range<u32>) -> u32 {
         if self.line().is_none() {
             return self.due_by(until).clamp(count.start, count.end);
@@ -384,7 +394,8 @@ impl Cutter {
         rest.find(|&nth| self.due(nth) > until).unwrap_or(count.end)
     }
 
-    /// As [`next_late`](Self::next_late): datagrams are full, and leave at the rate that was asked for.
+    /// As [`next_late`](Self::next_late): datagrams are full, and leave at the rate that was asked
+    /// for.
     fn next_stuffed(&self, len: Option<Bytes>, late: MonoTime) -> Option<Message> {
         let mut taken = Bytes(0);
         let (mut datagrams, mut due) = (0, MonoTime(0));
@@ -414,7 +425,8 @@ impl Cutter {
         len.is_some_and(|len| taken + Bytes(TS) > len) && self.begins_at(nth) >= self.front()
     }
 
-    /// Packets of the title in datagram `nth` of a stuffed stream: those whose time has come when it leaves.
+    /// Packets of the title in datagram `nth` of a stuffed stream: those whose time has come when
+    /// it leaves.
     fn of_title(&self, nth: u32, taken: Bytes, len: Option<Bytes>) -> u64 {
         let begins = self.begins_at(nth);
         let in_front = self.front().saturating_sub(begins).min(PAYLOAD).0 / TS;
@@ -434,30 +446,30 @@ impl Cutter {
 
     /// Whether the bytes of a message are other than the title's.
     pub fn changes(&self, message: &Message) -> bool {
-        message.taken != message.bytes || self.stamps().is_some()
+        message.taken != message.bytes || self.restamping().is_some()
     }
 
     /// Whether the counters of what leaves as it is are to be noted.
     pub fn watches(&self) -> bool {
-        self.plan.as_ref().is_some_and(|plan| plan.stamps.is_none() && plan.counting.is_some())
+        self.plan.as_ref().is_some_and(|plan| plan.restamping.is_none() && plan.counting.is_some())
     }
 
     /// Notes the counters of the next message, whose bytes are `payload` and not changed.
     pub fn watch(&mut self, payload: &[u8]) {
         for packet in payload.as_chunks().0 {
-            self.stamper.watch(packet);
+            self.restamper.watch(packet);
         }
     }
 
     /// Leaves the counters and the time for the next part of the session, when there may be one.
     pub fn keep(&self) {
         if let Some(counting) = self.plan.as_ref().and_then(|plan| plan.counting.as_ref()) {
-            counting.kept.keep(&self.stamper, self.ticks(0));
+            counting.kept.keep(&self.restamper, self.ticks(0));
         }
     }
 
-    /// Whether the payloads of the next message are the title's bytes one after the other: nothing is put in front of them or
-    /// between them.
+    /// Whether the payloads of the next message are the title's bytes one after the other: nothing
+    /// is put in front of them or between them.
     pub fn is_in_place(&self) -> bool {
         self.stuffed().is_none() && self.at >= self.front()
     }
@@ -467,7 +479,8 @@ impl Cutter {
         let Form::Rtp(session) = self.form else { return None };
         let number = self.at.0 / PAYLOAD.0 + mutant!(SequenceByMessage, 0, u64::from(nth));
         let header = rtp::Header {
-            // RFC 2250, section 2.1: the clocks of this packet and of the one before it are not to be compared.
+            // RFC 2250, section 2.1: the clocks of this packet and of the one before it are not to
+            // be compared.
             marker: self.is_marked && number == 0,
             payload_type: rtp::MP2T,
             // Both run modulo their width.
@@ -496,8 +509,8 @@ impl Cutter {
         }
     }
 
-    /// Moves everything that is still to come. The first packet of a session has its first timestamp all the
-    /// same, as it may have been told to somebody.
+    /// Moves everything that is still to come. The first packet of a session has its first
+    /// timestamp all the same, as it may have been told to somebody.
     pub fn delay(&mut self, pause: Nanos) {
         if self.at == Bytes(0) && self.epoch == self.clock.due(Bytes(0)) {
             self.epoch += pause;
@@ -509,8 +522,8 @@ impl Cutter {
         self.plan.as_ref()?.line.as_ref()
     }
 
-    fn stamps(&self) -> Option<&Stamps> {
-        self.plan.as_ref()?.stamps.as_ref()
+    fn restamping(&self) -> Option<&Restamping> {
+        self.plan.as_ref()?.restamping.as_ref()
     }
 
     fn stuffed(&self) -> Option<BitRate> {
@@ -582,8 +595,8 @@ pub fn payloads(bytes: &mut [u8], room: usize) -> impl Iterator<Item = &mut [u8]
     bytes.chunks_mut(step).map(move |datagram| &mut datagram[room..])
 }
 
-/// Two clocks may be 100 ms apart without a mark (TR 101 290, 2.3b), of which the title before and the one behind take up to
-/// 40 ms each (TS 101 154, 4.1.5.3).
+/// Two clocks may be 100 ms apart without a mark (TR 101 290, 2.3b), of which the title before and
+/// the one behind take up to 40 ms each (TS 101 154, 4.1.5.3).
 const PAUSE_UNMARKED_MAX: Nanos = Nanos::from_millis(20);
 
 /// Bytes of a transport packet.
@@ -604,9 +617,9 @@ fn media(span: Nanos) -> MediaTime {
     wrapped(u128::from(span.0) * 27 / 1000)
 }
 
-/// When the stream in `place` begins that is opened at `now` and leaves at `rate`, so many datagrams at a time: within a message
-/// after it. Streams of one rate then leave spread over the time between two messages as evenly as any number of places
-/// can be, whenever each was opened.
+/// When the stream in `place` begins that is opened at `now` and leaves at `rate`, so many
+/// datagrams at a time: within a message after it. Streams of one rate then leave spread over the
+/// time between two messages as evenly as any number of places can be, whenever each was opened.
 pub fn begins(place: u32, rate: BitRate, datagrams: u32, now: MonoTime) -> MonoTime {
     /// 2^64 divided by the golden ratio.
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

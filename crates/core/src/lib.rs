@@ -34,7 +34,7 @@ pub mod cost;
 pub mod cycle;
 pub mod ledger;
 pub mod read_ahead;
-pub mod splitter;
+pub mod split;
 
 pub mod path;
 pub mod range;

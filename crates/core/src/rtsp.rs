@@ -1,14 +1,16 @@
-//! RTSP 1.0 (RFC 2326) and 2.0 (RFC 7826): messages, what stands in their fields, and the sessions of a server.
+//! RTSP 1.0 (RFC 2326) and 2.0 (RFC 7826): messages, what stands in their fields, and the sessions
+//! of a server.
 //!
-//! Promise: a message is understood as the RFC has it or refused with a status; nothing is read beyond
-//! its limits; whatever order requests come in, a session is in one state, belongs to one caller, and is
-//! over when nobody has been heard of for [`session::SILENCE_MAX`]. No sockets, no clock, no titles: those are handed in.
+//! Promise: a message is understood as the RFC has it or refused with a status; nothing is read
+//! beyond its limits; whatever order requests come in, a session is in one state, belongs to one
+//! caller, and is over when nobody has been heard of for [`session::SILENCE_MAX`]. No sockets, no
+//! clock, no titles: those are handed in.
 
 pub mod message;
 pub mod session;
 pub mod span;
 pub mod transport;
-pub mod two;
+pub mod v2;
 
 use core::fmt;
 

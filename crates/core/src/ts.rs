@@ -1,8 +1,10 @@
-//! MPEG transport streams (ISO/IEC 13818-1): packets, clocks, rates, indexes and seamless repetition.
+//! MPEG transport streams (ISO/IEC 13818-1): packets, clocks, rates, indexes and seamless
+//! repetition.
 //!
-//! Promise: reads any bytes without a panic and in time linear in their number, and restamps exactly:
-//! a PCR written here is the byte's position at the multiplex rate, rounded down to one tick of
-//! 27 MHz. It does no I/O and decodes no pictures: of those it reads what kind they are.
+//! Promise: reads any bytes without a panic and in time linear in their number, and restamps
+//! exactly: a PCR written here is the byte's position at the multiplex rate, rounded down to one
+//! tick of 27 MHz. It does no I/O and decodes no video frames: of those it reads what kind they
+//! are.
 
 mod clock;
 mod continuity;
@@ -18,8 +20,8 @@ mod mux;
 
 mod versions;
 
+mod restamp;
 mod resync;
-mod stamp;
 
 mod index;
 
@@ -29,17 +31,17 @@ pub use clock::{Pcr, Pts};
 pub use continuity::{Continuity, ContinuityFault};
 pub use framing::{Framing, Packets};
 pub use index::{
-    Access, AccessKind, Flaws, Index, IndexFault, Indexer, Programme, Rates, Run, Stream, Tables,
+    Access, AccessKind, Flaws, Index, IndexFault, Indexer, Program, Rates, Run, Stream, Tables,
 };
 pub use mux::{AHEAD, Content, Muxer, Times};
 pub use packet::{Packet, Pid, clock_packet, mark_discontinuous, set_continuity, set_pcr};
 pub use pes::{
     PesTimes, add_to_pes_times, map_pes_times, pes_times, set_pes_time, splits_pes_times,
 };
-pub use rate::{Mux, PcrSpan, Stamp, measure};
+pub use rate::{Mux, PcrSample, PcrSpan, measure};
 pub use repeat::{ClipFault, Repeat};
+pub use restamp::{Count, Moment, NULL_PACKET, PIDS, Restamper, RunTimes};
 pub use resync::{Counts, Mark, Resync};
-pub use stamp::{Count, Moment, NULL_PACKET, PIDS, RunTimes, Stamper};
 pub use versions::{LongTable, TABLES, TableCount, count_versions};
 
 /// Bytes of a transport packet.

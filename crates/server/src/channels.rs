@@ -1,18 +1,18 @@
-//! Channels: titles that are sent as datagrams one after the other, to whoever has joined a group or to one
-//! address.
+//! Channels: titles that are sent as datagrams one after the other, to whoever has joined a group
+//! or to one address.
 //!
-//! Promise: each title is admitted like a delivery, and as long as nothing is sent the status says why; what
-//! can be had later is tried again. Between the beginning and the end of a title the engine sends it without
-//! anybody here. One channel that comes, changes or goes moves no other. Those that leave in the same
-//! way share an outlet.
+//! Promise: each title is admitted like a delivery, and as long as nothing is sent the status says
+//! why; what can be had later is tried again. Between the beginning and the end of a title the
+//! engine sends it without anybody here. One channel that comes, changes or goes moves no other.
+//! Those that leave in the same way share an outlet.
 //!
-//! What comes next is decided by `desk`, when by `timing`; it is done by `runner`, told by `status`; `session` makes reports and
-//! announcements; `kept` has changes outlive the server.
+//! What comes next is decided by `rundown`, when by `timing`; it is done by `runner`, told by
+//! `status`; `session` makes reports and announcements; `kept` has changes outlive the server.
 
-mod desk;
-mod kept;
 mod list;
 pub(crate) mod packets;
+mod rundown;
+mod saved;
 mod session;
 mod status;
 mod timing;
@@ -31,8 +31,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tactus_core::classes::ClassNumber;
-use tactus_sys::inlet;
 use tactus_sys::packets::outlet;
+use tactus_sys::udp_input;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -43,26 +43,27 @@ use crate::catalogue::Catalogue;
 use crate::config::Config;
 use crate::config::channel::{Channel, List};
 use crate::config::class::{Classes, Terms};
-use kept::Kept;
 use runner::{Order, Runner};
+use saved::SavedChanges;
 use status::{Board, WISHES_MAX};
 use title::TitleError;
 
 /// All channels of a server.
 #[derive(Clone)]
 pub struct Channels {
-    inner: Arc<Inner>,
+    shared: Arc<Shared>,
 }
 
-struct Inner {
+struct Shared {
     catalogue: Arc<Catalogue>,
     broker: Broker,
     classes: Classes,
-    kept: Kept,
+    saved: SavedChanges,
     outlets: Outlets,
     /// In the order in which they came.
-    book: Mutex<Vec<Entry>>,
-    /// One is changed at a time: between the end of one and its beginning anew nobody takes its name.
+    entries: Mutex<Vec<Entry>>,
+    /// One is changed at a time: between the end of one and its beginning anew nobody takes its
+    /// name.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -128,19 +129,19 @@ pub struct Configured {
 impl Channels {
     /// Begins those of `config`, as they were changed.
     pub fn begin(config: &Config, catalogue: &Arc<Catalogue>, broker: &Broker) -> Self {
-        let inner = Inner {
+        let shared = Shared {
             catalogue: Arc::clone(catalogue),
             broker: broker.clone(),
             classes: config.classes.clone(),
-            kept: Kept::open(config),
+            saved: SavedChanges::open(config),
             outlets: Outlets::default(),
-            book: Mutex::default(),
+            entries: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         };
-        let this = Self { inner: Arc::new(inner) };
-        for channel in this.inner.kept.channels() {
+        let this = Self { shared: Arc::new(shared) };
+        for channel in this.shared.saved.channels() {
             // Names and addresses have been compared.
-            this.start(&mut this.inner.book(), channel);
+            this.start(&mut this.shared.entries(), channel);
         }
         this
     }
@@ -148,7 +149,7 @@ impl Channels {
     /// All of them, in the order in which they came.
     #[must_use]
     pub fn all(&self) -> Vec<Status> {
-        self.inner.book().iter().map(|entry| self.read(&entry.board)).collect()
+        self.shared.entries().iter().map(|entry| self.read(&entry.board)).collect()
     }
 
     /// One of them.
@@ -158,8 +159,8 @@ impl Channels {
     }
 
     fn read(&self, board: &Board) -> Status {
-        let status = board.read(&self.inner.broker);
-        let is_changed = self.inner.kept.is_changed(&status.name);
+        let status = board.read(&self.shared.broker);
+        let is_changed = self.shared.saved.is_changed(&status.name);
         Status { is_changed, ..status }
     }
 
@@ -179,7 +180,7 @@ impl Channels {
     #[must_use]
     pub fn m3u(&self) -> String {
         let mut text = "#EXTM3U\n".to_owned();
-        for entry in self.inner.book().iter() {
+        for entry in self.shared.entries().iter() {
             if let Some(url) = entry.board.url() {
                 text.push_str(&format!("#EXTINF:-1,{}\n{url}\n", entry.board.channel().name));
             }
@@ -187,17 +188,17 @@ impl Channels {
         text
     }
 
-    /// Begins a channel, or changes the one of this name: when only its programme is another one, nobody who
-    /// receives it notices before the next title. Whether it is a new one.
+    /// Begins a channel, or changes the one of this name: when only its playlist is another one,
+    /// nobody who receives it notices before the next title. Whether it is a new one.
     ///
     /// # Errors
     /// Why not; then nothing has changed.
     pub async fn set(&self, channel: Channel) -> Result<bool, OrderError> {
-        channel.terms(&self.inner.classes).map_err(OrderError::Class)?;
+        channel.terms(&self.shared.classes).map_err(OrderError::Class)?;
         if channel.stuff.is_some() {
             self.check_stuff(&channel).await?;
         }
-        let _one = self.inner.changing.lock().await;
+        let _one = self.shared.changing.lock().await;
         let is_new = self.put(channel.clone()).await?;
         self.keep(&channel.name.clone(), Some(channel)).await?;
         Ok(is_new)
@@ -206,24 +207,25 @@ impl Channels {
     /// Whether stuffing to the channel's rate is possible for each existing title. Later titles are
     /// checked when they are sent.
     async fn check_stuff(&self, channel: &Channel) -> Result<(), OrderError> {
-        let programme = &channel.programme;
-        let mut titles = match &programme.list {
+        let playlist = &channel.playlist;
+        let mut titles = match &playlist.list {
             List::Titles(titles) => titles.clone(),
             List::File(file) => {
                 let listed = async {
                     let path = title::path_of(file)?;
-                    let found = title::find(&self.inner, &path).await?;
+                    let found = title::find(&self.shared, &path).await?;
                     list::read(&found, file).await
                 };
                 // A list that cannot be read now may be stored later, as may a title.
                 listed.await.unwrap_or_default()
             }
         };
-        titles.extend(programme.timed.iter().map(|(_, title)| title.clone()));
-        titles.extend(programme.fill.clone());
+        titles.extend(playlist.timed.iter().map(|(_, title)| title.clone()));
+        titles.extend(playlist.fill.clone());
         let all = async {
             for title in titles.iter().take(CHECKED_MAX) {
-                if let Err(TitleError::Stuff(why)) = title::check(&self.inner, channel, title).await
+                if let Err(TitleError::Stuff(why)) =
+                    title::check(&self.shared, channel, title).await
                 {
                     return Err(OrderError::Title(format!("{title}: {why}")));
                 }
@@ -233,15 +235,16 @@ impl Channels {
         tokio::time::timeout(CHECK_MAX, all).await.unwrap_or(Ok(()))
     }
 
-    /// Has a channel be again what the configuration says of it, which may be nothing. Whether it is there then.
+    /// Has a channel be again what the configuration says of it, which may be nothing. Whether it
+    /// is there then.
     ///
     /// # Errors
     /// Why not.
     pub async fn reset(&self, name: &str) -> Result<bool, OrderError> {
-        let _one = self.inner.changing.lock().await;
-        let configured = self.inner.kept.configured(name);
+        let _one = self.shared.changing.lock().await;
+        let configured = self.shared.saved.configured(name);
         let is_there = configured.is_some();
-        if !is_there && !self.inner.kept.is_changed(name) {
+        if !is_there && !self.shared.saved.is_changed(name) {
             return Err(OrderError::Unknown);
         }
         match configured.clone() {
@@ -254,8 +257,8 @@ impl Channels {
 
     /// Writes down what a channel is now.
     async fn keep(&self, name: &str, channel: Option<Channel>) -> Result<(), OrderError> {
-        let (inner, name) = (Arc::clone(&self.inner), name.to_owned());
-        let keep = move || inner.kept.keep(&name, channel.as_ref());
+        let (shared, name) = (Arc::clone(&self.shared), name.to_owned());
+        let keep = move || shared.saved.keep(&name, channel.as_ref());
         let kept = tokio::task::spawn_blocking(keep).await.map_err(std::io::Error::other).flatten();
         kept.map_err(|error| OrderError::NotKept(error.to_string()))
     }
@@ -263,29 +266,29 @@ impl Channels {
     /// As it is to be from now on; whether it is a new one. One at a time.
     async fn put(&self, channel: Channel) -> Result<bool, OrderError> {
         let gone = {
-            let mut book = self.inner.book();
-            let others = book.iter().map(|entry| entry.board.channel());
+            let mut entries = self.shared.entries();
+            let others = entries.iter().map(|entry| entry.board.channel());
             let mut others = others.filter(|known| known.name != channel.name);
             if let Some(other) = others.find(|known| known.to.to == channel.to.to) {
                 return Err(OrderError::SameAddress(other.name));
             }
             drop(others);
-            let at = book.iter().position(|entry| entry.board.channel().name == channel.name);
+            let at = entries.iter().position(|entry| entry.board.channel().name == channel.name);
             match at {
-                None if book.len() == CHANNELS_MAX => return Err(OrderError::TooMany),
+                None if entries.len() == CHANNELS_MAX => return Err(OrderError::TooMany),
                 None => {
-                    self.start(&mut book, channel);
+                    self.start(&mut entries, channel);
                     return Ok(true);
                 }
-                Some(at) if book[at].board.channel().leaves_as(&channel) => {
+                Some(at) if entries[at].board.channel().leaves_as(&channel) => {
                     let order = Order::Change(Box::new(channel));
-                    return book[at].orders.try_send(order).map(|()| false).map_err(busy);
+                    return entries[at].orders.try_send(order).map(|()| false).map_err(busy);
                 }
-                Some(at) => book.remove(at),
+                Some(at) => entries.remove(at),
             }
         };
         gone.end().await;
-        self.start(&mut self.inner.book(), channel);
+        self.start(&mut self.shared.entries(), channel);
         Ok(false)
     }
 
@@ -294,16 +297,16 @@ impl Channels {
     /// # Errors
     /// When there is none of this name.
     pub async fn remove(&self, name: &str) -> Result<(), OrderError> {
-        let _one = self.inner.changing.lock().await;
+        let _one = self.shared.changing.lock().await;
         self.end(name).await?;
         self.keep(name, None).await
     }
 
     async fn end(&self, name: &str) -> Result<(), OrderError> {
         let gone = {
-            let mut book = self.inner.book();
-            let at = book.iter().position(|entry| entry.board.channel().name == name);
-            book.remove(at.ok_or(OrderError::Unknown)?)
+            let mut entries = self.shared.entries();
+            let at = entries.iter().position(|entry| entry.board.channel().name == name);
+            entries.remove(at.ok_or(OrderError::Unknown)?)
         };
         gone.end().await;
         Ok(())
@@ -328,7 +331,7 @@ impl Channels {
         let board = self.board(name).ok_or(OrderError::Unknown)?;
         let channel = board.channel();
         if let Err(TitleError::Title(why) | TitleError::Stuff(why)) =
-            title::check(&self.inner, &channel, &title).await
+            title::check(&self.shared, &channel, &title).await
         {
             return Err(OrderError::Title(format!("{title}: {why}")));
         }
@@ -345,29 +348,30 @@ impl Channels {
     pub fn check(&self, configured: &[Channel]) -> Result<(), OrderError> {
         for channel in configured {
             let named = |error| OrderError::Class(format!("channel {:?}: {error}", channel.name));
-            channel.terms(&self.inner.classes).map_err(named)?;
+            channel.terms(&self.shared.classes).map_err(named)?;
         }
         if configured.len() > CHANNELS_MAX { Err(OrderError::TooMany) } else { Ok(()) }
     }
 
-    /// Has the channels be as they are `configured` from now on, those that were changed meanwhile as they were changed. Who
-    /// stays as it is, or changes only its programme, is not left by anybody.
+    /// Has the channels be as they are `configured` from now on, those that were changed meanwhile
+    /// as they were changed. Who stays as it is, or changes only its playlist, is not left by
+    /// anybody.
     pub async fn configure(&self, configured: Vec<Channel>) -> Configured {
-        let _one = self.inner.changing.lock().await;
-        self.inner.kept.configure(configured);
-        let wanted = self.inner.kept.channels();
+        let _one = self.shared.changing.lock().await;
+        self.shared.saved.configure(configured);
+        let wanted = self.shared.saved.channels();
         let of = |name: &str| wanted.iter().find(|channel| channel.name == name);
         let known: Vec<Channel> =
-            self.inner.book().iter().map(|entry| entry.board.channel()).collect();
+            self.shared.entries().iter().map(|entry| entry.board.channel()).collect();
         let mut changed = vec![];
         // Addresses are free before anybody else goes there.
         let gone = {
-            let mut book = self.inner.book();
+            let mut entries = self.shared.entries();
             let stays = |entry: &mut Entry| {
                 let channel = entry.board.channel();
                 of(&channel.name).is_some_and(|wanted| wanted.leaves_as(&channel))
             };
-            let ends = book.extract_if(.., |entry| !stays(entry));
+            let ends = entries.extract_if(.., |entry| !stays(entry));
             ends.collect::<Vec<_>>()
         };
         for channel in &known {
@@ -395,28 +399,28 @@ impl Channels {
 
     /// Ends all of them.
     pub async fn close(&self) {
-        let all = std::mem::take(&mut *self.inner.book());
+        let all = std::mem::take(&mut *self.shared.entries());
         end_all(all).await;
     }
 
     fn order(&self, name: &str, order: Order) -> Result<(), OrderError> {
-        let book = self.inner.book();
-        let entry = book.iter().find(|entry| entry.board.channel().name == name);
+        let entries = self.shared.entries();
+        let entry = entries.iter().find(|entry| entry.board.channel().name == name);
         entry.ok_or(OrderError::Unknown)?.orders.try_send(order).map_err(busy)
     }
 
     fn board(&self, name: &str) -> Option<Arc<Board>> {
-        let book = self.inner.book();
-        let entry = book.iter().find(|entry| entry.board.channel().name == name)?;
+        let entries = self.shared.entries();
+        let entry = entries.iter().find(|entry| entry.board.channel().name == name)?;
         Some(Arc::clone(&entry.board))
     }
 
-    fn start(&self, book: &mut Vec<Entry>, channel: Channel) {
+    fn start(&self, entries: &mut Vec<Entry>, channel: Channel) {
         let board = Arc::new(Board::new(channel));
         let (orders, taken) = mpsc::channel(ORDERS_MAX);
-        let runner = Runner::new(Arc::clone(&board), Arc::clone(&self.inner), taken);
+        let runner = Runner::new(Arc::clone(&board), Arc::clone(&self.shared), taken);
         let task = tokio::spawn(runner.run());
-        book.push(Entry { board, orders, task });
+        entries.push(Entry { board, orders, task });
     }
 }
 
@@ -439,10 +443,10 @@ fn busy<T>(_: mpsc::error::TrySendError<T>) -> OrderError {
     OrderError::Busy
 }
 
-impl Inner {
-    fn book(&self) -> MutexGuard<'_, Vec<Entry>> {
+impl Shared {
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
         // A panic elsewhere leaves at worst one channel that has ended.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -460,11 +464,11 @@ impl Entry {
     }
 }
 
-/// Where a channel's datagrams go: with the interface, where the address is one of one link. Without, where there is no
-/// such interface now, which whoever opens the outlet is told.
+/// Where a channel's datagrams go: with the interface, where the address is one of one link.
+/// Without, where there is no such interface now, which whoever opens the outlet is told.
 fn address_of(channel: &Channel) -> SocketAddr {
-    let interface = channel.interface.as_deref().and_then(|name| inlet::interface(name).ok());
-    inlet::on_link(channel.to.to, interface)
+    let interface = channel.interface.as_deref().and_then(|name| udp_input::interface(name).ok());
+    udp_input::on_link(channel.to.to, interface)
 }
 
 /// Sockets that are open, by the way in which they send, and their class of the link.
@@ -473,7 +477,7 @@ struct Outlets(Mutex<HashMap<(outlet::Way, Option<ClassNumber>), Outlet>>);
 
 impl Outlets {
     fn get(&self, channel: &Channel, terms: Terms) -> std::io::Result<Outlet> {
-        let interface = channel.interface.as_deref().map(inlet::interface).transpose()?;
+        let interface = channel.interface.as_deref().map(udp_input::interface).transpose()?;
         let any = match channel.to.to.ip() {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),

@@ -18,7 +18,7 @@ use tactus_core::rtsp::message::{Answer, Piece, Reply, Request, piece};
 use tactus_core::rtsp::message::{BODY_MAX, HEAD_MAX};
 use tactus_core::rtsp::span::{From, Span};
 use tactus_core::rtsp::transport::{Lower, offers};
-use tactus_core::rtsp::{Status, two};
+use tactus_core::rtsp::{Status, v2};
 use tactus_core::ts::{Index, IndexFault, Indexer};
 use tactus_core::units::{Bytes, KIB, MIB};
 
@@ -140,7 +140,7 @@ fn rtsp_head(head: &[u8]) -> Option<usize> {
             assert!(from >= to, "{range}");
         }
     }
-    let missing = two::unsupported(request.fields("require"));
+    let missing = v2::unsupported(request.fields("require"));
     assert!(missing.as_deref() != Some(""), "what is missing has a name, or nothing is");
     // Whatever stands in it, the answer is one message.
     let reply = Reply::new(Status::OK).with("Timestamp", request.uri.as_str());

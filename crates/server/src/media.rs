@@ -1,7 +1,8 @@
 //! What Tactus knows of media: the rate at which a title has to leave, and the titles of the demo.
 //!
-//! Promise: the rate is found from the title's own clock or sample tables, in bounded time and memory
-//! whatever the bytes are, and nothing here ever changes a title. It decodes no picture and no sound.
+//! Promise: the rate is found from the title's own clock or sample tables, in bounded time and
+//! memory whatever the bytes are, and nothing here ever changes a title. It decodes no video frame
+//! and no audio.
 
 use tactus_core::units::{BitRate, Bytes, Nanos};
 

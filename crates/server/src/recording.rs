@@ -1,9 +1,9 @@
 //! Recordings: titles that come in at a rate and cannot wait.
 //!
-//! Promise: what is admitted has disk time and memory of its own for its rate, and what does not fit is
-//! refused with the name of what is short. What has been taken is durable after some seconds and a title
-//! in the end, however the recording ends: by its own end, by that of its source, or by a crash. What
-//! cannot be taken is counted and said; it is never kept waiting in memory. See
+//! Promise: what is admitted has disk time and memory of its own for its rate, and what does not
+//! fit is refused with the name of what is short. What has been taken is durable after some seconds
+//! and a title in the end, however the recording ends: by its own end, by that of its source, or by
+//! a crash. What cannot be taken is counted and said; it is never kept waiting in memory. See
 //! `docs/design/recording.md`. It knows no sockets.
 
 mod counts;
@@ -71,7 +71,7 @@ pub enum BeginError {
 
 /// What became of bytes that came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Taken {
+pub enum WriteOutcome {
     /// They are in the recording.
     All,
     /// They are lost, all of them, and have been counted.
@@ -100,11 +100,12 @@ pub struct Recording {
 /// More is not written at once: as much as a datagram can have.
 pub const PIECE_MAX: usize = 64 * 1024;
 
-/// What the store keeps with a recording that is not finished, by which a start knows it. No field of a
-/// request can have the first byte.
+/// What the store keeps with a recording that is not finished, by which a start knows it. No field
+/// of a request can have the first byte.
 const MARK: &[u8] = b"\0recording\n";
 
-/// How long uploads have to leave places: many times what the slowest disk takes for all that may wait.
+/// How long uploads have to leave places: many times what the slowest disk takes for all that may
+/// wait.
 const RESERVE_WAIT: Duration = Duration::from_secs(30);
 
 impl Recorder {
@@ -114,8 +115,8 @@ impl Recorder {
         Self(Arc::new(Shared { broker, volumes, roll }))
     }
 
-    /// Begins a recording: from now on it has its disk time and its memory. Waits for the disk, and for
-    /// uploads to leave its places.
+    /// Begins a recording: from now on it has its disk time and its memory. Waits for the disk, and
+    /// for uploads to leave its places.
     ///
     /// # Errors
     /// When it has no room, or its title cannot be stored. Nothing is left of it then.
@@ -175,8 +176,8 @@ impl Recorder {
         store.and_then(Option::as_ref).ok_or(BeginError::NotHere)
     }
 
-    /// Makes titles of what recordings of an earlier run have left, in the background. To be called before
-    /// the first recording begins.
+    /// Makes titles of what recordings of an earlier run have left, in the background. To be called
+    /// before the first recording begins.
     pub fn finish_left(&self) {
         for store in self.0.volumes.iter().flatten() {
             let (store, left) = (store.clone(), store.left(MARK));
@@ -217,8 +218,9 @@ impl Recorder {
 }
 
 impl Recording {
-    /// Another recording with the disk time and memory of this one, which is to end soon: for the next
-    /// file of a long one. It may begin before it is needed; bytes go to one of the two at a time.
+    /// Another recording with the disk time and memory of this one, which is to end soon: for the
+    /// next file of a long one. It may begin before it is needed; bytes go to one of the two at a
+    /// time.
     ///
     /// # Errors
     /// When its title cannot be stored.
@@ -232,29 +234,30 @@ impl Recording {
         self.recorder.record(begin, self.live.clone(), self.promised).await
     }
 
-    /// Takes `bytes`, all of them or none, and waits for nothing: what the disk is not ready for, or is
-    /// more than its rate, is lost and counted. Whoever brings packets loses whole packets.
+    /// Takes `bytes`, all of them or none, and waits for nothing: what the disk is not ready for,
+    /// or is more than its rate, is lost and counted. Whoever brings packets loses whole packets.
     ///
     /// # Errors
-    /// When nothing more can be taken, ever. What has been taken becomes a title by [`Self::finish`].
+    /// When nothing more can be taken, ever. What has been taken becomes a title by
+    /// [`Self::finish`].
     ///
     /// # Panics
     /// When there are more than [`PIECE_MAX`].
-    pub fn write(&mut self, bytes: &[u8]) -> Result<Taken, ResumeError> {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<WriteOutcome, ResumeError> {
         assert!(bytes.len() <= PIECE_MAX, "a piece is bounded");
         let now = Instant::now();
         self.tend_at(now)?;
         let taken = if !self.meter.allows(bytes.len() as u64, now) {
-            Taken::Lost(LossKind::Rate)
+            WriteOutcome::Lost(LossKind::Rate)
         } else if !self.put(bytes)? {
-            Taken::Lost(LossKind::Disk)
+            WriteOutcome::Lost(LossKind::Disk)
         } else {
             self.meter.take(bytes.len() as u64);
-            Taken::All
+            WriteOutcome::All
         };
         match taken {
-            Taken::All => self.counts.took(bytes.len() as u64),
-            Taken::Lost(kind) => self.counts.lost(kind, bytes.len() as u64, now),
+            WriteOutcome::All => self.counts.took(bytes.len() as u64),
+            WriteOutcome::Lost(kind) => self.counts.lost(kind, bytes.len() as u64, now),
         }
         Ok(taken)
     }
@@ -301,8 +304,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Does what is due while nothing comes; to be waited for together with what comes. It ends only with
-    /// an error, and may be dropped at any time.
+    /// Does what is due while nothing comes; to be waited for together with what comes. It ends
+    /// only with an error, and may be dropped at any time.
     pub async fn tend(&mut self) -> ResumeError {
         loop {
             if let Err(error) = self.tend_at(Instant::now()) {
@@ -312,8 +315,9 @@ impl Recording {
         }
     }
 
-    /// Room for the next bytes, for a source that can wait: at its rate, and when the disk is ready; faster as far
-    /// as uploads leave places. Fill it from its beginning, then tell with [`Self::advance`].
+    /// Room for the next bytes, for a source that can wait: at its rate, and when the disk is
+    /// ready; faster as far as uploads leave places. Fill it from its beginning, then tell with
+    /// [`Self::advance`].
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -360,12 +364,13 @@ impl Recording {
         self.counts.figures()
     }
 
-    /// Ends it: all that was taken becomes a title (none when nothing was), and is durable under its name
-    /// when this returns. Goes on to its end also when nobody waits; on a disk that hangs, as long as that
-    /// does.
+    /// Ends it: all that was taken becomes a title (none when nothing was), and is durable under
+    /// its name when this returns. Goes on to its end also when nobody waits; on a disk that hangs,
+    /// as long as that does.
     ///
     /// # Errors
-    /// When the title is not, or not surely, stored. Where the disk has not failed, the recording stays until it expires.
+    /// When the title is not, or not surely, stored. Where the disk has not failed, the recording
+    /// stays until it expires.
     pub async fn finish(mut self) -> Result<Option<Finished>, ResumeError> {
         let stops = || UploadError::Io(std::io::Error::other("the server stops"));
         self.end().await.map_err(|_| stops())?

@@ -1,8 +1,9 @@
 //! RTSP: titles that are asked for, sent as datagrams, paused and sought in.
 //!
-//! Promise: nothing is sent but to who asks, or where the configuration allows it; each session is admitted at
-//! SETUP, and its promise goes back when it is over, at the latest after 60 s of silence. What is decided
-//! is decided in [`tactus_core::rtsp`]. The argument: `docs/design/rtsp.md`.
+//! Promise: nothing is sent but to who asks, or where the configuration allows it; each session is
+//! admitted at SETUP, and its promise goes back when it is over, at the latest after 60 s of
+//! silence. What is decided is decided in [`tactus_core::rtsp`]. The argument:
+//! `docs/design/rtsp.md`.
 
 mod auth;
 mod connection;
@@ -10,8 +11,8 @@ mod connection_limit;
 mod counters;
 mod describe;
 mod ended;
-mod film;
 mod groups;
+mod play;
 mod play_record;
 mod ports;
 mod reception;
@@ -39,7 +40,7 @@ use tokio::task::JoinSet;
 
 pub(crate) use auth::password_in;
 pub use counters::{Counters, Reason};
-pub use reception::{Receiver, Reported};
+pub use reception::{Receiver, ReceptionFigures};
 
 use crate::access::{self, Protocol, Record};
 use crate::broker::Broker;
@@ -49,19 +50,19 @@ use crate::made::movies::Movies;
 use crate::recording::Recorder;
 use auth::Passwords;
 use connection_limit::ConnectionLimit;
-use film::Show;
 use groups::Groups;
+use play::PlaySession;
 use ports::PortPairs;
 use reception::Receptions;
-use record::Take;
+use record::RecordSession;
 use stream::Handle;
 use unplayed::UnplayedQuota;
 
 /// What serves RTSP.
 #[derive(Clone)]
-pub struct Rtsp(Arc<House>);
+pub struct Rtsp(Arc<Server>);
 
-struct House {
+struct Server {
     config: config::rtsp::Rtsp,
     catalogue: Arc<Catalogue>,
     broker: Broker,
@@ -74,14 +75,14 @@ struct House {
     sessions: Mutex<Sessions>,
     streams: Mutex<HashMap<SessionId, Handle>>,
     /// Sessions of movies.
-    films: Mutex<HashMap<SessionId, Arc<Show>>>,
+    play_sessions: Mutex<HashMap<SessionId, Arc<PlaySession>>>,
     movies: Movies,
     /// What receivers report.
     receptions: Receptions,
     /// Sessions that record.
-    takes: Mutex<HashMap<SessionId, Arc<Take>>>,
+    record_sessions: Mutex<HashMap<SessionId, Arc<RecordSession>>>,
     /// More of them that are not there yet; it grows while `takes` is locked.
-    takes_beginning: AtomicUsize,
+    record_sessions_beginning: AtomicUsize,
     recorder: OnceLock<Recorder>,
     /// Streams, and who reads the reports; they end with the server.
     tasks: Mutex<JoinSet<()>>,
@@ -129,7 +130,7 @@ impl Rtsp {
         catalogue: &Arc<Catalogue>,
         broker: &Broker,
     ) -> anyhow::Result<Self> {
-        Ok(Self(Arc::new(House {
+        Ok(Self(Arc::new(Server {
             passwords: Passwords::read(&config.principals)?,
             groups: Groups::new(&config.groups),
             pairs: PortPairs::new(config),
@@ -138,11 +139,11 @@ impl Rtsp {
             counters: Counters::default(),
             sessions: Mutex::new(Sessions::new(config.sessions_max as usize)),
             streams: Mutex::default(),
-            films: Mutex::default(),
+            play_sessions: Mutex::default(),
             movies: Movies::default(),
             receptions: Receptions::default(),
-            takes: Mutex::default(),
-            takes_beginning: AtomicUsize::new(0),
+            record_sessions: Mutex::default(),
+            record_sessions_beginning: AtomicUsize::new(0),
             recorder: OnceLock::new(),
             tasks: Mutex::default(),
             connections: AtomicU64::new(0),
@@ -159,14 +160,14 @@ impl Rtsp {
         drop(self.0.recorder.set(recorder));
     }
 
-    /// From now on silence ends a session after this, though answers say 60 s: for whoever cannot wait that long to see
-    /// it, as tests.
+    /// From now on silence ends a session after this, though answers say 60 s: for whoever cannot
+    /// wait that long to see it, as tests.
     pub fn end_after(&self, silence_max: Nanos) {
         self.0.sessions().end_after(silence_max);
     }
 
-    /// Serves `listener` until the server stops, and then until nobody plays any more. Dropping the future
-    /// ends all connections at once.
+    /// Serves `listener` until the server stops, and then until nobody plays any more. Dropping the
+    /// future ends all connections at once.
     pub async fn serve(self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         let mut look = tokio::time::interval(LOOK);
@@ -190,9 +191,9 @@ impl Rtsp {
             // Closed at once.
             return self.0.counters.refuse(Reason::Connections);
         };
-        let house = Arc::clone(&self.0);
+        let server = Arc::clone(&self.0);
         connections.spawn(async move {
-            connection::serve(house, socket, peer).await;
+            connection::serve(server, socket, peer).await;
             drop(permit);
         });
     }
@@ -206,8 +207,8 @@ impl Rtsp {
     pub async fn close(&self) {
         self.stop();
         self.0.streams().clear();
-        self.0.films().clear();
-        self.0.end_takes().await;
+        self.0.play_sessions().clear();
+        self.0.end_record_sessions().await;
         let mut tasks = std::mem::take(&mut *self.0.tasks());
         tasks.shutdown().await;
     }
@@ -220,7 +221,7 @@ impl Rtsp {
 
     /// What receivers of all sessions have reported.
     #[must_use]
-    pub fn reported(&self) -> Reported {
+    pub fn reported(&self) -> ReceptionFigures {
         self.0.receptions.reported()
     }
 
@@ -251,22 +252,22 @@ impl Rtsp {
             let status = handle.status(*id, state, &self.0.broker);
             Some(Status { receivers: receivers(id), ..status })
         };
-        let of_films = |(id, show): (&SessionId, &Arc<Show>)| {
+        let of_play_sessions = |(id, session): (&SessionId, &Arc<PlaySession>)| {
             let state = match sessions.state(*id)? {
                 State::Ready => "ready",
                 State::Playing => "playing",
             };
-            Some(Status { receivers: receivers(id), ..show.status(*id, state, &self.0) })
+            Some(Status { receivers: receivers(id), ..session.status(*id, state, &self.0) })
         };
-        let films = self.0.films();
-        let films = films.iter().filter_map(of_films);
-        let takes = self.0.takes();
-        let takes = takes.iter().map(|(id, take)| take.status(*id));
-        streams.iter().filter_map(status).chain(films).chain(takes).collect()
+        let play_sessions = self.0.play_sessions();
+        let play_sessions = play_sessions.iter().filter_map(of_play_sessions);
+        let record_sessions = self.0.record_sessions();
+        let record_sessions = record_sessions.iter().map(|(id, session)| session.status(*id));
+        streams.iter().filter_map(status).chain(play_sessions).chain(record_sessions).collect()
     }
 }
 
-impl House {
+impl Server {
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -275,12 +276,12 @@ impl House {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn films(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Show>>> {
-        self.films.lock().unwrap_or_else(PoisonError::into_inner)
+    fn play_sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<PlaySession>>> {
+        self.play_sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn takes(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Take>>> {
-        self.takes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn record_sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<RecordSession>>> {
+        self.record_sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
@@ -296,7 +297,7 @@ impl House {
         let playing = || {
             let sessions = self.sessions();
             let is_playing = |id: &SessionId| sessions.state(*id) == Some(State::Playing);
-            self.streams().keys().any(is_playing) || self.films().keys().any(is_playing)
+            self.streams().keys().any(is_playing) || self.play_sessions().keys().any(is_playing)
         };
         self.is_stopping() && !playing()
     }
@@ -314,15 +315,15 @@ impl House {
 
     /// The session is over in the books; its stream ends, and closes what comes back when it has.
     fn end_stream(&self, id: SessionId) -> Option<oneshot::Receiver<()>> {
-        self.stop_take(id);
+        self.stop_record_session(id);
         self.receptions.forget(id);
-        let show = self.films().remove(&id);
-        if let Some(show) = show {
-            log_end(&show.status(id, "over", self));
-            show.forget(id);
+        let session = self.play_sessions().remove(&id);
+        if let Some(session) = session {
+            log_end(&session.status(id, "over", self));
+            session.forget(id);
             // Its groups are another one's when nothing is sent to them any more.
-            if show.connection().is_none() {
-                self.tasks().spawn(async move { show.close().await });
+            if session.connection().is_none() {
+                self.tasks().spawn(async move { session.close().await });
             }
         }
         let handle = self.streams().remove(&id)?;

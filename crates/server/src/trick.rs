@@ -19,7 +19,9 @@ use std::sync::Arc;
 use tactus_core::block_list::BlockList;
 use tactus_core::datagrams::{Form, PAYLOAD, Session};
 use tactus_core::ledger::Resource;
-use tactus_core::ts::trick::{Multiplex, PER_SECOND_MIN, RATE_MIN, Scale, Terms, choose, film_of};
+use tactus_core::ts::trick::{
+    Multiplex, PER_SECOND_MIN, RATE_MIN, Scale, Terms, choose, video_program_of,
+};
 use tactus_core::ts::{Count, Index, Pcr, TableCount};
 use tactus_core::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
 use tokio::sync::Semaphore;
@@ -206,15 +208,16 @@ impl Trick {
         let (first, last) = choices.first().zip(choices.last()).ok_or(Fault::NoPictures)?;
         let (first, last) = (*first, *last);
         let access = index.accesses().iter().find(|access| access.at == first.at);
-        let film = access.and_then(|access| film_of(index, access)).ok_or(Fault::NoPictures)?;
+        let video_program =
+            access.and_then(|access| video_program_of(index, access)).ok_or(Fault::NoPictures)?;
         let mut tables = before.tables.to_vec();
-        let film = film.behind(&mut tables);
+        let video_program = video_program.behind(&mut tables);
         let block = broker.block(title.volume);
         let plan = Plan::new(choices, block, title.len);
         let block_list = BlockList::new(plan.stops.as_slice().into(), title.len, block)
             .map_err(|_| Fault::NoPictures)?;
-        let trail = Trail::new(&film, before.counts);
-        let multiplex = Multiplex::new(film, rate, CLOCK, trail.counts());
+        let trail = Trail::new(&video_program, before.counts);
+        let multiplex = Multiplex::new(video_program, rate, CLOCK, trail.counts());
         let packets = (first.end - first.at).div_ceil(index.stride() as u64);
         let after = multiplex.preparation(packets);
         let feed = Feed {
@@ -247,11 +250,12 @@ impl Trick {
         let Wanted { scale, from } = wanted;
         let access = *index.entry_at(from).ok_or(Fault::NoPictures)?;
         let mut tables = before.tables.to_vec();
-        let film = film_of(index, &access).ok_or(Fault::NoPictures)?.behind(&mut tables);
+        let video_program =
+            video_program_of(index, &access).ok_or(Fault::NoPictures)?.behind(&mut tables);
         // Where it is fastest it still fits: it takes twice as long as it did.
         let rate = index.rates().map_or(RATE_MIN, |rates| rates.max).max(rate_of(index));
-        let trail = Trail::new(&film, before.counts);
-        let multiplex = Multiplex::new(film, rate, CLOCK, trail.counts());
+        let trail = Trail::new(&video_program, before.counts);
+        let multiplex = Multiplex::new(video_program, rate, CLOCK, trail.counts());
         let needs = slow::needs(index, &access, scale);
         let pace = plan::Pace::of(&needs);
         let feed = Feed {

@@ -20,20 +20,20 @@ use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr};
 use tactus_core::units::{Bytes, MIB, MediaTime, SECOND, WallTime};
 use tactus_engine::message::VolumeId;
 use tactus_sys::clock;
-use tactus_sys::inlet::{Datagrams, Wanted};
+use tactus_sys::udp_input::{InputOptions, UdpInput};
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn inbox(ip: IpAddr) -> Datagrams {
+fn inbox(ip: IpAddr) -> UdpInput {
     // More than a whole title, so that a receiver without time loses nothing.
-    let wanted =
-        Wanted { to: SocketAddr::new(ip, 0), source: None, interface: None, buffer: 32 << 20 };
-    Datagrams::open(&wanted).expect("a port")
+    let to = SocketAddr::new(ip, 0);
+    let wanted = InputOptions { to, source: None, interface: None, buffer: 32 << 20 };
+    UdpInput::open(&wanted).expect("a port")
 }
 
 /// Waits for `count` datagrams.
-fn take(inbox: &mut Datagrams, count: usize) -> Vec<Vec<u8>> {
+fn take(inbox: &mut UdpInput, count: usize) -> Vec<Vec<u8>> {
     let mut came = vec![];
     let end = Instant::now() + PATIENCE;
     while came.len() < count && Instant::now() < end {
@@ -87,7 +87,7 @@ fn payload(packets: &[Vec<u8>]) -> Vec<u8> {
     packets.iter().flat_map(|bytes| read(bytes).payload).copied().collect()
 }
 
-/// The packets of `title` again and again: what is not a clock, a counter or the beginning of a frame is the same.
+/// The packets of `title`, repeated: all but clocks, counters and frame starts are the same.
 fn assert_same(left: &[u8], title: &[u8]) {
     let own = title.chunks(PACKET).cycle();
     for (nth, (left, own)) in left.chunks(PACKET).zip(own).enumerate() {
@@ -96,7 +96,7 @@ fn assert_same(left: &[u8], title: &[u8]) {
     }
 }
 
-/// No counter breaks, and no clock of the first stream that has one jumps: those are answered, with their bytes.
+/// No counter breaks and the first clock does not jump. Returns that clock with its bytes.
 fn assert_whole(bytes: &[u8]) -> Vec<(u64, Pcr)> {
     let mut watch = Continuity::default();
     let mut clocks: Vec<(u64, Pcr)> = vec![];
@@ -133,7 +133,7 @@ fn indicators(bytes: &[u8], each: impl Fn(u64) -> Duration) -> Vec<Indicator> {
     for (nth, packet) in (0..).zip(bytes.chunks(PACKET)) {
         raised.extend(monitor.feed(packet, each(nth)).iter().map(|event| event.indicator));
     }
-    // 3.10: it drains a video buffer at the mean rate of its PID, which is far below what its level allows.
+    // 3.10: the monitor drains the video buffer at the PID's mean rate, below the level's rate.
     raised.retain(|&indicator| indicator != Indicator::DataDelayError);
     raised
 }
@@ -229,7 +229,7 @@ async fn a_title_leaves_by_its_own_clock_and_begins_again_after_its_end() {
         let mut own = inbox(Ipv4Addr::LOCALHOST.into());
         let mut fast = inbox(Ipv4Addr::LOCALHOST.into());
         let mut once = inbox("::1".parse().expect("an address"));
-        let to = |inbox: &Datagrams| inbox.address().expect("bound");
+        let to = |inbox: &UdpInput| inbox.address().expect("bound");
         let channels = format!(
             "[[channel]]\nname = \"own\"\ntitle = \"/loop.ts\"\nto = \"rtp://{}\"\n\
              [[channel]]\nname = \"fast\"\ntitle = \"/loop.ts\"\nto = \"udp://{}\"\nrate = \"10 Mbit/s\"\nburst = \"4 ms\"\n\
@@ -282,14 +282,14 @@ fn marked(dir: &Path, name: &str, seconds: u64, mark: u8) -> Vec<u8> {
 }
 
 /// Two inboxes whose ports follow each other: for packets and for their reports.
-fn pair(ip: IpAddr) -> (Datagrams, Datagrams) {
+fn pair(ip: IpAddr) -> (UdpInput, UdpInput) {
     for _ in 0..100 {
         let first = inbox(ip);
         let address = first.address().expect("bound");
         let Some(port) = address.port().checked_add(1) else { continue };
         let to = SocketAddr::new(ip, port);
-        let wanted = Wanted { to, source: None, interface: None, buffer: 1 << 20 };
-        if let Ok(second) = Datagrams::open(&wanted) {
+        let wanted = InputOptions { to, source: None, interface: None, buffer: 1 << 20 };
+        if let Ok(second) = UdpInput::open(&wanted) {
             return (first, second);
         }
     }
@@ -345,8 +345,7 @@ async fn titles_follow_each_other_in_one_session_with_reports_and_a_goodbye() {
         let heard = peer.handle(&bytes, 0).expect("a report");
         gone += usize::from(heard.is_gone);
         let info = heard.info.expect("a sender's");
-        // Both of its clocks have gone on alike: within 0.1 s, on a machine that may have stopped between the
-        // two.
+        // Both clocks agree within 0.1 s: the machine may have stopped between the two readings.
         if let Some(last) = last.replace(info) {
             let wall = (u128::from(info.time.0 - last.time.0) * 90_000) >> 32;
             let media = info.timestamp.wrapping_sub(last.timestamp);
@@ -366,7 +365,7 @@ async fn channels_come_change_and_go_and_nobody_else_notices() {
     marked(dir.path(), "fill.ts", 4, 3);
     let (steady, mut changed) =
         (inbox(Ipv4Addr::LOCALHOST.into()), inbox(Ipv4Addr::LOCALHOST.into()));
-    let to = |inbox: &Datagrams| inbox.address().expect("bound");
+    let to = |inbox: &UdpInput| inbox.address().expect("bound");
     let changed_to = to(&changed);
     let text = format!(
         "[[channel]]\nname = \"steady\"\ntitle = \"/a.ts\"\nto = \"rtp://{}\"\n",
@@ -387,7 +386,7 @@ async fn channels_come_change_and_go_and_nobody_else_notices() {
     // When there is something, it comes.
     assert_eq!(channels.set(of("title = \"/a.ts\"\nfill = \"/fill.ts\"")).await, Ok(false));
     until(&channels, "x", |status| status.title == "/a.ts" && is_heard(status)).await;
-    // One that repeats by itself makes way for another programme.
+    // One that repeats by itself makes way for another playlist.
     assert_eq!(channels.set(of("playlist = [\"/b.ts\", \"/b.ts\"]")).await, Ok(false));
     until(&channels, "x", |status| status.title == "/b.ts" && is_heard(status)).await;
     assert_eq!(channels.wish("x", "/fill.ts".into()).await, Ok(()));
@@ -440,8 +439,8 @@ async fn a_change_near_the_end_of_a_title_leaves_no_gap_as_what_waits_keeps_its_
     let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
     assert_eq!(channels.set(of("\"/a.ts\", \"/b.ts\"")).await, Ok(true));
     until(&channels, "x", |status| status.next_title.as_deref() == Some("/b.ts")).await;
-    // Less than two seconds are left: too few for another one to take the place of the second title, which begins, and is
-    // left as soon as the third one is there.
+    // Less than two seconds are left: too few for another one to take the place of the second
+    // title, which begins, and is left as soon as the third one is there.
     let near = a.len() as u64 / 2;
     until(&channels, "x", |status| status.sent_bytes > near || status.title == "/b.ts").await;
     assert_eq!(channels.set(of("\"/c.ts\", \"/c.ts\"")).await, Ok(false));
@@ -459,7 +458,7 @@ async fn a_change_near_the_end_of_a_title_leaves_no_gap_as_what_waits_keeps_its_
 }
 
 /// All that comes until `count` turns of titles have begun, and when they did.
-fn turns_begun(mut inbox: Datagrams, count: usize) -> (Vec<Vec<u8>>, Vec<(u8, WallTime)>) {
+fn turns_begun(mut inbox: UdpInput, count: usize) -> (Vec<Vec<u8>>, Vec<(u8, WallTime)>) {
     let (mut all, mut turns) = (vec![], Vec::<(u8, WallTime)>::new());
     let end = Instant::now() + PATIENCE;
     while turns.len() < count {
@@ -501,8 +500,8 @@ async fn what_has_its_time_comes_at_its_time_though_nothing_is_sent_before() {
     // Neither falls on what is looked for every five seconds.
     let now = clock::wall_now();
     let (start, time) = (in_seconds(now, 2), in_seconds(now, 6));
-    channel.programme.start = Some(When::At(start));
-    channel.programme.timed = vec![(When::At(time), "/b.ts".into())];
+    channel.playlist.start = Some(When::At(start));
+    channel.playlist.timed = vec![(When::At(time), "/b.ts".into())];
     assert_eq!(channels.set(channel).await, Ok(true));
     let waits = until(&channels, "x", |status| status.reason.is_some()).await;
     assert!(waits.reason.expect("it waits").contains("its time"));
@@ -530,8 +529,8 @@ async fn nothing_begins_before_its_time_whatever_is_missing_and_what_comes_till_
     let mut channel = Config::parse_channel(&text).expect("a channel");
     let now = clock::wall_now();
     let (start, time) = (in_seconds(now, 8), in_seconds(now, 16));
-    channel.programme.start = Some(When::At(start));
-    channel.programme.timed = vec![(When::At(time), "/late.ts".into())];
+    channel.playlist.start = Some(When::At(start));
+    channel.playlist.timed = vec![(When::At(time), "/late.ts".into())];
     assert_eq!(channels.set(channel).await, Ok(true));
     let turns = tokio::task::spawn_blocking(move || turns_begun(heard, 4));
     // It is there when it was missed once.
@@ -609,7 +608,7 @@ async fn a_skip_leaves_what_is_on_the_air_then_and_nothing_that_comes_later() {
     assert_eq!(channels.set(of(list)).await, Ok(true));
     let skips = channels.clone();
     let heard = tokio::task::spawn_blocking(move || {
-        // As soon as anything of the second one has come: perhaps nobody here has heard that the first is over.
+        // As soon as the second title sends: the end of the first may not be known here yet.
         let mut heard = heard;
         let mut all = vec![];
         while turns_of(&all).len() < 2 {
@@ -669,7 +668,7 @@ async fn channels_of_one_title_read_it_once_whenever_each_has_begun() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let title = marked(dir.path(), "a.ts", 3, 1);
     let mut inboxes = [(); 3].map(|()| inbox(Ipv4Addr::LOCALHOST.into()));
-    let of = |inbox: &Datagrams, nth: usize| {
+    let of = |inbox: &UdpInput, nth: usize| {
         let to = inbox.address().expect("bound");
         format!("name = \"c{nth}\"\ntitle = \"/a.ts\"\nto = \"rtp://{to}\"\n")
     };
@@ -705,11 +704,11 @@ async fn channels_of_one_title_read_it_once_whenever_each_has_begun() {
 async fn a_channel_that_is_announced_or_not_any_more_goes_on_in_its_session() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     marked(dir.path(), "a.ts", 6, 1);
-    let interface = Some(tactus_sys::inlet::interface("lo").expect("it is always there"));
+    let interface = Some(tactus_sys::udp_input::interface("lo").expect("it is always there"));
     let open = |to: &str| {
         let to = to.parse().expect("an address");
-        let wanted = Wanted { to, source: None, interface, buffer: 8 << 20 };
-        Datagrams::open(&wanted).expect("a group")
+        let wanted = InputOptions { to, source: None, interface, buffer: 8 << 20 };
+        UdpInput::open(&wanted).expect("a group")
     };
     let (mut packets, mut sap) = (open("239.255.7.3:0"), open("239.255.255.255:9875"));
     let port = packets.address().expect("bound").port();
@@ -787,9 +786,9 @@ async fn groups_of_any_and_of_one_source_are_reached_as_configured_and_announced
     let join = |group: &str, source: Option<&str>| {
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         let to = SocketAddr::new(address(group), 0);
-        let interface = Some(tactus_sys::inlet::interface("lo").expect("it is always there"));
-        let wanted = Wanted { to, source: source.map(address), interface, buffer: 8 << 20 };
-        Datagrams::open(&wanted).expect("a group")
+        let interface = Some(tactus_sys::udp_input::interface("lo").expect("it is always there"));
+        let wanted = InputOptions { to, source: source.map(address), interface, buffer: 8 << 20 };
+        UdpInput::open(&wanted).expect("a group")
     };
     let groups =
         [("239.255.7.1", None, "127.0.0.1"), ("232.7.7.1", Some("127.0.0.9"), "127.0.0.9")];
@@ -797,9 +796,9 @@ async fn groups_of_any_and_of_one_source_are_reached_as_configured_and_announced
     // Nobody but the named source is heard there.
     let mut stranger = join("232.7.7.1", Some("127.0.0.10"));
     let sap = SocketAddr::new("239.255.255.255".parse().expect("an address"), 9875);
-    let interface = Some(tactus_sys::inlet::interface("lo").expect("it is always there"));
+    let interface = Some(tactus_sys::udp_input::interface("lo").expect("it is always there"));
     let mut announced =
-        Datagrams::open(&Wanted { to: sap, source: None, interface, buffer: 1 << 20 })
+        UdpInput::open(&InputOptions { to: sap, source: None, interface, buffer: 1 << 20 })
             .expect("SAP");
     let mut text = String::new();
     for ((at, &(group, _, source)), inbox) in groups.iter().enumerate().zip(&inboxes) {
@@ -885,10 +884,10 @@ async fn a_channel_to_an_address_of_one_link_goes_by_the_interface_that_it_names
             ip(&format!("-6 address add fe80::{}/64 dev {link}{end} nodad", end + 1));
         }
     }
-    let there = tactus_sys::inlet::interface("far1").expect("it was made");
+    let there = tactus_sys::udp_input::interface("far1").expect("it was made");
     let to = SocketAddr::new("fe80::2".parse().expect("an address"), 5004);
-    let wanted = Wanted { to, source: None, interface: Some(there), buffer: 32 << 20 };
-    let mut inbox = Datagrams::open(&wanted).expect("a port");
+    let wanted = InputOptions { to, source: None, interface: Some(there), buffer: 32 << 20 };
+    let mut inbox = UdpInput::open(&wanted).expect("a port");
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     sample::write_ts(&dir.path().join("a.ts"), SECOND.times(3)).expect("a title");
     let channels = format!(

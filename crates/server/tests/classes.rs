@@ -1,4 +1,5 @@
-//! Classes of the link: from the configuration to shares of datagrams, in a network namespace of its own.
+//! Classes of the link: from the configuration to shares of datagrams, in a network namespace of
+//! its own.
 
 #[path = "classes/live.rs"]
 mod live;
@@ -20,7 +21,7 @@ use tactus::config::{Auto, Config};
 use tactus::engine;
 use tactus::media::{probe, sample};
 use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
-use tactus_sys::inlet::{Datagrams, Wanted};
+use tactus_sys::udp_input::{InputOptions, UdpInput};
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -52,10 +53,10 @@ fn is_inside(test: &str) -> bool {
 }
 
 /// A port that keeps what comes while nobody looks.
-fn inbox() -> Datagrams {
+fn inbox() -> UdpInput {
     let to = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let wanted = Wanted { to, source: None, interface: None, buffer: 64 << 20 };
-    Datagrams::open(&wanted).expect("a port")
+    let wanted = InputOptions { to, source: None, interface: None, buffer: 64 << 20 };
+    UdpInput::open(&wanted).expect("a port")
 }
 
 /// A title of which each packet ends in `mark`.
@@ -80,7 +81,7 @@ async fn until(channels: &Channels, name: &str, is_so: impl Fn(&Status) -> bool)
 }
 
 /// Takes datagrams of all channels until there are `count`; the marks of those, in order.
-fn take(inbox: &mut Datagrams, count: usize) -> Vec<u8> {
+fn take(inbox: &mut UdpInput, count: usize) -> Vec<u8> {
     let mut marks = vec![];
     let end = Instant::now() + PATIENCE;
     while marks.len() < count {
@@ -140,8 +141,8 @@ async fn channels_share_what_their_class_may_have_and_are_refused_by_its_name() 
     for nth in 1..=5 {
         until(&channels, &format!("c{nth}"), |status| status.sent_bytes > 0).await;
     }
-    // A class has its guarantee from the start, and an over-subscribed one its ceiling: 90 - 20 - 45 are left
-    // to those without a class.
+    // A class has its guarantee from the start, and an over-subscribed one its ceiling: 90 - 20 -
+    // 45 are left to those without a class.
     let of = |nth: u8, rate: u64, class: &str| {
         Config::parse_channel(&channel(nth, rate, class).replace("[[channel]]\n", ""))
             .expect("a channel")
@@ -163,9 +164,10 @@ async fn channels_share_what_their_class_may_have_and_are_refused_by_its_name() 
     let long = channels.set(of(6, 1, "class = \"gold\"\nburst = \"5 ms\"\n")).await;
     assert!(long.expect_err("too long").to_string().contains("allows bursts of at most 4 ms"));
 
-    // Shares by the order in which datagrams have left: over each 1,800 of them, which is a second of the class, within
-    // a hundredth, and a datagram at each end. What came while they joined does not count, nor a second in which a disk
-    // of a busy machine had nothing for one of them, its network took nothing, or it stood still.
+    // Shares by the order in which datagrams have left: over each 1,800 of them, which is a second
+    // of the class, within a hundredth, and a datagram at each end. What came while they joined
+    // does not count, nor a second in which a disk of a busy machine had nothing for one of them,
+    // its network took nothing, or it stood still.
     while inbox.receive(|_| ()).is_ok() {}
     let packets = Arc::clone(&counters.packets);
     let (windows, inbox) = tokio::task::spawn_blocking(move || {
@@ -198,7 +200,8 @@ async fn channels_share_what_their_class_may_have_and_are_refused_by_its_name() 
     }
     // Of its own class one has what it asks for, and is gathered as long as the class allows.
     let before = (counters.packets.datagrams.value(), counters.packets.messages.value());
-    // Only what turns that came late found due, on a busy machine, is gathered where no burst is allowed.
+    // Only what turns that came late found due, on a busy machine, is gathered where no burst is
+    // allowed.
     assert!((before.0 - before.1) * 10 < before.0, "{before:?}");
     channels.set(of(6, 40, "class = \"gold\"\n")).await.expect("it is taken");
     until(&channels, "c6", |status| status.sent_bytes > 4_000_000).await;

@@ -1,11 +1,13 @@
 //! TR 101 290 on every output of the server: what leaves is judged by checkers of other people.
 //!
-//! Promise: channels over UDP and RTP, over turns and from title to title, stuffed to a constant rate; RTSP over
-//! UDP, in the connection and to a group, after a pause, after a seek and at every scale; what was recorded by RTSP;
-//! parts of titles over HTTP: no indicator of priority 1, 2 or 3 is raised, and ffmpeg decodes it. Where the rate is
-//! constant clocks are within 500 ns of their bytes; where it is not, and RTP says when they were due, within two of its
-//! ticks (22 us); of a file by its own clock, and of a channel through titles of several rates, nothing is reckoned. RTP's
-//! M bit stands where a jump is marked, and nowhere else. `cargo test -p tactus --test conformance -- --nocapture` prints the table.
+//! Promise: channels over UDP and RTP, over turns and from title to title, stuffed to a constant
+//! rate; RTSP over UDP, in the connection and to a group, after a pause, after a seek and at every
+//! scale; what was recorded by RTSP; parts of titles over HTTP: no indicator of priority 1, 2 or 3
+//! is raised, and ffmpeg decodes it. Where the rate is constant clocks are within 500 ns of their
+//! bytes; where it is not, and RTP says when they were due, within two of its ticks (22 us); of a
+//! file by its own clock, and of a channel through titles of several rates, nothing is reckoned.
+//! RTP's M bit stands where a jump is marked, and nowhere else. `cargo test -p tactus --test
+//! conformance -- --nocapture` prints the table.
 
 #[expect(dead_code, reason = "other tests of RTSP need all of it")]
 #[path = "rtsp/client.rs"]
@@ -181,7 +183,7 @@ impl Player {
         let end = Instant::now() + PATIENCE;
         loop {
             let reply = self.client.ask("PLAY", &url, &fields);
-            // The times of its pictures are being found out.
+            // The times of its video frames are being found out.
             if reply.status != 503 || Instant::now() > end {
                 assert_eq!(reply.status, 200, "{reply:?} {}", reply.body);
                 self.begins.push(reply.parameter("RTP-Info", "seq").parse().expect("a number"));

@@ -15,8 +15,8 @@ use tactus_core::ledger::Resource;
 use tactus_core::made::Timed;
 use tactus_core::path::RequestPath;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
-use tactus_sys::inlet::{Datagrams, Wanted};
 use tactus_sys::packets::outlet;
+use tactus_sys::udp_input::{InputOptions, UdpInput};
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -62,7 +62,7 @@ struct Stage {
     engine: Engine,
     title: Arc<OpenTitle>,
     content: Vec<u8>,
-    inboxes: [Datagrams; 2],
+    inboxes: [UdpInput; 2],
     outlet: tactus::broker::Outlet,
     _dir: tempfile::TempDir,
 }
@@ -93,10 +93,10 @@ fn stage(way: Sendfile) -> Stage {
     Stage { engine, title, content, inboxes: [inbox(), inbox()], outlet, _dir: dir }
 }
 
-fn inbox() -> Datagrams {
+fn inbox() -> UdpInput {
     let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-    let wanted = Wanted { to, source: None, interface: None, buffer: 32 << 20 };
-    Datagrams::open(&wanted).expect("a port")
+    let wanted = InputOptions { to, source: None, interface: None, buffer: 32 << 20 };
+    UdpInput::open(&wanted).expect("a port")
 }
 
 impl Stage {

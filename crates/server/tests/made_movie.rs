@@ -61,7 +61,7 @@ fn stage(seconds: u64) -> Stage {
 }
 
 impl Stage {
-    /// Sends the movie from `wish` on; pictures to the first port, sound to the second.
+    /// Sends the movie from `wish` on; video frames to the first port, audio to the second.
     fn send(&self, wish: Nanos, ports: [u16; 2]) -> Made {
         let sent = (0..2).map(|track| Sent {
             track,
@@ -169,7 +169,7 @@ fn of_file(file: &Path, kind: &str, count: usize) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ffmpeg_decodes_every_picture_and_every_frame_of_sound() {
+async fn ffmpeg_decodes_every_frame_of_video_and_audio() {
     let _turn = TURN.lock().await;
     let stage = stage(8);
     // The last frames come out of a decoder only when something follows.
@@ -189,7 +189,7 @@ async fn ffmpeg_decodes_every_picture_and_every_frame_of_sound() {
         let came = tokio::task::block_in_place(|| sums(player));
         let expected = tokio::task::block_in_place(|| of_file(&stage.file, kind, count + 5));
         assert!(came.len() >= count - 5, "{kind}: {} came", came.len());
-        // Of sound a file's first frame, which primes the decoder, is cut away.
+        // Of audio a file's first frame, which primes the decoder, is cut away.
         let first = came.iter().position(|first| *first == expected[3]).expect("the same frames");
         let same = came[first..].iter().zip(&expected[3..]).take_while(|(own, other)| own == other);
         let compared = came[first..].len().min(expected[3..].len());
@@ -201,7 +201,7 @@ async fn ffmpeg_decodes_every_picture_and_every_frame_of_sound() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gstreamer_depacketises_every_picture() {
+async fn gstreamer_depacketises_every_video_frame() {
     let _turn = TURN.lock().await;
     let stage = stage(6);
     let known = Command::new("gst-inspect-1.0").args(["--exists", "rtph264depay"]).status();
@@ -210,7 +210,7 @@ async fn gstreamer_depacketises_every_picture() {
         "GStreamer's rtph264depay is missing: install gstreamer1.0-tools and gstreamer1.0-plugins-good"
     );
     let ports = ports();
-    let out = stage.dir.path().join("pictures.h264");
+    let out = stage.dir.path().join("video_frames.h264");
     let media = stage.movie.tracks[0].media(96);
     let sets = media.attribute("fmtp").and_then(|terms| terms.split_once("sprop-parameter-sets="));
     let caps = format!(
@@ -251,5 +251,5 @@ async fn gstreamer_depacketises_every_picture() {
     let begin = stage.movie.begin(SECOND.times(3));
     let expected = stage.movie.tracks[0].samples().len() - begin.first[0] as usize;
     let came = of_file(&out, "v", expected + 10).len();
-    assert!((expected - 1..=expected).contains(&came), "{came} of {expected} pictures");
+    assert!((expected - 1..=expected).contains(&came), "{came} of {expected} video frames");
 }

@@ -1,7 +1,7 @@
 //! Real players play the sample titles through the real server.
 //!
-//! Promise: curl, ffmpeg, ffprobe, VLC and GStreamer get every byte and decode every frame without a
-//! complaint, as from the file itself. A player that is not installed fails its test by name.
+//! Promise: curl, ffmpeg, ffprobe, VLC and GStreamer get every byte and decode every frame without
+//! a complaint, as from the file itself. A player that is not installed fails its test by name.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -22,16 +22,16 @@ const PLAYER_SECONDS_MAX: &str = "120";
 /// Titles of six seconds come in one, and even a disk that was measured beside other work has room.
 const FAST: &str = "rate=20M";
 
-const TS: Title = Title { name: "sample.ts", pictures: 150, width: 1280, sound: 250 };
-/// Four turns of 1.92 s; the first of 360 frames of sound is the encoder's priming.
-const MP4: Title = Title { name: "sample.mp4", pictures: 192, width: 640, sound: 360 };
+const TS: Title = Title { name: "sample.ts", video_frames: 150, width: 1280, audio: 250 };
+/// Four turns of 1.92 s; the first of 360 audio frames is the encoder's priming.
+const MP4: Title = Title { name: "sample.mp4", video_frames: 192, width: 640, audio: 360 };
 
 struct Title {
     name: &'static str,
-    pictures: usize,
+    video_frames: usize,
     width: usize,
     /// Frames of 1152 (Layer II) or 1024 samples (AAC).
-    sound: usize,
+    audio: usize,
 }
 
 /// A running server, and the directory that it serves. One at a time: it pins its cores.
@@ -263,12 +263,13 @@ fn ffmpeg_decodes_every_frame_as_from_the_file() {
         };
         let local = frames(text(&stage.file(title)), &[]);
         let of = |stream: &str| local.iter().filter(|line| line.starts_with(stream)).count();
-        assert_eq!(of("0,"), title.pictures, "{}", title.name);
-        assert!(title.sound - of("1,") <= 1, "{}: {} frames of sound", title.name, of("1,"));
+        assert_eq!(of("0,"), title.video_frames, "{}", title.name);
+        assert!(title.audio - of("1,") <= 1, "{}: {} audio frames", title.name, of("1,"));
         assert_eq!(frames(&stage.url(title), &[]), local, "{}", title.name);
         if title.name == MP4.name {
-            // The index says where to go on: ranges from the middle. (A stream has no index; players
-            // then start within a group of pictures and complain, as they do about the file.)
+            // The index says where to go on: ranges from the middle. (A stream has no index;
+            // players then start within a group of video frames and complain, as they do about the
+            // file.)
             let there = ["-ss", "3.2"];
             let middle = frames(text(&stage.file(title)), &there);
             assert!(!middle.is_empty() && middle.len() < local.len());
@@ -302,12 +303,12 @@ fn ffprobe_reads_the_streams_and_their_durations() {
     }
 }
 
-/// Starts of VLC before its test gives up. On a busy machine VLC now and then crashes, or quits, before
-/// it has opened its input; more than twice in a row is no accident.
+/// Starts of VLC before its test gives up. On a busy machine VLC now and then crashes, or quits,
+/// before it has opened its input; more than twice in a row is no accident.
 const VLC_STARTS_MAX: usize = 3;
 
-/// Runs VLC, which is to write `made`. Only a start is tried again, and only when VLC had not asked the
-/// server for anything: whatever comes after its first request has to be right.
+/// Runs VLC, which is to write `made`. Only a start is tried again, and only when VLC had not asked
+/// the server for anything: whatever comes after its first request has to be right.
 fn vlc(stage: &Stage, home: &Path, made: &Path, args: &[&str]) -> Said {
     let mut failures = Vec::new();
     for _ in 0..VLC_STARTS_MAX {
@@ -356,9 +357,9 @@ fn vlc_gets_every_byte_and_decodes_without_a_complaint() {
 
         let decoded = |input: &str, name: &str| {
             let out = stage.out(name);
-            let picture = "vcodec=mp2v,vb=2000,width=320,height=180,acodec=mpga,ab=128";
+            let video_frame = "vcodec=mp2v,vb=2000,width=320,height=180,acodec=mpga,ab=128";
             let chain =
-                format!("#transcode{{{picture}}}:std{{access=file,mux=ts,dst={}}}", text(&out));
+                format!("#transcode{{{video_frame}}}:std{{access=file,mux=ts,dst={}}}", text(&out));
             let said = vlc(&stage, &home, &out, &["--sout", &chain, input]);
             let complaint = ["discontinuity", "corrupt", "lost sync", "cannot decode"];
             let complains = |line: &&str| complaint.iter().any(|word| line.contains(word));
@@ -368,10 +369,14 @@ fn vlc_gets_every_byte_and_decodes_without_a_complaint() {
             let count = run("ffprobe", "ffmpeg", [&ask[..], &show, &[text(&out)]].concat()).out;
             count.lines().next().and_then(|count| count.trim().parse::<usize>().ok()).unwrap()
         };
-        // VLC's transcoder starts its chain anew when sound joins, and leaves out up to half a second
-        // of pictures while it does; from a file it does the same.
-        let pictures = decoded(&stage.url(title), &format!("{}.ts", title.name));
-        assert!(pictures * 5 >= title.pictures * 4, "{}: {pictures} pictures", title.name);
+        // VLC's transcoder starts its chain anew when audio joins, and leaves out up to half a
+        // second of video frames while it does; from a file it does the same.
+        let video_frames = decoded(&stage.url(title), &format!("{}.ts", title.name));
+        assert!(
+            video_frames * 5 >= title.video_frames * 4,
+            "{}: {video_frames} video frames",
+            title.name
+        );
     }
 }
 
@@ -410,7 +415,7 @@ fn gstreamer_gets_every_byte_and_decodes_every_frame() {
         gstreamer(&format!("souphttpsrc location={url} ! filesink location={}", text(&got)));
         assert!(fs::read(&got).unwrap() == stage.bytes(title), "{}", title.name);
 
-        let (pictures, sound) = (stage.out("pictures"), stage.out("sound"));
+        let (video_frames, audio) = (stage.out("pictures"), stage.out("audio"));
         let queue = "queue max-size-time=0 max-size-bytes=0 max-size-buffers=0";
         gstreamer(&format!(
             "souphttpsrc location={url} ! {demux} name=d \
@@ -418,17 +423,18 @@ fn gstreamer_gets_every_byte_and_decodes_every_frame() {
                 ! video/x-raw,width=64,height=36,format=I420 ! filesink location={} \
              d. ! {queue} ! {parse} ! {decode} ! audioconvert \
                 ! audio/x-raw,format=S16LE,channels=2,layout=interleaved ! filesink location={}",
-            text(&pictures),
-            text(&sound)
+            text(&video_frames),
+            text(&audio)
         ));
-        assert_eq!(size(&pictures), title.pictures * 64 * 36 * 3 / 2, "{}", title.name);
+        assert_eq!(size(&video_frames), title.video_frames * 64 * 36 * 3 / 2, "{}", title.name);
         // Decoders leave out the encoder's delay: less than one frame, or exactly the priming one.
-        let missing = (title.sound * frame * 4).checked_sub(size(&sound));
+        let missing = (title.audio * frame * 4).checked_sub(size(&audio));
         assert!(missing.is_some_and(|missing| missing <= frame * 4), "{}: {missing:?}", title.name);
     }
 }
 
-/// Titles of eight seconds, as ffmpeg makes them: how their pictures are coded, and at which rate.
+/// Titles of eight seconds, as ffmpeg makes them: how their video frames are coded, and at which
+/// rate.
 const CODED: [(&str, &[&str]); 5] = [
     (
         "MPEG-2, constant",
@@ -454,13 +460,13 @@ const CODED: [(&str, &[&str]); 5] = [
 ];
 
 #[test]
-fn an_index_finds_the_key_pictures_that_ffprobe_finds() {
+fn an_index_finds_the_key_frames_that_ffprobe_finds() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let path = dir.path().join("coded.ts");
     for (name, coded) in CODED {
         let more = [&["-y", "-threads", "1"], coded, &["-f", "mpegts", text(&path)]].concat();
-        let picture = "testsrc2=size=320x240:rate=25:duration=8";
-        ffmpeg(&["-f", "lavfi"], picture, &more);
+        let video_frame = "testsrc2=size=320x240:rate=25:duration=8";
+        ffmpeg(&["-f", "lavfi"], video_frame, &more);
         let entries = "packet=pts,flags";
         let args = ["-v", "error", "-select_streams", "v", "-show_entries", entries];
         let args = [&args[..], &["-of", "csv=p=0", text(&path)]].concat();

@@ -1,7 +1,8 @@
-//! RTSP: from a request to datagrams on the loopback, and every row S01 to S20 of what is sent wrongly.
+//! RTSP: from a request to datagrams on the loopback, and every row S01 to S20 of what is sent
+//! wrongly.
 //!
-//! Rows that are judged without a connection have their tests in `tactus_core::rtsp` and beside the modules, by the same
-//! names.
+//! Rows that are judged without a connection have their tests in `tactus_core::rtsp` and beside the
+//! modules, by the same names.
 
 #[path = "rtsp/client.rs"]
 mod client;
@@ -15,10 +16,10 @@ mod reports;
 mod rights;
 #[path = "rtsp/scales.rs"]
 mod scales;
-#[path = "rtsp/two.rs"]
-mod two;
 #[path = "rtsp/unplayed.rs"]
 mod unplayed;
+#[path = "rtsp/v2.rs"]
+mod v2;
 #[path = "rtsp/versions.rs"]
 mod versions;
 
@@ -188,7 +189,8 @@ fn a_title_is_played_paused_sought_in_and_ended() {
     assert_eq!(receiver.goodbye(), source);
     part.extend(receiver.rest());
     let bytes = payload(&part);
-    // The tables stand in front, so that nobody waits for the next ones, and the mark of the new clock.
+    // The tables stand in front, so that nobody waits for the next ones, and the mark of the new
+    // clock.
     let pids: Vec<_> =
         Framing::PLAIN.packets(&bytes).take(3).map(|(_, packet)| packet.pid()).collect();
     assert_eq!(pids[0], Pid(0), "the PAT, and the PMT behind it: {pids:?}");
@@ -231,7 +233,8 @@ fn ffmpeg_plays_every_packet_of_a_title() {
             "ffprobe",
             &[&fixed[..], &["-show_entries", show, "-of", "csv=p=0", &url]].concat(),
         );
-        // 150 pictures and 250 frames of sound; of the last picture ffmpeg does not know that it is whole.
+        // 150 video frames and 250 audio frames; of the last video frame ffmpeg does not know that
+        // it is whole.
         let ends = |end: &str| said.lines().any(|line| line.trim().ends_with(end));
         assert!((ends(",149") || ends(",150")) && ends(",250"), "{transport}: {said}");
         stage.wait_for_peace();
@@ -298,7 +301,8 @@ fn a_title_is_played_in_frames_of_the_connection() {
         assert!(client.receive().is_none(), "it is closed");
         stage.wait_for_peace();
     }
-    // S12: receivers report every few seconds; a hundred frames at once are borne, and a thousand are not.
+    // S12: receivers report every few seconds; a hundred frames at once are borne, and a thousand
+    // are not.
     let mut client = stage.connect();
     assert_eq!(client.ask("SETUP", &url, transport).status, 200);
     let frame = [&b"$\x05\0\x08"[..], &RECEIVER_REPORT].concat();
@@ -449,7 +453,8 @@ fn a_session_answers_to_the_urls_of_its_own_title_only() {
     assert!(stage.rtsp.is_empty() && stage.engine.broker.streams() == 0);
     let set = client.set_up(receiver.port);
     let session = format!("Session: {}\r\n", set.session());
-    // Of all that means the title something else than its own URL is asked for in each way that players know.
+    // Of all that means the title something else than its own URL is asked for in each way that
+    // players know.
     let ways = ["", "/", "/track1", "/track1/", "?x=y"].map(|end| format!("{url}{end}"));
     for own in &ways {
         let played = client.ask("PLAY", own, &session);
@@ -561,8 +566,8 @@ fn s08_s09_s10_s12_nobody_is_sent_to_who_did_not_ask() {
     assert!(client.receive().is_none(), "it is closed");
 }
 
-/// An address of this host that is not the loopback: nobody is sent to there but who asks from there. A host that has none,
-/// as it has no network, gets one.
+/// An address of this host that is not the loopback: nobody is sent to there but who asks from
+/// there. A host that has none, as it has no network, gets one.
 fn address_here() -> IpAddr {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
     // Nothing is sent: it is only looked for the way (RFC 5737 has the addresses).

@@ -1,9 +1,10 @@
-//! Players and libraries that others have written play by RTSP: over UDP, in the connection, and to groups, as far
-//! as each of them can.
+//! Players and libraries that others have written play by RTSP: over UDP, in the connection, and to
+//! groups, as far as each of them can.
 //!
-//! Promise: ffmpeg, GStreamer (in RTSP 1.0 and 2.0), mpv, VLC and aiortsp get every packet and decode every frame of a
-//! title, ffmpeg and mpv of a movie too; they pause, seek and change the speed, and what they have got is a transport stream without an error
-//! (TR 101 290). One that is not installed fails its test by name. What each of them can is the table in
+//! Promise: ffmpeg, GStreamer (in RTSP 1.0 and 2.0), mpv, VLC and aiortsp get every packet and
+//! decode every frame of a title, ffmpeg and mpv of a movie too; they pause, seek and change the
+//! speed, and what they have got is a transport stream without an error (TR 101 290). One that is
+//! not installed fails its test by name. What each of them can is the table in
 //! `docs/guide/rtsp.md`.
 
 #[expect(dead_code, reason = "other outputs need more of it")]
@@ -77,7 +78,7 @@ impl Stage {
     }
 }
 
-/// Sums of the decoded pictures.
+/// Sums of the decoded video frames.
 fn sums(ffmpeg: Command, before: &[&str], input: &str) -> Vec<String> {
     let (sums, complaint) = sums_and_complaint(ffmpeg, before, input, &[]);
     assert_eq!(complaint, "", "{before:?} {input}");
@@ -116,12 +117,12 @@ fn ffmpeg_decodes_every_frame_and_seeks_over_each_transport() {
         // Of what comes last it does not know that it is whole; it is shown last but one.
         assert!(came.len() + 1 >= short.len(), "{name}: {} of {}", came.len(), short.len());
         let but_two = short.len() - 2;
-        assert!(came[..but_two] == short[..but_two], "{name}: pictures as in the file");
-        assert!(came.iter().all(|sum| short.contains(sum)), "{name}: pictures as in the file");
+        assert!(came[..but_two] == short[..but_two], "{name}: video frames as in the file");
+        assert!(came.iter().all(|sum| short.contains(sum)), "{name}: video frames as in the file");
         let there = [&transport[..], &["-ss", "9.3"]].concat();
         let (came, _) =
             sums_and_complaint(stage.player(&ffmpeg), &there, &url("film.ts"), &["-t", "3"]);
-        // It begins to play, and complains of the picture that its seek cuts.
+        // It begins to play, and complains of the video frame that its seek cuts.
         let [.., last] = &came[..] else { panic!("{name}: nothing has come") };
         let end = 1 + film.iter().position(|sum| sum == last).expect("it is of the title");
         let own = PICTURES_PER_SECOND.min(came.len());
@@ -227,7 +228,7 @@ fn mpv_plays(title: &str, ways: &[&str]) {
         ];
         let output = run(stage.player(&mpv), [&fixed[..], &whole].concat());
         assert!(output.status.success(), "{way}: {}", said(&output));
-        let came = fs::read_dir(&dir).expect("pictures").count();
+        let came = fs::read_dir(&dir).expect("video frames").count();
         assert_eq!(came, SHORT_PICTURES, "{way}");
 
         let script = format!("--script={}", script("mpv.lua"));
@@ -268,7 +269,8 @@ fn ffmpeg_decodes_every_frame_of_a_movie() {
     }
 }
 
-/// Debian builds VLC without live555 (its bug 981439); what plays here is its module for SAT>IP, over UDP.
+/// Debian builds VLC without live555 (its bug 981439); what plays here is its module for SAT>IP,
+/// over UDP.
 #[test]
 fn vlc_gets_every_byte_over_udp() {
     let stage = Stage::new();

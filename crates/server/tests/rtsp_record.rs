@@ -1,7 +1,7 @@
 //! Recording by RTSP: what ffmpeg and GStreamer announce becomes a title, with every frame.
 //!
-//! Promise: over UDP and in the connection; by TEARDOWN, and when the connection is cut. Who may not is told so. A program
-//! that is not installed fails its test by name.
+//! Promise: over UDP and in the connection; by TEARDOWN, and when the connection is cut. Who may
+//! not is told so. A program that is not installed fails its test by name.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -89,7 +89,7 @@ impl Stage {
         self.dir.path().join("titles").join(name)
     }
 
-    /// Pictures by H.264 with some out of order, and sound.
+    /// Video frames by H.264 with some out of order, and audio.
     fn film(&self) -> PathBuf {
         self.film_by("libx264", &["-preset", "veryfast"])
     }
@@ -184,9 +184,9 @@ const FRAMES: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1;mode=record
 const DATAGRAMS: &str = "Transport: RTP/AVP;unicast;client_port=40000-40001;mode=record\r\n";
 const ANYONE: &str = "[rtsp]\nrecorders = \"anyone\"\n";
 
-/// Has GStreamer record a title until it ends well itself, and says its name. Over TCP its sink (1.22) may flush the
-/// connection under its own last packet, which it calls an error, or wait for itself for ever, with nothing left unread on
-/// either side.
+/// Has GStreamer record a title until it ends well itself, and says its name. Over TCP its sink
+/// (1.22) may flush the connection under its own last packet, which it calls an error, or wait for
+/// itself for ever, with nothing left unread on either side.
 fn gstreamer_records(name: &str, pipeline: impl Fn(&str) -> String) -> String {
     for attempt in 0..10 {
         let name = format!("{attempt}-{name}");
@@ -271,8 +271,8 @@ fn film_is_recorded(stage: &Stage, film: &Path, transport: &str) {
     assert_eq!(shown, Some(called), "{transport}");
     let [came, sent] = [stage.file(&name), PathBuf::from(&film)].map(|file| sums(&file, "v:0"));
     assert_eq!(came.len(), PICTURES);
-    assert!(came == sent, "{transport}: every picture as in the film");
-    // What is shown when: as in the film, all moved by the same time.
+    assert!(came == sent, "{transport}: every video frame as in the movie");
+    // What is shown when: as in the movie, all moved by the same time.
     let [came, sent] = [stage.file(&name), PathBuf::from(&film)].map(|file| {
         let file = file.display().to_string();
         let show =
@@ -295,10 +295,11 @@ fn film_is_recorded(stage: &Stage, film: &Path, transport: &str) {
     for (came, sent) in came[0].iter().zip(&sent[0]) {
         assert!((came - sent - moved).abs() < 0.001, "{came} {sent}");
     }
-    // ffmpeg gathers frames of sound for a packet (three of these do not fit), and does not send what it has at the end.
+    // ffmpeg gathers audio frames for a packet (three of these do not fit), and does not send what
+    // it has at the end.
     assert!(came[1].len() + 2 >= sent[1].len(), "{} of {}", came[1].len(), sent[1].len());
     for (came, sent) in came[1].iter().zip(&sent[1]) {
-        assert!((came - sent - moved).abs() < 0.001, "{transport}: sound at {came}, {sent}");
+        assert!((came - sent - moved).abs() < 0.001, "{transport}: audio at {came}, {sent}");
     }
 }
 

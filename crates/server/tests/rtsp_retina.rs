@@ -1,7 +1,8 @@
-//! retina, a client of RTSP in Rust, plays movies and transport streams, over UDP and in the connection.
+//! retina, a client of RTSP in Rust, plays movies and transport streams, over UDP and in the
+//! connection.
 //!
-//! Promise: every picture and every frame of sound of a movie is, byte for byte, what the file has; of a transport
-//! stream, which it does not take apart, every packet is.
+//! Promise: every video frame and every audio frame of a movie is, byte for byte, what the file
+//! has; of a transport stream, which it does not take apart, every packet is.
 
 #[expect(dead_code, reason = "other outputs need more of it")]
 #[path = "conformance/house.rs"]
@@ -21,14 +22,16 @@ use tactus_core::units::Nanos;
 
 /// Nothing more comes, also on a machine that has no time.
 const QUIET: Duration = Duration::from_secs(20);
-/// How often a receiver may lose datagrams itself: retina asks for no more room than the kernel gives to all.
+/// How often a receiver may lose datagrams itself: retina asks for no more room than the kernel
+/// gives to all.
 const TRIES: usize = 5;
 
 fn ways() -> [(&'static str, Transport); 2] {
     [("udp", Transport::Udp(Default::default())), ("tcp", Transport::Tcp(Default::default()))]
 }
 
-/// What is heard of `title`, until all of it has come; again as long as the receiver itself has lost some.
+/// What is heard of `title`, until all of it has come; again as long as the receiver itself has
+/// lost some.
 async fn heard<T: PartialEq>(
     title: &str,
     all: &T,
@@ -92,13 +95,13 @@ async fn next<T>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_picture_and_every_frame_of_sound_of_a_movie_is_as_in_the_file() {
+async fn every_frame_of_video_and_audio_of_a_movie_is_as_in_the_file() {
     let house = House::new("");
     is_as_in_the_file(&house, "movie.mp4", &Titles::get().movie).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_pictures_by_h265_too() {
+async fn of_video_frames_by_h265_too() {
     let house = House::new("");
     let bytes = house.add_hevc();
     is_as_in_the_file(&house, "hevc.mp4", &bytes).await;
@@ -107,7 +110,7 @@ async fn of_pictures_by_h265_too() {
 async fn is_as_in_the_file(house: &House, title: &str, bytes: &[u8]) {
     let file = house.titles().join(title);
     let movie = Movie::read(&File::open(file).expect("a movie")).expect("it can be sent");
-    // The first frame of sound primes its decoder: the movie's edit leaves it out.
+    // The first audio frame primes its decoder: the movie's edit leaves it out.
     let begin = movie.begin(Nanos::ZERO);
     let samples = [0, 1].map(|track: usize| -> Vec<Vec<u8>> {
         let samples = movie.tracks[track].samples().iter().skip(begin.first[track] as usize);

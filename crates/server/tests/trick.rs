@@ -22,14 +22,14 @@ use tactus_core::ts::trick::Scale;
 use tactus_core::ts::{Continuity, Framing, Index, pes_times};
 use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
 use tactus_engine::message::{Pace, VolumeId};
-use tactus_sys::inlet::{Datagrams, Wanted as Inbox};
 use tactus_sys::packets::outlet;
+use tactus_sys::udp_input::{InputOptions as Inbox, UdpInput};
 
 const SECOND: u64 = 27_000_000;
 const SESSION: Session = Session { source: 0x5eed, sequence: 65_530, timestamp: u32::MAX - 9 };
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// A film of 24 seconds, with an I picture every 0.48.
+/// A film of 24 seconds, with an I-frame every 0.48.
 const FILM: &str = "-f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine -t 24 \
     -c:v libx264 -preset veryfast -pix_fmt yuv420p -g 12 -keyint_min 12 -sc_threshold 0 -bf 2 \
     -b:v 900k -maxrate 1M -bufsize 500k -c:a mp2 -b:a 128k -muxrate 1600k -f mpegts";
@@ -72,7 +72,7 @@ fn stage(way: Sendfile) -> Stage {
 }
 
 impl Stage {
-    fn start(&self, wanted: Wanted, inbox: &Datagrams) -> Result<Trick, Fault> {
+    fn start(&self, wanted: Wanted, inbox: &UdpInput) -> Result<Trick, Fault> {
         let to = inbox.address().expect("bound");
         let outlet = Arc::clone(&self.outlet);
         let form = Form::Rtp(SESSION);
@@ -97,14 +97,14 @@ impl Stage {
     }
 }
 
-fn inbox() -> Datagrams {
+fn inbox() -> UdpInput {
     let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
     let wanted = Inbox { to, source: None, interface: None, buffer: 32 << 20 };
-    Datagrams::open(&wanted).expect("a port")
+    UdpInput::open(&wanted).expect("a port")
 }
 
 /// What has come, which must follow each other; each payload with its time in ticks of 90 kHz.
-fn take(inbox: &mut Datagrams) -> Vec<(u32, Vec<u8>)> {
+fn take(inbox: &mut UdpInput) -> Vec<(u32, Vec<u8>)> {
     let mut came = vec![];
     // What has left is here.
     while inbox.receive(|datagram| came.push(datagram.bytes.to_vec())).is_ok() {}
@@ -136,13 +136,13 @@ fn check(packets: &[(u32, Vec<u8>)]) {
     }
 }
 
-/// The times at which pictures are shown, in ticks of 90 kHz.
+/// The times at which video frames are shown, in ticks of 90 kHz.
 fn shown(bytes: &[u8]) -> Vec<u64> {
     let packets = Framing::PLAIN.packets(bytes);
     packets.filter_map(|(_, packet)| Some(pes_times(&packet)?.shown.ticks())).collect()
 }
 
-/// How many pictures ffmpeg decodes, without a complaint.
+/// How many video frames ffmpeg decodes, without a complaint.
 fn decoded(path: &Path) -> usize {
     let text = path.to_str().expect("a plain name");
     let args = ["-v", "error", "-xerror", "-i", text, "-map", "0", "-fps_mode", "passthrough"];
@@ -171,7 +171,7 @@ async fn play(stage: &Stage, thousandths: i64, from: u64) -> (Vec<u64>, PathBuf,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_shown_faster_and_backwards_is_clean_and_every_picture_of_it_decodes() {
+async fn what_is_shown_faster_and_backwards_is_clean_and_every_video_frame_of_it_decodes() {
     for way in [Sendfile::Off, Sendfile::On] {
         let stage = stage(way);
         for (scale, from, most) in [(8000, 0, 24), (2000, 16, 8), (-4000, 24, 24), (-1000, 4, 4)] {
@@ -193,10 +193,10 @@ async fn what_is_shown_faster_and_backwards_is_clean_and_every_picture_of_it_dec
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_shown_slower_has_all_its_pictures() {
+async fn what_is_shown_slower_has_all_its_video_frames() {
     let stage = stage(Sendfile::Off);
     let (shown, path, left, trick) = play(&stage, 500, 20).await;
-    // From the entry before: four seconds and a part of a group, each picture for 80 ms.
+    // From the entry before: four seconds and a part of a group, each video frame for 80 ms.
     let mut sorted = shown.clone();
     sorted.sort_unstable();
     assert!(shown.len() >= 4 * 25 && shown.len() <= 4 * 25 + 12, "{}", shown.len());
@@ -208,7 +208,7 @@ async fn what_is_shown_slower_has_all_its_pictures() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_disks_have_no_time_there_are_fewer_pictures_or_none() {
+async fn where_disks_have_no_time_there_are_fewer_video_frames_or_none() {
     let stage = stage(Sendfile::Off);
     let broker = &stage.engine.broker;
     let pace = Pace::Paced { rate: BitRate(1_000_000), burst: Bytes(0), tick: Tick::Ms62 };

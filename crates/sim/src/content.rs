@@ -15,7 +15,7 @@ pub(crate) enum Fidelity {
     /// All of it.
     EveryByte,
     /// Sixteen bytes at each multiple of this, a power of two.
-    Stamps(u64),
+    Restamping(u64),
 }
 
 const STAMP: u64 = 16;
@@ -65,7 +65,7 @@ pub(crate) fn fill(
                 at += len;
             }
         }
-        Fidelity::Stamps(every) => {
+        Fidelity::Restamping(every) => {
             let mut at = from.next_multiple_of(every);
             while at < to {
                 let stamp = stamp(title, at);
@@ -126,7 +126,7 @@ pub(crate) fn check(title: u64, from: u64, bytes: &[u8], fidelity: Fidelity) -> 
                 }
             }
         }
-        Fidelity::Stamps(every) => {
+        Fidelity::Restamping(every) => {
             // The first stamp that reaches into the range may begin before it.
             let mut at = from.saturating_sub(STAMP - 1).next_multiple_of(every);
             while at < to {
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_filled_passes_the_check_at_its_place_and_nowhere_else() {
-        for fidelity in [Fidelity::EveryByte, Fidelity::Stamps(4096)] {
+        for fidelity in [Fidelity::EveryByte, Fidelity::Restamping(4096)] {
             let (mut keeper, view) = arena(Box::new(HeapRegion::new(65536)), 65536);
             let block = keeper.take().unwrap();
             fill(&view, Target { block, at: 0 }, 5, (131_072, 190_001), fidelity);

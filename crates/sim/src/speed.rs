@@ -73,7 +73,7 @@ fn house(duration: Nanos) -> Swarm {
         seed: 0,
         mode: Mode::Guarantee,
         is_crowded: false,
-        fidelity: Fidelity::Stamps(65_536),
+        fidelity: Fidelity::Restamping(65_536),
         begin: MonoTime(SECOND.0),
         duration,
         cores: 1,

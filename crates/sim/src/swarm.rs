@@ -26,7 +26,8 @@ pub enum Mode {
     Safety,
     /// Faults stop: everything is on time again.
     Liveness,
-    /// Disks are slower than their models all the time: uploads keep their floor, and bytes stay right.
+    /// Disks are slower than their models all the time: uploads keep their floor, and bytes stay
+    /// right.
     Degradation,
 }
 
@@ -70,7 +71,8 @@ pub(crate) struct Swarm {
     pub(crate) packet_tick: Nanos,
     /// Most datagrams of a message.
     pub(crate) segments_max: u32,
-    /// What the class of the first outlet's streams may send at most, on the wire; none: they have no class.
+    /// What the class of the first outlet's streams may send at most, on the wire; none: they have
+    /// no class.
     pub(crate) ceiling: Option<BitRate>,
     /// Times at which the machine stands still, and for how long; in order.
     pub(crate) pauses: Vec<(MonoTime, Nanos)>,
@@ -187,7 +189,7 @@ impl Swarm {
         let fidelity = if every_byte {
             Fidelity::EveryByte
         } else {
-            Fidelity::Stamps(dice.pick(&[4096, 16_384, 65_536]))
+            Fidelity::Restamping(dice.pick(&[4096, 16_384, 65_536]))
         };
         // Every byte costs memory and time: such worlds are small.
         let arena = if every_byte { 48 * MIB } else { dice.spread(16 * MIB, 192 * MIB) };
@@ -301,8 +303,9 @@ impl VolumeSpec {
             DiskKind::Sata => dice.pick(&[64 << 10, 128 << 10, 256 << 10]),
             DiskKind::Nvme => dice.pick(&[128 << 10, 256 << 10, 1 << 20]),
         };
-        // A long cycle of a disk with an arm needs more memory than most worlds get; now and then it
-        // has it, so that the arm is the limit. Such worlds have stamps far apart or take longer.
+        // A long cycle of a disk with an arm needs more memory than most worlds get; now and then
+        // it has it, so that the arm is the limit. Such worlds have stamps far apart or take
+        // longer.
         let arena = if has_arm && dice.chance(250) { arena.max(320 * MIB) } else { arena };
         Self {
             kind,
@@ -511,7 +514,8 @@ fn draw_flush_errors(
     }
 }
 
-/// In about half of the worlds some volumes take uploads, up to 32 at once, and record some live inputs.
+/// In about half of the worlds some volumes take uploads, up to 32 at once, and record some live
+/// inputs.
 fn draw_uploads(dice: &mut Dice, volumes: &mut [VolumeSpec], duration: Nanos) -> Vec<UploadSpec> {
     let mut uploads = vec![];
     if !dice.chance(500) {
@@ -550,8 +554,8 @@ fn draw_uploads(dice: &mut Dice, volumes: &mut [VolumeSpec], duration: Nanos) ->
     uploads
 }
 
-/// As little memory as a stream and an upload can do with: every ring is then as short as it can be, and
-/// often full.
+/// As little memory as a stream and an upload can do with: every ring is then as short as it can
+/// be, and often full.
 fn narrow(dice: &mut Dice, volumes: &mut [VolumeSpec]) {
     for volume in volumes {
         volume.places = dice.between(2, 12) as u32 + volume.memory.ahead();

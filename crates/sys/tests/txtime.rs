@@ -1,8 +1,10 @@
-//! Datagrams that a kernel with `fq` keeps until their time. Most kernels of test machines have none: `cargo xtask
-//! txtime` boots one that has, with two ends of a wire, `wire0` with `fq` and `wire1`, and sets `TACTUS_FQ`.
+//! Datagrams that a kernel with `fq` keeps until their time. Most kernels of test machines have
+//! none: `cargo xtask txtime` boots one that has, with two ends of a wire, `wire0` with `fq` and
+//! `wire1`, and sets `TACTUS_FQ`.
 //!
-//! Nothing here depends on how fast that machine is: what is shown is that nothing arrives before its time although all of
-//! it had been given to the kernel before the first was due, and that nothing is lost.
+//! Nothing here depends on how fast that machine is: what is shown is that nothing arrives before
+//! its time although all of it had been given to the kernel before the first was due, and that
+//! nothing is lost.
 
 #![allow(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
 
@@ -12,10 +14,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use tactus_core::ports::{Batch, Gone, Message, PacketPort, SocketHandle};
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_sys::clock;
-use tactus_sys::inlet::{Datagrams, Wanted, interface};
 use tactus_sys::packets::back_end::{BackEnd, Use, choose};
 use tactus_sys::packets::outlet::{UdpLink, Way, open};
 use tactus_sys::packets::txtime::TxtimeLink;
+use tactus_sys::udp_input::{InputOptions, UdpInput, interface};
 
 const GROUP: &str = "239.255.88.1";
 const TICK: Nanos = MILLISECOND;
@@ -35,7 +37,7 @@ fn is_here() -> bool {
 /// The wire: who sends, who receives, and the address between them.
 struct Wire {
     outlet: OwnedFd,
-    inbox: Datagrams,
+    inbox: UdpInput,
     to: SocketAddr,
 }
 
@@ -44,8 +46,8 @@ impl Wire {
         let group: IpAddr = GROUP.parse().unwrap();
         let to = SocketAddr::new(group, 0);
         let there = Some(interface("wire1").unwrap());
-        let wanted = Wanted { to, source: None, interface: there, buffer: 4 << 20 };
-        let inbox = Datagrams::open(&wanted).unwrap();
+        let wanted = InputOptions { to, source: None, interface: there, buffer: 4 << 20 };
+        let inbox = UdpInput::open(&wanted).unwrap();
         let to = SocketAddr::new(group, inbox.address().unwrap().port());
         let outlet = open(&Way {
             from: "0.0.0.0".parse().unwrap(),
@@ -88,8 +90,8 @@ impl Wire {
         self.receive();
     }
 
-    /// What has come: the first byte, and when it was found. Not the kernel's own stamps: on a veth those are the times
-    /// that the sender asked for.
+    /// What has come: the first byte, and when it was found. Not the kernel's own stamps: on a veth
+    /// those are the times that the sender asked for.
     fn receive(&mut self) -> Vec<(u8, MonoTime)> {
         let mut came = vec![];
         while self
@@ -154,7 +156,8 @@ fn the_kernel_keeps_datagrams_until_their_time() {
         }
         assert!(attempt < 10, "giving them takes longer than {BEFORE}");
     }
-    // The same without times arrives before: it is they that the kernel goes by, and the other end can tell.
+    // The same without times arrives before: it is they that the kernel goes by, and the other end
+    // can tell.
     let mut plain = UdpLink::new();
     for attempt in 0.. {
         let due = due_from(clock::now() + BEFORE, 50);

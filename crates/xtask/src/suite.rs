@@ -36,7 +36,7 @@ const ALONE: [&str; 15] = [
     "operating",
     "promises",
     "rtsp",
-    "rtsp_films",
+    "rtsp_movies",
     "rtsp_matrix",
     "rtsp_retina",
     "trick",
@@ -53,7 +53,7 @@ const NOT_QUICK: [&str; 8] = [
     "faults",
     "promises",
     "rtsp",
-    "rtsp_films",
+    "rtsp_movies",
     "rtsp_matrix",
 ];
 

@@ -1,7 +1,9 @@
-//! pace-sweep: how even one flow is, at rates from 100 Mbit/s to 10 Gbit/s, against the kernel's disciplines.
+//! pace-sweep: how even one flow is, at rates from 100 Mbit/s to 10 Gbit/s, against the kernel's
+//! disciplines.
 //!
-//! Promise: datagrams of 1,316 bytes over a wire with an MTU of 1500; Tactus sends a title, HTB and TBF get what
-//! a socket that is always full gives them. J is of the payload that the kernel stamped in each second.
+//! Promise: datagrams of 1,316 bytes over a wire with an MTU of 1500; Tactus sends a title, HTB and
+//! TBF get what a socket that is always full gives them. J is of the payload that the kernel
+//! stamped in each second.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -56,8 +58,8 @@ impl Sender {
         }
     }
 
-    /// What the discipline may send at once, in time: as much as Tactus, whose turns are as far apart; or enough
-    /// for its timer to come late by.
+    /// What the discipline may send at once, in time: as much as Tactus, whose turns are as far
+    /// apart; or enough for its timer to come late by.
     const fn burst(self) -> Nanos {
         match self {
             Self::Tactus | Self::Htb | Self::Tbf => Nanos::from_micros(250),
@@ -112,7 +114,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     for &mbit in &mbits {
         let rate = BitRate(mbit * 1_000_000);
         let names = Sender::ALL.map(|sender| format!("{} at {rate}", sender.name()));
-        // The whole sweep is for the picture; the claims stand at three rates.
+        // The whole sweep is for the video frame; the claims stand at three rates.
         let rounds = if CLAIMS.contains(&mbit) { stage.rounds(ROUNDS) } else { 1 };
         runs.extend(stage.take_turns(&names, rounds, &mut report, |place, _, report| {
             let sender = Sender::ALL[place];

@@ -244,7 +244,7 @@ fn start_mediamtx(stage: &Stage, root: &Path) -> Result<Server> {
     Ok(server.beside(Server::start_silent(&ffmpeg, folder, &stage.wire)?))
 }
 
-/// The title: H.264 at a constant rate, without sound.
+/// The title: H.264 at a constant rate, without audio.
 fn lay(root: &Path) -> Result<PathBuf> {
     fs::create_dir_all(root)?;
     let title = root.join("title.ts");
@@ -255,8 +255,8 @@ fn lay(root: &Path) -> Result<PathBuf> {
     let part = root.join("part.ts");
     let (video, mux) = ((RATE.0 * 19 / 20).to_string(), RATE.0.to_string());
     let mut ffmpeg = Command::new("ffmpeg");
-    let picture = "testsrc2=size=640x360:rate=25,noise=alls=40:allf=t";
-    ffmpeg.args(["-v", "error", "-y", "-f", "lavfi", "-i", picture]);
+    let video_frame = "testsrc2=size=640x360:rate=25,noise=alls=40:allf=t";
+    ffmpeg.args(["-v", "error", "-y", "-f", "lavfi", "-i", video_frame]);
     ffmpeg.args([
         "-t",
         &(LENGTH.0 / SECOND.0).to_string(),

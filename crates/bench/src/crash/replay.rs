@@ -1,8 +1,9 @@
-//! Loads a subject, cuts the power at many points of what it wrote, and judges what is left each time.
+//! Loads a subject, cuts the power at many points of what it wrote, and judges what is left each
+//! time.
 //!
 //! Promise: each cut is mounted, recovered, read and unmounted before the next; whatever cannot be
-//! done is counted and named, never skipped. Half of the cuts are drawn from all events, half are at
-//! an acknowledgement, where most is at stake; half of either lose whole writes, half pieces.
+//! done is counted and named, never skipped. Half of the cuts are drawn from all events, half are
+//! at an acknowledgement, where most is at stake; half of either lose whole writes, half pieces.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ pub(super) struct Series {
     pub(super) seed: u64,
     /// Enough as soon as something is found.
     pub(super) until_found: bool,
-    /// Where the image of the first cut goes that a sound subject does not survive.
+    /// Where the image of the first cut goes that a audio subject does not survive.
     pub(super) out: PathBuf,
 }
 
@@ -42,7 +43,7 @@ pub(super) struct Outcome {
     /// What it does before it acknowledges.
     pub(super) method: String,
     /// Whether it should survive.
-    pub(super) sound: bool,
+    pub(super) audio: bool,
     /// The file system, as it is mounted.
     pub(super) file_system: String,
     /// Cuts.
@@ -127,7 +128,7 @@ pub(super) fn run(subject: &dyn Subject, series: &Series, place: &Path) -> Resul
     let mut outcome = Outcome {
         subject: subject.name().into(),
         method: subject.method().into(),
-        sound: subject.sound(),
+        audio: subject.audio(),
         file_system: format!("{:?}", series.file_system).to_lowercase(),
         ..Outcome::default()
     };
@@ -164,8 +165,8 @@ pub(super) fn run(subject: &dyn Subject, series: &Series, place: &Path) -> Resul
     Ok(outcome)
 }
 
-/// What happens on a volume sooner or later, and cuts fall into it as well: another program flushes a file
-/// of its own, and a journal with it; then the kernel writes back what nobody has flushed.
+/// What happens on a volume sooner or later, and cuts fall into it as well: another program flushes
+/// a file of its own, and a journal with it; then the kernel writes back what nobody has flushed.
 fn write_back(root: &Path) -> std::io::Result<()> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let other = File::from(open(root, flags, Mode::RUSR | Mode::WUSR)?);
@@ -245,14 +246,14 @@ fn replay(
     if wrong.is_empty() {
         return Ok(());
     }
-    if subject.sound() && outcome.examples.is_empty() {
+    if subject.audio() && outcome.examples.is_empty() {
         let name = format!("{}-{}.img", outcome.subject, outcome.file_system);
         // As it was before anybody mounted it.
         disk.cut(cut.at, cut.loss, cut.seed)?;
         disk.save(&series.out.join(name))?;
     }
     for sentence in wrong {
-        if subject.sound() {
+        if subject.audio() {
             say(&format!("{} on {}: {sentence}", outcome.subject, outcome.file_system));
         }
         if outcome.examples.len() < EXAMPLES_MAX {

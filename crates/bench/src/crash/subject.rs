@@ -1,7 +1,7 @@
 //! Who works on the disk: something that stores titles and acknowledges them.
 //!
-//! Promise: a subject acknowledges to the recorder what it would to a client, and recovers as it would
-//! after a power failure, from the volume alone.
+//! Promise: a subject acknowledges to the recorder what it would to a client, and recovers as it
+//! would after a power failure, from the volume alone.
 
 mod chunks;
 mod peers;
@@ -26,7 +26,7 @@ pub(super) trait Subject: Sync {
     /// What it does before it acknowledges.
     fn method(&self) -> &str;
     /// Whether it is right. One that is not must be found out.
-    fn sound(&self) -> bool;
+    fn audio(&self) -> bool;
     /// Works on the volume at `root` until its load is done.
     fn load(&self, root: &Path, recorder: &Recorder<'_>, random: &mut Random) -> Result<()>;
     /// Recovers after a power failure, until it is ready to work.
@@ -45,8 +45,8 @@ pub(super) trait Recovered {
 
 pub(super) use served::{Acts, Load, audit, delete_uploaded, deliver, look, titles};
 
-/// All subjects: those that need nothing but the kernel, the server at `tactus`, and others, of which
-/// one is installed in `modules`.
+/// All subjects: those that need nothing but the kernel, the server at `tactus`, and others, of
+/// which one is installed in `modules`.
 pub(super) fn all(tactus: &Path, modules: Option<&Path>) -> Vec<Box<dyn Subject>> {
     let own = writers::all().into_iter().chain(chunks::all());
     own.chain(served::all(tactus)).chain(peers::all(modules)).collect()

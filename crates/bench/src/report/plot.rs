@@ -1,7 +1,7 @@
-//! Pictures as SVG: bars drawn here, lines by a plotting library.
+//! Video frames as SVG: bars drawn here, lines by a plotting library.
 //!
-//! Promise: every colour is a variable of the page, so a picture is right on light and on dark; lines
-//! and bars carry their names in text.
+//! Promise: every colour is a variable of the page, so a video frame is right on light and on dark;
+//! lines and bars carry their names in text.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use super::markup::escaped;
 use super::{Plot, number};
 use crate::spread::Spread;
 
-/// The picture.
+/// The video frame.
 pub(super) fn svg(plot: &Plot) -> Result<String> {
     match plot {
         Plot::Bars { title, bars, mark } => bar_chart(title, bars, mark.as_ref()),
@@ -84,7 +84,7 @@ fn bar_chart(
     Ok(text)
 }
 
-/// Colours that stand for variables of the page until the picture is drawn.
+/// Colours that stand for variables of the page until the video frame is drawn.
 const INK: RGBColor = RGBColor(1, 0, 1);
 const LINE: RGBColor = RGBColor(1, 0, 2);
 const MARK: RGBColor = RGBColor(1, 0, 3);

@@ -242,7 +242,7 @@ fn resume(scene: &Scene, way: Way) -> Result<Outcome> {
     check_order(scene, &session, &after)?;
     let (first, next) = (after[0], last.sequence.wrapping_add(1));
     ensure!(first.sequence == next, "after packet {} comes {}", last.sequence, first.sequence);
-    // Pictures may come in another order than they are shown in.
+    // Video frames may come in another order than they are shown in.
     let step = first.timestamp.wrapping_sub(last.timestamp) as i32;
     // A player that believes its timestamps waits for as long as they say.
     ensure!(

@@ -1,4 +1,5 @@
-//! Checks of recording (RFC 2326, sections 10.3 and 10.11), with the pictures of [`studio`](super::studio).
+//! Checks of recording (RFC 2326, sections 10.3 and 10.11), with the video frames of
+//! [`studio`](super::studio).
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check::record("record-setup-udp", "2326 12.39", "SETUP over UDP with mode=record", setup_udp),
     Check::record("record-setup-tcp", "2326 10.12", "SETUP over TCP with mode=record", setup_tcp),
     Check::record("record-play", "2326 11.3.7", "455 for PLAY of what is recorded", play),
-    Check::record("record-udp", "2326 10.11", "pictures are recorded over UDP", record_udp),
-    Check::record("record-tcp", "2326 10.11", "pictures are recorded over TCP", record_tcp),
+    Check::record("record-udp", "2326 10.11", "video is recorded over UDP", record_udp),
+    Check::record("record-tcp", "2326 10.11", "video is recorded over TCP", record_tcp),
     Check::record("record-between", "2326 10.12", "requests between frames are answered", between),
     Check::record("record-pause", "2326 10.6", "RECORD after PAUSE goes on", pause),
     Check::record("record-ended", "2326 10.7", "after TEARDOWN the session is gone", ended),

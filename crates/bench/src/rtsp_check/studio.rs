@@ -1,6 +1,7 @@
-//! What checks of recording have in common: an announcement, and sessions that send pictures.
+//! What checks of recording have in common: an announcement, and sessions that send video frames.
 //!
-//! Promise: each check has a connection and a session of its own, and ends it. What it has sent stays with the server.
+//! Promise: each check has a connection and a session of its own, and ends it. What it has sent
+//! stays with the server.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -13,9 +14,9 @@ use tactus_core::units::WallTime;
 
 use super::address::Address;
 use super::client::{Connection, Item, Response};
-use super::picture::{self, picture_parameters, sequence_parameters};
 use super::scene::{Way, session};
 use super::transport::{Transport, pair};
+use super::video_frame::{self, picture_parameters, sequence_parameters};
 
 /// Where one check records to.
 pub(super) struct Studio {
@@ -47,10 +48,10 @@ impl Studio {
         Connection::open(&self.address)
     }
 
-    /// Pictures, and nothing else.
+    /// Video frames, and nothing else.
     pub(super) fn description(&self) -> String {
-        let [sequence, picture] = [sequence_parameters(), picture_parameters()];
-        let sets = format!("{},{}", BASE64.encode(&sequence), BASE64.encode(&picture));
+        let [sequence, video_frame] = [sequence_parameters(), picture_parameters()];
+        let sets = format!("{},{}", BASE64.encode(&sequence), BASE64.encode(&video_frame));
         format!(
             "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=rtsp-check\r\nc=IN IP4 0.0.0.0\r\nt=0 0\r\na=control:*\r\n\
              m=video 0 RTP/AVP {PAYLOAD_TYPE}\r\nb=AS:128\r\na=rtpmap:{PAYLOAD_TYPE} H264/{CLOCK}\r\n\
@@ -90,7 +91,7 @@ impl Studio {
 /// What has been sent.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Sent {
-    pictures: u32,
+    video_frames: u32,
     packets: u32,
     bytes: u32,
 }
@@ -118,30 +119,30 @@ impl Take<'_> {
         self.ask("RECORD", &[("Range", "npt=0-")])?.expect(&[200], "RECORD").map(drop)
     }
 
-    /// Sends pictures for a while, and what ties them to the time.
+    /// Sends video frames for a while, and what ties them to the time.
     pub(super) fn send(&mut self, span: Duration) -> Result<()> {
         let begin = Instant::now();
-        let first = self.sent.pictures;
+        let first = self.sent.video_frames;
         self.report()?;
-        let count = (span.as_secs_f64() * f64::from(picture::RATE)) as u32;
+        let count = (span.as_secs_f64() * f64::from(video_frame::RATE)) as u32;
         for nth in 0..count {
-            let due = begin + Duration::from_secs(1) * nth / picture::RATE;
+            let due = begin + Duration::from_secs(1) * nth / video_frame::RATE;
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             self.show(first + nth)?;
         }
         Ok(())
     }
 
-    /// One picture, with its parameters in front.
+    /// One video frame, with its parameters in front.
     fn show(&mut self, number: u32) -> Result<()> {
-        let units = [sequence_parameters(), picture_parameters(), picture::picture(number)];
+        let units = [sequence_parameters(), picture_parameters(), video_frame::video_frame(number)];
         for (unit, is_last) in units.iter().zip([false, false, true]) {
             let header = Header {
                 marker: is_last,
                 payload_type: PAYLOAD_TYPE,
                 // Runs modulo its width.
                 sequence: self.sent.packets as u16,
-                timestamp: number * (CLOCK / picture::RATE),
+                timestamp: number * (CLOCK / video_frame::RATE),
                 source: SOURCE,
             };
             // RFC 6184, section 5.6: a unit is the payload as it is.
@@ -149,17 +150,17 @@ impl Take<'_> {
             self.sent.packets += 1;
             self.sent.bytes += unit.len() as u32;
         }
-        self.sent.pictures = number + 1;
+        self.sent.video_frames = number + 1;
         Ok(())
     }
 
     /// A sender's report.
     fn report(&mut self) -> Result<()> {
         let since = std::time::SystemTime::UNIX_EPOCH.elapsed()?;
-        let Sent { pictures, packets, bytes } = self.sent;
+        let Sent { video_frames, packets, bytes } = self.sent;
         let info = SenderInfo {
             time: NtpTime::of(WallTime(u64::try_from(since.as_nanos())?)),
-            timestamp: pictures * (CLOCK / picture::RATE),
+            timestamp: video_frames * (CLOCK / video_frame::RATE),
             packets,
             octets: bytes,
         };

@@ -209,7 +209,8 @@ fn destination(scene: &Scene) -> Result<Outcome> {
         ensure!(!taken.contains("192.0.2.1"), "SETUP with somebody else's dest_addr is {taken}");
         return passed("dest_addr is passed over");
     }
-    // Who is trusted may be another matter, and who knows only 1.0's words does not know the transport.
+    // Who is trusted may be another matter, and who knows only 1.0's words does not know the
+    // transport.
     let response = response.expect(&[463, 403, 461], "SETUP with somebody else's dest_addr")?;
     passed(response.status.to_string())
 }
@@ -328,7 +329,8 @@ fn seek_style(scene: &Scene) -> Result<Outcome> {
         let used = played.response.need("Seek-Style")?;
         let (from, _) = played.range.context("PLAY answers no Range in npt")?;
         match used {
-            // The last place to begin at before, the same but for what is there already, the last picture before.
+            // The last place to begin at before, the same but for what is there already, the last
+            // video frame before.
             "RAP" | "CoRAP" | "First-Prior" => {
                 ensure!(from <= wanted + 0.001, "{used} of {wanted:.3} s is {from:.3} s");
             }

@@ -1,13 +1,14 @@
 //! Media as an announcement describes them (SDP), as far as they can be taken.
 //!
-//! Promise: each medium is one that can be put into a transport stream, or the reason says which is not.
+//! Promise: each medium is one that can be put into a transport stream, or the reason says which is
+//! not.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::rtp::gather::{AudioConfig, Gather, Kind, Layout, Sound, Units};
+use crate::rtp::gather::{Audio, AudioConfig, Gather, Kind, Layout, Units};
 use crate::sdp::{Description, Media};
 
 /// One medium.
@@ -21,7 +22,7 @@ pub struct Track {
     pub clock: u32,
     /// How it is coded.
     pub coding: Coding,
-    /// Its pictures are shown in the order in which they come.
+    /// Its video frames are shown in the order in which they come.
     pub is_in_order: bool,
 }
 
@@ -73,20 +74,20 @@ fn track(media: &Media) -> Result<Track, Unfit> {
         texts.filter_map(base64).collect::<Vec<_>>()
     };
     let number = |name: &str| parameter(name).and_then(|text| text.parse::<u8>().ok());
-    let pictures = |kind, sets: Vec<Vec<u8>>| {
-        Coding::Parts(Gather::Pictures(Units::new(kind, sets.iter().map(|set| &set[..]))))
+    let video_frames = |kind, sets: Vec<Vec<u8>>| {
+        Coding::Parts(Gather::VideoFrames(Units::new(kind, sets.iter().map(|set| &set[..]))))
     };
     let mut is_in_order = false;
     let coding = match name.to_ascii_uppercase().as_str() {
         "MP2T" => Coding::Whole,
         "H264" => {
             let sets = sets(&["sprop-parameter-sets"]);
-            // Baseline has no pictures out of order (H.264, A.2.1).
+            // Baseline has no video frames out of order (H.264, A.2.1).
             is_in_order =
                 sets.iter().any(|set| matches!(set[..], [first, 66, ..] if first & 0x1f == 7));
-            pictures(Kind::H264, sets)
+            video_frames(Kind::H264, sets)
         }
-        "H265" => pictures(Kind::H265, sets(&["sprop-vps", "sprop-sps", "sprop-pps"])),
+        "H265" => video_frames(Kind::H265, sets(&["sprop-vps", "sprop-sps", "sprop-pps"])),
         "MPEG4-GENERIC" => {
             let mode = parameter("mode").unwrap_or_default();
             let config = parameter("config").and_then(hex).ok_or_else(unfit)?;
@@ -102,10 +103,11 @@ fn track(media: &Media) -> Result<Track, Unfit> {
                 return Err(unfit());
             }
             let layout = Layout::Headers { size, index, delta };
-            Coding::Parts(Gather::Sound(Sound::new(config, layout)))
+            Coding::Parts(Gather::Audio(Audio::new(config, layout)))
         }
         "MP4A-LATM" => {
-            // StreamMuxConfig (ISO/IEC 14496-3, 1.7.3): version 0, one programme of one layer, then the configuration.
+            // StreamMuxConfig (ISO/IEC 14496-3, 1.7.3): version 0, one program of one layer, then
+            // the configuration.
             let config = parameter("config").and_then(hex).ok_or_else(unfit)?;
             let (Some(&first), Some(&second)) = (config.first(), config.get(1)) else {
                 return Err(unfit());
@@ -116,7 +118,7 @@ fn track(media: &Media) -> Result<Track, Unfit> {
             }
             let audio = AudioConfig::read(&config, 15).ok_or_else(unfit)?;
             let layout = Layout::Latm { frames: (first & 0x3f) + 1 };
-            Coding::Parts(Gather::Sound(Sound::new(audio, layout)))
+            Coding::Parts(Gather::Audio(Audio::new(audio, layout)))
         }
         _ => return Err(unfit()),
     };
@@ -191,7 +193,7 @@ mod tests {
         let [video, audio] = &ffmpeg[..] else { panic!("two") };
         assert_eq!((video.clock, audio.clock, video.payload_type), (90_000, 48_000, 96));
         assert_eq!(video.control.as_deref(), Some("streamid=0"));
-        assert!(matches!(&audio.coding, Coding::Parts(Gather::Sound(_))) && !video.is_in_order);
+        assert!(matches!(&audio.coding, Coding::Parts(Gather::Audio(_))) && !video.is_in_order);
         let gstreamer = described(
             "m=audio 0 RTP/AVP 97\na=rtpmap:97 MP4A-LATM/44100\n\
              a=fmtp:97 cpresent=0;config=40002420adca00;object=2\na=control:stream=1\n",

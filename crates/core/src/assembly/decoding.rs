@@ -1,25 +1,26 @@
-//! When pictures are decoded. RTP says only when they are shown.
+//! When video frames are decoded. RTP says only when they are shown.
 //!
-//! Promise: times of decoding rise, and none lies behind that of showing as long as pictures are no further out of
-//! order than at the beginning; where they are, it is only that once. A decoder that can hold so many pictures
-//! gives out one for each that it takes in: the picture that is given out then says when that was.
+//! Promise: times of decoding rise, and none lies behind that of showing as long as video frames
+//! are no further out of order than at the beginning; where they are, it is only that once. A
+//! decoder that can hold so many video frames gives out one for each that it takes in: the video
+//! frame that is given out then says when that was.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
-/// Most pictures that a decoder holds back (H.264, A.3.1; H.265, A.4.2).
+/// Most video frames that a decoder holds back (H.264, A.3.1; H.265, A.4.2).
 const DEPTH_MAX: usize = 16;
 /// What encoders do unless told otherwise, should the beginning not show it.
 const DEPTH_USUAL: usize = 2;
 /// 25 a second, where there is only one.
 const SPAN_USUAL: i64 = 3_600;
 
-/// Pictures of one stream, in the order in which they come.
+/// Video frames of one stream, in the order in which they come.
 #[derive(Clone, Debug)]
 pub(super) struct Decoding {
     /// They are shown in the order in which they come.
     is_in_order: bool,
-    /// Pictures that are held back.
+    /// Video frames that are held back.
     depth: usize,
     shown: BinaryHeap<Reverse<i64>>,
     last: Option<i64>,
@@ -35,7 +36,7 @@ impl Decoding {
         Self { is_in_order, depth, shown: BinaryHeap::new(), last: None, first, count: 0 }
     }
 
-    /// The first pictures are shown at these times.
+    /// The first video frames are shown at these times.
     pub(super) fn begin(&mut self, shown: &[i64]) {
         let mut sorted = shown.to_vec();
         sorted.sort_unstable();
@@ -48,7 +49,7 @@ impl Decoding {
         }
     }
 
-    /// When the next picture is decoded, which is shown then.
+    /// When the next video frame is decoded, which is shown then.
     pub(super) fn decoded(&mut self, shown: i64) -> i64 {
         self.shown.push(Reverse(shown));
         let at = match self.shown.len() > self.depth {
@@ -108,7 +109,8 @@ mod tests {
     proptest! {
         #[test]
         fn times_rise_and_none_is_late(depth in 0usize..6, keys in proptest::collection::vec(any::<u16>(), 30..120)) {
-            // An order that a decoder holding `depth` pictures can put right: none is overtaken more often.
+            // An order that a decoder holding `depth` video frames can put right: none is overtaken
+            // more often.
             let mut left: Vec<_> = (0..keys.len() as i64).map(|nth| (90_000 + nth * 3_000, 0)).collect();
             let mut shown = Vec::new();
             for key in keys {

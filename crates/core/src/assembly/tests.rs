@@ -3,7 +3,7 @@
 use alloc::vec;
 
 use super::*;
-use crate::rtp::gather::{AudioConfig, Layout, Sound, Units};
+use crate::rtp::gather::{Audio, AudioConfig, Layout, Units};
 use crate::rtp::rtcp::{Compound, SenderInfo};
 use crate::rtp::{Header, aac, h264};
 use crate::ts::{Continuity, PACKET, Pid, pes_times};
@@ -20,8 +20,8 @@ fn both() -> Vec<Track> {
     let config = AudioConfig::read(&[0x11, 0x90], 0).unwrap();
     let layout = Layout::Headers { size: 13, index: 3, delta: 3 };
     vec![
-        track(Coding::Parts(Gather::Pictures(Units::new(Kind::H264, sets))), 96, 90_000),
-        track(Coding::Parts(Gather::Sound(Sound::new(config, layout))), 97, 48_000),
+        track(Coding::Parts(Gather::VideoFrames(Units::new(Kind::H264, sets))), 96, 90_000),
+        track(Coding::Parts(Gather::Audio(Audio::new(config, layout))), 97, 48_000),
     ]
 }
 
@@ -40,7 +40,7 @@ impl Sender {
         [&header.write()[..], payload].concat()
     }
 
-    fn picture(&mut self, timestamp: u32, unit: &[u8]) -> Vec<Vec<u8>> {
+    fn video_frame(&mut self, timestamp: u32, unit: &[u8]) -> Vec<Vec<u8>> {
         let parts: Vec<_> = h264::payloads(unit, 1200).collect();
         let count = parts.len();
         let parts = parts.iter().enumerate().map(|(nth, part)| {
@@ -49,7 +49,7 @@ impl Sender {
         parts.collect()
     }
 
-    fn sound(&mut self, timestamp: u32, unit: &[u8]) -> Vec<u8> {
+    fn audio(&mut self, timestamp: u32, unit: &[u8]) -> Vec<u8> {
         let (front, mut parts) = aac::payloads(unit, 1200).unwrap();
         let part = parts.next().unwrap();
         self.packet(timestamp, true, &[&front, part].concat())
@@ -91,11 +91,11 @@ fn has_no_gap(stream: &[u8]) {
 }
 
 #[test]
-fn pictures_and_sound_become_one_stream_with_the_times_of_the_reports() {
+fn video_and_audio_become_one_stream_with_the_times_of_the_reports() {
     let mut assembly = Assembly::new(&both(), "Evening");
     let mut video = Sender { sequence: 65_530, payload_type: 96, source: 1 };
     let mut audio = Sender { sequence: 9, payload_type: 97, source: 2 };
-    // The video's clock wraps; the sound's zero is half a second later.
+    // The video's clock wraps; the audio's zero is half a second later.
     let (v0, a0) = (u32::MAX - 10_000, 77);
     assert!(assembly.handle_report(AT, 0, &report(1, 5 << 32, v0)));
     assert!(assembly.handle_report(AT, 1, &report(2, 11 << 31, a0)));
@@ -108,14 +108,14 @@ fn pictures_and_sound_become_one_stream_with_the_times_of_the_reports() {
             let kind = if nth == 0 { 0x65 } else { 0x41 };
             let unit: Vec<u8> =
                 [kind].into_iter().chain((0..5_000).map(|i| (i % 251) as u8)).collect();
-            for packet in video.picture(v0.wrapping_add(shown), &unit) {
+            for packet in video.video_frame(v0.wrapping_add(shown), &unit) {
                 assert!(assembly.handle_packet(AT, 0, &packet));
             }
             sent.push((shown, unit));
         }
         for nth in 0..9 {
             let timestamp = a0 + (group * 9 + nth) * 1024;
-            assert!(assembly.handle_packet(AT, 1, &audio.sound(timestamp, &[7; 300])));
+            assert!(assembly.handle_packet(AT, 1, &audio.audio(timestamp, &[7; 300])));
         }
         assembly.poll(AT, &mut out);
     }
@@ -125,21 +125,21 @@ fn pictures_and_sound_become_one_stream_with_the_times_of_the_reports() {
     let services: Vec<_> = services.collect();
     assert_eq!(services.len(), 3, "each second, of two and a half");
     assert!(services.iter().all(|packet| packet.windows(7).any(|seven| seven == b"Evening")));
-    let pictures = frames(&out, 0x100);
-    let sounds = frames(&out, 0x101);
-    assert_eq!((pictures.len(), sounds.len()), (50, 90));
+    let video_frames = frames(&out, 0x100);
+    let audio = frames(&out, 0x101);
+    assert_eq!((video_frames.len(), audio.len()), (50, 90));
     let zero = BEGIN.unsigned_abs();
-    for ((shown, decoded, data), (expected, unit)) in pictures.iter().zip(&sent) {
+    for ((shown, decoded, data), (expected, unit)) in video_frames.iter().zip(&sent) {
         assert_eq!(*shown, zero + u64::from(*expected));
         assert!(decoded <= shown);
         assert!(data.ends_with(unit) && data.starts_with(&[0, 0, 0, 1, 9, 0xf0]));
         // A decoder that begins here has been told its sets.
         assert_eq!(unit[0] == 0x65, data.windows(4).any(|four| four == [0x67, 100, 0, 11]));
     }
-    assert!(pictures.windows(2).all(|two| two[0].1 < two[1].1));
-    assert_eq!(sounds[0].0, zero + 45_000, "half a second later");
-    assert_eq!(sounds[0].2.len(), 307);
-    assert_eq!(sounds[48].0 - sounds[0].0, 48 * 1024 * 90 / 48);
+    assert!(video_frames.windows(2).all(|two| two[0].1 < two[1].1));
+    assert_eq!(audio[0].0, zero + 45_000, "half a second later");
+    assert_eq!(audio[0].2.len(), 307);
+    assert_eq!(audio[48].0 - audio[0].0, 48 * 1024 * 90 / 48);
     assert_eq!(assembly.counts(), Counts { packets: 340, frames: 140, ..Counts::default() });
 }
 
@@ -151,11 +151,11 @@ fn without_reports_media_lie_as_they_came_and_a_silent_one_is_not_waited_for() {
     let mut now = AT;
     for nth in 0..300 {
         now += Nanos(1024 * SECOND.0 / 48_000);
-        assembly.handle_packet(now, 1, &audio.sound(nth * 1024, &[7; 300]));
+        assembly.handle_packet(now, 1, &audio.audio(nth * 1024, &[7; 300]));
         assembly.poll(now, &mut out);
     }
     let came = frames(&out, 0x101).len();
-    // What lies in the last second is kept for the pictures that may come.
+    // What lies in the last second is kept for the video frames that may come.
     assert!((240..260).contains(&came), "{came}");
     assembly.handle_end(now, &mut out);
     assert_eq!(frames(&out, 0x101).len(), 300);
@@ -169,7 +169,7 @@ fn what_is_lost_leaves_out_its_frame_and_is_counted() {
     let mut out = Vec::new();
     let mut now = AT;
     for nth in 0..50 {
-        for (part, packet) in video.picture(nth * 3_600, &[0x65; 3_000]).iter().enumerate() {
+        for (part, packet) in video.video_frame(nth * 3_600, &[0x65; 3_000]).iter().enumerate() {
             if (nth, part) != (25, 1) {
                 assembly.handle_packet(now, 0, packet);
             }

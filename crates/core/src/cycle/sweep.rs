@@ -1,12 +1,13 @@
 //! Sweeps: which of the real-time transfers that wait go next, and in which order.
 //!
-//! Promise: the most urgent go first, as far as the model says that they can be done in the time given;
-//! within a sweep the order is that of the places. When a sweep may begin is not decided here.
+//! Promise: the most urgent go first, as far as the model says that they can be done in the time
+//! given; within a sweep the order is that of the places. When a sweep may begin is not decided
+//! here.
 
 use alloc::vec::Vec;
 
 use super::Job;
-use super::spare::moved;
+use super::best_effort::moved;
 use crate::disk_model::{DiskModel, MilliVisits, Moved};
 use crate::mutant;
 use crate::ports::{BlockRef, Direction};
@@ -82,8 +83,8 @@ impl Sweeps {
         waiting.chain(&self.sweep).any(|job| job.deadline < limit)
     }
 
-    /// Begins a sweep over the most urgent jobs that can be done in `left`; at least over one, where
-    /// there is nobody else whose time that would be.
+    /// Begins a sweep over the most urgent jobs that can be done in `left`; at least over one,
+    /// where there is nobody else whose time that would be.
     pub(super) fn begin(&mut self, left: Nanos, at_least_one: bool) {
         let model = self.model;
         self.waiting.sort_unstable_by_key(|waiting| waiting.job.position);

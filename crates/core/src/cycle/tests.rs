@@ -224,7 +224,7 @@ fn a_block_promoted_while_it_is_cut_is_read_once_and_in_full() {
         assert_eq!(ended, [filled(7)]);
         let rest = drain(&mut cycle, BEGUN);
         assert!(rest.len() == 8 && rest.iter().all(|t| t.block.place == 8));
-        assert_eq!(cycle.spare.in_flight(), 0);
+        assert_eq!(cycle.best_effort.in_flight(), 0);
     }
 }
 

@@ -1,8 +1,10 @@
-//! The payloads of a message: the title's bytes with what stands in front of them and between them, whose clocks and counters run on.
+//! The payloads of a message: the title's bytes with what stands in front of them and between them,
+//! whose clocks and counters run on.
 //!
-//! Promise: each packet lies where its datagram has its payload, those of the title in their order; what the stream's clock shows,
-//! and its counters, go on over turns of the title and from the stream before, or are marked where they cannot. When it all leaves is not
-//! decided here. The argument: `docs/design/packets.md`, Plans.
+//! Promise: each packet lies where its datagram has its payload, those of the title in their order;
+//! what the stream's clock shows, and its counters, go on over turns of the title and from the
+//! stream before, or are marked where they cannot. When it all leaves is not decided here. The
+//! argument: `docs/design/packets.md`, Plans.
 
 use super::{Cutter, Message, PAYLOAD, TS, payloads, ticks, wrapped};
 use crate::ts::{self, Moment, NULL_PACKET, Pcr};
@@ -10,7 +12,7 @@ use crate::units::{Bytes, MediaTime, MonoTime};
 
 /// What was put into a message beside the title's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Composed {
+pub struct Composition {
     /// Null packets.
     pub nulls: u32,
     /// Packets of the title whose time had come a whole datagram before.
@@ -28,15 +30,16 @@ enum Slot {
 }
 
 impl Cutter {
-    /// Makes the payloads of the next message in `bytes`, with `room` bytes in front of each for whatever stands there. The
-    /// title's are in their places already where [nothing moves them](Self::is_in_place), else all together at the end.
+    /// Makes the payloads of the next message in `bytes`, with `room` bytes in front of each for
+    /// whatever stands there. The title's are in their places already where [nothing moves
+    /// them](Self::is_in_place), else all together at the end.
     ///
     /// # Panics
     /// When it is not the next one, or `bytes` are not as many.
-    pub fn compose(&mut self, message: &Message, bytes: &mut [u8], room: usize) -> Composed {
+    pub fn compose(&mut self, message: &Message, bytes: &mut [u8], room: usize) -> Composition {
         let rooms = u64::from(message.datagrams) * room as u64;
         assert!(message.at == self.at && bytes.len() as u64 == message.bytes.0 + rooms);
-        let mut composed = Composed::default();
+        let mut composed = Composition::default();
         if self.is_in_place() {
             let mut title = self.taken;
             for payload in payloads(bytes, room) {
@@ -85,7 +88,7 @@ impl Cutter {
                     }
                 }
                 if let Some(packet) = bytes[place..place + len].first_chunk_mut() {
-                    self.stamp(slot, title, out, packet);
+                    self.restamp(slot, title, out, packet);
                 }
                 if matches!(slot, Slot::Title) {
                     title += Bytes(len as u64);
@@ -96,32 +99,35 @@ impl Cutter {
         composed
     }
 
-    /// Makes clocks and counters run on in packets of the title that lie where they are to be; `title` is where in it they
-    /// begin.
+    /// Makes clocks and counters run on in packets of the title that lie where they are to be;
+    /// `title` is where in it they begin.
     fn stamp_title(&mut self, mut title: Bytes, bytes: &mut [u8]) {
-        if self.stamps().is_none() {
+        if self.restamping().is_none() {
             return;
         }
         let ahead = self.at - self.taken;
         let turn_ends = |this: &Self| this.turn.map_or(u64::MAX, |turn| (this.part + 1) * turn.0);
         let mut end = turn_ends(self);
         for packet in bytes.as_chunks_mut().0 {
-            if title.0 >= end || !self.stamper.stamp_plain(packet) {
-                self.stamp(Slot::Title, title, title + ahead, packet);
+            if title.0 >= end || !self.restamper.stamp_plain(packet) {
+                self.restamp(Slot::Title, title, title + ahead, packet);
                 end = turn_ends(self);
             }
             title += Bytes(TS);
         }
     }
 
-    /// Makes the clocks and counters of one packet run on; `title` is where in the title the next packet is.
-    fn stamp(&mut self, slot: Slot, title: Bytes, out: Bytes, packet: &mut [u8; ts::PACKET]) {
-        let Some(stamps) = self.plan.as_ref().and_then(|plan| plan.stamps.as_ref()) else { return };
+    /// Makes the clocks and counters of one packet run on; `title` is where in the title the next
+    /// packet is.
+    fn restamp(&mut self, slot: Slot, title: Bytes, out: Bytes, packet: &mut [u8; ts::PACKET]) {
+        let Some(restamping) = self.plan.as_ref().and_then(|plan| plan.restamping.as_ref()) else {
+            return;
+        };
         let moment = match slot {
             Slot::Null => return,
             Slot::Front(_) => {
                 // Where the title's clock is marked, one stands in front.
-                let clock = stamps.clock.filter(|_| packet[3] & 0x20 != 0);
+                let clock = restamping.clock.filter(|_| packet[3] & 0x20 != 0);
                 let shown = |(pid, _)| Some((pid, self.shows(out + Bytes(ts::PCR_BYTE))?));
                 let pcr = clock.and_then(shown);
                 Moment { pcr, moved: MediaTime(0), beyond: None, breaks: self.breaks }
@@ -129,32 +135,33 @@ impl Cutter {
             Slot::Title => {
                 let (part, within) = self.turn_of(title);
                 if part != self.part {
-                    self.stamper.join(stamps.ahead);
+                    self.restamper.join(restamping.ahead);
                     (self.part, self.ahead) = (part, self.ahead_in(part));
                     // A title whose clock cannot be moved begins anew in each turn.
-                    self.breaks = stamps.turn == Some(MediaTime(0));
+                    self.breaks = restamping.turn == Some(MediaTime(0));
                 }
                 // Few packets have one.
-                let may_have_clock = packet[3] & 0x20 != 0 || !stamps.runs.is_empty();
-                let pcr = stamps
+                let may_have_clock = packet[3] & 0x20 != 0 || !restamping.runs.is_empty();
+                let pcr = restamping
                     .clock
                     .filter(|_| may_have_clock)
                     .and_then(|(pid, _)| Some((pid, self.shows(out + Bytes(ts::PCR_BYTE))?)));
-                if stamps.runs.is_empty() {
+                if restamping.runs.is_empty() {
                     let moved = self.ahead;
                     let moment = Moment { pcr, moved, beyond: None, breaks: self.breaks };
-                    return self.stamper.stamp(packet, &moment);
+                    return self.restamper.restamp(packet, &moment);
                 }
-                let behind = stamps.runs.partition_point(|run| run.at <= within);
+                let behind = restamping.runs.partition_point(|run| run.at <= within);
                 let moved = |nth: usize| {
-                    let run = nth.checked_sub(1).map_or(MediaTime(0), |nth| stamps.runs[nth].moved);
+                    let run =
+                        nth.checked_sub(1).map_or(MediaTime(0), |nth| restamping.runs[nth].moved);
                     Pcr::at(self.ahead).after(run).ticks()
                 };
                 // Of two neighbours the nearer jump counts.
-                let beyond = match (behind.checked_sub(1), stamps.runs.get(behind)) {
+                let beyond = match (behind.checked_sub(1), restamping.runs.get(behind)) {
                     (None, None) => None,
                     (Some(last), Some(next))
-                        if within - stamps.runs[last].at > next.at - within =>
+                        if within - restamping.runs[last].at > next.at - within =>
                     {
                         Some(moved(behind + 1))
                     }
@@ -164,10 +171,11 @@ impl Cutter {
                 Moment { pcr, moved: moved(behind), beyond, breaks: self.breaks }
             }
         };
-        self.stamper.stamp(packet, &moment);
+        self.restamper.restamp(packet, &moment);
     }
 
-    /// In which turn a byte of the title is, and where in it: in most cases the one that the stamper is in.
+    /// In which turn a byte of the title is, and where in it: in most cases the one that the
+    /// restamper is in.
     fn turn_of(&self, title: Bytes) -> (u64, u64) {
         let Some(turn) = self.turn else { return (0, title.0) };
         match title.0.checked_sub(self.part * turn.0) {
@@ -178,24 +186,25 @@ impl Cutter {
 
     /// How far the stream's clock is ahead of the title's in a turn, modulo the wrap.
     pub(super) fn ahead_in(&self, part: u64) -> MediaTime {
-        let Some(stamps) = self.stamps() else { return MediaTime(0) };
-        let turned = match (stamps.turn, self.turn) {
+        let Some(restamping) = self.restamping() else { return MediaTime(0) };
+        let turned = match (restamping.turn, self.turn) {
             (Some(turn), _) => wrapped(u128::from(turn.0) * u128::from(part)),
             (None, Some(turn)) => self.span(Bytes(turn.0 * part)),
             (None, None) => MediaTime(0),
         };
-        match (stamps.clock, self.begins) {
+        match (restamping.clock, self.begins) {
             (Some((_, own)), Some(begins)) => Pcr::at(turned).after(begins.since(own)).ticks(),
             _ => turned,
         }
     }
 
-    /// What the stream's clock shows at a byte, counted over all that leaves: the title's clock at its first byte, and
-    /// what has passed since.
+    /// What the stream's clock shows at a byte, counted over all that leaves: the title's clock at
+    /// its first byte, and what has passed since.
     pub(super) fn shows(&self, out: Bytes) -> Option<Pcr> {
         // A clock that is not the bytes' is only moved.
-        let begins =
-            self.begins.filter(|_| self.stamps().is_some_and(|stamps| stamps.turn.is_none()))?;
+        let begins = self
+            .begins
+            .filter(|_| self.restamping().is_some_and(|restamping| restamping.turn.is_none()))?;
         let front = self.front();
         Some(match self.stuffed() {
             Some(rate) => begins.before(self.lead_ticks()).after(ticks(out, rate)),

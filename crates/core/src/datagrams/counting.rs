@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::ts::{Count, LongTable, PIDS, Pid, Stamper, TABLES, TableCount};
+use crate::ts::{Count, LongTable, PIDS, Pid, Restamper, TABLES, TableCount};
 
 /// How the counters of a stream go on from those before it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -18,16 +18,18 @@ pub struct Counting {
     pub before: Box<[Count]>,
     /// Table versions of the part before.
     pub tables: Box<[TableCount]>,
-    /// It begins elsewhere in the title: counters are moved so that they follow, and the first stamp of each clock is
-    /// marked as another one's. Only of streams with [`Stamps`](super::Stamps), as their bytes are changed.
+    /// It begins elsewhere in the title: counters are moved so that they follow, and the first PCR
+    /// of each clock is marked as another one's. Only of streams with
+    /// [`Restamping`](super::Restamping), as their bytes are changed.
     pub jumps: bool,
     /// Where what has left by its end is written.
-    pub kept: Arc<Kept>,
+    pub kept: Arc<FinalCounters>,
 }
 
-/// The counters that a stream has left behind. They are there when whoever sent it has said that it has ended.
+/// The counters that a stream has left behind. They are there when whoever sent it has said that it
+/// has ended.
 #[derive(Debug)]
-pub struct Kept {
+pub struct FinalCounters {
     counts: [AtomicU32; PIDS],
     /// Each table: its PID, identity and versions, then its two hashes.
     tables: [[AtomicU64; 3]; TABLES],
@@ -37,16 +39,16 @@ pub struct Kept {
 
 impl Counting {
     /// What keeps the counters.
-    pub(super) fn stamper(&self, ahead: Option<LongTable>) -> Stamper {
-        let mut stamper = Stamper::behind(&self.before, &self.tables);
+    pub(super) fn restamper(&self, ahead: Option<LongTable>) -> Restamper {
+        let mut restamper = Restamper::behind(&self.before, &self.tables);
         if self.jumps {
-            stamper.join(ahead);
+            restamper.join(ahead);
         }
-        stamper
+        restamper
     }
 }
 
-impl Default for Kept {
+impl Default for FinalCounters {
     fn default() -> Self {
         Self {
             counts: [const { AtomicU32::new(0) }; PIDS],
@@ -56,16 +58,16 @@ impl Default for Kept {
     }
 }
 
-impl Kept {
+impl FinalCounters {
     /// Writes them, and RTP's time of the next datagram; the message that says so publishes them.
-    pub(super) fn keep(&self, stamper: &Stamper, ticks: u32) {
+    pub(super) fn keep(&self, restamper: &Restamper, ticks: u32) {
         self.ticks.store(TICKS_THERE | u64::from(ticks), Ordering::Relaxed);
-        for (place, count) in self.counts.iter().zip(stamper.counts()) {
+        for (place, count) in self.counts.iter().zip(restamper.counts()) {
             let Count { pid, last, step, is_behind } = count;
             let word = u32::from(pid.0) << 16 | u32::from(step) << 4 | u32::from(last);
             place.store(THERE | u32::from(is_behind) << 8 | word, Ordering::Relaxed);
         }
-        for (places, table) in self.tables.iter().zip(stamper.tables()) {
+        for (places, table) in self.tables.iter().zip(restamper.tables()) {
             let TableCount { pid, kind, number, version, own, is_behind, hash } = table;
             let word = u64::from(pid.0) << 40 | u64::from(kind) << 32 | u64::from(number) << 16;
             let word = word | u64::from(version) << 8 | u64::from(own);
@@ -76,7 +78,8 @@ impl Kept {
         }
     }
 
-    /// When the next datagram would have been due, in ticks of 90 kHz from the part's first timestamp; none before the end.
+    /// When the next datagram would have been due, in ticks of 90 kHz from the part's first
+    /// timestamp; none before the end.
     pub fn ticks(&self) -> Option<u32> {
         let ticks = self.ticks.load(Ordering::Relaxed);
         (ticks & TICKS_THERE != 0).then_some(ticks as u32)
@@ -119,13 +122,13 @@ const THERE: u32 = 1 << 31;
 const TABLE_THERE: u64 = 1 << 63;
 const TICKS_THERE: u64 = 1 << 32;
 
-impl PartialEq for Kept {
+impl PartialEq for FinalCounters {
     fn eq(&self, other: &Self) -> bool {
         self.counts() == other.counts() && self.tables() == other.tables()
     }
 }
 
-impl Eq for Kept {}
+impl Eq for FinalCounters {}
 
 #[cfg(test)]
 mod tests {
@@ -151,9 +154,9 @@ mod tests {
                 TableCount { pid: Pid(pid), kind, number, version, own, is_behind, hash }
             };
             let tables: Vec<_> = tables.iter().map(table).collect();
-            let kept = Kept::default();
+            let kept = FinalCounters::default();
             prop_assert_eq!((kept.counts(), kept.ticks()), (vec![], None));
-            kept.keep(&Stamper::behind(&counts, &tables), ticks);
+            kept.keep(&Restamper::behind(&counts, &tables), ticks);
             prop_assert_eq!((kept.counts(), kept.ticks()), (counts, Some(ticks)));
             prop_assert_eq!(kept.tables(), tables);
         }

@@ -1,8 +1,8 @@
-//! What is known of a stream of datagrams before it begins: what stands in front, when its bytes are due, what is
-//! to be changed in them.
+//! What is known of a stream of datagrams before it begins: what stands in front, when its bytes
+//! are due, what is to be changed in them.
 //!
-//! Promise: whoever asks twice gets the same answer, and no answer allocates. It is made once, by whoever knows the
-//! title, and only read afterwards.
+//! Promise: whoever asks twice gets the same answer, and no answer allocates. It is made once, by
+//! whoever knows the title, and only read afterwards.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,7 +13,8 @@ use crate::byte_clock::{ByteClock, Due};
 use crate::ts::{Index, LongTable, PCR_BYTE, Pcr, Pid, RunTimes};
 use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos};
 
-/// What makes a stream of datagrams more than its title's bytes at one rate. The default is that and no more.
+/// What makes a stream of datagrams more than its title's bytes at one rate. The default is that
+/// and no more.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Plan {
     /// Whole packets that leave before the first byte of the title, once.
@@ -21,24 +22,25 @@ pub struct Plan {
     /// When the bytes of the range are due; none when they are by one rate.
     pub line: Option<Line>,
     /// Counters and clocks are made to run on over turns, and from the stream before.
-    pub stamps: Option<Stamps>,
+    pub restamping: Option<Restamping>,
     /// Null packets are put between those of the title so that all leave at this rate exactly.
     pub stuff: Option<BitRate>,
-    /// It is a part of a session whose counters go on; none where nothing is before it or behind it.
+    /// It is a part of a session whose counters go on; none where nothing is before it or behind
+    /// it.
     pub counting: Option<Counting>,
 }
 
 /// The clocks inside a title.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Stamps {
-    /// Whose clock the stream goes by, and what it shows at the range's first byte; none when the bytes are not
-    /// sent by it.
+pub struct Restamping {
+    /// Whose clock the stream goes by, and what it shows at the range's first byte; none when the
+    /// bytes are not sent by it.
     pub clock: Option<(Pid, Pcr)>,
-    /// How long a turn takes by the title's clock, where bytes are not sent by it; zero where its times cannot be
-    /// moved: then each turn begins its clock anew, and says so.
+    /// How long a turn takes by the title's clock, where bytes are not sent by it; zero where its
+    /// times cannot be moved: then each turn begins its clock anew, and says so.
     pub turn: Option<MediaTime>,
-    /// Where clocks jump inside the range: from this byte on they are to be moved by so much to run on as
-    /// before. Ascending; the first entry, if any, is behind byte 0.
+    /// Where clocks jump inside the range: from this byte on they are to be moved by so much to run
+    /// on as before. Ascending; the first entry, if any, is behind byte 0.
     pub runs: Box<[RunTimes]>,
     /// The hash of the table at the start of the range, if that table is longer than a packet.
     pub ahead: Option<LongTable>,
@@ -67,9 +69,9 @@ struct Exact {
 }
 
 impl Plan {
-    /// How the part `range` of an indexed title leaves by its own clock, read in blocks of `block` bytes, and the rate
-    /// to be reserved: of a constant rate this one, of a variable one that of its fastest block. None when
-    /// no time passes in the part.
+    /// How the part `range` of an indexed title leaves by its own clock, read in blocks of `block`
+    /// bytes, and the rate to be reserved: of a constant rate this one, of a variable one that of
+    /// its fastest block. None when no time passes in the part.
     pub fn of(index: &Index, range: Range<u64>, block: Bytes) -> Option<(Self, BitRate)> {
         let Range { start: first, end } = range;
         let line = Line::of(index, first, end)?;
@@ -87,10 +89,10 @@ impl Plan {
         let ahead = index.tables_near(first);
         let ahead = ahead.and_then(|tables| LongTable::of(tables.pmt_pid, &tables.pmt));
         let clock = Some((index.clock_at(first), begins));
-        let stamps = match index.flaws().split_times {
-            0 => Stamps { clock, turn: None, runs: runs.collect(), ahead },
+        let restamping = match index.flaws().split_times {
+            0 => Restamping { clock, turn: None, runs: runs.collect(), ahead },
             // Clocks without the times that go by them would be worse than clocks that begin anew.
-            _ => Stamps { turn: Some(MediaTime(0)), ahead, ..Stamps::default() },
+            _ => Restamping { turn: Some(MediaTime(0)), ahead, ..Restamping::default() },
         };
         // Where recordings were joined the rates of their clocks agree to 100 ppm only.
         let is_one = index.runs().len() == 1 && index.is_constant();
@@ -99,7 +101,7 @@ impl Plan {
             Some(rates) => (rates.mean, None),
             None => (line.peak(Bytes(first), block), Some(line)),
         };
-        Some((Self { line, stamps: Some(stamps), ..Self::default() }, rate))
+        Some((Self { line, restamping: Some(restamping), ..Self::default() }, rate))
     }
 
     /// The same with null packets between, so that all leaves at `rate`.
@@ -198,8 +200,8 @@ impl Line {
         [before, before + 1].into_iter().find(|&nth| is_right(nth)).unwrap_or_else(|| self.hint(at))
     }
 
-    /// The rate at which the fastest of its blocks leaves: what reads `block` bytes at a time needs no more.
-    /// The range begins at byte `first` of its title. Rounds up.
+    /// The rate at which the fastest of its blocks leaves: what reads `block` bytes at a time needs
+    /// no more. The range begins at byte `first` of its title. Rounds up.
     pub fn peak(&self, first: Bytes, block: Bytes) -> BitRate {
         let len = self.len().0;
         let ticks = |at: u64| match at == len {

@@ -1,21 +1,23 @@
-//! Frames put together again from their packets: H.264 (RFC 6184), H.265 (RFC 7798), AAC (RFC 3640 and RFC 6416).
+//! Frames put together again from their packets: H.264 (RFC 6184), H.265 (RFC 7798), AAC (RFC 3640
+//! and RFC 6416).
 //!
-//! Promise: what comes out are whole units, in the order of the packets; what a lost packet leaves incomplete is left out
-//! and counted, and memory is bounded by [`FRAME_MAX`]. Packets must come in their order; it decodes nothing.
+//! Promise: what comes out are whole units, in the order of the packets; what a lost packet leaves
+//! incomplete is left out and counted, and memory is bounded by [`FRAME_MAX`]. Packets must come in
+//! their order; it decodes nothing.
 
-mod sound;
+mod audio;
 mod units;
 
 use alloc::vec::Vec;
 
 use super::Packet;
-pub use sound::{AudioConfig, Layout, Sound};
+pub use audio::{Audio, AudioConfig, Layout};
 pub use units::{Kind, Units};
 
-/// Longest frame: an intra picture of 8K is shorter.
+/// Longest frame: an intra video frame of 8K is shorter.
 pub const FRAME_MAX: usize = 8 << 20;
 
-/// One picture, or one frame of sound.
+/// One video frame, or one audio frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
     /// When it is shown, by the clock of its medium.
@@ -29,24 +31,24 @@ pub struct Frame {
 /// What puts frames of one medium together.
 #[derive(Clone, Debug)]
 pub enum Gather {
-    /// Pictures.
-    Pictures(Units),
-    /// Sound.
-    Sound(Sound),
+    /// Video frames.
+    VideoFrames(Units),
+    /// Audio.
+    Audio(Audio),
 }
 
 impl Gather {
     /// Takes the next packet; `each` gets the frames that are whole with it.
     pub fn handle(&mut self, packet: &Packet<'_>, each: impl FnMut(Frame)) {
         match self {
-            Self::Pictures(units) => units.handle(packet, each),
-            Self::Sound(sound) => sound.handle(packet, each),
+            Self::VideoFrames(units) => units.handle(packet, each),
+            Self::Audio(audio) => audio.handle(packet, each),
         }
     }
 
     /// Nothing more comes.
     pub fn handle_end(&mut self, each: impl FnMut(Frame)) {
-        if let Self::Pictures(units) = self {
+        if let Self::VideoFrames(units) = self {
             units.handle_end(each);
         }
     }
@@ -54,14 +56,14 @@ impl Gather {
     /// Units and frames that were left out.
     pub const fn broken(&self) -> u64 {
         match self {
-            Self::Pictures(units) => units.broken(),
-            Self::Sound(sound) => sound.broken(),
+            Self::VideoFrames(units) => units.broken(),
+            Self::Audio(audio) => audio.broken(),
         }
     }
 
-    /// Whether they are pictures.
-    pub const fn is_pictures(&self) -> bool {
-        matches!(self, Self::Pictures(_))
+    /// Whether they are video frames.
+    pub const fn is_video(&self) -> bool {
+        matches!(self, Self::VideoFrames(_))
     }
 }
 

@@ -1,7 +1,8 @@
-//! H.264 over RTP (RFC 6184), packetisation mode 1: single units, FU-A, and STAP-A for parameter sets.
+//! H.264 over RTP (RFC 6184), packetisation mode 1: single units, FU-A, and STAP-A for parameter
+//! sets.
 //!
-//! Promise: what a receiver puts together again are the units that were given, in their order; no payload
-//! is larger than asked for. It looks at the first byte of each unit only.
+//! Promise: what a receiver puts together again are the units that were given, in their order; no
+//! payload is larger than asked for. It looks at the first byte of each unit only.
 
 use super::nal::{Payload, even_parts};
 
@@ -28,8 +29,8 @@ pub fn payloads(unit: &[u8], most: usize) -> impl Iterator<Item = Payload<'_>> {
     whole.into_iter().chain(parts)
 }
 
-/// What stands in front of several units in one packet (STAP-A, section 5.7.1); each then comes behind its
-/// length, in two bytes.
+/// What stands in front of several units in one packet (STAP-A, section 5.7.1); each then comes
+/// behind its length, in two bytes.
 pub fn aggregation_header<'a>(units: impl IntoIterator<Item = &'a [u8]>) -> u8 {
     let (mut forbidden, mut importance) = (0, 0);
     for unit in units {
@@ -40,7 +41,7 @@ pub fn aggregation_header<'a>(units: impl IntoIterator<Item = &'a [u8]>) -> u8 {
     forbidden | importance | STAP_A
 }
 
-/// Whether a unit is a sequence or picture parameter set.
+/// Whether a unit is a sequence or video frame parameter set.
 pub fn is_parameter_set(unit: &[u8]) -> bool {
     matches!(unit.first().map(|first| first & 0x1f), Some(7 | 8))
 }

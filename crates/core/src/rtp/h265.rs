@@ -1,8 +1,8 @@
-//! H.265 over RTP (RFC 7798) without decoding order numbers: single units, fragments, and aggregation
-//! packets for parameter sets.
+//! H.265 over RTP (RFC 7798) without decoding order numbers: single units, fragments, and
+//! aggregation packets for parameter sets.
 //!
-//! Promise: what a receiver puts together again are the units that were given, in their order; no payload
-//! is larger than asked for. It looks at the first two bytes of each unit only.
+//! Promise: what a receiver puts together again are the units that were given, in their order; no
+//! payload is larger than asked for. It looks at the first two bytes of each unit only.
 
 use super::nal::{Payload, even_parts};
 
@@ -29,8 +29,8 @@ pub fn payloads(unit: &[u8], most: usize) -> impl Iterator<Item = Payload<'_>> {
     whole.into_iter().chain(parts)
 }
 
-/// What stands in front of several units in one packet (section 4.4.2): the lowest layer and temporal
-/// identifier of all; each unit then comes behind its length, in two bytes.
+/// What stands in front of several units in one packet (section 4.4.2): the lowest layer and
+/// temporal identifier of all; each unit then comes behind its length, in two bytes.
 pub fn aggregation_header<'a>(units: impl IntoIterator<Item = &'a [u8]>) -> [u8; 2] {
     let (mut forbidden, mut layer, mut temporal) = (0, 0x3f, 0x07);
     for unit in units {
@@ -42,7 +42,7 @@ pub fn aggregation_header<'a>(units: impl IntoIterator<Item = &'a [u8]>) -> [u8;
     [forbidden | AP << 1 | layer >> 5, (layer & 0x1f) << 3 | temporal]
 }
 
-/// Whether a unit is a video, sequence or picture parameter set.
+/// Whether a unit is a video, sequence or video frame parameter set.
 pub fn is_parameter_set(unit: &[u8]) -> bool {
     matches!(unit.first().map(|first| first >> 1 & 0x3f), Some(32..=34))
 }

@@ -1,7 +1,8 @@
 //! How a source is received (RFC 3550, section 6.4.1): what a receiver reports of it.
 //!
-//! Promise: losses and jitter are those of appendices A.3 and A.8, over numbers as A.1 extends them, in whatever order
-//! packets come. A source of which nothing has come since the last report is not reported. It counts, and holds no packet.
+//! Promise: losses and jitter are those of appendices A.3 and A.8, over numbers as A.1 extends
+//! them, in whatever order packets come. A source of which nothing has come since the last report
+//! is not reported. It counts, and holds no packet.
 
 use super::Packet;
 use super::rtcp::{NtpTime, Reception};
@@ -17,13 +18,13 @@ const MISORDER_MAX: u16 = 100;
 pub struct Receipt {
     /// Ticks of its timestamps in a second.
     clock: u32,
-    come: Option<Come>,
+    come: Option<SourceState>,
     /// The last report of a sender: who, what time it named, and when it came.
     heard: Option<(u32, NtpTime, MonoTime)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Come {
+struct SourceState {
     source: u32,
     /// The first number, and the highest with how often they wrapped.
     base: u64,
@@ -52,7 +53,7 @@ impl Receipt {
         let arrival = u128::from(now.0) * u128::from(self.clock) / u128::from(SECOND.0);
         let transit = (arrival as u32).wrapping_sub(packet.timestamp);
         let sequence = packet.sequence;
-        let come = self.come.get_or_insert(Come {
+        let come = self.come.get_or_insert(SourceState {
             source: packet.source,
             base: u64::from(sequence),
             highest: u64::from(sequence),

@@ -1,14 +1,14 @@
 //! RTCP (RFC 3550, section 6): reports written and read, and how often they are sent.
 //!
-//! Promise: what is read is a whole compound packet by the rules of appendix A.2, or refused with the rule
-//! that it breaks; a BYE counts only for the source that was heard before; nothing is read beyond
-//! the datagram. It sends nothing and reads no clock: randomness and time are handed in.
+//! Promise: what is read is a whole compound packet by the rules of appendix A.2, or refused with
+//! the rule that it breaks; a BYE counts only for the source that was heard before; nothing is read
+//! beyond the datagram. It sends nothing and reads no clock: randomness and time are handed in.
 
 use alloc::vec::Vec;
 
 use crate::units::{BitRate, Bytes, MonoTime, Nanos, SECOND, WallTime};
 
-/// Ticks of a second in the timestamps of transport streams and pictures.
+/// Ticks of a second in the timestamps of transport streams and video frames.
 pub const VIDEO_CLOCK: u32 = 90_000;
 
 /// A time as NTP has it: seconds since 1900 in 32.32 (RFC 3550, section 4).
@@ -42,8 +42,8 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// The timestamp of what is due at `time`, modulo 2^32; also of a time before the first packet. Rounds
-    /// towards the first packet.
+    /// The timestamp of what is due at `time`, modulo 2^32; also of a time before the first packet.
+    /// Rounds towards the first packet.
     pub fn timestamp(&self, time: MonoTime) -> u32 {
         let ticks = |span: Nanos| (u128::from(span.0) * 9 / 100_000) as u32;
         match time >= self.epoch {
@@ -126,8 +126,8 @@ impl Compound {
         this
     }
 
-    /// Says how a source is called, the same in all sessions (section 6.5.1). Of a longer name the first 255
-    /// bytes.
+    /// Says how a source is called, the same in all sessions (section 6.5.1). Of a longer name the
+    /// first 255 bytes.
     #[must_use]
     pub fn name(mut self, source: u32, name: &str) -> Self {
         let at = self.begin(SDES, 1);
@@ -447,7 +447,7 @@ pub struct Peer {
 
 /// What a datagram of the other side has told.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Heard {
+pub struct PeerReport {
     /// It has gone.
     pub is_gone: bool,
     /// How it receives our source.
@@ -466,8 +466,8 @@ impl Peer {
     ///
     /// # Errors
     /// The rule that it breaks; then nothing of it counts.
-    pub fn handle(&mut self, datagram: &[u8], own: u32) -> Result<Heard, RtcpFault> {
-        let mut heard = Heard::default();
+    pub fn handle(&mut self, datagram: &[u8], own: u32) -> Result<PeerReport, RtcpFault> {
+        let mut heard = PeerReport::default();
         let mut speaker = self.source;
         // Who speaks must be who has spoken, and nobody ends anybody else.
         let mut is_same = |source: u32| *speaker.get_or_insert(source) == source;

@@ -5,7 +5,7 @@
 
 use crate::units::MediaTime;
 
-/// A programme clock reference: ticks of 27 MHz modulo 2^33 * 300.
+/// A program clock reference: ticks of 27 MHz modulo 2^33 * 300.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pcr(u64);
 

@@ -1,14 +1,14 @@
-//! The index of a transport stream: when each byte is due, where decoders can begin, what programmes there
-//! are, and what is wrong with it. `docs/design/index.md` has the model.
+//! The index of a transport stream: when each byte is due, where decoders can begin, what programs
+//! there are, and what is wrong with it. `docs/design/index.md` has the model.
 //!
-//! Promise: the same bytes give the same index, however they are cut; any bytes end in an index or in an
-//! [`IndexFault`]; memory is bounded ([`Indexer::MEMORY_MAX`]) and time is linear in the bytes. Times are
-//! exact to the index's own tolerance.
+//! Promise: the same bytes give the same index, however they are cut; any bytes end in an index or
+//! in an [`IndexFault`]; memory is bounded ([`Indexer::MEMORY_MAX`]) and time is linear in the
+//! bytes. Times are exact to the index's own tolerance.
 
 mod line;
-mod pictures;
 mod progress;
 mod tables;
+mod video;
 
 mod form;
 
@@ -17,19 +17,21 @@ use core::fmt;
 
 use super::framing::Framing;
 use super::sections::section_packets;
-use super::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, Pts, SYNC, Stamp, splits_pes_times};
+use super::{
+    Continuity, PACKET, PCR_BYTE, Packet, Pcr, PcrSample, Pid, Pts, SYNC, splits_pes_times,
+};
 use crate::units::{BitRate, MediaTime};
 
 use line::{Drawing, Join, Line};
-use pictures::{Picture, Pictures};
 use progress::PesProgress;
-use tables::{LastCounts, Watched};
+use tables::{LastCounts, TableWatcher};
+use video::{VideoFrame, VideoFrames};
 
-pub(super) use pictures::Codec;
+pub(super) use video::Codec;
 
 pub use line::Run;
-pub use pictures::AccessKind;
-pub use tables::{Programme, Stream, Tables};
+pub use tables::{Program, Stream, Tables};
+pub use video::AccessKind;
 
 /// Where a decoder can begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +62,7 @@ pub struct Flaws {
     pub bad_sections: u64,
     /// Breaks of the continuity counters.
     pub gaps: u64,
-    /// Frames whose time stamps are split over two packets, so that nobody moves them.
+    /// Frames whose timestamps are split over two packets, so that they cannot be moved.
     pub split_times: u64,
     /// Packets whose payload is scrambled.
     pub scrambled: u64,
@@ -71,7 +73,7 @@ pub struct Flaws {
 pub struct Rates {
     /// Of the slowest whole second.
     pub min: BitRate,
-    /// Of all that lies between the clock's stamps: exact for a constant rate.
+    /// Of all that lies between the clock's samples: exact for a constant rate.
     pub mean: BitRate,
     /// Of the fastest whole second.
     pub max: BitRate,
@@ -92,7 +94,7 @@ impl fmt::Display for IndexFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotTransport => "it is not an MPEG transport stream",
-            Self::NoClock => "its programme has no clock that moves",
+            Self::NoClock => "its program has no clock that moves",
             Self::Restless => "its clock jumps too often to tell any time",
         })
     }
@@ -111,7 +113,7 @@ pub struct Index {
     line: Line,
     accesses: Vec<Access>,
     tables: Vec<Tables>,
-    programmes: Vec<Programme>,
+    programs: Vec<Program>,
     /// The rates, computed once, because later callers have no time for it.
     rates: Option<Rates>,
     is_constant: bool,
@@ -138,14 +140,14 @@ pub struct Indexer {
     announced: bool,
     /// How far PTS and DTS have advanced since the last PCR.
     progress: PesProgress,
-    /// Another clock, and its first stamp since the last one of ours.
+    /// Another clock, and its first sample since the last one of ours.
     other: Option<(Pid, Pcr)>,
     drawing: Drawing,
-    watched: Watched,
-    pictures: Option<(Pid, Pictures)>,
+    watched: TableWatcher,
+    video_frames: Option<(Pid, VideoFrames)>,
     accesses: Vec<Access>,
-    /// Pictures that came before the clock did.
-    early: Vec<(Picture, LastCounts)>,
+    /// Video frames that came before the clock did.
+    early: Vec<(VideoFrame, LastCounts)>,
     /// Accesses that are passed over for one that is kept, since there were too many.
     thinning: Thinning,
 }
@@ -164,16 +166,16 @@ const REACH: u64 = 64 << 10;
 const ACCESSES_MAX: usize = 1 << 16;
 /// Seconds whose rates are computed: three days. An invalid clock that jumps may claim centuries.
 const SECONDS_MAX: u64 = 1 << 18;
-/// Pictures that may come before the clock.
+/// Video frames that may come before the clock.
 const EARLY_MAX: usize = 16;
 /// The clock has gone when another one has come for so long instead.
 const CLOCK_GONE: MediaTime = MediaTime(27_000_000);
-/// A picture is shown within this of when its bytes come, or its time stamp is of another clock.
+/// A video frame is shown within this of when its bytes come, or its timestamp is of another clock.
 const SHOWN_MAX: u64 = 10 * 27_000_000;
-/// Without pictures any sound will do, but two a second are enough.
+/// Without video frames any audio will do, but two a second are enough.
 const SOUND_EACH: u64 = 27_000_000 / 2;
 const SECOND: u64 = 27_000_000;
-/// The end of a picture that has not ended.
+/// The end of a video frame that has not ended.
 const OPEN: u64 = u64::MAX;
 
 impl Default for Indexer {
@@ -193,8 +195,8 @@ impl Default for Indexer {
             progress: PesProgress::default(),
             other: None,
             drawing: Drawing::default(),
-            watched: Watched::default(),
-            pictures: None,
+            watched: TableWatcher::default(),
+            video_frames: None,
             accesses: Vec::new(),
             early: Vec::new(),
             thinning: Thinning { every: 1, seen: 0 },
@@ -203,7 +205,8 @@ impl Default for Indexer {
 }
 
 impl Indexer {
-    /// What one takes at most, and a finished index as well: points, accesses, runs, tables, counters.
+    /// What one takes at most, and a finished index as well: points, accesses, runs, tables,
+    /// counters.
     pub const MEMORY_MAX: usize = line::POINTS_MAX * size_of::<line::Point>()
         + ACCESSES_MAX * size_of::<Access>()
         + line::RUNS_MAX * size_of::<Run>()
@@ -279,12 +282,7 @@ impl Indexer {
             line,
             accesses: self.accesses,
             tables: self.watched.tables,
-            programmes: self
-                .watched
-                .programmes
-                .into_iter()
-                .map(|(programme, _)| programme)
-                .collect(),
+            programs: self.watched.programs.into_iter().map(|(program, _)| program).collect(),
         };
         Ok(index.with_rates())
     }
@@ -330,7 +328,8 @@ impl Indexer {
         used
     }
 
-    /// Looks for a lock that begins in the first `sure` of `bytes`: where it is, or how many may be skipped.
+    /// Looks for a lock that begins in the first `sure` of `bytes`: where it is, or how many may be
+    /// skipped.
     fn lock(&mut self, bytes: &[u8], sure: usize) -> usize {
         let sure = match self.framing {
             Some(_) => sure,
@@ -378,7 +377,7 @@ impl Indexer {
         self.progress.handle_packet(packet);
         let clock = self.clock;
         if let Some(pcr) = packet.pcr() {
-            self.stamp(pid, Stamp { at: at + PCR_BYTE, pcr }, packet.is_discontinuous());
+            self.sample(pid, PcrSample { at: at + PCR_BYTE, pcr }, packet.is_discontinuous());
         } else if Some(pid) == self.clock {
             self.announced |= packet.is_discontinuous();
         }
@@ -389,22 +388,24 @@ impl Indexer {
                     if clock != self.clock {
                         self.watched.keep_with(at, packet, self.clock);
                     }
-                    self.watch_pictures();
+                    self.watch_video_frames();
                 }
             }
             Err(()) => self.flaws.bad_sections += 1,
         }
-        let found = match &mut self.pictures {
-            Some((wanted, pictures)) if *wanted == pid => pictures.handle_packet(at, packet),
+        let found = match &mut self.video_frames {
+            Some((wanted, video_frames)) if *wanted == pid => {
+                video_frames.handle_packet(at, packet)
+            }
             _ => None,
         };
-        let is_own = self.pictures.as_ref().is_some_and(|(wanted, _)| *wanted == pid);
+        let is_own = self.video_frames.as_ref().is_some_and(|(wanted, _)| *wanted == pid);
         let begins = is_own && packet.starts_unit() && packet.has_payload();
         if begins {
             self.end_access(at);
         }
-        if let Some(picture) = found {
-            self.access(picture, self.watched.counts);
+        if let Some(video_frame) = found {
+            self.access(video_frame, self.watched.counts);
             // It may be the one before that is known only now.
             if begins {
                 self.end_access(at);
@@ -412,9 +413,10 @@ impl Indexer {
         }
     }
 
-    /// A PES packet of the pictures begins at byte `at`: the one before has ended.
+    /// A PES packet of the video frames begins at byte `at`: the one before has ended.
     fn end_access(&mut self, at: u64) {
-        let early = self.early.last_mut().map(|(picture, _)| (picture.at, &mut picture.end));
+        let early =
+            self.early.last_mut().map(|(video_frame, _)| (video_frame.at, &mut video_frame.end));
         let last = self.accesses.last_mut().map(|access| (access.at, &mut access.end));
         for (begins, end) in early.into_iter().chain(last) {
             if *end == OPEN && begins < at {
@@ -428,14 +430,14 @@ impl Indexer {
         if self.clock.is_none() {
             return;
         }
-        if let Some((programme, _)) = self.watched.timing(self.clock) {
-            self.timed = Some(programme.number);
+        if let Some((program, _)) = self.watched.timing(self.clock) {
+            self.timed = Some(program.number);
             return;
         }
         let Some(timed) = self.timed else { return };
-        let mut programmes = self.watched.programmes.iter().map(|(programme, _)| programme);
-        let own = programmes.clone().find(|programme| programme.number == timed);
-        let next = own.or_else(|| programmes.next()).filter(|next| next.clock != Pid::NULL);
+        let mut programs = self.watched.programs.iter().map(|(program, _)| program);
+        let own = programs.clone().find(|program| program.number == timed);
+        let next = own.or_else(|| programs.next()).filter(|next| next.clock != Pid::NULL);
         if let Some(next) = next {
             (self.clock, self.timed, self.is_moved) = (Some(next.clock), Some(next.number), true);
             self.other = None;
@@ -443,10 +445,10 @@ impl Indexer {
     }
 
     /// Handles the next PCR of the clock's PID.
-    fn draw(&mut self, stamp: Stamp, announced: bool) {
+    fn draw(&mut self, sample: PcrSample, announced: bool) {
         let is_announced = announced || core::mem::take(&mut self.announced);
         let is_moved = core::mem::take(&mut self.is_moved);
-        let span = self.drawing.last().map_or(MediaTime(0), |(_, last)| stamp.pcr.since(last));
+        let span = self.drawing.last().map_or(MediaTime(0), |(_, last)| sample.pcr.since(last));
         let join = match is_announced {
             // The PCR was absent, while the decoding times advanced by as much.
             _ if span > line::GAP_MAX && self.progress.advanced_by(span) => Join::Gap,
@@ -455,69 +457,69 @@ impl Indexer {
             true => Join::Announced,
             false => Join::None,
         };
-        self.drawing.handle_stamp(stamp, join);
-        self.progress.handle_stamp();
+        self.drawing.handle_sample(sample, join);
+        self.progress.handle_sample();
         self.other = None;
     }
 
-    fn stamp(&mut self, pid: Pid, stamp: Stamp, announced: bool) {
+    fn sample(&mut self, pid: Pid, sample: PcrSample, announced: bool) {
         match self.clock {
-            Some(clock) if clock == pid => self.draw(stamp, announced),
+            Some(clock) if clock == pid => self.draw(sample, announced),
             None => {
                 self.clock = Some(pid);
-                self.draw(stamp, announced);
-                for (picture, counts) in core::mem::take(&mut self.early) {
-                    self.access(picture, counts);
+                self.draw(sample, announced);
+                for (video_frame, counts) in core::mem::take(&mut self.early) {
+                    self.access(video_frame, counts);
                 }
             }
             Some(_) => match self.other {
                 Some((other, first)) if other == pid => {
-                    let span = stamp.pcr.since(first);
+                    let span = sample.pcr.since(first);
                     if span > CLOCK_GONE && span < MediaTime(2 * CLOCK_GONE.0) {
                         // The PIDs of PCRs are decisive, whatever the tables say.
                         (self.clock, self.timed) = (Some(pid), None);
-                        self.draw(stamp, true);
+                        self.draw(sample, true);
                     } else if span > CLOCK_GONE {
-                        self.other = Some((pid, stamp.pcr));
+                        self.other = Some((pid, sample.pcr));
                     }
                 }
                 Some(_) => {}
-                None => self.other = Some((pid, stamp.pcr)),
+                None => self.other = Some((pid, sample.pcr)),
             },
         }
     }
 
-    /// Looks at the pictures of the programme that the clock is of, or at its sound when it has none.
-    fn watch_pictures(&mut self) {
-        let Some((programme, _)) = self.watched.timing(self.clock) else { return };
+    /// Looks at the video frames of the program that the clock is of, or at its audio when it has
+    /// none.
+    fn watch_video_frames(&mut self) {
+        let Some((program, _)) = self.watched.timing(self.clock) else { return };
         let codecs = || {
-            programme
-                .streams
-                .iter()
-                .filter_map(|stream| Some((stream.pid, Codec::of(stream.kind)?)))
+            program.streams.iter().filter_map(|stream| Some((stream.pid, Codec::of(stream.kind)?)))
         };
-        let chosen = codecs().find(|(_, codec)| *codec != Codec::Sound).or_else(|| codecs().next());
+        let chosen = codecs().find(|(_, codec)| *codec != Codec::Audio).or_else(|| codecs().next());
         let Some((pid, codec)) = chosen else { return };
         if !self
-            .pictures
+            .video_frames
             .as_ref()
-            .is_some_and(|(known, pictures)| (*known, pictures.codec()) == (pid, codec))
+            .is_some_and(|(known, video_frames)| (*known, video_frames.codec()) == (pid, codec))
         {
-            self.pictures = Some((pid, Pictures::new(codec)));
+            self.video_frames = Some((pid, VideoFrames::new(codec)));
         }
     }
 
-    fn access(&mut self, picture: Picture, counts: LastCounts) {
+    fn access(&mut self, video_frame: VideoFrame, counts: LastCounts) {
         let Some((time, pcr)) = self.drawing.last() else {
             if self.early.len() < EARLY_MAX {
-                self.early.push((picture, counts));
+                self.early.push((video_frame, counts));
             }
             return;
         };
-        let shown = picture.shown.and_then(|shown| moved(time, pcr, shown)).unwrap_or(time);
-        let is_sound =
-            self.pictures.as_ref().is_some_and(|(_, pictures)| pictures.codec() == Codec::Sound);
-        if is_sound
+        let shown = video_frame.shown.and_then(|shown| moved(time, pcr, shown)).unwrap_or(time);
+        let is_audio = self
+            .video_frames
+            .as_ref()
+            .is_some_and(|(_, video_frames)| video_frames.codec() == Codec::Audio);
+        if is_audio
             && let Some(last) = self.accesses.last()
             && shown.0.saturating_sub(last.shown.0) < SOUND_EACH
         {
@@ -527,7 +529,7 @@ impl Indexer {
         if !self.thinning.seen.is_multiple_of(self.thinning.every) {
             return;
         }
-        let Picture { at, end, kind, .. } = picture;
+        let VideoFrame { at, end, kind, .. } = video_frame;
         self.accesses.push(Access { at, end, shown, kind, counts });
         if self.accesses.len() == ACCESSES_MAX {
             let mut nth = 0usize;
@@ -540,7 +542,8 @@ impl Indexer {
     }
 }
 
-/// The time at which `shown` comes, when the clock is `pcr` at `time`; none when it is of another clock.
+/// The time at which `shown` comes, when the clock is `pcr` at `time`; none when it is of another
+/// clock.
 fn moved(time: MediaTime, pcr: Pcr, shown: Pts) -> Option<MediaTime> {
     let ahead = shown.as_pcr().since(pcr).0;
     let behind = pcr.since(shown.as_pcr()).0;
@@ -584,7 +587,7 @@ impl Index {
         self.flaws
     }
 
-    /// How far a stamp of the clock may lie off the index's times, in ticks of 27 MHz.
+    /// How far a sample of the clock may lie off the index's times, in ticks of 27 MHz.
     pub fn tolerance(&self) -> MediaTime {
         MediaTime(self.line.tolerance + 1)
     }
@@ -594,8 +597,8 @@ impl Index {
         self.line.points.last().map_or(MediaTime(0), |last| MediaTime(last.time))
     }
 
-    /// Bytes and their times, ascending; between two of them time passes evenly. The first is byte 0 at time
-    /// 0, the last the title's end.
+    /// Bytes and their times, ascending; between two of them time passes evenly. The first is byte
+    /// 0 at time 0, the last the title's end.
     pub fn points(&self) -> impl ExactSizeIterator<Item = (u64, MediaTime)> + '_ {
         self.line.points.iter().map(|point| (point.at, MediaTime(point.time)))
     }
@@ -631,18 +634,18 @@ impl Index {
         &self.accesses
     }
 
-    /// The programmes, as their newest tables have them.
-    pub fn programmes(&self) -> &[Programme] {
-        &self.programmes
+    /// The programs, as their newest tables have them.
+    pub fn programs(&self) -> &[Program] {
+        &self.programs
     }
 
-    /// When the first picture is shown: where a player's time begins.
+    /// When the first video frame is shown: where a player's time begins.
     pub fn origin(&self) -> MediaTime {
         self.accesses.first().map_or(MediaTime(0), |first| first.shown)
     }
 
-    /// Where to begin so that what is shown at `time` of the player's time can be seen: the last entry at or
-    /// before it, or the first one.
+    /// Where to begin so that what is shown at `time` of the player's time can be seen: the last
+    /// entry at or before it, or the first one.
     pub fn entry_at(&self, time: MediaTime) -> Option<&Access> {
         let time = MediaTime(self.origin().0.saturating_add(time.0));
         let after = self.accesses.partition_point(|access| access.shown <= time);
@@ -669,8 +672,9 @@ impl Index {
         access.at.saturating_sub(if self.stride == 192 { 4 } else { 0 })
     }
 
-    /// The packets of the tables in force at `access`, framed as the title is, with the counts of the
-    /// packets that came last: sent in front of it they break no counter. Empty when they are not known.
+    /// The packets of the tables in force at `access`, framed as the title is, with the counts of
+    /// the packets that came last: sent in front of it they break no counter. Empty when they are
+    /// not known.
     pub fn tables_before(&self, access: &Access) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(tables) = self.tables_at(access) {
@@ -700,8 +704,8 @@ impl Index {
         named.unwrap_or(self.clock)
     }
 
-    /// Whether the rate is one and the same all along: every stamp of each run lies on one line, and these
-    /// lines agree.
+    /// Whether the rate is one and the same all along: every sample of each run lies on one line,
+    /// and these lines agree.
     pub fn is_constant(&self) -> bool {
         self.is_constant
     }
@@ -734,14 +738,14 @@ impl Index {
     fn work_out_rates(&self) -> Option<Rates> {
         let (mut bytes, mut ticks) = (0u64, 0u64);
         for (nth, run) in self.line.runs.iter().enumerate() {
-            // From its first stamp to its last: the point before the next run's first.
+            // From its first sample to its last: the point before the next run's first.
             let next = self.line.runs.get(nth + 1).map_or(self.len, |next| next.at);
             let behind = self.line.points.partition_point(|point| point.at < next);
             let last = self.line.points[..behind].last()?;
             bytes = bytes.saturating_add(last.at.saturating_sub(run.at));
             ticks = ticks.saturating_add(last.time.saturating_sub(run.time.0));
         }
-        // The stamps are whole ticks: the least rate that they allow.
+        // The samples are whole ticks: the least rate that they allow.
         let mean = rate(bytes, ticks.checked_add(1).filter(|_| ticks > 0)?);
         let (mut min, mut max) = (mean, mean);
         let seconds = (self.duration().0 / SECOND).min(SECONDS_MAX);
@@ -767,7 +771,7 @@ impl Index {
                 .iter()
                 .map(|tables| tables.pat.len() + tables.pmt.len() + tables.sdt.len() + 88)
                 .sum::<usize>()
-            + self.programmes.iter().map(|one| one.streams.len() * 4 + 40).sum::<usize>()
+            + self.programs.iter().map(|one| one.streams.len() * 4 + 40).sum::<usize>()
     }
 }
 

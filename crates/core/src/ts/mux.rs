@@ -1,19 +1,20 @@
-//! Frames into a transport stream: one programme, its tables, its clock (ISO/IEC 13818-1, 2.4).
+//! Frames into a transport stream: one program, its tables, its clock (ISO/IEC 13818-1, 2.4).
 //!
-//! Promise: counters and tables are right; tables come before each picture that a decoder can begin with and at least each
-//! [`TABLES_EACH`], the clock each [`CLOCK_EACH`] of frames' times, the service's name each [`SERVICES_EACH`], and each
-//! frame is there [`AHEAD`] before it is decoded. It stuffs nothing: the rate is that of the frames.
+//! Promise: counters and tables are right; tables come before each video frame that a decoder can
+//! begin with and at least each [`TABLES_EACH`], the clock each [`CLOCK_EACH`] of frames' times,
+//! the service's name each [`SERVICES_EACH`], and each frame is there [`AHEAD`] before it is
+//! decoded. It stuffs nothing: the rate is that of the frames.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::pes::write_stamp;
+use super::pes::write_timestamp;
 use super::sections::{SDT_ACTUAL, counted_packets, crc};
 use super::{PACKET, Pid, Pts, SYNC};
 use crate::rtp::gather::Frame;
 use crate::sdp::MEDIA_MAX;
 
-/// What a stream of the programme is (table 2-34).
+/// What a stream of the program is (table 2-34).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
     /// H.264.
@@ -24,7 +25,7 @@ pub enum Content {
     Aac,
 }
 
-/// Frames of one programme become packets.
+/// Frames of one program become packets.
 #[derive(Clone, Debug)]
 pub struct Muxer {
     streams: Vec<Stream>,
@@ -50,7 +51,8 @@ struct Stream {
     counter: u8,
 }
 
-/// When a frame is shown and decoded, in ticks of 90 kHz from the beginning on, which never wrap here.
+/// When a frame is shown and decoded, in ticks of 90 kHz from the beginning on, which never wrap
+/// here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
     /// Shown.
@@ -88,26 +90,26 @@ impl Content {
         }
     }
 
-    const fn is_pictures(self) -> bool {
+    const fn is_video(self) -> bool {
         !matches!(self, Self::Aac)
     }
 }
 
 impl Muxer {
-    /// A programme of these, which receivers show as `name`, or as much of it as there is room for.
+    /// A program of these, which receivers show as `name`, or as much of it as there is room for.
     ///
     /// # Panics
     /// When there are none, or more than a table can name here.
     pub fn new(contents: &[Content], name: &str) -> Self {
         assert!((1..=MEDIA_MAX).contains(&contents.len()), "a few streams");
-        let (mut pictures, mut sound) = (0xe0, 0xc0);
+        let (mut video_frames, mut audio) = (0xe0, 0xc0);
         let streams = contents.iter().zip(FIRST_PID..).map(|(&content, pid)| {
-            let id = if content.is_pictures() { &mut pictures } else { &mut sound };
+            let id = if content.is_video() { &mut video_frames } else { &mut audio };
             *id += 1;
             Stream { content, pid, id: *id - 1, counter: 0 }
         });
         let streams: Vec<_> = streams.collect();
-        let clock = contents.iter().position(|content| content.is_pictures()).unwrap_or(0);
+        let clock = contents.iter().position(|content| content.is_video()).unwrap_or(0);
         // The only section of the only version (2.4.4.3, 2.4.4.8).
         let [high, low] = PMT_PID.0.to_be_bytes();
         let pat = sealed(&[0, 0xb0, 0, 0, 1, 0xc1, 0, 0, 0, 1, 0xe0 | high, low]);
@@ -123,12 +125,13 @@ impl Muxer {
         Self { streams, pat, pmt, sdt, counters: [0; 3], clock, clock_at, tables_at, services_at }
     }
 
-    /// Writes a frame of stream `nth` behind `out`. Frames come in the order in which they are decoded.
+    /// Writes a frame of stream `nth` behind `out`. Frames come in the order in which they are
+    /// decoded.
     pub fn write(&mut self, nth: usize, times: Times, frame: &Frame, out: &mut Vec<u8>) {
         let now = times.decoded.saturating_sub(AHEAD);
-        let is_picture = self.streams[nth].content.is_pictures();
+        let is_video_frame = self.streams[nth].content.is_video();
         let due = |last: Option<u64>, each| last.is_none_or(|last| now >= last + each);
-        if frame.begins && is_picture || due(self.tables_at, TABLES_EACH) {
+        if frame.begins && is_video_frame || due(self.tables_at, TABLES_EACH) {
             self.tables_at = Some(now);
             let [pat, pmt, _] = &mut self.counters;
             counted_packets(&self.pat, Pid(0), pat, out);
@@ -219,7 +222,7 @@ fn clock_field(now: u64) -> [u8; 6] {
 fn pes_head(id: u8, times: Times, len: usize) -> Vec<u8> {
     let both = times.decoded != times.shown;
     let stamps = if both { 10 } else { 5 };
-    // Pictures may be of any length; sound is not.
+    // Video frames may be of any length; audio is not.
     let len = u16::try_from(3 + stamps + len).ok().filter(|_| id < 0xe0).unwrap_or(0);
     let [high, low] = len.to_be_bytes();
     let mut head = Vec::with_capacity(19);
@@ -234,18 +237,18 @@ fn pes_head(id: u8, times: Times, len: usize) -> Vec<u8> {
 
 fn stamp(kind: u8, time: u64) -> [u8; 5] {
     let mut field = [kind << 4, 0, 0, 0, 0];
-    write_stamp(&mut field, Pts::at(time));
+    write_timestamp(&mut field, Pts::at(time));
     field
 }
 
-/// What describes the only service (EN 300 468, 5.2.3, 6.2.33): pictures, or sound alone.
+/// What describes the only service (EN 300 468, 5.2.3, 6.2.33): video frames, or audio alone.
 fn services(content: Content, name: &str) -> Vec<u8> {
     // Those below 32 and from 128 to 159 would be controls of the text.
     let mut name: String = name.chars().filter(|one| !one.is_control()).collect();
     name.truncate(name.floor_char_boundary(NAME_MAX));
     // Nothing in front of it would make it Latin letters (annex A).
     let text = if name.is_empty() { Vec::new() } else { [&[UTF_8], name.as_bytes()].concat() };
-    let kind = if content.is_pictures() { TELEVISION } else { RADIO };
+    let kind = if content.is_video() { TELEVISION } else { RADIO };
     let front = [SERVICE, 3 + text.len() as u8, kind, 0, text.len() as u8];
     let descriptor = [&front[..], &text].concat();
     let network = PRIVATE_NETWORK.to_be_bytes();

@@ -1,12 +1,13 @@
-//! The times in a PES header: when a frame is shown and when it is decoded (ISO/IEC 13818-1, 2.4.3.7).
+//! The times in a PES header: when a frame is shown and when it is decoded (ISO/IEC 13818-1,
+//! 2.4.3.7).
 //!
-//! Promise: reads or moves the two time stamps of a header when they lie whole in one packet, and
-//! touches nothing else. Stamps split over packets are left alone, and said to be.
+//! Promise: reads or moves the two timestamps of a header when they lie whole in one packet, and
+//! touches nothing else. Timestamps split over packets are left alone, and said to be.
 
 use super::{PACKET, Packet, Pts};
 use crate::units::MediaTime;
 
-/// The time stamps of one PES packet.
+/// The timestamps of one PES packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PesTimes {
     /// When the frame is shown.
@@ -17,10 +18,10 @@ pub struct PesTimes {
 
 /// The times of the PES packet that starts in `packet`.
 pub fn pes_times(packet: &Packet<'_>) -> Option<PesTimes> {
-    let stamps = stamps(packet)?;
-    let shown = read_stamp(stamps.shown)?;
-    let decoded = match stamps.decoded {
-        Some(field) => read_stamp(field)?,
+    let timestamps = timestamps(packet)?;
+    let shown = read_timestamp(timestamps.shown)?;
+    let decoded = match timestamps.decoded {
+        Some(field) => read_timestamp(field)?,
         None => shown,
     };
     Some(PesTimes { shown, decoded })
@@ -30,35 +31,37 @@ pub fn pes_times(packet: &Packet<'_>) -> Option<PesTimes> {
 /// Rounds down to a tick of 90 kHz.
 pub fn add_to_pes_times(bytes: &mut [u8; PACKET], span: MediaTime) -> bool {
     let Some((at, times, both)) = Packet::read(bytes).and_then(|packet| {
-        let both = stamps(&packet)?.decoded.is_some();
+        let both = timestamps(&packet)?.decoded.is_some();
         Some((packet.payload_at() + STAMPS_AT, pes_times(&packet)?, both))
     }) else {
         return false;
     };
-    write_stamp(&mut bytes[at..at + STAMP], times.shown.after(span));
+    write_timestamp(&mut bytes[at..at + STAMP], times.shown.after(span));
     if both {
-        write_stamp(&mut bytes[at + STAMP..at + 2 * STAMP], times.decoded.after(span));
+        write_timestamp(&mut bytes[at + STAMP..at + 2 * STAMP], times.decoded.after(span));
     }
     true
 }
 
-/// Replaces each time of the PES packet that starts in `bytes` by what `other` makes of it; false when it has none.
+/// Replaces each time of the PES packet that starts in `bytes` by what `other` makes of it; false
+/// when it has none.
 pub fn map_pes_times(bytes: &mut [u8; PACKET], other: impl Fn(Pts) -> Pts) -> bool {
     let Some((at, times, both)) = Packet::read(bytes).and_then(|packet| {
-        let both = stamps(&packet)?.decoded.is_some();
+        let both = timestamps(&packet)?.decoded.is_some();
         Some((packet.payload_at() + STAMPS_AT, pes_times(&packet)?, both))
     }) else {
         return false;
     };
-    write_stamp(&mut bytes[at..at + STAMP], other(times.shown));
+    write_timestamp(&mut bytes[at..at + STAMP], other(times.shown));
     if both {
-        write_stamp(&mut bytes[at + STAMP..at + 2 * STAMP], other(times.decoded));
+        write_timestamp(&mut bytes[at + STAMP..at + 2 * STAMP], other(times.decoded));
     }
     true
 }
 
-/// Says that the frame of the PES packet that starts in `bytes` is shown and decoded at one time; false when it
-/// has none. A stamp of its own for decoding becomes stuffing, unless other fields come behind it.
+/// Says that the frame of the PES packet that starts in `bytes` is shown and decoded at one time;
+/// false when it has none. A timestamp of its own for decoding becomes stuffing, unless other
+/// fields come behind it.
 pub fn set_pes_time(bytes: &mut [u8; PACKET], time: Pts) -> bool {
     if !map_pes_times(bytes, |_| time) {
         return false;
@@ -73,8 +76,8 @@ pub fn set_pes_time(bytes: &mut [u8; PACKET], time: Pts) -> bool {
     true
 }
 
-/// Whether a PES packet starts in `packet` whose time stamps may lie in the next one: they can be neither read
-/// nor moved.
+/// Whether a PES packet starts in `packet` whose timestamps may lie in the next one: they can be
+/// neither read nor moved.
 pub fn splits_pes_times(packet: &Packet<'_>) -> bool {
     if !packet.starts_unit() || packet.is_scrambled() || !packet.has_payload() {
         return false;
@@ -83,24 +86,24 @@ pub fn splits_pes_times(packet: &Packet<'_>) -> bool {
     // What is no beginning of a PES packet is that of a section.
     let begins = payload.iter().zip(&[0, 0, 1]).all(|(byte, start)| byte == start);
     let room = STAMPS_AT + 2 * STAMP;
-    begins && payload.len() < room && stamps(packet).is_none() && {
+    begins && payload.len() < room && timestamps(packet).is_none() && {
         let flags = payload.get(7).copied().unwrap_or(0xc0);
         let has_header = payload.get(6).is_none_or(|fixed| fixed & 0xc0 == 0x80);
         has_header && flags & 0xc0 != 0
     }
 }
 
-/// Where the first stamp lies in a PES packet.
+/// Where the first timestamp lies in a PES packet.
 const STAMPS_AT: usize = 9;
-/// Bytes of a stamp: 4 bits of kind, 33 of time, 3 of marker.
+/// Bytes of a timestamp: 4 bits of kind, 33 of time, 3 of marker.
 const STAMP: usize = 5;
 
-struct Stamps<'a> {
+struct Timestamps<'a> {
     shown: &'a [u8; STAMP],
     decoded: Option<&'a [u8; STAMP]>,
 }
 
-fn stamps<'a>(packet: &Packet<'a>) -> Option<Stamps<'a>> {
+fn timestamps<'a>(packet: &Packet<'a>) -> Option<Timestamps<'a>> {
     if !packet.starts_unit() {
         return None;
     }
@@ -108,14 +111,14 @@ fn stamps<'a>(packet: &Packet<'a>) -> Option<Stamps<'a>> {
     let [0, 0, 1, stream, _, _, fixed, flags, length] = *payload.first_chunk::<STAMPS_AT>()? else {
         return None;
     };
-    // Programme map, padding, private 2, ECM, EMM, DSM-CC, H.222.1 type E and the directory have no
+    // Program map, padding, private 2, ECM, EMM, DSM-CC, H.222.1 type E and the directory have no
     // such header (table 2-21 of the standard).
     if matches!(stream, ..0xbc | 0xbc | 0xbe | 0xbf | 0xf0 | 0xf1 | 0xf2 | 0xf8 | 0xff)
         || fixed & 0xc0 != 0x80
     {
         return None;
     }
-    // The stamps come first: what else a long header has may lie in the next packet.
+    // The timestamps come first: what else a long header has may lie in the next packet.
     let end = payload.len().min(STAMPS_AT + usize::from(length));
     let fields = &payload[STAMPS_AT..end];
     let shown = fields.first_chunk().filter(|_| flags & 0x80 != 0)?;
@@ -123,10 +126,10 @@ fn stamps<'a>(packet: &Packet<'a>) -> Option<Stamps<'a>> {
         0 => None,
         _ => Some(fields.get(STAMP..)?.first_chunk()?),
     };
-    Some(Stamps { shown, decoded })
+    Some(Timestamps { shown, decoded })
 }
 
-fn read_stamp(field: &[u8; STAMP]) -> Option<Pts> {
+fn read_timestamp(field: &[u8; STAMP]) -> Option<Pts> {
     let bits = field.iter().fold(0u64, |bits, &byte| bits << 8 | u64::from(byte));
     // Three marker bits are always one; without them these bytes are something else.
     if bits & MARKERS != MARKERS {
@@ -135,7 +138,7 @@ fn read_stamp(field: &[u8; STAMP]) -> Option<Pts> {
     Some(Pts::at((bits >> 33 & 0x7) << 30 | (bits >> 17 & 0x7fff) << 15 | bits >> 1 & 0x7fff))
 }
 
-pub(super) fn write_stamp(field: &mut [u8], time: Pts) {
+pub(super) fn write_timestamp(field: &mut [u8], time: Pts) {
     let kind = u64::from(field[0] >> 4);
     let time = time.ticks();
     let bits = kind << 36
@@ -160,10 +163,10 @@ mod tests {
         let (flags, length) = if decoded.is_some() { (0xc0, 10) } else { (0x80, 5) };
         bytes[4..13].copy_from_slice(&[0, 0, 1, 0xe0, 0, 0, 0x80, flags, length]);
         bytes[13] = 0x30;
-        write_stamp(&mut bytes[13..18], shown);
+        write_timestamp(&mut bytes[13..18], shown);
         if let Some(decoded) = decoded {
             bytes[18] = 0x10;
-            write_stamp(&mut bytes[18..23], decoded);
+            write_timestamp(&mut bytes[18..23], decoded);
         }
         bytes
     }
@@ -171,8 +174,8 @@ mod tests {
     #[test]
     fn a_stamp_known_from_a_real_stream_reads_right() {
         // PTS 133200 (1.48 s), as ffmpeg wrote it: 21 00 09 10 a1 with kind 3.
-        assert_eq!(read_stamp(&[0x31, 0x00, 0x09, 0x10, 0xa1]), Some(Pts::at(133_200)));
-        assert_eq!(read_stamp(&[0x30, 0x00, 0x09, 0x10, 0xa1]), None);
+        assert_eq!(read_timestamp(&[0x31, 0x00, 0x09, 0x10, 0xa1]), Some(Pts::at(133_200)));
+        assert_eq!(read_timestamp(&[0x30, 0x00, 0x09, 0x10, 0xa1]), None);
     }
 
     #[test]
@@ -232,7 +235,7 @@ mod tests {
         ) {
             let (shown, decoded) = (Pts::at(shown), decoded.map(Pts::at));
             let mut bytes = with_times(shown, decoded);
-            // A field behind the stamps.
+            // A field behind the timestamps.
             bytes[11] |= if is_followed { 0x10 } else { 0 };
             prop_assert!(set_pes_time(&mut bytes, Pts::at(time)));
             let times = pes_times(&Packet::read(&bytes).unwrap()).unwrap();

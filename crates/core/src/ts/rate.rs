@@ -1,19 +1,19 @@
 //! The rate of a transport stream, from its clock and the places where the clock stands.
 //!
-//! Promise: a constant-rate stream's rate comes out exactly, of a second or two as exactly as whole ticks
-//! can say it (never above, some bit/s below), and the clock's wrap does no harm; of a variable-rate
-//! stream it is the mean, rounded up. A clock that jumps is noticed and the rate then taken from what runs
-//! unbroken. It reads no file: windows come in, stamps go out.
+//! Promise: a constant-rate stream's rate comes out exactly, of a second or two as exactly as whole
+//! ticks can say it (never above, some bit/s below), and the clock's wrap does no harm; of a
+//! variable-rate stream it is the mean, rounded up. A clock that jumps is noticed and the rate then
+//! taken from what runs unbroken. It reads no file: windows come in, samples go out.
 //!
 //! The clock is written in whole ticks, so a span is known to one tick. The rate is therefore
-//! `ceil(bits / (ticks + 1))`: the least whole rate that the stamps allow.
+//! `ceil(bits / (ticks + 1))`: the least whole rate that the samples allow.
 
 use super::{Framing, PCR_BYTE, Pcr, Pid};
 use crate::units::{BitRate, MediaTime};
 
 /// A clock reference and the byte of the file at which it holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stamp {
+pub struct PcrSample {
     /// The byte's place in the file.
     pub at: u64,
     /// The clock there.
@@ -25,15 +25,15 @@ pub struct Stamp {
 pub struct PcrSpan {
     /// Whose clock it is.
     pub pid: Pid,
-    /// The run's first stamp.
-    pub first: Stamp,
-    /// The run's last stamp.
-    pub last: Stamp,
+    /// The run's first sample.
+    pub first: PcrSample,
+    /// The run's last sample.
+    pub last: PcrSample,
     /// The window holds a jump of the clock.
     pub broken: bool,
 }
 
-/// What the stamps say of a stream.
+/// What the samples say of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mux {
     /// Bits of the file for each second of its clock, rounded up.
@@ -44,13 +44,13 @@ pub struct Mux {
 
 /// Ticks of 27 MHz in a second.
 const SECOND: u64 = 27_000_000;
-/// Neighbouring stamps further apart than this are a jump. The standard allows 100 ms; what is to be
-/// told apart here is a new recording, so a slow sender gets ten times that.
+/// Neighbouring samples further apart than this are a jump. The standard allows 100 ms; what is to
+/// be told apart here is a new recording, so a slow sender gets ten times that.
 const GAP_MAX: MediaTime = MediaTime(SECOND);
 /// A run shorter than one frame tells no rate.
 const SPAN_MIN: MediaTime = MediaTime(SECOND / 25);
-/// How far the rate between two runs may lie from that of the runs, times or parts, before the clock
-/// is held to have jumped between them. Quiet scenes and busy ones differ by less.
+/// How far the rate between two runs may lie from that of the runs, times or parts, before the
+/// clock is held to have jumped between them. Quiet scenes and busy ones differ by less.
 const SPREAD_MAX: u64 = 8;
 /// A rate above 100 Gbit/s is a broken clock.
 const RATE_MAX: u64 = 100_000_000_000;
@@ -74,15 +74,15 @@ impl PcrSpan {
             }
             let Some(pcr) = packet.pcr() else { continue };
             wanted = Some(packet.pid());
-            let stamp = Stamp { at: offset + at as u64 + PCR_BYTE, pcr };
+            let sample = PcrSample { at: offset + at as u64 + PCR_BYTE, pcr };
             run = match run {
                 Some(run) if !packet.is_discontinuous() && pcr.since(run.last.pcr) <= GAP_MAX => {
-                    Some(Self { last: stamp, ..run })
+                    Some(Self { last: sample, ..run })
                 }
                 _ => {
                     broken |= run.is_some();
                     best = longer(best, run);
-                    Some(Self { pid: packet.pid(), first: stamp, last: stamp, broken: false })
+                    Some(Self { pid: packet.pid(), first: sample, last: sample, broken: false })
                 }
             };
         }
@@ -102,8 +102,8 @@ impl PcrSpan {
     }
 }
 
-/// The rate of a stream from runs of one PID's clock, in the order of the file: those of its ends, and
-/// of places between them so that a clock that was set back does not pass unseen.
+/// The rate of a stream from runs of one PID's clock, in the order of the file: those of its ends,
+/// and of places between them so that a clock that was set back does not pass unseen.
 pub fn measure(spans: &[PcrSpan]) -> Option<Mux> {
     let local = || spans.iter().filter_map(PcrSpan::rate);
     let (low, high) = (local().min()?, local().max()?);
@@ -150,7 +150,7 @@ fn longer(one: Option<PcrSpan>, other: Option<PcrSpan>) -> Option<PcrSpan> {
     }
 }
 
-/// Rounds up, after allowing for the tick by which the stamps may err.
+/// Rounds up, after allowing for the tick by which the samples may err.
 fn rate(bytes: u64, ticks: u64) -> Option<BitRate> {
     let rate = (u128::from(bytes) * 8 * u128::from(SECOND)).div_ceil(u128::from(ticks) + 1);
     u64::try_from(rate).ok().filter(|rate| (1..=RATE_MAX).contains(rate)).map(BitRate)
@@ -185,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_constant_rate_comes_out_as_exactly_as_stamps_allow_across_wraps(
+        fn a_constant_rate_comes_out_as_exactly_as_samples_allow_across_wraps(
             rate in 200_000u64..60_000_000, base in 0u64..Pcr::WRAP.0, gap in 0u64..400_000_000,
         ) {
             let head = window(base, 0, 2000, rate);
@@ -193,7 +193,8 @@ mod tests {
             let (head, tail) = (span(&head, 0), span(&tail, 2000 + gap));
             let Mux { rate: BitRate(measured), broken } = measure(&[head, tail]).unwrap();
             prop_assert!(!broken && measured <= rate);
-            // Each of the two outermost stamps errs by a tick: of a second or two that is some bit/s.
+            // Each of the two outermost samples errs by a tick: of a second or two that is some
+            // bit/s.
             let bits = u128::from(tail.last.at - head.first.at) * 8;
             let ticks = bits * u128::from(SECOND) / u128::from(rate);
             prop_assert!(u128::from(rate - measured) <= 2 * u128::from(rate) / ticks, "{measured}");
@@ -202,17 +203,17 @@ mod tests {
         #[test]
         fn no_window_and_no_span_is_hostile_enough(
             bytes in proptest::collection::vec(any::<u8>(), 0..4000), offset in 0u64..1 << 50,
-            stamps in proptest::array::uniform4((0u64..1 << 60, 0u64..Pcr::WRAP.0)), broken: bool,
+            samples in proptest::array::uniform4((0u64..1 << 60, 0u64..Pcr::WRAP.0)), broken: bool,
         ) {
             let found = PcrSpan::in_window(&bytes, offset, Framing::PLAIN, None);
             prop_assert!(found.is_none_or(|found| found.last.at >= found.first.at));
-            let stamp = |nth: usize, more: u64| Stamp {
-                at: stamps[nth].0 + more,
-                pcr: Pcr::at(MediaTime(stamps[nth].1)),
+            let sample = |nth: usize, more: u64| PcrSample {
+                at: samples[nth].0 + more,
+                pcr: Pcr::at(MediaTime(samples[nth].1)),
             };
             let pid = Pid(256);
-            let head = PcrSpan { pid, first: stamp(0, 0), last: stamp(1, 1 << 60), broken };
-            let tail = PcrSpan { pid, first: stamp(2, 0), last: stamp(3, 1 << 61), broken };
+            let head = PcrSpan { pid, first: sample(0, 0), last: sample(1, 1 << 60), broken };
+            let tail = PcrSpan { pid, first: sample(2, 0), last: sample(3, 1 << 61), broken };
             if let Some(mux) = measure(&[head, tail]) {
                 prop_assert!(mux.rate.0 > 0 && mux.rate.0 <= RATE_MAX);
             }
@@ -232,7 +233,7 @@ mod tests {
         let mut tail = span(&window(0, 9000, 1000, 4_000_000), 9000);
         // The whole of 10,000 packets lasts 5 s.
         let head = span(&head, 0);
-        tail.last = Stamp {
+        tail.last = PcrSample {
             at: head.first.at + 1_880_000,
             pcr: head.first.pcr.after(MediaTime(5 * SECOND)),
         };

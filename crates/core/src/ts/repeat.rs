@@ -1,9 +1,9 @@
 //! A short clip made long: the same packets again and again, with clocks and counters that run on.
 //!
 //! Promise: every turn has the same whole number of packets at one constant rate; each PCR is its
-//! byte's position at that rate, rounded down to a tick; PTS and DTS move on by exactly one period a
-//! turn; no counter breaks. Any turn can be made by itself. The clip's maker sees to it that pictures
-//! and sound loop (closed group of pictures, whole frames of both in a period).
+//! byte's position at that rate, rounded down to a tick; PTS and DTS move on by exactly one period
+//! a turn; no counter breaks. Any turn can be made by itself. The clip's maker sees to it that
+//! video frames and audio loop (closed group of video frames, whole frames of both in a period).
 
 use super::{
     Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, SYNC, add_to_pes_times, set_continuity, set_pcr,
@@ -143,7 +143,8 @@ fn whole_packets(rate: BitRate, period: MediaTime) -> Result<usize, ClipFault> {
     usize::try_from(bits / packet).map_err(|_| ClipFault::Uneven)
 }
 
-/// Ticks from byte 0 to the clock byte of packet `nth`. Rounds down, as the standard's formula does.
+/// Ticks from byte 0 to the clock byte of packet `nth`. Rounds down, as the standard's formula
+/// does.
 fn ticks_at(nth: u64, rate: BitRate) -> MediaTime {
     let byte = u128::from(nth) * PACKET as u128 + u128::from(PCR_BYTE);
     MediaTime((byte * 8 * 27_000_000 / u128::from(rate.0) % u128::from(Pcr::WRAP.0)) as u64)

@@ -1,12 +1,13 @@
 //! A transport stream as it comes from a network: whole packets out, and what was wrong counted
 //! (TR 101 290, 5.2).
 //!
-//! Promise: what comes out are packets of 188 bytes that begin with the sync byte, in the order in which
-//! they came, each with an adaptation field that fits and, of PAT and PMTs, sections that fit; all else
-//! is dropped and counted. Nothing is changed, and memory does not grow with what comes.
+//! Promise: what comes out are packets of 188 bytes that begin with the sync byte, in the order in
+//! which they came, each with an adaptation field that fits and, of PAT and PMTs, sections that
+//! fit; all else is dropped and counted. Nothing is changed, and memory does not grow with what
+//! comes.
 //!
-//! Bytes need not come in whole packets. Only plain packets are taken: those with times before them (192
-//! bytes) or parity behind (204) never lock, as neither is sent over IP by RFC 2250.
+//! Bytes need not come in whole packets. Only plain packets are taken: those with times before them
+//! (192 bytes) or parity behind (204) never lock, as neither is sent over IP by RFC 2250.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -18,7 +19,7 @@ use crate::units::{BitRate, MediaTime};
 
 /// Sync bytes in a row that make a lock: TR 101 290 asks for five.
 const LOCK: usize = 5;
-/// Clocks that are watched; a stream over IP has one for each programme.
+/// Clocks that are watched; a stream over IP has one for each program.
 const CLOCKS_MAX: usize = 16;
 /// Neighbouring stamps further apart than this are a jump, as in [`super::measure`].
 const GAP_MAX: MediaTime = MediaTime(27_000_000);
@@ -94,7 +95,7 @@ struct Watch {
     counts: Counts,
 }
 
-/// One programme's clock.
+/// One program's clock.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     pid: Pid,
@@ -156,8 +157,8 @@ impl Resync {
         self.watch.rate
     }
 
-    /// Takes packets from the start of `bytes`, of which `old` came before; tells how many bytes are done
-    /// with.
+    /// Takes packets from the start of `bytes`, of which `old` came before; tells how many bytes
+    /// are done with.
     fn walk(
         &mut self,
         bytes: &[u8],

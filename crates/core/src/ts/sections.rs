@@ -1,19 +1,21 @@
-//! The sections of programme tables: whether those of PAT and PMTs fit into their packets and are whole
-//! (ISO/IEC 13818-1, 2.4.4).
+//! The sections of program tables: whether those of PAT and PMTs fit into their packets and are
+//! whole (ISO/IEC 13818-1, 2.4.4).
 //!
 //! Promise: a section is at most 1,024 bytes here, whatever it says of itself, and at most
-//! [`PROGRAMMES_MAX`] programmes are followed. It finds out where PMTs are and nothing else of what
-//! tables say. The tables of another PID can be followed by themselves. What it writes of a section begins with a packet.
+//! [`PROGRAMMES_MAX`] programs are followed. It finds out where PMTs are and nothing else of what
+//! tables say. The tables of another PID can be followed by themselves. What it writes of a section
+//! begins with a packet.
 
 use alloc::vec::Vec;
 
 use super::{PACKET, Packet, Pid, SYNC};
 
-/// Programmes whose PMT is looked at; a stream over IP has one, a whole transponder twenty.
+/// Programs whose PMT is looked at; a stream over IP has one, a whole transponder twenty.
 const PROGRAMMES_MAX: usize = 64;
 /// A PAT's or PMT's section is no longer (2.4.4.3, 2.4.4.8): three bytes and a length of 1,021.
 const LENGTH_MAX: usize = 1021;
-/// The table of the stream's own services (EN 300 468, table 2); others on its PID are of other streams.
+/// The table of the stream's own services (EN 300 468, table 2); others on its PID are of other
+/// streams.
 pub(super) const SDT_ACTUAL: u8 = 0x42;
 const STUFFING: u8 = 0xff;
 const PAT: Pid = Pid(0);
@@ -65,17 +67,17 @@ impl Sections {
             return Ok(());
         }
         let table = &mut self.tables[at];
-        let mut programmes = None;
+        let mut programs = None;
         let took = table.take(packet, |section| {
             if pid == PAT && section[0] == 0 {
-                programmes = Some(pmt_pids(section));
+                programs = Some(pmt_pids(section));
             }
             each(pid, section);
         });
         if took.is_err() {
             table.part.clear();
         }
-        if let Some(pids) = programmes {
+        if let Some(pids) = programs {
             self.follow(&pids);
         }
         took
@@ -172,12 +174,13 @@ fn whole(section: &[u8], each: &mut impl FnMut(&[u8])) -> Result<(), Misfit> {
 /// Where the PMTs of a PAT's section come.
 fn pmt_pids(section: &[u8]) -> Vec<Pid> {
     let entries = &section[8..section.len() - 4];
-    let programmes = entries.chunks_exact(4).filter(|entry| entry[..2] != [0, 0]);
-    let pids = programmes.map(|entry| Pid(u16::from_be_bytes([entry[2], entry[3]]) & 0x1fff));
+    let programs = entries.chunks_exact(4).filter(|entry| entry[..2] != [0, 0]);
+    let pids = programs.map(|entry| Pid(u16::from_be_bytes([entry[2], entry[3]]) & 0x1fff));
     pids.take(PROGRAMMES_MAX).collect()
 }
 
-/// The packets of `section`, of which the last one counts `last`; appended to `into`, `stride` bytes each.
+/// The packets of `section`, of which the last one counts `last`; appended to `into`, `stride`
+/// bytes each.
 pub(super) fn section_packets(
     section: &[u8],
     pid: Pid,

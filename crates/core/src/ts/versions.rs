@@ -244,20 +244,20 @@ impl Versions {
 
     /// Takes the PIDs of the PMTs from a PAT's entries.
     fn follow(&mut self, part: u32, entries: &[u8]) {
-        let programmes = entries.as_chunks::<4>().0.iter().map(|entry| {
+        let programs = entries.as_chunks::<4>().0.iter().map(|entry| {
             let [a, b, c, d] = *entry;
             (u16::from_be_bytes([a, b]), Pid(u16::from_be_bytes([c, d]) & 0x1fff))
         });
         // Program number 0 is the network's.
-        let programmes = programmes.filter(|&(number, _)| number != 0);
+        let programs = programs.filter(|&(number, _)| number != 0);
         self.pmts_used = 0;
-        for ((_, pid), place) in programmes.clone().zip(&mut self.pmts) {
+        for ((_, pid), place) in programs.clone().zip(&mut self.pmts) {
             *place = pid;
             self.pmts_used += 1;
         }
         let own = |table: &&mut Table| table.kind == PMT && table.part == part;
         for table in self.tables[..self.used].iter_mut().filter(own) {
-            table.is_over = programmes.clone().all(|named| named != (table.number, table.pid));
+            table.is_over = programs.clone().all(|named| named != (table.number, table.pid));
         }
     }
 

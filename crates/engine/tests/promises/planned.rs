@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tactus_core::datagrams::{Counting, Form, Kept, Line, PAYLOAD, Plan, Session, Stamps};
+use tactus_core::datagrams::{
+    Counting, FinalCounters, Form, Line, PAYLOAD, Plan, Restamping, Session,
+};
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp;
 use tactus_core::stagger::Tick;
@@ -51,8 +53,8 @@ fn title(base: Pcr) -> Vec<u8> {
 
 fn plan(base: Pcr) -> Plan {
     let clock = Some((Pid(CLOCK), base));
-    let stamps = Some(Stamps { clock, ..Stamps::default() });
-    Plan { line: Some(line()), stamps, ..Plan::default() }
+    let restamping = Some(Restamping { clock, ..Restamping::default() });
+    Plan { line: Some(line()), restamping, ..Plan::default() }
 }
 
 fn to(stream: u32) -> SocketAddr {
@@ -167,7 +169,7 @@ fn in_frames_it_is_byte_for_byte_what_datagrams_carry_whatever_the_socket_takes(
             let mut stage = stage(memory);
             let mut table = [0xff; PACKET];
             table[..4].copy_from_slice(&[0x47, 0x40, 0, 0x10]);
-            let kept = Arc::new(Kept::default());
+            let kept = Arc::new(FinalCounters::default());
             let counting = Counting {
                 before: [].into(),
                 tables: [].into(),
@@ -324,7 +326,7 @@ fn what_leaves_as_it_is_leaves_its_counters_to_who_follows_and_a_clock_that_nobo
         let mut stage = stage(memory);
         // As a title that was to be sent once and alone.
         let counting = Some(Counting::default());
-        let plan = |stamps| Plan { stamps, counting: counting.clone(), ..plan(BASE) };
+        let plan = |restamping| Plan { restamping, counting: counting.clone(), ..plan(BASE) };
         let one = Wish { title: 1, plan: plan(None), repeats: false, after: None };
         let one = start(&mut stage, one);
         stage.pass(SECOND);
@@ -355,7 +357,7 @@ fn tables_in_front_leave_first_and_only_once() {
         let mut stage = stage(memory);
         let mut table = [0xff; PACKET];
         table[..4].copy_from_slice(&[0x47, 0, 0, 0x17]);
-        let plan = Plan { stamps: None, ..plan(BASE) }.with_front(&table);
+        let plan = Plan { restamping: None, ..plan(BASE) }.with_front(&table);
         let stream = start(&mut stage, Wish { title: 1, plan, repeats: false, after: None });
         stage.pass(SECOND.times(4));
         let bytes: Vec<u8> =

@@ -16,7 +16,7 @@ use super::{Broker, Delivered, Grant, Part, Way, ended};
 use crate::catalogue::{Edge, Following, Growth, OpenTitle};
 
 /// Who has had all of a title for so long, and it has not grown, waits no more. A recording's source may
-/// pause for a change of programme, an upload's client for a lost connection that it takes up again.
+/// pause for a change of program, an upload's client for a lost connection that it takes up again.
 const STALL_MAX: Duration = Duration::from_secs(60);
 
 /// How often it is looked whether a stream has had all there is.

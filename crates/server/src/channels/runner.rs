@@ -1,10 +1,11 @@
-//! One channel at work: has the next title read ahead before the one that is sent ends, and takes another
-//! where one cannot be had. What is due, and when, is said by `timing`.
+//! One channel at work: has the next title read ahead before the one that is sent ends, and takes
+//! another where one cannot be had. What is due, and when, is said by `timing`.
 //!
-//! Promise: as long as there is anything that can be sent something is; the title that follows is at the
-//! engine before its time, and begins where the one before it ends. A title that somebody has left, whose
-//! time is over, or that cannot be read further, makes way at a packet's end. What waits keeps its place until
-//! another one can take it: whatever is ordered, and however near the end is, something follows.
+//! Promise: as long as there is anything that can be sent something is; the title that follows is
+//! at the engine before its time, and begins where the one before it ends. A title that somebody
+//! has left, whose time is over, or that cannot be read further, makes way at a packet's end. What
+//! waits keeps its place until another one can take it: whatever is ordered, and however near the
+//! end is, something follows.
 
 mod plan;
 mod search;
@@ -14,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus_core::datagrams::{Counting, Form, Line, Plan, Session, Stamps};
+use tactus_core::datagrams::{Counting, Form, Line, Plan, Restamping, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::ts::PACKET;
 use tactus_core::units::{BitRate, Bytes};
@@ -23,12 +24,12 @@ use tactus_engine::message::{Outcome, StreamId};
 use tactus_sys::clock;
 use tokio::sync::mpsc;
 
-use super::desk::{Desk, Item, Origin};
+use super::rundown::{Item, Origin, Rundown};
 use super::session::{self, Announcement, Reports};
 use super::status::Board;
 use super::timing::{AGAIN, Act, Facts, Search, Sent, Skip, Waiting};
 use super::title::{self, path_of};
-use super::{Inner, list, packets};
+use super::{Shared, list, packets};
 use crate::broker::{Grant, Outlet, Sending, Target};
 use crate::catalogue::OpenTitle;
 use crate::config::Auto;
@@ -39,7 +40,7 @@ use crate::config::recording::Kind;
 /// What somebody wants of a channel. To drop the sender ends it.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// Go by another programme.
+    /// Go by another playlist.
     Change(Box<Channel>),
     /// Leave the title for the next one.
     Skip,
@@ -50,10 +51,10 @@ pub(super) enum Order {
 /// What runs one channel.
 pub(super) struct Runner {
     board: Arc<Board>,
-    house: Arc<Inner>,
+    shared: Arc<Shared>,
     orders: mpsc::Receiver<Order>,
     channel: Channel,
-    desk: Desk,
+    rundown: Rundown,
     outlet: Option<Outlet>,
     /// What is sent.
     now: Option<Playing>,
@@ -74,7 +75,7 @@ pub(super) struct Runner {
     wishes: u64,
     /// What is looked for, as far as that has come.
     search: Option<Search>,
-    /// When the list was read; never since its programme is another one.
+    /// When the list was read; never since its playlist is another one.
     list_read: Option<Instant>,
     /// What is to be sent of a title behind a block that could not be read.
     rest: Option<(Item, Arc<OpenTitle>, Range<u64>)>,
@@ -96,7 +97,8 @@ struct Playing {
     is_stopped: bool,
     /// Somebody has left it.
     is_left: bool,
-    /// Something else was to be sent: it begins only where that is not there in time, and is left then.
+    /// Something else was to be sent: it begins only where that is not there in time, and is left
+    /// then.
     is_unwanted: bool,
 }
 
@@ -109,13 +111,13 @@ struct Next {
 }
 
 /// Why a title is not taken.
-enum Missed {
+enum Miss {
     Because(String),
     /// What waits may begin at any moment.
     Late,
 }
 
-impl From<String> for Missed {
+impl From<String> for Miss {
     fn from(why: String) -> Self {
         Self::Because(why)
     }
@@ -125,15 +127,19 @@ impl From<String> for Missed {
 const REST: Duration = Duration::from_secs(1);
 
 impl Runner {
-    pub(super) fn new(board: Arc<Board>, house: Arc<Inner>, orders: mpsc::Receiver<Order>) -> Self {
+    pub(super) fn new(
+        board: Arc<Board>,
+        shared: Arc<Shared>,
+        orders: mpsc::Receiver<Order>,
+    ) -> Self {
         let channel = board.channel();
-        let desk = Desk::new(channel.programme.clone(), clock::wall_now());
+        let rundown = Rundown::new(channel.playlist.clone(), clock::wall_now());
         Self {
             board,
-            house,
+            shared,
             orders,
             channel,
-            desk,
+            rundown,
             outlet: None,
             now: None,
             next: None,
@@ -155,7 +161,7 @@ impl Runner {
         loop {
             self.tell();
             self.step().await;
-            self.board.count_wishes(self.wishes - self.desk.wishes());
+            self.board.count_wishes(self.wishes - self.rundown.wishes());
             let wake = tokio::time::Instant::from_std(self.wake());
             tokio::select! {
                 // What is ordered concerns what is sent by then.
@@ -197,11 +203,11 @@ impl Runner {
     fn facts(&self) -> Facts {
         let now = Instant::now();
         let timed = self
-            .desk
+            .rundown
             .time()
             .map(|time| now + Duration::from_nanos(time.0.saturating_sub(clock::wall_now().0)));
         let sent = self.now.as_ref().map(|sent| {
-            let makes_way = sent.item.is_fill() || !self.desk.keeps(&sent.item);
+            let makes_way = sent.item.is_fill() || !self.rundown.keeps(&sent.item);
             Sent {
                 ends: sent.ends,
                 // Until then whom it follows has its place.
@@ -220,7 +226,7 @@ impl Runner {
             is_unwanted: next.playing.is_unwanted,
         });
         // For a title that is all of a list nobody asks for another one.
-        let is_file = matches!(self.channel.programme.list, List::File(_));
+        let is_file = matches!(self.channel.playlist.list, List::File(_));
         let looped = self.now.as_ref().filter(|sent| is_file && sent.item.is_endless);
         let reads = match self.list_read {
             None => Some(now),
@@ -231,7 +237,7 @@ impl Runner {
     }
 
     fn counter(&self, playing: &Playing, value: impl Fn(&StreamCounters) -> u64) -> u64 {
-        self.house.broker.counters_of(playing.grant.place()).map_or(0, value)
+        self.shared.broker.counters_of(playing.grant.place()).map_or(0, value)
     }
 
     /// Drops what waits, unless it may begin at any moment; whether nothing waits.
@@ -247,7 +253,7 @@ impl Runner {
     fn stop(&mut self) {
         if let Some(now) = &mut self.now {
             now.is_stopped = true;
-            self.house.broker.stop(&now.grant);
+            self.shared.broker.stop(&now.grant);
         }
     }
 
@@ -257,7 +263,7 @@ impl Runner {
             announcement.poll();
         }
         let Some(now) = &self.now else { return };
-        let Some(counters) = self.house.broker.counters_of(now.grant.place()) else { return };
+        let Some(counters) = self.shared.broker.counters_of(now.grant.place()) else { return };
         if counters.epoch.value() != 0 {
             self.before = None;
         }
@@ -287,7 +293,7 @@ impl Runner {
 
     /// Says what follows, as far as it is known.
     fn foresee(&self) {
-        if let (Some(now), Some(next)) = (&self.now, self.desk.peek())
+        if let (Some(now), Some(next)) = (&self.now, self.rundown.peek())
             && !now.item.is_endless
         {
             self.board.next(next);
@@ -295,7 +301,7 @@ impl Runner {
     }
 
     /// Has the engine read a title ahead, behind what is sent.
-    async fn prime(&mut self, item: Item) -> Result<Playing, Missed> {
+    async fn prime(&mut self, item: Item) -> Result<Playing, Miss> {
         let path = path_of(&item.path)?;
         let title = self.title(&path).await?;
         let range = packets::range(&title).await?;
@@ -307,13 +313,14 @@ impl Runner {
         item: Item,
         title: Arc<OpenTitle>,
         range: Range<u64>,
-    ) -> Result<Playing, Missed> {
+    ) -> Result<Playing, Miss> {
         let path = path_of(&item.path)?;
         let (rate, plan, lasts) = self.plan(&title, &path, &range).await?;
-        let terms = self.channel.terms(&self.house.classes)?;
-        // What takes its time is done: from here on it is the engine's, and takes the place of what waits.
+        let terms = self.channel.terms(&self.shared.classes)?;
+        // What takes its time is done: from here on it is the engine's, and takes the place of what
+        // waits.
         if !self.make_way() {
-            return Err(Missed::Late);
+            return Err(Miss::Late);
         }
         let outlet = match &self.outlet {
             Some(outlet) => Arc::clone(outlet),
@@ -337,7 +344,7 @@ impl Runner {
         let (burst, plan) = (terms.burst, Some(Arc::new(plan)));
         let to = super::address_of(&self.channel);
         let target = Target { outlet, to, form, burst, plan, after };
-        let broker = &self.house.broker;
+        let broker = &self.shared.broker;
         let turn = item.is_endless.then_some(Bytes(range.end - range.start));
         let grant = broker.admit_turns(&title, rate, &target, turn);
         let mut grant = grant.map_err(|refusal| refusal.to_string())?;
@@ -363,7 +370,7 @@ impl Runner {
 
     /// The outlet, and what goes by it beside the packets.
     fn open(&mut self, terms: Terms) -> std::io::Result<Outlet> {
-        let outlet = self.house.outlets.get(&self.channel, terms)?;
+        let outlet = self.shared.outlets.get(&self.channel, terms)?;
         let from = self.channel.source.or_else(|| source_of(&self.channel));
         let number = clock::wall_now().0 / 1_000_000_000;
         let text = session::describe(&self.channel, from, number).to_string();
@@ -374,7 +381,8 @@ impl Runner {
         Ok(outlet)
     }
 
-    /// Begins or ends its announcement, as its configuration has it; nothing before it has an outlet.
+    /// Begins or ends its announcement, as its configuration has it; nothing before it has an
+    /// outlet.
     fn announce(&mut self) {
         let is_wanted = self.channel.announced && self.channel.to.to.ip().is_multicast();
         match (is_wanted, self.announcement.take()) {
@@ -410,7 +418,7 @@ impl Runner {
 
     /// Reads the list as it is now; one that cannot be read stays as it was.
     async fn read_list(&mut self) {
-        let titles = match &self.channel.programme.list {
+        let titles = match &self.channel.playlist.list {
             List::Titles(titles) => Ok(titles.clone()),
             List::File(file) => match path_of(file) {
                 Ok(path) => match self.title(&path).await {
@@ -422,9 +430,9 @@ impl Runner {
         };
         self.list_read = Some(Instant::now());
         match titles {
-            Ok(titles) => self.desk.read(titles),
+            Ok(titles) => self.rundown.read(titles),
             Err(reason) => {
-                if let List::File(file) = &self.channel.programme.list {
+                if let List::File(file) = &self.channel.playlist.list {
                     self.board.skip(file, &reason);
                 }
             }
@@ -451,7 +459,7 @@ impl Runner {
         }
         match outcome {
             Outcome::Unreadable { block, .. } | Outcome::Damaged { block } if !item.is_endless => {
-                let size = self.house.broker.block_of(title.volume);
+                let size = self.shared.broker.block_of(title.volume);
                 let rest = behind(&range, (block + 1) * size.0);
                 self.rest = (rest.start < rest.end).then_some((item, title, rest));
             }
@@ -481,15 +489,15 @@ impl Runner {
             }
             Order::Next(title) => {
                 self.take_back(|item| item.origin == Origin::List);
-                self.desk.wish(title);
+                self.rundown.wish(title);
                 self.wishes += 1;
             }
             Order::Change(channel) => {
                 self.take_back(|_| true);
-                let programme = channel.programme.clone();
+                let playlist = channel.playlist.clone();
                 self.board.change((*channel).clone());
                 self.channel = *channel;
-                self.desk.change(programme, clock::wall_now());
+                self.rundown.change(playlist, clock::wall_now());
                 self.list_read = None;
                 self.announce();
             }
@@ -505,7 +513,7 @@ impl Runner {
         let Some(Next { playing, .. }) = self.next.as_mut().filter(|_| is_sent) else { return };
         if !playing.is_unwanted && concerns(&playing.item) {
             playing.is_unwanted = true;
-            self.desk.give_back(playing.item.clone());
+            self.rundown.give_back(playing.item.clone());
         }
     }
 
@@ -513,7 +521,7 @@ impl Runner {
         self.tell();
         self.next = None;
         if let Some(mut now) = self.now.take() {
-            self.house.broker.stop(&now.grant);
+            self.shared.broker.stop(&now.grant);
             now.sending.ended().await;
         }
         self.close_session();
@@ -543,8 +551,8 @@ fn source_of(channel: &Channel) -> Option<IpAddr> {
         SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
         SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
     };
-    // No packet leaves: it only asks the routes. A group that an interface was named for may have another
-    // one; whoever wants to be sure names the `source`.
+    // No packet leaves: it only asks the routes. A group that an interface was named for may have
+    // another one; whoever wants to be sure names the `source`.
     let socket = UdpSocket::bind(any).ok()?;
     socket.connect(super::address_of(channel)).ok()?;
     let address = socket.local_addr().ok()?.ip();

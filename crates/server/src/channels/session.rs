@@ -1,8 +1,8 @@
 //! What goes beside a channel's packets: sender reports, and announcements of it.
 //!
-//! Promise: reports tie the stream's timestamps to the wall clock, come about every five seconds and end with a
-//! BYE (RFC 3550, section 6); an announcement comes at once, then by the rule of RFC 2974, and is deleted
-//! at the end. What cannot be sent is as if it were lost on its way.
+//! Promise: reports tie the stream's timestamps to the wall clock, come about every five seconds
+//! and end with a BYE (RFC 3550, section 6); an announcement comes at once, then by the rule of RFC
+//! 2974, and is deleted at the end. What cannot be sent is as if it were lost on its way.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -53,13 +53,13 @@ pub(super) struct Reports {
     session: Session,
     name: String,
     rate: BitRate,
-    last: Option<Said>,
+    last: Option<LastReport>,
     due: Instant,
 }
 
 /// What was said last, which the end repeats.
 #[derive(Clone, Copy)]
-struct Said {
+struct LastReport {
     timeline: Timeline,
     packets: u64,
     bytes: u64,
@@ -92,7 +92,8 @@ impl Reports {
         if epoch != 0 && counters.session_packets.value() > 0 {
             let timeline = Timeline { epoch: MonoTime(epoch), base: self.session.timestamp };
             let packets = counters.session_packets.value();
-            self.last = Some(Said { timeline, packets, bytes: counters.session_bytes.value() });
+            self.last =
+                Some(LastReport { timeline, packets, bytes: counters.session_bytes.value() });
         }
         if Instant::now() < self.due {
             return;
@@ -112,7 +113,7 @@ impl Reports {
     }
 
     fn report(&self) -> Option<Compound> {
-        let Said { timeline, packets, bytes } = self.last?;
+        let LastReport { timeline, packets, bytes } = self.last?;
         // Both clocks at one moment, or as nearly as they can be asked.
         let (time, now) = (NtpTime::of(clock::wall_now()), clock::now());
         let info = SenderInfo {
@@ -277,8 +278,8 @@ fn packet(text: &str, from: IpAddr, is_deletion: bool) -> Vec<u8> {
     packet
 }
 
-/// The time to the next announcement (section 3.1): 4,000 bit/s for all, five minutes at least, a third of it
-/// more or less.
+/// The time to the next announcement (section 3.1): 4,000 bit/s for all, five minutes at least, a
+/// third of it more or less.
 fn interval(len: usize, count: u32, random: u32) -> Duration {
     let base = (8 * len as u64 * u64::from(count) / 4000).max(300) * 1000;
     let offset = base * 2 / 3 * u64::from(random) / (1 << 32);

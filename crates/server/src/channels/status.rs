@@ -220,7 +220,7 @@ impl Board {
         let counters = now.place.and_then(|place| broker.counters_of(place));
         let count =
             |which: fn(&tactus_engine::counters::StreamCounters) -> u64| counters.map_or(0, which);
-        let first = match &now.channel.programme.list {
+        let first = match &now.channel.playlist.list {
             List::Titles(titles) => titles.first().cloned().unwrap_or_default(),
             List::File(file) => file.clone(),
         };
@@ -249,8 +249,8 @@ impl Board {
     }
 }
 
-/// Whether two reasons differ in their figures at most. Why there is no room is told with what is free just now, and a log
-/// has nothing new to say of that at every try.
+/// Whether two reasons differ in their figures at most. Why there is no room is told with what is
+/// free just now, and a log has nothing new to say of that at every try.
 fn is_same(one: &str, other: &str) -> bool {
     let words = |text| str::chars(text).filter(|each| !each.is_ascii_digit() && *each != '.');
     words(one).eq(words(other))

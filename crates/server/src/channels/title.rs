@@ -8,7 +8,7 @@ use tactus_core::path::RequestPath;
 use tactus_core::ts::{Index, IndexFault};
 use tactus_core::units::BitRate;
 
-use super::{Inner, packets};
+use super::{Shared, packets};
 use crate::catalogue::{Found, Indexed, OpenTitle};
 use crate::config::Auto;
 use crate::config::channel::Channel;
@@ -29,8 +29,8 @@ pub(super) fn path_of(title: &str) -> Result<RequestPath, String> {
 }
 
 /// The title under `path`.
-pub(super) async fn find(house: &Inner, path: &RequestPath) -> Result<Arc<OpenTitle>, String> {
-    match house.catalogue.find(path).await {
+pub(super) async fn find(shared: &Shared, path: &RequestPath) -> Result<Arc<OpenTitle>, String> {
+    match shared.catalogue.find(path).await {
         Ok(Found::Title(title)) if title.following.is_some() => {
             Err("the title is still being uploaded; it can be sent once it is stored".into())
         }
@@ -44,11 +44,11 @@ pub(super) async fn find(house: &Inner, path: &RequestPath) -> Result<Arc<OpenTi
 
 /// The title's index, or the reason why it has none.
 pub(super) async fn index(
-    house: &Inner,
+    shared: &Shared,
     title: &OpenTitle,
     path: &RequestPath,
 ) -> Result<Result<Arc<Index>, IndexFault>, String> {
-    match house.catalogue.index(title, path).await {
+    match shared.catalogue.index(title, path).await {
         Ok(Indexed::Ready(index)) => Ok(Ok(index)),
         Ok(Indexed::Never(fault)) => Ok(Err(fault)),
         // The wait was bounded; a longer wait would delay other titles.
@@ -61,7 +61,7 @@ const COMING: &str = "the title is still being indexed";
 
 /// The rate of a title without an index.
 pub(super) async fn rate(
-    house: &Inner,
+    shared: &Shared,
     channel: &Channel,
     title: &OpenTitle,
     path: &RequestPath,
@@ -69,7 +69,7 @@ pub(super) async fn rate(
     if let Auto::Set(rate) = channel.rate {
         return Ok(rate);
     }
-    let facts = house.catalogue.media(title, path).await;
+    let facts = shared.catalogue.media(title, path).await;
     match facts.map_err(|fault| fault.to_string())? {
         Some(facts) => Ok(facts.rate),
         None => {
@@ -93,11 +93,15 @@ pub(super) fn check_stuffing(stuff: BitRate, fastest: BitRate) -> Result<(), Str
 ///
 /// # Errors
 /// The reason why not.
-pub(super) async fn check(house: &Inner, channel: &Channel, title: &str) -> Result<(), TitleError> {
+pub(super) async fn check(
+    shared: &Shared,
+    channel: &Channel,
+    title: &str,
+) -> Result<(), TitleError> {
     let path = path_of(title).map_err(TitleError::Title)?;
-    let found = find(house, &path).await.map_err(TitleError::Title)?;
+    let found = find(shared, &path).await.map_err(TitleError::Title)?;
     packets::range(&found).await.map_err(TitleError::Title)?;
-    let index = match index(house, &found, &path).await {
+    let index = match index(shared, &found, &path).await {
         Ok(index) => index,
         Err(coming) if coming == COMING => return Ok(()),
         Err(why) => return Err(TitleError::Title(why)),
@@ -110,7 +114,7 @@ pub(super) async fn check(house: &Inner, channel: &Channel, title: &str) -> Resu
         (Some(_), Err(fault)) => Err(TitleError::Stuff(unknown_positions(&fault.to_string()))),
         (None, Ok(_)) => Ok(()),
         (None, Err(_)) => {
-            rate(house, channel, &found, &path).await.map(drop).map_err(TitleError::Title)
+            rate(shared, channel, &found, &path).await.map(drop).map_err(TitleError::Title)
         }
     }
 }

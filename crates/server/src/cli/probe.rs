@@ -1,8 +1,8 @@
-//! `tactus probe` and `tactus index`: what the bytes of titles say of their times, for people; and indexes for
-//! all titles of a directory at once.
+//! `tactus probe` and `tactus index`: what the bytes of titles say of their times, for people; and
+//! indexes for all titles of a directory at once.
 //!
-//! Promise: titles are only read. An index is kept where the volume has a place for it; indexes of what is not
-//! there any more are removed by `tactus index`, and nothing else is.
+//! Promise: titles are only read. An index is kept where the volume has a place for it; indexes of
+//! what is not there any more are removed by `tactus index`, and nothing else is.
 
 mod container;
 
@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use tactus_core::ts::{AccessKind, Index, Programme};
+use tactus_core::ts::{AccessKind, Index, Program};
 use tactus_core::units::Bytes;
 
 use super::progress::{meter, style};
@@ -24,7 +24,7 @@ use container::Container;
 /// Shows a title's duration, rates and errors
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
-  tactus probe film.ts            duration, rates, programmes, access points, discontinuities
+  tactus probe film.ts            duration, rates, programs, access points, discontinuities
   tactus probe --json film.ts     the same for programs; as GET /api/v1/titles/film.ts
   tactus probe film.mp4           duration, rates, tracks, where the index is
   tactus probe *.ts               several
@@ -220,13 +220,13 @@ fn described(index: &Index) -> String {
         line += &format!(", one each {}", seconds(each));
     }
     lines.push(line);
-    for programme in index.programmes() {
-        let Programme { number, clock, streams, .. } = programme;
+    for program in index.programs() {
+        let Program { number, clock, streams, .. } = program;
         let streams = streams
             .iter()
-            .map(|stream| format!("{} on {}", Programme::kind_name(stream.kind), stream.pid.0));
+            .map(|stream| format!("{} on {}", Program::kind_name(stream.kind), stream.pid.0));
         let streams = streams.collect::<Vec<_>>().join(", ");
-        lines.push(format!("  programme {number}, clock on {}: {streams}", clock.0));
+        lines.push(format!("  program {number}, clock on {}: {streams}", clock.0));
     }
     for run in index.runs().iter().skip(1).take(DISCONTINUITIES_MAX) {
         let how = if run.announced { "announced" } else { "not announced" };

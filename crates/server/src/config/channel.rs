@@ -19,7 +19,7 @@ pub struct Channel {
     /// How it is called in logs, metrics and the API.
     pub name: String,
     /// What it sends, and when.
-    pub programme: Programme,
+    pub playlist: Playlist,
     /// Where it goes.
     pub to: Output,
     /// The interface by its name: for groups, and for addresses of one link.
@@ -36,7 +36,8 @@ pub struct Channel {
     pub rate: Auto<BitRate>,
     /// Null packets are put between those of the title, so that all leaves at this rate.
     pub stuff: Option<BitRate>,
-    /// How long the first of several datagrams may wait for the last of them; none: what its class allows.
+    /// How long the first of several datagrams may wait for the last of them; none: what its class
+    /// allows.
     pub burst: Option<Nanos>,
     /// It is announced to whoever listens for announcements.
     pub announced: bool,
@@ -44,7 +45,7 @@ pub struct Channel {
 
 /// What a channel sends, and when.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Programme {
+pub struct Playlist {
     /// One title after the other.
     pub list: List,
     /// After the last comes the first.
@@ -154,12 +155,12 @@ impl Channel {
         classes.terms(self.class.as_deref(), self.burst, self.dscp)
     }
 
-    /// Whether `other` leaves in the same way, so that one can become the other while it is sent: it may send something
-    /// else, and be announced or not.
+    /// Whether `other` leaves in the same way, so that one can become the other while it is sent:
+    /// it may send something else, and be announced or not.
     pub fn leaves_as(&self, other: &Self) -> bool {
         let Self {
             name,
-            programme: _,
+            playlist: _,
             to,
             interface,
             source,
@@ -183,7 +184,7 @@ impl Channel {
         let mut say = |key: &str, value: Option<Value>| {
             keys.extend(value.map(|value| (key.to_owned(), value)));
         };
-        let Programme { list, repeats, start, timed, fill } = &self.programme;
+        let Playlist { list, repeats, start, timed, fill } = &self.playlist;
         say("name", Some(self.name.clone().into()));
         say("playlist", Some(list.names().into()));
         say("repeat", Some((*repeats).into()));

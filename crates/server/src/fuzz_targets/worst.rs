@@ -266,7 +266,7 @@ fn special(target: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
             ]
         }
         "transport_stream" | "index" => {
-            // Packets with a table, with a PCR, and with the start of a picture.
+            // Packets with a table, with a PCR, and with the start of a video frame.
             let packet = |head: [u8; 4], rest: &[u8]| {
                 let mut packet = vec![0xff; 188];
                 packet[..4].copy_from_slice(&head);
@@ -321,7 +321,7 @@ fn special(target: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
             let all_sync: Part = |_| vec![1, 1, 0, 0];
             let never_shown: Part = |_| vec![1, 1, 0x7f, 0xff];
             let backwards: Part = |nth| vec![[4, 0], [0, 200]][nth % 2].repeat(2);
-            let sound: Part = |nth| if nth == 0 { vec![1, 0, 0, 0] } else { vec![3, 1, 0, 0] };
+            let audio: Part = |nth| if nth == 0 { vec![1, 0, 0, 0] } else { vec![3, 1, 0, 0] };
             vec![
                 ("samples of one time", middle.clone(), still, vec![]),
                 ("no sync samples", middle.clone(), no_sync, vec![]),
@@ -330,7 +330,7 @@ fn special(target: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
                 ("an end in the middle", to_middle.clone(), all_sync, vec![]),
                 ("sync samples that are shown late", middle.clone(), never_shown, vec![]),
                 ("times to and fro", to_middle, backwards, vec![]),
-                ("sound that is passed over", middle, sound, vec![1, 1, 0, 0]),
+                ("audio that is passed over", middle, audio, vec![1, 1, 0, 0]),
             ]
         }
         "configuration" | "disk_model" => vec![

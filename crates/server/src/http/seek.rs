@@ -1,14 +1,15 @@
 //! Parts of a title by time: `?start=75.5&end=90`, and what is known of a title's times as JSON.
 //!
-//! Promise: a part begins where a decoder can, at or before the time asked for, with the tables that it needs in
-//! front; it ends before the first such place at or after its end. Its length is announced.
+//! Promise: a part begins where a decoder can, at or before the time asked for, with the tables
+//! that it needs in front; it ends before the first such place at or after its end. Its length is
+//! announced.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tactus_core::path::RequestPath;
-use tactus_core::ts::{AccessKind, Index, Programme};
+use tactus_core::ts::{AccessKind, Index, Program};
 use tactus_core::units::MediaTime;
 
 use super::answer::{if_down, not_served};
@@ -32,7 +33,7 @@ pub(super) struct Part {
     /// The tables in front.
     pub(super) before: Vec<u8>,
     pub(super) bytes: Range<u64>,
-    /// When its first picture is shown, in seconds.
+    /// When its first video frame is shown, in seconds.
     pub(super) start: String,
 }
 
@@ -75,7 +76,8 @@ pub(super) fn span(text: Option<&str>) -> Result<Option<Span>, SpanFault> {
     }
 }
 
-/// Seconds, or `hours:minutes:seconds`, with up to nine digits of a fraction (RFC 2326, 3.6). Rounds down.
+/// Seconds, or `hours:minutes:seconds`, with up to nine digits of a fraction (RFC 2326, 3.6).
+/// Rounds down.
 fn time(text: &str) -> Option<MediaTime> {
     let digits = |text: &str| {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -206,18 +208,18 @@ pub(crate) fn facts(index: &Index) -> Value {
         }
         _ => None,
     };
-    let programmes = index.programmes().iter().map(|programme| {
-        let streams = programme.streams.iter().map(|stream| {
+    let programs = index.programs().iter().map(|program| {
+        let streams = program.streams.iter().map(|stream| {
             json!({
                 "pid": stream.pid.0,
                 "stream_type": stream.kind,
-                "kind": Programme::kind_name(stream.kind),
+                "kind": Program::kind_name(stream.kind),
             })
         });
         json!({
-            "number": programme.number,
-            "table_pid": programme.table.0,
-            "clock_pid": programme.clock.0,
+            "number": program.number,
+            "table_pid": program.table.0,
+            "clock_pid": program.clock.0,
             "streams": streams.collect::<Vec<_>>(),
         })
     });
@@ -255,7 +257,7 @@ pub(crate) fn facts(index: &Index) -> Value {
             "split_time_stamps": flaws.split_times,
             "scrambled_packets": flaws.scrambled,
         },
-        "programmes": programmes.collect::<Vec<_>>(),
+        "programs": programs.collect::<Vec<_>>(),
     })
 }
 

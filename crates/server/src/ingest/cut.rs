@@ -1,8 +1,8 @@
 //! Where one title ends and the next begins.
 //!
-//! Promise: titles joined in their order are the stream, packet by packet. A title that is due to end does so
-//! at the next PAT that is followed by a place where a decoder can begin; after a while at any PAT, and then
-//! at any packet. It holds some packets for that and no more.
+//! Promise: titles joined in their order are the stream, packet by packet. A title that is due to
+//! end does so at the next PAT that is followed by a place where a decoder can begin; after a while
+//! at any PAT, and then at any packet. It holds some packets for that and no more.
 
 use tactus_core::ts::{Mark, PACKET};
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND, WallTime};
@@ -32,11 +32,11 @@ pub(super) enum Step<'a> {
     Cut,
 }
 
-/// Pictures behind each other lie no further apart, in what is broadcast: then any PAT will do.
+/// Video frames behind each other lie no further apart, in what is broadcast: then any PAT will do.
 const BEGINNING_WAIT: Nanos = SECOND.times(5);
 /// A stream without PAT is cut all the same.
 const PAT_WAIT: Nanos = SECOND.times(10);
-/// Between a PAT and the picture that it belongs to stand a PMT and some sound.
+/// Between a PAT and the video frame that it belongs to stand a PMT and some audio.
 const HELD_MAX: usize = 64 * PACKET;
 
 impl Cutter {
@@ -177,15 +177,15 @@ mod tests {
     }
 
     #[test]
-    fn a_title_ends_before_the_pat_of_a_picture() {
-        // A PAT that is only repeated, then one before a picture.
+    fn a_title_ends_before_the_pat_of_a_video_frame() {
+        // A PAT that is only repeated, then one before a video frame.
         let marks = [OTHER, OTHER, OTHER, PAT, OTHER, PAT, OTHER, PICTURE, OTHER];
         let titles = titles(&mut of_size(2), &marks);
         assert_eq!(titles, [vec![0, 1, 2, 3, 4], vec![5, 6, 7, 8]]);
     }
 
     #[test]
-    fn without_pictures_any_pat_and_without_pat_any_packet_will_do_after_a_while() {
+    fn without_video_frames_any_pat_and_without_pat_any_packet_will_do_after_a_while() {
         let mut marks = vec![OTHER; 200];
         marks.extend(vec![OTHER; 400]);
         marks[550] = PAT;

@@ -5,11 +5,11 @@
 use tactus_core::ts::{PACKET, SYNC};
 use tactus_core::units::{MILLISECOND, MonoTime, SECOND};
 
-use super::reception::{Came, Reception};
+use super::reception::{IncomingDatagram, Reception};
 use crate::config::recording::Kind;
 
-/// Datagrams, each behind its length in two bytes; the first byte says how they are wrapped and who sends.
-/// Understood when a transport packet comes out.
+/// Datagrams, each behind its length in two bytes; the first byte says how they are wrapped and who
+/// sends. Understood when a transport packet comes out.
 pub fn datagrams(bytes: &[u8]) -> bool {
     let Some((kind, mut rest)) = bytes.split_first() else { return false };
     let kind = if kind & 1 == 0 { Kind::Udp } else { Kind::Rtp };
@@ -29,7 +29,7 @@ pub fn datagrams(bytes: &[u8]) -> bool {
         now += tactus_core::units::Nanos(10 * MILLISECOND.0);
         came_bytes += len as u64;
         let from = ([10, 0, 0, 1], port).into();
-        let came = Came { now, from, bytes: datagram, is_cut: false };
+        let came = IncomingDatagram { now, from, bytes: datagram, is_cut: false };
         reception.handle(came, |packet, _| each(packet));
     }
     reception.end(now + SECOND, |packet, _| each(packet));

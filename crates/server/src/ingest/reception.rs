@@ -1,7 +1,7 @@
 //! From datagrams to transport packets: source, RTP, order, sync.
 //!
-//! Promise: what comes out are whole packets of one source, in their order; everything else has been
-//! counted. It holds a window of datagrams and no more, and reads no socket.
+//! Promise: what comes out are whole packets of one source, in their order; everything else has
+//! been counted. It holds a window of datagrams and no more, and reads no socket.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,7 +24,7 @@ pub(super) struct Reception {
 /// The conversation with one RTP source after the other.
 #[derive(Debug, Default)]
 struct Rtp {
-    /// Whose packets they are (SSRC).
+    /// The RTP source (SSRC).
     locked: Option<u32>,
     /// Somebody new, and the number that would be next.
     new: Option<(u32, u16)>,
@@ -35,7 +35,7 @@ struct Rtp {
 
 /// A datagram, and when it came.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Came<'a> {
+pub(super) struct IncomingDatagram<'a> {
     pub(super) now: MonoTime,
     pub(super) from: SocketAddr,
     pub(super) bytes: &'a [u8],
@@ -50,8 +50,12 @@ impl Reception {
     }
 
     /// Takes a datagram; `each` gets the packets that it completes.
-    pub(super) fn handle(&mut self, came: Came<'_>, mut each: impl FnMut(&[u8; PACKET], Mark)) {
-        let Came { now, from, bytes, is_cut } = came;
+    pub(super) fn handle(
+        &mut self,
+        came: IncomingDatagram<'_>,
+        mut each: impl FnMut(&[u8; PACKET], Mark),
+    ) {
+        let IncomingDatagram { now, from, bytes, is_cut } = came;
         self.counts.datagrams += 1;
         self.counts.received_bytes += bytes.len() as u64;
         if !self.source.admits(now, from) {
@@ -84,12 +88,12 @@ impl Reception {
         }
         self.source.handle_valid(now, from);
         match rtp.whose(&packet) {
-            Whose::Known => {}
-            Whose::Unknown => {
+            PacketSource::Known => {}
+            PacketSource::Unknown => {
                 self.counts.src_refused += 1;
                 return;
             }
-            Whose::New => {
+            PacketSource::New => {
                 rtp.order.handle_end();
                 while let Some(payload) = rtp.order.poll(now) {
                     self.resync.handle(&payload, &mut each);
@@ -158,7 +162,7 @@ impl Reception {
 }
 
 /// Of which RTP source a packet is.
-enum Whose {
+enum PacketSource {
     Known,
     /// Of one that has the place from now on.
     New,
@@ -166,21 +170,21 @@ enum Whose {
 }
 
 impl Rtp {
-    /// Two packets in a row make a source, when no other comes between (RFC 3550, A.1): one stray packet
-    /// does not end a stream.
-    fn whose(&mut self, packet: &rtp::Packet<'_>) -> Whose {
+    /// Two packets in a row make a source, when no other comes between (RFC 3550, A.1): one stray
+    /// packet does not end a stream.
+    fn whose(&mut self, packet: &rtp::Packet<'_>) -> PacketSource {
         let source = packet.source;
         if *self.locked.get_or_insert(source) == source {
             self.new = None;
-            return Whose::Known;
+            return PacketSource::Known;
         }
         if self.new == Some((source, packet.sequence)) {
             self.locked = Some(source);
             self.new = None;
-            return Whose::New;
+            return PacketSource::New;
         }
         self.new = Some((source, packet.sequence.wrapping_add(1)));
-        Whose::Unknown
+        PacketSource::Unknown
     }
 
     fn begin_anew(&mut self) {
@@ -241,7 +245,7 @@ mod tests {
 
         fn come(&mut self, millis: u64, from: &str, bytes: &[u8]) {
             let from = from.parse().unwrap();
-            let came = Came { now: at(millis), from, bytes, is_cut: false };
+            let came = IncomingDatagram { now: at(millis), from, bytes, is_cut: false };
             self.reception.handle(came, |packet, _| self.out.extend(packet));
         }
     }

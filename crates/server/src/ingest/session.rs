@@ -1,8 +1,9 @@
 //! One recording from its beginning to its end: socket, clock, alarms.
 //!
-//! Promise: the socket is read at most at twice the rate that is reserved, so a flood stays in the kernel and
-//! is dropped and counted there (row D02); nothing that the disk does keeps the socket waiting. What cannot
-//! be had, an interface or a disk with room, is tried again until the recording is stopped.
+//! Promise: the socket is read at most at twice the rate that is reserved, so a flood stays in the
+//! kernel and is dropped and counted there (row D02); nothing that the disk does keeps the socket
+//! waiting. What cannot be had, an interface or a disk with room, is tried again until the
+//! recording is stopped.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tactus_core::ts::{Mark, PACKET};
 use tactus_core::units::{BitRate, KIB, MIB, MonoTime, Nanos, SECOND, WallTime};
 use tactus_sys::clock;
-use tactus_sys::inlet::{self, BATCH, Datagrams, Wanted};
+use tactus_sys::udp_input::{self, BATCH, InputOptions, UdpInput};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
@@ -21,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::cut::{Cutter, Step};
-use super::reception::{Came, Reception};
+use super::reception::{IncomingDatagram, Reception};
 use super::retention;
 use super::status::{Alarm, Board, Counts, State};
 use super::titles::{Cause, Ended, Pushed, Terms, Titles};
@@ -98,7 +99,7 @@ impl Session {
 
     fn try_open(&self) -> io::Result<Inbox> {
         let interface = match &self.recording.interface {
-            Some(name) => Some(inlet::interface(name)?),
+            Some(name) => Some(udp_input::interface(name)?),
             None => None,
         };
         let buffer = self.rate().map_or(BUFFER, |rate| {
@@ -108,7 +109,7 @@ impl Session {
         let from = self.recording.from;
         // For others than groups the source is compared, so that strangers are counted.
         let source = from.source.filter(|_| from.to.ip().is_multicast());
-        let inbox = Datagrams::open(&Wanted { to: from.to, source, interface, buffer })?;
+        let inbox = UdpInput::open(&InputOptions { to: from.to, source, interface, buffer })?;
         let mut status = self.board.status();
         status.address = inbox.address().ok().map(|address| address.to_string());
         // The kernel doubles what it is asked for, and gives less where it must.
@@ -150,7 +151,7 @@ impl Session {
 /// A socket, and who tells when it has something.
 struct Inbox {
     ready: UdpSocket,
-    datagrams: Datagrams,
+    datagrams: UdpInput,
 }
 
 /// A recording whose socket is open.
@@ -254,19 +255,19 @@ impl Running {
     }
 
     /// Takes what has come, some of it.
-    fn receive(&mut self, inbox: &mut Datagrams) -> io::Result<usize> {
+    fn receive(&mut self, inbox: &mut UdpInput) -> io::Result<usize> {
         let now = clock::now();
         let Self { reception, flow, allowance, .. } = self;
         allowance.handle_time(now);
         inbox.receive(|datagram| {
             allowance.take(datagram.bytes.len());
-            let inlet::Datagram { from, bytes, is_cut, .. } = datagram;
-            let came = Came { now, from, bytes, is_cut };
+            let udp_input::Datagram { from, bytes, is_cut, .. } = datagram;
+            let came = IncomingDatagram { now, from, bytes, is_cut };
             reception.handle(came, |packet, mark| flow.handle_packet(now, packet, mark));
         })
     }
 
-    fn handle_tick(&mut self, inbox: &Datagrams) {
+    fn handle_tick(&mut self, inbox: &UdpInput) {
         let now = clock::now();
         self.allowance.handle_time(now);
         let Self { reception, flow, .. } = self;
@@ -351,7 +352,7 @@ impl Running {
         }
     }
 
-    fn ask_for_drops(&mut self, inbox: &Datagrams) {
+    fn ask_for_drops(&mut self, inbox: &UdpInput) {
         if let Ok(dropped) = inbox.dropped() {
             let more = dropped.wrapping_sub(self.dropped);
             self.flow.counts.socket_dropped += u64::from(more);
@@ -409,7 +410,7 @@ impl Running {
     }
 
     /// Stops receiving, and stores what has come.
-    async fn end(mut self, inbox: &mut Datagrams) {
+    async fn end(mut self, inbox: &mut UdpInput) {
         let mut batches = 0;
         // Faster than it may come: it has come already.
         while batches < LAST_BATCHES && self.receive(inbox).is_ok_and(|count| count == BATCH) {
@@ -625,8 +626,8 @@ impl Flow {
 
 const RETRY_NANOS: Nanos = SECOND.times(5);
 
-/// How much may be read: twice the rate, so that what a sender sends in bursts is not lost and what is
-/// no stream of this rate is.
+/// How much may be read: twice the rate, so that what a sender sends in bursts is not lost and what
+/// is no stream of this rate is.
 struct Allowance {
     rate: BitRate,
     /// Less than none when a batch was larger than what was left.

@@ -1,10 +1,10 @@
-//! The tracks of an MP4 or QuickTime movie and where each of their samples lies (ISO/IEC 14496-12): what is
-//! needed to send them one by one.
+//! The tracks of an MP4 or QuickTime movie and where each of their samples lies (ISO/IEC 14496-12):
+//! what is needed to send them one by one.
 //!
-//! Promise: one track of pictures (H.264, H.265) and one of sound (AAC), with the times at which samples are
-//! decoded and shown, edits at the beginning included; bounded by `INDEX_MAX` and `SAMPLES_MAX`. What
-//! lies about itself, or cannot be sent in its own order, is refused with the reason. It reads indexes only,
-//! never a sample.
+//! Promise: one track of video frames (H.264, H.265) and one of audio (AAC), with the times at
+//! which samples are decoded and shown, edits at the beginning included; bounded by `INDEX_MAX` and
+//! `SAMPLES_MAX`. What lies about itself, or cannot be sent in its own order, is refused with the
+//! reason. It reads indexes only, never a sample.
 
 mod groups;
 #[cfg(any(test, fuzzing))]
@@ -30,19 +30,21 @@ use groups::Group;
 
 /// The largest index that is read: ten hours of two tracks have 20 MiB.
 const INDEX_MAX: u64 = 64 * MIB;
-/// Most samples: eight hours of 25 pictures and 47 frames of sound a second.
+/// Most samples: eight hours of 25 video frames and 47 audio frames a second.
 const SAMPLES_MAX: usize = 1 << 21;
 /// Most fragments of a movie that is cut into them, and most boxes beside them.
 const FRAGMENTS_MAX: usize = 1 << 16;
-/// How far samples that are due together may lie apart in the file: so much of it is held in memory.
+/// How far samples that are due together may lie apart in the file: so much of it is held in
+/// memory.
 const SPREAD_MAX: u64 = 16 * MIB;
 
 /// The tracks of a movie that can be sent.
 #[derive(Debug)]
 pub struct Movie {
-    /// Pictures first.
+    /// Video frames first.
     pub tracks: Vec<Track>,
-    /// All samples in the order in which they are decoded, and in the order in which they lie in the file.
+    /// All samples in the order in which they are decoded, and in the order in which they lie in
+    /// the file.
     by_time: Vec<SampleId>,
     by_place: Vec<SampleId>,
     /// How it has to be read.
@@ -54,10 +56,11 @@ pub struct Movie {
 /// How a movie has to be read so that it can be sent, from wherever it begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Needs {
-    /// The least rate at which each sample is there in time, when `ahead` is there at the beginning.
+    /// The least rate at which each sample is there in time, when `ahead` is there at the
+    /// beginning.
     pub rate: BitRate,
-    /// What has to be there at the beginning, and has to be held: a second of that rate, and how far samples
-    /// that are due together lie apart.
+    /// What has to be there at the beginning, and has to be held: a second of that rate, and how
+    /// far samples that are due together lie apart.
     pub ahead: Bytes,
 }
 
@@ -85,14 +88,14 @@ pub enum Codec {
     H264 {
         /// Profile, constraints and level.
         profile_level: [u8; 3],
-        /// Sequence and picture parameter sets.
+        /// Sequence and video frame parameter sets.
         sets: Vec<Vec<u8>>,
         /// Bytes of the length in front of each unit.
         width: usize,
     },
     /// H.265.
     H265 {
-        /// Video, sequence and picture parameter sets.
+        /// Video, sequence and video frame parameter sets.
         sets: [Vec<Vec<u8>>; 3],
         /// As above.
         width: usize,
@@ -108,7 +111,7 @@ pub enum Codec {
     },
 }
 
-/// One sample: a picture, or a frame of sound.
+/// One sample: a video frame, or an audio frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
     /// Where it lies in the file.
@@ -147,9 +150,9 @@ pub enum MovieFault {
     /// Too much of it.
     #[error("the movie has too many samples or fragments, or too large an index")]
     TooLong,
-    /// Pictures and sound do not lie side by side.
+    /// Video and audio do not lie side by side.
     #[error(
-        "pictures and sound lie {0} bytes apart in the file; have them interleaved (ffmpeg -c copy does)"
+        "video and audio lie {0} bytes apart in the file; have them interleaved (ffmpeg -c copy does)"
     )]
     Apart(u64),
 }
@@ -264,8 +267,9 @@ impl Movie {
         &self.by_place
     }
 
-    /// Where the movie begins when it is to begin at `wish`: at the last picture before it that can be
-    /// decoded alone, and of the sound with what is heard then. It takes a bounded number of steps.
+    /// Where the movie begins when it is to begin at `wish`: at the last video frame before it that
+    /// can be decoded alone, and of the audio with what is heard then. It takes a bounded number of
+    /// steps.
     pub fn begin(&self, wish: Nanos) -> Begin {
         let lead = &self.tracks[0];
         // A track without any is begun at its beginning.
@@ -316,13 +320,13 @@ impl Track {
                 ),
             ),
             // RFC 7798, section 7.1.
-            Codec::H265 { sets: [video, sequence, picture], .. } => (
+            Codec::H265 { sets: [video, sequence, video_frame], .. } => (
                 "H265/90000".to_owned(),
                 format!(
                     "sprop-vps={};sprop-sps={};sprop-pps={}",
                     list(video),
                     list(sequence),
-                    list(picture)
+                    list(video_frame)
                 ),
             ),
             // RFC 3640, section 4.1; 1 is what is said where no level is known.
@@ -341,7 +345,7 @@ impl Track {
         media
     }
 
-    /// Whether it has pictures.
+    /// Whether it has video frames.
     pub fn is_video(&self) -> bool {
         !matches!(self.codec, Codec::Aac { .. })
     }
@@ -451,8 +455,8 @@ fn spread(in_time: impl DoubleEndedIterator<Item = Sample> + Clone) -> u64 {
     spreads.max().unwrap_or(0)
 }
 
-/// The least rate at which, between any two samples, no more is needed than comes in the time between them and
-/// in one second. Rounds up to a thousandth.
+/// The least rate at which, between any two samples, no more is needed than comes in the time
+/// between them and in one second. Rounds up to a thousandth.
 fn least_rate(needs: &[Need]) -> BitRate {
     let is_enough = |rate: u64| {
         let mut lead = i128::MIN;
@@ -507,7 +511,7 @@ fn decode<T: Decode>(file: &File, whole: &Range<u64>) -> Result<T, MovieFault> {
     Ok(decoded)
 }
 
-/// The first track of pictures and the first of sound that can be sent, by their identifiers.
+/// The first track of video frames and the first of audio that can be sent, by their identifiers.
 fn tracks(index: &MoovBox) -> Result<Vec<(u32, Track)>, MovieFault> {
     let mut found: [Option<(u32, Track)>; 2] = [None, None];
     for boxes in &index.trak_boxes {
@@ -619,8 +623,8 @@ fn aac_of(config: &EsdsBox, channels: u16) -> Option<Codec> {
     is_aac.then_some(Codec::Aac { config, rate, channels })
 }
 
-/// How many channels a configuration of AAC has; none when it lists them one by one. It is what counts: beside it, writers put
-/// two for any number (ISO/IEC 14496-14, section 5.6.1).
+/// How many channels a configuration of AAC has; none when it lists them one by one. It is what
+/// counts: beside it, writers put two for any number (ISO/IEC 14496-14, section 5.6.1).
 fn aac_channels(config: &[u8]) -> Option<u16> {
     let [first, second, ..] = *config else { return None };
     // Behind the object type and the rate, which may be written out in 24 bits.
@@ -700,7 +704,7 @@ fn add_fragment(
     Ok(())
 }
 
-/// The largest frame of sound that can be sent.
+/// The largest audio frame that can be sent.
 const _: () = assert!(aac::UNIT_MAX == 8191);
 
 #[cfg(test)]

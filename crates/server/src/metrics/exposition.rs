@@ -1,8 +1,8 @@
 //! The page for Prometheus: counters and histograms of the servers, gauges of what is promised, and
 //! each running stream.
 //!
-//! Promise: names end in the unit, help texts are sentences, and labels have few values, except those
-//! of single streams, of which there are as many as places in the delivery table.
+//! Promise: names end in the unit, help texts are sentences, and labels have few values, except
+//! those of single streams, of which there are as many as places in the delivery table.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::access;
 use crate::classes;
 use crate::ingest::{Alarm, Recordings, State, Status};
 use crate::recording::{Loss, LossKind};
-use crate::rtsp::Reported;
+use crate::rtsp::ReceptionFigures;
 
 /// Reads the sources at each scrape.
 pub(super) struct Collector(pub(super) Arc<Sources>);
@@ -204,7 +204,7 @@ fn rtsp(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_rtcp_reports", help, None, one(counters.reports()))?;
     let help = "RTCP packets that were dropped, or say what cannot be: malformed, or nobody's";
     page.counter("tactus_rtcp_reports_bad", help, None, one(counters.reports_bad()))?;
-    let Reported { lost, jitter, round_trip } = rtsp.reported();
+    let ReceptionFigures { lost, jitter, round_trip } = rtsp.reported();
     let help = "Part of the packets that was lost between two reports of a receiver";
     let (unit, each) = (Some(ratio_unit()), [(vec![], lost)]);
     page.histogram("tactus_rtcp_lost", help, unit, &LOST, 1e6, each)?;

@@ -66,7 +66,7 @@ impl Medium for Gated {
     fn reserve(&self, what: Reserve) -> Pending<Arc<dyn Medium>> {
         let plain = PlainMedium::new(what.places as usize, PLACE as usize);
         let (own, promise) = (Self { plain, ..self.clone() }, what.promise);
-        Box::pin(async move { Arc::new(Kept(own, promise)) as Arc<dyn Medium> })
+        Box::pin(async move { Arc::new(GatedReservation(own, promise)) as Arc<dyn Medium> })
     }
 
     fn place(&self) -> Pending<Box<dyn Place>> {
@@ -80,9 +80,9 @@ impl Medium for Gated {
 }
 
 /// Keeps the promise as long as the places.
-struct Kept(Gated, Arc<dyn std::any::Any + Send + Sync>);
+struct GatedReservation(Gated, Arc<dyn std::any::Any + Send + Sync>);
 
-impl Medium for Kept {
+impl Medium for GatedReservation {
     fn place_size(&self) -> usize {
         self.0.place_size()
     }
@@ -230,7 +230,7 @@ async fn what_was_taken_is_a_title_byte_by_byte_and_gives_its_promise_back() {
     assert_ne!(stage.used(), before);
     let mut all = Vec::new();
     for number in 0..1000 {
-        while recording.write(&packet(number)).unwrap() != Taken::All {
+        while recording.write(&packet(number)).unwrap() != WriteOutcome::All {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         all.extend(packet(number));
@@ -276,10 +276,10 @@ async fn a_disk_that_stalls_costs_whole_packets_that_are_counted_and_no_more_mem
     let mut number = 0;
     while lost < 100 {
         match recording.write(&packet(number)).unwrap() {
-            Taken::All => taken.extend(packet(number)),
-            Taken::Lost(LossKind::Disk) => lost += 1,
+            WriteOutcome::All => taken.extend(packet(number)),
+            WriteOutcome::Lost(LossKind::Disk) => lost += 1,
             // Nobody waits here for the rate: what comes too soon for it is lost, too.
-            Taken::Lost(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+            WriteOutcome::Lost(_) => tokio::time::sleep(Duration::from_millis(1)).await,
         }
         number += 1;
     }
@@ -292,7 +292,7 @@ async fn a_disk_that_stalls_costs_whole_packets_that_are_counted_and_no_more_mem
     let mut goes_on = false;
     for _ in 0..2000 {
         tokio::time::sleep(Duration::from_millis(5)).await;
-        if recording.write(&packet(number)).unwrap() == Taken::All {
+        if recording.write(&packet(number)).unwrap() == WriteOutcome::All {
             taken.extend(packet(number));
             goes_on = true;
             break;
@@ -316,7 +316,7 @@ async fn more_than_the_rate_is_lost_and_counted_and_nobody_else_s_time_is_taken(
     let begun = Instant::now();
     let mut taken = 0;
     for number in 0..3000 {
-        if recording.write(&packet(number)).unwrap() == Taken::All {
+        if recording.write(&packet(number)).unwrap() == WriteOutcome::All {
             taken += PACKET as u64;
         }
     }
@@ -333,7 +333,7 @@ async fn however_slowly_it_comes_it_is_durable_after_seconds_and_stays_after_a_c
     let mut all: Vec<u8> = Vec::new();
     for (number, len) in [(1, PACKET), (2, 7), (3, PACKET)] {
         let bytes = &packet(number)[..len];
-        assert_eq!(recording.write(bytes).unwrap(), Taken::All);
+        assert_eq!(recording.write(bytes).unwrap(), WriteOutcome::All);
         all.extend(bytes);
         let len = all.len() as u64;
         until("it is durable", &mut recording, |one| one.figures().durable == Bytes(len)).await;
@@ -365,7 +365,7 @@ async fn p06_received_bytes_are_durable_within_seconds_without_further_bytes() {
     let mut len = 0;
     for number in 0..500 {
         // Packets refused by the rate limit are sent again.
-        while recording.write(&packet(number)).unwrap() != Taken::All {
+        while recording.write(&packet(number)).unwrap() != WriteOutcome::All {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         len += PACKET as u64;
@@ -395,14 +395,14 @@ async fn the_next_file_begins_before_the_last_one_ends_with_the_same_promise() {
     let stage = Stage::new().await;
     let mut first = stage.begin("1.ts", 50_000_000).await.unwrap();
     let promised = stage.used();
-    assert_eq!(first.write(&packet(1)).unwrap(), Taken::All);
+    assert_eq!(first.write(&packet(1)).unwrap(), WriteOutcome::All);
     let mut second = first.successor("2.ts".into(), Precondition::CreateOnly).await.unwrap();
     assert_eq!(stage.used(), promised);
-    assert_eq!(first.write(&packet(2)).unwrap(), Taken::All);
-    assert_eq!(second.write(&packet(3)).unwrap(), Taken::All);
+    assert_eq!(first.write(&packet(2)).unwrap(), WriteOutcome::All);
+    assert_eq!(second.write(&packet(3)).unwrap(), WriteOutcome::All);
     first.finish().await.unwrap();
     assert_eq!(stage.used(), promised, "the second one has it still");
-    assert_eq!(second.write(&packet(4)).unwrap(), Taken::All);
+    assert_eq!(second.write(&packet(4)).unwrap(), WriteOutcome::All);
     drop(second);
     for _ in 0..1000 {
         if stage.recorder.running().is_empty() {

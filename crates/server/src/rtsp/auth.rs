@@ -1,7 +1,8 @@
 //! Who it is: digest authentication (RFC 7616; without `qop` as in RFC 2069, which players speak).
 //!
-//! Promise: no password crosses the wire, nor what can be used on another connection; guessing is slow, and
-//! stops at [`GUESSES_MAX`] a minute for each address. There is no Basic: nothing here is encrypted.
+//! Promise: no password crosses the wire, nor what can be used on another connection; guessing is
+//! slow, and stops at [`GUESSES_MAX`] a minute for each address. There is no Basic: nothing here is
+//! encrypted.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -34,11 +35,11 @@ const NONCE_AGE_MAX: Duration = Duration::from_secs(3600);
 
 /// Everybody with a password.
 pub(super) struct Passwords {
-    known: Vec<Known>,
+    accounts: Vec<Account>,
     guesses: Mutex<HashMap<IpAddr, Guesses>>,
 }
 
-struct Known {
+struct Account {
     principal: Principal,
     /// H(name ":" realm ":" password), by MD5 and by SHA-256.
     md5: String,
@@ -62,7 +63,8 @@ impl Nonce {
         Ok(Self { text, made: Instant::now() })
     }
 
-    /// What is to be asked for: SHA-256 first, as it is better, and MD5 last, as ffmpeg and GStreamer take the last.
+    /// What is to be asked for: SHA-256 first, as it is better, and MD5 last, as ffmpeg and
+    /// GStreamer take the last.
     pub(super) fn challenges(&self, is_stale: bool) -> [String; 2] {
         let stale = if is_stale { ", stale=true" } else { "" };
         ["SHA-256", "MD5"].map(|algorithm| {
@@ -86,21 +88,21 @@ pub(super) enum Verdict<'a> {
 
 /// What is signed.
 #[derive(Clone, Copy)]
-pub(super) struct Signed<'a> {
+pub(super) struct SignedRequest<'a> {
     pub(super) verb: &'a str,
     pub(super) uri: &'a str,
 }
 
 impl Passwords {
     pub(super) fn read(principals: &[Principal]) -> Result<Self> {
-        let known = principals.iter().map(|principal| {
+        let accounts = principals.iter().map(|principal| {
             let password = password_in(&principal.password)?;
             let secret = [principal.name.as_bytes(), REALM.as_bytes(), &password].join(&b':');
             let principal = principal.clone();
             let (md5, sha256) = (hash::<Md5>(&secret), hash::<Sha256>(&secret));
-            Ok(Known { principal, md5, sha256 })
+            Ok(Account { principal, md5, sha256 })
         });
-        Ok(Self { known: known.collect::<Result<_>>()?, guesses: Mutex::default() })
+        Ok(Self { accounts: accounts.collect::<Result<_>>()?, guesses: Mutex::default() })
     }
 
     /// Whether this address has guessed too often.
@@ -130,13 +132,13 @@ impl Passwords {
     pub(super) fn judge(
         &self,
         authorization: &str,
-        signed: Signed<'_>,
+        signed: SignedRequest<'_>,
         nonce: &Nonce,
     ) -> Verdict<'_> {
-        let Some(given) = Given::read(authorization) else { return Verdict::Wrong };
+        let Some(given) = Credentials::read(authorization) else { return Verdict::Wrong };
         // All of them are tried, so that time does not tell which names there are.
         let mut found = None;
-        for known in &self.known {
+        for known in &self.accounts {
             let expected = known.response(&given, signed.verb);
             let is_right = bool::from(expected.as_bytes().ct_eq(given.response.as_bytes()));
             if is_right && known.principal.name == given.name {
@@ -153,8 +155,8 @@ impl Passwords {
     }
 }
 
-impl Known {
-    fn response(&self, given: &Given, verb: &str) -> String {
+impl Account {
+    fn response(&self, given: &Credentials, verb: &str) -> String {
         match given.is_sha256 {
             true => response::<Sha256>(&self.sha256, given, verb),
             false => response::<Md5>(&self.md5, given, verb),
@@ -163,8 +165,8 @@ impl Known {
 }
 
 /// RFC 7616, section 3.4.1.
-fn response<D: Digest>(secret: &str, given: &Given, verb: &str) -> String {
-    let Given { nonce, uri, .. } = given;
+fn response<D: Digest>(secret: &str, given: &Credentials, verb: &str) -> String {
+    let Credentials { nonce, uri, .. } = given;
     let what = hash::<D>(format!("{verb}:{uri}").as_bytes());
     let text = match &given.quality {
         None => format!("{secret}:{nonce}:{what}"),
@@ -181,7 +183,7 @@ fn hash<D: Digest>(bytes: &[u8]) -> String {
 
 /// What an `Authorization` says.
 #[derive(Default)]
-struct Given {
+struct Credentials {
     name: String,
     realm: String,
     nonce: String,
@@ -199,7 +201,7 @@ struct Quality {
     own: String,
 }
 
-impl Given {
+impl Credentials {
     fn read(text: &str) -> Option<Self> {
         let (scheme, mut rest) = text.split_once(' ')?;
         scheme.eq_ignore_ascii_case("digest").then_some(())?;
@@ -252,13 +254,14 @@ pub(super) fn understood(text: &str) -> bool {
         records: false,
         paths: crate::config::rights::Paths::everywhere(),
     };
-    let known = Known { principal, md5: hash::<Md5>(b"a"), sha256: hash::<Sha256>(b"a") };
-    let passwords = Passwords { known: vec![known], guesses: Mutex::default() };
+    let account = Account { principal, md5: hash::<Md5>(b"a"), sha256: hash::<Sha256>(b"a") };
+    let passwords = Passwords { accounts: vec![account], guesses: Mutex::default() };
     let nonce = Nonce { text: "a".into(), made: Instant::now() };
-    let signed = Signed { verb: "PLAY", uri: "rtsp://h/a.ts" };
+    let signed = SignedRequest { verb: "PLAY", uri: "rtsp://h/a.ts" };
     let verdict = passwords.judge(text, signed, &nonce);
     assert!(matches!(verdict, Verdict::Wrong), "no principal has this password");
-    Given::read(text).is_some_and(|given| !given.name.is_empty() && !given.response.is_empty())
+    Credentials::read(text)
+        .is_some_and(|given| !given.name.is_empty() && !given.response.is_empty())
 }
 
 /// The password that `file` holds.
@@ -271,7 +274,7 @@ mod tests {
     use super::*;
     use crate::config::rights::Paths;
 
-    fn known(name: &str, password: &str) -> Known {
+    fn account(name: &str, password: &str) -> Account {
         let secret = format!("{name}:{REALM}:{password}");
         let (md5, sha256) = (hash::<Md5>(secret.as_bytes()), hash::<Sha256>(secret.as_bytes()));
         let principal = Principal {
@@ -281,12 +284,12 @@ mod tests {
             records: false,
             paths: Paths::everywhere(),
         };
-        Known { principal, md5, sha256 }
+        Account { principal, md5, sha256 }
     }
 
     fn passwords() -> Passwords {
-        let known = vec![known("anna", "correct horse"), known("ben", "battery staple")];
-        Passwords { known, guesses: Mutex::default() }
+        let accounts = vec![account("anna", "correct horse"), account("ben", "battery staple")];
+        Passwords { accounts, guesses: Mutex::default() }
     }
 
     const URI: &str = "rtsp://host/a.ts";
@@ -302,7 +305,7 @@ mod tests {
         )
     }
 
-    fn verdict(text: &str, signed: Signed<'_>, nonce: &Nonce) -> String {
+    fn verdict(text: &str, signed: SignedRequest<'_>, nonce: &Nonce) -> String {
         match passwords().judge(text, signed, nonce) {
             Verdict::Right(principal) => principal.name.clone(),
             Verdict::Stale => "stale".into(),
@@ -312,13 +315,13 @@ mod tests {
 
     #[test]
     fn s16_a_digest_is_worth_something_on_its_connection_only() {
-        let signed = Signed { verb: "PLAY", uri: URI };
+        let signed = SignedRequest { verb: "PLAY", uri: URI };
         let (nonce, other) = (Nonce::new().unwrap(), Nonce::new().unwrap());
         let right = made::<Md5>("anna", "correct horse", &nonce.text, "");
         assert_eq!(verdict(&right, signed, &nonce), "anna");
         assert_eq!(verdict(&right, signed, &other), "stale", "a replay");
-        assert_eq!(verdict(&right, Signed { verb: "TEARDOWN", ..signed }, &nonce), "wrong");
-        let elsewhere = Signed { uri: "rtsp://host/b.ts", ..signed };
+        assert_eq!(verdict(&right, SignedRequest { verb: "TEARDOWN", ..signed }, &nonce), "wrong");
+        let elsewhere = SignedRequest { uri: "rtsp://host/b.ts", ..signed };
         assert_eq!(verdict(&right, elsewhere, &nonce), "wrong");
         let sha = made::<Sha256>("ben", "battery staple", &nonce.text, ", algorithm=SHA-256");
         assert_eq!(verdict(&sha, signed, &nonce), "ben");
@@ -353,7 +356,7 @@ mod tests {
         // RFC 7616, section 3.9.1, by SHA-256 and MD5.
         let secret =
             |hash: fn(&[u8]) -> String| hash(b"Mufasa:http-auth@example.org:Circle of Life");
-        let given = |is_sha256| Given {
+        let given = |is_sha256| Credentials {
             nonce: "7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v".into(),
             uri: "/dir/index.html".into(),
             is_sha256,
@@ -362,7 +365,7 @@ mod tests {
                 count: "00000001".into(),
                 own: "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ".into(),
             }),
-            ..Given::default()
+            ..Credentials::default()
         };
         assert_eq!(
             response::<Md5>(&secret(hash::<Md5>), &given(false), "GET"),

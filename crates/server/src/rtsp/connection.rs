@@ -1,12 +1,12 @@
 //! One connection: its requests, one after the other, and what is answered.
 //!
-//! Promise: memory and time of what has not been understood yet are bounded; each request is answered once; what breaks
-//! the protocol's rules ends the connection.
+//! Promise: memory and time of what has not been understood yet are bounded; each request is
+//! answered once; what breaks the protocol's rules ends the connection.
 
 mod announce;
 mod play;
 mod setup;
-mod two;
+mod v2;
 mod whole;
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use tactus_core::rtsp::message::{
 use tactus_core::rtsp::session::{Caller, Refused, SessionId, Setup};
 use tactus_core::rtsp::span::{self, Span};
 use tactus_core::rtsp::transport::{Offer, offers};
-use tactus_core::rtsp::two::{Pipelines, StreamEnd};
+use tactus_core::rtsp::v2::{Pipelines, StreamEnd};
 use tactus_core::rtsp::{Status, Version};
 use tactus_core::ts::trick::Scale;
 use tactus_core::units::MediaTime;
@@ -33,15 +33,15 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use self::announce::{Announced, Intake, report_of};
-use super::auth::{Nonce, Signed, Verdict};
-use super::describe::Programme;
+use super::auth::{Nonce, SignedRequest, Verdict};
+use super::describe::TsTitle;
 use super::ended::{EndReporter, ends};
-use super::film::{Film, Show};
+use super::play::{MovieTitle, PlaySession};
 use super::reception::Track;
 use super::reports::{self, Sent};
-use super::stream::{Begun, Handle, Numbers, Order, PlayError, Stream, orders};
-use super::way::{Asker, Carries, Path, Way};
-use super::{House, Reason, random};
+use super::stream::{Handle, Numbers, Order, PlayError, PlayStart, Stream, orders};
+use super::way::{Carries, Path, Requester, Way};
+use super::{Reason, Server, random};
 use crate::access::{self, Protocol, Record};
 use crate::broker::Target;
 use crate::config::rtsp::{Principal, Readers, Recorders};
@@ -68,13 +68,13 @@ const UNANSWERED_MAX: usize = 64;
 const PUBLIC: &str = "OPTIONS, DESCRIBE, ANNOUNCE, SETUP, PLAY, PAUSE, RECORD, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
 
 /// Serves `socket` until it ends.
-pub(super) async fn serve(house: Arc<House>, mut socket: TcpStream, peer: SocketAddr) {
+pub(super) async fn serve(server: Arc<Server>, mut socket: TcpStream, peer: SocketAddr) {
     // Answers are written whole; waiting to fill a packet would only delay them.
     let Ok(own) = socket.set_nodelay(true).and_then(|()| socket.local_addr()) else { return };
     let Ok(nonce) = Nonce::new() else { return };
-    let number = house.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let number = server.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let mut connection = Connection {
-        house,
+        server,
         number,
         peer: canonical(peer),
         own: own.ip().to_canonical(),
@@ -99,15 +99,15 @@ pub(super) async fn serve(house: Arc<House>, mut socket: TcpStream, peer: Socket
     connection.end_recording();
     // A session that was never played ends with its connection: no other connection may play it.
     for id in std::mem::take(&mut connection.sessions) {
-        if connection.house.sessions().is_unplayed(id) {
-            connection.house.sessions().handle_over(id);
-            connection.house.end_stream(id);
+        if connection.server.sessions().is_unplayed(id) {
+            connection.server.sessions().handle_over(id);
+            connection.server.end_stream(id);
         }
     }
     // What it carried has nowhere to go.
     if let Some(Pipe { id, .. }) = connection.pipe.or(connection.coming) {
-        connection.house.sessions().handle_over(id);
-        connection.house.end_stream(id);
+        connection.server.sessions().handle_over(id);
+        connection.server.end_stream(id);
     }
 }
 
@@ -124,7 +124,7 @@ struct Pipe {
 /// Who writes to a connection that carries frames.
 enum Listener {
     Stream(mpsc::Sender<Order>),
-    Show(Weak<Show>),
+    PlaySession(Weak<PlaySession>),
 }
 
 impl Listener {
@@ -132,8 +132,8 @@ impl Listener {
     async fn say(&self, text: Box<[u8]>) -> bool {
         match self {
             Self::Stream(orders) => orders.send(Order::Text(text)).await.is_ok(),
-            Self::Show(show) => match show.upgrade() {
-                Some(show) => show.say(text).await,
+            Self::PlaySession(session) => match session.upgrade() {
+                Some(session) => session.say(text).await,
                 None => false,
             },
         }
@@ -148,8 +148,8 @@ async fn left(pipe: &mut Option<Pipe>) {
     }
 }
 
-/// Sends a report to who records, unless it reads so little that it would have to be waited for: a sender need not read
-/// reports, and half a frame must not stand on the connection.
+/// Sends a report to who records, unless it reads so little that it would have to be waited for: a
+/// sender need not read reports, and half a frame must not stand on the connection.
 async fn report_back(socket: &mut TcpStream, report: &[u8]) -> io::Result<()> {
     match socket.try_write(report) {
         Ok(len) => timeout(ANSWER_MAX, socket.write_all(&report[len..])).await?,
@@ -167,7 +167,7 @@ fn canonical(peer: SocketAddr) -> SocketAddr {
 }
 
 struct Connection {
-    house: Arc<House>,
+    server: Arc<Server>,
     number: u64,
     peer: SocketAddr,
     own: IpAddr,
@@ -240,7 +240,7 @@ impl Connection {
                     return Ok(());
                 }
             };
-            self.house.counters.request();
+            self.server.counters.request();
             // Row S04: one that was repeated has its answer on the way.
             if self.last == Some(request.cseq) {
                 continue;
@@ -263,7 +263,8 @@ impl Connection {
         }
     }
 
-    /// Says something, between frames where the connection carries some; whether it is still of use.
+    /// Says something, between frames where the connection carries some; whether it is still of
+    /// use.
     async fn say(&self, socket: &mut TcpStream, bytes: Vec<u8>) -> io::Result<bool> {
         if let Some(pipe) = &self.pipe {
             return Ok(pipe.to.say(bytes.into()).await);
@@ -275,7 +276,7 @@ impl Connection {
     /// Has a stream's end noted; whether the connection is still of use.
     async fn tell(&mut self, socket: &mut TcpStream, end: &StreamEnd) -> io::Result<bool> {
         self.asked = self.asked.wrapping_add(1);
-        let bytes = end.write(self.asked, &two::date());
+        let bytes = end.write(self.asked, &v2::date());
         if bytes.len() > TEXT_MAX {
             return Ok(true);
         }
@@ -286,8 +287,8 @@ impl Connection {
         self.say(socket, bytes).await
     }
 
-    /// What a client answers to what we have asked; none of it is done, whatever it says. Whether it has been taken; when
-    /// not, more must come.
+    /// What a client answers to what we have asked; none of it is done, whatever it says. Whether
+    /// it has been taken; when not, more must come.
     fn hear(&mut self, len: usize) -> Result<bool, message::Fault> {
         let answer = message::Answer::parse(&self.bytes[..len])?;
         let place = self.unanswered.iter().position(|&asked| asked == answer.cseq);
@@ -321,7 +322,7 @@ impl Connection {
                         continue;
                     }
                     // Row S12.
-                    self.house.counters.refuse(Reason::Malformed);
+                    self.server.counters.refuse(Reason::Malformed);
                     return Ok(Next::Over(None));
                 }
                 Ok(Piece::Head { len })
@@ -378,7 +379,7 @@ impl Connection {
                 // Who only waits has a session, or goes.
                 Err(_) if begun.is_none() && self.has_session() => {}
                 Err(_) => {
-                    self.house.counters.refuse(Reason::Slow);
+                    self.server.counters.refuse(Reason::Slow);
                     return Ok(Next::Over(None));
                 }
             }
@@ -386,7 +387,7 @@ impl Connection {
     }
 
     fn has_session(&mut self) -> bool {
-        let sessions = self.house.sessions();
+        let sessions = self.server.sessions();
         self.sessions.retain(|id| sessions.state(*id).is_some());
         !self.sessions.is_empty()
     }
@@ -406,10 +407,10 @@ impl Connection {
         if is_report {
             let id = pipe.id;
             match reports::read(&self.bytes[FRAME_HEAD..len]) {
-                None => self.house.counters.bad_report(),
+                None => self.server.counters.bad_report(),
                 Some(heard) => {
-                    self.house.counters.report();
-                    self.house.handle(&heard, id);
+                    self.server.counters.report();
+                    self.server.handle(&heard, id);
                 }
             }
         }
@@ -417,7 +418,7 @@ impl Connection {
     }
 
     fn malformed(&self, fault: tactus_core::rtsp::message::Fault) -> Reply {
-        self.house.counters.refuse(Reason::Malformed);
+        self.server.counters.refuse(Reason::Malformed);
         tracing::debug!(peer = %self.peer, ?fault, "this is no request");
         Reply::new(fault.status())
     }
@@ -425,7 +426,7 @@ impl Connection {
     async fn answer(&mut self, socket: &TcpStream, request: &mut Request) -> Reply {
         let begun = match request.version {
             Version::One => self.begin_one(request),
-            Version::Two => self.begin_two(request),
+            Version::Two => self.begin_v2(request),
             Version::Other => return Reply::new(Status::VERSION),
         };
         let (Ok(reply) | Err(reply)) = match begun {
@@ -469,8 +470,8 @@ impl Connection {
     }
 
     async fn serve(&mut self, socket: &TcpStream, request: &Request) -> Answer {
-        let house = Arc::clone(&self.house);
-        let principal = self.principal(&house, request).await?;
+        let server = Arc::clone(&self.server);
+        let principal = self.principal(&server, request).await?;
         let named = request.session();
         let caller = Caller {
             connection: self.number,
@@ -480,10 +481,10 @@ impl Connection {
         match request.method {
             Method::Options | Method::GetParameter | Method::SetParameter => {
                 let now = tactus_sys::clock::now();
-                let alive = named.map(|_| house.sessions().handle_alive(now, &caller, named));
+                let alive = named.map(|_| server.sessions().handle_alive(now, &caller, named));
                 let id = alive.transpose().map_err(|why| self.refused(why))?;
-                // Nothing can be asked for or set: what is to be known stands in the answers. Without a body they only say
-                // that somebody is there (RFC 7826, section 10.5).
+                // Nothing can be asked for or set: what is to be known stands in the answers.
+                // Without a body they only say that somebody is there (RFC 7826, section 10.5).
                 if request.method != Method::Options && request.body > 0 {
                     return Err(Reply::new(Status::PARAMETER_NOT_UNDERSTOOD));
                 }
@@ -499,19 +500,19 @@ impl Connection {
             Method::Pause => self.pause(request, &caller).await,
             Method::Teardown => {
                 let now = tactus_sys::clock::now();
-                let alive = house.sessions().handle_alive(now, &caller, named);
+                let alive = server.sessions().handle_alive(now, &caller, named);
                 let id = alive.map_err(|why| self.refused(why))?;
                 self.own(id)?;
                 if let Some(reply) = self.end_take(id).await {
                     return reply;
                 }
                 self.whole(id, &request.uri)?;
-                house.sessions().handle_over(id);
-                let show = house.show(id);
-                if let Some(show) = show {
-                    show.close().await;
+                server.sessions().handle_over(id);
+                let session = server.play_session(id);
+                if let Some(session) = session {
+                    session.close().await;
                 }
-                let left = house.end_stream(id);
+                let left = server.end_stream(id);
                 // The connection is ours again when its stream has left it.
                 if let Some(pipe) = self.pipe.take_if(|pipe| pipe.id == id) {
                     drop(pipe.to);
@@ -533,30 +534,30 @@ impl Connection {
     /// Who has sent this; nobody in particular where anybody may.
     async fn principal<'a>(
         &mut self,
-        house: &'a House,
+        server: &'a Server,
         request: &Request,
     ) -> Result<Option<&'a Principal>, Reply> {
         let is_open = match request.method {
             Method::Options => true,
-            Method::Announce | Method::Record => house.config.recorders == Recorders::Anyone,
-            Method::Describe | Method::Play => house.config.readers == Readers::Anyone,
+            Method::Announce | Method::Record => server.config.recorders == Recorders::Anyone,
+            Method::Describe | Method::Play => server.config.readers == Readers::Anyone,
             // Whoever has announced may go on: nothing else can be set up there.
-            _ => house.config.readers == Readers::Anyone || self.announced.is_some(),
+            _ => server.config.readers == Readers::Anyone || self.announced.is_some(),
         };
         let Some(credentials) = request.field("authorization") else {
             return if is_open { Ok(None) } else { Err(self.challenge(false)) };
         };
         let address = self.peer.ip();
-        if house.passwords.is_locked(address, Instant::now()) {
-            house.counters.refuse(Reason::Unknown);
+        if server.passwords.is_locked(address, Instant::now()) {
+            server.counters.refuse(Reason::Unknown);
             return Err(Reply::said(Status::FORBIDDEN, "too many wrong passwords; wait a minute"));
         }
-        let signed = Signed { verb: &request.verb, uri: &request.uri };
-        match house.passwords.judge(credentials, signed, &self.nonce) {
+        let signed = SignedRequest { verb: &request.verb, uri: &request.uri };
+        match server.passwords.judge(credentials, signed, &self.nonce) {
             Verdict::Right(principal) => Ok(Some(principal)),
             Verdict::Stale => Err(self.challenge(true)),
             Verdict::Wrong => {
-                house.passwords.count_guess(address, Instant::now());
+                server.passwords.count_guess(address, Instant::now());
                 let [more] = random::<1>().unwrap_or([128]);
                 tokio::time::sleep(GUESS_DELAY + Duration::from_secs(1) * u32::from(more) / 255)
                     .await;
@@ -567,18 +568,18 @@ impl Connection {
 
     /// Refuses a principal without the right to play `path`, if only principals may play.
     fn check_reader(&self, principal: Option<&Principal>, path: &RequestPath) -> Result<(), Reply> {
-        let is_open = self.house.config.readers == Readers::Anyone;
+        let is_open = self.server.config.readers == Readers::Anyone;
         if is_open || principal.is_some_and(|one| one.paths.cover(path.name())) {
             return Ok(());
         }
-        self.house.counters.refuse(Reason::Forbidden);
+        self.server.counters.refuse(Reason::Forbidden);
         let text = "this principal has no right to play this path; see `paths` of \
             [[rtsp.principal]]";
         Err(Reply::said(Status::FORBIDDEN, text))
     }
 
     fn challenge(&mut self, is_stale: bool) -> Reply {
-        self.house.counters.refuse(Reason::Unknown);
+        self.server.counters.refuse(Reason::Unknown);
         if self.nonce.is_old()
             && let Ok(nonce) = Nonce::new()
         {
@@ -592,9 +593,9 @@ impl Connection {
 
     /// A session within a connection is ordered on it alone: that is where its answers go.
     fn own(&self, id: SessionId) -> Result<(), Reply> {
-        let connection = match self.house.show(id) {
-            Some(show) => show.connection(),
-            None => self.house.streams().get(&id).and_then(|handle| handle.connection),
+        let connection = match self.server.play_session(id) {
+            Some(session) => session.connection(),
+            None => self.server.streams().get(&id).and_then(|handle| handle.connection),
         };
         match connection.is_none_or(|number| number == self.number) {
             true => Ok(()),
@@ -605,22 +606,22 @@ impl Connection {
     fn refused(&self, why: Refused) -> Reply {
         let reply = Reply::new(why.status());
         match why {
-            Refused::Unknown(_) => self.house.counters.refuse(Reason::Session),
+            Refused::Unknown(_) => self.server.counters.refuse(Reason::Session),
             Refused::State => {}
             Refused::Waiting => {
-                self.house.counters.refuse(Reason::Waiting);
+                self.server.counters.refuse(Reason::Waiting);
                 let text = "this address has too many sessions that are not playing; end some of \
                     them";
                 return Reply::said(why.status(), text);
             }
             Refused::Full => {
-                self.house.counters.refuse(Reason::Room);
+                self.server.counters.refuse(Reason::Room);
                 let text =
                     "the limit of sessions is reached ([rtsp] sessions_max); try again later";
                 return Reply::said(why.status(), text);
             }
             Refused::Often => {
-                self.house.counters.refuse(Reason::Often);
+                self.server.counters.refuse(Reason::Often);
                 return reply.with("Retry-After", "1");
             }
         }
@@ -638,11 +639,11 @@ impl Connection {
         }
         let (path, base) = target(&request.uri)?;
         self.check_reader(principal, &path)?;
-        let text = match self.house.film(&path).await? {
-            Some(film) => film.describe(self.own),
+        let text = match self.server.movie_title(&path).await? {
+            Some(movie_title) => movie_title.describe(self.own),
             None => {
-                let programme = self.house.programme(path).await?;
-                self.house.describe(&programme, self.own).await?
+                let ts_title = self.server.ts_title(path).await?;
+                self.server.describe(&ts_title, self.own).await?
             }
         };
         Ok(Reply::new(Status::OK)

@@ -9,11 +9,11 @@ use crate::config;
 pub(super) struct ConnectionLimit {
     max: usize,
     per_address_max: usize,
-    taken: Mutex<Taken>,
+    taken: Mutex<Counts>,
 }
 
 #[derive(Default)]
-struct Taken {
+struct Counts {
     all: usize,
     by_address: HashMap<IpAddr, usize>,
 }

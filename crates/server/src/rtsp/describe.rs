@@ -14,19 +14,19 @@ use tactus_core::ts::trick::Scale;
 use tactus_core::ts::{Index, PACKET, clock_packet};
 use tactus_core::units::{BitRate, MediaTime};
 
-use super::{House, Reason};
+use super::{Reason, Server};
 use crate::broker::Refusal;
 use crate::catalogue::{Found, Indexed, OpenFault, OpenTitle};
 use crate::channels::packets;
 use crate::trick;
 
 /// A title that can be played.
-pub(super) struct Programme {
+pub(super) struct TsTitle {
     pub(super) path: RequestPath,
     pub(super) title: Arc<OpenTitle>,
     /// What is reserved for it: that of its fastest part.
     pub(super) rate: BitRate,
-    /// What it takes on average.
+    /// What it record_sessions on average.
     mean: BitRate,
     /// What of it is whole packets.
     pub(super) bytes: Range<u64>,
@@ -53,7 +53,7 @@ pub(super) struct Part {
 }
 
 /// How a title is shown that is not played as it is.
-pub(super) struct Shown {
+pub(super) struct ScaledPlay {
     pub(super) index: Arc<Index>,
     pub(super) scale: Scale,
     /// None: from where it is.
@@ -63,12 +63,12 @@ pub(super) struct Shown {
 /// Ticks in a second.
 const TICKS: u128 = 27_000_000;
 
-impl House {
+impl Server {
     /// The title under `path`.
     ///
     /// # Errors
     /// What is answered instead.
-    pub(super) async fn programme(&self, path: RequestPath) -> Result<Programme, Reply> {
+    pub(super) async fn ts_title(&self, path: RequestPath) -> Result<TsTitle, Reply> {
         let title = match self.catalogue.find(&path).await {
             Ok(Found::Title(title)) if title.following.is_some() => {
                 let text = "the title is still being uploaded; it is sent when all of it is stored";
@@ -85,43 +85,43 @@ impl House {
         if bytes.is_empty() {
             return Err(kind("the title contains no complete transport packet"));
         }
-        let programme = Programme { path, title, rate, mean: rate, bytes, by_clock: false };
-        let block = self.broker.block_of(programme.title.volume);
-        let peak = match self.index(&programme).await? {
-            Indexed::Ready(index) => Plan::of(&index, programme.bytes.clone(), block),
+        let ts_title = TsTitle { path, title, rate, mean: rate, bytes, by_clock: false };
+        let block = self.broker.block_of(ts_title.title.volume);
+        let peak = match self.index(&ts_title).await? {
+            Indexed::Ready(index) => Plan::of(&index, ts_title.bytes.clone(), block),
             Indexed::Coming | Indexed::Never(_) => None,
         };
         Ok(match peak {
-            Some((_, peak)) => Programme { rate: peak.max(rate), by_clock: true, ..programme },
-            None => programme,
+            Some((_, peak)) => TsTitle { rate: peak.max(rate), by_clock: true, ..ts_title },
+            None => ts_title,
         })
     }
 
-    /// What is to be known of `range` before it leaves, with the tables of `front` before it; its counters go on as
-    /// `counting` says.
+    /// What is to be known of `range` before it leaves, with the tables of `front` before it; its
+    /// counters go on as `counting` says.
     pub(super) async fn plan(
         &self,
-        programme: &Programme,
+        ts_title: &TsTitle,
         range: &Range<u64>,
         front: &[u8],
         counting: Counting,
     ) -> Arc<Plan> {
-        let block = self.broker.block_of(programme.title.volume);
-        let index = match self.index(programme).await {
+        let block = self.broker.block_of(ts_title.title.volume);
+        let index = match self.index(ts_title).await {
             Ok(Indexed::Ready(index)) => Some(index),
             _ => None,
         };
-        let own = index.as_ref().filter(|_| programme.by_clock);
+        let own = index.as_ref().filter(|_| ts_title.by_clock);
         let own = own.and_then(|index| Plan::of(index, range.clone(), block));
         // Bytes that leave faster than their clock says are not set by it.
-        let own = own.filter(|(plan, rate)| plan.line.is_some() || *rate == programme.rate);
-        let (line, stamps) = own.map_or((None, None), |(plan, _)| (plan.line, plan.stamps));
+        let own = own.filter(|(plan, rate)| plan.line.is_some() || *rate == ts_title.rate);
+        let (line, restamping) = own.map_or((None, None), |(plan, _)| (plan.line, plan.restamping));
         let is_moved = counting.jumps
             || counting.before.iter().any(|count| count.step != 0)
             || counting.tables.iter().any(|table| table.version != table.own);
-        let stamps = is_moved.then(|| stamps.unwrap_or_default());
+        let restamping = is_moved.then(|| restamping.unwrap_or_default());
         let mut front = front.to_vec();
-        if let Some((pid, pcr)) = stamps.as_ref().and_then(|stamps| stamps.clock)
+        if let Some((pid, pcr)) = restamping.as_ref().and_then(|restamping| restamping.clock)
             && counting.jumps
             && index.is_some_and(|index| index.stride() == PACKET)
         {
@@ -129,33 +129,29 @@ impl House {
             front.extend(clock_packet(pid, pcr));
         }
         let counting = Some(counting);
-        Arc::new(Plan { line, stamps, counting, ..Plan::default() }.with_front(&front))
+        Arc::new(Plan { line, restamping, counting, ..Plan::default() }.with_front(&front))
     }
 
     /// What is known of its times; none when they are not known yet, or never.
-    async fn index(&self, programme: &Programme) -> Result<Indexed, Reply> {
-        self.catalogue.index(&programme.title, &programme.path).await.map_err(fault)
+    async fn index(&self, ts_title: &TsTitle) -> Result<Indexed, Reply> {
+        self.catalogue.index(&ts_title.title, &ts_title.path).await.map_err(fault)
     }
 
     /// Its description, when asked for as `base`, at our address `own`.
-    pub(super) async fn describe(
-        &self,
-        programme: &Programme,
-        own: IpAddr,
-    ) -> Result<String, Reply> {
-        let index = self.index(programme).await?;
+    pub(super) async fn describe(&self, ts_title: &TsTitle, own: IpAddr) -> Result<String, Reply> {
+        let index = self.index(ts_title).await?;
         let family = if own.is_ipv4() { "IP4" } else { "IP6" };
         let any = if own.is_ipv4() { "0.0.0.0" } else { "::" };
-        let range = span::write(MediaTime(0), programme.duration(ready(&index)));
-        let version = programme.title.modified.0 / 1_000_000_000;
+        let range = span::write(MediaTime(0), ts_title.duration(ready(&index)));
+        let version = ts_title.title.modified.0 / 1_000_000_000;
         // RFC 3551: kilobits with what IP, UDP and RTP add, rounded up.
-        let wire = (u128::from(programme.mean.0) * (1316 + 40)).div_ceil(1316 * 1000);
-        let name: String = programme.path.name().chars().filter(|c| !c.is_control()).collect();
+        let wire = (u128::from(ts_title.mean.0) * (1316 + 40)).div_ceil(1316 * 1000);
+        let name: String = ts_title.path.name().chars().filter(|c| !c.is_control()).collect();
         Ok(format!(
             "v=0\r\no=- {id} {version} IN {family} {own}\r\ns={name}\r\nc=IN {family} {any}\r\nt=0 0\r\n\
              a=tool:tactus\r\na=control:*\r\na={range}\r\n\
              m=video 0 RTP/AVP 33\r\nb=AS:{wire}\r\na=rtpmap:33 MP2T/90000\r\na=control:{TRACK}\r\n",
-            id = programme.title.id.0,
+            id = ts_title.title.id.0,
             range = format_args!("range:{range}"),
         ))
     }
@@ -164,10 +160,10 @@ impl House {
     ///
     /// # Errors
     /// What is answered instead.
-    pub(super) async fn part(&self, programme: &Programme, asked: Span) -> Result<Part, Reply> {
-        let index = self.index(programme).await?;
+    pub(super) async fn part(&self, ts_title: &TsTitle, asked: Span) -> Result<Part, Reply> {
+        let index = self.index(ts_title).await?;
         let invalid = || {
-            let end = programme.duration(ready(&index));
+            let end = ts_title.duration(ready(&index));
             let text = format!("the title plays {}", span::write(MediaTime(0), end));
             Reply::said(Status::INVALID_RANGE, &text)
         };
@@ -176,16 +172,16 @@ impl House {
             Indexed::Coming => Err(later("this title is being indexed; try again shortly")),
             Indexed::Never(_) => Err(invalid()),
         };
-        let end = programme.end(ready(&index));
+        let end = ts_title.end(ready(&index));
         let mut front = vec![];
         let from = match asked.from {
             From::Now => None,
-            From::At(MediaTime(0)) => Some(programme.beginning()),
+            From::At(MediaTime(0)) => Some(ts_title.beginning()),
             From::At(time) => {
                 let index = known()?;
                 let entry = index.entry_at(time).filter(|_| time < index.duration());
                 let entry = entry.ok_or_else(invalid)?;
-                let at = index.start_of(entry).max(programme.bytes.start);
+                let at = index.start_of(entry).max(ts_title.bytes.start);
                 front = index.tables_before(entry);
                 Some(Place { at, time: index.played(entry) })
             }
@@ -208,24 +204,25 @@ impl House {
         }
     }
 
-    /// The same for what is shown at another scale: it goes on to the title's end, or its beginning.
+    /// The same for what is shown at another scale: it goes on to the title's end, or its
+    /// beginning.
     ///
     /// # Errors
     /// What is answered instead.
     pub(super) async fn shown(
         &self,
-        programme: &Programme,
+        ts_title: &TsTitle,
         asked: Span,
         scale: Scale,
-    ) -> Result<Shown, Reply> {
-        let text = match self.index(programme).await? {
+    ) -> Result<ScaledPlay, Reply> {
+        let text = match self.index(ts_title).await? {
             Indexed::Ready(index) => {
                 let from = match asked.from {
                     From::Now => None,
                     From::At(time) => Some(time),
                 };
                 if from.is_none_or(|from| from <= index.duration()) {
-                    return Ok(Shown { index, scale, from });
+                    return Ok(ScaledPlay { index, scale, from });
                 }
                 format!("the title plays {}", span::write(MediaTime(0), index.duration()))
             }
@@ -255,23 +252,23 @@ impl House {
 
     /// How long that is which a session plays.
     pub(super) async fn length(&self, id: SessionId) -> Option<MediaTime> {
-        if let Some(show) = self.show(id) {
-            return Some(show.film().length());
+        if let Some(session) = self.play_session(id) {
+            return Some(session.movie_title().length());
         }
-        let programme = self.streams().get(&id).map(|handle| Arc::clone(&handle.programme))?;
-        let index = self.index(&programme).await.ok();
-        Some(programme.duration(index.as_ref().and_then(ready)))
+        let ts_title = self.streams().get(&id).map(|handle| Arc::clone(&handle.ts_title))?;
+        let index = self.index(&ts_title).await.ok();
+        Some(ts_title.duration(index.as_ref().and_then(ready)))
     }
 
     /// When, by a player's time, byte `at` is.
-    pub(super) async fn place(&self, programme: &Programme, at: u64) -> Place {
-        let index = self.index(programme).await.ok();
+    pub(super) async fn place(&self, ts_title: &TsTitle, at: u64) -> Place {
+        let index = self.index(ts_title).await.ok();
         let time = match index.as_ref().and_then(ready) {
             Some(index) => {
-                let first = index.time_at(programme.bytes.start);
+                let first = index.time_at(ts_title.bytes.start);
                 MediaTime(index.time_at(at).0.saturating_sub(first.0))
             }
-            None => programme.by_rate(at),
+            None => ts_title.by_rate(at),
         };
         Place { at, time }
     }
@@ -280,7 +277,7 @@ impl House {
 /// What the one medium is called in URLs.
 pub(super) const TRACK: &str = "track1";
 
-impl Programme {
+impl TsTitle {
     pub(super) fn beginning(&self) -> Place {
         Place { at: self.bytes.start, time: MediaTime(0) }
     }

@@ -1,11 +1,12 @@
-//! The end of a stream, told to who plays it in RTSP 2.0: by the connection that has asked for it, as long as it is there.
+//! The end of a stream, told to who plays it in RTSP 2.0: by the connection that has asked for it,
+//! as long as it is there.
 //!
-//! Promise: nobody waits for it to be told. What a connection does not take in time is left out: the goodbye in RTCP says
-//! the same.
+//! Promise: nobody waits for it to be told. What a connection does not take in time is left out:
+//! the goodbye in RTCP says the same.
 
 use tactus_core::rtsp::Status;
 use tactus_core::rtsp::session::SessionId;
-use tactus_core::rtsp::two::{RtpInfo, StreamEnd};
+use tactus_core::rtsp::v2::{RtpInfo, StreamEnd};
 use tactus_core::units::MediaTime;
 use tokio::sync::mpsc;
 

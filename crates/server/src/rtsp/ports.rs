@@ -1,7 +1,8 @@
-//! The ports that RTP leaves by and reports come to: one pair for each of our addresses, whoever uses it.
+//! The ports that RTP leaves by and reports come to: one pair for each of our addresses, whoever
+//! uses it.
 //!
-//! Promise: a report counts for a session only when it comes from the session's receiver and its port, and is
-//! well-formed (row S19); everything else is counted and dropped.
+//! Promise: a report counts for a session only when it comes from the session's receiver and its
+//! port, and is well-formed (row S19); everything else is counted and dropped.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tactus_core::rtp::rtcp::NtpTime;
 use tactus_core::rtsp::session::SessionId;
 use tactus_core::rtsp::transport::Ports;
-use tactus_sys::inlet;
 use tactus_sys::packets::outlet;
+use tactus_sys::udp_input;
 use tokio::net::UdpSocket;
 
-use super::reports::{self, Heard, Report, now_and_wall};
-use super::{House, Reason};
+use super::reports::{self, Report, ReportDatagram, now_and_wall};
+use super::{Reason, Server};
 use crate::broker::{Door, OUTLET_BUFFER, Outlet};
 use crate::config;
 
@@ -37,8 +38,8 @@ pub(super) struct Pair {
     receivers: Mutex<HashMap<SocketAddr, Vec<SessionId>>>,
 }
 
-/// Most sessions whose reports come from one port: a player may have some that it tells apart by their sources. Each
-/// report is looked at for all of them.
+/// Most sessions whose reports come from one port: a player may have some that it tells apart by
+/// their sources. Each report is looked at for all of them.
 const RECEIVER_SESSIONS_MAX: usize = 8;
 
 /// Whom our reports of a stream go to.
@@ -73,7 +74,7 @@ impl PortPairs {
 
     /// The outlet for groups of the family of `group`.
     pub(super) fn for_group(&self, group: IpAddr, hops: u8) -> io::Result<Outlet> {
-        let interface = self.config.interface.as_deref().map(inlet::interface).transpose()?;
+        let interface = self.config.interface.as_deref().map(udp_input::interface).transpose()?;
         let any = match group {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -128,8 +129,8 @@ impl Pair {
         self.receivers().get(&from).is_some_and(|known| known.len() >= RECEIVER_SESSIONS_MAX)
     }
 
-    /// From now on reports from `from` count for this session; not for one more than they may, which only several that
-    /// are set up at once can be.
+    /// From now on reports from `from` count for this session; not for one more than they may,
+    /// which only several that are set up at once can be.
     pub(super) fn expect(&self, from: SocketAddr, id: SessionId) {
         let mut receivers = self.receivers();
         let sessions = receivers.entry(from).or_default();
@@ -151,7 +152,7 @@ impl Pair {
 }
 
 impl Listeners {
-    /// Sends a report of ours, if the socket takes it: reports may be lost.
+    /// Sends a report of ours, if the socket record_sessions it: reports may be lost.
     pub(super) fn report(&self, bytes: &[u8]) {
         let (to, sent) = match self {
             Self::One(pair, to) => (to, pair.reports.try_send_to(bytes, *to)),
@@ -171,7 +172,7 @@ impl Listeners {
     }
 }
 
-impl House {
+impl Server {
     /// The pair of our address, opened when it is first needed.
     pub(super) fn pair(self: &Arc<Self>, address: IpAddr) -> io::Result<Arc<Pair>> {
         let mut open = self.pairs.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,7 +197,7 @@ impl House {
     }
 
     /// What the receiver of a session has said.
-    pub(super) fn handle(&self, heard: &Heard, id: SessionId) {
+    pub(super) fn handle(&self, heard: &ReportDatagram, id: SessionId) {
         let (now, wall) = now_and_wall();
         let wrong = self.receptions.handle(id, &heard.receptions, (now, NtpTime::of(wall)));
         if wrong > 0 {
@@ -214,15 +215,15 @@ impl House {
 }
 
 /// Hears what receivers report.
-async fn hear(house: Arc<House>, pair: Arc<Pair>) {
+async fn hear(server: Arc<Server>, pair: Arc<Pair>) {
     let mut bytes = [0; REPORT_MAX];
     loop {
         match pair.reports.recv_from(&mut bytes).await {
-            Ok((len, from)) => house.handle_report(&pair, from, &bytes[..len]),
+            Ok((len, from)) => server.handle_report(&pair, from, &bytes[..len]),
             // What the network says of packets that could not be delivered is nobody's report.
             Err(error) => {
                 tracing::debug!(%error, "a report cannot be read");
-                house.counters.refuse(Reason::Malformed);
+                server.counters.refuse(Reason::Malformed);
                 tokio::time::sleep(std::time::Duration::from_millis(10)).await;
             }
         }

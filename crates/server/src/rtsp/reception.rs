@@ -1,8 +1,8 @@
-//! What receivers report of what they are sent (RFC 3550, section 6.4.1): how much of it is lost, how unevenly it comes, and how
-//! long the way is.
+//! What receivers report of what they are sent (RFC 3550, section 6.4.1): how much of it is lost,
+//! how unevenly it comes, and how long the way is.
 //!
-//! Promise: it is shown, and changes nothing. A block counts only for a source of the session that it came for, and not when it
-//! says what cannot be. Whatever is reported, a track costs the same.
+//! Promise: it is shown, and changes nothing. A block counts only for a source of the session that
+//! it came for, and not when it says what cannot be. Whatever is reported, a track costs the same.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,10 +35,10 @@ pub struct Receiver {
 
 /// What is known of all sessions.
 #[derive(Default)]
-pub(super) struct Receptions(Mutex<Known>);
+pub(super) struct Receptions(Mutex<State>);
 
 #[derive(Default)]
-struct Known {
+struct State {
     sessions: HashMap<SessionId, Vec<Track>>,
     sums: Sums,
 }
@@ -52,7 +52,7 @@ struct Sums {
 }
 
 /// How often what was reported.
-pub struct Reported {
+pub struct ReceptionFigures {
     /// Lost since the report before, in millionths.
     pub lost: Snapshot,
     /// In nanoseconds.
@@ -70,12 +70,12 @@ pub(super) struct Track {
     /// Ticks of its timestamps in a second.
     pub(super) clock: u32,
     reports: u64,
-    last: Option<Told>,
+    last: Option<ReportBlock>,
 }
 
 /// A block that counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Told {
+struct ReportBlock {
     at: MonoTime,
     fraction_lost: u8,
     lost: i32,
@@ -109,7 +109,7 @@ impl Track {
     }
 }
 
-impl Told {
+impl ReportBlock {
     /// What a block says that has come now; none when it cannot be.
     fn new(block: &Reception, clock: u32, now: MonoTime, wall: NtpTime) -> Option<Self> {
         // Rounds down.
@@ -137,7 +137,7 @@ fn round_trip(block: &Reception, wall: NtpTime) -> Option<Nanos> {
 }
 
 impl Receptions {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,14 +159,14 @@ impl Receptions {
         (now, wall): (MonoTime, NtpTime),
     ) -> usize {
         let mut known = self.known();
-        let Known { sessions, sums } = &mut *known;
+        let State { sessions, sums } = &mut *known;
         let Some(tracks) = sessions.get_mut(&id) else { return 0 };
         let mut wrong = 0;
         for block in blocks {
             let track = tracks.iter_mut().find(|track| track.source == block.source);
             // What it receives of others is theirs.
             let Some(track) = track else { continue };
-            let Some(told) = Told::new(block, track.clock, now, wall) else {
+            let Some(told) = ReportBlock::new(block, track.clock, now, wall) else {
                 wrong += 1;
                 continue;
             };
@@ -189,10 +189,10 @@ impl Receptions {
     }
 
     /// What has been reported of all.
-    pub(super) fn reported(&self) -> Reported {
+    pub(super) fn reported(&self) -> ReceptionFigures {
         let known = self.known();
         let Sums { lost, jitter, round_trip } = &known.sums;
-        Reported {
+        ReceptionFigures {
             lost: lost.snapshot(),
             jitter: jitter.snapshot(),
             round_trip: round_trip.snapshot(),
@@ -257,7 +257,7 @@ mod tests {
             ..expected
         };
         assert_eq!(receptions.of(ID, NOW), [expected]);
-        let Reported { lost, jitter, round_trip } = receptions.reported();
+        let ReceptionFigures { lost, jitter, round_trip } = receptions.reported();
         assert_eq!((lost.count(), lost.sum()), (2, 500_000));
         assert_eq!((jitter.count(), jitter.sum()), (2, 20_000_000));
         assert_eq!((round_trip.count(), round_trip.sum()), (1, 125_000_000));
@@ -266,7 +266,8 @@ mod tests {
         assert!(receptions.of(ID, NOW).is_empty());
     }
 
-    /// What GStreamer 1.22 (`rtpbin`) has said of a stream of which each twentieth packet was left out.
+    /// What GStreamer 1.22 (`rtpbin`) has said of a stream of which each twentieth packet was left
+    /// out.
     const OF_GSTREAMER: &str = "81c90007e696b71d7ac705010c00003f00000504000000044b691fc60000e3f2\
         81ca000ce696b71d011c757365723236313132353532313240686f73742d333061353235643506094753747265616d6572000000";
 

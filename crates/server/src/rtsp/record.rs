@@ -1,8 +1,10 @@
-//! What a session records: packets that come, put together to a transport stream, written as a title.
+//! What a session records: packets that come, put together to a transport stream, written as a
+//! title.
 //!
-//! Promise: what has come of it is a title in the end, however it ends: by TEARDOWN, with its connection, by silence,
-//! or by a crash. Packets count only when they come from who records, who is told how they come. Who sends within its connection
-//! is held back when the disk is slow; who sends datagrams loses what a queue of [`QUEUE`] chunks does not hold, counted.
+//! Promise: what has come of it is a title in the end, however it ends: by TEARDOWN, with its
+//! connection, by silence, or by a crash. Packets count only when they come from who records, who
+//! is told how they come. Who sends within its connection is held back when the disk is slow; who
+//! sends datagrams loses what a queue of [`QUEUE`] chunks does not hold, counted.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +20,7 @@ use tactus_core::rtsp::transport::Ports;
 use tactus_core::sdp::MEDIA_MAX;
 use tactus_core::units::{BitRate, MIB, MonoTime, Nanos, SECOND};
 use tactus_sys::clock;
-use tactus_sys::inlet::{Datagrams, Wanted};
+use tactus_sys::udp_input::{InputOptions, UdpInput};
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -26,7 +28,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::reports::NAME;
 use super::way::report_frame;
-use super::{House, Status};
+use super::{Server, Status};
 use crate::access::{self, Protocol, Record};
 use crate::recording::Recording;
 use crate::store::ResumeError;
@@ -57,7 +59,7 @@ const GRACE: Duration = Duration::from_millis(300);
 const END_MAX: Duration = Duration::from_secs(10);
 
 /// A packet of a medium.
-pub(super) struct Came {
+pub(super) struct IncomingPacket {
     pub(super) nth: usize,
     pub(super) is_report: bool,
     pub(super) bytes: Box<[u8]>,
@@ -65,7 +67,7 @@ pub(super) struct Came {
 
 /// The sockets of one medium that comes as datagrams.
 pub(super) struct Sockets {
-    packets: Datagrams,
+    packets: UdpInput,
     reports: Arc<UdpSocket>,
     pub(super) ports: Ports,
     /// Where our reports go.
@@ -80,7 +82,7 @@ enum Reporter {
 }
 
 /// A recording as others know it.
-pub(super) struct Take {
+pub(super) struct RecordSession {
     /// The path of its title, as it is asked for.
     pub(super) title: String,
     from: SocketAddr,
@@ -95,7 +97,7 @@ pub(super) struct Take {
 
 /// What a recording is made of.
 pub(super) struct Parts {
-    pub(super) house: Weak<House>,
+    pub(super) server: Weak<Server>,
     pub(super) id: SessionId,
     pub(super) title: String,
     pub(super) from: SocketAddr,
@@ -114,7 +116,7 @@ pub(super) struct Parts {
 /// The ways between a recording and the connection that carries it.
 pub(super) struct Ends {
     /// Packets that come in frames.
-    pub(super) give: mpsc::Sender<Came>,
+    pub(super) give: mpsc::Sender<IncomingPacket>,
     /// Reports, in frames as they are to be sent.
     pub(super) reports: mpsc::Receiver<Box<[u8]>>,
 }
@@ -127,8 +129,8 @@ impl Sockets {
         let mut unfit = vec![];
         for _ in 0..TRIES {
             let any = SocketAddr::new(own, 0);
-            let wanted = Wanted { to: any, source: None, interface: None, buffer: BUFFER };
-            let packets = Datagrams::open(&wanted)?;
+            let wanted = InputOptions { to: any, source: None, interface: None, buffer: BUFFER };
+            let packets = UdpInput::open(&wanted)?;
             if let Some(ports) = Ports::even(packets.address()?.port()) {
                 match std::net::UdpSocket::bind(SocketAddr::new(own, ports.rtcp())) {
                     Ok(reports) => {
@@ -144,12 +146,13 @@ impl Sockets {
         Err(failed)
     }
 
-    /// Hands on what comes from `peer`, and nothing else, until nobody wants it; in the end what has come until then.
+    /// Hands on what comes from `peer`, and nothing else, until nobody wants it; in the end what
+    /// has come until then.
     async fn hear(
         mut self,
         nth: usize,
         peer: IpAddr,
-        came: mpsc::Sender<Came>,
+        came: mpsc::Sender<IncomingPacket>,
         mut end: watch::Receiver<()>,
     ) -> io::Result<()> {
         // The same socket by another handle: that one only tells when something has come.
@@ -173,11 +176,12 @@ impl Sockets {
                     }
                 }
                 heard = self.reports.recv_from(&mut report) => {
-                    // What the network says of packets that could not be delivered is nobody's report.
+                    // What the network says of packets that could not be delivered is nobody's
+                    // report.
                     let Ok((len, from)) = heard else { continue };
                     if from.ip().to_canonical() == peer {
                         let bytes = report[..len].into();
-                        if came.send(Came { nth, is_report: true, bytes }).await.is_err() {
+                        if came.send(IncomingPacket { nth, is_report: true, bytes }).await.is_err() {
                             return Ok(());
                         }
                     }
@@ -185,7 +189,7 @@ impl Sockets {
                 _ = end.changed() => break,
             }
             for bytes in packets {
-                if came.send(Came { nth, is_report: false, bytes }).await.is_err() {
+                if came.send(IncomingPacket { nth, is_report: false, bytes }).await.is_err() {
                     return Ok(());
                 }
             }
@@ -195,7 +199,7 @@ impl Sockets {
         while held < BUFFER && self.receive(peer, &mut packets)? > 0 {
             for bytes in packets.drain(..) {
                 held += bytes.len();
-                if came.send(Came { nth, is_report: false, bytes }).await.is_err() {
+                if came.send(IncomingPacket { nth, is_report: false, bytes }).await.is_err() {
                     return Ok(());
                 }
             }
@@ -213,16 +217,16 @@ impl Sockets {
     }
 }
 
-impl Take {
+impl RecordSession {
     /// Begins.
     pub(super) fn begin(parts: Parts) -> (Arc<Self>, Ends) {
-        let Parts { house, id, title, from, principal, rate, assembly, recording, .. } = parts;
+        let Parts { server, id, title, from, principal, rate, assembly, recording, .. } = parts;
         let Parts { sockets, channels, source, .. } = parts;
         let (stop, stopping) = watch::channel(None);
         let (tell_end, end) = watch::channel(None);
         let (give, came) = mpsc::channel(CAME_MAX);
         let bytes = AtomicU64::new(0);
-        let take = Arc::new(Self { title, from, principal, rate, bytes, stop, end });
+        let session = Arc::new(Self { title, from, principal, rate, bytes, stop, end });
         let mut hearing = JoinSet::new();
         let may_wait = sockets.is_empty();
         let (hears, end_of_hearing) = watch::channel(());
@@ -233,10 +237,10 @@ impl Take {
             hearing.spawn(sockets.hear(nth, from.ip().to_canonical(), give.clone(), end));
         }
         let (chunks, written) = mpsc::channel(QUEUE);
-        let told = Arc::clone(&take);
+        let told = Arc::clone(&session);
         let (tell, reports) = mpsc::channel(REPORTS_MAX);
         let run = Run {
-            house,
+            server,
             id,
             assembly,
             came,
@@ -249,10 +253,11 @@ impl Take {
             reporters,
             tell,
         };
-        // Not one of the house's tasks: those are cut off when it closes, and this one has a title to store.
+        // Not one of the server's tasks: those are cut off when it closes, and this one has a title
+        // to store.
         tokio::spawn(async move {
             let writing = tokio::spawn(write(recording, written));
-            let house = Weak::clone(&run.house);
+            let server = Weak::clone(&run.server);
             let (counts, dropped) = run.run(&told).await;
             hearing.shutdown().await;
             let stored = match writing.await {
@@ -275,12 +280,12 @@ impl Take {
                 ..Record::new(Protocol::Recording, "end", title.clone())
             });
             tell_end.send_replace(Some(stored));
-            if let Some(house) = house.upgrade() {
-                house.sessions().handle_over(id);
-                house.takes().remove(&id);
+            if let Some(server) = server.upgrade() {
+                server.sessions().handle_over(id);
+                server.record_sessions().remove(&id);
             }
         });
-        (take, Ends { give, reports })
+        (session, Ends { give, reports })
     }
 
     /// No more is taken.
@@ -321,22 +326,22 @@ impl Take {
     }
 }
 
-impl House {
+impl Server {
     /// The recording ends; its title is stored by itself.
-    pub(super) fn stop_take(&self, id: SessionId) {
-        let take = self.takes().get(&id).map(Arc::clone);
-        if let Some(take) = take {
-            take.stop();
+    pub(super) fn stop_record_session(&self, id: SessionId) {
+        let session = self.record_sessions().get(&id).map(Arc::clone);
+        if let Some(session) = session {
+            session.stop();
         }
     }
 
     /// All recordings end, and their titles are stored.
-    pub(super) async fn end_takes(&self) {
-        let takes: Vec<_> = self.takes().values().map(Arc::clone).collect();
-        takes.iter().for_each(|take| take.stop());
-        for take in takes {
-            if let Err(error) = take.finish().await {
-                tracing::warn!(title = take.title, error, "a recording is not stored yet");
+    pub(super) async fn end_record_sessions(&self) {
+        let record_sessions: Vec<_> = self.record_sessions().values().map(Arc::clone).collect();
+        record_sessions.iter().for_each(|session| session.stop());
+        for session in record_sessions {
+            if let Err(error) = session.finish().await {
+                tracing::warn!(title = session.title, error, "a recording is not stored yet");
             }
         }
     }
@@ -344,10 +349,10 @@ impl House {
 
 /// What takes packets.
 struct Run {
-    house: Weak<House>,
+    server: Weak<Server>,
     id: SessionId,
     assembly: Assembly,
-    came: mpsc::Receiver<Came>,
+    came: mpsc::Receiver<IncomingPacket>,
     /// Tells those that hear the sockets that it is over.
     hears: watch::Sender<()>,
     stopping: watch::Receiver<Option<Instant>>,
@@ -365,7 +370,7 @@ struct Run {
 }
 
 impl Run {
-    async fn run(mut self, take: &Take) -> (Counts, u64) {
+    async fn run(mut self, session: &RecordSession) -> (Counts, u64) {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut looks, mut out) = (0, Vec::new());
@@ -388,8 +393,8 @@ impl Run {
             let now = clock::now();
             if came.is_some_and(|came| self.handle(now, &came)) && now.since(heard) >= SECOND {
                 heard = now;
-                if let Some(house) = self.house.upgrade() {
-                    house.sessions().handle_report(now, self.id);
+                if let Some(server) = self.server.upgrade() {
+                    server.sessions().handle_report(now, self.id);
                 }
             }
             if now.since(told) >= REPORT_EACH {
@@ -399,7 +404,7 @@ impl Run {
             self.assembly.poll(now, &mut out);
             if out.len() >= CHUNK || looks >= LOOKS {
                 looks = 0;
-                if !self.hand_over(take, &mut out).await {
+                if !self.hand_over(session, &mut out).await {
                     break;
                 }
             }
@@ -417,21 +422,22 @@ impl Run {
         self.assembly.handle_end(clock::now(), &mut out);
         // What is left is waited for: nothing more comes meanwhile.
         self.may_wait = true;
-        self.hand_over(take, &mut out).await;
+        self.hand_over(session, &mut out).await;
         (self.assembly.counts(), self.dropped)
     }
 
-    fn handle(&mut self, now: MonoTime, came: &Came) -> bool {
+    fn handle(&mut self, now: MonoTime, came: &IncomingPacket) -> bool {
         match came.is_report {
             true => self.assembly.handle_report(now, came.nth, &came.bytes),
             false => self.assembly.handle_packet(now, came.nth, &came.bytes),
         }
     }
 
-    /// Says how each medium comes, where somebody takes it: reports may be lost.
+    /// Says how each medium comes, where somebody record_sessions it: reports may be lost.
     fn report(&mut self, now: MonoTime) {
         for (nth, reporter) in self.reporters.iter().enumerate() {
-            // Of what has not come since the last time there is nothing to say but that we are here.
+            // Of what has not come since the last time there is nothing to say but that we are
+            // here.
             let receptions = Vec::from_iter(self.assembly.report(now, nth));
             let report = Compound::of_receiver(self.source, &receptions).name(self.source, NAME);
             let bytes = report.into_bytes();
@@ -448,13 +454,13 @@ impl Run {
     }
 
     /// Whether there is still somebody who writes.
-    async fn hand_over(&mut self, take: &Take, out: &mut Vec<u8>) -> bool {
+    async fn hand_over(&mut self, session: &RecordSession, out: &mut Vec<u8>) -> bool {
         if out.is_empty() {
             return !self.chunks.is_closed();
         }
         let chunk = std::mem::take(out);
         let len = chunk.len() as u64;
-        take.bytes.fetch_add(len, Ordering::Relaxed);
+        session.bytes.fetch_add(len, Ordering::Relaxed);
         if self.may_wait {
             return self.chunks.send(chunk).await.is_ok();
         }
@@ -462,7 +468,7 @@ impl Run {
             Ok(()) => true,
             Err(mpsc::error::TrySendError::Full(_)) => {
                 if self.dropped == 0 {
-                    let title = &take.title;
+                    let title = &session.title;
                     tracing::warn!(
                         title,
                         "the disk is too slow for a recording; some of it is lost"

@@ -1,6 +1,8 @@
-//! RTCP as far as sessions need it: whether a receiver is there or says goodbye, and what we say of ourselves.
+//! RTCP as far as sessions need it: whether a receiver is there or says goodbye, and what we say of
+//! ourselves.
 //!
-//! Promise: what is not well-formed to its last byte, or speaks for somebody else, is nothing (row S19).
+//! Promise: what is not well-formed to its last byte, or speaks for somebody else, is nothing (row
+//! S19).
 
 use std::time::SystemTime;
 
@@ -18,14 +20,14 @@ pub(super) enum Report {
 
 /// A datagram of reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Heard {
+pub(super) struct ReportDatagram {
     pub(super) report: Report,
     /// How it receives which sources: as many as fit into a datagram.
     pub(super) receptions: Vec<Reception>,
 }
 
 /// What a datagram of reports says; nothing when it breaks a rule.
-pub(super) fn read(bytes: &[u8]) -> Option<Heard> {
+pub(super) fn read(bytes: &[u8]) -> Option<ReportDatagram> {
     let (mut who, mut report, mut all) = (None, Report::Alive, vec![]);
     for packet in rtcp::read(bytes).ok()? {
         match packet {
@@ -46,7 +48,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Heard> {
             Packet::Description(_) | Packet::Application { .. } | Packet::Other { .. } => {}
         }
     }
-    who.map(|_| Heard { report, receptions: all })
+    who.map(|_| ReportDatagram { report, receptions: all })
 }
 
 /// What we have sent.

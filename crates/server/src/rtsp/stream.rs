@@ -1,9 +1,9 @@
 //! What a session sends: begun, stopped and moved by orders, one at a time.
 //!
-//! Promise: the receiver sees one RTP stream, whatever is ordered: numbers go on with the datagrams that have left,
-//! timestamps with the time (RFC 2326, appendix B), and so do the continuity counters inside, where it jumps and between scales;
-//! each jump is marked there. What was paused goes on with the very next byte. The grant goes back when nobody can
-//! order any more.
+//! Promise: the receiver sees one RTP stream, whatever is ordered: numbers go on with the datagrams
+//! that have left, timestamps with the time (RFC 2326, appendix B), and so do the continuity
+//! counters inside, where it jumps and between scales; each jump is marked there. What was paused
+//! goes on with the very next byte. The grant goes back when nobody can order any more.
 
 mod scaled;
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tactus_core::datagrams::{Counting, Form, Kept, PAYLOAD, Plan, Session};
+use tactus_core::datagrams::{Counting, FinalCounters, Form, PAYLOAD, Plan, Session};
 use tactus_core::rtp::rtcp::{Compound, Timeline};
 use tactus_core::rtsp::session::SessionId;
 use tactus_core::ts::{Count, TableCount};
@@ -21,14 +21,14 @@ use tactus_core::units::{MediaTime, MonoTime, WallTime};
 use tactus_engine::message::Outcome;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::describe::{Part, Place, Programme, Shown};
+use super::describe::{Part, Place, ScaledPlay, TsTitle};
 use super::ended::{EndReporter, Ending};
 use super::play_record::PlayRecord;
 use super::ports::Pair;
 use super::reports::{Sent, now_and_wall};
 use super::unplayed::UnplayedReservation;
 use super::way::{Path, report_frame as frame};
-use super::{House, Status};
+use super::{Server, Status};
 use crate::broker::{Broker, Grant, Lane, Refusal, Target};
 use crate::trick;
 use crate::warnings;
@@ -37,12 +37,12 @@ use crate::warnings;
 pub(super) enum Order {
     Play {
         part: Part,
-        begun: oneshot::Sender<Result<Begun, PlayError>>,
+        begun: oneshot::Sender<Result<PlayStart, PlayError>>,
         reporter: Option<EndReporter>,
     },
     Trick {
-        shown: Shown,
-        begun: oneshot::Sender<Result<Begun, trick::Fault>>,
+        shown: ScaledPlay,
+        begun: oneshot::Sender<Result<PlayStart, trick::Fault>>,
         reporter: Option<EndReporter>,
     },
     /// Where it goes on is told.
@@ -62,7 +62,7 @@ pub(super) enum PlayError {
 
 /// What is played now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Begun {
+pub(super) struct PlayStart {
     pub(super) from: MediaTime,
     pub(super) to: MediaTime,
     /// Who sends it.
@@ -80,7 +80,7 @@ pub(super) struct Handle {
     pub(super) _over: watch::Sender<()>,
     /// The connection that carries it; none: it goes by datagrams.
     pub(super) connection: Option<u64>,
-    pub(super) programme: Arc<Programme>,
+    pub(super) ts_title: Arc<TsTitle>,
     /// Where RTP goes.
     pub(super) to: SocketAddr,
     /// Where reports come to, and from where.
@@ -90,16 +90,17 @@ pub(super) struct Handle {
     pub(super) transport: String,
     /// Index in the delivery table; [`NOWHERE`] while nothing is reserved.
     pub(super) place: Arc<AtomicU32>,
-    /// Closed when nothing is sent any more and what was held is free; a connection knows that of its own.
+    /// Closed when nothing is sent any more and what was held is free; a connection knows that of
+    /// its own.
     pub(super) left: Option<oneshot::Receiver<()>>,
 }
 
 /// What a stream is made of.
 pub(super) struct Stream {
-    pub(super) house: Weak<House>,
+    pub(super) server: Weak<Server>,
     pub(super) id: SessionId,
     pub(super) broker: Broker,
-    pub(super) programme: Arc<Programme>,
+    pub(super) ts_title: Arc<TsTitle>,
     /// None when it was not played for too long.
     pub(super) grant: Option<Grant>,
     /// The index that others see.
@@ -144,7 +145,8 @@ pub(super) struct Numbers {
     /// At `epoch`.
     timestamp: u32,
     epoch: MonoTime,
-    /// None may be before this one, if any has left: in a connection they are ahead of the time by a part of a tick.
+    /// None may be before this one, if any has left: in a connection they are ahead of the time by
+    /// a part of a tick.
     least: Option<u32>,
 }
 
@@ -170,7 +172,8 @@ impl Numbers {
     pub(super) fn begin(&self, now: MonoTime) -> Session {
         let ticks = u128::from(now.since(self.epoch).0) * 9 / 100_000;
         let timestamp = self.timestamp.wrapping_add(ticks as u32);
-        // RFC 2326, appendix B: monotonic over jumps. Modulo its width, so that half of all are ahead.
+        // RFC 2326, appendix B: monotonic over jumps. Modulo its width, so that half of all are
+        // ahead.
         let is_ahead = |least: &u32| least.wrapping_sub(timestamp) < 1 << 31;
         let timestamp = self.least.filter(is_ahead).unwrap_or(timestamp);
         Session { source: self.source, sequence: self.sequence, timestamp }
@@ -197,7 +200,8 @@ pub(super) const NOWHERE: u32 = u32::MAX;
 const UNPLAYED_MAX: Duration = Duration::from_secs(5);
 /// Orders that may wait: a connection gives one at a time, and a session may have several.
 const ORDERS_MAX: usize = 4;
-/// How often receivers are told what has been sent (RFC 3550, section 6.2: 5 s at least on average).
+/// How often receivers are told what has been sent (RFC 3550, section 6.2: 5 s at least on
+/// average).
 const REPORT_EACH: Duration = Duration::from_secs(5);
 /// After the last packet has left it is on its way for a while; the goodbye must not overtake it.
 const GOODBYE_AFTER: Duration = Duration::from_millis(200);
@@ -211,7 +215,7 @@ pub(super) fn orders() -> (mpsc::Sender<Order>, watch::Sender<()>, Orders) {
 impl Stream {
     /// Does what is ordered until nobody can order any more.
     pub(super) async fn run(mut self, mut orders: Orders) {
-        let mut position = self.programme.bytes.start;
+        let mut position = self.ts_title.bytes.start;
         let mut next = match tokio::time::timeout(UNPLAYED_MAX, orders.next()).await {
             Ok(next) => next,
             Err(_) => {
@@ -272,7 +276,7 @@ impl Stream {
         if self.grant.is_some() {
             return Ok(());
         }
-        let (title, rate) = (&self.programme.title, self.programme.rate);
+        let (title, rate) = (&self.ts_title.title, self.ts_title.rate);
         let grant = match &self.path {
             Path::Datagrams(path) => {
                 let (form, burst) = (Form::Rtp(session), path.burst);
@@ -291,8 +295,8 @@ impl Stream {
         match asked {
             Some(from) => Some(from),
             // After its end it begins again.
-            None if position >= self.programme.bytes.end => Some(self.programme.beginning()),
-            None => Some(self.house.upgrade()?.place(&self.programme, position).await),
+            None if position >= self.ts_title.bytes.end => Some(self.ts_title.beginning()),
+            None => Some(self.server.upgrade()?.place(&self.ts_title, position).await),
         }
     }
 
@@ -300,7 +304,7 @@ impl Stream {
     async fn play(
         &mut self,
         (from, part): (Place, &Part),
-        (begun, reporter): (oneshot::Sender<Result<Begun, PlayError>>, Option<EndReporter>),
+        (begun, reporter): (oneshot::Sender<Result<PlayStart, PlayError>>, Option<EndReporter>),
         orders: &mut Orders,
         position: &mut u64,
     ) -> Option<Order> {
@@ -310,21 +314,23 @@ impl Stream {
             begun.send(Err(PlayError::NoRoom(refusal))).ok();
             return orders.next().await;
         }
-        if let Some(house) = self.house.upgrade() {
-            house.sessions().handle_begin(self.id);
+        if let Some(server) = self.server.upgrade() {
+            server.sessions().handle_begin(self.id);
         }
         let Session { source, sequence, timestamp } = session;
         let to = part.to;
-        begun.send(Ok(Begun { from: from.time, to: to.time, source, sequence, timestamp })).ok();
+        begun
+            .send(Ok(PlayStart { from: from.time, to: to.time, source, sequence, timestamp }))
+            .ok();
         let range = from.at..to.at;
         self.is_elsewhere |= part.from.is_some() || from.at != *position;
         let jumps = !self.counts.is_empty() && self.is_elsewhere;
-        let kept = Arc::new(Kept::default());
+        let kept = Arc::new(FinalCounters::default());
         let before = self.counts.as_slice().into();
         let tables = self.tables.as_slice().into();
         let counting = Counting { before, tables, jumps, kept: Arc::clone(&kept) };
-        let plan = match self.house.upgrade() {
-            Some(house) => Some(house.plan(&self.programme, &range, &part.front, counting).await),
+        let plan = match self.server.upgrade() {
+            Some(server) => Some(server.plan(&self.ts_title, &range, &part.front, counting).await),
             None => None,
         };
         let front = plan.as_ref().map_or(0, |plan| plan.front.len() as u64);
@@ -389,7 +395,7 @@ impl Stream {
 
     /// Of what begins to be played now.
     fn record(&self) -> PlayRecord {
-        PlayRecord::begin(self.id, self.programme.shown(), self.programme.rate)
+        PlayRecord::begin(self.id, self.ts_title.shown(), self.ts_title.rate)
     }
 
     async fn send(
@@ -406,7 +412,7 @@ impl Stream {
         let place = grant.place();
         let mut timeline = None;
         let sending =
-            self.broker.send_until(grant, &self.programme.title, range, target, orders.next());
+            self.broker.send_until(grant, &self.ts_title.title, range, target, orders.next());
         let mut sending = Box::pin(sending);
         loop {
             tokio::select! {
@@ -436,7 +442,7 @@ impl Stream {
             return failed(Outcome::PeerGone(libc::EMFILE));
         };
         let lane = Lane { channel: path.channels.0, session, plan };
-        let (broker, title) = (self.broker.clone(), Arc::clone(&self.programme.title));
+        let (broker, title) = (self.broker.clone(), Arc::clone(&self.ts_title.title));
         let grant = self.grant.as_mut().expect("it was admitted");
         let place = grant.place();
         let begun = broker.send_frames(grant, &title, range, false, (socket.into(), lane));
@@ -500,13 +506,13 @@ impl Stream {
 
     /// What is at byte `position`, by a player's time.
     async fn time(&self, position: u64) -> Option<MediaTime> {
-        Some(self.house.upgrade()?.place(&self.programme, position).await.time)
+        Some(self.server.upgrade()?.place(&self.ts_title, position).await.time)
     }
 
     /// Nothing is sent any more.
     fn rest(&self) {
-        if let Some(house) = self.house.upgrade() {
-            house.sessions().handle_end(self.id);
+        if let Some(server) = self.server.upgrade() {
+            server.sessions().handle_end(self.id);
         }
     }
 }
@@ -530,7 +536,8 @@ fn made_now(made: impl FnOnce(MonoTime, WallTime) -> Compound) -> Vec<u8> {
 }
 
 impl Orders {
-    /// The next order; none when nobody can order any more, or the session is over and its answers are said.
+    /// The next order; none when nobody can order any more, or the session is over and its answers
+    /// are said.
     async fn next(&mut self) -> Option<Order> {
         tokio::select! {
             biased;
@@ -540,8 +547,8 @@ impl Orders {
         }
     }
 
-    /// An answer that was given before the session was over: a client that has sent PLAY and TEARDOWN at once
-    /// waits for both.
+    /// An answer that was given before the session was over: a client that has sent PLAY and
+    /// TEARDOWN at once waits for both.
     fn unsaid(&mut self) -> Option<Order> {
         std::iter::from_fn(|| self.orders.try_recv().ok())
             .find(|order| matches!(order, Order::Text(_)))
@@ -553,11 +560,11 @@ impl Handle {
         let counters = broker.counters_of(self.place.load(Ordering::Relaxed));
         Status {
             session: format!("{id:?}"),
-            title: self.programme.shown(),
+            title: self.ts_title.shown(),
             to: self.to.to_string(),
             state,
             principal: self.principal.clone(),
-            set_rate_bits_per_second: self.programme.rate.0,
+            set_rate_bits_per_second: self.ts_title.rate.0,
             sent_bytes: counters.map_or(0, |each| each.bytes.value()),
             underruns: counters.map_or(0, |each| each.underruns.value()),
             receivers: vec![],

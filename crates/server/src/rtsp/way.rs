@@ -1,7 +1,7 @@
 //! The ways that packets may take: to whom, by which ports or channels, and what is said of it.
 //!
-//! Promise: nothing is sent to anybody but who asks, unless the configuration says so (rows S08 to S10), whatever kind of
-//! title it is of. What is taken for a way is given back when it is dropped.
+//! Promise: nothing is sent to anybody but who asks, unless the configuration says so (rows S08 to
+//! S10), whatever kind of title it is of. What is taken for a way is given back when it is dropped.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use super::connection_limit::network;
 use super::groups::{Group, NoGroup};
 use super::ports::{Listeners, Pair};
-use super::{House, Reason};
+use super::{Reason, Server};
 use crate::broker::Outlet;
 use crate::config::channel::is_broadcast;
 use crate::config::rtsp::Principal;
@@ -64,8 +64,8 @@ pub(super) struct ByFrames {
 }
 
 /// Who asks.
-pub(super) struct Asker<'a> {
-    pub(super) house: &'a Arc<House>,
+pub(super) struct Requester<'a> {
+    pub(super) server: &'a Arc<Server>,
     pub(super) socket: &'a TcpStream,
     pub(super) peer: SocketAddr,
     /// Our address.
@@ -98,7 +98,7 @@ pub(super) fn failed(error: &io::Error) -> Reply {
     Reply::said(Status::INTERNAL, "cannot open ports for RTP")
 }
 
-impl Asker<'_> {
+impl Requester<'_> {
     /// The first way of those offered that packets may take.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl Asker<'_> {
                 Err(reply) => worst = reply,
             }
         }
-        self.house.counters.refuse(Reason::Transport);
+        self.server.counters.refuse(Reason::Transport);
         Err(worst)
     }
 
@@ -154,11 +154,11 @@ impl Asker<'_> {
     }
 
     fn by_datagrams(&self, ports: Ports, offer: &Offer) -> Result<Way, Reply> {
-        let house = self.house;
+        let server = self.server;
         let mut to = self.peer;
         if let Some(other) = offer.destination.filter(|other| *other != self.peer.ip()) {
             if !may_be_sent_to(other, self.own, self.principal) {
-                house.counters.refuse(Reason::Reflect);
+                server.counters.refuse(Reason::Reflect);
                 let peer = network(self.peer.ip()).to_string();
                 if let Some(left_out) = warnings::poll("rtsp destination", &peer) {
                     tracing::warn!(
@@ -178,10 +178,10 @@ impl Asker<'_> {
                 connection",
             ));
         }
-        let pair = house.pair(self.own).map_err(|error| failed(&error))?;
-        let server = pair.ports;
+        let pair = server.pair(self.own).map_err(|error| failed(&error))?;
+        let server_ports = pair.ports;
         // Row S10: not to ourselves.
-        if to.ip() == self.own && ports.meets(server) {
+        if to.ip() == self.own && ports.meets(server_ports) {
             return Err(none("these ports belong to the server"));
         }
         to.set_port(ports.rtp);
@@ -193,34 +193,34 @@ impl Asker<'_> {
                 ports",
             ));
         }
-        let ends = Ends { to: to.ip(), client: ports, from: pair.address, server };
+        let ends = Ends { to: to.ip(), client: ports, from: pair.address, server: server_ports };
         let transport = offer.form.unicast(ends);
-        let (outlet, burst) = (Arc::clone(&pair.outlet), house.config.burst);
+        let (outlet, burst) = (Arc::clone(&pair.outlet), server.config.burst);
         let listeners = Listeners::One(pair, from);
         let path = Path::Datagrams(ByDatagrams { outlet, to, burst, listeners, _group: None });
         Ok(Way { path, to, transport })
     }
 
     fn to_group(&self, port: Option<Ports>, offer: &Offer) -> Result<Way, Reply> {
-        let house = self.house;
-        let hops = offer.ttl.unwrap_or(house.config.hops);
-        if hops == 0 || hops > house.config.hops {
+        let server = self.server;
+        let hops = offer.ttl.unwrap_or(server.config.hops);
+        if hops == 0 || hops > server.config.hops {
             return Err(none("not so far"));
         }
-        let port = port.map_or(house.config.group_port, |port| port.rtp);
-        if port != house.config.group_port {
+        let port = port.map_or(server.config.group_port, |port| port.rtp);
+        if port != server.config.group_port {
             return Err(none("multicast groups use another port on this server"));
         }
-        let group = house.groups.take(offer.destination, self.own.is_ipv4());
+        let group = server.groups.take(offer.destination, self.own.is_ipv4());
         let group = group.map_err(|why| match why {
             NoGroup::NotOurs => none("this multicast group is not one of the server's"),
             NoGroup::InUse => {
-                house.counters.refuse(Reason::Room);
+                server.counters.refuse(Reason::Room);
                 Reply::said(Status::NOT_ENOUGH_BANDWIDTH, "no multicast group is free")
             }
         })?;
         // Reports leave by the same socket, as far and by the same interface as the packets.
-        let opened = house.pairs.for_group(group.address, hops).and_then(|outlet| {
+        let opened = server.pairs.for_group(group.address, hops).and_then(|outlet| {
             let socket = UdpSocket::from(outlet.try_clone()?);
             Ok((outlet, Arc::new(socket)))
         });
@@ -228,7 +228,7 @@ impl Asker<'_> {
         let to = SocketAddr::new(group.address, port);
         let ports = Ports { rtp: port };
         let transport = offer.form.multicast(group.address, ports, hops);
-        let burst = house.config.burst;
+        let burst = server.config.burst;
         let listeners = Listeners::Group(socket, SocketAddr::new(group.address, ports.rtcp()));
         let _group = Some(group);
         let path = Path::Datagrams(ByDatagrams { outlet, to, burst, listeners, _group });
@@ -277,7 +277,8 @@ pub(super) fn report_frame(channel: u8, bytes: &[u8]) -> Box<[u8]> {
     [&frame::head(channel, len)[..], bytes].concat().into()
 }
 
-/// Rows S08 and S10: others than who asks are sent to only where the configuration says so, and some never.
+/// Rows S08 and S10: others than who asks are sent to only where the configuration says so, and
+/// some never.
 fn may_be_sent_to(other: IpAddr, own: IpAddr, principal: Option<&Principal>) -> bool {
     let never =
         other == own || other.is_unspecified() || other.is_multicast() || other.is_loopback();

@@ -8,7 +8,7 @@ use tactus_core::datagrams::{Form, PAYLOAD, Session};
 use tactus_core::made::Timed;
 use tactus_core::rtp::{self, Header};
 use tactus_core::ts::PACKET;
-use tactus_core::ts::trick::Placed;
+use tactus_core::ts::trick::DuePacket;
 use tactus_core::units::{BitRate, Bytes, MediaTime};
 
 use super::nanos;
@@ -18,7 +18,7 @@ pub(super) struct Cutter {
     form: Form,
     /// Packets further apart than that leave in datagrams of their own.
     apart: MediaTime,
-    pending: Vec<Placed>,
+    pending: Vec<DuePacket>,
     ready: VecDeque<Timed>,
     /// Datagrams so far.
     count: u64,
@@ -37,7 +37,7 @@ impl Cutter {
         Self { form, apart, pending, ready, count: 0, trail }
     }
 
-    pub(super) fn add(&mut self, placed: Placed) {
+    pub(super) fn add(&mut self, placed: DuePacket) {
         let is_far = self
             .pending
             .first()

@@ -35,7 +35,7 @@ impl Fast {
         let due = MediaTime(self.after.0 + choice.due.0);
         let Self { multiplex, cutter, .. } = self;
         // What is scrambled or damaged is not shown, and the one before it stays.
-        multiplex.picture(&bytes, self.stride, due, |placed| cutter.add(placed));
+        multiplex.video_frame(&bytes, self.stride, due, |placed| cutter.add(placed));
         cutter.flush();
         true
     }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tactus_core::ts::trick::{Counts, Film};
+use tactus_core::ts::trick::{Counts, VideoProgram};
 use tactus_core::ts::{Count, PACKET, Packet, Pid};
 
 /// One is written, the other one read.
@@ -21,7 +21,7 @@ struct Step {
 }
 
 struct Steps {
-    /// Of the association table, the programme's table, that of the services, and the pictures.
+    /// Of the association table, the program's table, that of the services, and the pictures.
     pids: [Pid; 4],
     /// In what was cut last.
     now: [u8; 4],
@@ -35,9 +35,9 @@ struct Steps {
 const STEPS_MAX: usize = 65_536;
 
 impl Trail {
-    /// Of what is shown as `film`, behind `before`.
-    pub(super) fn new(film: &Film, before: &[Count]) -> Self {
-        let pids = [Pid(0), film.pmt_pid, Pid::SDT, film.pid];
+    /// Of what is shown as `video_program`, behind `before`.
+    pub(super) fn new(video_program: &VideoProgram, before: &[Count]) -> Self {
+        let pids = [Pid(0), video_program.pmt_pid, Pid::SDT, video_program.pid];
         let last = |pid| before.iter().find(|count| count.pid == pid).map_or(0, |count| count.last);
         let (now, behind) = (pids.map(last), VecDeque::new());
         Self(Arc::new(Mutex::new(Steps { pids, now, behind, forgotten: 0 })))
@@ -45,8 +45,8 @@ impl Trail {
 
     /// What the next packets go on behind.
     pub(super) fn counts(&self) -> Counts {
-        let [pat, pmt, sdt, film] = self.steps().now;
-        Counts { pat, pmt, sdt, film }
+        let [pat, pmt, sdt, video_program] = self.steps().now;
+        Counts { pat, pmt, sdt, video_program }
     }
 
     /// These packets are the next datagram, with this timestamp from the first one on.

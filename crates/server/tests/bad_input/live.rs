@@ -1,4 +1,5 @@
-//! Rows D01 to D04: live inputs over real sockets, good and bad, and what is in the titles afterwards.
+//! Rows D01 to D04: live inputs over real sockets, good and bad, and what is in the titles
+//! afterwards.
 
 use std::collections::HashSet;
 use std::fs;
@@ -150,7 +151,8 @@ impl Sender {
         }
     }
 
-    /// Sends as fast as `live` takes it, which may be slower than the stream's own rate on a busy machine.
+    /// Sends as fast as `live` takes it, which may be slower than the stream's own rate on a busy
+    /// machine.
     pub(crate) fn send_all(&self, live: &Live, datagrams: &[Vec<u8>]) {
         let before = live.count("datagrams");
         for (nth, some) in datagrams.chunks(200).enumerate() {
@@ -232,7 +234,7 @@ fn a_stream_by_udp_and_by_rtp_is_recorded_byte_by_byte() {
 }
 
 #[test]
-fn titles_are_cut_at_pictures_and_the_oldest_go() {
+fn titles_are_cut_at_video_frames_and_the_oldest_go() {
     let stream = stream(8);
     let keys = json!({ "rate": "40 Mbit/s", "rotate": "500 kB", "keep_titles": 3 });
     let live = Live::begin("rtp://127.0.0.1:0", keys);
@@ -247,7 +249,8 @@ fn titles_are_cut_at_pictures_and_the_oldest_go() {
     live.stop();
     let status = live.status();
     is_clean(&status);
-    // One picture a turn: titles of 500 kB end with their turn, unless that takes seconds to come.
+    // One video frame a turn: titles of 500 kB end with their turn, unless that takes seconds to
+    // come.
     let (made, removed) = (count(&status, "titles"), count(&status, "titles_removed"));
     assert!((7..=9).contains(&made), "{status}");
     assert_eq!(count(&status, "stored_bytes"), stream.len() as u64);
@@ -360,7 +363,7 @@ fn ffmpeg_sends_by_udp_and_rtp_and_what_it_sent_is_recorded() {
             "{status}"
         );
         fs::write(&copy, titles.concat()).unwrap();
-        // Every picture and every sound that went in came out.
+        // Every video frame and every audio that went in came out.
         let sums = |file: &Path| {
             let mut ffmpeg = Command::new("ffmpeg");
             ffmpeg.args(["-nostdin", "-v", "error", "-i"]).arg(file);
@@ -409,7 +412,8 @@ fn d02_a_flood_is_dropped_in_the_socket_and_costs_nobody_else_anything() {
     let live = Live::begin("udp://127.0.0.1:0", json!({ "rate": "4 Mbit/s" }));
     let stream = stream(8);
     let sender = live.sender(false);
-    // 4.5 MB at once are 9 s of this rate: what is neither allowed at once nor fits into the kernel goes.
+    // 4.5 MB at once are 9 s of this rate: what is neither allowed at once nor fits into the kernel
+    // goes.
     let read_before = std::time::Instant::now();
     for datagram in stream.chunks(SEVEN) {
         sender.send(datagram);
@@ -445,7 +449,8 @@ fn d03_rtp_that_breaks_the_rules_is_dropped_and_the_recording_goes_on() {
     let bad = [
         with(&|bytes| bytes.truncate(11)),
         with(&|bytes| bytes.clear()),
-        // Version 1; fifteen sources and an extension that end behind it; padding of all and of nothing.
+        // Version 1; fifteen sources and an extension that end behind it; padding of all and of
+        // nothing.
         with(&|bytes| bytes[0] = 0x40),
         with(&|bytes| {
             bytes[0] = 0x8f;

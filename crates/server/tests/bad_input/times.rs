@@ -63,7 +63,7 @@ fn what_is_known_of_a_title_is_told() {
     assert_eq!(told["flaws"]["continuity_gaps"], 0);
     assert!((told["duration_seconds"].as_f64().unwrap() - 20.0).abs() < 0.5, "{told}");
     assert!(told["random_access"]["entries"].as_u64().unwrap() >= 5, "{told}");
-    assert_eq!(told["programmes"].as_array().unwrap().len(), 1);
+    assert_eq!(told["programs"].as_array().unwrap().len(), 1);
 }
 
 #[test]

@@ -96,7 +96,7 @@ impl Watch {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn p02_over_twenty_titles_of_other_programmes_each_change_of_tables_counts() {
+async fn p02_over_twenty_titles_of_other_programs_each_change_of_tables_counts() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let title = marked(dir.path(), "a.ts", 1, 1);
     let mut names = vec![];

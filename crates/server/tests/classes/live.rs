@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tactus_core::rtp;
-use tactus_sys::inlet::Datagrams;
+use tactus_sys::udp_input::UdpInput;
 
 use crate::served::Served;
 use crate::{PATIENCE, inbox, is_inside};
@@ -33,7 +33,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn of(mut inbox: Datagrams) -> Self {
+    pub(crate) fn of(mut inbox: UdpInput) -> Self {
         let (is_over, came) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (over, count) = (Arc::clone(&is_over), Arc::clone(&came));
         let thread = std::thread::spawn(move || {
@@ -92,7 +92,7 @@ fn classes_change_while_streams_run_and_what_is_promised_stays_so() {
         return;
     }
     let (own, others) = (inbox(), inbox());
-    let port = |inbox: &Datagrams| inbox.address().expect("bound").port();
+    let port = |inbox: &UdpInput| inbox.address().expect("bound").port();
     let ports = (port(&own), port(&others));
     let served = Served::new(
         |media| {
@@ -210,7 +210,8 @@ fn classes_change_while_streams_run_and_what_is_promised_stays_so() {
         (200, &json!(0), &json!(true))
     );
     sends("house", 17, 19);
-    // A class of streams that are promised theirs changes under them, and what is beyond it is borrowed.
+    // A class of streams that are promised theirs changes under them, and what is beyond it is
+    // borrowed.
     served.told(&["class", "set"], &["inner", "--rate", "26 Mbit/s", "--ceiling", "off"]);
     sends("inner", 24, 26);
     served.told(&["class", "set"], &["inner", "--ceiling", "27 Mbit/s"]);

@@ -1,4 +1,5 @@
-//! The server itself, as a process, with transport streams of a constant rate and of a variable one, and a movie.
+//! The server itself, as a process, with transport streams of a constant rate and of a variable
+//! one, and a movie.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
@@ -12,17 +13,17 @@ use tactus_core::units::{Nanos, SECOND};
 
 /// How long both titles are.
 pub(crate) const SECONDS: u64 = 24;
-/// The short ones, for programmes that repeat: two of the sample's turns, and no more of the other.
+/// The short ones, for programs that repeat: two of the sample's turns, and no more of the other.
 const SHORT_TURNS: u64 = 2;
 /// How long the movie is, at least.
 pub(crate) const MOVIE_SECONDS: u64 = 16;
 
-/// A film of a variable rate, with a picture that needs no other every 0.48 s.
+/// A film of a variable rate, with a video frame that needs no other every 0.48 s.
 const FILM: &str = "-f lavfi -i testsrc2=size=640x360:rate=25 -f lavfi -i sine=sample_rate=48000 \
     -c:v libx264 -preset veryfast -pix_fmt yuv420p -g 12 -keyint_min 12 -sc_threshold 0 -bf 2 \
     -flags:v +cgop -crf 26 -maxrate 3M -bufsize 1M -c:a mp2 -b:a 128k -f mpegts -pcr_period 20";
 
-/// A movie by H.265, with pictures out of order.
+/// A movie by H.265, with video frames out of order.
 const HEVC: &str = "-f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=sample_rate=48000 \
     -c:v libx265 -preset ultrafast -tag:v hvc1 -b:v 400k -pix_fmt yuv420p \
     -x265-params log-level=none:keyint=25:bframes=3 -c:a aac -b:a 96k";
@@ -31,7 +32,8 @@ const HEVC: &str = "-f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=s
 const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 us\"\n\
     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
 
-/// A running server of `/even.ts` and `/film.ts`, and short ones of both. One at a time: it pins its cores.
+/// A running server of `/even.ts` and `/film.ts`, and short ones of both. One at a time: it pins
+/// its cores.
 pub(crate) struct House {
     server: Child,
     pub(crate) rtsp: SocketAddr,
@@ -47,7 +49,8 @@ impl House {
         Self::by(&|program| Command::new(program), more)
     }
 
-    /// One that is started by what `command` makes of its program, in a network of its own for instance.
+    /// One that is started by what `command` makes of its program, in a network of its own for
+    /// instance.
     pub(crate) fn by(command: &dyn Fn(&str) -> Command, more: &str) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,7 +137,7 @@ pub(crate) struct Titles {
     pub(crate) film: Vec<u8>,
     pub(crate) even_short: Vec<u8>,
     pub(crate) film_short: Vec<u8>,
-    /// Pictures by H.264, sound by AAC, in an MP4.
+    /// Video frames by H.264, audio by AAC, in an MP4.
     pub(crate) movie: Vec<u8>,
 }
 

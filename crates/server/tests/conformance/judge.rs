@@ -1,9 +1,10 @@
 //! What a transport stream that was received is worth, by TR 101 290.
 //!
-//! Promise: a monitor of other people (dvb-conformance) judges every indicator of all three priorities but two:
-//! 2.4 needs time stamps of 500 ns, so it is reckoned here from the bytes and what the multiplex says of
-//! itself; 3.10 is judged against a rate of draining that the monitor guesses, far below what a video
-//! level allows. ffmpeg has to decode what it is given without a complaint.
+//! Promise: a monitor of other people (dvb-conformance) judges every indicator of all three
+//! priorities but two: 2.4 needs time stamps of 500 ns, so it is reckoned here from the bytes and
+//! what the multiplex says of itself; 3.10 is judged against a rate of draining that the monitor
+//! guesses, far below what a video level allows. ffmpeg has to decode what it is given without a
+//! complaint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,11 +21,14 @@ use tactus_core::units::{BitRate, MediaTime};
 /// What came, in its order.
 pub(crate) struct Heard {
     bytes: Vec<u8>,
-    /// The packet that a datagram or a frame begins with, and its time in ticks of 90 kHz since the first one.
+    /// The packet that a datagram or a frame begins with, and its time in ticks of 90 kHz since the
+    /// first one.
     stamps: Vec<(usize, u64)>,
-    /// Packets behind which nothing was sent for a while: a pause, or a machine that has stood still.
+    /// Packets behind which nothing was sent for a while: a pause, or a machine that has stood
+    /// still.
     stalls: Vec<usize>,
-    /// Packets that something else begins with, as a mark in the next clock says (`discontinuity_indicator`).
+    /// Packets that something else begins with, as a mark in the next clock says
+    /// (`discontinuity_indicator`).
     seams: Vec<usize>,
     /// What may be raised.
     excused: Vec<Indicator>,
@@ -37,11 +41,11 @@ pub(crate) enum Law<'a> {
     Even(BitRate),
     /// By its own clock: nothing can be said of it.
     Own,
-    /// By the sender's time stamps; between two clocks every byte takes as long as any other (ISO 13818-1, D.0.3),
-    /// but not where something else begins, at these packets.
+    /// By the sender's time stamps; between two clocks every byte takes as long as any other (ISO
+    /// 13818-1, D.0.3), but not where something else begins, at these packets.
     Stamps(&'a [usize]),
-    /// A multiplex of a constant rate of which empty places are left out: by the sender's time stamps, and each
-    /// clock is that of a place.
+    /// A multiplex of a constant rate of which empty places are left out: by the sender's time
+    /// stamps, and each clock is that of a place.
     Places(BitRate),
 }
 
@@ -53,7 +57,8 @@ const STAMP_ERROR_MAX_NS: u64 = 22_300;
 const STALL: u32 = 18_000;
 /// Something was ordered meanwhile: a pause, however long.
 const ORDERED: u32 = u32::MAX;
-/// How long a pause is for whoever times what comes: with what is left of two titles' 40 ms no clock is missed.
+/// How long a pause is for whoever times what comes: with what is left of two titles' 40 ms no
+/// clock is missed.
 const PAUSE: u64 = 1_350;
 /// 27 MHz.
 const TICKS: u64 = 27_000_000;
@@ -94,7 +99,8 @@ impl Heard {
         Self::rtp_from(packets, &[])
     }
 
-    /// The same; what was ordered begins with the packets of these numbers. The time before those is the client's.
+    /// The same; what was ordered begins with the packets of these numbers. The time before those
+    /// is the client's.
     pub(crate) fn rtp_from(packets: &[Vec<u8>], begins: &[u16]) -> Self {
         let packets = packets.iter().map(|packet| rtp::Packet::read(packet).expect("RTP"));
         let mut heard =
@@ -125,8 +131,8 @@ impl Heard {
             steps.push((nth, if is_first { ORDERED } else { step }));
             nth += packet.payload.len() / PACKET;
         }
-        // A jump is where a header says so (M), between one clock and a marked one; it says so nowhere else but at the
-        // beginning of what was heard.
+        // A jump is where a header says so (M), between one clock and a marked one; it says so
+        // nowhere else but at the beginning of what was heard.
         let jumps = heard.marked();
         let inner = markers.iter().filter(|&&place| place > 0).count();
         assert_eq!(inner, jumps.len(), "M and marks: {markers:?} {jumps:?}");
@@ -206,7 +212,8 @@ impl Heard {
         }
     }
 
-    /// The clocks of the first PID that has one, from seam to seam: the packet, and the time since the first of the part.
+    /// The clocks of the first PID that has one, from seam to seam: the packet, and the time since
+    /// the first of the part.
     fn clocks(&self) -> Vec<Vec<(usize, u64)>> {
         let with = |(nth, packet): (usize, Packet<'_>)| Some((nth, packet.pid(), packet.pcr()?));
         let all: Vec<(usize, Pid, Pcr)> = self.packets().filter_map(with).collect();
@@ -303,7 +310,8 @@ impl Heard {
         raised
     }
 
-    /// Whether a stream is there on both sides of the last seam: the monitor times what the table has taken out as well.
+    /// Whether a stream is there on both sides of the last seam: the monitor times what the table
+    /// has taken out as well.
     fn is_steady(&self, pid: Pid, nth: usize, present: &BTreeSet<(usize, u16)>) -> bool {
         let part = self.part(nth);
         [part, part.saturating_sub(1)].iter().all(|&part| present.contains(&(part, pid.0)))
@@ -339,7 +347,8 @@ impl Heard {
         assert!(gap <= Duration::from_secs(2), "{name}: 3.5: {gap:?}");
     }
 
-    /// The longest time without what describes the services (SDT), from the first packet to the last; none when it never came.
+    /// The longest time without what describes the services (SDT), from the first packet to the
+    /// last; none when it never came.
     fn services_gap(&self, law: Law<'_>) -> Option<Duration> {
         let sent = self.packets().filter(|(_, packet)| packet.pid() == Pid::SDT);
         let sent: Vec<_> = sent.map(|(nth, _)| nth).collect();
@@ -349,14 +358,14 @@ impl Heard {
         all.windows(2).map(|pair| self.time(pair[1], law) - self.time(pair[0], law)).max()
     }
 
-    /// The longest time without a PAT, and without a PMT of its first programme.
+    /// The longest time without a PAT, and without a PMT of its first program.
     fn table_gaps(&self, law: Law<'_>) -> [Duration; 2] {
         let pat = self.packets().find(|(_, packet)| packet.pid() == Pid(0) && packet.starts_unit());
         let (_, pat) = pat.expect("a PAT");
-        // Behind the pointer: eight bytes of head, programmes of four; programme 0 is the network.
+        // Behind the pointer: eight bytes of head, programs of four; program 0 is the network.
         let table = &pat.payload()[1..];
-        let programme = table[8..].chunks(4).find(|four| four[..2] != [0, 0]).expect("a programme");
-        let pmt = Pid(u16::from_be_bytes([programme[2] & 0x1f, programme[3]]));
+        let program = table[8..].chunks(4).find(|four| four[..2] != [0, 0]).expect("a program");
+        let pmt = Pid(u16::from_be_bytes([program[2] & 0x1f, program[3]]));
         [Pid(0), pmt].map(|pid| {
             let times = self.packets().filter(|(_, packet)| packet.pid() == pid);
             let times: Vec<_> = times.map(|(nth, _)| self.time(nth, law)).collect();

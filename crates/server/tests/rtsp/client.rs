@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use md5::{Digest, Md5};
 use socket2::{Domain, Socket, Type};
 use tactus_core::rtp::{self, rtcp};
-use tactus_sys::inlet::{Datagrams, Wanted};
+use tactus_sys::udp_input::{InputOptions, UdpInput};
 
 /// Longer than anything takes on a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
@@ -148,7 +148,8 @@ impl Client {
         packets
     }
 
-    /// Waits for a goodbye on channel 5; who says it. What comes before it on channel 4 is given back.
+    /// Waits for a goodbye on channel 5; who says it. What comes before it on channel 4 is given
+    /// back.
     pub(crate) fn goodbye(&mut self) -> (u32, Vec<Vec<u8>>) {
         let mut packets = std::mem::take(&mut self.kept);
         loop {
@@ -244,7 +245,7 @@ pub(crate) fn digest(
 
 /// A receiver: an even port and the next one.
 pub(crate) struct Receiver {
-    pub(crate) rtp: Datagrams,
+    pub(crate) rtp: UdpInput,
     pub(crate) rtcp: UdpSocket,
     pub(crate) port: u16,
 }
@@ -258,8 +259,8 @@ impl Receiver {
         loop {
             // More than a whole title, so that a receiver without time loses nothing.
             let to = SocketAddr::new(ip, 0);
-            let wanted = Wanted { to, source: None, interface: None, buffer: 32 << 20 };
-            let rtp = Datagrams::open(&wanted).expect("a port");
+            let wanted = InputOptions { to, source: None, interface: None, buffer: 32 << 20 };
+            let rtp = UdpInput::open(&wanted).expect("a port");
             let port = rtp.address().expect("bound").port();
             if port.is_multiple_of(2)
                 && let Ok(rtcp) = UdpSocket::bind((ip, port + 1))
@@ -272,9 +273,9 @@ impl Receiver {
 
     /// What is sent to a group on the loopback.
     pub(crate) fn of_group(group: SocketAddr) -> Self {
-        let interface = tactus_sys::inlet::interface("lo").ok();
-        let wanted = Wanted { to: group, source: None, interface, buffer: 32 << 20 };
-        let rtp = Datagrams::open(&wanted).expect("a group");
+        let interface = tactus_sys::udp_input::interface("lo").ok();
+        let wanted = InputOptions { to: group, source: None, interface, buffer: 32 << 20 };
+        let rtp = UdpInput::open(&wanted).expect("a group");
         let rtcp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         Self { rtp, rtcp, port: group.port() }
     }

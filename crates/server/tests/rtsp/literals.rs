@@ -3,14 +3,14 @@
 use std::net::Ipv4Addr;
 
 use super::*;
-use tactus_sys::inlet::{Datagrams, Wanted};
+use tactus_sys::udp_input::{InputOptions, UdpInput};
 
 /// A receiver at an odd RTP port, with RTCP at the next port.
-fn odd() -> (Datagrams, UdpSocket, u16) {
+fn odd() -> (UdpInput, UdpSocket, u16) {
     loop {
         let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-        let wanted = Wanted { to, source: None, interface: None, buffer: 4 << 20 };
-        let rtp = Datagrams::open(&wanted).expect("a port");
+        let wanted = InputOptions { to, source: None, interface: None, buffer: 4 << 20 };
+        let rtp = UdpInput::open(&wanted).expect("a port");
         let port = rtp.address().expect("bound").port();
         if port % 2 == 1
             && port < u16::MAX

@@ -8,8 +8,9 @@ use tactus_core::units::SECOND;
 use crate::Stage;
 use crate::client::{PATIENCE, Receiver, Reply, first_matches, payload};
 
-/// The pictures that packets carry, which must be one stream: counters run on, and each has its time.
-fn pictures(packets: &[Vec<u8>]) -> Vec<u64> {
+/// The video frames that packets carry, which must be one stream: counters run on, and each has its
+/// time.
+fn video_frames(packets: &[Vec<u8>]) -> Vec<u64> {
     let bytes = payload(packets);
     let mut watch = tactus_core::ts::Continuity::default();
     let mut shown = vec![];
@@ -25,7 +26,8 @@ fn source(packet: &[u8]) -> u32 {
     rtp::Packet::read(packet).expect("it is RTP").source
 }
 
-/// What comes of a part that begins with the packet that the answer names, until nothing comes for a second.
+/// What comes of a part that begins with the packet that the answer names, until nothing comes for
+/// a second.
 fn part(receiver: &mut Receiver, reply: &Reply) -> Vec<Vec<u8>> {
     let first = reply.parameter("RTP-Info", "seq").parse::<u16>().expect("a number");
     let mut came = receiver.take(1);
@@ -78,7 +80,7 @@ fn a_title_is_shown_faster_and_backwards_and_goes_on_from_there() {
     assert!(from <= 2.0 && to > 20.0 && to <= 24.0, "{fast:?}");
     let packets = part(&mut receiver, &fast);
     first_matches(&fast, &packets[0]);
-    let shown = pictures(&packets);
+    let shown = video_frames(&packets);
     let took = (shown.last().unwrap() - shown[0]) as f64 / 90_000.0;
     assert!((took - (to - from) / 8.0).abs() < 0.01, "{took} of {from} to {to}");
     // As at every end.
@@ -100,7 +102,7 @@ fn a_title_is_shown_faster_and_backwards_and_goes_on_from_there() {
     let first = play.parameter("RTP-Info", "seq").parse::<u16>().expect("a number");
     let is_first = |bytes: &Vec<u8>| rtp::Packet::read(bytes).unwrap().sequence == first;
     let at = came.iter().position(is_first).expect("the packet that was named");
-    assert!(pictures(&came[..at]).windows(2).all(|pair| pair[0] < pair[1]));
+    assert!(video_frames(&came[..at]).windows(2).all(|pair| pair[0] < pair[1]));
     assert_eq!(payload(&came[at..])[0], 0x47);
     assert_eq!(client.order("TEARDOWN", &session).status, 200);
     stage.wait_for_peace();
@@ -136,13 +138,13 @@ fn in_frames_of_a_connection_it_is_shown_so_too_and_the_answer_comes_before_the_
     assert_eq!(fast.field("Scale"), "8.0");
     let (from, to) = times(&fast);
     assert!(from <= 2.0 && to > 20.0, "{fast:?}");
-    assert!(pictures(&packets).windows(2).all(|pair| pair[0] < pair[1]));
+    assert!(video_frames(&packets).windows(2).all(|pair| pair[0] < pair[1]));
 
     let (back, more, reverse) = shown("-2", "", 60);
     assert_eq!(back.field("Scale"), "-2.0");
     // No packet is missing between the two.
     payload(&[packets, more, reverse.clone()].concat());
-    assert!(pictures(&reverse).windows(2).all(|pair| pair[0] < pair[1]));
+    assert!(video_frames(&reverse).windows(2).all(|pair| pair[0] < pair[1]));
 
     let (play, more, packets) = shown("1", "", 100);
     assert_eq!(play.field("Scale"), "1");
@@ -156,7 +158,7 @@ fn in_frames_of_a_connection_it_is_shown_so_too_and_the_answer_comes_before_the_
     let last = client.ask("PLAY", &url, &fields);
     let (gone, packets) = client.goodbye();
     first_matches(&last, &packets[0]);
-    let shown = pictures(&packets);
+    let shown = video_frames(&packets);
     let (from, to) = times(&last);
     let took = (shown.last().unwrap() - shown[0]) as f64 / 90_000.0;
     assert!((took - (to - from) / 16.0).abs() < 0.01, "{took} of {from} to {to}");

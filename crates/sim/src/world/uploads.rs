@@ -1,8 +1,8 @@
 //! The store of a simulated world: uploads and recordings, and what it answers for them.
 //!
-//! It does what the real one does with the engine: places of the write share are filled and handed over,
-//! files are flushed, and what a flush has covered is acknowledged. What is acknowledged is compared with
-//! what the disk would have after an immediate power cut.
+//! It does what the real one does with the engine: places of the write share are filled and handed
+//! over, files are flushed, and what a flush has covered is acknowledged. What is acknowledged is
+//! compared with what the disk would have after an immediate power cut.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -211,7 +211,13 @@ impl World {
         of.sent += u64::from(spec.place);
         of.writing += 1;
         let range = (offset, offset + u64::from(spec.place));
-        content::fill(&store.view, Target { block, at: 0 }, seed, range, Fidelity::Stamps(4096));
+        content::fill(
+            &store.view,
+            Target { block, at: 0 },
+            seed,
+            range,
+            Fidelity::Restamping(4096),
+        );
         let mut device = open(&self.devices[spec.volume]);
         if class == WriteClass::BestEffort {
             device.note_upload(self.now, u64::from(spec.place));

@@ -1,8 +1,10 @@
-//! Back ends of the packet link: which there are here, what a datagram costs by each, and the one that is taken.
+//! Back ends of the packet link: which there are here, what a datagram costs by each, and the one
+//! that is taken.
 //!
-//! Promise: what is chosen works here; what the host refuses is told, and never stops anybody. The measurement
-//! sends to a socket of our own on the loopback, so that nobody else sees it, and counts the CPU time of this
-//! thread only: other load on the machine hardly moves it, and never the order of the candidates within one.
+//! Promise: what is chosen works here; what the host refuses is told, and never stops anybody. The
+//! measurement sends to a socket of our own on the loopback, so that nobody else sees it, and
+//! counts the CPU time of this thread only: other load on the machine hardly moves it, and never
+//! the order of the candidates within one.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -91,7 +93,8 @@ impl BackEnd {
 }
 
 impl BackEnd {
-    /// By `so_txtime` what leaves by a device without `fq` is kept until its time, and copied for it.
+    /// By `so_txtime` what leaves by a device without `fq` is kept until its time, and copied for
+    /// it.
     fn other_way_on_loopback(self) -> Option<Box<dyn PacketPort>> {
         let port = (self == Self::Txtime).then(|| TxtimeLink::alone(MILLISECOND))?;
         Some(Box::new(port.ok()?))
@@ -154,8 +157,8 @@ pub fn choose_gaps(terms: &GapTerms, use_of: Use) -> Chosen {
     }
 }
 
-/// Measures `wanted`, or all that bypass nothing, 10 ms of CPU time for each. Takes the one that lets each datagram
-/// leave at its own time where it can be had, else the cheapest.
+/// Measures `wanted`, or all that bypass nothing, 10 ms of CPU time for each. Takes the one that
+/// lets each datagram leave at its own time where it can be had, else the cheapest.
 pub fn choose(wanted: Option<BackEnd>, use_of: Use) -> Chosen {
     let looked_at = |back_end: &BackEnd| match wanted {
         Some(wanted) => *back_end == wanted || *back_end == BackEnd::Sendmmsg,
@@ -195,8 +198,8 @@ fn chosen(
     Chosen { port, back_end, cutting, candidates, gauge, gaps: None, refused }
 }
 
-/// Rounds in a row, of which the lower quartile counts: what comes in between, a host that takes the core say, only ever
-/// adds, and often to several rounds in a row; the very smallest is luck.
+/// Rounds in a row, of which the lower quartile counts: what comes in between, a host that takes
+/// the core say, only ever adds, and often to several rounds in a row; the very smallest is luck.
 const ROUNDS: usize = 8;
 /// Batches of a round: 640 datagrams, 0.5 to 2 ms.
 const BATCHES: usize = 10;
@@ -209,9 +212,10 @@ pub fn measure(back_ends: &[BackEnd]) -> Vec<Candidate> {
     Gauge::read(back_ends).candidates()
 }
 
-/// Measures what datagrams cost, a round at a time. A processor that somebody else slows down may be slow for longer than
-/// anybody waits at a start: of all rounds those few in a row count that were the cheapest, the same for everything that is
-/// measured, as costs of different moments cannot be compared.
+/// Measures what datagrams cost, a round at a time. A processor that somebody else slows down may
+/// be slow for longer than anybody waits at a start: of all rounds those few in a row count that
+/// were the cheapest, the same for everything that is measured, as costs of different moments
+/// cannot be compared.
 pub struct Gauge {
     /// None where there is nothing to send by.
     stage: Option<Stage>,
@@ -282,7 +286,8 @@ impl Gauge {
         self.judge();
     }
 
-    /// Takes what the last few rounds say, if they are the first few or cheaper than those that count.
+    /// Takes what the last few rounds say, if they are the first few or cheaper than those that
+    /// count.
     fn judge(&mut self) {
         self.rounds += 1;
         let counts = self.gauged.iter().map(|it| it.counts.sum()).sum::<Nanos>();
@@ -345,8 +350,8 @@ fn lower_quartile(values: &VecDeque<Nanos>) -> Option<Nanos> {
     sorted.get(sorted.len() / 4).copied()
 }
 
-/// An outlet, and a group on the loopback that nobody has joined: what is sent there goes through all of the sending, and
-/// is thrown away as soon as it comes in.
+/// An outlet, and a group on the loopback that nobody has joined: what is sent there goes through
+/// all of the sending, and is thrown away as soon as it comes in.
 struct Stage {
     outlet: OwnedFd,
     to: SocketAddr,
@@ -358,7 +363,7 @@ const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 255, 84
 impl Stage {
     fn new() -> io::Result<Self> {
         let from = Ipv4Addr::LOCALHOST.into();
-        let interface = Some(crate::inlet::interface("lo")?);
+        let interface = Some(crate::udp_input::interface("lo")?);
         let (hops, dscp, heard_here, buffer) = (None, 0, false, 4 << 20);
         let way = outlet::Way { from, interface, hops, dscp, heard_here, buffer };
         Ok(Self { outlet: outlet::open(&way)?, to: NOBODY })

@@ -1,12 +1,13 @@
-//! Packet ports over whole frames, which are written here and leave past a part of the kernel's network stack.
+//! Packet ports over whole frames, which are written here and leave past a part of the kernel's
+//! network stack.
 //!
-//! Promise: as [`UdpLink`]: a send never waits, messages of one call leave in their order. What frames cannot
-//! reach (this host, devices without Ethernet, addresses that the kernel has not resolved yet) leaves by the outlet's
-//! own socket. Every few seconds each destination does once, so that the kernel goes on resolving it, and
-//! changes of routes and neighbours are seen.
+//! Promise: as [`UdpLink`]: a send never waits, messages of one call leave in their order. What
+//! frames cannot reach (this host, devices without Ethernet, addresses that the kernel has not
+//! resolved yet) leaves by the outlet's own socket. Every few seconds each destination does once,
+//! so that the kernel goes on resolving it, and changes of routes and neighbours are seen.
 //!
-//! What is bypassed: the host's firewall and its counters of UDP; by AF_XDP its queueing disciplines too. So nobody gets
-//! this without naming it.
+//! What is bypassed: the host's firewall and its counters of UDP; by AF_XDP its queueing
+//! disciplines too. So nobody gets this without naming it.
 
 mod packet_socket;
 mod rings;
@@ -66,8 +67,8 @@ pub(crate) enum Lack {
 const DEVICES_MAX: usize = 16;
 
 impl<D: Device> FrameLink<D> {
-    /// Binds every device that carries Ethernet frames, in the network namespace of the caller, to send to so many
-    /// destinations.
+    /// Binds every device that carries Ethernet frames, in the network namespace of the caller, to
+    /// send to so many destinations.
     ///
     /// # Errors
     /// When there is none, or none may be bound: `EPERM` without `CAP_NET_RAW`.
@@ -91,13 +92,14 @@ impl<D: Device> FrameLink<D> {
         Ok(Self::over(bound, Directions::new(destinations, find)?))
     }
 
-    /// Binds the loopback, where all that is sent comes back to this host, when it is IPv6: to measure and to
-    /// test with. Of IPv4 the kernel takes no frame that claims to come from this host.
+    /// Binds the loopback, where all that is sent comes back to this host, when it is IPv6: to
+    /// measure and to test with. Of IPv4 the kernel takes no frame that claims to come from this
+    /// host.
     ///
     /// # Errors
     /// As [`Self::new`].
     pub(crate) fn on_loopback() -> io::Result<Self> {
-        let device = D::bind(crate::inlet::interface("lo")?)?;
+        let device = D::bind(crate::udp_input::interface("lo")?)?;
         Ok(Self::over(vec![Some(device)], Directions::new(FEW, directions::find_here)?))
     }
 
@@ -114,8 +116,8 @@ impl<D: Device> FrameLink<D> {
         self.devices[usize::from(route.device)].is_some().then_some(route)
     }
 
-    /// Finds the routes of the first of these messages that leave by one device, into `routes`; whether the one
-    /// behind them has none.
+    /// Finds the routes of the first of these messages that leave by one device, into `routes`;
+    /// whether the one behind them has none.
     fn look_ahead(
         &mut self,
         now: MonoTime,
@@ -210,7 +212,8 @@ mod tests {
     use tactus_core::ports::Message;
     use tactus_core::units::MILLISECOND;
 
-    /// Of IPv4 the kernel takes no frame that claims to come from this host, not even on the loopback.
+    /// Of IPv4 the kernel takes no frame that claims to come from this host, not even on the
+    /// loopback.
     const LOCAL: &str = "::1";
 
     /// One at a time has the queue of the loopback.
@@ -273,7 +276,8 @@ mod tests {
     fn what_leaves_past_the_kernel_arrives_whole_and_in_order_by<D: Device>() {
         let Some((mut link, _turn)) = link::<D>() else { return };
         let Ends { outlet, handle, inbox, to } = Ends::of(&mut link);
-        // More than the kernel takes by one call; one of several datagrams, in parts that meet elsewhere.
+        // More than the kernel takes by one call; one of several datagrams, in parts that meet
+        // elsewhere.
         let bodies: Vec<Vec<u8>> = (0..70u8).map(|nth| vec![nth; 100 + usize::from(nth)]).collect();
         let mut messages: Vec<Message> =
             bodies.iter().map(|_| Message { to, segment: 1316, parts: 1 }).collect();

@@ -1,10 +1,11 @@
 //! Gap frames: a packet port that keeps one link full, so that the link itself is the clock.
 //!
-//! Promise: a send never waits; between the frames of a turn lie as many bytes as their times are apart. What fills
-//! them are PAUSE frames of IEEE 802.3, annex 31B, which ask for no pause and go no further than the first switch. What
-//! leaves by other devices is kept until its time and leaves by its outlet's socket; so does everything while the
-//! link's device is down or gone, and holds up nobody. The link's device must carry nothing else, and **a switch must
-//! stand behind it**: on a hub, or a cable to another host, all of the filling arrives. The argument:
+//! Promise: a send never waits; between the frames of a turn lie as many bytes as their times are
+//! apart. What fills them are PAUSE frames of IEEE 802.3, annex 31B, which ask for no pause and go
+//! no further than the first switch. What leaves by other devices is kept until its time and leaves
+//! by its outlet's socket; so does everything while the link's device is down or gone, and holds up
+//! nobody. The link's device must carry nothing else, and **a switch must stand behind it**: on a
+//! hub, or a cable to another host, all of the filling arrives. The argument:
 //! `docs/design/gap-frames.md`.
 
 mod device;
@@ -34,7 +35,8 @@ pub struct GapTerms {
     pub device: String,
     /// What it carries, exactly, with all that is on the wire.
     pub rate: BitRate,
-    /// What the wire adds to each frame: 24 bytes on an Ethernet; none where a queueing discipline is the wire.
+    /// What the wire adds to each frame: 24 bytes on an Ethernet; none where a queueing discipline
+    /// is the wire.
     pub overhead: u32,
     /// How far it is filled ahead: longer than whoever fills it is ever late.
     pub ahead: Nanos,
@@ -81,8 +83,8 @@ const ETHERNET: u32 = 14;
 const _: () = assert!(FRAME_MAX <= ring::FRAME_MAX);
 /// Looks in the time that is filled ahead.
 const LOOKS: u64 = 8;
-/// The shortest MTU of IPv4 between all (RFC 791): what cannot have as much is no device for datagrams, and any gap can
-/// be filled on what can.
+/// The shortest MTU of IPv4 between all (RFC 791): what cannot have as much is no device for
+/// datagrams, and any gap can be filled on what can.
 const MTU_MIN: u32 = 576;
 /// How often it is seen what a frame may be long, and where the device is.
 const DEVICE_LOOK: Nanos = SECOND;
@@ -90,10 +92,12 @@ const DEVICE_LOOK: Nanos = SECOND;
 const DEVICE_TRY: Nanos = Nanos::from_millis(100);
 
 impl GapLink {
-    /// Binds the device, to send to so many destinations. `now` is of the clock that due times are in.
+    /// Binds the device, to send to so many destinations. `now` is of the clock that due times are
+    /// in.
     ///
     /// # Errors
-    /// What the kernel says: `EPERM` without `CAP_NET_RAW`; `ENODEV` for what is no Ethernet, or not up.
+    /// What the kernel says: `EPERM` without `CAP_NET_RAW`; `ENODEV` for what is no Ethernet, or
+    /// not up.
     pub fn open(terms: &GapTerms, destinations: usize, now: MonoTime) -> io::Result<Self> {
         let mut routes = Routes::open()?;
         let name = terms.device.clone();
@@ -117,7 +121,7 @@ impl GapLink {
     /// # Errors
     /// As [`Self::open`].
     pub fn on_loopback(terms: &GapTerms, now: MonoTime) -> io::Result<Self> {
-        let index = crate::inlet::interface("lo")?;
+        let index = crate::udp_input::interface("lo")?;
         let directions = Directions::new(FEW, directions::find_here)?;
         Self::with(terms, now, ("lo", index, [0; 6]), directions)
     }
@@ -177,7 +181,8 @@ impl GapLink {
             return;
         };
         match error.raw_os_error() {
-            // The device takes shorter frames than before. What else is wrong is told at the next turn.
+            // The device takes shorter frames than before. What else is wrong is told at the next
+            // turn.
             Some(libc::EMSGSIZE) => {
                 if self.look_at_device(now) {
                     drop(self.ring.kick());
@@ -189,8 +194,8 @@ impl GapLink {
         }
     }
 
-    /// Sees what a frame may be long on the device now, and binds one that has been made anew while it was down;
-    /// false when it takes none.
+    /// Sees what a frame may be long on the device now, and binds one that has been made anew while
+    /// it was down; false when it takes none.
     fn look_at_device(&mut self, now: MonoTime) -> bool {
         if self.is_down
             && let Some(index) = self.device.index(self.ring.socket())
@@ -210,7 +215,8 @@ impl GapLink {
         true
     }
 
-    /// Nothing leaves by the device: what was laid does not leave later, all of it together, and nobody waits for it.
+    /// Nothing leaves by the device: what was laid does not leave later, all of it together, and
+    /// nobody waits for it.
     fn handle_down(&mut self, now: MonoTime) {
         self.is_down = true;
         self.next_look = now + DEVICE_TRY;
@@ -323,7 +329,7 @@ impl GapLink {
 
 /// What is known of the device with this name.
 fn device_named(routes: &mut Routes, name: &str) -> io::Result<routes::Device> {
-    let index = crate::inlet::interface(name)?;
+    let index = crate::udp_input::interface(name)?;
     let device = routes.devices()?.into_iter().find(|device| device.index == index);
     device.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
 }
@@ -464,7 +470,8 @@ mod tests {
         assert!(frame[18..].iter().all(|&byte| byte == 0));
     }
 
-    /// On the loopback all frames come back, in order, and between them lie as many bytes as their times are apart.
+    /// On the loopback all frames come back, in order, and between them lie as many bytes as their
+    /// times are apart.
     #[test]
     fn frames_leave_in_order_with_their_time_between_them() {
         let begin = clock::now();
@@ -480,7 +487,8 @@ mod tests {
         let payloads = [[1u8; 600], [2; 600]];
         let parts = [&payloads[0][..], &BODY[..716], &payloads[1][..], &BODY[..716]];
         let batch = Batch { messages: &[message; 2], parts: &parts };
-        // Until the way is known nothing is taken; the wire is not filled meanwhile, so nothing is told of it.
+        // Until the way is known nothing is taken; the wire is not filled meanwhile, so nothing is
+        // told of it.
         let due = [begin + SECOND, begin + SECOND + MILLISECOND];
         let end = clock::now() + SECOND.times(60);
         let asked = [begin + SECOND.times(1000); 2];

@@ -1,8 +1,8 @@
 //! Outlets: the sockets that datagrams leave by, and the packet port over them.
 //!
-//! Promise: a send never waits; messages of one call leave in their order; where one stops, those before it
-//! have left and none behind it. Several datagrams of one message are cut by the kernel (`UDP_SEGMENT`)
-//! where it does that, or given to it one by one. It knows no pace.
+//! Promise: a send never waits; messages of one call leave in their order; where one stops, those
+//! before it have left and none behind it. Several datagrams of one message are cut by the kernel
+//! (`UDP_SEGMENT`) where it does that, or given to it one by one. It knows no pace.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,18 +16,18 @@ use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandl
 use tactus_core::units::MonoTime;
 
 use crate::file;
-use crate::inlet::{ADDRESS, Address, EMPTY, on_link, set};
+use crate::udp_input::{ADDRESS, Address, EMPTY, on_link, set};
 
 /// What all datagrams of an outlet have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Way {
     /// The address that they leave from; of the family that they are sent in, unspecified for any.
     pub from: IpAddr,
-    /// The interface by its number: for groups. An address of one link has it with it ([`on_link`]), and what goes
-    /// elsewhere goes by routes.
+    /// The interface by its number: for groups. An address of one link has it with it
+    /// ([`on_link`]), and what goes elsewhere goes by routes.
     pub interface: Option<u32>,
-    /// How many routers they may pass: TTL, or hop limit. None leaves it to the kernel, which lets no
-    /// group out of its link.
+    /// How many routers they may pass: TTL, or hop limit. None leaves it to the kernel, which lets
+    /// no group out of its link.
     pub hops: Option<u8>,
     /// The class of the network (RFC 2474): six bits.
     pub dscp: u8,
@@ -89,8 +89,9 @@ pub fn open(way: &Way) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// By which interface groups of IPv4 leave, where an outlet says so, by its cookie, and its number: the kernel takes the
-/// interface but never gives it back (`IP_MULTICAST_IF`, ip(7)). No cookie comes twice.
+/// By which interface groups of IPv4 leave, where an outlet says so, by its cookie, and its number:
+/// the kernel takes the interface but never gives it back (`IP_MULTICAST_IF`, ip(7)). No cookie
+/// comes twice.
 static INTERFACES: Mutex<BTreeMap<u64, (RawFd, u32)>> = Mutex::new(BTreeMap::new());
 
 /// By which interface the outlet with this cookie sends groups of IPv4.
@@ -112,8 +113,8 @@ impl Plain for u64 {}
 /// An option of a socket, when it has it.
 pub(crate) fn option<T: Plain>(socket: RawFd, level: i32, name: i32, mut value: T) -> Option<T> {
     let mut len = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into a value that has that many, and of which any bytes
-    // are one; a wrong descriptor is an error, not a danger.
+    // SAFETY: the kernel writes at most `len` bytes into a value that has that many, and of which
+    // any bytes are one; a wrong descriptor is an error, not a danger.
     let done =
         unsafe { libc::getsockopt(socket, level, name, (&raw mut value).cast(), &raw mut len) };
     (done == 0).then_some(value)
@@ -127,8 +128,8 @@ pub fn address(outlet: &OwnedFd) -> io::Result<SocketAddr> {
     Ok(rustix::net::getsockname(outlet)?.try_into()?)
 }
 
-/// Names the class of the host's queueing discipline by which an outlet's datagrams leave: its major and minor
-/// number (tc-htb(8), `SO_PRIORITY` of socket(7)).
+/// Names the class of the host's queueing discipline by which an outlet's datagrams leave: its
+/// major and minor number (tc-htb(8), `SO_PRIORITY` of socket(7)).
 ///
 /// # Errors
 /// `EPERM` without `CAP_NET_ADMIN`.
@@ -144,8 +145,8 @@ pub(crate) fn grow(socket: &OwnedFd, bytes: usize) {
     }
 }
 
-/// How many of `bytes` the kernel lets an outlet hold until they have left. It counts its own overhead too, for which
-/// it allows as much again.
+/// How many of `bytes` the kernel lets an outlet hold until they have left. It counts its own
+/// overhead too, for which it allows as much again.
 ///
 /// # Errors
 /// What the kernel says.
@@ -181,8 +182,8 @@ pub(crate) struct Tables {
     controls: [Control; MESSAGES_MAX],
 }
 
-// SAFETY: the pointers within the tables are written before each call and not read after it; between calls
-// they mean nothing to anybody, whichever thread has the tables.
+// SAFETY: the pointers within the tables are written before each call and not read after it;
+// between calls they mean nothing to anybody, whichever thread has the tables.
 unsafe impl Send for Tables {}
 
 /// Most messages of one call.
@@ -223,8 +224,8 @@ impl Control {
     }
 }
 
-/// Tells the kernel that datagrams of this outlet may come with the time at which they leave, in monotonic time. Those
-/// that come without leave at once, as before.
+/// Tells the kernel that datagrams of this outlet may come with the time at which they leave, in
+/// monotonic time. Those that come without leave at once, as before.
 ///
 /// # Errors
 /// What the kernel says: `ENOPROTOOPT` before Linux 4.19.
@@ -232,7 +233,8 @@ pub(crate) fn set_time(outlet: SocketHandle) -> io::Result<()> {
     let clock = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags: 0 };
     let len = size_of::<libc::sock_txtime>() as libc::socklen_t;
     let (level, name) = (libc::SOL_SOCKET, libc::SO_TXTIME);
-    // SAFETY: the value is readable for its size, and copied; a wrong descriptor is an error, not a danger.
+    // SAFETY: the value is readable for its size, and copied; a wrong descriptor is an error, not a
+    // danger.
     let done = unsafe { libc::setsockopt(outlet.0, level, name, (&raw const clock).cast(), len) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -253,8 +255,8 @@ impl UdpLink {
         self.cutting
     }
 
-    /// Sends messages with the times at which they leave, of which there are as many or none: those of an outlet that
-    /// has been told of it ([`set_time`]).
+    /// Sends messages with the times at which they leave, of which there are as many or none: those
+    /// of an outlet that has been told of it ([`set_time`]).
     pub(crate) fn send_at(
         &mut self,
         outlet: SocketHandle,
@@ -268,9 +270,9 @@ impl UdpLink {
             let times = times.get(done..).unwrap_or_default();
             let (count, used) = self.tables.describe_timed(&batch.messages[done..], parts, times);
             assert!(count > 0, "a message has at most {PARTS_MAX} parts");
-            // SAFETY: `describe` has filled the first `count` heads with pointers to tables of ours, which
-            // outlive the call, and to parts that the caller lends for longer; the call only reads
-            // them, besides the lengths in the heads, which are ours.
+            // SAFETY: `describe` has filled the first `count` heads with pointers to tables of
+            // ours, which outlive the call, and to parts that the caller lends for longer; the call
+            // only reads them, besides the lengths in the heads, which are ours.
             let taken = unsafe {
                 libc::sendmmsg(
                     outlet.0,
@@ -371,7 +373,8 @@ impl Tables {
         self.describe_timed(messages, parts, &[])
     }
 
-    /// The same for messages of one datagram each, with the times at which they leave; none when they leave at once.
+    /// The same for messages of one datagram each, with the times at which they leave; none when
+    /// they leave at once.
     fn describe_timed(
         &mut self,
         messages: &[Message],
@@ -554,7 +557,7 @@ mod tests {
 
     #[test]
     fn the_interface_of_an_outlet_that_is_closed_is_forgotten_with_the_next() {
-        let lo = crate::inlet::interface("lo").unwrap();
+        let lo = crate::udp_input::interface("lo").unwrap();
         let by_lo = || open(&Way { interface: Some(lo), ..way(LOCAL[0]) }).unwrap();
         let cookies: Vec<u64> = (0..10).map(|_| cookie(by_lo().as_raw_fd()).unwrap()).collect();
         let last = by_lo();
@@ -578,12 +581,16 @@ mod tests {
 
     #[test]
     fn a_group_is_heard_on_the_interface_that_it_is_sent_by() {
-        let lo = crate::inlet::interface("lo").unwrap();
+        let lo = crate::udp_input::interface("lo").unwrap();
         for (group, from) in [("239.255.77.2", "127.0.0.1"), ("ff01::77:2", "::1")] {
             let to = SocketAddr::new(group.parse().unwrap(), 0);
-            let wanted =
-                crate::inlet::Wanted { to, source: None, interface: Some(lo), buffer: 1 << 20 };
-            let Ok(mut inbox) = crate::inlet::Datagrams::open(&wanted) else {
+            let wanted = crate::udp_input::InputOptions {
+                to,
+                source: None,
+                interface: Some(lo),
+                buffer: 1 << 20,
+            };
+            let Ok(mut inbox) = crate::udp_input::UdpInput::open(&wanted) else {
                 println!("skipped: {group} cannot be joined on lo");
                 continue;
             };
@@ -600,7 +607,7 @@ mod tests {
             assert_eq!(gone, Gone { messages: 1, stop: None }, "{group}");
             let came = (0..2000).find_map(|_| {
                 let mut came = None;
-                let each = |d: crate::inlet::Datagram<'_>| came = Some(d.bytes.to_vec());
+                let each = |d: crate::udp_input::Datagram<'_>| came = Some(d.bytes.to_vec());
                 if inbox.receive(each).is_err() {
                     std::thread::sleep(Duration::from_millis(10));
                 }

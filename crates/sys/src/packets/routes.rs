@@ -1,7 +1,9 @@
-//! What the kernel knows of the way to an address: device, next hop, source, and the hop's address on the wire.
+//! What the kernel knows of the way to an address: device, next hop, source, and the hop's address
+//! on the wire.
 //!
-//! Promise: it only asks, and nothing is kept; what the kernel does not know is none, not a guess. Over rtnetlink
-//! (rtnetlink(7)), so the answers are those of the network namespace of whoever opened [`Routes`].
+//! Promise: it only asks, and nothing is kept; what the kernel does not know is none, not a guess.
+//! Over rtnetlink (rtnetlink(7)), so the answers are those of the network namespace of whoever
+//! opened [`Routes`].
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -117,7 +119,8 @@ const NEIGHBOUR_ADDRESS: u16 = 2;
 /// A route to somebody else, of the kinds in `rtm_type`.
 const UNICAST: u8 = 1;
 const MULTICAST: u8 = 5;
-/// Reachable, stale, delayed, probed, needs none, permanent: states in which the kernel itself sends.
+/// Reachable, stale, delayed, probed, needs none, permanent: states in which the kernel itself
+/// sends.
 const VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 /// `RTCF_LOCAL`, of `rtm_flags`.
 const LOCAL: u32 = 0x8000_0000;
@@ -156,8 +159,8 @@ impl Routes {
         Ok(devices)
     }
 
-    /// The way to `to`, from an address and by an interface where they are given; none when it is this host, or
-    /// nowhere.
+    /// The way to `to`, from an address and by an interface where they are given; none when it is
+    /// this host, or nowhere.
     pub(crate) fn hop(
         &mut self,
         to: IpAddr,
@@ -358,7 +361,7 @@ mod tests {
     #[test]
     fn this_host_is_no_hop_and_the_loopback_no_device() {
         let mut routes = Routes::open().unwrap();
-        let lo = crate::inlet::interface("lo").unwrap();
+        let lo = crate::udp_input::interface("lo").unwrap();
         assert!(routes.devices().unwrap().iter().all(|device| device.index != lo));
         for here in ["127.0.0.1", "::1"] {
             assert_eq!(routes.hop(here.parse().unwrap(), None, None).unwrap(), None);
@@ -402,7 +405,7 @@ mod tests {
     #[test]
     fn nobody_is_the_neighbour_of_the_loopback() {
         let mut routes = Routes::open().unwrap();
-        let lo = crate::inlet::interface("lo").unwrap();
+        let lo = crate::udp_input::interface("lo").unwrap();
         let nobody = "192.0.2.77".parse().unwrap();
         assert_eq!(routes.neighbour(lo, nobody).unwrap(), None);
     }

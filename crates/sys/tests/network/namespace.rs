@@ -1,4 +1,5 @@
-//! A network namespace of its own for a test, with pairs of devices of which each has two ends there.
+//! A network namespace of its own for a test, with pairs of devices of which each has two ends
+//! there.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -7,8 +8,8 @@ use std::process::Command;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, socket_with};
 use tactus_core::units::{MILLISECOND, SECOND};
 use tactus_sys::clock;
-use tactus_sys::inlet::interface;
 use tactus_sys::packets::outlet::{Way, open};
+use tactus_sys::udp_input::interface;
 
 /// Set where the namespace is.
 const INSIDE: &str = "TACTUS_TEST_INSIDE";
@@ -45,7 +46,8 @@ fn run(program: &str, words: &str) {
     assert!(status.expect("this test needs iproute2").success(), "{program} {words}");
 }
 
-/// A pair: what leaves by `here` comes to `there`. IPv6 is quiet on both, so that only the test sends.
+/// A pair: what leaves by `here` comes to `there`. IPv6 is quiet on both, so that only the test
+/// sends.
 pub(crate) fn pair(here: &str, there: &str) {
     ip(&format!("link add {here} type veth peer name {there}"));
     for end in [here, there] {
@@ -92,7 +94,8 @@ impl Tap {
         tap
     }
 
-    /// First bytes of the datagrams to a port that have come by now, and how long the longest frame was.
+    /// First bytes of the datagrams to a port that have come by now, and how long the longest frame
+    /// was.
     pub(crate) fn datagrams(&self, port: u16) -> (Vec<u8>, usize) {
         let (mut came, mut longest, mut bytes) = (vec![], 0, [0; 4096]);
         while let Ok((len, _)) = rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::empty())

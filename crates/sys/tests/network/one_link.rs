@@ -6,9 +6,9 @@ use std::os::fd::AsRawFd;
 use tactus_core::ports::{Batch, Message, SocketHandle};
 use tactus_core::units::MILLISECOND;
 use tactus_sys::clock;
-use tactus_sys::inlet::{interface, on_link};
 use tactus_sys::packets::back_end::{BackEnd, Use, choose};
 use tactus_sys::packets::outlet::{Way, open};
+use tactus_sys::udp_input::{interface, on_link};
 
 use crate::namespace::{Tap, ip, is_inside, pair, until};
 

@@ -24,7 +24,7 @@ use crate::random::Random;
 struct Chunks {
     name: &'static str,
     method: &'static str,
-    sound: bool,
+    audio: bool,
     reserve: FallocateFlags,
     /// The offset is the journal's, and not the file's size.
     journal: bool,
@@ -35,7 +35,7 @@ pub(super) fn all() -> Vec<Box<dyn Subject>> {
     let sized = Chunks {
         name: "chunks-size",
         method: "chunks, fallocate, fdatasync; offset from the size",
-        sound: false,
+        audio: false,
         reserve: FallocateFlags::empty(),
         journal: false,
     };
@@ -44,14 +44,14 @@ pub(super) fn all() -> Vec<Box<dyn Subject>> {
         Chunks {
             name: "chunks-keep-size",
             method: "chunks, fallocate KEEP_SIZE, fdatasync; offset from the size",
-            sound: true,
+            audio: true,
             reserve: FallocateFlags::KEEP_SIZE,
             ..sized
         },
         Chunks {
             name: "chunks-journal",
             method: "chunks, fallocate KEEP_SIZE, fdatasync, journal, fdatasync; offset from the journal",
-            sound: true,
+            audio: true,
             reserve: FallocateFlags::KEEP_SIZE,
             journal: true,
         },
@@ -77,8 +77,8 @@ impl Subject for Chunks {
         self.method
     }
 
-    fn sound(&self) -> bool {
-        self.sound
+    fn audio(&self) -> bool {
+        self.audio
     }
 
     fn load(&self, root: &Path, recorder: &Recorder<'_>, random: &mut Random) -> Result<()> {

@@ -1,8 +1,8 @@
-//! Other servers that take uploads, under the same power failures: nginx for titles, `@tus/server` for
-//! uploads that can be resumed.
+//! Other servers that take uploads, under the same power failures: nginx for titles, `@tus/server`
+//! for uploads that can be resumed.
 //!
-//! Promise: each is what its packages install, with the settings that its documentation gives for this
-//! use. Neither is told to flush anything, because neither can be.
+//! Promise: each is what its packages install, with the settings that its documentation gives for
+//! this use. Neither is told to flush anything, because neither can be.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -45,7 +45,7 @@ impl Subject for Nginx {
         "nginx's dav module: PUT, replace, DELETE, MOVE"
     }
 
-    fn sound(&self) -> bool {
+    fn audio(&self) -> bool {
         false
     }
 
@@ -130,7 +130,7 @@ impl Subject for TusServer {
         "@tus/server with @tus/file-store: uploads in parts"
     }
 
-    fn sound(&self) -> bool {
+    fn audio(&self) -> bool {
         false
     }
 

@@ -1,8 +1,8 @@
 //! The real thing: `tactus serve` on the volume, loaded and asked through its HTTP.
 //!
-//! Promise: only an answer counts as an acknowledgement. Recovery is the server's own start. What is
-//! left is judged three times: the titles as files, one of them as the server sends it, and every
-//! upload by resuming it at the offset that the server reports. Of a recording it is an
+//! Promise: only an answer counts as an acknowledgement. Recovery is the server's own start. What
+//! is left is judged three times: the titles as files, one of them as the server sends it, and
+//! every upload by resuming it at the offset that the server reports. Of a recording it is an
 //! acknowledgement when the server says how much of it is durable.
 
 use std::collections::BTreeMap;
@@ -33,8 +33,8 @@ pub(super) struct Served {
     faulty: bool,
 }
 
-/// The server at `binary`: as it is, and with one step done wrongly; on a disk that works, and on one
-/// that fails once.
+/// The server at `binary`: as it is, and with one step done wrongly; on a disk that works, and on
+/// one that fails once.
 pub(super) fn all(binary: &Path) -> Vec<Box<dyn Subject>> {
     let subject = |name, method, wrong, faulty| {
         let program = Program { binary: binary.to_owned(), wrong, expiry: EXPIRY };
@@ -57,7 +57,7 @@ impl Subject for Served {
         self.method
     }
 
-    fn sound(&self) -> bool {
+    fn audio(&self) -> bool {
         self.program.wrong.is_none()
     }
 
@@ -345,7 +345,8 @@ struct Coming {
 const RECORDED: &str = "recording-";
 /// It fills the server's places, and hears each second how much is durable.
 const QUICK: Coming = Coming { len: 2_500_000, rate: 1_000_000 };
-/// It fills none: after four seconds its last sector is filled up, and written again with what follows.
+/// It fills none: after four seconds its last sector is filled up, and written again with what
+/// follows.
 const SLOW: Coming = Coming { len: 330_000, rate: 60_000 };
 const PIECES: u64 = 50;
 
@@ -563,9 +564,9 @@ pub(in crate::crash) fn delete_uploaded(
     Ok(())
 }
 
-/// Fails when the server keeps room for nothing, or has forgotten to: what may still be stored is the
-/// quota without titles and open uploads, to the byte. Of uploads that nobody was told of, which may be
-/// there or not, only the number is known.
+/// Fails when the server keeps room for nothing, or has forgotten to: what may still be stored is
+/// the quota without titles and open uploads, to the byte. Of uploads that nobody was told of,
+/// which may be there or not, only the number is known.
 pub(in crate::crash) fn audit(server: &Server, root: &Path, history: &History) -> Result<()> {
     let client = server.client();
     let deadline = clock::now() + TIDY_WITHIN;
@@ -607,8 +608,8 @@ fn length(folder: &Path) -> Result<u64> {
     Ok(sum)
 }
 
-/// Reads titles of `clients` clients at a rate of their own or as fast as the disk has time, until the
-/// server is gone; answers how many. Fails when what is sent is not one whole version.
+/// Reads titles of `clients` clients at a rate of their own or as fast as the disk has time, until
+/// the server is gone; answers how many. Fails when what is sent is not one whole version.
 pub(in crate::crash) fn deliver(mut client: Client, clients: usize, seed: u64) -> Result<u64> {
     let mut random = Random::new(seed);
     let mut delivered = 0;
@@ -660,7 +661,8 @@ fn walk(folder: &Path, prefix: &str, found: &mut BTreeMap<String, Seen>) -> Resu
 }
 
 const RESERVED: &str = ".tactus";
-/// What the server may unlink in the background after its start, on a machine that has no time for it.
+/// What the server may unlink in the background after its start, on a machine that has no time for
+/// it.
 const TIDY_WITHIN: Nanos = SECOND.times(20);
 
 /// What lies in the server's own directories and belongs to none of the titles and `open` uploads.

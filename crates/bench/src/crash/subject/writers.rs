@@ -25,7 +25,7 @@ use crate::random::Random;
 struct Writer {
     name: &'static str,
     method: &'static str,
-    sound: bool,
+    audio: bool,
     /// Write past the page cache to a file without a name.
     unnamed: bool,
     /// Flush the file before it has its name.
@@ -48,7 +48,7 @@ enum Faults {
 const NAMED: Writer = Writer {
     name: "rename",
     method: "write, rename",
-    sound: false,
+    audio: false,
     unnamed: false,
     flush_file: false,
     flush_folder: false,
@@ -65,13 +65,13 @@ pub(super) fn all() -> Vec<Box<dyn Subject>> {
         Writer {
             name: "fsync-rename-fsync",
             method: "write, fsync, rename, fsync the folder",
-            sound: true,
+            audio: true,
             ..whole
         },
         Writer {
             name: "unnamed",
             method: "O_TMPFILE, O_DIRECT, fdatasync, linkat, fsync the folder",
-            sound: true,
+            audio: true,
             unnamed: true,
             ..whole
         },
@@ -84,7 +84,7 @@ pub(super) fn all() -> Vec<Box<dyn Subject>> {
         Writer {
             name: "fsync-final",
             method: "the same; a failed fsync is final",
-            sound: true,
+            audio: true,
             faults: Faults::Final,
             ..whole
         },
@@ -116,8 +116,8 @@ impl Subject for Writer {
         self.method
     }
 
-    fn sound(&self) -> bool {
-        self.sound
+    fn audio(&self) -> bool {
+        self.audio
     }
 
     fn load(&self, root: &Path, recorder: &Recorder<'_>, random: &mut Random) -> Result<()> {

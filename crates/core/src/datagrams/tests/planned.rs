@@ -8,7 +8,7 @@ const VIDEO: u16 = 0x100;
 const SOUND: u16 = 0x101;
 const BASE: u64 = Pcr::WRAP.0 - 40_000_000;
 
-/// A packet with a counter and, where wanted, a clock and a time stamp.
+/// A packet with a counter and, where wanted, a clock and a PTS.
 fn packet(pid: u16, count: u8, pcr: Option<Pcr>, shown: Option<u64>) -> [u8; ts::PACKET] {
     let mut bytes = [0xaa; ts::PACKET];
     let [high, low] = pid.to_be_bytes();
@@ -48,14 +48,14 @@ struct Heard {
     bytes: Vec<u8>,
     /// When each datagram was due.
     due: Vec<MonoTime>,
-    composed: Composed,
+    composed: Composition,
     end: Trace,
 }
 
 /// Lets a stream of `title` leave, in all `turns` of it.
 fn play(mut cutter: Cutter, title: &[u8], turns: u64) -> Heard {
     let len = Bytes(title.len() as u64 * turns);
-    let (mut bytes, mut due, mut sum) = (vec![], vec![], Composed::default());
+    let (mut bytes, mut due, mut sum) = (vec![], vec![], Composition::default());
     while let Some(message) = cutter.next(Some(len)) {
         let from = message.from.0 as usize % title.len();
         let own = title.iter().cycle().skip(from).take(message.taken.0 as usize);
@@ -70,7 +70,7 @@ fn play(mut cutter: Cutter, title: &[u8], turns: u64) -> Heard {
             staged[begin..].iter_mut().zip(own).for_each(|(place, &byte)| *place = byte);
         }
         if cutter.changes(&message) {
-            let Composed { nulls, late } = cutter.compose(&message, &mut staged, room);
+            let Composition { nulls, late } = cutter.compose(&message, &mut staged, room);
             (sum.nulls, sum.late) = (sum.nulls + nulls, sum.late + late);
         }
         payloads(&mut staged, room).for_each(|payload| bytes.extend_from_slice(payload));
@@ -93,9 +93,9 @@ fn steps() -> impl Strategy<Value = Line> {
     })
 }
 
-fn stamps() -> Option<Stamps> {
+fn restamping() -> Option<Restamping> {
     let clock = Some((Pid(VIDEO), Pcr::at(MediaTime(BASE))));
-    Some(Stamps { clock, ..Stamps::default() })
+    Some(Restamping { clock, ..Restamping::default() })
 }
 
 fn planned(plan: Plan, rate: u64, turn: usize) -> Cutting {
@@ -118,7 +118,7 @@ fn assert_whole(bytes: &[u8]) {
     }
 }
 
-/// The clock's stamps: byte and value.
+/// The PCR samples: byte and value.
 fn clocks(bytes: &[u8]) -> Vec<(u64, Pcr)> {
     let at = |nth: usize| nth as u64 * TS + ts::PCR_BYTE;
     packets(bytes).enumerate().filter_map(|(nth, packet)| Some((at(nth), packet.pcr()?))).collect()
@@ -133,13 +133,13 @@ proptest! {
     ) {
         let title = title(&line, BASE);
         let front: Vec<u8> = (0..tables).flat_map(|nth| packet(0, nth as u8, None, None)).collect();
-        let plan = Plan { front: front.clone().into(), line: Some(line.clone()), stamps: stamps(), ..Plan::default() };
+        let plan = Plan { front: front.clone().into(), line: Some(line.clone()), restamping: restamping(), ..Plan::default() };
         let rate = line.peak(Bytes(0), Bytes(65_536)).0;
         let cutter = Cutter::new(planned(plan, rate, title.len()));
         let begin = cutter.clock().start();
         let heard = play(cutter, &title, turns);
         prop_assert_eq!(heard.bytes.len(), front.len() + title.len() * turns as usize);
-        prop_assert_eq!(heard.composed, Composed::default());
+        prop_assert_eq!(heard.composed, Composition::default());
         assert_whole(&heard.bytes);
         // Its clock is one clock: what the line says, and the turns before.
         for (at, pcr) in clocks(&heard.bytes) {
@@ -169,7 +169,7 @@ proptest! {
         let title = title(&line, BASE);
         let peak = line.peak(Bytes(0), Bytes(TS)).0;
         let rate = peak + peak * more / 20;
-        let plan = Plan { line: Some(line.clone()), stamps: stamps(), ..Plan::default() };
+        let plan = Plan { line: Some(line.clone()), restamping: restamping(), ..Plan::default() };
         let cutter = Cutter::new(planned(plan.stuffed(BitRate(rate)), peak, title.len()));
         let begin = cutter.clock().start();
         let heard = play(cutter, &title, turns);
@@ -213,8 +213,8 @@ proptest! {
             let title = title(&line, base);
             let rate = line.peak(Bytes(0), Bytes(65_536)).0;
             let clock = Some((Pid(VIDEO), Pcr::at(MediaTime(base))));
-            let stamps = Some(Stamps { clock, ..Stamps::default() });
-            let plan = Plan { front: front.clone().into(), line: Some(line), stamps, ..Plan::default() };
+            let restamping = Some(Restamping { clock, ..Restamping::default() });
+            let plan = Plan { front: front.clone().into(), line: Some(line), restamping, ..Plan::default() };
             let cutting = planned(plan, rate, title.len());
             let mut cutter = Cutter::new(cutting.clone());
             if let Some(before) = &before {
@@ -234,7 +234,8 @@ proptest! {
         assert_whole(&before.unwrap().bytes);
         for pair in all.windows(2) {
             let (passed, shown) = (pair[1].0.since(pair[0].0).0, pair[1].1.since(pair[0].1).0);
-            // A datagram is due with its first byte, at the slowest 200 packets in 20,000,000 ticks.
+            // A datagram is due with its first byte, at the slowest 200 packets in 20,000,000
+            // ticks.
             let within = 20_000_000 / 20 * 7;
             prop_assert!((passed * 27 / 1000).abs_diff(shown) <= within, "{passed} {shown}");
         }
@@ -253,8 +254,8 @@ fn over_a_jump_inside_a_title_its_clock_runs_on() {
     let moved = MediaTime(Pcr::WRAP.0 - hour);
     let runs = [RunTimes { at: 50 * TS, moved }].into();
     let clock = Some((Pid(VIDEO), Pcr::at(MediaTime(BASE))));
-    let stamps = Some(Stamps { clock, runs, ..Stamps::default() });
-    let plan = Plan { line: Some(line.clone()), stamps, ..Plan::default() };
+    let restamping = Some(Restamping { clock, runs, ..Restamping::default() });
+    let plan = Plan { line: Some(line.clone()), restamping, ..Plan::default() };
     let heard = play(Cutter::new(planned(plan, 200_000, bytes.len())), &bytes, 1);
     let whole = title(&line, BASE);
     assert_eq!(heard.bytes, whole);
@@ -266,7 +267,7 @@ fn a_rate_too_low_to_be_stuffed_to_is_told() {
         Line::through(&[(Bytes(0), MediaTime(0)), (Bytes(1000 * TS), MediaTime(27_000_000))]);
     let line = line.unwrap();
     let title = title(&line, BASE);
-    let plan = Plan { line: Some(line), stamps: stamps(), ..Plan::default() };
+    let plan = Plan { line: Some(line), restamping: restamping(), ..Plan::default() };
     let plan = plan.stuffed(BitRate(1_000_000));
     let heard = play(Cutter::new(planned(plan, 1_504_000, title.len())), &title, 1);
     assert!(heard.composed.late > 900, "{:?}", heard.composed);
@@ -276,8 +277,9 @@ fn a_rate_too_low_to_be_stuffed_to_is_told() {
 fn a_counter_alone_is_kept_where_no_clock_is_known() {
     let line = Line::through(&[(Bytes(0), MediaTime(0)), (Bytes(101 * TS), MediaTime(27_000_000))]);
     let title = title(&line.unwrap(), BASE);
-    let stamps = Some(Stamps { turn: Some(MediaTime(27_000_300)), ..Stamps::default() });
-    let plan = Plan { stamps, ..Plan::default() };
+    let restamping =
+        Some(Restamping { turn: Some(MediaTime(27_000_300)), ..Restamping::default() });
+    let plan = Plan { restamping, ..Plan::default() };
     let heard = play(Cutter::new(planned(plan, 1_000_000, title.len())), &title, 3);
     assert_whole(&heard.bytes);
     for (nth, (turned, own)) in packets(&heard.bytes).zip(packets(&title).cycle()).enumerate() {
@@ -294,8 +296,8 @@ fn a_title_whose_times_cannot_be_moved_begins_its_clock_anew_and_says_so() {
     let line = Line::through(&[(Bytes(0), MediaTime(0)), (Bytes(101 * TS), MediaTime(27_000_000))]);
     let line = line.unwrap();
     let title = title(&line, BASE);
-    let stamps = Some(Stamps { turn: Some(MediaTime(0)), ..Stamps::default() });
-    let plan = Plan { stamps, line: Some(line), ..Plan::default() };
+    let restamping = Some(Restamping { turn: Some(MediaTime(0)), ..Restamping::default() });
+    let plan = Plan { restamping, line: Some(line), ..Plan::default() };
     let heard = play(Cutter::new(planned(plan, 1_000_000, title.len())), &title, 3);
     assert_whole(&heard.bytes);
     for (nth, (turned, own)) in packets(&heard.bytes).zip(packets(&title).cycle()).enumerate() {
@@ -328,8 +330,8 @@ fn the_first_datagram_and_no_other_has_the_marker_where_the_clock_in_it_is_marke
     let line = line.unwrap();
     let title = title(&line, BASE);
     let new = |plan: Plan| Cutter::new(planned(plan, 1_000_000, title.len()));
-    let known = Plan { stamps: stamps(), line: Some(line), ..Plan::default() };
-    let unknown = Plan { stamps: Some(Stamps::default()), ..Plan::default() };
+    let known = Plan { restamping: restamping(), line: Some(line), ..Plan::default() };
+    let unknown = Plan { restamping: Some(Restamping::default()), ..Plan::default() };
     let plain = Plan { counting: Some(Counting::default()), ..Plan::default() };
     for plan in [&known, &unknown, &plain] {
         assert_eq!(markers(new(plan.clone()), &title), [], "nobody is before it");
@@ -343,7 +345,7 @@ fn the_first_datagram_and_no_other_has_the_marker_where_the_clock_in_it_is_marke
         let mut next = new(plan.clone());
         next.clock = ByteClock::new(trace.due + pause, BitRate(1_000_000));
         let next = next.following(&trace);
-        let is_clock_marked = plan.stamps.is_some() && next.breaks;
+        let is_clock_marked = plan.restamping.is_some() && next.breaks;
         let mut bytes = title.clone();
         let mut first = next.clone();
         let message = first.next(Some(len)).unwrap();
@@ -362,8 +364,8 @@ fn the_first_datagram_and_no_other_has_the_marker_where_the_clock_in_it_is_marke
     assert_eq!(after(&known, &plain, Nanos(0)), [], "what leaves as it is has no mark inside");
 
     // Where a turn begins its clock anew, somewhere in a datagram, that is no first one.
-    let anew = Stamps { turn: Some(MediaTime(0)), ..Stamps::default() };
-    let mut turns = new(Plan { stamps: Some(anew), ..Plan::default() });
+    let anew = Restamping { turn: Some(MediaTime(0)), ..Restamping::default() };
+    let mut turns = new(Plan { restamping: Some(anew), ..Plan::default() });
     turns.turn = Some(Bytes(5 * TS));
     assert_eq!(markers(turns, &title), []);
 }
@@ -393,13 +395,13 @@ proptest! {
         let part = &bytes[first as usize..];
         // A constant rate counts in whole bits per second.
         let slide = if plan.line.is_some() { 0 } else { line.duration().0 / rate.0 + 2 };
-        let stamps = plan.stamps.as_ref().unwrap();
-        prop_assert!(stamps.runs.len() <= usize::from(hour));
+        let restamping = plan.restamping.as_ref().unwrap();
+        prop_assert!(restamping.runs.len() <= usize::from(hour));
         let cutter = Cutter::new(planned(plan, rate.0, part.len()));
         let begin = cutter.clock().start();
         let heard = play(cutter, part, turns);
         assert_whole(&heard.bytes);
-        // One clock, on time: a stamp leaves with its datagram, which is due with its first byte.
+        // One clock, on time: a PCR leaves with its datagram, which is due with its first byte.
         let clocks = clocks(&heard.bytes);
         for pair in clocks.windows(2) {
             prop_assert!(pair[1].1.since(pair[0].1) < MediaTime(27_000_000), "{pair:?}");
@@ -407,12 +409,12 @@ proptest! {
         let (_, zero) = clocks[0];
         for &(at, pcr) in &clocks {
             let due = heard.due[(at / PAYLOAD.0) as usize].since(begin).0 * 27 / 1000;
-            // The first stamp is in the first packets.
+            // The first PCR is in the first packets.
             let shown = pcr.since(zero).0;
             prop_assert!(shown.abs_diff(due) < 2 * 20_000_000 / 20 * 7, "{shown} {due}");
         }
-        // In the first turn, up to the jump, stamps are the title's own but for the index's tolerance,
-        // there and at the first byte.
+        // In the first turn, up to the jump, PCRs are the title's own but for the index's
+        // tolerance, there and at the first byte.
         let own = packets(part).enumerate();
         let own = own.take_while(|&(nth, _)| !hour || nth < part.len() / TS as usize / 3);
         for ((nth, own), now) in own.zip(packets(&heard.bytes)) {
@@ -433,9 +435,9 @@ fn a_constant_rate_needs_no_line() {
     let index = indexer.finish().unwrap();
     let (plan, rate) = Plan::of(&index, 0..bytes.len() as u64, Bytes(65_536)).unwrap();
     assert_eq!((plan.line, rate), (None, BitRate(3_760_000)));
-    let stamps = plan.stamps.unwrap();
-    let (pid, pcr) = stamps.clock.unwrap();
-    assert_eq!((pid, &stamps.runs[..]), (Pid(VIDEO), &[][..]));
+    let restamping = plan.restamping.unwrap();
+    let (pid, pcr) = restamping.clock.unwrap();
+    assert_eq!((pid, &restamping.runs[..]), (Pid(VIDEO), &[][..]));
     let base = Pcr::at(MediaTime(BASE));
     assert!(pcr.since(base).0.min(base.since(pcr).0) <= 1);
 }

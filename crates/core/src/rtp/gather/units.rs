@@ -1,7 +1,8 @@
-//! Pictures of NAL units: single ones, aggregated ones (STAP-A, AP) and fragments (FU-A, FU).
+//! Video frames of NAL units: single ones, aggregated ones (STAP-A, AP) and fragments (FU-A, FU).
 //!
-//! Promise: a picture comes out as an access unit of a byte stream (ISO/IEC 14496-10 and 23008-2, annex B): delimiter first,
-//! then its parameter sets where a decoder begins, then its units. A unit of which a fragment is missing is left out.
+//! Promise: a video frame comes out as an access unit of a byte stream (ISO/IEC 14496-10 and
+//! 23008-2, annex B): delimiter first, then its parameter sets where a decoder begins, then its
+//! units. A unit of which a fragment is missing is left out.
 
 use alloc::vec::Vec;
 
@@ -25,13 +26,13 @@ pub struct Units {
     last: Option<u16>,
     /// A unit of which fragments have come.
     open: Option<Vec<u8>>,
-    /// The units of the picture that comes in.
-    picture: Option<Picture>,
+    /// The units of the video frame that comes in.
+    video_frame: Option<VideoFrame>,
     broken: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Picture {
+struct VideoFrame {
     timestamp: u32,
     data: Vec<u8>,
     begins: bool,
@@ -79,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// A picture that needs no other.
+    /// A video frame that needs no other.
     const fn is_beginning(self, kind: u8) -> bool {
         match self {
             Self::H264 => kind == 5,
@@ -96,7 +97,7 @@ impl Units {
             told.extend(START);
             told.extend(set);
         }
-        Self { kind, told, last: None, open: None, picture: None, broken: 0 }
+        Self { kind, told, last: None, open: None, video_frame: None, broken: 0 }
     }
 
     /// Which of the two.
@@ -112,13 +113,15 @@ impl Units {
         if !follows(&mut self.last, packet.sequence) {
             self.give_up();
         }
-        if self.picture.as_ref().is_some_and(|one| one.timestamp != packet.timestamp) {
+        if self.video_frame.as_ref().is_some_and(|one| one.timestamp != packet.timestamp) {
             // The end of the one before has not come.
             self.give_up();
             self.emit(&mut each);
         }
-        self.picture
-            .get_or_insert_with(|| Picture { timestamp: packet.timestamp, ..Picture::default() });
+        self.video_frame.get_or_insert_with(|| VideoFrame {
+            timestamp: packet.timestamp,
+            ..VideoFrame::default()
+        });
         self.take(packet.payload);
         if packet.marker {
             self.emit(&mut each);
@@ -148,7 +151,8 @@ impl Units {
                 }
             }
             (Kind::H264, 28) | (Kind::H265, 49) => self.fragment(payload),
-            // Of other ways of packing none may come in packetisation mode 1 and without decoding order numbers.
+            // Of other ways of packing none may come in packetisation mode 1 and without decoding
+            // order numbers.
             (Kind::H264, 25..=27 | 29..=31) | (Kind::H265, 50..) => self.broken += 1,
             _ => {
                 self.give_up();
@@ -183,21 +187,21 @@ impl Units {
 
     /// A unit that is whole.
     fn unit(&mut self, unit: &[u8]) {
-        let Some(picture) = &mut self.picture else { return };
+        let Some(video_frame) = &mut self.video_frame else { return };
         let Some(&first) = unit.first().filter(|_| unit.len() > self.kind.header()) else { return };
         let kind = self.kind.of(first);
         // Ours comes first.
         if self.kind.is_delimiter(kind) {
             return;
         }
-        if picture.data.len() + unit.len() > FRAME_MAX {
+        if video_frame.data.len() + unit.len() > FRAME_MAX {
             self.broken += 1;
             return;
         }
-        picture.has_sets |= self.kind.is_sequence_set(kind);
-        picture.begins |= self.kind.is_beginning(kind);
-        picture.data.extend(START);
-        picture.data.extend(unit);
+        video_frame.has_sets |= self.kind.is_sequence_set(kind);
+        video_frame.begins |= self.kind.is_beginning(kind);
+        video_frame.data.extend(START);
+        video_frame.data.extend(unit);
     }
 
     /// The rest of a unit will not come.
@@ -208,12 +212,13 @@ impl Units {
     }
 
     fn emit(&mut self, each: &mut impl FnMut(Frame)) {
-        let Some(picture) = self.picture.take() else { return };
-        if picture.data.is_empty() {
+        let Some(video_frame) = self.video_frame.take() else { return };
+        if video_frame.data.is_empty() {
             return;
         }
-        let Picture { timestamp, data: units, begins, has_sets } = picture;
-        // Sets in the stream stand before a picture with which a decoder can begin, whatever its type.
+        let VideoFrame { timestamp, data: units, begins, has_sets } = video_frame;
+        // Sets in the stream stand before a video frame with which a decoder can begin, whatever
+        // its type.
         let begins = begins || has_sets;
         let sets: &[u8] = if begins && !has_sets { &self.told } else { &[] };
         let data = [self.kind.delimiter(), sets, &units].concat();

@@ -1,13 +1,14 @@
 //! An index as bytes, to be kept: numbers of seven bits a byte, differences where they are smaller.
 //!
-//! Promise: what has been encoded decodes to the same; any other bytes are refused or decode to an index that
-//! keeps every rule of one. It carries no sum: whoever keeps it adds one, and what it belongs to.
+//! Promise: what has been encoded decodes to the same; any other bytes are refused or decode to an
+//! index that keeps every rule of one. It carries no sum: whoever keeps it adds one, and what it
+//! belongs to.
 
 use alloc::vec::Vec;
 
 use super::line::{Line, POINTS_MAX, Point, RUNS_MAX, Run};
 use super::tables::{LastCounts, PROGRAMMES_MAX, STREAMS_MAX, TABLES_MAX};
-use super::{ACCESSES_MAX, Access, AccessKind, Flaws, Index, Programme, Stream, Tables};
+use super::{ACCESSES_MAX, Access, AccessKind, Flaws, Index, Program, Stream, Tables};
 use crate::ts::{Pcr, Pid};
 use crate::units::MediaTime;
 
@@ -57,9 +58,9 @@ impl Index {
             out.bytes(&tables.sdt);
             last = tables.at;
         }
-        out.number(self.programmes.len() as u64);
-        for programme in &self.programmes {
-            let Programme { number, table, clock, streams } = programme;
+        out.number(self.programs.len() as u64);
+        for program in &self.programs {
+            let Program { number, table, clock, streams } = program;
             for number in [*number, table.0, clock.0] {
                 out.number(u64::from(number));
             }
@@ -125,7 +126,7 @@ impl Index {
             let (pmt_pid, pmt) = (from.pid()?, from.bytes()?);
             tables.push(Tables { at, pat, pmt_pid, pmt, sdt: from.bytes()? });
         }
-        let mut programmes = Vec::new();
+        let mut programs = Vec::new();
         for _ in 0..from.at_most(PROGRAMMES_MAX as u64)? {
             let number = from.at_most(u64::from(u16::MAX))? as u16;
             let (table, clock) = (from.pid()?, from.pid()?);
@@ -133,7 +134,7 @@ impl Index {
             for _ in 0..from.at_most(STREAMS_MAX as u64)? {
                 streams.push(Stream { pid: from.pid()?, kind: from.byte()? });
             }
-            programmes.push(Programme { number, table, clock, streams });
+            programs.push(Program { number, table, clock, streams });
         }
         // The line goes from the beginning to the end, and its points go forwards.
         let (first, last) = (points.first()?, points.last()?);
@@ -154,7 +155,7 @@ impl Index {
             line: Line { points, runs, tolerance },
             accesses,
             tables,
-            programmes,
+            programs,
         });
         index.map(Self::with_rates)
     }

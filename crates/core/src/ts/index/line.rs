@@ -1,27 +1,29 @@
-//! Bytes and times: the clock of a title as a broken line through as few of its stamps as will do.
+//! Bytes and times: the clock of a title as a broken line through as few of its samples as will do.
 //!
-//! Promise: every stamp that came in lies within the line's tolerance, and there are never more than
-//! [`POINTS_MAX`] points and [`RUNS_MAX`] runs, whatever came in. Positions and times are inverse: the
-//! position of a time is the first byte that is not before it.
+//! Promise: every sample that came in lies within the line's tolerance, and there are never more
+//! than [`POINTS_MAX`] points and [`RUNS_MAX`] runs, whatever came in. Positions and times are
+//! inverse: the position of a time is the first byte that is not before it.
 //!
-//! The line is found as the stamps come: from the last point a cone is kept in which every line passes
-//! all stamps since within the tolerance. A stamp inside the cone narrows it; for one outside, the stamp
-//! before it becomes a point. Exact fractions in 128 bits: nothing is rounded on the way.
+//! The line is found as the samples come: from the last point a cone is kept in which every line
+//! passes all samples since within the tolerance. A sample inside the cone narrows it; for one
+//! outside, the sample before it becomes a point. Exact fractions in 128 bits: nothing is rounded
+//! on the way.
 
 use alloc::vec::Vec;
 
-use super::super::{Pcr, Stamp};
+use super::super::{Pcr, PcrSample};
 use crate::units::MediaTime;
 
-/// How far a stamp may lie off the line to begin with, in ticks. With the tick that [`Line::time_at`] rounds
-/// off it is 481 ns: within the 500 ns that a clock may err by the standard (2.4.2.2).
+/// How far a sample may lie off the line to begin with, in ticks. With the tick that
+/// [`Line::time_at`] rounds off it is 481 ns: within the 500 ns that a clock may err by the
+/// standard (2.4.2.2).
 pub(super) const TOLERANCE: u64 = 12;
-/// Points of a line; when there are more, tolerance is given up for room. Two hours of a variable-rate
-/// title with a stamp each 30 ms.
+/// Points of a line; when there are more, tolerance is given up for room. Two hours of a
+/// variable-rate title with a sample each 30 ms.
 pub(super) const POINTS_MAX: usize = 1 << 18;
 /// Runs of the clock. What jumps more often is no clock.
 pub(super) const RUNS_MAX: usize = 4096;
-/// Neighbouring stamps further apart than this are a jump, as in [`super::super::measure`].
+/// Neighbouring samples further apart than this are a jump, as in [`super::super::measure`].
 pub(super) const GAP_MAX: MediaTime = MediaTime(27_000_000);
 
 /// Times stop here: five thousand years.
@@ -48,7 +50,7 @@ pub(super) enum Join {
 /// A stretch in which the clock runs without a jump.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Where its first stamp lies.
+    /// Where its first sample lies.
     pub at: u64,
     /// The title's time there.
     pub time: MediaTime,
@@ -58,7 +60,7 @@ pub struct Run {
     pub announced: bool,
 }
 
-/// The line as stamps come in. Times count from the first stamp.
+/// The line as samples come in. Times count from the first sample.
 #[derive(Clone, Debug)]
 pub(super) struct Drawing {
     points: Vec<Point>,
@@ -69,7 +71,7 @@ pub(super) struct Drawing {
     overflown: bool,
 }
 
-/// The slopes, in ticks per byte, of lines from the last point that pass all stamps since.
+/// The slopes, in ticks per byte, of lines from the last point that pass all samples since.
 #[derive(Clone, Copy, Debug)]
 struct Cone {
     low: Slope,
@@ -83,7 +85,7 @@ struct Slope {
     bytes: i128,
 }
 
-/// What stamps have made.
+/// What samples have made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Line {
     /// At least two: the title's beginning and its end.
@@ -107,28 +109,28 @@ impl Default for Drawing {
 
 impl Drawing {
     /// Handles the next PCR of the clock.
-    pub(super) fn handle_stamp(&mut self, stamp: Stamp, join: Join) {
+    pub(super) fn handle_sample(&mut self, sample: PcrSample, join: Join) {
         let announced = join == Join::Announced;
         let Some((last, pcr)) = self.last else {
-            self.begin_run(Point { at: stamp.at, time: 0 }, stamp.pcr, announced);
+            self.begin_run(Point { at: sample.at, time: 0 }, sample.pcr, announced);
             return;
         };
-        let span = stamp.pcr.since(pcr);
+        let span = sample.pcr.since(pcr);
         if announced || span > GAP_MAX && join != Join::Gap {
             // Over the jump time goes on as the bytes do.
-            let more = self.slope().map_or(0, |slope| slope.over(stamp.at - last.at));
+            let more = self.slope().map_or(0, |slope| slope.over(sample.at - last.at));
             let time = later(last.time, more);
             self.point(last);
-            self.begin_run(Point { at: stamp.at, time }, stamp.pcr, announced);
-        } else if span.0 > 0 && stamp.at > last.at {
+            self.begin_run(Point { at: sample.at, time }, sample.pcr, announced);
+        } else if span.0 > 0 && sample.at > last.at {
             // A packet that came twice has moved nothing.
-            let now = Point { at: stamp.at, time: later(last.time, span.0) };
+            let now = Point { at: sample.at, time: later(last.time, span.0) };
             self.go_on(last, now);
-            self.last = Some((now, stamp.pcr));
+            self.last = Some((now, sample.pcr));
         }
     }
 
-    /// The last stamp: its time since the first one, and its clock.
+    /// The last sample: its time since the first one, and its clock.
     pub(super) fn last(&self) -> Option<(MediaTime, Pcr)> {
         self.last.map(|(point, pcr)| (MediaTime(point.time), pcr))
     }
@@ -138,7 +140,8 @@ impl Drawing {
         self.overflown
     }
 
-    /// The line of a title of `len` bytes, and the time of the first stamp; none when the clock has not moved.
+    /// The line of a title of `len` bytes, and the time of the first sample; none when the clock
+    /// has not moved.
     pub(super) fn finish(mut self, len: u64) -> Option<(Line, MediaTime)> {
         let (last, _) = self.last?;
         let end = self.slope();
@@ -209,7 +212,7 @@ impl Drawing {
     /// Gives up tolerance until at most `wanted` points are left.
     fn coarsen(&mut self, wanted: usize) {
         while self.points.len() > wanted && self.tolerance < u64::MAX / 4 {
-            // Points that go are off by what their stamps were, and by as much again.
+            // Points that go are off by what their samples were, and by as much again.
             let more = self.tolerance;
             self.points = thinned(&self.points, &self.runs, more);
             self.tolerance += more;
@@ -217,7 +220,8 @@ impl Drawing {
     }
 }
 
-/// A line through some of `points`, with all of them within `tolerance`. Where runs begin and end stays.
+/// A line through some of `points`, with all of them within `tolerance`. Where runs begin and end
+/// stays.
 fn thinned(points: &[Point], runs: &[Run], tolerance: u64) -> Vec<Point> {
     let mut kept: Vec<Point> = Vec::new();
     let mut cone = Cone::OPEN;
@@ -271,7 +275,8 @@ impl Line {
         };
         let Some(from) = after.checked_sub(1).map(|nth| self.points[nth]) else { return to.at };
         let bytes = u128::from(to.at - from.at) * u128::from(time.0 - from.time);
-        // Here time passes, as `to` is the first point that is not before `time`. Rounds up: never early.
+        // Here time passes, as `to` is the first point that is not before `time`. Rounds up: never
+        // early.
         from.at + bytes.div_ceil(u128::from(to.time - from.time)) as u64
     }
 }
@@ -333,10 +338,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn drawn(stamps: &[(u64, u64)]) -> Drawing {
+    fn drawn(samples: &[(u64, u64)]) -> Drawing {
         let mut drawing = Drawing::default();
-        for &(at, time) in stamps {
-            drawing.handle_stamp(Stamp { at, pcr: Pcr::at(MediaTime(time)) }, Join::None);
+        for &(at, time) in samples {
+            drawing.handle_sample(PcrSample { at, pcr: Pcr::at(MediaTime(time)) }, Join::None);
         }
         drawing
     }
@@ -346,31 +351,31 @@ mod tests {
         let step = (1u64..200_000, 1u64..1_000_000);
         (0u64..Pcr::WRAP.0, proptest::collection::vec(step, 2..200)).prop_map(|(base, steps)| {
             let (mut at, mut time) = (10, base);
-            let mut stamps = Vec::new();
+            let mut samples = Vec::new();
             for (bytes, ticks) in steps {
-                stamps.push((at, time));
+                samples.push((at, time));
                 (at, time) = (at + bytes, time + ticks);
             }
-            stamps
+            samples
         })
     }
 
     proptest! {
         #[test]
-        fn every_stamp_lies_within_the_tolerance(stamps in varied()) {
-            let (line, lead) = drawn(&stamps).finish(stamps.last().unwrap().0 + 5000).unwrap();
+        fn every_sample_lies_within_the_tolerance(samples in varied()) {
+            let (line, lead) = drawn(&samples).finish(samples.last().unwrap().0 + 5000).unwrap();
             prop_assert_eq!(line.tolerance, TOLERANCE);
-            for &(at, time) in &stamps {
+            for &(at, time) in &samples {
                 let found = line.time_at(at).0;
-                prop_assert!(found.abs_diff(time - stamps[0].1 + lead.0) <= TOLERANCE + 1);
+                prop_assert!(found.abs_diff(time - samples[0].1 + lead.0) <= TOLERANCE + 1);
             }
         }
 
         #[test]
         fn the_position_of_a_time_is_the_first_byte_not_before_it(
-            stamps in varied(), wanted in proptest::collection::vec(0u64..1 << 26, 20),
+            samples in varied(), wanted in proptest::collection::vec(0u64..1 << 26, 20),
         ) {
-            let (line, _) = drawn(&stamps).finish(stamps.last().unwrap().0 + 5000).unwrap();
+            let (line, _) = drawn(&samples).finish(samples.last().unwrap().0 + 5000).unwrap();
             let end = line.points.last().unwrap();
             for time in wanted {
                 let time = MediaTime(time % (end.time + 1));
@@ -388,41 +393,41 @@ mod tests {
             rate in 100_000u64..200_000_000, base in 0u64..Pcr::WRAP.0, gap in 1u64..400,
         ) {
             let law = |at: u64| base + (u128::from(at) * 216_000_000 / u128::from(rate)) as u64;
-            let stamps: Vec<_> = (0..500).map(|nth| nth * gap * 188 + 198)
+            let samples: Vec<_> = (0..500).map(|nth| nth * gap * 188 + 198)
                 .take_while(|&at| law(at) - law(198) < 400 * 20_000_000)
                 .map(|at| (at, law(at))).collect();
-            prop_assume!(stamps.len() > 2 && law(gap * 188) - base < 27_000_000);
+            prop_assume!(samples.len() > 2 && law(gap * 188) - base < 27_000_000);
             prop_assume!(law(gap * 188) > base);
-            let (line, _) = drawn(&stamps).finish(stamps.last().unwrap().0 + 1).unwrap();
+            let (line, _) = drawn(&samples).finish(samples.last().unwrap().0 + 1).unwrap();
             prop_assert!(line.points.len() <= 4, "{:?}", line.points);
         }
 
         #[test]
-        fn too_many_points_cost_tolerance_and_no_more(stamps in varied(), wanted in 4usize..50) {
-            let mut drawing = drawn(&stamps);
+        fn too_many_points_cost_tolerance_and_no_more(samples in varied(), wanted in 4usize..50) {
+            let mut drawing = drawn(&samples);
             drawing.point(drawing.last.unwrap().0);
             drawing.coarsen(wanted);
             prop_assert!(drawing.points.len() <= wanted);
             let tolerance = drawing.tolerance;
-            let (line, lead) = drawing.finish(stamps.last().unwrap().0).unwrap();
-            for &(at, time) in &stamps {
+            let (line, lead) = drawing.finish(samples.last().unwrap().0).unwrap();
+            for &(at, time) in &samples {
                 let found = line.time_at(at).0;
                 // The lead is as good as the first slope is.
-                let due = time - stamps[0].1 + lead.0;
+                let due = time - samples[0].1 + lead.0;
                 prop_assert!(found.abs_diff(due) <= tolerance + 1, "{found} {due} {tolerance}");
             }
         }
 
         #[test]
-        fn no_stamps_are_hostile_enough(
-            stamps in proptest::collection::vec((0u64..1 << 40, 0u64..Pcr::WRAP.0, any::<bool>()), 0..300),
+        fn no_samples_are_hostile_enough(
+            samples in proptest::collection::vec((0u64..1 << 40, 0u64..Pcr::WRAP.0, any::<bool>()), 0..300),
         ) {
             let mut drawing = Drawing::default();
             let mut at = 0;
-            for (bytes, time, announced) in stamps {
+            for (bytes, time, announced) in samples {
                 at += bytes;
                 let join = if announced { Join::Announced } else { Join::None };
-                drawing.handle_stamp(Stamp { at, pcr: Pcr::at(MediaTime(time)) }, join);
+                drawing.handle_sample(PcrSample { at, pcr: Pcr::at(MediaTime(time)) }, join);
             }
             if let Some((line, _)) = drawing.finish(at + 1) {
                 let ascend = |pair: &[Point]| pair[0].at < pair[1].at && pair[0].time <= pair[1].time;
@@ -434,9 +439,9 @@ mod tests {
 
     #[test]
     fn over_a_jump_time_goes_on_with_the_bytes() {
-        let stamps =
+        let samples =
             [(0, 0), (1000, 27_000), (2000, 54_000), (3000, 90 << 30), (4000, (90 << 30) + 27_000)];
-        let (line, _) = drawn(&stamps).finish(5000).unwrap();
+        let (line, _) = drawn(&samples).finish(5000).unwrap();
         assert_eq!(line.time_at(3000), MediaTime(81_000));
         assert_eq!(line.time_at(5000), MediaTime(135_000));
         assert_eq!(line.runs.len(), 2);
@@ -452,8 +457,8 @@ mod tests {
 
     #[test]
     fn what_jumps_all_the_time_is_no_clock() {
-        let stamps: Vec<_> =
+        let samples: Vec<_> =
             (0..RUNS_MAX as u64 + 2).map(|nth| (nth * 1000, (nth % 2) << 40)).collect();
-        assert!(drawn(&stamps).is_restless());
+        assert!(drawn(&samples).is_restless());
     }
 }

@@ -56,7 +56,7 @@ impl PesProgress {
     }
 
     /// Records that a PCR has come.
-    pub(super) fn handle_stamp(&mut self) {
+    pub(super) fn handle_sample(&mut self) {
         for stream in &mut self.streams {
             (stream.before, stream.is_broken) = (Some(stream.last), false);
         }

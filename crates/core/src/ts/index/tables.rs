@@ -1,24 +1,24 @@
-//! The programmes of a title, and the tables that a player needs in front of a part of it.
+//! The programs of a title, and the tables that a player needs in front of a part of it.
 //!
-//! Promise: at most [`PROGRAMMES_MAX`] programmes of [`STREAMS_MAX`] streams and [`TABLES_MAX`] versions of
-//! tables are kept. What it hands out are sections as they came, whose sums were right.
+//! Promise: at most [`PROGRAMMES_MAX`] programs of [`STREAMS_MAX`] streams and [`TABLES_MAX`]
+//! versions of tables are kept. What it hands out are sections as they came, whose sums were right.
 
 use alloc::vec::Vec;
 
 use super::super::sections::{SDT_ACTUAL, Sections};
 use super::super::{Packet, Pid};
 
-/// Programmes whose streams are told.
+/// Programs whose streams are told.
 pub(super) const PROGRAMMES_MAX: usize = 64;
-/// Streams of a programme that are told.
+/// Streams of a program that are told.
 pub(super) const STREAMS_MAX: usize = 32;
 /// Versions of the tables; of what comes after more changes parts begin without tables.
 pub(super) const TABLES_MAX: usize = 16;
 const PAT: Pid = Pid(0);
 
-/// One programme, as its newest table has it.
+/// One program, as its newest table has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Programme {
+pub struct Program {
     /// Its number.
     pub number: u16,
     /// Where its table comes.
@@ -29,7 +29,7 @@ pub struct Programme {
     pub streams: Vec<Stream>,
 }
 
-/// One stream of a programme.
+/// One stream of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stream {
     /// Where it comes.
@@ -45,12 +45,12 @@ pub struct Tables {
     pub at: u64,
     /// The association table's section.
     pub pat: Vec<u8>,
-    /// Where the programme's table comes.
+    /// Where the program's table comes.
     pub pmt_pid: Pid,
-    /// The section of the programme that the index goes by.
+    /// The section of the program that the index goes by.
     pub pmt: Vec<u8>,
-    /// The section that describes the services, as it came first while these tables were in force; empty where none
-    /// came, or it is one of several.
+    /// The section that describes the services, as it came first while these tables were in force;
+    /// empty where none came, or it is one of several.
     pub sdt: Vec<u8>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct LastCounts {
     pub(super) pmt: u8,
 }
 
-impl Programme {
+impl Program {
     /// The stream type's name, for people.
     #[must_use]
     pub fn kind_name(kind: u8) -> &'static str {
@@ -88,28 +88,28 @@ impl Programme {
 
 /// Watches the tables of a title.
 #[derive(Clone, Debug)]
-pub(super) struct Watched {
+pub(super) struct TableWatcher {
     sections: Sections,
     /// What is wrong with these is no fault of the title's own tables.
     services: Sections,
     pat: Vec<u8>,
     sdt: Vec<u8>,
-    /// By programme: its table as it came.
-    pub(super) programmes: Vec<(Programme, Vec<u8>)>,
+    /// By program: its table as it came.
+    pub(super) programs: Vec<(Program, Vec<u8>)>,
     pub(super) tables: Vec<Tables>,
     pub(super) counts: LastCounts,
     /// More versions than are kept.
     lost: bool,
 }
 
-impl Default for Watched {
+impl Default for TableWatcher {
     fn default() -> Self {
         Self {
             sections: Sections::default(),
             services: Sections::of(Pid::SDT),
             pat: Vec::new(),
             sdt: Vec::new(),
-            programmes: Vec::new(),
+            programs: Vec::new(),
             tables: Vec::new(),
             counts: LastCounts::default(),
             lost: false,
@@ -117,9 +117,9 @@ impl Default for Watched {
     }
 }
 
-impl Watched {
-    /// Takes the next packet, at byte `at`; `clock` is whose clock counts. Answers whether a table has
-    /// changed; an error is a section that does not fit.
+impl TableWatcher {
+    /// Takes the next packet, at byte `at`; `clock` is whose clock counts. Answers whether a table
+    /// has changed; an error is a section that does not fit.
     pub(super) fn handle_packet(
         &mut self,
         at: u64,
@@ -138,12 +138,12 @@ impl Watched {
                 self.counts.pmt = packet.continuity();
             }
         }
-        let Self { sections, pat, programmes, .. } = self;
+        let Self { sections, pat, programs, .. } = self;
         let mut changed = false;
         let fits = sections.each_section(packet, |pid, section| {
             changed |= match (pid, section[0]) {
-                (PAT, 0) => take_pat(pat, programmes, section),
-                (_, 2) => take_pmt(programmes, pid, section),
+                (PAT, 0) => take_pat(pat, programs, section),
+                (_, 2) => take_pmt(programs, pid, section),
                 _ => false,
             };
         });
@@ -174,10 +174,11 @@ impl Watched {
         }
     }
 
-    /// The programme that goes by `clock`: of several, the first; the first of all while no clock has come.
-    pub(super) fn timing(&self, clock: Option<Pid>) -> Option<&(Programme, Vec<u8>)> {
-        let goes_by = |programme: &Programme| clock.is_none_or(|clock| programme.clock == clock);
-        self.programmes.iter().find(|(programme, _)| goes_by(programme))
+    /// The program that goes by `clock`: of several, the first; the first of all while no clock has
+    /// come.
+    pub(super) fn timing(&self, clock: Option<Pid>) -> Option<&(Program, Vec<u8>)> {
+        let goes_by = |program: &Program| clock.is_none_or(|clock| program.clock == clock);
+        self.programs.iter().find(|(program, _)| goes_by(program))
     }
 
     /// Like [`Self::keep`], where `packet` completed the tables in force.
@@ -191,11 +192,11 @@ impl Watched {
 
     /// The tables are these from byte `at` on.
     pub(super) fn keep(&mut self, at: u64, clock: Option<Pid>) {
-        let Some((programme, pmt)) = self.timing(clock) else { return };
+        let Some((program, pmt)) = self.timing(clock) else { return };
         let tables = Tables {
             at,
             pat: self.pat.clone(),
-            pmt_pid: programme.table,
+            pmt_pid: program.table,
             pmt: pmt.clone(),
             sdt: self.sdt.clone(),
         };
@@ -221,20 +222,20 @@ fn is_current(section: &[u8]) -> bool {
     section[5] & 1 == 1
 }
 
-fn take_pat(pat: &mut Vec<u8>, programmes: &mut Vec<(Programme, Vec<u8>)>, new: &[u8]) -> bool {
+fn take_pat(pat: &mut Vec<u8>, programs: &mut Vec<(Program, Vec<u8>)>, new: &[u8]) -> bool {
     // One of several sections cannot be handed out as the whole table.
     if !is_current(new) || pat == new || new[7] != 0 {
         return false;
     }
     pat.clear();
     pat.extend(new);
-    programmes.retain(|(programme, _)| {
-        programmes_of(new).any(|(number, pid)| (number, pid) == (programme.number, programme.table))
+    programs.retain(|(program, _)| {
+        programs_of(new).any(|(number, pid)| (number, pid) == (program.number, program.table))
     });
     true
 }
 
-fn programmes_of(pat: &[u8]) -> impl Iterator<Item = (u16, Pid)> {
+fn programs_of(pat: &[u8]) -> impl Iterator<Item = (u16, Pid)> {
     let entries = pat.get(8..pat.len().saturating_sub(4)).unwrap_or(&[]).chunks_exact(4);
     entries.filter_map(|entry| {
         let number = u16::from_be_bytes([entry[0], entry[1]]);
@@ -242,24 +243,24 @@ fn programmes_of(pat: &[u8]) -> impl Iterator<Item = (u16, Pid)> {
     })
 }
 
-fn take_pmt(programmes: &mut Vec<(Programme, Vec<u8>)>, table: Pid, new: &[u8]) -> bool {
-    let Some(programme) = programme_of(table, new).filter(|_| is_current(new)) else {
+fn take_pmt(programs: &mut Vec<(Program, Vec<u8>)>, table: Pid, new: &[u8]) -> bool {
+    let Some(program) = program_of(table, new).filter(|_| is_current(new)) else {
         return false;
     };
-    let known = programmes
+    let known = programs
         .iter()
-        .position(|(known, _)| (known.number, known.table) == (programme.number, programme.table));
+        .position(|(known, _)| (known.number, known.table) == (program.number, program.table));
     match known {
-        Some(at) if programmes[at].1 == new => return false,
-        Some(at) => programmes[at] = (programme, new.to_vec()),
-        None if programmes.len() < PROGRAMMES_MAX => programmes.push((programme, new.to_vec())),
+        Some(at) if programs[at].1 == new => return false,
+        Some(at) => programs[at] = (program, new.to_vec()),
+        None if programs.len() < PROGRAMMES_MAX => programs.push((program, new.to_vec())),
         None => return false,
     }
     true
 }
 
-/// What a programme's table says (2.4.4.8).
-fn programme_of(table: Pid, section: &[u8]) -> Option<Programme> {
+/// What a program's table says (2.4.4.8).
+fn program_of(table: Pid, section: &[u8]) -> Option<Program> {
     let body = section.get(..section.len().checked_sub(4)?)?;
     let [_, _, _, high, low, _, _, _, clock_high, clock_low, info_high, info_low] =
         *body.first_chunk()?;
@@ -274,7 +275,7 @@ fn programme_of(table: Pid, section: &[u8]) -> Option<Programme> {
         rest = more.get(length_of(len_high, len_low)..)?;
     }
     let number = u16::from_be_bytes([high, low]);
-    Some(Programme { number, table, clock: pid_of(clock_high, clock_low), streams })
+    Some(Program { number, table, clock: pid_of(clock_high, clock_low), streams })
 }
 
 /// The PCR PID that a PMT names; none when it names none.

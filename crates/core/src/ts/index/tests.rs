@@ -19,10 +19,10 @@ fn pat() -> Vec<u8> {
 fn pmt(version: u8) -> Vec<u8> {
     let [high, low] = VIDEO.to_be_bytes();
     let video = [2, 0xe0 | high, low, 0xf0, 0];
-    let sound = [3, 0xe1, 1, 0xf0, 0];
+    let audio = [3, 0xe1, 1, 0xf0, 0];
     let version = 0xc1 | version << 1;
     let head = [2, 0xb0, 0, 0, 1, version, 0, 0, 0xe0 | high, low, 0xf0, 0];
-    sealed(&[&head[..], &video, &sound].concat())
+    sealed(&[&head[..], &video, &audio].concat())
 }
 
 fn law(base: u64, at: u64) -> Pcr {
@@ -30,7 +30,7 @@ fn law(base: u64, at: u64) -> Pcr {
     Pcr::at(MediaTime(base + ticks as u64))
 }
 
-/// A constant-rate title of MPEG-2: tables each 50 packets, a clock each 10, an I picture each 100.
+/// A constant-rate title of MPEG-2: tables each 50 packets, a clock each 10, an I-frame each 100.
 fn title(base: u64, packets: u64) -> Vec<u8> {
     let (mut bytes, mut counts) = (Vec::new(), [0u8; 3]);
     for nth in 0..packets {
@@ -47,7 +47,7 @@ fn title(base: u64, packets: u64) -> Vec<u8> {
                 let mut packet = packet(VIDEO, count(2), pcr);
                 if place % 25 == 3 {
                     let kind = if nth % 100 == 3 { 1 << 3 } else { 2 << 3 };
-                    picture(&mut packet, law(base + SECOND, nth * 188), kind);
+                    video_frame(&mut packet, law(base + SECOND, nth * 188), kind);
                 }
                 one.extend(packet);
             }
@@ -57,8 +57,8 @@ fn title(base: u64, packets: u64) -> Vec<u8> {
     bytes
 }
 
-/// A PES packet begins in `packet`: a sequence header and a picture.
-fn picture(packet: &mut [u8; PACKET], shown: Pcr, kind: u8) {
+/// A PES packet begins in `packet`: a sequence header and a video frame.
+fn video_frame(packet: &mut [u8; PACKET], shown: Pcr, kind: u8) {
     packet[1] |= 0x40;
     let at = if packet[3] & 0x20 == 0 { 4 } else { 12 };
     let bytes = [0, 0, 1, 0xe0, 0, 0, 0x80, 0x80, 5, 0x21, 0, 1, 0, 1];
@@ -103,7 +103,7 @@ fn a_constant_title_is_known_exactly() {
 }
 
 #[test]
-fn entries_are_where_the_pictures_begin_and_tables_go_before_them() {
+fn entries_are_where_the_video_frames_begin_and_tables_go_before_them() {
     let bytes = title(77, 5000);
     let index = index(&bytes).unwrap();
     let places: Vec<_> = index.accesses().iter().map(|access| access.at).collect();
@@ -111,7 +111,7 @@ fn entries_are_where_the_pictures_begin_and_tables_go_before_them() {
     assert!(index.accesses().iter().all(|access| access.kind == AccessKind::Entry));
     let ends: Vec<_> = index.accesses().iter().map(|access| access.end).collect();
     assert_eq!(ends, places.iter().map(|place| place + 25 * 188).collect::<Vec<_>>());
-    // A picture is shown a second after its bytes: for a player the first one is at zero.
+    // A video frame is shown a second after its bytes: for a player the first one is at zero.
     let third = index.entry_at(MediaTime(SECOND * 13 / 100)).unwrap();
     assert_eq!(third.at, 303 * 188);
     let played = index.played(third).0;
@@ -120,7 +120,7 @@ fn entries_are_where_the_pictures_begin_and_tables_go_before_them() {
     assert_eq!(index.entry_after(MediaTime(1)).unwrap().at, 103 * 188);
     assert_eq!(index.entry_after(MediaTime(1 << 50)), None);
     assert_eq!(index.entry_at(MediaTime(1 << 50)).unwrap().at, 4903 * 188);
-    assert_eq!(index.programmes()[0].streams.len(), 2);
+    assert_eq!(index.programs()[0].streams.len(), 2);
 
     // A part with its tables is a title of its own: no counter breaks.
     let from = index.start_of(third) as usize;
@@ -301,8 +301,8 @@ fn more_accesses_than_are_kept_are_thinned() {
     indexer.accesses.clear();
     indexer.thinning.seen = 0;
     for at in 0..2 * ACCESSES_MAX as u64 {
-        let picture = Picture { at, end: OPEN, shown: None, kind: AccessKind::Entry };
-        indexer.access(picture, LastCounts::default());
+        let video_frame = VideoFrame { at, end: OPEN, shown: None, kind: AccessKind::Entry };
+        indexer.access(video_frame, LastCounts::default());
         assert!(indexer.accesses.len() < ACCESSES_MAX);
     }
     assert!(indexer.accesses.len() > ACCESSES_MAX / 3);
@@ -451,7 +451,7 @@ fn kept(len: u64, points: &[(u64, u64)], runs: &[(u64, u64)]) -> Option<Index> {
         number(0);
         last = (at, time);
     }
-    // No accesses, tables and programmes.
+    // No accesses, tables and programs.
     [0; 3].into_iter().for_each(&mut number);
     Index::decode(&out)
 }
@@ -471,14 +471,14 @@ fn s01_a_clock_that_says_centuries_has_rates_all_the_same() {
 fn s01_constancy_of_many_runs_is_that_of_each() {
     let runs: Vec<_> = (0..4096).map(|nth| (nth * 1000, nth * SECOND)).collect();
     let len = 4096 * 1000;
-    // Each of its first and its last stamp.
+    // Each of its first and its last sample.
     let ends =
         runs.iter().flat_map(|&(at, time)| [(at, time), (at + 999, time + SECOND / 1000 * 999)]);
     let even: Vec<_> = ends.chain([(len, 4096 * SECOND)]).collect();
     let index = kept(len, &even, &runs).unwrap();
     assert!(index.is_constant());
     assert_eq!(index.rates().unwrap().max, BitRate(8000));
-    // A stamp between them that is on no line.
+    // A sample between them that is on no line.
     let mut bent = even.clone();
     bent.insert(2001, (1_000_300, 1000 * SECOND + SECOND / 2));
     assert!(!kept(len, &bent, &runs).unwrap().is_constant());

@@ -30,7 +30,7 @@ fn table(pid: u16, count: u8, pointer: u8, section: &[u8]) -> [u8; PACKET] {
     bytes
 }
 
-/// The section of a PAT with one programme.
+/// The section of a PAT with one program.
 fn pat(pmt: u16) -> Vec<u8> {
     let [high, low] = pmt.to_be_bytes();
     let mut section = vec![0, 0xb0, 13, 0, 1, 0xc1, 0, 0, 0, 1, 0xe0 | high, low];
@@ -100,7 +100,8 @@ fn d04_damage_costs_what_it_hits_and_the_stream_goes_on() {
     bytes.splice(20 * PACKET + 5..20 * PACKET + 5, [1, 2, 3]);
     let mut resync = Resync::default();
     let out = through(&mut resync, &[&bytes[..10 * PACKET], &bytes[10 * PACKET..]]);
-    // The packet without sync; that into which bytes were put comes as it is, three bytes are left over.
+    // The packet without sync; that into which bytes were put comes as it is, three bytes are left
+    // over.
     assert_eq!(out.len(), 39 * PACKET);
     let counts = resync.counts();
     assert_eq!((counts.sync_losses, counts.skipped_bytes, counts.gaps), (2, 188 + 3, 1));
@@ -200,9 +201,9 @@ fn d04_a_section_that_overflows_is_dropped_and_counted() {
 #[test]
 fn a_section_over_several_packets_is_whole_or_nothing() {
     let mut section = vec![0, 0xb0, 0, 0, 1, 0xc1, 0, 0];
-    for programme in 1..=60u16 {
-        section.extend(programme.to_be_bytes());
-        section.extend((0xe000 | (0x100 + programme)).to_be_bytes());
+    for program in 1..=60u16 {
+        section.extend(program.to_be_bytes());
+        section.extend((0xe000 | (0x100 + program)).to_be_bytes());
     }
     let len = (section.len() + 4 - 3) as u16;
     section[1..3].copy_from_slice(&(0xb000 | len).to_be_bytes());
@@ -214,7 +215,7 @@ fn a_section_over_several_packets_is_whole_or_nothing() {
     let mut resync = Resync::default();
     let out = through(&mut resync, &[&stream(6), &first, &second]);
     assert_eq!((out.len(), resync.counts().bad_sections), (8 * PACKET, 0));
-    // The last programme is known by its PMT's PID.
+    // The last program is known by its PMT's PID.
     through(&mut resync, &[&table(0x100 + 60, 0, 0, &[2, 0xbf, 0xff])]);
     assert_eq!(resync.counts().bad_sections, 1);
     // Behind the end stands something that did not begin there.

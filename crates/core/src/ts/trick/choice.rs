@@ -1,8 +1,8 @@
-//! Which pictures are shown, and when.
+//! Which video frames are shown, and when.
 //!
-//! Promise: what is chosen is shown at the scale exactly; between two pictures there is time for the second one at
-//! the title's rate, with all that is sent beside it; and no more pictures come in a second than asked for. Where they
-//! are too far apart for a receiver, a picture is shown again until the next one's time has come.
+//! Promise: what is chosen is shown at the scale exactly; between two video frames there is time for the second one at
+//! the title's rate, with all that is sent beside it; and no more video frames come in a second than asked for. Where they
+//! are too far apart for a receiver, a video frame is shown again until the next one's time has come.
 
 use alloc::vec::Vec;
 
@@ -11,33 +11,33 @@ use super::mux::{beside, place_ticks};
 use super::scale::Scale;
 use crate::units::{BitRate, MediaTime};
 
-/// Fewer pictures in a second are none to find one's way by; where a title has no more, there are no more.
+/// Fewer video frames in a second are none to find one's way by; where a title has no more, there are no more.
 pub const PER_SECOND_MIN: u32 = 2;
 
-/// No picture for longer than this is a PTS error (TR 101 290, 2.5: 700 ms). Pictures of different sizes begin to arrive
+/// No video frame for longer than this is a PTS error (TR 101 290, 2.5: 700 ms). Video frames of different sizes begin to arrive
 /// at different times before they are shown: a tenth of a second for a large one.
 const AGAIN_EACH: MediaTime = MediaTime(600 * 27_000);
 
-/// Most repeated pictures in all: eleven hours without a new one. Invalid clocks may claim
+/// Most repeated video frames in all: eleven hours without a new one. Invalid clocks may claim
 /// centuries.
 const AGAIN_MAX: u64 = 1 << 16;
-/// Most repeated pictures between two pictures, plus one: 41 minutes.
+/// Most repeated video frames between two video frames, plus one: 41 minutes.
 const PARTS_MAX: u64 = 1 << 12;
 
 /// By what is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// How fast; neither [`Scale::SLOW`] nor [`Scale::PLAY`], which show all pictures.
+    /// How fast; neither [`Scale::SLOW`] nor [`Scale::PLAY`], which show all video frames.
     pub scale: Scale,
     /// From where, on the title's line of time.
     pub from: MediaTime,
-    /// Most pictures in a second.
+    /// Most video frames in a second.
     pub per_second: u32,
     /// Of what is built.
     pub rate: BitRate,
 }
 
-/// A picture that is shown.
+/// A video frame that is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
     /// The packets in which it lies, and others between them.
@@ -86,7 +86,7 @@ pub fn choose(accesses: &[Access], stride: usize, terms: Terms) -> Vec<Choice> {
     again(&chosen, stride as u64, rate)
 }
 
-/// The same with pictures again where the next one is far away, as far as there is time for them.
+/// The same with video frames again where the next one is far away, as far as there is time for them.
 fn again(chosen: &[Choice], stride: u64, rate: BitRate) -> Vec<Choice> {
     let mut all = Vec::with_capacity(chosen.len());
     let mut left = AGAIN_MAX;
@@ -94,7 +94,7 @@ fn again(chosen: &[Choice], stride: u64, rate: BitRate) -> Vec<Choice> {
         all.push(*choice);
         let Some(next) = chosen.get(nth + 1) else { break };
         let gap = next.due.0 - choice.due.0;
-        // The last one is followed by the next picture, which may be larger.
+        // The last one is followed by the next video frame, which may be larger.
         let packets = [choice, next].map(|each| (each.end - each.at).div_ceil(stride));
         let packets = packets[0].max(packets[1]);
         let fits = |parts: &u64| {
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn s01_clocks_that_lie_make_no_endless_repetition() {
-        // Pictures a century apart, each sent in a moment.
+        // Video frames a century apart, each sent in a moment.
         let century = 100 * 365 * 86_400 * SECOND;
         let chosen: Vec<_> = (0..40)
             .map(|nth| Choice {

@@ -11,12 +11,12 @@ use super::super::{
     pes_times, set_continuity, set_pcr, set_pes_time,
 };
 use super::scale::Scale;
-use super::tables::Film;
+use super::tables::VideoProgram;
 use crate::units::{BitRate, MediaTime};
 
 /// A packet, and when its first byte is due from the beginning of the multiplex.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Placed {
+pub struct DuePacket {
     /// Rounds down to a tick.
     pub due: MediaTime,
     /// The packet.
@@ -28,18 +28,18 @@ pub struct Placed {
 pub struct Counts {
     /// Of the association table.
     pub pat: u8,
-    /// Of the programme's table.
+    /// Of the program's table.
     pub pmt: u8,
     /// Of what describes the services.
     pub sdt: u8,
-    /// Of the pictures.
-    pub film: u8,
+    /// Of the video frames.
+    pub video_program: u8,
 }
 
 /// Builds it, packet by packet.
 #[derive(Clone, Debug)]
 pub struct Multiplex {
-    film: Film,
+    video_program: VideoProgram,
     rate: BitRate,
     /// The clock at its beginning.
     clock: Pcr,
@@ -51,7 +51,7 @@ pub struct Multiplex {
     tables_next: MediaTime,
     services_next: MediaTime,
     clock_next: MediaTime,
-    /// Nothing has been sent of the pictures' clock.
+    /// Nothing has been sent of the video frames' clock.
     is_new: bool,
 }
 
@@ -66,21 +66,21 @@ const TABLES_EACH: MediaTime = MediaTime(200 * 27_000);
 const SERVICES_EACH: MediaTime = MediaTime(1000 * 27_000);
 /// But no sooner than this: 25 ms must lie between two (3.2), and what was sent before may have ended with one.
 const SERVICES_FIRST: MediaTime = MediaTime(100 * 27_000);
-/// What arrives is shown so much later: decoders need all of a picture.
+/// What arrives is shown so much later: decoders need all of a video frame.
 pub(super) const LEAD: MediaTime = MediaTime(60 * 27_000);
 
 impl Multiplex {
-    /// Nothing built yet: of `film`, at `rate`, with a clock that begins at `clock` and counters that go on behind
+    /// Nothing built yet: of `video_program`, at `rate`, with a clock that begins at `clock` and counters that go on behind
     /// `counts`.
     ///
     /// # Panics
     /// When the rate is less than [`RATE_MIN`].
-    pub fn new(film: Film, rate: BitRate, clock: Pcr, counts: Counts) -> Self {
+    pub fn new(video_program: VideoProgram, rate: BitRate, clock: Pcr, counts: Counts) -> Self {
         assert!(rate >= RATE_MIN, "clocks and tables need their part");
         let zero = MediaTime(0);
-        let services_next = if film.sdt.is_empty() { NEVER } else { SERVICES_FIRST };
+        let services_next = if video_program.sdt.is_empty() { NEVER } else { SERVICES_FIRST };
         Self {
-            film,
+            video_program,
             rate,
             clock,
             counts,
@@ -93,7 +93,7 @@ impl Multiplex {
         }
     }
 
-    /// How long it takes until a first picture of so many packets can be shown.
+    /// How long it takes until a first video frame of so many packets can be shown.
     pub fn preparation(&self, packets: u64) -> MediaTime {
         place_ticks(places(packets, self.rate) + 1, self.rate)
     }
@@ -113,19 +113,19 @@ impl Multiplex {
         self.clock.after(self.now())
     }
 
-    /// Builds one picture out of `bytes`, which are packets of `stride` bytes each: those of the pictures are sent so that all
+    /// Builds one video frame out of `bytes`, which are packets of `stride` bytes each: those of the video frames are sent so that all
     /// of them have arrived at `due`, and it is shown a little later. Answers whether it was one; of what is
-    /// scrambled, or does not begin with a picture's time, nothing is sent.
-    pub fn picture(
+    /// scrambled, or does not begin with a video frame's time, nothing is sent.
+    pub fn video_frame(
         &mut self,
         bytes: &[u8],
         stride: usize,
         due: MediaTime,
-        mut send: impl FnMut(Placed),
+        mut send: impl FnMut(DuePacket),
     ) -> bool {
         let own = || {
             let packets = bytes.chunks(stride).filter_map(Packet::first_of);
-            packets.filter(|packet| packet.pid() == self.film.pid && packet.has_payload())
+            packets.filter(|packet| packet.pid() == self.video_program.pid && packet.has_payload())
         };
         let starts = own().next().is_some_and(|first| pes_times(&first).is_some());
         if !starts || own().any(|packet| packet.is_scrambled() || packet.has_error()) {
@@ -143,7 +143,7 @@ impl Multiplex {
         true
     }
 
-    /// Builds the next packet of a title that is shown slower, when it is one of the pictures': one that comes
+    /// Builds the next packet of a title that is shown slower, when it is one of the video frames': one that comes
     /// `passed` after the first, when the title's clock is `clock`. Its times become as much longer as the
     /// title does.
     pub fn stretch(
@@ -152,9 +152,9 @@ impl Multiplex {
         scale: Scale,
         passed: MediaTime,
         clock: Pcr,
-        mut send: impl FnMut(Placed),
+        mut send: impl FnMut(DuePacket),
     ) {
-        let is_own = packet.pid() == self.film.pid && packet.has_payload();
+        let is_own = packet.pid() == self.video_program.pid && packet.has_payload();
         if !is_own || packet.is_scrambled() || packet.has_error() {
             return;
         }
@@ -175,11 +175,11 @@ impl Multiplex {
     }
 
     /// Sends tables and clocks, and nothing else, until `due`.
-    pub fn idle(&mut self, due: MediaTime, mut send: impl FnMut(Placed)) {
+    pub fn idle(&mut self, due: MediaTime, mut send: impl FnMut(DuePacket)) {
         self.idle_until(place_before(due, self.rate), &mut send);
     }
 
-    fn idle_until(&mut self, place: u64, send: &mut impl FnMut(Placed)) {
+    fn idle_until(&mut self, place: u64, send: &mut impl FnMut(DuePacket)) {
         while self.place < place {
             if self.beside(send) {
                 continue;
@@ -190,10 +190,10 @@ impl Multiplex {
         }
     }
 
-    fn packet(&mut self, mut packet: [u8; PACKET], send: &mut impl FnMut(Placed)) {
+    fn packet(&mut self, mut packet: [u8; PACKET], send: &mut impl FnMut(DuePacket)) {
         while self.beside(send) {}
-        self.counts.film = self.counts.film.wrapping_add(1) & 0x0f;
-        set_continuity(&mut packet, self.counts.film);
+        self.counts.video_program = self.counts.video_program.wrapping_add(1) & 0x0f;
+        set_continuity(&mut packet, self.counts.video_program);
         clear_discontinuity(&mut packet);
         if set_pcr(&mut packet, self.clock_here()) {
             self.clock_next = MediaTime(self.now().0 + CLOCK_EACH.0);
@@ -201,8 +201,8 @@ impl Multiplex {
         self.send(packet, send);
     }
 
-    /// Sends what comes beside the pictures, if it is its turn.
-    fn beside(&mut self, send: &mut impl FnMut(Placed)) -> bool {
+    /// Sends what comes beside the video frames, if it is its turn.
+    fn beside(&mut self, send: &mut impl FnMut(DuePacket)) -> bool {
         let now = self.now();
         if let Some(packet) = self.tables.pop() {
             self.send(packet, send);
@@ -211,7 +211,7 @@ impl Multiplex {
         if now >= self.tables_next {
             self.tables_next = MediaTime(now.0 + TABLES_EACH.0);
             let mut packets = Vec::new();
-            let Film { pat, pmt, pmt_pid, .. } = &self.film;
+            let VideoProgram { pat, pmt, pmt_pid, .. } = &self.video_program;
             counted_packets(pat, Pid(0), &mut self.counts.pat, &mut packets);
             counted_packets(pmt, *pmt_pid, &mut self.counts.pmt, &mut packets);
             self.line_up(&packets);
@@ -220,7 +220,7 @@ impl Multiplex {
         if now >= self.services_next {
             self.services_next = MediaTime(now.0 + SERVICES_EACH.0);
             let mut packets = Vec::new();
-            counted_packets(&self.film.sdt, Pid::SDT, &mut self.counts.sdt, &mut packets);
+            counted_packets(&self.video_program.sdt, Pid::SDT, &mut self.counts.sdt, &mut packets);
             self.line_up(&packets);
             return self.beside(send);
         }
@@ -241,8 +241,8 @@ impl Multiplex {
 
     /// A packet that carries the clock and nothing else, and counts nothing (2.4.3.3).
     fn clock_packet(&mut self) -> [u8; PACKET] {
-        let mut packet = clock_packet(self.film.pid, self.clock_here());
-        set_continuity(&mut packet, self.counts.film);
+        let mut packet = clock_packet(self.video_program.pid, self.clock_here());
+        set_continuity(&mut packet, self.counts.video_program);
         if core::mem::take(&mut self.is_new) {
             mark_discontinuous(&mut packet);
         }
@@ -254,19 +254,19 @@ impl Multiplex {
         self.clock.after(byte_ticks(self.place * PACKET as u64 + PCR_BYTE, self.rate))
     }
 
-    fn send(&mut self, bytes: [u8; PACKET], send: &mut impl FnMut(Placed)) {
-        send(Placed { due: self.now(), bytes });
+    fn send(&mut self, bytes: [u8; PACKET], send: &mut impl FnMut(DuePacket)) {
+        send(DuePacket { due: self.now(), bytes });
         self.place += 1;
     }
 }
 
-/// Places for a picture of so many packets, and for what comes beside it. With clocks and tables taking less than
-/// half of all places, as [`RATE_MIN`] has it, the span of twice the picture and 32 is enough.
+/// Places for a video frame of so many packets, and for what comes beside it. With clocks and tables taking less than
+/// half of all places, as [`RATE_MIN`] has it, the span of twice the video frame and 32 is enough.
 fn places(packets: u64, rate: BitRate) -> u64 {
     packets + beside(place_ticks(2 * packets + 32, rate))
 }
 
-/// Packets that come beside pictures within `span`, at most: of each kind one more than times it fits in.
+/// Packets that come beside video frames within `span`, at most: of each kind one more than times it fits in.
 pub(super) fn beside(span: MediaTime) -> u64 {
     span.0 / CLOCK_EACH.0
         + 1
@@ -276,7 +276,7 @@ pub(super) fn beside(span: MediaTime) -> u64 {
 
 /// Packets of a section at most: it has at most 1,024 bytes.
 const SECTION_MAX: u64 = 6;
-/// Packets of the tables at most: one section each, that of one programme in one packet.
+/// Packets of the tables at most: one section each, that of one program in one packet.
 const TABLES_MAX: u64 = 1 + SECTION_MAX;
 /// Later than any title.
 const NEVER: MediaTime = MediaTime(u64::MAX);

@@ -13,7 +13,7 @@ pub struct Scale(i8);
 impl Scale {
     /// As it is.
     pub const PLAY: Self = Self(2);
-    /// Half as fast, with all its pictures.
+    /// Half as fast, with all its video frames.
     pub const SLOW: Self = Self(1);
     /// All that there are, in halves.
     const ALL: [Self; 11] = [

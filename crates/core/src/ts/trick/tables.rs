@@ -1,4 +1,4 @@
-//! The tables of what is built: one programme, its pictures and nothing else.
+//! The tables of what is built: one program, its video frames and nothing else.
 //!
 //! Promise: numbers, identifiers and descriptors are the title's own; versions are others than the title's, so that
 //! whoever watches notices that there are fewer streams. What services are called is as the title has it.
@@ -9,14 +9,14 @@ use super::super::index::{Codec, Index};
 use super::super::sections::crc;
 use super::super::{Access, Pid, TableCount, count_versions};
 
-/// The pictures of a programme, and its tables without anything else.
+/// The video frames of a program, and its tables without anything else.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Film {
+pub struct VideoProgram {
     /// Where they come; their clock comes there too.
     pub pid: Pid,
     /// Where the title's own clock comes.
     pub clock: Pid,
-    /// Where the programme's table comes.
+    /// Where the program's table comes.
     pub pmt_pid: Pid,
     pub(super) pat: Vec<u8>,
     pub(super) pmt: Vec<u8>,
@@ -24,7 +24,7 @@ pub struct Film {
     pub(super) sdt: Vec<u8>,
 }
 
-impl Film {
+impl VideoProgram {
     /// Makes the versions of these tables follow those that were sent, which `before` lists.
     #[must_use]
     pub fn behind(mut self, before: &mut Vec<TableCount>) -> Self {
@@ -34,11 +34,11 @@ impl Film {
     }
 }
 
-/// What there is to be seen in a title at one of its accesses; nothing when it has no pictures, or its tables
+/// What there is to be seen in a title at one of its accesses; nothing when it has no video frames, or its tables
 /// are not known.
-pub fn film_of(index: &Index, access: &Access) -> Option<Film> {
+pub fn video_program_of(index: &Index, access: &Access) -> Option<VideoProgram> {
     let tables = index.tables_at(access)?;
-    let stream = pictures_of(&tables.pmt)?;
+    let stream = video_frames_of(&tables.pmt)?;
     let number = tables.pmt.get(3..5)?;
     let [high, low] = tables.pmt_pid.0.to_be_bytes();
     // Transport stream, version, and the only section (2.4.4.3).
@@ -52,34 +52,34 @@ pub fn film_of(index: &Index, access: &Access) -> Option<Film> {
     pmt.extend([next_version(*tables.pmt.get(5)?), 0, 0]);
     let [high, low] = stream.pid.0.to_be_bytes();
     pmt.extend([0xe0 | high, low]);
-    pmt.extend(stream.about_programme);
+    pmt.extend(stream.about_program);
     pmt.extend(stream.entry);
     seal(&mut pat);
     seal(&mut pmt);
     let (clock, sdt) = (index.clock(), tables.sdt.clone());
-    Some(Film { pid: stream.pid, clock, pmt_pid: tables.pmt_pid, pat, pmt, sdt })
+    Some(VideoProgram { pid: stream.pid, clock, pmt_pid: tables.pmt_pid, pat, pmt, sdt })
 }
 
-struct PictureStream<'a> {
+struct VideoStream<'a> {
     pid: Pid,
-    /// Length and descriptors of the programme.
-    about_programme: &'a [u8],
+    /// Length and descriptors of the program.
+    about_program: &'a [u8],
     /// What the table says of the stream.
     entry: &'a [u8],
 }
 
-/// The first stream of pictures (2.4.4.8).
-fn pictures_of(pmt: &[u8]) -> Option<PictureStream<'_>> {
+/// The first video stream (2.4.4.8).
+fn video_frames_of(pmt: &[u8]) -> Option<VideoStream<'_>> {
     let body = pmt.get(..pmt.len().checked_sub(4)?)?;
     let info = 2 + length_of(body.get(10..12)?);
-    let about_programme = body.get(10..10 + info)?;
+    let about_program = body.get(10..10 + info)?;
     let mut rest = body.get(10 + info..)?;
     while let Some(head) = rest.first_chunk::<5>() {
         let len = 5 + length_of(&head[3..5]);
         let entry = rest.get(..len)?;
-        if Codec::of(head[0]).is_some_and(|codec| codec != Codec::Sound) {
+        if Codec::of(head[0]).is_some_and(|codec| codec != Codec::Audio) {
             let pid = Pid(u16::from_be_bytes([head[1], head[2]]) & 0x1fff);
-            return Some(PictureStream { pid, about_programme, entry });
+            return Some(VideoStream { pid, about_program, entry });
         }
         rest = &rest[len..];
     }

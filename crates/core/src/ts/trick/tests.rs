@@ -1,4 +1,4 @@
-//! Multiplexes of pictures out of whole titles, as any receiver would look at them.
+//! Multiplexes of video frames out of whole titles, as any receiver would look at them.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,15 +13,15 @@ use crate::units::{BitRate, MediaTime};
 use proptest::prelude::*;
 
 const SECOND: u64 = 27_000_000;
-const FILM: Pid = Pid(0x100);
+const VIDEO: Pid = Pid(0x100);
 const SOUND: Pid = Pid(0x101);
 const TABLE: Pid = Pid(0x1000);
 
-/// How a title is made: every fourth packet is of sound.
+/// How a title is made: every fourth packet is of audio.
 #[derive(Clone, Copy, Debug)]
 struct Make {
     rate: u64,
-    /// Packets from one I picture to the next, and how many are its own.
+    /// Packets from one I-frame to the next, and how many are its own.
     group: u64,
     key: u64,
     groups: u64,
@@ -34,7 +34,7 @@ fn ticks(bytes: u64, rate: u64) -> u64 {
     (u128::from(bytes) * 8 * u128::from(SECOND) / u128::from(rate)) as u64
 }
 
-/// What an I picture says of itself, so that it is known again.
+/// What an I-frame says of itself, so that it is known again.
 fn mark(nth: u64) -> [u8; 4] {
     [0xaa, (nth >> 8) as u8 | 0x40, nth as u8 | 0x40, 0xaa]
 }
@@ -67,7 +67,7 @@ impl Make {
                 _ if place.is_multiple_of(4) => packet(SOUND.0, count(2), None),
                 _ => {
                     let pcr = (place % 8 == 2).then(|| clock(at + PCR_BYTE));
-                    let mut packet = packet(FILM.0, count(3), pcr);
+                    let mut packet = packet(VIDEO.0, count(3), pcr);
                     let is_key = place == 2;
                     if is_key || place > 2 && (place - 2).is_multiple_of(self.key) {
                         let kind = if is_key { 1 } else { 2 };
@@ -92,8 +92,8 @@ fn begin(packet: &mut [u8; PACKET], shown: Pcr, kind: u8, nth: u64) {
     packet[at..at + 19].copy_from_slice(&[
         0, 0, 1, 0xe0, 0, 0, 0x80, 0xc0, 10, 0x31, 0, 1, 0, 1, 0x11, 0, 1, 0, 1,
     ]);
-    let picture = [0, 0, 1, 0xb3, 1, 2, 0, 0, 1, 0, 0x12, kind << 3, 0xff, 0xf8];
-    packet[at + 19..at + 33].copy_from_slice(&picture);
+    let video_frame = [0, 0, 1, 0xb3, 1, 2, 0, 0, 1, 0, 0x12, kind << 3, 0xff, 0xf8];
+    packet[at + 19..at + 33].copy_from_slice(&video_frame);
     packet[at + 33..at + 37].copy_from_slice(&mark(nth));
     assert!(add_to_pes_times(packet, shown.ticks()));
 }
@@ -108,15 +108,15 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn pat() -> Vec<u8> {
-    // Two programmes, of which the second one is not there.
+    // Two programs, of which the second one is not there.
     sealed(&[0, 0xb0, 0, 0, 9, 0xc1, 0, 0, 0, 1, 0xf0, 0, 0, 2, 0xf1, 0])
 }
 
 fn pmt() -> Vec<u8> {
     let head = [2, 0xb0, 0, 0, 1, 0xff, 0, 0, 0xe1, 0, 0xf0, 2, 0x88, 0];
-    let sound = [3, 0xe1, 1, 0xf0, 0];
-    let film = [2, 0xe1, 0, 0xf0, 3, 0x52, 1, 5];
-    sealed(&[&head[..], &sound, &film].concat())
+    let audio = [3, 0xe1, 1, 0xf0, 0];
+    let video_program = [2, 0xe1, 0, 0xf0, 3, 0x52, 1, 5];
+    sealed(&[&head[..], &audio, &video_program].concat())
 }
 
 fn sdt(len: usize) -> Vec<u8> {
@@ -139,18 +139,18 @@ fn index(bytes: &[u8]) -> Index {
     indexer.finish().expect("it is a title")
 }
 
-/// What a receiver is to see of any multiplex: nothing to complain of, and its pictures: mark and time, from the
+/// What a receiver is to see of any multiplex: nothing to complain of, and its video frames: mark and time, from the
 /// clock's beginning.
-fn watch(placed: &[Placed], make: Make, begin: Pcr) -> Vec<([u8; 4], u64)> {
+fn watch(placed: &[DuePacket], make: Make, begin: Pcr) -> Vec<([u8; 4], u64)> {
     let (rate, sdt) = (BitRate(make.rate), sdt(make.services));
     let (mut services, mut services_last): (Vec<u8>, Option<u64>) = (vec![], None);
     let mut counters = Continuity::default();
     let (mut clock_last, mut tables_last): (Option<u64>, [Option<u64>; 2]) = (None, [None; 2]);
-    let mut pictures = vec![];
+    let mut video_frames = vec![];
     let mut due_last = None;
     let mut arrived: Option<(u64, u64)> = None;
     let place = ticks(PACKET as u64, rate.0);
-    for Placed { due, bytes } in placed {
+    for DuePacket { due, bytes } in placed {
         let packet = Packet::read(bytes).expect("a packet");
         assert!(packet.is_whole());
         // No two packets in one place: the rate is never more.
@@ -173,20 +173,20 @@ fn watch(placed: &[Placed], make: Make, begin: Pcr) -> Vec<([u8; 4], u64)> {
                 assert!(tables_last[which].is_none_or(|last| due.0 - last <= SECOND / 2));
                 tables_last[which] = Some(due.0);
             }
-            FILM if packet.has_payload() => {
+            VIDEO if packet.has_payload() => {
                 assert!(clock_last.is_some() && tables_last.iter().all(Option::is_some));
                 if let Some(times) = pes_times(&packet) {
                     assert!(arrived.is_none_or(|(last, shown)| last + place <= shown));
                     let shown = times.decoded.as_pcr().since(begin).0;
                     let mut quads = packet.payload().windows(4);
                     let mark = quads.find(|quad| quad[0] == 0xaa && quad[3] == 0xaa);
-                    pictures.push((mark.unwrap().try_into().unwrap(), shown));
+                    video_frames.push((mark.unwrap().try_into().unwrap(), shown));
                     arrived = Some((due.0, shown));
                 } else if let Some((last, _)) = &mut arrived {
                     *last = due.0;
                 }
             }
-            FILM => {}
+            VIDEO => {}
             Pid::SDT => {
                 if packet.starts_unit() {
                     // Not at once, as one may just have come, nor too seldom.
@@ -205,7 +205,7 @@ fn watch(placed: &[Placed], make: Make, begin: Pcr) -> Vec<([u8; 4], u64)> {
     assert!(arrived.is_none_or(|(last, shown)| last + place <= shown));
     let heard = services_last.unwrap_or(0) + 2 * SECOND;
     assert!(make.services == 0 || due_last.is_none_or(|last| last <= heard), "services");
-    pictures
+    video_frames
 }
 
 fn make() -> impl Strategy<Value = Make> {
@@ -237,22 +237,22 @@ proptest! {
         let chosen = choose(index.accesses(), index.stride(), terms);
         prop_assert!(!chosen.is_empty());
         let first = index.accesses().iter().find(|access| access.at == chosen[0].at).unwrap();
-        let film = film_of(&index, first).unwrap();
-        prop_assert_eq!((film.pid, film.pmt_pid), (FILM, TABLE));
+        let video_program = video_program_of(&index, first).unwrap();
+        prop_assert_eq!((video_program.pid, video_program.pmt_pid), (VIDEO, TABLE));
         let clock = Pcr::at(MediaTime(clock));
-        let mut multiplex = Multiplex::new(film, rate, clock, Counts::default());
+        let mut multiplex = Multiplex::new(video_program, rate, clock, Counts::default());
         let packets = |choice: &Choice| (choice.end - choice.at).div_ceil(make.stride as u64);
         let begin = multiplex.preparation(packets(&chosen[0]));
         let mut placed = vec![];
         for choice in &chosen {
             let part = &bytes[choice.at as usize..choice.end as usize];
             let due = MediaTime(begin.0 + choice.due.0);
-            prop_assert!(multiplex.picture(part, make.stride, due, |one| placed.push(one)));
+            prop_assert!(multiplex.video_frame(part, make.stride, due, |one| placed.push(one)));
             prop_assert!(multiplex.now() <= due);
         }
-        let pictures = watch(&placed, make, clock);
-        prop_assert_eq!(pictures.len(), chosen.len());
-        for (choice, (found, shown)) in chosen.iter().zip(&pictures) {
+        let video_frames = watch(&placed, make, clock);
+        prop_assert_eq!(video_frames.len(), chosen.len());
+        for (choice, (found, shown)) in chosen.iter().zip(&video_frames) {
             let nth = choice.at / make.stride as u64 / make.group;
             prop_assert_eq!(*found, mark(nth));
             let due = begin.0 + choice.due.0 + mux::LEAD.0;
@@ -276,7 +276,7 @@ proptest! {
             let room = mux::place_ticks(2 * (packets + 60), rate).0;
             prop_assert!(gap > 0 && (gap <= SECOND * 6 / 10 || gap <= 2 * room), "{}", gap);
         }
-        // Where there is room and time for more pictures, there are more.
+        // Where there is room and time for more video frames, there are more.
         let none_left_out = own.len() == index.accesses().iter().filter(|access| {
             (access.at <= first.at) == scale.is_reverse() || access.at == first.at
         }).count();
@@ -287,49 +287,49 @@ proptest! {
     }
 
     #[test]
-    fn all_pictures_come_twice_as_slow_and_in_time(make in make(), skip in 0u64..3) {
+    fn all_video_frames_come_twice_as_slow_and_in_time(make in make(), skip in 0u64..3) {
         let bytes = make.title();
         let index = index(&bytes);
         let first = index.accesses()[skip as usize];
         let rate = BitRate(make.rate);
-        let film = film_of(&index, &first).unwrap();
+        let video_program = video_program_of(&index, &first).unwrap();
         let begin = Pcr::at(MediaTime(5));
-        let mut multiplex = Multiplex::new(film, rate, begin, Counts::default());
+        let mut multiplex = Multiplex::new(video_program, rate, begin, Counts::default());
         let mut placed = vec![];
         let (mut own, mut marks) = (0, vec![]);
         for (nth, chunk) in (0u64..).zip(bytes[first.at as usize..].chunks(make.stride)) {
             let packet = Packet::first_of(chunk).unwrap();
             let at = first.at + nth * make.stride as u64;
             let passed = MediaTime(index.time_at(at).0 - index.time_at(first.at).0);
-            own += usize::from(packet.pid() == FILM);
-            if let Some(times) = pes_times(&packet).filter(|_| packet.pid() == FILM) {
+            own += usize::from(packet.pid() == VIDEO);
+            if let Some(times) = pes_times(&packet).filter(|_| packet.pid() == VIDEO) {
                 marks.push(times.decoded.as_pcr().since(index.pcr_at(at)).0 + passed.0);
             }
             multiplex.stretch(&packet, Scale::SLOW, passed, index.pcr_at(at), |one| {
                 placed.push(one);
             });
         }
-        let pictures = watch(&placed, make, begin);
-        prop_assert_eq!(pictures.len(), marks.len());
-        for ((_, shown), before) in pictures.iter().zip(marks) {
+        let video_frames = watch(&placed, make, begin);
+        prop_assert_eq!(video_frames.len(), marks.len());
+        for ((_, shown), before) in video_frames.iter().zip(marks) {
             let due = 2 * before + mux::LEAD.0;
             prop_assert!(shown.abs_diff(due) <= 900, "{} instead of {}", shown, due);
         }
-        let film = placed.iter().filter(|one| {
+        let video_program = placed.iter().filter(|one| {
             let packet = Packet::read(&one.bytes).unwrap();
-            packet.pid() == FILM && packet.has_payload()
+            packet.pid() == VIDEO && packet.has_payload()
         });
-        prop_assert_eq!(film.count(), own);
+        prop_assert_eq!(video_program.count(), own);
     }
 
     #[test]
-    fn any_bytes_are_no_picture_or_one(
+    fn any_bytes_are_no_video_frame_or_one(
         mut bytes in prop::collection::vec(any::<u8>(), 0..2000), due in 0u64..SECOND,
     ) {
         let title = Make { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188, services: 0 }.title();
         let index = index(&title);
-        let film = film_of(&index, &index.accesses()[0]).unwrap();
-        let mut multiplex = Multiplex::new(film, RATE_MIN, Pcr::at(MediaTime(0)), Counts::default());
+        let video_program = video_program_of(&index, &index.accesses()[0]).unwrap();
+        let mut multiplex = Multiplex::new(video_program, RATE_MIN, Pcr::at(MediaTime(0)), Counts::default());
         for chunk in bytes.chunks_mut(PACKET) {
             chunk[0] = 0x47;
             if chunk.len() > 3 {
@@ -338,7 +338,7 @@ proptest! {
             }
         }
         let mut count = 0;
-        let is_one = multiplex.picture(&bytes, PACKET, MediaTime(due), |_| count += 1);
+        let is_one = multiplex.video_frame(&bytes, PACKET, MediaTime(due), |_| count += 1);
         prop_assert!(is_one || count == 0);
     }
 }
@@ -347,11 +347,14 @@ proptest! {
 fn the_tables_say_what_is_left_and_keep_descriptors() {
     let make = Make { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188, services: 100 };
     let index = index(&make.title());
-    let film = film_of(&index, &index.accesses()[0]).unwrap();
-    assert_eq!(film.pat[..film.pat.len() - 4], [0, 0xb0, 13, 0, 9, 0xc3, 0, 0, 0, 1, 0xf0, 0]);
+    let video_program = video_program_of(&index, &index.accesses()[0]).unwrap();
+    assert_eq!(
+        video_program.pat[..video_program.pat.len() - 4],
+        [0, 0xb0, 13, 0, 9, 0xc3, 0, 0, 0, 1, 0xf0, 0]
+    );
     let head = [2, 0xb0, 23, 0, 1, 0xc1, 0, 0, 0xe1, 0, 0xf0, 2, 0x88, 0];
     let stream = [2, 0xe1, 0, 0xf0, 3, 0x52, 1, 5];
-    assert_eq!(film.pmt[..film.pmt.len() - 4], [&head[..], &stream].concat());
-    assert_eq!((crc(&film.pat), crc(&film.pmt)), (0, 0));
-    assert_eq!(film.sdt, sdt(100), "as it came");
+    assert_eq!(video_program.pmt[..video_program.pmt.len() - 4], [&head[..], &stream].concat());
+    assert_eq!((crc(&video_program.pat), crc(&video_program.pmt)), (0, 0));
+    assert_eq!(video_program.sdt, sdt(100), "as it came");
 }

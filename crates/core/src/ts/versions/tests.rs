@@ -5,16 +5,16 @@ use alloc::vec::Vec;
 
 use super::super::mux::sealed;
 use super::super::sections::{Sections, crc, section_packets};
-use super::super::{Moment, Stamper};
+use super::super::{Moment, Restamper};
 use super::*;
 use crate::units::MediaTime;
 use proptest::prelude::*;
 
 const STILL: Moment = Moment { pcr: None, moved: MediaTime(0), beyond: None, breaks: false };
 
-fn pat(version: u8, programmes: &[(u16, u16)]) -> Vec<u8> {
+fn pat(version: u8, programs: &[(u16, u16)]) -> Vec<u8> {
     let mut section = vec![0, 0xb0, 0, 0, 1, 0xc1 | version << 1, 0, 0];
-    for (number, pid) in programmes {
+    for (number, pid) in programs {
         section.extend(number.to_be_bytes());
         section.extend((0xe000 | pid).to_be_bytes());
     }
@@ -63,26 +63,26 @@ impl Receiver {
 }
 
 struct Stage {
-    stamper: Stamper,
+    restamper: Restamper,
     receiver: Receiver,
     counter: u8,
 }
 
 impl Stage {
     fn new() -> Self {
-        Self { stamper: Stamper::default(), receiver: Receiver::default(), counter: 0 }
+        Self { restamper: Restamper::default(), receiver: Receiver::default(), counter: 0 }
     }
 
     fn send(&mut self, section: &[u8], pid: u16) {
         for mut packet in packets(section, pid) {
             self.counter = self.counter.wrapping_add(1);
             packet[3] = packet[3] & 0xf0 | self.counter & 0x0f;
-            self.stamper.stamp(&mut packet, &STILL);
+            self.restamper.restamp(&mut packet, &STILL);
             self.receiver.take(&packet);
         }
     }
 
-    /// Both tables of a title of one programme.
+    /// Both tables of a title of one program.
     fn title(&mut self, version: u8, (number, pid): (u16, u16), info: &[u8]) {
         self.send(&pat(version, &[(number, pid)]), 0);
         self.send(&pmt(version, number, info), pid);
@@ -97,7 +97,7 @@ fn p02_each_change_counts_over_the_wrap_and_what_stays_the_same_does_not() {
         for _ in 0..3 {
             stage.title(0, (nth + 1, 0x1000), &nth.to_be_bytes());
         }
-        stage.stamper.join(None);
+        stage.restamper.join(None);
     }
     let expected: Vec<u8> = (0..40u8).flat_map(|nth| [nth % 32; 3]).collect();
     assert_eq!(stage.receiver.versions(0), expected);
@@ -116,9 +116,9 @@ fn p02_two_titles_in_turn_count_each_time_where_they_share_a_pid_or_a_number() {
     for other in [(2, 0x1000), (1, 0x100)] {
         let mut stage = Stage::new();
         for _ in 0..4 {
-            for (programme, info) in [((1, 0x1000), b"a"), (other, b"b")] {
-                stage.title(5, programme, info);
-                stage.stamper.join(None);
+            for (program, info) in [((1, 0x1000), b"a"), (other, b"b")] {
+                stage.title(5, program, info);
+                stage.restamper.join(None);
             }
         }
         let pmts = stage.receiver.came.iter().filter(|(pid, _)| *pid != 0);
@@ -135,7 +135,7 @@ fn p02_changes_within_a_title_count_whether_it_says_so_or_not() {
     stage.title(3, (1, 0x1000), b"b");
     stage.title(31, (1, 0x1000), b"c");
     stage.title(0, (1, 0x1000), b"c");
-    stage.stamper.join(None);
+    stage.restamper.join(None);
     stage.title(3, (1, 0x1000), b"c");
     stage.title(4, (1, 0x1000), b"a");
     assert_eq!(stage.receiver.versions(0x1000), [3, 4, 5, 5, 5, 6]);
@@ -143,17 +143,17 @@ fn p02_changes_within_a_title_count_whether_it_says_so_or_not() {
 }
 
 #[test]
-fn p02_a_programme_that_takes_another_ones_place_within_a_title_counts() {
+fn p02_a_program_that_takes_another_ones_place_within_a_title_counts() {
     let mut stage = Stage::new();
     for pid in [0x1001, 0x1000, 0x1001] {
-        stage.stamper.join(None);
+        stage.restamper.join(None);
         stage.title(25, (100 + pid, pid), b"a");
     }
     stage.title(25, (300, 0x1001), b"a");
     stage.title(25, (300, 0x1001), b"a");
     assert_eq!(stage.receiver.versions(0x1001), [25, 25, 26, 26]);
     // At the end of the title the tables are as after a join.
-    stage.stamper.join(None);
+    stage.restamper.join(None);
     stage.title(25, (100 + 0x1001, 0x1001), b"a");
     assert_eq!(stage.receiver.versions(0x1001).last(), Some(&27));
 }
@@ -162,7 +162,7 @@ fn p02_a_programme_that_takes_another_ones_place_within_a_title_counts() {
 fn p02_what_is_only_announced_has_the_version_that_it_will_have() {
     let mut stage = Stage::new();
     stage.title(0, (1, 0x1000), b"a");
-    stage.stamper.join(None);
+    stage.restamper.join(None);
     stage.title(0, (1, 0x1000), b"b");
     let mut next = pmt(1, 1, b"c");
     let end = next.len() - 4;
@@ -179,7 +179,7 @@ fn p02_what_is_only_announced_has_the_version_that_it_will_have() {
 }
 
 #[test]
-fn p02_programmes_that_share_a_multiplex_count_each_for_itself() {
+fn p02_programs_that_share_a_multiplex_count_each_for_itself() {
     let mut stage = Stage::new();
     for (third, expected) in [(b"c", 4), (b"c", 4), (b"d", 5)] {
         for _ in 0..2 {
@@ -189,29 +189,29 @@ fn p02_programmes_that_share_a_multiplex_count_each_for_itself() {
             stage.send(&pmt(4, 3, third), 0x200);
             assert_eq!(stage.receiver.versions(0x200).last(), Some(&expected));
         }
-        stage.stamper.join(None);
+        stage.restamper.join(None);
     }
     assert_eq!(stage.receiver.versions(0x100), [7, 8].repeat(6));
     assert_eq!(stage.receiver.versions(0), [0; 6]);
 }
 
 #[test]
-fn p02_each_of_thirty_programmes_of_a_multiplex_counts() {
+fn p02_each_of_thirty_programs_of_a_multiplex_counts() {
     let mut stage = Stage::new();
-    let programmes: Vec<_> = (0..30u16).map(|nth| (nth + 1, 0x1000 + nth)).collect();
+    let programs: Vec<_> = (0..30u16).map(|nth| (nth + 1, 0x1000 + nth)).collect();
     for title in 0..5u8 {
         for _ in 0..2 {
-            stage.send(&pat(0, &programmes), 0);
-            for &(number, pid) in &programmes {
+            stage.send(&pat(0, &programs), 0);
+            for &(number, pid) in &programs {
                 // The even ones say the same in all titles.
                 let says = if number % 2 == 0 { 0 } else { title };
                 stage.send(&pmt(0, number, &[says]), pid);
             }
         }
-        stage.stamper.join(None);
+        stage.restamper.join(None);
     }
     assert_eq!(stage.receiver.versions(0), [0; 10]);
-    for (number, pid) in programmes {
+    for (number, pid) in programs {
         let counted = if number % 2 == 0 { [0; 10] } else { [0, 0, 1, 1, 2, 2, 3, 3, 4, 4] };
         assert_eq!(stage.receiver.versions(pid), counted, "{number}");
     }
@@ -227,14 +227,14 @@ fn p02_a_table_of_several_packets_is_known_by_what_the_index_says_of_it() {
     let ahead = |info: &[u8]| LongTable::of(Pid(0x1000), &pmt(0, 1, info));
     let mut stage = Stage::new();
     for (info, expected) in [(&long, 0), (&long, 0), (&other, 1), (&other, 1), (&long, 2)] {
-        stage.stamper.join(ahead(info));
+        stage.restamper.join(ahead(info));
         for _ in 0..2 {
             stage.title(0, (1, 0x1000), info);
             assert_eq!(stage.receiver.versions(0x1000).last(), Some(&expected));
         }
     }
     // Without a hash the version increases, to be safe.
-    stage.stamper.join(None);
+    stage.restamper.join(None);
     stage.title(0, (1, 0x1000), &long);
     assert_eq!(stage.receiver.versions(0x1000).last(), Some(&3));
     assert!(stage.receiver.came.iter().all(|(_, section)| crc(section) == 0));
@@ -245,28 +245,28 @@ fn p02_a_table_of_several_packets_is_known_by_what_the_index_says_of_it() {
 fn p02_what_is_built_between_two_parts_counts_as_well() {
     let mut stage = Stage::new();
     stage.title(7, (1, 0x1000), b"all");
-    let mut tables: Vec<_> = stage.stamper.tables().collect();
+    let mut tables: Vec<_> = stage.restamper.tables().collect();
     for (info, expected) in [(b"few", 8), (b"few", 8), (b"two", 9)] {
         let mut section = pmt(3, 1, info);
         count_versions(&mut tables, &mut [(Pid(0x1000), &mut section)]);
         assert_eq!((section[5] >> 1 & 0x1f, crc(&section)), (expected, 0));
     }
-    let counts: Vec<_> = stage.stamper.counts().collect();
-    stage.stamper = Stamper::behind(&counts, &tables);
-    stage.stamper.join(None);
+    let counts: Vec<_> = stage.restamper.counts().collect();
+    stage.restamper = Restamper::behind(&counts, &tables);
+    stage.restamper.join(None);
     stage.title(7, (1, 0x1000), b"all");
     assert_eq!(stage.receiver.versions(0x1000), [7, 10]);
     assert_eq!(stage.receiver.versions(0), [7, 7]);
 }
 
 #[test]
-fn p02_a_session_counts_over_seeks_between_programmes_and_what_is_built() {
+fn p02_a_session_counts_over_seeks_between_programs_and_what_is_built() {
     let mut stage = Stage::new();
     let mut versions = vec![];
     for nth in 0..6 {
         let (number, info) = [(1, b"all"), (2, b"all")][nth % 2];
         stage.title(0, (number, 0x1000), info);
-        let mut tables: Vec<_> = stage.stamper.tables().collect();
+        let mut tables: Vec<_> = stage.restamper.tables().collect();
         if nth % 2 == 1 {
             // Trick play of the first one has fewer streams.
             let sdt = [0x42, 0xf0, 0, 0, 1, 0xc1, 0, 0, 0, 1, 0xff];
@@ -278,9 +278,9 @@ fn p02_a_session_counts_over_seeks_between_programmes_and_what_is_built() {
             assert!([&pat, &pmt, &sdt].iter().all(|section| crc(section) == 0));
             versions.push(pmt[5] >> 1 & 0x1f);
         }
-        let counts: Vec<_> = stage.stamper.counts().collect();
-        stage.stamper = Stamper::behind(&counts, &tables);
-        stage.stamper.join(None);
+        let counts: Vec<_> = stage.restamper.counts().collect();
+        stage.restamper = Restamper::behind(&counts, &tables);
+        stage.restamper.join(None);
     }
     assert_eq!(stage.receiver.versions(0x1000), [0, 1, 3, 4, 6, 7]);
     assert_eq!(versions, [2, 5, 8]);
@@ -291,14 +291,14 @@ fn p02_a_session_counts_over_seeks_between_programmes_and_what_is_built() {
 fn p02_packets_that_come_twice_change_nothing() {
     let mut stage = Stage::new();
     stage.title(0, (1, 0x1000), b"a");
-    stage.stamper.join(None);
+    stage.restamper.join(None);
     let mut sent = Vec::new();
     for packet in packets(&pmt(0, 1, &[9; 500]), 0x1000) {
         stage.counter = stage.counter.wrapping_add(1);
         for _ in 0..2 {
             let mut packet = packet;
             packet[3] = packet[3] & 0xf0 | stage.counter & 0x0f;
-            stage.stamper.stamp(&mut packet, &STILL);
+            stage.restamper.restamp(&mut packet, &STILL);
             sent.push(packet);
         }
     }
@@ -329,7 +329,7 @@ proptest! {
                 vec![fill + 10 * u8::from(is_odd); len]
             };
             let all: Vec<Vec<u8>> = tables.iter().map(info).collect();
-            stage.stamper.join(LongTable::of(Pid(0x1000), &pmt(0, number, &all[0])));
+            stage.restamper.join(LongTable::of(Pid(0x1000), &pmt(0, number, &all[0])));
             let mut own = version;
             for (nth, info) in all.iter().enumerate() {
                 // A table longer than a packet is identified by the title's own version.
@@ -338,9 +338,9 @@ proptest! {
             }
             if is_restored {
                 // Another stream of the session continues from the stored counts.
-                let counts: Vec<_> = stage.stamper.counts().collect();
-                let tables: Vec<_> = stage.stamper.tables().collect();
-                stage.stamper = Stamper::behind(&counts, &tables);
+                let counts: Vec<_> = stage.restamper.counts().collect();
+                let tables: Vec<_> = stage.restamper.tables().collect();
+                stage.restamper = Restamper::behind(&counts, &tables);
             }
         }
         for pid in [0, 0x1000] {
@@ -373,7 +373,7 @@ proptest! {
             0..60,
         ),
     ) {
-        let mut stamper = Stamper::default();
+        let mut restamper = Restamper::default();
         for (pid, starts, flags, body, joins) in packets {
             let pid = [0u16, 0x11, 0x100, 0x101, 0x1ff0][pid] | if starts { 0x4000 } else { 0 };
             let mut packet = [0xff; PACKET];
@@ -381,11 +381,11 @@ proptest! {
             packet[..4].copy_from_slice(&[super::super::SYNC, high, low, flags]);
             packet[4..][..body.len()].copy_from_slice(&body);
             if joins {
-                stamper.join(None);
+                restamper.join(None);
             }
-            stamper.stamp(&mut packet, &STILL);
-            stamper.watch(&packet);
+            restamper.restamp(&mut packet, &STILL);
+            restamper.watch(&packet);
         }
-        prop_assert!(stamper.tables().count() <= TABLES);
+        prop_assert!(restamper.tables().count() <= TABLES);
     }
 }

@@ -5,7 +5,8 @@
 use super::*;
 
 impl Runner {
-    /// The rate to reserve, what is to be known of its bytes before they leave, and how long a turn of it lasts.
+    /// The rate to reserve, what is to be known of its bytes before they leave, and how long a turn
+    /// of it lasts.
     pub(super) async fn plan(
         &self,
         title: &OpenTitle,
@@ -13,8 +14,8 @@ impl Runner {
         range: &Range<u64>,
     ) -> Result<(BitRate, Plan, Duration), String> {
         let channel = &self.channel;
-        let index = title::index(&self.house, title, path).await?;
-        let block = self.house.broker.block_of(title.volume);
+        let index = title::index(&self.shared, title, path).await?;
+        let block = self.shared.broker.block_of(title.volume);
         let known = index.as_ref().ok().and_then(|index| {
             let (plan, rate) = Plan::of(index, range.clone(), block)?;
             Some((index, plan, rate))
@@ -26,10 +27,11 @@ impl Runner {
         // A tick of 27 MHz is 1000/27 ns.
         let own =
             |rate| ticks.map_or(of_rate(rate), |ticks| Duration::from_nanos(ticks.0 / 27 * 1000));
-        let is_single = self.desk.is_single() && self.now.is_none() && self.before.is_none();
-        // Of what leaves once and alone nothing is changed; where its counters are is wanted if it is not alone after all.
+        let is_single = self.rundown.is_single() && self.now.is_none() && self.before.is_none();
+        // Of what leaves once and alone nothing is changed; where its counters are is wanted if it
+        // is not alone after all.
         let keeps = |plan: Plan| match is_single {
-            true => Plan { stamps: None, counting: Some(Counting::default()), ..plan },
+            true => Plan { restamping: None, counting: Some(Counting::default()), ..plan },
             false => plan,
         };
         match (channel.stuff, channel.rate, known) {
@@ -43,11 +45,12 @@ impl Runner {
                 Err(title::unknown_positions(&why))
             }
             (None, Auto::Auto, Some((_, plan, rate))) => Ok((rate, keeps(plan), own(rate))),
-            // Not by its own clock, or by none: counters are kept, and clocks by what a turn of them takes.
+            // Not by its own clock, or by none: counters are kept, and clocks by what a turn of
+            // them takes.
             (None, ..) => {
-                let stamps = Some(Stamps { turn: ticks, ..Stamps::default() });
-                let rate = title::rate(&self.house, channel, title, path).await?;
-                Ok((rate, keeps(Plan { stamps, ..Plan::default() }), of_rate(rate)))
+                let restamping = Some(Restamping { turn: ticks, ..Restamping::default() });
+                let rate = title::rate(&self.shared, channel, title, path).await?;
+                Ok((rate, keeps(Plan { restamping, ..Plan::default() }), of_rate(rate)))
             }
         }
     }
@@ -61,6 +64,6 @@ impl Runner {
     }
 
     pub(super) async fn title(&self, path: &RequestPath) -> Result<Arc<OpenTitle>, String> {
-        title::find(&self.house, path).await
+        title::find(&self.shared, path).await
     }
 }

@@ -1,7 +1,8 @@
-//! What is looked for when something has to come: what has its time, what is next, and the fill when there is neither.
+//! What is looked for when something has to come: what has its time, what is next, and the fill
+//! when there is neither.
 //!
-//! Promise: one title is tried in each step, which takes about two seconds at most, so that ends and orders are heard
-//! between them; each search has an end.
+//! Promise: one title is tried in each step, which takes about two seconds at most, so that ends
+//! and orders are heard between them; each search has an end.
 
 use super::*;
 
@@ -26,38 +27,39 @@ impl Runner {
         let Facts { now, timed, .. } = self.facts();
         let Some(time) = timed else { return };
         let nth = search.next(now, usize::MAX);
-        let Some((nth, item)) = nth.and_then(|nth| Some((nth, self.desk.timed(nth)?))) else {
+        let Some((nth, item)) = nth.and_then(|nth| Some((nth, self.rundown.timed(nth)?))) else {
             self.timed_again = time.min(now + AGAIN);
             if time <= now {
                 // What has its time and is not there breaks nothing off.
-                self.desk.pass_timed();
+                self.rundown.pass_timed();
                 self.again = now;
             }
             return;
         };
         let path = item.path.clone();
         let found = if self.now.is_none() && now < time {
-            self.ask(&item).await.map(|()| None).map_err(Missed::from)
+            self.ask(&item).await.map(|()| None).map_err(Miss::from)
         } else {
             self.prime(item).await.map(Some)
         };
         match found {
             Ok(Some(playing)) => {
-                self.desk.take_timed(nth, &playing.item);
+                self.rundown.take_timed(nth, &playing.item);
                 // Behind it the list goes on.
                 self.rest = None;
                 self.take(playing, Some(time));
             }
             Ok(None) => self.timed_again = time.min(now + AGAIN),
-            Err(Missed::Late) => self.timed_again = Instant::now() + REST,
-            Err(Missed::Because(reason)) => {
+            Err(Miss::Late) => self.timed_again = Instant::now() + REST,
+            Err(Miss::Because(reason)) => {
                 self.board.skip(&path, &reason);
                 self.search = Some(search);
             }
         }
     }
 
-    /// Tries one title that comes next to be read ahead, or to begin when nothing is sent; the fill when there is none.
+    /// Tries one title that comes next to be read ahead, or to begin when nothing is sent; the fill
+    /// when there is none.
     pub(super) async fn find_next(&mut self) {
         let mut search = self.search(false).await;
         if let Some((item, title, range)) = self.rest.take()
@@ -65,20 +67,20 @@ impl Runner {
         {
             return self.take(playing, None);
         }
-        let is_tried = search.next(Instant::now(), self.desk.len()).is_some();
-        let Some(item) = is_tried.then(|| self.desk.next()).flatten() else {
+        let is_tried = search.next(Instant::now(), self.rundown.len()).is_some();
+        let Some(item) = is_tried.then(|| self.rundown.next()).flatten() else {
             return self.fill(search.why).await;
         };
         match self.prime(item.clone()).await {
             Ok(playing) => {
-                self.desk.take(&item);
+                self.rundown.take(&item);
                 self.take(playing, self.cut());
             }
-            Err(Missed::Late) => {
-                self.desk.give_back(item);
+            Err(Miss::Late) => {
+                self.rundown.give_back(item);
                 self.again = Instant::now() + REST;
             }
-            Err(Missed::Because(reason)) => {
+            Err(Miss::Because(reason)) => {
                 self.board.skip(&item.path, &reason);
                 search.miss(&item.path, &reason);
                 self.search = Some(search);
@@ -95,16 +97,16 @@ impl Runner {
 
     /// Has the fill come next, as nothing else can be had: for this reason, if there was anything.
     async fn fill(&mut self, mut why: Option<String>) {
-        self.desk.try_again();
+        self.rundown.try_again();
         self.again = Instant::now() + AGAIN;
-        let fill = self.desk.fill();
+        let fill = self.rundown.fill();
         let is_sent = |fill: &Item| self.now.as_ref().is_some_and(|now| now.item == *fill);
         if let Some(fill) = fill.clone().filter(|fill| !is_sent(fill)) {
             let path = fill.path.clone();
             match self.prime(fill).await {
                 Ok(playing) => return self.take(playing, self.cut()),
-                Err(Missed::Late) => return,
-                Err(Missed::Because(reason)) => why = why.or(Some(format!("{path}: {reason}"))),
+                Err(Miss::Late) => return,
+                Err(Miss::Because(reason)) => why = why.or(Some(format!("{path}: {reason}"))),
             }
         }
         if let Some(now) = &mut self.now {
@@ -121,9 +123,9 @@ impl Runner {
             self.again = Instant::now() + RETURN;
         }
         self.close_session();
-        match (why, self.desk.time()) {
+        match (why, self.rundown.time()) {
             (Some(why), _) => self.board.wait(why),
-            (None, _) if self.desk.is_over() => self.board.end(),
+            (None, _) if self.rundown.is_over() => self.board.end(),
             (None, Some(_)) => self.board.wait("its time has not come".into()),
             (None, None) => self.board.wait("there is no title".into()),
         }

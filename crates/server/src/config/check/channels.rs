@@ -7,7 +7,7 @@ use tactus_core::units::BitRate;
 use toml::Spanned;
 
 use super::{RATES, auto_quantity, interface, or_auto};
-use crate::config::channel::{Channel, List, Output, Programme, When};
+use crate::config::channel::{Channel, List, Output, Playlist, When};
 use crate::config::class::Classes;
 use crate::config::error::Mistake;
 use crate::config::units::Value;
@@ -79,7 +79,7 @@ pub(in crate::config) fn channel(raw: raw::Channel) -> Checked<Channel> {
     let fill = fill.map(|(path, span)| path_at(path, &span)).transpose()?;
     let start = raw.start.map(when).transpose()?;
     let repeats = raw.repeat.unwrap_or(true);
-    let programme = Programme { list, repeats, start, timed, fill };
+    let playlist = Playlist { list, repeats, start, timed, fill };
     let to = Output::parse(raw.to.get_ref()).map_err(|m| Mistake::at(raw.to.span(), m))?;
     let interface = interface(raw.interface)?;
     if interface.is_none() && to.needs_interface() {
@@ -103,7 +103,7 @@ pub(in crate::config) fn channel(raw: raw::Channel) -> Checked<Channel> {
     };
     Ok(Channel {
         name: raw.name.into_inner(),
-        programme,
+        playlist,
         to,
         interface,
         source,

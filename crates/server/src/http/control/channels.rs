@@ -1,7 +1,7 @@
 //! Channels under `/api/v1/channels`: begun, changed and ended by the right `channels`.
 //!
-//! Promise: what is asked for is checked by the rules of the configuration, with the same words. It sends
-//! nothing itself.
+//! Promise: what is asked for is checked by the rules of the configuration, with the same words. It
+//! sends nothing itself.
 
 use serde_json::{Map, Value};
 use tactus_core::path::RequestPath;
@@ -187,7 +187,7 @@ mod tests {
         let patch = |body: &str| wanted(patched(channel.keys(), read(body.as_bytes()).unwrap()));
         let other = patch(r#"{"title": "/c.ts", "fill": null}"#).unwrap();
         assert_eq!(
-            (&other.programme.list, &other.programme.fill),
+            (&other.playlist.list, &other.playlist.fill),
             (&crate::config::channel::List::Titles(vec!["/c.ts".into()]), &None)
         );
         assert!(other.leaves_as(&channel));

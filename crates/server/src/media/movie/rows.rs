@@ -8,7 +8,7 @@ use tactus_core::units::{BitRate, MIB};
 
 use super::{Codec, Movie, MovieFault, SAMPLES_MAX, Sample, Track};
 
-/// Of a row of four bytes: one can begin there; it is of the sound; time goes back to it.
+/// Of a row of four bytes: one can begin there; it is of the audio; time goes back to it.
 const SYNC: u8 = 1;
 const SOUND: u8 = 2;
 const BACK: u8 = 4;

@@ -1,4 +1,5 @@
-//! Movies against a foreign reader of the same tables, and against what fragments and cuts do to them.
+//! Movies against a foreign reader of the same tables, and against what fragments and cuts do to
+//! them.
 
 use super::*;
 use crate::media::sample;
@@ -99,7 +100,7 @@ fn samples_are_those_that_a_foreign_reader_finds() {
     assert_eq!(sets[0][1..4], *profile_level, "the parameter set begins with them");
     let Codec::Aac { rate: 48_000, channels, .. } = &movie.tracks[1].codec else { panic!() };
     assert!((1..=2).contains(channels));
-    // The first picture is shown at the movie's beginning, whatever its order says.
+    // The first video frame is shown at the movie's beginning, whatever its order says.
     let first = movie.tracks[0].samples().iter().map(|sample| movie.tracks[0].shown(sample)).min();
     assert_eq!(first, Some(0));
     let media = movie.tracks[0].media(96);
@@ -126,7 +127,8 @@ fn an_index_behind_and_fragments_say_the_same() {
             samples.iter().map(|each| (each.0.clone(), each.1)).collect::<Vec<_>>()
         };
         assert!(bytes(own) == bytes(expected));
-        // What primes a decoder has no edit here, and another time; from then on distances are the same.
+        // What primes a decoder has no edit here, and another time; from then on distances are the
+        // same.
         let from = |samples: &[(Vec<u8>, bool, i128, i128)]| {
             samples[1..].iter().map(|each| each.3 - samples[1].3).collect::<Vec<_>>()
         };
@@ -144,20 +146,20 @@ fn an_index_behind_and_fragments_say_the_same() {
 }
 
 #[test]
-fn it_begins_at_the_last_picture_that_stands_alone_and_with_the_sound_that_is_heard_then() {
+fn it_begins_at_the_last_video_frame_that_stands_alone_and_with_the_audio_that_is_heard_then() {
     let dir = Dir::new();
     let movie = read(&dir.movie(12));
-    let (pictures, sound) = (&movie.tracks[0], &movie.tracks[1]);
+    let (video_frames, audio) = (&movie.tracks[0], &movie.tracks[1]);
     for wish in (0..12_500).step_by(170) {
         let wish = Nanos(wish * 1_000_000);
         let Begin { at, first, .. } = movie.begin(wish);
         assert!(at <= wish && wish.0 - at.0 < 2_000_000_000 || at.0 == 0, "{at} for {wish}");
-        let picture = &pictures.samples()[first[0] as usize];
-        assert!(picture.is_sync);
-        assert_eq!(pictures.shown(picture).max(0), i128::from(at.0));
-        let heard = &sound.samples()[first[1] as usize];
-        let lasts = i128::from(sound.lasts(first[1] as usize).0);
-        let within = sound.shown(heard)..=sound.shown(heard) + lasts;
+        let video_frame = &video_frames.samples()[first[0] as usize];
+        assert!(video_frame.is_sync);
+        assert_eq!(video_frames.shown(video_frame).max(0), i128::from(at.0));
+        let heard = &audio.samples()[first[1] as usize];
+        let lasts = i128::from(audio.lasts(first[1] as usize).0);
+        let within = audio.shown(heard)..=audio.shown(heard) + lasts;
         assert!(within.contains(&i128::from(at.0)) || first[1] == 0, "{at}: {within:?}");
     }
 }

@@ -1,9 +1,9 @@
 //! A movie clip made long: new sample tables over the same samples (ISO/IEC 14496-12, 8.5 to 8.7).
 //!
-//! Promise: the index lies in front, chunks of pictures and sound alternate about once a second, and
+//! Promise: the index lies in front, chunks of video and audio alternate about once a second, and
 //! every turn starts exactly one period after the last one in each track. An edit list that skips
-//! priming or reordering at the start keeps its meaning. Chunks are numbered in 64 bits when needed.
-//! Clips come with the program; a strange one is refused, not repaired.
+//! priming or reordering at the start keeps its meaning. Chunks are numbered in 64 bits when
+//! needed. Clips come with the program; a strange one is refused, not repaired.
 
 use std::num::NonZeroU32;
 
@@ -82,8 +82,8 @@ impl Movie {
             .max()
             .ok_or(MovieFault::Missing("trak"))?;
 
-        // The index states where chunks lie, which depends on its own length; that does not depend on
-        // where they lie, only on the width of an offset.
+        // The index states where chunks lie, which depends on its own length; that does not depend
+        // on where they lie, only on the width of an offset.
         let media = (turn.len() as u64).checked_mul(turns).ok_or(MovieFault::TooLong)?;
         let mut head_len = 0;
         loop {

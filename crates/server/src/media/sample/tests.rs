@@ -59,7 +59,7 @@ fn arrival(bytes: &[u8], at: usize) -> Pcr {
 }
 
 #[test]
-fn pictures_and_sound_run_on_over_the_seams_and_arrive_before_they_are_due() {
+fn video_and_audio_run_on_over_the_seams_and_arrive_before_they_are_due() {
     let title = bytes(&Sample::ts(SECOND.times(12)));
     let zero = arrival(&title, 0);
     // Video: every frame of 40 ms once. Layer II: units of five frames of 24 ms, the last of a turn
@@ -96,20 +96,20 @@ fn pictures_and_sound_run_on_over_the_seams_and_arrive_before_they_are_due() {
 #[test]
 fn layer_ii_frames_fill_every_turn_without_a_gap() {
     let title = bytes(&Sample::ts(SECOND.times(12)));
-    let mut sound = Vec::new();
+    let mut audio = Vec::new();
     for (_, packet) in Framing::PLAIN.packets(&title).filter(|(_, p)| p.pid() == Pid(257)) {
         let payload = packet.payload();
         // The PES header: nine bytes and the length that the last of them states.
         let skip = if packet.starts_unit() { 9 + usize::from(payload[8]) } else { 0 };
-        sound.extend_from_slice(&payload[skip..]);
+        audio.extend_from_slice(&payload[skip..]);
     }
     // 128 kbit/s at 48 kHz: frames of 384 bytes.
-    assert_eq!(sound.len(), 10 * 50 * 384);
-    assert!(sound.chunks(384).all(|frame| frame[..2] == [0xff, 0xfd]));
+    assert_eq!(audio.len(), 10 * 50 * 384);
+    assert!(audio.chunks(384).all(|frame| frame[..2] == [0xff, 0xfd]));
 }
 
 #[test]
-fn a_newcomer_finds_tables_and_a_whole_picture_at_once() {
+fn a_newcomer_finds_tables_and_a_whole_video_frame_at_once() {
     let title = bytes(&Sample::ts(SECOND));
     let firsts: Vec<u16> =
         Framing::PLAIN.packets(&title).take(4).map(|(_, packet)| packet.pid().0).collect();

@@ -1,7 +1,8 @@
 //! ANNOUNCE, SETUP and RECORD: who may, what is taken, and where it goes.
 //!
-//! Promise: nothing is recorded without a right (row S17), over a title that must stay, or without room for its rate; what
-//! is refused says why and leaves nothing behind. A recording belongs to its connection and ends with it.
+//! Promise: nothing is recorded without a right (row S17), over a title that must stay, or without
+//! room for its rate; what is refused says why and leaves nothing behind. A recording belongs to
+//! its connection and ends with it.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +12,7 @@ use tactus_core::sdp::{Description, Media};
 use tactus_core::units::BitRate;
 use tactus_engine::message::VolumeId;
 
-use super::super::record::{Came, Ends, Parts, Sockets, Take};
+use super::super::record::{Ends, IncomingPacket, Parts, RecordSession, Sockets};
 use super::super::way::failed;
 use super::*;
 use crate::catalogue::Found;
@@ -59,15 +60,15 @@ impl Connection {
         request: &Request,
         principal: Option<&Principal>,
     ) -> Answer {
-        let house = Arc::clone(&self.house);
-        let may = match house.config.recorders {
+        let server = Arc::clone(&self.server);
+        let may = match server.config.recorders {
             Recorders::Nobody => false,
             Recorders::Principals => principal.is_some_and(|one| one.records),
             Recorders::Anyone => true,
         };
         if !may {
-            house.counters.refuse(Reason::Forbidden);
-            let text = match house.config.recorders {
+            server.counters.refuse(Reason::Forbidden);
+            let text = match server.config.recorders {
                 Recorders::Nobody => "recording over RTSP is off; see [rtsp] recorders",
                 _ => "this principal has no right to record; see `records` of [[rtsp.principal]]",
             };
@@ -101,7 +102,7 @@ impl Connection {
             return Err(Reply::said(Status::FORBIDDEN, text));
         }
         if principal.is_some_and(|one| !one.paths.cover(path.name())) {
-            house.counters.refuse(Reason::Forbidden);
+            server.counters.refuse(Reason::Forbidden);
             let text = "this principal has no right to record at this path; see `paths` of \
                 [[rtsp.principal]]";
             return Err(Reply::said(Status::FORBIDDEN, text));
@@ -109,15 +110,15 @@ impl Connection {
         if config::is_api_path(path.name()) {
             return Err(Reply::said(Status::FORBIDDEN, config::API_PATH));
         }
-        let spot = house.catalogue.spot(&path);
+        let spot = server.catalogue.spot(&path);
         spot.map_err(|_| Reply::said(Status::NOT_FOUND, "no volume is mounted at this path"))?;
-        let found = house.catalogue.find(&path).await;
+        let found = server.catalogue.find(&path).await;
         let is_taken = match found {
-            Ok(Found::Title(_)) => !house.config.overwrite,
+            Ok(Found::Title(_)) => !server.config.overwrite,
             Ok(Found::Directory(_)) => true,
             Err(_) => false,
         };
-        if is_taken || house.is_being_recorded(path.name()) {
+        if is_taken || server.is_being_recorded(path.name()) {
             let text = "this name is already in use; choose another one";
             return Err(Reply::said(Status::CONFLICT, text));
         }
@@ -132,11 +133,11 @@ impl Connection {
 
     /// SETUP of a medium that was announced.
     pub(super) fn setup_recording(&mut self, request: &Request, caller: &Caller<'_>) -> Answer {
-        let house = Arc::clone(&self.house);
+        let server = Arc::clone(&self.server);
         let (own, peer) = (self.own, self.peer.ip());
         let new = self.new_id()?;
         let refused = |offered: &str| {
-            house.counters.refuse(Reason::Transport);
+            server.counters.refuse(Reason::Transport);
             Reply::said(Status::UNSUPPORTED_TRANSPORT, offered)
         };
         let announced = self.announced.as_mut().expect("it was looked for");
@@ -205,7 +206,7 @@ impl Connection {
         let now = tactus_sys::clock::now();
         let id = match announced.id {
             Some(id) => {
-                let alive = house.sessions().handle_alive(now, caller, request.session());
+                let alive = server.sessions().handle_alive(now, caller, request.session());
                 match alive {
                     Ok(alive) if alive == id => id,
                     Ok(_) => return Err(Reply::new(Status::SESSION_NOT_FOUND)),
@@ -214,12 +215,12 @@ impl Connection {
             }
             None => {
                 let what = (announced.base.as_str(), offer);
-                let setup = house.sessions().handle_setup(now, caller, None, what, new);
+                let setup = server.sessions().handle_setup(now, caller, None, what, new);
                 if let Err(why) = setup {
                     return Err(self.refused(why));
                 }
                 // Until RECORD nothing is held.
-                house.sessions().promise_when_played(new);
+                server.sessions().promise_when_played(new);
                 announced.id = Some(new);
                 self.sessions.push(new);
                 new
@@ -231,42 +232,42 @@ impl Connection {
     }
 
     pub(super) async fn record(&mut self, caller: &Caller<'_>, named: Option<&str>) -> Answer {
-        let house = Arc::clone(&self.house);
+        let server = Arc::clone(&self.server);
         let now = tactus_sys::clock::now();
-        let id = house.sessions().handle_alive(now, caller, named);
+        let id = server.sessions().handle_alive(now, caller, named);
         let id = id.map_err(|why| self.refused(why))?;
         let announced = self.announced.as_mut().filter(|announced| announced.id == Some(id));
         let announced = announced.ok_or_else(|| Reply::new(Status::NOT_IN_THIS_STATE))?;
         let ok = Reply::new(Status::OK).with("Session", session(id)).with("Range", "npt=now-");
         if announced.is_recorded {
             // After a pause, of which nothing is to be known here.
-            house.sessions().handle_begin(id);
+            server.sessions().handle_begin(id);
             return Ok(ok);
         }
         let source = random().map_err(|_| Reply::new(Status::INTERNAL))?;
-        let recorder = house.recorder.get().ok_or_else(|| {
+        let recorder = server.recorder.get().ok_or_else(|| {
             Reply::said(
                 Status::FORBIDDEN,
                 "no volume accepts recordings; see `uploads` of \
                 [[volume]]",
             )
         })?;
-        let (volume, inside) = house.spot(&announced.path)?;
+        let (volume, inside) = server.spot(&announced.path)?;
         let (path, title) = (inside.to_owned(), announced.path.name().to_owned());
         // Whatever is wrong with the request is said before anything has begun.
-        let played = house.sessions().handle_play(now, caller, named);
+        let played = server.sessions().handle_play(now, caller, named);
         if let Err(why) = played {
             return Err(self.refused(why));
         }
         // Its place is taken before anything is waited for.
-        let Some(place) = Place::take(&house) else {
-            house.counters.refuse(Reason::Room);
+        let Some(place) = Place::take(&server) else {
+            server.counters.refuse(Reason::Room);
             let full =
                 "the limit of recordings is reached ([rtsp] recordings_max); try again later";
             return Err(Reply::said(Status::NOT_ENOUGH_BANDWIDTH, full));
         };
-        let rate = announced.rate().unwrap_or(house.config.record_rate);
-        let precondition = match house.config.overwrite {
+        let rate = announced.rate().unwrap_or(server.config.record_rate);
+        let precondition = match server.config.overwrite {
             true => Precondition::Any,
             false => Precondition::CreateOnly,
         };
@@ -274,7 +275,7 @@ impl Connection {
         let account = store::Principal::new(principal.as_deref().unwrap_or("rtsp"));
         let begin = Begin { volume, path, rate, precondition, principal: account };
         let recording = recorder.begin(begin).await.map_err(|error| self.not_begun(&error))?;
-        if !house.sessions().handle_begin(id) {
+        if !server.sessions().handle_begin(id) {
             // Its session has ended meanwhile, and nothing has come: nothing is left of it.
             recording.finish().await.map_err(|error| self.not_begun(&error.into()))?;
             return Err(self.refused(Refused::Unknown(Status::SESSION_NOT_FOUND)));
@@ -295,7 +296,7 @@ impl Connection {
             used.push(medium.track.clone());
         }
         let parts = Parts {
-            house: Arc::downgrade(&house),
+            server: Arc::downgrade(&server),
             id,
             title,
             from: self.peer,
@@ -307,12 +308,12 @@ impl Connection {
             channels: channels.iter().filter_map(is_report).collect(),
             source: u32::from_be_bytes(source),
         };
-        let mut takes = house.takes();
-        let (take, ends) = Take::begin(parts);
-        takes.insert(id, take);
+        let mut record_sessions = server.record_sessions();
+        let (session, ends) = RecordSession::begin(parts);
+        record_sessions.insert(id, session);
         // From here on it is counted as one that runs.
         drop(place);
-        drop(takes);
+        drop(record_sessions);
         if !channels.is_empty() {
             self.intake = Some(Intake { id, channels, ends });
         }
@@ -322,13 +323,14 @@ impl Connection {
     /// Whether it is the session of what was announced here, or records.
     pub(super) fn records(&self, id: SessionId) -> bool {
         let is_announced = |announced: &Announced| announced.id == Some(id);
-        self.announced.as_ref().is_some_and(is_announced) || self.house.takes().contains_key(&id)
+        self.announced.as_ref().is_some_and(is_announced)
+            || self.server.record_sessions().contains_key(&id)
     }
 
     fn not_begun(&self, error: &BeginError) -> Reply {
         let text = error.to_string();
         match error {
-            BeginError::Refused(refusal) => self.house.no_room(refusal),
+            BeginError::Refused(refusal) => self.server.no_room(refusal),
             BeginError::NotHere => Reply::said(Status::FORBIDDEN, &text),
             BeginError::Store(ResumeError::Upload(UploadError::Exists)) => {
                 Reply::said(Status::CONFLICT, &text)
@@ -344,12 +346,12 @@ impl Connection {
     pub(super) async fn end_take(&mut self, id: SessionId) -> Option<Answer> {
         let announced = self.announced.take_if(|announced| announced.id == Some(id))?;
         self.intake = None;
-        let take = self.house.takes().get(&id).map(Arc::clone);
-        let stored = match take {
-            Some(take) => take.finish().await,
+        let session = self.server.record_sessions().get(&id).map(Arc::clone);
+        let stored = match session {
+            Some(session) => session.finish().await,
             None => Ok(()),
         };
-        self.house.sessions().handle_over(id);
+        self.server.sessions().handle_over(id);
         let base = announced.base;
         Some(stored.map(|()| Reply::new(Status::OK)).map_err(|error| {
             tracing::error!(base, error, "a recording is not stored");
@@ -366,13 +368,14 @@ impl Connection {
             let known = intake.channels.iter().find(|(known, ..)| *known == channel);
             let Some(&(_, nth, is_report)) = known else {
                 // Row S12.
-                self.house.counters.refuse(Reason::Malformed);
+                self.server.counters.refuse(Reason::Malformed);
                 return false;
             };
             let bytes = self.bytes[at + FRAME_HEAD..at + len].into();
             at += len;
-            if intake.ends.give.send(Came { nth, is_report, bytes }).await.is_err() {
-                // It is over: the disk is full or has failed, or nothing was heard of it for too long.
+            if intake.ends.give.send(IncomingPacket { nth, is_report, bytes }).await.is_err() {
+                // It is over: the disk is full or has failed, or nothing was heard of it for too
+                // long.
                 let id = intake.id;
                 tracing::debug!(session = ?id, "the recording has already ended");
                 return false;
@@ -386,8 +389,8 @@ impl Connection {
     pub(super) fn end_recording(&mut self) {
         self.intake = None;
         if let Some(id) = self.announced.take().and_then(|announced| announced.id) {
-            self.house.stop_take(id);
-            self.house.sessions().handle_over(id);
+            self.server.stop_record_session(id);
+            self.server.sessions().handle_over(id);
         }
     }
 }
@@ -404,31 +407,33 @@ pub(super) async fn report_of(intake: &mut Option<Intake>) -> Box<[u8]> {
     }
 }
 
-/// The place of a recording that begins, among as many as there may be. It is given back when dropped.
-struct Place(Arc<House>);
+/// The place of a recording that begins, among as many as there may be. It is given back when
+/// dropped.
+struct Place(Arc<Server>);
 
 impl Place {
-    fn take(house: &Arc<House>) -> Option<Self> {
-        // Those that run and those that begin are counted together: one becomes the other under this lock.
-        let takes = house.takes();
-        let beginning = house.takes_beginning.load(Ordering::Relaxed);
-        if takes.len() + beginning >= house.config.recordings_max as usize {
+    fn take(server: &Arc<Server>) -> Option<Self> {
+        // Those that run and those that begin are counted together: one becomes the other under
+        // this lock.
+        let record_sessions = server.record_sessions();
+        let beginning = server.record_sessions_beginning.load(Ordering::Relaxed);
+        if record_sessions.len() + beginning >= server.config.recordings_max as usize {
             return None;
         }
-        house.takes_beginning.fetch_add(1, Ordering::Relaxed);
-        Some(Self(Arc::clone(house)))
+        server.record_sessions_beginning.fetch_add(1, Ordering::Relaxed);
+        Some(Self(Arc::clone(server)))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.takes_beginning.fetch_sub(1, Ordering::Relaxed);
+        self.0.record_sessions_beginning.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl House {
+impl Server {
     fn is_being_recorded(&self, title: &str) -> bool {
-        self.takes().values().any(|take| take.title == title)
+        self.record_sessions().values().any(|session| session.title == title)
     }
 
     fn spot<'a>(&self, path: &'a RequestPath) -> Result<(VolumeId, &'a str), Reply> {
@@ -453,7 +458,8 @@ impl Announced {
         named.or(is_only.then_some(0))
     }
 
-    /// What is reserved: what was announced of all that comes, as it is a mean, and half of it more.
+    /// What is reserved: what was announced of all that comes, as it is a mean, and half of it
+    /// more.
     fn rate(&self) -> Option<BitRate> {
         let media = self.media.iter().filter(|medium| medium.line.is_some());
         let rates: Option<Vec<_>> = media.map(|medium| medium.rate).collect();
@@ -467,7 +473,8 @@ const RATE_MIN: u64 = 256_000;
 /// What is believed at most: 1 Gbit/s.
 const RATE_MAX: u64 = 1_000_000;
 
-/// How a service is called that is made of what was announced: by its announcement, else like the title that it becomes.
+/// How a service is called that is made of what was announced: by its announcement, else like the
+/// title that it becomes.
 fn name_of(description: &Description, path: &RequestPath) -> String {
     // RFC 8866, 5.3, has a dash for none; ffmpeg says it in words.
     let announced =

@@ -1,14 +1,15 @@
 //! PLAY and PAUSE: what is played from where, and what its receiver is told of the first packets.
 //!
-//! Promise: what is answered is what leaves: the numbers and times of the first packets, from where to where, and how fast.
+//! Promise: what is answered is what leaves: the numbers and times of the first packets, from where
+//! to where, and how fast.
 
-use tactus_core::rtsp::two::{self, RtpInfo};
+use tactus_core::rtsp::v2::{self, RtpInfo};
 use tactus_core::units::MonoTime;
 
 use super::*;
 
 /// What is played for a request.
-struct Told<'a> {
+struct PlayRequest<'a> {
     request: &'a Request,
     id: SessionId,
     /// As it was asked for.
@@ -36,42 +37,43 @@ impl Connection {
     }
 
     pub(super) async fn play(&self, request: &Request, caller: &Caller<'_>) -> Answer {
-        let house = &self.house;
+        let server = &self.server;
         let asked = asked(request);
         let now = tactus_sys::clock::now();
         let named = request.session();
         // Whose it is comes before what is wrong with it.
-        let id = house.sessions().handle_alive(now, caller, named);
+        let id = server.sessions().handle_alive(now, caller, named);
         let id = id.map_err(|why| self.refused(why))?;
         self.own(id)?;
         if self.records(id) {
             return Err(Reply::new(Status::NOT_IN_THIS_STATE));
         }
         let base = self.whole(id, &request.uri)?;
-        let told = Told { request, id, base: &base };
-        let reporter = self.reporter(&told);
-        let show = house.show(id);
-        if let Some(show) = show {
-            return self.play_film(&show, &told, caller, (asked?, reporter)).await;
+        let play_request = PlayRequest { request, id, base: &base };
+        let reporter = self.reporter(&play_request);
+        let session = server.play_session(id);
+        if let Some(session) = session {
+            return self.play_movie(&session, &play_request, caller, (asked?, reporter)).await;
         }
         let gone = || Reply::new(Status::SESSION_NOT_FOUND);
-        let (give, programme) = {
-            let streams = house.streams();
+        let (give, ts_title) = {
+            let streams = server.streams();
             let handle = streams.get(&id).ok_or_else(gone)?;
-            (handle.orders.clone(), Arc::clone(&handle.programme))
+            (handle.orders.clone(), Arc::clone(&handle.ts_title))
         };
         let scale = scale(request)?;
         if scale != Scale::PLAY {
-            let shown = house.shown(&programme, asked?, scale).await?;
-            self.in_turn(|now| house.sessions().handle_play(now, caller, named)).await?;
+            let shown = server.shown(&ts_title, asked?, scale).await?;
+            self.in_turn(|now| server.sessions().handle_play(now, caller, named)).await?;
             let (begun, hear) = oneshot::channel();
             give.send(Order::Trick { shown, begun, reporter }).await.map_err(|_| gone())?;
-            let begun = hear.await.map_err(|_| gone())?.map_err(|fault| house.not_shown(&fault))?;
-            let reply = told.playing(&begun).with("Scale", scale.to_string());
-            return Ok(told.with_speed(reply));
+            let begun =
+                hear.await.map_err(|_| gone())?.map_err(|fault| server.not_shown(&fault))?;
+            let reply = play_request.playing(&begun).with("Scale", scale.to_string());
+            return Ok(play_request.with_speed(reply));
         }
-        let part = house.part(&programme, asked?).await?;
-        self.in_turn(|now| house.sessions().handle_play(now, caller, named)).await?;
+        let part = server.part(&ts_title, asked?).await?;
+        self.in_turn(|now| server.sessions().handle_play(now, caller, named)).await?;
         let (begun, hear) = oneshot::channel();
         give.send(Order::Play { part, begun, reporter }).await.map_err(|_| gone())?;
         let begun = hear.await.map_err(|_| gone())?.map_err(|missed| match missed {
@@ -79,66 +81,71 @@ impl Connection {
                 Status::INVALID_RANGE,
                 "playback has already passed the end of this range",
             ),
-            PlayError::NoRoom(refusal) => house.no_room(&refusal),
+            PlayError::NoRoom(refusal) => server.no_room(&refusal),
         })?;
-        let mut reply = told.playing(&begun);
+        let mut reply = play_request.playing(&begun);
         if request.field("scale").is_some() {
             reply = reply.with("Scale", "1");
         }
-        Ok(told.with_speed(reply))
+        Ok(play_request.with_speed(reply))
     }
 
     /// Who is told when it ends: whoever plays it in 2.0.
-    fn reporter(&self, told: &Told<'_>) -> Option<EndReporter> {
-        let (to, url) = (self.ends.0.clone(), told.base.to_owned());
-        let (session, played) = (told.id, told.request.cseq);
-        (told.request.version == Version::Two).then_some(EndReporter { to, url, session, played })
+    fn reporter(&self, play_request: &PlayRequest<'_>) -> Option<EndReporter> {
+        let (to, url) = (self.ends.0.clone(), play_request.base.to_owned());
+        let (session, played) = (play_request.id, play_request.request.cseq);
+        (play_request.request.version == Version::Two).then_some(EndReporter {
+            to,
+            url,
+            session,
+            played,
+        })
     }
 
-    async fn play_film(
+    async fn play_movie(
         &self,
-        show: &Show,
-        told: &Told<'_>,
+        session: &PlaySession,
+        play_request: &PlayRequest<'_>,
         caller: &Caller<'_>,
         (asked, reporter): (Span, Option<EndReporter>),
     ) -> Answer {
-        let house = &self.house;
-        let scale = scale(told.request)?;
-        let named = told.request.session();
-        self.in_turn(|now| house.sessions().handle_play(now, caller, named)).await?;
-        let begun = show.play(house, told.id, asked, scale, reporter).await?;
-        let mut reply = told.sent(begun.range, &begun.tracks);
+        let server = &self.server;
+        let scale = scale(play_request.request)?;
+        let named = play_request.request.session();
+        self.in_turn(|now| server.sessions().handle_play(now, caller, named)).await?;
+        let begun = session.play(server, play_request.id, asked, scale, reporter).await?;
+        let mut reply = play_request.sent(begun.range, &begun.tracks);
         if scale != Scale::PLAY {
             reply = reply.with("Scale", scale.to_string());
-        } else if told.request.field("scale").is_some() {
+        } else if play_request.request.field("scale").is_some() {
             reply = reply.with("Scale", "1");
         }
-        Ok(told.with_speed(reply))
+        Ok(play_request.with_speed(reply))
     }
 
     pub(super) async fn pause(&self, request: &Request, caller: &Caller<'_>) -> Answer {
         let named = request.session();
         let now = tactus_sys::clock::now();
-        let alive = self.house.sessions().handle_alive(now, caller, named);
+        let alive = self.server.sessions().handle_alive(now, caller, named);
         let id = alive.map_err(|why| self.refused(why))?;
         self.own(id)?;
         if !self.records(id) {
             self.whole(id, &request.uri)?;
         }
-        let pause = |now| self.house.sessions().handle_pause(now, caller, named);
+        let pause = |now| self.server.sessions().handle_pause(now, caller, named);
         let (id, _) = self.in_turn(pause).await?;
         let reply = Reply::new(Status::OK).with("Session", session(id));
         if self.records(id) {
             // Who records sends no more by itself.
             return Ok(reply);
         }
-        let show = self.house.show(id);
-        let at = match show {
-            Some(show) => show.pause(&self.house, id).await,
+        let session = self.server.play_session(id);
+        let at = match session {
+            Some(session) => session.pause(&self.server, id).await,
             None => self.pause_stream(id, request.version).await?,
         };
         // In 2.0 it is told where it goes on (RFC 7826, section 13.6).
-        match self.house.length(id).await.filter(|_| request.version == Version::Two) {
+        match self.server.length(id).await.filter(|_| request.version == Version::Two) {
             Some(length) => Ok(reply.with("Range", span::write(at, length))),
             None => Ok(reply),
         }
@@ -147,16 +154,16 @@ impl Connection {
     /// Pauses; where it will go on, which is looked for in 2.0 only.
     async fn pause_stream(&self, id: SessionId, version: Version) -> Result<MediaTime, Reply> {
         let gone = || Reply::new(Status::SESSION_NOT_FOUND);
-        let (give, programme) = {
-            let streams = self.house.streams();
+        let (give, ts_title) = {
+            let streams = self.server.streams();
             let handle = streams.get(&id).ok_or_else(gone)?;
-            (handle.orders.clone(), Arc::clone(&handle.programme))
+            (handle.orders.clone(), Arc::clone(&handle.ts_title))
         };
         let (done, hear) = oneshot::channel();
         give.send(Order::Pause { done }).await.map_err(|_| gone())?;
         let position = hear.await.map_err(|_| gone())?;
         match version {
-            Version::Two => Ok(self.house.place(&programme, position).await.time),
+            Version::Two => Ok(self.server.place(&ts_title, position).await.time),
             Version::One | Version::Other => Ok(MediaTime(0)),
         }
     }
@@ -167,7 +174,7 @@ fn asked(request: &Request) -> Result<Span, Reply> {
     let Some(range) = request.field("range") else { return Ok(Span::ON) };
     let span = match request.version {
         // What is not in the formats that SETUP has named (RFC 7826, section 18.5).
-        Version::Two if !Span::format(range).eq_ignore_ascii_case(two::ACCEPT_RANGES) => {
+        Version::Two if !Span::format(range).eq_ignore_ascii_case(v2::ACCEPT_RANGES) => {
             return Err(Reply::new(Status::NOT_VALID_FOR_RESOURCE));
         }
         Version::Two if is_reverse(request) => Span::parse_reverse(range),
@@ -189,9 +196,9 @@ fn is_reverse(request: &Request) -> bool {
     request.field("scale").and_then(Scale::parse).is_some_and(Scale::is_reverse)
 }
 
-impl Told<'_> {
+impl PlayRequest<'_> {
     /// What is answered when packets leave.
-    fn playing(&self, begun: &Begun) -> Reply {
+    fn playing(&self, begun: &PlayStart) -> Reply {
         let one = (1, begun.source, begun.sequence, begun.timestamp);
         self.sent((begun.from, begun.to), &[one])
     }
@@ -211,7 +218,7 @@ impl Told<'_> {
             .with("Range", span::write(from, to))
             .with("RTP-Info", RtpInfo::write(version, &infos));
         match self.request.field("range").or(self.request.field("seek-style")) {
-            Some(_) if version == Version::Two => reply.with("Seek-Style", two::SEEK_STYLE),
+            Some(_) if version == Version::Two => reply.with("Seek-Style", v2::SEEK_STYLE),
             _ => reply,
         }
     }
@@ -219,7 +226,7 @@ impl Told<'_> {
     fn with_speed(&self, reply: Reply) -> Reply {
         match (self.request.field("speed"), self.request.version) {
             (None, _) => reply,
-            (Some(_), Version::Two) => reply.with("Speed", two::SPEED),
+            (Some(_), Version::Two) => reply.with("Speed", v2::SPEED),
             (Some(_), _) => reply.with("Speed", "1"),
         }
     }

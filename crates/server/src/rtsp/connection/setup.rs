@@ -1,7 +1,7 @@
 //! SETUP: which way a session's packets take, and the promise that they will have it.
 //!
-//! Promise: what is answered with 200 is admitted, and what is refused says what is short and leaves nothing behind. Whom
-//! packets may be sent to is decided in [`way`](super::super::way).
+//! Promise: what is answered with 200 is admitted, and what is refused says what is short and
+//! leaves nothing behind. Whom packets may be sent to is decided in [`way`](super::super::way).
 
 use std::sync::atomic::AtomicU32;
 
@@ -20,7 +20,7 @@ impl Connection {
         if self.announced.is_some() {
             return self.setup_recording(request, caller);
         }
-        let house = Arc::clone(&self.house);
+        let server = Arc::clone(&self.server);
         let (path, base) = target(&request.uri)?;
         self.check_reader(principal, &path)?;
         let offers = request.field("transport");
@@ -28,23 +28,27 @@ impl Connection {
         let number = track_named(&request.uri).unwrap_or(1);
         let of = (&path, &*base, number);
         let named = request.session();
-        let film = self.setup_film(of, caller, named, &offers, (socket, principal)).await?;
-        if let Some(reply) = film {
+        let movie_title = self.setup_movie(of, caller, named, &offers, (socket, principal)).await?;
+        if let Some(reply) = movie_title {
             return Ok(reply);
         }
         if request.session().is_some() {
             return self.setup_again((&path, &base, number), caller, request.session(), &offers);
         }
-        let programme = Arc::new(house.programme(path).await?);
+        let ts_title = Arc::new(server.ts_title(path).await?);
         if number != 1 {
             return Err(Reply::new(Status::NOT_FOUND));
         }
         let (way, offer) = self.asker(socket, principal).way(&offers, &self.carries())?;
-        self.admit(&programme, (&base, offer), caller, way)
+        self.admit(&ts_title, (&base, offer), caller, way)
     }
 
-    fn asker<'a>(&'a self, socket: &'a TcpStream, principal: Option<&'a Principal>) -> Asker<'a> {
-        Asker { house: &self.house, socket, peer: self.peer, own: self.own, principal }
+    fn asker<'a>(
+        &'a self,
+        socket: &'a TcpStream,
+        principal: Option<&'a Principal>,
+    ) -> Requester<'a> {
+        Requester { server: &self.server, socket, peer: self.peer, own: self.own, principal }
     }
 
     fn carries(&self) -> Carries<'static> {
@@ -65,7 +69,7 @@ impl Connection {
             return Err(Reply::new(Status::UNSUPPORTED_TRANSPORT));
         }
         let now = tactus_sys::clock::now();
-        let alive = self.house.sessions().handle_alive(now, caller, named);
+        let alive = self.server.sessions().handle_alive(now, caller, named);
         let id = alive.map_err(|why| self.refused(why))?;
         self.own(id)?;
         self.is_of(id, path)?;
@@ -75,13 +79,13 @@ impl Connection {
         let new = self.new_id()?;
         // Whoever has offered several offers them again; one of them was taken.
         let setup = offers.iter().map(|offer| {
-            self.house.sessions().handle_setup(now, caller, named, (base, *offer), new)
+            self.server.sessions().handle_setup(now, caller, named, (base, *offer), new)
         });
         let setup = setup.reduce(|best, next| if best.is_ok() { best } else { next });
         let setup = setup.expect("there are some");
         match setup.map_err(|why| self.refused(why))? {
             Setup::Same(id) => {
-                let streams = self.house.streams();
+                let streams = self.server.streams();
                 let handle =
                     streams.get(&id).ok_or_else(|| Reply::new(Status::SESSION_NOT_FOUND))?;
                 let transport = handle.transport.clone();
@@ -93,37 +97,37 @@ impl Connection {
 
     fn admit(
         &mut self,
-        programme: &Arc<Programme>,
+        ts_title: &Arc<TsTitle>,
         what: (&str, Offer),
         caller: &Caller<'_>,
         way: Way,
     ) -> Answer {
-        let house = &self.house;
+        let server = &self.server;
         let now = tactus_sys::clock::now();
         let id = self.new_id()?;
         let bits = random().map_err(|_| Reply::new(Status::INTERNAL))?;
         let numbers = Numbers::new(bits, now);
-        let Some(unplayed) = house.unplayed.take(self.peer.ip(), programme.rate) else {
+        let Some(unplayed) = server.unplayed.take(self.peer.ip(), ts_title.rate) else {
             return Err(self.refused(Refused::Waiting));
         };
-        let setup = house.sessions().handle_setup(now, caller, None, what, id);
+        let setup = server.sessions().handle_setup(now, caller, None, what, id);
         setup.map_err(|why| self.refused(why))?;
         let admitted = match &way.path {
             Path::Datagrams(path) => {
                 let form = tactus_core::datagrams::Form::Rtp(numbers.begin(now));
                 let (outlet, burst) = (Arc::clone(&path.outlet), path.burst);
                 let target = Target { outlet, to: path.to, form, burst, after: None, plan: None };
-                house.broker.admit_datagrams(&programme.title, programme.rate, &target)
+                server.broker.admit_datagrams(&ts_title.title, ts_title.rate, &target)
             }
             Path::Frames(path) => {
-                house.broker.admit_frames(&programme.title, programme.rate, path.ip())
+                server.broker.admit_frames(&ts_title.title, ts_title.rate, path.ip())
             }
         };
         let grant = match admitted {
             Ok(grant) => grant,
             Err(refusal) => {
-                house.sessions().handle_over(id);
-                return Err(house.no_room(&refusal));
+                server.sessions().handle_over(id);
+                return Err(server.no_room(&refusal));
             }
         };
         let transport = format!("{};ssrc={:08X};mode=\"PLAY\"", way.transport, numbers.source);
@@ -145,7 +149,7 @@ impl Connection {
             orders: give,
             _over: end,
             connection,
-            programme: Arc::clone(programme),
+            ts_title: Arc::clone(ts_title),
             transport: transport.clone(),
             to: way.to,
             reports,
@@ -153,13 +157,13 @@ impl Connection {
             place: Arc::clone(&place),
             left,
         };
-        house.streams().insert(id, handle);
-        house.receptions.expect(id, Track::new(1, numbers.source, rtcp::VIDEO_CLOCK));
+        server.streams().insert(id, handle);
+        server.receptions.expect(id, Track::new(1, numbers.source, rtcp::VIDEO_CLOCK));
         let stream = Stream {
-            house: Arc::downgrade(house),
+            server: Arc::downgrade(server),
             id,
-            broker: house.broker.clone(),
-            programme: Arc::clone(programme),
+            broker: server.broker.clone(),
+            ts_title: Arc::clone(ts_title),
             grant: Some(grant),
             place,
             unplayed: Some(unplayed),
@@ -176,7 +180,7 @@ impl Connection {
                 bytes: 0,
             },
         };
-        house.tasks().spawn(stream.run(take));
+        server.tasks().spawn(stream.run(take));
         self.has_session();
         self.sessions.push(id);
         Ok(Reply::new(Status::OK).with("Session", session(id)).with("Transport", transport))
@@ -188,7 +192,7 @@ impl Connection {
     }
 
     /// SETUP of a track of a movie; none when it is none.
-    pub(super) async fn setup_film(
+    pub(super) async fn setup_movie(
         &mut self,
         (path, base, number): (&RequestPath, &str, u32),
         caller: &Caller<'_>,
@@ -196,14 +200,14 @@ impl Connection {
         offers: &[Offer],
         (socket, principal): (&TcpStream, Option<&Principal>),
     ) -> Result<Option<Reply>, Reply> {
-        let house = Arc::clone(&self.house);
+        let server = Arc::clone(&self.server);
         let now = tactus_sys::clock::now();
         let known = match named {
             None => None,
             Some(_) => {
-                let alive = house.sessions().handle_alive(now, caller, named).ok();
+                let alive = server.sessions().handle_alive(now, caller, named).ok();
                 // Whatever is wrong is said where other sessions are looked for.
-                let Some(known) = alive.and_then(|id| Some((id, house.show(id)?))) else {
+                let Some(known) = alive.and_then(|id| Some((id, server.play_session(id)?))) else {
                     return Ok(None);
                 };
                 self.own(known.0)?;
@@ -211,22 +215,22 @@ impl Connection {
                 Some(known)
             }
         };
-        let film = match &known {
-            Some((_, show)) => show.film(),
-            None => match house.film(path).await? {
-                Some(film) => film,
+        let movie_title = match &known {
+            Some((_, session)) => session.movie_title(),
+            None => match server.movie_title(path).await? {
+                Some(movie_title) => movie_title,
                 None => return Ok(None),
             },
         };
-        if !film.has_track(number) {
+        if !movie_title.has_track(number) {
             return Err(Reply::new(Status::NOT_FOUND));
         }
         let set_up = |id: SessionId, transport: String| {
             let reply = Reply::new(Status::OK).with("Session", session(id));
             Some(reply.with("Transport", transport))
         };
-        if let Some((id, show)) = &known
-            && let Some(again) = show.again(number, offers)
+        if let Some((id, session)) = &known
+            && let Some(again) = session.again(number, offers)
         {
             return again.map(|transport| set_up(*id, transport));
         }
@@ -237,7 +241,7 @@ impl Connection {
             None => self.carries(),
         };
         let (way, offer) = self.asker(socket, principal).way(offers, &carries)?;
-        let added = self.add_track((film, base, number), caller, known, (way, offer)).await;
+        let added = self.add_track((movie_title, base, number), caller, known, (way, offer)).await;
         let (id, transport) = added?;
         Ok(set_up(id, transport))
     }
@@ -245,44 +249,46 @@ impl Connection {
     /// One more track of a session, or the first of a new one; what is said of its transport.
     async fn add_track(
         &mut self,
-        (film, base, number): (Arc<Film>, &str, u32),
+        (movie_title, base, number): (Arc<MovieTitle>, &str, u32),
         caller: &Caller<'_>,
-        known: Option<(SessionId, Arc<Show>)>,
+        known: Option<(SessionId, Arc<PlaySession>)>,
         (way, offer): (Way, Offer),
     ) -> Result<(SessionId, String), Reply> {
-        let house = Arc::clone(&self.house);
+        let server = Arc::clone(&self.server);
         let bits: [u8; 10] = random().map_err(|_| Reply::new(Status::INTERNAL))?;
         let channels = match &way.path {
             Path::Frames(path) => Some(path.channels),
             Path::Datagrams(_) => None,
         };
         let [a, b, c, d, ..] = bits;
-        let track = Track::new(number, u32::from_be_bytes([a, b, c, d]), film.clock_of(number));
-        if let Some((id, show)) = known {
-            let transport = show.add(id, (number, offer), way, bits).await?;
-            house.receptions.expect(id, track);
+        let track =
+            Track::new(number, u32::from_be_bytes([a, b, c, d]), movie_title.clock_of(number));
+        if let Some((id, session)) = known {
+            let transport = session.add(id, (number, offer), way, bits).await?;
+            server.receptions.expect(id, track);
             if let (Some(pipe), Some(channels)) = (&mut self.pipe, channels) {
                 pipe.channels.push(channels);
             }
             return Ok((id, transport));
         }
-        film.has_room(&house)?;
+        movie_title.has_room(&server)?;
         let id = self.new_id()?;
         let (now, what) = (tactus_sys::clock::now(), (base, offer));
-        let setup = house.sessions().handle_setup(now, caller, None, what, id);
+        let setup = server.sessions().handle_setup(now, caller, None, what, id);
         setup.map_err(|why| self.refused(why))?;
-        house.sessions().promise_when_played(id);
+        server.sessions().promise_when_played(id);
         self.has_session();
         self.sessions.push(id);
         let (done, is_done) = oneshot::channel();
         let carried = channels.map(|_| (self.number, done));
-        let show = house.open_film(id, film, caller.principal.map(str::to_owned), carried);
+        let session =
+            server.open_play_session(id, movie_title, caller.principal.map(str::to_owned), carried);
         if let Some(channels) = channels {
-            let (to, channels) = (Listener::Show(Arc::downgrade(&show)), vec![channels]);
+            let (to, channels) = (Listener::PlaySession(Arc::downgrade(&session)), vec![channels]);
             self.coming = Some(Pipe { id, to, channels, done: is_done });
         }
-        let transport = show.add(id, (number, offer), way, bits).await?;
-        house.receptions.expect(id, track);
+        let transport = session.add(id, (number, offer), way, bits).await?;
+        server.receptions.expect(id, track);
         Ok((id, transport))
     }
 }

@@ -1,13 +1,14 @@
 //! What a session sends at another scale: faster, slower, or backwards.
 //!
-//! Promise: as [`super`] has it: one stream of RTP, whose numbers and continuity counters go on with the packets that have left.
+//! Promise: as [`super`] has it: one stream of RTP, whose numbers and continuity counters go on
+//! with the packets that have left.
 
 use super::*;
 use crate::made::{End, Gone};
 use crate::trick::{Trick, Whereto};
 
 /// What became of what is shown at another scale.
-struct Followed {
+struct ScaledEnd {
     /// What ended it, unless it ended by itself.
     order: Option<Option<Order>>,
     /// What could not be said any more.
@@ -20,12 +21,12 @@ impl Stream {
     /// Shows it faster, slower or backwards, until the end or the next order, which it gives back.
     pub(super) async fn trick(
         &mut self,
-        shown: Shown,
-        (begun, reporter): (oneshot::Sender<Result<Begun, trick::Fault>>, Option<EndReporter>),
+        shown: ScaledPlay,
+        (begun, reporter): (oneshot::Sender<Result<PlayStart, trick::Fault>>, Option<EndReporter>),
         orders: &mut Orders,
         position: &mut u64,
     ) -> Option<Order> {
-        let Shown { index, scale, from } = shown;
+        let ScaledPlay { index, scale, from } = shown;
         let from = match from {
             Some(from) => from,
             // From its end it goes back.
@@ -50,7 +51,7 @@ impl Stream {
             }
         };
         let wanted = trick::Wanted { scale, from };
-        let (broker, title) = (self.broker.clone(), Arc::clone(&self.programme.title));
+        let (broker, title) = (self.broker.clone(), Arc::clone(&self.ts_title.title));
         let (of, counts, tables) = (Arc::clone(&index), self.counts.clone(), self.tables.clone());
         let start = move || {
             let before = trick::Continuation { counts: &counts, tables: &tables };
@@ -66,19 +67,19 @@ impl Stream {
                 return orders.next().await;
             }
         };
-        if let Some(house) = self.house.upgrade() {
-            house.sessions().handle_begin(self.id);
+        if let Some(server) = self.server.upgrade() {
+            server.sessions().handle_begin(self.id);
         }
         let record = self.record();
         let (from, to) = trick.span();
-        begun.send(Ok(Begun { from, to, source, sequence, timestamp })).ok();
-        let Followed { order, unsaid, ended } = self.follow(&trick, session, orders).await;
+        begun.send(Ok(PlayStart { from, to, source, sequence, timestamp })).ok();
+        let ScaledEnd { order, unsaid, ended } = self.follow(&trick, session, orders).await;
         if let Some(gone) = trick.gone() {
             self.sent = after(self.sent, gone, session);
         }
         let time = trick.position(tactus_sys::clock::now());
         let entry = index.entry_at(time).map_or(0, |entry| index.start_of(entry));
-        *position = entry.max(self.programme.bytes.start);
+        *position = entry.max(self.ts_title.bytes.start);
         let trick::Left { packets, is_whole, counts, tables, ticks, sent } = trick.stop().await;
         record.log(ended.unwrap_or(End::Stopped).name(), sent.0, sent.1);
         if !tables.is_empty() {
@@ -118,9 +119,10 @@ impl Stream {
         }
     }
 
-    /// Follows what is shown until its end, or the next order; what could not be said any more comes back.
-    async fn follow(&self, trick: &Trick, session: Session, orders: &mut Orders) -> Followed {
-        let end = |ended| Followed { order: None, unsaid: None, ended };
+    /// Follows what is shown until its end, or the next order; what could not be said any more
+    /// comes back.
+    async fn follow(&self, trick: &Trick, session: Session, orders: &mut Orders) -> ScaledEnd {
+        let end = |ended| ScaledEnd { order: None, unsaid: None, ended };
         loop {
             tokio::select! {
                 biased;
@@ -130,10 +132,10 @@ impl Stream {
                         Ok(()) => trick.go(),
                         Err(text) => {
                             let ended = trick.ended().await;
-                            return Followed { unsaid: Some(text), ..end(Some(ended)) };
+                            return ScaledEnd { unsaid: Some(text), ..end(Some(ended)) };
                         }
                     },
-                    (order, _) => return Followed { order: Some(order), ..end(None) },
+                    (order, _) => return ScaledEnd { order: Some(order), ..end(None) },
                 },
                 ended = trick.ended() => {
                     tracing::debug!(session = ?self.id, ?ended, "trick play has ended");

@@ -1,8 +1,9 @@
-//! A packet socket that only sends: frames with what tells the kernel to add up their checksums, and to cut those of
-//! several datagrams (packet(7), `PACKET_VNET_HDR`).
+//! A packet socket that only sends: frames with what tells the kernel to add up their checksums,
+//! and to cut those of several datagrams (packet(7), `PACKET_VNET_HDR`).
 //!
-//! Promise: what lies in parts leaves out of them, uncopied by us. A frame of several datagrams stays one as far as the
-//! device lets it, at best until its hardware cuts it. The device's queueing discipline keeps its say.
+//! Promise: what lies in parts leaves out of them, uncopied by us. A frame of several datagrams
+//! stays one as far as the device lets it, at best until its hardware cuts it. The device's
+//! queueing discipline keeps its say.
 
 use std::io;
 use std::mem::offset_of;
@@ -12,9 +13,9 @@ use std::ptr;
 use tactus_core::ports::{Batch, Message};
 
 use super::{Device, Lack};
-use crate::inlet::set;
 use crate::packets::frame::{self, HEADER_MAX, Route};
 use crate::packets::outlet::{MESSAGES_MAX, PARTS_MAX, grow};
+use crate::udp_input::set;
 
 /// The socket, bound to a device.
 pub(crate) struct PacketSocket {
@@ -31,8 +32,8 @@ struct Tables {
     headers: [Header; MESSAGES_MAX],
 }
 
-// SAFETY: the pointers within the tables are written before each call and not read after it; between calls
-// they mean nothing to anybody, whichever thread has the tables.
+// SAFETY: the pointers within the tables are written before each call and not read after it;
+// between calls they mean nothing to anybody, whichever thread has the tables.
 unsafe impl Send for Tables {}
 
 /// What stands before the payload.
@@ -111,9 +112,9 @@ impl Device for PacketSocket {
             if count == 0 {
                 return (done, (!fits).then_some(Lack::Fit));
             }
-            // SAFETY: `describe` has filled the first `count` heads with pointers to tables of ours, which outlive
-            // the call, and to parts that the caller lends for longer; the call only reads them, besides the
-            // lengths in the heads, which are ours.
+            // SAFETY: `describe` has filled the first `count` heads with pointers to tables of
+            // ours, which outlive the call, and to parts that the caller lends for longer; the call
+            // only reads them, besides the lengths in the heads, which are ours.
             let taken = unsafe {
                 let heads = self.tables.heads.as_mut_ptr();
                 libc::sendmmsg(self.socket.as_raw_fd(), heads, count as u32, libc::MSG_DONTWAIT)
@@ -135,16 +136,17 @@ fn lack(error: &io::Error) -> Lack {
     match error.raw_os_error() {
         Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => Lack::Room,
         Some(libc::ENXIO | libc::ENODEV | libc::EBADF) => Lack::Device,
-        // Too long; or the device is down, which the socket of the outlet says in words that are counted.
+        // Too long; or the device is down, which the socket of the outlet says in words that are
+        // counted.
         _ => Lack::Fit,
     }
 }
 
-/// Whether the kernel knows how to cut a frame into datagrams. What it is tried with claims to come from this host, and
-/// is thrown away when it comes in.
+/// Whether the kernel knows how to cut a frame into datagrams. What it is tried with claims to come
+/// from this host, and is thrown away when it comes in.
 fn kernel_cuts() -> bool {
     let tries = || -> io::Result<bool> {
-        let mut socket = PacketSocket::open(crate::inlet::interface("lo")?)?;
+        let mut socket = PacketSocket::open(crate::udp_input::interface("lo")?)?;
         let from = "127.0.0.1:9".parse().expect("an address");
         let (device, hops, class, mtu) = (0, 1, 0, 1500);
         let route = Route { device, to_mac: [0; 6], from_mac: [0; 6], from, hops, class, mtu };
@@ -174,7 +176,8 @@ impl Tables {
         })
     }
 
-    /// Describes the first messages; how many there is room for, and whether the next one may leave here at all.
+    /// Describes the first messages; how many there is room for, and whether the next one may leave
+    /// here at all.
     fn describe(
         &mut self,
         routes: &[Route],
@@ -212,7 +215,8 @@ impl Tables {
 }
 
 impl Header {
-    /// Writes that of a message, and how long the frame's part of it is; nothing when it may not leave as one frame.
+    /// Writes that of a message, and how long the frame's part of it is; nothing when it may not
+    /// leave as one frame.
     fn write(
         &mut self,
         route: &Route,

@@ -1,8 +1,9 @@
-//! One AF_XDP socket that only sends: its memory, its two rings, and the call that makes the kernel look.
+//! One AF_XDP socket that only sends: its memory, its two rings, and the call that makes the kernel
+//! look.
 //!
-//! Promise: a frame is written only while it is ours; it is ours again when the kernel has said that it has left.
-//! Copy mode only: the device keeps its queues and drivers, and no program is loaded. The kernel's side:
-//! Documentation/networking/af_xdp.rst, net/xdp/xsk.c (generic path).
+//! Promise: a frame is written only while it is ours; it is ours again when the kernel has said
+//! that it has left. Copy mode only: the device keeps its queues and drivers, and no program is
+//! loaded. The kernel's side: Documentation/networking/af_xdp.rst, net/xdp/xsk.c (generic path).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,8 +15,8 @@ use tactus_core::units::{MILLISECOND, Nanos};
 
 use super::{Device, Lack};
 use crate::clock;
-use crate::inlet::set;
 use crate::packets::frame::{self, Checksum, Frame, Route};
+use crate::udp_input::set;
 
 /// Frames that may be on their way at once: 13 ms of 1 Gbit/s. A power of two.
 const FRAMES: u32 = 1024;
@@ -29,8 +30,8 @@ const CHECKSUM: u16 = 6;
 const FILL: u32 = 64;
 /// How long a queue may be busy.
 const BUSY_MAX: Nanos = MILLISECOND.times(500);
-/// Most calls for one batch: the kernel takes 32 frames by one (`TX_BATCH_SIZE`), and more than the ring
-/// holds there never is.
+/// Most calls for one batch: the kernel takes 32 frames by one (`TX_BATCH_SIZE`), and more than the
+/// ring holds there never is.
 const KICKS_MAX: u32 = FRAMES / 32 + 4;
 
 /// The socket.
@@ -96,17 +97,19 @@ impl Ring {
     }
 
     fn word(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: `at` is an offset of the kernel's within the mapping, aligned for a word, which both sides
-        // use atomically only.
+        // SAFETY: `at` is an offset of the kernel's within the mapping, aligned for a word, which
+        // both sides use atomically only.
         unsafe { AtomicU32::from_ptr(self.map.at(at)) }
     }
 }
 
 impl Device for Rings {
-    /// Binds queue 0. Waits for a queue that somebody has just left: the kernel gives it back some 100 ms later.
+    /// Binds queue 0. Waits for a queue that somebody has just left: the kernel gives it back some
+    /// 100 ms later.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` without AF_XDP, `EBUSY` while somebody else has the queue.
+    /// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` without AF_XDP, `EBUSY` while somebody else
+    /// has the queue.
     fn bind(device: u32) -> io::Result<Self> {
         let end = clock::now() + BUSY_MAX;
         loop {
@@ -129,7 +132,8 @@ impl Device for Rings {
             }
             (taken, parts) = (taken + 1, behind);
         }
-        // Frames that a full device has kept are kicked with the next batch, or with this one's rest.
+        // Frames that a full device has kept are kicked with the next batch, or with this one's
+        // rest.
         match self.kick() {
             Ok(()) => (taken, lack),
             Err(_) => (taken, Some(Lack::Device)),
@@ -229,7 +233,8 @@ impl Rings {
                     }
                 })
             });
-            // All segments are as long as the first, or shorter: the first one tells whether they fit.
+            // All segments are as long as the first, or shorter: the first one tells whether they
+            // fit.
             if !pushed {
                 assert!(is_first, "room was counted");
                 return Err(Lack::Fit);
@@ -248,12 +253,12 @@ impl Rings {
         self.free.len() >= frames
     }
 
-    /// Lets `write` fill a frame and puts it behind those that wait; false when it has written nothing, or
-    /// none is ours.
+    /// Lets `write` fill a frame and puts it behind those that wait; false when it has written
+    /// nothing, or none is ours.
     fn push(&mut self, write: impl FnOnce(Checksum, &mut [u8]) -> Option<Frame>) -> bool {
         let Some(&offset) = self.free.last() else { return false };
-        // SAFETY: the offset is one of ours, so the kernel does not touch the frame and no other reference to
-        // it exists; it lies within the memory.
+        // SAFETY: the offset is one of ours, so the kernel does not touch the frame and no other
+        // reference to it exists; it lies within the memory.
         let place =
             unsafe { std::slice::from_raw_parts_mut(self.memory.at::<u8>(offset as usize), FRAME) };
         let (metadata, into) = match self.checksum {
@@ -266,7 +271,8 @@ impl Rings {
         let Some(Frame { len, udp }) = write(self.checksum, into) else { return false };
         let (mut addr, mut options) = (offset, 0);
         if let Some(metadata) = metadata {
-            // `struct xsk_tx_metadata`: flags, then where to begin to add up, and where to put the sum.
+            // `struct xsk_tx_metadata`: flags, then where to begin to add up, and where to put the
+            // sum.
             metadata[..8].copy_from_slice(&u64::from(libc::XDP_TXMD_FLAGS_CHECKSUM).to_ne_bytes());
             metadata[8..10].copy_from_slice(&(udp as u16).to_ne_bytes());
             metadata[10..12].copy_from_slice(&CHECKSUM.to_ne_bytes());
@@ -275,8 +281,8 @@ impl Rings {
         self.free.pop();
         let at = (self.sending.position & (FRAMES - 1)) as usize;
         let described = libc::xdp_desc { addr, len: len as u32, options };
-        // SAFETY: the slot lies within the mapping. It is ours: as many slots are there as frames, and a frame is
-        // ours only when the kernel has taken it out of its slot.
+        // SAFETY: the slot lies within the mapping. It is ours: as many slots are there as frames,
+        // and a frame is ours only when the kernel has taken it out of its slot.
         unsafe { self.sending.slot::<libc::xdp_desc>(at).write(described) };
         self.sending.position = self.sending.position.wrapping_add(1);
         true
@@ -304,7 +310,8 @@ impl Rings {
             if called < 0 {
                 let error = io::Error::last_os_error();
                 match error.raw_os_error() {
-                    // Its share of one call, a full queue, or a full completion ring: the next call goes on.
+                    // Its share of one call, a full queue, or a full completion ring: the next call
+                    // goes on.
                     Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => {}
                     _ => return Err(error),
                 }
@@ -326,11 +333,13 @@ impl Rings {
     /// Takes back what has left.
     fn reap(&mut self) {
         let done = &mut self.done;
-        // SYNC(left): acquire here; the kernel stores it with release after it has filled the slots.
+        // SYNC(left): acquire here; the kernel stores it with release after it has filled the
+        // slots.
         let end = done.word(done.producer).load(Ordering::Acquire);
         while done.position != end {
             let at = (done.position & (FRAMES - 1)) as usize;
-            // SAFETY: the slot lies within the mapping and the kernel has filled it, by the line above.
+            // SAFETY: the slot lies within the mapping and the kernel has filled it, by the line
+            // above.
             let offset = unsafe { done.slot::<u64>(at).read() };
             assert!(self.free.len() < FRAMES as usize, "a frame comes back once");
             self.free.push(offset & !(FRAME as u64 - 1));

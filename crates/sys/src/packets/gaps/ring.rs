@@ -1,7 +1,8 @@
 //! Frames to a device through memory that is shared with the kernel (`PACKET_TX_RING`, packet(7)).
 //!
-//! Promise: frames leave in the order in which they were put; what is said to be sent, the device has let go. What the
-//! kernel has not begun to send can be changed and taken back: it looks at frames when it is told of them, not else.
+//! Promise: frames leave in the order in which they were put; what is said to be sent, the device
+//! has let go. What the kernel has not begun to send can be changed and taken back: it looks at
+//! frames when it is told of them, not else.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::inlet::set;
 use crate::packets::outlet::grow;
+use crate::udp_input::set;
 
 /// A device's queue of frames.
 pub(super) struct Ring {
@@ -43,15 +44,16 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to one ring, which is used by one thread at a time; the kernel's side of it is
-// synchronised by the status words.
+// SAFETY: the mapping belongs to one ring, which is used by one thread at a time; the kernel's side
+// of it is synchronised by the status words.
 unsafe impl Send for Mapping {}
 
 /// 2 ms of a link of 1 Gbit/s are 160 of the longest frames, or 3,000 of the shortest.
 const SLOTS: usize = 4096;
 const SLOT: usize = 2048;
 const BLOCK: usize = 64 * 1024;
-/// What stands before a frame in its slot: `TPACKET2_HDRLEN` without its address (linux/if_packet.h).
+/// What stands before a frame in its slot: `TPACKET2_HDRLEN` without its address
+/// (linux/if_packet.h).
 const HEAD: usize = 32;
 /// The longest frame that fits.
 pub(super) const FRAME_MAX: u32 = (SLOT - HEAD) as u32;
@@ -65,8 +67,8 @@ const TPACKET_V2: i32 = 1;
 const SEND_REQUEST: u32 = 1;
 const AVAILABLE: u32 = 0;
 const WRONG_FORM: u32 = 4;
-/// Requested, or refused for its form: the kernel begins with it when it is told of the frames again, and none behind
-/// it leaves before.
+/// Requested, or refused for its form: the kernel begins with it when it is told of the frames
+/// again, and none behind it leaves before.
 const WAITS: u32 = SEND_REQUEST | WRONG_FORM;
 /// These, or being sent.
 const BUSY: u32 = WAITS | 2;
@@ -121,7 +123,8 @@ impl Ring {
         self.used < SLOTS
     }
 
-    /// Puts a frame behind the others, which `write` writes and tells the length of, if it can; its length.
+    /// Puts a frame behind the others, which `write` writes and tells the length of, if it can; its
+    /// length.
     ///
     /// # Panics
     /// When there is no room.
@@ -165,9 +168,10 @@ impl Ring {
         Some(self.laid[oldest].len)
     }
 
-    /// Puts what `write` writes in the place of every frame that the kernel has not begun to send and that is longer
-    /// than `len_max`, or refused for its form; `each` hears of those frames. Their lengths stay as they were put: the
-    /// wire is faster than it was thought, by what they are shorter.
+    /// Puts what `write` writes in the place of every frame that the kernel has not begun to send
+    /// and that is longer than `len_max`, or refused for its form; `each` hears of those frames.
+    /// Their lengths stay as they were put: the wire is faster than it was thought, by what they
+    /// are shorter.
     pub(super) fn replace(
         &mut self,
         len_max: u32,
@@ -194,8 +198,8 @@ impl Ring {
         }
     }
 
-    /// Takes back every frame that the kernel has not begun to send, the newest first. The next one that is put is
-    /// where the kernel looks.
+    /// Takes back every frame that the kernel has not begun to send, the newest first. The next one
+    /// that is put is where the kernel looks.
     pub(super) fn take_back(&mut self, mut each: impl FnMut(Laid)) {
         while self.used > 0 {
             let newest = (self.next + SLOTS - 1) % SLOTS;
@@ -238,8 +242,8 @@ impl Mapping {
         assert!(slot < SLOTS && number < HEAD / 4);
         // SAFETY: within the mapping by the line above.
         let word = unsafe { self.base.add(slot * SLOT + number * 4) }.cast();
-        // SAFETY: mapped, and aligned, as slots and words are; both sides use status words atomically only, and
-        // lengths are ours while the status says so.
+        // SAFETY: mapped, and aligned, as slots and words are; both sides use status words
+        // atomically only, and lengths are ours while the status says so.
         unsafe { word.as_ref() }
     }
 
@@ -248,8 +252,8 @@ impl Mapping {
         let (at, len) = (slot * SLOT + HEAD, SLOT - HEAD);
         // SAFETY: within the mapping by the lines above.
         let frame = unsafe { self.base.add(at) };
-        // SAFETY: mapped for its length; the slot is ours, as it was polled as sent or has never been put, and the
-        // reference ends before it is put again.
+        // SAFETY: mapped for its length; the slot is ours, as it was polled as sent or has never
+        // been put, and the reference ends before it is put again.
         unsafe { std::slice::from_raw_parts_mut(frame.as_ptr(), len) }
     }
 }

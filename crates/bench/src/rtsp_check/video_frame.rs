@@ -1,6 +1,7 @@
-//! Pictures to be recorded: H.264 of 16 by 16 points, each of which can be decoded alone.
+//! Video frames to be recorded: H.264 of 16 by 16 points, each of which can be decoded alone.
 //!
-//! Promise: any decoder shows them. Their points are not compressed (I_PCM), so nothing here computes.
+//! Promise: any decoder shows them. Their points are not compressed (I_PCM), so nothing here
+//! computes.
 
 /// The only macroblock has so many bytes: brightness, and two colours of a quarter.
 const POINTS: usize = 256 + 64 + 64;
@@ -50,7 +51,8 @@ impl Bits {
 pub(super) fn sequence_parameters() -> Vec<u8> {
     let mut bits = Bits::unit(0x67);
     bits.put(24, 0x42_c0_0a);
-    // Its number, numbers of pictures in four bits, order as decoded, no pictures referred to.
+    // Its number, numbers of video frames in four bits, order as decoded, no video frames referred
+    // to.
     for value in [0, 0, 2, 0] {
         bits.code(value);
     }
@@ -63,7 +65,7 @@ pub(super) fn sequence_parameters() -> Vec<u8> {
     bits.end()
 }
 
-/// Parameters of pictures (section 7.3.2.2).
+/// Parameters of video frames (section 7.3.2.2).
 pub(super) fn picture_parameters() -> Vec<u8> {
     let mut bits = Bits::unit(0x68);
     bits.code(0);
@@ -81,8 +83,9 @@ pub(super) fn picture_parameters() -> Vec<u8> {
     bits.end()
 }
 
-/// The picture of this number (sections 7.3.3 and 7.3.5): brighter and brighter, then dark again.
-pub(super) fn picture(number: u32) -> Vec<u8> {
+/// The video frame of this number (sections 7.3.3 and 7.3.5): brighter and brighter, then dark
+/// again.
+pub(super) fn video_frame(number: u32) -> Vec<u8> {
     let mut bits = Bits::unit(0x65);
     // First macroblock, a slice of intra macroblocks, parameters.
     for value in [0, 7, 0] {
@@ -119,9 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_picture_looks_like_a_start_code() {
+    fn nothing_in_a_video_frame_looks_like_a_start_code() {
         for number in 0..500 {
-            let unit = picture(number);
+            let unit = video_frame(number);
             assert!(unit.windows(3).all(|three| three[0] != 0 || three[1] != 0 || three[2] > 3));
             assert!(unit.len() < 400 && unit.ends_with(&[128, 0x80]));
         }

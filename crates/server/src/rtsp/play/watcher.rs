@@ -1,7 +1,7 @@
 //! What is played of a movie, followed to its end.
 //!
-//! Promise: receivers of each track are told which moments its timestamps mean, those of a silent one too, and when
-//! all has ended.
+//! Promise: receivers of each track are told which moments its timestamps mean, those of a silent
+//! one too, and when all has ended.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tactus_core::rtp::rtcp::{Compound, NtpTime, SenderInfo};
 use tactus_core::rtsp::session::SessionId;
 use tactus_core::ts::trick::Scale;
 
-use super::super::House;
+use super::super::Server;
 use super::super::ended::{EndReporter, Ending};
 use super::super::play_record::PlayRecord;
 use super::super::ports::Listeners;
@@ -20,16 +20,17 @@ use super::{Track, ticks};
 use crate::made::{End, Ended, Gone, Made};
 use crate::trick::Course;
 
-/// How often receivers are told what has been sent (RFC 3550, section 6.2: 5 s at least on average), but for
-/// the first time: before it nobody knows which pictures belong to which sound.
+/// How often receivers are told what has been sent (RFC 3550, section 6.2: 5 s at least on
+/// average), but for the first time: before it nobody knows which video frames belong to which
+/// audio.
 const REPORT_EACH: Duration = Duration::from_secs(5);
 const REPORT_FIRST: Duration = Duration::from_millis(50);
 /// After the last packet has left it is on its way for a while; the goodbye must not overtake it.
 const GOODBYE_AFTER: Duration = Duration::from_millis(200);
 
 /// Follows what is played, and tells receivers of it.
-pub(super) struct Watch {
-    pub(super) house: Weak<House>,
+pub(super) struct Watcher {
+    pub(super) server: Weak<Server>,
     pub(super) id: SessionId,
     pub(super) made: Arc<Made>,
     pub(super) record: Arc<PlayRecord>,
@@ -61,7 +62,8 @@ enum Reporting {
 }
 
 impl Reporter {
-    /// That of `track`, which is sent by `output`; `timestamp` is that of the beginning of all streams.
+    /// That of `track`, which is sent by `output`; `timestamp` is that of the beginning of all
+    /// streams.
     pub(super) fn new(track: &Track, output: Option<usize>, timestamp: u32, clock: u32) -> Self {
         let by = match &track.path {
             Path::Frames(path) => Reporting::Channel(path.channels.1),
@@ -91,7 +93,7 @@ impl Reporter {
     }
 }
 
-impl Watch {
+impl Watcher {
     pub(super) async fn run(self) {
         let mut next = REPORT_FIRST;
         let mut last = vec![None; self.reporters.len()];
@@ -107,8 +109,8 @@ impl Watch {
         };
         let (sent, late) = self.made.sent();
         self.record.log(ended.why.name(), sent, late);
-        let Some(house) = self.house.upgrade() else { return };
-        house.sessions().handle_end(self.id);
+        let Some(server) = self.server.upgrade() else { return };
+        server.sessions().handle_end(self.id);
         if let Some(reporter) = &self.reporter {
             reporter.tell(self.ending(&ended));
         }
@@ -124,9 +126,9 @@ impl Watch {
                 Reporting::Channel(channel) => in_frames.push((*channel, bytes)),
             }
         }
-        let show = house.show(self.id);
-        if let Some(show) = show.filter(|_| !in_frames.is_empty()) {
-            show.end(&self.made, &in_frames).await;
+        let session = server.play_session(self.id);
+        if let Some(session) = session.filter(|_| !in_frames.is_empty()) {
+            session.end(&self.made, &in_frames).await;
         }
     }
 

@@ -1,8 +1,9 @@
 //! Changes of channels that outlive the server.
 //!
 //! Promise: what was changed over the interface is in force at the next start, in place of what the
-//! configuration says of the channel of this name, until it is dropped; the configuration itself is the operator's and is never
-//! written. After a power failure the changes are those of before or after the last one, never a part of it.
+//! configuration says of the channel of this name, until it is dropped; the configuration itself is
+//! the operator's and is never written. After a power failure the changes are those of before or
+//! after the last one, never a part of it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -17,7 +18,7 @@ use crate::config::channel::Channel;
 use crate::config::{Config, RESERVED};
 
 /// The changes, and what they change.
-pub(super) struct Kept {
+pub(super) struct SavedChanges {
     /// None where no volume takes uploads, and so nobody changes anything.
     file: Option<PathBuf>,
     configured: Mutex<Vec<Channel>>,
@@ -29,7 +30,7 @@ type Changes = BTreeMap<String, Option<Map<String, Value>>>;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct SavedFile {
     version: u32,
     channels: Changes,
 }
@@ -38,7 +39,7 @@ const VERSION: u32 = 1;
 /// Below the first volume that takes uploads.
 const FILE: &str = "channels.json";
 
-impl Kept {
+impl SavedChanges {
     /// What is kept beside `config`. What cannot be read is put aside and told.
     pub(super) fn open(config: &Config) -> Self {
         let volume = config.volumes.iter().find(|volume| volume.uploads);
@@ -127,7 +128,7 @@ impl Kept {
             changed.insert(name.to_owned(), channel.map(Channel::keys));
         }
         let Some(file) = &self.file else { return Ok(()) };
-        let written = Written { version: VERSION, channels: changed.clone() };
+        let written = SavedFile { version: VERSION, channels: changed.clone() };
         drop(changed);
         write(file, &written)
     }
@@ -157,7 +158,7 @@ fn read(file: &Path) -> io::Result<Changes> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Changes::new()),
         read => read?,
     };
-    let written: Written = serde_json::from_slice(&text)?;
+    let written: SavedFile = serde_json::from_slice(&text)?;
     match written.version {
         VERSION => Ok(written.channels),
         other => Err(io::Error::other(format!(
@@ -167,8 +168,9 @@ fn read(file: &Path) -> io::Result<Changes> {
     }
 }
 
-/// The whole file under another name, flushed, then in place of the old one, and the directory flushed.
-fn write(file: &Path, written: &Written) -> io::Result<()> {
+/// The whole file under another name, flushed, then in place of the old one, and the directory
+/// flushed.
+fn write(file: &Path, written: &SavedFile) -> io::Result<()> {
     let dir = file.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(dir)?;
     let new = file.with_extension("json.new");
@@ -205,22 +207,22 @@ mod tests {
     fn changes_are_in_force_after_a_start_until_they_are_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path());
-        let names = |kept: &Kept| -> Vec<String> {
+        let names = |kept: &SavedChanges| -> Vec<String> {
             kept.channels().into_iter().map(|channel| channel.name).collect()
         };
-        let kept = Kept::open(&config);
+        let kept = SavedChanges::open(&config);
         assert_eq!((names(&kept), kept.is_changed("a")), (vec!["a".into(), "b".into()], false));
         kept.keep("a", Some(&channel("a", 1, "/other.ts"))).unwrap();
         kept.keep("b", None).unwrap();
         kept.keep("c", Some(&channel("c", 3, "/c.ts"))).unwrap();
-        let again = Kept::open(&config);
+        let again = SavedChanges::open(&config);
         assert_eq!(again.channels(), [channel("a", 1, "/other.ts"), channel("c", 3, "/c.ts")]);
         assert!(again.is_changed("a") && again.is_changed("b") && again.is_changed("c"));
         // Back to what is configured, which is nothing for one that is not.
         for name in ["a", "b", "c"] {
             again.keep(name, again.configured(name).as_ref()).unwrap();
         }
-        let last = Kept::open(&config);
+        let last = SavedChanges::open(&config);
         assert_eq!(last.channels(), config.channels);
         assert!(!last.is_changed("c"));
     }
@@ -229,18 +231,22 @@ mod tests {
     fn two_never_go_to_one_address_and_a_file_that_makes_no_sense_is_put_aside() {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path());
-        let kept = Kept::open(&config);
+        let kept = SavedChanges::open(&config);
         kept.keep("c", Some(&channel("c", 2, "/c.ts"))).unwrap();
-        assert_eq!(Kept::open(&config).channels(), config.channels, "the configured one stays");
+        assert_eq!(
+            SavedChanges::open(&config).channels(),
+            config.channels,
+            "the configured one stays"
+        );
         let file = dir.path().join(".tactus/channels.json");
         for text in ["", "{", "{\"version\": 2, \"channels\": {}}", "[]"] {
             fs::write(&file, text).unwrap();
-            assert_eq!(Kept::open(&config).channels(), config.channels);
+            assert_eq!(SavedChanges::open(&config).channels(), config.channels);
             assert!(!file.exists() && file.with_extension("json.bad").exists());
         }
         // One that makes no sense harms no other.
         let text = r#"{"version": 1, "channels": {"a": {"name": "a"}, "c": null}}"#;
         fs::write(&file, text).unwrap();
-        assert_eq!(Kept::open(&config).channels(), config.channels);
+        assert_eq!(SavedChanges::open(&config).channels(), config.channels);
     }
 }

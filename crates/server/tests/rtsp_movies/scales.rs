@@ -1,4 +1,4 @@
-//! Movies at other scales: which pictures come, when, and that they decode.
+//! Movies at other scales: which video frames come, when, and that they decode.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,15 +12,17 @@ use tactus_engine::message::{Pace, VolumeId};
 
 use crate::{Client, MODEL, Stage, TURN, field, said, stage, stage_of};
 
-/// 24 seconds with a picture that stands alone every 0.48, and others between them that are decoded in another order.
+/// 24 seconds with a video frame that stands alone every 0.48, and others between them that are
+/// decoded in another order.
 const FILM: &str =
     "-f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=r=48000 -t 24 -c:a aac";
 const H264: &str = "-c:v libx264 -preset ultrafast -g 12 -bf 2 -sc_threshold 0 -b:v 400k";
-/// Groups are open: all but the first of those pictures are CRA.
+/// Groups are open: all but the first of those video frames are CRA.
 const H265: &str = "-c:v libx265 -preset ultrafast -tag:v hvc1 -b:v 400k \
     -x265-params log-level=none:keyint=12:min-keyint=12:scenecut=0:open-gop=1";
 const PICTURES_PER_SECOND: f64 = 25.0;
-/// A session of which nothing is heard for a minute is over; on a busy machine that may be a second of what is shown.
+/// A session of which nothing is heard for a minute is over; on a busy machine that may be a second
+/// of what is shown.
 const ALIVE_EACH: Duration = Duration::from_secs(10);
 
 /// A film made by ffmpeg, with these terms.
@@ -30,7 +32,7 @@ fn film(file: &Path, terms: &str) {
     said("ffmpeg", "ffmpeg", &[&["-v", "error", "-nostdin"], &terms[..], &[out]].concat());
 }
 
-/// Sums of the pictures of a file, which must decode without a complaint.
+/// Sums of the video frames of a file, which must decode without a complaint.
 fn sums(file: &Path) -> Vec<String> {
     let input = file.to_str().expect("a plain name");
     let before = ["-v", "error", "-xerror", "-nostdin", "-i", input, "-map", "0:v:0"];
@@ -59,11 +61,11 @@ struct Session<'a> {
 /// What has come since the last answer.
 #[derive(Default)]
 struct Heard {
-    /// Of each picture, its timestamp and its units.
-    pictures: Vec<(u32, Vec<Vec<u8>>)>,
+    /// Of each video frame, its timestamp and its units.
+    video_frames: Vec<(u32, Vec<Vec<u8>>)>,
     /// Whether the last one is all there.
     is_whole: bool,
-    sound: usize,
+    audio: usize,
     goodbyes: BTreeSet<u8>,
 }
 
@@ -146,16 +148,16 @@ impl<'a> Session<'a> {
         assert_eq!(packet.sequence, *next, "channel {channel}");
         *next = next.wrapping_add(1);
         if channel == 2 {
-            self.heard.sound += 1;
+            self.heard.audio += 1;
             return;
         }
-        let Heard { pictures, is_whole, .. } = &mut self.heard;
-        if pictures.last().is_none_or(|(stamp, _)| *stamp != packet.timestamp) {
-            assert!(pictures.is_empty() || *is_whole);
-            pictures.push((packet.timestamp, vec![]));
+        let Heard { video_frames, is_whole, .. } = &mut self.heard;
+        if video_frames.last().is_none_or(|(stamp, _)| *stamp != packet.timestamp) {
+            assert!(video_frames.is_empty() || *is_whole);
+            video_frames.push((packet.timestamp, vec![]));
         }
         *is_whole = packet.marker;
-        let (_, units) = pictures.last_mut().expect("one was begun");
+        let (_, units) = video_frames.last_mut().expect("one was begun");
         take_units(packet.payload, self.is_h265, units);
     }
 
@@ -216,17 +218,18 @@ fn take_units(payload: &[u8], is_h265: bool, units: &mut Vec<Vec<u8>>) {
 }
 
 impl Heard {
-    /// Its pictures decoded, in the order in which they come out.
+    /// Its video frames decoded, in the order in which they come out.
     fn decoded(&self, stage: &Stage, is_h265: bool) -> Vec<String> {
         let file = stage.dir.path().join(if is_h265 { "came.h265" } else { "came.h264" });
-        let units = self.pictures.iter().flat_map(|(_, units)| units);
+        let units = self.video_frames.iter().flat_map(|(_, units)| units);
         let bytes: Vec<u8> = units.flat_map(|unit| [&[0, 0, 0, 1], &unit[..]].concat()).collect();
         std::fs::write(&file, bytes).expect("room");
         sums(&file)
     }
 }
 
-/// Shows it at every kind of scale, and judges what has come when all has: nobody waits for decoders.
+/// Shows it at every kind of scale, and judges what has come when all has: nobody waits for
+/// decoders.
 fn is_shown_at_every_scale(stage: &Stage, is_h265: bool) {
     let whole = sums(&stage.file);
     let mut session = Session::new(stage, is_h265);
@@ -240,7 +243,7 @@ fn is_shown_at_every_scale(stage: &Stage, is_h265: bool) {
     let slow = session.play("Scale: 0.5\r\nRange: npt=21-\r\n");
     assert_eq!(field(&slow.head, "Scale"), "0.5");
     let slow = (slow, session.rest(), Instant::now());
-    // As it is again, with its sound.
+    // As it is again, with its audio.
     let again = session.play("Range: npt=20.5-\r\n");
     let heard = session.rest();
     session.end();
@@ -251,26 +254,27 @@ fn is_shown_at_every_scale(stage: &Stage, is_h265: bool) {
     let first = |played: &Played| (played.from * PICTURES_PER_SECOND).round() as usize;
     // All of them, each for twice as long.
     let (played, slowly, end) = slow;
-    assert_eq!(slowly.sound, 0);
-    assert_eq!(slowly.pictures[0].0, played.stamp(0));
+    assert_eq!(slowly.audio, 0);
+    assert_eq!(slowly.video_frames[0].0, played.stamp(0));
     let after = |&(stamp, _): &(u32, _)| stamp.wrapping_sub(played.stamp(0)).cast_signed();
-    let stamps: BTreeSet<_> = slowly.pictures.iter().map(after).collect();
+    let stamps: BTreeSet<_> = slowly.video_frames.iter().map(after).collect();
     let stamps: Vec<_> = stamps.into_iter().collect();
     assert!(stamps.windows(2).all(|pair| pair[1] - pair[0] == 7200), "{stamps:?}");
-    // Of an open group there come some that are shown before it, and cannot be decoded without the group before.
+    // Of an open group there come some that are shown before it, and cannot be decoded without the
+    // group before.
     assert!(stamps[0] == 0 || is_h265 && stamps[0] >= -3 * 7200, "{stamps:?}");
     assert!((20.5..=21.0).contains(&played.from), "{}", played.head);
     assert_eq!(slowly.decoded(stage, is_h265), whole[first(&played)..]);
-    let lasts = f64::from(*stamps.last().expect("pictures")) / 90_000.0;
+    let lasts = f64::from(*stamps.last().expect("video frames")) / 90_000.0;
     // The last ones leave while those before them are shown.
     let took = (end - played.asked).as_secs_f64();
     assert!(took >= lasts - 0.5, "it takes twice as long: {took} of {lasts}");
 
     assert_eq!(heard.decoded(stage, is_h265), whole[first(&again)..]);
-    assert!(heard.sound > 100, "{}", heard.sound);
+    assert!(heard.audio > 100, "{}", heard.audio);
 }
 
-/// Pictures in their order, at their times, as in the file.
+/// Video frames in their order, at their times, as in the file.
 fn are_those_that_stand_alone(
     whole: &[String],
     scale: f64,
@@ -278,15 +282,15 @@ fn are_those_that_stand_alone(
     stage: &Stage,
     is_h265: bool,
 ) {
-    assert_eq!(heard.sound, 0, "{scale}: it is silent");
-    assert_eq!(heard.pictures[0].0, played.stamp(0), "{scale}");
+    assert_eq!(heard.audio, 0, "{scale}: it is silent");
+    assert_eq!(heard.video_frames[0].0, played.stamp(0), "{scale}");
     let due = |stamp: u32| f64::from(stamp.wrapping_sub(played.stamp(0))) / 90_000.0;
-    let times: Vec<_> = heard.pictures.iter().map(|(stamp, _)| due(*stamp)).collect();
+    let times: Vec<_> = heard.video_frames.iter().map(|(stamp, _)| due(*stamp)).collect();
     for pair in times.windows(2) {
         let gap = pair[1] - pair[0];
         assert!((0.1249..=1.2).contains(&gap), "{scale}: {times:?}");
     }
-    let last = *times.last().expect("pictures");
+    let last = *times.last().expect("video frames");
     assert!((last * scale - (played.to - played.from)).abs() < 0.01, "{}", played.head);
     // What is late does not count; nothing comes early.
     assert!((end - played.asked).as_secs_f64() >= last, "{scale}");
@@ -300,7 +304,7 @@ fn are_those_that_stand_alone(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pictures_of_h264_come_at_the_scale_in_order_and_decode() {
+async fn video_frames_of_h264_come_at_the_scale_in_order_and_decode() {
     let _turn = TURN.lock().await;
     let stage = stage_of(MODEL, |file| film(file, H264)).await;
     tokio::task::block_in_place(|| is_shown_at_every_scale(&stage, false));
@@ -309,7 +313,7 @@ async fn pictures_of_h264_come_at_the_scale_in_order_and_decode() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pictures_of_open_groups_of_h265_do_so_too() {
+async fn video_frames_of_open_groups_of_h265_do_so_too() {
     let _turn = TURN.lock().await;
     let stage = stage_of(MODEL, |file| film(file, H265)).await;
     tokio::task::block_in_place(|| is_shown_at_every_scale(&stage, true));
@@ -323,17 +327,17 @@ async fn the_scale_changes_while_it_plays_and_it_goes_on_from_there() {
     tokio::task::block_in_place(|| {
         let mut session = Session::new(&stage, false);
         let hear = |session: &mut Session<'_>, count: usize| {
-            while session.heard.pictures.len() < count {
+            while session.heard.video_frames.len() < count {
                 session.hear_more();
             }
         };
         let play = session.play("");
         hear(&mut session, 20);
-        assert!(session.heard.sound > 0);
+        assert!(session.heard.audio > 0);
         let fast = session.play("Scale: 4\r\n");
         assert!(fast.from >= play.from && fast.to > 55.0, "{}", fast.head);
         hear(&mut session, 5);
-        assert_eq!(session.heard.sound, 0);
+        assert_eq!(session.heard.audio, 0);
         // The nearest that there is.
         let faster = session.play("Scale: 7.5\r\n");
         assert_eq!(field(&faster.head, "Scale"), "8.0");
@@ -349,7 +353,7 @@ async fn the_scale_changes_while_it_plays_and_it_goes_on_from_there() {
         assert_eq!(field(&again.head, "Scale"), "1");
         assert!(again.from >= slow.from && again.from < back.from, "{}", again.head);
         hear(&mut session, 30);
-        assert!(session.heard.sound > 0, "sound comes again");
+        assert!(session.heard.audio > 0, "audio comes again");
         // Timestamps run on with the time of whoever watches.
         let plays = [&play, &fast, &faster, &back, &slow, &again];
         for pair in plays.windows(2) {
@@ -382,9 +386,9 @@ async fn what_the_title_does_not_have_is_refused_and_it_plays_on() {
         let mut session = Session::new(&stage, false);
         session.play("Range: npt=6-\r\n");
         let hear = |session: &mut Session<'_>| {
-            let Heard { pictures, sound, .. } = &session.heard;
-            let (pictures, sound) = (pictures.len() + 10, sound + 10);
-            while session.heard.pictures.len() < pictures || session.heard.sound < sound {
+            let Heard { video_frames, audio, .. } = &session.heard;
+            let (video_frames, audio) = (video_frames.len() + 10, audio + 10);
+            while session.heard.video_frames.len() < video_frames || session.heard.audio < audio {
                 session.hear_more();
             }
         };
@@ -403,7 +407,7 @@ async fn what_the_title_does_not_have_is_refused_and_it_plays_on() {
         hear(&mut session);
         assert!(session.heard.goodbyes.is_empty());
         session.end();
-        // Sound alone is not shown faster, and is heard on.
+        // Audio alone is not shown faster, and is heard on.
         let mut client = Client::new(&stage);
         let way = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
         let (head, _) = client.ask("SETUP", &format!("{}/track2", stage.url), way);
@@ -469,7 +473,7 @@ async fn a_scale_that_is_none_is_refused_and_the_session_goes_on() {
         assert_eq!(field(&back.head, "Scale"), "-1.0");
         session.rest();
         session.end();
-        // Sound alone has no pictures.
+        // Audio alone has no video frames.
         let mut client = Client::new(&stage);
         let way = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
         let (head, _) = client.ask("SETUP", &format!("{}/track2", stage.url), way);

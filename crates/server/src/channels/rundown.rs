@@ -1,19 +1,20 @@
-//! What a channel sends next: its list, titles that have their time, and what somebody has asked for.
+//! What a channel sends next: its list, titles that have their time, and what somebody has asked
+//! for.
 //!
-//! Promise: titles come in the order of their list, each once a turn, whatever is put between them; what has its
-//! time is told until it is taken or its time has passed. What was taken and is not sent after all is as if it had
-//! never been told. It sends nothing and reads no clock.
+//! Promise: titles come in the order of their list, each once a turn, whatever is put between them;
+//! what has its time is told until it is taken or its time has passed. What was taken and is not
+//! sent after all is as if it had never been told. It sends nothing and reads no clock.
 
 use std::collections::VecDeque;
 
 use tactus_core::units::WallTime;
 
-use crate::config::channel::{Programme, When};
+use crate::config::channel::{Playlist, When};
 
 /// What has to be decided for one channel.
 #[derive(Debug)]
-pub(super) struct Desk {
-    programme: Programme,
+pub(super) struct Rundown {
+    playlist: Playlist,
     /// The list, as it was read last.
     titles: Vec<String>,
     place: Place,
@@ -23,7 +24,7 @@ pub(super) struct Desk {
     wished: VecDeque<String>,
 }
 
-/// How far a programme has come.
+/// How far a playlist has come.
 #[derive(Clone, Debug)]
 struct Place {
     /// Which title of the list is next.
@@ -79,36 +80,38 @@ impl Item {
     }
 }
 
-impl Desk {
+impl Rundown {
     /// A channel that has sent nothing by `now`. Its list is empty until it is told.
-    pub(super) fn new(programme: Programme, now: WallTime) -> Self {
-        let begin = programme.start.map(|when| (when, None));
-        let titles = programme.timed.iter().map(|(when, title)| (*when, Some(title.clone())));
+    pub(super) fn new(playlist: Playlist, now: WallTime) -> Self {
+        let begin = playlist.start.map(|when| (when, None));
+        let titles = playlist.timed.iter().map(|(when, title)| (*when, Some(title.clone())));
         let timed = begin.into_iter().chain(titles);
         let timed: Vec<_> = timed
             .filter_map(|(when, title)| Some(Timed { time: when.next(now)?, when, title }))
             .collect();
-        // A moment that has passed was its beginning, and so was today's of a list that goes on for ever.
+        // A moment that has passed was its beginning, and so was today's of a list that goes on for
+        // ever.
         let midnight = When::Daily(0).next(now);
         let has_passed = |when: When| matches!(when, When::Daily(_)) && when.next(now) >= midnight;
-        let is_running = programme.repeats && programme.start.is_some_and(has_passed);
+        let is_running = playlist.repeats && playlist.start.is_some_and(has_passed);
         let has_begun = is_running || !timed.iter().any(|timed| timed.title.is_none());
         let place = Place { at: 0, last: None, behind: 0, has_begun, timed };
         let (titles, wished) = (Vec::new(), VecDeque::new());
-        Self { programme, titles, before: place.clone(), place, wished }
+        Self { playlist, titles, before: place.clone(), place, wished }
     }
 
-    /// Goes by another programme, from where the list is.
-    pub(super) fn change(&mut self, programme: Programme, now: WallTime) {
-        let is_same_start = programme.start == self.programme.start;
-        let Self { place, wished, titles, .. } = std::mem::replace(self, Self::new(programme, now));
+    /// Goes by another playlist, from where the list is.
+    pub(super) fn change(&mut self, playlist: Playlist, now: WallTime) {
+        let is_same_start = playlist.start == self.playlist.start;
+        let Self { place, wished, titles, .. } = std::mem::replace(self, Self::new(playlist, now));
         let Place { has_begun, timed, .. } = std::mem::replace(&mut self.place, place);
         self.place.has_begun = has_begun || self.place.has_begun && is_same_start;
         self.place.timed = timed;
         (self.before, self.wished, self.titles) = (self.place.clone(), wished, titles);
     }
 
-    /// The list has been read. One that is another one goes on behind the title that was taken last.
+    /// The list has been read. One that is another one goes on behind the title that was taken
+    /// last.
     pub(super) fn read(&mut self, titles: Vec<String>) {
         // What could not be sent since is not asked for again before the others.
         if titles == self.titles {
@@ -126,8 +129,8 @@ impl Desk {
         self.titles = titles;
     }
 
-    /// A title of the list, or one that was wished for, if there is any; in a list that repeats there always
-    /// is.
+    /// A title of the list, or one that was wished for, if there is any; in a list that repeats
+    /// there always is.
     pub(super) fn next(&mut self) -> Option<Item> {
         self.before = self.place.clone();
         if let Some(path) = self.wished.pop_front() {
@@ -137,7 +140,7 @@ impl Desk {
             return None;
         }
         if self.place.at >= self.titles.len() {
-            if !self.programme.repeats {
+            if !self.playlist.repeats {
                 return None;
             }
             self.place.at = 0;
@@ -165,35 +168,35 @@ impl Desk {
         }
     }
 
-    /// Nothing could be had. Of a list that comes to an end, what stands behind the title that was taken last is asked for
-    /// again: it may come.
+    /// Nothing could be had. Of a list that comes to an end, what stands behind the title that was
+    /// taken last is asked for again: it may come.
     pub(super) fn try_again(&mut self) {
-        if self.place.at >= self.titles.len() && !self.programme.repeats {
+        if self.place.at >= self.titles.len() && !self.playlist.repeats {
             self.place.at = self.place.behind;
         }
     }
 
-    /// Whether what is sent again and again is still in the programme.
+    /// Whether what is sent again and again is still in the playlist.
     pub(super) fn keeps(&self, item: &Item) -> bool {
         match item.origin {
-            Origin::Fill => self.programme.fill.as_ref() == Some(&item.path),
+            Origin::Fill => self.playlist.fill.as_ref() == Some(&item.path),
             _ => !item.is_endless || self.is_loop() && self.titles[0] == item.path,
         }
     }
 
     /// Whether one title, sent once, is all that will ever come by itself.
     pub(super) fn is_single(&self) -> bool {
-        let Programme { repeats, timed, fill, .. } = &self.programme;
+        let Playlist { repeats, timed, fill, .. } = &self.playlist;
         self.titles.len() == 1 && !repeats && timed.is_empty() && fill.is_none()
     }
 
     fn is_loop(&self) -> bool {
-        self.titles.len() == 1 && self.programme.repeats
+        self.titles.len() == 1 && self.playlist.repeats
     }
 
     /// What is sent when there is nothing else.
     pub(super) fn fill(&self) -> Option<Item> {
-        let path = self.programme.fill.clone()?;
+        let path = self.playlist.fill.clone()?;
         Some(Item { path, is_endless: true, origin: Origin::Fill })
     }
 
@@ -202,7 +205,8 @@ impl Desk {
         self.place.first().map(|timed| timed.time)
     }
 
-    /// The title that has its time then. Of the beginning of the list its `nth`, as those before it may be missing.
+    /// The title that has its time then. Of the beginning of the list its `nth`, as those before it
+    /// may be missing.
     pub(super) fn timed(&self, nth: usize) -> Option<Item> {
         match &self.place.first()?.title {
             Some(path) => (nth == 0).then(|| Item::once(path.clone(), Origin::Time)),
@@ -220,15 +224,16 @@ impl Desk {
         }
     }
 
-    /// The time of what has it next is over. The list has begun if that was its beginning; a title comes again the next
-    /// day if it does.
+    /// The time of what has it next is over. The list has begun if that was its beginning; a title
+    /// comes again the next day if it does.
     pub(super) fn pass_timed(&mut self) {
         for place in [&mut self.place, &mut self.before] {
             place.pass_timed();
         }
     }
 
-    /// Has a title sent before what comes next otherwise. Who takes wishes sees to it that they do not become too many.
+    /// Has a title sent before what comes next otherwise. Who takes wishes sees to it that they do
+    /// not become too many.
     pub(super) fn wish(&mut self, path: String) {
         self.wished.push_back(path);
     }
@@ -240,7 +245,7 @@ impl Desk {
 
     /// Whether anything can come without being asked for, now or at its time.
     pub(super) fn is_over(&self) -> bool {
-        let is_at_end = self.place.at >= self.titles.len() && !self.programme.repeats;
+        let is_at_end = self.place.at >= self.titles.len() && !self.playlist.repeats;
         let is_all = self.wished.is_empty() && self.place.timed.is_empty();
         is_at_end && is_all && self.place.has_begun
     }
@@ -254,7 +259,7 @@ impl Desk {
     pub(super) fn peek(&self) -> Option<&str> {
         let wished = self.wished.front().map(String::as_str);
         let next = match self.titles.get(self.place.at) {
-            None if self.programme.repeats => self.titles.first(),
+            None if self.playlist.repeats => self.titles.first(),
             next => next,
         };
         wished.or(next.map(String::as_str).filter(|_| self.place.has_begun))
@@ -287,26 +292,26 @@ mod tests {
     const DAY: u64 = 86_400_000_000_000;
     const NOON: WallTime = WallTime(1_795_348_800_000_000_000);
 
-    fn desk(keys: &str, titles: &[&str]) -> Desk {
+    fn rundown(keys: &str, titles: &[&str]) -> Rundown {
         let text = format!("name = \"a\"\nto = \"udp://239.1.1.1:5000\"\ntitle = \"/-\"\n{keys}");
-        let mut desk = Desk::new(Config::parse_channel(&text).unwrap().programme, NOON);
-        read(&mut desk, titles);
-        desk
+        let mut rundown = Rundown::new(Config::parse_channel(&text).unwrap().playlist, NOON);
+        read(&mut rundown, titles);
+        rundown
     }
 
-    fn read(desk: &mut Desk, titles: &[&str]) {
-        desk.read(titles.iter().map(ToString::to_string).collect());
+    fn read(rundown: &mut Rundown, titles: &[&str]) {
+        rundown.read(titles.iter().map(ToString::to_string).collect());
     }
 
     /// What is told next, and taken.
-    fn next(desk: &mut Desk) -> Option<String> {
-        let item = desk.next()?;
-        desk.take(&item);
+    fn next(rundown: &mut Rundown) -> Option<String> {
+        let item = rundown.next()?;
+        rundown.take(&item);
         Some(item.path)
     }
 
-    fn timed(desk: &Desk) -> Vec<String> {
-        (0..).map_while(|nth| desk.timed(nth)).map(|item| item.path).collect()
+    fn timed(rundown: &Rundown) -> Vec<String> {
+        (0..).map_while(|nth| rundown.timed(nth)).map(|item| item.path).collect()
     }
 
     const fn hour(hours: u64) -> WallTime {
@@ -315,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_list_goes_round_and_wishes_come_between() {
-        let mut all = desk("", &["/a", "/b"]);
+        let mut all = rundown("", &["/a", "/b"]);
         assert_eq!(
             [next(&mut all), next(&mut all), next(&mut all)].map(Option::unwrap),
             ["/a", "/b", "/a"]
@@ -332,15 +337,15 @@ mod tests {
         all.give_back(listed.clone());
         assert_eq!(all.next(), Some(listed));
 
-        let mut once = desk("repeat = false", &["/a", "/b"]);
+        let mut once = rundown("repeat = false", &["/a", "/b"]);
         assert_eq!([next(&mut once), next(&mut once)].map(Option::unwrap), ["/a", "/b"]);
         assert_eq!((next(&mut once), once.peek(), once.is_over()), (None, None, true));
-        assert!(next(&mut desk("", &[])).is_none());
+        assert!(next(&mut rundown("", &[])).is_none());
     }
 
     #[test]
-    fn what_is_sent_again_and_again_is_kept_as_long_as_the_programme_has_it() {
-        let mut alone = desk("fill = \"/i\"", &["/a"]);
+    fn what_is_sent_again_and_again_is_kept_as_long_as_the_program_has_it() {
+        let mut alone = rundown("fill = \"/i\"", &["/a"]);
         let (item, fill) = (alone.next().unwrap(), alone.fill().unwrap());
         assert!(item.is_endless && fill.is_endless && fill.is_fill());
         assert!(alone.keeps(&item) && alone.keeps(&fill));
@@ -349,17 +354,17 @@ mod tests {
         read(&mut alone, &["/a", "/b"]);
         assert!(!alone.keeps(&item) && alone.keeps(&Item::once("/gone".into(), Origin::List)));
         for keys in ["fill = \"/other\"", ""] {
-            alone.change(desk(keys, &[]).programme, NOON);
+            alone.change(rundown(keys, &[]).playlist, NOON);
             assert!(!alone.keeps(&fill), "{keys}");
         }
     }
 
     #[test]
     fn a_list_that_changes_goes_on_behind_what_was_sent() {
-        let mut desk = desk("", &["/a", "/b", "/c", "/b"]);
+        let mut rundown = rundown("", &["/a", "/b", "/c", "/b"]);
         let mut read = |titles: &[&str]| {
-            read(&mut desk, titles);
-            next(&mut desk).unwrap()
+            read(&mut rundown, titles);
+            next(&mut rundown).unwrap()
         };
         assert_eq!(read(&["/a"]), "/a");
         assert_eq!(read(&["/x", "/a", "/b"]), "/b");
@@ -372,15 +377,15 @@ mod tests {
         let titles: Vec<_> = (1..=30).map(|nth| format!("/{nth}")).collect();
         let titles: Vec<_> = titles.iter().map(String::as_str).collect();
         for keys in ["", "repeat = false"] {
-            let mut desk = desk(keys, &titles);
-            assert_eq!(next(&mut desk).as_deref(), Some("/1"));
-            assert!((0..20).all(|_| desk.next().is_some()));
-            desk.try_again();
-            read(&mut desk, &titles);
-            assert_eq!(desk.next().map(|item| item.path).as_deref(), Some("/22"), "{keys}");
+            let mut rundown = rundown(keys, &titles);
+            assert_eq!(next(&mut rundown).as_deref(), Some("/1"));
+            assert!((0..20).all(|_| rundown.next().is_some()));
+            rundown.try_again();
+            read(&mut rundown, &titles);
+            assert_eq!(rundown.next().map(|item| item.path).as_deref(), Some("/22"), "{keys}");
         }
         // At the end of one that does not go round, what was passed may have come.
-        let mut once = desk("repeat = false", &["/a", "/b", "/c"]);
+        let mut once = rundown("repeat = false", &["/a", "/b", "/c"]);
         assert_eq!(next(&mut once).as_deref(), Some("/a"));
         assert!(once.next().is_some() && once.next().is_some() && once.next().is_none());
         once.try_again();
@@ -394,7 +399,7 @@ mod tests {
     fn what_has_its_time_is_told_until_it_is_taken_or_its_time_is_over() {
         let keys = "start = \"2026-11-22T13:00:00Z\"\nat = [{ time = \"2026-11-22T14:00:00Z\", title = \"/n\" }, \
                     { time = \"2026-11-22T11:00:00Z\", title = \"/past\" }]";
-        let mut begun = desk(keys, &["/a", "/b", "/c"]);
+        let mut begun = rundown(keys, &["/a", "/b", "/c"]);
         assert_eq!((next(&mut begun), begun.peek(), begun.is_over()), (None, None, false));
         assert_eq!(begun.time(), Some(hour(1)));
         assert_eq!(timed(&begun), ["/a", "/b", "/c"], "whichever can be had first");
@@ -409,11 +414,11 @@ mod tests {
         assert_eq!((begun.time(), next(&mut begun)), (None, Some("/c".into())));
 
         // Of a list of which nothing can be had then, it is the turn.
-        let mut none = desk(keys, &["/a"]);
+        let mut none = rundown(keys, &["/a"]);
         none.pass_timed();
         assert_eq!((none.time(), next(&mut none)), (Some(hour(2)), Some("/a".into())));
 
-        let mut daily = desk("at = [{ time = \"20:00\", title = \"/n\" }]", &["/a"]);
+        let mut daily = rundown("at = [{ time = \"20:00\", title = \"/n\" }]", &["/a"]);
         let (first, item) = (daily.time().unwrap(), daily.timed(0).unwrap());
         assert_eq!(item, Item::once("/n".into(), Origin::Time));
         daily.take_timed(0, &item);
@@ -434,31 +439,31 @@ mod tests {
 
     #[test]
     fn a_list_that_repeats_has_begun_when_its_start_of_today_has_passed() {
-        let mut passed = desk(&daily(0), &["/a", "/b"]);
+        let mut passed = rundown(&daily(0), &["/a", "/b"]);
         assert_eq!(next(&mut passed), Some("/a".into()), "the server was started again");
         let (again, item) = (passed.time().unwrap(), passed.timed(0).unwrap());
         assert_eq!(item.path, "/a", "from its first title tomorrow");
         assert!(again.0 - NOON.0 > DAY / 2);
-        let mut to_come = desk(&daily(1), &["/a", "/b"]);
+        let mut to_come = rundown(&daily(1), &["/a", "/b"]);
         assert_eq!((next(&mut to_come), to_come.peek()), (None, None));
-        let mut once = desk(&format!("{}repeat = false", daily(0)), &["/a", "/b"]);
+        let mut once = rundown(&format!("{}repeat = false", daily(0)), &["/a", "/b"]);
         assert_eq!(next(&mut once), None, "it may have ended");
-        let mut moment = desk("start = \"2026-12-01T00:00:00Z\"", &["/a", "/b"]);
+        let mut moment = rundown("start = \"2026-12-01T00:00:00Z\"", &["/a", "/b"]);
         assert_eq!(next(&mut moment), None, "days ahead");
     }
 
     #[test]
-    fn another_programme_keeps_what_has_begun() {
-        let programme = |keys: &str| desk(keys, &[]).programme;
-        let mut desk = desk(&daily(1), &["/a", "/b"]);
-        assert!(next(&mut desk).is_none());
-        let first = desk.timed(0).unwrap();
-        desk.take_timed(0, &first);
-        desk.change(programme(&format!("{}repeat = false", daily(1))), NOON);
-        assert_eq!([next(&mut desk), next(&mut desk)], [Some("/b".into()), None]);
-        desk.change(programme(&daily(2)), NOON);
-        assert_eq!((next(&mut desk), desk.time().is_some()), (None, true));
-        desk.change(programme(""), NOON);
-        assert_eq!(next(&mut desk), Some("/a".into()));
+    fn another_program_keeps_what_has_begun() {
+        let playlist = |keys: &str| rundown(keys, &[]).playlist;
+        let mut rundown = rundown(&daily(1), &["/a", "/b"]);
+        assert!(next(&mut rundown).is_none());
+        let first = rundown.timed(0).unwrap();
+        rundown.take_timed(0, &first);
+        rundown.change(playlist(&format!("{}repeat = false", daily(1))), NOON);
+        assert_eq!([next(&mut rundown), next(&mut rundown)], [Some("/b".into()), None]);
+        rundown.change(playlist(&daily(2)), NOON);
+        assert_eq!((next(&mut rundown), rundown.time().is_some()), (None, true));
+        rundown.change(playlist(""), NOON);
+        assert_eq!(next(&mut rundown), Some("/a".into()));
     }
 }

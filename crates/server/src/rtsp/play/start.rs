@@ -1,8 +1,9 @@
 //! PLAY of a movie: what is begun of it, with which numbers, by which of its tracks.
 //!
-//! Promise: as it is, all tracks leave with one common time; at another scale its pictures leave, and the sound has
-//! its number and its time all the same. What the title does not have is refused and changes nothing (RFC 2326, appendix
-//! A.2); what there is no room for has stopped what was played, whose room it might have had.
+//! Promise: as it is, all tracks leave with one common time; at another scale its video frames
+//! leave, and the audio has its number and its time all the same. What the title does not have is
+//! refused and changes nothing (RFC 2326, appendix A.2); what there is no room for has stopped what
+//! was played, whose room it might have had.
 
 use std::sync::Arc;
 
@@ -14,13 +15,13 @@ use tactus_core::rtsp::span::{From, Span};
 use tactus_core::ts::trick::Scale;
 use tactus_core::units::{MediaTime, MonoTime, Nanos};
 
-use super::super::House;
+use super::super::Server;
 use super::super::describe::shown;
 use super::super::ended::EndReporter;
 use super::super::play_record::PlayRecord;
 use super::super::way::{ByDatagrams, ByFrames, Path};
-use super::watch::{Reporter, Watch};
-use super::{Playing, Show, State, Track, media_time, nanos, ticks};
+use super::watcher::{Reporter, Watcher};
+use super::{PlaySession, Playing, State, Track, media_time, nanos, ticks};
 use crate::broker::{MadeRate, Target};
 use crate::made::movie::{MovieStreams, Part};
 use crate::made::{Connection, Feed, Made, Output};
@@ -29,7 +30,7 @@ use crate::trick::{self, Course, Fault, Wanted, Whereto};
 use crate::warnings;
 
 /// What is played now.
-pub(in super::super) struct Begun {
+pub(in super::super) struct PlayStart {
     /// From where to where.
     pub(in super::super) range: (MediaTime, MediaTime),
     /// Each track with who sends it, and the number and the timestamp of its first packet.
@@ -53,35 +54,37 @@ struct TrackPart {
     at_epoch: u32,
 }
 
-impl Show {
+impl PlaySession {
     /// Plays what is asked for, at this scale.
     ///
     /// # Errors
     /// What is answered instead.
     pub(in super::super) async fn play(
         &self,
-        house: &Arc<House>,
+        server: &Arc<Server>,
         id: SessionId,
         asked: Span,
         scale: Scale,
         reporter: Option<EndReporter>,
-    ) -> Result<Begun, Reply> {
+    ) -> Result<PlayStart, Reply> {
         let mut state = self.state.lock().await;
         let now = tactus_sys::clock::now();
         // What is refused for what it asks is refused before what is played has stopped.
         match scale {
             Scale::PLAY => drop(self.part(&state, asked, (state.here(now), now))?),
-            scale => drop(self.pictures(house, &state, asked.from, (scale, state.here(now)))?),
+            scale => {
+                self.video_frames(server, &state, asked.from, (scale, state.here(now)))?;
+            }
         }
         state.stop().await;
         let now = tactus_sys::clock::now();
         let begun = match scale {
-            Scale::PLAY => self.as_it_is(house, &state, asked, now),
-            scale => self.scaled(house, &state, asked.from, scale, now).await,
+            Scale::PLAY => self.as_it_is(server, &state, asked, now),
+            scale => self.scaled(server, &state, asked.from, scale, now).await,
         };
-        let begun = begun.inspect_err(|_| house.sessions().handle_end(id));
+        let begun = begun.inspect_err(|_| server.sessions().handle_end(id));
         let Parts { made, course, tracks } = begun?;
-        if !house.sessions().handle_begin(id) {
+        if !server.sessions().handle_begin(id) {
             return Err(Reply::new(Status::SESSION_NOT_FOUND));
         }
         let made = Arc::new(made);
@@ -93,10 +96,10 @@ impl Show {
             (track.number, track.source, track.sequence, part.timestamp)
         };
         let told: Vec<_> = state.tracks.iter().zip(&tracks).map(told).collect();
-        let (title, rate) = (shown(&self.film.path), self.film.movie.needs.rate);
+        let (title, rate) = (shown(&self.movie_title.path), self.movie_title.movie.needs.rate);
         let record = Arc::new(PlayRecord::begin(id, title, rate));
-        let watch = Watch {
-            house: Arc::downgrade(house),
+        let watch = Watcher {
+            server: Arc::downgrade(server),
             id,
             made: Arc::clone(&made),
             record: Arc::clone(&record),
@@ -108,17 +111,18 @@ impl Show {
         let watch = tokio::spawn(watch.run());
         let sent = (0..tracks.len()).filter(|&nth| tracks[nth].output.is_some()).collect();
         state.playing = Some(Playing { made, course, record, sent, watch });
-        Ok(Begun { range: (course.from, course.last), tracks: told })
+        Ok(PlayStart { range: (course.from, course.last), tracks: told })
     }
 
-    /// What was asked for at `position`, as it is, with the numbers of `now`, and what is read for it.
+    /// What was asked for at `position`, as it is, with the numbers of `now`, and what is read for
+    /// it.
     fn part(
         &self,
         state: &State,
         asked: Span,
         (position, now): (MediaTime, MonoTime),
     ) -> Result<(Part, Feed), Reply> {
-        let movie = &self.film.movie;
+        let movie = &self.movie_title.movie;
         let wish = match asked.from {
             From::At(time) => nanos(time),
             // After its end it begins again.
@@ -128,7 +132,7 @@ impl Show {
         let end = asked.to.map(nanos).filter(|&end| end < movie.duration);
         let begin = movie.begin(wish);
         if wish >= movie.duration || end.is_some_and(|end| end <= begin.at) {
-            return Err(self.film.plays_no_more());
+            return Err(self.movie_title.plays_no_more());
         }
         let sent = state.tracks.iter().map(|track| {
             // The moment at which it begins has the timestamp of now.
@@ -137,7 +141,7 @@ impl Show {
         });
         let (movie, tracks) = (Arc::clone(movie), sent.collect());
         let part = Part { movie, begin, end, tracks, stretch: 1 };
-        let feed = part.feed(&self.film.title);
+        let feed = part.feed(&self.movie_title.title);
         let feed = feed.ok_or_else(|| Reply::new(Status::NOT_IN_THIS_STATE))?;
         Ok((part, feed))
     }
@@ -145,14 +149,14 @@ impl Show {
     /// Begins what was asked for, as it is.
     fn as_it_is(
         &self,
-        house: &House,
+        server: &Server,
         state: &State,
         asked: Span,
         now: MonoTime,
     ) -> Result<Parts, Reply> {
         let (part, feed) = self.part(state, asked, (state.position, now))?;
         let streams = MovieStreams::new(part.clone(), feed.reading.range.start);
-        let made = state.begin(house, feed, part.needs(), streams)?;
+        let made = state.begin(server, feed, part.needs(), streams)?;
         let track = |nth| TrackPart {
             output: Some(nth),
             timestamp: part.stamp_at_begin(nth),
@@ -162,23 +166,23 @@ impl Show {
             scale: Scale::PLAY,
             from: media_time(part.begin.at),
             after: MediaTime(0),
-            last: media_time(part.end.unwrap_or(self.film.movie.duration)),
+            last: media_time(part.end.unwrap_or(self.movie_title.movie.duration)),
         };
         Ok(Parts { made, course, tracks: (0..state.tracks.len()).map(track).collect() })
     }
 
-    /// Which of the tracks has the pictures, and from where they are shown at another scale.
-    fn pictures(
+    /// Which of the tracks has the video frames, and from where they are shown at another scale.
+    fn video_frames(
         &self,
-        house: &House,
+        server: &Server,
         state: &State,
         from: From,
         (scale, position): (Scale, MediaTime),
     ) -> Result<(usize, MediaTime), Reply> {
-        let movie = &self.film.movie;
+        let movie = &self.movie_title.movie;
         let duration = media_time(movie.duration);
         let from = match from {
-            From::At(time) if time > duration => return Err(self.film.plays_no_more()),
+            From::At(time) if time > duration => return Err(self.movie_title.plays_no_more()),
             From::At(time) => time,
             // From its end it goes back.
             From::Now if scale.is_reverse() => position,
@@ -186,23 +190,24 @@ impl Show {
             From::Now => position,
         };
         let is_video = |track: &Track| movie.tracks[track.number as usize - 1].is_video();
-        let pictures = state.tracks.iter().position(is_video);
-        let pictures = pictures.ok_or_else(|| house.not_shown(&Fault::NoPictures))?;
-        Ok((pictures, from))
+        let video_frames = state.tracks.iter().position(is_video);
+        let video_frames = video_frames.ok_or_else(|| server.not_shown(&Fault::NoPictures))?;
+        Ok((video_frames, from))
     }
 
-    /// Begins to show its pictures at another scale.
+    /// Begins to show its video frames at another scale.
     async fn scaled(
         &self,
-        house: &House,
+        server: &Server,
         state: &State,
         from: From,
         scale: Scale,
         now: MonoTime,
     ) -> Result<Parts, Reply> {
-        let movie = &self.film.movie;
-        let (pictures, from) = self.pictures(house, state, from, (scale, state.position))?;
-        let track = &state.tracks[pictures];
+        let movie = &self.movie_title.movie;
+        let (video_frames, from) =
+            self.video_frames(server, state, from, (scale, state.position))?;
+        let track = &state.tracks[video_frames];
         let sent = track.sent(track.timestamp_at(now, self.clock_of(track)));
         let whereto = match &track.path {
             Path::Frames(path) => {
@@ -211,25 +216,25 @@ impl Show {
             Path::Datagrams(path) => Whereto::Datagrams(target(path)),
         };
         let wanted = Wanted { scale, from };
-        let (title, broker) = (Arc::clone(&self.film.title), house.broker.clone());
+        let (title, broker) = (Arc::clone(&self.movie_title.title), server.broker.clone());
         let movie = Arc::clone(movie);
         let start = move || MovieTrick::start(&broker, &title, &movie, wanted, sent, whereto);
         let trick = trick::started(start).await;
         let trick = trick.ok_or_else(|| Reply::new(Status::INTERNAL))?;
-        let MovieTrick { made, course } = trick.map_err(|fault| house.not_shown(&fault))?;
+        let MovieTrick { made, course } = trick.map_err(|fault| server.not_shown(&fault))?;
         let of = |(nth, track): (usize, &Track)| {
             let clock = self.clock_of(track);
-            // The first picture is shown a while after the streams have begun.
+            // The first video frame is shown a while after the streams have begun.
             let (timestamp, after) = (track.timestamp_at(now, clock), nanos(course.after));
             let at_epoch = timestamp.wrapping_sub(ticks(after, clock));
-            TrackPart { output: (nth == pictures).then_some(0), timestamp, at_epoch }
+            TrackPart { output: (nth == video_frames).then_some(0), timestamp, at_epoch }
         };
         Ok(Parts { made, course, tracks: state.tracks.iter().enumerate().map(of).collect() })
     }
 
     /// Ticks of a track's timestamps in a second.
     fn clock_of(&self, track: &Track) -> u32 {
-        self.film.clock_of(track.number)
+        self.movie_title.clock_of(track.number)
     }
 }
 
@@ -237,7 +242,7 @@ impl State {
     /// Has everything made and sent the way that it goes.
     fn begin(
         &self,
-        house: &House,
+        server: &Server,
         feed: Feed,
         needs: Vec<MadeRate>,
         streams: MovieStreams,
@@ -249,7 +254,7 @@ impl State {
                     Path::Datagrams(_) => None,
                 });
                 let connection = connection(line, channels.collect())?;
-                Made::start_in_frames(&house.broker, feed, connection, &needs, streams)
+                Made::start_in_frames(&server.broker, feed, connection, &needs, streams)
             }
             None => {
                 let targets = self.tracks.iter().filter_map(|track| match &track.path {
@@ -257,10 +262,10 @@ impl State {
                     Path::Frames(_) => None,
                 });
                 let outputs = targets.zip(needs).map(|(target, needs)| Output { target, needs });
-                Made::start(&house.broker, feed, outputs.collect(), streams)
+                Made::start(&server.broker, feed, outputs.collect(), streams)
             }
         };
-        made.map_err(|refusal| house.no_room(&refusal))
+        made.map_err(|refusal| server.no_room(&refusal))
     }
 }
 

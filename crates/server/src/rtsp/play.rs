@@ -1,13 +1,13 @@
-//! Sessions of movies: each track is a stream of RTP of its own, and all of them are begun, paused and moved
-//! together.
+//! Sessions of movies: each track is a stream of RTP of its own, and all of them are begun, paused
+//! and moved together.
 //!
-//! Promise: numbers go on over pauses and seeks with the packets that have left, timestamps with the time; the
-//! tracks' sender reports name the same moments, so that players keep pictures and sound together.
-//! A movie is admitted when it is played: at PAUSE and at its end its promise goes back. At another scale its
-//! pictures are shown, and its sound is silent.
+//! Promise: numbers go on over pauses and seeks with the packets that have left, timestamps with
+//! the time; the tracks' sender reports name the same moments, so that players keep video and audio
+//! together. A movie is admitted when it is played: at PAUSE and at its end its promise goes back.
+//! At another scale its video frames are shown, and its audio is silent.
 
-mod play;
-mod watch;
+mod start;
+mod watcher;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ use super::describe::fault;
 use super::play_record::PlayRecord;
 use super::ports::Pair;
 use super::way::{ByFrames, Path, Way, report_frame};
-use super::{House, Status as Told};
+use super::{Server, Status as SessionStatus};
 use crate::catalogue::{Found, OpenTitle};
 use crate::made::movie::{Part, Sent};
 use crate::made::{End, Made};
@@ -36,15 +36,15 @@ use crate::media::movie::Movie;
 use crate::trick::Course;
 
 /// A movie that can be played.
-pub(super) struct Film {
+pub(super) struct MovieTitle {
     path: RequestPath,
     title: Arc<OpenTitle>,
     movie: Arc<Movie>,
 }
 
 /// A session of one, as others know it. It ends when this is dropped.
-pub(super) struct Show {
-    film: Arc<Film>,
+pub(super) struct PlaySession {
+    movie_title: Arc<MovieTitle>,
     principal: Option<String>,
     /// The connection that carries it; none: it goes by datagrams.
     connection: Option<u64>,
@@ -52,12 +52,12 @@ pub(super) struct Show {
     done: Mutex<Option<oneshot::Sender<()>>>,
     state: tokio::sync::Mutex<State>,
     /// What is known without waiting.
-    ways: Mutex<Vec<Known>>,
+    transports: Mutex<Vec<TrackTransport>>,
 }
 
 /// Where a track goes.
 #[derive(Clone)]
-struct Known {
+struct TrackTransport {
     number: u32,
     offer: Offer,
     to: String,
@@ -119,12 +119,15 @@ impl Drop for Playing {
 /// As of dynamic types the first (RFC 3551, section 6).
 const PAYLOAD_TYPE: u8 = 96;
 
-impl House {
+impl Server {
     /// The movie under `path`, if it is one.
     ///
     /// # Errors
     /// What is answered instead.
-    pub(super) async fn film(&self, path: &RequestPath) -> Result<Option<Arc<Film>>, Reply> {
+    pub(super) async fn movie_title(
+        &self,
+        path: &RequestPath,
+    ) -> Result<Option<Arc<MovieTitle>>, Reply> {
         let title = match self.catalogue.find(path).await {
             Ok(Found::Title(title)) if title.following.is_none() => title,
             // Whatever is wrong is said where titles are looked for.
@@ -137,32 +140,33 @@ impl House {
         let movie = self.movies.of(&title).await;
         let movie =
             movie.map_err(|why| Reply::said(Status::UNSUPPORTED_MEDIA, &why.to_string()))?;
-        Ok(Some(Arc::new(Film { path: path.clone(), title, movie })))
+        Ok(Some(Arc::new(MovieTitle { path: path.clone(), title, movie })))
     }
 
-    /// A session of `film` begins, in the connection that it is to be carried by, if any.
-    pub(super) fn open_film(
+    /// A session of `movie_title` begins, in the connection that it is to be carried by, if any.
+    pub(super) fn open_play_session(
         &self,
         id: SessionId,
-        film: Arc<Film>,
+        movie_title: Arc<MovieTitle>,
         principal: Option<String>,
         carried: Option<(u64, oneshot::Sender<()>)>,
-    ) -> Arc<Show> {
-        let (state, ways) = (tokio::sync::Mutex::default(), Mutex::default());
+    ) -> Arc<PlaySession> {
+        let (state, transports) = (tokio::sync::Mutex::default(), Mutex::default());
         let (connection, done) = carried.unzip();
         let done = Mutex::new(done);
-        let show = Arc::new(Show { film, principal, connection, done, state, ways });
-        self.films().insert(id, Arc::clone(&show));
-        show
+        let session =
+            Arc::new(PlaySession { movie_title, principal, connection, done, state, transports });
+        self.play_sessions().insert(id, Arc::clone(&session));
+        session
     }
 
     /// The session of a movie of this name.
-    pub(super) fn show(&self, id: SessionId) -> Option<Arc<Show>> {
-        self.films().get(&id).cloned()
+    pub(super) fn play_session(&self, id: SessionId) -> Option<Arc<PlaySession>> {
+        self.play_sessions().get(&id).cloned()
     }
 }
 
-impl Film {
+impl MovieTitle {
     /// Its description at our address `own`.
     pub(super) fn describe(&self, own: IpAddr) -> String {
         let family = if own.is_ipv4() { "IP4" } else { "IP6" };
@@ -195,7 +199,7 @@ impl Film {
     ///
     /// # Errors
     /// 453, with what is short.
-    pub(super) fn has_room(&self, house: &House) -> Result<(), Reply> {
+    pub(super) fn has_room(&self, server: &Server) -> Result<(), Reply> {
         let part = Part {
             movie: Arc::clone(&self.movie),
             begin: self.movie.begin(Nanos(0)),
@@ -204,8 +208,8 @@ impl Film {
             stretch: 1,
         };
         let reading = part.reading_of_all();
-        let room = house.broker.admit_reader(&self.title, &reading);
-        room.map(drop).map_err(|refusal| house.no_room(&refusal))
+        let room = server.broker.admit_reader(&self.title, &reading);
+        room.map(drop).map_err(|refusal| server.no_room(&refusal))
     }
 
     /// What is said of times that it does not have.
@@ -235,15 +239,15 @@ impl Film {
     }
 }
 
-impl Show {
+impl PlaySession {
     /// What is shown.
-    pub(super) fn film(&self) -> Arc<Film> {
-        Arc::clone(&self.film)
+    pub(super) fn movie_title(&self) -> Arc<MovieTitle> {
+        Arc::clone(&self.movie_title)
     }
 
     /// The tracks that have been set up.
     pub(super) fn numbers(&self) -> Vec<u32> {
-        self.known().iter().map(|known| known.number).collect()
+        self.transports().iter().map(|track| track.number).collect()
     }
 
     /// The connection that carries it.
@@ -251,13 +255,13 @@ impl Show {
         self.connection
     }
 
-    /// What was said of the transport of a track that has been set up, if it has been; what is said when another
-    /// one is wanted.
+    /// What was said of the transport of a track that has been set up, if it has been; what is said
+    /// when another one is wanted.
     pub(super) fn again(&self, number: u32, offers: &[Offer]) -> Option<Result<String, Reply>> {
-        let known = self.known();
-        let known = known.iter().find(|known| known.number == number)?;
-        Some(match offers.contains(&known.offer) {
-            true => Ok(known.transport.clone()),
+        let transports = self.transports();
+        let transport = transports.iter().find(|track| track.number == number)?;
+        Some(match offers.contains(&transport.offer) {
+            true => Ok(transport.transport.clone()),
             false => Err(Reply::new(Status::NOT_IN_THIS_STATE)),
         })
     }
@@ -300,7 +304,7 @@ impl Show {
             before: (0, 0),
         });
         let (to, said) = (to.to_string(), transport.clone());
-        self.known().push(Known { number, offer, to, reports, transport: said });
+        self.transports().push(TrackTransport { number, offer, to, reports, transport: said });
         Ok(transport)
     }
 
@@ -338,31 +342,36 @@ impl Show {
         self.keep(&state);
     }
 
-    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
-        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    fn transports(&self) -> MutexGuard<'_, Vec<TrackTransport>> {
+        self.transports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reports of its receivers do not count any more.
     pub(super) fn forget(&self, id: SessionId) {
-        for known in self.known().iter() {
-            if let Some((pair, from)) = &known.reports {
+        for track in self.transports().iter() {
+            if let Some((pair, from)) = &track.reports {
                 pair.forget(*from, id);
             }
         }
     }
 
     /// Pauses; it goes on where it is now, which is told.
-    pub(super) async fn pause(&self, house: &House, id: SessionId) -> MediaTime {
+    pub(super) async fn pause(&self, server: &Server, id: SessionId) -> MediaTime {
         let mut state = self.state.lock().await;
         state.stop().await;
         // It may have been begun by another connection since it was said to be paused.
-        house.sessions().handle_end(id);
+        server.sessions().handle_end(id);
         state.position
     }
 
     /// What is told of it.
-    pub(super) fn status(&self, id: SessionId, state: &'static str, house: &House) -> Told {
-        let mut to: Vec<_> = self.known().iter().map(|known| known.to.clone()).collect();
+    pub(super) fn status(
+        &self,
+        id: SessionId,
+        state: &'static str,
+        server: &Server,
+    ) -> SessionStatus {
+        let mut to: Vec<_> = self.transports().iter().map(|track| track.to.clone()).collect();
         // In a connection all tracks go to one place, and by one.
         to.dedup();
         let places = self.state.try_lock().ok().and_then(|state| {
@@ -372,15 +381,15 @@ impl Show {
         });
         let counters = || {
             let places = places.iter().flatten();
-            places.filter_map(|&place| house.broker.counters_of(place))
+            places.filter_map(|&place| server.broker.counters_of(place))
         };
-        Told {
+        SessionStatus {
             session: format!("{id:?}"),
-            title: super::describe::shown(&self.film.path),
+            title: super::describe::shown(&self.movie_title.path),
             to: to.join(" "),
             state,
             principal: self.principal.clone(),
-            set_rate_bits_per_second: self.film.movie.needs.rate.0,
+            set_rate_bits_per_second: self.movie_title.movie.needs.rate.0,
             sent_bytes: counters().map(|each| each.bytes.value()).sum(),
             underruns: counters().map(|each| each.underruns.value()).sum(),
             receivers: vec![],

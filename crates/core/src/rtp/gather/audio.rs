@@ -1,7 +1,8 @@
-//! Frames of AAC: behind headers with their sizes (RFC 3640), or as LATM (RFC 6416). They come out as ADTS.
+//! Frames of AAC: behind headers with their sizes (RFC 3640), or as LATM (RFC 6416). They come out
+//! as ADTS.
 //!
-//! Promise: a frame comes out whole or not at all. Only what ADTS can say is taken: one of the four first kinds of AAC, one to
-//! eight channels.
+//! Promise: a frame comes out whole or not at all. Only what ADTS can say is taken: one of the four
+//! first kinds of AAC, one to eight channels.
 
 use alloc::vec::Vec;
 
@@ -21,7 +22,8 @@ pub struct AudioConfig {
 /// How frames lie in packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layout {
-    /// Behind headers (RFC 3640, section 3.2.1): bits of size, of the first index and of the others.
+    /// Behind headers (RFC 3640, section 3.2.1): bits of size, of the first index and of the
+    /// others.
     Headers {
         /// Of a size.
         size: u8,
@@ -37,9 +39,9 @@ pub enum Layout {
     },
 }
 
-/// Sound of one stream.
+/// Audio of one stream.
 #[derive(Clone, Debug)]
-pub struct Sound {
+pub struct Audio {
     config: AudioConfig,
     layout: Layout,
     last: Option<u16>,
@@ -91,7 +93,7 @@ impl AudioConfig {
     }
 }
 
-impl Sound {
+impl Audio {
     /// None yet.
     pub const fn new(config: AudioConfig, layout: Layout) -> Self {
         Self { config, layout, last: None, open: None, broken: 0 }

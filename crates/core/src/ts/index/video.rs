@@ -1,14 +1,14 @@
-//! Where decoders can begin: the pictures of one PID, as far as it takes to tell their kind.
+//! Where decoders can begin: the video frames of one PID, as far as it takes to tell their kind.
 //!
-//! Promise: of each PES packet it reads what comes before the first slice, at most [`SCAN_MAX`] bytes, and
-//! keeps a fixed number of them. It knows the pictures of MPEG-1 and -2 (ISO/IEC 13818-2), H.264 (7.3.1,
-//! 7.3.3, D.1.8) and H.265 (7.3.1.2); of others, and of scrambled ones, it believes the
-//! `random_access_indicator`.
+//! Promise: of each PES packet it reads what comes before the first slice, at most [`SCAN_MAX`]
+//! bytes, and keeps a fixed number of them. It knows the video frames of MPEG-1 and -2 (ISO/IEC
+//! 13818-2), H.264 (7.3.1, 7.3.3, D.1.8) and H.265 (7.3.1.2); of others, and of scrambled ones, it
+//! believes the `random_access_indicator`.
 
 use super::super::{Packet, Pts, pes_times};
 use super::OPEN;
 
-/// What a decoder can do with a picture that needs no other.
+/// What a decoder can do with a video frame that needs no other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessKind {
     /// Begin: what it needs to know of the sequence comes with it.
@@ -17,27 +17,28 @@ pub enum AccessKind {
     Intra,
 }
 
-/// How pictures are coded.
+/// How video frames are coded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::ts) enum Codec {
     Mpeg2,
     Avc,
     Hevc,
-    /// Pictures that are not looked into.
+    /// Video frames that are not looked into.
     Other,
-    /// Sound: any unit will do.
-    Sound,
+    /// Audio: any unit will do.
+    Audio,
 }
 
-/// Bytes of a PES packet in which its first slice is looked for. Parameter sets and messages for a player
-/// take some hundred.
+/// Bytes of a PES packet in which its first slice is looked for. Parameter sets and messages for a
+/// player take some hundred.
 const SCAN_MAX: usize = 64 << 10;
-/// Bytes of a unit that are kept to read its first fields: the messages before a recovery point are short.
+/// Bytes of a unit that are kept to read its first fields: the messages before a recovery point are
+/// short.
 const HEAD_MAX: usize = 128;
 
-/// The picture that a PES packet begins with.
+/// The video frame that a PES packet begins with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Picture {
+pub(super) struct VideoFrame {
     /// Where the PES packet begins.
     pub(super) at: u64,
     /// Where the next PES packet begins, when it has.
@@ -47,7 +48,7 @@ pub(super) struct Picture {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Pictures {
+pub(super) struct VideoFrames {
     codec: Codec,
     unit: Option<Unit>,
 }
@@ -86,7 +87,7 @@ enum Verdict {
 }
 
 impl Codec {
-    /// By the stream type of the programme's table (ISO/IEC 13818-1, table 2-34).
+    /// By the stream type of the program's table (ISO/IEC 13818-1, table 2-34).
     pub(in crate::ts) fn of(stream_type: u8) -> Option<Self> {
         Some(match stream_type {
             0x01 | 0x02 => Self::Mpeg2,
@@ -95,13 +96,13 @@ impl Codec {
             0x10 | 0x1f..=0x23 | 0x25 | 0x28..=0x2b | 0x31 | 0x33 | 0x35 | 0x42 | 0xd2 | 0xea => {
                 Self::Other
             }
-            0x03 | 0x04 | 0x0f | 0x11 | 0x1c | 0x2d | 0x81 | 0x87 => Self::Sound,
+            0x03 | 0x04 | 0x0f | 0x11 | 0x1c | 0x2d | 0x81 | 0x87 => Self::Audio,
             _ => return None,
         })
     }
 }
 
-impl Pictures {
+impl VideoFrames {
     pub(super) fn new(codec: Codec) -> Self {
         Self { codec, unit: None }
     }
@@ -110,21 +111,21 @@ impl Pictures {
         self.codec
     }
 
-    /// Takes the next packet of the PID, which lies at byte `at`; answers with a picture that needs no other
-    /// when it is known to be one, for the PES packet before or for this one.
-    pub(super) fn handle_packet(&mut self, at: u64, packet: &Packet<'_>) -> Option<Picture> {
+    /// Takes the next packet of the PID, which lies at byte `at`; answers with a video frame that
+    /// needs no other when it is known to be one, for the PES packet before or for this one.
+    pub(super) fn handle_packet(&mut self, at: u64, packet: &Packet<'_>) -> Option<VideoFrame> {
         let mut found = None;
         if packet.starts_unit() && packet.has_payload() {
             found = self.end_unit();
             self.begin_unit(at, packet);
         }
         let Some(unit) = &mut self.unit else { return found };
-        if packet.is_scrambled() || matches!(self.codec, Codec::Other | Codec::Sound) {
-            let sound = self.codec == Codec::Sound;
-            let picture = unit.picture(AccessKind::Entry);
-            let believed = unit.flagged || sound;
+        if packet.is_scrambled() || matches!(self.codec, Codec::Other | Codec::Audio) {
+            let audio = self.codec == Codec::Audio;
+            let video_frame = unit.video_frame(AccessKind::Entry);
+            let believed = unit.flagged || audio;
             self.unit = None;
-            return found.or(picture.filter(|_| believed));
+            return found.or(video_frame.filter(|_| believed));
         }
         let payload = packet.payload();
         let skipped = unit.skip.min(payload.len());
@@ -141,17 +142,17 @@ impl Pictures {
                     true => AccessKind::Entry,
                     false => AccessKind::Intra,
                 };
-                let picture = unit.picture(kind);
+                let video_frame = unit.video_frame(kind);
                 self.unit = None;
-                found.or(picture)
+                found.or(video_frame)
             }
         }
     }
 
     /// Nothing was found in the unit: what the packet says of itself counts.
-    fn end_unit(&mut self) -> Option<Picture> {
+    fn end_unit(&mut self) -> Option<VideoFrame> {
         let unit = self.unit.take()?;
-        unit.picture(AccessKind::Entry).filter(|_| unit.flagged)
+        unit.video_frame(AccessKind::Entry).filter(|_| unit.flagged)
     }
 
     fn begin_unit(&mut self, at: u64, packet: &Packet<'_>) {
@@ -176,8 +177,8 @@ impl Pictures {
 }
 
 impl Unit {
-    fn picture(&self, kind: AccessKind) -> Option<Picture> {
-        Some(Picture { at: self.at, end: OPEN, shown: self.shown, kind })
+    fn video_frame(&self, kind: AccessKind) -> Option<VideoFrame> {
+        Some(VideoFrame { at: self.at, end: OPEN, shown: self.shown, kind })
     }
 
     fn scan(&mut self, codec: Codec, bytes: &[u8]) -> Verdict {
@@ -226,7 +227,7 @@ impl Unit {
                 // primary_pic_type: only slices of type I, or of I and SI (table 7-5).
                 9 => self.says_intra |= head.get(1).is_some_and(|byte| matches!(byte >> 5, 0 | 5)),
                 1 | 2 => {
-                    // All slices of the picture are of this type when it is above four.
+                    // All slices of the video frame are of this type when it is above four.
                     return match self.says_intra || slice_type(&head[1..]) == Some(7) {
                         true => Verdict::Intra,
                         false => Verdict::Other,
@@ -272,7 +273,8 @@ impl Head {
         (self.len, self.wanted) = (1, wanted);
     }
 
-    /// Takes the next byte of the unit, but for the one that only keeps start codes apart (H.264, 7.4.1).
+    /// Takes the next byte of the unit, but for the one that only keeps start codes apart (H.264,
+    /// 7.4.1).
     fn add(&mut self, byte: u8, window: u32) {
         if self.len < self.wanted && window & 0x00ff_ffff != 3 {
             self.bytes[self.len] = byte;
@@ -281,7 +283,8 @@ impl Head {
     }
 }
 
-/// Whether the messages begin with ones of which one is a recovery point (H.264, 7.3.2.3.1 and D.1.8).
+/// Whether the messages begin with ones of which one is a recovery point (H.264, 7.3.2.3.1 and
+/// D.1.8).
 fn has_recovery_point(mut messages: &[u8]) -> bool {
     const RECOVERY_POINT: usize = 6;
     let number = |bytes: &mut &[u8]| -> Option<usize> {
@@ -343,7 +346,8 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
-    /// Packets of PID 256 that carry a PES packet with `content`, each with at most `each` bytes of it.
+    /// Packets of PID 256 that carry a PES packet with `content`, each with at most `each` bytes of
+    /// it.
     fn unit(content: &[u8], each: usize, flagged: bool) -> Vec<[u8; PACKET]> {
         let mut bytes = alloc::vec![0, 0, 1, 0xe0, 0, 0, 0x80, 0x80, 5, 0x21, 0, 1, 0, 1];
         bytes.extend(content);
@@ -367,17 +371,19 @@ mod tests {
     fn kind(codec: Codec, content: &[u8], flagged: bool) -> Option<AccessKind> {
         let found: Vec<_> = [14, 15, 16, 17, 23, 64, 180]
             .map(|each| {
-                let mut pictures = Pictures::new(codec);
+                let mut video_frames = VideoFrames::new(codec);
                 let mut packets = unit(content, each, flagged);
                 packets.extend(unit(&[0; 40], 180, false));
                 let all: Vec<_> = packets
                     .iter()
-                    .filter_map(|bytes| pictures.handle_packet(7, &Packet::read(bytes).unwrap()))
+                    .filter_map(|bytes| {
+                        video_frames.handle_packet(7, &Packet::read(bytes).unwrap())
+                    })
                     .collect();
                 assert!(all.len() <= 1);
-                all.first().map(|picture| {
-                    assert_eq!((picture.at, picture.shown), (7, Some(Pts::at(0))));
-                    picture.kind
+                all.first().map(|video_frame| {
+                    assert_eq!((video_frame.at, video_frame.shown), (7, Some(Pts::at(0))));
+                    video_frame.kind
                 })
             })
             .into();
@@ -389,17 +395,17 @@ mod tests {
     const INTRA: Option<AccessKind> = Some(AccessKind::Intra);
 
     #[test]
-    fn pictures_of_mpeg_2_are_told_by_their_coding_type() {
+    fn video_frames_of_mpeg_2_are_told_by_their_coding_type() {
         let sequence = [0, 0, 1, 0xb3, 0x2d, 0x02, 0x40, 0x33];
-        let picture = |kind: u8| [0, 0, 1, 0, 0x12, kind << 3, 0xff, 0xf8];
-        assert_eq!(kind(Codec::Mpeg2, &[sequence, picture(1)].concat(), false), ENTRY);
-        assert_eq!(kind(Codec::Mpeg2, &picture(1), false), INTRA);
-        assert_eq!(kind(Codec::Mpeg2, &picture(2), false), None);
-        assert_eq!(kind(Codec::Mpeg2, &[sequence, picture(3)].concat(), true), None);
+        let video_frame = |kind: u8| [0, 0, 1, 0, 0x12, kind << 3, 0xff, 0xf8];
+        assert_eq!(kind(Codec::Mpeg2, &[sequence, video_frame(1)].concat(), false), ENTRY);
+        assert_eq!(kind(Codec::Mpeg2, &video_frame(1), false), INTRA);
+        assert_eq!(kind(Codec::Mpeg2, &video_frame(2), false), None);
+        assert_eq!(kind(Codec::Mpeg2, &[sequence, video_frame(3)].concat(), true), None);
     }
 
     #[test]
-    fn pictures_of_h264_are_told_by_nal_units_messages_and_slices() {
+    fn video_frames_of_h264_are_told_by_nal_units_messages_and_slices() {
         let sets = [0, 0, 0, 1, 0x67, 0x64, 0, 0x1f, 0, 0, 1, 0x68, 0xeb];
         let (idr, p, i) = ([0, 0, 1, 0x65, 0x88], [0, 0, 1, 0x41, 0x9a], [0, 0, 1, 0x41, 0x88]);
         let rest = [0x84; 20];
@@ -416,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_of_h265_are_told_by_nal_units() {
+    fn video_frames_of_h265_are_told_by_nal_units() {
         let nal = |kind: u8| [0, 0, 1, kind << 1, 1, 0xaf];
         let of = |kinds: &[u8]| {
             let bytes: Vec<u8> = kinds.iter().flat_map(|&kind| nal(kind)).collect();

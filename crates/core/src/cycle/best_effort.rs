@@ -1,9 +1,9 @@
 //! The time left over: best-effort reads and writes, in small pieces and fair turns.
 //!
-//! Promise: reads and writes that both wait get equal time, whatever they cost each; a block's pieces
-//! follow each other; on a disk with an arm one file is stayed with while what waits goes on where the
-//! last piece ended: for [`TURN`] when somebody waits who has not had as much, else for [`RUN_MAX`]. When
-//! a piece may begin is not decided here.
+//! Promise: reads and writes that both wait get equal time, whatever they cost each; a block's
+//! pieces follow each other; on a disk with an arm one file is stayed with while what waits goes on
+//! where the last piece ended: for [`TURN`] when somebody waits who has not had as much, else for
+//! [`RUN_MAX`]. When a piece may begin is not decided here.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -11,24 +11,24 @@ use alloc::vec::Vec;
 use super::{CycleLimits, Job};
 use crate::disk_model::{DiskModel, MilliVisits, Moved};
 use crate::ports::{BlockRef, Direction, FileHandle, Transfer};
-use crate::splitter::Pieces;
+use crate::split::Pieces;
 use crate::units::{Bytes, MIB, Nanos};
 
-/// What is left of a run when the other way, or a newcomer, gets its turn: the two seeks of 30 ms then cost
-/// a disk with an arm half of its time, and nobody waits for a tenth of a second more.
+/// What is left of a run when the other way, or a newcomer, gets its turn: the two seeks of 30 ms
+/// then cost a disk with an arm half of its time, and nobody waits for a tenth of a second more.
 const TURN: Bytes = Bytes(8 * MIB);
 
-/// What is left of a run when the next of those gets its turn who have had one before. They have long to
-/// go anyway: with eight of them, seeks were a seventh of the time of uploads after 8 MiB each, and are a
-/// twentieth now.
+/// What is left of a run when the next of those gets its turn who have had one before. They have
+/// long to go anyway: with eight of them, seeks were a seventh of the time of uploads after 8 MiB
+/// each, and are a twentieth now.
 const RUN_MAX: Bytes = Bytes(32 * MIB);
 
-/// Files of which it is remembered that they have had a turn. Uploads that go on and on are few; where
-/// they are more, some are newcomers again.
+/// Files of which it is remembered that they have had a turn. Uploads that go on and on are few;
+/// where they are more, some are newcomers again.
 const SERVED_MAX: usize = 16;
 
 /// Both queues and whose turn it is.
-pub(super) struct Spare {
+pub(super) struct BestEffortQueue {
     model: DiskModel,
     reads: Lane,
     writes: Lane,
@@ -51,7 +51,7 @@ pub(super) struct Next {
 }
 
 /// A piece that goes to the device.
-pub(super) struct Taken {
+pub(super) struct StartedJob {
     pub(super) piece: Transfer,
     /// It is the last of its block.
     pub(super) is_last: bool,
@@ -62,7 +62,7 @@ struct Lane {
     queue: VecDeque<Job>,
     /// The job that is being cut.
     cutting: Option<Cutting>,
-    /// Disk time used, by the model; see `Spare::push`.
+    /// Disk time used, by the model; see `BestEffortQueue::push`.
     used: Nanos,
     /// Files that have had a turn, and where it ended.
     served: VecDeque<(FileHandle, Bytes)>,
@@ -85,7 +85,7 @@ struct Run {
     is_new: bool,
 }
 
-impl Spare {
+impl BestEffortQueue {
     pub(super) fn new(limits: &CycleLimits) -> Self {
         Self {
             model: limits.model,
@@ -164,7 +164,7 @@ impl Spare {
     }
 
     /// Gives out `next`.
-    pub(super) fn take(&mut self, next: Next) -> Taken {
+    pub(super) fn take(&mut self, next: Next) -> StartedJob {
         let Next { piece, at, goes_on, cost } = next;
         if !goes_on {
             self.interrupt();
@@ -192,7 +192,7 @@ impl Spare {
             lane.cutting = None;
         }
         self.flying.push((piece, cost));
-        Taken { piece, is_last }
+        StartedJob { piece, is_last }
     }
 
     /// Something else goes to the device: the arm moves.
@@ -261,8 +261,8 @@ impl Spare {
         whose.filter(|_| self.model.has_arm())
     }
 
-    /// Whether its file has not had a turn yet. The number of a file may be another file's later, which
-    /// then begins before the place where that one's turn ended.
+    /// Whether its file has not had a turn yet. The number of a file may be another file's later,
+    /// which then begins before the place where that one's turn ended.
     fn is_newcomer(&self, piece: &Transfer) -> bool {
         let served = &self.lane(piece.direction).served;
         !served.iter().any(|&(file, end)| file == piece.file && end <= piece.offset)

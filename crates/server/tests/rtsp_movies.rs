@@ -1,6 +1,6 @@
 //! Movies by RTSP, as elementary streams, played by others.
 
-#[path = "rtsp_films/scales.rs"]
+#[path = "rtsp_movies/scales.rs"]
 mod scales;
 
 use std::fs::File;
@@ -20,7 +20,7 @@ use tactus::media::{probe, sample};
 use tactus::rtsp::Rtsp;
 use tactus_core::rtp::rtcp;
 use tactus_core::units::{Bytes, MIB, SECOND};
-use tactus_sys::inlet::{Datagrams, Wanted};
+use tactus_sys::udp_input::{InputOptions, UdpInput};
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -108,7 +108,7 @@ fn said(program: &str, package: &str, terms: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ffprobe_gets_every_picture_and_every_frame_of_sound_to_the_goodbye() {
+async fn ffprobe_gets_every_frame_of_video_and_audio_to_the_goodbye() {
     let _turn = TURN.lock().await;
     let stage = stage(8).await;
     for way in WAYS {
@@ -118,9 +118,9 @@ async fn ffprobe_gets_every_picture_and_every_frame_of_sound_to_the_goodbye() {
         ];
         let terms = terms.concat();
         let told = tokio::task::block_in_place(|| said("ffprobe", "ffmpeg", &terms));
-        let [pictures, sound] = stage.expected(0);
-        assert!(told.contains(&format!("h264,{pictures}")), "{way}: {told}");
-        assert!(told.contains(&format!("aac,{sound}")), "{way}: {told}");
+        let [video_frames, audio] = stage.expected(0);
+        assert!(told.contains(&format!("h264,{video_frames}")), "{way}: {told}");
+        assert!(told.contains(&format!("aac,{audio}")), "{way}: {told}");
         stage.peace().await;
     }
     assert_eq!(stage.engine.counters.packets.refused.value(), 0);
@@ -154,7 +154,7 @@ async fn ffmpeg_seeks_and_decodes_what_the_file_has_from_there_on() {
             whole.len()
         );
         // Of the first one, where the seek begins, it does not know the time yet, and keeps it.
-        assert!(whole.ends_with(&came[1..]), "every picture to the end, as in the file");
+        assert!(whole.ends_with(&came[1..]), "every video frame to the end, as in the file");
         assert!(whole.contains(&came[0]));
         stage.peace().await;
     }
@@ -191,9 +191,12 @@ async fn gstreamer_plays_to_the_end() {
         ];
         let told = tokio::task::block_in_place(|| said("ffprobe", "ffmpeg", &terms));
         let came: usize = told.trim().parse().expect("a number");
-        let [pictures, _] = stage.expected(0);
+        let [video_frames, _] = stage.expected(0);
         // The last one is only complete when something follows it.
-        assert!((pictures - 1..=pictures).contains(&came), "{way}: {came} of {pictures}");
+        assert!(
+            (video_frames - 1..=video_frames).contains(&came),
+            "{way}: {came} of {video_frames}"
+        );
         stage.peace().await;
     }
 }
@@ -228,10 +231,10 @@ async fn whoever_is_in_the_group_of_a_track_gets_its_reports_and_its_goodbye() {
             };
             assert_eq!(told("port="), "15014-15015");
             let group = told("destination=").parse().expect("a group");
-            let interface = tactus_sys::inlet::interface("lo").ok();
+            let interface = tactus_sys::udp_input::interface("lo").ok();
             let to = SocketAddr::new(group, 15_015);
-            let wanted = Wanted { to, source: None, interface, buffer: 1 << 20 };
-            let hearer = Datagrams::open(&wanted).expect("a group");
+            let wanted = InputOptions { to, source: None, interface, buffer: 1 << 20 };
+            let hearer = UdpInput::open(&wanted).expect("a group");
             let source = u32::from_str_radix(&told("ssrc="), 16).expect("a source");
             hearers.push((hearer, source));
         }
@@ -445,7 +448,7 @@ async fn s12_tracks_of_a_movie_share_a_connection_on_channels_of_their_own() {
                 next[track] = next[track].wrapping_add(1);
                 if std::mem::take(&mut firsts[track]) {
                     let stamp = told(track as u32 + 1, "rtptime");
-                    // A frame of sound may have begun before.
+                    // A audio frame may have begun before.
                     let before = stamp.wrapping_sub(packet.timestamp);
                     assert!(before <= 1024, "{before}");
                 }
@@ -454,7 +457,10 @@ async fn s12_tracks_of_a_movie_share_a_connection_on_channels_of_their_own() {
         };
         let frames = (0..200).map(|_| client.frame()).collect();
         let reports = check(frames, &mut next);
-        assert!(reports.iter().all(|&count| count >= 1), "which sound belongs to which picture");
+        assert!(
+            reports.iter().all(|&count| count >= 1),
+            "which audio belongs to which video frame"
+        );
         let (pause, frames) = client.ask("PAUSE", &stage.url, &named);
         assert!(pause.starts_with("RTSP/1.0 200"), "{pause}");
         check(frames, &mut next);

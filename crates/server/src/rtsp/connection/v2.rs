@@ -1,18 +1,18 @@
 //! What a request of RTSP 2.0 (RFC 7826) is asked before, and what its answer says besides.
 //!
-//! Promise: answers in 1.0 do not come by here. What 2.0 does not have (recording), or this server not (features), is refused
-//! before anything is done.
+//! Promise: answers in 1.0 do not come by here. What 2.0 does not have (recording), or this server
+//! not (features), is refused before anything is done.
 
-use tactus_core::rtsp::two;
+use tactus_core::rtsp::v2;
 
 use super::*;
 
 impl Connection {
     /// Finds the session of a request, or what is answered instead of doing it.
-    pub(super) fn begin_two(&mut self, request: &mut Request) -> Result<(), Reply> {
+    pub(super) fn begin_v2(&mut self, request: &mut Request) -> Result<(), Reply> {
         match request.method {
             Method::Announce | Method::Record | Method::Unknown => {
-                return Err(Reply::new(Status::NOT_IMPLEMENTED).with("Public", two::PUBLIC));
+                return Err(Reply::new(Status::NOT_IMPLEMENTED).with("Public", v2::PUBLIC));
             }
             // What was announced in 1.0 is set up in 1.0.
             Method::Setup if self.announced.is_some() => {
@@ -21,7 +21,7 @@ impl Connection {
             _ => {}
         }
         let required = request.fields("require").chain(request.fields("proxy-require"));
-        if let Some(missing) = two::unsupported(required) {
+        if let Some(missing) = v2::unsupported(required) {
             return Err(Reply::new(Status::OPTION).with("Unsupported", missing));
         }
         if let Some(id) = self.pipelined(request)?
@@ -30,15 +30,16 @@ impl Connection {
             request.name_session(id.to_string());
         }
         if request.method == Method::Setup
-            && request.field("accept-ranges").is_some_and(|formats| !two::accepts_npt(formats))
+            && request.field("accept-ranges").is_some_and(|formats| !v2::accepts_npt(formats))
         {
             return Err(Reply::new(Status::NOT_VALID_FOR_RESOURCE));
         }
         let needs_session =
             matches!(request.method, Method::Play | Method::Pause | Method::Teardown);
         if needs_session && request.session().is_none() {
-            // Version 1.0 says that the state is wrong; here one that is missing is not found (section 17.4).
-            self.house.counters.refuse(Reason::Session);
+            // Version 1.0 says that the state is wrong; here one that is missing is not found
+            // (section 17.4).
+            self.server.counters.refuse(Reason::Session);
             return Err(Reply::new(Status::SESSION_NOT_FOUND));
         }
         Ok(())
@@ -47,16 +48,16 @@ impl Connection {
     /// The session of the request's pipeline, if it has begun.
     fn pipelined(&self, request: &Request) -> Result<Option<SessionId>, Reply> {
         let Some(number) = request.field("pipelined-requests") else { return Ok(None) };
-        let number = two::pipeline(number).ok_or_else(|| Reply::new(Status::BAD_REQUEST))?;
+        let number = v2::pipeline(number).ok_or_else(|| Reply::new(Status::BAD_REQUEST))?;
         let id = self.pipelines.find(number);
         // One that is over may be followed by another one of its number.
-        Ok(id.filter(|id| self.house.sessions().state(*id).is_some()))
+        Ok(id.filter(|id| self.server.sessions().state(*id).is_some()))
     }
 
     /// The answer with all that 2.0 wants in it.
     pub(super) async fn complete_two(&mut self, request: &Request, mut reply: Reply) -> Reply {
         if reply.field("Public").is_some() {
-            reply = reply.with_only("Public", two::PUBLIC);
+            reply = reply.with_only("Public", v2::PUBLIC);
         }
         let id =
             reply.field("Session").and_then(|value| value.split(';').next()).map(str::to_owned);
@@ -69,24 +70,24 @@ impl Connection {
         }
         if is_set_up {
             reply = reply
-                .with("Accept-Ranges", two::ACCEPT_RANGES)
-                .with("Media-Properties", two::MEDIA_PROPERTIES);
+                .with("Accept-Ranges", v2::ACCEPT_RANGES)
+                .with("Media-Properties", v2::MEDIA_PROPERTIES);
             let id = id.as_deref().and_then(SessionId::parse);
             if let Some(id) = id {
-                let number = request.field("pipelined-requests").and_then(two::pipeline);
+                let number = request.field("pipelined-requests").and_then(v2::pipeline);
                 if let Some(number) = number {
                     self.pipelines.bind(number, id);
                 }
-                if let Some(length) = self.house.length(id).await {
+                if let Some(length) = self.server.length(id).await {
                     reply = reply.with("Media-Range", span::write(MediaTime(0), length));
                 }
             }
         }
         if reply.status == Status::NOT_VALID_FOR_RESOURCE {
-            reply = reply.with("Accept-Ranges", two::ACCEPT_RANGES);
+            reply = reply.with("Accept-Ranges", v2::ACCEPT_RANGES);
         }
         if request.field("supported").is_some() {
-            reply = reply.with("Supported", two::supported());
+            reply = reply.with("Supported", v2::supported());
         }
         for (field, name) in
             [("pipelined-requests", "Pipelined-Requests"), ("timestamp", "Timestamp")]

@@ -1,8 +1,9 @@
-//! Datagrams of one address, many at a time: the socket of a live input.
+//! UdpInput of one address, many at a time: the socket of a live input.
 //!
-//! Promise: reading never waits, and takes at most [`BATCH`] datagrams at once into memory that was there
-//! before. What comes faster than it is read is dropped by the kernel, and counted there. It judges no
-//! sender: that is the caller's part, except where a source was joined, which the kernel filters.
+//! Promise: reading never waits, and takes at most [`BATCH`] datagrams at once into memory that was
+//! there before. What comes faster than it is read is dropped by the kernel, and counted there. It
+//! judges no sender: that is the caller's part, except where a source was joined, which the kernel
+//! filters.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -23,7 +24,7 @@ const STRIDE: usize = (1 << 16) + 33 * 64;
 
 /// What is to be received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct InputOptions {
     /// Where it is sent: one of our addresses, a group, or the unspecified address for any of ours.
     pub to: SocketAddr,
     /// Of a group, only from this source (source-specific multicast, RFC 4607).
@@ -44,22 +45,22 @@ pub struct Datagram<'a> {
     /// It was longer than [`DATAGRAM_MAX`].
     pub is_cut: bool,
     /// When the kernel got it, where it was asked to say.
-    pub stamp: Option<WallTime>,
+    pub timestamp: Option<WallTime>,
 }
 
 /// A socket that receives.
 #[derive(Debug)]
-pub struct Datagrams {
+pub struct UdpInput {
     socket: OwnedFd,
     memory: Box<[u8]>,
 }
 
-impl Datagrams {
+impl UdpInput {
     /// Opens, joins and binds.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn open(wanted: &Wanted) -> io::Result<Self> {
+    pub fn open(wanted: &InputOptions) -> io::Result<Self> {
         let family = if wanted.to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
@@ -92,8 +93,8 @@ impl Datagrams {
         Ok(self)
     }
 
-    /// The same; from now on the kernel need not cut what comes in one piece (udp(7), `UDP_GRO`). It is told datagram by
-    /// datagram all the same, and as many as there are.
+    /// The same; from now on the kernel need not cut what comes in one piece (udp(7), `UDP_GRO`).
+    /// It is told datagram by datagram all the same, and as many as there are.
     ///
     /// # Errors
     /// What the kernel says.
@@ -141,8 +142,8 @@ impl Datagrams {
         if got == 0 { Ok(values[DROPS]) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Gives the datagrams that have come, at most [`BATCH`], to `each`; how many there were, where those that were
-    /// gathered count as one. Does not wait.
+    /// Gives the datagrams that have come, at most [`BATCH`], to `each`; how many there were, where
+    /// those that were gathered count as one. Does not wait.
     ///
     /// # Errors
     /// `WouldBlock` when there is none; else what the kernel says.
@@ -163,8 +164,8 @@ impl Datagrams {
             head.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
             head.msg_hdr.msg_controllen = CONTROL;
         }
-        // SAFETY: each head names memory of its own that is writable for the length beside it; all of it
-        // outlives the call, which does not keep it.
+        // SAFETY: each head names memory of its own that is writable for the length beside it; all
+        // of it outlives the call, which does not keep it.
         let count = unsafe {
             libc::recvmmsg(
                 self.socket.as_raw_fd(),
@@ -182,26 +183,26 @@ impl Datagrams {
             let Some(from) = name.read() else { continue };
             let bytes = &memory[..(head.msg_len as usize).min(STRIDE)];
             let is_cut = head.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-            let Told { stamp, segment } = control.read(head.msg_hdr.msg_controllen);
+            let Ancillary { timestamp, segment } = control.read(head.msg_hdr.msg_controllen);
             match segment.filter(|&segment| segment < bytes.len()) {
                 Some(segment) => {
                     let datagrams = bytes.chunks(segment);
-                    datagrams.for_each(|bytes| each(Datagram { from, bytes, is_cut, stamp }));
+                    datagrams.for_each(|bytes| each(Datagram { from, bytes, is_cut, timestamp }));
                 }
-                None => each(Datagram { from, bytes, is_cut, stamp }),
+                None => each(Datagram { from, bytes, is_cut, timestamp }),
             }
         }
         Ok(count)
     }
 }
 
-impl AsFd for Datagrams {
+impl AsFd for UdpInput {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl AsRawFd for Datagrams {
+impl AsRawFd for UdpInput {
     fn as_raw_fd(&self) -> i32 {
         self.socket.as_raw_fd()
     }
@@ -233,22 +234,22 @@ pub(crate) const EMPTY: libc::msghdr = libc::msghdr {
 #[repr(C, align(8))]
 struct Control([u8; CONTROL]);
 
-/// Its stamp (socket(7), `SO_TIMESTAMPNS`), and how long the datagrams in it are (`UDP_GRO`).
+/// Its timestamp (socket(7), `SO_TIMESTAMPNS`), and how long the datagrams in it are (`UDP_GRO`).
 const CONTROL: usize = 2 * CONTROL_HEADER + 16 + 8;
 /// A length of eight bytes, a level and a kind of four.
 const CONTROL_HEADER: usize = 16;
 
 /// What the kernel has said of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Told {
-    stamp: Option<WallTime>,
+struct Ancillary {
+    timestamp: Option<WallTime>,
     segment: Option<usize>,
 }
 
 impl Control {
     /// What is in its first `len` bytes.
-    fn read(&self, len: usize) -> Told {
-        let mut told = Told::default();
+    fn read(&self, len: usize) -> Ancillary {
+        let mut ancillary = Ancillary::default();
         let mut rest = &self.0[..len.min(CONTROL)];
         let word = |bytes: &[u8], at: usize| -> Option<i64> {
             Some(i64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
@@ -264,20 +265,20 @@ impl Control {
             match (level, kind) {
                 (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
                     let (seconds, nanos) = (word(body, 0), word(body, 8));
-                    let stamp = |(seconds, nanos): (i64, i64)| {
+                    let timestamp = |(seconds, nanos): (i64, i64)| {
                         WallTime(seconds as u64 * 1_000_000_000 + nanos as u64)
                     };
-                    told.stamp = seconds.zip(nanos).map(stamp);
+                    ancillary.timestamp = seconds.zip(nanos).map(timestamp);
                 }
                 (libc::SOL_UDP, libc::UDP_GRO) => {
                     let segment = half(body, 0).and_then(|segment| usize::try_from(segment).ok());
-                    told.segment = segment.filter(|&segment| segment > 0);
+                    ancillary.segment = segment.filter(|&segment| segment > 0);
                 }
                 _ => {}
             }
             rest = rest.get(len.next_multiple_of(8)..).unwrap_or(&[]);
         }
-        told
+        ancillary
     }
 }
 
@@ -287,7 +288,8 @@ impl Control {
 pub(crate) struct Address(pub(crate) [u8; ADDRESS]);
 
 impl Address {
-    /// As the kernel has it (ip(7), ipv6(7)): the family in the host's order, the port in the network's.
+    /// As the kernel has it (ip(7), ipv6(7)): the family in the host's order, the port in the
+    /// network's.
     fn of(ip: IpAddr) -> Self {
         let mut bytes = [0; ADDRESS];
         let family = match ip {
@@ -333,8 +335,8 @@ impl Address {
     }
 }
 
-/// An address with the interface of its link, where it is one that is of no other (RFC 4007): the kernel takes the
-/// first link that it finds otherwise.
+/// An address with the interface of its link, where it is one that is of no other (RFC 4007): the
+/// kernel takes the first link that it finds otherwise.
 pub fn on_link(to: SocketAddr, interface: Option<u32>) -> SocketAddr {
     match (to, interface) {
         (SocketAddr::V6(to), Some(scope)) if is_of_link(*to.ip()) => {
@@ -410,12 +412,12 @@ mod tests {
     use std::time::{Duration, Instant};
     use tactus_core::units::SECOND;
 
-    fn wanted(to: &str) -> Wanted {
-        Wanted { to: to.parse().unwrap(), source: None, interface: None, buffer: 1 << 20 }
+    fn wanted(to: &str) -> InputOptions {
+        InputOptions { to: to.parse().unwrap(), source: None, interface: None, buffer: 1 << 20 }
     }
 
     /// Reads until `count` have come.
-    fn take(inbox: &mut Datagrams, count: usize) -> Vec<(SocketAddr, usize, bool)> {
+    fn take(inbox: &mut UdpInput, count: usize) -> Vec<(SocketAddr, usize, bool)> {
         let mut came = Vec::new();
         let end = Instant::now() + Duration::from_secs(20);
         while came.len() < count && Instant::now() < end {
@@ -434,7 +436,7 @@ mod tests {
     #[test]
     fn p01_datagrams_come_with_their_sender_however_long_they_are() {
         for any in ["127.0.0.1:0", "[::1]:0"] {
-            let mut inbox = Datagrams::open(&wanted(any)).unwrap();
+            let mut inbox = UdpInput::open(&wanted(any)).unwrap();
             assert!(inbox.buffer().unwrap() > 0);
             let sender = UdpSocket::bind(any).unwrap();
             let to = inbox.address().unwrap();
@@ -454,52 +456,53 @@ mod tests {
         let sender = OwnedFd::from(UdpSocket::bind("127.0.0.1:0").unwrap());
         set(&sender, libc::SOL_UDP, libc::UDP_SEGMENT, &1316).unwrap();
         let sender = UdpSocket::from(sender);
-        for stamps in [0, 1] {
-            let inbox = Datagrams::open(&wanted("127.0.0.1:0")).unwrap().gathered().unwrap();
-            let mut inbox = if stamps == 1 { inbox.stamped().unwrap() } else { inbox };
+        for timestamps in [0, 1] {
+            let inbox = UdpInput::open(&wanted("127.0.0.1:0")).unwrap().gathered().unwrap();
+            let mut inbox = if timestamps == 1 { inbox.stamped().unwrap() } else { inbox };
             let bytes: Vec<u8> = (0..40_000u32).map(|nth| (nth / 1316) as u8).collect();
             sender.send_to(&bytes, inbox.address().unwrap()).unwrap();
             let (mut came, mut stamped) = (vec![], 0);
             let each = |datagram: Datagram<'_>| {
                 assert!(datagram.bytes.iter().all(|&byte| usize::from(byte) == came.len()));
                 came.push(datagram.bytes.len());
-                stamped += usize::from(datagram.stamp.is_some());
+                stamped += usize::from(datagram.timestamp.is_some());
             };
             // On the loopback it is there when it has been sent.
             assert_eq!(inbox.receive(each).unwrap(), 1);
             assert_eq!(came[..30], [1316; 30]);
             assert_eq!(came[30..], [40_000 - 30 * 1316]);
-            assert_eq!(stamped, 31 * stamps);
+            assert_eq!(stamped, 31 * timestamps);
         }
     }
 
     #[test]
-    fn stamps_are_the_kernels_and_only_where_they_were_asked_for() {
+    fn timestamps_are_the_kernels_and_only_where_they_were_asked_for() {
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         let now = || {
             let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             WallTime(since.unwrap().as_nanos() as u64)
         };
         for is_stamped in [true, false] {
-            let inbox = Datagrams::open(&wanted("127.0.0.1:0")).unwrap();
+            let inbox = UdpInput::open(&wanted("127.0.0.1:0")).unwrap();
             let mut inbox = if is_stamped { inbox.stamped().unwrap() } else { inbox };
             let before = now();
             sender.send_to(b"one", inbox.address().unwrap()).unwrap();
             sender.send_to(b"two", inbox.address().unwrap()).unwrap();
-            let mut stamps = vec![];
-            while stamps.len() < 2 {
+            let mut timestamps = vec![];
+            while timestamps.len() < 2 {
                 // There, or about to be.
-                drop(inbox.receive(|datagram| stamps.push(datagram.stamp)));
+                drop(inbox.receive(|datagram| timestamps.push(datagram.timestamp)));
             }
-            // A kernel that has just begun to stamp does so as they are read; and somebody may set its clock.
+            // A kernel that has just begun to stamp does so as they are read; and somebody may set
+            // its clock.
             let (before, after) = (before.0 - SECOND.0, now().0 + SECOND.0);
             match is_stamped {
                 true => {
-                    assert!(stamps.iter().all(|stamp| {
-                        stamp.is_some_and(|stamp| (before..=after).contains(&stamp.0))
+                    assert!(timestamps.iter().all(|timestamp| {
+                        timestamp.is_some_and(|timestamp| (before..=after).contains(&timestamp.0))
                     }))
                 }
-                false => assert_eq!(stamps, [None, None]),
+                false => assert_eq!(timestamps, [None, None]),
             }
         }
     }
@@ -507,7 +510,7 @@ mod tests {
     #[test]
     fn what_is_not_read_is_dropped_by_the_kernel_and_counted() {
         let mut inbox =
-            Datagrams::open(&Wanted { buffer: 16 * 1024, ..wanted("127.0.0.1:0") }).unwrap();
+            UdpInput::open(&InputOptions { buffer: 16 * 1024, ..wanted("127.0.0.1:0") }).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = inbox.address().unwrap();
         for _ in 0..200 {
@@ -531,10 +534,10 @@ mod tests {
 
     /// `group`, on an interface of this host, sent by `source`, which is one of its addresses.
     fn joined(group: &str, interface: u32, source: IpAddr, wrong: Option<IpAddr>) {
-        let any = Wanted { interface: Some(interface), ..wanted(group) };
-        let one = Wanted { source: Some(source), ..any };
-        let other = Wanted { source: Some(wrong.unwrap_or(NOBODY.into())), ..any };
-        let mut inboxes = [any, one, other].map(|wanted| Datagrams::open(&wanted).unwrap());
+        let any = InputOptions { interface: Some(interface), ..wanted(group) };
+        let one = InputOptions { source: Some(source), ..any };
+        let other = InputOptions { source: Some(wrong.unwrap_or(NOBODY.into())), ..any };
+        let mut inboxes = [any, one, other].map(|wanted| UdpInput::open(&wanted).unwrap());
         for inbox in &inboxes {
             send(source, interface, inbox.address().unwrap());
             if let Some(wrong) = wrong {

@@ -21,13 +21,14 @@ use crate::units::MediaTime;
 /// single part has more PIDs, the counters of the rest break at a join.
 pub const PIDS: usize = 64;
 
-/// A time stamp further from the clock than this is of another clock: what is before a jump, or behind it.
+/// A timestamp further from the clock than this is of another clock: what is before a jump, or
+/// behind it.
 const NEAR: u64 = 10 * 27_000_000;
 
 /// From which byte of a range on clocks are to be moved by how much.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunTimes {
-    /// The packet with the first stamp behind a jump.
+    /// The packet with the first PCR behind a jump.
     pub at: u64,
     /// Modulo the clock's wrap.
     pub moved: MediaTime,
@@ -40,16 +41,16 @@ pub struct Moment {
     pub pcr: Option<(Pid, Pcr)>,
     /// By how much all other times are moved, modulo the clock's wrap.
     pub moved: MediaTime,
-    /// The same on the other side of the nearest jump: for time stamps that are of its clock.
+    /// The same on the other side of the nearest jump: for timestamps that are of its clock.
     pub beyond: Option<MediaTime>,
-    /// Clocks do not run on from the part before: the first stamp of each in this part is marked as another one's
-    /// (`discontinuity_indicator`, 2.4.3.5).
+    /// Clocks do not run on from the part before: the first PCR of each in this part is marked as
+    /// another one's (`discontinuity_indicator`, 2.4.3.5).
     pub breaks: bool,
 }
 
 /// Keeps the counters of one stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stamper {
+pub struct Restamper {
     counters: [Counter; PIDS],
     used: usize,
     versions: Versions,
@@ -94,7 +95,7 @@ impl Counter {
     }
 }
 
-impl Default for Stamper {
+impl Default for Restamper {
     fn default() -> Self {
         let nobody = Counter::of(Pid::NULL, 0);
         let versions = Versions::default();
@@ -102,7 +103,7 @@ impl Default for Stamper {
     }
 }
 
-impl Stamper {
+impl Restamper {
     /// Continues behind `counts` and `tables`; PIDs beyond [`PIDS`] are dropped.
     pub fn behind(counts: &[Count], tables: &[TableCount]) -> Self {
         let versions = Versions::behind(tables);
@@ -154,8 +155,8 @@ impl Stamper {
         self.versions.begin_part(ahead);
     }
 
-    /// Reads what the next packets need, for whoever reads that of many streams before the first is made: a number
-    /// without a meaning.
+    /// Reads what the next packets need, for whoever reads that of many streams before the first is
+    /// made: a number without a meaning.
     pub(crate) fn look_up(&self) -> u64 {
         u64::from(self.counters[0].part ^ self.counters[4].part) ^ self.used as u64 ^ self.missed
     }
@@ -165,15 +166,16 @@ impl Stamper {
         self.missed
     }
 
-    /// Makes the next packet of the stream follow those that have left. What is no packet is left alone.
-    pub fn stamp(&mut self, bytes: &mut [u8; PACKET], moment: &Moment) {
+    /// Makes the next packet of the stream follow those that have left. What is no packet is left
+    /// alone.
+    pub fn restamp(&mut self, bytes: &mut [u8; PACKET], moment: &Moment) {
         if !self.stamp_plain(bytes) {
             self.stamp_any(bytes, moment);
         }
     }
 
-    /// The same of a packet that has payload and nothing else, whose PID has had another in this part: of a hundred more
-    /// than ninety. False, and nothing is done, when it is another one.
+    /// The same of a packet that has payload and nothing else, whose PID has had another in this
+    /// part: of a hundred more than ninety. False, and nothing is done, when it is another one.
     #[inline]
     pub(crate) fn stamp_plain(&mut self, bytes: &mut [u8; PACKET]) -> bool {
         let [SYNC, high @ 0..0x20, low, flags] = bytes[..4] else { return false };
@@ -212,8 +214,8 @@ impl Stamper {
                 if counter.part != part {
                     let due = counter.last.wrapping_add(u8::from(has_payload));
                     counter.step = due.wrapping_sub(count) & 0x0f;
-                    // What carries nothing counts nothing (2.4.3.3): one of ours may stand in front, and says nothing of
-                    // the title's.
+                    // What carries nothing counts nothing (2.4.3.3): one of ours may stand in
+                    // front, and says nothing of the title's.
                     if has_payload {
                         counter.part = part;
                     }
@@ -344,21 +346,21 @@ mod tests {
         fn whatever_is_joined_no_counter_breaks_and_no_other_byte_changes(
             parts in proptest::collection::vec((kinds(), any::<u8>()), 1..12),
         ) {
-            let mut stamper = Stamper::default();
+            let mut restamper = Restamper::default();
             let mut watch = Continuity::default();
             for (nth, (kinds, begin)) in parts.iter().enumerate() {
                 if nth > 0 {
-                    stamper.join(None);
+                    restamper.join(None);
                 }
                 for before in multiplex(kinds, *begin) {
                     let mut bytes = before;
-                    stamper.stamp(&mut bytes, &STILL);
+                    restamper.restamp(&mut bytes, &STILL);
                     prop_assert_eq!(watch.handle_packet(&Packet::read(&bytes).unwrap()), None);
                     set_continuity(&mut bytes, before[3]);
                     prop_assert_eq!(bytes, before);
                 }
             }
-            prop_assert_eq!(stamper.missed(), 0);
+            prop_assert_eq!(restamper.missed(), 0);
         }
 
         #[test]
@@ -366,7 +368,7 @@ mod tests {
             parts in proptest::collection::vec((kinds(), any::<u8>()), 3..4), watched in 0usize..200,
         ) {
             let mut watch = Continuity::default();
-            let mut first = Stamper::default();
+            let mut first = Restamper::default();
             let left = multiplex(&parts[0].0, parts[0].1);
             let watched = watched.min(left.len());
             for bytes in &left[..watched] {
@@ -375,10 +377,10 @@ mod tests {
             }
             // From then on as it is: nobody need know that there was another one.
             let counts: Vec<_> = first.counts().collect();
-            let mut second = Stamper::behind(&counts, &[]);
+            let mut second = Restamper::behind(&counts, &[]);
             for before in &left[watched..] {
                 let mut bytes = *before;
-                second.stamp(&mut bytes, &STILL);
+                second.restamp(&mut bytes, &STILL);
                 prop_assert_eq!(&bytes, before);
                 prop_assert_eq!(watch.handle_packet(&Packet::read(&bytes).unwrap()), None);
             }
@@ -389,20 +391,20 @@ mod tests {
             for (nth, before) in elsewhere.iter().enumerate() {
                 if nth == elsewhere.len() / 2 {
                     let counts: Vec<_> = second.counts().collect();
-                    second = Stamper::behind(&counts, &[]);
+                    second = Restamper::behind(&counts, &[]);
                 }
                 let mut bytes = *before;
-                second.stamp(&mut bytes, &STILL);
+                second.restamp(&mut bytes, &STILL);
                 prop_assert_eq!(watch.handle_packet(&Packet::read(&bytes).unwrap()), None);
             }
         }
 
         #[test]
         fn the_first_part_leaves_as_it_is(kinds in kinds(), begin: u8) {
-            let mut stamper = Stamper::default();
+            let mut restamper = Restamper::default();
             for before in multiplex(&kinds, begin) {
                 let mut bytes = before;
-                stamper.stamp(&mut bytes, &STILL);
+                restamper.restamp(&mut bytes, &STILL);
                 prop_assert_eq!(bytes, before);
             }
         }
@@ -415,7 +417,7 @@ mod tests {
             let moment = Moment { pcr: Some((Pid(256), law)), moved: MediaTime(moved), ..STILL };
             for (pid, due) in [(256, law), (257, own.after(MediaTime(moved)))] {
                 let mut bytes = packet(pid, 3, Some(own));
-                Stamper::default().stamp(&mut bytes, &moment);
+                Restamper::default().restamp(&mut bytes, &moment);
                 prop_assert_eq!(bytes, packet(pid, 3, Some(due)));
             }
         }
@@ -424,7 +426,7 @@ mod tests {
         fn the_short_way_does_what_the_long_one_does(
             packets in proptest::collection::vec((0u16..5, 0u8..=255, 0u8..=255, 0u8..20), 1..200),
         ) {
-            let (mut short, mut long) = (Stamper::default(), Stamper::default());
+            let (mut short, mut long) = (Restamper::default(), Restamper::default());
             for (pid, flags, field, other) in packets {
                 let mut bytes = packet(pid, 0, None);
                 bytes[3] = flags;
@@ -438,7 +440,7 @@ mod tests {
                     _ => bytes[3] = flags & 0xdf | 0x10,
                 }
                 let mut expected = bytes;
-                short.stamp(&mut bytes, &STILL);
+                short.restamp(&mut bytes, &STILL);
                 long.stamp_any(&mut expected, &STILL);
                 prop_assert_eq!(bytes, expected);
                 prop_assert_eq!(short, long);
@@ -453,12 +455,12 @@ mod tests {
             let pcr = Some((Pid(3), Pcr::at(MediaTime(5))));
             let moment =
                 Moment { pcr, moved: MediaTime(moved), beyond: beyond.map(MediaTime), breaks: true };
-            let mut stamper = Stamper::default();
+            let mut restamper = Restamper::default();
             for tail in tails {
                 let mut bytes = [SYNC; PACKET];
                 bytes[1..].copy_from_slice(&tail);
-                stamper.stamp(&mut bytes, &moment);
-                stamper.join(None);
+                restamper.restamp(&mut bytes, &moment);
+                restamper.join(None);
             }
         }
     }
@@ -476,7 +478,7 @@ mod tests {
         let now = Some((Pid(256), Pcr::at(hour)));
         let shown = |moment: Moment| {
             let mut bytes = bytes;
-            Stamper::default().stamp(&mut bytes, &moment);
+            Restamper::default().restamp(&mut bytes, &moment);
             pes_times(&Packet::read(&bytes).unwrap()).unwrap().shown
         };
         let still = Moment { pcr: now, ..STILL };
@@ -488,34 +490,34 @@ mod tests {
 
     #[test]
     fn a_clock_that_does_not_run_on_is_marked_once_in_each_part() {
-        let mut stamper = Stamper::default();
+        let mut restamper = Restamper::default();
         let mut marks = Vec::new();
         for (nth, breaks) in [false, true, true, false].into_iter().enumerate() {
             for count in 0..4u8 {
                 let pcr = (count % 2 == 1).then_some(Pcr::at(MediaTime(9)));
                 let mut bytes = packet(256, count, pcr);
-                stamper.stamp(&mut bytes, &Moment { breaks, ..STILL });
+                restamper.restamp(&mut bytes, &Moment { breaks, ..STILL });
                 if Packet::read(&bytes).unwrap().is_discontinuous() {
                     marks.push((nth, count));
                 }
             }
-            stamper.join(None);
+            restamper.join(None);
         }
         assert_eq!(marks, [(1, 1), (2, 1)]);
     }
 
     #[test]
     fn more_streams_than_there_is_room_for_are_counted() {
-        let mut stamper = Stamper::default();
+        let mut restamper = Restamper::default();
         for pid in 0..PIDS as u16 + 8 {
-            stamper.stamp(&mut packet(pid, 0, None), &STILL);
+            restamper.restamp(&mut packet(pid, 0, None), &STILL);
         }
-        assert_eq!(stamper.missed(), 8);
+        assert_eq!(restamper.missed(), 8);
     }
 
     #[test]
     fn p02_titles_with_pids_of_their_own_make_room_for_each_other() {
-        let mut stamper = Stamper::default();
+        let mut restamper = Restamper::default();
         let mut last = [None; 2048];
         // Two hundred titles of ten PIDs each, each of them three times in a row; PID 0 is in all.
         for title in 0..200u16 {
@@ -523,7 +525,7 @@ mod tests {
                 for count in 0..4 {
                     for pid in [0].into_iter().chain((1..10).map(|nth| 10 * title + nth)) {
                         let mut bytes = packet(pid, begin + count, None);
-                        stamper.stamp(&mut bytes, &STILL);
+                        restamper.restamp(&mut bytes, &STILL);
                         let left = bytes[3] & 0x0f;
                         let before = last[usize::from(pid)].replace(left);
                         assert!(
@@ -531,9 +533,9 @@ mod tests {
                         );
                     }
                 }
-                stamper.join(None);
+                restamper.join(None);
             }
         }
-        assert_eq!(stamper.missed(), 0);
+        assert_eq!(restamper.missed(), 0);
     }
 }

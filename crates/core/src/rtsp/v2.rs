@@ -1,9 +1,9 @@
-//! What RTSP 2.0 (RFC 7826) says besides 1.0: features, properties of media, requests before their session has a name, and
-//! the end of a stream.
+//! What RTSP 2.0 (RFC 7826) says besides 1.0: features, properties of media, requests before their
+//! session has a name, and the end of a stream.
 //!
-//! Promise: what is claimed here is what this server does (`play.basic` and `play.scale`, ranges in `npt`, places that can be begun
-//! at by chance, nothing that changes); what a client needs besides is named when it is refused. A connection remembers a bounded
-//! number of pipelines.
+//! Promise: what is claimed here is what this server does (`play.basic` and `play.scale`, ranges in
+//! `npt`, places that can be begun at by chance, nothing that changes); what a client needs besides
+//! is named when it is refused. A connection remembers a bounded number of pipelines.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -37,7 +37,8 @@ pub fn supported() -> String {
     FEATURES.join(", ")
 }
 
-/// Which of the features that are required, in all fields of that name, are not there; none: all are.
+/// Which of the features that are required, in all fields of that name, are not there; none: all
+/// are.
 pub fn unsupported<'a>(required: impl Iterator<Item = &'a str>) -> Option<String> {
     let tags = required.flat_map(|tags| tags.split(',')).map(str::trim);
     // A list may have empty elements, as lists of HTTP (RFC 9110 section 5.6.1).
@@ -52,7 +53,8 @@ pub fn accepts_npt(accepted: &str) -> bool {
     accepted.split(',').any(|format| format.trim().eq_ignore_ascii_case(ACCEPT_RANGES))
 }
 
-/// The number of a pipeline: it stands for a session whose name its client does not know yet (section 18.33).
+/// The number of a pipeline: it stands for a session whose name its client does not know yet
+/// (section 18.33).
 pub fn pipeline(value: &str) -> Option<u32> {
     whole(value)
 }
@@ -113,9 +115,10 @@ impl RtpInfo {
             let Some(timestamp) = timestamp else { continue };
             write!(text, ";rtptime={timestamp}").expect("a string takes what is written");
             if version == Version::Two {
-                // rtspsrc of GStreamer reads what stands between semicolons as 1.0 has it, and knows neither the quoted name
-                // nor the number behind the colon. Without them it takes the stream to begin before its first packet,
-                // and cuts off as much of its end. So both stand once more, as parameters that others pass over.
+                // rtspsrc of GStreamer reads what stands between semicolons as 1.0 has it, and
+                // knows neither the quoted name nor the number behind the colon. Without them it
+                // takes the stream to begin before its first packet, and cuts off as much of its
+                // end. So both stand once more, as parameters that others pass over.
                 let name = url.rsplit('/').next().unwrap_or_default();
                 write!(text, ";seq={sequence};url={name}").expect("a string takes what is written");
             }
