@@ -1,13 +1,12 @@
-//! Channels: titles that are sent as datagrams one after the other, to whoever has joined a group
-//! or to one address.
+//! Channels: titles sent as datagrams one after the other, to a multicast group or to one address.
 //!
-//! Promise: each title is admitted like a delivery, and as long as nothing is sent the status says
-//! why; what can be had later is tried again. Between the beginning and the end of a title the
-//! engine sends it without anybody here. One channel that comes, changes or goes moves no other.
-//! Those that leave in the same way share an outlet.
+//! Promise: each title is admitted like a delivery. While nothing is sent, the status says why, and
+//! a title that may become available is tried again. Between the start and the end of a title the
+//! engine sends it without the control side. Starting, changing or ending one channel does not
+//! affect the others. Channels with the same socket options share an outlet.
 //!
-//! What comes next is decided by `rundown`, when by `timing`; it is done by `runner`, told by
-//! `status`; `session` makes reports and announcements; `kept` has changes outlive the server.
+//! `rundown` decides what comes next and `timing` when; `runner` executes it; `status` reports it.
+//! `session` sends RTCP and SAP; `saved` stores changes over restarts.
 
 mod list;
 pub(crate) mod packets;
@@ -60,10 +59,9 @@ struct Shared {
     classes: Classes,
     saved: SavedChanges,
     outlets: Outlets,
-    /// In the order in which they came.
+    /// In the order of their creation.
     entries: Mutex<Vec<Entry>>,
-    /// One is changed at a time: between the end of one and its beginning anew nobody takes its
-    /// name.
+    /// One change at a time: between the end and the restart of a channel its name stays reserved.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -74,60 +72,60 @@ struct Entry {
     task: JoinHandle<()>,
 }
 
-/// Channels that may be known at once: as many streams as the largest host sends.
+/// Upper bound of channels: as many streams as the largest host sends.
 pub const CHANNELS_MAX: usize = 10_000;
-/// Orders that a channel has not taken yet; it takes them at once, but while a disk hangs.
+/// Queued orders of a channel; they wait only while a disk hangs.
 const ORDERS_MAX: usize = 16;
-/// How many titles are inspected before a channel is changed, and for how long. The rest is
-/// inspected when it is sent.
+/// Titles that are inspected before a channel is changed, and the time for it. The rest is
+/// inspected before it is sent.
 const CHECKED_MAX: usize = 200;
 const CHECK_MAX: Duration = Duration::from_secs(5);
-/// For a disk that hangs nobody waits longer.
+/// Upper bound of the wait for a disk that does not answer.
 const END_WAIT: Duration = Duration::from_secs(2);
 
-/// Why an order is not taken.
+/// Why an order is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OrderError {
-    /// Nobody is called so.
+    /// No channel has this name.
     #[error("no channel has this name")]
     Unknown,
-    /// Another one goes there.
+    /// Another channel has this address.
     #[error("the channel {0:?} already sends to this address; give each channel its own")]
     SameAddress(String),
-    /// Its class is unknown, or does not allow it.
+    /// The class is unknown or does not permit the channel.
     #[error("{0}")]
     Class(String),
-    /// There are too many.
+    /// The limit of channels is reached.
     #[error("the limit of {CHANNELS_MAX} channels is reached; delete one")]
     TooMany,
-    /// It is so, but not after the next start.
+    /// The change is active but not saved.
     #[error("the change is active but could not be saved, and a restart undoes it: {0}")]
     NotKept(String),
-    /// It has not done what it was asked before.
+    /// A previous order is pending.
     #[error("a previous change to this channel is still pending; retry in a moment")]
     Busy,
-    /// As many titles wait as may.
+    /// The queue of requested titles is full.
     #[error("{WISHES_MAX} requested titles are already queued; set a list of titles instead")]
     Wishes,
     /// The channel could not send its titles.
     #[error("{0}")]
     Title(String),
-    /// There is nothing to be left.
+    /// There is no title to skip.
     #[error("the channel is not sending a title, so there is nothing to skip")]
     Silent,
 }
 
-/// What has become of channels that are configured anew.
+/// The result of a reload.
 #[derive(Debug)]
 pub struct Configured {
-    /// Which are other ones now.
+    /// The changed channels.
     pub changed: Vec<String>,
-    /// Which are as they were, and why.
+    /// The unchanged channels, with the error.
     pub failed: Vec<String>,
 }
 
 impl Channels {
-    /// Begins those of `config`, as they were changed.
+    /// Starts the channels of `config` with their saved changes.
     pub fn begin(config: &Config, catalogue: &Arc<Catalogue>, broker: &Broker) -> Self {
         let shared = Shared {
             catalogue: Arc::clone(catalogue),
@@ -140,19 +138,19 @@ impl Channels {
         };
         let this = Self { shared: Arc::new(shared) };
         for channel in this.shared.saved.channels() {
-            // Names and addresses have been compared.
+            // Names and addresses are unique: the configuration was checked.
             this.start(&mut this.shared.entries(), channel);
         }
         this
     }
 
-    /// All of them, in the order in which they came.
+    /// All channels, in the order of their creation.
     #[must_use]
     pub fn all(&self) -> Vec<Status> {
         self.shared.entries().iter().map(|entry| self.read(&entry.board)).collect()
     }
 
-    /// One of them.
+    /// The channel with this name.
     #[must_use]
     pub fn one(&self, name: &str) -> Option<Status> {
         Some(self.read(&*self.board(name)?))
@@ -164,19 +162,19 @@ impl Channels {
         Status { is_changed, ..status }
     }
 
-    /// How one of them is configured.
+    /// The configuration of a channel.
     #[must_use]
     pub fn configured(&self, name: &str) -> Option<Channel> {
         Some(self.board(name)?.channel())
     }
 
-    /// One of them as a session description.
+    /// The session description (SDP) of a channel.
     #[must_use]
     pub fn description(&self, name: &str) -> Option<String> {
         self.board(name)?.description()
     }
 
-    /// Those that go to groups, as a list for players.
+    /// An M3U playlist of the channels that send to multicast groups.
     #[must_use]
     pub fn m3u(&self) -> String {
         let mut text = "#EXTM3U\n".to_owned();
@@ -188,8 +186,8 @@ impl Channels {
         text
     }
 
-    /// Begins a channel, or changes the one of this name: when only its playlist is another one,
-    /// nobody who receives it notices before the next title. Whether it is a new one.
+    /// Creates a channel or changes the one with this name. If only its playlist differs, receivers
+    /// notice no change before the next title. True if the channel is new.
     ///
     /// # Errors
     /// Why not; then nothing has changed.
@@ -204,8 +202,8 @@ impl Channels {
         Ok(is_new)
     }
 
-    /// Whether stuffing to the channel's rate is possible for each existing title. Later titles are
-    /// checked when they are sent.
+    /// Checks for each existing title whether null packets can fill it up to the channel's rate.
+    /// Later titles are checked when they are sent.
     async fn check_stuff(&self, channel: &Channel) -> Result<(), OrderError> {
         let playlist = &channel.playlist;
         let mut titles = match &playlist.list {
@@ -216,7 +214,7 @@ impl Channels {
                     let found = title::find(&self.shared, &path).await?;
                     list::read(&found, file).await
                 };
-                // A list that cannot be read now may be stored later, as may a title.
+                // A list that cannot be read now may be stored later, and so may a title.
                 listed.await.unwrap_or_default()
             }
         };
@@ -235,8 +233,8 @@ impl Channels {
         tokio::time::timeout(CHECK_MAX, all).await.unwrap_or(Ok(()))
     }
 
-    /// Has a channel be again what the configuration says of it, which may be nothing. Whether it
-    /// is there then.
+    /// Restores the configured state of a channel, which ends it if it is not configured. True if
+    /// the channel exists afterwards.
     ///
     /// # Errors
     /// Why not.
@@ -255,7 +253,7 @@ impl Channels {
         Ok(is_there)
     }
 
-    /// Writes down what a channel is now.
+    /// Saves the state of a channel.
     async fn keep(&self, name: &str, channel: Option<Channel>) -> Result<(), OrderError> {
         let (shared, name) = (Arc::clone(&self.shared), name.to_owned());
         let keep = move || shared.saved.keep(&name, channel.as_ref());
@@ -263,7 +261,7 @@ impl Channels {
         kept.map_err(|error| OrderError::NotKept(error.to_string()))
     }
 
-    /// As it is to be from now on; whether it is a new one. One at a time.
+    /// Starts or changes a channel; true if it is new. The caller holds the lock of changes.
     async fn put(&self, channel: Channel) -> Result<bool, OrderError> {
         let gone = {
             let mut entries = self.shared.entries();
@@ -295,7 +293,7 @@ impl Channels {
     /// Ends a channel.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// If no channel has this name.
     pub async fn remove(&self, name: &str) -> Result<(), OrderError> {
         let _one = self.shared.changing.lock().await;
         self.end(name).await?;
@@ -312,7 +310,7 @@ impl Channels {
         Ok(())
     }
 
-    /// Has a channel leave the title that it sends for the next one.
+    /// Skips the rest of the current title.
     ///
     /// # Errors
     /// Why not.
@@ -323,7 +321,7 @@ impl Channels {
         }
     }
 
-    /// Has a channel send a title before what it would send next.
+    /// Queues a title before the next one of the playlist.
     ///
     /// # Errors
     /// Why not.
@@ -341,10 +339,10 @@ impl Channels {
         }
     }
 
-    /// Whether channels of a configuration can be sent here.
+    /// Checks whether the channels of a configuration can be sent.
     ///
     /// # Errors
-    /// What is wrong with the first that cannot.
+    /// The error of the first one that cannot.
     pub fn check(&self, configured: &[Channel]) -> Result<(), OrderError> {
         for channel in configured {
             let named = |error| OrderError::Class(format!("channel {:?}: {error}", channel.name));
@@ -353,9 +351,8 @@ impl Channels {
         if configured.len() > CHANNELS_MAX { Err(OrderError::TooMany) } else { Ok(()) }
     }
 
-    /// Has the channels be as they are `configured` from now on, those that were changed meanwhile
-    /// as they were changed. Who stays as it is, or changes only its playlist, is not left by
-    /// anybody.
+    /// Applies the `configured` channels, with the changes saved since. Receivers of a channel that
+    /// stays, or that changes only its playlist, notice nothing.
     pub async fn configure(&self, configured: Vec<Channel>) -> Configured {
         let _one = self.shared.changing.lock().await;
         self.shared.saved.configure(configured);
@@ -364,7 +361,7 @@ impl Channels {
         let known: Vec<Channel> =
             self.shared.entries().iter().map(|entry| entry.board.channel()).collect();
         let mut changed = vec![];
-        // Addresses are free before anybody else goes there.
+        // Addresses are released before other channels use them.
         let gone = {
             let mut entries = self.shared.entries();
             let stays = |entry: &mut Entry| {
@@ -397,7 +394,7 @@ impl Channels {
         Configured { changed, failed }
     }
 
-    /// Ends all of them.
+    /// Ends all channels.
     pub async fn close(&self) {
         let all = std::mem::take(&mut *self.shared.entries());
         end_all(all).await;
@@ -431,7 +428,7 @@ impl fmt::Debug for Channels {
     }
 }
 
-/// Has them say goodbye at the same time.
+/// Ends channels side by side, each with its BYE.
 async fn end_all(all: Vec<Entry>) {
     let ends: Vec<_> = all.into_iter().map(|entry| tokio::spawn(entry.end())).collect();
     for end in ends {
@@ -451,27 +448,27 @@ impl Shared {
 }
 
 impl Entry {
-    /// Has it say goodbye, and waits until it has.
+    /// Ends the channel and waits for its BYE.
     async fn end(self) {
         let Self { orders, mut task, .. } = self;
-        // Nobody orders any more: that is the order.
+        // Dropping the sender is the order to end.
         drop(orders);
         if tokio::time::timeout(END_WAIT, &mut task).await.is_err() {
             task.abort();
-            // What it had is given back when it is dropped.
+            // The resources are released when the task is dropped.
             task.await.ok();
         }
     }
 }
 
-/// Where a channel's datagrams go: with the interface, where the address is one of one link.
-/// Without, where there is no such interface now, which whoever opens the outlet is told.
+/// The destination of a channel, with the interface for a link-local address. Without it if the
+/// interface does not exist now; then opening the outlet fails.
 fn address_of(channel: &Channel) -> SocketAddr {
     let interface = channel.interface.as_deref().and_then(|name| udp_input::interface(name).ok());
     udp_input::on_link(channel.to.to, interface)
 }
 
-/// Sockets that are open, by the way in which they send, and their class of the link.
+/// Open sockets by their options and their link class.
 #[derive(Default)]
 struct Outlets(Mutex<HashMap<(outlet::Way, Option<ClassNumber>), Outlet>>);
 
@@ -496,7 +493,7 @@ impl Outlets {
             return Ok(Arc::clone(outlet));
         }
         let outlet = Door::of(outlet::open(&way.0)?, terms.class);
-        // Those that nobody uses any more go: interfaces get other numbers.
+        // Unused outlets are closed: interfaces may get other numbers.
         open.retain(|_, outlet| Arc::strong_count(outlet) > 1);
         open.insert(way, Arc::clone(&outlet));
         Ok(outlet)

@@ -1,8 +1,8 @@
-//! The classes of the link as they are now: told to whoever asks, and changed while streams run.
+//! The current link classes, which can be changed while streams run.
 //!
-//! Promise: a change is in force as a whole or not at all, and takes from no stream what it has been promised; what was
-//! carried is what the pacer has counted, of the last whole second; all rates are of what is on the wire. It keeps no
-//! change: the next start, and whoever reads the configuration again, goes by that.
+//! Promise: a change takes effect as a whole or not at all, and takes no reserved rate from a
+//! stream. The carried rates are those of the pacer's last full second. All rates include packet
+//! overhead. Changes are not saved: a restart or a reload applies the configuration.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use crate::broker::{Broker, ClassUse, Unchanged};
 use crate::config::Config;
 use crate::config::class::{self, Class, FIXED};
 
-/// All classes of a server's link.
+/// All classes of the link.
 #[derive(Clone)]
 pub struct Classes {
     inner: Arc<Inner>,
@@ -27,71 +27,71 @@ pub struct Classes {
 struct Inner {
     broker: Broker,
     counters: Arc<[ClassCounters]>,
-    /// As they are configured; what of it counts from the start on stays.
+    /// The configured classes. The settings that need a restart stay.
     configured: Mutex<class::Classes>,
-    /// As they are.
+    /// The current classes.
     now: Mutex<class::Classes>,
 }
 
-/// One of them.
+/// The status of one class.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Status {
-    /// How it is called.
+    /// The name.
     pub name: String,
-    /// The class that it is a part of; none: the link itself.
+    /// The parent class; `None`: the link itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// What it has whatever others ask for.
+    /// The guaranteed rate.
     pub guaranteed_bits_per_second: u64,
-    /// What it never exceeds.
+    /// The rate that it never exceeds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling_bits_per_second: Option<u64>,
-    /// Who borrows first among siblings: smaller numbers.
+    /// The order of borrowing among siblings: smaller numbers first.
     pub priority: u8,
-    /// Its part of what is lent, against siblings of the same priority.
+    /// Its share of the lent rate against siblings of the same priority.
     pub share_bits_per_second: u64,
     /// Its streams share its ceiling.
     pub oversubscribed: bool,
-    /// How many streams there are in it, and in the classes below it.
+    /// The number of streams in it and in the classes below it.
     pub streams: u32,
-    /// What its streams, and the classes below it, are promised.
+    /// The reserved rate of its streams and of the classes below it.
     pub promised_bits_per_second: u64,
-    /// What left.
+    /// The sent rate.
     pub real_rate_bits_per_second: u64,
-    /// What of it was beyond its guarantee.
+    /// The part of it beyond the guarantee.
     pub borrowed_bits_per_second: u64,
-    /// What of its guarantee others may use.
+    /// The part of the guarantee that other classes may use.
     pub lent_bits_per_second: u64,
-    /// What has left since the start.
+    /// Bytes sent since the start.
     pub sent_bytes: u64,
-    /// What of it was beyond its guarantee.
+    /// The part of them beyond the guarantee.
     pub borrowed_bytes: u64,
-    /// It is not as it is configured.
+    /// It differs from the configuration.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub changed: bool,
 }
 
-/// Why a class stays as it is.
+/// Why a class is not changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ClassError {
-    /// Nobody is called so.
+    /// No class has this name.
     #[error("no class has this name")]
     Unknown,
-    /// What is asked for makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Wrong(String),
-    /// This key counts from a start on.
+    /// This key needs a restart.
     #[error("`{0}` of the class {1:?} needs a restart; its rates and its priority change at once")]
     Fixed(&'static str, String),
-    /// What is promised would not fit.
+    /// The reservations would not fit.
     #[error("{message}")]
     NoRoom {
-        /// What is short.
+        /// The short resource.
         resource: Resource,
         /// One sentence for people.
         message: String,
     },
-    /// What was asked for before is not done yet.
+    /// A previous change is pending.
     #[error("{0}")]
     Busy(String),
 }
@@ -106,14 +106,14 @@ impl From<Unchanged> for ClassError {
 }
 
 impl Classes {
-    /// Those of `config`, which `broker` has taken into its books and the engine counts for in `counters`.
+    /// The classes of `config`, which `broker` knows and which the engine counts in `counters`.
     pub fn new(config: &Config, broker: &Broker, counters: &Arc<[ClassCounters]>) -> Self {
         let (broker, counters) = (broker.clone(), Arc::clone(counters));
         let [configured, now] = [(); 2].map(|()| Mutex::new(config.classes.clone()));
         Self { inner: Arc::new(Inner { broker, counters, configured, now }) }
     }
 
-    /// All of them, each behind its parent.
+    /// All classes, each after its parent.
     #[must_use]
     pub fn all(&self) -> Vec<Status> {
         let now = self.inner.now();
@@ -127,13 +127,14 @@ impl Classes {
         .collect()
     }
 
-    /// One of them.
+    /// The class with this name.
     #[must_use]
     pub fn one(&self, name: &str) -> Option<Status> {
         self.all().into_iter().find(|one| one.name == name)
     }
 
-    /// Has a class be as `keys` of `[[class]]` say, or with `is_patch` only otherwise in those: `null` takes one away.
+    /// Sets a class to `keys` of `[[class]]`; with `is_patch` only those keys change, and `null`
+    /// removes one.
     ///
     /// # Errors
     /// Why not; then nothing has changed.
@@ -163,8 +164,8 @@ impl Classes {
         self.inner.put(&mut now, to).map(drop)
     }
 
-    /// Has each have the rates and the priority that it has in `configured`, which may have others, and less: those
-    /// stay away, and stay. Which have changed.
+    /// Applies rates and priorities of `configured` to the existing classes; new and removed
+    /// classes need a restart. Returns the changed classes.
     ///
     /// # Errors
     /// Why not; then nothing has changed.
@@ -185,7 +186,7 @@ impl Classes {
 
 impl Inner {
     fn now(&self) -> MutexGuard<'_, class::Classes> {
-        // It is replaced as a whole.
+        // Replaced as a whole.
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -193,7 +194,7 @@ impl Inner {
         self.configured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes those of `now` that are not as `to` says: these.
+    /// Changes the classes of `now` that differ from `to`, and returns their names.
     fn put(&self, now: &mut class::Classes, to: class::Classes) -> Result<Vec<String>, ClassError> {
         to.check().map_err(|(_, said)| {
             let message = format!("nothing is changed: {said}");
@@ -251,7 +252,7 @@ fn status(
         promised_bits_per_second: promised.0,
         real_rate_bits_per_second: carried,
         borrowed_bits_per_second: borrowed,
-        // The two are told one after the other.
+        // The two counters are read one after the other.
         lent_bits_per_second: class.guaranteed.0.saturating_sub(carried.saturating_sub(borrowed)),
         sent_bytes: counters.bytes.value(),
         borrowed_bytes: counters.borrowed.value(),

@@ -1,8 +1,7 @@
-//! Indexes of titles that have just been stored: made in the background, before anybody wants them.
+//! Indexes newly stored titles in the background, before they are requested.
 //!
-//! Promise: one title at a time is read, in the time that the disk's plan has left over, as any download is: no
-//! stream and no upload waits for it. Best effort: what finds no room, or comes in greater numbers than can
-//! wait, gets its index when somebody wants it.
+//! Promise: one title at a time is read as best effort, so streams and uploads do not wait. A title
+//! without room, or beyond the queue, is indexed when it is requested.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,18 +17,17 @@ use crate::broker::Broker;
 use crate::catalogue::{Catalogue, LONG, OpenTitle};
 use crate::store::{Busy, Reading, Store};
 
-/// Titles that may wait: a day's recordings, or a large directory that is copied.
+/// Queued titles: a day's recordings, or a large directory that is copied.
 const WAITING_MAX: usize = 4096;
-/// A full house is asked so often, so many times.
+/// Interval and number of attempts when there is no room.
 const AGAIN: Duration = Duration::from_secs(10);
 const TRIES_MAX: u32 = 60;
-/// What tells a transport stream: more than the reach of a search for packets.
+/// Bytes that identify a transport stream: more than the search range of the first packet.
 const HEAD: u64 = 128 * KIB;
-/// Read at once: 50 us of work.
+/// Bytes read at once: 50 us of work.
 const PIECE: usize = 256 * KIB as usize;
 
-/// From now on titles that `stores`, the volumes by their numbers, have named get their indexes. It ends with
-/// them.
+/// Indexes the titles that `stores` (by volume number) publish. It ends with them.
 pub fn begin(catalogue: &Arc<Catalogue>, broker: &Broker, stores: &[Option<Store>]) {
     let (tell, mut told) = mpsc::channel::<(VolumeId, String)>(WAITING_MAX);
     for (index, store) in stores.iter().enumerate() {
@@ -41,7 +39,7 @@ pub fn begin(catalogue: &Arc<Catalogue>, broker: &Broker, stores: &[Option<Store
                 if let Some(catalogue) = catalogue.upgrade() {
                     catalogue.queue_inspection(index, path);
                 }
-                // Too many: whoever wants it will ask.
+                // The queue is full: the title is indexed when it is requested.
                 tell.try_send((volume, path.to_owned())).ok();
             });
         }
@@ -59,21 +57,23 @@ async fn make(catalogue: &Arc<Catalogue>, broker: &Broker, volume: VolumeId, nam
     for _ in 0..TRIES_MAX {
         let (this, path) = (Arc::clone(catalogue), name.clone());
         let found = tokio::task::spawn_blocking(move || this.unindexed(volume, &path)).await;
-        // It has one, or has gone.
+        // It has an index, or was removed.
         let Ok(Some((title, stat))) = found else { return };
-        // That of a short one is made in no time when somebody wants it; read by itself it would cost more.
+        // A short title is indexed quickly on request; reading it here would cost more.
         if title.len < LONG {
             return;
         }
         match look_and_read(broker, &title).await {
             Ok(indexer) => return keep(catalogue, title, stat, indexer).await,
-            Err(busy) => tracing::debug!(title = name, %busy, "its index waits"),
+            Err(busy) => {
+                tracing::debug!(title = name, %busy, "the index of a title is delayed: there is no room")
+            }
         }
         tokio::time::sleep(AGAIN).await;
     }
 }
 
-/// Reads a title; of what is no transport stream nothing but its beginning.
+/// Reads a title; of other formats only the beginning.
 async fn look_and_read(broker: &Broker, title: &Arc<OpenTitle>) -> Result<Indexer, Busy> {
     let head = Bytes(HEAD).min(title.len);
     let looked = read(broker.read_first(Arc::clone(title), head)?).await;
@@ -85,7 +85,7 @@ async fn look_and_read(broker: &Broker, title: &Arc<OpenTitle>) -> Result<Indexe
 
 async fn read(mut reading: Reading) -> Indexer {
     let (mut indexer, mut piece) = (Indexer::default(), vec![0; PIECE]);
-    // What cannot be read ends early, and what is no index in the end is not read on.
+    // A read error ends the indexing, and so does a title that can have no index.
     while let Ok(count @ 1..) = reading.read(&mut piece).await
         && !indexer.is_hopeless()
     {

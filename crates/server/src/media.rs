@@ -1,8 +1,7 @@
-//! What Tactus knows of media: the rate at which a title has to leave, and the titles of the demo.
+//! Media: the rate of a title, its index, and the sample titles.
 //!
-//! Promise: the rate is found from the title's own clock or sample tables, in bounded time and
-//! memory whatever the bytes are, and nothing here ever changes a title. It decodes no video frame
-//! and no audio.
+//! Promise: the rate comes from the title's own clock or sample tables, in bounded time and memory
+//! for any bytes. Titles are never changed. No video or audio is decoded.
 
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
@@ -12,30 +11,30 @@ pub mod movie;
 pub mod probe;
 pub mod sample;
 
-/// What a title's own bytes say of it.
+/// The properties found in a title's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MediaFacts {
-    /// Which container it is.
+    /// The container.
     pub kind: MediaKind,
     /// The rate at which the title plays without a wait; at least `mean`.
     pub rate: BitRate,
-    /// All bytes over the whole duration, rounded up.
+    /// The size over the duration, rounded up.
     pub mean: BitRate,
-    /// How long it plays.
+    /// The duration.
     pub duration: Nanos,
-    /// Bytes a player must have before the first byte of media: the index of an MP4 that has it in
-    /// front. A start burst should cover it.
+    /// Bytes that a player needs before the first media byte: the index of an MP4 that has it in
+    /// front. A start burst should cover them.
     pub head: Bytes,
 }
 
-/// The containers whose rate can be found.
+/// The containers with a known rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MediaKind {
     /// An MPEG transport stream.
     TransportStream {
         /// Bytes from packet to packet: 188, 192 (M2TS) or 204 (with parity).
         stride: u16,
-        /// The clock jumps, as where two recordings were joined: the rate is that of the ends.
+        /// The clock jumps, as in joined recordings: the rate is that of the two ends.
         broken: bool,
     },
     /// An MP4 or QuickTime movie.

@@ -1,9 +1,9 @@
-//! Recordings: titles that come in at a rate and cannot wait.
+//! Recordings: uploads with a reserved rate, whose source cannot wait.
 //!
-//! Promise: what is admitted has disk time and memory of its own for its rate, and what does not
-//! fit is refused with the name of what is short. What has been taken is durable after some seconds
-//! and a title in the end, however the recording ends: by its own end, by that of its source, or by
-//! a crash. What cannot be taken is counted and said; it is never kept waiting in memory. See
+//! Promise: an admitted recording has its own disk time and memory for its rate; otherwise it is
+//! refused with the name of the short resource. Accepted bytes are durable after some seconds and
+//! become a title, whether the recording ends by itself, with its source, or by a crash. Bytes that
+//! cannot be accepted are counted and reported; they never wait in memory. See
 //! `docs/design/recording.md`. It knows no sockets.
 
 mod counts;
@@ -26,59 +26,60 @@ pub use counts::{Figures, Loss, LossKind, Totals};
 use counts::{Counts, Roll};
 use meter::Meter;
 
-/// Begins recordings. Clones are the same one.
+/// Starts recordings. Clones share one recorder.
 #[derive(Clone)]
 pub struct Recorder(Arc<Shared>);
 
 struct Shared {
     broker: Broker,
-    /// By their numbers; none where nothing is taken.
+    /// By volume number; `None` for a read-only volume.
     volumes: Arc<[Option<Store>]>,
     roll: Roll,
 }
 
-/// A recording that is to begin.
+/// The parameters of a new recording.
 #[derive(Clone, Debug)]
 pub struct Begin {
-    /// The disk that it goes to.
+    /// The destination volume.
     pub volume: VolumeId,
-    /// The title's path there, decoded, without outer slashes.
+    /// The path of the title on that volume, decoded, without outer slashes.
     pub path: String,
-    /// At most so much comes in each second; more is lost.
+    /// The largest rate of the source; bytes beyond it are lost.
     pub rate: BitRate,
-    /// When it may have the name.
+    /// The condition for using the name.
     pub precondition: Precondition,
-    /// Whose it is.
+    /// The owner.
     pub principal: Principal,
 }
 
-/// Why a recording does not begin.
+/// Why a recording does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum BeginError {
     /// There is no room for its rate.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The volume takes no uploads; say `uploads = true` for it.
-    #[error("nothing is recorded to this volume")]
+    /// The volume takes no uploads; set `uploads = true` for it.
+    #[error("this volume takes no recordings; set `uploads = true` for it")]
     NotHere,
-    /// Uploads have not left its places; the disk is far too slow.
-    #[error("the disk has had no time to make room for a recording; try again later")]
+    /// Uploads did not release buffers in time; the disk is far too slow.
+    #[error("the disk is too slow to start a recording now; try again later")]
     Stalled,
     /// It cannot be stored.
     #[error(transparent)]
     Store(#[from] ResumeError),
 }
 
-/// What became of bytes that came.
+/// The fate of written bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteOutcome {
     /// They are in the recording.
     All,
-    /// They are lost, all of them, and have been counted.
+    /// All of them are lost, and are counted.
     Lost(LossKind),
 }
 
-/// A title that comes in at its rate. Dropped, it ends as by [`Self::finish`], unobserved.
+/// A title that is received at its rate. Dropping it ends it as [`Self::finish`] does, without a
+/// result.
 pub struct Recording {
     recorder: Recorder,
     begin: Begin,
@@ -87,39 +88,39 @@ pub struct Recording {
     live: Live,
     /// A little more than its rate.
     promised: BitRate,
-    /// None only at the end.
+    /// `None` only at the end.
     appender: Option<Appender>,
-    /// The end of a piece whose beginning was the end of a place.
+    /// The rest of a piece that began in the previous buffer.
     spill: Vec<u8>,
     meter: Meter,
-    /// What the place that is being filled takes beside the rate, because uploads do not need it.
+    /// How much the current buffer takes beyond the rate, because uploads do not need it.
     spare: u64,
     counts: Arc<Counts>,
 }
 
-/// More is not written at once: as much as a datagram can have.
+/// Upper bound of one write: the largest datagram.
 pub const PIECE_MAX: usize = 64 * 1024;
 
-/// What the store keeps with a recording that is not finished, by which a start knows it. No field
-/// of a request can have the first byte.
+/// Stored with an unfinished recording, so that a restart recognises it. No request field can start
+/// with this byte.
 const MARK: &[u8] = b"\0recording\n";
 
-/// How long uploads have to leave places: many times what the slowest disk takes for all that may
-/// wait.
+/// How long uploads have to release buffers: many times what the slowest disk takes for all queued
+/// writes.
 const RESERVE_WAIT: Duration = Duration::from_secs(30);
 
 impl Recorder {
-    /// Records to `volumes`, by their numbers, as far as `broker` has room.
+    /// Records to `volumes` (by number) as far as `broker` has room.
     pub fn new(broker: Broker, volumes: Arc<[Option<Store>]>) -> Self {
         let roll = Roll::new(volumes.len());
         Self(Arc::new(Shared { broker, volumes, roll }))
     }
 
-    /// Begins a recording: from now on it has its disk time and its memory. Waits for the disk, and
-    /// for uploads to leave its places.
+    /// Starts a recording and reserves its disk time and memory. Waits for the disk, and for
+    /// uploads to release buffers.
     ///
     /// # Errors
-    /// When it has no room, or its title cannot be stored. Nothing is left of it then.
+    /// If there is no room, or its title cannot be stored. Nothing is left of it then.
     pub async fn begin(&self, begin: Begin) -> Result<Recording, BeginError> {
         let store = self.store(begin.volume)?;
         let grant = self.0.broker.admit_recording(begin.volume, begin.rate)?;
@@ -176,8 +177,8 @@ impl Recorder {
         store.and_then(Option::as_ref).ok_or(BeginError::NotHere)
     }
 
-    /// Makes titles of what recordings of an earlier run have left, in the background. To be called
-    /// before the first recording begins.
+    /// Publishes the unfinished recordings of an earlier run as titles, in the background. Must be
+    /// called before the first recording starts.
     pub fn finish_left(&self) {
         for store in self.0.volumes.iter().flatten() {
             let (store, left) = (store.clone(), store.left(MARK));
@@ -191,14 +192,17 @@ impl Recorder {
                             tracing::warn!(
                                 path,
                                 len,
-                                "a recording was cut off by the last end; as far as it came it is a title"
+                                "a recording was interrupted by the last shutdown; its stored part is a title"
                             );
                         }
                         Ok(None) => {
-                            tracing::warn!(path, "a recording had not begun when the server ended")
+                            tracing::warn!(
+                                path,
+                                "a recording without data was interrupted by the last shutdown and is dropped"
+                            )
                         }
                         Err(error) => {
-                            tracing::error!(path, %error, "a recording was cut off, and cannot be named")
+                            tracing::error!(path, %error, "an interrupted recording cannot be published as a title")
                         }
                     }
                 }
@@ -206,26 +210,25 @@ impl Recorder {
         }
     }
 
-    /// The recordings that are running.
+    /// The running recordings.
     pub fn running(&self) -> Vec<Figures> {
         self.0.roll.running()
     }
 
-    /// All recordings of a volume since the start.
+    /// The sums of a volume's recordings since the start.
     pub fn totals(&self, volume: VolumeId) -> Totals {
         self.0.roll.totals(volume)
     }
 }
 
 impl Recording {
-    /// Another recording with the disk time and memory of this one, which is to end soon: for the
-    /// next file of a long one. It may begin before it is needed; bytes go to one of the two at a
-    /// time.
+    /// The next file of a long recording: it takes over the disk time and memory of this one. It
+    /// may start before it is needed; bytes go to one of the two at a time.
     ///
     /// # Errors
-    /// When its title cannot be stored.
+    /// If its title cannot be stored.
     pub async fn successor(
-        // Not shared: what is under way may be looked at by one thread only.
+        // `&mut`: only one thread may poll pending writes.
         &mut self,
         path: String,
         precondition: Precondition,
@@ -234,15 +237,16 @@ impl Recording {
         self.recorder.record(begin, self.live.clone(), self.promised).await
     }
 
-    /// Takes `bytes`, all of them or none, and waits for nothing: what the disk is not ready for,
-    /// or is more than its rate, is lost and counted. Whoever brings packets loses whole packets.
+    /// Writes all of `bytes` or none of them, and never waits: bytes beyond the rate, or for which
+    /// the disk is not ready, are lost and counted. A caller that writes packets loses whole
+    /// packets.
     ///
     /// # Errors
-    /// When nothing more can be taken, ever. What has been taken becomes a title by
-    /// [`Self::finish`].
+    /// If no more bytes can ever be written. [`Self::finish`] makes a title of those written
+    /// before.
     ///
     /// # Panics
-    /// When there are more than [`PIECE_MAX`].
+    /// If there are more than [`PIECE_MAX`].
     pub fn write(&mut self, bytes: &[u8]) -> Result<WriteOutcome, ResumeError> {
         assert!(bytes.len() <= PIECE_MAX, "a piece is bounded");
         let now = Instant::now();
@@ -262,7 +266,7 @@ impl Recording {
         Ok(taken)
     }
 
-    /// Counts bytes as lost that never came here: the source has said that they were sent.
+    /// Counts bytes that were lost before they arrived here, as the source's numbering shows.
     pub fn missed(&self, bytes: u64) {
         self.counts.lost(LossKind::Source, bytes, Instant::now());
     }
@@ -278,12 +282,12 @@ impl Recording {
         space[..count].copy_from_slice(&bytes[..count]);
         appender.advance(count);
         self.spill.extend_from_slice(&bytes[count..]);
-        // Mostly there is a place for that, too.
+        // Usually there is a buffer for the rest, too.
         self.drain_spill()?;
         Ok(true)
     }
 
-    /// Puts what was spilled where it belongs; whether nothing is left.
+    /// Moves spilled bytes into a buffer; true if none are left.
     fn drain_spill(&mut self) -> Result<bool, ResumeError> {
         let appender = self.appender.as_mut().expect("only the end takes it");
         while !self.spill.is_empty() {
@@ -304,8 +308,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Does what is due while nothing comes; to be waited for together with what comes. It ends
-    /// only with an error, and may be dropped at any time.
+    /// Flushes when no data arrives; to be polled together with the source. It ends only with an
+    /// error, and may be dropped at any time.
     pub async fn tend(&mut self) -> ResumeError {
         loop {
             if let Err(error) = self.tend_at(Instant::now()) {
@@ -315,12 +319,12 @@ impl Recording {
         }
     }
 
-    /// Room for the next bytes, for a source that can wait: at its rate, and when the disk is
-    /// ready; faster as far as uploads leave places. Fill it from its beginning, then tell with
+    /// Space for the next bytes, for a source that can wait: at its rate, when the disk is ready,
+    /// and faster if uploads do not need the buffers. Fill it from its start, then call
     /// [`Self::advance`].
     ///
     /// # Errors
-    /// As [`Self::write`].
+    /// As for [`Self::write`].
     pub async fn space(&mut self) -> Result<&mut [u8], ResumeError> {
         let room = loop {
             let now = Instant::now();
@@ -350,7 +354,7 @@ impl Recording {
         Ok(appender.space_now()?.is_some())
     }
 
-    /// The first `count` bytes of the space have been filled.
+    /// The first `count` bytes of the space are filled.
     pub fn advance(&mut self, count: usize) {
         let spare = self.spare.min(count as u64);
         self.spare -= spare;
@@ -359,17 +363,16 @@ impl Recording {
         self.appender.as_mut().expect("only the end takes it").advance(count);
     }
 
-    /// What it is and how far it has come.
+    /// Its description and progress.
     pub fn figures(&self) -> Figures {
         self.counts.figures()
     }
 
-    /// Ends it: all that was taken becomes a title (none when nothing was), and is durable under
-    /// its name when this returns. Goes on to its end also when nobody waits; on a disk that hangs,
-    /// as long as that does.
+    /// Ends it. When this returns, the written bytes are a durable title (`None` if there were
+    /// none). It runs to its end even if the future is dropped; on a hanging disk it waits.
     ///
     /// # Errors
-    /// When the title is not, or not surely, stored. Where the disk has not failed, the recording
+    /// If the title is not, or not certainly, stored. Unless the disk has failed, the recording
     /// stays until it expires.
     pub async fn finish(mut self) -> Result<Option<Finished>, ResumeError> {
         let stops = || UploadError::Io(std::io::Error::other("the server stops"));
@@ -395,10 +398,10 @@ impl Recording {
     }
 }
 
-/// How often a recording to which nothing comes is looked after.
+/// Interval of the flush check of an idle recording.
 const TEND_EVERY: Duration = Duration::from_millis(250);
 
-/// How soon a source that waits hears that it may go on. The promise has 50 ms for it.
+/// Polling interval of a waiting source. The promise allows 50 ms.
 const SPACE_EVERY: Duration = Duration::from_millis(10);
 
 impl Drop for Recording {
@@ -409,7 +412,7 @@ impl Drop for Recording {
     }
 }
 
-/// Makes a title of what has come.
+/// Makes a title of the written bytes.
 async fn close(
     store: &Store,
     id: StoreId,
@@ -417,10 +420,10 @@ async fn close(
     mut appender: Appender,
     spill: Vec<u8>,
 ) -> Result<Option<Finished>, ResumeError> {
-    // What there is no room for any more is as good as not taken; the rest is kept all the same.
+    // Spilled bytes without room are lost; the rest is kept.
     let spilled = appender.append(&spill).await;
     if let Err(error) = &spilled {
-        tracing::warn!(%error, bytes = spill.len(), "the end of a recording is lost");
+        tracing::warn!(%error, bytes = spill.len(), "storing the end of a recording failed");
     }
     let len = appender.commit().await?;
     name(store, id, principal, len).await
@@ -438,14 +441,14 @@ async fn name(
     }
     store.declare(&id, principal, len).await?;
     let finished = store.finish(&id, principal).await?;
-    // Nobody asks for it by its identifier.
+    // No client uses its identifier.
     forget(store, id, principal).await;
     Ok(Some(finished))
 }
 
 async fn forget(store: &Store, id: StoreId, principal: &Principal) {
     if let Err(error) = store.terminate(&id, principal).await {
-        tracing::warn!(%error, %id, "a recording's entry stays until it expires");
+        tracing::warn!(%error, %id, "the entry of a finished recording could not be removed; it expires later");
     }
 }
 

@@ -1,9 +1,9 @@
-//! RTSP: titles that are asked for, sent as datagrams, paused and sought in.
+//! The RTSP server: sessions that play, pause, seek and record titles over RTP.
 //!
-//! Promise: nothing is sent but to who asks, or where the configuration allows it; each session is
-//! admitted at SETUP, and its promise goes back when it is over, at the latest after 60 s of
-//! silence. What is decided is decided in [`tactus_core::rtsp`]. The argument:
-//! `docs/design/rtsp.md`.
+//! Promise: packets go to the requesting client only, unless the configuration permits another
+//! address. Each session is admitted at SETUP; its reservation is released when the session ends,
+//! at the latest after 60 s of silence. Protocol decisions are made in [`tactus_core::rtsp`].
+//! Design note: `docs/design/rtsp.md`.
 
 mod auth;
 mod connection;
@@ -58,7 +58,7 @@ use record::RecordSession;
 use stream::Handle;
 use unplayed::UnplayedQuota;
 
-/// What serves RTSP.
+/// The RTSP server.
 #[derive(Clone)]
 pub struct Rtsp(Arc<Server>);
 
@@ -74,57 +74,57 @@ struct Server {
     counters: Counters,
     sessions: Mutex<Sessions>,
     streams: Mutex<HashMap<SessionId, Handle>>,
-    /// Sessions of movies.
+    /// Sessions that play a movie.
     play_sessions: Mutex<HashMap<SessionId, Arc<PlaySession>>>,
     movies: Movies,
-    /// What receivers report.
+    /// Reception reports of the receivers.
     receptions: Receptions,
     /// Sessions that record.
     record_sessions: Mutex<HashMap<SessionId, Arc<RecordSession>>>,
-    /// More of them that are not there yet; it grows while `takes` is locked.
+    /// Record sessions that are being set up; it grows only while `record_sessions` is locked.
     record_sessions_beginning: AtomicUsize,
     recorder: OnceLock<Recorder>,
-    /// Streams, and who reads the reports; they end with the server.
+    /// Streams and report readers. They end with the server.
     tasks: Mutex<JoinSet<()>>,
     connections: AtomicU64,
     is_stopping: AtomicBool,
 }
 
-/// One session, as it is now.
+/// The current state of one session.
 #[derive(Clone, PartialEq, Serialize, Debug)]
 pub struct Status {
-    /// The beginning of its name: enough to tell two apart, not to end one.
+    /// The beginning of the session name: enough to tell two sessions apart, too little to end one.
     pub session: String,
-    /// Its title's path.
+    /// The path of the title.
     pub title: String,
-    /// Where it goes.
+    /// The destination.
     pub to: String,
     /// `ready`, `playing` or `recording`.
     pub state: &'static str,
-    /// Who set it up, where that is known.
+    /// The principal that set it up, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
-    /// What was promised.
+    /// The reserved rate.
     pub set_rate_bits_per_second: u64,
-    /// Payload of what is played now; of a recording, what has come.
+    /// Payload of the current PLAY, or payload received by a recording.
     pub sent_bytes: u64,
-    /// Datagrams whose bytes were not there in time.
+    /// Datagrams whose bytes were not in memory in time.
     pub underruns: u64,
-    /// What its receiver reports, of each track of which it has.
+    /// The reception reports, one for each track that has one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub receivers: Vec<Receiver>,
 }
 
-/// How often it is looked for sessions that are silent.
+/// Interval of the search for silent sessions.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long accepting pauses when the kernel is out of something.
+/// Pause of accepting when the kernel is out of a resource.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Rtsp {
-    /// What serves by `config`; nothing is listened on yet.
+    /// A server with this configuration. It does not listen yet.
     ///
     /// # Errors
-    /// When a password cannot be read.
+    /// When a password file cannot be read.
     pub fn new(
         config: &config::rtsp::Rtsp,
         catalogue: &Arc<Catalogue>,
@@ -154,20 +154,19 @@ impl Rtsp {
         })))
     }
 
-    /// From now on who may record does so with this.
+    /// Enables recording. Only the first call takes effect.
     pub fn record_with(&self, recorder: Recorder) {
-        // It is one for the whole server.
+        // There is one recorder for the whole server.
         drop(self.0.recorder.set(recorder));
     }
 
-    /// From now on silence ends a session after this, though answers say 60 s: for whoever cannot
-    /// wait that long to see it, as tests.
+    /// Sets the silence that ends a session. Answers still say 60 s; tests use a shorter time.
     pub fn end_after(&self, silence_max: Nanos) {
         self.0.sessions().end_after(silence_max);
     }
 
-    /// Serves `listener` until the server stops, and then until nobody plays any more. Dropping the
-    /// future ends all connections at once.
+    /// Serves `listener` until the server stops and no session plays any more. Dropping the future
+    /// ends all connections at once.
     pub async fn serve(self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         let mut look = tokio::time::interval(LOOK);
@@ -178,7 +177,7 @@ impl Rtsp {
                 accepted = listener.accept(), if !self.0.is_stopping() => match accepted {
                     Ok((socket, peer)) => self.welcome(&mut connections, socket, peer),
                     Err(error) => {
-                        tracing::debug!(%error, "accepting RTSP connections pauses");
+                        tracing::debug!(%error, "cannot accept RTSP connections; trying again shortly");
                         tokio::time::sleep(PAUSE).await;
                     }
                 },
@@ -188,7 +187,7 @@ impl Rtsp {
 
     fn welcome(&self, connections: &mut JoinSet<()>, socket: TcpStream, peer: SocketAddr) {
         let Some(permit) = self.0.connection_limit.take(peer.ip()) else {
-            // Closed at once.
+            // The connection is closed at once.
             return self.0.counters.refuse(Reason::Connections);
         };
         let server = Arc::clone(&self.0);
@@ -198,12 +197,12 @@ impl Rtsp {
         });
     }
 
-    /// From now on nobody is welcome.
+    /// Refuses new connections from now on.
     pub fn stop(&self) {
         self.0.is_stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Ends all streams, and comes back when they have given up their promises.
+    /// Ends all streams and waits until their reservations are released.
     pub async fn close(&self) {
         self.stop();
         self.0.streams().clear();
@@ -213,25 +212,25 @@ impl Rtsp {
         tasks.shutdown().await;
     }
 
-    /// What it counts.
+    /// The counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.0.counters
     }
 
-    /// What receivers of all sessions have reported.
+    /// The sums of the reception reports of all sessions.
     #[must_use]
     pub fn reported(&self) -> ReceptionFigures {
         self.0.receptions.reported()
     }
 
-    /// How many sessions there are.
+    /// The number of sessions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.sessions().len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no sessions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -292,7 +291,7 @@ impl Server {
         self.is_stopping.load(Ordering::Relaxed)
     }
 
-    /// It stops, and nobody plays.
+    /// Whether the server is stopping and no session plays.
     fn is_over(&self) -> bool {
         let playing = || {
             let sessions = self.sessions();
@@ -305,7 +304,7 @@ impl Server {
     fn end_silent(&self) {
         let silent = self.sessions().poll_silent(tactus_sys::clock::now());
         for id in silent {
-            tracing::debug!(session = ?id, "nothing has been heard of it");
+            tracing::debug!(session = ?id, "the session was silent for too long and has ended");
             self.counters.silent();
             self.end_stream(id);
         }
@@ -313,7 +312,8 @@ impl Server {
         while tasks.try_join_next().is_some() {}
     }
 
-    /// The session is over in the books; its stream ends, and closes what comes back when it has.
+    /// Ends the stream of a session that is already removed from the table. The receiver closes
+    /// when the stream has ended.
     fn end_stream(&self, id: SessionId) -> Option<oneshot::Receiver<()>> {
         self.stop_record_session(id);
         self.receptions.forget(id);
@@ -321,7 +321,7 @@ impl Server {
         if let Some(session) = session {
             log_end(&session.status(id, "over", self));
             session.forget(id);
-            // Its groups are another one's when nothing is sent to them any more.
+            // Its multicast groups are free when the last packet has left.
             if session.connection().is_none() {
                 self.tasks().spawn(async move { session.close().await });
             }
@@ -353,10 +353,10 @@ fn log_end(status: &Status) {
     });
 }
 
-/// Random bits that nobody can guess.
+/// Cryptographically random bytes.
 ///
 /// # Errors
-/// When the host has none yet.
+/// When the kernel's random source is not ready.
 fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;

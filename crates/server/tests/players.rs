@@ -268,7 +268,7 @@ fn ffmpeg_decodes_every_frame_as_from_the_file() {
         assert_eq!(frames(&stage.url(title), &[]), local, "{}", title.name);
         if title.name == MP4.name {
             // The index says where to go on: ranges from the middle. (A stream has no index;
-            // players then start within a group of video frames and complain, as they do about the
+            // players then start within a group of pictures and complain, as they do about the
             // file.)
             let there = ["-ss", "3.2"];
             let middle = frames(text(&stage.file(title)), &there);

@@ -50,8 +50,8 @@ impl Studio {
 
     /// Video frames, and nothing else.
     pub(super) fn description(&self) -> String {
-        let [sequence, video_frame] = [sequence_parameters(), picture_parameters()];
-        let sets = format!("{},{}", BASE64.encode(&sequence), BASE64.encode(&video_frame));
+        let [sequence, picture] = [sequence_parameters(), picture_parameters()];
+        let sets = format!("{},{}", BASE64.encode(&sequence), BASE64.encode(&picture));
         format!(
             "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=rtsp-check\r\nc=IN IP4 0.0.0.0\r\nt=0 0\r\na=control:*\r\n\
              m=video 0 RTP/AVP {PAYLOAD_TYPE}\r\nb=AS:128\r\na=rtpmap:{PAYLOAD_TYPE} H264/{CLOCK}\r\n\

@@ -41,7 +41,7 @@ pub fn aggregation_header<'a>(units: impl IntoIterator<Item = &'a [u8]>) -> u8 {
     forbidden | importance | STAP_A
 }
 
-/// Whether a unit is a sequence or video frame parameter set.
+/// Whether a unit is a sequence or picture parameter set.
 pub fn is_parameter_set(unit: &[u8]) -> bool {
     matches!(unit.first().map(|first| first & 0x1f), Some(7 | 8))
 }

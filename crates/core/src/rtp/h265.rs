@@ -42,7 +42,7 @@ pub fn aggregation_header<'a>(units: impl IntoIterator<Item = &'a [u8]>) -> [u8;
     [forbidden | AP << 1 | layer >> 5, (layer & 0x1f) << 3 | temporal]
 }
 
-/// Whether a unit is a video, sequence or video frame parameter set.
+/// Whether a unit is a video, sequence or picture parameter set.
 pub fn is_parameter_set(unit: &[u8]) -> bool {
     matches!(unit.first().map(|first| first >> 1 & 0x3f), Some(32..=34))
 }

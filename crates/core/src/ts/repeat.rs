@@ -3,7 +3,7 @@
 //! Promise: every turn has the same whole number of packets at one constant rate; each PCR is its
 //! byte's position at that rate, rounded down to a tick; PTS and DTS move on by exactly one period
 //! a turn; no counter breaks. Any turn can be made by itself. The clip's maker sees to it that
-//! video frames and audio loop (closed group of video frames, whole frames of both in a period).
+//! video frames and audio loop (closed group of pictures, whole frames of both in a period).
 
 use super::{
     Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, SYNC, add_to_pes_times, set_continuity, set_pcr,

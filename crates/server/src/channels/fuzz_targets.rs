@@ -1,6 +1,6 @@
-//! Entry points of fuzzing and its tests for requests and lists of channels; no channel runs.
+//! Fuzz targets of channel requests and lists; no channel runs.
 //!
-//! Promise: as for all entry points, see [`crate::untrusted`].
+//! Promise: see [`crate::fuzz_targets`].
 
 use super::list;
 use crate::config::Config;

@@ -13,13 +13,13 @@ use tactus_core::units::MIB;
 use crate::catalogue::OpenTitle;
 use crate::config::TITLES_MAX;
 
-/// No list is longer.
+/// Upper bound of the size of a list.
 const LEN_MAX: u64 = 16 * MIB;
 
 /// The titles in a list that is stored under `path`.
 ///
 /// # Errors
-/// Why it is none, as a sentence.
+/// Why it is invalid, as a sentence.
 pub(super) async fn read(list: &Arc<OpenTitle>, path: &str) -> Result<Vec<String>, String> {
     if list.len.0 > LEN_MAX {
         return Err(format!("the list is longer than {} MiB", LEN_MAX / MIB));

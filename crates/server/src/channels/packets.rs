@@ -1,4 +1,4 @@
-//! Where in a title its transport packets are.
+//! Finds the transport packets of a title.
 
 use std::fs::File;
 use std::ops::Range;
@@ -10,23 +10,23 @@ use tactus_core::units::KIB;
 
 use crate::catalogue::OpenTitle;
 
-/// How far into a title its first packet may lie.
+/// Search range of the first packet.
 const REACH: u64 = 64 * KIB;
 
-/// The range of `title` that is whole packets.
+/// The range of complete packets in `title`.
 ///
 /// # Errors
 /// Why it cannot be sent, as a sentence.
 pub(crate) async fn range(title: &Arc<OpenTitle>) -> Result<Range<u64>, String> {
     let title = Arc::clone(title);
-    // On a disk that hangs it waits.
+    // A blocking thread: the disk may hang.
     let found = tokio::task::spawn_blocking(move || look(&title)).await;
     found.map_err(|_| "cannot read the properties of the title".to_owned())?
 }
 
 fn look(title: &OpenTitle) -> Result<Range<u64>, String> {
     let unreadable = |error: std::io::Error| format!("the title cannot be read: {error}");
-    // The title's own handle may want aligned memory.
+    // Reopened: the title's own handle may use direct I/O, which needs aligned memory.
     let file = File::from(tactus_sys::file::reopen(&title.file).map_err(unreadable)?);
     let len = title.len.0.min(REACH);
     let mut head = vec![0; len as usize];

@@ -1,9 +1,8 @@
-//! What a channel sends next: its list, titles that have their time, and what somebody has asked
-//! for.
+//! The rundown of a channel: the next title out of its list, timed titles and requested titles.
 //!
-//! Promise: titles come in the order of their list, each once a turn, whatever is put between them;
-//! what has its time is told until it is taken or its time has passed. What was taken and is not
-//! sent after all is as if it had never been told. It sends nothing and reads no clock.
+//! Promise: titles come in the order of their list, each once per turn, whatever is put between
+//! them. A timed title is offered until it is taken or its time has passed. Giving an item back
+//! undoes taking it. The rundown sends nothing and reads no clock.
 
 use std::collections::VecDeque;
 
@@ -11,47 +10,47 @@ use tactus_core::units::WallTime;
 
 use crate::config::channel::{Playlist, When};
 
-/// What has to be decided for one channel.
+/// The schedule of one channel.
 #[derive(Debug)]
 pub(super) struct Rundown {
     playlist: Playlist,
-    /// The list, as it was read last.
+    /// The list as last read.
     titles: Vec<String>,
     place: Place,
-    /// Where it was before the last title was told.
+    /// The position before the last offered item.
     before: Place,
-    /// Asked for by somebody.
+    /// Requested titles.
     wished: VecDeque<String>,
 }
 
-/// How far a playlist has come.
+/// The position in a playlist.
 #[derive(Clone, Debug)]
 struct Place {
-    /// Which title of the list is next.
+    /// The index of the next title in the list.
     at: usize,
-    /// The one that was taken last.
+    /// The title that was taken last.
     last: Option<String>,
-    /// What stands behind that.
+    /// The index after that title.
     behind: usize,
-    /// The list has its turn.
+    /// The list has started.
     has_begun: bool,
     timed: Vec<Timed>,
 }
 
-/// Something that happens at its time.
+/// A timed event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Timed {
     time: WallTime,
     when: When,
-    /// A title; none for the beginning of the list.
+    /// A title; `None` for the start of the list.
     title: Option<String>,
 }
 
-/// One title to be sent.
+/// One title to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Item {
     pub(super) path: String,
-    /// Again and again, until something else comes.
+    /// Repeated until another title comes.
     pub(super) is_endless: bool,
     pub(super) origin: Origin,
 }
@@ -59,13 +58,13 @@ pub(super) struct Item {
 /// Why a title is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
-    /// It was the list's turn.
+    /// Next in the list.
     List,
-    /// Somebody has asked for it.
+    /// Requested.
     Wish,
-    /// Its time has come.
+    /// Timed.
     Time,
-    /// There is nothing else.
+    /// The fill, as there is no other title.
     Fill,
 }
 
@@ -81,7 +80,7 @@ impl Item {
 }
 
 impl Rundown {
-    /// A channel that has sent nothing by `now`. Its list is empty until it is told.
+    /// The rundown of a channel that has sent nothing by `now`. Its list is empty until it is read.
     pub(super) fn new(playlist: Playlist, now: WallTime) -> Self {
         let begin = playlist.start.map(|when| (when, None));
         let titles = playlist.timed.iter().map(|(when, title)| (*when, Some(title.clone())));
@@ -89,8 +88,7 @@ impl Rundown {
         let timed: Vec<_> = timed
             .filter_map(|(when, title)| Some(Timed { time: when.next(now)?, when, title }))
             .collect();
-        // A moment that has passed was its beginning, and so was today's of a list that goes on for
-        // ever.
+        // A start in the past counts, and so does today's start of a repeating list.
         let midnight = When::Daily(0).next(now);
         let has_passed = |when: When| matches!(when, When::Daily(_)) && when.next(now) >= midnight;
         let is_running = playlist.repeats && playlist.start.is_some_and(has_passed);
@@ -100,7 +98,7 @@ impl Rundown {
         Self { playlist, titles, before: place.clone(), place, wished }
     }
 
-    /// Goes by another playlist, from where the list is.
+    /// Changes the playlist and keeps the position in the list.
     pub(super) fn change(&mut self, playlist: Playlist, now: WallTime) {
         let is_same_start = playlist.start == self.playlist.start;
         let Self { place, wished, titles, .. } = std::mem::replace(self, Self::new(playlist, now));
@@ -110,16 +108,16 @@ impl Rundown {
         (self.before, self.wished, self.titles) = (self.place.clone(), wished, titles);
     }
 
-    /// The list has been read. One that is another one goes on behind the title that was taken
-    /// last.
+    /// Updates the list. A changed list continues after the title that was taken last.
     pub(super) fn read(&mut self, titles: Vec<String>) {
-        // What could not be sent since is not asked for again before the others.
+        // An unchanged list keeps its position: titles that failed are not tried again before the
+        // others.
         if titles == self.titles {
             return;
         }
         for place in [&mut self.place, &mut self.before] {
             let known = place.last.as_ref().and_then(|last| {
-                // The same title may stand there several times: the nearest place is the likeliest.
+                // A title may be listed several times: the nearest position is the likeliest.
                 let places = (0..titles.len()).filter(|&at| titles[at] == *last);
                 places.min_by_key(|at| (at + 1).abs_diff(place.behind))
             });
@@ -129,8 +127,7 @@ impl Rundown {
         self.titles = titles;
     }
 
-    /// A title of the list, or one that was wished for, if there is any; in a list that repeats
-    /// there always is.
+    /// The next requested title, or the next of the list. A repeating list always has one.
     pub(super) fn next(&mut self) -> Option<Item> {
         self.before = self.place.clone();
         if let Some(path) = self.wished.pop_front() {
@@ -153,14 +150,14 @@ impl Rundown {
         Item { path: self.titles[at].clone(), is_endless: self.is_loop(), origin: Origin::List }
     }
 
-    /// What was told is sent, or waits to be.
+    /// The offered item is sent or primed.
     pub(super) fn take(&mut self, item: &Item) {
         if item.origin == Origin::List {
             (self.place.last, self.place.behind) = (Some(item.path.clone()), self.place.at);
         }
     }
 
-    /// What was told last, or taken, is not sent after all.
+    /// The last offered or taken item is not sent after all.
     pub(super) fn give_back(&mut self, item: Item) {
         self.place = self.before.clone();
         if item.origin == Origin::Wish {
@@ -168,15 +165,15 @@ impl Rundown {
         }
     }
 
-    /// Nothing could be had. Of a list that comes to an end, what stands behind the title that was
-    /// taken last is asked for again: it may come.
+    /// No title could be sent. At the end of a list that does not repeat, the titles after the last
+    /// taken one are offered again: they may be stored later.
     pub(super) fn try_again(&mut self) {
         if self.place.at >= self.titles.len() && !self.playlist.repeats {
             self.place.at = self.place.behind;
         }
     }
 
-    /// Whether what is sent again and again is still in the playlist.
+    /// Whether a repeated item is still in the playlist.
     pub(super) fn keeps(&self, item: &Item) -> bool {
         match item.origin {
             Origin::Fill => self.playlist.fill.as_ref() == Some(&item.path),
@@ -184,7 +181,7 @@ impl Rundown {
         }
     }
 
-    /// Whether one title, sent once, is all that will ever come by itself.
+    /// Whether one title, sent once, is the whole playlist.
     pub(super) fn is_single(&self) -> bool {
         let Playlist { repeats, timed, fill, .. } = &self.playlist;
         self.titles.len() == 1 && !repeats && timed.is_empty() && fill.is_none()
@@ -194,19 +191,19 @@ impl Rundown {
         self.titles.len() == 1 && self.playlist.repeats
     }
 
-    /// What is sent when there is nothing else.
+    /// The title to send when there is no other.
     pub(super) fn fill(&self) -> Option<Item> {
         let path = self.playlist.fill.clone()?;
         Some(Item { path, is_endless: true, origin: Origin::Fill })
     }
 
-    /// When the next thing happens that has its time.
+    /// The time of the next timed event.
     pub(super) fn time(&self) -> Option<WallTime> {
         self.place.first().map(|timed| timed.time)
     }
 
-    /// The title that has its time then. Of the beginning of the list its `nth`, as those before it
-    /// may be missing.
+    /// The title of the next timed event. For the start of the list it is the `nth`, as those
+    /// before it may be missing.
     pub(super) fn timed(&self, nth: usize) -> Option<Item> {
         match &self.place.first()?.title {
             Some(path) => (nth == 0).then(|| Item::once(path.clone(), Origin::Time)),
@@ -214,7 +211,7 @@ impl Rundown {
         }
     }
 
-    /// The `nth` of these is sent, or waits to be.
+    /// The `nth` of these is sent or primed.
     pub(super) fn take_timed(&mut self, nth: usize, item: &Item) {
         self.before = self.place.clone();
         self.place.pass_timed();
@@ -224,38 +221,37 @@ impl Rundown {
         }
     }
 
-    /// The time of what has it next is over. The list has begun if that was its beginning; a title
-    /// comes again the next day if it does.
+    /// Passes the next timed event. The start of the list starts it; a daily title is scheduled for
+    /// the next day.
     pub(super) fn pass_timed(&mut self) {
         for place in [&mut self.place, &mut self.before] {
             place.pass_timed();
         }
     }
 
-    /// Has a title sent before what comes next otherwise. Who takes wishes sees to it that they do
-    /// not become too many.
+    /// Queues a requested title. The caller limits their number.
     pub(super) fn wish(&mut self, path: String) {
         self.wished.push_back(path);
     }
 
-    /// How many wishes wait.
+    /// The number of queued requests.
     pub(super) fn wishes(&self) -> u64 {
         self.wished.len() as u64
     }
 
-    /// Whether anything can come without being asked for, now or at its time.
+    /// Whether nothing more is scheduled, now or later.
     pub(super) fn is_over(&self) -> bool {
         let is_at_end = self.place.at >= self.titles.len() && !self.playlist.repeats;
         let is_all = self.wished.is_empty() && self.place.timed.is_empty();
         is_at_end && is_all && self.place.has_begun
     }
 
-    /// How many titles its list has, which is how often it is worth asking for another one.
+    /// The number of titles in the list and the queue, which bounds useful attempts.
     pub(super) fn len(&self) -> usize {
         self.titles.len() + self.wished.len()
     }
 
-    /// What comes next, if nothing is asked for meanwhile.
+    /// The next title unless another one is requested.
     pub(super) fn peek(&self) -> Option<&str> {
         let wished = self.wished.front().map(String::as_str);
         let next = match self.titles.get(self.place.at) {
@@ -303,7 +299,7 @@ mod tests {
         rundown.read(titles.iter().map(ToString::to_string).collect());
     }
 
-    /// What is told next, and taken.
+    /// Takes the next item.
     fn next(rundown: &mut Rundown) -> Option<String> {
         let item = rundown.next()?;
         rundown.take(&item);
@@ -384,7 +380,7 @@ mod tests {
             read(&mut rundown, &titles);
             assert_eq!(rundown.next().map(|item| item.path).as_deref(), Some("/22"), "{keys}");
         }
-        // At the end of one that does not go round, what was passed may have come.
+        // At the end of a list that does not repeat, a skipped title may have been stored.
         let mut once = rundown("repeat = false", &["/a", "/b", "/c"]);
         assert_eq!(next(&mut once).as_deref(), Some("/a"));
         assert!(once.next().is_some() && once.next().is_some() && once.next().is_none());
@@ -406,14 +402,14 @@ mod tests {
         let first = begun.timed(1).unwrap();
         begun.take_timed(1, &first);
         assert_eq!((begun.time(), timed(&begun)), (Some(hour(2)), vec!["/n".into()]));
-        // Another one is to follow: the list still has its time.
+        // Another item is to follow: the start of the list is still pending.
         begun.give_back(first.clone());
         assert_eq!((begun.time(), begun.next()), (Some(hour(1)), None));
         begun.take_timed(1, &first);
         begun.pass_timed();
         assert_eq!((begun.time(), next(&mut begun)), (None, Some("/c".into())));
 
-        // Of a list of which nothing can be had then, it is the turn.
+        // The list starts even if none of its titles can be sent then.
         let mut none = rundown(keys, &["/a"]);
         none.pass_timed();
         assert_eq!((none.time(), next(&mut none)), (Some(hour(2)), Some("/a".into())));

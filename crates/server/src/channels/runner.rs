@@ -1,11 +1,10 @@
-//! One channel at work: has the next title read ahead before the one that is sent ends, and takes
-//! another where one cannot be had. What is due, and when, is said by `timing`.
+//! Runs one channel: primes the next title before the current one ends, and takes another one if
+//! that fails. `timing` decides what is due and when.
 //!
-//! Promise: as long as there is anything that can be sent something is; the title that follows is
-//! at the engine before its time, and begins where the one before it ends. A title that somebody
-//! has left, whose time is over, or that cannot be read further, makes way at a packet's end. What
-//! waits keeps its place until another one can take it: whatever is ordered, and however near the
-//! end is, something follows.
+//! Promise: while any title can be sent, one is sent. The next title is at the engine before its
+//! time and starts where the current one ends. A title that is skipped, whose time is over or whose
+//! data cannot be read ends at a packet boundary. A primed title stays until another one can
+//! replace it, so a title follows however near the end is.
 
 mod plan;
 mod search;
@@ -37,18 +36,18 @@ use crate::config::channel::{Channel, List};
 use crate::config::class::Terms;
 use crate::config::recording::Kind;
 
-/// What somebody wants of a channel. To drop the sender ends it.
+/// An order to a channel. Dropping the sender ends it.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// Go by another playlist.
+    /// Use another playlist.
     Change(Box<Channel>),
-    /// Leave the title for the next one.
+    /// Skip the current title.
     Skip,
-    /// Send this one next.
+    /// Send this title next.
     Next(String),
 }
 
-/// What runs one channel.
+/// Runs one channel.
 pub(super) struct Runner {
     board: Arc<Board>,
     shared: Arc<Shared>,
@@ -56,32 +55,32 @@ pub(super) struct Runner {
     channel: Channel,
     rundown: Rundown,
     outlet: Option<Outlet>,
-    /// What is sent.
+    /// The current title.
     now: Option<Playing>,
-    /// What waits behind it.
+    /// The primed title.
     next: Option<Next>,
-    /// Whom the title that is sent follows: its place is kept until that has begun.
+    /// The predecessor of the current title, held until the current one has started.
     before: Option<(Grant, StreamId)>,
     session: Session,
     reports: Option<Reports>,
     announcement: Option<Announcement>,
-    /// What announcements of it say, and the address that they come from.
+    /// The description to announce, and its source address.
     described: Option<(String, IpAddr)>,
-    /// What was not to be had is asked for again then.
+    /// When a failed search is repeated.
     again: Instant,
-    /// The same of what has its time.
+    /// The same for timed titles.
     timed_again: Instant,
-    /// Titles that were asked for so far.
+    /// Titles requested so far.
     wishes: u64,
-    /// What is looked for, as far as that has come.
+    /// The search in progress.
     search: Option<Search>,
-    /// When the list was read; never since its playlist is another one.
+    /// When the list was read; `None` after a change of the playlist.
     list_read: Option<Instant>,
-    /// What is to be sent of a title behind a block that could not be read.
+    /// The rest of a title after an unreadable block.
     rest: Option<(Item, Arc<OpenTitle>, Range<u64>)>,
 }
 
-/// A title that the engine has.
+/// A title at the engine.
 struct Playing {
     item: Item,
     title: Arc<OpenTitle>,
@@ -89,23 +88,22 @@ struct Playing {
     sending: Sending,
     range: Range<u64>,
     rate: BitRate,
-    /// How long one turn of it takes.
+    /// The duration of one turn.
     lasts: Duration,
     /// When it ends, if it does.
     ends: Option<Instant>,
-    /// It was told to end.
+    /// It was stopped.
     is_stopped: bool,
-    /// Somebody has left it.
+    /// It was skipped.
     is_left: bool,
-    /// Something else was to be sent: it begins only where that is not there in time, and is left
-    /// then.
+    /// It was replaced: it starts only if the replacement is late, and is skipped then.
     is_unwanted: bool,
 }
 
-/// One that follows.
+/// A primed title.
 struct Next {
     playing: Playing,
-    /// When the one before it has to make way; none for its own end.
+    /// When it cuts the current title; `None` at the natural end.
     cut: Option<Instant>,
     since: Instant,
 }
@@ -113,7 +111,7 @@ struct Next {
 /// Why a title is not taken.
 enum Miss {
     Because(String),
-    /// What waits may begin at any moment.
+    /// The primed title may start at any moment.
     Late,
 }
 
@@ -123,7 +121,7 @@ impl From<String> for Miss {
     }
 }
 
-/// Between titles that fail.
+/// Pause between titles that fail.
 const REST: Duration = Duration::from_secs(1);
 
 impl Runner {
@@ -164,7 +162,7 @@ impl Runner {
             self.board.count_wishes(self.wishes - self.rundown.wishes());
             let wake = tokio::time::Instant::from_std(self.wake());
             tokio::select! {
-                // What is ordered concerns what is sent by then.
+                // Orders apply to the title that is sent when they arrive.
                 biased;
                 (outcome, sent) = ended(&mut self.now) => self.ended(outcome, sent),
                 order = self.orders.recv() => match order {
@@ -177,7 +175,7 @@ impl Runner {
         self.end().await;
     }
 
-    /// Does what is due first.
+    /// Executes the first due act.
     async fn step(&mut self) {
         match self.facts().act() {
             None => {}
@@ -210,7 +208,7 @@ impl Runner {
             let makes_way = sent.item.is_fill() || !self.rundown.keeps(&sent.item);
             Sent {
                 ends: sent.ends,
-                // Until then whom it follows has its place.
+                // Until then it holds the place of its predecessor.
                 has_begun: self.before.is_none()
                     && self.counter(sent, |each| each.epoch.value()) != 0,
                 is_open: self.counter(sent, |each| each.rate.value()) != 0,
@@ -221,11 +219,11 @@ impl Runner {
         let waiting = self.next.as_ref().map(|next| Waiting {
             cut: next.cut,
             since: next.since,
-            // The packet server knows its rate when the first blocks are in memory.
+            // The packet server sets the rate when the first blocks are in memory.
             is_ready: self.counter(&next.playing, |each| each.rate.value()) != 0,
             is_unwanted: next.playing.is_unwanted,
         });
-        // For a title that is all of a list nobody asks for another one.
+        // A playlist of one title in the configuration needs no reading.
         let is_file = matches!(self.channel.playlist.list, List::File(_));
         let looped = self.now.as_ref().filter(|sent| is_file && sent.item.is_endless);
         let reads = match self.list_read {
@@ -240,7 +238,7 @@ impl Runner {
         self.shared.broker.counters_of(playing.grant.place()).map_or(0, value)
     }
 
-    /// Drops what waits, unless it may begin at any moment; whether nothing waits.
+    /// Drops the primed title unless it may start at any moment. True if none is primed afterwards.
     fn make_way(&mut self) -> bool {
         if self.facts().may_make_way() {
             self.take_back(|_| true);
@@ -249,7 +247,7 @@ impl Runner {
         self.next.is_none()
     }
 
-    /// Has what is sent end at a packet.
+    /// Stops the current title at a packet boundary.
     fn stop(&mut self) {
         if let Some(now) = &mut self.now {
             now.is_stopped = true;
@@ -257,7 +255,7 @@ impl Runner {
         }
     }
 
-    /// Reports, announcements, and the place of whom the title has followed.
+    /// Polls reports and announcements, and releases the predecessor.
     fn tell(&mut self) {
         if let Some(announcement) = &mut self.announcement {
             announcement.poll();
@@ -272,7 +270,7 @@ impl Runner {
         }
     }
 
-    /// Takes what was begun as what is sent, or as what follows.
+    /// Adds a started title as the current or as the primed one.
     fn take(&mut self, playing: Playing, cut: Option<Instant>) {
         if self.now.is_some() {
             self.board.next(&playing.item.path);
@@ -282,7 +280,7 @@ impl Runner {
         }
     }
 
-    /// It is sent from now on.
+    /// Makes it the current title.
     fn begin(&mut self, mut playing: Playing) {
         playing.ends = (!playing.item.is_endless).then(|| Instant::now() + playing.lasts);
         let Playing { item, grant, rate, .. } = &playing;
@@ -291,7 +289,7 @@ impl Runner {
         self.foresee();
     }
 
-    /// Says what follows, as far as it is known.
+    /// Publishes the next title, as far as it is known.
     fn foresee(&self) {
         if let (Some(now), Some(next)) = (&self.now, self.rundown.peek())
             && !now.item.is_endless
@@ -300,7 +298,7 @@ impl Runner {
         }
     }
 
-    /// Has the engine read a title ahead, behind what is sent.
+    /// Primes a title at the engine, behind the current one.
     async fn prime(&mut self, item: Item) -> Result<Playing, Miss> {
         let path = path_of(&item.path)?;
         let title = self.title(&path).await?;
@@ -317,8 +315,8 @@ impl Runner {
         let path = path_of(&item.path)?;
         let (rate, plan, lasts) = self.plan(&title, &path, &range).await?;
         let terms = self.channel.terms(&self.shared.classes)?;
-        // What takes its time is done: from here on it is the engine's, and takes the place of what
-        // waits.
+        // The slow part is done. From here on the title is at the engine and replaces the primed
+        // one.
         if !self.make_way() {
             return Err(Miss::Late);
         }
@@ -351,7 +349,7 @@ impl Runner {
         let repeats = item.is_endless;
         let sending =
             broker.begin_sending(&mut grant, &title, range.clone(), repeats, target).await;
-        let sending = sending.map_err(|outcome| format!("it ended: {outcome:?}"))?;
+        let sending = sending.map_err(|outcome| format!("sending ended: {outcome:?}"))?;
         let (rate, ends, is_stopped, is_left, is_unwanted) = (rate_out, None, false, false, false);
         Ok(Playing {
             item,
@@ -368,7 +366,7 @@ impl Runner {
         })
     }
 
-    /// The outlet, and what goes by it beside the packets.
+    /// Opens the outlet, the reports and the announcement.
     fn open(&mut self, terms: Terms) -> std::io::Result<Outlet> {
         let outlet = self.shared.outlets.get(&self.channel, terms)?;
         let from = self.channel.source.or_else(|| source_of(&self.channel));
@@ -381,8 +379,7 @@ impl Runner {
         Ok(outlet)
     }
 
-    /// Begins or ends its announcement, as its configuration has it; nothing before it has an
-    /// outlet.
+    /// Starts or stops the announcement as configured; not before there is an outlet.
     fn announce(&mut self) {
         let is_wanted = self.channel.announced && self.channel.to.to.ip().is_multicast();
         match (is_wanted, self.announcement.take()) {
@@ -416,7 +413,7 @@ impl Runner {
         }
     }
 
-    /// Reads the list as it is now; one that cannot be read stays as it was.
+    /// Reads the list. An unreadable list stays as it was.
     async fn read_list(&mut self) {
         let titles = match &self.channel.playlist.list {
             List::Titles(titles) => Ok(titles.clone()),
@@ -439,17 +436,17 @@ impl Runner {
         }
     }
 
-    /// What was sent has ended.
+    /// Handles the end of the current title.
     fn ended(&mut self, outcome: Outcome, sent: u64) {
         let Some(gone) = self.now.take() else { return };
         let was_left = gone.is_stopped || gone.is_left || gone.is_unwanted;
         match outcome {
             Outcome::Complete => {}
             Outcome::Stopped if was_left => {}
-            _ => self.board.skip(&gone.item.path, &format!("it ended: {outcome:?}")),
+            _ => self.board.skip(&gone.item.path, &format!("sending ended: {outcome:?}")),
         }
         let Playing { item, title, grant, sending, range, .. } = gone;
-        // Where nothing of it has left, whoever it was to follow is still the last.
+        // If it sent nothing, its predecessor is still the last one.
         if self.before.is_none() || sent > 0 {
             self.before = Some((grant, sending.stream()));
         }
@@ -463,14 +460,14 @@ impl Runner {
                 let rest = behind(&range, (block + 1) * size.0);
                 self.rest = (rest.start < rest.end).then_some((item, title, rest));
             }
-            // Somebody needs the disk more than channels do.
+            // The reservation was taken for a stream of higher priority.
             Outcome::Stopped if !was_left => {
                 self.before = None;
                 self.again = Instant::now() + AGAIN;
                 self.board.wait("the disk is slower than it was measured".into());
             }
             Outcome::Complete | Outcome::Stopped => {}
-            // Where all of them fail at once, nobody is asked all the time.
+            // A pause, in case every title fails at once.
             _ => self.again = Instant::now() + REST,
         }
     }
@@ -507,7 +504,7 @@ impl Runner {
         (self.again, self.timed_again) = (Instant::now(), Instant::now());
     }
 
-    /// What waits is not to follow after all, unless it has begun already.
+    /// Withdraws the primed title unless it has started.
     fn take_back(&mut self, concerns: impl Fn(&Item) -> bool) {
         let is_sent = self.facts().sent.is_some_and(|sent| sent.is_open && !sent.is_stopped);
         let Some(Next { playing, .. }) = self.next.as_mut().filter(|_| is_sent) else { return };
@@ -531,7 +528,7 @@ impl Runner {
     }
 }
 
-/// The end of what is sent; without end when nothing is.
+/// The end of the current title; pending for ever if there is none.
 async fn ended(now: &mut Option<Playing>) -> (Outcome, u64) {
     match now {
         Some(now) => now.sending.ended().await,
@@ -539,20 +536,20 @@ async fn ended(now: &mut Option<Playing>) -> (Outcome, u64) {
     }
 }
 
-/// What of a range of whole packets lies behind a byte of its title.
+/// The part of a range of complete packets after a byte of its title.
 fn behind(range: &Range<u64>, byte: u64) -> Range<u64> {
     let packets = byte.saturating_sub(range.start).div_ceil(PACKET as u64);
     (range.start + packets * PACKET as u64).min(range.end)..range.end
 }
 
-/// The address from which a channel's packets come, as the kernel's routes have it.
+/// The source address of a channel's packets by the routing table.
 fn source_of(channel: &Channel) -> Option<IpAddr> {
     let any = match channel.to.to {
         SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
         SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
     };
-    // No packet leaves: it only asks the routes. A group that an interface was named for may have
-    // another one; whoever wants to be sure names the `source`.
+    // No packet is sent: connecting only looks up the route. The route of a group on a named
+    // interface may differ; `source` sets the address.
     let socket = UdpSocket::bind(any).ok()?;
     socket.connect(super::address_of(channel)).ok()?;
     let address = socket.local_addr().ok()?.ip();

@@ -1,9 +1,8 @@
-//! Changes of channels that outlive the server.
+//! Saves changes of channels over restarts.
 //!
-//! Promise: what was changed over the interface is in force at the next start, in place of what the
-//! configuration says of the channel of this name, until it is dropped; the configuration itself is
-//! the operator's and is never written. After a power failure the changes are those of before or
-//! after the last one, never a part of it.
+//! Promise: a change over the API overrides the configuration of that channel after a restart,
+//! until it is reset. The configuration file is the operator's and is never written. After a power
+//! failure the file has the state before or after the last change, never a part of it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -17,15 +16,15 @@ use serde_json::{Map, Value};
 use crate::config::channel::Channel;
 use crate::config::{Config, RESERVED};
 
-/// The changes, and what they change.
+/// The saved changes and the configuration that they override.
 pub(super) struct SavedChanges {
-    /// None where no volume takes uploads, and so nobody changes anything.
+    /// `None` without a writable volume; then nothing can be changed.
     file: Option<PathBuf>,
     configured: Mutex<Vec<Channel>>,
     changed: Mutex<Changes>,
 }
 
-/// Keys of channels by their names; none for one that was ended.
+/// The keys of channels by name; `None` for a channel that was ended.
 type Changes = BTreeMap<String, Option<Map<String, Value>>>;
 
 #[derive(Serialize, Deserialize)]
@@ -36,11 +35,11 @@ struct SavedFile {
 }
 
 const VERSION: u32 = 1;
-/// Below the first volume that takes uploads.
+/// In the first writable volume.
 const FILE: &str = "channels.json";
 
 impl SavedChanges {
-    /// What is kept beside `config`. What cannot be read is put aside and told.
+    /// Reads the changes. An unreadable file is set aside and logged.
     pub(super) fn open(config: &Config) -> Self {
         let volume = config.volumes.iter().find(|volume| volume.uploads);
         let file = volume.map(|volume| volume.path.join(RESERVED).join(FILE));
@@ -61,7 +60,7 @@ impl SavedChanges {
         Self { file, configured: Mutex::new(config.channels.clone()), changed: Mutex::new(changed) }
     }
 
-    /// The channels that are to be: those of the configuration, as they were changed, and new ones.
+    /// The effective channels: the configured ones with their changes, and new ones.
     pub(super) fn channels(&self) -> Vec<Channel> {
         let changed = self.changed();
         let configured = self.configurations();
@@ -106,20 +105,20 @@ impl SavedChanges {
         all
     }
 
-    /// Whether a channel is not as it is configured.
+    /// Whether a channel differs from its configuration.
     pub(super) fn is_changed(&self, name: &str) -> bool {
         self.changed().contains_key(name)
     }
 
-    /// What the configuration says of a channel.
+    /// The configuration of a channel.
     pub(super) fn configured(&self, name: &str) -> Option<Channel> {
         self.configurations().iter().find(|own| own.name == name).cloned()
     }
 
-    /// Keeps what a channel is now; none: it was ended. Comes back when it is on stable storage.
+    /// Saves the state of a channel (`None`: ended). Returns when it is durable.
     ///
     /// # Errors
-    /// When it cannot be written; it lasts until the server ends all the same.
+    /// If it cannot be written. The change is active until the server ends.
     pub(super) fn keep(&self, name: &str, channel: Option<&Channel>) -> io::Result<()> {
         let mut changed = self.changed();
         if channel == self.configured(name).as_ref() {
@@ -133,13 +132,13 @@ impl SavedChanges {
         write(file, &written)
     }
 
-    /// From now on the configuration says something else.
+    /// Replaces the configuration.
     pub(super) fn configure(&self, channels: Vec<Channel>) {
         *self.configurations() = channels;
     }
 
     fn configurations(&self) -> MutexGuard<'_, Vec<Channel>> {
-        // It is replaced as a whole. Taken behind the changes, where both are.
+        // Replaced as a whole. Lock order: after `changed`.
         self.configured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -168,8 +167,7 @@ fn read(file: &Path) -> io::Result<Changes> {
     }
 }
 
-/// The whole file under another name, flushed, then in place of the old one, and the directory
-/// flushed.
+/// Writes a temporary file, syncs it, renames it and syncs the directory.
 fn write(file: &Path, written: &SavedFile) -> io::Result<()> {
     let dir = file.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(dir)?;
@@ -218,7 +216,7 @@ mod tests {
         let again = SavedChanges::open(&config);
         assert_eq!(again.channels(), [channel("a", 1, "/other.ts"), channel("c", 3, "/c.ts")]);
         assert!(again.is_changed("a") && again.is_changed("b") && again.is_changed("c"));
-        // Back to what is configured, which is nothing for one that is not.
+        // Back to the configuration, which has no such channel.
         for name in ["a", "b", "c"] {
             again.keep(name, again.configured(name).as_ref()).unwrap();
         }
@@ -244,7 +242,7 @@ mod tests {
             assert_eq!(SavedChanges::open(&config).channels(), config.channels);
             assert!(!file.exists() && file.with_extension("json.bad").exists());
         }
-        // One that makes no sense harms no other.
+        // An invalid change does not affect the others.
         let text = r#"{"version": 1, "channels": {"a": {"name": "a"}, "c": null}}"#;
         fs::write(&file, text).unwrap();
         assert_eq!(SavedChanges::open(&config).channels(), config.channels);

@@ -1,8 +1,8 @@
-//! What goes beside a channel's packets: sender reports, and announcements of it.
+//! RTCP sender reports and SAP announcements of a channel.
 //!
-//! Promise: reports tie the stream's timestamps to the wall clock, come about every five seconds
-//! and end with a BYE (RFC 3550, section 6); an announcement comes at once, then by the rule of RFC
-//! 2974, and is deleted at the end. What cannot be sent is as if it were lost on its way.
+//! Promise: reports map timestamps to the wall clock, come about every five seconds and end with a
+//! BYE (RFC 3550, section 6). An announcement is sent at once, then at the intervals of RFC 2974,
+//! and is deleted at the end. A failed send counts as a loss.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -19,12 +19,13 @@ use tactus_sys::clock;
 use crate::config::channel::Channel;
 use crate::config::recording::Kind;
 
-/// What a session begins with, and whatever else is to differ: at random (RFC 3550, section 5.1).
+/// Random initial values of an RTP session (RFC 3550, section 5.1).
 pub(super) fn random() -> [u8; 10] {
     let mut bytes = [0; 10];
     let filled = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
     if !matches!(filled, Ok(10)) {
-        // Before the host has any chance to give. What counts is that two of our own differ.
+        // The host may have no random bits yet. Then the values only have to differ between
+        // channels.
         let now = clock::now().0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         bytes[..8].copy_from_slice(&now.to_le_bytes());
     }
@@ -36,7 +37,7 @@ fn chance() -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// An RTP session of its own.
+/// A new RTP session.
 pub(super) fn new() -> Session {
     let [a, b, c, d, e, f, g, h, i, j] = random();
     Session {
@@ -57,7 +58,7 @@ pub(super) struct Reports {
     due: Instant,
 }
 
-/// What was said last, which the end repeats.
+/// The last report, which BYE repeats.
 #[derive(Clone, Copy)]
 struct LastReport {
     timeline: Timeline,
@@ -66,7 +67,7 @@ struct LastReport {
 }
 
 impl Reports {
-    /// Of `session`, which goes to `to` at about `rate`; none where there is no port for them.
+    /// The reports of `session`, sent to `to` at about `rate`; `None` if there is no port for them.
     pub(super) fn new(
         socket: UdpSocket,
         to: SocketAddr,
@@ -86,7 +87,7 @@ impl Reports {
         self.due
     }
 
-    /// Says how far the session has come, if it is time.
+    /// Sends a report if one is due.
     pub(super) fn poll(&mut self, counters: &StreamCounters) {
         let epoch = counters.epoch.value();
         if epoch != 0 && counters.session_packets.value() > 0 {
@@ -105,7 +106,7 @@ impl Reports {
         }
     }
 
-    /// Says that the session is over.
+    /// Sends the BYE.
     pub(super) fn end(self) {
         if let Some(report) = self.report() {
             self.send(&report.bye(self.session.source, "").into_bytes());
@@ -114,12 +115,12 @@ impl Reports {
 
     fn report(&self) -> Option<Compound> {
         let LastReport { timeline, packets, bytes } = self.last?;
-        // Both clocks at one moment, or as nearly as they can be asked.
+        // Both clocks, read together.
         let (time, now) = (NtpTime::of(clock::wall_now()), clock::now());
         let info = SenderInfo {
             time,
             timestamp: timeline.timestamp(now),
-            // Both run modulo their width.
+            // Both wrap at their width.
             packets: packets as u32,
             octets: bytes as u32,
         };
@@ -129,12 +130,12 @@ impl Reports {
 
     fn send(&self, bytes: &[u8]) {
         if let Err(error) = self.socket.send_to(bytes, self.to) {
-            tracing::debug!(to = %self.to, %error, "a report is lost");
+            tracing::debug!(to = %self.to, %error, "an RTCP report was not sent");
         }
     }
 }
 
-/// A channel as players take it.
+/// The session description of a channel.
 pub(super) fn describe(channel: &Channel, from: Option<IpAddr>, number: u64) -> Description {
     let to = channel.to.to;
     let mut media = match channel.to.kind {
@@ -162,7 +163,7 @@ pub(super) fn describe(channel: &Channel, from: Option<IpAddr>, number: u64) -> 
     }
 }
 
-/// Whether a group is only of one source at a time (RFC 4607, section 1).
+/// Whether the group is source-specific (RFC 4607, section 1).
 pub(super) fn is_source_specific(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group.octets()[0] == 232,
@@ -170,7 +171,7 @@ pub(super) fn is_source_specific(group: IpAddr) -> bool {
     }
 }
 
-/// How a player is told to receive it, as lists for set-top boxes and VLC have it.
+/// The URL in the syntax of set-top boxes and VLC.
 pub(super) fn url(channel: &Channel, from: Option<IpAddr>) -> String {
     let kind = if channel.to.kind == Kind::Rtp { "rtp" } else { "udp" };
     let source = from.filter(|_| is_source_specific(channel.to.to.ip()));
@@ -191,7 +192,7 @@ pub(super) struct Announcement {
     due: Instant,
 }
 
-/// Channels of this server that are announced: together they keep to one bandwidth.
+/// Announced channels of this server, which share one bandwidth.
 static ANNOUNCED: AtomicU32 = AtomicU32::new(0);
 
 impl Announcement {
@@ -205,7 +206,7 @@ impl Announcement {
         self.due
     }
 
-    /// Announces it, if it is time.
+    /// Sends an announcement if one is due.
     pub(super) fn poll(&mut self) {
         if Instant::now() < self.due {
             return;
@@ -216,14 +217,14 @@ impl Announcement {
         self.send(&packet);
     }
 
-    /// Says that it is over.
+    /// Sends the deletion.
     pub(super) fn end(self) {
         self.send(&packet(&self.text, self.from, true));
     }
 
     fn send(&self, packet: &[u8]) {
         if let Err(error) = self.socket.send_to(packet, self.to) {
-            tracing::debug!(to = %self.to, %error, "an announcement is lost");
+            tracing::debug!(to = %self.to, %error, "an announcement was not sent");
         }
     }
 }
@@ -236,7 +237,7 @@ impl Drop for Announcement {
 
 const PORT: u16 = 9875;
 
-/// Where sessions of a group are announced: the group of its scope (section 3).
+/// The SAP group for the scope of `group` (section 3).
 fn place(group: IpAddr) -> IpAddr {
     match group {
         IpAddr::V4(group) => {
@@ -256,12 +257,12 @@ fn place(group: IpAddr) -> IpAddr {
     }
 }
 
-/// The packet of section 6.
+/// The packet format of section 6.
 fn packet(text: &str, from: IpAddr, is_deletion: bool) -> Vec<u8> {
     let flags = 1 << 5 | u8::from(from.is_ipv6()) << 4 | u8::from(is_deletion) << 2;
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
-    // Zero is nobody's.
+    // Zero is reserved.
     let hash = (hasher.finish() as u16).max(1).to_be_bytes();
     let mut packet = vec![flags, 0, hash[0], hash[1]];
     match from {
@@ -269,7 +270,7 @@ fn packet(text: &str, from: IpAddr, is_deletion: bool) -> Vec<u8> {
         IpAddr::V6(from) => packet.extend(from.octets()),
     }
     packet.extend(b"application/sdp\0");
-    // Of what is deleted the line that names it is enough.
+    // A deletion needs only the origin line.
     let text = match is_deletion {
         true => text.lines().find(|line| line.starts_with("o=")).unwrap_or_default(),
         false => text,
@@ -278,8 +279,8 @@ fn packet(text: &str, from: IpAddr, is_deletion: bool) -> Vec<u8> {
     packet
 }
 
-/// The time to the next announcement (section 3.1): 4,000 bit/s for all, five minutes at least, a
-/// third of it more or less.
+/// The announcement interval (section 3.1): 4,000 bit/s for all, at least five minutes, randomised
+/// by a third.
 fn interval(len: usize, count: u32, random: u32) -> Duration {
     let base = (8 * len as u64 * u64::from(count) / 4000).max(300) * 1000;
     let offset = base * 2 / 3 * u64::from(random) / (1 << 32);
@@ -347,7 +348,7 @@ mod tests {
         assert_eq!(&begin[8..], [b"application/sdp\0", text.as_bytes()].concat());
         assert_eq!(&end[8..], b"application/sdp\0o=- 7 7 IN IP4 192.0.2.1");
         assert_eq!(packet(text, "::1".parse().unwrap(), false)[..2], [0x30, 0]);
-        // 300 s, a third more or less; with many by their bytes.
+        // 300 s, randomised by a third; with many channels it depends on their bytes.
         let seconds = |random| interval(500, 1, random).as_secs();
         assert_eq!((seconds(0), seconds(u32::MAX)), (200, 399));
         assert_eq!(interval(500, 1000, 1 << 31).as_secs(), 1000);

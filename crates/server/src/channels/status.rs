@@ -1,4 +1,4 @@
-//! What a channel says of itself.
+//! The status of a channel.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,67 +11,67 @@ use crate::access::{self, Protocol, Record};
 use crate::broker::Broker;
 use crate::config::channel::{Channel, List};
 
-/// What goes on.
+/// The state of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Something is missing, or there is no room, or its time has not come; tried again.
+    /// A title is missing, there is no room, or its time has not come; it is tried again.
     #[default]
     Waiting,
-    /// It is sent.
+    /// Sending its playlist.
     Running,
-    /// The title for when there is nothing else is sent.
+    /// Sending the fill.
     Filling,
-    /// It has come to its end.
+    /// The playlist has ended.
     Ended,
 }
 
-/// One channel as it is now.
+/// The current status of one channel.
 #[derive(Clone, PartialEq, Serialize, Debug)]
 pub struct Status {
-    /// How it is called.
+    /// The name.
     pub name: String,
-    /// The path of the title that is sent, or was.
+    /// The path of the current or last title.
     pub title: String,
-    /// What follows, if nobody asks for something else.
+    /// The next title unless another one is requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_title: Option<String>,
-    /// Where it goes.
+    /// The destination.
     pub to: String,
-    /// What goes on.
+    /// The state.
     pub state: State,
-    /// Why it is not sent.
+    /// Why nothing is sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What was promised.
+    /// The reserved rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_rate_bits_per_second: Option<u64>,
-    /// Payload of the last whole second.
+    /// Payload of the last full second.
     pub real_rate_bits_per_second: u64,
-    /// Payload of the title since it began.
+    /// Payload of the current title.
     pub sent_bytes: u64,
-    /// Messages whose bytes were not there in time, of this title.
+    /// Messages of the current title whose bytes were not in memory in time.
     pub underruns: u64,
-    /// The latest message of this title.
+    /// The greatest lateness of the current title.
     pub lateness_max_seconds: f64,
-    /// How many titles have begun.
+    /// The number of started titles.
     pub starts: u64,
     /// How often a title, or a part of one, could not be sent.
     pub skips: u64,
-    /// What could not, and why, the last time.
+    /// The last skipped title, with the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// It is not what the configuration says, but what was asked for since.
+    /// It differs from the configuration by a change over the API.
     #[serde(rename = "changed")]
     pub is_changed: bool,
-    /// What it goes by.
+    /// Its effective configuration keys.
     pub keys: Map<String, Value>,
 }
 
-/// Wishes that may wait: somebody who has more makes a list.
+/// Queued title requests; longer sequences belong into a list.
 pub(super) const WISHES_MAX: u64 = 100;
 
-/// Where a channel's state is written.
+/// The shared state of a channel.
 pub(super) struct Board(Mutex<Now>);
 
 #[derive(Clone)]
@@ -83,14 +83,14 @@ struct Now {
     next: Option<String>,
     place: Option<u32>,
     rate: Option<BitRate>,
-    /// Titles that were asked for.
+    /// Requested titles.
     wishes: u64,
-    /// Those of them that wait no more.
+    /// Requests that are no longer queued.
     wishes_gone: u64,
     starts: u64,
     skips: u64,
     skipped: Option<String>,
-    /// What the log has been told of titles that could not be sent.
+    /// The last logged reason of each title that could not be sent.
     told: HashMap<String, String>,
     description: Option<String>,
     url: Option<String>,
@@ -126,7 +126,7 @@ impl Board {
         (now.channel, now.next) = (channel, None);
     }
 
-    /// How players take it.
+    /// Sets the session description and the URL.
     pub(super) fn describe(&self, description: String, url: String) {
         let mut now = self.now();
         (now.description, now.url) = (Some(description), Some(url));
@@ -136,7 +136,7 @@ impl Board {
         self.now().description.clone()
     }
 
-    /// Where players find it, if it goes to a group.
+    /// The URL for players, if it sends to a group.
     pub(super) fn url(&self) -> Option<String> {
         let now = self.now();
         now.url.clone().filter(|_| now.channel.to.to.ip().is_multicast())
@@ -144,7 +144,7 @@ impl Board {
 
     pub(super) fn begin(&self, title: &str, place: u32, rate: BitRate, is_fill: bool) {
         let mut now = self.now();
-        tracing::info!(channel = now.channel.name, title, %rate, "it is sent");
+        tracing::info!(channel = now.channel.name, title, %rate, "sending a title");
         log(&now.channel.name, "start", title, None, Some(rate));
         now.state = if is_fill { State::Filling } else { State::Running };
         (now.reason, now.next) = (None, None);
@@ -153,7 +153,7 @@ impl Board {
         now.told.remove(title);
     }
 
-    /// Whether one more title may be asked for; then it counts as one that waits.
+    /// Counts one more queued request, unless the queue is full.
     pub(super) fn wish(&self) -> bool {
         let mut now = self.now();
         let has_room = now.wishes - now.wishes_gone < WISHES_MAX;
@@ -161,31 +161,31 @@ impl Board {
         has_room
     }
 
-    /// The last of them was not taken.
+    /// Undoes the last request.
     pub(super) fn unwish(&self) {
         self.now().wishes -= 1;
     }
 
-    /// So many wait no more.
+    /// So many requests left the queue.
     pub(super) fn count_wishes(&self, gone: u64) {
         self.now().wishes_gone = gone;
     }
 
-    /// Whether anything is sent.
+    /// Whether a title is sent.
     pub(super) fn is_sent(&self) -> bool {
         matches!(self.now().state, State::Running | State::Filling)
     }
 
-    /// This title follows.
+    /// Sets the next title.
     pub(super) fn next(&self, title: &str) {
         self.now().next = Some(title.into());
     }
 
-    /// A title, or a part of it, cannot be sent.
+    /// Records a title, or a part of it, that cannot be sent.
     pub(super) fn skip(&self, title: &str, reason: &str) {
         let mut now = self.now();
         if now.told.get(title).is_none_or(|last| !is_same(last, reason)) {
-            tracing::warn!(channel = now.channel.name, title, reason, "it cannot be sent");
+            tracing::warn!(channel = now.channel.name, title, reason, "a title cannot be sent");
             log(&now.channel.name, "skip", title, Some(reason), None);
             now.told.insert(title.into(), reason.into());
         }
@@ -196,7 +196,7 @@ impl Board {
     pub(super) fn wait(&self, reason: String) {
         let mut now = self.now();
         if now.reason.as_ref().is_none_or(|last| !is_same(last, &reason)) {
-            tracing::warn!(channel = now.channel.name, reason, "nothing is sent");
+            tracing::warn!(channel = now.channel.name, reason, "the channel sends nothing");
             let title = now.title.clone().unwrap_or_default();
             log(&now.channel.name, "stop", &title, Some(&reason), None);
         }
@@ -207,7 +207,7 @@ impl Board {
     pub(super) fn end(&self) {
         let mut now = self.now();
         if now.state != State::Ended {
-            tracing::info!(channel = now.channel.name, "it has come to its end");
+            tracing::info!(channel = now.channel.name, "the playlist has ended");
             let title = now.title.clone().unwrap_or_default();
             log(&now.channel.name, "stop", &title, Some("complete"), None);
         }
@@ -249,8 +249,8 @@ impl Board {
     }
 }
 
-/// Whether two reasons differ in their figures at most. Why there is no room is told with what is
-/// free just now, and a log has nothing new to say of that at every try.
+/// Whether two reasons differ only in figures. A refusal names the room that is free just now, and
+/// logging that at every attempt has no value.
 fn is_same(one: &str, other: &str) -> bool {
     let words = |text| str::chars(text).filter(|each| !each.is_ascii_digit() && *each != '.');
     words(one).eq(words(other))

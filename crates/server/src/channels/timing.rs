@@ -1,96 +1,98 @@
-//! When a channel has something to do, and what: facts and a moment in, an act and the next moment out.
+//! Decides when a channel has something to do, and what: facts and the time in, an act and the next
+//! wake-up out.
 //!
-//! Promise: when to look again follows from the same conditions as what is due, so nothing that is due is slept over.
-//! It reads no clock, and knows neither titles nor streams.
+//! Promise: the wake-up follows from the same conditions as the acts, so no due act is missed. It
+//! reads no clock and knows neither titles nor streams.
 
 use std::time::{Duration, Instant};
 
-/// What is so at one moment.
+/// The facts of one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) now: Instant,
-    /// What was not to be had is asked for again then.
+    /// When a failed search is repeated.
     pub(super) again: Instant,
-    /// When something happens that has its time.
+    /// The time of the next timed event.
     pub(super) timed: Option<Instant>,
-    /// When that was not to be had, it is asked for again then.
+    /// When a failed search for it is repeated.
     pub(super) timed_again: Instant,
-    /// When the list is to be read for its own sake.
+    /// When the list is read independently of a search.
     pub(super) reads: Option<Instant>,
     pub(super) sent: Option<Sent>,
     pub(super) waiting: Option<Waiting>,
 }
 
-/// What is sent.
+/// The current title.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     /// When it ends, if it does.
     pub(super) ends: Option<Instant>,
-    /// Something of it may have left.
+    /// Some of it may have left.
     pub(super) has_begun: bool,
-    /// The packet server has it: before it has begun, and not behind its end.
+    /// The packet server has it, and it has not ended.
     pub(super) is_open: bool,
-    /// It was told to end.
+    /// It was stopped.
     pub(super) is_stopped: bool,
-    /// It makes way as soon as something else is there.
+    /// It ends as soon as another title is primed.
     pub(super) is_left: bool,
 }
 
-/// What waits behind it.
+/// The primed title.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
-    /// When the one before it has to make way; none for its own end.
+    /// When it cuts the current title; `None` at the natural end.
     pub(super) cut: Option<Instant>,
     pub(super) since: Instant,
     /// It has been read ahead.
     pub(super) is_ready: bool,
-    /// Something else is to follow.
+    /// Another title is to follow.
     pub(super) is_unwanted: bool,
 }
 
-/// What is to be done.
+/// What to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Act {
-    /// What is sent makes way for what waits.
+    /// Cut from the current to the primed title.
     Cut,
-    /// The list is read.
+    /// Read the list.
     Read,
-    /// What has its time is looked for.
+    /// Search the timed title.
     FindTimed,
-    /// What comes next otherwise is looked for.
+    /// Search the next title.
     FindNext,
-    /// What waits is dropped: nothing has to follow.
+    /// Drop the primed title: nothing has to follow.
     MakeWay,
 }
 
-/// How long before its time a title is looked for, admitted and read ahead. Its room counts twice so long.
+/// How long before its time a title is searched, admitted and primed. Its room counts twice for
+/// this long.
 const LEAD: Duration = Duration::from_secs(20);
-/// What is not there, or has no room, is looked for again after this.
+/// Interval of attempts for a title that is missing or has no room.
 pub(super) const AGAIN: Duration = Duration::from_secs(5);
-/// Nearer to the end of what is sent nothing takes the place of what waits: the engine would have the one before it has
-/// heard of the other.
+/// Nearer to the end than this the primed title is not replaced: the engine may already have
+/// started it.
 const KEEP: Duration = Duration::from_secs(2);
-/// A title that is not read ahead after this is cut to all the same.
+/// The primed title is cut to after this time even if it is not read ahead.
 const PRIME_MAX: Duration = Duration::from_secs(15);
-/// How often it is looked whether one is.
+/// Polling interval of the state of the primed title.
 const LOOK: Duration = Duration::from_millis(20);
-/// For so long nothing happens.
+/// The longest sleep.
 const LONG: Duration = Duration::from_secs(60);
 
 impl Facts {
-    /// The first thing that is due.
+    /// The first due act.
     pub(super) fn act(&self) -> Option<Act> {
         ACTS.into_iter().find(|&act| self.due(act).is_some_and(|due| due <= self.now))
     }
 
-    /// When something is due, if nothing happens before.
+    /// The next wake-up, if no event comes before.
     pub(super) fn wake(&self) -> Instant {
         let dues = ACTS.into_iter().filter_map(|act| self.due(act));
         let looks = self.look().into_iter();
         dues.chain(looks).fold(self.now + LONG, Instant::min)
     }
 
-    /// Whether what waits can be dropped; nearer to the end it may begin at any moment.
+    /// Whether the primed title can be dropped; nearer to the end it may start at any moment.
     pub(super) fn may_make_way(&self) -> bool {
         self.sent
             .is_some_and(|sent| sent.is_open && sent.ends.is_none_or(|ends| ends > self.now + KEEP))
@@ -123,9 +125,9 @@ impl Facts {
         let lead = before(time);
         let Some(sent) = self.sent else { return Some(lead.max(self.timed_again).min(time)) };
         self.begun()?;
-        // Behind its end something else is sent.
+        // After the end another title is sent.
         let is_within = sent.ends.is_none_or(|ends| time <= ends);
-        // What is cut to comes first.
+        // A title with a cut goes first.
         let is_free = self.wanted().is_none_or(|waiting| waiting.cut.is_none());
         (is_within && is_free).then(|| lead.max(self.timed_again))
     }
@@ -138,13 +140,13 @@ impl Facts {
         }
     }
 
-    /// From when on something has to follow what is sent, whatever waits.
+    /// From when on a title has to follow the current one, whichever is primed.
     fn needed(&self) -> Option<Instant> {
         let sent = self.begun()?;
         if sent.is_left { Some(self.now) } else { sent.ends.map(before) }
     }
 
-    /// What is sent and can be followed: not by anybody before it has begun.
+    /// The current title, if it has started; otherwise no title can follow it.
     fn begun(&self) -> Option<Sent> {
         self.sent.filter(|sent| sent.has_begun && !sent.is_stopped)
     }
@@ -153,7 +155,7 @@ impl Facts {
         self.waiting.filter(|waiting| !waiting.is_unwanted)
     }
 
-    /// What nobody tells has to be looked for.
+    /// The time of the next poll: the engine does not report these changes.
     fn look(&self) -> Option<Instant> {
         let sent = self.sent.filter(|sent| !sent.is_stopped)?;
         let cut = self.wanted().filter(|waiting| !waiting.is_ready).and_then(|waiting| waiting.cut);
@@ -163,20 +165,20 @@ impl Facts {
     }
 }
 
-/// In the order in which they come when several are due.
+/// In order of precedence.
 const ACTS: [Act; 5] = [Act::Cut, Act::Read, Act::FindTimed, Act::FindNext, Act::MakeWay];
 
 fn before(time: Instant) -> Instant {
     time.checked_sub(LEAD).unwrap_or(time)
 }
 
-/// Titles that are tried one after the other, until another thing is.
+/// The attempts of one search, until the search changes.
 #[derive(Debug)]
 pub(super) struct Search {
     pub(super) is_timed: bool,
     since: Instant,
     tries: usize,
-    /// Why the titles tried so far could not be sent: the first reasons.
+    /// The first reasons why the tried titles could not be sent.
     pub(super) why: Option<String>,
     misses: usize,
 }
@@ -184,9 +186,9 @@ pub(super) struct Search {
 /// Titles whose reasons are reported.
 const REASONS_MAX: usize = 3;
 
-/// In a list of whatever length.
+/// Attempts, in a list of any length.
 const TRIES_MAX: usize = 20;
-/// Then there is as much time left for the fill.
+/// This leaves as much time for the fill.
 const SEARCH_MAX: Duration = LEAD.checked_div(2).expect("two is not zero");
 
 impl Search {
@@ -217,22 +219,22 @@ impl Search {
     }
 }
 
-/// Whom a skip concerns.
+/// The title that a skip applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Skip {
-    /// What is sent is left when something else is there.
+    /// The current title, as soon as another one is primed.
     Sent,
-    /// What is sent makes way for what waits.
+    /// The current title: cut to the primed one.
     Cut,
-    /// What waits has begun already, and is left as what is sent would be.
+    /// The primed title has already started and is skipped.
     Waiting,
 }
 
 impl Skip {
-    /// By whether what waits, if anything does, has begun, and whether it is to follow.
+    /// By the primed title: whether it has started, and whether it is to follow.
     pub(super) fn of(waiting: Option<(bool, bool)>) -> Self {
         match waiting {
-            // What was sent has ended, and nobody here has heard of it.
+            // The current title has ended, and the report has not arrived yet.
             Some((true, _)) => Self::Waiting,
             Some((false, true)) => Self::Cut,
             Some((false, false)) | None => Self::Sent,
@@ -248,7 +250,7 @@ mod tests {
         Duration::from_secs(count)
     }
 
-    /// An hour behind whatever a clock began with.
+    /// An hour after the clock's earliest instant.
     fn noon() -> Instant {
         Instant::now() + seconds(3600)
     }
@@ -268,7 +270,7 @@ mod tests {
         Some(Waiting { cut, since: now, is_ready: true, is_unwanted: false })
     }
 
-    /// What is done from then on, and when, if nothing changes but the time.
+    /// The next act and its time, if only the time changes.
     fn first(mut facts: Facts) -> (Act, Instant) {
         for _ in 0..1000 {
             if let Some(act) = facts.act() {
@@ -285,7 +287,7 @@ mod tests {
     fn what_has_its_time_comes_at_its_time_when_nothing_is_sent() {
         let now = noon();
         let time = now + seconds(3);
-        // What was tried before is tried then at the latest, whatever else waits to be.
+        // The act is tried at this time at the latest, whatever else is due.
         let facts = Facts { timed: Some(time), timed_again: now + AGAIN, ..silent(now) };
         assert_eq!(first(facts), (Act::FindTimed, time));
         let far =
@@ -310,7 +312,7 @@ mod tests {
         assert_eq!(first(Facts { again: now + AGAIN, ..left }), (Act::FindNext, now + AGAIN));
         let follows = Facts { waiting: waiting(now, None), ..left };
         assert_eq!((follows.act(), follows.wake()), (None, now + LONG));
-        // Nobody follows what has not begun, or is over.
+        // No title follows one that has not started or is over.
         left.sent = left.sent.map(|sent| Sent { has_begun: false, ..sent });
         assert_eq!((left.act(), left.wake()), (None, now + LOOK));
         left.sent = left.sent.map(|sent| Sent { is_stopped: true, ..sent });
@@ -324,14 +326,14 @@ mod tests {
         let ends = Some(now + seconds(35));
         let mut facts = Facts { timed: Some(time), ..sending(now, ends) };
         assert_eq!(first(facts), (Act::FindTimed, now + seconds(10)));
-        // Until it is there again, what comes otherwise is looked for when that is needed.
+        // Until the retry the next title is searched only when it is needed.
         facts.timed_again = now + seconds(16);
         assert_eq!(first(facts), (Act::FindNext, now + seconds(15)));
         facts.waiting = waiting(now, None);
         assert_eq!(first(facts), (Act::FindTimed, now + seconds(16)));
         facts.waiting = waiting(now, Some(now + seconds(20)));
         assert_eq!(first(facts), (Act::Cut, now + seconds(20)));
-        // Behind the end of what is sent it is another's.
+        // After the end of the current title the slot belongs to another one.
         let facts = Facts { timed: Some(time), ..sending(now, Some(now + seconds(29))) };
         assert_eq!(first(facts), (Act::FindNext, now + seconds(9)));
     }
@@ -357,7 +359,7 @@ mod tests {
         assert_eq!(first(facts(seconds(60))), (Act::MakeWay, now));
         assert_eq!(first(facts(seconds(15))), (Act::FindNext, now));
         assert!(facts(seconds(3)).may_make_way() && !facts(seconds(2)).may_make_way());
-        // Another one could not be had: it keeps its place.
+        // The replacement failed: the primed title stays.
         let missed = Facts { again: now + AGAIN, ..facts(seconds(15)) };
         assert_eq!(missed.act(), None);
     }

@@ -1,7 +1,7 @@
 //! The titles that `tactus demo` serves.
 //!
-//! Promise: after [`lay_down`] the directory holds each title whole; titles that are there already are
-//! kept as they are. Together they take under half a gibibyte, so that a laptop bears it.
+//! Promise: after [`lay_down`] the directory holds each title completely. Existing titles stay as
+//! they are. Together they are smaller than half a gibibyte.
 
 use std::fs;
 use std::io;
@@ -14,23 +14,23 @@ use super::sample::Sample;
 /// A title of the demo.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DemoTitle {
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
-    /// The rate at which it plays.
+    /// Its rate.
     pub rate: BitRate,
-    /// How long it plays.
+    /// Its duration.
     pub duration: Nanos,
 }
 
-/// Ten minutes: long enough to watch the figures settle, 269 and 84 MiB.
+/// Ten minutes, so that the figures settle: 269 and 84 MiB.
 const DURATION: Nanos = SECOND.times(600);
 
-/// Makes sure that `dir` holds the demo's titles, and says which they are.
+/// Writes the missing demo titles to `dir`, and lists all of them.
 pub fn lay_down(dir: &Path) -> io::Result<Vec<DemoTitle>> {
     lay_down_lasting(dir, DURATION)
 }
 
-/// Whether `dir` holds all sample titles already.
+/// Whether `dir` holds all sample titles.
 pub fn are_laid_down(dir: &Path) -> io::Result<bool> {
     for (name, sample) in titles(DURATION) {
         if !sample.is_at(&dir.join(name))? {

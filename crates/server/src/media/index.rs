@@ -1,8 +1,8 @@
-//! The index of a title: made of its file, and kept beside it.
+//! The index of a title: made from its file and stored beside it.
 //!
-//! Promise: what is kept is of this file with this content, or is not there. It is written under another
-//! name and renamed, never flushed, and never changes a title. A volume that has no directory of
-//! ours is not written to.
+//! Promise: a stored index belongs to this file with this content. It is written under a temporary
+//! name and renamed, without a sync, and never changes a title. A volume without the `.tactus`
+//! directory is not written to.
 
 use std::fs::File;
 use std::io;
@@ -20,18 +20,18 @@ use crate::config::RESERVED;
 /// Why there is no index.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// The title can have none.
+    /// The title can have no index.
     #[error(transparent)]
     Fault(#[from] IndexFault),
-    /// It was written to meanwhile.
+    /// The title changed meanwhile.
     #[error("the title changes while it is read")]
     Changed,
-    /// It cannot be read.
+    /// The title cannot be read.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
 }
 
-/// What an index belongs to.
+/// The file that an index belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Owner {
     inode: u64,
@@ -39,25 +39,25 @@ struct Owner {
     modified: (i64, u32),
 }
 
-/// Read at once.
+/// Bytes read at once.
 const PIECE: usize = MIB as usize;
 const MAGIC: &[u8; 8] = b"TactuIdx";
 const VERSION: u32 = 5;
 /// Magic, version, inode, length, two parts of the modification time.
 const HEAD: usize = 8 + 4 + 8 + 8 + 8 + 4;
-/// No index is longer: a point takes at most ten bytes, an access fifteen.
+/// Upper bound of an index: a point takes at most ten bytes, an access point fifteen.
 const KEPT_MAX: u64 = 8 * MIB;
 
-/// Makes the index of `file`; after each piece `rest` is told its length and how long it took.
+/// Makes the index of `file`. After each piece `rest` gets its length and its read time.
 ///
 /// # Errors
-/// When it has none, or cannot be read.
+/// If it has none, or cannot be read.
 pub fn make(
     file: &File,
     mut rest: impl FnMut(usize, Duration),
 ) -> Result<(Index, Stat), IndexError> {
     let before = stat(file)?;
-    // It is read once: better to keep in memory what streams read. Not every kernel can.
+    // Read once: the page cache should keep the data of streams. Not every kernel supports this.
     rustix::fs::fadvise(file, 0, None, Advice::NoReuse).unwrap_or_default();
     let (mut indexer, mut piece) = (Indexer::default(), vec![0; PIECE]);
     loop {
@@ -82,7 +82,7 @@ pub fn make(
     }
 }
 
-/// The index that is kept below `root` of the file with this status; none when there is none of it.
+/// The stored index below `root` for the file with this status, if any.
 pub fn kept(root: impl AsFd, of: &Stat) -> Option<Index> {
     let owner = Owner::of(of);
     let ours = directory(root, "index").ok()?;
@@ -95,10 +95,11 @@ pub fn kept(root: impl AsFd, of: &Stat) -> Option<Index> {
     decode(&bytes, owner)
 }
 
-/// Keeps `index` of the file with this status below `root`; whether there is a place for it.
+/// Stores `index` for the file with this status below `root`; false if there is no directory for
+/// it.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If it cannot be written.
 pub fn keep(root: impl AsFd, of: &Stat, index: &Index) -> io::Result<bool> {
     let owner = Owner::of(of);
     let root = root.as_fd();
@@ -110,7 +111,7 @@ pub fn keep(root: impl AsFd, of: &Stat, index: &Index) -> io::Result<bool> {
     let ours = directory(root, "index")?;
     let place = owner.place();
     make_directory(&ours, &place[..2])?;
-    // Who makes the same one at the same time writes the same.
+    // A concurrent writer writes the same bytes.
     let new = format!("{place}.new");
     let flags =
         OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -118,31 +119,31 @@ pub fn keep(root: impl AsFd, of: &Stat, index: &Index) -> io::Result<bool> {
     let written = File::from(file).write_all_at(&encode(index, owner), 0);
     let named = written.and_then(|()| Ok(rustix::fs::renameat(&ours, &new, &ours, &place)?));
     if named.is_err() {
-        // What is left of it will be written over.
+        // Leftovers are overwritten later.
         rustix::fs::unlinkat(&ours, &new, AtFlags::empty()).unwrap_or_default();
     }
     named.map(|()| true)
 }
 
-/// Removes the index of a file that is about to go, if there is one.
+/// Removes the index of a file that is about to be removed.
 pub fn forget(root: impl AsFd, inode: u64) {
     let owner = Owner { inode, len: 0, modified: (0, 0) };
     if let Ok(ours) = directory(root, "index") {
-        // What stays is none of another file's, and goes with the next walk over the volume.
+        // A leftover does not match another file, and the next scan of the volume removes it.
         rustix::fs::unlinkat(&ours, owner.place(), AtFlags::empty()).unwrap_or_default();
     }
 }
 
-/// Whether a file is still as it was.
+/// Whether a file is unchanged.
 #[must_use]
 pub fn is_same(one: &Stat, other: &Stat) -> bool {
     Owner::of(one) == Owner::of(other)
 }
 
-/// Removes the indexes below `root` of all other files than these inodes; tells how many.
+/// Removes the indexes below `root` of all files but these inodes. Returns their number.
 ///
 /// # Errors
-/// When they cannot be listed or removed.
+/// If they cannot be listed or removed.
 pub fn remove_others(root: impl AsFd, inodes: &[u64]) -> io::Result<u64> {
     let ours = match directory(root, "index") {
         Err(Errno::NOENT) => return Ok(0),
@@ -162,7 +163,7 @@ pub fn remove_others(root: impl AsFd, inodes: &[u64]) -> io::Result<u64> {
             let name = entry.file_name().to_string_lossy().into_owned();
             let is_of_none = match u64::from_str_radix(&name, 16) {
                 Ok(inode) => !inodes.contains(&inode),
-                // What was left of one that could not be written.
+                // A leftover of a failed write.
                 Err(_) => name.ends_with(".new"),
             };
             if is_of_none {
@@ -214,7 +215,7 @@ fn decode(bytes: &[u8], owner: Owner) -> Option<Index> {
     Index::decode(index).filter(|index| is_ours && index.len() == owner.len)
 }
 
-/// A directory of ours below `root`.
+/// A directory of the server below `root`.
 fn directory(root: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
@@ -236,7 +237,7 @@ fn stat(file: &File) -> io::Result<Stat> {
 pub(crate) mod fuzz_targets {
     use super::*;
 
-    /// The bytes of a file with an index, which belongs to whatever it says.
+    /// Parses the bytes of an index file of any owner.
     pub(crate) fn kept(bytes: &[u8]) -> bool {
         let number = |at: usize| {
             bytes

@@ -1,10 +1,10 @@
-//! The tracks of an MP4 or QuickTime movie and where each of their samples lies (ISO/IEC 14496-12):
-//! what is needed to send them one by one.
+//! The tracks of an MP4 or QuickTime movie and the positions of their samples (ISO/IEC 14496-12),
+//! for sending each track as RTP.
 //!
-//! Promise: one track of video frames (H.264, H.265) and one of audio (AAC), with the times at
-//! which samples are decoded and shown, edits at the beginning included; bounded by `INDEX_MAX` and
-//! `SAMPLES_MAX`. What lies about itself, or cannot be sent in its own order, is refused with the
-//! reason. It reads indexes only, never a sample.
+//! Promise: one video track (H.264, H.265) and one audio track (AAC), with decoding and
+//! presentation times, including edits at the beginning; bounded by `INDEX_MAX` and `SAMPLES_MAX`.
+//! Inconsistent tables, and samples that cannot be sent in decoding order, are refused with the
+//! reason. Only indexes are read, never a sample.
 
 mod groups;
 #[cfg(any(test, fuzzing))]
@@ -28,76 +28,73 @@ use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 use super::probe::boxes;
 use groups::Group;
 
-/// The largest index that is read: ten hours of two tracks have 20 MiB.
+/// Upper bound of the index: ten hours of two tracks have 20 MiB.
 const INDEX_MAX: u64 = 64 * MIB;
-/// Most samples: eight hours of 25 video frames and 47 audio frames a second.
+/// Upper bound of samples: eight hours of 25 video frames and 47 audio frames a second.
 const SAMPLES_MAX: usize = 1 << 21;
-/// Most fragments of a movie that is cut into them, and most boxes beside them.
+/// Upper bound of fragments, and of top-level boxes beside them.
 const FRAGMENTS_MAX: usize = 1 << 16;
-/// How far samples that are due together may lie apart in the file: so much of it is held in
-/// memory.
+/// How far samples that are due together may lie apart in the file: this much is held in memory.
 const SPREAD_MAX: u64 = 16 * MIB;
 
 /// The tracks of a movie that can be sent.
 #[derive(Debug)]
 pub struct Movie {
-    /// Video frames first.
+    /// The video track comes first.
     pub tracks: Vec<Track>,
-    /// All samples in the order in which they are decoded, and in the order in which they lie in
-    /// the file.
+    /// All samples in decoding order, and in file order.
     by_time: Vec<SampleId>,
     by_place: Vec<SampleId>,
     /// How it has to be read.
     pub needs: Needs,
-    /// From the beginning to the end of what is shown.
+    /// From the first to the end of the last presented sample.
     pub duration: Nanos,
 }
 
-/// How a movie has to be read so that it can be sent, from wherever it begins.
+/// The reading that lets each track be sent on time, from any position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Needs {
-    /// The least rate at which each sample is there in time, when `ahead` is there at the
-    /// beginning.
+    /// The least rate at which each sample arrives in time, if `ahead` is there at the beginning.
     pub rate: BitRate,
-    /// What has to be there at the beginning, and has to be held: a second of that rate, and how
-    /// far samples that are due together lie apart.
+    /// The bytes needed at the beginning and held: a second at that rate, and the distance of
+    /// samples that are due together.
     pub ahead: Bytes,
 }
 
 /// One track.
 #[derive(Debug)]
 pub struct Track {
-    /// What is in it.
+    /// Its codec.
     pub codec: Codec,
-    /// Ticks of its times in a second.
+    /// Ticks in a second.
     timescale: NonZeroU32,
     samples: Vec<Sample>,
     groups: Vec<Group>,
     /// Ticks from a decoding time to the movie's time.
     shift: i64,
-    /// Most bits, and most samples, that are due in a second.
+    /// Largest number of bits that are due in a second.
     pub rate: BitRate,
-    /// As above.
+    /// Largest number of samples that are due in a second.
     pub samples_per_second: u32,
 }
 
-/// What a track is coded in, and what a player must know to begin.
+/// The codec of a track with its decoder configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Codec {
     /// H.264.
     H264 {
         /// Profile, constraints and level.
         profile_level: [u8; 3],
-        /// Sequence and video frame parameter sets.
+        /// Sequence and picture parameter sets.
         sets: Vec<Vec<u8>>,
-        /// Bytes of the length in front of each unit.
+        /// Bytes of the length in front of each NAL unit.
         width: usize,
     },
     /// H.265.
     H265 {
-        /// Video, sequence and video frame parameter sets.
+        /// Video, sequence and picture parameter sets.
         sets: [Vec<Vec<u8>>; 3],
-        /// As above.
+        /// Bytes of the length in front of each NAL unit.
         width: usize,
     },
     /// AAC.
@@ -111,46 +108,46 @@ pub enum Codec {
     },
 }
 
-/// One sample: a video frame, or an audio frame.
+/// One sample: a video frame or an audio frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// Where it lies in the file.
+    /// Its offset in the file.
     pub at: u64,
     /// Its length.
     pub len: u32,
-    /// Whether decoding can begin here.
+    /// Whether decoding can start here.
     pub is_sync: bool,
-    /// From decoding to showing, in ticks.
+    /// Ticks from decoding to presentation.
     shown_after: i32,
-    /// When it is decoded, in ticks.
+    /// The decoding time in ticks.
     decoded: u64,
 }
 
-/// Which sample: of which track, and which of it.
+/// The identity of a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SampleId {
     /// The number of its track.
     pub track: u32,
-    /// Its number within.
+    /// Its number in the track.
     pub sample: u32,
 }
 
-/// Why a movie's tracks cannot be sent by themselves.
+/// Why a movie's tracks cannot be sent.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MovieFault {
     /// It cannot be read.
     #[error("the movie cannot be read: {0}")]
     Unreadable(String),
-    /// Its boxes are not as they must be.
-    #[error("the movie's index does not read: {0}")]
+    /// Invalid boxes.
+    #[error("the movie has an invalid index: {0}")]
     Index(String),
-    /// Nothing that can be sent.
+    /// No supported track.
     #[error("the movie has no track of H.264, H.265 or AAC")]
     NoTrack,
-    /// Too much of it.
+    /// Too many samples or fragments, or too large an index.
     #[error("the movie has too many samples or fragments, or too large an index")]
     TooLong,
-    /// Video and audio do not lie side by side.
+    /// Video and audio are not interleaved.
     #[error(
         "video and audio lie {0} bytes apart in the file; have them interleaved (ffmpeg -c copy does)"
     )]
@@ -158,8 +155,8 @@ pub enum MovieFault {
 }
 
 impl Drop for Movie {
-    /// Returning the memory of two million samples takes the kernel milliseconds, which a thread
-    /// that serves others does not have.
+    /// Freeing two million samples takes the kernel milliseconds, which a thread that serves other
+    /// clients does not have.
     fn drop(&mut self) {
         if self.by_time.len() <= FREED_AT_ONCE {
             return;
@@ -175,11 +172,11 @@ impl Drop for Movie {
     }
 }
 
-/// Samples whose tables are freed where the movie is dropped: some three megabytes.
+/// Samples whose tables are freed on the dropping thread: some three megabytes.
 const FREED_AT_ONCE: usize = 1 << 16;
 
 impl Movie {
-    /// Reads the index of `file`, which must not be open for direct reads.
+    /// Reads the index of `file`, which must not be open for direct I/O.
     ///
     /// # Errors
     /// Why its tracks cannot be sent.
@@ -204,7 +201,7 @@ impl Movie {
             sample.len > 0 && sample.at.checked_add(sample.len.into()).is_some_and(|end| end <= len)
         };
         for track in &mut tracks {
-            // What a cut file has lost is not waited for.
+            // Samples behind the end of a truncated file are dropped.
             track.samples.retain(in_file);
         }
         tracks.retain(|track| !track.samples.is_empty());
@@ -251,44 +248,43 @@ impl Movie {
         &self.tracks[id.track as usize].samples[id.sample as usize]
     }
 
-    /// The end of the last byte of all samples.
+    /// The end of the last sample in the file.
     pub fn end(&self) -> u64 {
         let ends = self.tracks.iter().filter_map(|track| Some(track.bytes(0, None)?.end));
         ends.max().unwrap_or(0)
     }
 
-    /// All samples in the order in which they are decoded.
+    /// All samples in decoding order.
     pub fn by_time(&self) -> &[SampleId] {
         &self.by_time
     }
 
-    /// All samples in the order in which they lie in the file.
+    /// All samples in file order.
     pub fn by_place(&self) -> &[SampleId] {
         &self.by_place
     }
 
-    /// Where the movie begins when it is to begin at `wish`: at the last video frame before it that
-    /// can be decoded alone, and of the audio with what is heard then. It takes a bounded number of
-    /// steps.
+    /// The start position for `wish`: the last sync sample of the video before it, and the audio
+    /// presented then. It takes a bounded number of steps.
     pub fn begin(&self, wish: Nanos) -> Begin {
         let lead = &self.tracks[0];
-        // A track without any is begun at its beginning.
+        // A track without sync samples starts at its beginning.
         let first = lead.entry(i128::from(wish.0)).unwrap_or(0);
         let exact = lead.shown_ticks(&lead.samples[first]).max(0);
         let at = lead.nanos(exact);
-        // The first that lasts beyond it.
+        // The first sample that ends after it.
         let of_others = self.tracks[1..].iter().map(|track| track.heard(at) as u32);
         let first = std::iter::once(first as u32).chain(of_others).collect();
         Begin { at: Nanos(at as u64), exact, timescale: lead.timescale, first }
     }
 }
 
-/// Where a movie begins.
+/// A start position.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Begin {
-    /// What time it is then, rounded down.
+    /// Its time, rounded down.
     pub at: Nanos,
-    /// The same in parts of a second: a third of one has no nanoseconds.
+    /// The same in fractions of a second: a third of a second has no whole nanoseconds.
     exact: i128,
     timescale: NonZeroU32,
     /// The first sample of each track.
@@ -303,7 +299,7 @@ impl Begin {
 }
 
 impl Track {
-    /// What describes it to a player, sent as this payload type.
+    /// Its SDP media description with this payload type.
     pub fn media(&self, payload_type: u8) -> Media {
         let kind = if self.is_video() { "video" } else { "audio" };
         let list = |sets: &[Vec<u8>]| {
@@ -320,16 +316,16 @@ impl Track {
                 ),
             ),
             // RFC 7798, section 7.1.
-            Codec::H265 { sets: [video, sequence, video_frame], .. } => (
+            Codec::H265 { sets: [video, sequence, picture], .. } => (
                 "H265/90000".to_owned(),
                 format!(
                     "sprop-vps={};sprop-sps={};sprop-pps={}",
                     list(video),
                     list(sequence),
-                    list(video_frame)
+                    list(picture)
                 ),
             ),
-            // RFC 3640, section 4.1; 1 is what is said where no level is known.
+            // RFC 3640, section 4.1; 1 means an unknown level.
             Codec::Aac { config, rate, channels } => (
                 format!("mpeg4-generic/{rate}/{channels}"),
                 format!(
@@ -345,12 +341,12 @@ impl Track {
         media
     }
 
-    /// Whether it has video frames.
+    /// Whether it is a video track.
     pub fn is_video(&self) -> bool {
         !matches!(self.codec, Codec::Aac { .. })
     }
 
-    /// Ticks of its RTP timestamps in a second.
+    /// The RTP clock rate.
     pub fn clock(&self) -> u32 {
         match self.codec {
             Codec::Aac { rate, .. } => rate,
@@ -358,31 +354,31 @@ impl Track {
         }
     }
 
-    /// Its samples, in the order in which they are decoded.
+    /// Its samples in decoding order.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
-    /// When a sample is decoded, on the movie's time, in ns. Before zero where an edit says so.
+    /// The decoding time of a sample on the movie's time, in ns. Negative if an edit says so.
     pub fn decoded(&self, sample: &Sample) -> i128 {
         self.nanos(self.decoded_ticks(sample))
     }
 
-    /// When it is shown.
+    /// The presentation time.
     pub fn shown(&self, sample: &Sample) -> i128 {
         self.nanos(self.shown_ticks(sample))
     }
 
-    /// When it is shown, as a timestamp of RTP, modulo 2^32: rounded down.
+    /// The presentation time as an RTP timestamp, modulo 2^32; rounds down.
     pub fn stamp(&self, sample: &Sample) -> u32 {
         let ticks = self.shown_ticks(sample) * i128::from(self.clock());
         ticks.div_euclid(i128::from(self.timescale.get())) as u32
     }
 
-    /// How long after sample `nth` the next one is decoded.
+    /// The time from sample `nth` to the decoding of the next one.
     pub fn lasts(&self, nth: usize) -> Nanos {
         let (Some(this), Some(next)) = (self.samples.get(nth), self.samples.get(nth + 1)) else {
-            // The last one is given as long as the one before it.
+            // The last sample is as long as the one before it.
             return if nth == 0 || nth >= self.samples.len() {
                 Nanos(0)
             } else {
@@ -410,7 +406,7 @@ impl Track {
         Some(self.shown(&self.samples[last]) + i128::from(self.lasts(last).0))
     }
 
-    /// Most bits and most samples that are due in a second, of seconds that follow each other.
+    /// The largest numbers of bits and of samples that are due in one second.
     fn busiest_second(&self) -> (BitRate, u32) {
         let (mut second, mut bytes, mut count) = (i128::MIN, 0, 0);
         let (mut bytes_most, mut count_most) = (0, 0);
@@ -428,7 +424,7 @@ impl Track {
     }
 }
 
-/// How much of a file must have been read by when.
+/// The bytes of a file that must have been read by a time.
 #[derive(Clone, Copy)]
 struct Need {
     /// On the movie's time, in ns.
@@ -436,7 +432,7 @@ struct Need {
     to: u64,
 }
 
-/// How far the samples that are not sent yet reach back behind what must have been read, at most.
+/// The largest distance of unsent samples behind the read position.
 fn spread(in_time: impl DoubleEndedIterator<Item = Sample> + Clone) -> u64 {
     let mut before: Vec<u64> = in_time
         .clone()
@@ -455,13 +451,13 @@ fn spread(in_time: impl DoubleEndedIterator<Item = Sample> + Clone) -> u64 {
     spreads.max().unwrap_or(0)
 }
 
-/// The least rate at which, between any two samples, no more is needed than comes in the time
-/// between them and in one second. Rounds up to a thousandth.
+/// The least rate at which, between any two samples, the bytes needed do not exceed those that
+/// arrive in the time between them and in one more second. Rounds up to a thousandth.
 fn least_rate(needs: &[Need]) -> BitRate {
     let is_enough = |rate: u64| {
         let mut lead = i128::MIN;
         needs.iter().all(|need| {
-            // In bits and billionths: what comes by this rate, less what is needed.
+            // In bits and billionths: the arrived minus the needed bits.
             let spare =
                 need.due * i128::from(rate) - i128::from(need.to) * 8 * i128::from(SECOND.0);
             lead = lead.max(spare);
@@ -479,10 +475,10 @@ fn least_rate(needs: &[Need]) -> BitRate {
     BitRate(high)
 }
 
-/// More is no movie's.
+/// Upper bound: no movie has a higher rate.
 const RATE_MAX: u64 = 100_000_000_000;
 
-/// A box of the file, with its header.
+/// A top-level box with its header.
 struct Top {
     kind: [u8; 4],
     whole: Range<u64>,
@@ -511,7 +507,7 @@ fn decode<T: Decode>(file: &File, whole: &Range<u64>) -> Result<T, MovieFault> {
     Ok(decoded)
 }
 
-/// The first track of video frames and the first of audio that can be sent, by their identifiers.
+/// The first supported video track and the first supported audio track, by identifier.
 fn tracks(index: &MoovBox) -> Result<Vec<(u32, Track)>, MovieFault> {
     let mut found: [Option<(u32, Track)>; 2] = [None, None];
     for boxes in &index.trak_boxes {
@@ -521,7 +517,7 @@ fn tracks(index: &MoovBox) -> Result<Vec<(u32, Track)>, MovieFault> {
             _ => continue,
         };
         let entries = &boxes.mdia_box.minf_box.stbl_box.stsd_box.entries;
-        // What changes within a track cannot be described once.
+        // A change of the sample description within a track is not supported.
         let [entry] = &entries[..] else { continue };
         if place.is_none()
             && let Some(codec) = codec(entry)
@@ -554,11 +550,11 @@ fn track(boxes: &TrakBox, codec: Codec, movie_timescale: u32) -> Result<Track, M
     let mut shift = 0;
     for edit in edits.iter().flat_map(|edits| &edits.entries) {
         if edit.media_time < 0 {
-            // Nothing is shown for so long, in ticks of the movie.
+            // An empty edit: nothing is presented for this many ticks of the movie.
             let empty = u128::from(edit.edit_duration) * u128::from(timescale.get());
             shift += (empty / u128::from(movie_timescale.max(1))) as i64;
         } else {
-            // What comes before is decoded and not shown. Later edits are not followed.
+            // Earlier samples are decoded and not presented. Later edits are ignored.
             shift -= edit.media_time;
             break;
         }
@@ -623,11 +619,11 @@ fn aac_of(config: &EsdsBox, channels: u16) -> Option<Codec> {
     is_aac.then_some(Codec::Aac { config, rate, channels })
 }
 
-/// How many channels a configuration of AAC has; none when it lists them one by one. It is what
-/// counts: beside it, writers put two for any number (ISO/IEC 14496-14, section 5.6.1).
+/// The number of channels of an AAC configuration; `None` if it lists them one by one. The sample
+/// entry is unreliable: writers put two for any number (ISO/IEC 14496-14, section 5.6.1).
 fn aac_channels(config: &[u8]) -> Option<u16> {
     let [first, second, ..] = *config else { return None };
-    // Behind the object type and the rate, which may be written out in 24 bits.
+    // After the object type and the rate, which may be written out in 24 bits.
     let byte = match usize::from(first & 7) << 1 | usize::from(second >> 7) {
         15 => *config.get(4)?,
         _ => second,
@@ -641,7 +637,7 @@ fn aac_channels(config: &[u8]) -> Option<u16> {
     }
 }
 
-/// Adds the samples of a movie that is cut into fragments.
+/// Adds the samples of a fragmented movie.
 fn read_fragments(
     file: &File,
     len: u64,

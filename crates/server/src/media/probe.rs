@@ -1,9 +1,9 @@
-//! A title's rate, from its first and last bytes.
+//! The rate of a title, from its first and last bytes.
 //!
-//! Promise: reads at most [`WINDOW`] at each end of a transport stream and little in between, and of a movie its box headers
-//! and sample tables; never fails and never panics on hostile bytes, but says nothing of them. It
-//! holds a few windows in memory at a time, never a whole index. It reads with `pread` on a handle of
-//! its own choice of cache; direct handles need aligned memory and are not for it.
+//! Promise: of a transport stream it reads at most [`WINDOW`] at each end and little in between; of
+//! a movie its box headers and sample tables. It never fails or panics on hostile bytes; it returns
+//! nothing then. It holds a few windows in memory at a time, never a whole index. It reads by
+//! `pread` on the given handle, which must not be open for direct I/O.
 //!
 //! What the rate means:
 //! - A constant-rate transport stream has one rate, and it comes out exactly. Of a variable-rate stream
@@ -25,21 +25,22 @@ mod movie;
 
 pub use movie::PATIENCE;
 
-/// Bytes read at each end of a transport stream: at 100 Mbit/s still four times the largest interval
-/// of clock references that TR 101 290 allows.
+/// Bytes read at each end of a transport stream: at 100 Mbit/s still four times the largest
+/// interval of clock references that TR 101 290 allows.
 pub const WINDOW: u64 = 2 * MIB;
-/// The way between the two windows is divided by this, and looked at where the parts meet.
+/// The number of parts between the two windows; each boundary is sampled.
 const PLACES: u64 = 8;
-/// Bytes read there: a single clock reference is enough to notice a clock that was set back.
+/// Bytes of a sample: a single clock reference reveals a clock that was set back.
 const GLANCE: u64 = 256 * KIB;
-/// Bytes from which the container is told.
+/// Bytes that identify the container.
 const SNIFF: u64 = 16 * KIB;
-/// How far into a file of another name the first packet may lie: an M2TS header, and some rubbish.
+/// Search range of the first packet in files with other names: an M2TS header, and some garbage.
 const REACH_STRANGE: usize = KIB as usize;
-/// Names whose files are searched for packets as far as a window reaches.
+/// Name extensions of files that are searched for packets in the whole window.
 const STREAM_NAMES: [&str; 6] = ["ts", "m2ts", "mts", "m2t", "trp", "tp"];
 
-/// What the bytes of `file` say. The end of `name` decides only how hard a transport stream is looked for.
+/// The properties of `file`. The extension of `name` only sets the search range of a transport
+/// stream.
 pub fn probe(file: &File, name: &str) -> Option<MediaFacts> {
     let len = file.metadata().ok()?.len();
     let start = read(file, 0, len.min(SNIFF))?;
@@ -78,7 +79,7 @@ fn transport_stream(file: &File, len: u64, reach: usize) -> Option<MediaFacts> {
         ends = look(len - WINDOW, WINDOW)?;
     }
     let Mux { rate, broken } = measure(&spans)?;
-    // A stream whose end has no clock was not measured as a whole.
+    // A stream without a clock at its end was not measured completely.
     let broken = broken || !ends;
     Some(MediaFacts {
         kind: MediaKind::TransportStream { stride: framing.stride as u16, broken },
@@ -89,13 +90,13 @@ fn transport_stream(file: &File, len: u64, reach: usize) -> Option<MediaFacts> {
     })
 }
 
-/// How long `len` bytes play at `rate`, when that fits the unit (584 years).
+/// The duration of `len` bytes at `rate`, if it fits the unit (584 years).
 fn duration(len: u64, rate: BitRate) -> Option<Nanos> {
     let nanos = (u128::from(len) * 8_000_000_000).div_ceil(u128::from(rate.0.max(1)));
     u64::try_from(nanos).ok().map(Nanos)
 }
 
-/// `len` bytes from `offset`, or nothing when the file has fewer or the disk fails.
+/// `len` bytes from `offset`; `None` at the end of the file or on a read error.
 fn read(file: &File, offset: u64, len: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(len).ok()?];
     file.read_exact_at(&mut bytes, offset).ok()?;

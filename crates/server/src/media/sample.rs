@@ -1,8 +1,8 @@
-//! Sample titles: the two clips of `assets/`, made as long as asked for.
+//! Sample titles: the two clips of `assets/`, repeated to any duration.
 //!
-//! Promise: what is written is a real, seamless title: clocks, counters and sample tables run on as if
-//! it had been made in one piece, and the same duration always gives the same bytes. A title appears
-//! under its name whole or not at all.
+//! Promise: the result is a valid, seamless title: clocks, counters and sample tables continue over
+//! each seam, and the same duration always gives the same bytes. A title appears under its name
+//! completely or not at all.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ mod movie;
 
 use movie::Movie;
 
-/// A title that can be written: a head, then turns of equal length.
+/// A title to write: a head, then turns of equal length.
 #[derive(Clone, Debug)]
 pub struct Sample {
     head: Vec<u8>,
@@ -28,9 +28,9 @@ pub struct Sample {
 
 #[derive(Clone, Debug)]
 enum Turn {
-    /// Packets whose clocks and counters move from turn to turn.
+    /// Packets whose clocks and counters advance from turn to turn.
     Packets(Box<Repeat>),
-    /// The same bytes; what moves is in the head.
+    /// The same bytes; the head has what changes.
     Same(Vec<u8>),
 }
 
@@ -79,28 +79,28 @@ impl Sample {
         Self { head, turn: Turn::Same(turn), turns, period: MP4_PERIOD }
     }
 
-    /// Bytes of the title.
+    /// The size of the title.
     pub fn len(&self) -> Bytes {
         Bytes(self.head.len() as u64 + self.turns * self.turn.len())
     }
 
-    /// Never: a title has at least one turn.
+    /// Always false: a title has at least one turn.
     pub fn is_empty(&self) -> bool {
         self.len() == Bytes::ZERO
     }
 
-    /// How long it plays.
+    /// The duration.
     pub fn duration(&self) -> Nanos {
         self.period.times(self.turns)
     }
 
-    /// All bytes over the whole duration, rounded up; for the transport stream its constant rate.
+    /// The size over the duration, rounded up; for the transport stream its constant rate.
     pub fn rate(&self) -> BitRate {
         let bits_e9 = u128::from(self.len().0) * 8_000_000_000;
         BitRate(bits_e9.div_ceil(u128::from(self.duration().0)) as u64)
     }
 
-    /// Writes the title to `path`, over what is there. The name appears with the last byte.
+    /// Writes the title to `path`, replacing an existing file. The name appears with the last byte.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let mut name = OsString::from(".");
         name.push(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);
@@ -111,7 +111,8 @@ impl Sample {
             .inspect_err(|_| drop(fs::remove_file(&partial)))
     }
 
-    /// The file at `path` is this title, judged by its length, its head and its first and last turn.
+    /// Whether the file at `path` is this title, by its length, its head and its first and last
+    /// turn.
     pub fn is_at(&self, path: &Path) -> io::Result<bool> {
         let file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -144,7 +145,7 @@ impl Sample {
             self.turn.write(nth, &mut turn);
             file.write_all(&turn)?;
         }
-        // Guaranteed streams read past the page cache, so the bytes have to be on the disk.
+        // Guaranteed streams read past the page cache, so the bytes must be on the disk.
         file.sync_data()
     }
 }
@@ -172,7 +173,7 @@ impl Turn {
     }
 }
 
-/// Rounds up: at least as long as asked for, and at least one.
+/// Rounds up to at least `duration`, and to at least one turn.
 fn turns(duration: Nanos, period: Nanos) -> u64 {
     duration.0.div_ceil(period.0).max(1)
 }

@@ -1,4 +1,4 @@
-//! What recordings count, for those who look at them.
+//! Counters of recordings.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,19 +11,19 @@ use tactus_engine::message::VolumeId;
 /// Why bytes are missing in a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LossKind {
-    /// The disk has not written what came before.
+    /// The disk has not written the bytes before them.
     Disk,
-    /// More came than the rate that was promised.
+    /// The source exceeded the reserved rate.
     Rate,
-    /// They never came.
+    /// They never arrived.
     Source,
 }
 
 impl LossKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Disk, Self::Rate, Self::Source];
 
-    /// Its name in figures.
+    /// Its label value.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Disk => "disk",
@@ -33,42 +33,42 @@ impl LossKind {
     }
 }
 
-/// What is missing, for one reason.
+/// The missing bytes of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Loss {
-    /// How often something was lost after something had been taken.
+    /// The number of gaps: losses after a successful write.
     pub gaps: u64,
     /// Bytes.
     pub bytes: u64,
 }
 
-/// One recording.
+/// The figures of one recording.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// The disk that it goes to.
+    /// The destination volume.
     pub volume: VolumeId,
-    /// The title's path there.
+    /// The path of the title there.
     pub path: String,
-    /// The rate that is promised.
+    /// The reserved rate.
     pub rate: BitRate,
-    /// When it began.
+    /// The start time.
     pub since: SystemTime,
-    /// What has been taken.
+    /// Bytes written.
     pub taken: Bytes,
-    /// What of it a start after a power failure would find, as last looked at.
+    /// The durable part, which a restart after a power failure finds, as of the last check.
     pub durable: Bytes,
-    /// What is missing, by [`LossKind::ALL`].
+    /// The losses, in the order of [`LossKind::ALL`].
     pub lost: [Loss; 3],
 }
 
-/// All recordings of a volume since the start.
+/// The sums of a volume's recordings since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Totals {
     /// Running now.
     pub running: u64,
-    /// Bytes taken.
+    /// Bytes written.
     pub taken: Bytes,
-    /// What is missing, by [`LossKind::ALL`].
+    /// The losses, in the order of [`LossKind::ALL`].
     pub lost: [Loss; 3],
 }
 
@@ -101,16 +101,16 @@ pub(super) struct Counts {
     gap: Mutex<Gap>,
 }
 
-/// What is being lost.
+/// The current gap.
 #[derive(Debug, Default)]
 struct Gap {
-    /// Why; nothing when the last bytes were taken.
+    /// Its kind; `None` if the last bytes were written.
     kind: Option<LossKind>,
     bytes: u64,
     said: Option<Instant>,
 }
 
-/// Losses are said at once, and then no more often.
+/// The first loss is logged at once, later ones at this interval.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 impl Counts {
@@ -121,7 +121,7 @@ impl Counts {
         let mut gap = self.gap();
         if gap.kind.take().is_some() && gap.said.is_some_and(|said| said.elapsed() < SAY_EVERY) {
             let lost = std::mem::take(&mut gap.bytes);
-            tracing::warn!(path = self.path, lost, "a recording goes on");
+            tracing::warn!(path = self.path, lost, "a recording continues after a loss");
         }
     }
 
@@ -147,10 +147,10 @@ impl Counts {
                 }
                 LossKind::Rate => {
                     let rate = self.rate;
-                    tracing::error!(path, lost, %rate, "more comes to a recording than its rate: bytes are lost");
+                    tracing::error!(path, lost, %rate, "the source of a recording exceeds its rate: bytes are lost");
                 }
                 LossKind::Source => {
-                    tracing::warn!(path, lost, "bytes of a recording have not come");
+                    tracing::warn!(path, lost, "bytes of a recording did not arrive");
                 }
             }
         }
@@ -177,7 +177,7 @@ impl Counts {
     }
 }
 
-/// Who is running.
+/// The running recordings.
 #[derive(Debug)]
 pub(super) struct Roll {
     volumes: Vec<Arc<Sums>>,

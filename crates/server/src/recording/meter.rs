@@ -1,7 +1,7 @@
-//! How much may come at once: a rate, and what a network brings early.
+//! A token bucket: a rate, and a burst for network jitter.
 //!
-//! Promise: in no span of time more comes than the rate gives, and one burst beside. The disk has been
-//! promised for that and no more.
+//! Promise: in any span of time no more bytes pass than the rate gives plus one burst. The disk
+//! time is reserved for that.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use tactus_core::units::{BitRate, Nanos};
 pub(super) struct Meter {
     rate: BitRate,
     burst: u64,
-    /// Bytes that may come, as of `at`.
+    /// The tokens at `at`, in bytes.
     credit: u64,
     at: Instant,
 }
 
-/// What may come early: networks and senders hold packets back for so long, and then send them all.
+/// The burst: networks and senders delay packets this long and then send them all.
 const BURST: Nanos = Nanos::from_millis(250);
-/// At least so much: the largest piece fits at once.
+/// Smallest burst: the largest piece fits at once.
 const BURST_MIN: u64 = 2 * super::PIECE_MAX as u64;
 
 impl Meter {
@@ -26,11 +26,11 @@ impl Meter {
         Self { rate, burst, credit: burst, at: now }
     }
 
-    /// Bytes that may come now.
+    /// Bytes that may pass now.
     pub(super) fn room(&mut self, now: Instant) -> u64 {
         let passed = now.saturating_duration_since(self.at).min(LONG);
         let gained = self.rate.bytes_in(Nanos(passed.as_nanos() as u64)).0;
-        // Looked at often, a slow one would gain nothing but remainders.
+        // Small gains are kept as time: frequent calls at a low rate would gain only remainders.
         if gained > 0 {
             self.at = if passed == LONG { now } else { self.at + time_for(self.rate, gained) };
             self.credit = (self.credit + gained).min(self.burst);
@@ -38,7 +38,7 @@ impl Meter {
         self.credit
     }
 
-    /// Whether more has come than its rate for some time: of what may come early, most has been used up.
+    /// Whether the source has exceeded its rate for a while: most of the burst is used up.
     pub(super) fn is_behind(&mut self, now: Instant) -> bool {
         self.room(now) < self.burst / 2
     }
@@ -47,19 +47,19 @@ impl Meter {
         self.room(now) >= bytes
     }
 
-    /// So many have come.
+    /// Takes tokens for `bytes`.
     pub(super) fn take(&mut self, bytes: u64) {
         self.credit = self.credit.saturating_sub(bytes);
     }
 }
 
-/// Rounds down: what is due sooner by less than a nanosecond is not lost.
+/// Rounds down: less than a nanosecond early is no loss.
 fn time_for(rate: BitRate, bytes: u64) -> Duration {
     let nanos = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(rate.0.max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// After so long the credit is full at any rate.
+/// After this time the bucket is full at any rate.
 const LONG: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Recordings against their promises, on a real file system; the disk's time is played by a gate.
+//! Recordings against their promises, on a real file system; a gate plays the time of the disk.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -25,7 +25,7 @@ impl Waker for Silent {
 }
 
 const PLACE: u64 = 64 * KIB;
-/// Seven packets of a transport stream: a usual datagram.
+/// Seven transport packets: a usual datagram.
 const PACKET: usize = 1316;
 
 /// A medium whose writes land only while the gate is open.
@@ -33,7 +33,7 @@ const PACKET: usize = 1316;
 struct Gated {
     plain: PlainMedium,
     open: watch::Receiver<bool>,
-    /// Places that uploads do not need.
+    /// Buffers that uploads do not need.
     spare: Arc<AtomicUsize>,
 }
 
@@ -79,7 +79,7 @@ impl Medium for Gated {
     }
 }
 
-/// Keeps the promise as long as the places.
+/// Holds the reservation as long as the buffers exist.
 struct GatedReservation(Gated, Arc<dyn std::any::Any + Send + Sync>);
 
 impl Medium for GatedReservation {
@@ -203,12 +203,12 @@ fn begin(path: &str, rate: u64) -> Begin {
     }
 }
 
-/// The packet of this number: no two are alike.
+/// The packet with this number: all are different.
 fn packet(number: u32) -> Vec<u8> {
     number.to_le_bytes().into_iter().cycle().take(PACKET).collect()
 }
 
-/// Waits for something that must happen; a case that waits in vain fails by its message.
+/// Waits for a required event; the case fails with its message.
 async fn until(what: &str, recording: &mut Recording, holds: impl Fn(&Recording) -> bool) {
     for _ in 0..2000 {
         if holds(recording) {
@@ -262,7 +262,7 @@ async fn a_recording_that_does_not_fit_is_refused_by_name_and_changes_nothing() 
     };
     assert!(running.len() > 1 && refusal.message.contains("a recording of"), "{refusal}");
     assert!(matches!(refusal.resource, Resource::Disk | Resource::WriteShare), "{refusal}");
-    // One that ends makes room for one.
+    // Ending one makes room for one.
     running.pop().unwrap().finish().await.unwrap();
     stage.begin("again.ts", 20_000_000).await.unwrap();
 }
@@ -278,12 +278,12 @@ async fn a_disk_that_stalls_costs_whole_packets_that_are_counted_and_no_more_mem
         match recording.write(&packet(number)).unwrap() {
             WriteOutcome::All => taken.extend(packet(number)),
             WriteOutcome::Lost(LossKind::Disk) => lost += 1,
-            // Nobody waits here for the rate: what comes too soon for it is lost, too.
+            // The source does not wait for the rate: early bytes are lost, too.
             WriteOutcome::Lost(_) => tokio::time::sleep(Duration::from_millis(1)).await,
         }
         number += 1;
     }
-    // What is in memory are its places and one packet.
+    // Only its buffers and one packet are in memory.
     let places = (taken.len() as u64).div_ceil(PLACE);
     let levels = stage.broker.levels();
     let promised = levels.iter().find(|level| level.resource == Resource::WriteShare).unwrap();
@@ -338,7 +338,7 @@ async fn however_slowly_it_comes_it_is_durable_after_seconds_and_stays_after_a_c
         let len = all.len() as u64;
         until("it is durable", &mut recording, |one| one.figures().durable == Bytes(len)).await;
     }
-    // The power fails now: what a start finds is on the disk.
+    // A power failure: the restart finds what is on the disk.
     let after = copy(stage.directory.path());
     let medium = Arc::new(PlainMedium::new(4, PLACE as usize));
     let opening = Store::open(after.path(), medium, StoreOptions::default());
@@ -357,7 +357,7 @@ async fn however_slowly_it_comes_it_is_durable_after_seconds_and_stays_after_a_c
     store.close().await;
 }
 
-/// The directory as a crash leaves it: the journal first, whose word is never ahead of the data.
+/// The directory after a crash: the journal first, which never runs ahead of the data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p06_received_bytes_are_durable_within_seconds_without_further_bytes() {
     let stage = Stage::new().await;

@@ -1,8 +1,8 @@
-//! Who it is: digest authentication (RFC 7616; without `qop` as in RFC 2069, which players speak).
+//! Digest authentication (RFC 7616; without `qop` as in RFC 2069, which players use).
 //!
-//! Promise: no password crosses the wire, nor what can be used on another connection; guessing is
-//! slow, and stops at [`GUESSES_MAX`] a minute for each address. There is no Basic: nothing here is
-//! encrypted.
+//! Promise: neither a password nor a value that is valid on another connection crosses the wire.
+//! Guessing is limited to [`GUESSES_MAX`] a minute for each address. Basic is not offered: RTSP is
+//! not encrypted.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -20,20 +20,20 @@ use super::connection_limit::network;
 use crate::config::rtsp::Principal;
 use crate::config::secret;
 
-/// What players show when they ask for a password.
+/// The realm, which players show beside the password prompt.
 const REALM: &str = "tactus";
-/// Shorter passwords could be guessed from what crosses the wire.
+/// Shorter passwords can be guessed from a captured response.
 const CHARS_MIN: usize = 8;
 const CHARS_MAX: usize = 1024;
 /// Wrong passwords of one address in a minute.
 pub(super) const GUESSES_MAX: u32 = 20;
 const MINUTE: Duration = Duration::from_secs(60);
-/// Addresses whose guesses are remembered.
+/// Addresses whose wrong passwords are counted.
 const GUESSERS_MAX: usize = 16 * 1024;
-/// A nonce that has been used for so long is stale.
+/// A nonce older than this is stale.
 const NONCE_AGE_MAX: Duration = Duration::from_secs(3600);
 
-/// Everybody with a password.
+/// The accounts, and the wrong passwords of each address.
 pub(super) struct Passwords {
     accounts: Vec<Account>,
     guesses: Mutex<HashMap<IpAddr, Guesses>>,
@@ -51,7 +51,7 @@ struct Guesses {
     count: u32,
 }
 
-/// What a connection's digests are made with.
+/// The nonce of one connection.
 pub(super) struct Nonce {
     text: String,
     made: Instant,
@@ -63,8 +63,8 @@ impl Nonce {
         Ok(Self { text, made: Instant::now() })
     }
 
-    /// What is to be asked for: SHA-256 first, as it is better, and MD5 last, as ffmpeg and
-    /// GStreamer take the last.
+    /// The challenges: SHA-256 first, as it is stronger, and MD5 last, as ffmpeg and GStreamer use
+    /// the last one.
     pub(super) fn challenges(&self, is_stale: bool) -> [String; 2] {
         let stale = if is_stale { ", stale=true" } else { "" };
         ["SHA-256", "MD5"].map(|algorithm| {
@@ -78,15 +78,15 @@ impl Nonce {
     }
 }
 
-/// What credentials are.
+/// The result of checking credentials.
 pub(super) enum Verdict<'a> {
     Right(&'a Principal),
-    /// Right, but made with another nonce.
+    /// Valid, but made with an old nonce.
     Stale,
     Wrong,
 }
 
-/// What is signed.
+/// The signed parts of a request.
 #[derive(Clone, Copy)]
 pub(super) struct SignedRequest<'a> {
     pub(super) verb: &'a str,
@@ -105,7 +105,7 @@ impl Passwords {
         Ok(Self { accounts: accounts.collect::<Result<_>>()?, guesses: Mutex::default() })
     }
 
-    /// Whether this address has guessed too often.
+    /// Whether this address has reached the limit of wrong passwords.
     pub(super) fn is_locked(&self, address: IpAddr, now: Instant) -> bool {
         let guesses = self.guesses.lock().unwrap_or_else(PoisonError::into_inner);
         let found = guesses.get(&network(address));
@@ -118,7 +118,8 @@ impl Passwords {
             guesses.retain(|_, one| now - one.since < MINUTE);
         }
         if guesses.len() >= GUESSERS_MAX {
-            // More addresses than can be remembered guess at once: each still waits its second.
+            // More addresses guess than can be counted. The delay of each wrong answer still
+            // applies.
             guesses.clear();
         }
         let one = guesses.entry(network(address)).or_insert(Guesses { since: now, count: 0 });
@@ -128,7 +129,7 @@ impl Passwords {
         one.count += 1;
     }
 
-    /// Who has made `authorization` for this request.
+    /// Checks `authorization` for this request.
     pub(super) fn judge(
         &self,
         authorization: &str,
@@ -136,7 +137,7 @@ impl Passwords {
         nonce: &Nonce,
     ) -> Verdict<'_> {
         let Some(given) = Credentials::read(authorization) else { return Verdict::Wrong };
-        // All of them are tried, so that time does not tell which names there are.
+        // Every account is tried, so that the time does not reveal which names exist.
         let mut found = None;
         for known in &self.accounts {
             let expected = known.response(&given, signed.verb);
@@ -181,7 +182,7 @@ fn hash<D: Digest>(bytes: &[u8]) -> String {
     HEXLOWER.encode(&D::digest(bytes))
 }
 
-/// What an `Authorization` says.
+/// The fields of an `Authorization` header.
 #[derive(Default)]
 struct Credentials {
     name: String,
@@ -195,7 +196,7 @@ struct Credentials {
 
 #[derive(Default)]
 struct Quality {
-    /// The text as written, which is what was hashed.
+    /// The text as written, which is the hashed form.
     word: String,
     count: String,
     own: String,
@@ -214,7 +215,7 @@ impl Credentials {
             }
             let (name, behind) = rest.split_once('=')?;
             let value;
-            // No value here has an escaped quote in it.
+            // No value of these fields contains an escaped quote.
             if let Some(quoted) = behind.trim_start().strip_prefix('"') {
                 (value, rest) = quoted.split_once('"')?;
             } else {
@@ -294,7 +295,7 @@ mod tests {
 
     const URI: &str = "rtsp://host/a.ts";
 
-    /// As a player makes it.
+    /// A response as a player makes it.
     fn made<D: Digest>(name: &str, password: &str, nonce: &str, more: &str) -> String {
         let secret = hash::<D>(format!("{name}:{REALM}:{password}").as_bytes());
         let what = hash::<D>(format!("PLAY:{URI}").as_bytes());

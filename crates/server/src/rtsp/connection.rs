@@ -1,7 +1,7 @@
-//! One connection: its requests, one after the other, and what is answered.
+//! One RTSP connection: its requests, one after the other, and their answers.
 //!
-//! Promise: memory and time of what has not been understood yet are bounded; each request is
-//! answered once; what breaks the protocol's rules ends the connection.
+//! Promise: the memory and time of an incomplete request are bounded. Each request is answered
+//! once. A protocol violation ends the connection.
 
 mod announce;
 mod play;
@@ -46,25 +46,26 @@ use crate::access::{self, Protocol, Record};
 use crate::broker::Target;
 use crate::config::rtsp::{Principal, Readers, Recorders};
 
-/// Time for a message to arrive that has begun (row S03).
+/// Time for a message to arrive after its first byte (row S03).
 const MESSAGE_MAX: Duration = Duration::from_secs(10);
 /// Time that a connection without a session may wait for its next request.
 const IDLE_MAX: Duration = Duration::from_secs(60);
-/// Time for an answer to be taken.
+/// Time for the client to read an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// What is still read of a connection that is over, so that its last answer arrives.
+/// Bytes of a closed connection are read and discarded for this time, so that its last answer
+/// arrives.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = 256 << 10;
 /// Wrong credentials are answered after this and a random part of a second (row S16).
 const GUESS_DELAY: Duration = Duration::from_millis(500);
 
-/// Longest frame of a client: a report.
+/// Longest interleaved frame of a client, which is a report.
 const FRAME_MAX: usize = FRAME_HEAD + 2048;
-/// Most of them in a second; receivers report every few seconds.
+/// Frames in a second; receivers report every few seconds.
 const FRAMES_MAX: u32 = 100;
-/// What we ask that a client may leave unanswered: what it answers later is malformed.
+/// Requests of the server that a client may leave unanswered. A later answer is malformed.
 const UNANSWERED_MAX: usize = 64;
-/// What may be asked for.
+/// The methods of the server.
 const PUBLIC: &str = "OPTIONS, DESCRIBE, ANNOUNCE, SETUP, PLAY, PAUSE, RECORD, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
 
 /// Serves `socket` until it ends.
@@ -97,38 +98,39 @@ pub(super) async fn serve(server: Arc<Server>, mut socket: TcpStream, peer: Sock
         tracing::debug!(%peer, %error, "an RTSP connection ended");
     }
     connection.end_recording();
-    // A session that was never played ends with its connection: no other connection may play it.
+    // A session that was never played ends with its connection, since no other connection may play
+    // it.
     for id in std::mem::take(&mut connection.sessions) {
         if connection.server.sessions().is_unplayed(id) {
             connection.server.sessions().handle_over(id);
             connection.server.end_stream(id);
         }
     }
-    // What it carried has nowhere to go.
+    // Interleaved packets have no destination any more.
     if let Some(Pipe { id, .. }) = connection.pipe.or(connection.coming) {
         connection.server.sessions().handle_over(id);
         connection.server.end_stream(id);
     }
 }
 
-/// The way to a connection's own session.
+/// The link of a connection to its own session.
 struct Pipe {
     id: SessionId,
     to: Listener,
-    /// Of each track.
+    /// The channels of each track.
     channels: Vec<(u8, u8)>,
-    /// Says that the session has left the connection.
+    /// Resolves when the session has left the connection.
     done: oneshot::Receiver<()>,
 }
 
-/// Who writes to a connection that carries frames.
+/// The writer of a connection that carries interleaved frames.
 enum Listener {
     Stream(mpsc::Sender<Order>),
     PlaySession(Weak<PlaySession>),
 }
 
 impl Listener {
-    /// Has an answer written; whether anybody is there to do it.
+    /// Sends an answer; false if the writer has ended.
     async fn say(&self, text: Box<[u8]>) -> bool {
         match self {
             Self::Stream(orders) => orders.send(Order::Text(text)).await.is_ok(),
@@ -140,7 +142,7 @@ impl Listener {
     }
 }
 
-/// Comes back when what a connection carries has left it; never, when it carries nothing.
+/// Waits until the carried session has left the connection; for ever if there is none.
 async fn left(pipe: &mut Option<Pipe>) {
     match pipe {
         Some(pipe) => drop((&mut pipe.done).await),
@@ -148,8 +150,8 @@ async fn left(pipe: &mut Option<Pipe>) {
     }
 }
 
-/// Sends a report to who records, unless it reads so little that it would have to be waited for: a
-/// sender need not read reports, and half a frame must not stand on the connection.
+/// Sends a report to a recording client unless the socket is full. A sender need not read reports,
+/// and a partial frame must not remain on the connection.
 async fn report_back(socket: &mut TcpStream, report: &[u8]) -> io::Result<()> {
     match socket.try_write(report) {
         Ok(len) => timeout(ANSWER_MAX, socket.write_all(&report[len..])).await?,
@@ -158,7 +160,7 @@ async fn report_back(socket: &mut TcpStream, report: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The address as IPv4 where it is that, with its scope where it has one.
+/// The peer as an IPv4 address if it is IPv4-mapped, with its scope if it has one.
 fn canonical(peer: SocketAddr) -> SocketAddr {
     match peer.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(ip.into(), peer.port()),
@@ -172,43 +174,43 @@ struct Connection {
     peer: SocketAddr,
     own: IpAddr,
     nonce: Nonce,
-    /// The number of the request that was answered last.
+    /// The CSeq of the last answered request.
     last: Option<u32>,
-    /// Those that were set up here, some of which may be over.
+    /// Sessions that were set up on this connection; some may be over.
     sessions: Vec<SessionId>,
-    /// A session whose packets this connection carries.
+    /// The session whose packets this connection carries.
     pipe: Option<Pipe>,
-    /// The same, as long as its SETUP is not answered.
+    /// The same, until its SETUP is answered.
     coming: Option<Pipe>,
-    /// What is to be recorded, or is.
+    /// The announced title, before and during its recording.
     announced: Option<Announced>,
-    /// Where frames go that are recorded.
+    /// The destination of frames that are recorded.
     intake: Option<Intake>,
-    /// That of the last ANNOUNCE.
+    /// The body of the last ANNOUNCE.
     body: Vec<u8>,
-    /// Sessions of requests that were sent before their names were known.
+    /// Sessions of pipelined requests, which are sent before the session name is known.
     pipelines: Pipelines,
-    /// Streams that have ended, as far as their client is to be told.
+    /// Streams that have ended and whose client is notified.
     ends: (mpsc::Sender<StreamEnd>, mpsc::Receiver<StreamEnd>),
-    /// The number of what we have asked last.
+    /// The CSeq of the server's last request.
     asked: u32,
-    /// The numbers of what the client has not answered, the oldest first.
+    /// The CSeqs of unanswered requests of the server, the oldest first.
     unanswered: VecDeque<u32>,
-    /// Frames that have come since.
+    /// Frames received since the instant.
     frames: (Instant, u32),
-    /// What has come and is not understood yet.
+    /// Bytes received and not parsed yet.
     bytes: Vec<u8>,
 }
 
-/// An answer, or the end of a step that has one.
+/// An answer, or the early end of a step with an answer.
 type Answer = Result<Reply, Reply>;
 
-/// What comes next on a connection.
+/// The next event of a connection.
 enum Next {
     Request(Request),
     /// A stream has ended.
     Ended(StreamEnd),
-    /// It is over; this is still to be said.
+    /// The connection is over; this answer is still sent.
     Over(Option<Reply>),
 }
 
@@ -231,7 +233,7 @@ impl Connection {
                         false => reply.write(Version::One, None),
                     };
                     timeout(ANSWER_MAX, socket.write_all(&bytes)).await??;
-                    // With bytes unread the kernel would take the answer back.
+                    // With unread bytes the kernel would reset the connection and lose the answer.
                     socket.shutdown().await?;
                     let mut rest = tokio::io::sink();
                     let mut unread = socket.take(LINGER_BYTES);
@@ -241,7 +243,7 @@ impl Connection {
                 }
             };
             self.server.counters.request();
-            // Row S04: one that was repeated has its answer on the way.
+            // Row S04: the answer to a repeated request is already on its way.
             if self.last == Some(request.cseq) {
                 continue;
             }
@@ -263,8 +265,8 @@ impl Connection {
         }
     }
 
-    /// Says something, between frames where the connection carries some; whether it is still of
-    /// use.
+    /// Sends bytes, between frames if the connection carries any. False if the connection is
+    /// broken.
     async fn say(&self, socket: &mut TcpStream, bytes: Vec<u8>) -> io::Result<bool> {
         if let Some(pipe) = &self.pipe {
             return Ok(pipe.to.say(bytes.into()).await);
@@ -273,7 +275,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Has a stream's end noted; whether the connection is still of use.
+    /// Notifies the client of a stream's end. False if the connection is broken.
     async fn tell(&mut self, socket: &mut TcpStream, end: &StreamEnd) -> io::Result<bool> {
         self.asked = self.asked.wrapping_add(1);
         let bytes = end.write(self.asked, &v2::date());
@@ -287,22 +289,22 @@ impl Connection {
         self.say(socket, bytes).await
     }
 
-    /// What a client answers to what we have asked; none of it is done, whatever it says. Whether
-    /// it has been taken; when not, more must come.
+    /// Parses a client's response to a request of the server. Its content is ignored. False if more
+    /// bytes are needed.
     fn hear(&mut self, len: usize) -> Result<bool, message::Fault> {
         let answer = message::Answer::parse(&self.bytes[..len])?;
         let place = self.unanswered.iter().position(|&asked| asked == answer.cseq);
-        let place = place.ok_or(message::Fault::Malformed("an answer to nothing"))?;
+        let place = place.ok_or(message::Fault::Malformed("a response without a request"))?;
         let is_whole = self.bytes.len() >= len + answer.body;
         if is_whole {
             self.unanswered.remove(place);
             self.bytes.drain(..len + answer.body);
-            tracing::debug!(peer = %self.peer, status = answer.status.0, "an end has been noted");
+            tracing::debug!(peer = %self.peer, status = answer.status.0, "the client was notified of the end of a stream");
         }
         Ok(is_whole)
     }
 
-    /// Reads the next request and its body, which only ANNOUNCE needs.
+    /// Reads the next request and its body, which only ANNOUNCE has.
     async fn next(&mut self, socket: &mut TcpStream) -> io::Result<Next> {
         let mut begun = None;
         loop {
@@ -363,12 +365,12 @@ impl Connection {
             let read = timeout(patience, part.read_buf(&mut self.bytes));
             let read = tokio::select! {
                 read = read => read,
-                // Its stream is over, and what stands on the connection may be half a frame.
+                // The stream is over, and the connection may have been cut in mid-frame.
                 () = left(&mut self.pipe) => return Ok(Next::Over(None)),
                 Some(end) = self.ends.1.recv() => return Ok(Next::Ended(end)),
                 report = report_of(&mut self.intake) => {
                     report_back(socket, &report).await?;
-                    // What has begun to come goes on.
+                    // Goes on with a partially received message.
                     continue;
                 }
             };
@@ -376,7 +378,7 @@ impl Connection {
                 Ok(Ok(0)) => return Ok(Next::Over(None)),
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => return Err(error),
-                // Who only waits has a session, or goes.
+                // A waiting connection needs a session.
                 Err(_) if begun.is_none() && self.has_session() => {}
                 Err(_) => {
                     self.server.counters.refuse(Reason::Slow);
@@ -392,7 +394,7 @@ impl Connection {
         !self.sessions.is_empty()
     }
 
-    /// What a client says on a channel; whether it may.
+    /// Handles an interleaved frame of the client; false if the frame is not allowed.
     fn frame(&mut self, channel: u8, len: usize) -> bool {
         let Some(pipe) = &self.pipe else { return false };
         let is_report = pipe.channels.iter().any(|&(_, rtcp)| rtcp == channel);
@@ -419,7 +421,7 @@ impl Connection {
 
     fn malformed(&self, fault: tactus_core::rtsp::message::Fault) -> Reply {
         self.server.counters.refuse(Reason::Malformed);
-        tracing::debug!(peer = %self.peer, ?fault, "this is no request");
+        tracing::debug!(peer = %self.peer, ?fault, "a malformed request");
         Reply::new(fault.status())
     }
 
@@ -457,7 +459,7 @@ impl Connection {
         access::record(record);
     }
 
-    /// What a request of 1.0 is asked before anything is done.
+    /// Checks a request of RTSP 1.0 before it has any effect.
     fn begin_one(&self, request: &Request) -> Result<(), Reply> {
         if request.method == Method::Unknown {
             return Err(Reply::new(Status::NOT_IMPLEMENTED).with("Public", PUBLIC));
@@ -483,8 +485,8 @@ impl Connection {
                 let now = tactus_sys::clock::now();
                 let alive = named.map(|_| server.sessions().handle_alive(now, &caller, named));
                 let id = alive.transpose().map_err(|why| self.refused(why))?;
-                // Nothing can be asked for or set: what is to be known stands in the answers.
-                // Without a body they only say that somebody is there (RFC 7826, section 10.5).
+                // There are no parameters to get or set: the answers have all of them. Without a
+                // body these requests are keep-alives (RFC 7826, section 10.5).
                 if request.method != Method::Options && request.body > 0 {
                     return Err(Reply::new(Status::PARAMETER_NOT_UNDERSTOOD));
                 }
@@ -503,7 +505,7 @@ impl Connection {
                 let alive = server.sessions().handle_alive(now, &caller, named);
                 let id = alive.map_err(|why| self.refused(why))?;
                 self.own(id)?;
-                if let Some(reply) = self.end_take(id).await {
+                if let Some(reply) = self.teardown_recording(id).await {
                     return reply;
                 }
                 self.whole(id, &request.uri)?;
@@ -513,12 +515,12 @@ impl Connection {
                     session.close().await;
                 }
                 let left = server.end_stream(id);
-                // The connection is ours again when its stream has left it.
+                // The connection is free again when its stream has left it.
                 if let Some(pipe) = self.pipe.take_if(|pipe| pipe.id == id) {
                     drop(pipe.to);
                     pipe.done.await.ok();
                 }
-                // What it had is free when this is answered, and nothing is sent any more.
+                // The resources are free when TEARDOWN is answered, and no further packet is sent.
                 if let Some(left) = left {
                     left.await.ok();
                 }
@@ -531,7 +533,7 @@ impl Connection {
         }
     }
 
-    /// Who has sent this; nobody in particular where anybody may.
+    /// The authenticated principal; none where no login is required.
     async fn principal<'a>(
         &mut self,
         server: &'a Server,
@@ -541,7 +543,7 @@ impl Connection {
             Method::Options => true,
             Method::Announce | Method::Record => server.config.recorders == Recorders::Anyone,
             Method::Describe | Method::Play => server.config.readers == Readers::Anyone,
-            // Whoever has announced may go on: nothing else can be set up there.
+            // A client that has announced may go on: the connection can set up only that recording.
             _ => server.config.readers == Readers::Anyone || self.announced.is_some(),
         };
         let Some(credentials) = request.field("authorization") else {
@@ -591,7 +593,8 @@ impl Connection {
             .with("WWW-Authenticate", last)
     }
 
-    /// A session within a connection is ordered on it alone: that is where its answers go.
+    /// A session within a connection is controlled on that connection only, since its answers go
+    /// there.
     fn own(&self, id: SessionId) -> Result<(), Reply> {
         let connection = match self.server.play_session(id) {
             Some(session) => session.connection(),
@@ -653,11 +656,11 @@ impl Connection {
     }
 }
 
-/// What somebody is told who speaks HTTP (row S13).
+/// The answer to HTTP requests (row S13).
 const HTTP_NONE: &[u8] =
     b"HTTP/1.0 404 Not Found\r\nServer: tactus\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// The path of a URL alone, without a password before it or a token after it.
+/// The path of a URL, without a password before it or a token after it.
 fn path_of(uri: &str) -> &str {
     let uri = uri.split(['?', '#']).next().unwrap_or_default();
     match uri.split_once("://") {
@@ -666,7 +669,7 @@ fn path_of(uri: &str) -> &str {
     }
 }
 
-/// Log only this much of a session's name: whoever has all of it can end the session.
+/// Length of the logged part of a session name: the whole name is enough to end the session.
 const SESSION_SHOWN: usize = 8;
 
 fn session(id: SessionId) -> String {
@@ -674,20 +677,20 @@ fn session(id: SessionId) -> String {
     format!("{id};timeout={seconds}")
 }
 
-/// A path without the track that it names at its end, and the track's number.
+/// A path without the track at its end, and the number of that track.
 fn split_track(path: &str) -> Option<(&str, u32)> {
     let (path, last) = path.rsplit_once('/')?;
     let number = last.strip_prefix("track").filter(|number| number.len() == 1)?;
     Some((path, number.parse().ok()?))
 }
 
-/// Which track a URL names, if it names one.
+/// The track number in a URL, if any.
 fn track_named(uri: &str) -> Option<u32> {
     let path = uri.split('?').next().unwrap_or_default();
     split_track(path.strip_suffix('/').unwrap_or(path)).map(|(_, number)| number)
 }
 
-/// The title that a URL names, and the URL without a track and a slash at its end.
+/// The title of a URL, and the URL without a track and a slash at its end.
 fn target(uri: &str) -> Result<(RequestPath, String), Reply> {
     let bad = || Reply::said(Status::BAD_REQUEST, "write a URL like rtsp://host/film.ts");
     let scheme = uri.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case("rtsp://"));
@@ -696,7 +699,7 @@ fn target(uri: &str) -> Result<(RequestPath, String), Reply> {
     let (host, path) = rest.split_at(slash);
     // A password in the URL is not repeated in the answer.
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    // What stands behind a question mark chooses nothing here, but must not be lost on the way.
+    // The query has no meaning here, but must not be lost.
     let path = path.split('?').next().unwrap_or_default();
     let path = path.strip_suffix('/').unwrap_or(path);
     let path = split_track(path).map_or(path, |(path, _)| path);

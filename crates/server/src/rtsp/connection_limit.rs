@@ -1,4 +1,4 @@
-//! Who is connected: as many as there may be, of all and of one address.
+//! Limits the connections, in total and for each address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,7 +18,7 @@ struct Counts {
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// A connection's place, given back when dropped.
+/// A counted connection. The count is released when this is dropped.
 pub(super) struct ConnectionPermit {
     connection_limit: Arc<ConnectionLimit>,
     address: IpAddr,
@@ -58,7 +58,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// What counts as one address: an IPv6 customer has 64 bits to choose from.
+/// The unit that is counted as one address: an IPv6 customer has a /64.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),

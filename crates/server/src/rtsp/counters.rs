@@ -1,36 +1,36 @@
-//! What is counted of RTSP.
+//! Counters of the RTSP server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why something was refused.
+/// Why a request or connection was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Reason {
-    /// No request: a rule of the protocol was broken.
+    /// A rule of the protocol was broken.
     Malformed,
-    /// Too slow to say what it wants.
+    /// The request took too long to arrive.
     Slow,
-    /// All connections, or all of one address, are in use.
+    /// The limit of connections, in total or of one address, was reached.
     Connections,
-    /// No name, or not the right password.
+    /// No name, or a wrong password.
     Unknown,
-    /// Something that this principal may not.
+    /// The principal lacks the right.
     Forbidden,
-    /// There is no room for the stream.
+    /// No room for the stream.
     Room,
     /// Too many sessions of one address that do not play.
     Waiting,
     /// PLAY and PAUSE too often.
     Often,
-    /// To be sent to somebody who did not ask (`destination=`).
+    /// A destination that is not the requesting address (`destination=`).
     Reflect,
-    /// A transport that is not spoken, or ports that are not sent to.
+    /// An unsupported transport, or ports that are not permitted.
     Transport,
-    /// No session of this name, or somebody else's.
+    /// No session with this name, or a session of another client.
     Session,
 }
 
-/// Every reason, and how it is called.
+/// All reasons with their label values.
 const REASONS: [(Reason, &str); 11] = [
     (Reason::Malformed, "malformed"),
     (Reason::Slow, "slow"),
@@ -76,32 +76,32 @@ impl Counters {
         self.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests that were understood.
+    /// Parsed requests.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// RTCP packets that were understood.
+    /// Parsed RTCP packets.
     pub fn reports(&self) -> u64 {
         self.reports.load(Ordering::Relaxed)
     }
 
-    /// RTCP packets that were dropped.
+    /// Dropped RTCP packets.
     pub fn reports_bad(&self) -> u64 {
         self.reports_bad.load(Ordering::Relaxed)
     }
 
-    /// Sessions that ended since nothing was heard of them.
+    /// Sessions that ended by silence.
     pub fn silent_sessions(&self) -> u64 {
         self.silent.load(Ordering::Relaxed)
     }
 
-    /// How often each reason was one.
+    /// The count of each reason.
     pub fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
         REASONS.iter().map(|&(reason, name)| (name, self.refused_for(reason)))
     }
 
-    /// How often this was the reason.
+    /// The count of this reason.
     pub fn refused_for(&self, reason: Reason) -> u64 {
         self.refused[reason as usize].load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What is said of a title, and where in it is what somebody asks for.
+//! Describes titles (SDP), and maps ranges to positions in a title.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -20,43 +20,43 @@ use crate::catalogue::{Found, Indexed, OpenFault, OpenTitle};
 use crate::channels::packets;
 use crate::trick;
 
-/// A title that can be played.
+/// A transport stream that can be played.
 pub(super) struct TsTitle {
     pub(super) path: RequestPath,
     pub(super) title: Arc<OpenTitle>,
-    /// What is reserved for it: that of its fastest part.
+    /// The reserved rate: that of the fastest part.
     pub(super) rate: BitRate,
-    /// What it record_sessions on average.
+    /// The mean rate.
     mean: BitRate,
-    /// What of it is whole packets.
+    /// The range of complete packets.
     pub(super) bytes: Range<u64>,
-    /// It is reserved for its fastest part, and leaves by its own clock.
+    /// The reservation is for the fastest part, and packets leave by the PCR.
     by_clock: bool,
 }
 
-/// A place in a title.
+/// A position in a title.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub(super) at: u64,
-    /// By a player's time.
+    /// Normal play time.
     pub(super) time: MediaTime,
 }
 
-/// From where to where is played.
+/// The range of one PLAY.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Part {
-    /// None: where it is.
+    /// `None`: from the current position.
     pub(super) from: Option<Place>,
-    /// The tables that stand in front of it: nobody waits for the next ones.
+    /// PAT and PMT that are sent first, so that receivers need not wait for the next ones.
     pub(super) front: Box<[u8]>,
     pub(super) to: Place,
 }
 
-/// How a title is shown that is not played as it is.
+/// A PLAY at another scale.
 pub(super) struct ScaledPlay {
     pub(super) index: Arc<Index>,
     pub(super) scale: Scale,
-    /// None: from where it is.
+    /// `None`: from the current position.
     pub(super) from: Option<MediaTime>,
 }
 
@@ -64,14 +64,14 @@ pub(super) struct ScaledPlay {
 const TICKS: u128 = 27_000_000;
 
 impl Server {
-    /// The title under `path`.
+    /// The transport stream under `path`.
     ///
     /// # Errors
-    /// What is answered instead.
+    /// The refusal to answer with.
     pub(super) async fn ts_title(&self, path: RequestPath) -> Result<TsTitle, Reply> {
         let title = match self.catalogue.find(&path).await {
             Ok(Found::Title(title)) if title.following.is_some() => {
-                let text = "the title is still being uploaded; it is sent when all of it is stored";
+                let text = "the title is still being uploaded; it can be played once it is stored";
                 return Err(later(text));
             }
             Ok(Found::Title(title)) => title,
@@ -97,8 +97,8 @@ impl Server {
         })
     }
 
-    /// What is to be known of `range` before it leaves, with the tables of `front` before it; its
-    /// counters go on as `counting` says.
+    /// The plan of `range`, with the tables of `front` before it. The continuity counters continue
+    /// as `counting` says.
     pub(super) async fn plan(
         &self,
         ts_title: &TsTitle,
@@ -113,7 +113,7 @@ impl Server {
         };
         let own = index.as_ref().filter(|_| ts_title.by_clock);
         let own = own.and_then(|index| Plan::of(index, range.clone(), block));
-        // Bytes that leave faster than their clock says are not set by it.
+        // Bytes that leave faster than their PCR are not paced by it.
         let own = own.filter(|(plan, rate)| plan.line.is_some() || *rate == ts_title.rate);
         let (line, restamping) = own.map_or((None, None), |(plan, _)| (plan.line, plan.restamping));
         let is_moved = counting.jumps
@@ -125,26 +125,26 @@ impl Server {
             && counting.jumps
             && index.is_some_and(|index| index.stride() == PACKET)
         {
-            // Nothing of the new clock comes before it is marked (2.4.3.5).
+            // No packet of the new clock comes before the discontinuity indicator (2.4.3.5).
             front.extend(clock_packet(pid, pcr));
         }
         let counting = Some(counting);
         Arc::new(Plan { line, restamping, counting, ..Plan::default() }.with_front(&front))
     }
 
-    /// What is known of its times; none when they are not known yet, or never.
+    /// The index of the title, if it is ready.
     async fn index(&self, ts_title: &TsTitle) -> Result<Indexed, Reply> {
         self.catalogue.index(&ts_title.title, &ts_title.path).await.map_err(fault)
     }
 
-    /// Its description, when asked for as `base`, at our address `own`.
+    /// The session description for `base` at the server's address `own`.
     pub(super) async fn describe(&self, ts_title: &TsTitle, own: IpAddr) -> Result<String, Reply> {
         let index = self.index(ts_title).await?;
         let family = if own.is_ipv4() { "IP4" } else { "IP6" };
         let any = if own.is_ipv4() { "0.0.0.0" } else { "::" };
         let range = span::write(MediaTime(0), ts_title.duration(ready(&index)));
         let version = ts_title.title.modified.0 / 1_000_000_000;
-        // RFC 3551: kilobits with what IP, UDP and RTP add, rounded up.
+        // RFC 3551: kilobits with the overhead of IP, UDP and RTP, rounded up.
         let wire = (u128::from(ts_title.mean.0) * (1316 + 40)).div_ceil(1316 * 1000);
         let name: String = ts_title.path.name().chars().filter(|c| !c.is_control()).collect();
         Ok(format!(
@@ -156,10 +156,10 @@ impl Server {
         ))
     }
 
-    /// The part of it that is asked for.
+    /// The part of the title in the requested range.
     ///
     /// # Errors
-    /// What is answered instead.
+    /// The refusal to answer with.
     pub(super) async fn part(&self, ts_title: &TsTitle, asked: Span) -> Result<Part, Reply> {
         let index = self.index(ts_title).await?;
         let invalid = || {
@@ -197,18 +197,17 @@ impl Server {
                 }
             },
         };
-        // A part between two entries is the one that it lies in.
+        // A range between two random access points starts at the one before.
         match from {
             Some(from) if from.at >= to.at => Err(invalid()),
             _ => Ok(Part { from, front: front.into(), to }),
         }
     }
 
-    /// The same for what is shown at another scale: it goes on to the title's end, or its
-    /// beginning.
+    /// The same at another scale: it goes on to the end of the title, or to its beginning.
     ///
     /// # Errors
-    /// What is answered instead.
+    /// The refusal to answer with.
     pub(super) async fn shown(
         &self,
         ts_title: &TsTitle,
@@ -235,7 +234,7 @@ impl Server {
         Err(Reply::said(Status::INVALID_RANGE, &text))
     }
 
-    /// Why a title is not shown at the scale that was asked for.
+    /// The answer when a title cannot be shown at the requested scale.
     pub(super) fn not_shown(&self, fault: &trick::Fault) -> Reply {
         match fault {
             trick::Fault::NoPictures => Reply::said(Status::UNSUPPORTED_MEDIA, &fault.to_string()),
@@ -243,14 +242,14 @@ impl Server {
         }
     }
 
-    /// What is said where there is no room for something.
+    /// The answer when a resource is short.
     pub(super) fn no_room(&self, refusal: &Refusal) -> Reply {
         self.counters.refuse(Reason::Room);
         let again = refusal.retry_after.as_secs().max(1).to_string();
         Reply::said(Status::NOT_ENOUGH_BANDWIDTH, &refusal.message).with("Retry-After", again)
     }
 
-    /// How long that is which a session plays.
+    /// The duration of a session's title.
     pub(super) async fn length(&self, id: SessionId) -> Option<MediaTime> {
         if let Some(session) = self.play_session(id) {
             return Some(session.movie_title().length());
@@ -260,7 +259,7 @@ impl Server {
         Some(ts_title.duration(index.as_ref().and_then(ready)))
     }
 
-    /// When, by a player's time, byte `at` is.
+    /// The normal play time of byte `at`.
     pub(super) async fn place(&self, ts_title: &TsTitle, at: u64) -> Place {
         let index = self.index(ts_title).await.ok();
         let time = match index.as_ref().and_then(ready) {
@@ -274,7 +273,7 @@ impl Server {
     }
 }
 
-/// What the one medium is called in URLs.
+/// The control name of the only medium.
 pub(super) const TRACK: &str = "track1";
 
 impl TsTitle {
@@ -296,13 +295,13 @@ impl TsTitle {
         MediaTime((bits * TICKS / u128::from(self.mean.0.max(1))) as u64)
     }
 
-    /// Its path, for people.
+    /// Its path for logs and the status.
     pub(super) fn shown(&self) -> String {
         shown(&self.path)
     }
 }
 
-/// A path, for people.
+/// A path for logs and the status.
 pub(super) fn shown(path: &RequestPath) -> String {
     let mut text = String::new();
     for segment in path.segments() {
@@ -319,7 +318,7 @@ fn ready(indexed: &Indexed) -> Option<&Index> {
     }
 }
 
-/// Seconds after which somebody may ask again.
+/// Value of Retry-After in seconds.
 const AGAIN: &str = "5";
 
 fn later(text: &str) -> Reply {

@@ -1,8 +1,8 @@
-//! The end of a stream, told to who plays it in RTSP 2.0: by the connection that has asked for it,
-//! as long as it is there.
+//! Notifies RTSP 2.0 clients of the end of a stream, on the connection that requested it, while it
+//! exists.
 //!
-//! Promise: nobody waits for it to be told. What a connection does not take in time is left out:
-//! the goodbye in RTCP says the same.
+//! Promise: the notification blocks nothing. If the connection does not take it in time, it is
+//! dropped: the RTCP BYE has the same meaning.
 
 use tactus_core::rtsp::Status;
 use tactus_core::rtsp::session::SessionId;
@@ -10,29 +10,29 @@ use tactus_core::rtsp::v2::{RtpInfo, StreamEnd};
 use tactus_core::units::MediaTime;
 use tokio::sync::mpsc;
 
-/// Ends that a connection has not told yet: more sessions than one client plays at once.
+/// Notifications queued for a connection: more sessions than one client plays at once.
 const ENDS_MAX: usize = 16;
 
-/// Who is to be told of what one PLAY has begun.
+/// The target of the end notification of one PLAY.
 #[derive(Clone, Debug)]
 pub(super) struct EndReporter {
     pub(super) to: mpsc::Sender<StreamEnd>,
-    /// As it was asked for.
+    /// The URL as requested.
     pub(super) url: String,
     pub(super) session: SessionId,
-    /// The number of the request.
+    /// The CSeq of the PLAY.
     pub(super) played: u32,
 }
 
-/// How something has ended.
+/// The end of a PLAY.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Ending {
-    /// All that was asked for has left.
+    /// The whole range was sent.
     pub(super) is_whole: bool,
     pub(super) at: MediaTime,
-    /// The pace, where it was not 1.
+    /// The scale, if it was not 1.
     pub(super) scale: Option<String>,
-    /// By track: who sends it, and the number of its last packet.
+    /// Each track with its SSRC and the number of its last packet.
     pub(super) last: Vec<(u32, u32, u16)>,
 }
 
@@ -59,7 +59,10 @@ impl EndReporter {
             last: ending.last.into_iter().map(of).collect(),
         };
         if self.to.try_send(end).is_err() {
-            tracing::debug!(?session, "nobody is there to be told of its end");
+            tracing::debug!(
+                ?session,
+                "the end of the stream is not notified: the connection is closed or busy"
+            );
         }
     }
 }

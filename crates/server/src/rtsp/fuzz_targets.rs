@@ -1,6 +1,6 @@
-//! Entry points of fuzzing and its tests for RTSP and RTCP; there is no connection.
+//! Fuzz targets of RTSP and RTCP, without a connection.
 //!
-//! Promise: as for all entry points, see [`crate::untrusted`].
+//! Promise: see [`crate::fuzz_targets`].
 
 use tactus_core::assembly::tracks;
 use tactus_core::sdp::{Description, MEDIA_MAX};

@@ -1,4 +1,4 @@
-//! The groups that may be sent to: those of the configuration, each for one session at a time.
+//! The configured multicast groups, each for one session at a time.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -11,22 +11,22 @@ pub(super) struct Groups {
     taken: Arc<Mutex<HashSet<IpAddr>>>,
 }
 
-/// A group that is a session's, until this is dropped: when nothing is sent to it any more.
+/// A group in use by a session; released when dropped, after the last packet.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) address: IpAddr,
     taken: Arc<Mutex<HashSet<IpAddr>>>,
 }
 
-/// Groups that are looked at to find a free one.
+/// Groups that are tried to find a free one.
 const LOOK_MAX: u128 = 1 << 16;
 
 /// Why there is no group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NoGroup {
-    /// The one that is asked for is not in the configuration, or none is.
+    /// The requested group is not configured, or no group is.
     NotOurs,
-    /// All that would do are in use.
+    /// All suitable groups are in use.
     InUse,
 }
 
@@ -35,7 +35,7 @@ impl Groups {
         Self { nets: nets.to_vec(), taken: Arc::default() }
     }
 
-    /// A free group of the family of IPv4 or not; the one that is `wanted`, if any is.
+    /// A free group of this address family: the `wanted` one, if any.
     pub(super) fn take(&self, wanted: Option<IpAddr>, is_v4: bool) -> Result<Group, NoGroup> {
         let group = |address| Group { address, taken: Arc::clone(&self.taken) };
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,10 @@
-//! Sessions of movies: each track is a stream of RTP of its own, and all of them are begun, paused
-//! and moved together.
+//! Play sessions of movies: each track is its own RTP stream; all tracks start, pause and seek
+//! together.
 //!
-//! Promise: numbers go on over pauses and seeks with the packets that have left, timestamps with
-//! the time; the tracks' sender reports name the same moments, so that players keep video and audio
-//! together. A movie is admitted when it is played: at PAUSE and at its end its promise goes back.
-//! At another scale its video frames are shown, and its audio is silent.
+//! Promise: over pauses and seeks, sequence numbers continue with the sent packets and timestamps
+//! with the time. The sender reports of all tracks name the same moments, so that players keep
+//! video and audio in sync. A movie is admitted at PLAY; PAUSE and the end release the reservation.
+//! At another scale only its video is sent.
 
 mod start;
 mod watcher;
@@ -42,20 +42,20 @@ pub(super) struct MovieTitle {
     movie: Arc<Movie>,
 }
 
-/// A session of one, as others know it. It ends when this is dropped.
+/// A play session. It ends when this is dropped.
 pub(super) struct PlaySession {
     movie_title: Arc<MovieTitle>,
     principal: Option<String>,
-    /// The connection that carries it; none: it goes by datagrams.
+    /// The connection that carries it; `None` for datagrams.
     connection: Option<u64>,
-    /// Dropped when it has left its connection.
+    /// Dropped when the session has left its connection.
     done: Mutex<Option<oneshot::Sender<()>>>,
     state: tokio::sync::Mutex<State>,
-    /// What is known without waiting.
+    /// The state that is readable without waiting.
     transports: Mutex<Vec<TrackTransport>>,
 }
 
-/// Where a track goes.
+/// The transport of a track.
 #[derive(Clone)]
 struct TrackTransport {
     number: u32,
@@ -69,21 +69,21 @@ struct TrackTransport {
 struct State {
     tracks: Vec<Track>,
     playing: Option<Playing>,
-    /// Where it goes on.
+    /// Where PLAY resumes.
     position: MediaTime,
 }
 
-/// A track that has been set up.
+/// A track that is set up.
 struct Track {
     number: u32,
     path: Path,
     source: u32,
-    /// Of the next packet.
+    /// The sequence number of the next packet.
     sequence: u16,
-    /// At `epoch`.
+    /// The timestamp at `epoch`.
     timestamp: u32,
     epoch: MonoTime,
-    /// Packets and bytes that have left in earlier parts.
+    /// Packets and bytes of earlier PLAYs.
     before: (u64, u64),
 }
 
@@ -91,7 +91,7 @@ struct Playing {
     made: Arc<Made>,
     course: Course,
     record: Arc<PlayRecord>,
-    /// Which of the tracks each output sends.
+    /// The track of each output.
     sent: Vec<usize>,
     watch: JoinHandle<()>,
 }
@@ -102,7 +102,7 @@ impl Track {
         self.timestamp.wrapping_add(ticks(now.since(self.epoch), clock))
     }
 
-    /// How its next packets are numbered, from this timestamp on.
+    /// The numbering of its next packets, from this timestamp on.
     fn sent(&self, timestamp: u32) -> Sent {
         let track = self.number - 1;
         let session = Session { source: self.source, sequence: self.sequence, timestamp };
@@ -116,21 +116,21 @@ impl Drop for Playing {
     }
 }
 
-/// As of dynamic types the first (RFC 3551, section 6).
+/// The first dynamic payload type (RFC 3551, section 6).
 const PAYLOAD_TYPE: u8 = 96;
 
 impl Server {
     /// The movie under `path`, if it is one.
     ///
     /// # Errors
-    /// What is answered instead.
+    /// The refusal to answer with.
     pub(super) async fn movie_title(
         &self,
         path: &RequestPath,
     ) -> Result<Option<Arc<MovieTitle>>, Reply> {
         let title = match self.catalogue.find(path).await {
             Ok(Found::Title(title)) if title.following.is_none() => title,
-            // Whatever is wrong is said where titles are looked for.
+            // Errors are answered where titles are looked up.
             _ => return Ok(None),
         };
         let facts = self.catalogue.media(&title, path).await.map_err(fault)?;
@@ -143,7 +143,7 @@ impl Server {
         Ok(Some(Arc::new(MovieTitle { path: path.clone(), title, movie })))
     }
 
-    /// A session of `movie_title` begins, in the connection that it is to be carried by, if any.
+    /// Opens a session of `movie_title`, on the connection that carries it, if any.
     pub(super) fn open_play_session(
         &self,
         id: SessionId,
@@ -160,14 +160,14 @@ impl Server {
         session
     }
 
-    /// The session of a movie of this name.
+    /// The play session with this id, if it plays a movie.
     pub(super) fn play_session(&self, id: SessionId) -> Option<Arc<PlaySession>> {
         self.play_sessions().get(&id).cloned()
     }
 }
 
 impl MovieTitle {
-    /// Its description at our address `own`.
+    /// The session description at the server's address `own`.
     pub(super) fn describe(&self, own: IpAddr) -> String {
         let family = if own.is_ipv4() { "IP4" } else { "IP6" };
         let any = if own.is_ipv4() { "0.0.0.0" } else { "::" };
@@ -195,10 +195,10 @@ impl MovieTitle {
         text
     }
 
-    /// Whether it could be played now. It is promised when it is.
+    /// Whether it could be played now. The reservation is made at PLAY.
     ///
     /// # Errors
-    /// 453, with what is short.
+    /// 453, with the resource that is short.
     pub(super) fn has_room(&self, server: &Server) -> Result<(), Reply> {
         let part = Part {
             movie: Arc::clone(&self.movie),
@@ -212,23 +212,23 @@ impl MovieTitle {
         room.map(drop).map_err(|refusal| server.no_room(&refusal))
     }
 
-    /// What is said of times that it does not have.
+    /// The answer to a range outside of the title.
     fn plays_no_more(&self) -> Reply {
         let span = span::write(MediaTime(0), media_time(self.movie.duration));
         Reply::said(Status::INVALID_RANGE, &format!("the title covers {span}"))
     }
 
-    /// Where it is.
+    /// The path of the title.
     pub(super) fn path(&self) -> &RequestPath {
         &self.path
     }
 
-    /// How long it plays.
+    /// The duration.
     pub(super) fn length(&self) -> MediaTime {
         media_time(self.movie.duration)
     }
 
-    /// Ticks of a track's timestamps in a second; it has this track.
+    /// The RTP clock rate of an existing track.
     pub(super) fn clock_of(&self, number: u32) -> u32 {
         self.movie.tracks[number as usize - 1].clock()
     }
@@ -240,12 +240,12 @@ impl MovieTitle {
 }
 
 impl PlaySession {
-    /// What is shown.
+    /// The played title.
     pub(super) fn movie_title(&self) -> Arc<MovieTitle> {
         Arc::clone(&self.movie_title)
     }
 
-    /// The tracks that have been set up.
+    /// The numbers of the tracks that are set up.
     pub(super) fn numbers(&self) -> Vec<u32> {
         self.transports().iter().map(|track| track.number).collect()
     }
@@ -255,8 +255,8 @@ impl PlaySession {
         self.connection
     }
 
-    /// What was said of the transport of a track that has been set up, if it has been; what is said
-    /// when another one is wanted.
+    /// The Transport header of a track that is already set up; an error if the offers do not have
+    /// the same transport.
     pub(super) fn again(&self, number: u32, offers: &[Offer]) -> Option<Result<String, Reply>> {
         let transports = self.transports();
         let transport = transports.iter().find(|track| track.number == number)?;
@@ -266,10 +266,10 @@ impl PlaySession {
         })
     }
 
-    /// One more track is sent; what is said of its transport.
+    /// Adds a track. Returns its Transport header.
     ///
     /// # Errors
-    /// When it is playing, or the others go another way.
+    /// If the session plays, or its other tracks use another transport.
     pub(super) async fn add(
         &self,
         id: SessionId,
@@ -308,14 +308,15 @@ impl PlaySession {
         Ok(transport)
     }
 
-    /// Has an answer written to the connection that carries it; whether that is still of use.
+    /// Writes an answer to the connection that carries the session. False if the connection is
+    /// broken.
     pub(super) async fn say(&self, text: Box<[u8]>) -> bool {
         let mut state = self.state.lock().await;
         state.say(text).await;
         self.keep(&state)
     }
 
-    /// Whether its connection is of use; if not, it has left it.
+    /// Whether the connection works; if not, the session leaves it.
     fn keep(&self, state: &State) -> bool {
         let is_broken = state.line().is_some_and(|line| line.is_broken);
         if is_broken {
@@ -324,13 +325,13 @@ impl PlaySession {
         !is_broken
     }
 
-    /// Stops, and leaves its connection.
+    /// Stops, and leaves the connection.
     pub(super) async fn close(&self) {
         self.state.lock().await.stop().await;
         drop(self.done.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// What is played has ended: its receivers are told.
+    /// Notifies receivers of the end of a PLAY.
     async fn end(&self, made: &Arc<Made>, goodbyes: &[(u8, Vec<u8>)]) {
         let mut state = self.state.lock().await;
         if !state.playing.as_ref().is_some_and(|playing| Arc::ptr_eq(&playing.made, made)) {
@@ -346,7 +347,7 @@ impl PlaySession {
         self.transports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports of its receivers do not count any more.
+    /// Ignores reports of its receivers from now on.
     pub(super) fn forget(&self, id: SessionId) {
         for track in self.transports().iter() {
             if let Some((pair, from)) = &track.reports {
@@ -355,16 +356,16 @@ impl PlaySession {
         }
     }
 
-    /// Pauses; it goes on where it is now, which is told.
+    /// Pauses, and returns the position.
     pub(super) async fn pause(&self, server: &Server, id: SessionId) -> MediaTime {
         let mut state = self.state.lock().await;
         state.stop().await;
-        // It may have been begun by another connection since it was said to be paused.
+        // Another connection may have started it since the pause was requested.
         server.sessions().handle_end(id);
         state.position
     }
 
-    /// What is told of it.
+    /// The status of the session.
     pub(super) fn status(
         &self,
         id: SessionId,
@@ -372,7 +373,7 @@ impl PlaySession {
         server: &Server,
     ) -> SessionStatus {
         let mut to: Vec<_> = self.transports().iter().map(|track| track.to.clone()).collect();
-        // In a connection all tracks go to one place, and by one.
+        // On a connection all tracks have the same destination.
         to.dedup();
         let places = self.state.try_lock().ok().and_then(|state| {
             let mut places = state.playing.as_ref()?.made.places().to_vec();
@@ -398,7 +399,7 @@ impl PlaySession {
 }
 
 impl State {
-    /// The connection that carries all of it.
+    /// The connection that carries all tracks.
     fn line(&self) -> Option<&ByFrames> {
         self.tracks.first().and_then(|track| match &track.path {
             Path::Frames(path) => Some(path),
@@ -413,17 +414,17 @@ impl State {
         })
     }
 
-    /// Says something on the connection, between frames where there are any.
+    /// Writes to the connection, between frames if there are any.
     async fn say(&mut self, mut text: Box<[u8]>) {
         if let Some(playing) = &self.playing
             && let Some(interleaver) = playing.made.interleaver()
         {
             match interleaver.insert(text).await {
-                // The answer to PLAY is what comes first.
+                // The answer to PLAY goes before the first frame.
                 Ok(()) => return playing.made.go(),
                 Err(back) => text = back,
             }
-            // What it was inserted into has ended.
+            // The stream ended before the message was inserted.
             playing.made.ended().await;
             let is_cut = playing.made.is_cut();
             if let Some(line) = self.line_mut() {
@@ -435,7 +436,7 @@ impl State {
         }
     }
 
-    /// Where it is now.
+    /// The current position.
     fn here(&self, now: MonoTime) -> MediaTime {
         match &self.playing {
             Some(playing) => playing.course.position(playing.made.begin(), now),
@@ -443,10 +444,10 @@ impl State {
         }
     }
 
-    /// Stops what is played, and notes how far it has come.
+    /// Stops, and keeps the position.
     async fn stop(&mut self) {
         let Some(mut playing) = self.playing.take() else { return };
-        // Whoever follows it must not tell its end when the next one has begun.
+        // The watcher must not notify of the end when the next PLAY has started.
         playing.watch.abort();
         (&mut playing.watch).await.ok();
         let Playing { made, course, sent, .. } = &playing;
@@ -481,7 +482,7 @@ fn media_time(time: Nanos) -> MediaTime {
     MediaTime((u128::from(time.0) * 27 / 1000) as u64)
 }
 
-/// Rounds up, so that a time that was told comes back as itself or later.
+/// Rounds up, so that a reported time maps to itself or later.
 fn nanos(time: MediaTime) -> Nanos {
     Nanos(u64::try_from((u128::from(time.0) * 1000).div_ceil(27)).unwrap_or(u64::MAX))
 }

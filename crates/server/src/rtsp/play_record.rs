@@ -1,6 +1,6 @@
-//! The access log's record of one PLAY: from its answer to its end, or to what interrupted it.
+//! The access log's record of one PLAY, from its answer to its end or interruption.
 //!
-//! Promise: a PLAY leaves one record, whoever notices its end first.
+//! Promise: a PLAY leaves one record, whichever part of the server notices its end first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use tactus_core::units::BitRate;
 use crate::access::{self, Protocol, Record};
 use crate::broker::Punctuality;
 
-/// What is known of it when it begins.
+/// The facts that are known at the start.
 pub(super) struct PlayRecord {
     session: SessionId,
     title: String,
@@ -21,12 +21,12 @@ pub(super) struct PlayRecord {
 }
 
 impl PlayRecord {
-    /// `title` begins to be played now.
+    /// Starts the record of `title`.
     pub(super) fn begin(session: SessionId, title: String, rate: BitRate) -> Self {
         Self { session, title, rate, since: Instant::now(), is_logged: AtomicBool::new(false) }
     }
 
-    /// It has ended like this; only the first call is logged.
+    /// Logs the end; only the first call takes effect.
     pub(super) fn log(&self, outcome: &str, sent: u64, late: Punctuality) {
         if !access::is_on() || self.is_logged.swap(true, Ordering::Relaxed) {
             return;

@@ -1,8 +1,7 @@
-//! The ports that RTP leaves by and reports come to: one pair for each of our addresses, whoever
-//! uses it.
+//! The ports of RTP and RTCP: one pair for each local address, shared by all sessions.
 //!
-//! Promise: a report counts for a session only when it comes from the session's receiver and its
-//! port, and is well-formed (row S19); everything else is counted and dropped.
+//! Promise: a report counts for a session only if it is well-formed and comes from the address and
+//! port of the session's receiver (row S19). Other reports are counted and dropped.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,39 +20,40 @@ use super::{Reason, Server};
 use crate::broker::{Door, OUTLET_BUFFER, Outlet};
 use crate::config;
 
-/// All pairs.
+/// All port pairs.
 pub(super) struct PortPairs {
     config: config::rtsp::Rtsp,
     open: Mutex<HashMap<IpAddr, Arc<Pair>>>,
     groups: Mutex<HashMap<outlet::Way, Outlet>>,
 }
 
-/// One pair.
+/// One port pair.
 pub(super) struct Pair {
     pub(super) outlet: Outlet,
     pub(super) ports: Ports,
     pub(super) address: IpAddr,
     reports: UdpSocket,
-    /// Whose reports come from where.
+    /// The sessions of each receiver address.
     receivers: Mutex<HashMap<SocketAddr, Vec<SessionId>>>,
 }
 
-/// Most sessions whose reports come from one port: a player may have some that it tells apart by
-/// their sources. Each report is looked at for all of them.
+/// Sessions whose reports may come from one port: a player may tell several sessions apart by SSRC.
+/// Each report is checked against all of them.
 const RECEIVER_SESSIONS_MAX: usize = 8;
 
-/// Whom our reports of a stream go to.
+/// The destination of sender reports.
 #[derive(Clone)]
 pub(super) enum Listeners {
-    /// One receiver, whose own reports come to the pair.
+    /// One receiver, whose reports come to the pair.
     One(Arc<Pair>, SocketAddr),
-    /// Whoever is in a group: nobody in it is known, so nobody is heard.
+    /// A multicast group: its receivers are unknown, so their reports do not count.
     Group(Arc<std::net::UdpSocket>, SocketAddr),
 }
 
-/// The kernel gives ports at random; half of them are even, and few of the next ones are taken.
+/// Attempts to find a pair: the kernel picks ports at random, half of them are even, and few of the
+/// next ones are in use.
 const TRIES: u32 = 64;
-/// Longest report that is read; longer ones are cut, and so not well-formed.
+/// Longest report; longer ones are truncated and therefore malformed.
 const REPORT_MAX: usize = 2048;
 
 impl PortPairs {
@@ -72,7 +72,7 @@ impl PortPairs {
         }
     }
 
-    /// The outlet for groups of the family of `group`.
+    /// The outlet for multicast groups of the family of `group`.
     pub(super) fn for_group(&self, group: IpAddr, hops: u8) -> io::Result<Outlet> {
         let interface = self.config.interface.as_deref().map(udp_input::interface).transpose()?;
         let any = match group {
@@ -92,13 +92,13 @@ impl PortPairs {
 
 impl Pair {
     fn open(pairs: &PortPairs, address: IpAddr) -> io::Result<Self> {
-        // An address of one link cannot be bound without naming the link.
+        // A link-local address needs its interface to be bound.
         let from = match address {
             IpAddr::V6(ip) if ip.is_unicast_link_local() => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             address => address,
         };
         let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
-        // Those that did not fit are kept until one does, so that the kernel gives others.
+        // Unsuitable sockets stay open until one fits, so that the kernel picks other ports.
         let mut unfit = vec![];
         for _ in 0..TRIES {
             let outlet = outlet::open(&pairs.way(from))?;
@@ -124,13 +124,13 @@ impl Pair {
         self.receivers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether reports from `from` count for as many sessions as they may.
+    /// Whether the limit of sessions for reports from `from` is reached.
     pub(super) fn is_full(&self, from: SocketAddr) -> bool {
         self.receivers().get(&from).is_some_and(|known| known.len() >= RECEIVER_SESSIONS_MAX)
     }
 
-    /// From now on reports from `from` count for this session; not for one more than they may,
-    /// which only several that are set up at once can be.
+    /// Counts reports from `from` for this session, unless the limit is reached, which only
+    /// concurrent SETUPs can cause.
     pub(super) fn expect(&self, from: SocketAddr, id: SessionId) {
         let mut receivers = self.receivers();
         let sessions = receivers.entry(from).or_default();
@@ -139,7 +139,7 @@ impl Pair {
         }
     }
 
-    /// No report of this session counts any more.
+    /// Ignores reports for this session from now on.
     pub(super) fn forget(&self, from: SocketAddr, id: SessionId) {
         let mut receivers = self.receivers();
         if let Some(sessions) = receivers.get_mut(&from) {
@@ -152,18 +152,18 @@ impl Pair {
 }
 
 impl Listeners {
-    /// Sends a report of ours, if the socket record_sessions it: reports may be lost.
+    /// Sends a sender report if the socket has room: reports may be lost.
     pub(super) fn report(&self, bytes: &[u8]) {
         let (to, sent) = match self {
             Self::One(pair, to) => (to, pair.reports.try_send_to(bytes, *to)),
             Self::Group(socket, to) => (to, socket.send_to(bytes, to)),
         };
         if let Err(error) = sent {
-            tracing::debug!(%to, %error, "a report is not sent");
+            tracing::debug!(%to, %error, "an RTCP report was not sent");
         }
     }
 
-    /// Where reports come to, and from where; none of a group.
+    /// The pair and the address of the receiver's reports; `None` for a group.
     pub(super) fn receiver(&self) -> Option<(Arc<Pair>, SocketAddr)> {
         match self {
             Self::One(pair, from) => Some((Arc::clone(pair), *from)),
@@ -173,7 +173,7 @@ impl Listeners {
 }
 
 impl Server {
-    /// The pair of our address, opened when it is first needed.
+    /// The pair of a local address, opened at its first use.
     pub(super) fn pair(self: &Arc<Self>, address: IpAddr) -> io::Result<Arc<Pair>> {
         let mut open = self.pairs.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pair) = open.get(&address) {
@@ -196,7 +196,7 @@ impl Server {
         }
     }
 
-    /// What the receiver of a session has said.
+    /// Handles a report of a session's receiver.
     pub(super) fn handle(&self, heard: &ReportDatagram, id: SessionId) {
         let (now, wall) = now_and_wall();
         let wrong = self.receptions.handle(id, &heard.receptions, (now, NtpTime::of(wall)));
@@ -206,7 +206,7 @@ impl Server {
         match heard.report {
             Report::Alive => self.sessions().handle_report(now, id),
             Report::Bye => {
-                tracing::debug!(session = ?id, "its receiver says BYE");
+                tracing::debug!(session = ?id, "the receiver sent BYE; the session ends");
                 self.sessions().handle_over(id);
                 self.end_stream(id);
             }
@@ -214,15 +214,15 @@ impl Server {
     }
 }
 
-/// Hears what receivers report.
+/// Reads receiver reports.
 async fn hear(server: Arc<Server>, pair: Arc<Pair>) {
     let mut bytes = [0; REPORT_MAX];
     loop {
         match pair.reports.recv_from(&mut bytes).await {
             Ok((len, from)) => server.handle_report(&pair, from, &bytes[..len]),
-            // What the network says of packets that could not be delivered is nobody's report.
+            // ICMP errors of undeliverable packets are not reports.
             Err(error) => {
-                tracing::debug!(%error, "a report cannot be read");
+                tracing::debug!(%error, "cannot read RTCP reports");
                 server.counters.refuse(Reason::Malformed);
                 tokio::time::sleep(std::time::Duration::from_millis(10)).await;
             }

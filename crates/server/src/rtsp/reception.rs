@@ -1,8 +1,8 @@
-//! What receivers report of what they are sent (RFC 3550, section 6.4.1): how much of it is lost,
-//! how unevenly it comes, and how long the way is.
+//! Reception reports (RFC 3550, section 6.4.1): loss, jitter and round-trip time.
 //!
-//! Promise: it is shown, and changes nothing. A block counts only for a source of the session that
-//! it came for, and not when it says what cannot be. Whatever is reported, a track costs the same.
+//! Promise: they are shown and change nothing else. A block counts only for an SSRC of the session
+//! that it arrived for, and only if its values are possible. The memory of a track does not depend
+//! on its reports.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,27 +13,27 @@ use tactus_core::rtsp::session::SessionId;
 use tactus_core::units::{MonoTime, Nanos, SECOND};
 use tactus_ring::counter::{Histogram, Snapshot};
 
-/// What the receiver of one track has reported last.
+/// The last reception report of one track.
 #[derive(Clone, Copy, PartialEq, Serialize, Debug)]
 pub struct Receiver {
-    /// Its number, from one.
+    /// The track number, from one.
     pub track: u32,
-    /// How often it has reported.
+    /// The number of reports.
     pub reports: u64,
-    /// When it has last.
+    /// The age of the last report.
     pub reported_seconds_ago: f64,
-    /// The part of the packets that was lost since the report before.
+    /// The fraction of packets lost since the report before.
     pub lost_ratio: f64,
-    /// All that were lost; below zero where more came than were sent.
+    /// All lost packets; negative if more arrived than were sent (duplicates).
     pub lost_packets: i32,
-    /// How unevenly packets come (section 6.4.1).
+    /// The interarrival jitter (section 6.4.1).
     pub jitter_seconds: f64,
-    /// To the receiver and back, where it has heard a report of ours.
+    /// The round-trip time, if the receiver has had a sender report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trip_seconds: Option<f64>,
 }
 
-/// What is known of all sessions.
+/// The reports of all sessions.
 #[derive(Default)]
 pub(super) struct Receptions(Mutex<State>);
 
@@ -43,7 +43,7 @@ struct State {
     sums: Sums,
 }
 
-/// Everything that was reported; written under the lock only.
+/// The sums of all reports; written under the lock only.
 #[derive(Default)]
 struct Sums {
     lost: Histogram,
@@ -51,9 +51,9 @@ struct Sums {
     round_trip: Histogram,
 }
 
-/// How often what was reported.
+/// The histograms of all reports.
 pub struct ReceptionFigures {
-    /// Lost since the report before, in millionths.
+    /// Loss since the report before, in millionths.
     pub lost: Snapshot,
     /// In nanoseconds.
     pub jitter: Snapshot,
@@ -61,19 +61,19 @@ pub struct ReceptionFigures {
     pub round_trip: Snapshot,
 }
 
-/// One source.
+/// One SSRC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Track {
-    /// From one.
+    /// The track number, from one.
     pub(super) number: u32,
     pub(super) source: u32,
-    /// Ticks of its timestamps in a second.
+    /// The RTP clock rate.
     pub(super) clock: u32,
     reports: u64,
     last: Option<ReportBlock>,
 }
 
-/// A block that counts.
+/// A valid report block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct ReportBlock {
     at: MonoTime,
@@ -83,13 +83,13 @@ struct ReportBlock {
     round_trip: Option<Nanos>,
 }
 
-/// No jitter is longer, and no way; who says so has other clocks, or lies.
+/// Upper bound of jitter and round-trip time; larger values are wrong.
 const TIME_MAX: Nanos = SECOND.times(60);
-/// Receivers round their times, and so do we: a way may seem to be shorter than none by so much.
+/// Both sides round their times, so a round trip may seem negative by this much.
 const ROUNDING: Nanos = Nanos::from_millis(10);
 
 impl Track {
-    /// Of this number, from one.
+    /// The track with this number, from one.
     pub(super) const fn new(number: u32, source: u32, clock: u32) -> Self {
         Self { number, source, clock, reports: 0, last: None }
     }
@@ -110,7 +110,7 @@ impl Track {
 }
 
 impl ReportBlock {
-    /// What a block says that has come now; none when it cannot be.
+    /// The values of a block that arrives now; `None` if they are impossible.
     fn new(block: &Reception, clock: u32, now: MonoTime, wall: NtpTime) -> Option<Self> {
         // Rounds down.
         let jitter = u128::from(block.jitter) * u128::from(SECOND.0) / u128::from(clock.max(1));
@@ -120,10 +120,10 @@ impl ReportBlock {
     }
 }
 
-/// The time since our report that the block names, without that which its receiver has kept it.
+/// The time since the named sender report, less the receiver's delay.
 fn round_trip(block: &Reception, wall: NtpTime) -> Option<Nanos> {
     if block.last_report == 0 {
-        // It has heard none.
+        // The receiver has had no sender report.
         return None;
     }
     let parts = wall.middle().wrapping_sub(block.last_report).wrapping_sub(block.delay);
@@ -141,17 +141,17 @@ impl Receptions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on reports of this track count.
+    /// Counts reports of this track from now on.
     pub(super) fn expect(&self, id: SessionId, track: Track) {
         self.known().sessions.entry(id).or_default().push(track);
     }
 
-    /// The session is over.
+    /// Forgets a session that is over.
     pub(super) fn forget(&self, id: SessionId) {
         self.known().sessions.remove(&id);
     }
 
-    /// What the receiver of a session has reported; how many blocks of it say what cannot be.
+    /// Handles the report blocks of a session's receiver; returns the number of impossible ones.
     pub(super) fn handle(
         &self,
         id: SessionId,
@@ -164,7 +164,7 @@ impl Receptions {
         let mut wrong = 0;
         for block in blocks {
             let track = tracks.iter_mut().find(|track| track.source == block.source);
-            // What it receives of others is theirs.
+            // Blocks about other senders are ignored.
             let Some(track) = track else { continue };
             let Some(told) = ReportBlock::new(block, track.clock, now, wall) else {
                 wrong += 1;
@@ -181,14 +181,14 @@ impl Receptions {
         wrong
     }
 
-    /// What has been reported of a session's tracks, as far as anything has.
+    /// The last reports of a session's tracks.
     pub(super) fn of(&self, id: SessionId, now: MonoTime) -> Vec<Receiver> {
         let known = self.known();
         let tracks = known.sessions.get(&id).into_iter().flatten();
         tracks.filter_map(|track| track.receiver(now)).collect()
     }
 
-    /// What has been reported of all.
+    /// The sums of all reports.
     pub(super) fn reported(&self) -> ReceptionFigures {
         let known = self.known();
         let Sums { lost, jitter, round_trip } = &known.sums;
@@ -209,7 +209,7 @@ mod tests {
 
     const ID: SessionId = SessionId(1);
     const OWN: u32 = 0x7ac7_0501;
-    /// Our report, and five seconds later.
+    /// A sender report, and five seconds later.
     const SENT: u32 = 0xfe01_8000;
     const WALL: NtpTime = NtpTime(0xc0de_fe06_8000_0000);
     const NOW: MonoTime = MonoTime(7_000_000_000);
@@ -266,8 +266,7 @@ mod tests {
         assert!(receptions.of(ID, NOW).is_empty());
     }
 
-    /// What GStreamer 1.22 (`rtpbin`) has said of a stream of which each twentieth packet was left
-    /// out.
+    /// A report of GStreamer 1.22 (`rtpbin`) about a stream with each twentieth packet left out.
     const OF_GSTREAMER: &str = "81c90007e696b71d7ac705010c00003f00000504000000044b691fc60000e3f2\
         81ca000ce696b71d011c757365723236313132353532313240686f73742d333061353235643506094753747265616d6572000000";
 
@@ -290,7 +289,7 @@ mod tests {
         };
         assert_eq!(receptions.of(ID, NOW), [expected]);
         for len in 0..bytes.len() {
-            // Cut between its two packets it is still a report.
+            // If cut between its two packets, it is still a report.
             assert_eq!(reports::read(&bytes[..len]).is_some(), len == 32, "cut to {len}");
         }
     }

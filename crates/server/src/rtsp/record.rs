@@ -1,10 +1,9 @@
-//! What a session records: packets that come, put together to a transport stream, written as a
-//! title.
+//! A record session: received packets become a transport stream, which is stored as a title.
 //!
-//! Promise: what has come of it is a title in the end, however it ends: by TEARDOWN, with its
-//! connection, by silence, or by a crash. Packets count only when they come from who records, who
-//! is told how they come. Who sends within its connection is held back when the disk is slow; who
-//! sends datagrams loses what a queue of [`QUEUE`] chunks does not hold, counted.
+//! Promise: the received part becomes a title, whether the recording ends by TEARDOWN, with its
+//! connection, by silence or by a crash. Only packets of the recording client count; it gets
+//! receiver reports. Backpressure slows a sender that records within its connection. A sender of
+//! datagrams loses the chunks that do not fit into the queue of [`QUEUE`]; they are counted.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -33,69 +32,70 @@ use crate::access::{self, Protocol, Record};
 use crate::recording::Recording;
 use crate::store::ResumeError;
 
-/// Packets that have come and are not looked at yet.
+/// Packets that are received and not processed yet.
 const CAME_MAX: usize = 512;
-/// Handed over to be written at once.
+/// Bytes that are handed to storage at once.
 const CHUNK: usize = 64 * 1024;
-/// Chunks that wait for the disk: seconds of what is usual.
+/// Chunks that wait for the disk: seconds at usual rates.
 const QUEUE: usize = 128;
-/// How often it is looked for what need not wait any more.
+/// Interval of the check for packets that need not wait any more.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often who sends is told how it comes (RFC 3550, section 6.2).
+/// Interval of receiver reports (RFC 3550, section 6.2).
 const REPORT_EACH: Nanos = SECOND.times(5);
-/// Reports that wait for the connection: as many as there may be media.
+/// Reports that wait for the connection: one for each medium.
 const REPORTS_MAX: usize = MEDIA_MAX;
-/// What has come is handed over after so many looks, though it is less than a chunk.
+/// A partial chunk is handed over after this many checks.
 const LOOKS: u32 = 4;
-/// What the kernel may hold of a medium: a second of 16 Mbit/s.
+/// The kernel's receive buffer of a medium: a second of 16 Mbit/s.
 const BUFFER: usize = 2 * MIB as usize;
-/// Longest report that is read.
+/// Longest report.
 const REPORT_MAX: usize = 2048;
-/// The kernel gives ports at random; half of them are even, and few of the next ones are taken.
+/// Attempts to find a pair: the kernel picks ports at random, half of them are even, and few of the
+/// next ones are in use.
 const TRIES: u32 = 64;
-/// What was sent before the end has come within this time.
+/// Packets that were sent before the end arrive within this time.
 const GRACE: Duration = Duration::from_millis(300);
-/// A title is stored within this time, unless the disk hangs; then it goes on by itself.
+/// A title is stored within this time unless the disk hangs; then it is stored in the background.
 const END_MAX: Duration = Duration::from_secs(10);
 
-/// A packet of a medium.
+/// A received packet of a medium.
 pub(super) struct IncomingPacket {
     pub(super) nth: usize,
     pub(super) is_report: bool,
     pub(super) bytes: Box<[u8]>,
 }
 
-/// The sockets of one medium that comes as datagrams.
+/// The sockets of one medium that is received over UDP.
 pub(super) struct Sockets {
     packets: UdpInput,
     reports: Arc<UdpSocket>,
     pub(super) ports: Ports,
-    /// Where our reports go.
+    /// The destination of receiver reports.
     to: SocketAddr,
 }
 
-/// How who sends a medium is told how it comes.
+/// Where receiver reports for this medium go.
 enum Reporter {
     Datagrams(Arc<UdpSocket>, SocketAddr),
-    /// The channel of its reports.
+    /// The RTCP channel of the medium.
     Frames(u8),
 }
 
-/// A recording as others know it.
+/// The shared handle of a recording.
 pub(super) struct RecordSession {
-    /// The path of its title, as it is asked for.
+    /// The path of its title, as requested.
     pub(super) title: String,
     from: SocketAddr,
     principal: Option<String>,
     rate: BitRate,
     bytes: AtomicU64,
-    /// Since when it is to end.
+    /// Set when it is to end.
     stop: watch::Sender<Option<Instant>>,
-    /// What has become of it.
+    /// The result of the recording.
     end: watch::Receiver<Option<Result<(), String>>>,
 }
 
-/// What a recording is made of.
+/// The parts of a recording.
 pub(super) struct Parts {
     pub(super) server: Weak<Server>,
     pub(super) id: SessionId,
@@ -105,27 +105,27 @@ pub(super) struct Parts {
     pub(super) rate: BitRate,
     pub(super) assembly: Assembly,
     pub(super) recording: Recording,
-    /// By the number of the medium; none: it comes within the connection.
+    /// By the number of the medium; empty for interleaved media.
     pub(super) sockets: Vec<(usize, Sockets)>,
-    /// In that case, the channels of reports, by the number of the medium.
+    /// The RTCP channels of interleaved media, by the number of the medium.
     pub(super) channels: Vec<u8>,
-    /// Who we are in reports.
+    /// The SSRC of receiver reports.
     pub(super) source: u32,
 }
 
-/// The ways between a recording and the connection that carries it.
+/// The queues between a recording and the connection that carries it.
 pub(super) struct Ends {
-    /// Packets that come in frames.
+    /// Interleaved packets.
     pub(super) give: mpsc::Sender<IncomingPacket>,
-    /// Reports, in frames as they are to be sent.
+    /// Reports, framed for the connection.
     pub(super) reports: mpsc::Receiver<Box<[u8]>>,
 }
 
 impl Sockets {
-    /// Sockets of our address; `to` is where our reports go.
+    /// The sockets of a local address; `to` is the destination of receiver reports.
     pub(super) fn open(own: IpAddr, to: SocketAddr) -> io::Result<Self> {
         let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
-        // Those that did not fit are kept until one does, so that the kernel gives others.
+        // Unsuitable sockets stay open until one fits, so that the kernel picks other ports.
         let mut unfit = vec![];
         for _ in 0..TRIES {
             let any = SocketAddr::new(own, 0);
@@ -146,8 +146,8 @@ impl Sockets {
         Err(failed)
     }
 
-    /// Hands on what comes from `peer`, and nothing else, until nobody wants it; in the end what
-    /// has come until then.
+    /// Passes on datagrams of `peer` until the receiver is closed, then those that have already
+    /// arrived.
     async fn hear(
         mut self,
         nth: usize,
@@ -155,7 +155,7 @@ impl Sockets {
         came: mpsc::Sender<IncomingPacket>,
         mut end: watch::Receiver<()>,
     ) -> io::Result<()> {
-        // The same socket by another handle: that one only tells when something has come.
+        // A second handle of the same socket, which only waits for readiness.
         let handle = std::net::UdpSocket::from(self.packets.as_fd().try_clone_to_owned()?);
         let ready = UdpSocket::from_std(handle)?;
         let mut report = [0; REPORT_MAX];
@@ -176,8 +176,7 @@ impl Sockets {
                     }
                 }
                 heard = self.reports.recv_from(&mut report) => {
-                    // What the network says of packets that could not be delivered is nobody's
-                    // report.
+                    // ICMP errors of undeliverable packets are not reports.
                     let Ok((len, from)) = heard else { continue };
                     if from.ip().to_canonical() == peer {
                         let bytes = report[..len].into();
@@ -207,7 +206,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// Takes some of what the kernel holds; how many there were, of whomever.
+    /// Reads a batch from the socket. Returns its size, including datagrams of other senders.
     fn receive(&mut self, peer: IpAddr, packets: &mut Vec<Box<[u8]>>) -> io::Result<usize> {
         self.packets.receive(|one| {
             if one.from.ip().to_canonical() == peer && !one.is_cut {
@@ -218,7 +217,7 @@ impl Sockets {
 }
 
 impl RecordSession {
-    /// Begins.
+    /// Starts a recording.
     pub(super) fn begin(parts: Parts) -> (Arc<Self>, Ends) {
         let Parts { server, id, title, from, principal, rate, assembly, recording, .. } = parts;
         let Parts { sockets, channels, source, .. } = parts;
@@ -253,8 +252,8 @@ impl RecordSession {
             reporters,
             tell,
         };
-        // Not one of the server's tasks: those are cut off when it closes, and this one has a title
-        // to store.
+        // Not one of the server's tasks: those are aborted at shutdown, and this one stores a
+        // title.
         tokio::spawn(async move {
             let writing = tokio::spawn(write(recording, written));
             let server = Weak::clone(&run.server);
@@ -262,7 +261,7 @@ impl RecordSession {
             hearing.shutdown().await;
             let stored = match writing.await {
                 Ok(stored) => stored.map_err(|error| error.to_string()),
-                Err(_) => Err("it was cut off".to_owned()),
+                Err(_) => Err("the recording was interrupted".to_owned()),
             };
             let Counts { packets, lost, refused, broken, .. } = counts;
             let title = &told.title;
@@ -288,24 +287,24 @@ impl RecordSession {
         (session, Ends { give, reports })
     }
 
-    /// No more is taken.
+    /// Stops receiving.
     pub(super) fn stop(&self) {
         self.stop.send_modify(|stop| {
             stop.get_or_insert_with(Instant::now);
         });
     }
 
-    /// Ends it, and waits until its title is stored.
+    /// Ends the recording and waits until its title is stored.
     ///
     /// # Errors
-    /// Why it is not, or not yet.
+    /// Why the title is not stored, or not yet.
     pub(super) async fn finish(&self) -> Result<(), String> {
         self.stop();
         let mut end = self.end.clone();
         let end = tokio::time::timeout(END_MAX, end.wait_for(Option::is_some)).await;
         match end {
             Ok(Ok(end)) => end.clone().expect("it was waited for"),
-            Ok(Err(_)) => Err("it was cut off".to_owned()),
+            Ok(Err(_)) => Err("the recording was interrupted".to_owned()),
             Err(_) => Err("the disk is slow; the title is still being stored".to_owned()),
         }
     }
@@ -327,7 +326,7 @@ impl RecordSession {
 }
 
 impl Server {
-    /// The recording ends; its title is stored by itself.
+    /// Ends the recording; its title is stored in the background.
     pub(super) fn stop_record_session(&self, id: SessionId) {
         let session = self.record_sessions().get(&id).map(Arc::clone);
         if let Some(session) = session {
@@ -335,37 +334,41 @@ impl Server {
         }
     }
 
-    /// All recordings end, and their titles are stored.
+    /// Ends all recordings and waits until their titles are stored.
     pub(super) async fn end_record_sessions(&self) {
         let record_sessions: Vec<_> = self.record_sessions().values().map(Arc::clone).collect();
         record_sessions.iter().for_each(|session| session.stop());
         for session in record_sessions {
             if let Err(error) = session.finish().await {
-                tracing::warn!(title = session.title, error, "a recording is not stored yet");
+                tracing::warn!(
+                    title = session.title,
+                    error,
+                    "a recording is not stored yet; storing goes on"
+                );
             }
         }
     }
 }
 
-/// What takes packets.
+/// The running recording.
 struct Run {
     server: Weak<Server>,
     id: SessionId,
     assembly: Assembly,
     came: mpsc::Receiver<IncomingPacket>,
-    /// Tells those that hear the sockets that it is over.
+    /// Stops the tasks that read the sockets.
     hears: watch::Sender<()>,
     stopping: watch::Receiver<Option<Instant>>,
     chunks: mpsc::Sender<Vec<u8>>,
-    /// Who sends can be held back.
+    /// Backpressure can slow the sender.
     may_wait: bool,
-    /// Bytes that the disk was too slow for.
+    /// Bytes lost because the disk was too slow.
     dropped: u64,
-    /// Who we are in reports.
+    /// The SSRC of receiver reports.
     source: u32,
     /// By the number of the medium.
     reporters: Vec<Reporter>,
-    /// Takes reports to the connection.
+    /// Sends reports to the connection.
     tell: mpsc::Sender<Box<[u8]>>,
 }
 
@@ -376,7 +379,7 @@ impl Run {
         let (mut looks, mut out) = (0, Vec::new());
         let mut heard = MonoTime(0);
         let mut told = clock::now();
-        // The last datagrams may come after the request that they are the last.
+        // The last datagrams may arrive after the request that ends the recording.
         let grace = if self.may_wait { Duration::ZERO } else { GRACE };
         loop {
             let came = tokio::select! {
@@ -409,7 +412,7 @@ impl Run {
                 }
             }
         }
-        // Whatever has come before the end belongs to it, also what nobody has looked at yet.
+        // All packets that arrived before the end belong to the recording, including queued ones.
         match self.may_wait {
             true => self.came.close(),
             false => {
@@ -420,7 +423,7 @@ impl Run {
             self.handle(clock::now(), &came);
         }
         self.assembly.handle_end(clock::now(), &mut out);
-        // What is left is waited for: nothing more comes meanwhile.
+        // The rest is waited for: no more packets arrive.
         self.may_wait = true;
         self.hand_over(session, &mut out).await;
         (self.assembly.counts(), self.dropped)
@@ -433,11 +436,10 @@ impl Run {
         }
     }
 
-    /// Says how each medium comes, where somebody record_sessions it: reports may be lost.
+    /// Sends receiver reports, if there is room: reports may be lost.
     fn report(&mut self, now: MonoTime) {
         for (nth, reporter) in self.reporters.iter().enumerate() {
-            // Of what has not come since the last time there is nothing to say but that we are
-            // here.
+            // A medium without packets since the last report needs an empty report only.
             let receptions = Vec::from_iter(self.assembly.report(now, nth));
             let report = Compound::of_receiver(self.source, &receptions).name(self.source, NAME);
             let bytes = report.into_bytes();
@@ -448,12 +450,12 @@ impl Run {
                 }
             };
             if !is_sent {
-                tracing::debug!(session = ?self.id, "a report is not sent");
+                tracing::debug!(session = ?self.id, "an RTCP report was not sent");
             }
         }
     }
 
-    /// Whether there is still somebody who writes.
+    /// False if the writer has ended.
     async fn hand_over(&mut self, session: &RecordSession, out: &mut Vec<u8>) -> bool {
         if out.is_empty() {
             return !self.chunks.is_closed();
@@ -482,17 +484,17 @@ impl Run {
     }
 }
 
-/// When it has been said, and waited for so long since.
+/// Resolves some time after the stop was requested.
 async fn stopped(stopping: &mut watch::Receiver<Option<Instant>>, grace: Duration) {
     let said = stopping.wait_for(Option::is_some).await.map(|said| *said);
     match said {
         Ok(said) => tokio::time::sleep_until(said.expect("it was waited for") + grace).await,
-        // Nobody who could say so is left: then it ends with what comes.
+        // The stop can no longer be requested: the recording ends with its input.
         Err(_) => std::future::pending().await,
     }
 }
 
-/// Writes chunks until there are no more, then makes a title of them.
+/// Writes chunks until the queue is closed, then publishes the title.
 async fn write(
     mut recording: Recording,
     mut chunks: mpsc::Receiver<Vec<u8>>,
@@ -507,7 +509,7 @@ async fn write(
             break Some(error);
         }
     };
-    // Whoever brings more hears that it is over.
+    // Closes the queue, which stops its senders.
     drop(chunks);
     recording.finish().await?;
     failed.map_or(Ok(()), Err)

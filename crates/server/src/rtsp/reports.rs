@@ -1,32 +1,31 @@
-//! RTCP as far as sessions need it: whether a receiver is there or says goodbye, and what we say of
-//! ourselves.
+//! RTCP of sessions: keep-alive and BYE of receivers, and sender reports.
 //!
-//! Promise: what is not well-formed to its last byte, or speaks for somebody else, is nothing (row
-//! S19).
+//! Promise: a datagram that is not well-formed to its last byte, or that speaks for another source,
+//! is ignored (row S19).
 
 use std::time::SystemTime;
 
 use tactus_core::rtp::rtcp::{self, Compound, NtpTime, Packet, Reception, SenderInfo, Timeline};
 use tactus_core::units::{MonoTime, WallTime};
 
-/// What a receiver has said.
+/// The meaning of a receiver's datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Report {
-    /// It is there.
+    /// The receiver is alive.
     Alive,
-    /// It goes.
+    /// The receiver leaves.
     Bye,
 }
 
-/// A datagram of reports.
+/// A parsed RTCP datagram.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ReportDatagram {
     pub(super) report: Report,
-    /// How it receives which sources: as many as fit into a datagram.
+    /// Its reception report blocks: as many as fit into a datagram.
     pub(super) receptions: Vec<Reception>,
 }
 
-/// What a datagram of reports says; nothing when it breaks a rule.
+/// Parses a datagram; `None` if it breaks a rule.
 pub(super) fn read(bytes: &[u8]) -> Option<ReportDatagram> {
     let (mut who, mut report, mut all) = (None, Report::Alive, vec![]);
     for packet in rtcp::read(bytes).ok()? {
@@ -38,7 +37,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<ReportDatagram> {
                 all.extend(receptions.iter());
             }
             Packet::Bye { sources, .. } => {
-                // Only of itself: a receiver speaks for nobody else.
+                // BYE of itself only: a receiver cannot speak for others.
                 let mut gone = sources.iter().peekable();
                 if gone.peek().is_none() || !gone.all(|source| Some(source) == who) {
                     return None;
@@ -51,7 +50,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<ReportDatagram> {
     who.map(|_| ReportDatagram { report, receptions: all })
 }
 
-/// What we have sent.
+/// The sent part of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sent {
     pub(super) source: u32,
@@ -61,23 +60,23 @@ pub(super) struct Sent {
     pub(super) bytes: u64,
 }
 
-/// The name of all our sources: nobody needs to know more of the machine.
+/// The CNAME of all sources, which reveals nothing about the machine.
 pub(super) const NAME: &str = "tactus";
 
 impl Sent {
-    /// A sender's report.
+    /// A sender report.
     pub(super) fn report(&self, now: MonoTime, wall: WallTime) -> Compound {
         let info = SenderInfo {
             time: NtpTime::of(wall),
             timestamp: self.timeline.timestamp(now),
-            // Both run modulo their width.
+            // Both wrap at their width.
             packets: self.packets as u32,
             octets: self.bytes as u32,
         };
         Compound::of_sender(self.source, &info, &[]).name(self.source, NAME)
     }
 
-    /// The last one (RFC 3550, section 6.6).
+    /// The last report, with BYE (RFC 3550, section 6.6).
     pub(super) fn goodbye(&self, now: MonoTime, wall: WallTime) -> Compound {
         self.report(now, wall).bye(self.source, "")
     }

@@ -1,9 +1,10 @@
-//! What a session sends: begun, stopped and moved by orders, one at a time.
+//! The stream of a session of a transport stream: started, stopped and moved by orders, one at a
+//! time.
 //!
-//! Promise: the receiver sees one RTP stream, whatever is ordered: numbers go on with the datagrams
-//! that have left, timestamps with the time (RFC 2326, appendix B), and so do the continuity
-//! counters inside, where it jumps and between scales; each jump is marked there. What was paused
-//! goes on with the very next byte. The grant goes back when nobody can order any more.
+//! Promise: the receiver sees one RTP stream. Sequence numbers continue with the sent datagrams,
+//! and timestamps with the time (RFC 2326, appendix B). Continuity counters continue over seeks and
+//! changes of scale, and each jump is marked. PLAY after PAUSE goes on with the next byte. The
+//! reservation is released when the last sender of orders is dropped.
 
 mod scaled;
 
@@ -33,7 +34,7 @@ use crate::broker::{Broker, Grant, Lane, Refusal, Target};
 use crate::trick;
 use crate::warnings;
 
-/// What is to be done.
+/// An order to a stream.
 pub(super) enum Order {
     Play {
         part: Part,
@@ -45,9 +46,9 @@ pub(super) enum Order {
         begun: oneshot::Sender<Result<PlayStart, trick::Fault>>,
         reporter: Option<EndReporter>,
     },
-    /// Where it goes on is told.
+    /// Returns the position of the pause.
     Pause { done: oneshot::Sender<u64> },
-    /// An answer on a connection that carries frames.
+    /// A message between the frames of a connection.
     Text(Box<[u8]>),
 }
 
@@ -56,107 +57,107 @@ pub(super) enum Order {
 pub(super) enum PlayError {
     /// Playback has already passed the end of the range.
     Behind,
-    /// The reservation was released before it was played, and there is no room now.
+    /// The unplayed reservation was released, and there is no room now.
     NoRoom(Refusal),
 }
 
-/// What is played now.
+/// A started PLAY.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PlayStart {
     pub(super) from: MediaTime,
     pub(super) to: MediaTime,
-    /// Who sends it.
+    /// The SSRC.
     pub(super) source: u32,
-    /// Of the first packet.
+    /// The sequence number of the first packet.
     pub(super) sequence: u16,
-    /// Of the first packet.
+    /// The timestamp of the first packet.
     pub(super) timestamp: u32,
 }
 
-/// A stream as it is known to others. It ends when this is dropped.
+/// The shared handle of a stream. The stream ends when this is dropped.
 pub(super) struct Handle {
     pub(super) orders: mpsc::Sender<Order>,
-    /// Dropped, the session is over, whoever can still order.
+    /// Dropping it ends the session, even if senders of orders exist.
     pub(super) _over: watch::Sender<()>,
-    /// The connection that carries it; none: it goes by datagrams.
+    /// The connection that carries it; `None` for datagrams.
     pub(super) connection: Option<u64>,
     pub(super) ts_title: Arc<TsTitle>,
-    /// Where RTP goes.
+    /// The destination of RTP.
     pub(super) to: SocketAddr,
-    /// Where reports come to, and from where.
+    /// The pair and the address of receiver reports.
     pub(super) reports: Option<(Arc<Pair>, SocketAddr)>,
     pub(super) principal: Option<String>,
-    /// As it was answered.
+    /// The Transport header of the answer.
     pub(super) transport: String,
     /// Index in the delivery table; [`NOWHERE`] while nothing is reserved.
     pub(super) place: Arc<AtomicU32>,
-    /// Closed when nothing is sent any more and what was held is free; a connection knows that of
-    /// its own.
+    /// Closed when the stream has ended and its resources are free; a connection has its own
+    /// signal.
     pub(super) left: Option<oneshot::Receiver<()>>,
 }
 
-/// What a stream is made of.
+/// The parts of a stream.
 pub(super) struct Stream {
     pub(super) server: Weak<Server>,
     pub(super) id: SessionId,
     pub(super) broker: Broker,
     pub(super) ts_title: Arc<TsTitle>,
-    /// None when it was not played for too long.
+    /// `None` if the reservation was released before PLAY.
     pub(super) grant: Option<Grant>,
-    /// The index that others see.
+    /// The shared index of the delivery table.
     pub(super) place: Arc<AtomicU32>,
-    /// The reservation that counts against its address until it is played.
+    /// The reservation that counts against its address until PLAY.
     pub(super) unplayed: Option<UnplayedReservation>,
     pub(super) path: Path,
     pub(super) numbers: Numbers,
-    /// In earlier parts.
+    /// Packets and bytes of earlier PLAYs.
     pub(super) sent: Sent,
-    /// Where continuity counters are.
+    /// The current continuity counters.
     pub(super) counts: Vec<Count>,
-    /// The table versions so far.
+    /// The current table versions.
     pub(super) tables: Vec<TableCount>,
-    /// What left last is not what stands before the position.
+    /// The last sent bytes are not those before the position.
     pub(super) is_elsewhere: bool,
-    /// Dropped at its end, when all else has been given back.
+    /// Dropped at the end, when all other resources are released.
     pub(super) done: oneshot::Sender<()>,
 }
 
-/// Orders as a stream gets them.
+/// The receiving side of orders.
 pub(super) struct Orders {
     orders: mpsc::Receiver<Order>,
     over: watch::Receiver<()>,
 }
 
-/// What became of a part.
+/// The result of a PLAY.
 struct Played {
     outcome: Outcome,
     sent: u64,
     timeline: Option<Timeline>,
-    /// What ended it, unless it ended by itself.
+    /// The order that ended it; `None` if it ended by itself.
     order: Option<Option<Order>>,
 }
 
-/// The numbers of RTP over everything that a session sends.
+/// The RTP numbers over all PLAYs of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Numbers {
     pub(super) source: u32,
-    /// Of the next packet.
+    /// The sequence number of the next packet.
     sequence: u16,
-    /// At `epoch`.
+    /// The timestamp at `epoch`.
     timestamp: u32,
     epoch: MonoTime,
-    /// None may be before this one, if any has left: in a connection they are ahead of the time by
-    /// a part of a tick.
+    /// Lower bound of the next timestamp after the first packet: on a connection timestamps run
+    /// ahead of the time by part of a tick.
     least: Option<u32>,
 }
 
 impl Numbers {
-    /// The law of the timestamps, as long as nothing has been sent.
+    /// The mapping of time to timestamps before the first packet.
     pub(super) fn timeline(&self) -> Timeline {
         Timeline { epoch: self.epoch, base: self.timestamp }
     }
 
-    /// As `bits` have it (RFC 3550, section 5.1: at random).
+    /// Random initial numbers out of `bits` (RFC 3550, section 5.1).
     pub(super) fn new(bits: [u8; 10], now: MonoTime) -> Self {
         let [a, b, c, d, e, f, g, h, i, j] = bits;
         Self {
@@ -168,23 +169,24 @@ impl Numbers {
         }
     }
 
-    /// Those of a packet that leaves now.
+    /// The numbers of a packet that leaves now.
     pub(super) fn begin(&self, now: MonoTime) -> Session {
         let ticks = u128::from(now.since(self.epoch).0) * 9 / 100_000;
         let timestamp = self.timestamp.wrapping_add(ticks as u32);
-        // RFC 2326, appendix B: monotonic over jumps. Modulo its width, so that half of all are
+        // RFC 2326, appendix B: monotonic over jumps. Modular comparison: half of all values are
         // ahead.
         let is_ahead = |least: &u32| least.wrapping_sub(timestamp) < 1 << 31;
         let timestamp = self.least.filter(is_ahead).unwrap_or(timestamp);
         Session { source: self.source, sequence: self.sequence, timestamp }
     }
 
-    /// Those of the packet that has left last, of the one track there is.
+    /// The numbers of the last packet of the only track.
     fn last(&self) -> (u32, u32, u16) {
         (1, self.source, self.sequence.wrapping_sub(1))
     }
 
-    /// So many bytes have left in datagrams, the next of which would have had the timestamp `next`.
+    /// Continues after `sent` bytes in datagrams; `next` is the timestamp of the datagram after
+    /// them.
     fn go_on(&mut self, sent: u64, next: Option<u32>) {
         if sent > 0 {
             self.least = next;
@@ -193,17 +195,16 @@ impl Numbers {
     }
 }
 
-/// No place of the delivery table.
+/// No index of the delivery table.
 pub(super) const NOWHERE: u32 = u32::MAX;
-/// A reservation of SETUP is released after this time unless it is played. Players play at once; a
-/// later PLAY is admitted anew.
+/// A reservation of SETUP is released after this time without PLAY. Players play at once; a later
+/// PLAY is admitted again.
 const UNPLAYED_MAX: Duration = Duration::from_secs(5);
-/// Orders that may wait: a connection gives one at a time, and a session may have several.
+/// Queued orders: a connection sends one at a time, and several connections may share a session.
 const ORDERS_MAX: usize = 4;
-/// How often receivers are told what has been sent (RFC 3550, section 6.2: 5 s at least on
-/// average).
+/// Interval of sender reports (RFC 3550, section 6.2: 5 s on average at least).
 const REPORT_EACH: Duration = Duration::from_secs(5);
-/// After the last packet has left it is on its way for a while; the goodbye must not overtake it.
+/// The last packets are still on their way; BYE must not overtake them.
 const GOODBYE_AFTER: Duration = Duration::from_millis(200);
 
 pub(super) fn orders() -> (mpsc::Sender<Order>, watch::Sender<()>, Orders) {
@@ -213,7 +214,7 @@ pub(super) fn orders() -> (mpsc::Sender<Order>, watch::Sender<()>, Orders) {
 }
 
 impl Stream {
-    /// Does what is ordered until nobody can order any more.
+    /// Executes orders until the last sender is dropped.
     pub(super) async fn run(mut self, mut orders: Orders) {
         let mut position = self.ts_title.bytes.start;
         let mut next = match tokio::time::timeout(UNPLAYED_MAX, orders.next()).await {
@@ -226,7 +227,7 @@ impl Stream {
         while let Some(order) = next {
             next = match order {
                 Order::Pause { done } => {
-                    // Who asked may have gone.
+                    // The receiver of the answer may be closed.
                     done.send(position).ok();
                     orders.next().await
                 }
@@ -270,7 +271,7 @@ impl Stream {
         }
     }
 
-    /// Reserves the resources to play, unless that is done.
+    /// Reserves the resources of a PLAY, unless they are reserved.
     fn admit(&mut self, session: Session) -> Result<(), Refusal> {
         self.unplayed = None;
         if self.grant.is_some() {
@@ -294,13 +295,13 @@ impl Stream {
     async fn from(&self, asked: Option<Place>, position: u64) -> Option<Place> {
         match asked {
             Some(from) => Some(from),
-            // After its end it begins again.
+            // After the end it starts from the beginning.
             None if position >= self.ts_title.bytes.end => Some(self.ts_title.beginning()),
             None => Some(self.server.upgrade()?.place(&self.ts_title, position).await),
         }
     }
 
-    /// Plays until the end or the next order, which it gives back.
+    /// Plays until the end or until the next order, which it returns.
     async fn play(
         &mut self,
         (from, part): (Place, &Part),
@@ -338,7 +339,7 @@ impl Stream {
         let Played { outcome, sent, timeline, order } = match &self.path {
             Path::Datagrams(_) => self.send((range, plan), session, orders).await,
             Path::Frames(_) => {
-                // The answer goes before the first frame: players pass over what comes before it.
+                // The answer goes before the first frame: players discard frames before it.
                 match orders.next().await {
                     Some(Order::Text(answer)) => self.say(&answer).await,
                     order => return order,
@@ -351,7 +352,7 @@ impl Stream {
         }
         let late = self.broker.late(self.place.load(Ordering::Relaxed));
         record.log(outcome.name(), sent, late);
-        // What stood in front has left with the first of it.
+        // The tables in front have left with the first bytes.
         let left = if sent > 0 { front + sent } else { 0 };
         self.sent.packets += left.div_ceil(PAYLOAD.0);
         self.sent.bytes += left;
@@ -367,13 +368,15 @@ impl Stream {
             None => {
                 match outcome {
                     Outcome::Complete => {
-                        tracing::debug!(session = ?self.id, "it has come to its end")
+                        tracing::debug!(session = ?self.id, "the title has been sent")
                     }
                     outcome => {
-                        // A client may cause this again and again.
+                        // Rate-limited: a client can cause this repeatedly.
                         if let Some(left_out) = warnings::poll("rtsp ended early", outcome.name()) {
-                            tracing::warn!(session = ?self.id, ?outcome, left_out, "it ended \
-                                                                                    early");
+                            tracing::warn!(
+                                session = ?self.id, ?outcome, left_out,
+                                "sending ended before the end of the title"
+                            );
                         }
                     }
                 }
@@ -393,7 +396,7 @@ impl Stream {
         }
     }
 
-    /// Of what begins to be played now.
+    /// The log record of a starting PLAY.
     fn record(&self) -> PlayRecord {
         PlayRecord::begin(self.id, self.ts_title.shown(), self.ts_title.rate)
     }
@@ -469,7 +472,7 @@ impl Stream {
                     let Some(now) = sent_now(&self.broker, place, self.sent, session) else { continue };
                     timeline = Some(now.timeline);
                     let bytes = made_now(|time, wall| now.report(time, wall));
-                    // Whether it is sent before the end is nothing to wait for.
+                    // There is no need to wait for the report to be sent.
                     drop(framed.insert(frame(path.channels.1, &bytes)));
                 }
             }
@@ -482,7 +485,7 @@ impl Stream {
         Played { outcome: delivered.outcome, sent: delivered.sent, timeline, order }
     }
 
-    /// Says something on the connection while nothing is sent.
+    /// Writes to the connection while no frames are sent.
     async fn say(&mut self, text: &[u8]) {
         if let Path::Frames(path) = &mut self.path {
             path.say(text).await;
@@ -504,12 +507,12 @@ impl Stream {
         }
     }
 
-    /// What is at byte `position`, by a player's time.
+    /// The normal play time of byte `position`.
     async fn time(&self, position: u64) -> Option<MediaTime> {
         Some(self.server.upgrade()?.place(&self.ts_title, position).await.time)
     }
 
-    /// Nothing is sent any more.
+    /// Marks the session as not playing.
     fn rest(&self) {
         if let Some(server) = self.server.upgrade() {
             server.sessions().handle_end(self.id);
@@ -517,7 +520,7 @@ impl Stream {
     }
 }
 
-/// What has left by now; none before the first packet has.
+/// The sent part so far; `None` before the first packet.
 fn sent_now(broker: &Broker, place: u32, before: Sent, session: Session) -> Option<Sent> {
     let counters = broker.counters_of(place)?;
     let epoch = MonoTime(counters.epoch.value());
@@ -529,26 +532,26 @@ fn sent_now(broker: &Broker, place: u32, before: Sent, session: Session) -> Opti
     })
 }
 
-/// What `made` makes of the time.
+/// Calls `made` with the current clocks.
 fn made_now(made: impl FnOnce(MonoTime, WallTime) -> Compound) -> Vec<u8> {
     let (now, wall) = now_and_wall();
     made(now, wall).into_bytes()
 }
 
 impl Orders {
-    /// The next order; none when nobody can order any more, or the session is over and its answers
-    /// are said.
+    /// The next order; `None` when the last sender is dropped, or when the session is over and its
+    /// answers are sent.
     async fn next(&mut self) -> Option<Order> {
         tokio::select! {
             biased;
-            // Nothing is ever said: it is dropped.
+            // No value is ever sent: dropping the sender is the signal.
             _ = self.over.changed() => self.unsaid(),
             order = self.orders.recv() => order,
         }
     }
 
-    /// An answer that was given before the session was over: a client that has sent PLAY and
-    /// TEARDOWN at once waits for both.
+    /// An answer queued before the session ended: a client that sends PLAY and TEARDOWN at once
+    /// waits for both.
     fn unsaid(&mut self) -> Option<Order> {
         std::iter::from_fn(|| self.orders.try_recv().ok())
             .find(|order| matches!(order, Order::Text(_)))
@@ -597,7 +600,7 @@ mod tests {
         numbers.go_on(2 * PAYLOAD.0 + 188, Some(80_000));
         let next = numbers.begin(start + SECOND);
         assert_eq!(next, Session { source: 7, sequence: 2, timestamp: 89_999 });
-        // What had left was ahead of the time.
+        // The last timestamp was ahead of the time.
         numbers.go_on(PAYLOAD.0, Some(90_500));
         let next = numbers.begin(start + SECOND);
         assert_eq!(next, Session { source: 7, sequence: 3, timestamp: 90_500 });

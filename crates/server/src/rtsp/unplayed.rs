@@ -1,8 +1,7 @@
-//! Limits the link's rate that each address reserves by sessions that are set up and not yet
-//! played.
+//! Limits the link rate that each address reserves by sessions that are set up and not played yet.
 //!
-//! Promise: an address without a played session reserves at most [`PART`] of the link, or one
-//! session. Sessions that are played do not count here.
+//! Promise: an address without a playing session reserves at most [`PART`] of the link, or one
+//! session. Playing sessions do not count.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,8 +11,8 @@ use tactus_core::units::BitRate;
 
 use super::connection_limit::network;
 
-/// The part of the link that unplayed sessions of one address may reserve is one in this number.
-/// Players set up some tracks and titles and play them at once.
+/// Unplayed sessions of one address may reserve one part in this number of the link. Players set up
+/// a few tracks and titles and play them at once.
 const PART: u64 = 10;
 
 pub(super) struct UnplayedQuota {
@@ -34,7 +33,7 @@ impl UnplayedQuota {
         Arc::new(Self { max: BitRate(link.0 / PART), held: Mutex::default() })
     }
 
-    /// Takes a session of `rate`, if the address may reserve it; the first one always may.
+    /// Reserves `rate` for a session, if the address may; the first session always may.
     pub(super) fn take(
         self: &Arc<Self>,
         address: IpAddr,

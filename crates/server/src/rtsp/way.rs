@@ -1,7 +1,8 @@
-//! The ways that packets may take: to whom, by which ports or channels, and what is said of it.
+//! Transports of packets: destination, ports or channels, and the Transport header.
 //!
-//! Promise: nothing is sent to anybody but who asks, unless the configuration says so (rows S08 to
-//! S10), whatever kind of title it is of. What is taken for a way is given back when it is dropped.
+//! Promise: packets go to the requesting client only, unless the configuration permits another
+//! address (rows S08 to S10), for every kind of title. Resources of a transport are released when
+//! it is dropped.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -29,11 +30,11 @@ use crate::config::rtsp::Principal;
 use crate::made::Connection;
 use crate::warnings;
 
-/// The way that the packets of one stream take.
+/// The transport of one stream.
 pub(super) struct Way {
     pub(super) path: Path,
     pub(super) to: SocketAddr,
-    /// As it is answered, but for the source.
+    /// The Transport header of the answer, without the SSRC.
     pub(super) transport: String,
 }
 
@@ -47,44 +48,44 @@ pub(super) struct ByDatagrams {
     pub(super) outlet: Outlet,
     pub(super) to: SocketAddr,
     pub(super) burst: Nanos,
-    /// Whom our reports go to.
+    /// The destination of sender reports.
     pub(super) listeners: Listeners,
-    /// The group that is sent to, held as long as anything may be.
+    /// The multicast group, held while packets may be sent.
     pub(super) _group: Option<Group>,
 }
 
 pub(super) struct ByFrames {
-    /// The connection, to which nobody else writes.
+    /// The connection; this is its only writer.
     writer: TcpStream,
     peer: SocketAddr,
-    /// Of RTP and of RTCP.
+    /// The channels of RTP and of RTCP.
     pub(super) channels: (u8, u8),
-    /// It is of no more use.
+    /// The connection cannot be used any more.
     pub(super) is_broken: bool,
 }
 
-/// Who asks.
+/// The client of a SETUP.
 pub(super) struct Requester<'a> {
     pub(super) server: &'a Arc<Server>,
     pub(super) socket: &'a TcpStream,
     pub(super) peer: SocketAddr,
-    /// Our address.
+    /// The server's address.
     pub(super) own: IpAddr,
     pub(super) principal: Option<&'a Principal>,
 }
 
-/// What the connection carries already.
+/// The current use of the connection.
 pub(super) enum Carries<'a> {
     Nothing,
     /// Another session.
     Another,
-    /// Other tracks of this one, on these channels.
+    /// Other tracks of this session, on these channels.
     Channels(&'a [(u8, u8)]),
 }
 
-/// What the kernel may hold unsent of a connection that carries frames: 50 ms of 20 Mbit/s.
+/// Unsent bytes in the kernel of a connection that carries frames: 50 ms of 20 Mbit/s.
 const NOT_SENT_MAX: u32 = 128 << 10;
-/// Time for what is said on a connection to be taken.
+/// Time for the client to read a message.
 const SAY_MAX: Duration = Duration::from_secs(10);
 
 fn none(text: &str) -> Reply {
@@ -99,10 +100,10 @@ pub(super) fn failed(error: &io::Error) -> Reply {
 }
 
 impl Requester<'_> {
-    /// The first way of those offered that packets may take.
+    /// The first offered transport that is permitted.
     ///
     /// # Errors
-    /// When they must take none of them.
+    /// If no offer is permitted.
     pub(super) fn way(
         &self,
         offers: &[Offer],
@@ -180,7 +181,7 @@ impl Requester<'_> {
         }
         let pair = server.pair(self.own).map_err(|error| failed(&error))?;
         let server_ports = pair.ports;
-        // Row S10: not to ourselves.
+        // Row S10: not to the server itself.
         if to.ip() == self.own && ports.meets(server_ports) {
             return Err(none("these ports belong to the server"));
         }
@@ -205,7 +206,7 @@ impl Requester<'_> {
         let server = self.server;
         let hops = offer.ttl.unwrap_or(server.config.hops);
         if hops == 0 || hops > server.config.hops {
-            return Err(none("not so far"));
+            return Err(none("the TTL must be between 1 and [rtsp] hops"));
         }
         let port = port.map_or(server.config.group_port, |port| port.rtp);
         if port != server.config.group_port {
@@ -219,7 +220,7 @@ impl Requester<'_> {
                 Reply::said(Status::NOT_ENOUGH_BANDWIDTH, "no multicast group is free")
             }
         })?;
-        // Reports leave by the same socket, as far and by the same interface as the packets.
+        // Reports use the same socket, with the same TTL and interface as the packets.
         let opened = server.pairs.for_group(group.address, hops).and_then(|outlet| {
             let socket = UdpSocket::from(outlet.try_clone()?);
             Ok((outlet, Arc::new(socket)))
@@ -237,7 +238,7 @@ impl Requester<'_> {
 }
 
 impl Path {
-    /// Where reports come to, and from where.
+    /// The pair and the address of receiver reports.
     pub(super) fn reports(&self) -> Option<(Arc<Pair>, SocketAddr)> {
         match self {
             Self::Datagrams(path) => path.listeners.receiver(),
@@ -247,7 +248,7 @@ impl Path {
 }
 
 impl ByFrames {
-    /// Says something on the connection while nothing is sent.
+    /// Writes to the connection while no frames are sent.
     pub(super) async fn say(&mut self, text: &[u8]) {
         if self.is_broken {
             return;
@@ -256,12 +257,12 @@ impl ByFrames {
         self.is_broken = !matches!(said, Ok(Ok(())));
     }
 
-    /// The connection, for whoever sends.
+    /// A handle of the connection, for the sender.
     pub(super) fn socket(&self) -> io::Result<OwnedFd> {
         self.writer.as_fd().try_clone_to_owned()
     }
 
-    /// The same, for what is made, on these channels.
+    /// The same, for generated packets, on these channels.
     pub(super) fn connection(&self, channels: Vec<u8>) -> io::Result<Connection> {
         Ok(Connection { socket: Arc::new(self.socket()?), peer: self.peer, channels })
     }
@@ -271,14 +272,14 @@ impl ByFrames {
     }
 }
 
-/// A report in a frame of its own (RFC 2326, section 10.12).
+/// A report in its own frame (RFC 2326, section 10.12).
 pub(super) fn report_frame(channel: u8, bytes: &[u8]) -> Box<[u8]> {
     let len = u16::try_from(bytes.len()).expect("reports are short");
     [&frame::head(channel, len)[..], bytes].concat().into()
 }
 
-/// Rows S08 and S10: others than who asks are sent to only where the configuration says so, and
-/// some never.
+/// Rows S08 and S10: another address needs permission by the configuration; some addresses are
+/// never permitted.
 fn may_be_sent_to(other: IpAddr, own: IpAddr, principal: Option<&Principal>) -> bool {
     let never =
         other == own || other.is_unspecified() || other.is_multicast() || other.is_loopback();

@@ -1,12 +1,11 @@
-//! What is known of a title before it is sent: its times, its rate, and how long it lasts.
+//! Plans a title before it is sent: its times, its rate and its duration.
 //!
-//! Promise: nothing is reserved here, and nothing is sent.
+//! Promise: nothing is reserved and nothing is sent.
 
 use super::*;
 
 impl Runner {
-    /// The rate to reserve, what is to be known of its bytes before they leave, and how long a turn
-    /// of it lasts.
+    /// The rate to reserve, the plan, and the duration of one turn.
     pub(super) async fn plan(
         &self,
         title: &OpenTitle,
@@ -28,8 +27,8 @@ impl Runner {
         let own =
             |rate| ticks.map_or(of_rate(rate), |ticks| Duration::from_nanos(ticks.0 / 27 * 1000));
         let is_single = self.rundown.is_single() && self.now.is_none() && self.before.is_none();
-        // Of what leaves once and alone nothing is changed; where its counters are is wanted if it
-        // is not alone after all.
+        // A single title, sent once, is not changed. Its counters are tracked in case another title
+        // follows.
         let keeps = |plan: Plan| match is_single {
             true => Plan { restamping: None, counting: Some(Counting::default()), ..plan },
             false => plan,
@@ -41,12 +40,13 @@ impl Runner {
                 Ok((rate, plan.stuffed(stuff), own(rate)))
             }
             (Some(_), _, None) => {
-                let why = index.err().map_or("it lasts no time".into(), |fault| fault.to_string());
+                let why =
+                    index.err().map_or("its duration is zero".into(), |fault| fault.to_string());
                 Err(title::unknown_positions(&why))
             }
             (None, Auto::Auto, Some((_, plan, rate))) => Ok((rate, keeps(plan), own(rate))),
-            // Not by its own clock, or by none: counters are kept, and clocks by what a turn of
-            // them takes.
+            // Not paced by its PCR, or without one: counters continue, and clocks advance by the
+            // duration of a turn.
             (None, ..) => {
                 let restamping = Some(Restamping { turn: ticks, ..Restamping::default() });
                 let rate = title::rate(&self.shared, channel, title, path).await?;
@@ -55,7 +55,7 @@ impl Runner {
         }
     }
 
-    /// Has found out what a title of later needs.
+    /// Checks a later title in advance.
     pub(super) async fn ask(&self, item: &Item) -> Result<(), String> {
         let path = path_of(&item.path)?;
         let title = self.title(&path).await?;

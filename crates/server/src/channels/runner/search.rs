@@ -1,16 +1,15 @@
-//! What is looked for when something has to come: what has its time, what is next, and the fill
-//! when there is neither.
+//! Searches the next title: timed, next in the rundown, or the fill.
 //!
-//! Promise: one title is tried in each step, which takes about two seconds at most, so that ends
-//! and orders are heard between them; each search has an end.
+//! Promise: each step tries one title and takes about two seconds at most, so that ends and orders
+//! are handled between steps. Each search is bounded.
 
 use super::*;
 
-/// So soon the engine has given back what a title had.
+/// The engine releases the resources of a title within this time.
 const RETURN: Duration = Duration::from_millis(300);
 
 impl Runner {
-    /// Goes on with a search, or begins one with the list as it is now.
+    /// Continues the search, or starts one with the current list.
     async fn search(&mut self, is_timed: bool) -> Search {
         match self.search.take().filter(|search| search.is_timed == is_timed) {
             Some(search) => search,
@@ -21,7 +20,7 @@ impl Runner {
         }
     }
 
-    /// Tries one title that has its time to be read ahead, or to begin when it has come.
+    /// Tries one timed title: primes it, or starts it when its time has come.
     pub(super) async fn find_timed(&mut self) {
         let mut search = self.search(true).await;
         let Facts { now, timed, .. } = self.facts();
@@ -30,7 +29,7 @@ impl Runner {
         let Some((nth, item)) = nth.and_then(|nth| Some((nth, self.rundown.timed(nth)?))) else {
             self.timed_again = time.min(now + AGAIN);
             if time <= now {
-                // What has its time and is not there breaks nothing off.
+                // A missing timed title interrupts nothing.
                 self.rundown.pass_timed();
                 self.again = now;
             }
@@ -45,7 +44,7 @@ impl Runner {
         match found {
             Ok(Some(playing)) => {
                 self.rundown.take_timed(nth, &playing.item);
-                // Behind it the list goes on.
+                // The list continues after it.
                 self.rest = None;
                 self.take(playing, Some(time));
             }
@@ -58,8 +57,8 @@ impl Runner {
         }
     }
 
-    /// Tries one title that comes next to be read ahead, or to begin when nothing is sent; the fill
-    /// when there is none.
+    /// Tries the next title of the rundown: primes it, or starts it if nothing is sent. Falls back
+    /// to the fill.
     pub(super) async fn find_next(&mut self) {
         let mut search = self.search(false).await;
         if let Some((item, title, range)) = self.rest.take()
@@ -88,14 +87,14 @@ impl Runner {
         }
     }
 
-    /// When what is sent makes way for what is looked for; not at all before its own end.
+    /// When the found title cuts the current one; `None` at its natural end.
     fn cut(&self) -> Option<Instant> {
         let now = self.now.as_ref()?;
         let is_left = now.item.is_endless || now.is_left || now.is_unwanted;
         is_left.then(Instant::now)
     }
 
-    /// Has the fill come next, as nothing else can be had: for this reason, if there was anything.
+    /// Primes the fill, as no other title can be sent, for the reason `why`.
     async fn fill(&mut self, mut why: Option<String>) {
         self.rundown.try_again();
         self.again = Instant::now() + AGAIN;
@@ -110,14 +109,15 @@ impl Runner {
             }
         }
         if let Some(now) = &mut self.now {
-            // Nobody waits for what could not be had: what comes later leaves it alone.
+            // The skip is void, since no title followed it: a later title does not cut the current
+            // one.
             now.is_left = false;
             if fill.is_none() && now.item.is_fill() {
                 self.stop();
             }
             return;
         }
-        // Nobody goes on in this session.
+        // No title continues this session.
         if let Some(before) = self.before.take() {
             drop(before);
             self.again = Instant::now() + RETURN;
@@ -126,8 +126,8 @@ impl Runner {
         match (why, self.rundown.time()) {
             (Some(why), _) => self.board.wait(why),
             (None, _) if self.rundown.is_over() => self.board.end(),
-            (None, Some(_)) => self.board.wait("its time has not come".into()),
-            (None, None) => self.board.wait("there is no title".into()),
+            (None, Some(_)) => self.board.wait("the start time has not come".into()),
+            (None, None) => self.board.wait("the playlist has no title to send".into()),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Movies whose tables are bytes, so that any table can be tried without a file that has it.
+//! Movies whose tables are bytes, so that tests can try any table without a file.
 //!
-//! Promise: they are movies as [`Movie::read`] makes them. Compiled for tests and fuzzing only.
+//! Promise: the movies are those of [`Movie::read`]. Compiled for tests and fuzzing only.
 
 use std::num::NonZeroU32;
 
@@ -8,13 +8,13 @@ use tactus_core::units::{BitRate, MIB};
 
 use super::{Codec, Movie, MovieFault, SAMPLES_MAX, Sample, Track};
 
-/// Of a row of four bytes: one can begin there; it is of the audio; time goes back to it.
+/// Flags of a row of four bytes: a sync sample; audio; a time that goes back.
 const SYNC: u8 = 1;
 const SOUND: u8 = 2;
 const BACK: u8 = 4;
 
-/// A movie of rows: what it is, ticks of a millisecond since the sample before, and in two bytes
-/// how many quarters of a second later than it is decoded it is shown.
+/// A movie of rows: flags, milliseconds since the sample before, and two bytes with the
+/// presentation offset in quarters of a second.
 ///
 /// # Errors
 /// As [`Movie::read`].

@@ -1,5 +1,4 @@
-//! Movies against a foreign reader of the same tables, and against what fragments and cuts do to
-//! them.
+//! Movies against another reader of the same tables, fragmented and truncated.
 
 use super::*;
 use crate::media::sample;
@@ -22,7 +21,7 @@ impl Dir {
         path
     }
 
-    /// What ffmpeg makes of a movie, with all samples as they are.
+    /// The movie remuxed by ffmpeg, with the same samples.
     fn remuxed(&self, from: &Path, terms: &[&str]) -> PathBuf {
         let to = self.0.path().join("remuxed.mp4");
         let made = Command::new("ffmpeg")
@@ -42,7 +41,7 @@ fn read(path: &Path) -> Movie {
     Movie::read(&File::open(path).expect("a movie")).expect("it can be sent")
 }
 
-/// A sample's bytes, whether one can begin there, when it is decoded and shown.
+/// A sample's bytes, whether it is a sync sample, its decoding and presentation times.
 type Content = (Vec<u8>, bool, i128, i128);
 
 /// Each sample, track by track.
@@ -65,7 +64,7 @@ fn channels_are_those_of_the_configuration() {
         (&[0x11, 0x90], Some(2)),
         (&[0x11, 0xb0], Some(6)),
         (&[0x11, 0xb8], Some(8)),
-        // Its rate is written out: 48,000.
+        // An explicit rate: 48,000.
         (&[0x17, 0x80, 0x5d, 0xc0, 0x08], Some(1)),
         (&[0x17, 0x80, 0x5d, 0xc0, 0x10], Some(2)),
         (&[0x17, 0x80, 0x5d, 0xc0], None),
@@ -100,7 +99,7 @@ fn samples_are_those_that_a_foreign_reader_finds() {
     assert_eq!(sets[0][1..4], *profile_level, "the parameter set begins with them");
     let Codec::Aac { rate: 48_000, channels, .. } = &movie.tracks[1].codec else { panic!() };
     assert!((1..=2).contains(channels));
-    // The first video frame is shown at the movie's beginning, whatever its order says.
+    // The first video frame is presented at the movie's beginning, whatever its decoding order.
     let first = movie.tracks[0].samples().iter().map(|sample| movie.tracks[0].shown(sample)).min();
     assert_eq!(first, Some(0));
     let media = movie.tracks[0].media(96);
@@ -127,7 +126,7 @@ fn an_index_behind_and_fragments_say_the_same() {
             samples.iter().map(|each| (each.0.clone(), each.1)).collect::<Vec<_>>()
         };
         assert!(bytes(own) == bytes(expected));
-        // What primes a decoder has no edit here, and another time; from then on distances are the
+        // The priming samples have no edit here and other times; after them the distances are the
         // same.
         let from = |samples: &[(Vec<u8>, bool, i128, i128)]| {
             samples[1..].iter().map(|each| each.3 - samples[1].3).collect::<Vec<_>>()
@@ -136,7 +135,7 @@ fn an_index_behind_and_fragments_say_the_same() {
             from(own).iter().zip(from(expected)).all(|(one, other)| one.abs_diff(other) <= 1);
         assert!(is_same && own.len() == expected.len());
     }
-    // What a cut has taken is not waited for.
+    // Samples behind the cut are not waited for.
     let first = dir.remuxed(&path, &["-movflags", "+faststart"]);
     let bytes = std::fs::read(&first).unwrap();
     std::fs::write(&first, &bytes[..bytes.len() * 2 / 3]).unwrap();
@@ -184,7 +183,7 @@ fn at_its_rate_nothing_comes_late_wherever_it_begins() {
             assert!(needed <= came, "{needed} of {came} at {}", due(id));
             slack = slack.min(came - needed);
         }
-        // And it is not much more than the movie's mean, which is nearly constant.
+        // The rate is close to the movie's mean, which is nearly constant.
         let mean = movie.tracks.iter().flat_map(Track::samples).map(|each| u64::from(each.len) * 8);
         assert!(rate.0 <= mean.sum::<u64>() * 1_000_000_000 / movie.duration.0 * 2);
     }
@@ -202,7 +201,7 @@ fn what_cannot_be_sent_says_why() {
     };
     assert!(matches!(refused(b"nothing of the kind"), MovieFault::Index(_)));
     assert!(matches!(refused(&bytes[..200]), MovieFault::Index(_)));
-    // The first one stands among the brands.
+    // The first match is in the list of brands.
     let at = bytes.windows(4).rposition(|kind| kind == b"avc1").unwrap();
     let mut unknown = bytes.clone();
     unknown[at..at + 4].copy_from_slice(b"zzzz");

@@ -1,24 +1,25 @@
-//! The boxes of an MP4 file (ISO/IEC 14496-12, 4.2), walked by their headers.
+//! Walks the boxes of an MP4 file by their headers (ISO/IEC 14496-12, 4.2).
 //!
-//! Promise: a walk makes at most [`BOXES_MAX`] reads, goes only forwards and stays within its bounds;
-//! sizes that lie end it. Tables are read through a window of fixed size. It goes no deeper by itself.
+//! Promise: a walk makes at most [`BOXES_MAX`] reads, goes only forwards and stays within its
+//! bounds; an invalid size ends it. Tables are read through a window of fixed size. It does not
+//! descend by itself.
 
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// A box: its kind, and where its content lies in the file.
+/// A box: its kind, and the position of its content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::media) struct Boxed {
     pub(in crate::media) kind: [u8; 4],
     pub(in crate::media) body: Range<u64>,
 }
 
-/// Boxes that are looked at on one level. A recording cut into fragments has thousands at the top, and
-/// its index is among the first; a movie has tens of tracks.
+/// Boxes read on one level. A fragmented recording has thousands at the top, and its index is among
+/// the first; a movie has tens of tracks.
 const BOXES_MAX: u32 = 64;
 
-/// The boxes that lie side by side in `within`.
+/// The boxes of one level in `within`.
 pub(super) fn boxes(file: &File, within: Range<u64>) -> impl Iterator<Item = Boxed> {
     let mut at = within.start;
     let mut left = BOXES_MAX;
@@ -39,7 +40,7 @@ pub(super) fn child(file: &File, within: &Range<u64>, kind: &[u8; 4]) -> Option<
 pub(in crate::media) fn header(file: &File, at: u64, end: u64) -> Option<Boxed> {
     let [a, b, c, d, kind @ ..] = fixed::<8>(file, at, end)?;
     let (header, size) = match u32::from_be_bytes([a, b, c, d]) {
-        // To the end of the file, or of the box around it.
+        // To the end of the file or of the enclosing box.
         0 => (8, end - at),
         1 => (16, u64::from_be_bytes(fixed(file, at + 8, end)?)),
         size => (8, u64::from(size)),
@@ -48,7 +49,7 @@ pub(in crate::media) fn header(file: &File, at: u64, end: u64) -> Option<Boxed> 
     (size >= header && body.end <= end).then_some(Boxed { kind, body })
 }
 
-/// `N` bytes at `at`, when they lie before `end`.
+/// `N` bytes at `at`; `None` if they exceed `end`.
 pub(super) fn fixed<const N: usize>(file: &File, at: u64, end: u64) -> Option<[u8; N]> {
     if at.checked_add(N as u64)? > end {
         return None;
@@ -66,11 +67,11 @@ pub(super) struct Table<'f, const N: usize> {
     used: usize,
 }
 
-/// Bytes of a table that are in memory at a time.
+/// Bytes of a table in memory at a time.
 const TABLE_WINDOW: u64 = 64 * 1024;
 
 impl<'f, const N: usize> Table<'f, N> {
-    /// The table at `at` with `count` rows; nothing when it does not lie before `end`.
+    /// The table at `at` with `count` rows; `None` if it exceeds `end`.
     pub(super) fn new(file: &'f File, at: u64, count: u32, end: u64) -> Option<Self> {
         let rows = at..at.checked_add(u64::from(count) * N as u64)?;
         (rows.end <= end).then(|| Self { file, rows, window: Vec::new(), used: 0 })

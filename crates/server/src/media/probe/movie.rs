@@ -1,9 +1,9 @@
-//! A movie's rate, from the index of an MP4 or QuickTime file (ISO/IEC 14496-12).
+//! The rate of a movie, from the index of an MP4 or QuickTime file (ISO/IEC 14496-12).
 //!
-//! Promise: every sample of an interleaved movie that leaves at this rate has arrived when it is due,
-//! for a player that waits [`PATIENCE`] after the first byte of media. Bounded by [`INDEX_MAX`] and
-//! [`SAMPLES_MAX`]; what lies about itself has no rate. A movie in fragments has one only when its
-//! index states the whole duration (`mehd`).
+//! Promise: at this rate every sample of an interleaved movie arrives in time for a player that
+//! waits [`PATIENCE`] after the first media byte. Bounded by [`INDEX_MAX`] and [`SAMPLES_MAX`]; an
+//! inconsistent index has no rate. A fragmented movie has a rate only if its index states the whole
+//! duration (`mehd`).
 
 use std::fs::File;
 use std::ops::Range;
@@ -13,20 +13,20 @@ use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 use super::super::{MediaFacts, MediaKind};
 use super::boxes::{Table, boxes, child, fixed};
 
-/// How long a player gathers media before it plays: short beside what players do by themselves.
+/// How long a player buffers before it plays; players buffer longer by themselves.
 pub const PATIENCE: Nanos = Nanos(2 * SECOND.0);
 
-/// The largest index that is read: ten hours of two tracks have 20 MiB.
+/// Upper bound of the index: ten hours of two tracks have 20 MiB.
 const INDEX_MAX: u64 = 64 * MIB;
-/// Samples that are looked at: 16 Mi are three days of two tracks.
+/// Upper bound of samples: 16 Mi are three days of two tracks.
 const SAMPLES_MAX: u64 = 16 << 20;
-/// A movie whose samples ask for more than this many times its mean was written track after track:
-/// players of such files seek, and only the mean means anything.
+/// A movie whose samples need more than this many times its mean was written track after track.
+/// Players seek in such files, so only the mean is useful.
 const PEAK_MAX: u64 = 4;
-/// More than 100 Gbit/s is a lie about the duration.
+/// More than 100 Gbit/s means a wrong duration.
 const RATE_MAX: u64 = 100_000_000_000;
 
-/// The first bytes could be those of a movie.
+/// Whether the first bytes could be those of a movie.
 pub(super) fn may_be(start: &[u8]) -> bool {
     let kinds = [b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp"];
     start.get(4..8).is_some_and(|kind| kinds.iter().any(|known| kind == *known))
@@ -74,7 +74,7 @@ fn nanos(ticks: u64, timescale: u32) -> Option<Nanos> {
     u64::try_from(nanos).ok().map(Nanos)
 }
 
-/// The movie's duration: that of its header, or of its fragments where the header leaves it open.
+/// The duration in the header, or that of the fragments if the header leaves it open.
 fn duration(file: &File, index: &Range<u64>) -> Option<Nanos> {
     let (timescale, stated) = time_header(file, &child(file, index, b"mvhd")?)?;
     let stated = stated.or_else(|| {
@@ -87,8 +87,7 @@ fn duration(file: &File, index: &Range<u64>) -> Option<Nanos> {
     nanos(stated.filter(|&ticks| ticks > 0)?, timescale).filter(|&duration| duration > Nanos::ZERO)
 }
 
-/// Timescale and duration of an `mvhd` or `mdhd`, which begin alike. A duration of all ones or of
-/// none is unknown.
+/// Timescale and duration of an `mvhd` or `mdhd`, which begin alike. All ones or zero is unknown.
 fn time_header(file: &File, header: &Range<u64>) -> Option<(u32, Option<u64>)> {
     let (at, end) = (header.start, header.end);
     let (timescale, ticks) = match version(file, header)? {
@@ -101,9 +100,9 @@ fn time_header(file: &File, header: &Range<u64>) -> Option<(u32, Option<u64>)> {
     Some((timescale, Some(ticks).filter(|&ticks| ticks != 0 && ticks != u64::MAX)))
 }
 
-/// The least rate at which no sample of the movie comes late.
+/// The least rate at which no sample is late.
 fn steady_rate(file: &File, len: u64, index: &Range<u64>, media_at: u64) -> Option<BitRate> {
-    // A sample has a byte at least: what claims more is a lie that would cost seconds.
+    // A sample has at least one byte: a larger count is wrong and would cost seconds.
     let mut left = SAMPLES_MAX.min(len);
     let mut most = 0;
     for track in boxes(file, index.clone()).filter(|found| found.kind == *b"trak") {
@@ -120,7 +119,7 @@ fn steady_rate(file: &File, len: u64, index: &Range<u64>, media_at: u64) -> Opti
     (most > 0).then_some(BitRate(most))
 }
 
-/// A sample: the byte of the file behind it, and when it is decoded, in ticks of its track.
+/// A sample: the end of its bytes in the file, and its decoding time in ticks of its track.
 struct Sample {
     end: u64,
     due: u64,
@@ -129,10 +128,10 @@ struct Sample {
 /// The samples of one track, in order: four tables read side by side.
 struct Samples<'f> {
     sizes: Sizes<'f>,
-    /// `stts`: how many samples last how long.
+    /// `stts`: runs of samples with their duration.
     lengths: Table<'f, 8>,
     run: (u32, u32),
-    /// `stsc`: from which chunk on how many samples are in each.
+    /// `stsc`: the first chunk of each run with its samples per chunk.
     shapes: std::iter::Peekable<Table<'f, 12>>,
     per_chunk: u32,
     chunks: Chunks<'f>,
@@ -203,7 +202,7 @@ impl Iterator for Samples<'_> {
             }
             Sizes::Each(sizes) => u32::from_be_bytes(sizes.next()?),
         };
-        // The tables shrink with every turn, so these loops end.
+        // Each turn consumes a row, so these loops end.
         while self.left_in_chunk == 0 {
             self.next_chunk()?;
         }

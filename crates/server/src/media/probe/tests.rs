@@ -1,4 +1,4 @@
-//! What the probe says of whole, cut, joined, lying and random bytes.
+//! The probe on whole, cut, joined, inconsistent and random bytes.
 
 use super::super::sample::{Sample, TS_RATE};
 use super::*;
@@ -99,14 +99,14 @@ fn a_movie_has_the_rate_of_its_bytes_over_its_duration() {
 fn the_index_may_lie_behind_the_media() {
     let bytes = mp4(SECOND.times(10));
     let index_end = 32 + u32::from_be_bytes(*bytes[32..].first_chunk().unwrap()) as usize;
-    // Chunk offsets then point too far, by the index's length: the file has that many bytes more.
+    // Chunk offsets then point too far by the length of the index; the file is that much longer.
     let turned = [&bytes[..32], &bytes[index_end..], &bytes[32..index_end]].concat();
     let facts = probe(&file(&turned), "a.mp4").unwrap();
     assert_eq!(facts.mean, Sample::mp4(SECOND.times(10)).rate());
     assert_eq!(facts.head, Bytes::ZERO);
 }
 
-/// A box with what is in it.
+/// A box with its content.
 fn boxed(kind: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
     [&(body.len() as u32 + 8).to_be_bytes()[..], kind, &body].concat()
@@ -201,7 +201,7 @@ fn what_is_no_media_has_no_rate() {
     assert_eq!(probe(&File::open("/").unwrap(), "a.ts"), None, "a directory");
 }
 
-/// U18: boxes whose sizes are none, wide or huge; 2^32 entries; deep nesting.
+/// U18: boxes of zero, 64-bit or huge sizes; 2^32 entries; deep nesting.
 #[test]
 fn u18_boxes_that_lie_have_no_rate_and_cost_no_time() {
     let good = movie(&[1000; 10]);
@@ -215,7 +215,7 @@ fn u18_boxes_that_lie_have_no_rate_and_cost_no_time() {
             }
         }
     }
-    // A wide size beyond everything, and one that would wrap around.
+    // A 64-bit size beyond the file, and one that would overflow.
     for size in [u64::MAX, u64::MAX - 8, 1 << 63, 15, 0] {
         let mut bad = good[..moov].to_vec();
         bad.extend([&words(&[1])[..], b"moov", &size.to_be_bytes(), &good[moov + 8..]].concat());
@@ -235,7 +235,7 @@ fn u18_a_huge_file_is_not_read_whole() {
     let sparse = file(&movie(&[1000; 10]));
     sparse.set_len(1 << 36).unwrap();
     let facts = probe(&sparse, "a.mp4");
-    // Behind the media the zeroes are one box that ends the file; the index still stands.
+    // After the media the zeroes are one box to the end of the file; the index is valid.
     assert!(facts.is_some_and(|facts| facts.mean.0 == (1u64 << 39).div_ceil(10)));
 
     let fat = file(&[&words(&[65 << 20])[..], b"moov"].concat());
@@ -248,7 +248,7 @@ fn u18_a_huge_file_is_not_read_whole() {
     assert_eq!(facts.kind, MediaKind::TransportStream { stride: 188, broken: true });
 }
 
-/// U18: 2^32 samples of one size in a file of a few hundred bytes end at the chunks that are there.
+/// U18: 2^32 samples of one size in a file of a few hundred bytes end at the existing chunks.
 #[test]
 fn u18_four_billion_samples_without_a_table_end_early() {
     let mut bytes = movie(&[1000; 10]);

@@ -1,9 +1,10 @@
-//! A movie clip made long: new sample tables over the same samples (ISO/IEC 14496-12, 8.5 to 8.7).
+//! A movie clip repeated to any duration: new sample tables over the same samples (ISO/IEC
+//! 14496-12, 8.5 to 8.7).
 //!
 //! Promise: the index lies in front, chunks of video and audio alternate about once a second, and
 //! every turn starts exactly one period after the last one in each track. An edit list that skips
-//! priming or reordering at the start keeps its meaning. Chunks are numbered in 64 bits when
-//! needed. Clips come with the program; a strange one is refused, not repaired.
+//! priming or reordering at the start keeps its meaning. Chunk offsets have 64 bits when needed.
+//! Only the embedded clips are supported.
 
 use std::num::NonZeroU32;
 
@@ -15,7 +16,7 @@ use shiguredo_mp4::boxes::{
 use shiguredo_mp4::{Decode, Either, Encode};
 use tactus_core::units::{Nanos, SECOND};
 
-/// A long movie: its head, up to the first sample, and the samples of one turn.
+/// A long movie: its head up to the first sample, and the samples of one turn.
 pub(super) struct Movie {
     pub(super) head: Vec<u8>,
     pub(super) turn: Vec<u8>,
@@ -25,39 +26,39 @@ pub(super) struct Movie {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MovieFault {
     /// The boxes are not those of a movie.
-    #[error("the clip's boxes do not read: {0}")]
+    #[error("the clip has invalid boxes: {0}")]
     Boxes(String),
-    /// A box that has to be there is not.
+    /// A required box is missing.
     #[error("the clip has no {0}")]
     Missing(&'static str),
     /// A track's samples do not add up to the period.
-    #[error("track {0} of the clip has no whole number of samples in the period")]
+    #[error("the samples of track {0} of the clip do not fill the period")]
     Uneven(u32),
     /// A number does not fit its field.
     #[error("the movie is too long for its tables")]
     TooLong,
 }
 
-/// Chunks of each track in a turn: with a period of 1.92 s one about every second, which is what a
-/// player has to gather before it can show anything.
+/// Chunks of each track in a turn: with a period of 1.92 s about one a second, which is what a
+/// player must buffer before it starts.
 const CHUNKS_PER_TURN: usize = 2;
 
 /// A sample of the clip.
 #[derive(Clone, Copy)]
 struct Sample {
     lasts: u32,
-    /// From decoding to showing.
+    /// From decoding to presentation.
     shown_after: i64,
     sync: bool,
     size: u32,
     at: usize,
 }
 
-/// A track: its boxes, to be filled anew, and its samples of one turn.
+/// A track: its boxes, to be filled again, and its samples of one turn.
 struct Track {
     boxes: TrakBox,
     samples: Vec<Sample>,
-    /// Where each of its chunks starts within a turn.
+    /// The start of each of its chunks within a turn.
     chunks: Vec<u64>,
 }
 
@@ -82,8 +83,8 @@ impl Movie {
             .max()
             .ok_or(MovieFault::Missing("trak"))?;
 
-        // The index states where chunks lie, which depends on its own length; that does not depend
-        // on where they lie, only on the width of an offset.
+        // The index has chunk offsets, which depend on its own length; the length depends only on
+        // the width of an offset.
         let media = (turn.len() as u64).checked_mul(turns).ok_or(MovieFault::TooLong)?;
         let mut head_len = 0;
         loop {
@@ -109,7 +110,7 @@ impl Movie {
     }
 }
 
-/// Puts the samples of a turn one behind the other, chunk by chunk, and notes where chunks start.
+/// Lays the samples of a turn out chunk by chunk, and records the start of each chunk.
 fn lay_out(clip: &[u8], tracks: &mut [Track]) -> Result<Vec<u8>, MovieFault> {
     let mut turn = Vec::new();
     for chunk in 0..CHUNKS_PER_TURN {
@@ -130,7 +131,7 @@ fn chunk_of(samples: usize, nth: usize) -> std::ops::Range<usize> {
 }
 
 impl Track {
-    /// Takes as many of the track's samples as fill the period exactly.
+    /// Takes as many samples of the track as fill the period exactly.
     fn new(boxes: TrakBox, period: Nanos) -> Result<Self, MovieFault> {
         let table = &boxes.mdia_box.minf_box.stbl_box;
         let has_syncs = table.stss_box.is_some();
@@ -161,7 +162,7 @@ impl Track {
         Ok(Self { boxes, samples, chunks: Vec::new() })
     }
 
-    /// Every table but that of chunk offsets, and the durations.
+    /// Writes every table but the chunk offsets, and the durations.
     fn write_tables(&mut self, turns: u64, movie_timescale: NonZeroU32) -> Result<(), MovieFault> {
         let turns = usize::try_from(turns).map_err(|_| MovieFault::TooLong)?;
         let count = self.samples.len().checked_mul(turns).ok_or(MovieFault::TooLong)?;
@@ -204,13 +205,13 @@ impl Track {
             first_chunk = first_chunk.checked_add(chunks).ok_or(MovieFault::TooLong)?;
         }
         table.stsc_box = StscBox { entries };
-        // Sample groups and dependency tables count samples too; they only advise, and players do
-        // without them.
+        // Sample groups and dependency tables count samples too; they are optional.
         table.cslg_box = None;
         table.sdtp_box = None;
         table.unknown_boxes.clear();
 
-        // In the track's time: the last frame's end on the screen, less what the edit list skips.
+        // On the track's time: the end of the last frame's presentation, less the part that the
+        // edit list skips.
         let shown_until = self.samples.iter().try_fold((0i64, 0i64), |(at, until), sample| {
             let next = at.checked_add(sample.lasts.into())?;
             Some((next, until.max(next + sample.shown_after)))
@@ -252,7 +253,7 @@ impl Track {
     }
 }
 
-/// Equal neighbours as one entry with their number.
+/// Equal neighbours as one entry with their count.
 fn runs<T: PartialEq>(all: impl Iterator<Item = T>) -> impl Iterator<Item = (u32, T)> {
     let mut all = all.peekable();
     std::iter::from_fn(move || {
@@ -265,7 +266,7 @@ fn runs<T: PartialEq>(all: impl Iterator<Item = T>) -> impl Iterator<Item = (u32
     })
 }
 
-/// The bytes of the clip's box of `kind`, header and all.
+/// The bytes of the clip's box of `kind`, with its header.
 fn top_box<'a>(clip: &'a [u8], kind: &[u8; 4]) -> Option<&'a [u8]> {
     let mut rest = clip;
     loop {

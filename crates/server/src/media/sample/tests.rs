@@ -1,4 +1,4 @@
-//! What the sample titles promise: seams that nobody can find, judged by our readers and by others.
+//! The seams of the sample titles, checked by own and by other readers.
 
 use super::*;
 use dvb_conformance::{ConformanceMonitor, Indicator};
@@ -48,7 +48,7 @@ fn the_stream_has_no_break_and_every_clock_is_its_bytes_position() {
     assert!(first.is_some());
 }
 
-/// The moment at which byte `at` arrives.
+/// The arrival time of byte `at`.
 fn arrival(bytes: &[u8], at: usize) -> Pcr {
     let (start, pcr) = Framing::PLAIN
         .packets(bytes)
@@ -62,8 +62,8 @@ fn arrival(bytes: &[u8], at: usize) -> Pcr {
 fn video_and_audio_run_on_over_the_seams_and_arrive_before_they_are_due() {
     let title = bytes(&Sample::ts(SECOND.times(12)));
     let zero = arrival(&title, 0);
-    // Video: every frame of 40 ms once. Layer II: units of five frames of 24 ms, the last of a turn
-    // not full, as ffmpeg made them.
+    // Video: every frame of 40 ms once. Layer II: units of five frames of 24 ms; the last of a turn
+    // is shorter, as ffmpeg made it.
     for (pid, frame_ms, per_turn) in [(Pid(256), 40, 30), (Pid(257), 24, 50)] {
         let mut shown = Vec::new();
         let mut decoded_before: Option<Pts> = None;
@@ -99,7 +99,7 @@ fn layer_ii_frames_fill_every_turn_without_a_gap() {
     let mut audio = Vec::new();
     for (_, packet) in Framing::PLAIN.packets(&title).filter(|(_, p)| p.pid() == Pid(257)) {
         let payload = packet.payload();
-        // The PES header: nine bytes and the length that the last of them states.
+        // The PES header: nine bytes and the length in the last of them.
         let skip = if packet.starts_unit() { 9 + usize::from(payload[8]) } else { 0 };
         audio.extend_from_slice(&payload[skip..]);
     }
@@ -125,7 +125,7 @@ fn a_newcomer_finds_tables_and_a_whole_video_frame_at_once() {
     }
 }
 
-/// TR 101 290, judged by a monitor that is not ours.
+/// TR 101 290, checked by an independent monitor.
 #[test]
 fn the_stream_raises_no_indicator_of_tr_101_290() {
     let title = bytes(&Sample::ts(SECOND.times(60)));
@@ -133,8 +133,8 @@ fn the_stream_raises_no_indicator_of_tr_101_290() {
     let mut raised = Vec::new();
     for (nth, packet) in title.chunks(188).enumerate() {
         let events = monitor.feed(packet, Duration::from_micros(nth as u64 * 400));
-        // 3.10: the monitor drains a video buffer at the mean rate of its PID, which nulls in a
-        // constant multiplex push far below the rate that H.264 level 3.1 has.
+        // 3.10: the monitor drains the video buffer at the mean rate of its PID, which null packets
+        // keep far below the rate of H.264 level 3.1.
         raised.extend(events.iter().filter(|e| e.indicator != Indicator::DataDelayError).cloned());
     }
     assert_eq!(raised, []);
@@ -160,10 +160,10 @@ fn a_name_appears_whole_or_not_at_all() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no partial file is left");
 }
 
-/// Kind, time of decoding, time from there to showing, sync, bytes.
+/// Kind, decoding time, presentation offset, sync, bytes.
 type Read = (TrackKind, u64, i64, bool, Vec<u8>);
 
-/// The samples of a movie, as a demuxer that is not ours reads them.
+/// The samples of a movie, by an independent demuxer.
 fn samples(movie: &[u8]) -> Vec<Read> {
     let mut demuxer = Mp4FileDemuxer::new();
     while let Some(wanted) = demuxer.required_input() {
@@ -212,7 +212,7 @@ fn a_movie_streams_its_index_comes_first_and_chunks_alternate() {
     let movie = bytes(&sample);
     assert_eq!(&movie[4..8], b"ftyp");
     assert_eq!(&movie[36..40], b"moov");
-    // What a player must gather to show second n of both tracks lies together.
+    // The bytes that a player must buffer to present second n of both tracks lie together.
     let mut ends = [0usize; 2];
     let mut at = sample.head.len();
     for (kind, due, _, _, bytes) in {

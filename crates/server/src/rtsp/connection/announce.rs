@@ -1,8 +1,8 @@
-//! ANNOUNCE, SETUP and RECORD: who may, what is taken, and where it goes.
+//! ANNOUNCE, SETUP and RECORD: rights, transport and the destination of the recording.
 //!
 //! Promise: nothing is recorded without a right (row S17), over a title that must stay, or without
-//! room for its rate; what is refused says why and leaves nothing behind. A recording belongs to
-//! its connection and ends with it.
+//! room for its rate. A refusal says why and leaves nothing behind. A recording belongs to its
+//! connection and ends with it.
 
 use std::sync::atomic::Ordering;
 
@@ -20,36 +20,36 @@ use crate::config;
 use crate::recording::{Begin, BeginError};
 use crate::store::{self, Precondition, ResumeError, UploadError};
 
-/// What was announced.
+/// An announced recording.
 pub(super) struct Announced {
     base: String,
     path: RequestPath,
-    /// How receivers will call it.
+    /// Its service name.
     name: String,
     principal: Option<String>,
     media: Vec<Medium>,
-    /// From the first SETUP on.
+    /// Set by the first SETUP.
     id: Option<SessionId>,
     is_recorded: bool,
 }
 
 struct Medium {
     track: Track,
-    /// As it was announced.
+    /// The announced rate.
     rate: Option<BitRate>,
     line: Option<Line>,
 }
 
-/// How a medium comes.
+/// The transport of a medium.
 enum Line {
     Datagrams(Option<Sockets>),
     Frames((u8, u8)),
 }
 
-/// Where frames of the connection go.
+/// The destination of interleaved frames.
 pub(super) struct Intake {
     id: SessionId,
-    /// By their channels: the number of the medium, and whether it is a report.
+    /// Each channel with the number of its medium, and whether it carries reports.
     channels: Vec<(u8, usize, bool)>,
     ends: Ends,
 }
@@ -131,7 +131,7 @@ impl Connection {
         Ok(Reply::new(Status::OK))
     }
 
-    /// SETUP of a medium that was announced.
+    /// SETUP of an announced medium.
     pub(super) fn setup_recording(&mut self, request: &Request, caller: &Caller<'_>) -> Answer {
         let server = Arc::clone(&self.server);
         let (own, peer) = (self.own, self.peer.ip());
@@ -219,7 +219,7 @@ impl Connection {
                 if let Err(why) = setup {
                     return Err(self.refused(why));
                 }
-                // Until RECORD nothing is held.
+                // Until RECORD there is no reservation.
                 server.sessions().promise_when_played(new);
                 announced.id = Some(new);
                 self.sessions.push(new);
@@ -240,7 +240,7 @@ impl Connection {
         let announced = announced.ok_or_else(|| Reply::new(Status::NOT_IN_THIS_STATE))?;
         let ok = Reply::new(Status::OK).with("Session", session(id)).with("Range", "npt=now-");
         if announced.is_recorded {
-            // After a pause, of which nothing is to be known here.
+            // RECORD after a pause, which has no effect on a recording.
             server.sessions().handle_begin(id);
             return Ok(ok);
         }
@@ -254,12 +254,12 @@ impl Connection {
         })?;
         let (volume, inside) = server.spot(&announced.path)?;
         let (path, title) = (inside.to_owned(), announced.path.name().to_owned());
-        // Whatever is wrong with the request is said before anything has begun.
+        // Errors of the request are answered before the recording starts.
         let played = server.sessions().handle_play(now, caller, named);
         if let Err(why) = played {
             return Err(self.refused(why));
         }
-        // Its place is taken before anything is waited for.
+        // The place is taken before the first await.
         let Some(place) = Place::take(&server) else {
             server.counters.refuse(Reason::Room);
             let full =
@@ -276,7 +276,7 @@ impl Connection {
         let begin = Begin { volume, path, rate, precondition, principal: account };
         let recording = recorder.begin(begin).await.map_err(|error| self.not_begun(&error))?;
         if !server.sessions().handle_begin(id) {
-            // Its session has ended meanwhile, and nothing has come: nothing is left of it.
+            // The session has ended meanwhile without a packet: no title is left.
             recording.finish().await.map_err(|error| self.not_begun(&error.into()))?;
             return Err(self.refused(Refused::Unknown(Status::SESSION_NOT_FOUND)));
         }
@@ -311,7 +311,7 @@ impl Connection {
         let mut record_sessions = server.record_sessions();
         let (session, ends) = RecordSession::begin(parts);
         record_sessions.insert(id, session);
-        // From here on it is counted as one that runs.
+        // From here on it counts as a running recording.
         drop(place);
         drop(record_sessions);
         if !channels.is_empty() {
@@ -320,7 +320,7 @@ impl Connection {
         Ok(ok)
     }
 
-    /// Whether it is the session of what was announced here, or records.
+    /// Whether the session records, or belongs to the announced title of this connection.
     pub(super) fn records(&self, id: SessionId) -> bool {
         let is_announced = |announced: &Announced| announced.id == Some(id);
         self.announced.as_ref().is_some_and(is_announced)
@@ -342,8 +342,8 @@ impl Connection {
         }
     }
 
-    /// TEARDOWN of a recording: its title is stored before the answer. None: it is none.
-    pub(super) async fn end_take(&mut self, id: SessionId) -> Option<Answer> {
+    /// TEARDOWN of a recording: its title is stored before the answer. `None`: not a recording.
+    pub(super) async fn teardown_recording(&mut self, id: SessionId) -> Option<Answer> {
         let announced = self.announced.take_if(|announced| announced.id == Some(id))?;
         self.intake = None;
         let session = self.server.record_sessions().get(&id).map(Arc::clone);
@@ -359,8 +359,8 @@ impl Connection {
         }))
     }
 
-    /// Hands on all whole frames that have come, and waits where what records is slow; whether the
-    /// connection may go on.
+    /// Passes on all complete frames, and waits where storage is slow. False if the connection must
+    /// end.
     pub(super) async fn record_frames(&mut self) -> bool {
         let mut at = 0;
         while let Ok(Piece::Frame { channel, len }) = piece(&self.bytes[at..]) {
@@ -374,8 +374,8 @@ impl Connection {
             let bytes = self.bytes[at + FRAME_HEAD..at + len].into();
             at += len;
             if intake.ends.give.send(IncomingPacket { nth, is_report, bytes }).await.is_err() {
-                // It is over: the disk is full or has failed, or nothing was heard of it for too
-                // long.
+                // The recording is over: the disk is full or has failed, or the sender was silent
+                // for too long.
                 let id = intake.id;
                 tracing::debug!(session = ?id, "the recording has already ended");
                 return false;
@@ -385,7 +385,7 @@ impl Connection {
         true
     }
 
-    /// The connection is over, and what it records.
+    /// Ends the recording of this connection.
     pub(super) fn end_recording(&mut self) {
         self.intake = None;
         if let Some(id) = self.announced.take().and_then(|announced| announced.id) {
@@ -395,7 +395,7 @@ impl Connection {
     }
 }
 
-/// The next report of what is recorded within the connection; never, when nothing is.
+/// The next report of the recording within this connection; pending for ever without one.
 pub(super) async fn report_of(intake: &mut Option<Intake>) -> Box<[u8]> {
     let report = match intake {
         Some(intake) => intake.ends.reports.recv().await,
@@ -407,14 +407,13 @@ pub(super) async fn report_of(intake: &mut Option<Intake>) -> Box<[u8]> {
     }
 }
 
-/// The place of a recording that begins, among as many as there may be. It is given back when
-/// dropped.
+/// The place of a starting recording in the limit of recordings. Released when dropped.
 struct Place(Arc<Server>);
 
 impl Place {
     fn take(server: &Arc<Server>) -> Option<Self> {
-        // Those that run and those that begin are counted together: one becomes the other under
-        // this lock.
+        // Running and starting recordings are counted together: one becomes the other under this
+        // lock.
         let record_sessions = server.record_sessions();
         let beginning = server.record_sessions_beginning.load(Ordering::Relaxed);
         if record_sessions.len() + beginning >= server.config.recordings_max as usize {
@@ -443,7 +442,7 @@ impl Server {
 }
 
 impl Announced {
-    /// The medium that a URL names: by what it was announced with, or the only one.
+    /// The medium of a URL: by its announced control attribute, or the only one.
     fn medium(&self, uri: &str) -> Option<usize> {
         let uri = uri.strip_suffix('/').unwrap_or(uri);
         let names = |medium: &Medium| match medium.track.control.as_deref() {
@@ -458,8 +457,7 @@ impl Announced {
         named.or(is_only.then_some(0))
     }
 
-    /// What is reserved: what was announced of all that comes, as it is a mean, and half of it
-    /// more.
+    /// The rate to reserve: the sum of the announced rates, which are means, and a half more.
     fn rate(&self) -> Option<BitRate> {
         let media = self.media.iter().filter(|medium| medium.line.is_some());
         let rates: Option<Vec<_>> = media.map(|medium| medium.rate).collect();
@@ -468,15 +466,14 @@ impl Announced {
     }
 }
 
-/// What is reserved at least: tables and headers take some of it.
+/// Smallest reservation: tables and headers take part of it.
 const RATE_MIN: u64 = 256_000;
-/// What is believed at most: 1 Gbit/s.
+/// Largest announced rate that is accepted: 1 Gbit/s.
 const RATE_MAX: u64 = 1_000_000;
 
-/// How a service is called that is made of what was announced: by its announcement, else like the
-/// title that it becomes.
+/// The service name of the stream: the announced session name, else the name of the title.
 fn name_of(description: &Description, path: &RequestPath) -> String {
-    // RFC 8866, 5.3, has a dash for none; ffmpeg says it in words.
+    // RFC 8866, 5.3, has a dash for no name; ffmpeg writes words.
     let announced =
         Some(description.name.trim()).filter(|name| !["", "-", "No Name"].contains(name));
     let file = path.segments().last().unwrap_or_default();

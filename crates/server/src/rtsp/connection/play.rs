@@ -1,22 +1,22 @@
-//! PLAY and PAUSE: what is played from where, and what its receiver is told of the first packets.
+//! PLAY and PAUSE: the position and range that are played, and the numbers of the first packets.
 //!
-//! Promise: what is answered is what leaves: the numbers and times of the first packets, from where
-//! to where, and how fast.
+//! Promise: the answer has the sequence numbers and timestamps of the first packets, the range and
+//! the scale that are really sent.
 
 use tactus_core::rtsp::v2::{self, RtpInfo};
 use tactus_core::units::MonoTime;
 
 use super::*;
 
-/// What is played for a request.
+/// A request to play.
 struct PlayRequest<'a> {
     request: &'a Request,
     id: SessionId,
-    /// As it was asked for.
+    /// The URL as requested.
     base: &'a str,
 }
 
-/// Longest wait of a request that follows too soon after others of its session.
+/// Longest wait of a request that follows others of its session too soon.
 const TURN_WAIT: Duration = Duration::from_secs(2);
 /// How often a waiting request checks whether it may proceed.
 const TURN_LOOK: Duration = Duration::from_millis(20);
@@ -41,7 +41,7 @@ impl Connection {
         let asked = asked(request);
         let now = tactus_sys::clock::now();
         let named = request.session();
-        // Whose it is comes before what is wrong with it.
+        // The owner is checked before errors of the request are answered.
         let id = server.sessions().handle_alive(now, caller, named);
         let id = id.map_err(|why| self.refused(why))?;
         self.own(id)?;
@@ -90,7 +90,7 @@ impl Connection {
         Ok(play_request.with_speed(reply))
     }
 
-    /// Who is told when it ends: whoever plays it in 2.0.
+    /// The target of PLAY_NOTIFY, which RTSP 2.0 has for the end of a stream.
     fn reporter(&self, play_request: &PlayRequest<'_>) -> Option<EndReporter> {
         let (to, url) = (self.ends.0.clone(), play_request.base.to_owned());
         let (session, played) = (play_request.id, play_request.request.cseq);
@@ -136,7 +136,7 @@ impl Connection {
         let (id, _) = self.in_turn(pause).await?;
         let reply = Reply::new(Status::OK).with("Session", session(id));
         if self.records(id) {
-            // Who records sends no more by itself.
+            // A sender in a pause stops by itself.
             return Ok(reply);
         }
         let session = self.server.play_session(id);
@@ -144,14 +144,14 @@ impl Connection {
             Some(session) => session.pause(&self.server, id).await,
             None => self.pause_stream(id, request.version).await?,
         };
-        // In 2.0 it is told where it goes on (RFC 7826, section 13.6).
+        // RTSP 2.0 answers with the position of the pause (RFC 7826, section 13.6).
         match self.server.length(id).await.filter(|_| request.version == Version::Two) {
             Some(length) => Ok(reply.with("Range", span::write(at, length))),
             None => Ok(reply),
         }
     }
 
-    /// Pauses; where it will go on, which is looked for in 2.0 only.
+    /// Pauses. The position is looked up for RTSP 2.0 only.
     async fn pause_stream(&self, id: SessionId, version: Version) -> Result<MediaTime, Reply> {
         let gone = || Reply::new(Status::SESSION_NOT_FOUND);
         let (give, ts_title) = {
@@ -169,11 +169,11 @@ impl Connection {
     }
 }
 
-/// From where to where somebody wants to play.
+/// The requested range.
 fn asked(request: &Request) -> Result<Span, Reply> {
     let Some(range) = request.field("range") else { return Ok(Span::ON) };
     let span = match request.version {
-        // What is not in the formats that SETUP has named (RFC 7826, section 18.5).
+        // Range formats other than those of SETUP's Accept-Ranges (RFC 7826, section 18.5).
         Version::Two if !Span::format(range).eq_ignore_ascii_case(v2::ACCEPT_RANGES) => {
             return Err(Reply::new(Status::NOT_VALID_FOR_RESOURCE));
         }
@@ -186,7 +186,7 @@ fn asked(request: &Request) -> Result<Span, Reply> {
     })
 }
 
-/// The scale that is asked for: the nearest that there is.
+/// The supported scale nearest to the requested one.
 fn scale(request: &Request) -> Result<Scale, Reply> {
     let scale = request.field("scale").map_or(Some(Scale::PLAY), Scale::parse);
     scale.ok_or_else(|| Reply::said(Status::BAD_REQUEST, "write a scale like 4.0, -2 or 0.5"))
@@ -197,13 +197,14 @@ fn is_reverse(request: &Request) -> bool {
 }
 
 impl PlayRequest<'_> {
-    /// What is answered when packets leave.
+    /// The answer to PLAY when packets leave.
     fn playing(&self, begun: &PlayStart) -> Reply {
         let one = (1, begun.source, begun.sequence, begun.timestamp);
         self.sent((begun.from, begun.to), &[one])
     }
 
-    /// The same for tracks: the number of each, who sends it, and its first packet's numbers.
+    /// The same for several tracks: number, SSRC, sequence number and timestamp of the first
+    /// packet.
     fn sent(&self, (from, to): (MediaTime, MediaTime), tracks: &[(u32, u32, u16, u32)]) -> Reply {
         let version = self.request.version;
         let info = |&(number, source, sequence, timestamp): &(u32, u32, u16, u32)| RtpInfo {

@@ -1,7 +1,7 @@
-//! SETUP: which way a session's packets take, and the promise that they will have it.
+//! SETUP: the transport of a session's packets, and its reservation.
 //!
-//! Promise: what is answered with 200 is admitted, and what is refused says what is short and
-//! leaves nothing behind. Whom packets may be sent to is decided in [`way`](super::super::way).
+//! Promise: 200 means admitted. A refusal says what is short and leaves nothing behind. Permitted
+//! destinations are decided in [`way`](super::super::way).
 
 use std::sync::atomic::AtomicU32;
 
@@ -77,7 +77,7 @@ impl Connection {
             return Err(Reply::new(Status::NOT_FOUND));
         }
         let new = self.new_id()?;
-        // Whoever has offered several offers them again; one of them was taken.
+        // A client repeats all of its offers; one of them was accepted.
         let setup = offers.iter().map(|offer| {
             self.server.sessions().handle_setup(now, caller, named, (base, *offer), new)
         });
@@ -191,7 +191,7 @@ impl Connection {
         Ok(SessionId(u128::from_be_bytes(bits)))
     }
 
-    /// SETUP of a track of a movie; none when it is none.
+    /// SETUP of a track of a movie; `None` if the title is not a movie.
     pub(super) async fn setup_movie(
         &mut self,
         (path, base, number): (&RequestPath, &str, u32),
@@ -206,7 +206,7 @@ impl Connection {
             None => None,
             Some(_) => {
                 let alive = server.sessions().handle_alive(now, caller, named).ok();
-                // Whatever is wrong is said where other sessions are looked for.
+                // Errors are answered where other sessions are looked up.
                 let Some(known) = alive.and_then(|id| Some((id, server.play_session(id)?))) else {
                     return Ok(None);
                 };
@@ -246,7 +246,8 @@ impl Connection {
         Ok(set_up(id, transport))
     }
 
-    /// One more track of a session, or the first of a new one; what is said of its transport.
+    /// Adds a track to a session, or starts a session with its first track. Returns the Transport
+    /// header.
     async fn add_track(
         &mut self,
         (movie_title, base, number): (Arc<MovieTitle>, &str, u32),

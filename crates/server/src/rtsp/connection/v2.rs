@@ -1,20 +1,20 @@
-//! What a request of RTSP 2.0 (RFC 7826) is asked before, and what its answer says besides.
+//! The checks of RTSP 2.0 (RFC 7826) requests, and the fields of their answers.
 //!
-//! Promise: answers in 1.0 do not come by here. What 2.0 does not have (recording), or this server
-//! not (features), is refused before anything is done.
+//! Promise: RTSP 1.0 answers are not affected. Missing methods (recording) and features are refused
+//! before the request has any effect.
 
 use tactus_core::rtsp::v2;
 
 use super::*;
 
 impl Connection {
-    /// Finds the session of a request, or what is answered instead of doing it.
+    /// Finds the session of a request, or the refusal.
     pub(super) fn begin_v2(&mut self, request: &mut Request) -> Result<(), Reply> {
         match request.method {
             Method::Announce | Method::Record | Method::Unknown => {
                 return Err(Reply::new(Status::NOT_IMPLEMENTED).with("Public", v2::PUBLIC));
             }
-            // What was announced in 1.0 is set up in 1.0.
+            // A recording announced in 1.0 is set up in 1.0.
             Method::Setup if self.announced.is_some() => {
                 return Err(Reply::new(Status::NOT_IN_THIS_STATE));
             }
@@ -37,24 +37,23 @@ impl Connection {
         let needs_session =
             matches!(request.method, Method::Play | Method::Pause | Method::Teardown);
         if needs_session && request.session().is_none() {
-            // Version 1.0 says that the state is wrong; here one that is missing is not found
-            // (section 17.4).
+            // RTSP 1.0 answers 455 here; 2.0 answers 454 for a missing session (section 17.4).
             self.server.counters.refuse(Reason::Session);
             return Err(Reply::new(Status::SESSION_NOT_FOUND));
         }
         Ok(())
     }
 
-    /// The session of the request's pipeline, if it has begun.
+    /// The session of the request's pipeline, if it has started.
     fn pipelined(&self, request: &Request) -> Result<Option<SessionId>, Reply> {
         let Some(number) = request.field("pipelined-requests") else { return Ok(None) };
         let number = v2::pipeline(number).ok_or_else(|| Reply::new(Status::BAD_REQUEST))?;
         let id = self.pipelines.find(number);
-        // One that is over may be followed by another one of its number.
+        // After it has ended, the same pipeline number may start another session.
         Ok(id.filter(|id| self.server.sessions().state(*id).is_some()))
     }
 
-    /// The answer with all that 2.0 wants in it.
+    /// Adds the fields that RTSP 2.0 requires.
     pub(super) async fn complete_two(&mut self, request: &Request, mut reply: Reply) -> Reply {
         if reply.field("Public").is_some() {
             reply = reply.with_only("Public", v2::PUBLIC);
@@ -65,7 +64,7 @@ impl Connection {
         if let Some(id) = &id
             && !is_set_up
         {
-            // How long it lives is said once (section 18.49).
+            // The session timeout is sent once (section 18.49).
             reply = reply.with_only("Session", id);
         }
         if is_set_up {
@@ -100,7 +99,7 @@ impl Connection {
     }
 }
 
-/// Now, as messages say it (RFC 7826, section 18.21).
+/// The date in the format of RFC 7826, section 18.21.
 pub(super) fn date() -> String {
     httpdate::fmt_http_date(std::time::SystemTime::now())
 }

@@ -1,9 +1,9 @@
-//! PLAY of a movie: what is begun of it, with which numbers, by which of its tracks.
+//! PLAY of a movie: its position, its tracks and the numbers of their first packets.
 //!
-//! Promise: as it is, all tracks leave with one common time; at another scale its video frames
-//! leave, and the audio has its number and its time all the same. What the title does not have is
-//! refused and changes nothing (RFC 2326, appendix A.2); what there is no room for has stopped what
-//! was played, whose room it might have had.
+//! Promise: at scale 1 all tracks start at one common time. At another scale only the video is
+//! sent; the audio still has a number and a time. A range outside of the title is refused and
+//! changes nothing (RFC 2326, appendix A.2). A PLAY without room has stopped the previous one,
+//! whose room it could use.
 
 use std::sync::Arc;
 
@@ -29,36 +29,36 @@ use crate::trick::movie::MovieTrick;
 use crate::trick::{self, Course, Fault, Wanted, Whereto};
 use crate::warnings;
 
-/// What is played now.
+/// A started PLAY.
 pub(in super::super) struct PlayStart {
-    /// From where to where.
+    /// The played range.
     pub(in super::super) range: (MediaTime, MediaTime),
-    /// Each track with who sends it, and the number and the timestamp of its first packet.
+    /// Each track: number, SSRC, and the sequence number and timestamp of its first packet.
     pub(in super::super) tracks: Vec<(u32, u32, u16, u32)>,
 }
 
-/// What has been begun, before anybody follows it.
+/// A started PLAY before its watcher runs.
 struct Parts {
     made: Made,
     course: Course,
-    /// Of each track.
+    /// One for each track.
     tracks: Vec<TrackPart>,
 }
 
-/// A track's part in it.
+/// A track of the PLAY.
 struct TrackPart {
-    /// By which output it is sent; none: it is silent.
+    /// The output of the track; `None`: it is silent.
     output: Option<usize>,
-    /// The timestamp of what is shown first, and of the beginning of all streams.
+    /// The timestamp of the first presented sample, and of the beginning of all streams.
     timestamp: u32,
     at_epoch: u32,
 }
 
 impl PlaySession {
-    /// Plays what is asked for, at this scale.
+    /// Plays the requested range at this scale.
     ///
     /// # Errors
-    /// What is answered instead.
+    /// The refusal to answer with.
     pub(in super::super) async fn play(
         &self,
         server: &Arc<Server>,
@@ -69,7 +69,7 @@ impl PlaySession {
     ) -> Result<PlayStart, Reply> {
         let mut state = self.state.lock().await;
         let now = tactus_sys::clock::now();
-        // What is refused for what it asks is refused before what is played has stopped.
+        // An invalid request is refused before the current PLAY stops.
         match scale {
             Scale::PLAY => drop(self.part(&state, asked, (state.here(now), now))?),
             scale => {
@@ -114,8 +114,7 @@ impl PlaySession {
         Ok(PlayStart { range: (course.from, course.last), tracks: told })
     }
 
-    /// What was asked for at `position`, as it is, with the numbers of `now`, and what is read for
-    /// it.
+    /// The part from `position` at scale 1, with the numbers of `now`, and its source.
     fn part(
         &self,
         state: &State,
@@ -125,7 +124,7 @@ impl PlaySession {
         let movie = &self.movie_title.movie;
         let wish = match asked.from {
             From::At(time) => nanos(time),
-            // After its end it begins again.
+            // After the end it starts from the beginning.
             From::Now if position >= media_time(movie.duration) => Nanos(0),
             From::Now => nanos(position),
         };
@@ -135,7 +134,7 @@ impl PlaySession {
             return Err(self.movie_title.plays_no_more());
         }
         let sent = state.tracks.iter().map(|track| {
-            // The moment at which it begins has the timestamp of now.
+            // The first sample has the timestamp of now.
             let back = begin.ticks(self.clock_of(track)) as u32;
             track.sent(track.timestamp_at(now, self.clock_of(track)).wrapping_sub(back))
         });
@@ -146,7 +145,7 @@ impl PlaySession {
         Ok((part, feed))
     }
 
-    /// Begins what was asked for, as it is.
+    /// Starts the requested range at scale 1.
     fn as_it_is(
         &self,
         server: &Server,
@@ -171,7 +170,7 @@ impl PlaySession {
         Ok(Parts { made, course, tracks: (0..state.tracks.len()).map(track).collect() })
     }
 
-    /// Which of the tracks has the video frames, and from where they are shown at another scale.
+    /// The video track, and the start position at another scale.
     fn video_frames(
         &self,
         server: &Server,
@@ -184,7 +183,7 @@ impl PlaySession {
         let from = match from {
             From::At(time) if time > duration => return Err(self.movie_title.plays_no_more()),
             From::At(time) => time,
-            // From its end it goes back.
+            // At the end, backwards means from the end.
             From::Now if scale.is_reverse() => position,
             From::Now if position >= duration => MediaTime(0),
             From::Now => position,
@@ -195,7 +194,7 @@ impl PlaySession {
         Ok((video_frames, from))
     }
 
-    /// Begins to show its video frames at another scale.
+    /// Starts the video at another scale.
     async fn scaled(
         &self,
         server: &Server,
@@ -224,7 +223,7 @@ impl PlaySession {
         let MovieTrick { made, course } = trick.map_err(|fault| server.not_shown(&fault))?;
         let of = |(nth, track): (usize, &Track)| {
             let clock = self.clock_of(track);
-            // The first video frame is shown a while after the streams have begun.
+            // The first video frame is shown a while after the start of the streams.
             let (timestamp, after) = (track.timestamp_at(now, clock), nanos(course.after));
             let at_epoch = timestamp.wrapping_sub(ticks(after, clock));
             TrackPart { output: (nth == video_frames).then_some(0), timestamp, at_epoch }
@@ -232,14 +231,14 @@ impl PlaySession {
         Ok(Parts { made, course, tracks: state.tracks.iter().enumerate().map(of).collect() })
     }
 
-    /// Ticks of a track's timestamps in a second.
+    /// The RTP clock rate of a track.
     fn clock_of(&self, track: &Track) -> u32 {
         self.movie_title.clock_of(track.number)
     }
 }
 
 impl State {
-    /// Has everything made and sent the way that it goes.
+    /// Starts the packetizer and the outputs.
     fn begin(
         &self,
         server: &Server,
@@ -279,7 +278,7 @@ fn connection(line: &ByFrames, channels: Vec<u8>) -> Result<Connection, Reply> {
     })
 }
 
-/// Where datagrams go, which are made whole.
+/// The output for datagrams that are generated whole.
 fn target(path: &ByDatagrams) -> Target {
     let (outlet, to, burst) = (Arc::clone(&path.outlet), path.to, Nanos(0));
     Target { outlet, to, form: Form::Udp, burst, after: None, plan: None }

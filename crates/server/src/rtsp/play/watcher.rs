@@ -1,7 +1,7 @@
-//! What is played of a movie, followed to its end.
+//! Follows the PLAY of a movie until it ends.
 //!
-//! Promise: receivers of each track are told which moments its timestamps mean, those of a silent
-//! one too, and when all has ended.
+//! Promise: receivers of each track, including silent ones, get sender reports and a BYE at the
+//! end.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,49 +20,48 @@ use super::{Track, ticks};
 use crate::made::{End, Ended, Gone, Made};
 use crate::trick::Course;
 
-/// How often receivers are told what has been sent (RFC 3550, section 6.2: 5 s at least on
-/// average), but for the first time: before it nobody knows which video frames belong to which
-/// audio.
+/// Interval of sender reports (RFC 3550, section 6.2: 5 s on average at least). The first comes
+/// early: without it a player cannot synchronise video and audio.
 const REPORT_EACH: Duration = Duration::from_secs(5);
 const REPORT_FIRST: Duration = Duration::from_millis(50);
-/// After the last packet has left it is on its way for a while; the goodbye must not overtake it.
+/// The last packets are still on their way; BYE must not overtake them.
 const GOODBYE_AFTER: Duration = Duration::from_millis(200);
 
-/// Follows what is played, and tells receivers of it.
+/// Watches a PLAY and sends sender reports.
 pub(super) struct Watcher {
     pub(super) server: Weak<Server>,
     pub(super) id: SessionId,
     pub(super) made: Arc<Made>,
     pub(super) record: Arc<PlayRecord>,
     pub(super) reporters: Vec<Reporter>,
-    /// Who is told of its end.
+    /// The target of the end notification.
     pub(super) reporter: Option<EndReporter>,
     pub(super) course: Course,
-    /// By track: who sends it, and the number of its first packet.
+    /// Each track: number, SSRC and the number of its first packet.
     pub(super) first: Vec<(u32, u32, u16)>,
 }
 
-/// Who tells the receiver of one track which moments its timestamps mean.
+/// The sender of reports of one track.
 pub(super) struct Reporter {
     by: Reporting,
-    /// By which output it is sent; none: it is silent for now.
+    /// The output of the track; `None`: it is silent.
     output: Option<usize>,
     source: u32,
-    /// The timestamp that the beginning of all streams stands for, and ticks in a second.
+    /// The timestamp of the beginning of all streams, and the clock rate.
     timestamp: u32,
     clock: u32,
-    /// What had left before.
+    /// Packets and bytes of earlier PLAYs.
     before: (u64, u64),
 }
 
-/// How reports travel.
+/// The transport of reports.
 enum Reporting {
     Datagrams(Listeners),
     Channel(u8),
 }
 
 impl Reporter {
-    /// That of `track`, which is sent by `output`; `timestamp` is that of the beginning of all
+    /// The reporter of `track`, sent by `output`; `timestamp` is that of the beginning of all
     /// streams.
     pub(super) fn new(track: &Track, output: Option<usize>, timestamp: u32, clock: u32) -> Self {
         let by = match &track.path {
@@ -72,7 +71,7 @@ impl Reporter {
         Self { by, output, source: track.source, timestamp, clock, before: track.before }
     }
 
-    /// What has left of it by now; of what is silent nothing, from the same beginning.
+    /// The packets sent so far; for a silent track none, from the same beginning.
     fn gone(&self, made: &Made) -> Option<Gone> {
         match self.output {
             Some(nth) => made.gone(nth),
@@ -85,7 +84,7 @@ impl Reporter {
         let info = SenderInfo {
             time: NtpTime::of(wall),
             timestamp: self.timestamp.wrapping_add(ticks(now.since(gone.begin), self.clock)),
-            // Both run modulo their width.
+            // Both wrap at their width.
             packets: (self.before.0 + gone.packets) as u32,
             octets: (self.before.1 + gone.bytes) as u32,
         };
@@ -143,7 +142,7 @@ impl Watcher {
         let last = self.first.iter().zip(&self.reporters).filter_map(|(first, reporter)| {
             let &(number, source, first) = first;
             let packets = reporter.output.map_or(0, |nth| ended.packets[nth]).checked_sub(1)?;
-            // Runs modulo its width.
+            // Wraps at its width.
             Some((number, source, first.wrapping_add(packets as u16)))
         });
         Ending { is_whole, at, scale, last: last.collect() }
@@ -156,7 +155,7 @@ impl Watcher {
             let bytes = reporter.report(gone).into_bytes();
             match (&reporter.by, self.made.interleaver()) {
                 (Reporting::Datagrams(listeners), _) => listeners.report(&bytes),
-                // Whether it is sent before the end is nothing to wait for.
+                // There is no need to wait for the report to be sent.
                 (Reporting::Channel(channel), Some(interleaver)) => {
                     drop(interleaver.insert(report_frame(*channel, &bytes)));
                 }

@@ -1,24 +1,24 @@
-//! What a session sends at another scale: faster, slower, or backwards.
+//! A stream at another scale: faster, slower or backwards.
 //!
-//! Promise: as [`super`] has it: one stream of RTP, whose numbers and continuity counters go on
-//! with the packets that have left.
+//! Promise: as in [`super`]: one RTP stream, whose sequence numbers and continuity counters
+//! continue with the sent packets.
 
 use super::*;
 use crate::made::{End, Gone};
 use crate::trick::{Trick, Whereto};
 
-/// What became of what is shown at another scale.
+/// How a PLAY at another scale ended.
 struct ScaledEnd {
-    /// What ended it, unless it ended by itself.
+    /// The order that ended it; `None` if it ended by itself.
     order: Option<Option<Order>>,
-    /// What could not be said any more.
+    /// A message that could not be inserted any more.
     unsaid: Option<Box<[u8]>>,
-    /// How it ended, when it did by itself.
+    /// The end, if it ended by itself.
     ended: Option<End>,
 }
 
 impl Stream {
-    /// Shows it faster, slower or backwards, until the end or the next order, which it gives back.
+    /// Plays faster, slower or backwards until the end or until the next order, which it returns.
     pub(super) async fn trick(
         &mut self,
         shown: ScaledPlay,
@@ -29,7 +29,7 @@ impl Stream {
         let ScaledPlay { index, scale, from } = shown;
         let from = match from {
             Some(from) => from,
-            // From its end it goes back.
+            // At the end, backwards means from the end.
             None if scale.is_reverse() => index.duration().min(self.time(*position).await?),
             None => self.from(None, *position).await?.time,
         };
@@ -45,7 +45,7 @@ impl Stream {
             }
             Path::Frames(path) => {
                 let connection = path.connection(vec![path.channels.0]);
-                // Out of descriptors: whoever asked is told that there is no such session.
+                // Out of file descriptors: the request is answered with 454.
                 let Ok(connection) = connection else { return orders.next().await };
                 Whereto::Frames(connection, session)
             }
@@ -59,7 +59,7 @@ impl Stream {
         };
         let trick = match trick::started(start).await {
             Some(Ok(trick)) => trick,
-            // The server ends.
+            // The server shuts down.
             None => return orders.next().await,
             Some(Err(fault)) => {
                 self.rest();
@@ -85,7 +85,7 @@ impl Stream {
         if !tables.is_empty() {
             self.tables = tables;
         }
-        // Runs modulo its width.
+        // Wraps at its width.
         self.numbers.sequence = sequence.wrapping_add(packets as u16);
         if packets > 0 {
             self.numbers.least = Some(timestamp.wrapping_add(ticks));
@@ -119,8 +119,7 @@ impl Stream {
         }
     }
 
-    /// Follows what is shown until its end, or the next order; what could not be said any more
-    /// comes back.
+    /// Follows a PLAY until its end or the next order. A message that was not inserted comes back.
     async fn follow(&self, trick: &Trick, session: Session, orders: &mut Orders) -> ScaledEnd {
         let end = |ended| ScaledEnd { order: None, unsaid: None, ended };
         loop {
@@ -148,7 +147,7 @@ impl Stream {
                     match (&self.path, trick.interleaver()) {
                         (Path::Datagrams(path), _) => path.listeners.report(&report),
                         (Path::Frames(path), Some(interleaver)) => {
-                            // Whether it is sent before the end is nothing to wait for.
+                            // There is no need to wait for the report to be sent.
                             drop(interleaver.insert(frame(path.channels.1, &report)));
                         }
                         (Path::Frames(_), None) => {}
@@ -159,7 +158,7 @@ impl Stream {
     }
 }
 
-/// What has left with what is made.
+/// The sent part, including the generated packets.
 fn after(before: Sent, gone: Gone, session: Session) -> Sent {
     Sent {
         source: session.source,
