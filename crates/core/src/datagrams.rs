@@ -1,9 +1,8 @@
-//! Datagrams: how the bytes of a stream are cut into packets, what each carries in front, and when
-//! it is due.
+//! Cuts the bytes of a stream into datagrams: their payloads, headers and due times.
 //!
-//! Promise: every byte is in one datagram, in order; no datagram is due before its first byte is by
-//! the byte clock; RTP's numbers follow each other and its timestamps are the due times (RFC 2250,
-//! RFC 3550). It knows no addresses, and moves no bytes: that is `composing`'s. The argument:
+//! Promise: every byte is in one datagram, in order. No datagram is due before its first byte is
+//! due by the byte clock. RTP sequence numbers are consecutive, and timestamps are the due times
+//! (RFC 2250, RFC 3550). It knows no addresses and copies no bytes; `composing` does. Design note:
 //! `docs/design/packets.md`.
 
 mod composing;
@@ -25,35 +24,35 @@ pub use counting::{Counting, FinalCounters};
 pub use gathering::Gathering;
 pub use plan::{Law, Line, Plan, Restamping};
 
-/// What a whole datagram carries: seven transport packets, as many as fit a frame of Ethernet.
+/// The payload of a full datagram: seven transport packets, as many as fit an Ethernet frame.
 pub const PAYLOAD: Bytes = Bytes(7 * ts::PACKET as u64);
 
-/// Most datagrams that leave as one message. The kernel takes 64 (`UDP_MAX_SEGMENTS`), and 65,507
+/// Upper bound of datagrams in a message. The kernel takes 64 (`UDP_MAX_SEGMENTS`), and 65,507
 /// bytes: 49 with RTP.
 pub const SEGMENTS_MAX: u32 = 44;
 
-/// What stands in front of the payload.
+/// The header in front of the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// Nothing.
+    /// None.
     Udp,
-    /// The header of RTP.
+    /// RTP.
     Rtp(Session),
 }
 
-/// What an RTP session began with (RFC 3550, section 5.1: at random).
+/// The initial values of an RTP session (RFC 3550, section 5.1: random).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Session {
     /// SSRC.
     pub source: u32,
-    /// Of the first packet.
+    /// The sequence number of the first packet.
     pub sequence: u16,
-    /// Of the first packet.
+    /// The timestamp of the first packet.
     pub timestamp: u32,
 }
 
 impl Form {
-    /// Bytes in front of each payload.
+    /// Bytes of the header.
     pub const fn header(self) -> Bytes {
         match self {
             Self::Udp => Bytes(0),
@@ -61,30 +60,29 @@ impl Form {
         }
     }
 
-    /// What `payload` bytes in `datagrams` datagrams are on an Ethernet, its preamble and gap
-    /// included.
+    /// The size on an Ethernet of `payload` bytes in `datagrams` datagrams, with preamble and gap.
     pub const fn wire(self, payload: Bytes, datagrams: u32, ip: Ip) -> Bytes {
         Bytes(payload.0 + datagrams as u64 * (ip.overhead().0 + self.header().0))
     }
 
-    /// The rate on the wire of a stream whose payload has `rate`. Rounds up.
+    /// The rate on the wire of a stream with a payload of `rate`. Rounds up.
     pub fn wire_rate(self, rate: BitRate, ip: Ip) -> BitRate {
         let wire = u128::from(self.wire(PAYLOAD, 1, ip).0);
         BitRate((u128::from(rate.0) * wire).div_ceil(u128::from(PAYLOAD.0)) as u64)
     }
 }
 
-/// Which protocol carries the datagrams.
+/// The IP version of the datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ip {
-    /// Four bytes.
+    /// IPv4.
     V4,
-    /// Sixteen.
+    /// IPv6.
     V6,
 }
 
 impl Ip {
-    /// Ethernet's preamble, header, checksum and gap (38 bytes), IP's header, UDP's.
+    /// Ethernet preamble, header, checksum and gap (38 bytes), IP header, UDP header.
     const fn overhead(self) -> Bytes {
         match self {
             Self::V4 => Bytes(38 + 20 + 8),
@@ -93,53 +91,52 @@ impl Ip {
     }
 }
 
-/// Some datagrams of one stream that leave together.
+/// Datagrams of one stream that leave together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// The first byte, counted over all that leaves from the beginning of the stream.
+    /// The offset of the first byte in everything that the stream sends.
     pub at: Bytes,
-    /// Payload in all.
+    /// All payload bytes.
     pub bytes: Bytes,
-    /// The first byte of the title in it, counted from the first that is sent, over all turns.
+    /// The offset of the first title byte in the sent range, counted over all turns.
     pub from: Bytes,
-    /// How many bytes of the title are in it; the rest stands in front or is stuffing.
+    /// The number of title bytes; the rest is the front or stuffing.
     pub taken: Bytes,
-    /// In how many datagrams.
+    /// The number of datagrams.
     pub datagrams: u32,
-    /// When the last of those is due that leave together as a rule. None leaves before; what is
-    /// behind those is late.
+    /// The due time of the last datagram that regularly leaves with the first. The message leaves
+    /// then; further datagrams are late.
     pub due: MonoTime,
 }
 
-/// What a stream leaves to the one that follows it, for the same receivers.
+/// The state that a stream leaves to its successor with the same receivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trace {
-    /// When its next datagram would have been due.
+    /// The due time of its next datagram.
     pub due: MonoTime,
-    /// What would have stood in front of that one, but for the timestamp, which is still the first
-    /// one's.
+    /// The header of that datagram, except that the timestamp is still the first one's.
     pub form: Form,
-    /// When the first datagram of the session was due.
+    /// The due time of the first datagram of the session.
     pub epoch: MonoTime,
     restamper: Restamper,
-    /// What its clock shows then.
+    /// The PCR value then.
     shows: Option<Pcr>,
 }
 
-/// What a stream is cut by.
+/// The parameters of a cutter.
 #[derive(Clone, Debug)]
 pub struct Cutting {
-    /// What stands in front.
+    /// The header.
     pub form: Form,
-    /// When it begins, and the rate that was reserved.
+    /// Its start and the reserved rate.
     pub clock: ByteClock,
     /// How long datagrams wait for each other.
     pub gathering: Gathering,
-    /// No more than so many are one message.
+    /// Upper bound of datagrams in a message.
     pub segments_max: u32,
-    /// After how many bytes the title begins again.
+    /// The length after which the title repeats.
     pub turn: Option<Bytes>,
-    /// What is known of the stream.
+    /// The plan of the stream.
     pub plan: Option<Arc<Plan>>,
 }
 
@@ -148,31 +145,31 @@ pub struct Cutting {
 pub struct Cutter {
     form: Form,
     clock: ByteClock,
-    /// When byte 0 was due when the session began: what RTP's time counts from.
+    /// The due time of byte 0 at the start of the session, from which RTP time counts.
     epoch: MonoTime,
-    /// Bytes that have left, and how many of them are the title's.
+    /// Sent bytes, and the title bytes among them.
     at: Bytes,
     taken: Bytes,
-    /// How many datagrams a message has at most: as a rule, and of one that is late.
+    /// The largest number of datagrams in a message, and in a late one.
     datagrams_max: u32,
     segments_max: u32,
-    /// By how many datagrams the first message is shorter, so that those behind it leave when the
-    /// place says.
+    /// The first message is shorter by this many datagrams, so that later ones leave in the turn of
+    /// the place.
     shorter: u32,
     gathering: Gathering,
     turn: Option<Bytes>,
     plan: Option<Arc<Plan>>,
-    /// Where in the line the next byte is.
+    /// The segment of the next byte in the line.
     hint: usize,
-    /// The turn that the restamper is in, and what its clocks are ahead of the title's in it.
+    /// The turn of the restamper, and the offset of its clocks from the title's.
     part: u64,
     ahead: MediaTime,
-    /// Clocks do not run on from the stream before.
+    /// Clocks are not continuous with the stream before.
     breaks: bool,
-    /// Its first datagram says so too: the clock in it is marked.
+    /// The first datagram is marked, too: its clock is discontinuous.
     is_marked: bool,
     restamper: Restamper,
-    /// What the stream's clock shows at its first byte of the title; none when nobody knows.
+    /// The PCR at the first title byte; `None` if it is unknown.
     begins: Option<Pcr>,
 }
 
@@ -214,7 +211,7 @@ impl Cutter {
         }
     }
 
-    /// The same from the first moment on at which it is the turn of the stream's place.
+    /// The same, starting at the first turn of the stream's place.
     #[must_use]
     pub fn in_turn_of(mut self, place: u32) -> Self {
         let (opened, rate) = (self.clock.start(), self.stuffed().unwrap_or(self.clock.rate()));
@@ -222,9 +219,9 @@ impl Cutter {
         self
     }
 
-    /// The same for a stream whose beginning is given, as that of one that follows another is: its
-    /// first message is shorter by as many datagrams as it takes for the others to begin when it is
-    /// the turn of the place, or less than a datagram before.
+    /// The same for a stream with a given start, such as a successor: its first message is shorter
+    /// by as many datagrams as make the others leave in the turn of the place, or less than a
+    /// datagram before.
     #[must_use]
     pub fn in_step_with(self, place: u32) -> Self {
         let (start, rate) = (self.clock.start(), self.stuffed().unwrap_or(self.clock.rate()));
@@ -234,22 +231,22 @@ impl Cutter {
         Self { shorter: (most - first) % most, ..self }
     }
 
-    /// The same, in the session of the stream before it, which has ended: numbers, timestamps,
-    /// counters and clocks go on. A clock that nobody has heard of for a while is marked as another
-    /// one's, although it shows what has passed.
+    /// The same in the session of an ended predecessor: numbers, timestamps, counters and clocks
+    /// continue. After a pause the clock is marked as discontinuous, although it shows the elapsed
+    /// time.
     #[must_use]
     pub fn following(self, trace: &Trace) -> Self {
         let mut restamper = trace.restamper;
         restamper.join(self.restamping().and_then(|restamping| restamping.ahead));
         let pause = self.clock.start().since(trace.due);
         let begins = match (self.begins, trace.shows) {
-            // What has passed meanwhile, and the tables in front, take time of their own.
+            // The pause and the tables in front take time of their own.
             (Some(_), Some(shows)) => Some(shows.after(media(pause)).after(self.lead_ticks())),
             (begins, _) => begins,
         };
         let is_paused = pause > PAUSE_UNMARKED_MAX;
         let breaks = self.begins.is_none() || trace.shows.is_none() || is_paused;
-        // What leaves as it is has no marks.
+        // Unchanged bytes have no marks.
         let is_marked = breaks && self.restamping().is_some();
         let (form, epoch) = (trace.form, trace.epoch);
         let next = Self { form, epoch, restamper, begins, breaks, is_marked, ..self };
@@ -257,14 +254,14 @@ impl Cutter {
         Self { ahead, ..next }
     }
 
-    /// Where it stands when `sent` of its title have left, which is where a message ends.
+    /// The state after `sent` bytes of its title, at the end of a message.
     pub fn trace(&self, sent: Bytes) -> Trace {
-        // Where counters are kept what was cut has left, or is lost.
+        // With a plan, cut bytes count as sent, even if they were lost.
         let at = if self.plan.is_some() { self.at } else { sent };
         let form = match self.form {
             Form::Udp => Form::Udp,
             Form::Rtp(session) => {
-                // Runs modulo its width.
+                // Wraps at its width.
                 let sequence = session.sequence.wrapping_add(at.0.div_ceil(PAYLOAD.0) as u16);
                 Form::Rtp(Session { sequence, ..session })
             }
@@ -273,13 +270,14 @@ impl Cutter {
         Trace { due, form, epoch, restamper: self.restamper, shows: self.shows(at) }
     }
 
-    /// Reads what cutting the next message reads, for whoever reads that of many streams before the
-    /// first is cut: the processor waits for all of it at once then. A number without a meaning.
+    /// Reads the memory that cutting the next message reads. The caller does this for many streams
+    /// before it cuts the first, so that their cache misses overlap. The returned number has no
+    /// meaning.
     pub fn look_up(&self) -> u64 {
         self.clock.start().0 ^ self.epoch.0 ^ self.at.0 ^ self.ahead.0 ^ self.restamper.look_up()
     }
 
-    /// The same of what is behind that.
+    /// The same for the memory behind it.
     pub fn look_up_plan(&self) -> u64 {
         let Some(plan) = &self.plan else { return 0 };
         let restamping = plan.restamping.as_ref().map_or(0, |restamping| restamping.runs.len());
@@ -292,37 +290,37 @@ impl Cutter {
         self.gathering.leaves(message.due)
     }
 
-    /// When the first datagram of the session was due.
+    /// The due time of the first datagram of the session.
     pub const fn epoch(&self) -> MonoTime {
         self.epoch
     }
 
-    /// The law in force, as bytes of the title are read by it.
+    /// The clock in force, by which title bytes are read.
     pub fn clock(&self) -> ByteClock {
         self.clock.delayed(self.lead())
     }
 
-    /// What stands in front.
+    /// The header.
     pub const fn form(&self) -> Form {
         self.form
     }
 
-    /// How much of the title has been cut, over all turns.
+    /// The cut part of the title, over all turns.
     pub const fn taken(&self) -> Bytes {
         self.taken
     }
 
-    /// Packets whose counters could not be kept.
+    /// Packets whose counters could not be tracked.
     pub fn missed(&self) -> u64 {
         self.restamper.missed()
     }
 
-    /// Whether all that leaves has one rate.
+    /// Whether the stream has one constant rate.
     pub fn is_even(&self) -> bool {
         self.stuffed().is_some() || self.line().is_none()
     }
 
-    /// Bytes that are due by `now`, with all that is put between them. Rounds down.
+    /// The bytes due by `now`, including inserted ones. Rounds down.
     pub fn allowed(&self, now: MonoTime) -> Bytes {
         if let Some(rate) = self.stuffed() {
             return rate.bytes_in(now.since(self.clock.start()));
@@ -331,14 +329,14 @@ impl Cutter {
         line.allowed(now.since(self.clock().start())) + self.front()
     }
 
-    /// The next message of a stream whose title has `len` bytes, or of one without an end; none
-    /// after the last.
+    /// The next message of a stream whose title has `len` bytes, or that has no end; `None` after
+    /// the last.
     pub fn next(&self, len: Option<Bytes>) -> Option<Message> {
         self.next_late(len, MonoTime(0))
     }
 
-    /// The same with all that is due by `late` beside what leaves together as a rule: whoever is
-    /// late has no time to send messages one by one.
+    /// The same, with all datagrams that are due by `late`: a late sender has no time to send
+    /// messages one by one.
     pub fn next_late(&self, len: Option<Bytes>, late: MonoTime) -> Option<Message> {
         if self.stuffed().is_some() {
             return self.next_stuffed(len, late);
@@ -351,7 +349,7 @@ impl Cutter {
         let limit = left.div_ceil(PAYLOAD.0).min(u64::from(self.segments_max)) as u32;
         let most = limit.min(self.in_step());
         let first = self.due(0);
-        // By far the most streams are slow beside a tick.
+        // Most streams are slow compared with a tick.
         let (mut datagrams, due) = if most > 1 { self.together(first, most) } else { (1, first) };
         if late > due {
             datagrams = self.count_by(late, datagrams..limit);
@@ -362,8 +360,8 @@ impl Cutter {
         Some(Message { at, bytes, from, taken, datagrams, due })
     }
 
-    /// How many datagrams the next message has at most, unless it is late: behind one that was,
-    /// fewer, so that the stream leaves again when its place says.
+    /// The largest number of datagrams in the next message. After a late message it is smaller, so
+    /// that the stream gets back into the turn of its place.
     fn in_step(&self) -> u32 {
         if self.gathering.is_by_turn() || self.line().is_some() {
             return self.datagrams_max;
@@ -372,11 +370,11 @@ impl Cutter {
         (most - (self.at.0 / PAYLOAD.0 + u64::from(self.shorter)) % most) as u32
     }
 
-    /// How many of the next `most` datagrams leave with the one that is due at `first`, and when
-    /// the last of them is due.
+    /// How many of the next `most` datagrams leave with the one due at `first`, and the due time of
+    /// the last of them.
     fn together(&self, first: MonoTime, most: u32) -> (u32, MonoTime) {
         let until = self.gathering.until(first);
-        // Where all have one rate as many as allowed are due within the burst.
+        // At a constant rate as many as are permitted are due within the burst.
         let datagrams = match self.gathering.is_by_turn() || self.line().is_some() {
             true => self.count_by(until, 1..most),
             false => most,
@@ -384,8 +382,8 @@ impl Cutter {
         (datagrams, self.due(mutant!(BurstEarly, 0, datagrams - 1)))
     }
 
-    /// How many of the next datagrams are due by `until`, by which so many as the range begins with
-    /// are in any case, and at most its end.
+    /// How many of the next datagrams are due by `until`, at least the start and at most the end of
+    /// the range.
     fn count_by(&self, until: MonoTime, count: Range<u32>) -> u32 {
         if self.line().is_none() {
             return self.due_by(until).clamp(count.start, count.end);
@@ -394,8 +392,7 @@ impl Cutter {
         rest.find(|&nth| self.due(nth) > until).unwrap_or(count.end)
     }
 
-    /// As [`next_late`](Self::next_late): datagrams are full, and leave at the rate that was asked
-    /// for.
+    /// As [`next_late`](Self::next_late): datagrams are full and leave at the requested rate.
     fn next_stuffed(&self, len: Option<Bytes>, late: MonoTime) -> Option<Message> {
         let mut taken = Bytes(0);
         let (mut datagrams, mut due) = (0, MonoTime(0));
@@ -425,8 +422,7 @@ impl Cutter {
         len.is_some_and(|len| taken + Bytes(TS) > len) && self.begins_at(nth) >= self.front()
     }
 
-    /// Packets of the title in datagram `nth` of a stuffed stream: those whose time has come when
-    /// it leaves.
+    /// The title packets in datagram `nth` of a stuffed stream: those that are due when it leaves.
     fn of_title(&self, nth: u32, taken: Bytes, len: Option<Bytes>) -> u64 {
         let begins = self.begins_at(nth);
         let in_front = self.front().saturating_sub(begins).min(PAYLOAD).0 / TS;
@@ -444,32 +440,31 @@ impl Cutter {
         count
     }
 
-    /// Whether the bytes of a message are other than the title's.
+    /// Whether the bytes of a message differ from the title's.
     pub fn changes(&self, message: &Message) -> bool {
         message.taken != message.bytes || self.restamping().is_some()
     }
 
-    /// Whether the counters of what leaves as it is are to be noted.
+    /// Whether the counters of unchanged bytes are tracked.
     pub fn watches(&self) -> bool {
         self.plan.as_ref().is_some_and(|plan| plan.restamping.is_none() && plan.counting.is_some())
     }
 
-    /// Notes the counters of the next message, whose bytes are `payload` and not changed.
+    /// Tracks the counters of the next message, whose unchanged bytes are `payload`.
     pub fn watch(&mut self, payload: &[u8]) {
         for packet in payload.as_chunks().0 {
             self.restamper.watch(packet);
         }
     }
 
-    /// Leaves the counters and the time for the next part of the session, when there may be one.
+    /// Publishes the counters and the time for the next part of the session, if there may be one.
     pub fn keep(&self) {
         if let Some(counting) = self.plan.as_ref().and_then(|plan| plan.counting.as_ref()) {
             counting.kept.keep(&self.restamper, self.ticks(0));
         }
     }
 
-    /// Whether the payloads of the next message are the title's bytes one after the other: nothing
-    /// is put in front of them or between them.
+    /// Whether the payloads of the next message are consecutive title bytes without insertions.
     pub fn is_in_place(&self) -> bool {
         self.stuffed().is_none() && self.at >= self.front()
     }
@@ -479,11 +474,10 @@ impl Cutter {
         let Form::Rtp(session) = self.form else { return None };
         let number = self.at.0 / PAYLOAD.0 + mutant!(SequenceByMessage, 0, u64::from(nth));
         let header = rtp::Header {
-            // RFC 2250, section 2.1: the clocks of this packet and of the one before it are not to
-            // be compared.
+            // RFC 2250, section 2.1: the clock is discontinuous with the packet before.
             marker: self.is_marked && number == 0,
             payload_type: rtp::MP2T,
-            // Both run modulo their width.
+            // Both wrap at their width.
             sequence: session.sequence.wrapping_add(number as u16),
             timestamp: session.timestamp.wrapping_add(self.ticks(mutant!(
                 TimestampOfMessage,
@@ -495,10 +489,10 @@ impl Cutter {
         Some(header.write())
     }
 
-    /// Goes on behind `message`.
+    /// Moves on to the position after `message`.
     ///
     /// # Panics
-    /// When it is not the next one.
+    /// If it is not the next one.
     pub fn advance(&mut self, message: &Message) {
         assert!(message.at == self.at, "messages leave in order");
         self.at += message.bytes;
@@ -509,8 +503,8 @@ impl Cutter {
         }
     }
 
-    /// Moves everything that is still to come. The first packet of a session has its first
-    /// timestamp all the same, as it may have been told to somebody.
+    /// Delays all further datagrams. The first packet of a session keeps its timestamp, since it
+    /// may have been announced.
     pub fn delay(&mut self, pause: Nanos) {
         if self.at == Bytes(0) && self.epoch == self.clock.due(Bytes(0)) {
             self.epoch += pause;
@@ -530,22 +524,22 @@ impl Cutter {
         self.plan.as_ref()?.stuff
     }
 
-    /// Bytes in front.
+    /// Bytes in front of the title.
     fn front(&self) -> Bytes {
         Bytes(self.plan.as_ref().map_or(0, |plan| plan.front.len() as u64))
     }
 
-    /// What they take.
+    /// Their duration.
     fn lead(&self) -> Nanos {
         self.stuffed().unwrap_or(self.clock.rate()).time_for(self.front())
     }
 
-    /// The same by the clock inside.
+    /// Their duration in PCR ticks.
     fn lead_ticks(&self) -> MediaTime {
         ticks(self.front(), self.stuffed().unwrap_or(self.clock.rate()))
     }
 
-    /// From one datagram of a stuffed stream to the next.
+    /// The interval of datagrams in a stuffed stream.
     fn gap(&self) -> Nanos {
         self.stuffed().map_or(Nanos(0), |rate| rate.time_for(PAYLOAD))
     }
@@ -558,13 +552,13 @@ impl Cutter {
         self.due_at(self.begins_at(nth))
     }
 
-    /// How many of the next datagrams, all of one rate, are due by `until`, at which the first is.
+    /// How many of the next datagrams, at a constant rate, are due by `until`; the first one is.
     fn due_by(&self, until: MonoTime) -> u32 {
         let ahead = self.clock.allowed(until).saturating_sub(self.at);
         (ahead.0 / PAYLOAD.0 + 1).min(u32::MAX.into()) as u32
     }
 
-    /// When a byte is due, counted over all that leaves.
+    /// The due time of a byte, counted over everything sent.
     fn due_at(&self, out: Bytes) -> MonoTime {
         match (self.stuffed(), self.line()) {
             (Some(rate), _) => self.clock.start() + rate.time_for(out),
@@ -573,7 +567,7 @@ impl Cutter {
         }
     }
 
-    /// When a byte of the title is due.
+    /// The due time of a title byte.
     fn title_due(&self, from: Bytes) -> MonoTime {
         match self.line() {
             Some(line) => self.clock.start() + self.lead() + line.due(from, self.hint),
@@ -584,25 +578,25 @@ impl Cutter {
     /// Ticks of 90 kHz from the beginning to a datagram's due time, modulo 2^32. Rounds down.
     fn ticks(&self, nth: u32) -> u32 {
         let since = self.due(nth).since(self.epoch).0;
-        // In two parts, of which neither can be too large.
+        // In two parts that cannot overflow.
         (since / 100_000).wrapping_mul(9).wrapping_add(since % 100_000 * 9 / 100_000) as u32
     }
 }
 
-/// The payloads of a message, of which each has `room` bytes in front.
+/// The payloads of a message, each with `room` bytes in front.
 pub fn payloads(bytes: &mut [u8], room: usize) -> impl Iterator<Item = &mut [u8]> {
     let step = if room == 0 { bytes.len().max(1) } else { room + PAYLOAD.0 as usize };
     bytes.chunks_mut(step).map(move |datagram| &mut datagram[room..])
 }
 
-/// Two clocks may be 100 ms apart without a mark (TR 101 290, 2.3b), of which the title before and
-/// the one behind take up to 40 ms each (TS 101 154, 4.1.5.3).
+/// Two PCRs may be 100 ms apart without a discontinuity mark (TR 101 290, 2.3b). The titles before
+/// and after take up to 40 ms each (TS 101 154, 4.1.5.3).
 const PAUSE_UNMARKED_MAX: Nanos = Nanos::from_millis(20);
 
 /// Bytes of a transport packet.
 const TS: u64 = ts::PACKET as u64;
 
-/// Modulo the clock's wrap.
+/// Modulo the wrap of the PCR.
 fn wrapped(ticks: u128) -> MediaTime {
     MediaTime((ticks % u128::from(Pcr::WRAP.0)) as u64)
 }
@@ -617,13 +611,13 @@ fn media(span: Nanos) -> MediaTime {
     wrapped(u128::from(span.0) * 27 / 1000)
 }
 
-/// When the stream in `place` begins that is opened at `now` and leaves at `rate`, so many
-/// datagrams at a time: within a message after it. Streams of one rate then leave spread over the
-/// time between two messages as evenly as any number of places can be, whenever each was opened.
+/// The start of the stream in `place` that is opened at `now` and leaves at `rate`, so many
+/// datagrams at a time: within one message interval. Streams of one rate are thereby spread as
+/// evenly over the interval as any number of places can be, whenever each was opened.
 pub fn begins(place: u32, rate: BitRate, datagrams: u32, now: MonoTime) -> MonoTime {
     /// 2^64 divided by the golden ratio.
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    // In billionths of a bit, so that moments hours apart are in step to the nanosecond.
+    // In billionths of a bit, so that starts hours apart are aligned to the nanosecond.
     let message = u128::from(8 * PAYLOAD.0 * u64::from(datagrams)) * u128::from(SECOND.0);
     let own = (message * u128::from(u64::from(place).wrapping_mul(GOLDEN))) >> 64;
     let rate = u128::from(rate.0);

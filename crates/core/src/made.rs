@@ -1,16 +1,17 @@
-//! Datagrams that somebody makes, each with the time at which it leaves.
+//! Generated datagrams, each with the time at which it leaves.
 //!
-//! Promise: a datagram is a value of a fixed size, so that a ring of them is memory of a fixed size. It
-//! knows no payload and no address. The argument: `docs/design/made.md`.
+//! Promise: a datagram is a value of a fixed size, so a ring of them is memory of a fixed size. It
+//! knows no payload format and no address. Design note: `docs/design/made.md`.
 
 use crate::datagrams::{Form, Ip};
 use crate::rtp::frame;
 use crate::units::{BitRate, Bytes, Nanos};
 
-/// Most bytes of one: what IPv4 and UDP leave of a frame of 1,500 bytes. With IPv6 it is 20 less.
+/// Upper bound of the bytes: an IPv4 frame of 1,500 bytes less its headers. With IPv6 it is 20
+/// less.
 pub const TIMED_MAX: usize = 1472;
 
-/// A datagram, whole but for the headers of UDP and below.
+/// A complete datagram without the headers of UDP and below.
 #[derive(Clone, Copy)]
 pub struct Timed {
     /// When it leaves, counted from the beginning of its stream.
@@ -20,15 +21,15 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// One of `bytes`.
+    /// A datagram of `bytes`.
     ///
     /// # Panics
-    /// When they are none, or more than [`TIMED_MAX`].
+    /// If there are none, or more than [`TIMED_MAX`].
     pub fn new(due: Nanos, bytes: &[u8]) -> Self {
         Self::of_parts(due, &[bytes])
     }
 
-    /// One of several parts, one after the other.
+    /// A datagram of consecutive parts.
     ///
     /// # Panics
     /// As [`Self::new`].
@@ -44,37 +45,37 @@ impl Timed {
         timed
     }
 
-    /// The same in a frame of a connection (RFC 2326, section 10.12), due so much later.
+    /// The same in an interleaved frame (RFC 2326, section 10.12), due so much later.
     ///
     /// # Panics
-    /// When there is no room for what stands in front: [`frame::HEAD`] less than [`TIMED_MAX`] fits.
+    /// If there is no room for the header: [`frame::HEAD`] less than [`TIMED_MAX`] fits.
     #[must_use]
     pub fn framed(&self, channel: u8, later: Nanos) -> Self {
         Self::of_parts(self.due + later, &[&frame::head(channel, self.len), self.bytes()])
     }
 
-    /// What comes after the last one: nothing will, and the stream is complete then.
+    /// The end marker of a complete stream.
     pub const fn end(due: Nanos) -> Self {
         Self { due, len: 0, bytes: [0; TIMED_MAX] }
     }
 
-    /// What is sent; nothing when it is the end.
+    /// The bytes; empty for the end marker.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// As above, to be completed.
+    /// The bytes, to be completed.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[..usize::from(self.len)]
     }
 
-    /// Whether nothing will come any more.
+    /// Whether it is the end marker.
     pub const fn is_end(&self) -> bool {
         self.len == 0
     }
 }
 
-/// The rate on the wire of datagrams that have `rate` and are at most `per_second`.
+/// The rate on the wire of datagrams of `rate`, at most `per_second` of them.
 pub const fn wire_rate(rate: BitRate, per_second: u32, ip: Ip) -> BitRate {
     let headers = Form::Udp.wire(Bytes(0), 1, ip);
     BitRate(rate.0 + headers.0 * 8 * per_second as u64)

@@ -1,7 +1,7 @@
-//! RTP (RFC 3550): the header of a packet, read and written, and packets put back into their order.
+//! RTP (RFC 3550): packet headers, and reordering.
 //!
-//! Promise: a packet is understood as the RFC has it or refused with the rule that it breaks; nothing
-//! is read beyond the datagram. It sends nothing, and knows no payload.
+//! Promise: a packet is parsed as in the RFC or refused with the broken rule. Nothing is read
+//! beyond the datagram. It sends nothing and knows no payload format.
 
 pub mod frame;
 pub mod gather;
@@ -23,23 +23,23 @@ pub const MP2T: u8 = 33;
 /// The fixed header, in bytes.
 pub const HEADER: usize = 12;
 
-/// The header of a packet without contributing sources, extension and padding.
+/// A header without contributing sources, extension and padding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Something begins here; what is the payload's business.
+    /// The marker bit, defined by the payload format.
     pub marker: bool,
-    /// What is carried: seven bits.
+    /// The payload type: seven bits.
     pub payload_type: u8,
-    /// Its place among the others, modulo 2^16.
+    /// The sequence number.
     pub sequence: u16,
-    /// When it was sampled, in units of the payload.
+    /// The sampling time, in units of the payload format.
     pub timestamp: u32,
-    /// Who sends it.
+    /// The SSRC.
     pub source: u32,
 }
 
 impl Header {
-    /// As it stands in front of the payload (RFC 3550, section 5.1).
+    /// The encoded header (RFC 3550, section 5.1).
     pub const fn write(self) -> [u8; HEADER] {
         let [s0, s1] = self.sequence.to_be_bytes();
         let [t0, t1, t2, t3] = self.timestamp.to_be_bytes();
@@ -49,20 +49,20 @@ impl Header {
     }
 }
 
-/// A packet, read in place.
+/// A packet, parsed in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
-    /// Something begins here; what is the payload's business.
+    /// The marker bit, defined by the payload format.
     pub marker: bool,
-    /// What is carried.
+    /// The payload type.
     pub payload_type: u8,
-    /// Its place among the others, modulo 2^16.
+    /// The sequence number.
     pub sequence: u16,
-    /// When it was sampled, in units of the payload.
+    /// The sampling time, in units of the payload format.
     pub timestamp: u32,
-    /// Who has sent it.
+    /// The SSRC.
     pub source: u32,
-    /// What is carried, without padding.
+    /// The payload without padding.
     pub payload: &'a [u8],
 }
 
@@ -77,15 +77,15 @@ pub enum RtpFault {
     Sources,
     /// It ends within its header extension.
     Extension,
-    /// More padding than there is payload, or padding of nothing.
+    /// More padding than payload, or padding of zero bytes.
     Padding,
 }
 
 impl<'a> Packet<'a> {
-    /// The packet in `datagram`.
+    /// Parses `datagram`.
     ///
     /// # Errors
-    /// The first rule that it breaks.
+    /// The first broken rule.
     pub fn read(datagram: &'a [u8]) -> Result<Self, RtpFault> {
         let (head, mut rest) = datagram.split_at_checked(HEADER).ok_or(RtpFault::Short)?;
         if head[0] >> 6 != 2 {
@@ -94,13 +94,13 @@ impl<'a> Packet<'a> {
         let sources = usize::from(head[0] & 0x0f) * 4;
         rest = rest.get(sources..).ok_or(RtpFault::Sources)?;
         if head[0] & 0x10 != 0 {
-            // RFC 3550 section 5.3.1: 16 bits of the profile's, then the length in words.
+            // RFC 3550 section 5.3.1: 16 bits of the profile, then the length in words.
             let [_, _, high, low, ..] = *rest else { return Err(RtpFault::Extension) };
             let words = usize::from(u16::from_be_bytes([high, low]));
             rest = rest.get(4 + words * 4..).ok_or(RtpFault::Extension)?;
         }
         if head[0] & 0x20 != 0 {
-            // The last byte says how many there are, itself among them.
+            // The last byte is the count, including itself.
             let padding = usize::from(*rest.last().ok_or(RtpFault::Padding)?);
             let len = rest.len().checked_sub(padding).filter(|_| padding > 0);
             rest = &rest[..len.ok_or(RtpFault::Padding)?];

@@ -1,10 +1,8 @@
-//! RTSP 1.0 (RFC 2326) and 2.0 (RFC 7826): messages, what stands in their fields, and the sessions
-//! of a server.
+//! RTSP 1.0 (RFC 2326) and 2.0 (RFC 7826): messages, header fields and session states.
 //!
-//! Promise: a message is understood as the RFC has it or refused with a status; nothing is read
-//! beyond its limits; whatever order requests come in, a session is in one state, belongs to one
-//! caller, and is over when nobody has been heard of for [`session::SILENCE_MAX`]. No sockets, no
-//! clock, no titles: those are handed in.
+//! Promise: a message is parsed as in the RFC or refused with a status, within its limits. Whatever
+//! the order of requests, a session is in one state, belongs to one client and ends after a silence
+//! of [`session::SILENCE_MAX`]. Sockets, clocks and titles are the caller's.
 
 pub mod message;
 pub mod session;
@@ -14,7 +12,7 @@ pub mod v2;
 
 use core::fmt;
 
-/// What an answer says (RFC 2326, section 7.1.1).
+/// The status code of an answer (RFC 2326, section 7.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Status(pub u16);
 
@@ -48,7 +46,7 @@ impl Status {
 }
 
 impl Status {
-    /// The words of the status line, which are for people.
+    /// The reason phrase.
     pub const fn reason(self, version: Version) -> &'static str {
         if matches!(version, Version::Two)
             && let Some(reason) = self.reason_of_two()
@@ -82,7 +80,7 @@ impl Status {
         }
     }
 
-    /// Where RFC 7826 (section 17) has other words than RFC 2326.
+    /// Reason phrases of RFC 7826 (section 17) that differ from RFC 2326.
     const fn reason_of_two(self) -> Option<&'static str> {
         Some(match self.0 {
             406 => "Not Acceptable",
@@ -100,14 +98,14 @@ impl Status {
     }
 }
 
-/// A version of the protocol, as the first line of a message says it.
+/// The protocol version of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Version {
     /// 1.0 (RFC 2326).
     One,
     /// 2.0 (RFC 7826).
     Two,
-    /// One that is not spoken.
+    /// An unsupported version.
     Other,
 }
 
@@ -128,7 +126,7 @@ impl Version {
     }
 }
 
-/// As answers say it: what is not spoken is answered in 1.0.
+/// The version of the answer: 1.0 for an unsupported one.
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,7 +1,8 @@
-//! Session descriptions (SDP, RFC 8866): written for players and announcements, read from those who announce.
+//! Session descriptions (SDP, RFC 8866): generated for players and announcements, parsed from
+//! ANNOUNCE.
 //!
-//! Promise: what is read is bounded, and refused with the rule that it breaks; no text that is written can
-//! begin a line of its own. What attributes mean is their reader's business.
+//! Promise: parsing is bounded, and a refusal names the broken rule. Generated text cannot inject a
+//! line. Attributes are interpreted by the caller.
 
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
@@ -11,73 +12,73 @@ use core::net::IpAddr;
 
 use crate::rtp;
 
-/// Longest description that is read.
+/// Longest description.
 pub const LEN_MAX: usize = 64 * 1024;
-/// Most media of one.
+/// Upper bound of media.
 pub const MEDIA_MAX: usize = 16;
 
-/// One session.
+/// A session description.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Description {
-    /// Of which session it is, and who says so.
+    /// The origin.
     pub origin: Origin,
-    /// How it is called.
+    /// The session name.
     pub name: String,
-    /// What is in it, for people.
+    /// The session information.
     pub information: Option<String>,
-    /// Where its media go that do not say themselves.
+    /// The default connection of its media.
     pub connection: Option<Connection>,
-    /// In the order in which they stand there.
+    /// In the order of the description.
     pub attributes: Vec<Attribute>,
-    /// What is sent.
+    /// The media.
     pub media: Vec<Media>,
 }
 
-/// What tells sessions and their versions apart.
+/// Identifies a session and its version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Origin {
-    /// The session's number.
+    /// The session number.
     pub session: u64,
-    /// Higher when something has changed.
+    /// Increases with each change.
     pub version: u64,
-    /// The machine that it was made on; none when that is a name, or unspecified.
+    /// The originating host; `None` if it is a name or unspecified.
     pub address: Option<IpAddr>,
 }
 
-/// Where media go.
+/// The destination of media.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connection {
-    /// A group or an address; unspecified when that is agreed on elsewhere.
+    /// A group or an address; unspecified if it is negotiated elsewhere.
     pub address: IpAddr,
-    /// Of groups of IPv4 only (RFC 8866, section 5.7).
+    /// The TTL of IPv4 groups (RFC 8866, section 5.7).
     pub hops: Option<u8>,
 }
 
 /// `a=name` or `a=name:value`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attribute {
-    /// What it is about.
+    /// The name.
     pub name: String,
-    /// What it says.
+    /// The value.
     pub value: Option<String>,
 }
 
-/// One stream of packets.
+/// One medium.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Media {
     /// `video`, `audio`, `application`.
     pub kind: String,
-    /// Zero when it is agreed on elsewhere.
+    /// Zero if it is negotiated elsewhere.
     pub port: u16,
-    /// `RTP/AVP`, or `udp` without anything in front.
+    /// `RTP/AVP`, or `udp` without RTP.
     pub protocol: String,
-    /// Payload types, where they are numbers.
+    /// The payload types, if they are numbers.
     pub formats: Vec<String>,
-    /// Where it goes.
+    /// Its destination.
     pub connection: Option<Connection>,
-    /// With headers of IP and UDP, in kbit/s (`b=AS`).
+    /// In kbit/s, with IP and UDP headers (`b=AS`).
     pub bandwidth: Option<u64>,
-    /// In the order in which they stand there.
+    /// In the order of the description.
     pub attributes: Vec<Attribute>,
 }
 
@@ -99,12 +100,12 @@ impl Media {
         Self::rtp("video", port, rtp::MP2T, "MP2T/90000")
     }
 
-    /// A transport stream without anything in front.
+    /// A transport stream in UDP without RTP.
     pub fn mp2t_plain(port: u16) -> Self {
         Self { protocol: "udp".into(), attributes: Vec::new(), ..Self::mp2t(port) }
     }
 
-    /// What goes in RTP as this payload type, whose name and clock are `map`, like `H264/90000`.
+    /// An RTP medium of this payload type; `map` is its encoding, like `H264/90000`.
     pub fn rtp(kind: &str, port: u16, payload_type: u8, map: &str) -> Self {
         Self {
             kind: kind.into(),
@@ -117,14 +118,14 @@ impl Media {
         }
     }
 
-    /// With one more attribute.
+    /// Adds an attribute.
     #[must_use]
     pub fn with(mut self, attribute: Attribute) -> Self {
         self.attributes.push(attribute);
         self
     }
 
-    /// What an attribute says, without those that say nothing.
+    /// The value of an attribute that has one.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         value_of(&self.attributes, name)
     }
@@ -134,7 +135,7 @@ impl Media {
         self.formats.first()?.parse().ok().filter(|&number: &u8| number < 128)
     }
 
-    /// Name and clock of the first payload type: as `a=rtpmap` has it, or as it is known (RFC 3551).
+    /// The encoding of the first payload type: from `a=rtpmap`, or the static one (RFC 3551).
     pub fn encoding(&self) -> Option<&str> {
         let number = self.payload_type()?;
         let maps = self.attributes.iter().filter(|attribute| attribute.name == "rtpmap");
@@ -145,15 +146,15 @@ impl Media {
 }
 
 impl Description {
-    /// What an attribute of the session says.
+    /// The value of a session attribute.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         value_of(&self.attributes, name)
     }
 
-    /// The description in `text`.
+    /// Parses `text`.
     ///
     /// # Errors
-    /// The first rule that it breaks.
+    /// The first broken rule.
     pub fn read(text: &str) -> Result<Self, SdpFault> {
         if text.len() > LEN_MAX {
             return Err(SdpFault::Long);
@@ -191,7 +192,7 @@ impl Description {
                     last.map_or(&mut attributes, |last| &mut last.attributes).push(attribute);
                 }
                 (b'b', Some(last)) => {
-                    // Modifiers that are not known say nothing here (section 5.8).
+                    // Unknown bandwidth types are ignored (section 5.8).
                     if let Some(value) = value.strip_prefix("AS:") {
                         last.bandwidth = Some(value.parse().map_err(|_| SdpFault::Line)?);
                     }
@@ -209,20 +210,20 @@ impl Description {
     }
 }
 
-/// The rule that a description breaks.
+/// The broken rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SdpFault {
     /// Longer than [`LEN_MAX`].
     Long,
     /// It does not begin with `v=0`.
     Version,
-    /// A line that is none, or in the wrong place, or a line that must be there is not.
+    /// An invalid, misplaced or missing line.
     Line,
-    /// No `o=`, or one that is none.
+    /// A missing or invalid `o=`.
     Origin,
-    /// A `c=` that is none.
+    /// An invalid `c=`.
     Connection,
-    /// An `m=` that is none.
+    /// An invalid `m=`.
     Media,
     /// More than [`MEDIA_MAX`].
     TooManyMedia,
@@ -236,7 +237,7 @@ fn read_origin(value: &str) -> Option<Origin> {
     let mut words = value.split(' ');
     let (_user, session, version) = (words.next()?, words.next()?, words.next()?);
     let (_net, _family, address) = (words.next()?, words.next()?, words.next()?);
-    // Numbers may be longer than ours; they only tell sessions apart.
+    // Longer numbers saturate: they only identify sessions.
     let number = |text: &str| {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         is_number.then(|| text.parse().unwrap_or(u64::MAX))
@@ -288,7 +289,7 @@ impl fmt::Display for Description {
             write!(f, "i={}\r\n", Line(information))?;
         }
         write_connection(f, self.connection)?;
-        // Permanent: who announces it ends it.
+        // Permanent: the announcer ends it.
         f.write_str("t=0 0\r\n")?;
         write_attributes(f, &self.attributes)?;
         for media in &self.media {
@@ -330,7 +331,7 @@ const fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { 4 } else { 6 }
 }
 
-/// Text without ends of lines.
+/// Text without line ends.
 struct Line<'a>(&'a str);
 
 impl fmt::Display for Line<'_> {

@@ -1,41 +1,41 @@
-//! The payloads of a message: the title's bytes with what stands in front of them and between them,
-//! whose clocks and counters run on.
+//! Composes the payloads of a message: title bytes with the front and stuffing, and continuous
+//! clocks and counters.
 //!
-//! Promise: each packet lies where its datagram has its payload, those of the title in their order;
-//! what the stream's clock shows, and its counters, go on over turns of the title and from the
-//! stream before, or are marked where they cannot. When it all leaves is not decided here. The
-//! argument: `docs/design/packets.md`, Plans.
+//! Promise: title packets keep their order, and each packet lies in the payload of its datagram.
+//! PCRs and continuity counters continue over turns of the title and from the stream before, or are
+//! marked as discontinuous. Due times are not decided here. Design note: `docs/design/packets.md`,
+//! Plans.
 
 use super::{Cutter, Message, PAYLOAD, TS, payloads, ticks, wrapped};
 use crate::ts::{self, Moment, NULL_PACKET, Pcr};
 use crate::units::{Bytes, MediaTime, MonoTime};
 
-/// What was put into a message beside the title's bytes.
+/// The insertions in a message.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Composition {
     /// Null packets.
     pub nulls: u32,
-    /// Packets of the title whose time had come a whole datagram before.
+    /// Title packets that leave a whole datagram or more after their time.
     pub late: u32,
 }
 
-/// Where a stream's bytes come from, packet by packet.
+/// The source of a packet.
 #[derive(Clone, Copy)]
 enum Slot {
-    /// From what stands in front, at this byte.
+    /// The front, at this byte.
     Front(usize),
-    /// The next of the title.
+    /// The next packet of the title.
     Title,
     Null,
 }
 
 impl Cutter {
-    /// Makes the payloads of the next message in `bytes`, with `room` bytes in front of each for
-    /// whatever stands there. The title's are in their places already where [nothing moves
-    /// them](Self::is_in_place), else all together at the end.
+    /// Composes the payloads of the next message in `bytes`, with `room` bytes in front of each for
+    /// the header. Title bytes are at their places already if [nothing moves
+    /// them](Self::is_in_place), else together at the end.
     ///
     /// # Panics
-    /// When it is not the next one, or `bytes` are not as many.
+    /// If it is not the next one, or `bytes` has another length.
     pub fn compose(&mut self, message: &Message, bytes: &mut [u8], room: usize) -> Composition {
         let rooms = u64::from(message.datagrams) * room as u64;
         assert!(message.at == self.at && bytes.len() as u64 == message.bytes.0 + rooms);
@@ -72,7 +72,7 @@ impl Cutter {
                         bytes[place..place + len].copy_from_slice(&plan.front[front..front + len]);
                     }
                     Slot::Title => {
-                        // Where nothing is put between them, they lie where they are to be.
+                        // Without insertions they are at their places already.
                         if from != place {
                             bytes.copy_within(from..from + len, place);
                         }
@@ -99,8 +99,7 @@ impl Cutter {
         composed
     }
 
-    /// Makes clocks and counters run on in packets of the title that lie where they are to be;
-    /// `title` is where in it they begin.
+    /// Restamps title packets at their final places, which begin at `title` in the title.
     fn stamp_title(&mut self, mut title: Bytes, bytes: &mut [u8]) {
         if self.restamping().is_none() {
             return;
@@ -117,8 +116,7 @@ impl Cutter {
         }
     }
 
-    /// Makes the clocks and counters of one packet run on; `title` is where in the title the next
-    /// packet is.
+    /// Restamps one packet; `title` is the position of the next packet in the title.
     fn restamp(&mut self, slot: Slot, title: Bytes, out: Bytes, packet: &mut [u8; ts::PACKET]) {
         let Some(restamping) = self.plan.as_ref().and_then(|plan| plan.restamping.as_ref()) else {
             return;
@@ -126,7 +124,7 @@ impl Cutter {
         let moment = match slot {
             Slot::Null => return,
             Slot::Front(_) => {
-                // Where the title's clock is marked, one stands in front.
+                // If the title's clock is marked, the front has a marked PCR.
                 let clock = restamping.clock.filter(|_| packet[3] & 0x20 != 0);
                 let shown = |(pid, _)| Some((pid, self.shows(out + Bytes(ts::PCR_BYTE))?));
                 let pcr = clock.and_then(shown);
@@ -137,10 +135,10 @@ impl Cutter {
                 if part != self.part {
                     self.restamper.join(restamping.ahead);
                     (self.part, self.ahead) = (part, self.ahead_in(part));
-                    // A title whose clock cannot be moved begins anew in each turn.
+                    // A title whose clock cannot be moved restarts it in each turn.
                     self.breaks = restamping.turn == Some(MediaTime(0));
                 }
-                // Few packets have one.
+                // Few packets have a PCR.
                 let may_have_clock = packet[3] & 0x20 != 0 || !restamping.runs.is_empty();
                 let pcr = restamping
                     .clock
@@ -157,7 +155,7 @@ impl Cutter {
                         nth.checked_sub(1).map_or(MediaTime(0), |nth| restamping.runs[nth].moved);
                     Pcr::at(self.ahead).after(run).ticks()
                 };
-                // Of two neighbours the nearer jump counts.
+                // The nearer of the two neighbouring jumps counts.
                 let beyond = match (behind.checked_sub(1), restamping.runs.get(behind)) {
                     (None, None) => None,
                     (Some(last), Some(next))
@@ -174,8 +172,7 @@ impl Cutter {
         self.restamper.restamp(packet, &moment);
     }
 
-    /// In which turn a byte of the title is, and where in it: in most cases the one that the
-    /// restamper is in.
+    /// The turn of a title byte and the offset in it: usually the restamper's turn.
     fn turn_of(&self, title: Bytes) -> (u64, u64) {
         let Some(turn) = self.turn else { return (0, title.0) };
         match title.0.checked_sub(self.part * turn.0) {
@@ -184,7 +181,7 @@ impl Cutter {
         }
     }
 
-    /// How far the stream's clock is ahead of the title's in a turn, modulo the wrap.
+    /// The offset of the stream's clock from the title's in a turn, modulo the wrap.
     pub(super) fn ahead_in(&self, part: u64) -> MediaTime {
         let Some(restamping) = self.restamping() else { return MediaTime(0) };
         let turned = match (restamping.turn, self.turn) {
@@ -198,10 +195,10 @@ impl Cutter {
         }
     }
 
-    /// What the stream's clock shows at a byte, counted over all that leaves: the title's clock at
-    /// its first byte, and what has passed since.
+    /// The PCR value at a byte, counted over everything sent: the title's PCR at its first byte
+    /// plus the elapsed time.
     pub(super) fn shows(&self, out: Bytes) -> Option<Pcr> {
-        // A clock that is not the bytes' is only moved.
+        // The clock is only moved if bytes are not paced by it.
         let begins = self
             .begins
             .filter(|_| self.restamping().is_some_and(|restamping| restamping.turn.is_none()))?;
@@ -215,7 +212,7 @@ impl Cutter {
         })
     }
 
-    /// What passes until byte `from` of the title, by its times.
+    /// The time until byte `from` of the title, by its clock.
     fn span(&self, from: Bytes) -> MediaTime {
         match self.line() {
             Some(line) => wrapped(u128::from(line.ticks(from, self.hint).0)),

@@ -11,34 +11,33 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::ts::{Count, LongTable, PIDS, Pid, Restamper, TABLES, TableCount};
 
-/// How the counters of a stream go on from those before it.
+/// The continuation of counters from the parts before.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Counting {
-    /// What has left before.
+    /// The last counters of the parts before.
     pub before: Box<[Count]>,
     /// Table versions of the part before.
     pub tables: Box<[TableCount]>,
-    /// It begins elsewhere in the title: counters are moved so that they follow, and the first PCR
-    /// of each clock is marked as another one's. Only of streams with
-    /// [`Restamping`](super::Restamping), as their bytes are changed.
+    /// The part begins elsewhere in the title: counters are moved to be continuous, and the first
+    /// PCR of each clock is marked as discontinuous. Only for streams with
+    /// [`Restamping`](super::Restamping), as bytes are changed.
     pub jumps: bool,
-    /// Where what has left by its end is written.
+    /// Where the counters are published at the end.
     pub kept: Arc<FinalCounters>,
 }
 
-/// The counters that a stream has left behind. They are there when whoever sent it has said that it
-/// has ended.
+/// The last counters of a stream. They are valid when the end of the stream has been reported.
 #[derive(Debug)]
 pub struct FinalCounters {
     counts: [AtomicU32; PIDS],
     /// Each table: its PID, identity and versions, then its two hashes.
     tables: [[AtomicU64; 3]; TABLES],
-    /// Where RTP's time was, and that it is known.
+    /// The last RTP time, and a flag that it is set.
     ticks: AtomicU64,
 }
 
 impl Counting {
-    /// What keeps the counters.
+    /// A restamper that continues these counters.
     pub(super) fn restamper(&self, ahead: Option<LongTable>) -> Restamper {
         let mut restamper = Restamper::behind(&self.before, &self.tables);
         if self.jumps {
@@ -59,7 +58,8 @@ impl Default for FinalCounters {
 }
 
 impl FinalCounters {
-    /// Writes them, and RTP's time of the next datagram; the message that says so publishes them.
+    /// Stores the counters and the RTP time of the next datagram; the report of the end publishes
+    /// them.
     pub(super) fn keep(&self, restamper: &Restamper, ticks: u32) {
         self.ticks.store(TICKS_THERE | u64::from(ticks), Ordering::Relaxed);
         for (place, count) in self.counts.iter().zip(restamper.counts()) {
@@ -78,14 +78,14 @@ impl FinalCounters {
         }
     }
 
-    /// When the next datagram would have been due, in ticks of 90 kHz from the part's first
-    /// timestamp; none before the end.
+    /// The due time of the next datagram, in ticks of 90 kHz from the part's first timestamp;
+    /// `None` before the end.
     pub fn ticks(&self) -> Option<u32> {
         let ticks = self.ticks.load(Ordering::Relaxed);
         (ticks & TICKS_THERE != 0).then_some(ticks as u32)
     }
 
-    /// Those of all PIDs that have left.
+    /// The last counters of all PIDs.
     pub fn counts(&self) -> Vec<Count> {
         let words = self.counts.iter().map(|place| place.load(Ordering::Relaxed));
         let words = words.take_while(|word| word & THERE != 0);
@@ -98,7 +98,7 @@ impl FinalCounters {
         words.map(of).collect()
     }
 
-    /// The tables that the part has sent.
+    /// The sent tables.
     pub fn tables(&self) -> Vec<TableCount> {
         let all = self.tables.iter().map(|places| {
             let [word, first, whole] = places;
@@ -117,7 +117,7 @@ impl FinalCounters {
     }
 }
 
-/// Set in what has been written.
+/// Set in valid entries.
 const THERE: u32 = 1 << 31;
 const TABLE_THERE: u64 = 1 << 63;
 const TICKS_THERE: u64 = 1 << 32;

@@ -1,7 +1,8 @@
-//! Which datagrams of a stream leave as one message, and when.
+//! Groups the datagrams of a stream into messages, and decides when messages leave.
 //!
-//! Promise: nobody waits for longer than the burst that was allowed, or a turn; messages of all streams of one burst leave at
-//! the same moments, so that a wake-up serves all of them. The argument: `docs/design/packets.md`, Messages.
+//! Promise: no datagram waits longer than the permitted burst, or a turn. Messages of all streams
+//! with one burst leave at the same moments, so that one wake-up serves all of them. Design note:
+//! `docs/design/packets.md`, Messages.
 
 use super::PAYLOAD;
 use crate::units::{BitRate, MonoTime, Nanos};
@@ -9,11 +10,11 @@ use crate::units::{BitRate, MonoTime, Nanos};
 /// How long the datagrams of a stream wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gathering {
-    /// What a stream may do at once, as time of its rate.
+    /// The permitted burst, as time at its rate.
     burst: Nanos,
-    /// Messages leave at multiples of this: nobody has to wake up between them.
+    /// Messages leave at multiples of this, so no wake-up is needed between them.
     grid: Nanos,
-    /// The first of a message is due by so much before the last.
+    /// The first datagram of a message is due at most this long before the last.
     within: Nanos,
 }
 
@@ -21,8 +22,8 @@ impl Gathering {
     /// Each leaves when it is due.
     pub const NONE: Self = Self { burst: Nanos(0), grid: Nanos(1), within: Nanos(0) };
 
-    /// Of a stream that may leave in bursts of `burst`, by a sender whose turns are `tick` apart: what falls due within
-    /// a turn leaves back to back in any case.
+    /// For a stream with bursts of `burst`, and a sender with turns of `tick`: datagrams of one
+    /// turn leave back to back in any case.
     pub fn of(burst: Nanos, tick: Nanos) -> Self {
         match burst.0 / GRID_PART / tick.0 {
             0 | 1 => Self { burst: burst.max(tick), grid: tick, within: burst.max(tick) },
@@ -33,12 +34,12 @@ impl Gathering {
         }
     }
 
-    /// Whether datagrams wait for nothing but the next turn, in which all that is due by then leaves.
+    /// Whether datagrams wait for nothing but the next turn.
     pub(super) const fn is_by_turn(self) -> bool {
         self.within.0 <= self.grid.0
     }
 
-    /// When the last may be due of those that leave with one that is due at `first`.
+    /// The latest due time of datagrams that leave with one due at `first`.
     pub(super) const fn until(self, first: MonoTime) -> MonoTime {
         match self.is_by_turn() {
             true => self.leaves(first),
@@ -46,16 +47,16 @@ impl Gathering {
         }
     }
 
-    /// How many datagrams of a stream of `rate` are one message at most.
+    /// The largest number of datagrams in a message of a stream of `rate`.
     pub(super) const fn most(self, rate: BitRate) -> u64 {
         match self.is_by_turn() {
-            // A turn finds now one more, now one less of them due.
+            // The number of due datagrams differs by one between turns.
             true => rate.bytes_in(self.within).0 / PAYLOAD.0 + 1,
             false => self.datagrams(rate),
         }
     }
 
-    /// How many datagrams of a stream of `rate` one message holds, as a rule.
+    /// The usual number of datagrams in a message of a stream of `rate`.
     pub const fn datagrams(self, rate: BitRate) -> u64 {
         let (within, all) = (rate.bytes_in(self.within), rate.bytes_in(self.burst));
         let (by_wait, by_burst) = (within.0 / PAYLOAD.0 + 1, all.0 / PAYLOAD.0);
@@ -63,21 +64,22 @@ impl Gathering {
         if most == 0 { 1 } else { most }
     }
 
-    /// How far apart the first and the last of a message are due, at most.
+    /// The largest distance of the due times in a message.
     pub const fn within(self) -> Nanos {
         self.within
     }
 
-    /// How far apart the moments are at which messages leave.
+    /// The interval of the moments at which messages leave.
     pub const fn grid(self) -> Nanos {
         self.grid
     }
 
-    /// When what is due at `due` leaves.
+    /// When a datagram due at `due` leaves.
     pub const fn leaves(self, due: MonoTime) -> MonoTime {
         MonoTime(due.0.next_multiple_of(self.grid.0))
     }
 }
 
-/// This part of a burst is spent on waking up seldomer: with more of it messages would be shorter, and cost more than is saved.
+/// This part of a burst reduces the number of wake-ups: with a larger part messages would be
+/// shorter and cost more than it saves.
 const GRID_PART: u64 = 8;

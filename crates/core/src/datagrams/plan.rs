@@ -1,8 +1,8 @@
-//! What is known of a stream of datagrams before it begins: what stands in front, when its bytes
-//! are due, what is to be changed in them.
+//! The plan of a stream of datagrams: its front, the due times of its bytes, and the changes in
+//! them.
 //!
-//! Promise: whoever asks twice gets the same answer, and no answer allocates. It is made once, by
-//! whoever knows the title, and only read afterwards.
+//! Promise: lookups are pure and do not allocate. A plan is built once on the control side and only
+//! read afterwards.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,40 +13,38 @@ use crate::byte_clock::{ByteClock, Due};
 use crate::ts::{Index, LongTable, PCR_BYTE, Pcr, Pid, RunTimes};
 use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos};
 
-/// What makes a stream of datagrams more than its title's bytes at one rate. The default is that
-/// and no more.
+/// The differences from a stream that sends its title's bytes at one rate. The default has none.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Plan {
-    /// Whole packets that leave before the first byte of the title, once.
+    /// Complete packets that leave once, before the first byte of the title.
     pub front: Box<[u8]>,
-    /// When the bytes of the range are due; none when they are by one rate.
+    /// The due times of the bytes of the range; `None` at one rate.
     pub line: Option<Line>,
-    /// Counters and clocks are made to run on over turns, and from the stream before.
+    /// Counters and clocks continue over turns, and from the stream before.
     pub restamping: Option<Restamping>,
-    /// Null packets are put between those of the title so that all leave at this rate exactly.
+    /// Null packets fill the stream up to exactly this rate.
     pub stuff: Option<BitRate>,
-    /// It is a part of a session whose counters go on; none where nothing is before it or behind
-    /// it.
+    /// It is a part of a session with continuous counters; `None` if it is the only part.
     pub counting: Option<Counting>,
 }
 
-/// The clocks inside a title.
+/// The changes of the clocks in a title.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Restamping {
-    /// Whose clock the stream goes by, and what it shows at the range's first byte; none when the
-    /// bytes are not sent by it.
+    /// The PID of the pacing clock and its value at the range's first byte; `None` if bytes are not
+    /// paced by it.
     pub clock: Option<(Pid, Pcr)>,
-    /// How long a turn takes by the title's clock, where bytes are not sent by it; zero where its
-    /// times cannot be moved: then each turn begins its clock anew, and says so.
+    /// The duration of a turn by the title's clock, if bytes are not paced by it. Zero if its times
+    /// cannot be moved: then each turn restarts the clock with a mark.
     pub turn: Option<MediaTime>,
-    /// Where clocks jump inside the range: from this byte on they are to be moved by so much to run
-    /// on as before. Ascending; the first entry, if any, is behind byte 0.
+    /// Jumps of the clock in the range: from this byte on it is moved by this much to be
+    /// continuous. Ascending; entries are behind byte 0.
     pub runs: Box<[RunTimes]>,
     /// The hash of the table at the start of the range, if that table is longer than a packet.
     pub ahead: Option<LongTable>,
 }
 
-/// When the bytes of a range are due, counted from its first byte: a broken line.
+/// The due times of the bytes of a range, counted from its first byte: a polyline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
     points: Box<[Point]>,
@@ -63,25 +61,25 @@ struct Point {
 #[derive(Clone, Copy)]
 struct Exact {
     ticks: u128,
-    /// Of `parts` to a tick.
+    /// In fractions of `parts` to a tick.
     more: u128,
     parts: u128,
 }
 
 impl Plan {
-    /// How the part `range` of an indexed title leaves by its own clock, read in blocks of `block`
-    /// bytes, and the rate to be reserved: of a constant rate this one, of a variable one that of
-    /// its fastest block. None when no time passes in the part.
+    /// The plan of the part `range` of an indexed title by its own clock, read in blocks of `block`
+    /// bytes, and the rate to reserve: the constant rate, or that of the fastest block. `None` if
+    /// the part has no duration.
     pub fn of(index: &Index, range: Range<u64>, block: Bytes) -> Option<(Self, BitRate)> {
         let Range { start: first, end } = range;
         let line = Line::of(index, first, end)?;
         let begins = index.pcr_at(first);
         let begun = index.time_at(first).0;
-        // Before the first run's first stamp its clock is drawn on: nothing jumps there.
+        // Before the first PCR of the first run its clock is extrapolated: there is no jump.
         let jumps = index.runs().iter().skip(1);
         let inner = jumps.filter(|run| first < run.at && run.at < end);
         let runs = inner.filter_map(|run| {
-            // What the clock would show there if it had run on.
+            // The value of the clock there if it had been continuous.
             let law = begins.after(MediaTime(run.time.0.checked_sub(begun)?));
             let at = run.at.checked_sub(first + PCR_BYTE).filter(|&at| at > 0)?;
             Some(RunTimes { at, moved: law.since(run.pcr) })
@@ -91,10 +89,10 @@ impl Plan {
         let clock = Some((index.clock_at(first), begins));
         let restamping = match index.flaws().split_times {
             0 => Restamping { clock, turn: None, runs: runs.collect(), ahead },
-            // Clocks without the times that go by them would be worse than clocks that begin anew.
+            // Moving clocks without their timestamps would be worse than restarting them.
             _ => Restamping { turn: Some(MediaTime(0)), ahead, ..Restamping::default() },
         };
-        // Where recordings were joined the rates of their clocks agree to 100 ppm only.
+        // In joined recordings the clock rates agree to 100 ppm only.
         let is_one = index.runs().len() == 1 && index.is_constant();
         let rates = index.rates().filter(|_| is_one);
         let (rate, line) = match rates {
@@ -104,13 +102,13 @@ impl Plan {
         Some((Self { line, restamping: Some(restamping), ..Self::default() }, rate))
     }
 
-    /// The same with null packets between, so that all leaves at `rate`.
+    /// The same with null packets up to exactly `rate`.
     #[must_use]
     pub fn stuffed(self, rate: BitRate) -> Self {
         Self { stuff: Some(rate), ..self }
     }
 
-    /// The same with whole packets in front.
+    /// The same with complete packets in front.
     #[must_use]
     pub fn with_front(self, packets: &[u8]) -> Self {
         Self { front: packets.into(), ..self }
@@ -118,7 +116,7 @@ impl Plan {
 }
 
 impl Line {
-    /// The line of the part `first..end` of an indexed title; none when no time passes in it.
+    /// The line of the part `first..end` of an indexed title; `None` if it has no duration.
     pub fn of(index: &Index, first: u64, end: u64) -> Option<Self> {
         let begin = index.time_at(first).0;
         let end = end.min(index.len());
@@ -132,7 +130,7 @@ impl Line {
         Some(Self { points: points.into() })
     }
 
-    /// A line through points that ascend in both; none when they do not, or do not begin at zero.
+    /// A line through points; `None` unless they begin at zero and ascend in both coordinates.
     pub fn through(points: &[(Bytes, MediaTime)]) -> Option<Self> {
         let points: Box<[Point]> =
             points.iter().map(|&(at, time)| Point { at: at.0, time: time.0 }).collect();
@@ -142,22 +140,22 @@ impl Line {
         (is_line && points.windows(2).all(ascends)).then_some(Self { points })
     }
 
-    /// The range's length.
+    /// The length of the range.
     pub fn len(&self) -> Bytes {
         Bytes(self.points[self.points.len() - 1].at)
     }
 
-    /// A line is never empty.
+    /// Always false: a line is never empty.
     pub fn is_empty(&self) -> bool {
         self.len() == Bytes(0)
     }
 
-    /// How long the range lasts.
+    /// The duration of the range.
     pub fn duration(&self) -> MediaTime {
         MediaTime(self.points[self.points.len() - 1].time)
     }
 
-    /// When byte `at` is due, counted over all turns of the range. Rounds up: never early.
+    /// The due time of byte `at`, counted over all turns of the range. Rounds up: never early.
     pub fn due(&self, at: Bytes, hint: usize) -> Nanos {
         let Exact { ticks, more, parts } = self.exact(at, hint);
         // A tick of 27 MHz is 1000/27 ns.
@@ -171,13 +169,13 @@ impl Line {
         MediaTime(u64::try_from(self.exact(at, hint).ticks).unwrap_or(u64::MAX))
     }
 
-    /// Bytes that are due by `span` after the first. Rounds down.
+    /// The bytes due by `span` after the first. Rounds down.
     pub fn allowed(&self, span: Nanos) -> Bytes {
         let ticks = u128::from(span.0) * 27 / 1000;
         let duration = u128::from(self.duration().0);
         let (turn, within) = (ticks / duration, (ticks % duration) as u64);
         let after = self.points.partition_point(|point| point.time <= within);
-        // The last one's time is the duration, which is not within.
+        // The time of the last point is the duration, which lies outside.
         let (from, to) = (self.points[after - 1], self.points[after]);
         let (bytes, time) = (u128::from(to.at - from.at), u128::from(to.time - from.time));
         let here = u128::from(from.at) + u128::from(within - from.time) * bytes / time;
@@ -185,12 +183,12 @@ impl Line {
         Bytes(u64::try_from(all).unwrap_or(u64::MAX))
     }
 
-    /// The segment that byte `at` is in, for whoever asks for what comes soon after it.
+    /// The segment of byte `at`, as a hint for lookups shortly after it.
     pub fn hint(&self, at: Bytes) -> usize {
         self.points.partition_point(|point| point.at <= at.0 % self.len().0) - 1
     }
 
-    /// The same, for whoever has been in segment `before` and goes forwards.
+    /// The same, for lookups that go forwards from segment `before`.
     pub fn hint_near(&self, at: Bytes, before: usize) -> usize {
         let within = at.0 % self.len().0;
         let is_right = |nth: usize| {
@@ -200,8 +198,8 @@ impl Line {
         [before, before + 1].into_iter().find(|&nth| is_right(nth)).unwrap_or_else(|| self.hint(at))
     }
 
-    /// The rate at which the fastest of its blocks leaves: what reads `block` bytes at a time needs
-    /// no more. The range begins at byte `first` of its title. Rounds up.
+    /// The rate of the fastest block of `block` bytes, which is enough to read the range. The range
+    /// begins at byte `first` of its title. Rounds up.
     pub fn peak(&self, first: Bytes, block: Bytes) -> BitRate {
         let len = self.len().0;
         let ticks = |at: u64| match at == len {
@@ -213,7 +211,7 @@ impl Line {
         while at < len {
             let next = len.min((first.0 + at) / block.0 * block.0 + block.0 - first.0);
             let then = ticks(next);
-            // Less than a whole block is read no faster than the whole ones around it.
+            // A partial block is read no faster than the complete blocks around it.
             if next - at == block.0 {
                 peak = peak.max(rate(next - at, then - time));
             }
@@ -241,12 +239,12 @@ fn rate(bytes: u64, ticks: u64) -> BitRate {
     BitRate(u64::try_from(rate).unwrap_or(u64::MAX))
 }
 
-/// When the bytes of a stream's title are due: by its clock, and by its line where it has one.
+/// The due times of a title's bytes: by its byte clock, and by its line if it has one.
 #[derive(Clone, Copy, Debug)]
 pub struct Law<'a> {
-    /// What began it, and the rate that was reserved.
+    /// Its start and the reserved rate.
     pub clock: ByteClock,
-    /// What is known of it.
+    /// Its plan.
     pub plan: Option<&'a Plan>,
 }
 

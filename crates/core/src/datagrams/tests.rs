@@ -1,4 +1,4 @@
-//! What the cutting promises, of plain streams and of planned ones.
+//! Cutting of plain and of planned streams.
 
 use super::*;
 use crate::units::{MILLISECOND, SECOND};
@@ -51,7 +51,7 @@ proptest! {
             let message = cutter.next(Some(Bytes(len))).unwrap_or(message);
             prop_assert_eq!(message.at.0, at);
             prop_assert!(u64::from(message.datagrams) == message.bytes.0.div_ceil(PAYLOAD.0));
-            // Each of them is due by then, and waits for no longer than the burst.
+            // Each is due by then, and waits no longer than the burst.
             let (first, last) = (at, at + PAYLOAD.0 * u64::from(message.datagrams - 1));
             prop_assert!(cutter.clock().due(Bytes(last)) <= message.due);
             let waits = message.due.since(cutter.clock().due(Bytes(first)));
@@ -107,7 +107,7 @@ proptest! {
             prop_assert!((usual..count).all(|nth| cutter.due(nth) <= late));
             cutter.advance(&message);
             left += message.taken;
-            // What is behind it is not due, unless there is nothing or no room.
+            // The next datagram is not due, unless there is none or no room.
             let next = cutter.next(len);
             prop_assert!(count == SEGMENTS_MAX || next.is_none() || cutter.due(0) > late);
         }
@@ -119,7 +119,7 @@ proptest! {
         rate in 100_000u64..1_000_000_000, burst in 0u64..4_000_000, pause in 0u64..SECOND.0,
     ) {
         let mut cutter = cutter(rate, Nanos(burst));
-        // Nobody has seen anything yet.
+        // Before the first datagram.
             cutter.delay(Nanos(pause / 3));
             let mut seen = 0u64;
         for nth in 0..40 {
@@ -132,7 +132,7 @@ proptest! {
                 let packet = rtp::Packet::read(&header).unwrap();
                 prop_assert_eq!(packet.sequence, SESSION.sequence.wrapping_add(seen as u16));
                 prop_assert_eq!((packet.payload_type, packet.source), (rtp::MP2T, 7));
-                // Due by the law itself, in ticks rounded down.
+                // Due by the formula, in ticks rounded down.
                 let paused = if nth >= 17 { pause } else { 0 };
                 let due = BitRate(rate).time_for(Bytes(PAYLOAD.0 * seen)).0 + paused;
                 let ticks = packet.timestamp.wrapping_sub(SESSION.timestamp);
@@ -205,8 +205,8 @@ proptest! {
             phases.push(u128::from(begins.0) * u128::from(rate) % bits);
         }
         phases.sort_unstable();
-        // No stretch is emptier than three places on average would leave it (Steinhaus: of the three
-        // lengths that occur the longest is below 2.7 of the mean), to the nanosecond.
+        // To the nanosecond, no gap is longer than three places would leave on average (Steinhaus:
+        // of the three lengths that occur the longest is below 2.7 of the mean).
         let last = phases[0] + bits;
         let ends = phases.iter().skip(1).chain([&last]);
         let widest = phases.iter().zip(ends).map(|(from, to)| to - from).max().unwrap();
@@ -234,7 +234,7 @@ fn behind_a_late_message_a_stream_leaves_again_when_its_place_says() {
 #[test]
 fn messages_hold_what_is_due_within_the_burst() {
     let count = |rate, burst| cutter(rate, burst).next(None).map(|message| message.datagrams);
-    // measures of the field: 4 Mbit/s and 1 ms, 20 Mbit/s and 4 ms, a link of 10 Gbit/s.
+    // Values from the field: 4 Mbit/s and 1 ms, 20 Mbit/s and 4 ms, a link of 10 Gbit/s.
     assert_eq!(count(4_000_000, MILLISECOND), Some(1));
     assert_eq!(count(20_000_000, MILLISECOND.times(4)), Some(7));
     assert_eq!(count(10_000_000_000, MILLISECOND), Some(SEGMENTS_MAX));
@@ -246,7 +246,7 @@ fn the_wire_carries_what_the_payload_does_not_show() {
     assert_eq!(Form::Udp.wire(PAYLOAD, 1, Ip::V4), Bytes(1382));
     let rtp = Form::Rtp(SESSION);
     assert_eq!(rtp.wire(Bytes(2 * PAYLOAD.0), 2, Ip::V6), Bytes(2 * (1316 + 12 + 86)));
-    // 4 Mbit/s need 4.2 of a link that is counted with all that is on it.
+    // 4 Mbit/s need 4.2 of a link that is counted with all overhead.
     assert_eq!(Form::Udp.wire_rate(BitRate(4_000_000), Ip::V4), BitRate(4_200_608));
 }
 

@@ -1,20 +1,20 @@
 //! AAC over RTP (RFC 3640), mode AAC-hbr: thirteen bits of size, three of index.
 //!
-//! Promise: what a receiver puts together again are the access units that were given; no payload is larger
-//! than asked for. Each packet has one access unit or a part of one, so none waits for another.
+//! Promise: a receiver reassembles the given access units. No payload exceeds the requested size.
+//! Each packet has one access unit or a part of one, so none waits for another.
 
-/// What stands in front of a unit or its part (sections 3.2.1 and 3.3.6): sixteen bits of headers, which
-/// are the size of the whole unit, and index 0.
+/// The header of a unit or part (sections 3.2.1 and 3.3.6): sixteen bits of AU-headers-length, then
+/// the size of the whole unit and index 0.
 pub const FRONT: usize = 4;
 
-/// The largest unit that thirteen bits can tell.
+/// The largest unit: its size has thirteen bits.
 pub const UNIT_MAX: usize = (1 << 13) - 1;
 
-/// The payloads of one access unit, each of at most `most` bytes: what stands in front of all of them, and
-/// the parts. None when the unit is too large to be told, or empty.
+/// The payloads of one access unit, each of at most `most` bytes: the common header, and the parts.
+/// `None` if the unit is empty or too large.
 ///
 /// # Panics
-/// When `most` leaves no room for a byte of the unit.
+/// If `most` leaves no room for a byte of the unit.
 pub fn payloads(unit: &[u8], most: usize) -> Option<([u8; FRONT], impl Iterator<Item = &[u8]>)> {
     assert!(most > FRONT, "a fragment carries something");
     if unit.is_empty() || unit.len() > UNIT_MAX {

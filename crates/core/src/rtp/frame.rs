@@ -1,24 +1,24 @@
-//! Packets in frames of a connection: RTP and RTCP between the messages of RTSP (RFC 2326, section 10.12;
-//! RFC 7826, section 14).
+//! Interleaved frames: RTP and RTCP between RTSP messages (RFC 2326, section 10.12; RFC 7826,
+//! section 14).
 //!
-//! Promise: a frame is what the RFC has it; it knows nothing of what it carries.
+//! Promise: a frame is encoded as in the RFC; its content is opaque.
 
-/// What a frame begins with: a dollar sign, the channel, the length of what follows.
+/// The header: a dollar sign, the channel, the length.
 pub const HEAD: usize = 4;
 
-/// Tells a frame from a message.
+/// The first byte of a frame, which distinguishes it from a message.
 pub const MARK: u8 = b'$';
 
-/// What stands in front of `len` bytes.
+/// The header of `len` bytes.
 pub const fn head(channel: u8, len: u16) -> [u8; HEAD] {
     let [high, low] = len.to_be_bytes();
     [MARK, channel, high, low]
 }
 
-/// The frame that `bytes` begin with: its channel, and what it carries; none as long as it is not whole.
+/// The frame at the start of `bytes`: its channel and content; `None` until it is complete.
 ///
 /// # Panics
-/// When they do not begin with [`MARK`].
+/// If they do not begin with [`MARK`].
 pub fn read(bytes: &[u8]) -> Option<(u8, &[u8])> {
     assert!(bytes.first() == Some(&MARK), "a frame begins with its mark");
     let [_, channel, high, low, ..] = *bytes else { return None };

@@ -1,19 +1,19 @@
 //! H.264 over RTP (RFC 6184), packetisation mode 1: single units, FU-A, and STAP-A for parameter
 //! sets.
 //!
-//! Promise: what a receiver puts together again are the units that were given, in their order; no
-//! payload is larger than asked for. It looks at the first byte of each unit only.
+//! Promise: a receiver reassembles the given units in order. No payload exceeds the requested size.
+//! Only the first byte of each unit is read.
 
 use super::nal::{Payload, even_parts};
 
-/// Types that packets have beside those of units (RFC 6184, section 5.2).
+/// Packet types beyond those of units (RFC 6184, section 5.2).
 const STAP_A: u8 = 24;
 const FU_A: u8 = 28;
 
 /// The payloads of one unit, each of at most `most` bytes.
 ///
 /// # Panics
-/// When `most` is less than four, or the unit is empty.
+/// If `most` is less than four, or the unit is empty.
 pub fn payloads(unit: &[u8], most: usize) -> impl Iterator<Item = Payload<'_>> {
     assert!(most >= 4 && !unit.is_empty(), "a fragment carries something");
     let whole = (unit.len() <= most).then(|| Payload::whole(unit));
@@ -29,8 +29,8 @@ pub fn payloads(unit: &[u8], most: usize) -> impl Iterator<Item = Payload<'_>> {
     whole.into_iter().chain(parts)
 }
 
-/// What stands in front of several units in one packet (STAP-A, section 5.7.1); each then comes
-/// behind its length, in two bytes.
+/// The header of an aggregation packet (STAP-A, section 5.7.1); each unit follows its two-byte
+/// length.
 pub fn aggregation_header<'a>(units: impl IntoIterator<Item = &'a [u8]>) -> u8 {
     let (mut forbidden, mut importance) = (0, 0);
     for unit in units {
@@ -52,7 +52,7 @@ mod tests {
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    /// Puts units together again, by the words of the RFC.
+    /// Reassembles units by the rules of the RFC.
     fn depacketise(payloads: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut units = Vec::new();
         let mut open: Option<Vec<u8>> = None;

@@ -1,19 +1,19 @@
 //! H.265 over RTP (RFC 7798) without decoding order numbers: single units, fragments, and
 //! aggregation packets for parameter sets.
 //!
-//! Promise: what a receiver puts together again are the units that were given, in their order; no
-//! payload is larger than asked for. It looks at the first two bytes of each unit only.
+//! Promise: a receiver reassembles the given units in order. No payload exceeds the requested size.
+//! Only the first two bytes of each unit are read.
 
 use super::nal::{Payload, even_parts};
 
-/// Types that packets have beside those of units (RFC 7798, section 4.4).
+/// Packet types beyond those of units (RFC 7798, section 4.4).
 const AP: u8 = 48;
 const FU: u8 = 49;
 
 /// The payloads of one unit, each of at most `most` bytes.
 ///
 /// # Panics
-/// When `most` is less than six, or the unit has no header.
+/// If `most` is less than six, or the unit has no header.
 pub fn payloads(unit: &[u8], most: usize) -> impl Iterator<Item = Payload<'_>> {
     assert!(most >= 6 && unit.len() >= 2, "a fragment carries something");
     let whole = (unit.len() <= most).then(|| Payload::whole(unit));
@@ -29,8 +29,8 @@ pub fn payloads(unit: &[u8], most: usize) -> impl Iterator<Item = Payload<'_>> {
     whole.into_iter().chain(parts)
 }
 
-/// What stands in front of several units in one packet (section 4.4.2): the lowest layer and
-/// temporal identifier of all; each unit then comes behind its length, in two bytes.
+/// The header of an aggregation packet (section 4.4.2): the lowest layer and temporal identifier of
+/// all units; each unit follows its two-byte length.
 pub fn aggregation_header<'a>(units: impl IntoIterator<Item = &'a [u8]>) -> [u8; 2] {
     let (mut forbidden, mut layer, mut temporal) = (0, 0x3f, 0x07);
     for unit in units {
@@ -57,7 +57,7 @@ mod tests {
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    /// Puts units together again, by the words of the RFC.
+    /// Reassembles units by the rules of the RFC.
     fn depacketise(payloads: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut units = Vec::new();
         let mut open: Option<Vec<u8>> = None;

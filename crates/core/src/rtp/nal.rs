@@ -1,10 +1,12 @@
-//! NAL units: as ISO/IEC 14496-15 stores them in a movie, and what their packets have in common.
+//! NAL units: length-prefixed as in movies (ISO/IEC 14496-15), and the common form of their
+//! packets.
 
-/// Most units of a sample, empty ones included: a video frame of the largest size has 600 slices.
-/// Each unit takes at least one packet, and a hostile movie could have samples of one-byte units.
+/// Upper bound of the units of a sample, including empty ones: a video frame of the largest size
+/// has 600 slices. Each unit takes at least one packet, and a hostile movie could have samples of
+/// one-byte units.
 const UNITS_MAX: u32 = 4096;
 
-/// NAL units in a sample of a movie, each after its length; the first 4,096 of them.
+/// The length-prefixed NAL units of a movie sample; the first 4,096 of them.
 #[derive(Clone, Copy, Debug)]
 pub struct LengthPrefixed<'a> {
     rest: &'a [u8],
@@ -15,7 +17,7 @@ pub struct LengthPrefixed<'a> {
 }
 
 impl<'a> LengthPrefixed<'a> {
-    /// Those of `sample`, whose lengths have `width` bytes.
+    /// The units of `sample`, whose lengths have `width` bytes.
     pub const fn new(sample: &'a [u8], width: usize) -> Self {
         Self { rest: sample, width, left: UNITS_MAX }
     }
@@ -24,7 +26,7 @@ impl<'a> LengthPrefixed<'a> {
 impl<'a> Iterator for LengthPrefixed<'a> {
     type Item = &'a [u8];
 
-    /// What lies about its length ends the sample; units of nothing are passed over.
+    /// An invalid length ends the sample; empty units are skipped.
     fn next(&mut self) -> Option<&'a [u8]> {
         loop {
             self.left = self.left.checked_sub(1)?;
@@ -42,17 +44,17 @@ impl<'a> Iterator for LengthPrefixed<'a> {
     }
 }
 
-/// The payload of one packet: a few bytes of its own, then bytes of the unit.
+/// The payload of one packet: a small header, then bytes of the unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Payload<'a> {
     front: [u8; 3],
     front_len: u8,
-    /// Of the unit.
+    /// Bytes of the unit.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Payload<'a> {
-    /// A whole unit.
+    /// A complete unit.
     pub(super) const fn whole(bytes: &'a [u8]) -> Self {
         Self { front: [0; 3], front_len: 0, bytes }
     }
@@ -63,23 +65,23 @@ impl<'a> Payload<'a> {
         Self { front: own, front_len: front.len() as u8, bytes }
     }
 
-    /// What stands in front of the bytes.
+    /// The header.
     pub fn front(&self) -> &[u8] {
         &self.front[..usize::from(self.front_len)]
     }
 
-    /// Bytes in all.
+    /// The total length.
     pub fn len(&self) -> usize {
         usize::from(self.front_len) + self.bytes.len()
     }
 
-    /// Never: a packet carries something.
+    /// Always false: a packet carries at least one byte.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Cuts `bytes` into the fewest parts of at most `most`, as even as they can be.
+/// Splits `bytes` into the fewest parts of at most `most`, as even as possible.
 pub(super) fn even_parts(bytes: &[u8], most: usize) -> impl Iterator<Item = &[u8]> {
     let parts = bytes.len().div_ceil(most).max(1);
     bytes.chunks(bytes.len().div_ceil(parts).max(1))

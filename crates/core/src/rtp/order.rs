@@ -10,49 +10,49 @@ use alloc::vec::Vec;
 
 use crate::units::{MILLISECOND, MonoTime, Nanos};
 
-/// Packets behind one that is missing: 15 ms of 100 Mbit/s in packets of seven.
+/// Packets behind a missing one: 15 ms of 100 Mbit/s in packets of seven transport packets.
 pub const WINDOW: u16 = 128;
 /// Bytes held behind a missing packet. Packets of the largest size fill it in the time in which
 /// ordinary packets at a tenth of their rate fill the window.
 const HELD_MAX: usize = 2 << 20;
-/// How long a missing packet is waited for: networks that shuffle do it within milliseconds.
+/// How long a missing packet is waited for: networks reorder within milliseconds.
 const PATIENCE: Nanos = Nanos(100 * MILLISECOND.0);
-/// A number further ahead than this is no loss but a source that has begun anew (RFC 3550, A.1).
+/// A larger jump is no loss: the source has restarted (RFC 3550, A.1).
 const DROPOUT_MAX: u16 = 3000;
 
 /// The packets of one source.
 #[derive(Debug)]
 pub struct Order {
-    /// The number that goes out next; none before the first packet.
+    /// The next number to deliver; `None` before the first packet.
     next: Option<u16>,
     /// By number, modulo [`WINDOW`].
     held: Box<[Option<Vec<u8>>]>,
     held_count: usize,
     held_bytes: usize,
-    /// What a missing packet holds back no more.
+    /// Packets that are ready to be delivered.
     ready: VecDeque<Vec<u8>>,
-    /// Since when the next one has been missing, while others wait behind it.
+    /// Since when the next packet has been missing while others wait.
     missing_since: Option<MonoTime>,
-    /// The number after one that was out of all order: if it comes, the source has begun anew.
+    /// The number after one far out of order: if it arrives, the source has restarted.
     anew: Option<u16>,
     counts: Counts,
 }
 
-/// What has been seen.
+/// The counters.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Packets that never came, or too late.
+    /// Packets that never arrived, or too late.
     pub lost: u64,
-    /// Packets that came after they had been given up, or twice.
+    /// Packets that arrived after they had been given up, or twice.
     pub late: u64,
-    /// Packets that came before one with a lower number.
+    /// Packets that arrived before one with a lower number.
     pub early: u64,
-    /// Times that the numbers began anew.
+    /// Restarts of the numbering.
     pub restarts: u64,
 }
 
 impl Counts {
-    /// Each with the name that it has in figures.
+    /// Each with its label value.
     #[must_use]
     pub fn named(&self) -> [(&'static str, u64); 4] {
         [
@@ -64,14 +64,14 @@ impl Counts {
     }
 }
 
-/// What becomes of a packet.
+/// What to do with a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is next: its payload is to be used now.
+    /// It is next: use its payload now.
     Now,
-    /// It waits, or comes out of [`Order::poll`] at once.
+    /// It is held, or comes out of [`Order::poll`] at once.
     Held,
-    /// It is not wanted any more.
+    /// It is dropped.
     Dropped,
 }
 
@@ -91,13 +91,13 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Takes packet `sequence`. What [`Self::poll`] has must be taken before.
+    /// Takes packet `sequence`. [`Self::poll`] must have been drained before.
     pub fn handle_packet(&mut self, now: MonoTime, sequence: u16, payload: &[u8]) -> Verdict {
         debug_assert!(self.ready.is_empty(), "what is ready goes first");
         let next = *self.next.get_or_insert(sequence);
         let ahead = sequence.wrapping_sub(next);
         if ahead >= DROPOUT_MAX {
-            // Modulo 2^16 this is also what lies behind.
+            // Modulo 2^16 this includes numbers behind.
             if ahead > u16::MAX - WINDOW {
                 self.counts.late += 1;
                 return Verdict::Dropped;
@@ -122,7 +122,7 @@ impl Order {
         self.handle_packet_behind(now, sequence, payload)
     }
 
-    /// Holds a packet that lies within the window.
+    /// Holds a packet within the window.
     fn handle_packet_behind(&mut self, now: MonoTime, sequence: u16, payload: &[u8]) -> Verdict {
         let slot = &mut self.held[usize::from(sequence % WINDOW)];
         if slot.is_some() {
@@ -142,7 +142,7 @@ impl Order {
         Verdict::Held
     }
 
-    /// The next payload that waits no more.
+    /// The next deliverable payload.
     pub fn poll(&mut self, now: MonoTime) -> Option<Vec<u8>> {
         if let Some(payload) = self.ready.pop_front() {
             return Some(payload);
@@ -163,22 +163,22 @@ impl Order {
         } else {
             self.step();
         }
-        // What is missing behind this one has been waited for since now.
+        // The wait for the next missing packet starts now.
         self.missing_since = None;
         self.ready.pop_front()
     }
 
-    /// When a packet that is missing is given up.
+    /// When a missing packet is given up.
     pub fn poll_timeout(&self) -> Option<MonoTime> {
         self.missing_since.map(|since| since + PATIENCE)
     }
 
-    /// Nothing more comes: all that waits goes out.
+    /// Ends the stream: all held packets become deliverable.
     pub fn handle_end(&mut self) {
         self.give_up_all();
     }
 
-    /// What has been seen.
+    /// The counters.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -214,7 +214,7 @@ mod tests {
         MonoTime(millis * MILLISECOND.0)
     }
 
-    /// Feeds numbers, all in one moment, and tells which came out; waits at the end.
+    /// Feeds numbers at one moment; returns the delivered ones, including those at the end.
     fn through(order: &mut Order, numbers: &[u16]) -> Vec<u16> {
         let mut out = Vec::new();
         let number = |payload: &[u8]| u16::from_be_bytes([payload[0], payload[1]]);
@@ -277,7 +277,7 @@ mod tests {
         fn numbers_only_rise_and_all_are_accounted_for(
             first: u16, moves in proptest::collection::vec((0u16..40, any::<bool>()), 1..600),
         ) {
-            // Each packet comes, is lost, or is moved back by some places.
+            // Each packet arrives, is lost, or is moved back by some places.
             let mut numbers: Vec<(usize, u16)> = Vec::new();
             for (nth, (delay, comes)) in moves.iter().enumerate() {
                 if *comes || nth == 0 {

@@ -1,54 +1,54 @@
-//! How a source is received (RFC 3550, section 6.4.1): what a receiver reports of it.
+//! Reception statistics of a source for receiver reports (RFC 3550, section 6.4.1).
 //!
-//! Promise: losses and jitter are those of appendices A.3 and A.8, over numbers as A.1 extends
-//! them, in whatever order packets come. A source of which nothing has come since the last report
-//! is not reported. It counts, and holds no packet.
+//! Promise: losses and jitter follow appendices A.3 and A.8, over numbers extended as in A.1, in
+//! any order of packets. A source without packets since the last report is not reported. It counts
+//! and holds no packet.
 
 use super::Packet;
 use super::rtcp::{NtpTime, Reception};
 use crate::units::{MonoTime, SECOND};
 
-/// A number further ahead than this is no loss but a source that has begun anew (appendix A.1).
+/// A larger jump is no loss: the source has restarted (appendix A.1).
 const DROPOUT_MAX: u16 = 3000;
-/// So far behind the highest number a packet is late, and no beginning (appendix A.1).
+/// Up to this far behind the highest number a packet is late, not a restart (appendix A.1).
 const MISORDER_MAX: u16 = 100;
 
-/// What has come of one source.
+/// The statistics of one source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Receipt {
-    /// Ticks of its timestamps in a second.
+    /// The RTP clock rate.
     clock: u32,
     come: Option<SourceState>,
-    /// The last report of a sender: who, what time it named, and when it came.
+    /// The last sender report: SSRC, its time, and its arrival.
     heard: Option<(u32, NtpTime, MonoTime)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct SourceState {
     source: u32,
-    /// The first number, and the highest with how often they wrapped.
+    /// The first number, and the highest extended number.
     base: u64,
     highest: u64,
     received: u64,
-    /// The number after one that was out of all order: if it comes, the source has begun anew.
+    /// The number after one far out of order: if it arrives, the source has restarted.
     anew: Option<u16>,
-    /// Of the last packet: its arrival less its timestamp, modulo 2^32.
+    /// Of the last packet: arrival less timestamp, modulo 2^32.
     transit: u32,
     /// In sixteenths of a tick.
     jitter: u64,
-    /// Expected and received when it was last reported.
+    /// Expected and received packets at the last report.
     before: (u64, u64),
-    /// Something has come since.
+    /// A packet arrived since the last report.
     is_new: bool,
 }
 
 impl Receipt {
-    /// Of a source whose timestamps have `clock` ticks in a second.
+    /// Statistics of a source with this clock rate.
     pub const fn new(clock: u32) -> Self {
         Self { clock, come: None, heard: None }
     }
 
-    /// Takes a packet of the source, which is always the same one.
+    /// Takes a packet; all packets must be of one source.
     pub fn handle_packet(&mut self, now: MonoTime, packet: &Packet<'_>) {
         let arrival = u128::from(now.0) * u128::from(self.clock) / u128::from(SECOND.0);
         let transit = (arrival as u32).wrapping_sub(packet.timestamp);
@@ -82,12 +82,12 @@ impl Receipt {
         come.jitter = come.jitter + u64::from(off) - ((come.jitter + 8) >> 4);
     }
 
-    /// A sender says what time it is.
+    /// Takes a sender report.
     pub fn handle_sender(&mut self, now: MonoTime, source: u32, time: NtpTime) {
         self.heard = Some((source, time, now));
     }
 
-    /// What is reported now; none when nothing has come since the last time.
+    /// The report block; `None` without packets since the last one.
     pub fn report(&mut self, now: MonoTime) -> Option<Reception> {
         let come = self.come.as_mut().filter(|come| come.is_new)?;
         come.is_new = false;
@@ -96,7 +96,7 @@ impl Receipt {
         let (expected_before, received_before) =
             core::mem::replace(&mut come.before, (expected, come.received));
         let since = expected - expected_before;
-        // Rounds down. Packets that came twice may be more than were lost.
+        // Rounds down. Duplicates may outnumber losses.
         let fraction = match lost(since, come.received - received_before) {
             lost @ 1.. => (lost << 8) / since.max(1) as i64,
             _ => 0,
@@ -106,7 +106,7 @@ impl Receipt {
         Some(Reception {
             source: come.source,
             fraction_lost: u8::try_from(fraction).unwrap_or(u8::MAX),
-            // As many as 24 bits hold.
+            // Clamped to 24 bits.
             lost: lost(expected, come.received).clamp(-0x80_0000, 0x7f_ffff) as i32,
             highest: come.highest as u32,
             jitter: u32::try_from(come.jitter >> 4).unwrap_or(u32::MAX),
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!((one.source, one.fraction_lost, one.lost), (7, 12, 20));
         assert_eq!((one.highest, one.jitter), (65_399, 0));
         assert_eq!((one.last_report, one.delay), (0x5678_9abc, 3 << 16));
-        // The numbers wrap, and what was lost before does not count in the part.
+        // The numbers wrap, and earlier losses do not count in the fraction.
         let next = come(400, 800).expect("something has come");
         assert_eq!((next.fraction_lost, next.lost, next.highest), (12, 40, 65_799));
         assert_eq!(come(800, 800), None, "nothing more has come");
@@ -172,13 +172,13 @@ mod tests {
     #[test]
     fn jitter_is_the_mean_by_which_packets_are_off() {
         let mut receipt = Receipt::new(90_000);
-        // Each second one is 2 ms late: 180 ticks, less what rounding leaves.
+        // Each second one is 2 ms late: 180 ticks, less the rounding.
         for nth in 0..1000u16 {
             let now = at(u64::from(nth) * 20 + 2 * u64::from(nth % 2));
             receipt.handle_packet(now, &packet(nth, u32::from(nth) * 1800));
         }
         assert_eq!(receipt.report(at(20_000)).map(|told| told.jitter), Some(179));
-        // Of others nothing is known.
+        // A report of another SSRC is ignored.
         receipt.handle_sender(at(20_000), 8, NtpTime(u64::MAX));
         receipt.handle_packet(at(20_000), &packet(1000, 20_000));
         assert_eq!(receipt.report(at(20_000)).map(|told| told.last_report), Some(0));

@@ -1,17 +1,17 @@
-//! RTCP (RFC 3550, section 6): reports written and read, and how often they are sent.
+//! RTCP (RFC 3550, section 6): encoding, parsing and the report interval.
 //!
-//! Promise: what is read is a whole compound packet by the rules of appendix A.2, or refused with
-//! the rule that it breaks; a BYE counts only for the source that was heard before; nothing is read
-//! beyond the datagram. It sends nothing and reads no clock: randomness and time are handed in.
+//! Promise: a datagram is a complete compound packet by the rules of appendix A.2, or is refused
+//! with the broken rule. A BYE counts only for the known source. Nothing is read beyond the
+//! datagram. It sends nothing and reads no clock: randomness and time are parameters.
 
 use alloc::vec::Vec;
 
 use crate::units::{BitRate, Bytes, MonoTime, Nanos, SECOND, WallTime};
 
-/// Ticks of a second in the timestamps of transport streams and video frames.
+/// Clock rate of transport streams and video.
 pub const VIDEO_CLOCK: u32 = 90_000;
 
-/// A time as NTP has it: seconds since 1900 in 32.32 (RFC 3550, section 4).
+/// An NTP time: seconds since 1900 in 32.32 (RFC 3550, section 4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NtpTime(pub u64);
 
@@ -22,28 +22,28 @@ impl NtpTime {
         const EPOCH: u64 = 2_208_988_800;
         let seconds = (time.0 / SECOND.0).wrapping_add(EPOCH);
         let fraction = ((time.0 % SECOND.0) << 32) / SECOND.0;
-        // The seconds run modulo 2^32, from 2036 on again from zero.
+        // The seconds wrap at 2^32, in 2036.
         Self(seconds << 32 | fraction)
     }
 
-    /// The middle 32 bits, by which receivers name a report.
+    /// The middle 32 bits, which identify a report.
     pub const fn middle(self) -> u32 {
         (self.0 >> 16) as u32
     }
 }
 
-/// What ties the timestamps of a stream to time: `base` is of what is due at `epoch`.
+/// The mapping of time to timestamps: `base` is the timestamp at `epoch`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeline {
-    /// When the first packet was due.
+    /// The due time of the first packet.
     pub epoch: MonoTime,
     /// Its timestamp.
     pub base: u32,
 }
 
 impl Timeline {
-    /// The timestamp of what is due at `time`, modulo 2^32; also of a time before the first packet.
-    /// Rounds towards the first packet.
+    /// The timestamp of `time`, modulo 2^32; also for times before the first packet. Rounds towards
+    /// the first packet.
     pub fn timestamp(&self, time: MonoTime) -> u32 {
         let ticks = |span: Nanos| (u128::from(span.0) * 9 / 100_000) as u32;
         match time >= self.epoch {
@@ -53,12 +53,12 @@ impl Timeline {
     }
 }
 
-/// What a sender says of itself (section 6.4.1).
+/// The sender information of a report (section 6.4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SenderInfo {
-    /// When it was said.
+    /// The time of the report.
     pub time: NtpTime,
-    /// The same moment in the stream's timestamps.
+    /// The same moment as a timestamp of the stream.
     pub timestamp: u32,
     /// Packets since the beginning, modulo 2^32.
     pub packets: u32,
@@ -66,22 +66,22 @@ pub struct SenderInfo {
     pub octets: u32,
 }
 
-/// What a receiver says of one source.
+/// A reception report block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reception {
-    /// Of whom.
+    /// The reported SSRC.
     pub source: u32,
     /// Lost since the last report, in 256ths.
     pub fraction_lost: u8,
-    /// Lost in all; below zero when packets came twice.
+    /// Lost in all; negative with duplicates.
     pub lost: i32,
-    /// Highest sequence number, with how often they wrapped in the upper half.
+    /// The highest sequence number, with the number of wraps in the upper half.
     pub highest: u32,
     /// In ticks of the timestamps.
     pub jitter: u32,
     /// The middle of the last sender report's time; 0 without one.
     pub last_report: u32,
-    /// Since then, in 65,536ths of a second.
+    /// The time since then, in 65,536ths of a second.
     pub delay: u32,
 }
 
@@ -90,19 +90,19 @@ const RR: u8 = 201;
 const SDES: u8 = 202;
 const BYE: u8 = 203;
 const APP: u8 = 204;
-/// The only item that everybody must send.
+/// The only mandatory item.
 const CNAME: u8 = 1;
 const RECEPTION: usize = 24;
 
-/// A compound packet that is being written.
+/// A compound packet under construction.
 #[derive(Clone, Debug, Default)]
 pub struct Compound(Vec<u8>);
 
 impl Compound {
-    /// Begins with a sender's report, with what it has received itself.
+    /// Starts with a sender report and its reception report blocks.
     ///
     /// # Panics
-    /// When there are more than 31 receptions.
+    /// If there are more than 31 blocks.
     pub fn of_sender(source: u32, info: &SenderInfo, receptions: &[Reception]) -> Self {
         let mut this = Self::default();
         let at = this.begin(SR, receptions.len());
@@ -113,10 +113,10 @@ impl Compound {
         this
     }
 
-    /// Begins with a receiver's report.
+    /// Starts with a receiver report.
     ///
     /// # Panics
-    /// When there are more than 31 receptions.
+    /// If there are more than 31 blocks.
     pub fn of_receiver(source: u32, receptions: &[Reception]) -> Self {
         let mut this = Self::default();
         let at = this.begin(RR, receptions.len());
@@ -126,8 +126,8 @@ impl Compound {
         this
     }
 
-    /// Says how a source is called, the same in all sessions (section 6.5.1). Of a longer name the
-    /// first 255 bytes.
+    /// Adds the CNAME of a source, the same in all sessions (section 6.5.1), truncated to 255
+    /// bytes.
     #[must_use]
     pub fn name(mut self, source: u32, name: &str) -> Self {
         let at = self.begin(SDES, 1);
@@ -135,14 +135,14 @@ impl Compound {
         let name = &name.as_bytes()[..name.len().min(255)];
         self.0.extend([CNAME, name.len() as u8]);
         self.0.extend(name);
-        // At least one zero ends the list, and a chunk is whole words.
+        // At least one zero ends the list, and a chunk is padded to whole words.
         self.0.push(0);
         self.pad();
         self.finish(at);
         self
     }
 
-    /// Says that a source has gone (section 6.6).
+    /// Adds a BYE (section 6.6).
     #[must_use]
     pub fn bye(mut self, source: u32, reason: &str) -> Self {
         let at = self.begin(BYE, 1);
@@ -157,7 +157,7 @@ impl Compound {
         self
     }
 
-    /// The bytes of one datagram.
+    /// The bytes of the datagram.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
@@ -192,84 +192,84 @@ impl Compound {
     }
 }
 
-/// The rule that a datagram breaks.
+/// The broken rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RtcpFault {
-    /// Shorter than a header, or its lengths do not add up to the datagram.
+    /// Shorter than a header, or the lengths do not add up to the datagram.
     Length,
     /// Not version 2.
     Version,
     /// It does not begin with a report.
     First,
-    /// Padding before the last packet, of nothing, of parts of words, or of more than there is.
+    /// Padding before the last packet, of zero bytes, of partial words, or longer than the packet.
     Padding,
-    /// A report ends before what it announces.
+    /// A report is shorter than its block count.
     Report,
-    /// A description ends before what it announces.
+    /// An SDES packet is shorter than its chunk count.
     Description,
-    /// A BYE names more sources than it has.
+    /// A BYE is shorter than its source count.
     Sources,
-    /// The reason of a BYE ends behind its packet.
+    /// The reason of a BYE exceeds its packet.
     Reason,
     /// An APP without a name.
     Application,
-    /// It speaks for another source than those before.
+    /// A packet of another source.
     Stranger,
 }
 
-/// One packet of a compound one, read in place.
+/// One packet of a compound packet, parsed in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet<'a> {
-    /// A sender's report.
+    /// A sender report.
     Sender {
-        /// Who says it.
+        /// The SSRC of its sender.
         source: u32,
-        /// Of itself.
+        /// The sender information.
         info: SenderInfo,
-        /// Of others.
+        /// The reception report blocks.
         receptions: Receptions<'a>,
     },
-    /// A receiver's report.
+    /// A receiver report.
     Receiver {
-        /// Who says it.
+        /// The SSRC of its sender.
         source: u32,
-        /// Of others.
+        /// The reception report blocks.
         receptions: Receptions<'a>,
     },
-    /// Who is who.
+    /// SDES.
     Description(Chunks<'a>),
-    /// Some have gone.
+    /// BYE.
     Bye {
-        /// Who.
+        /// The sources.
         sources: Sources<'a>,
-        /// Why; empty when nothing is said.
+        /// The reason, possibly empty.
         reason: &'a [u8],
     },
-    /// Somebody's own.
+    /// APP.
     Application {
-        /// Who says it.
+        /// The SSRC of its sender.
         source: u32,
-        /// Of which application.
+        /// The application.
         name: [u8; 4],
-        /// What.
+        /// Its data.
         data: &'a [u8],
     },
-    /// Of a kind that is not known here; it is to be passed over.
+    /// An unknown type, to be skipped.
     Other {
-        /// Its number.
+        /// The packet type.
         kind: u8,
     },
 }
 
-/// What a report says of others.
+/// Reception report blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Receptions<'a>(&'a [u8]);
 
-/// Sources one after the other.
+/// A list of SSRCs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sources<'a>(&'a [u8]);
 
-/// The chunks of a description, which have been checked.
+/// The checked chunks of an SDES packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chunks<'a> {
     count: usize,
@@ -277,14 +277,14 @@ pub struct Chunks<'a> {
 }
 
 impl Receptions<'_> {
-    /// Each of them.
+    /// All blocks.
     pub fn iter(&self) -> impl Iterator<Item = Reception> + '_ {
         self.0.chunks_exact(RECEPTION).map(|bytes| {
             let lost = word(bytes, 4);
             Reception {
                 source: word(bytes, 0),
                 fraction_lost: (lost >> 24) as u8,
-                // Sign and all: 24 bits.
+                // 24 bits with sign.
                 lost: (lost << 8) as i32 >> 8,
                 highest: word(bytes, 8),
                 jitter: word(bytes, 12),
@@ -296,14 +296,14 @@ impl Receptions<'_> {
 }
 
 impl Sources<'_> {
-    /// Each of them.
+    /// All SSRCs.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.chunks_exact(4).map(|bytes| word(bytes, 0))
     }
 }
 
 impl<'a> Chunks<'a> {
-    /// Each source with its canonical name, if it says one.
+    /// Each source with its CNAME, if it has one.
     pub fn names(&self) -> impl Iterator<Item = (u32, Option<&'a [u8]>)> + use<'a> {
         let Self { count, mut bytes } = *self;
         (0..count).map_while(move |_| {
@@ -314,10 +314,10 @@ impl<'a> Chunks<'a> {
     }
 }
 
-/// The packets of `datagram`, all of which have been checked.
+/// The packets of `datagram`, all of them checked.
 ///
 /// # Errors
-/// The first rule that any of them breaks.
+/// The first broken rule.
 pub fn read(datagram: &[u8]) -> Result<Packets<'_>, RtcpFault> {
     let mut rest = datagram;
     let mut is_first = true;
@@ -332,7 +332,7 @@ pub fn read(datagram: &[u8]) -> Result<Packets<'_>, RtcpFault> {
     Ok(Packets(datagram))
 }
 
-/// The packets of a compound one, in order.
+/// The packets of a compound packet, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Packets<'a>(&'a [u8]);
 
@@ -346,7 +346,7 @@ impl<'a> Iterator for Packets<'a> {
     }
 }
 
-/// The first packet of what is left of a datagram, and what comes behind.
+/// Parses the first packet; returns the rest of the datagram.
 fn one(bytes: &[u8]) -> Result<(Packet<'_>, &[u8]), RtcpFault> {
     let &[first, kind, high, low, ..] = bytes else { return Err(RtcpFault::Length) };
     if first >> 6 != 2 {
@@ -356,7 +356,7 @@ fn one(bytes: &[u8]) -> Result<(Packet<'_>, &[u8]), RtcpFault> {
     let (packet, behind) = bytes.split_at_checked(len).ok_or(RtcpFault::Length)?;
     let mut body = &packet[4..];
     if first & 0x20 != 0 {
-        // Section 6.4.1: only the last one is padded, by whole words.
+        // Section 6.4.1: only the last packet is padded, by whole words.
         let padding = usize::from(*body.last().ok_or(RtcpFault::Padding)?);
         let is_whole = padding > 0 && padding % 4 == 0 && behind.is_empty();
         let left = body.len().checked_sub(padding).filter(|_| is_whole);
@@ -369,7 +369,7 @@ fn one(bytes: &[u8]) -> Result<(Packet<'_>, &[u8]), RtcpFault> {
 fn read_body(kind: u8, count: usize, body: &[u8]) -> Result<Packet<'_>, RtcpFault> {
     match kind {
         SR => {
-            // What a profile adds behind the receptions is passed over.
+            // Profile-specific extensions after the blocks are skipped.
             let (head, rest) = body.split_at_checked(24).ok_or(RtcpFault::Report)?;
             let receptions = rest.get(..count * RECEPTION).ok_or(RtcpFault::Report)?;
             let time = NtpTime(u64::from(word(head, 4)) << 32 | u64::from(word(head, 8)));
@@ -413,14 +413,14 @@ fn read_body(kind: u8, count: usize, body: &[u8]) -> Result<Packet<'_>, RtcpFaul
     }
 }
 
-/// The first chunk of a description: its source, its canonical name, and what comes behind.
+/// Parses the first chunk: its source, its CNAME, and the rest.
 #[expect(clippy::type_complexity, reason = "three things that are read together")]
 fn chunk(bytes: &[u8]) -> Option<(u32, Option<&[u8]>, &[u8])> {
     let (source, _) = bytes.split_first_chunk::<4>()?;
     let (mut at, mut name) = (4, None);
     loop {
         match bytes.get(at)? {
-            // The list ends, and the chunk with the word.
+            // The end of the list; the chunk ends with the word.
             0 => return Some((u32::from_be_bytes(*source), name, bytes.get((at + 4) & !3..)?)),
             kind => {
                 let len = usize::from(*bytes.get(at + 1)?);
@@ -434,42 +434,42 @@ fn chunk(bytes: &[u8]) -> Option<(u32, Option<&[u8]>, &[u8])> {
     }
 }
 
-/// The four bytes at `at`, which are there.
+/// The four bytes at `at`, which must exist.
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The other side of one stream: whoever has spoken first, and nobody else.
+/// The peer of one stream: the source that reported first.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Peer {
     source: Option<u32>,
 }
 
-/// What a datagram of the other side has told.
+/// The content of a peer's datagram.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct PeerReport {
-    /// It has gone.
+    /// The peer has left.
     pub is_gone: bool,
-    /// How it receives our source.
+    /// Its report block for the own source.
     pub reception: Option<Reception>,
-    /// What it sends itself.
+    /// Its sender information.
     pub info: Option<SenderInfo>,
 }
 
 impl Peer {
-    /// Whoever has spoken.
+    /// The SSRC of the peer, if known.
     pub const fn source(&self) -> Option<u32> {
         self.source
     }
 
-    /// Understands a datagram that came from the other side of our stream `own`.
+    /// Parses a datagram of the peer of stream `own`.
     ///
     /// # Errors
-    /// The rule that it breaks; then nothing of it counts.
+    /// The broken rule; then the whole datagram is ignored.
     pub fn handle(&mut self, datagram: &[u8], own: u32) -> Result<PeerReport, RtcpFault> {
         let mut heard = PeerReport::default();
         let mut speaker = self.source;
-        // Who speaks must be who has spoken, and nobody ends anybody else.
+        // Only the known source may report, and it may end only itself.
         let mut is_same = |source: u32| *speaker.get_or_insert(source) == source;
         for packet in read(datagram)? {
             let is_from_same = match packet {
@@ -507,35 +507,35 @@ fn of(receptions: &Receptions<'_>, own: u32) -> Option<Reception> {
     receptions.iter().find(|reception| reception.source == own)
 }
 
-/// How often reports are sent (section 6.3.1, appendix A.7).
+/// The report interval (section 6.3.1, appendix A.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interval {
-    /// Of what the session sends.
+    /// The rate of the session.
     pub rate: BitRate,
-    /// Who take part, ourselves among them.
+    /// The members, including this one.
     pub members: u32,
-    /// Those of them that send.
+    /// The senders among them.
     pub senders: u32,
-    /// Whether we do.
+    /// Whether this member sends.
     pub we_send: bool,
-    /// The mean compound packet, with the headers of IP and UDP.
+    /// The mean size of compound packets, with IP and UDP headers.
     pub size_mean: Bytes,
-    /// Nothing has been sent yet.
+    /// No report has been sent yet.
     pub is_first: bool,
 }
 
 impl Interval {
-    /// For the only sender, to whoever listens: 5 s on average but for very slow sessions.
+    /// For the only sender: 5 s on average except for very slow sessions.
     pub const fn of_sender(rate: BitRate, is_first: bool) -> Self {
         /// Report, name, and the headers of IPv6 and UDP.
         const SIZE: Bytes = Bytes(28 + 64 + 48);
         Self { rate, members: 2, senders: 1, we_send: true, size_mean: SIZE, is_first }
     }
 
-    /// The time to the next report; `random` is anything, evenly spread.
+    /// The time to the next report; `random` must be uniformly distributed.
     pub fn next(&self, random: u32) -> Nanos {
         const SHORTEST: Nanos = SECOND.times(5);
-        // 5 % of what the session sends, a quarter of it for those who send while they are few.
+        // 5 % of the session's rate, a quarter of it for the senders while they are few.
         let share = |parts: u32| u128::from(self.rate.0.max(1)) * u128::from(parts);
         let (members, share) = match self.senders > 0 && self.senders <= self.members / 4 {
             true if self.we_send => (self.senders, share(5)),
@@ -547,7 +547,8 @@ impl Interval {
         let time = bits * u128::from(SECOND.0) * 400 / share;
         let shortest = if self.is_first { SHORTEST.0 / 2 } else { SHORTEST.0 };
         let time = time.clamp(u128::from(shortest), u128::from(SECOND.0 * 3600));
-        // Half to one and a half of it, by e - 3/2, which evens out what reconsidering adds.
+        // Randomised from half to one and a half of it, divided by e - 3/2, which compensates for
+        // timer reconsideration.
         let part = (1u128 << 31) + u128::from(random);
         Nanos(((time * part * 100_000 / 121_828) >> 32) as u64)
     }

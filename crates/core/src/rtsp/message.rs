@@ -1,9 +1,9 @@
-//! Requests and answers (RFC 2326, sections 4 to 7; RFC 7826, sections 5 to 8), and the frames between them (section
-//! 10.12; section 14).
+//! Requests and answers (RFC 2326, sections 4 to 7; RFC 7826, sections 5 to 8), and the frames
+//! between them (section 10.12; section 14).
 //!
-//! Promise: where a message ends is known before it is believed; lines, heads, bodies and the number of
-//! fields are bounded; a field that must stand once does. Lines end with CR and LF, no field is continued on the next
-//! line, and nothing stands in front of a request.
+//! Promise: the end of a message is found before its content is parsed. Lines, heads, bodies and
+//! the number of fields are bounded. A single-valued field occurs at most once. Lines end with CR
+//! and LF, folded fields are refused, and no bytes precede a request.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,9 +11,9 @@ use core::fmt::Write as _;
 
 use super::{Status, Version};
 
-/// Longest line, its end not counted (row S01).
+/// Longest line without its end (row S01).
 pub const LINE_MAX: usize = 4 << 10;
-/// Longest head, the empty line included.
+/// Longest head, including the empty line.
 pub const HEAD_MAX: usize = 16 << 10;
 /// Longest body (rows S03, S17).
 pub const BODY_MAX: usize = 64 << 10;
@@ -22,40 +22,40 @@ pub const FIELDS_MAX: usize = 64;
 /// What precedes the payload of a frame.
 pub const FRAME_HEAD: usize = 4;
 
-/// What the bytes of a connection begin with.
+/// The kind of the next bytes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Piece {
-    /// More must come before it can be said.
+    /// More bytes are needed.
     More,
-    /// A frame of binary data with its four bytes in front.
+    /// An interleaved frame.
     Frame {
         /// The channel.
         channel: u8,
-        /// Bytes in all.
+        /// Total length.
         len: usize,
     },
-    /// The head of a request, or of an answer to one of ours.
+    /// The head of a request, or of a response to one of the server's.
     Head {
-        /// Bytes, the empty line included.
+        /// Its length, including the empty line.
         len: usize,
     },
 }
 
-/// Why what came is no request.
+/// Why the bytes are not a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The rule that it breaks.
+    /// The broken rule.
     Malformed(&'static str),
     /// The request line is too long.
     UriTooLong,
     /// The body is too long.
     BodyTooLong,
-    /// HTTP: a tunnel, or somebody who is lost (row S13).
+    /// HTTP: a tunnel, or a misdirected client (row S13).
     Http,
 }
 
 impl Fault {
-    /// What is answered.
+    /// The status to answer with.
     pub const fn status(self) -> Status {
         match self {
             Self::Malformed(_) => Status::BAD_REQUEST,
@@ -66,10 +66,10 @@ impl Fault {
     }
 }
 
-/// What `bytes` begin with.
+/// The kind of the first bytes.
 ///
 /// # Errors
-/// When no message begins so, however it goes on.
+/// If no message can begin with these bytes.
 pub fn piece(bytes: &[u8]) -> Result<Piece, Fault> {
     match *bytes {
         [] => return Ok(Piece::More),
@@ -108,7 +108,7 @@ pub fn piece(bytes: &[u8]) -> Result<Piece, Fault> {
     }
 }
 
-/// What is asked for.
+/// The method of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "the names are those of the RFC")]
 pub enum Method {
@@ -122,7 +122,7 @@ pub enum Method {
     Teardown,
     GetParameter,
     SetParameter,
-    /// One that is not known here.
+    /// An unknown method.
     Unknown,
 }
 
@@ -146,25 +146,25 @@ impl Method {
     }
 }
 
-/// A request, without its body.
+/// A request without its body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// What is asked for.
+    /// The method.
     pub method: Method,
-    /// The method as it was written: digests are made of it.
+    /// The method as written, which digests use.
     pub verb: String,
-    /// Of what: an absolute `rtsp:` URL, or `*`.
+    /// The target: an absolute `rtsp:` URL, or `*`.
     pub uri: String,
-    /// What it speaks.
+    /// The protocol version.
     pub version: Version,
-    /// Its number.
+    /// The CSeq.
     pub cseq: u32,
-    /// Bytes of the body behind it.
+    /// Bytes of the body after it.
     pub body: usize,
     fields: Vec<(String, String)>,
 }
 
-/// Fields that stand once or not at all.
+/// Fields that may occur once only.
 const SINGLE: [&str; 8] = [
     "cseq",
     "session",
@@ -177,10 +177,10 @@ const SINGLE: [&str; 8] = [
 ];
 
 impl Request {
-    /// Reads a head as [`piece`] has found it.
+    /// Parses a head found by [`piece`].
     ///
     /// # Errors
-    /// The first rule that it breaks.
+    /// The first broken rule.
     pub fn parse(head: &[u8]) -> Result<Self, Fault> {
         let text = core::str::from_utf8(head).map_err(|_| Fault::Malformed("no UTF-8"))?;
         let mut lines = text.split("\r\n");
@@ -208,52 +208,52 @@ impl Request {
         Ok(Self { method, verb, uri, version, cseq, body, fields })
     }
 
-    /// It is of this session, which it has named in another way.
+    /// Sets the session, which the request named in another way.
     pub fn name_session(&mut self, id: String) {
         self.fields.push(("session".into(), id));
     }
 
-    /// The value of the first field of this name, which is written small.
+    /// The first value of the field `name` (lower case).
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields(name).next()
     }
 
-    /// The values of all fields of this name.
+    /// All values of this field.
     pub fn fields(&self, name: &str) -> impl Iterator<Item = &str> {
         named(&self.fields, name)
     }
 
-    /// The session that it names, without parameters.
+    /// The session id without parameters.
     pub fn session(&self) -> Option<&str> {
         Some(self.field("session")?.split(';').next().unwrap_or_default().trim())
     }
 }
 
-/// An answer of a client to what it was asked.
+/// A client's response to a request of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// What it says.
+    /// The status.
     pub status: Status,
-    /// The number of the request that it answers.
+    /// The CSeq of the request.
     pub cseq: u32,
-    /// Bytes of the body behind it.
+    /// Bytes of the body after it.
     pub body: usize,
 }
 
 impl Answer {
-    /// Whether a head as [`piece`] has found it is one: methods have no slash in them.
+    /// Whether a head found by [`piece`] is a response: methods contain no slash.
     pub fn begins(head: &[u8]) -> bool {
         head.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"RTSP/"))
     }
 
-    /// Reads a head as [`piece`] has found it.
+    /// Parses a head found by [`piece`].
     ///
     /// # Errors
-    /// The first rule that it breaks.
+    /// The first broken rule.
     pub fn parse(head: &[u8]) -> Result<Self, Fault> {
         let text = core::str::from_utf8(head).map_err(|_| Fault::Malformed("no UTF-8"))?;
         let mut lines = text.split("\r\n");
-        // What the reason says is for people.
+        // The reason phrase is ignored.
         let mut words = lines.next().unwrap_or_default().splitn(3, ' ');
         let version = words.next().and_then(Version::parse);
         version.ok_or(Fault::Malformed("no version"))?;
@@ -271,7 +271,7 @@ fn named<'a>(fields: &'a Fields, name: &str) -> impl Iterator<Item = &'a str> {
     fields.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 
-/// The fields of a head, their names written small.
+/// The fields of a head, with lower-case names.
 fn fields<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Fields, Fault> {
     let mut fields = Fields::new();
     for line in lines.take_while(|line| !line.is_empty()) {
@@ -312,40 +312,40 @@ fn body(fields: &Fields) -> Result<usize, Fault> {
 /// An answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
-    /// What it says.
+    /// The status.
     pub status: Status,
     fields: Vec<(&'static str, String)>,
     body: Vec<u8>,
 }
 
 impl Reply {
-    /// One without fields and body.
+    /// An answer without fields and body.
     pub const fn new(status: Status) -> Self {
         Self { status, fields: Vec::new(), body: Vec::new() }
     }
 
-    /// One that says in a sentence what is wrong.
+    /// An answer with a sentence that names the problem.
     pub fn said(status: Status, text: &str) -> Self {
         let mut line = String::from(text);
         line.push_str("\r\n");
         Self::new(status).with("Content-Type", "text/plain; charset=utf-8").body(line.into_bytes())
     }
 
-    /// With a field.
+    /// Adds a field.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.fields.push((name, value.into()));
         self
     }
 
-    /// With this field, and no other of its name.
+    /// Replaces all fields of this name.
     #[must_use]
     pub fn with_only(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self.with(name, value)
     }
 
-    /// With a body.
+    /// Sets the body.
     #[must_use]
     pub fn body(mut self, body: Vec<u8>) -> Self {
         self.body = body;
@@ -358,8 +358,8 @@ impl Reply {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// As it is sent, for the request of this version and number. What asks in a version that is not spoken is answered
-    /// in 1.0.
+    /// The encoded answer to a request with this version and CSeq. An unsupported version is
+    /// answered in 1.0.
     pub fn write(&self, version: Version, cseq: Option<u32>) -> Vec<u8> {
         let mut text = String::new();
         let mut line = |written: core::fmt::Arguments<'_>| {
@@ -372,7 +372,7 @@ impl Reply {
         }
         line(format_args!("Server: tactus"));
         for (name, value) in &self.fields {
-            // What comes from others never ends a line.
+            // Control characters in foreign text cannot end a line.
             let plain: String = value.chars().filter(|c| !c.is_control()).collect();
             line(format_args!("{name}: {plain}"));
         }
@@ -407,7 +407,7 @@ pub(super) fn whole(text: &str) -> Option<u32> {
     text.parse().ok().filter(|_| is_number)
 }
 
-/// What names are made of (RFC 2326, section 15.1).
+/// The characters of tokens (RFC 2326, section 15.1).
 const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')

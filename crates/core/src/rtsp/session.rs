@@ -1,11 +1,10 @@
-//! The sessions of a server (RFC 2326, sections 3.4, 12.37 and appendix A.2): whose they are, what they may do, and
-//! when they are over.
+//! RTSP sessions (RFC 2326, sections 3.4, 12.37 and appendix A.2): ownership, states and expiry.
 //!
-//! Promise: a session answers only to its own (row S07); each step is refused in a state that does not allow it; who
-//! sets up and does not play is bounded by address, also when it has played and holds nothing any more, and all of them
-//! together are bounded (row S15); who plays and pauses is by time (row S18); a session of which nothing has been
-//! heard for [`SILENCE_MAX`] is over, whatever else it does (rows S11, S15). It holds no streams: whoever does
-//! ends them when it is told here.
+//! Promise: a session accepts only its owner (row S07). A step that the state does not permit is
+//! refused. The sessions of an address that do not play are limited, and so are all sessions
+//! together (row S15). The rate of PLAY and PAUSE is limited (row S18). A session ends after a
+//! silence of [`SILENCE_MAX`] (rows S11, S15). It holds no streams: the caller ends them when a
+//! session ends here.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -17,20 +16,21 @@ use super::Status;
 use super::transport::Offer;
 use crate::units::{MonoTime, Nanos, SECOND};
 
-/// A session of which nothing has been heard for so long is over (RFC 2326, section 12.37).
+/// The silence that ends a session (RFC 2326, section 12.37).
 pub const SILENCE_MAX: Nanos = SECOND.times(60);
-/// Most sessions of one address that wait when another one begins: those that have not played yet, and those that hold
-/// nothing as long as they do not play. Who plays is bounded by what there is room for, whatever its address.
+/// Waiting sessions of one address when another one starts: sessions that have not played yet, and
+/// sessions without a reservation that do not play. Playing sessions are limited by the resources
+/// only.
 pub const WAITING_MAX: u32 = 32;
-/// Most times in a second that a session begins, stops, or is moved: each is work for the engine.
+/// Starts, stops and seeks of a session in a second: each is work for the engine.
 pub const TURNS_PER_SECOND: u32 = 10;
 
-/// What a session is called: 128 bits that nobody can guess.
+/// A session id: 128 random bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u128);
 
 impl SessionId {
-    /// The one that is written as `text`.
+    /// Parses an id.
     pub fn parse(text: &str) -> Option<Self> {
         let plain = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         u128::from_str_radix(text, 16).ok().filter(|_| plain).map(Self)
@@ -44,49 +44,49 @@ impl fmt::Display for SessionId {
 }
 
 impl fmt::Debug for SessionId {
-    // Whoever knows it may end it: logs show enough to tell two apart.
+    // The whole id is enough to end the session: logs show only a part.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08x}..", self.0 >> 96)
     }
 }
 
-/// Who asks.
+/// The client of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caller<'a> {
-    /// The number of its connection; none is used twice.
+    /// The number of its connection, which is unique.
     pub connection: u64,
-    /// Where it comes from.
+    /// Its address.
     pub address: IpAddr,
-    /// Who it has shown to be.
+    /// Its authenticated principal.
     pub principal: Option<&'a str>,
 }
 
-/// What a session does.
+/// The state of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It has its place, and nothing is sent.
+    /// Set up, not playing.
     Ready,
-    /// It is sent.
+    /// Playing.
     Playing,
 }
 
 /// Why a step was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// No session is named, or there is none of this name that is the caller's.
+    /// No session is named, or it does not exist, or it belongs to another client.
     Unknown(Status),
-    /// Not in this state.
+    /// Not permitted in this state.
     State,
-    /// The address has as many sessions that wait as it may have.
+    /// The limit of waiting sessions of the address is reached.
     Waiting,
-    /// There are as many sessions as there may be.
+    /// The limit of sessions is reached.
     Full,
     /// Too often.
     Often,
 }
 
 impl Refused {
-    /// What is answered.
+    /// The status to answer with.
     pub const fn status(self) -> Status {
         match self {
             Self::Unknown(status) => status,
@@ -97,12 +97,12 @@ impl Refused {
     }
 }
 
-/// What SETUP comes to.
+/// The result of SETUP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Setup {
-    /// A session has begun.
+    /// A new session.
     New,
-    /// It is as it was: the request only repeats what is so.
+    /// An unchanged session: the request is a repetition.
     Same(SessionId),
 }
 
@@ -110,9 +110,9 @@ pub enum Setup {
 #[derive(Debug)]
 pub struct Sessions {
     all: BTreeMap<SessionId, Session>,
-    /// Most of them at once.
+    /// The limit of sessions.
     max: usize,
-    /// Sessions that wait, by address.
+    /// Waiting sessions by address.
     waiting: BTreeMap<IpAddr, u32>,
     silence_max: Nanos,
 }
@@ -123,9 +123,9 @@ struct Session {
     network: IpAddr,
     principal: Option<String>,
     state: State,
-    /// What it needs was promised at SETUP and is until its end; else only while it is played.
+    /// The reservation lasts from SETUP to the end; otherwise only while it plays.
     is_promised: bool,
-    /// It is counted as one that waits.
+    /// It counts as waiting.
     waits: bool,
     has_played: bool,
     uri: String,
@@ -134,7 +134,7 @@ struct Session {
     turns: Turns,
 }
 
-/// A bucket of [`TURNS_PER_SECOND`] that fills evenly.
+/// A token bucket of [`TURNS_PER_SECOND`].
 #[derive(Clone, Copy, Debug)]
 struct Turns {
     /// When it will be full.
@@ -155,28 +155,28 @@ impl Turns {
 }
 
 impl Sessions {
-    /// None yet, and at most `max` at once.
+    /// An empty table for at most `max` sessions.
     pub fn new(max: usize) -> Self {
         let (all, waiting) = (BTreeMap::new(), BTreeMap::new());
         Self { all, max, waiting, silence_max: SILENCE_MAX }
     }
 
-    /// How many there are.
+    /// The number of sessions.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no sessions.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// From now on silence ends a session after this, instead of [`SILENCE_MAX`].
+    /// Replaces [`SILENCE_MAX`].
     pub fn end_after(&mut self, silence_max: Nanos) {
         self.silence_max = silence_max;
     }
 
-    /// What the session of this name does.
+    /// The state of a session.
     pub fn state(&self, id: SessionId) -> Option<State> {
         Some(self.all.get(&id)?.state)
     }
@@ -187,7 +187,7 @@ impl Sessions {
         self.all.get(&id).is_some_and(|session| !session.has_played)
     }
 
-    /// SETUP of `uri`: a new session of the name `new`, or the one that is `named`.
+    /// SETUP of `uri`: starts the session `new`, or continues the `named` one.
     ///
     /// # Errors
     /// Why not; nothing has changed.
@@ -230,14 +230,14 @@ impl Sessions {
         Ok(Setup::New)
     }
 
-    /// What the session that has just been set up needs is promised only while it is played: when it is not, it waits.
+    /// The session just set up has a reservation only while it plays; otherwise it waits.
     pub fn promise_when_played(&mut self, id: SessionId) {
         if let Some(session) = self.all.get_mut(&id) {
             session.is_promised = false;
         }
     }
 
-    /// PLAY: which session it is, and what it did before. One that is promised nothing yet is as it was until
+    /// PLAY: the session and its state before. A session without a reservation changes its state at
     /// [`Self::handle_begin`].
     ///
     /// # Errors
@@ -259,7 +259,7 @@ impl Sessions {
         Ok((id, before))
     }
 
-    /// PAUSE: which session it is, and what it did before.
+    /// PAUSE: the session and its state before.
     ///
     /// # Errors
     /// Why not; nothing has changed.
@@ -279,7 +279,7 @@ impl Sessions {
         Ok((id, before))
     }
 
-    /// TEARDOWN: the session that is over.
+    /// TEARDOWN: the ended session.
     ///
     /// # Errors
     /// Why not; nothing has changed.
@@ -294,10 +294,10 @@ impl Sessions {
         Ok(id)
     }
 
-    /// A request that only says that its sender is there: which session it is.
+    /// A keep-alive request: the session.
     ///
     /// # Errors
-    /// When it names none of the caller's.
+    /// If it names no session of the client.
     pub fn handle_alive(
         &mut self,
         now: MonoTime,
@@ -307,15 +307,15 @@ impl Sessions {
         self.find(now, caller, named).map(|(id, _)| id)
     }
 
-    /// A report of the receiver has come.
+    /// A receiver report.
     pub fn handle_report(&mut self, now: MonoTime, id: SessionId) {
         if let Some(session) = self.all.get_mut(&id) {
             session.heard = session.heard.max(now);
         }
     }
 
-    /// It is sent from now on; its order may have come before its last end was told. Whether it is there: if not, it must
-    /// not be sent.
+    /// Playing starts; the report of the last end may arrive after this. False if the session has
+    /// ended: then nothing may be sent.
     pub fn handle_begin(&mut self, id: SessionId) -> bool {
         let Some(session) = self.all.get_mut(&id) else { return false };
         (session.state, session.has_played) = (State::Playing, true);
@@ -326,17 +326,17 @@ impl Sessions {
         true
     }
 
-    /// What it plays has stopped, has come to its end, or could not begin.
+    /// Playing has stopped, ended or failed to start.
     pub fn handle_end(&mut self, id: SessionId) {
         let Some(session) = self.all.get_mut(&id) else { return };
         session.state = State::Ready;
         if !session.is_promised && !core::mem::replace(&mut session.waits, true) {
-            // More than may begin: those that have been played together may be paused together.
+            // More than may start: sessions that play together may be paused together.
             *self.waiting.entry(session.network).or_default() += 1;
         }
     }
 
-    /// It is over.
+    /// Ends a session.
     pub fn handle_over(&mut self, id: SessionId) {
         if let Some(session) = self.all.remove(&id)
             && session.waits
@@ -345,7 +345,7 @@ impl Sessions {
         }
     }
 
-    /// Those of which nothing has been heard for too long; they are over.
+    /// Ends and returns the silent sessions.
     pub fn poll_silent(&mut self, now: MonoTime) -> Vec<SessionId> {
         let is_silent = |session: &Session| now.since(session.heard) >= self.silence_max;
         let silent = self.all.iter().filter(|(_, session)| is_silent(session));
@@ -356,12 +356,12 @@ impl Sessions {
         silent
     }
 
-    /// When the next one will be, if nothing is heard of it.
+    /// When the next session expires.
     pub fn poll_timeout(&self) -> Option<MonoTime> {
         self.all.values().map(|session| session.heard + self.silence_max).min()
     }
 
-    /// The caller's session of this name, which has been heard of now.
+    /// The client's session with this id, which is alive now.
     fn find(
         &mut self,
         now: MonoTime,
@@ -369,7 +369,7 @@ impl Sessions {
         named: Option<&str>,
     ) -> Result<(SessionId, &mut Session), Refused> {
         let unknown = Refused::Unknown(Status::SESSION_NOT_FOUND);
-        // Row S06: what needs a session comes before SETUP.
+        // Row S06: the request needs a session and comes before SETUP.
         let named = named.ok_or(Refused::State)?;
         let id = SessionId::parse(named).ok_or(unknown)?;
         let session = self.all.get_mut(&id).ok_or(unknown)?;
@@ -394,7 +394,7 @@ impl Sessions {
     }
 }
 
-/// What counts as one address: an IPv6 customer has 64 bits to choose from.
+/// The unit that counts as one address: an IPv6 customer has a /64.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),

@@ -1,7 +1,7 @@
-//! `Range` (RFC 2326, sections 3.5 to 3.7 and 12.29; RFC 7826, section 18.40): from where to where is played.
+//! The `Range` field (RFC 2326, sections 3.5 to 3.7 and 12.29; RFC 7826, section 18.40).
 //!
-//! Promise: what it answers is exact to a tick of 27 MHz, rounded down; what overflows, or has a place on
-//! no title, is a fault and never another time.
+//! Promise: times are exact to a tick of 27 MHz, rounded down. A value that overflows or is not a
+//! title time is an error.
 
 use alloc::format;
 use alloc::string::String;
@@ -11,36 +11,36 @@ use crate::units::MediaTime;
 /// Ticks in a second.
 const TICKS: u64 = 27_000_000;
 
-/// Where playing begins.
+/// The start of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum From {
-    /// Where it is.
+    /// The current position.
     Now,
-    /// At this time of the title.
+    /// This time of the title.
     At(MediaTime),
 }
 
-/// A part of a title, by its own time.
+/// A range of title time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// Where it begins.
+    /// The start.
     pub from: From,
-    /// Where it ends; none: where the title does.
+    /// The end; `None`: the end of the title.
     pub to: Option<MediaTime>,
 }
 
-/// It is no range of a title's time.
+/// Not a range of title time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Invalid;
 
 impl Span {
-    /// All from where it is.
+    /// From the current position to the end.
     pub const ON: Self = Self { from: From::Now, to: None };
 
-    /// Reads the value of `Range`. Wall-clock times (`clock=`) are no times of a title.
+    /// Parses a `Range`. Wall-clock times (`clock=`) are not title times.
     ///
     /// # Errors
-    /// When it is none, or ends before it begins.
+    /// If it is invalid, or ends before it begins.
     pub fn parse(value: &str) -> Result<Self, Invalid> {
         match Self::read(value)? {
             Self { from: From::At(from), to: Some(to) } if to < from => Err(Invalid),
@@ -48,10 +48,10 @@ impl Span {
         }
     }
 
-    /// The same for what is played backwards: it ends at an earlier time than it begins (RFC 7826, section 18.46).
+    /// The same for reverse play, which ends at an earlier time (RFC 7826, section 18.46).
     ///
     /// # Errors
-    /// When it is none, or ends behind where it begins.
+    /// If it is invalid, or ends after it begins.
     pub fn parse_reverse(value: &str) -> Result<Self, Invalid> {
         match Self::read(value)? {
             Self { from: From::At(from), to: Some(to) } if to > from => Err(Invalid),
@@ -59,14 +59,14 @@ impl Span {
         }
     }
 
-    /// How the times of a `Range` are written.
+    /// The unit of a `Range`.
     pub fn format(value: &str) -> &str {
         value.split(['=', ';']).next().unwrap_or_default().trim()
     }
 
     /// Its literals are case-insensitive (RFC 2326, section 15.1).
     fn read(value: &str) -> Result<Self, Invalid> {
-        // A time at which it is to take effect (`;time=`) has always come: this server plays at once.
+        // The start time (`;time=`) is ignored: this server plays at once.
         let range = value.split(';').next().unwrap_or_default().trim();
         let (unit, times) = range.split_once('=').ok_or(Invalid)?;
         let unit = unit.trim().to_ascii_lowercase();
@@ -93,11 +93,11 @@ impl Span {
     }
 }
 
-/// How frames are counted (RFC 2326, section 3.5).
+/// Frame counting (RFC 2326, section 3.5).
 #[derive(Clone, Copy)]
 enum Frames {
     None,
-    /// 30000/1001 in a second, with numbers left out so that the clock goes right.
+    /// 30000/1001 in a second, with dropped numbers so that the clock is right.
     Drop30,
     /// 25 in a second.
     Whole25,
@@ -128,7 +128,7 @@ fn npt(text: &str) -> Option<MediaTime> {
     if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // What is behind nine digits is less than a tick.
+    // Digits after the ninth are less than a tick.
     let digits = &fraction[..fraction.len().min(9)];
     let ticks = number(digits)? * TICKS / 10u64.pow(digits.len() as u32);
     seconds.checked_mul(TICKS)?.checked_add(ticks).map(MediaTime)
@@ -170,7 +170,7 @@ fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| is_number)
 }
 
-/// A range as it is answered: milliseconds, the beginning rounded down.
+/// The range of an answer: milliseconds, the beginning rounded down.
 pub fn write(from: MediaTime, to: MediaTime) -> String {
     let millis = |time: MediaTime| u128::from(time.0) * 1000 / u128::from(TICKS);
     let (from, to) = (millis(from), millis(to));
@@ -270,7 +270,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_a_span_or_none(text in "\\PC{0,40}", unit in "(npt|smpte|smpte-25|clock)=", rest in "[-0-9:.now]{0,40}") {
-            // Without a unit it is none.
+            // A unit is required.
             prop_assert!(Span::parse(&text.replace('=', "")).is_err());
             if let Ok(Span { from: From::At(from), to: Some(to) }) = Span::parse(&format!("{unit}{rest}")) {
                 prop_assert!(from <= to);

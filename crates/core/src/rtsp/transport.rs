@@ -1,8 +1,8 @@
 //! The `Transport` field (RFC 2326, section 12.39; RFC 7826, section 18.54). Its literals are
 //! case-insensitive (RFC 2326, section 15.1; RFC 7826, section 20.1).
 //!
-//! Promise: offers that are not understood are skipped. Ports that a server must not be made to
-//! send to are refused (row S09). Whether an address may be sent to is decided elsewhere.
+//! Promise: unknown offers are skipped. Ports to which a server must not send are refused (row
+//! S09). Permitted addresses are decided elsewhere.
 
 use alloc::format;
 use alloc::string::String;
@@ -39,7 +39,7 @@ impl Ports {
         self.rtp.abs_diff(other.rtp) <= 1
     }
 
-    /// The one behind it.
+    /// The RTCP port.
     pub const fn rtcp(self) -> u16 {
         self.rtp + 1
     }
@@ -52,19 +52,19 @@ impl Ports {
     }
 }
 
-/// What carries the packets.
+/// The lower transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lower {
-    /// Datagrams to these ports of one receiver.
+    /// UDP to these ports of one receiver.
     Unicast(Ports),
-    /// Datagrams to a group; its port, if one was named.
+    /// UDP to a multicast group; its port, if named.
     Multicast(Option<Ports>),
-    /// The connection itself: the channels of RTP and RTCP, if they were named.
+    /// Interleaved: the channels of RTP and RTCP, if named.
     Interleaved(Option<(u8, u8)>),
 }
 
-/// How receivers are written. Version 2.0 has addresses; its one client writes ports all the same, and is answered
-/// so.
+/// The syntax of receivers. RTSP 2.0 has addresses; its one client writes ports all the same, and
+/// is answered so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// `client_port` and `server_port`, with `destination` and `source` beside them (RFC 2326).
@@ -73,7 +73,7 @@ pub enum Form {
     Addresses,
 }
 
-/// Both ends of what goes by datagrams to one receiver.
+/// Both ends of a UDP transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ends {
     /// The receiver.
@@ -87,7 +87,7 @@ pub struct Ends {
 }
 
 impl Form {
-    /// What is answered when datagrams go to one receiver.
+    /// The Transport header of a unicast answer.
     pub fn unicast(self, ends: Ends) -> String {
         let Ends { to, client, from, server } = ends;
         match self {
@@ -104,7 +104,7 @@ impl Form {
         }
     }
 
-    /// What is answered when they go to a group.
+    /// The Transport header of a multicast answer.
     pub fn multicast(self, group: IpAddr, ports: Ports, hops: u8) -> String {
         match self {
             Self::Ports => format!(
@@ -117,8 +117,7 @@ impl Form {
         }
     }
 
-    /// What is answered when a receiver must not be sent to: version 2.0 has a word of its own for it (RFC 7826, section
-    /// 17.4.27).
+    /// The status for a forbidden destination: RTSP 2.0 has its own (RFC 7826, section 17.4.27).
     pub const fn prohibited(self) -> Status {
         match self {
             Self::Ports => Status::UNSUPPORTED_TRANSPORT,
@@ -136,22 +135,22 @@ fn addresses_of(ip: IpAddr, ports: Ports) -> String {
     format!("\"{rtp}\"/\"{rtcp}\"")
 }
 
-/// One way that a client would take.
+/// One offered transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offer {
-    /// What carries the packets.
+    /// The lower transport.
     pub lower: Lower,
-    /// Another receiver than who asks, or a group.
+    /// A destination other than the requesting address, or a group.
     pub destination: Option<IpAddr>,
-    /// How many routers packets to a group may pass.
+    /// The TTL of multicast packets.
     pub ttl: Option<u8>,
-    /// The client is to send (`mode=RECORD`).
+    /// The client sends (`mode=RECORD`).
     pub records: bool,
-    /// How its receiver is written.
+    /// The syntax of its receiver.
     pub form: Form,
 }
 
-/// What is offered in `version`, best first, without what cannot be understood or must not be done.
+/// The supported and permitted offers of a request in `version`, best first.
 pub fn offers(version: Version, value: &str) -> Vec<Offer> {
     // A quoted string is one value: separators inside it do not count.
     let mut is_quoted = false;
@@ -181,7 +180,7 @@ fn offer(version: Version, text: &str) -> Option<Offer> {
             "multicast" => unicast = Some(false),
             "client_port" => client_port = Some(Ports::parse(value)?),
             "port" => port = Some(Ports::parse(value)?),
-            // Without a value it asks for what happens anyway: to whoever asks.
+            // An empty value means the default: the requesting address.
             "destination" if value.is_empty() => {}
             "destination" => destination = Some(value.trim_matches(['[', ']']).parse().ok()?),
             "dest_addr" if is_two => {
@@ -189,7 +188,7 @@ fn offer(version: Version, text: &str) -> Option<Offer> {
                 (destination, client_port, port) = (to, Some(ports), Some(ports));
                 form = Form::Addresses;
             }
-            // Reports have a port of their own here (RFC 7826, appendix C.1.6.4).
+            // RTCP has its own port here (RFC 7826, appendix C.1.6.4).
             "rtcp-mux" if is_two => return None,
             "ttl" => ttl = Some(u8::try_from(whole(value)?).ok()?),
             "interleaved" => {
@@ -204,7 +203,7 @@ fn offer(version: Version, text: &str) -> Option<Offer> {
             }
             "mode" => {
                 let mode = value.trim_matches('"');
-                // Version 2.0 has no recording.
+                // RTSP 2.0 has no recording.
                 if is_two && !mode.eq_ignore_ascii_case("play") {
                     return None;
                 }
@@ -214,26 +213,26 @@ fn offer(version: Version, text: &str) -> Option<Offer> {
                     return None;
                 }
             }
-            // `append`, `layers`, `ssrc` and what may come: nothing depends on them.
+            // `append`, `layers`, `ssrc` and unknown parameters have no effect.
             _ => {}
         }
     }
     let lower = match (is_tcp, unicast, client_port) {
         (true, Some(false), _) => return None,
         (true, ..) => Lower::Interleaved(channels),
-        // Channels of a connection and a protocol that is none.
+        // Interleaved channels with an unknown protocol.
         (false, ..) if channels.is_some() => return None,
-        // Unsaid means a group (section 12.39), except where ports of a client say otherwise.
+        // The default is multicast (section 12.39), unless client ports are given.
         (false, Some(false), _) | (false, None, None) => Lower::Multicast(port),
         (false, Some(true) | None, Some(ports)) => Lower::Unicast(ports),
-        // One who records is told our ports; its own are of no use to us.
+        // A recording client gets the server's ports; its own are not used.
         (false, Some(true), None) => return None,
     };
     Some(Offer { lower, destination, ttl, records, form })
 }
 
-/// `":8000"/":8001"`, `"10.0.0.1:8000"`, `"[::1]:8000"/"[::1]:8001"`: one receiver, and its ports. Without an address it is
-/// who asks.
+/// `":8000"/":8001"`, `"10.0.0.1:8000"`, `"[::1]:8000"/"[::1]:8001"`: one receiver and its ports.
+/// Without an address it is the requesting address.
 fn addresses(text: &str) -> Option<(Option<IpAddr>, Ports)> {
     let mut parts = text.split('/').map(|part| {
         let part = part.trim().strip_prefix('"')?.strip_suffix('"')?;
@@ -385,7 +384,7 @@ mod tests {
             two("RTP/AVP;multicast;dest_addr=\"239.1.1.1:5004\"/\"239.1.1.1:5005\";ttl=4")[0];
         assert_eq!(group.lower, Lower::Multicast(Some(Ports { rtp: 5004 })));
         assert_eq!((group.destination, group.ttl), ("239.1.1.1".parse().ok(), Some(4)));
-        // As GStreamer asks.
+        // A request of GStreamer.
         let ports = "RTP/AVP;unicast;client_port=42104-42105";
         assert_eq!(two(ports), offers(ports));
         let tcp = "RTP/AVP/TCP;unicast;interleaved=0-1";

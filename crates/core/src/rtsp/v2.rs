@@ -1,9 +1,9 @@
-//! What RTSP 2.0 (RFC 7826) says besides 1.0: features, properties of media, requests before their
-//! session has a name, and the end of a stream.
+//! RTSP 2.0 (RFC 7826) beyond 1.0: features, media properties, pipelined requests, and the end of a
+//! stream.
 //!
-//! Promise: what is claimed here is what this server does (`play.basic` and `play.scale`, ranges in
-//! `npt`, places that can be begun at by chance, nothing that changes); what a client needs besides
-//! is named when it is refused. A connection remembers a bounded number of pipelines.
+//! Promise: the advertised features are implemented (`play.basic` and `play.scale`, ranges in
+//! `npt`, random access, immutable media). A refusal names the missing features. The pipelines of a
+//! connection are bounded.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -16,29 +16,28 @@ use super::session::SessionId;
 use super::{Status, Version};
 use crate::units::MediaTime;
 
-/// What may be asked for; there is no recording (RFC 7826, section 13).
+/// The methods; there is no recording (RFC 7826, section 13).
 pub const PUBLIC: &str =
     "OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
-/// Features that are there (section 11).
+/// The supported features (section 11).
 const FEATURES: [&str; 2] = ["play.basic", "play.scale"];
-/// How times are written (section 18.5).
+/// The range formats (section 18.5).
 pub const ACCEPT_RANGES: &str = "npt";
-/// Titles are stored, do not change, and can be begun at many places (section 18.29).
+/// Titles are stored, immutable, and have random access points (section 18.29).
 pub const MEDIA_PROPERTIES: &str = "Random-Access, Immutable, Unlimited";
-/// A PLAY begins at the last such place before what was asked for (section 18.47).
+/// PLAY starts at the last random access point before the requested time (section 18.47).
 pub const SEEK_STYLE: &str = "RAP";
-/// What a client wants to play without a change of pace, as `Speed` has it (section 18.50).
+/// The supported `Speed` (section 18.50).
 pub const SPEED: &str = "1.0-1.0";
-/// Pipelines that a connection remembers: clients have one for each session.
+/// Pipelines of a connection: clients use one for each session.
 pub const PIPELINES_MAX: usize = 16;
 
-/// `Supported` (section 18.51).
+/// The value of `Supported` (section 18.51).
 pub fn supported() -> String {
     FEATURES.join(", ")
 }
 
-/// Which of the features that are required, in all fields of that name, are not there; none: all
-/// are.
+/// The unsupported ones of all required features; `None` if all are supported.
 pub fn unsupported<'a>(required: impl Iterator<Item = &'a str>) -> Option<String> {
     let tags = required.flat_map(|tags| tags.split(',')).map(str::trim);
     // A list may have empty elements, as lists of HTTP (RFC 9110 section 5.6.1).
@@ -48,13 +47,12 @@ pub fn unsupported<'a>(required: impl Iterator<Item = &'a str>) -> Option<String
     (!missing.is_empty()).then(|| missing.join(", "))
 }
 
-/// Whether a client that takes times in these formats takes ours.
+/// Whether a client with these range formats accepts `npt`.
 pub fn accepts_npt(accepted: &str) -> bool {
     accepted.split(',').any(|format| format.trim().eq_ignore_ascii_case(ACCEPT_RANGES))
 }
 
-/// The number of a pipeline: it stands for a session whose name its client does not know yet
-/// (section 18.33).
+/// The number of a pipeline, which identifies a session before its id is known (section 18.33).
 pub fn pipeline(value: &str) -> Option<u32> {
     whole(value)
 }
@@ -67,7 +65,7 @@ pub struct Pipelines {
 }
 
 impl Pipelines {
-    /// From now on `number` stands for this session.
+    /// Binds `number` to this session.
     pub fn bind(&mut self, number: u32, id: SessionId) {
         self.all.retain(|(known, _)| *known != number);
         if self.all.len() == PIPELINES_MAX {
@@ -76,34 +74,34 @@ impl Pipelines {
         self.all.push_back((number, id));
     }
 
-    /// The session that `number` stands for.
+    /// The session bound to `number`.
     pub fn find(&self, number: u32) -> Option<SessionId> {
         self.all.iter().find(|(known, _)| *known == number).map(|(_, id)| *id)
     }
 }
 
-/// What `RTP-Info` says of one stream (RFC 2326, section 12.33; RFC 7826, section 18.45).
+/// `RTP-Info` of one stream (RFC 2326, section 12.33; RFC 7826, section 18.45).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RtpInfo {
-    /// What the stream is called.
+    /// The URL of the stream.
     pub url: String,
-    /// Who sends it.
+    /// The SSRC.
     pub source: u32,
-    /// A packet's number.
+    /// The sequence number of a packet.
     pub sequence: u16,
-    /// Its timestamp, where one is to be known.
+    /// Its timestamp, if it is given.
     pub timestamp: Option<u32>,
 }
 
 impl RtpInfo {
-    /// All of `streams`, one behind the other.
+    /// The value for all of `streams`.
     pub fn write(version: Version, streams: &[Self]) -> String {
         let mut text = String::new();
         for Self { url, source, sequence, timestamp } in streams {
             let is_first = text.is_empty();
             let (comma, stream) = match version {
                 Version::Two => {
-                    // Nothing in it ends it.
+                    // A quote cannot end the value.
                     let url = url.replace('"', "%22");
                     (", ", format!("url=\"{url}\" ssrc={source:08X}:"))
                 }
@@ -115,10 +113,10 @@ impl RtpInfo {
             let Some(timestamp) = timestamp else { continue };
             write!(text, ";rtptime={timestamp}").expect("a string takes what is written");
             if version == Version::Two {
-                // rtspsrc of GStreamer reads what stands between semicolons as 1.0 has it, and
-                // knows neither the quoted name nor the number behind the colon. Without them it
-                // takes the stream to begin before its first packet, and cuts off as much of its
-                // end. So both stand once more, as parameters that others pass over.
+                // rtspsrc of GStreamer reads the parameters between semicolons as in 1.0, and knows
+                // neither the quoted URL nor the numbers after the colon. Without them it takes the
+                // stream to begin before its first packet, and cuts off as much of its end. The
+                // values are therefore repeated as parameters, which other clients skip.
                 let name = url.rsplit('/').next().unwrap_or_default();
                 write!(text, ";seq={sequence};url={name}").expect("a string takes what is written");
             }
@@ -127,27 +125,27 @@ impl RtpInfo {
     }
 }
 
-/// A stream has ended: what the server asks its client to note (section 13.5.1).
+/// The end of a stream, for PLAY_NOTIFY (section 13.5.1).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamEnd {
-    /// Of what.
+    /// The URL of the stream.
     pub url: String,
-    /// Whose.
+    /// The session.
     pub session: SessionId,
-    /// The number of the PLAY that has come to its end.
+    /// The CSeq of the PLAY.
     pub played: u32,
-    /// How that has gone.
+    /// The status of the end.
     pub status: Status,
-    /// Where it ended.
+    /// The position at the end.
     pub at: MediaTime,
-    /// The pace, where it was not 1.
+    /// The scale, if it was not 1.
     pub scale: Option<String>,
     /// The last packets.
     pub last: Vec<RtpInfo>,
 }
 
 impl StreamEnd {
-    /// PLAY_NOTIFY with this number, sent at `date`.
+    /// PLAY_NOTIFY with this CSeq, sent at `date`.
     pub fn write(&self, cseq: u32, date: &str) -> Vec<u8> {
         let Self { url, session, played, status, .. } = self;
         let millis = u128::from(self.at.0) / 27_000;

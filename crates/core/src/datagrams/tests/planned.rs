@@ -1,4 +1,4 @@
-//! Streams with a plan: judged as a receiver does, by what leaves and when.
+//! Planned streams, judged as a receiver does: by the sent bytes and their times.
 
 use super::*;
 use crate::ts::{Continuity, Packet, Pid, RunTimes, pes_times, set_continuity, set_pcr};
@@ -8,7 +8,7 @@ const VIDEO: u16 = 0x100;
 const SOUND: u16 = 0x101;
 const BASE: u64 = Pcr::WRAP.0 - 40_000_000;
 
-/// A packet with a counter and, where wanted, a clock and a PTS.
+/// A packet with a counter and, if wanted, a PCR and a PTS.
 fn packet(pid: u16, count: u8, pcr: Option<Pcr>, shown: Option<u64>) -> [u8; ts::PACKET] {
     let mut bytes = [0xaa; ts::PACKET];
     let [high, low] = pid.to_be_bytes();
@@ -26,7 +26,7 @@ fn packet(pid: u16, count: u8, pcr: Option<Pcr>, shown: Option<u64>) -> [u8; ts:
     bytes
 }
 
-/// A title of a variable rate: every fifth packet has the clock, by `line`.
+/// A title of a variable rate: every fifth packet has a PCR, by `line`.
 fn title(line: &Line, base: u64) -> Vec<u8> {
     let packets = line.len().0 / TS;
     (0..packets)
@@ -43,23 +43,23 @@ fn title(line: &Line, base: u64) -> Vec<u8> {
         .collect()
 }
 
-/// What has left of a stream.
+/// The received stream.
 struct Heard {
     bytes: Vec<u8>,
-    /// When each datagram was due.
+    /// The due time of each datagram.
     due: Vec<MonoTime>,
     composed: Composition,
     end: Trace,
 }
 
-/// Lets a stream of `title` leave, in all `turns` of it.
+/// Sends a stream of `title` with all `turns` of it.
 fn play(mut cutter: Cutter, title: &[u8], turns: u64) -> Heard {
     let len = Bytes(title.len() as u64 * turns);
     let (mut bytes, mut due, mut sum) = (vec![], vec![], Composition::default());
     while let Some(message) = cutter.next(Some(len)) {
         let from = message.from.0 as usize % title.len();
         let own = title.iter().cycle().skip(from).take(message.taken.0 as usize);
-        // With something in front of each datagram, and without.
+        // With and without a header in front of each datagram.
         let room = if due.len() % 2 == 0 { rtp::HEADER } else { 0 };
         let mut staged = vec![0; message.bytes.0 as usize + message.datagrams as usize * room];
         if cutter.is_in_place() {
@@ -110,7 +110,7 @@ fn packets(bytes: &[u8]) -> impl Iterator<Item = Packet<'_>> + Clone {
     bytes.chunks(ts::PACKET).map(|bytes| Packet::first_of(bytes).expect("whole packets"))
 }
 
-/// No counter breaks.
+/// Continuity counters are continuous.
 fn assert_whole(bytes: &[u8]) {
     let mut watch = Continuity::default();
     for (nth, packet) in packets(bytes).enumerate() {
@@ -141,7 +141,7 @@ proptest! {
         prop_assert_eq!(heard.bytes.len(), front.len() + title.len() * turns as usize);
         prop_assert_eq!(heard.composed, Composition::default());
         assert_whole(&heard.bytes);
-        // Its clock is one clock: what the line says, and the turns before.
+        // The clock is one clock: the line and the turns before.
         for (at, pcr) in clocks(&heard.bytes) {
             let from = Bytes(at - front.len() as u64);
             let law = Pcr::at(MediaTime(BASE)).after(line.ticks(from, 0));
@@ -154,7 +154,7 @@ proptest! {
             }
         }
         prop_assert!(heard.due.is_sorted());
-        // Times move with the clock, to a tick of theirs.
+        // Timestamps move with the clock, to one of their ticks.
         let own = packets(&title).map(|packet| pes_times(&packet));
         let all = packets(&heard.bytes[front.len()..]).map(|packet| pes_times(&packet));
         for (nth, (own, heard)) in own.cycle().zip(all).enumerate() {
@@ -184,7 +184,7 @@ proptest! {
             let law = u128::from(at) * 216_000_000 / u128::from(rate);
             prop_assert_eq!(pcr, Pcr::at(MediaTime(BASE)).after(MediaTime(law as u64)));
         }
-        // Every packet of the title, in order, none before its time and none much later.
+        // Every packet of the title, in order, none early and none much later.
         let mut from = 0u64;
         for (nth, bytes) in heard.bytes.chunks(ts::PACKET).enumerate() {
             if Packet::first_of(bytes).unwrap().pid() == Pid::NULL {
@@ -223,7 +223,7 @@ proptest! {
                 prop_assert!(cutter.due(0) == before.end.due);
             }
             let heard = play(cutter, &title, 1);
-            // A clock and when it is due stay together: nothing jumps where titles meet.
+            // A PCR and its due time stay together over the seam of titles.
             for (at, pcr) in clocks(&heard.bytes) {
                 let datagram = at / PAYLOAD.0;
                 all.push((heard.due[datagram as usize], pcr));
@@ -306,7 +306,7 @@ fn a_title_whose_times_cannot_be_moved_begins_its_clock_anew_and_says_so() {
     }
 }
 
-/// Which of its first datagrams have RTP's marker.
+/// The first datagrams that have the RTP marker.
 fn markers(mut cutter: Cutter, title: &[u8]) -> Vec<u64> {
     let (mut nth, mut marked) = (0, vec![]);
     while let Some(message) = cutter.next(Some(Bytes(title.len() as u64))) {
@@ -363,7 +363,7 @@ fn the_first_datagram_and_no_other_has_the_marker_where_the_clock_in_it_is_marke
     assert_eq!(after(&known, &unknown, Nanos(0)), [0]);
     assert_eq!(after(&known, &plain, Nanos(0)), [], "what leaves as it is has no mark inside");
 
-    // Where a turn begins its clock anew, somewhere in a datagram, that is no first one.
+    // A turn that restarts its clock within a datagram does not mark it.
     let anew = Restamping { turn: Some(MediaTime(0)), ..Restamping::default() };
     let mut turns = new(Plan { restamping: Some(anew), ..Plan::default() });
     turns.turn = Some(Bytes(5 * TS));
@@ -413,8 +413,8 @@ proptest! {
             let shown = pcr.since(zero).0;
             prop_assert!(shown.abs_diff(due) < 2 * 20_000_000 / 20 * 7, "{shown} {due}");
         }
-        // In the first turn, up to the jump, PCRs are the title's own but for the index's
-        // tolerance, there and at the first byte.
+        // In the first turn, up to the jump, PCRs are the title's own, to the index's tolerance
+        // there and at the first byte.
         let own = packets(part).enumerate();
         let own = own.take_while(|&(nth, _)| !hour || nth < part.len() / TS as usize / 3);
         for ((nth, own), now) in own.zip(packets(&heard.bytes)) {

@@ -1,72 +1,70 @@
-//! Frames of AAC: behind headers with their sizes (RFC 3640), or as LATM (RFC 6416). They come out
-//! as ADTS.
+//! AAC frames: with AU headers (RFC 3640), or as LATM (RFC 6416). They come out as ADTS.
 //!
-//! Promise: a frame comes out whole or not at all. Only what ADTS can say is taken: one of the four
-//! first kinds of AAC, one to eight channels.
+//! Promise: a frame comes out complete or not at all. Only configurations that ADTS can express are
+//! accepted: one of the first four object types of AAC, one to eight channels.
 
 use alloc::vec::Vec;
 
 use super::{Frame, Packet, follows};
 
-/// How AAC is decoded, as far as ADTS says it (ISO/IEC 14496-3, 1.6.2.1).
+/// The decoder configuration, as far as ADTS expresses it (ISO/IEC 14496-3, 1.6.2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AudioConfig {
     /// 1 to 4.
     object: u8,
-    /// The number of the sampling rate.
+    /// The index of the sampling rate.
     rate: u8,
-    /// The number of the layout of channels.
+    /// The channel configuration.
     channels: u8,
 }
 
-/// How frames lie in packets.
+/// The packet format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layout {
-    /// Behind headers (RFC 3640, section 3.2.1): bits of size, of the first index and of the
-    /// others.
+    /// With AU headers (RFC 3640, section 3.2.1).
     Headers {
-        /// Of a size.
+        /// Bits of a size.
         size: u8,
-        /// Of the first index.
+        /// Bits of the first index.
         index: u8,
-        /// Of a difference of indexes.
+        /// Bits of an index delta.
         delta: u8,
     },
-    /// LATM without configuration in the stream: so many frames in each.
+    /// LATM without configuration in the stream.
     Latm {
-        /// Frames.
+        /// Frames in each packet.
         frames: u8,
     },
 }
 
-/// Audio of one stream.
+/// The depacketizer of one audio stream.
 #[derive(Clone, Debug)]
 pub struct Audio {
     config: AudioConfig,
     layout: Layout,
     last: Option<u16>,
-    /// Parts of what has not come whole, and when it is heard.
+    /// Parts of an incomplete frame, and its timestamp.
     open: Option<(u32, Vec<u8>)>,
     broken: u64,
 }
 
 /// Samples of a frame.
 const SAMPLES: u32 = 1024;
-/// ADTS has 13 bits for a length, its own head of seven bytes included.
+/// ADTS has 13 bits of length, including its header of seven bytes.
 const ADTS_MAX: usize = (1 << 13) - 1;
 const ADTS_HEAD: usize = 7;
-/// The longest that LATM may be here: as many frames as it can have would be more than a minute.
+/// Longest LATM element: the largest possible number of frames would be more than a minute.
 const LATM_MAX: usize = 64 << 10;
 
 impl AudioConfig {
-    /// Reads it from bit `at` on; none when ADTS cannot say it.
+    /// Parses it from bit `at` on; `None` if ADTS cannot express it.
     pub fn read(bytes: &[u8], at: usize) -> Option<Self> {
         let mut bits = Bits { bytes, at };
         let mut object = bits.take(5)?;
         let rate = bits.take(4)?;
         let channels = bits.take(4)?;
         if matches!(object, 5 | 29) {
-            // What is said first is of the extension; decoders find it by themselves.
+            // The first object type is that of the extension, which decoders detect by themselves.
             let _extended = bits.take(4)?;
             object = bits.take(5)?;
         }
@@ -74,7 +72,7 @@ impl AudioConfig {
         fits.then_some(Self { object: object as u8, rate: rate as u8, channels: channels as u8 })
     }
 
-    /// The head of a frame of `len` bytes (ISO/IEC 13818-7, 6.2), if it can be told.
+    /// The ADTS header of a frame of `len` bytes (ISO/IEC 13818-7, 6.2), if it fits.
     fn head(self, len: usize) -> Option<[u8; ADTS_HEAD]> {
         let len = len + ADTS_HEAD;
         if len > ADTS_MAX {
@@ -94,7 +92,7 @@ impl AudioConfig {
 }
 
 impl Audio {
-    /// None yet.
+    /// An empty depacketizer.
     pub const fn new(config: AudioConfig, layout: Layout) -> Self {
         Self { config, layout, last: None, open: None, broken: 0 }
     }
@@ -137,7 +135,7 @@ impl Audio {
             let heard = packet.timestamp.wrapping_add(nth * SAMPLES);
             nth += 1;
             if let Some((since, mut open)) = self.open.take() {
-                // Another part of the same frame: its size is that of the whole.
+                // Another part of the same frame: its size is that of the whole frame.
                 if since != packet.timestamp || open.len() + data.len() > size {
                     return None;
                 }
@@ -149,7 +147,7 @@ impl Audio {
                 return Some(());
             }
             if size > data.len() {
-                // The first part of one; nothing may come behind it (section 3.2.3).
+                // The first part of a frame; no other unit may follow it (section 3.2.3).
                 self.open = Some((heard, data.to_vec()));
                 return (size <= ADTS_MAX).then_some(());
             }
@@ -197,7 +195,7 @@ impl Audio {
     }
 }
 
-/// Bits, the highest first.
+/// A bit reader, most significant bit first.
 struct Bits<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -1,14 +1,14 @@
-//! Video frames of NAL units: single ones, aggregated ones (STAP-A, AP) and fragments (FU-A, FU).
+//! Video frames out of NAL units: single, aggregated (STAP-A, AP) and fragmented (FU-A, FU).
 //!
 //! Promise: a video frame comes out as an access unit of a byte stream (ISO/IEC 14496-10 and
-//! 23008-2, annex B): delimiter first, then its parameter sets where a decoder begins, then its
-//! units. A unit of which a fragment is missing is left out.
+//! 23008-2, annex B): the delimiter, then the parameter sets if decoding can start here, then its
+//! units. A unit with a missing fragment is dropped.
 
 use alloc::vec::Vec;
 
 use super::{FRAME_MAX, Frame, Packet, follows};
 
-/// Which of the two.
+/// The codec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// H.264.
@@ -17,16 +17,16 @@ pub enum Kind {
     H265,
 }
 
-/// Units of one stream.
+/// The depacketizer of one video stream.
 #[derive(Clone, Debug)]
 pub struct Units {
     kind: Kind,
-    /// Parameter sets that were told beside the stream, each behind its start code.
+    /// Parameter sets out of the session description, each behind a start code.
     told: Vec<u8>,
     last: Option<u16>,
-    /// A unit of which fragments have come.
+    /// A unit with fragments to come.
     open: Option<Vec<u8>>,
-    /// The units of the video frame that comes in.
+    /// The units of the current video frame.
     video_frame: Option<VideoFrame>,
     broken: u64,
 }
@@ -57,7 +57,7 @@ impl Kind {
         }
     }
 
-    /// An access unit delimiter that allows all kinds of slices (7.3.2.4; H.265: 7.3.2.5).
+    /// An access unit delimiter that permits all slice types (7.3.2.4; H.265: 7.3.2.5).
     const fn delimiter(self) -> &'static [u8] {
         match self {
             Self::H264 => &[0, 0, 0, 1, 9, 0xf0],
@@ -72,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// A sequence parameter set: what a decoder needs first.
+    /// Whether it is a sequence parameter set, which a decoder needs first.
     const fn is_sequence_set(self, kind: u8) -> bool {
         kind == match self {
             Self::H264 => 7,
@@ -80,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// A video frame that needs no other.
+    /// Whether it belongs to a random access point.
     const fn is_beginning(self, kind: u8) -> bool {
         match self {
             Self::H264 => kind == 5,
@@ -90,7 +90,7 @@ impl Kind {
 }
 
 impl Units {
-    /// None yet. `sets` are the parameter sets that the announcement tells.
+    /// An empty depacketizer. `sets` are the parameter sets of the session description.
     pub fn new<'a>(kind: Kind, sets: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut told = Vec::new();
         for set in sets.into_iter().filter(|set| !set.is_empty()) {
@@ -100,7 +100,7 @@ impl Units {
         Self { kind, told, last: None, open: None, video_frame: None, broken: 0 }
     }
 
-    /// Which of the two.
+    /// The codec.
     pub const fn kind(&self) -> Kind {
         self.kind
     }
@@ -114,7 +114,7 @@ impl Units {
             self.give_up();
         }
         if self.video_frame.as_ref().is_some_and(|one| one.timestamp != packet.timestamp) {
-            // The end of the one before has not come.
+            // The end of the fragmented unit before is lost.
             self.give_up();
             self.emit(&mut each);
         }
@@ -151,7 +151,7 @@ impl Units {
                 }
             }
             (Kind::H264, 28) | (Kind::H265, 49) => self.fragment(payload),
-            // Of other ways of packing none may come in packetisation mode 1 and without decoding
+            // Other packet types are not permitted in packetisation mode 1 and without decoding
             // order numbers.
             (Kind::H264, 25..=27 | 29..=31) | (Kind::H265, 50..) => self.broken += 1,
             _ => {
@@ -185,12 +185,12 @@ impl Units {
         }
     }
 
-    /// A unit that is whole.
+    /// A complete unit.
     fn unit(&mut self, unit: &[u8]) {
         let Some(video_frame) = &mut self.video_frame else { return };
         let Some(&first) = unit.first().filter(|_| unit.len() > self.kind.header()) else { return };
         let kind = self.kind.of(first);
-        // Ours comes first.
+        // The delimiter is generated.
         if self.kind.is_delimiter(kind) {
             return;
         }
@@ -204,7 +204,7 @@ impl Units {
         video_frame.data.extend(unit);
     }
 
-    /// The rest of a unit will not come.
+    /// Drops an incomplete unit.
     fn give_up(&mut self) {
         if self.open.take().is_some() {
             self.broken += 1;
@@ -217,7 +217,7 @@ impl Units {
             return;
         }
         let VideoFrame { timestamp, data: units, begins, has_sets } = video_frame;
-        // Sets in the stream stand before a video frame with which a decoder can begin, whatever
+        // Parameter sets in the stream precede a video frame at which decoding can start, whatever
         // its type.
         let begins = begins || has_sets;
         let sets: &[u8] = if begins && !has_sets { &self.told } else { &[] };

@@ -1,4 +1,4 @@
-//! Reports against RFC 3550: what is written is read, and no bytes are too strange to be refused.
+//! RTCP against RFC 3550: round trips, and refusal of any bytes.
 
 use super::*;
 use crate::units::MILLISECOND;
@@ -29,7 +29,7 @@ fn info() -> impl Strategy<Value = SenderInfo> {
     })
 }
 
-/// A compound packet of everything, and where its packets begin.
+/// A compound packet of everything, and the offsets of its packets.
 fn whole() -> Vec<u8> {
     let info = SenderInfo { time: NtpTime(1), timestamp: 2, packets: 3, octets: 4 };
     let app = [0x80, APP, 0, 3, 0, 0, 0, 9, b't', b'e', b's', b't', 1, 2, 3, 4];
@@ -82,7 +82,7 @@ proptest! {
         }
     }
 
-    // Random bytes hardly ever get beyond the first rule; what was right before does.
+    // Random bytes hardly ever pass the first rule; damaged valid bytes do.
     #[test]
     fn a_damaged_datagram_is_refused_or_read_within_it(
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
@@ -95,7 +95,7 @@ proptest! {
         }
         bytes.truncate(len.index(bytes.len() + 1));
         if let Ok(packets) = read(&bytes) {
-            // Everything that is told lies within it.
+            // All parsed data lies within it.
             let told: usize = packets.map(|packet| match packet {
                 Packet::Sender { receptions, .. } => 28 + receptions.iter().count() * RECEPTION,
                 Packet::Receiver { receptions, .. } => 8 + receptions.iter().count() * RECEPTION,
@@ -118,7 +118,7 @@ proptest! {
         let shortest = if is_first { 2_500 } else { 5_000 };
         prop_assert!(time >= Nanos(MILLISECOND.0 * shortest * 41 / 100));
         let senders = if members >= 4 { 1 } else { members };
-        // On average, which is what `random` in its middle gives, times 1.218.
+        // On average, which is what the middle of `random` gives, times 1.218.
         let mean = interval.next(1 << 31).0 * 121_829 / 100_000 + 1;
         let bits = u128::from(interval.size_mean.0) * 8 * u128::from(senders);
         let share = if members >= 4 { rate / 80 } else { rate / 20 };
@@ -134,7 +134,7 @@ proptest! {
         let time = MonoTime(epoch + after);
         let ticks = (u128::from(after) * 9 / 100_000) as u32;
         prop_assert_eq!(timeline.timestamp(time), base.wrapping_add(ticks));
-        // It is what the datagrams carry, whatever the rate.
+        // It equals the timestamps of the datagrams, at any rate.
         let clock = crate::byte_clock::ByteClock::new(timeline.epoch, BitRate(rate));
         let due = clock.due(Bytes(1316 * 1000));
         let carried = (u128::from(due.since(timeline.epoch).0) * 9 / 100_000) as u32;
@@ -159,11 +159,11 @@ fn each_rule_is_told_by_name() {
     assert_eq!(with(&|bytes| bytes[3] = 200), Err(RtcpFault::Length), "words of others");
     assert_eq!(with(&|bytes| bytes[0] |= 1), Err(RtcpFault::Report), "one that is not there");
     assert_eq!(with(&|bytes| bytes[0] |= 0x20), Err(RtcpFault::Padding), "not the last one");
-    // The description begins at 28: header, source, item, its length, its text.
+    // SDES begins at 28: header, source, item, its length, its text.
     assert_eq!(with(&|bytes| bytes[28] |= 3), Err(RtcpFault::Description), "three of one");
     assert_eq!(with(&|bytes| bytes[37] = 200), Err(RtcpFault::Description), "a longer name");
     assert_eq!(with(&|bytes| bytes[28] &= 0xf0), Err(RtcpFault::Description), "none of one");
-    // The application's at 44, the unknown one at 60, the end at 64.
+    // APP at 44, the unknown one at 60, the end at 64.
     assert_eq!(with(&|bytes| bytes[65] = APP), Ok(5), "with a name");
     assert_eq!(with(&|bytes| bytes[61] = APP), Err(RtcpFault::Application));
     assert_eq!(with(&|bytes| bytes[64] |= 9), Err(RtcpFault::Sources));
@@ -210,7 +210,7 @@ fn nobody_ends_anybody_else() {
         assert_eq!(peer.handle(&bytes, 7), Err(RtcpFault::Stranger));
         assert_eq!(peer.source(), Some(1));
     }
-    // A BYE of nobody is no end.
+    // A BYE without sources ends nothing.
     let mut nobody = report(1).into_bytes();
     nobody.extend([0x80, BYE, 0, 0]);
     assert!(!peer.handle(&nobody, 7).unwrap().is_gone);

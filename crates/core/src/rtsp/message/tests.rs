@@ -1,4 +1,4 @@
-//! What messages promise, row by row, and whatever bytes come.
+//! Messages, row by row, and arbitrary bytes.
 
 use super::*;
 use alloc::string::ToString;
@@ -124,7 +124,7 @@ fn answers_to_what_we_ask_are_read() {
     let status = Status(200);
     let said = "RTSP/2.0 200 \r\nCSeq: 4\r\nSession: x\r\nContent-Length: 2\r\n\r\nab";
     assert_eq!(answer(said), Ok(Answer { status, cseq: 4, body: 2 }));
-    // As GStreamer says it to requests of either version.
+    // The response of GStreamer to requests of either version.
     assert!(answer("RTSP/1.0 200 OK\r\nCSeq: 4\r\n\r\n").is_ok());
     assert!(answer("RTSP/2.0 501 Not Implemented\r\nCSeq: 4\r\n\r\n").is_ok());
     for bad in [

@@ -1,4 +1,4 @@
-//! What sessions promise, row by row, and beside a model.
+//! Sessions, row by row, and against a model.
 
 use super::*;
 use crate::rtsp::Version;
@@ -8,7 +8,7 @@ use alloc::vec;
 use proptest::prelude::*;
 
 const URI: &str = "rtsp://host/a.ts";
-/// Most sessions: more than one address may have waiting, fewer than two.
+/// More sessions than one address may have waiting, fewer than two may.
 const MAX: usize = 40;
 const OTHER: [&str; 2] =
     ["RTP/AVP;unicast;client_port=5000-5001", "RTP/AVP;unicast;client_port=6000-6001"];
@@ -68,7 +68,7 @@ fn s07_a_session_answers_to_its_own() {
     {
         assert_eq!(sessions.handle_alive(now, &stranger, Some(&of_anna)), unknown, "{stranger:?}");
     }
-    // Who shows again to be the same may come back by another connection.
+    // An authenticated owner may return on another connection.
     assert!(sessions.handle_alive(now, &caller(2, Some("anna")), Some(&of_anna)).is_ok());
     for text in ["", "5", "0x00000000000000000000000000000005", "+0000000000000000000000000000005"]
     {
@@ -111,7 +111,7 @@ fn s15_an_address_has_a_few_that_do_not_play_and_loses_them_at_sixty_seconds() {
     assert_eq!(more(after(1), &caller(2, None)), Err(Refused::Waiting), "of the same address");
     let far = Caller { address: "10.0.0.2".parse().unwrap(), ..one };
     assert_eq!(more(after(1), &far), Ok(Setup::New));
-    // Who plays makes room for the next.
+    // A playing session makes room for the next.
     let name = SessionId(3).to_string();
     sessions.handle_play(after(1), &one, Some(&name)).unwrap();
     set_up(&mut sessions, after(2), &one, 2000);
@@ -134,18 +134,18 @@ fn s15_what_holds_nothing_waits_whatever_it_has_played() {
     let most = u128::from(WAITING_MAX);
     for id in 0..most {
         assert_eq!(begin(&mut sessions, id), Ok(()));
-        // What is asked for is refused before it begins.
+        // The request is refused before it has an effect.
         assert_eq!(play(&mut sessions, id), Ok(State::Ready));
         assert_eq!(sessions.state(SessionId(id)), Some(State::Ready));
     }
     assert_eq!(begin(&mut sessions, most), full);
-    // As many of one address may play as there is room for.
+    // The number of playing sessions of one address is not limited here.
     for id in 0..300 {
         assert!(sessions.handle_begin(SessionId(id)));
         assert_eq!(begin(&mut sessions, id + most), Ok(()), "{id}");
     }
     assert_eq!(begin(&mut sessions, 1000), full);
-    // Paused or at their end they wait again, and make no room when that is told twice.
+    // Paused or ended they wait again; a second report makes no more room.
     let name = SessionId(0).to_string();
     assert_eq!(
         sessions.handle_pause(after(1), &one, Some(&name)),
@@ -201,7 +201,7 @@ fn s18_a_session_begins_and_stops_ten_times_in_a_second() {
     assert_eq!(done.count(), 9, "one each 100 ms");
 }
 
-/// What may come in, in any order.
+/// The possible inputs, in any order.
 #[derive(Clone, Debug)]
 enum Step {
     Setup { connection: u64, named: Option<usize>, offer: usize, refused: bool, late: bool },
@@ -235,11 +235,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the machine should do, told as plainly as can be.
+/// The expected behaviour in its simplest form.
 struct Model {
     owner: u64,
     playing: bool,
-    /// It is promised something only while it plays.
+    /// It has a reservation only while it plays.
     late: bool,
     waits: bool,
     heard: MonoTime,
