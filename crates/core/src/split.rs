@@ -1,4 +1,4 @@
-//! The splitter: cuts best-effort transfers into pieces small enough to look at the clock between.
+//! Cuts best-effort transfers into pieces small enough to look at the clock between.
 
 use crate::ports::Transfer;
 use crate::units::{Bytes, KIB};

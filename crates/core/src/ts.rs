@@ -1,10 +1,9 @@
 //! MPEG transport streams (ISO/IEC 13818-1): packets, clocks, rates, indexes and seamless
 //! repetition.
 //!
-//! Promise: reads any bytes without a panic and in time linear in their number, and restamps
-//! exactly: a PCR written here is the byte's position at the multiplex rate, rounded down to one
-//! tick of 27 MHz. It does no I/O and decodes no video frames: of those it reads what kind they
-//! are.
+//! Promise: it parses any bytes without a panic and in linear time, and restamps exactly: a written
+//! PCR is the byte's position at the multiplex rate, rounded down to one tick of 27 MHz. It does no
+//! I/O and decodes no video; it only detects frame types.
 
 mod clock;
 mod continuity;
@@ -48,6 +47,6 @@ pub use versions::{LongTable, TABLES, TableCount, count_versions};
 pub const PACKET: usize = 188;
 /// The first byte of every packet.
 pub const SYNC: u8 = 0x47;
-/// The byte of a packet at which its PCR holds: the one with the last bit of
+/// The byte of a packet at which its PCR is valid: the one with the last bit of
 /// `program_clock_reference_base` (ISO/IEC 13818-1, 2.4.2.2).
 pub const PCR_BYTE: u64 = 10;

@@ -13,13 +13,13 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 
 /// The first passed descriptor.
 const FIRST: i32 = 3;
-/// Most descriptors that are accepted: more are no sensible configuration.
+/// Upper bound of passed descriptors: more indicate a wrong configuration.
 const MOST: i32 = 64;
 
 /// A socket and its name (`FileDescriptorName=`).
 #[derive(Debug)]
 pub struct PassedSocket {
-    /// The name; empty when the supervisor gave none.
+    /// The name; empty if the supervisor gave none.
     pub name: String,
     /// The socket.
     pub listener: TcpListener,
@@ -28,7 +28,7 @@ pub struct PassedSocket {
 /// The passed listening TCP sockets. Only the first call returns them.
 ///
 /// # Errors
-/// When a passed descriptor is no listening TCP socket, or the variables are invalid.
+/// If a passed descriptor is not a listening TCP socket, or the variables are invalid.
 pub fn take() -> io::Result<Vec<PassedSocket>> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::Relaxed) {

@@ -1,21 +1,21 @@
-//! The two clocks and the one way to sleep: the only place where the data path asks for the time.
+//! The two clocks and the one way to sleep: the data path reads the time only here.
 
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec};
 use tactus_core::units::{MonoTime, Nanos, SECOND, WallTime};
 
-/// The monotonic clock. It goes on during a suspended thread and never steps; 28 ns (vDSO).
+/// The monotonic clock. It continues while a thread is suspended and never steps; 28 ns (vDSO).
 #[inline]
 pub fn now() -> MonoTime {
     MonoTime(nanoseconds(rustix::time::clock_gettime(ClockId::Monotonic)))
 }
 
-/// The wall clock, which may step. For what people read, never for pacing.
+/// The wall clock, which may step. For display, never for pacing.
 pub fn wall_now() -> WallTime {
     WallTime(nanoseconds(rustix::time::clock_gettime(ClockId::Realtime)))
 }
 
-/// How long the machine has been suspended since boot. The monotonic clock stands still meanwhile.
+/// The time that the machine was suspended since boot. The monotonic clock stands still meanwhile.
 pub fn suspended() -> Nanos {
     // The boot-time clock is read last: the difference is never too small.
     let monotonic = now();
@@ -23,13 +23,13 @@ pub fn suspended() -> Nanos {
     Nanos(with_sleep.saturating_sub(monotonic.0))
 }
 
-/// The next moment after `after` at which a clock on this host's wall shows this time of the day, by the
-/// system's time zone. In the hour that is left out in spring it is an hour later; in the one that
-/// comes twice in autumn it is one of the two.
+/// The next moment after `after` at which the local time of day is this, by the system's time zone.
+/// A time that daylight saving skips is taken an hour later; of a repeated time it is one of the
+/// two.
 pub fn next_daily(after: WallTime, seconds_of_day: u32) -> WallTime {
     let now = libc::time_t::try_from(after.0 / SECOND.0).expect("nobody will live to see it");
     let mut day = local(now);
-    // Two days are enough for any change of the clocks.
+    // Two days cover any change of daylight saving.
     for _ in 0..3 {
         let mut at = libc::tm {
             tm_hour: (seconds_of_day / 3600) as libc::c_int,
@@ -56,22 +56,22 @@ fn local(time: libc::time_t) -> libc::tm {
     parts
 }
 
-/// Sleeps until the monotonic clock shows `due`; returns at once when it already does.
+/// Sleeps until the monotonic clock reaches `due`; returns at once if it has passed.
 pub fn sleep_until(due: MonoTime) {
     let request = timespec(due.0);
     loop {
         match rustix::thread::clock_nanosleep_absolute(rustix::thread::ClockId::Monotonic, &request)
         {
             Ok(()) => return,
-            // A signal: the time asked for is absolute, so sleeping on is exact. Each turn costs one
-            // signal of somebody else; there is no other bound to give.
+            // A signal: the time is absolute, so the sleep continues exactly. Each turn costs one
+            // signal; the number is not bounded here.
             Err(Errno::INTR) => (),
             Err(fault) => panic!("the monotonic clock can always be slept on: {fault}"),
         }
     }
 }
 
-/// A span or a point of time as the kernel takes it.
+/// A span or a point of time in the kernel's form.
 pub(crate) fn timespec(nanoseconds: u64) -> Timespec {
     Timespec { tv_sec: (nanoseconds / SECOND.0) as i64, tv_nsec: (nanoseconds % SECOND.0) as i64 }
 }

@@ -1,9 +1,8 @@
-//! UdpInput of one address, many at a time: the socket of a live input.
+//! UDP input: receives many datagrams of one address at a time. The socket of a live input.
 //!
-//! Promise: reading never waits, and takes at most [`BATCH`] datagrams at once into memory that was
-//! there before. What comes faster than it is read is dropped by the kernel, and counted there. It
-//! judges no sender: that is the caller's part, except where a source was joined, which the kernel
-//! filters.
+//! Promise: receiving never waits, and reads at most [`BATCH`] datagrams at once into preallocated
+//! memory. The kernel drops and counts datagrams that arrive faster than they are read. Senders are
+//! not checked, except that the kernel filters by a joined source.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -13,42 +12,41 @@ use std::ptr;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use tactus_core::units::WallTime;
 
-/// Most datagrams of one call: 40 KB of transport packets in ordinary frames, 3 ms of 100 Mbit/s.
+/// Datagrams of one call: 40 KB of transport packets in ordinary frames, 3 ms of 100 Mbit/s.
 pub const BATCH: usize = 32;
-/// Longest datagram: the largest that UDP allows, however the frames carry it. Memory is used only
-/// for bytes that arrive.
+/// Longest datagram of UDP, with any frame size. Memory is used only for bytes that arrive.
 pub const DATAGRAM_MAX: usize = (1 << 16) - 1;
 /// Distance between the buffers of two datagrams: the largest that the kernel coalesces into one,
-/// and 33 cache lines more, so that the buffers' beginnings do not share a few cache sets.
+/// and 33 cache lines more, so that the buffers do not share a few cache sets.
 const STRIDE: usize = (1 << 16) + 33 * 64;
 
-/// What is to be received.
+/// The parameters of an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InputOptions {
-    /// Where it is sent: one of our addresses, a group, or the unspecified address for any of ours.
+    /// The destination: a local address, a group, or the unspecified address for all local ones.
     pub to: SocketAddr,
-    /// Of a group, only from this source (source-specific multicast, RFC 4607).
+    /// The only source of a group (source-specific multicast, RFC 4607).
     pub source: Option<IpAddr>,
-    /// The interface by its number: where a group is joined, or the only one for others.
+    /// The interface by its index: that of the join, or the only one for unicast.
     pub interface: Option<u32>,
-    /// Bytes that the kernel may hold until they are read; it may give fewer.
+    /// Bytes of the kernel's receive buffer; it may be smaller.
     pub buffer: usize,
 }
 
-/// One datagram, until the next ones are read.
+/// One datagram, valid until the next receive.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// Who has sent it.
+    /// The sender.
     pub from: SocketAddr,
-    /// What came.
+    /// The payload.
     pub bytes: &'a [u8],
     /// It was longer than [`DATAGRAM_MAX`].
     pub is_cut: bool,
-    /// When the kernel got it, where it was asked to say.
+    /// The kernel's receive time, if enabled.
     pub timestamp: Option<WallTime>,
 }
 
-/// A socket that receives.
+/// A receiving socket.
 #[derive(Debug)]
 pub struct UdpInput {
     socket: OwnedFd,
@@ -56,10 +54,10 @@ pub struct UdpInput {
 }
 
 impl UdpInput {
-    /// Opens, joins and binds.
+    /// Opens, binds and joins.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn open(wanted: &InputOptions) -> io::Result<Self> {
         let family = if wanted.to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -70,7 +68,7 @@ impl UdpInput {
         }
         let group = wanted.to.ip();
         if group.is_multicast() {
-            // Others on this host may receive the same group.
+            // Other sockets of this host may receive the same group.
             sockopt::set_socket_reuseaddr(&socket, true)?;
             only_joined(&socket, group)?;
         } else if let Some(interface) = wanted.interface {
@@ -84,47 +82,47 @@ impl UdpInput {
         Ok(Self { socket, memory })
     }
 
-    /// The same; from now on each datagram comes with the time at which the kernel got it.
+    /// Enables the kernel's receive timestamps.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn stamped(self) -> io::Result<Self> {
         set(&self.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1)?;
         Ok(self)
     }
 
-    /// The same; from now on the kernel need not cut what comes in one piece (udp(7), `UDP_GRO`).
-    /// It is told datagram by datagram all the same, and as many as there are.
+    /// Permits the kernel to coalesce datagrams (udp(7), `UDP_GRO`). They are still delivered one
+    /// by one.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn gathered(self) -> io::Result<Self> {
         set(&self.socket, libc::SOL_UDP, libc::UDP_GRO, &1)?;
         Ok(self)
     }
 
-    /// Where it is bound.
+    /// The bound address.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         Ok(rustix::net::getsockname(&self.socket)?.try_into()?)
     }
 
-    /// Bytes that the kernel may hold, by its own account: what it adds to each datagram counts.
+    /// The size of the receive buffer by the kernel's accounting, which includes its overhead.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn buffer(&self) -> io::Result<usize> {
         Ok(sockopt::socket_recv_buffer_size(&self.socket)?)
     }
 
-    /// Datagrams that the kernel has dropped for want of room, modulo 2^32.
+    /// Datagrams that the kernel has dropped for lack of room, modulo 2^32.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn dropped(&self) -> io::Result<u32> {
-        /// `SO_MEMINFO`, and the place of the drops in it (linux/sock_diag.h).
+        /// `SO_MEMINFO`, and the index of the drops in it (linux/sock_diag.h).
         const MEMINFO: i32 = 55;
         const DROPS: usize = 8;
         let mut values = [0u32; DROPS + 1];
@@ -142,11 +140,11 @@ impl UdpInput {
         if got == 0 { Ok(values[DROPS]) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Gives the datagrams that have come, at most [`BATCH`], to `each`; how many there were, where
-    /// those that were gathered count as one. Does not wait.
+    /// Passes the received datagrams, at most [`BATCH`], to `each`. Returns their number, where
+    /// coalesced ones count as one. Does not wait.
     ///
     /// # Errors
-    /// `WouldBlock` when there is none; else what the kernel says.
+    /// `WouldBlock` if there are none; else the kernel's error.
     pub fn receive(&mut self, mut each: impl FnMut(Datagram<'_>)) -> io::Result<usize> {
         let mut names = [const { Address([0; ADDRESS]) }; BATCH];
         let mut parts = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BATCH];
@@ -179,7 +177,7 @@ impl UdpInput {
         let memory = self.memory.chunks_exact(STRIDE);
         let came = heads.iter().zip(&names).zip(&controls).zip(memory);
         for (((head, name), control), memory) in came.take(count) {
-            // What no address can be read from cannot be told apart from others.
+            // A datagram without a readable address is dropped.
             let Some(from) = name.read() else { continue };
             let bytes = &memory[..(head.msg_len as usize).min(STRIDE)];
             let is_cut = head.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
@@ -208,10 +206,10 @@ impl AsRawFd for UdpInput {
     }
 }
 
-/// The number of the interface that is called `name`, or that has this number.
+/// The index of the interface named `name`, or with this index.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub fn interface(name: &str) -> io::Result<u32> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     Ok(rustix::net::netdevice::name_to_index(&socket, name)?)
@@ -229,17 +227,17 @@ pub(crate) const EMPTY: libc::msghdr = libc::msghdr {
     msg_flags: 0,
 };
 
-/// Room for what the kernel says of a datagram, as it lays it down (cmsg(3)).
+/// Room for the ancillary data of a datagram (cmsg(3)).
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Control([u8; CONTROL]);
 
-/// Its timestamp (socket(7), `SO_TIMESTAMPNS`), and how long the datagrams in it are (`UDP_GRO`).
+/// The timestamp (socket(7), `SO_TIMESTAMPNS`), and the segment size (`UDP_GRO`).
 const CONTROL: usize = 2 * CONTROL_HEADER + 16 + 8;
-/// A length of eight bytes, a level and a kind of four.
+/// A length of eight bytes, a level and a type of four each.
 const CONTROL_HEADER: usize = 16;
 
-/// What the kernel has said of a datagram.
+/// The ancillary data of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Ancillary {
     timestamp: Option<WallTime>,
@@ -247,7 +245,7 @@ struct Ancillary {
 }
 
 impl Control {
-    /// What is in its first `len` bytes.
+    /// Parses the first `len` bytes.
     fn read(&self, len: usize) -> Ancillary {
         let mut ancillary = Ancillary::default();
         let mut rest = &self.0[..len.min(CONTROL)];
@@ -288,8 +286,7 @@ impl Control {
 pub(crate) struct Address(pub(crate) [u8; ADDRESS]);
 
 impl Address {
-    /// As the kernel has it (ip(7), ipv6(7)): the family in the host's order, the port in the
-    /// network's.
+    /// The kernel's form (ip(7), ipv6(7)): the family in host order, the port in network order.
     fn of(ip: IpAddr) -> Self {
         let mut bytes = [0; ADDRESS];
         let family = match ip {
@@ -315,7 +312,7 @@ impl Address {
         address
     }
 
-    /// How much of it the kernel reads.
+    /// The length that the kernel reads.
     pub(crate) const fn len_of(to: SocketAddr) -> usize {
         match to {
             SocketAddr::V4(_) => size_of::<libc::sockaddr_in>(),
@@ -335,8 +332,7 @@ impl Address {
     }
 }
 
-/// An address with the interface of its link, where it is one that is of no other (RFC 4007): the
-/// kernel takes the first link that it finds otherwise.
+/// Adds the interface to a link-local address (RFC 4007): otherwise the kernel uses the first link.
 pub fn on_link(to: SocketAddr, interface: Option<u32>) -> SocketAddr {
     match (to, interface) {
         (SocketAddr::V6(to), Some(scope)) if is_of_link(*to.ip()) => {
@@ -346,22 +342,22 @@ pub fn on_link(to: SocketAddr, interface: Option<u32>) -> SocketAddr {
     }
 }
 
-/// Of the link, or of the interface alone.
+/// Whether the scope is the link or the interface.
 fn is_of_link(ip: Ipv6Addr) -> bool {
     let [first, second, ..] = ip.octets();
     ip.is_unicast_link_local() || (first == 0xff && matches!(second & 0x0f, 1 | 2))
 }
 
-/// As much room as may be had: beyond `net.core.rmem_max` only with a right.
+/// Enlarges the buffer as far as possible: beyond `net.core.rmem_max` only with a capability.
 fn grow(socket: &OwnedFd, bytes: usize) {
     let wanted = i32::try_from(bytes).unwrap_or(i32::MAX);
     if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &wanted).is_err() {
-        // What was given is told by `buffer`.
+        // `buffer` returns the granted size.
         drop(set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &wanted));
     }
 }
 
-/// Nothing that another socket of this host has joined.
+/// Excludes groups that other sockets of this host have joined.
 fn only_joined(socket: &OwnedFd, group: IpAddr) -> io::Result<()> {
     match group {
         IpAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, &0),
@@ -369,7 +365,7 @@ fn only_joined(socket: &OwnedFd, group: IpAddr) -> io::Result<()> {
     }
 }
 
-/// RFC 3678: the calls that are the same for both families.
+/// RFC 3678: the calls that are common to both families.
 fn join(socket: &OwnedFd, group: IpAddr, source: Option<IpAddr>, interface: u32) -> io::Result<()> {
     #[repr(C)]
     struct Any {
@@ -416,7 +412,7 @@ mod tests {
         InputOptions { to: to.parse().unwrap(), source: None, interface: None, buffer: 1 << 20 }
     }
 
-    /// Reads until `count` have come.
+    /// Receives until there are `count` datagrams.
     fn take(inbox: &mut UdpInput, count: usize) -> Vec<(SocketAddr, usize, bool)> {
         let mut came = Vec::new();
         let end = Instant::now() + Duration::from_secs(20);
@@ -467,7 +463,7 @@ mod tests {
                 came.push(datagram.bytes.len());
                 stamped += usize::from(datagram.timestamp.is_some());
             };
-            // On the loopback it is there when it has been sent.
+            // On the loopback a datagram has arrived when the send returns.
             assert_eq!(inbox.receive(each).unwrap(), 1);
             assert_eq!(came[..30], [1316; 30]);
             assert_eq!(came[30..], [40_000 - 30 * 1316]);
@@ -490,11 +486,11 @@ mod tests {
             sender.send_to(b"two", inbox.address().unwrap()).unwrap();
             let mut timestamps = vec![];
             while timestamps.len() < 2 {
-                // There, or about to be.
+                // Received, or about to be.
                 drop(inbox.receive(|datagram| timestamps.push(datagram.timestamp)));
             }
-            // A kernel that has just begun to stamp does so as they are read; and somebody may set
-            // its clock.
+            // A kernel that has just enabled timestamps sets them at the read; and the clock may be
+            // set.
             let (before, after) = (before.0 - SECOND.0, now().0 + SECOND.0);
             match is_stamped {
                 true => {
@@ -522,7 +518,7 @@ mod tests {
         assert_eq!(inbox.receive(|_| {}).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 
-    /// Sends to a group by an interface.
+    /// Sends to a group through an interface.
     fn send(from: IpAddr, interface: u32, to: SocketAddr) {
         let sender = UdpSocket::bind((from, 0)).unwrap();
         match from {
@@ -532,7 +528,7 @@ mod tests {
         sender.send_to(b"word", to).unwrap();
     }
 
-    /// `group`, on an interface of this host, sent by `source`, which is one of its addresses.
+    /// `group` on an interface of this host, sent by `source`, one of its addresses.
     fn joined(group: &str, interface: u32, source: IpAddr, wrong: Option<IpAddr>) {
         let any = InputOptions { interface: Some(interface), ..wanted(group) };
         let one = InputOptions { source: Some(source), ..any };
@@ -563,7 +559,7 @@ mod tests {
 
     #[test]
     fn groups_of_ipv6_are_joined_on_an_interface_from_any_source_or_from_one() {
-        // Address, index, length of its prefix, scope (0: global), flags, name.
+        // Address, index, prefix length, scope (0: global), flags, name.
         let all = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
         let routes = std::fs::read_to_string("/proc/net/ipv6_route").unwrap_or_default();
         let reaches_groups = |name: &str| {
@@ -581,7 +577,7 @@ mod tests {
             );
             return;
         };
-        // Of the interface alone: it never leaves the host.
+        // Interface-local: it never leaves the host.
         joined("[ff11::8000:1]:0", interface(name).unwrap(), ip.into(), None);
     }
 }

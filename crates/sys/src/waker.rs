@@ -65,8 +65,8 @@ impl Waker {
 }
 
 impl Sleeper {
-    /// Sleeps until a waker is used, or until `due`, whichever comes first. Returns at once when
-    /// the waker was used since the last sleep. May return early; never misses a wake-up.
+    /// Sleeps until a waker is used or until `due`, whichever comes first. Returns at once if a
+    /// waker was used since the last sleep. May return early; never misses a wake-up.
     pub fn wait_until(&mut self, due: Option<MonoTime>) -> Woken {
         let shared = &*self.shared;
         if !shared.token.park() {

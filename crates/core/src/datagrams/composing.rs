@@ -43,7 +43,7 @@ impl Cutter {
         if self.is_in_place() {
             let mut title = self.taken;
             for payload in payloads(bytes, room) {
-                self.stamp_title(title, payload);
+                self.restamp_title(title, payload);
                 title += Bytes(payload.len() as u64);
             }
             return composed;
@@ -100,7 +100,7 @@ impl Cutter {
     }
 
     /// Restamps title packets at their final places, which begin at `title` in the title.
-    fn stamp_title(&mut self, mut title: Bytes, bytes: &mut [u8]) {
+    fn restamp_title(&mut self, mut title: Bytes, bytes: &mut [u8]) {
         if self.restamping().is_none() {
             return;
         }
@@ -108,7 +108,7 @@ impl Cutter {
         let turn_ends = |this: &Self| this.turn.map_or(u64::MAX, |turn| (this.part + 1) * turn.0);
         let mut end = turn_ends(self);
         for packet in bytes.as_chunks_mut().0 {
-            if title.0 >= end || !self.restamper.stamp_plain(packet) {
+            if title.0 >= end || !self.restamper.restamp_plain(packet) {
                 self.restamp(Slot::Title, title, title + ahead, packet);
                 end = turn_ends(self);
             }

@@ -1,7 +1,7 @@
 //! The two clocks of a transport stream: PCR (27 MHz) and PTS (90 kHz), both of which wrap.
 //!
-//! Promise: all arithmetic is modulo the wrap, so a difference across the wrap (once in 26.5 hours)
-//! is as good as any other.
+//! Promise: all arithmetic is modulo the wrap, so differences across the wrap (every 26.5 hours)
+//! are correct.
 
 use crate::units::MediaTime;
 
@@ -9,7 +9,7 @@ use crate::units::MediaTime;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pcr(u64);
 
-/// A presentation or decoding time stamp: ticks of 90 kHz modulo 2^33.
+/// A presentation or decoding timestamp: ticks of 90 kHz modulo 2^33.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pts(u64);
 
@@ -17,7 +17,7 @@ impl Pcr {
     /// Ticks until the clock wraps: 33 bits of 90 kHz, each of 300 ticks.
     pub const WRAP: MediaTime = MediaTime((1 << 33) * 300);
 
-    /// The clock's value at `ticks`, which may lie beyond the wrap.
+    /// The value at `ticks`, which may exceed the wrap.
     pub const fn at(ticks: MediaTime) -> Self {
         Self(ticks.0 % Self::WRAP.0)
     }
@@ -27,18 +27,18 @@ impl Pcr {
         MediaTime(self.0)
     }
 
-    /// The way from `earlier` to here, forwards; less than one wrap.
+    /// The forward distance from `earlier`; less than one wrap.
     pub const fn since(self, earlier: Self) -> MediaTime {
         MediaTime((self.0 + Self::WRAP.0 - earlier.0) % Self::WRAP.0)
     }
 
-    /// This point moved on by `span`.
+    /// This value plus `span`.
     #[must_use]
     pub const fn after(self, span: MediaTime) -> Self {
         Self((self.0 + span.0 % Self::WRAP.0) % Self::WRAP.0)
     }
 
-    /// This point moved back by `span`.
+    /// This value minus `span`.
     #[must_use]
     pub const fn before(self, span: MediaTime) -> Self {
         Self((self.0 + Self::WRAP.0 - span.0 % Self::WRAP.0) % Self::WRAP.0)
@@ -51,7 +51,7 @@ impl Pts {
     /// Ticks of 27 MHz in one of 90 kHz.
     pub const TICK: u64 = 300;
 
-    /// The clock's value at `ticks` of 90 kHz, which may lie beyond the wrap.
+    /// The value at `ticks` of 90 kHz, which may exceed the wrap.
     pub const fn at(ticks: u64) -> Self {
         Self(ticks % Self::WRAP)
     }
@@ -61,7 +61,7 @@ impl Pts {
         self.0
     }
 
-    /// This point moved on by `span`. Rounds down to a tick of 90 kHz.
+    /// This value plus `span`. Rounds down to a tick of 90 kHz.
     #[must_use]
     pub const fn after(self, span: MediaTime) -> Self {
         Self((self.0 + span.0 / Self::TICK % Self::WRAP) % Self::WRAP)

@@ -1,28 +1,28 @@
-//! Whether packets were lost, doubled or shuffled: the continuity counters (ISO/IEC 13818-1, 2.4.3.3;
-//! TR 101 290, 1.4).
+//! Detects lost, duplicated and reordered packets by the continuity counters (ISO/IEC 13818-1,
+//! 2.4.3.3; TR 101 290, 1.4).
 //!
-//! Promise: every break of a counter that the standard does not allow is counted once, at the packet
-//! that shows it. One repeated packet and an announced discontinuity are allowed.
+//! Promise: every discontinuity that the standard does not permit is counted once, at the packet
+//! that shows it. One duplicate and a signalled discontinuity are permitted.
 
 use super::{Packet, Pid};
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// A counter that broke.
+/// A continuity error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContinuityFault {
-    /// Whose counter it was.
+    /// The PID.
     pub pid: Pid,
-    /// The count that was due.
+    /// The expected count.
     pub due: u8,
-    /// The count that came.
+    /// The received count.
     pub found: u8,
 }
 
-/// Watches all counters of one stream.
+/// The counters of one stream.
 #[derive(Clone, Debug)]
 pub struct Continuity {
-    /// By PID: nothing seen yet, or the last count and whether it was repeated already.
+    /// By PID: `None` before the first packet, then the last count and whether it was repeated.
     last: Box<[Option<Last>]>,
     faults: u64,
 }
@@ -40,7 +40,7 @@ impl Default for Continuity {
 }
 
 impl Continuity {
-    /// Takes the stream's next packet; answers with the break that it shows.
+    /// Takes the stream's next packet; returns the error that it shows.
     pub fn handle_packet(&mut self, packet: &Packet<'_>) -> Option<ContinuityFault> {
         let (pid, found) = (packet.pid(), packet.continuity());
         if pid == Pid::NULL {
@@ -54,12 +54,12 @@ impl Continuity {
         };
         let next = last.count.wrapping_add(1) & 0x0f;
         let (due, now) = match packet.has_payload() {
-            // A packet may come twice, not three times.
+            // A packet may be repeated once.
             true if found == last.count && !last.repeated => {
                 (found, Last { repeated: true, ..last })
             }
             true => (next, fresh),
-            // Without payload the counter stands still.
+            // The counter does not advance without payload.
             false => (last.count, Last { count: found, ..last }),
         };
         *slot = Some(now);
@@ -70,7 +70,7 @@ impl Continuity {
         Some(ContinuityFault { pid, due, found })
     }
 
-    /// Breaks seen so far.
+    /// Errors so far.
     pub fn faults(&self) -> u64 {
         self.faults
     }

@@ -1,8 +1,8 @@
-//! Where packets lie in bytes: plain (188), with arrival times before each (192) or with 16 bytes of
-//! parity after each (204).
+//! Packet framing: plain (188), with arrival times in front (192) or with 16 parity bytes behind
+//! (204).
 //!
-//! Promise: lock needs `LOCK` sync bytes in a row at one distance, as TR 101 290 (1.1) has it; after
-//! damage the walk finds the next lock. Time is linear in the bytes, whatever they are.
+//! Promise: sync needs `LOCK` sync bytes in a row at one distance, as in TR 101 290 (1.1); after
+//! damage the walk finds the next lock. Time is linear in the bytes.
 
 use super::{PACKET, Packet, SYNC};
 
@@ -19,17 +19,17 @@ const LOCK: usize = 5;
 const STRIDES: [usize; 3] = [PACKET, 192, 204];
 
 impl Framing {
-    /// Plain packets without anything between them.
+    /// Plain consecutive packets.
     pub const PLAIN: Self = Self { stride: PACKET };
 
-    /// The framing of `bytes` when a lock starts within the first `reach` of them.
+    /// The framing of `bytes` if a lock starts within the first `reach` of them.
     pub fn find(bytes: &[u8], reach: usize) -> Option<Self> {
         (0..bytes.len().min(reach)).filter(|&at| bytes[at] == SYNC).find_map(|at| {
             STRIDES.iter().map(|&stride| Self { stride }).find(|f| f.locks(bytes, at))
         })
     }
 
-    /// The packets of `bytes`, each with its place.
+    /// The packets of `bytes`, each with its offset.
     pub fn packets(self, bytes: &[u8]) -> Packets<'_> {
         Packets { bytes, framing: self, at: 0, locked: false }
     }
@@ -44,7 +44,7 @@ impl Framing {
     }
 }
 
-/// A walk over packets that finds its way back after damage.
+/// An iterator over packets that resynchronises after damage.
 #[derive(Clone, Debug)]
 pub struct Packets<'a> {
     bytes: &'a [u8],

@@ -1,9 +1,9 @@
-//! The index of a transport stream: when each byte is due, where decoders can begin, what programs
-//! there are, and what is wrong with it. `docs/design/index.md` has the model.
+//! The index of a transport stream: the due time of each byte, random access points, programs and
+//! faults. `docs/design/index.md` has the model.
 //!
-//! Promise: the same bytes give the same index, however they are cut; any bytes end in an index or
-//! in an [`IndexFault`]; memory is bounded ([`Indexer::MEMORY_MAX`]) and time is linear in the
-//! bytes. Times are exact to the index's own tolerance.
+//! Promise: the same bytes give the same index in any pieces. Any bytes end in an index or in an
+//! [`IndexFault`]. Memory is bounded ([`Indexer::MEMORY_MAX`]) and time is linear in the bytes.
+//! Times are exact to the index's tolerance.
 
 mod line;
 mod progress;
@@ -33,60 +33,60 @@ pub use line::Run;
 pub use tables::{Program, Stream, Tables};
 pub use video::AccessKind;
 
-/// Where a decoder can begin.
+/// An access point: a video frame without references, or audio.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
-    /// The packet with which its PES packet begins.
+    /// The offset of the packet that starts its PES packet.
     pub at: u64,
-    /// The packet with which the next one of its PID begins, or the title's end.
+    /// The offset of the packet that starts the next one of its PID, or the title's end.
     pub end: u64,
-    /// When it is shown, on the title's line of time; never before the one in front of it.
+    /// Its presentation time on the title's timeline; never before that of the previous one.
     pub shown: MediaTime,
-    /// What can be done with it.
+    /// Its kind.
     pub kind: AccessKind,
     counts: LastCounts,
 }
 
-/// What is wrong with a title.
+/// The faults of a title.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Flaws {
-    /// Bytes that belong to no packet.
+    /// Bytes outside of packets.
     pub skipped_bytes: u64,
-    /// Times that the lock was lost.
+    /// Losses of sync.
     pub sync_losses: u64,
-    /// Packets that their sender had marked as damaged.
+    /// Packets with the transport error indicator.
     pub marked: u64,
-    /// Packets whose adaptation field does not fit.
+    /// Packets with an invalid adaptation field.
     pub malformed: u64,
-    /// Sections of tables that do not fit.
+    /// Invalid table sections.
     pub bad_sections: u64,
-    /// Breaks of the continuity counters.
+    /// Continuity errors.
     pub gaps: u64,
     /// Frames whose timestamps are split over two packets, so that they cannot be moved.
     pub split_times: u64,
-    /// Packets whose payload is scrambled.
+    /// Scrambled packets.
     pub scrambled: u64,
 }
 
-/// Rates of a title, rounded up.
+/// The rates of a title, rounded up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rates {
-    /// Of the slowest whole second.
+    /// The slowest full second.
     pub min: BitRate,
-    /// Of all that lies between the clock's samples: exact for a constant rate.
+    /// The mean between the first and last PCR: exact for a constant rate.
     pub mean: BitRate,
-    /// Of the fastest whole second.
+    /// The fastest full second.
     pub max: BitRate,
 }
 
 /// Why a title has no index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IndexFault {
-    /// There are no transport packets in it.
+    /// It has no transport packets.
     NotTransport,
-    /// It has no clock that moves.
+    /// It has no advancing clock.
     NoClock,
-    /// Its clock jumps so often that it is none.
+    /// Its clock jumps too often.
     Restless,
 }
 
@@ -102,7 +102,7 @@ impl fmt::Display for IndexFault {
 
 impl core::error::Error for IndexFault {}
 
-/// What has been found out about a title.
+/// The index of a title.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Index {
     stride: u16,
@@ -119,12 +119,12 @@ pub struct Index {
     is_constant: bool,
 }
 
-/// Makes an index of bytes as they come.
+/// Builds an index incrementally.
 #[derive(Clone, Debug)]
 pub struct Indexer {
-    /// Bytes of which it is not known yet what they are: fewer than [`LOOK`].
+    /// Bytes that are not classified yet: fewer than [`LOOK`].
     carry: Vec<u8>,
-    /// Where the next byte lies that has not been looked at.
+    /// The offset of the next byte to parse.
     at: u64,
     framing: Option<Framing>,
     locked: bool,
@@ -132,23 +132,23 @@ pub struct Indexer {
     flaws: Flaws,
     continuity: Continuity,
     clock: Option<Pid>,
-    /// The number of the program that the clock belongs to, once a PMT has named it.
+    /// The program number of the clock, once a PMT has named it.
     timed: Option<u16>,
-    /// A PMT has moved the clock to another PID, and no PCR has come on it yet.
+    /// A PMT has moved the clock to another PID, and no PCR has arrived on it yet.
     is_moved: bool,
-    /// The clock's PID has announced a jump.
+    /// The clock's PID has signalled a discontinuity.
     announced: bool,
     /// How far PTS and DTS have advanced since the last PCR.
     progress: PesProgress,
-    /// Another clock, and its first sample since the last one of ours.
+    /// Another clock and its first sample since the last one of the followed clock.
     other: Option<(Pid, Pcr)>,
     drawing: Drawing,
     watched: TableWatcher,
     video_frames: Option<(Pid, VideoFrames)>,
     accesses: Vec<Access>,
-    /// Video frames that came before the clock did.
+    /// Video frames before the first PCR.
     early: Vec<(VideoFrame, LastCounts)>,
-    /// Accesses that are passed over for one that is kept, since there were too many.
+    /// Access points that are skipped for each kept one, to bound their number.
     thinning: Thinning,
 }
 
@@ -158,24 +158,25 @@ struct Thinning {
     seen: u64,
 }
 
-/// A lock needs so many bytes: five packets of the longest kind (TR 101 290, 1.1).
+/// Bytes needed for a lock: five packets of the longest kind (TR 101 290, 1.1).
 const LOOK: usize = 4 * 204 + PACKET;
-/// How far into a title the first lock may lie.
+/// The search range of the first lock.
 const REACH: u64 = 64 << 10;
-/// Accesses that are kept; of more, every second one goes. Nine hours at two a second.
+/// Upper bound of access points; beyond it every second one is dropped. Nine hours at two a second.
 const ACCESSES_MAX: usize = 1 << 16;
 /// Seconds whose rates are computed: three days. An invalid clock that jumps may claim centuries.
 const SECONDS_MAX: u64 = 1 << 18;
-/// Video frames that may come before the clock.
+/// Upper bound of video frames before the first PCR.
 const EARLY_MAX: usize = 16;
-/// The clock has gone when another one has come for so long instead.
+/// The followed clock is given up if only another clock arrives for this long.
 const CLOCK_GONE: MediaTime = MediaTime(27_000_000);
-/// A video frame is shown within this of when its bytes come, or its timestamp is of another clock.
+/// A video frame is presented within this time after its bytes; otherwise its timestamp belongs to
+/// another clock.
 const SHOWN_MAX: u64 = 10 * 27_000_000;
-/// Without video frames any audio will do, but two a second are enough.
-const SOUND_EACH: u64 = 27_000_000 / 2;
+/// Without video any audio frame is an access point; two a second are enough.
+const AUDIO_EACH: u64 = 27_000_000 / 2;
 const SECOND: u64 = 27_000_000;
-/// The end of a video frame that has not ended.
+/// The end of an unfinished video frame.
 const OPEN: u64 = u64::MAX;
 
 impl Default for Indexer {
@@ -205,7 +206,7 @@ impl Default for Indexer {
 }
 
 impl Indexer {
-    /// What one takes at most, and a finished index as well: points, accesses, runs, tables,
+    /// Upper bound of an indexer's memory, and of an index's: points, access points, runs, tables,
     /// counters.
     pub const MEMORY_MAX: usize = line::POINTS_MAX * size_of::<line::Point>()
         + ACCESSES_MAX * size_of::<Access>()
@@ -217,20 +218,20 @@ impl Indexer {
         self.at + self.carry.len() as u64
     }
 
-    /// Nothing has come yet.
+    /// Whether no byte has been added.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What comes makes no difference any more: there will be no index.
+    /// Whether no index is possible any more.
     pub fn is_hopeless(&self) -> bool {
         self.framing.is_none() && self.at > REACH || self.drawing.is_restless()
     }
 
-    /// Takes the next bytes of the title.
+    /// Adds the next bytes of the title.
     pub fn add(&mut self, mut bytes: &[u8]) {
         if !self.carry.is_empty() {
-            // As much as decides what the carried bytes are.
+            // Enough bytes to classify the carried ones.
             let before = self.carry.len();
             let (now, _) = bytes.split_at(bytes.len().min(LOOK));
             let mut carry = core::mem::take(&mut self.carry);
@@ -250,10 +251,10 @@ impl Indexer {
         self.carry.extend(&bytes[used..]);
     }
 
-    /// All bytes have come.
+    /// Ends the title.
     ///
     /// # Errors
-    /// When they make no index.
+    /// If the bytes give no index.
     pub fn finish(mut self) -> Result<Index, IndexFault> {
         let len = self.len();
         let carry = core::mem::take(&mut self.carry);
@@ -287,7 +288,8 @@ impl Indexer {
         Ok(index.with_rates())
     }
 
-    /// Takes what can be taken of `bytes`, and tells how many of them; all of them at the `end`.
+    /// Parses as much of `bytes` as possible and returns the number of parsed bytes; all of them at
+    /// the `end`.
     fn walk(&mut self, bytes: &[u8], end: bool) -> usize {
         let mut used = 0;
         while let Some(rest) = bytes.get(used..).filter(|rest| !rest.is_empty()) {
@@ -315,7 +317,7 @@ impl Indexer {
                 None if rest.len() < LOOK && !end => return used,
                 None if self.is_hopeless() => rest.len(),
                 None => {
-                    // Behind that there may be the beginning of a lock that needs more bytes.
+                    // A lock that needs more bytes may begin after this.
                     let sure = if end { rest.len() } else { rest.len() - LOOK + 1 };
                     let skip = self.lock(rest, sure);
                     self.flaws.skipped_bytes += skip as u64;
@@ -328,8 +330,8 @@ impl Indexer {
         used
     }
 
-    /// Looks for a lock that begins in the first `sure` of `bytes`: where it is, or how many may be
-    /// skipped.
+    /// Searches a lock that begins in the first `sure` of `bytes`. Returns its offset, or how many
+    /// bytes to skip.
     fn lock(&mut self, bytes: &[u8], sure: usize) -> usize {
         let sure = match self.framing {
             Some(_) => sure,
@@ -406,14 +408,14 @@ impl Indexer {
         }
         if let Some(video_frame) = found {
             self.access(video_frame, self.watched.counts);
-            // It may be the one before that is known only now.
+            // The previous frame may be identified only now.
             if begins {
                 self.end_access(at);
             }
         }
     }
 
-    /// A PES packet of the video frames begins at byte `at`: the one before has ended.
+    /// A video PES packet starts at byte `at`: the one before has ended.
     fn end_access(&mut self, at: u64) {
         let early =
             self.early.last_mut().map(|(video_frame, _)| (video_frame.at, &mut video_frame.end));
@@ -425,7 +427,7 @@ impl Indexer {
         }
     }
 
-    /// When the PMT of the clock's program names another PCR PID, the clock moves to that PID.
+    /// If the PMT of the clock's program names another PCR PID, the clock moves to that PID.
     fn follow_clock(&mut self) {
         if self.clock.is_none() {
             return;
@@ -450,9 +452,9 @@ impl Indexer {
         let is_moved = core::mem::take(&mut self.is_moved);
         let span = self.drawing.last().map_or(MediaTime(0), |(_, last)| sample.pcr.since(last));
         let join = match is_announced {
-            // The PCR was absent, while the decoding times advanced by as much.
+            // PCRs were missing while the decoding times advanced by as much.
             _ if span > line::GAP_MAX && self.progress.advanced_by(span) => Join::Gap,
-            // The discontinuity concerns the new PID; the program's clock goes on.
+            // The discontinuity concerns the new PID; the program's clock continues.
             true if is_moved && span <= line::GAP_MAX => Join::None,
             true => Join::Announced,
             false => Join::None,
@@ -489,8 +491,7 @@ impl Indexer {
         }
     }
 
-    /// Looks at the video frames of the program that the clock is of, or at its audio when it has
-    /// none.
+    /// Selects the video stream of the clock's program, or its audio if it has no video.
     fn watch_video_frames(&mut self) {
         let Some((program, _)) = self.watched.timing(self.clock) else { return };
         let codecs = || {
@@ -521,7 +522,7 @@ impl Indexer {
             .is_some_and(|(_, video_frames)| video_frames.codec() == Codec::Audio);
         if is_audio
             && let Some(last) = self.accesses.last()
-            && shown.0.saturating_sub(last.shown.0) < SOUND_EACH
+            && shown.0.saturating_sub(last.shown.0) < AUDIO_EACH
         {
             return;
         }
@@ -542,8 +543,7 @@ impl Indexer {
     }
 }
 
-/// The time at which `shown` comes, when the clock is `pcr` at `time`; none when it is of another
-/// clock.
+/// The time of `shown` if the clock is `pcr` at `time`; `None` if it belongs to another clock.
 fn moved(time: MediaTime, pcr: Pcr, shown: Pts) -> Option<MediaTime> {
     let ahead = shown.as_pcr().since(pcr).0;
     let behind = pcr.since(shown.as_pcr()).0;
@@ -557,12 +557,12 @@ fn moved(time: MediaTime, pcr: Pcr, shown: Pts) -> Option<MediaTime> {
 }
 
 impl Index {
-    /// Bytes of the title.
+    /// The size of the title.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// An index is of some packets at least.
+    /// Always false: an index has at least some packets.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -572,43 +572,43 @@ impl Index {
         usize::from(self.stride)
     }
 
-    /// Packets of the title.
+    /// The number of packets.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Whose clock it goes by: the first one in the title, and another one where that has gone.
+    /// The PID of the followed clock: the first one in the title, or its successor.
     pub fn clock(&self) -> Pid {
         self.clock
     }
 
-    /// What is wrong with the title.
+    /// The faults of the title.
     pub fn flaws(&self) -> Flaws {
         self.flaws
     }
 
-    /// How far a sample of the clock may lie off the index's times, in ticks of 27 MHz.
+    /// The largest deviation of a PCR from the index's times, in ticks of 27 MHz.
     pub fn tolerance(&self) -> MediaTime {
         MediaTime(self.line.tolerance + 1)
     }
 
-    /// How long it lasts: when the byte behind its last one would be due.
+    /// The duration: the due time of the byte after the last one.
     pub fn duration(&self) -> MediaTime {
         self.line.points.last().map_or(MediaTime(0), |last| MediaTime(last.time))
     }
 
-    /// Bytes and their times, ascending; between two of them time passes evenly. The first is byte
-    /// 0 at time 0, the last the title's end.
+    /// Bytes and their times, ascending; times in between are interpolated linearly. The first is
+    /// byte 0 at time 0, the last the title's end.
     pub fn points(&self) -> impl ExactSizeIterator<Item = (u64, MediaTime)> + '_ {
         self.line.points.iter().map(|point| (point.at, MediaTime(point.time)))
     }
 
-    /// The stretches in which the clock runs without a jump; at least one.
+    /// The ranges without a jump of the clock; at least one.
     pub fn runs(&self) -> &[Run] {
         &self.line.runs
     }
 
-    /// When byte `at` is due, from the title's beginning. Rounds down to a tick.
+    /// The due time of byte `at`, from the title's beginning. Rounds down to a tick.
     pub fn time_at(&self, at: u64) -> MediaTime {
         self.line.time_at(at)
     }
@@ -629,23 +629,23 @@ impl Index {
         }
     }
 
-    /// Where decoders can begin, ascending.
+    /// The access points, ascending.
     pub fn accesses(&self) -> &[Access] {
         &self.accesses
     }
 
-    /// The programs, as their newest tables have them.
+    /// The programs in their latest version.
     pub fn programs(&self) -> &[Program] {
         &self.programs
     }
 
-    /// When the first video frame is shown: where a player's time begins.
+    /// The presentation time of the first video frame: zero of normal play time.
     pub fn origin(&self) -> MediaTime {
         self.accesses.first().map_or(MediaTime(0), |first| first.shown)
     }
 
-    /// Where to begin so that what is shown at `time` of the player's time can be seen: the last
-    /// entry at or before it, or the first one.
+    /// The access point for playing from `time` (normal play time): the last entry at or before it,
+    /// or the first one.
     pub fn entry_at(&self, time: MediaTime) -> Option<&Access> {
         let time = MediaTime(self.origin().0.saturating_add(time.0));
         let after = self.accesses.partition_point(|access| access.shown <= time);
@@ -655,26 +655,25 @@ impl Index {
             .or_else(|| self.accesses.iter().find(|access| access.kind == AccessKind::Entry))
     }
 
-    /// The first entry that is shown at `time` of the player's time or later.
+    /// The first entry presented at `time` (normal play time) or later.
     pub fn entry_after(&self, time: MediaTime) -> Option<&Access> {
         let time = MediaTime(self.origin().0.saturating_add(time.0));
         let from = self.accesses.partition_point(|access| access.shown < time);
         self.accesses[from..].iter().find(|access| access.kind == AccessKind::Entry)
     }
 
-    /// An entry's time for a player.
+    /// The normal play time of an access point.
     pub fn played(&self, access: &Access) -> MediaTime {
         MediaTime(access.shown.0.saturating_sub(self.origin().0))
     }
 
-    /// Where the packet of `access` begins in the file: with its arrival time, where it has one.
+    /// The offset of the packet of `access` in the file, with its arrival time if it has one.
     pub fn start_of(&self, access: &Access) -> u64 {
         access.at.saturating_sub(if self.stride == 192 { 4 } else { 0 })
     }
 
-    /// The packets of the tables in force at `access`, framed as the title is, with the counts of
-    /// the packets that came last: sent in front of it they break no counter. Empty when they are
-    /// not known.
+    /// The packets of the tables in force at `access`, framed as the title, with continuity
+    /// counters that precede the title's. Empty if the tables are unknown.
     pub fn tables_before(&self, access: &Access) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(tables) = self.tables_at(access) {
@@ -685,7 +684,7 @@ impl Index {
         out
     }
 
-    /// The tables in force at `access`, when they are known.
+    /// The tables in force at `access`, if known.
     pub fn tables_at(&self, access: &Access) -> Option<&Tables> {
         let after = self.tables.partition_point(|tables| tables.at <= access.at);
         let tables = after.checked_sub(1).map(|nth| &self.tables[nth])?;
@@ -704,14 +703,14 @@ impl Index {
         named.unwrap_or(self.clock)
     }
 
-    /// Whether the rate is one and the same all along: every sample of each run lies on one line,
-    /// and these lines agree.
+    /// Whether the rate is constant: every sample of each run lies on one line, and the lines
+    /// agree.
     pub fn is_constant(&self) -> bool {
         self.is_constant
     }
 
-    /// The rates; none for a title without duration. Minimum and maximum cover the first
-    /// three days.
+    /// The rates; `None` for a title without duration. Minimum and maximum cover the first three
+    /// days.
     pub fn rates(&self) -> Option<Rates> {
         self.rates
     }
@@ -731,7 +730,7 @@ impl Index {
         };
         let mut runs: Vec<&[Run]> = self.line.runs.windows(2).collect();
         runs.extend(self.line.runs.last().map(core::slice::from_ref));
-        // A whole second is cut at bytes: some bits more or less are no other rate.
+        // Full seconds are cut at bytes: a few bits of difference are rounding.
         runs.iter().all(|run| inner(run) <= 2) && max.0 - min.0 <= 16 + max.0 / 10_000
     }
 
@@ -745,7 +744,7 @@ impl Index {
             bytes = bytes.saturating_add(last.at.saturating_sub(run.at));
             ticks = ticks.saturating_add(last.time.saturating_sub(run.time.0));
         }
-        // The samples are whole ticks: the least rate that they allow.
+        // The samples are whole ticks: the least rate that they permit.
         let mean = rate(bytes, ticks.checked_add(1).filter(|_| ticks > 0)?);
         let (mut min, mut max) = (mean, mean);
         let seconds = (self.duration().0 / SECOND).min(SECONDS_MAX);
@@ -760,7 +759,7 @@ impl Index {
         Some(Rates { min, mean, max })
     }
 
-    /// Bytes that it takes in memory.
+    /// Bytes in memory.
     pub fn size(&self) -> usize {
         size_of::<Self>()
             + self.line.points.len() * size_of::<line::Point>()

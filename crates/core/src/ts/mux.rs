@@ -1,9 +1,9 @@
-//! Frames into a transport stream: one program, its tables, its clock (ISO/IEC 13818-1, 2.4).
+//! Multiplexes frames into a transport stream of one program (ISO/IEC 13818-1, 2.4).
 //!
-//! Promise: counters and tables are right; tables come before each video frame that a decoder can
-//! begin with and at least each [`TABLES_EACH`], the clock each [`CLOCK_EACH`] of frames' times,
-//! the service's name each [`SERVICES_EACH`], and each frame is there [`AHEAD`] before it is
-//! decoded. It stuffs nothing: the rate is that of the frames.
+//! Promise: counters and tables are valid. Tables precede each random access point and are repeated
+//! at least each [`TABLES_EACH`], the PCR each [`CLOCK_EACH`] of frame times, the SDT each
+//! [`SERVICES_EACH`]. Each frame arrives [`AHEAD`] before it is decoded. There is no stuffing: the
+//! rate is that of the frames.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ use super::{PACKET, Pid, Pts, SYNC};
 use crate::rtp::gather::Frame;
 use crate::sdp::MEDIA_MAX;
 
-/// What a stream of the program is (table 2-34).
+/// The codec of a stream (table 2-34).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
     /// H.264.
@@ -25,18 +25,18 @@ pub enum Content {
     Aac,
 }
 
-/// Frames of one program become packets.
+/// Packetizes the frames of one program.
 #[derive(Clone, Debug)]
 pub struct Muxer {
     streams: Vec<Stream>,
     pat: Vec<u8>,
     pmt: Vec<u8>,
     sdt: Vec<u8>,
-    /// Counters of the packets of PAT, PMT and SDT that came last.
+    /// The last continuity counters of PAT, PMT and SDT.
     counters: [u8; 3],
-    /// The stream that the clock comes with.
+    /// The stream that carries the PCR.
     clock: usize,
-    /// Ticks of 90 kHz: when the clock, the tables and the service's name came last.
+    /// Ticks of 90 kHz: the last PCR, tables and SDT.
     clock_at: Option<u64>,
     tables_at: Option<u64>,
     services_at: Option<u64>,
@@ -46,39 +46,39 @@ pub struct Muxer {
 struct Stream {
     content: Content,
     pid: u16,
-    /// The number in front of its PES packets.
+    /// The stream id of its PES packets.
     id: u8,
     counter: u8,
 }
 
-/// When a frame is shown and decoded, in ticks of 90 kHz from the beginning on, which never wrap
-/// here.
+/// Presentation and decoding time of a frame, in ticks of 90 kHz from the beginning, which never
+/// wrap here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// Shown.
+    /// The presentation time.
     pub shown: u64,
-    /// Decoded.
+    /// The decoding time.
     pub decoded: u64,
 }
 
-/// Of 90 kHz: how long before it is decoded a frame begins to come.
+/// Ticks of 90 kHz from the arrival of a frame to its decoding.
 pub const AHEAD: u64 = 90_000 / 2;
-/// DVB wants tables each 100 ms and the clock each 40 (TS 101 154, TR 101 290).
+/// DVB requires tables each 100 ms and the PCR each 40 (TS 101 154, TR 101 290).
 const TABLES_EACH: u64 = 9_000 - 900;
 const CLOCK_EACH: u64 = 3_600 - 400;
-/// It wants what describes the services each 2 s (TR 101 290, 3.5).
+/// DVB requires the SDT each 2 s (TR 101 290, 3.5).
 const SERVICES_EACH: u64 = 90_000;
-/// Bytes of a service's name: the whole section fits in one packet.
+/// Bytes of a service name: the whole section fits in one packet.
 const NAME_MAX: usize = 128;
 const PMT_PID: Pid = Pid(0x1000);
 const FIRST_PID: u16 = 0x100;
-/// Of EN 300 468, 6.1 and 6.2.33.3.
+/// Service descriptor: EN 300 468, 6.1 and 6.2.33.3.
 const SERVICE: u8 = 0x48;
 const TELEVISION: u8 = 0x01;
 const RADIO: u8 = 0x0a;
-/// The byte in front of a text that says how it is written (annex A).
+/// The first byte of a text, which selects its encoding (annex A).
 const UTF_8: u8 = 0x15;
-/// A network that nobody is given, for temporary use (TS 101 162).
+/// An unassigned network for temporary use (TS 101 162).
 const PRIVATE_NETWORK: u16 = 0xff01;
 
 impl Content {
@@ -96,10 +96,10 @@ impl Content {
 }
 
 impl Muxer {
-    /// A program of these, which receivers show as `name`, or as much of it as there is room for.
+    /// A program of these streams with the service name `name`, truncated to the available room.
     ///
     /// # Panics
-    /// When there are none, or more than a table can name here.
+    /// If there are none, or more than a table can list here.
     pub fn new(contents: &[Content], name: &str) -> Self {
         assert!((1..=MEDIA_MAX).contains(&contents.len()), "a few streams");
         let (mut video_frames, mut audio) = (0xe0, 0xc0);
@@ -125,8 +125,7 @@ impl Muxer {
         Self { streams, pat, pmt, sdt, counters: [0; 3], clock, clock_at, tables_at, services_at }
     }
 
-    /// Writes a frame of stream `nth` behind `out`. Frames come in the order in which they are
-    /// decoded.
+    /// Appends a frame of stream `nth` to `out`. Frames must be in decoding order.
     pub fn write(&mut self, nth: usize, times: Times, frame: &Frame, out: &mut Vec<u8>) {
         let now = times.decoded.saturating_sub(AHEAD);
         let is_video_frame = self.streams[nth].content.is_video();
@@ -164,7 +163,7 @@ impl Muxer {
         }
     }
 
-    /// A packet of the clock and nothing else, which its counter does not count.
+    /// A packet with a PCR only, which does not advance its counter.
     fn write_clock(&self, now: u64, out: &mut Vec<u8>) {
         let stream = &self.streams[self.clock];
         let [high, low] = stream.pid.to_be_bytes();
@@ -176,7 +175,7 @@ impl Muxer {
     }
 }
 
-/// One packet with as much of `bytes` as fits, and what is left.
+/// Writes one packet with as much of `bytes` as fits, and returns the rest.
 fn write_packet<'a>(
     stream: &mut Stream,
     (is_first, marks, clock): (bool, u8, Option<u64>),
@@ -188,7 +187,7 @@ fn write_packet<'a>(
         field.push(marks | u8::from(clock.is_some()) << 4);
         field.extend(clock.map(clock_field).into_iter().flatten());
     }
-    // A field of nothing but its length takes one byte.
+    // An adaptation field with a length only takes one byte.
     let has_field = !field.is_empty() || bytes.len() < PACKET - 4;
     let own = if has_field { 1 + field.len() } else { 0 };
     let count = bytes.len().min(PACKET - 4 - own);
@@ -211,18 +210,18 @@ fn write_packet<'a>(
     rest
 }
 
-/// The clock as its field has it: 33 bits, 6 reserved, 9 of nothing.
+/// The PCR field: 33 bits, 6 reserved, 9 of zero extension.
 fn clock_field(now: u64) -> [u8; 6] {
     let base = now % Pts::WRAP;
     let [.., a, b, c, d, e] = (base << 7 | 0x7e).to_be_bytes();
     [a, b, c, d, e, 0]
 }
 
-/// What stands in front of a frame (2.4.3.6).
+/// The PES header of a frame (2.4.3.6).
 fn pes_head(id: u8, times: Times, len: usize) -> Vec<u8> {
     let both = times.decoded != times.shown;
     let stamps = if both { 10 } else { 5 };
-    // Video frames may be of any length; audio is not.
+    // The length of video may be unbounded; that of audio may not.
     let len = u16::try_from(3 + stamps + len).ok().filter(|_| id < 0xe0).unwrap_or(0);
     let [high, low] = len.to_be_bytes();
     let mut head = Vec::with_capacity(19);
@@ -241,24 +240,24 @@ fn stamp(kind: u8, time: u64) -> [u8; 5] {
     field
 }
 
-/// What describes the only service (EN 300 468, 5.2.3, 6.2.33): video frames, or audio alone.
+/// The SDT of the only service (EN 300 468, 5.2.3, 6.2.33): video, or audio alone.
 fn services(content: Content, name: &str) -> Vec<u8> {
-    // Those below 32 and from 128 to 159 would be controls of the text.
+    // Bytes below 32 and from 128 to 159 would be control codes.
     let mut name: String = name.chars().filter(|one| !one.is_control()).collect();
     name.truncate(name.floor_char_boundary(NAME_MAX));
-    // Nothing in front of it would make it Latin letters (annex A).
+    // Without the first byte the text would be Latin (annex A).
     let text = if name.is_empty() { Vec::new() } else { [&[UTF_8], name.as_bytes()].concat() };
     let kind = if content.is_video() { TELEVISION } else { RADIO };
     let front = [SERVICE, 3 + text.len() as u8, kind, 0, text.len() as u8];
     let descriptor = [&front[..], &text].concat();
     let network = PRIVATE_NETWORK.to_be_bytes();
-    // Running, not scrambled, and nothing of what is on.
+    // Running, not scrambled, without event information.
     let service = [0, 1, 0xfc, 0x80, descriptor.len() as u8];
     let head = [SDT_ACTUAL, 0xf0, 0, 0, 1, 0xc1, 0, 0, network[0], network[1], 0xff];
     sealed(&[&head[..], &service, &descriptor].concat())
 }
 
-/// A section with its length and its sum.
+/// A section with its length and its CRC.
 pub(super) fn sealed(section: &[u8]) -> Vec<u8> {
     let mut section = section.to_vec();
     let len = section.len() - 3 + 4;

@@ -1,7 +1,7 @@
-//! One transport packet: its header, its adaptation field, its clock (ISO/IEC 13818-1, 2.4.3).
+//! One transport packet: header, adaptation field, PCR (ISO/IEC 13818-1, 2.4.3).
 //!
-//! Promise: whatever 188 bytes come, every answer lies within them. A packet is a view; the two
-//! writers change a packet in place and nothing else of it.
+//! Promise: every result lies within the 188 bytes, whatever they are. A packet is a view; the
+//! writers change only their field.
 
 use super::{PACKET, Pcr, SYNC};
 use crate::units::MediaTime;
@@ -15,36 +15,36 @@ pub struct Pid(pub u16);
 pub struct Packet<'a>(&'a [u8; PACKET]);
 
 impl Pid {
-    /// Stuffing: carries nothing and counts nothing.
+    /// Null packets.
     pub const NULL: Self = Self(0x1fff);
-    /// What describes the services (ETSI EN 300 468, table 1).
+    /// The PID of the SDT (ETSI EN 300 468, table 1).
     pub const SDT: Self = Self(0x11);
-    /// How many identifiers there are.
+    /// The number of PIDs.
     pub const COUNT: usize = 1 << 13;
 }
 
 impl<'a> Packet<'a> {
-    /// The packet in `bytes`, or nothing when they do not start with the sync byte.
+    /// The packet in `bytes`; `None` without the sync byte.
     pub fn read(bytes: &'a [u8; PACKET]) -> Option<Self> {
         (bytes[0] == SYNC).then_some(Self(bytes))
     }
 
-    /// The packet at the start of `bytes`, or nothing when they are too few or out of sync.
+    /// The packet at the start of `bytes`; `None` if they are too few or out of sync.
     pub fn first_of(bytes: &'a [u8]) -> Option<Self> {
         Self::read(bytes.first_chunk()?)
     }
 
-    /// All of it.
+    /// All bytes.
     pub fn bytes(&self) -> &'a [u8; PACKET] {
         self.0
     }
 
-    /// Whose packet it is.
+    /// The PID.
     pub fn pid(&self) -> Pid {
         Pid(u16::from_be_bytes([self.0[1], self.0[2]]) & 0x1fff)
     }
 
-    /// The sender marked the packet as damaged.
+    /// The transport error indicator.
     pub fn has_error(&self) -> bool {
         self.0[1] & 0x80 != 0
     }
@@ -59,17 +59,17 @@ impl<'a> Packet<'a> {
         self.0[3] & 0x0f
     }
 
-    /// Its payload is scrambled: what it carries cannot be read.
+    /// The payload is scrambled.
     pub fn is_scrambled(&self) -> bool {
         self.0[3] & 0xc0 != 0
     }
 
-    /// It has payload, so its counter counts.
+    /// It has payload, so its counter advances.
     pub fn has_payload(&self) -> bool {
         self.0[3] & 0x10 != 0
     }
 
-    /// The flags and fields of the adaptation field; empty when there is none.
+    /// The flags and fields of the adaptation field; empty without one.
     fn adaptation(&self) -> &'a [u8] {
         if self.0[3] & 0x20 == 0 {
             return &[];
@@ -77,8 +77,8 @@ impl<'a> Packet<'a> {
         self.0.get(5..5 + usize::from(self.0[4])).unwrap_or(&[])
     }
 
-    /// Whether its adaptation field fits (ISO/IEC 13818-1, 2.4.3.4 and 2.4.3.5), and holds the clock
-    /// that it announces.
+    /// Whether its adaptation field is valid (ISO/IEC 13818-1, 2.4.3.4 and 2.4.3.5), and contains
+    /// the PCR that it flags.
     pub fn is_whole(&self) -> bool {
         let len = usize::from(self.0[4]);
         match self.0[3] & 0x30 {
@@ -95,17 +95,17 @@ impl<'a> Packet<'a> {
         field.first().is_none_or(|flags| flags & 0x10 == 0 || field.len() >= 7)
     }
 
-    /// A decoder can begin here.
+    /// The random access indicator.
     pub fn is_random_access(&self) -> bool {
         self.adaptation().first().is_some_and(|flags| flags & 0x40 != 0)
     }
 
-    /// The sender announces a break of the clock or of the counter.
+    /// The discontinuity indicator.
     pub fn is_discontinuous(&self) -> bool {
         self.adaptation().first().is_some_and(|flags| flags & 0x80 != 0)
     }
 
-    /// The packet's clock reference.
+    /// The PCR.
     pub fn pcr(&self) -> Option<Pcr> {
         let [flags, field @ ..] = self.adaptation().first_chunk::<7>()?;
         if flags & 0x10 == 0 {
@@ -118,7 +118,7 @@ impl<'a> Packet<'a> {
         Some(Pcr::at(MediaTime(base * 300 + extension)))
     }
 
-    /// Where the payload starts within the packet; `PACKET` when there is none.
+    /// The offset of the payload in the packet; `PACKET` without one.
     pub fn payload_at(&self) -> usize {
         match self.0[3] & 0x30 {
             0x10 => 4,
@@ -127,7 +127,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// What the packet carries.
+    /// The payload.
     pub fn payload(&self) -> &'a [u8] {
         self.0.get(self.payload_at()..).unwrap_or(&[])
     }
@@ -138,7 +138,7 @@ pub fn set_continuity(bytes: &mut [u8; PACKET], count: u8) {
     bytes[3] = bytes[3] & 0xf0 | count & 0x0f;
 }
 
-/// Overwrites the clock reference of the packet in `bytes`; false when it has none to overwrite.
+/// Overwrites the PCR of the packet in `bytes`; false if it has none.
 pub fn set_pcr(bytes: &mut [u8; PACKET], pcr: Pcr) -> bool {
     if Packet::read(bytes).and_then(|packet| packet.pcr()).is_none() {
         return false;
@@ -152,7 +152,7 @@ pub fn set_pcr(bytes: &mut [u8; PACKET], pcr: Pcr) -> bool {
     true
 }
 
-/// Says that what comes is of another clock; false when the packet in `bytes` has no adaptation field to say it in.
+/// Sets the discontinuity indicator; false if the packet in `bytes` has no adaptation field.
 pub fn mark_discontinuous(bytes: &mut [u8; PACKET]) -> bool {
     let has_flags = bytes[3] & 0x20 != 0 && bytes[4] > 0;
     if has_flags {
@@ -161,7 +161,7 @@ pub fn mark_discontinuous(bytes: &mut [u8; PACKET]) -> bool {
     has_flags
 }
 
-/// A packet of `pid` that carries a clock and nothing else, and counts nothing (2.4.3.3).
+/// A packet of `pid` with a PCR only, which does not advance its counter (2.4.3.3).
 pub fn clock_packet(pid: Pid, pcr: Pcr) -> [u8; PACKET] {
     let mut bytes = [0xff; PACKET];
     let [high, low] = pid.0.to_be_bytes();
@@ -175,7 +175,7 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A packet of `pid` with a counter, payload and, when asked for, a clock.
+    /// A packet of `pid` with a counter, payload and, if wanted, a PCR.
     pub(crate) fn packet(pid: u16, count: u8, pcr: Option<Pcr>) -> [u8; PACKET] {
         let mut bytes = [0xff; PACKET];
         let [high, low] = pid.to_be_bytes();

@@ -1,8 +1,7 @@
-//! The times in a PES header: when a frame is shown and when it is decoded (ISO/IEC 13818-1,
-//! 2.4.3.7).
+//! PTS and DTS in PES headers (ISO/IEC 13818-1, 2.4.3.7).
 //!
-//! Promise: reads or moves the two timestamps of a header when they lie whole in one packet, and
-//! touches nothing else. Timestamps split over packets are left alone, and said to be.
+//! Promise: it reads or moves the two timestamps of a header that lie completely in one packet, and
+//! nothing else. Timestamps split over packets are left alone and reported.
 
 use super::{PACKET, Packet, Pts};
 use crate::units::MediaTime;
@@ -10,9 +9,9 @@ use crate::units::MediaTime;
 /// The timestamps of one PES packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PesTimes {
-    /// When the frame is shown.
+    /// The presentation time.
     pub shown: Pts,
-    /// When the frame is decoded; the same unless the header says otherwise.
+    /// The decoding time; equal unless the header has one.
     pub decoded: Pts,
 }
 
@@ -27,65 +26,63 @@ pub fn pes_times(packet: &Packet<'_>) -> Option<PesTimes> {
     Some(PesTimes { shown, decoded })
 }
 
-/// Moves the times of the PES packet that starts in `bytes` on by `span`; false when it has none.
-/// Rounds down to a tick of 90 kHz.
+/// Adds `span` to the times of the PES packet that starts in `bytes`; false if it has none. Rounds
+/// down to a tick of 90 kHz.
 pub fn add_to_pes_times(bytes: &mut [u8; PACKET], span: MediaTime) -> bool {
     let Some((at, times, both)) = Packet::read(bytes).and_then(|packet| {
         let both = timestamps(&packet)?.decoded.is_some();
-        Some((packet.payload_at() + STAMPS_AT, pes_times(&packet)?, both))
+        Some((packet.payload_at() + TIMESTAMPS_AT, pes_times(&packet)?, both))
     }) else {
         return false;
     };
-    write_timestamp(&mut bytes[at..at + STAMP], times.shown.after(span));
+    write_timestamp(&mut bytes[at..at + TIMESTAMP], times.shown.after(span));
     if both {
-        write_timestamp(&mut bytes[at + STAMP..at + 2 * STAMP], times.decoded.after(span));
+        write_timestamp(&mut bytes[at + TIMESTAMP..at + 2 * TIMESTAMP], times.decoded.after(span));
     }
     true
 }
 
-/// Replaces each time of the PES packet that starts in `bytes` by what `other` makes of it; false
-/// when it has none.
+/// Maps each time of the PES packet that starts in `bytes` by `other`; false if it has none.
 pub fn map_pes_times(bytes: &mut [u8; PACKET], other: impl Fn(Pts) -> Pts) -> bool {
     let Some((at, times, both)) = Packet::read(bytes).and_then(|packet| {
         let both = timestamps(&packet)?.decoded.is_some();
-        Some((packet.payload_at() + STAMPS_AT, pes_times(&packet)?, both))
+        Some((packet.payload_at() + TIMESTAMPS_AT, pes_times(&packet)?, both))
     }) else {
         return false;
     };
-    write_timestamp(&mut bytes[at..at + STAMP], other(times.shown));
+    write_timestamp(&mut bytes[at..at + TIMESTAMP], other(times.shown));
     if both {
-        write_timestamp(&mut bytes[at + STAMP..at + 2 * STAMP], other(times.decoded));
+        write_timestamp(&mut bytes[at + TIMESTAMP..at + 2 * TIMESTAMP], other(times.decoded));
     }
     true
 }
 
-/// Says that the frame of the PES packet that starts in `bytes` is shown and decoded at one time;
-/// false when it has none. A timestamp of its own for decoding becomes stuffing, unless other
-/// fields come behind it.
+/// Sets presentation and decoding of the frame that starts in `bytes` to one time; false if it has
+/// no times. A separate DTS becomes stuffing, unless other fields follow it.
 pub fn set_pes_time(bytes: &mut [u8; PACKET], time: Pts) -> bool {
     if !map_pes_times(bytes, |_| time) {
         return false;
     }
     let at = Packet::read(bytes).map_or(PACKET, |packet| packet.payload_at());
-    let flags = bytes[at + STAMPS_AT - 2];
+    let flags = bytes[at + TIMESTAMPS_AT - 2];
     if flags & 0x40 != 0 && flags & 0x3f == 0 {
-        bytes[at + STAMPS_AT - 2] = flags & !0x40;
-        bytes[at + STAMPS_AT] = 0x20 | bytes[at + STAMPS_AT] & 0x0f;
-        bytes[at + STAMPS_AT + STAMP..][..STAMP].fill(0xff);
+        bytes[at + TIMESTAMPS_AT - 2] = flags & !0x40;
+        bytes[at + TIMESTAMPS_AT] = 0x20 | bytes[at + TIMESTAMPS_AT] & 0x0f;
+        bytes[at + TIMESTAMPS_AT + TIMESTAMP..][..TIMESTAMP].fill(0xff);
     }
     true
 }
 
-/// Whether a PES packet starts in `packet` whose timestamps may lie in the next one: they can be
+/// Whether the PES packet that starts in `packet` may have timestamps in the next one: they can be
 /// neither read nor moved.
 pub fn splits_pes_times(packet: &Packet<'_>) -> bool {
     if !packet.starts_unit() || packet.is_scrambled() || !packet.has_payload() {
         return false;
     }
     let payload = packet.payload();
-    // What is no beginning of a PES packet is that of a section.
+    // Without a PES start code it is a section.
     let begins = payload.iter().zip(&[0, 0, 1]).all(|(byte, start)| byte == start);
-    let room = STAMPS_AT + 2 * STAMP;
+    let room = TIMESTAMPS_AT + 2 * TIMESTAMP;
     begins && payload.len() < room && timestamps(packet).is_none() && {
         let flags = payload.get(7).copied().unwrap_or(0xc0);
         let has_header = payload.get(6).is_none_or(|fixed| fixed & 0xc0 == 0x80);
@@ -93,14 +90,14 @@ pub fn splits_pes_times(packet: &Packet<'_>) -> bool {
     }
 }
 
-/// Where the first timestamp lies in a PES packet.
-const STAMPS_AT: usize = 9;
+/// Offset of the first timestamp in a PES packet.
+const TIMESTAMPS_AT: usize = 9;
 /// Bytes of a timestamp: 4 bits of kind, 33 of time, 3 of marker.
-const STAMP: usize = 5;
+const TIMESTAMP: usize = 5;
 
 struct Timestamps<'a> {
-    shown: &'a [u8; STAMP],
-    decoded: Option<&'a [u8; STAMP]>,
+    shown: &'a [u8; TIMESTAMP],
+    decoded: Option<&'a [u8; TIMESTAMP]>,
 }
 
 fn timestamps<'a>(packet: &Packet<'a>) -> Option<Timestamps<'a>> {
@@ -108,7 +105,8 @@ fn timestamps<'a>(packet: &Packet<'a>) -> Option<Timestamps<'a>> {
         return None;
     }
     let payload = packet.payload();
-    let [0, 0, 1, stream, _, _, fixed, flags, length] = *payload.first_chunk::<STAMPS_AT>()? else {
+    let [0, 0, 1, stream, _, _, fixed, flags, length] = *payload.first_chunk::<TIMESTAMPS_AT>()?
+    else {
         return None;
     };
     // Program map, padding, private 2, ECM, EMM, DSM-CC, H.222.1 type E and the directory have no
@@ -118,20 +116,20 @@ fn timestamps<'a>(packet: &Packet<'a>) -> Option<Timestamps<'a>> {
     {
         return None;
     }
-    // The timestamps come first: what else a long header has may lie in the next packet.
-    let end = payload.len().min(STAMPS_AT + usize::from(length));
-    let fields = &payload[STAMPS_AT..end];
+    // The timestamps come first; other fields of a long header may lie in the next packet.
+    let end = payload.len().min(TIMESTAMPS_AT + usize::from(length));
+    let fields = &payload[TIMESTAMPS_AT..end];
     let shown = fields.first_chunk().filter(|_| flags & 0x80 != 0)?;
     let decoded = match flags & 0x40 {
         0 => None,
-        _ => Some(fields.get(STAMP..)?.first_chunk()?),
+        _ => Some(fields.get(TIMESTAMP..)?.first_chunk()?),
     };
     Some(Timestamps { shown, decoded })
 }
 
-fn read_timestamp(field: &[u8; STAMP]) -> Option<Pts> {
+fn read_timestamp(field: &[u8; TIMESTAMP]) -> Option<Pts> {
     let bits = field.iter().fold(0u64, |bits, &byte| bits << 8 | u64::from(byte));
-    // Three marker bits are always one; without them these bytes are something else.
+    // Three marker bits are always one; otherwise these bytes are something else.
     if bits & MARKERS != MARKERS {
         return None;
     }

@@ -1,63 +1,63 @@
-//! The rate of a transport stream, from its clock and the places where the clock stands.
+//! The rate of a transport stream, from the positions of its PCRs.
 //!
-//! Promise: a constant-rate stream's rate comes out exactly, of a second or two as exactly as whole
-//! ticks can say it (never above, some bit/s below), and the clock's wrap does no harm; of a
-//! variable-rate stream it is the mean, rounded up. A clock that jumps is noticed and the rate then
-//! taken from what runs unbroken. It reads no file: windows come in, samples go out.
+//! Promise: the rate of a constant-rate stream is exact (from a second or two never above, some
+//! bit/s below), also across the wrap of the clock; that of a variable-rate stream is the mean,
+//! rounded up. Jumps of the clock are detected, and the rate then comes from the ranges between
+//! them. It reads no file: windows in, samples out.
 //!
-//! The clock is written in whole ticks, so a span is known to one tick. The rate is therefore
-//! `ceil(bits / (ticks + 1))`: the least whole rate that the samples allow.
+//! The clock has whole ticks, so a span is known to one tick. The rate is therefore `ceil(bits /
+//! (ticks + 1))`: the least whole rate that the samples permit.
 
 use super::{Framing, PCR_BYTE, Pcr, Pid};
 use crate::units::{BitRate, MediaTime};
 
-/// A clock reference and the byte of the file at which it holds.
+/// A PCR and the byte of the file at which it is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PcrSample {
-    /// The byte's place in the file.
+    /// The offset of the byte.
     pub at: u64,
-    /// The clock there.
+    /// The PCR.
     pub pcr: Pcr,
 }
 
-/// The longest unbroken run of one PID's clock within a window.
+/// The longest range of one PID's clock without a jump in a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PcrSpan {
-    /// Whose clock it is.
+    /// The PCR PID.
     pub pid: Pid,
     /// The run's first sample.
     pub first: PcrSample,
     /// The run's last sample.
     pub last: PcrSample,
-    /// The window holds a jump of the clock.
+    /// The window contains a jump of the clock.
     pub broken: bool,
 }
 
-/// What the samples say of a stream.
+/// The measured rate of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mux {
     /// Bits of the file for each second of its clock, rounded up.
     pub rate: BitRate,
-    /// The clock jumps somewhere, so the rate is that of the parts that were looked at.
+    /// The clock jumps somewhere, so the rate is that of the sampled parts.
     pub broken: bool,
 }
 
 /// Ticks of 27 MHz in a second.
 const SECOND: u64 = 27_000_000;
-/// Neighbouring samples further apart than this are a jump. The standard allows 100 ms; what is to
-/// be told apart here is a new recording, so a slow sender gets ten times that.
+/// A larger distance of neighbouring samples is a jump. The standard allows 100 ms; ten times that
+/// tolerates slow senders and still detects a new recording.
 const GAP_MAX: MediaTime = MediaTime(SECOND);
-/// A run shorter than one frame tells no rate.
+/// A run shorter than one frame gives no rate.
 const SPAN_MIN: MediaTime = MediaTime(SECOND / 25);
-/// How far the rate between two runs may lie from that of the runs, times or parts, before the
-/// clock is held to have jumped between them. Quiet scenes and busy ones differ by less.
+/// The largest factor between the rate of a run and the rate between two runs. Beyond it the clock
+/// has jumped between them; quiet and busy scenes differ by less.
 const SPREAD_MAX: u64 = 8;
 /// A rate above 100 Gbit/s is a broken clock.
 const RATE_MAX: u64 = 100_000_000_000;
 
 impl PcrSpan {
-    /// The run in `window`, which starts at byte `offset` of the file. Takes the clock of `pid`, or
-    /// of the first PID that has one.
+    /// The run in `window`, which starts at byte `offset` of the file, of PID `pid` or of the first
+    /// PID with a PCR.
     pub fn in_window(
         window: &[u8],
         offset: u64,
@@ -102,8 +102,8 @@ impl PcrSpan {
     }
 }
 
-/// The rate of a stream from runs of one PID's clock, in the order of the file: those of its ends,
-/// and of places between them so that a clock that was set back does not pass unseen.
+/// The rate of a stream from runs of one PID's clock, in file order: those of its ends, and of
+/// positions in between that reveal a clock that was set back.
 pub fn measure(spans: &[PcrSpan]) -> Option<Mux> {
     let local = || spans.iter().filter_map(PcrSpan::rate);
     let (low, high) = (local().min()?, local().max()?);
@@ -125,15 +125,15 @@ pub fn measure(spans: &[PcrSpan]) -> Option<Mux> {
     Some(Mux { rate: rate(bytes, ticks)?, broken })
 }
 
-/// Bytes and ticks between two runs, when the clock runs on between them at a rate that fits the
-/// slowest and the fastest run.
+/// Bytes and ticks between two runs, if the clock is continuous between them at a rate that fits
+/// the slowest and the fastest run.
 fn stretch(from: &PcrSpan, to: &PcrSpan, low: BitRate, high: BitRate) -> Option<(u64, u64)> {
     if from.broken || to.broken {
         return None;
     }
     let bytes = to.first.at.checked_sub(from.last.at)?;
     let span = u128::from(to.first.pcr.since(from.last.pcr).0);
-    // Whole wraps do not show in `span`: as many as the fastest run makes likely.
+    // Whole wraps are invisible in `span`: as many as the fastest run makes likely.
     let likely = u128::from(bytes) * 8 * u128::from(SECOND) / u128::from(high.0);
     let wrap = u128::from(Pcr::WRAP.0);
     let wraps = (likely + wrap / 2).saturating_sub(span) / wrap;
@@ -193,7 +193,7 @@ mod tests {
             let (head, tail) = (span(&head, 0), span(&tail, 2000 + gap));
             let Mux { rate: BitRate(measured), broken } = measure(&[head, tail]).unwrap();
             prop_assert!(!broken && measured <= rate);
-            // Each of the two outermost samples errs by a tick: of a second or two that is some
+            // Each of the two outermost samples errs by a tick: over a second or two that is some
             // bit/s.
             let bits = u128::from(tail.last.at - head.first.at) * 8;
             let ticks = bits * u128::from(SECOND) / u128::from(rate);

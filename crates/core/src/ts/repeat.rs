@@ -1,9 +1,9 @@
-//! A short clip made long: the same packets again and again, with clocks and counters that run on.
+//! Repeats a short clip seamlessly: the same packets with continuous clocks and counters.
 //!
-//! Promise: every turn has the same whole number of packets at one constant rate; each PCR is its
-//! byte's position at that rate, rounded down to a tick; PTS and DTS move on by exactly one period
-//! a turn; no counter breaks. Any turn can be made by itself. The clip's maker sees to it that
-//! video frames and audio loop (closed group of pictures, whole frames of both in a period).
+//! Promise: every turn has the same whole number of packets at one constant rate. Each PCR is its
+//! byte's position at that rate, rounded down to a tick. PTS and DTS advance by exactly one period
+//! a turn. Continuity counters are continuous. Any turn can be generated on its own. The clip
+//! itself must loop (closed group of pictures, whole frames of video and audio in a period).
 
 use super::{
     Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, SYNC, add_to_pes_times, set_continuity, set_pcr,
@@ -35,16 +35,16 @@ pub enum ClipFault {
     },
 }
 
-/// A clip that can be written again and again.
+/// A repeatable clip.
 #[derive(Clone, Debug)]
 pub struct Repeat {
     /// One turn: the clip, filled up with null packets.
     clip: Vec<u8>,
-    /// By PID: how far a turn moves its counter, modulo 16.
+    /// By PID: the advance of its counter in a turn, modulo 16.
     counts: Box<[u8]>,
     rate: BitRate,
     period: MediaTime,
-    /// The clock at byte 0 of turn 0.
+    /// The PCR at byte 0 of turn 0.
     start: Pcr,
 }
 
@@ -94,7 +94,7 @@ impl Repeat {
         Bytes(self.clip.len() as u64)
     }
 
-    /// How long one turn plays.
+    /// The duration of one turn.
     pub fn period(&self) -> MediaTime {
         self.period
     }
@@ -107,10 +107,10 @@ impl Repeat {
     /// Writes turn `turn` over `out`.
     ///
     /// # Panics
-    /// When `out` has not exactly the length of a turn.
+    /// If `out` does not have the length of a turn.
     pub fn write_turn(&self, turn: u64, out: &mut [u8]) {
         out.copy_from_slice(&self.clip);
-        // The clocks wrap after 26.5 hours, so a turn number is at most reduced by whole wraps.
+        // The clocks wrap after 26.5 hours, so a turn number is reduced by whole wraps.
         let moved = u128::from(turn) * u128::from(self.period.0) % u128::from(Pcr::WRAP.0);
         let moved = MediaTime(moved as u64);
         let packets = (self.clip.len() / PACKET) as u64;
@@ -123,7 +123,7 @@ impl Repeat {
             }
             let step = self.counts[usize::from(pid.0)].wrapping_mul(turn as u8);
             set_continuity(bytes, count.wrapping_add(step));
-            // Most packets have neither clock nor header; for them these two do nothing.
+            // Most packets have neither PCR nor PES header; for them these two do nothing.
             set_pcr(bytes, self.start.after(ticks_at(turn * packets + nth as u64, self.rate)));
             add_to_pes_times(bytes, moved);
         }
@@ -133,7 +133,7 @@ impl Repeat {
 /// A null packet's header: the rest is 0xff.
 const NULL_HEAD: [u8; 4] = [SYNC, 0x1f, 0xff, 0x10];
 
-/// Packets that leave in `period`, when that is a whole number and PTS can move by it.
+/// Packets in `period`, if that is a whole number and PTS can advance by it.
 fn whole_packets(rate: BitRate, period: MediaTime) -> Result<usize, ClipFault> {
     let bits = u128::from(rate.0) * u128::from(period.0);
     let packet = 27_000_000 * 8 * PACKET as u128;

@@ -1,14 +1,12 @@
-//! Rewrites continuity counters, clocks and table versions of a stream that is joined from turns,
-//! titles and tables, so that it reads as one stream.
+//! Restamps a stream that is joined from turns, titles and tables: continuity counters, clocks and
+//! table versions become those of one stream.
 //!
-//! Promise: a join breaks no continuity counter that does not break inside a part. Clocks, and the
-//! times in PES headers with them, are moved by the given amount, to a tick of 90 kHz. Table
-//! versions count changes, as in `versions`. Nothing else of a packet changes, nothing is
-//! allocated, and any 188 bytes are harmless.
+//! Promise: a join causes no continuity error. Clocks, and the times in PES headers with them, are
+//! moved by the given amount, to a tick of 90 kHz. Table versions count changes, as in `versions`.
+//! Nothing else of a packet changes, nothing is allocated, and any 188 bytes are harmless.
 //!
-//! A part's counters are not known beforehand. The first packet of a PID in a part gives the amount
-//! by which its counter is moved: it follows the last counter that was sent. Nothing more is
-//! stored.
+//! A part's counters are not known in advance. The first packet of a PID in a part sets the offset
+//! of its counter: it follows the last sent counter. Nothing more is stored.
 
 use super::versions::{Handling, LongTable, TableCount, Versions};
 use super::{
@@ -17,81 +15,80 @@ use super::{
 };
 use crate::units::MediaTime;
 
-/// PIDs whose continuity counters are kept. A new PID replaces one of the earliest part. If a
-/// single part has more PIDs, the counters of the rest break at a join.
+/// PIDs whose continuity counters are tracked. A new PID replaces one of the earliest part. If a
+/// single part has more PIDs, the others have a continuity error at a join.
 pub const PIDS: usize = 64;
 
-/// A timestamp further from the clock than this is of another clock: what is before a jump, or
-/// behind it.
+/// A timestamp further from the PCR than this belongs to another clock: before or after a jump.
 const NEAR: u64 = 10 * 27_000_000;
 
-/// From which byte of a range on clocks are to be moved by how much.
+/// The offset of clocks from one byte of a range on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunTimes {
-    /// The packet with the first PCR behind a jump.
+    /// The packet with the first PCR after a jump.
     pub at: u64,
-    /// Modulo the clock's wrap.
+    /// Modulo the wrap.
     pub moved: MediaTime,
 }
 
-/// What a packet's clocks are to show.
+/// The clock values of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moment {
-    /// Whose PCR is not moved but set, and to what.
+    /// The PID whose PCR is set instead of moved, and its value.
     pub pcr: Option<(Pid, Pcr)>,
-    /// By how much all other times are moved, modulo the clock's wrap.
+    /// The offset of all other times, modulo the wrap.
     pub moved: MediaTime,
-    /// The same on the other side of the nearest jump: for timestamps that are of its clock.
+    /// The offset on the other side of the nearest jump, for timestamps of that clock.
     pub beyond: Option<MediaTime>,
-    /// Clocks do not run on from the part before: the first PCR of each in this part is marked as
-    /// another one's (`discontinuity_indicator`, 2.4.3.5).
+    /// Clocks are not continuous with the part before: the first PCR of each in this part is marked
+    /// (`discontinuity_indicator`, 2.4.3.5).
     pub breaks: bool,
 }
 
-/// Keeps the counters of one stream.
+/// Restamps one stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Restamper {
     counters: [Counter; PIDS],
     used: usize,
     versions: Versions,
-    /// Which part it is.
+    /// The number of the part.
     part: u32,
-    /// Packets of streams beyond the [`PIDS`] first.
+    /// Packets of PIDs beyond [`PIDS`].
     missed: u64,
 }
 
-/// Where a PID's counters are, for whoever goes on with its stream.
+/// The counter of a PID, from which a later part continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Count {
-    /// Whose.
+    /// The PID.
     pub pid: Pid,
-    /// The last one that has left.
+    /// The last sent counter.
     pub last: u8,
-    /// By how much it had been moved.
+    /// Its offset.
     pub step: u8,
-    /// It is of what was before the last join: its next packet does not follow it by itself.
+    /// It belongs to the part before the last join: its next packet does not follow it.
     pub is_behind: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Counter {
     pid: Pid,
-    /// The last one that has left.
+    /// The last sent counter.
     last: u8,
-    /// What this part's counters are moved by.
+    /// The offset of counters in this part.
     step: u8,
     part: u32,
-    /// Its next PCR is of another clock, which was looked at in part `told`.
+    /// Its next PCR is of another clock; checked in part `checked`.
     breaks: bool,
-    told: u32,
+    checked: u32,
     /// The PID carries tables: each of its packets is parsed.
     is_table: bool,
 }
 
 impl Counter {
-    /// Of a PID that is first seen in `part`.
+    /// The counter of a PID that first appears in `part`.
     fn of(pid: Pid, part: u32) -> Self {
-        Self { pid, last: 0, step: 0, part, breaks: false, told: part, is_table: false }
+        Self { pid, last: 0, step: 0, part, breaks: false, checked: part, is_table: false }
     }
 }
 
@@ -104,7 +101,7 @@ impl Default for Restamper {
 }
 
 impl Restamper {
-    /// Continues behind `counts` and `tables`; PIDs beyond [`PIDS`] are dropped.
+    /// Continues from `counts` and `tables`; PIDs beyond [`PIDS`] are dropped.
     pub fn behind(counts: &[Count], tables: &[TableCount]) -> Self {
         let versions = Versions::behind(tables);
         let mut this = Self { part: 1, versions, ..Self::default() };
@@ -116,7 +113,7 @@ impl Restamper {
         this
     }
 
-    /// Where the counters of all PIDs are.
+    /// The counters of all PIDs.
     pub fn counts(&self) -> impl Iterator<Item = Count> {
         let of = |counter: &Counter| {
             let Counter { pid, last, step, part, .. } = *counter;
@@ -149,35 +146,34 @@ impl Restamper {
     }
 
     /// Begins a part that does not continue the last one: a new turn, another title, another
-    /// position. `ahead` is the hash of its first table, when that is longer than a packet.
+    /// position. `ahead` is the hash of its first table, if that is longer than a packet.
     pub fn join(&mut self, ahead: Option<LongTable>) {
         self.part += 1;
         self.versions.begin_part(ahead);
     }
 
-    /// Reads what the next packets need, for whoever reads that of many streams before the first is
-    /// made: a number without a meaning.
+    /// Reads the memory that the next packets need. The caller does this for many streams first, so
+    /// that their cache misses overlap. The number has no meaning.
     pub(crate) fn look_up(&self) -> u64 {
         u64::from(self.counters[0].part ^ self.counters[4].part) ^ self.used as u64 ^ self.missed
     }
 
-    /// Packets whose counters could not be kept.
+    /// Packets whose counters could not be tracked.
     pub fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// Makes the next packet of the stream follow those that have left. What is no packet is left
-    /// alone.
+    /// Restamps the next packet of the stream. Bytes without a sync byte are left alone.
     pub fn restamp(&mut self, bytes: &mut [u8; PACKET], moment: &Moment) {
-        if !self.stamp_plain(bytes) {
-            self.stamp_any(bytes, moment);
+        if !self.restamp_plain(bytes) {
+            self.restamp_any(bytes, moment);
         }
     }
 
-    /// The same of a packet that has payload and nothing else, whose PID has had another in this
-    /// part: of a hundred more than ninety. False, and nothing is done, when it is another one.
+    /// The fast path: a packet with payload only, of a PID known in this part, which is more than
+    /// nine of ten packets. False, and nothing is done, for others.
     #[inline]
-    pub(crate) fn stamp_plain(&mut self, bytes: &mut [u8; PACKET]) -> bool {
+    pub(crate) fn restamp_plain(&mut self, bytes: &mut [u8; PACKET]) -> bool {
         let [SYNC, high @ 0..0x20, low, flags] = bytes[..4] else { return false };
         if flags & 0x30 != 0x10 {
             return false;
@@ -186,7 +182,7 @@ impl Restamper {
         let part = self.part;
         let mut counters = self.counters[..self.used].iter_mut();
         let Some(counter) = counters.find(|counter| counter.pid == pid) else { return false };
-        if counter.part != part || counter.told != part || counter.is_table {
+        if counter.part != part || counter.checked != part || counter.is_table {
             return false;
         }
         counter.last = flags.wrapping_add(counter.step) & 0x0f;
@@ -194,7 +190,7 @@ impl Restamper {
         true
     }
 
-    fn stamp_any(&mut self, bytes: &mut [u8; PACKET], moment: &Moment) {
+    fn restamp_any(&mut self, bytes: &mut [u8; PACKET], moment: &Moment) {
         let Some(packet) = Packet::read(bytes) else { return };
         let pid = packet.pid();
         if pid == Pid::NULL || packet.has_error() || !packet.is_whole() {
@@ -208,14 +204,14 @@ impl Restamper {
         match self.counter(pid) {
             Some((counter, part)) => {
                 let before = counter.part;
-                if counter.told != part {
-                    (counter.told, counter.breaks) = (part, moment.breaks);
+                if counter.checked != part {
+                    (counter.checked, counter.breaks) = (part, moment.breaks);
                 }
                 if counter.part != part {
                     let due = counter.last.wrapping_add(u8::from(has_payload));
                     counter.step = due.wrapping_sub(count) & 0x0f;
-                    // What carries nothing counts nothing (2.4.3.3): one of ours may stand in
-                    // front, and says nothing of the title's.
+                    // A packet without payload does not advance the counter (2.4.3.3): the inserted
+                    // PCR packet is one, and says nothing about the title's counters.
                     if has_payload {
                         counter.part = part;
                     }
@@ -267,14 +263,14 @@ impl Restamper {
         }
     }
 
-    /// The counter of a PID, and the part that it is to be of; none when there are too many.
+    /// The counter of a PID and the current part; `None` if there are too many.
     fn counter(&mut self, pid: Pid) -> Option<(&mut Counter, u32)> {
         let part = self.part;
         let known = self.counters[..self.used].iter().position(|counter| counter.pid == pid);
         let at = match known {
             Some(at) => at,
             None if self.used < PIDS => {
-                // Nothing of it has left: its own counters are as good as any.
+                // No packet of it was sent: its own counters are used.
                 self.counters[self.used] = Counter::of(pid, part);
                 self.used += 1;
                 self.used - 1
@@ -292,7 +288,7 @@ impl Restamper {
     }
 }
 
-/// A null packet: as good as nothing, and 188 bytes long (2.4.1).
+/// A null packet of 188 bytes (2.4.1).
 pub const NULL_PACKET: [u8; PACKET] = {
     let mut bytes = [0xff; PACKET];
     let head = [SYNC, 0x1f, 0xff, 0x10];
@@ -314,10 +310,10 @@ mod tests {
 
     const STILL: Moment = Moment { pcr: None, moved: MediaTime(0), beyond: None, breaks: false };
 
-    /// One packet: its PID, whether it has payload, whether it comes twice.
+    /// One packet: its PID, whether it has payload, whether it is repeated.
     type Kind = (u16, bool, bool);
 
-    /// Packets whose counters do not break, each PID beginning where it likes.
+    /// Packets with continuous counters, each PID beginning at any value.
     fn multiplex(kinds: &[Kind], begin: u8) -> Vec<[u8; PACKET]> {
         let mut counts = [begin; 64];
         let mut out = Vec::new();
@@ -375,7 +371,7 @@ mod tests {
                 first.watch(bytes);
                 prop_assert_eq!(watch.handle_packet(&Packet::read(bytes).unwrap()), None);
             }
-            // From then on as it is: nobody need know that there was another one.
+            // Unchanged from then on: the join is invisible.
             let counts: Vec<_> = first.counts().collect();
             let mut second = Restamper::behind(&counts, &[]);
             for before in &left[watched..] {
@@ -384,7 +380,7 @@ mod tests {
                 prop_assert_eq!(&bytes, before);
                 prop_assert_eq!(watch.handle_packet(&Packet::read(&bytes).unwrap()), None);
             }
-            // Elsewhere, and on from there in one more, whose counters are moved as before.
+            // At another position, and from there one more, whose counters have the same offset.
             second.join(None);
             let (kinds, begin) = &parts[1];
             let elsewhere = multiplex(kinds, *begin);
@@ -441,7 +437,7 @@ mod tests {
                 }
                 let mut expected = bytes;
                 short.restamp(&mut bytes, &STILL);
-                long.stamp_any(&mut expected, &STILL);
+                long.restamp_any(&mut expected, &STILL);
                 prop_assert_eq!(bytes, expected);
                 prop_assert_eq!(short, long);
             }
@@ -473,7 +469,7 @@ mod tests {
         bytes[13..18].copy_from_slice(&[0x21, 0, 1, 0, 1]);
         let before = pes_times(&Packet::read(&bytes).unwrap()).unwrap();
         assert_eq!(before.shown, Pts::at(0));
-        // The clock shows an hour, and so does what is moved by an hour.
+        // The PCR is at an hour, and so is a clock moved by an hour.
         let hour = MediaTime(3600 * 27_000_000);
         let now = Some((Pid(256), Pcr::at(hour)));
         let shown = |moment: Moment| {
@@ -519,7 +515,7 @@ mod tests {
     fn p02_titles_with_pids_of_their_own_make_room_for_each_other() {
         let mut restamper = Restamper::default();
         let mut last = [None; 2048];
-        // Two hundred titles of ten PIDs each, each of them three times in a row; PID 0 is in all.
+        // Two hundred titles of ten PIDs each, each three times in a row; PID 0 is in all.
         for title in 0..200u16 {
             for begin in [3, 9, 14] {
                 for count in 0..4 {

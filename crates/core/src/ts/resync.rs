@@ -1,13 +1,12 @@
-//! A transport stream as it comes from a network: whole packets out, and what was wrong counted
-//! (TR 101 290, 5.2).
+//! Resynchronises a transport stream from the network: complete packets out, faults counted (TR 101
+//! 290, 5.2).
 //!
-//! Promise: what comes out are packets of 188 bytes that begin with the sync byte, in the order in
-//! which they came, each with an adaptation field that fits and, of PAT and PMTs, sections that
-//! fit; all else is dropped and counted. Nothing is changed, and memory does not grow with what
-//! comes.
+//! Promise: the output is packets of 188 bytes with sync byte, in order of arrival, with valid
+//! adaptation fields and, for PAT and PMTs, valid sections. Everything else is dropped and counted.
+//! Packets are not changed, and memory is bounded.
 //!
-//! Bytes need not come in whole packets. Only plain packets are taken: those with times before them
-//! (192 bytes) or parity behind (204) never lock, as neither is sent over IP by RFC 2250.
+//! Input need not be aligned to packets. Only plain packets are accepted: packets of 192 or 204
+//! bytes never lock, as RFC 2250 sends neither over IP.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -19,38 +18,38 @@ use crate::units::{BitRate, MediaTime};
 
 /// Sync bytes in a row that make a lock: TR 101 290 asks for five.
 const LOCK: usize = 5;
-/// Clocks that are watched; a stream over IP has one for each program.
+/// Clocks that are followed; a stream over IP has one for each program.
 const CLOCKS_MAX: usize = 16;
-/// Neighbouring stamps further apart than this are a jump, as in [`super::measure`].
+/// A larger distance of neighbouring PCRs is a jump, as in [`super::measure`].
 const GAP_MAX: MediaTime = MediaTime(27_000_000);
-/// A rate is told for spans of at least this.
+/// The shortest span for a rate.
 const SPAN_MIN: MediaTime = MediaTime(27_000_000);
 /// A rate above 100 Gbit/s is a broken clock.
 const RATE_MAX: u64 = 100_000_000_000;
 
-/// What has been seen of a stream.
+/// The counters of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Packets that came out.
+    /// Delivered packets.
     pub packets: u64,
-    /// Times that the lock was lost.
+    /// Losses of sync.
     pub sync_losses: u64,
-    /// Bytes that belonged to no packet.
+    /// Bytes outside of packets.
     pub skipped_bytes: u64,
-    /// Packets dropped: their adaptation field does not fit.
+    /// Packets dropped for an invalid adaptation field.
     pub malformed: u64,
-    /// Packets dropped: their section does not fit.
+    /// Packets dropped for an invalid section.
     pub bad_sections: u64,
-    /// Packets that the sender had marked as damaged.
+    /// Packets with the transport error indicator.
     pub marked: u64,
-    /// Breaks of the continuity counters, of all PIDs.
+    /// Continuity errors of all PIDs.
     pub gaps: u64,
-    /// Jumps of a clock that were not announced.
+    /// Jumps of a clock without the discontinuity indicator.
     pub clock_jumps: u64,
 }
 
 impl Counts {
-    /// Each with the name that it has in figures.
+    /// Each with its label value.
     #[must_use]
     pub fn named(&self) -> [(&'static str, u64); 8] {
         [
@@ -66,12 +65,12 @@ impl Counts {
     }
 }
 
-/// What a packet is good for.
+/// The suitability of a packet for cutting.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Mark {
     /// A PAT begins in it.
     pub pat: bool,
-    /// A decoder can begin with it.
+    /// A random access point.
     pub random_access: bool,
 }
 
@@ -79,7 +78,7 @@ pub struct Mark {
 #[derive(Clone, Debug)]
 pub struct Resync {
     locked: bool,
-    /// What has come and is no whole packet, or not enough for a lock.
+    /// Bytes of a partial packet, or too few for a lock.
     rest: Vec<u8>,
     watch: Watch,
 }
@@ -102,7 +101,7 @@ struct Clock {
     /// The last PCR, and bytes of the stream before it.
     last: Pcr,
     last_at: u64,
-    /// Where the span began that is being measured: the stamp, and bytes of the stream before.
+    /// The start of the measured span: its PCR, and bytes of the stream before.
     from: (Pcr, u64),
 }
 
@@ -141,24 +140,24 @@ impl Resync {
         bytes.len() >= PACKET && bytes.iter().step_by(PACKET).all(|&byte| byte == SYNC)
     }
 
-    /// What has been seen.
+    /// The counters.
     pub fn counts(&self) -> Counts {
         self.watch.counts
     }
 
-    /// Breaks of the counters by PID: those that have any.
+    /// The continuity errors of each PID that has any.
     pub fn gaps(&self) -> impl Iterator<Item = (Pid, u32)> {
         let all = self.watch.gaps.iter().enumerate();
         all.filter(|(_, gaps)| **gaps > 0).map(|(pid, gaps)| (Pid(pid as u16), *gaps))
     }
 
-    /// The rate by the clock of the last second, rounded up; none before there is one.
+    /// The rate by the PCR over the last second, rounded up; `None` before the first.
     pub fn rate(&self) -> Option<BitRate> {
         self.watch.rate
     }
 
-    /// Takes packets from the start of `bytes`, of which `old` came before; tells how many bytes
-    /// are done with.
+    /// Takes packets from the start of `bytes`, of which `old` were carried over; returns the
+    /// number of consumed bytes.
     fn walk(
         &mut self,
         bytes: &[u8],
@@ -178,7 +177,7 @@ impl Resync {
                 self.locked = true;
             }
             let Some(packet) = bytes[at..].first_chunk::<PACKET>() else { return at };
-            // Put together of two datagrams, between which one may be missing.
+            // Joined from two datagrams, between which one may be missing.
             let joined = at < old && bytes.get(at + PACKET).is_some_and(|&next| next != SYNC);
             match Packet::read(packet) {
                 Some(read) if !joined => {
@@ -191,7 +190,7 @@ impl Resync {
                     self.locked = false;
                     self.watch.counts.sync_losses += 1;
                     self.watch.counts.skipped_bytes += 1;
-                    // What looked like a packet is none.
+                    // This was no packet.
                     at += 1;
                 }
             }
@@ -199,17 +198,17 @@ impl Resync {
     }
 }
 
-/// Where the first lock is, or could be once more has come.
+/// The offset of the first lock, or of a possible one.
 fn lock(bytes: &[u8]) -> usize {
     let could = |at: usize| bytes[at..].iter().step_by(PACKET).take(LOCK).all(|&byte| byte == SYNC);
     (0..bytes.len()).find(|&at| could(at)).unwrap_or(bytes.len())
 }
 
 impl Watch {
-    /// What the packet is good for; none when it is dropped.
+    /// The mark of the packet; `None` if it is dropped.
     fn handle_packet(&mut self, packet: &Packet<'_>) -> Option<Mark> {
         if packet.has_error() {
-            // None of its bits can be relied on; who reads the recording sees the mark.
+            // None of its bits is reliable; the indicator stays visible in the recording.
             self.counts.marked += 1;
             self.counts.packets += 1;
             return Some(Mark::default());
@@ -255,7 +254,7 @@ impl Watch {
         let announced = packet.is_discontinuous();
         let span = pcr.since(clock.last);
         if announced || span > GAP_MAX {
-            // At the measured rate, these bytes take that long: only the PCRs were missing.
+            // At the measured rate these bytes take that long: only PCRs were missing.
             let passed = self.rate.map_or(0, |rate| {
                 let ticks = u128::from(here - clock.last_at) * 216_000_000 / u128::from(rate.0);
                 u64::try_from(ticks).unwrap_or(u64::MAX)

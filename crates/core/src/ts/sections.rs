@@ -1,20 +1,19 @@
-//! The sections of program tables: whether those of PAT and PMTs fit into their packets and are
-//! whole (ISO/IEC 13818-1, 2.4.4).
+//! The sections of PSI tables: checks that those of PAT and PMTs are complete and valid (ISO/IEC
+//! 13818-1, 2.4.4).
 //!
-//! Promise: a section is at most 1,024 bytes here, whatever it says of itself, and at most
-//! [`PROGRAMMES_MAX`] programs are followed. It finds out where PMTs are and nothing else of what
-//! tables say. The tables of another PID can be followed by themselves. What it writes of a section
-//! begins with a packet.
+//! Promise: a section has at most 1,024 bytes here, whatever its length field says, and at most
+//! [`PROGRAMS_MAX`] programs are followed. Only the PIDs of PMTs are parsed. Tables of another
+//! PID can be followed separately. Written sections begin with a packet.
 
 use alloc::vec::Vec;
 
 use super::{PACKET, Packet, Pid, SYNC};
 
-/// Programs whose PMT is looked at; a stream over IP has one, a whole transponder twenty.
-const PROGRAMMES_MAX: usize = 64;
-/// A PAT's or PMT's section is no longer (2.4.4.3, 2.4.4.8): three bytes and a length of 1,021.
+/// Programs whose PMT is followed; a stream over IP has one, a whole transponder twenty.
+const PROGRAMS_MAX: usize = 64;
+/// Longest section of a PAT or PMT (2.4.4.3, 2.4.4.8): three bytes and a length of 1,021.
 const LENGTH_MAX: usize = 1021;
-/// The table of the stream's own services (EN 300 468, table 2); others on its PID are of other
+/// The table of the stream's own services (EN 300 468, table 2); others on its PID describe other
 /// streams.
 pub(super) const SDT_ACTUAL: u8 = 0x42;
 const STUFFING: u8 = 0xff;
@@ -23,18 +22,18 @@ const PAT: Pid = Pid(0);
 /// The tables of one stream.
 #[derive(Clone, Debug)]
 pub(super) struct Sections {
-    /// Where a PAT or a PMT comes, and what has come of its section.
+    /// The PID of a PAT or a PMT, and the received part of its section.
     tables: Vec<Table>,
 }
 
 #[derive(Clone, Debug)]
 struct Table {
     pid: Pid,
-    /// Of a section that has begun.
+    /// The received part of a section.
     part: Vec<u8>,
 }
 
-/// A packet does not fit its section.
+/// A packet with an invalid section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Misfit;
 
@@ -45,7 +44,7 @@ impl Default for Sections {
 }
 
 impl Sections {
-    /// Those of `pid` alone, which is no PAT.
+    /// Only the sections of `pid`, which is not a PAT.
     pub(super) fn of(pid: Pid) -> Self {
         Self { tables: alloc::vec![Table { pid, part: Vec::new() }] }
     }
@@ -55,7 +54,7 @@ impl Sections {
         self.each_section(packet, |_, _| {})
     }
 
-    /// The same; `each` gets the sections that are whole with this packet: PID and bytes.
+    /// The same; `each` gets the sections that this packet completes: PID and bytes.
     pub(super) fn each_section(
         &mut self,
         packet: &Packet<'_>,
@@ -83,7 +82,7 @@ impl Sections {
         took
     }
 
-    /// Packets of `pid` have been lost: what has come of its section is of no use.
+    /// Packets of `pid` have been lost: the partial section is dropped.
     pub(super) fn handle_loss(&mut self, pid: Pid) {
         if let Some(table) = self.tables.iter_mut().find(|table| table.pid == pid) {
             table.part.clear();
@@ -93,7 +92,7 @@ impl Sections {
     fn follow(&mut self, pids: &[Pid]) {
         self.tables.retain(|table| table.pid == PAT || pids.contains(&table.pid));
         for pid in pids {
-            if self.tables.len() <= PROGRAMMES_MAX
+            if self.tables.len() <= PROGRAMS_MAX
                 && self.tables.iter().all(|table| table.pid != *pid)
             {
                 self.tables.push(Table { pid: *pid, part: Vec::new() });
@@ -106,7 +105,7 @@ impl Table {
     fn take(&mut self, packet: &Packet<'_>, mut each: impl FnMut(&[u8])) -> Result<(), Misfit> {
         let payload = packet.payload();
         if !packet.starts_unit() {
-            // Joined in its middle: the beginning will come again.
+            // Joined in its middle: the section will be repeated.
             return if self.part.is_empty() { Ok(()) } else { self.go_on(payload, &mut each) };
         }
         let (pointer, rest) = payload.split_first().ok_or(Misfit)?;
@@ -133,16 +132,16 @@ impl Table {
         Ok(())
     }
 
-    /// The section that has begun goes on with `more`.
+    /// Continues the section with `more`.
     fn go_on(&mut self, more: &[u8], each: &mut impl FnMut(&[u8])) -> Result<(), Misfit> {
         let before = self.part.len();
-        // A packet has fewer bytes than a section may.
+        // A packet is shorter than the longest section.
         self.part.extend(more);
         let Some(len) = length(&self.part)? else { return Ok(()) };
         if self.part.len() < len {
             return Ok(());
         }
-        // Behind its end a packet in which nothing begins holds only stuffing.
+        // After the end of a section, a packet without a new one has only stuffing.
         let rest = &more[len.saturating_sub(before).min(more.len())..];
         if rest.iter().any(|&byte| byte != STUFFING) {
             return Err(Misfit);
@@ -152,14 +151,14 @@ impl Table {
     }
 }
 
-/// The length of the section at the start of `bytes`, when so much of it has come.
+/// The length of the section at the start of `bytes`, once it has arrived.
 fn length(bytes: &[u8]) -> Result<Option<usize>, Misfit> {
     let [_, high, low, ..] = *bytes else { return Ok(None) };
     let len = usize::from(u16::from_be_bytes([high & 0x0f, low]));
     if len > LENGTH_MAX { Err(Misfit) } else { Ok(Some(3 + len)) }
 }
 
-/// A section that has come; tables with a sum must match it.
+/// Handles a complete section; the CRC must match if there is one.
 fn whole(section: &[u8], each: &mut impl FnMut(&[u8])) -> Result<(), Misfit> {
     // section_syntax_indicator: PAT and PMT have it.
     if section.get(1).is_some_and(|flags| flags & 0x80 != 0) {
@@ -171,16 +170,16 @@ fn whole(section: &[u8], each: &mut impl FnMut(&[u8])) -> Result<(), Misfit> {
     Ok(())
 }
 
-/// Where the PMTs of a PAT's section come.
+/// The PIDs of the PMTs in a PAT's section.
 fn pmt_pids(section: &[u8]) -> Vec<Pid> {
     let entries = &section[8..section.len() - 4];
     let programs = entries.chunks_exact(4).filter(|entry| entry[..2] != [0, 0]);
     let pids = programs.map(|entry| Pid(u16::from_be_bytes([entry[2], entry[3]]) & 0x1fff));
-    pids.take(PROGRAMMES_MAX).collect()
+    pids.take(PROGRAMS_MAX).collect()
 }
 
-/// The packets of `section`, of which the last one counts `last`; appended to `into`, `stride`
-/// bytes each.
+/// Appends the packets of `section` to `into`, `stride` bytes each; the last one has the continuity
+/// count `last`.
 pub(super) fn section_packets(
     section: &[u8],
     pid: Pid,
@@ -189,13 +188,13 @@ pub(super) fn section_packets(
     into: &mut Vec<u8>,
 ) {
     let room = PACKET - 4;
-    // The pointer before the section: it begins at once.
+    // The pointer field: the section begins at once.
     let bytes: Vec<u8> = core::iter::once(0).chain(section.iter().copied()).collect();
     let count = bytes.len().div_ceil(room);
     for (nth, part) in bytes.chunks(room).enumerate() {
         let before = (count - 1 - nth) as u8;
         let starts = if nth == 0 { 0x40 } else { 0 };
-        // Times before packets (192) are zero, and so is parity behind them (204).
+        // Arrival times (192) are zero, and so is parity (204).
         into.extend(core::iter::repeat_n(0, if stride == 192 { 4 } else { 0 }));
         let [high, low] = pid.0.to_be_bytes();
         let counter = last.wrapping_sub(before) & 0x0f;
@@ -206,14 +205,14 @@ pub(super) fn section_packets(
     }
 }
 
-/// The packets of `section` that go on behind `count`, which becomes that of the last one.
+/// The packets of `section` that continue after `count`, which becomes that of the last one.
 pub(super) fn counted_packets(section: &[u8], pid: Pid, count: &mut u8, into: &mut Vec<u8>) {
     let more = (section.len() + 1).div_ceil(PACKET - 4) as u8;
     *count = (*count + more) & 0x0f;
     section_packets(section, pid, *count, PACKET, into);
 }
 
-/// The sum of annex A; zero over a section with its own.
+/// The CRC of annex A; zero over a section with its CRC.
 pub(super) fn crc(bytes: &[u8]) -> u32 {
     bytes.iter().fold(u32::MAX, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte) << 24, |crc, _| {

@@ -1,10 +1,10 @@
-//! Trick play: a transport stream of the video frames of another one that need no others, shown faster or
-//! backwards; or of all of them, shown slower. The argument: `docs/design/trick-play.md`.
+//! Trick play: a transport stream of another one's I-frames, shown faster or backwards, or of all
+//! its frames, shown slower. Design note: `docs/design/trick-play.md`.
 //!
-//! Promise: what is built is a multiplex of at most the title's own rate, of which the null packets are left
-//! out: each packet has the place in it that its time says, and clocks are exact to a tick. Counters do not
-//! break, tables and clocks come often enough (TR 101 290), and each video frame has arrived before it is
-//! shown. It reads no file, decodes nothing, and drops audio.
+//! Promise: the result is a multiplex of at most the title's own rate without its null packets:
+//! each packet has the position of its time, and clocks are exact to a tick. Counters are
+//! continuous, tables and clocks are frequent enough (TR 101 290), and each video frame arrives
+//! before it is presented. It reads no file, decodes nothing, and drops audio.
 
 mod scale;
 mod tables;

@@ -22,7 +22,7 @@ pub enum Kind {
 pub struct Units {
     kind: Kind,
     /// Parameter sets out of the session description, each behind a start code.
-    told: Vec<u8>,
+    announced: Vec<u8>,
     last: Option<u16>,
     /// A unit with fragments to come.
     open: Option<Vec<u8>>,
@@ -92,12 +92,12 @@ impl Kind {
 impl Units {
     /// An empty depacketizer. `sets` are the parameter sets of the session description.
     pub fn new<'a>(kind: Kind, sets: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let mut told = Vec::new();
+        let mut announced = Vec::new();
         for set in sets.into_iter().filter(|set| !set.is_empty()) {
-            told.extend(START);
-            told.extend(set);
+            announced.extend(START);
+            announced.extend(set);
         }
-        Self { kind, told, last: None, open: None, video_frame: None, broken: 0 }
+        Self { kind, announced, last: None, open: None, video_frame: None, broken: 0 }
     }
 
     /// The codec.
@@ -220,7 +220,7 @@ impl Units {
         // Parameter sets in the stream precede a video frame at which decoding can start, whatever
         // its type.
         let begins = begins || has_sets;
-        let sets: &[u8] = if begins && !has_sets { &self.told } else { &[] };
+        let sets: &[u8] = if begins && !has_sets { &self.announced } else { &[] };
         let data = [self.kind.delimiter(), sets, &units].concat();
         each(Frame { timestamp, data, begins });
     }

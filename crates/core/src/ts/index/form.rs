@@ -1,24 +1,23 @@
-//! An index as bytes, to be kept: numbers of seven bits a byte, differences where they are smaller.
+//! The encoded form of an index: numbers of seven bits a byte, deltas where they are smaller.
 //!
-//! Promise: what has been encoded decodes to the same; any other bytes are refused or decode to an
-//! index that keeps every rule of one. It carries no sum: whoever keeps it adds one, and what it
-//! belongs to.
+//! Promise: encoding and decoding round-trip. Any other bytes are refused or decode to a valid
+//! index. There is no checksum: the storage adds one, and the owner.
 
 use alloc::vec::Vec;
 
 use super::line::{Line, POINTS_MAX, Point, RUNS_MAX, Run};
-use super::tables::{LastCounts, PROGRAMMES_MAX, STREAMS_MAX, TABLES_MAX};
+use super::tables::{LastCounts, PROGRAMS_MAX, STREAMS_MAX, TABLES_MAX};
 use super::{ACCESSES_MAX, Access, AccessKind, Flaws, Index, Program, Stream, Tables};
 use crate::ts::{Pcr, Pid};
 use crate::units::MediaTime;
 
-/// A section is no longer than this.
+/// Longest section.
 const SECTION_MAX: u64 = 1024;
-/// No file is longer, and no title lasts longer.
+/// Upper bound of file sizes and durations.
 const MAX: u64 = 1 << 62;
 
 impl Index {
-    /// The index as bytes.
+    /// Encodes the index.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer(Vec::new());
         for number in [u64::from(self.stride), self.len, self.packets, u64::from(self.clock.0)] {
@@ -73,7 +72,7 @@ impl Index {
         out.0
     }
 
-    /// Reads an index; nothing when it is none.
+    /// Decodes an index; `None` if it is invalid.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader(bytes);
         let stride = from.at_most(u64::from(u16::MAX))? as u16;
@@ -127,7 +126,7 @@ impl Index {
             tables.push(Tables { at, pat, pmt_pid, pmt, sdt: from.bytes()? });
         }
         let mut programs = Vec::new();
-        for _ in 0..from.at_most(PROGRAMMES_MAX as u64)? {
+        for _ in 0..from.at_most(PROGRAMS_MAX as u64)? {
             let number = from.at_most(u64::from(u16::MAX))? as u16;
             let (table, clock) = (from.pid()?, from.pid()?);
             let mut streams = Vec::new();
@@ -136,7 +135,7 @@ impl Index {
             }
             programs.push(Program { number, table, clock, streams });
         }
-        // The line goes from the beginning to the end, and its points go forwards.
+        // The line goes from the beginning to the end, and its points ascend.
         let (first, last) = (points.first()?, points.last()?);
         let is_line = (first.at, first.time, last.at) == (0, 0, len)
             && last.time > 0
@@ -241,7 +240,8 @@ impl Reader<'_> {
         Some(bytes.to_vec())
     }
 
-    /// A list of at most `max`, each of at least `least` bytes: what is announced has to be there.
+    /// A list of at most `max` entries of at least `least` bytes each; the announced number must
+    /// fit the remaining bytes.
     fn list<T: Copy>(
         &mut self,
         max: usize,

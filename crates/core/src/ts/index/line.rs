@@ -1,32 +1,30 @@
-//! Bytes and times: the clock of a title as a broken line through as few of its samples as will do.
+//! Maps bytes to times: the clock of a title as a polyline through as few PCR samples as possible.
 //!
-//! Promise: every sample that came in lies within the line's tolerance, and there are never more
-//! than [`POINTS_MAX`] points and [`RUNS_MAX`] runs, whatever came in. Positions and times are
-//! inverse: the position of a time is the first byte that is not before it.
+//! Promise: every sample lies within the tolerance of the line. There are at most [`POINTS_MAX`]
+//! points and [`RUNS_MAX`] runs, whatever the samples. Positions and times are inverse: the
+//! position of a time is the first byte that is not before it.
 //!
-//! The line is found as the samples come: from the last point a cone is kept in which every line
-//! passes all samples since within the tolerance. A sample inside the cone narrows it; for one
-//! outside, the sample before it becomes a point. Exact fractions in 128 bits: nothing is rounded
-//! on the way.
+//! The line is built online. From the last point a cone is kept of all slopes that pass every later
+//! sample within the tolerance. A sample inside the cone narrows it; for one outside, the sample
+//! before it becomes a point. Fractions of 128 bits are exact.
 
 use alloc::vec::Vec;
 
 use super::super::{Pcr, PcrSample};
 use crate::units::MediaTime;
 
-/// How far a sample may lie off the line to begin with, in ticks. With the tick that
-/// [`Line::time_at`] rounds off it is 481 ns: within the 500 ns that a clock may err by the
-/// standard (2.4.2.2).
+/// The initial tolerance, in ticks. With the tick that [`Line::time_at`] rounds off it is 481 ns:
+/// within the 500 ns of PCR accuracy in the standard (2.4.2.2).
 pub(super) const TOLERANCE: u64 = 12;
-/// Points of a line; when there are more, tolerance is given up for room. Two hours of a
-/// variable-rate title with a sample each 30 ms.
+/// Points of a line; with more, the tolerance is increased. Two hours of a variable-rate title with
+/// a sample each 30 ms.
 pub(super) const POINTS_MAX: usize = 1 << 18;
-/// Runs of the clock. What jumps more often is no clock.
+/// Runs of the clock. A clock with more jumps is invalid.
 pub(super) const RUNS_MAX: usize = 4096;
-/// Neighbouring samples further apart than this are a jump, as in [`super::super::measure`].
+/// A larger distance of neighbouring samples is a jump, as in [`super::super::measure`].
 pub(super) const GAP_MAX: MediaTime = MediaTime(27_000_000);
 
-/// Times stop here: five thousand years.
+/// Upper bound of times: five thousand years.
 const TIME_MAX: u64 = 1 << 62;
 
 /// A byte and its time since the title's beginning.
@@ -36,31 +34,31 @@ pub(super) struct Point {
     pub(super) time: u64,
 }
 
-/// How a PCR follows the one before it.
+/// The relation of a PCR to the one before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Join {
     /// Unknown: a difference beyond [`GAP_MAX`] is a jump.
     None,
-    /// The stream has announced a discontinuity.
+    /// The stream has signalled a discontinuity.
     Announced,
-    /// The clock went on while no PCR was sent.
+    /// The clock continued while no PCR was sent.
     Gap,
 }
 
-/// A stretch in which the clock runs without a jump.
+/// A range in which the clock runs without a jump.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Where its first sample lies.
+    /// The position of its first sample.
     pub at: u64,
     /// The title's time there.
     pub time: MediaTime,
     /// The stream's clock there.
     pub pcr: Pcr,
-    /// Whether the stream has announced the jump before it.
+    /// Whether the stream has signalled the jump before it.
     pub announced: bool,
 }
 
-/// The line as samples come in. Times count from the first sample.
+/// The line under construction. Times count from the first sample.
 #[derive(Clone, Debug)]
 pub(super) struct Drawing {
     points: Vec<Point>,
@@ -71,21 +69,21 @@ pub(super) struct Drawing {
     overflown: bool,
 }
 
-/// The slopes, in ticks per byte, of lines from the last point that pass all samples since.
+/// The slopes, in ticks per byte, of lines from the last point that pass all later samples.
 #[derive(Clone, Copy, Debug)]
 struct Cone {
     low: Slope,
     high: Slope,
 }
 
-/// A fraction with a denominator above zero.
+/// A fraction with a positive denominator.
 #[derive(Clone, Copy, Debug)]
 struct Slope {
     ticks: i128,
     bytes: i128,
 }
 
-/// What samples have made.
+/// The finished line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Line {
     /// At least two: the title's beginning and its end.
@@ -117,13 +115,13 @@ impl Drawing {
         };
         let span = sample.pcr.since(pcr);
         if announced || span > GAP_MAX && join != Join::Gap {
-            // Over the jump time goes on as the bytes do.
+            // Over a jump the time is extrapolated.
             let more = self.slope().map_or(0, |slope| slope.over(sample.at - last.at));
             let time = later(last.time, more);
             self.point(last);
             self.begin_run(Point { at: sample.at, time }, sample.pcr, announced);
         } else if span.0 > 0 && sample.at > last.at {
-            // A packet that came twice has moved nothing.
+            // A repeated packet does not advance the clock.
             let now = Point { at: sample.at, time: later(last.time, span.0) };
             self.go_on(last, now);
             self.last = Some((now, sample.pcr));
@@ -135,13 +133,13 @@ impl Drawing {
         self.last.map(|(point, pcr)| (MediaTime(point.time), pcr))
     }
 
-    /// The clock jumps too often to be one.
+    /// The clock jumps too often.
     pub(super) fn is_restless(&self) -> bool {
         self.overflown
     }
 
-    /// The line of a title of `len` bytes, and the time of the first sample; none when the clock
-    /// has not moved.
+    /// The line of a title of `len` bytes, and the time of the first sample; `None` if the clock
+    /// has not advanced.
     pub(super) fn finish(mut self, len: u64) -> Option<(Line, MediaTime)> {
         let (last, _) = self.last?;
         let end = self.slope();
@@ -189,7 +187,7 @@ impl Drawing {
         *self.points.last().expect("a run begins with a point")
     }
 
-    /// How time passes with bytes by what came last.
+    /// The current slope.
     fn slope(&self) -> Option<Slope> {
         let (last, _) = self.last?;
         let anchor = *self.points.last()?;
@@ -198,7 +196,7 @@ impl Drawing {
         })
     }
 
-    /// Makes a point, from which a new cone opens.
+    /// Adds a point, from which a new cone opens.
     fn point(&mut self, point: Point) {
         if self.points.last().is_none_or(|last| last.at < point.at) {
             self.points.push(point);
@@ -209,10 +207,10 @@ impl Drawing {
         }
     }
 
-    /// Gives up tolerance until at most `wanted` points are left.
+    /// Increases the tolerance until at most `wanted` points are left.
     fn coarsen(&mut self, wanted: usize) {
         while self.points.len() > wanted && self.tolerance < u64::MAX / 4 {
-            // Points that go are off by what their samples were, and by as much again.
+            // Dropped points deviate by their samples' tolerance, and by as much again.
             let more = self.tolerance;
             self.points = thinned(&self.points, &self.runs, more);
             self.tolerance += more;
@@ -220,8 +218,7 @@ impl Drawing {
     }
 }
 
-/// A line through some of `points`, with all of them within `tolerance`. Where runs begin and end
-/// stays.
+/// A line through some of `points`, with all of them within `tolerance`. The ends of runs stay.
 fn thinned(points: &[Point], runs: &[Run], tolerance: u64) -> Vec<Point> {
     let mut kept: Vec<Point> = Vec::new();
     let mut cone = Cone::OPEN;
@@ -254,7 +251,7 @@ fn thinned(points: &[Point], runs: &[Run], tolerance: u64) -> Vec<Point> {
 }
 
 impl Line {
-    /// When byte `at` is due, from the beginning. Rounds down to a tick.
+    /// The due time of byte `at`, from the beginning. Rounds down to a tick.
     pub(super) fn time_at(&self, at: u64) -> MediaTime {
         let after = self.points.partition_point(|point| point.at <= at);
         let Some(to) = self.points.get(after) else {
@@ -267,7 +264,7 @@ impl Line {
         MediaTime(from.time + slope.map_or(0, |slope| slope.over(at - from.at)))
     }
 
-    /// The first byte that is due at `time` or later; the end when there is none.
+    /// The first byte that is due at `time` or later; the end if there is none.
     pub(super) fn position_at(&self, time: MediaTime) -> u64 {
         let after = self.points.partition_point(|point| point.time < time.0);
         let Some(to) = self.points.get(after) else {
@@ -275,8 +272,8 @@ impl Line {
         };
         let Some(from) = after.checked_sub(1).map(|nth| self.points[nth]) else { return to.at };
         let bytes = u128::from(to.at - from.at) * u128::from(time.0 - from.time);
-        // Here time passes, as `to` is the first point that is not before `time`. Rounds up: never
-        // early.
+        // Time advances here, as `to` is the first point that is not before `time`. Rounds up:
+        // never early.
         from.at + bytes.div_ceil(u128::from(to.time - from.time)) as u64
     }
 }
@@ -312,7 +309,7 @@ impl Slope {
         (bytes > 0).then_some(Self { ticks, bytes })
     }
 
-    /// Between points that time and bytes lie between.
+    /// `None` unless both times and bytes ascend.
     fn between(from: Point, to: Point) -> Option<Self> {
         Self::from(from, to, 0).filter(|slope| slope.ticks > 0)
     }
@@ -322,7 +319,7 @@ impl Slope {
         self.ticks * other.bytes <= other.ticks * self.bytes
     }
 
-    /// Ticks over `bytes`. Rounds down; as many as there are when they are more.
+    /// Ticks over `bytes`. Rounds down; saturates.
     fn over(self, bytes: u64) -> u64 {
         let ticks = i128::from(bytes) * self.ticks / self.bytes;
         u64::try_from(ticks).map_or(TIME_MAX, |ticks| ticks.min(TIME_MAX))
@@ -346,7 +343,7 @@ mod tests {
         drawing
     }
 
-    /// Stamps of a title whose rate changes at every one of them, and their own line of time.
+    /// Samples of a title whose rate changes at every one of them, and their own timeline.
     fn varied() -> impl Strategy<Value = Vec<(u64, u64)>> {
         let step = (1u64..200_000, 1u64..1_000_000);
         (0u64..Pcr::WRAP.0, proptest::collection::vec(step, 2..200)).prop_map(|(base, steps)| {
@@ -412,7 +409,7 @@ mod tests {
             let (line, lead) = drawing.finish(samples.last().unwrap().0).unwrap();
             for &(at, time) in &samples {
                 let found = line.time_at(at).0;
-                // The lead is as good as the first slope is.
+                // The lead is as exact as the first slope.
                 let due = time - samples[0].1 + lead.0;
                 prop_assert!(found.abs_diff(due) <= tolerance + 1, "{found} {due} {tolerance}");
             }

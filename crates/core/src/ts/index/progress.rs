@@ -1,4 +1,5 @@
-//! Tells a jump of the clock from a stretch without PCRs, by the decoding times of video and audio.
+//! Distinguishes a jump of the clock from a range without PCRs, by the decoding times of video and
+//! audio.
 //!
 //! Promise: a jump is never taken for a gap. A gap requires that the decoding times advanced by the
 //! same span, without a jump of their own. At most [`STREAMS`] streams are followed.
@@ -10,7 +11,7 @@ use crate::units::MediaTime;
 
 /// Streams of a program that are followed: one that advances is enough.
 const STREAMS: usize = 8;
-/// Most time between decoding times of neighbouring frames.
+/// Largest distance of decoding times of neighbouring frames.
 const STEP_MAX: MediaTime = MediaTime(2 * 27_000_000);
 /// How much the advance may differ from the clock's: decoder buffering varies.
 const OFF_MAX: u64 = 27_000_000;
@@ -55,7 +56,7 @@ impl PesProgress {
         }
     }
 
-    /// Records that a PCR has come.
+    /// Records a PCR.
     pub(super) fn handle_sample(&mut self) {
         for stream in &mut self.streams {
             (stream.before, stream.is_broken) = (Some(stream.last), false);

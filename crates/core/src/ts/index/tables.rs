@@ -1,60 +1,60 @@
 //! The programs of a title, and the tables that a player needs in front of a part of it.
 //!
-//! Promise: at most [`PROGRAMMES_MAX`] programs of [`STREAMS_MAX`] streams and [`TABLES_MAX`]
-//! versions of tables are kept. What it hands out are sections as they came, whose sums were right.
+//! Promise: at most [`PROGRAMS_MAX`] programs of [`STREAMS_MAX`] streams and [`TABLES_MAX`]
+//! versions of tables are kept. Returned sections are unchanged and have a valid CRC.
 
 use alloc::vec::Vec;
 
 use super::super::sections::{SDT_ACTUAL, Sections};
 use super::super::{Packet, Pid};
 
-/// Programs whose streams are told.
-pub(super) const PROGRAMMES_MAX: usize = 64;
-/// Streams of a program that are told.
+/// Programs whose streams are listed.
+pub(super) const PROGRAMS_MAX: usize = 64;
+/// Streams of a program that are listed.
 pub(super) const STREAMS_MAX: usize = 32;
-/// Versions of the tables; of what comes after more changes parts begin without tables.
+/// Versions of the tables; parts after more changes begin without tables.
 pub(super) const TABLES_MAX: usize = 16;
 const PAT: Pid = Pid(0);
 
-/// One program, as its newest table has it.
+/// One program in its latest version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
-    /// Its number.
+    /// The program number.
     pub number: u16,
-    /// Where its table comes.
+    /// The PID of its PMT.
     pub table: Pid,
-    /// Whose clock it goes by.
+    /// Its PCR PID.
     pub clock: Pid,
-    /// What it consists of.
+    /// Its streams.
     pub streams: Vec<Stream>,
 }
 
-/// One stream of a program.
+/// One elementary stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stream {
-    /// Where it comes.
+    /// Its PID.
     pub pid: Pid,
-    /// What it is (ISO/IEC 13818-1, table 2-34).
+    /// The stream type (ISO/IEC 13818-1, table 2-34).
     pub kind: u8,
 }
 
-/// The tables from one place of the title on.
+/// The tables from one position of the title on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tables {
-    /// The packet with which they were whole.
+    /// The offset of the packet that completed them.
     pub at: u64,
-    /// The association table's section.
+    /// The section of the PAT.
     pub pat: Vec<u8>,
-    /// Where the program's table comes.
+    /// The PID of the PMT.
     pub pmt_pid: Pid,
-    /// The section of the program that the index goes by.
+    /// The section of the indexed program's PMT.
     pub pmt: Vec<u8>,
-    /// The section that describes the services, as it came first while these tables were in force;
-    /// empty where none came, or it is one of several.
+    /// The first section of the SDT while these tables were in force; empty if there was none, or
+    /// it is one of several.
     pub sdt: Vec<u8>,
 }
 
-/// The last counts of the packets with tables.
+/// The last continuity counts of packets with tables.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct LastCounts {
     pub(super) pat: u8,
@@ -62,7 +62,7 @@ pub(super) struct LastCounts {
 }
 
 impl Program {
-    /// The stream type's name, for people.
+    /// The name of the stream type for people.
     #[must_use]
     pub fn kind_name(kind: u8) -> &'static str {
         match kind {
@@ -86,15 +86,15 @@ impl Program {
     }
 }
 
-/// Watches the tables of a title.
+/// Follows the tables of a title.
 #[derive(Clone, Debug)]
 pub(super) struct TableWatcher {
     sections: Sections,
-    /// What is wrong with these is no fault of the title's own tables.
+    /// Faults of these are no faults of the title's own tables.
     services: Sections,
     pat: Vec<u8>,
     sdt: Vec<u8>,
-    /// By program: its table as it came.
+    /// By program: its PMT as received.
     pub(super) programs: Vec<(Program, Vec<u8>)>,
     pub(super) tables: Vec<Tables>,
     pub(super) counts: LastCounts,
@@ -118,8 +118,8 @@ impl Default for TableWatcher {
 }
 
 impl TableWatcher {
-    /// Takes the next packet, at byte `at`; `clock` is whose clock counts. Answers whether a table
-    /// has changed; an error is a section that does not fit.
+    /// Takes the next packet, at byte `at`; `clock` is the PID of the followed clock. Returns
+    /// whether a table has changed; an error is an invalid section.
     pub(super) fn handle_packet(
         &mut self,
         at: u64,
@@ -168,14 +168,14 @@ impl TableWatcher {
         if fits.is_err() {
             return;
         }
-        // It may come behind the tables that it belongs to.
+        // It may follow the tables that it belongs to.
         if let Some(last) = self.tables.last_mut().filter(|last| last.sdt.is_empty()) {
             last.sdt.clone_from(&self.sdt);
         }
     }
 
-    /// The program that goes by `clock`: of several, the first; the first of all while no clock has
-    /// come.
+    /// The program with the PCR PID `clock`: the first one of several; the first of all before the
+    /// first PCR.
     pub(super) fn timing(&self, clock: Option<Pid>) -> Option<&(Program, Vec<u8>)> {
         let goes_by = |program: &Program| clock.is_none_or(|clock| program.clock == clock);
         self.programs.iter().find(|(program, _)| goes_by(program))
@@ -208,7 +208,7 @@ impl TableWatcher {
         }
         if self.tables.len() == TABLES_MAX {
             self.lost = true;
-            // Whoever begins behind this place gets none.
+            // Parts after this position have no tables.
             let (pat, pmt, sdt) = (Vec::new(), Vec::new(), Vec::new());
             self.tables.push(Tables { at, pat, pmt_pid: PAT, pmt, sdt });
         } else {
@@ -217,13 +217,13 @@ impl TableWatcher {
     }
 }
 
-/// Whether the table is to be used now.
+/// Whether the table is in force now.
 fn is_current(section: &[u8]) -> bool {
     section[5] & 1 == 1
 }
 
 fn take_pat(pat: &mut Vec<u8>, programs: &mut Vec<(Program, Vec<u8>)>, new: &[u8]) -> bool {
-    // One of several sections cannot be handed out as the whole table.
+    // One of several sections is not the whole table.
     if !is_current(new) || pat == new || new[7] != 0 {
         return false;
     }
@@ -253,13 +253,13 @@ fn take_pmt(programs: &mut Vec<(Program, Vec<u8>)>, table: Pid, new: &[u8]) -> b
     match known {
         Some(at) if programs[at].1 == new => return false,
         Some(at) => programs[at] = (program, new.to_vec()),
-        None if programs.len() < PROGRAMMES_MAX => programs.push((program, new.to_vec())),
+        None if programs.len() < PROGRAMS_MAX => programs.push((program, new.to_vec())),
         None => return false,
     }
     true
 }
 
-/// What a program's table says (2.4.4.8).
+/// Parses a PMT (2.4.4.8).
 fn program_of(table: Pid, section: &[u8]) -> Option<Program> {
     let body = section.get(..section.len().checked_sub(4)?)?;
     let [_, _, _, high, low, _, _, _, clock_high, clock_low, info_high, info_low] =
@@ -278,7 +278,7 @@ fn program_of(table: Pid, section: &[u8]) -> Option<Program> {
     Some(Program { number, table, clock: pid_of(clock_high, clock_low), streams })
 }
 
-/// The PCR PID that a PMT names; none when it names none.
+/// The PCR PID of a PMT; `None` if it names none.
 pub(super) fn clock_of(pmt: &[u8]) -> Option<Pid> {
     let &[high, low] = pmt.get(8..10)?.first_chunk()?;
     Some(pid_of(high, low)).filter(|&clock| clock != Pid::NULL)

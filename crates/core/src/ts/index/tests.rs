@@ -1,4 +1,4 @@
-//! Whole indexes: of titles made here, of damaged ones, and of anything.
+//! Whole indexes: of generated titles, of damaged ones, and of arbitrary bytes.
 
 use alloc::vec;
 
@@ -30,7 +30,7 @@ fn law(base: u64, at: u64) -> Pcr {
     Pcr::at(MediaTime(base + ticks as u64))
 }
 
-/// A constant-rate title of MPEG-2: tables each 50 packets, a clock each 10, an I-frame each 100.
+/// A constant-rate title of MPEG-2: tables each 50 packets, a PCR each 10, an I-frame each 100.
 fn title(base: u64, packets: u64) -> Vec<u8> {
     let (mut bytes, mut counts) = (Vec::new(), [0u8; 3]);
     for nth in 0..packets {
@@ -57,7 +57,7 @@ fn title(base: u64, packets: u64) -> Vec<u8> {
     bytes
 }
 
-/// A PES packet begins in `packet`: a sequence header and a video frame.
+/// A PES packet starts in `packet`: a sequence header and a video frame.
 fn video_frame(packet: &mut [u8; PACKET], shown: Pcr, kind: u8) {
     packet[1] |= 0x40;
     let at = if packet[3] & 0x20 == 0 { 4 } else { 12 };
@@ -111,7 +111,8 @@ fn entries_are_where_the_video_frames_begin_and_tables_go_before_them() {
     assert!(index.accesses().iter().all(|access| access.kind == AccessKind::Entry));
     let ends: Vec<_> = index.accesses().iter().map(|access| access.end).collect();
     assert_eq!(ends, places.iter().map(|place| place + 25 * 188).collect::<Vec<_>>());
-    // A video frame is shown a second after its bytes: for a player the first one is at zero.
+    // A video frame is presented a second after its bytes; normal play time begins with the first
+    // one.
     let third = index.entry_at(MediaTime(SECOND * 13 / 100)).unwrap();
     assert_eq!(third.at, 303 * 188);
     let played = index.played(third).0;
@@ -122,7 +123,7 @@ fn entries_are_where_the_video_frames_begin_and_tables_go_before_them() {
     assert_eq!(index.entry_at(MediaTime(1 << 50)).unwrap().at, 4903 * 188);
     assert_eq!(index.programs()[0].streams.len(), 2);
 
-    // A part with its tables is a title of its own: no counter breaks.
+    // A part with its tables is a title of its own: no continuity error.
     let from = index.start_of(third) as usize;
     let part = [index.tables_before(third), bytes[from..].to_vec()].concat();
     let mut watch = Continuity::default();
@@ -350,7 +351,7 @@ fn moved_clock(base: u64, packets: u64, (from, clock): (u64, u16), marks: bool) 
 
 #[test]
 fn p03_a_clock_that_a_table_moves_is_the_same_clock() {
-    // A PMT comes each 50 packets: at the place itself or soon after it.
+    // A PMT is sent each 50 packets: at the position itself or soon after it.
     for (from, marks) in [(2001, false), (2001, true), (1957, false), (2330, true)] {
         let bytes = moved_clock(77, 5000, (from, 0x1ff), marks);
         let (index, plain) = (index(&bytes).unwrap(), index(&title(77, 5000)).unwrap());
@@ -392,7 +393,7 @@ fn p03_a_clock_that_says_nothing_for_seconds_has_not_jumped() {
         assert!(own.shown.0.abs_diff(other.shown.0) <= 300, "{own:?} {other:?}");
     }
     assert!(gap.duration().0.abs_diff(plain.duration().0) <= 30);
-    // A live recording judges it in the same way.
+    // A live recording detects the same faults.
     let mut resync = super::super::Resync::default();
     resync.handle(&bytes, |_, _| {});
     assert_eq!(resync.counts().clock_jumps, 0);
@@ -423,7 +424,7 @@ fn p05_scrambled_packets_are_counted() {
     assert_eq!(Index::decode(&index.encode()).unwrap().flaws().scrambled, 50);
 }
 
-/// An index of these points and runs (bytes and ticks), as it is kept.
+/// The encoded index of these points and runs (bytes and ticks).
 fn kept(len: u64, points: &[(u64, u64)], runs: &[(u64, u64)]) -> Option<Index> {
     let mut out = Vec::new();
     let mut number = |mut number: u64| {
@@ -451,14 +452,14 @@ fn kept(len: u64, points: &[(u64, u64)], runs: &[(u64, u64)]) -> Option<Index> {
         number(0);
         last = (at, time);
     }
-    // No accesses, tables and programs.
+    // No access points, tables and programs.
     [0; 3].into_iter().for_each(&mut number);
     Index::decode(&out)
 }
 
 #[test]
 fn s01_a_clock_that_says_centuries_has_rates_all_the_same() {
-    // A second in a packet, then a jump over a gibibyte at the same pace: 180 years.
+    // A second in a packet, then a jump over a gibibyte at the same rate: 180 years.
     let (len, end) = (1 << 30, 1 << 57);
     let index = kept(len, &[(0, 0), (188, SECOND), (len, end)], &[(0, 0)]).unwrap();
     assert_eq!(index.duration(), MediaTime(end));
@@ -471,7 +472,7 @@ fn s01_a_clock_that_says_centuries_has_rates_all_the_same() {
 fn s01_constancy_of_many_runs_is_that_of_each() {
     let runs: Vec<_> = (0..4096).map(|nth| (nth * 1000, nth * SECOND)).collect();
     let len = 4096 * 1000;
-    // Each of its first and its last sample.
+    // The first and the last sample of each.
     let ends =
         runs.iter().flat_map(|&(at, time)| [(at, time), (at + 999, time + SECOND / 1000 * 999)]);
     let even: Vec<_> = ends.chain([(len, 4096 * SECOND)]).collect();

@@ -1,47 +1,47 @@
-//! Where decoders can begin: the video frames of one PID, as far as it takes to tell their kind.
+//! Finds random access points: parses the frames of one PID as far as their type requires.
 //!
-//! Promise: of each PES packet it reads what comes before the first slice, at most [`SCAN_MAX`]
-//! bytes, and keeps a fixed number of them. It knows the video frames of MPEG-1 and -2 (ISO/IEC
-//! 13818-2), H.264 (7.3.1, 7.3.3, D.1.8) and H.265 (7.3.1.2); of others, and of scrambled ones, it
-//! believes the `random_access_indicator`.
+//! Promise: it reads the bytes of each PES packet before the first slice, at most [`SCAN_MAX`], and
+//! keeps a fixed number of them. It parses MPEG-1 and -2 video (ISO/IEC 13818-2), H.264 (7.3.1,
+//! 7.3.3, D.1.8) and H.265 (7.3.1.2). For other codecs and scrambled packets it relies on the
+//! `random_access_indicator`.
 
 use super::super::{Packet, Pts, pes_times};
 use super::OPEN;
 
-/// What a decoder can do with a video frame that needs no other.
+/// What a decoder can do with a frame without references.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessKind {
-    /// Begin: what it needs to know of the sequence comes with it.
+    /// Start: the sequence parameters come with it.
     Entry,
-    /// Show it, when it knows the sequence.
+    /// Decode it, if the sequence parameters are known.
     Intra,
 }
 
-/// How video frames are coded.
+/// The codec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::ts) enum Codec {
     Mpeg2,
     Avc,
     Hevc,
-    /// Video frames that are not looked into.
+    /// An unparsed video codec.
     Other,
-    /// Audio: any unit will do.
+    /// Audio: any frame will do.
     Audio,
 }
 
-/// Bytes of a PES packet in which its first slice is looked for. Parameter sets and messages for a
-/// player take some hundred.
+/// Bytes of a PES packet that are searched for its first slice. Parameter sets and SEI messages
+/// take some hundred.
 const SCAN_MAX: usize = 64 << 10;
-/// Bytes of a unit that are kept to read its first fields: the messages before a recovery point are
-/// short.
+/// Bytes of a unit that are kept to parse its first fields: the messages before a recovery point
+/// are short.
 const HEAD_MAX: usize = 128;
 
-/// The video frame that a PES packet begins with.
+/// The frame at the start of a PES packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct VideoFrame {
-    /// Where the PES packet begins.
+    /// The offset of the PES packet.
     pub(super) at: u64,
-    /// Where the next PES packet begins, when it has.
+    /// The offset of the next PES packet, if it has started.
     pub(super) end: u64,
     pub(super) shown: Option<Pts>,
     pub(super) kind: AccessKind,
@@ -53,23 +53,23 @@ pub(super) struct VideoFrames {
     unit: Option<Unit>,
 }
 
-/// A PES packet of which it is not known yet what it begins with.
+/// A PES packet whose first frame is not identified yet.
 #[derive(Clone, Debug)]
 struct Unit {
     at: u64,
     shown: Option<Pts>,
-    /// A decoder can begin here, says the packet.
+    /// The packet has the random access indicator.
     flagged: bool,
     /// Bytes of the PES header that are still to come.
     skip: usize,
     seen: usize,
     /// The last four bytes.
     window: u32,
-    /// What is read of the NAL unit or header that has begun.
+    /// The first bytes of the current NAL unit or header.
     head: Head,
-    /// Parameters of the sequence have come.
+    /// Sequence parameters have arrived.
     has_sequence: bool,
-    /// All slices are to be intra.
+    /// All slices are signalled as intra.
     says_intra: bool,
 }
 
@@ -87,7 +87,7 @@ enum Verdict {
 }
 
 impl Codec {
-    /// By the stream type of the program's table (ISO/IEC 13818-1, table 2-34).
+    /// The codec of a stream type (ISO/IEC 13818-1, table 2-34).
     pub(in crate::ts) fn of(stream_type: u8) -> Option<Self> {
         Some(match stream_type {
             0x01 | 0x02 => Self::Mpeg2,
@@ -111,8 +111,8 @@ impl VideoFrames {
         self.codec
     }
 
-    /// Takes the next packet of the PID, which lies at byte `at`; answers with a video frame that
-    /// needs no other when it is known to be one, for the PES packet before or for this one.
+    /// Takes the next packet of the PID at byte `at`; returns a frame without references when it is
+    /// identified, of the PES packet before or of this one.
     pub(super) fn handle_packet(&mut self, at: u64, packet: &Packet<'_>) -> Option<VideoFrame> {
         let mut found = None;
         if packet.starts_unit() && packet.has_payload() {
@@ -149,7 +149,7 @@ impl VideoFrames {
         }
     }
 
-    /// Nothing was found in the unit: what the packet says of itself counts.
+    /// No type was found in the unit: the indicator of the packet counts.
     fn end_unit(&mut self) -> Option<VideoFrame> {
         let unit = self.unit.take()?;
         unit.video_frame(AccessKind::Entry).filter(|_| unit.flagged)
@@ -157,7 +157,7 @@ impl VideoFrames {
 
     fn begin_unit(&mut self, at: u64, packet: &Packet<'_>) {
         let payload = packet.payload();
-        // What begins with something else is no PES packet.
+        // Other bytes do not start a PES packet.
         let (header, readable) = match *payload {
             [0, 0, 1, _, _, _, _, _, length, ..] => (9 + usize::from(length), true),
             _ => (0, false),
@@ -207,13 +207,13 @@ impl Unit {
         Verdict::Open
     }
 
-    /// What the beginning of a NAL unit or header says.
+    /// The result of parsing the beginning of a NAL unit or header.
     fn judge(&mut self, codec: Codec) -> Verdict {
         let head = &self.head.bytes[..self.head.len];
         let Some(&kind) = head.first() else { return Verdict::Open };
         match (codec, kind) {
             (Codec::Mpeg2, 0xb3) => self.has_sequence = true,
-            // picture_coding_type, behind ten bits of temporal_reference.
+            // picture_coding_type, after ten bits of temporal_reference.
             (Codec::Mpeg2, 0x00) => {
                 return match head.get(2).map(|byte| byte >> 3 & 7) {
                     Some(1) => Verdict::Intra,
@@ -227,7 +227,7 @@ impl Unit {
                 // primary_pic_type: only slices of type I, or of I and SI (table 7-5).
                 9 => self.says_intra |= head.get(1).is_some_and(|byte| matches!(byte >> 5, 0 | 5)),
                 1 | 2 => {
-                    // All slices of the video frame are of this type when it is above four.
+                    // All slices of the frame are of this type if it is above four.
                     return match self.says_intra || slice_type(&head[1..]) == Some(7) {
                         true => Verdict::Intra,
                         false => Verdict::Other,
@@ -247,7 +247,7 @@ impl Unit {
     }
 }
 
-/// How many bytes of a unit of this kind say what is asked of it; none when it is of no interest.
+/// How many bytes of a unit of this kind must be parsed; 0 to skip it.
 fn wanted(codec: Codec, kind: u8) -> usize {
     match (codec, kind) {
         (Codec::Mpeg2, 0xb3) => 1,
@@ -273,8 +273,7 @@ impl Head {
         (self.len, self.wanted) = (1, wanted);
     }
 
-    /// Takes the next byte of the unit, but for the one that only keeps start codes apart (H.264,
-    /// 7.4.1).
+    /// Takes the next byte of the unit, except emulation prevention bytes (H.264, 7.4.1).
     fn add(&mut self, byte: u8, window: u32) {
         if self.len < self.wanted && window & 0x00ff_ffff != 3 {
             self.bytes[self.len] = byte;
@@ -283,8 +282,7 @@ impl Head {
     }
 }
 
-/// Whether the messages begin with ones of which one is a recovery point (H.264, 7.3.2.3.1 and
-/// D.1.8).
+/// Whether the first SEI messages include a recovery point (H.264, 7.3.2.3.1 and D.1.8).
 fn has_recovery_point(mut messages: &[u8]) -> bool {
     const RECOVERY_POINT: usize = 6;
     let number = |bytes: &mut &[u8]| -> Option<usize> {
@@ -310,7 +308,7 @@ fn has_recovery_point(mut messages: &[u8]) -> bool {
     }
 }
 
-/// The type of a slice (H.264, 7.3.3): the second number behind the NAL unit's first byte.
+/// The type of a slice (H.264, 7.3.3): the second number after the NAL unit's first byte.
 fn slice_type(bytes: &[u8]) -> Option<u32> {
     let mut at = 0;
     golomb(bytes, &mut at)?;
@@ -367,7 +365,7 @@ mod tests {
         packets
     }
 
-    /// What is found of one unit, whatever the packets it comes in.
+    /// The type found for one unit, in packets of any size.
     fn kind(codec: Codec, content: &[u8], flagged: bool) -> Option<AccessKind> {
         let found: Vec<_> = [14, 15, 16, 17, 23, 64, 180]
             .map(|each| {
@@ -395,7 +393,7 @@ mod tests {
     const INTRA: Option<AccessKind> = Some(AccessKind::Intra);
 
     #[test]
-    fn video_frames_of_mpeg_2_are_told_by_their_coding_type() {
+    fn video_frames_of_mpeg_2_are_identified_by_their_coding_type() {
         let sequence = [0, 0, 1, 0xb3, 0x2d, 0x02, 0x40, 0x33];
         let video_frame = |kind: u8| [0, 0, 1, 0, 0x12, kind << 3, 0xff, 0xf8];
         assert_eq!(kind(Codec::Mpeg2, &[sequence, video_frame(1)].concat(), false), ENTRY);
@@ -405,11 +403,11 @@ mod tests {
     }
 
     #[test]
-    fn video_frames_of_h264_are_told_by_nal_units_messages_and_slices() {
+    fn video_frames_of_h264_are_identified_by_nal_units_messages_and_slices() {
         let sets = [0, 0, 0, 1, 0x67, 0x64, 0, 0x1f, 0, 0, 1, 0x68, 0xeb];
         let (idr, p, i) = ([0, 0, 1, 0x65, 0x88], [0, 0, 1, 0x41, 0x9a], [0, 0, 1, 0x41, 0x88]);
         let rest = [0x84; 20];
-        // A buffering period of three bytes, one of them kept apart, then a recovery point.
+        // A buffering period of three bytes, one of them escaped, then a recovery point.
         let recovery = [0, 0, 1, 6, 0, 4, 0, 0, 3, 1, 7, 6, 1, 0xc4, 0x80];
         let of = |parts: &[&[u8]]| kind(Codec::Avc, &parts.concat(), false);
         assert_eq!(of(&[&sets, &idr, &rest]), ENTRY);
@@ -422,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn video_frames_of_h265_are_told_by_nal_units() {
+    fn video_frames_of_h265_are_identified_by_nal_units() {
         let nal = |kind: u8| [0, 0, 1, kind << 1, 1, 0xaf];
         let of = |kinds: &[u8]| {
             let bytes: Vec<u8> = kinds.iter().flat_map(|&kind| nal(kind)).collect();

@@ -1,11 +1,11 @@
-//! Promises of the resync.
+//! Tests of the resync.
 
 use super::super::packet::tests::packet;
 use super::super::sections::crc;
 use super::*;
 use proptest::prelude::*;
 
-/// Feeds pieces; the packets that came out, one after the other.
+/// Feeds pieces; returns the delivered packets.
 fn through(resync: &mut Resync, pieces: &[&[u8]]) -> Vec<u8> {
     let mut out = Vec::new();
     for piece in pieces {
@@ -18,7 +18,7 @@ fn stream(packets: u8) -> Vec<u8> {
     (0..packets).flat_map(|count| packet(256, count, None)).collect()
 }
 
-/// A packet of `pid` that begins with `section`, behind `pointer` bytes.
+/// A packet of `pid` that begins with `section`, after `pointer` bytes.
 fn table(pid: u16, count: u8, pointer: u8, section: &[u8]) -> [u8; PACKET] {
     let mut bytes = packet(pid, count, None);
     bytes[1] |= 0x40;
@@ -100,8 +100,8 @@ fn d04_damage_costs_what_it_hits_and_the_stream_goes_on() {
     bytes.splice(20 * PACKET + 5..20 * PACKET + 5, [1, 2, 3]);
     let mut resync = Resync::default();
     let out = through(&mut resync, &[&bytes[..10 * PACKET], &bytes[10 * PACKET..]]);
-    // The packet without sync; that into which bytes were put comes as it is, three bytes are left
-    // over.
+    // Without the unsynced packet; the packet with inserted bytes is delivered unchanged, three
+    // bytes are left over.
     assert_eq!(out.len(), 39 * PACKET);
     let counts = resync.counts();
     assert_eq!((counts.sync_losses, counts.skipped_bytes, counts.gaps), (2, 188 + 3, 1));
@@ -138,7 +138,7 @@ fn d04_an_adaptation_field_that_does_not_fit_is_dropped() {
         (with(0x30, 182, 0), true),
         (with(0x30, 183, 0), false),
         (with(0x30, 0, 0xff), true),
-        // A clock is announced that has no room.
+        // A flagged PCR without room.
         (with(0x30, 5, 0x10), false),
         (with(0x00, 0, 0), false),
     ] {
@@ -174,18 +174,18 @@ fn d04_a_section_that_overflows_is_dropped_and_counted() {
     let mut damaged = pat(0x100);
     damaged[9] ^= 1;
     for (nth, bad) in [
-        // Longer than a table may be; a beginning behind the packet's end; a sum that does not fit.
+        // Longer than a table may be; a beginning after the packet's end; a wrong CRC.
         table(0, 1, 0, &[0, 0xbf, 0xff]),
         table(0, 2, 183, &[]),
         table(0, 3, 200, &[]),
         table(0, 4, 0, &damaged),
-        // The same in a table that only the PAT tells of.
+        // The same in a table that only the PAT announces.
         table(0x100, 1, 0, &[2, 0xb3, 0xfe]),
     ]
     .iter()
     .enumerate()
     {
-        // A pointer to just behind the packet: nothing begins, which hurts nobody.
+        // A pointer to just after the packet: no section begins, which is harmless.
         let kept = nth == 1;
         let out = through(&mut resync, &[&bad[..]]);
         assert_eq!(!out.is_empty(), kept, "{nth}");
@@ -218,7 +218,7 @@ fn a_section_over_several_packets_is_whole_or_nothing() {
     // The last program is known by its PMT's PID.
     through(&mut resync, &[&table(0x100 + 60, 0, 0, &[2, 0xbf, 0xff])]);
     assert_eq!(resync.counts().bad_sections, 1);
-    // Behind the end stands something that did not begin there.
+    // The bytes after the end did not begin there.
     second[3] = 0x13;
     second[180] = 7;
     let mut third = first;

@@ -1,8 +1,9 @@
-//! Which video frames are shown, and when.
+//! Chooses the video frames to show, and their times.
 //!
-//! Promise: what is chosen is shown at the scale exactly; between two video frames there is time for the second one at
-//! the title's rate, with all that is sent beside it; and no more video frames come in a second than asked for. Where they
-//! are too far apart for a receiver, a video frame is shown again until the next one's time has come.
+//! Promise: frames are shown at the exact scale. Between two frames there is time to send the
+//! second one at the title's rate, with tables and clocks. There are at most the requested number
+//! of frames in a second. If they are too far apart for a receiver, a frame is repeated until the
+//! next one's time.
 
 use alloc::vec::Vec;
 
@@ -11,53 +12,54 @@ use super::mux::{beside, place_ticks};
 use super::scale::Scale;
 use crate::units::{BitRate, MediaTime};
 
-/// Fewer video frames in a second are none to find one's way by; where a title has no more, there are no more.
+/// Fewer frames in a second are useless for searching; a title with fewer shows those that it has.
 pub const PER_SECOND_MIN: u32 = 2;
 
-/// No video frame for longer than this is a PTS error (TR 101 290, 2.5: 700 ms). Video frames of different sizes begin to arrive
-/// at different times before they are shown: a tenth of a second for a large one.
+/// A longer distance of frames is a PTS error (TR 101 290, 2.5: 700 ms). Frames of different sizes
+/// begin to arrive at different times before their presentation: a tenth of a second for a large
+/// one.
 const AGAIN_EACH: MediaTime = MediaTime(600 * 27_000);
 
-/// Most repeated video frames in all: eleven hours without a new one. Invalid clocks may claim
+/// Upper bound of all repetitions: eleven hours without a new frame. Invalid clocks may claim
 /// centuries.
 const AGAIN_MAX: u64 = 1 << 16;
-/// Most repeated video frames between two video frames, plus one: 41 minutes.
+/// Upper bound of repetitions between two frames, plus one: 41 minutes.
 const PARTS_MAX: u64 = 1 << 12;
 
-/// By what is chosen.
+/// The parameters of the choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// How fast; neither [`Scale::SLOW`] nor [`Scale::PLAY`], which show all video frames.
+    /// The speed; neither [`Scale::SLOW`] nor [`Scale::PLAY`], which show all frames.
     pub scale: Scale,
-    /// From where, on the title's line of time.
+    /// The start, on the title's timeline.
     pub from: MediaTime,
-    /// Most video frames in a second.
+    /// The largest number of frames in a second.
     pub per_second: u32,
-    /// Of what is built.
+    /// The rate of the result.
     pub rate: BitRate,
 }
 
-/// A video frame that is shown.
+/// A chosen video frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
-    /// The packets in which it lies, and others between them.
+    /// The offset of its first packet; other packets lie between its packets.
     pub at: u64,
-    /// Behind the last one.
+    /// The end of its last packet.
     pub end: u64,
-    /// Where in the title, on its line of time.
+    /// Its time on the title's timeline.
     pub shown: MediaTime,
-    /// When it is shown, from the first one on.
+    /// Its presentation time, counted from the first one.
     pub due: MediaTime,
 }
 
-/// Chooses from `accesses`, which lie `stride` bytes a packet: the last entry at or before the beginning, then
-/// whatever comes soon enough. What is shown again is there again, behind itself.
+/// Chooses from `accesses`, whose packets have `stride` bytes: the last entry at or before the
+/// start, then every frame that comes soon enough. Repetitions follow their frame.
 pub fn choose(accesses: &[Access], stride: usize, terms: Terms) -> Vec<Choice> {
     let Terms { scale, from, per_second, rate } = terms;
     let mut chosen: Vec<Choice> = Vec::new();
     let after = accesses.partition_point(|access| access.shown <= from);
     let is_entry = |access: &Access| access.kind == AccessKind::Entry;
-    // A decoder begins with an entry; where none comes before, with the first one.
+    // A decoder starts with an entry; if there is none before, with the first one.
     let first = accesses[..after].iter().rposition(is_entry);
     let Some(first) = first.or_else(|| accesses.iter().position(is_entry)) else { return chosen };
     let begin = accesses[first].shown;
@@ -86,7 +88,7 @@ pub fn choose(accesses: &[Access], stride: usize, terms: Terms) -> Vec<Choice> {
     again(&chosen, stride as u64, rate)
 }
 
-/// The same with video frames again where the next one is far away, as far as there is time for them.
+/// Adds repetitions where the next frame is far away, as far as there is time for them.
 fn again(chosen: &[Choice], stride: u64, rate: BitRate) -> Vec<Choice> {
     let mut all = Vec::with_capacity(chosen.len());
     let mut left = AGAIN_MAX;
@@ -94,7 +96,7 @@ fn again(chosen: &[Choice], stride: u64, rate: BitRate) -> Vec<Choice> {
         all.push(*choice);
         let Some(next) = chosen.get(nth + 1) else { break };
         let gap = next.due.0 - choice.due.0;
-        // The last one is followed by the next video frame, which may be larger.
+        // The last repetition is followed by the next frame, which may be larger.
         let packets = [choice, next].map(|each| (each.end - each.at).div_ceil(stride));
         let packets = packets[0].max(packets[1]);
         let fits = |parts: &u64| {
@@ -120,7 +122,7 @@ mod tests {
 
     #[test]
     fn s01_clocks_that_lie_make_no_endless_repetition() {
-        // Video frames a century apart, each sent in a moment.
+        // Frames a century apart, each sent in a moment.
         let century = 100 * 365 * 86_400 * SECOND;
         let chosen: Vec<_> = (0..40)
             .map(|nth| Choice {
@@ -134,7 +136,7 @@ mod tests {
         assert!(all.len() as u64 <= chosen.len() as u64 + AGAIN_MAX, "{}", all.len());
         assert!(chosen.iter().all(|choice| all.contains(choice)), "each is shown");
         assert!(all.is_sorted_by_key(|choice| choice.due));
-        // Ten seconds apart they are shown again as before.
+        // Ten seconds apart they are repeated as before.
         let near = [chosen[0], Choice { due: MediaTime(10 * SECOND), ..chosen[1] }];
         assert_eq!(again(&near, 188, BitRate(8_000_000)).len(), 1 + 10_000 / 600 + 1);
     }

@@ -1,7 +1,7 @@
-//! A multiplex whose null packets are left out.
+//! A multiplex without its null packets.
 //!
-//! The places of its packets are counted at a constant rate, and a packet's place is its time: `place · 1504 / rate`.
-//! So clocks are those of a constant rate without its stuffing being sent.
+//! Positions count at a constant rate, and the position of a packet is its time: `place · 1504 /
+//! rate`. The clocks are thus those of a constant rate, without sending its stuffing.
 
 use alloc::vec::Vec;
 
@@ -14,7 +14,7 @@ use super::scale::Scale;
 use super::tables::VideoProgram;
 use crate::units::{BitRate, MediaTime};
 
-/// A packet, and when its first byte is due from the beginning of the multiplex.
+/// A packet, and the due time of its first byte from the beginning of the multiplex.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DuePacket {
     /// Rounds down to a tick.
@@ -23,58 +23,59 @@ pub struct DuePacket {
     pub bytes: [u8; PACKET],
 }
 
-/// The counters of the packets that came last.
+/// The last continuity counters.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Of the association table.
+    /// The PAT.
     pub pat: u8,
-    /// Of the program's table.
+    /// The PMT.
     pub pmt: u8,
-    /// Of what describes the services.
+    /// The SDT.
     pub sdt: u8,
-    /// Of the video frames.
+    /// The video.
     pub video_program: u8,
 }
 
-/// Builds it, packet by packet.
+/// Builds the multiplex packet by packet.
 #[derive(Clone, Debug)]
 pub struct Multiplex {
     video_program: VideoProgram,
     rate: BitRate,
-    /// The clock at its beginning.
+    /// The PCR at its beginning.
     clock: Pcr,
     counts: Counts,
-    /// The next place.
+    /// The next position.
     place: u64,
-    /// Packets of the tables of which the turn has come.
+    /// Queued packets of tables.
     tables: Vec<[u8; PACKET]>,
     tables_next: MediaTime,
     services_next: MediaTime,
     clock_next: MediaTime,
-    /// Nothing has been sent of the video frames' clock.
+    /// No packet with the video's PCR has been sent.
     is_new: bool,
 }
 
-/// Where a title is slower than that, so fast is what is built of it: seven packets of tables five times a second, six
-/// of services and 28 clocks are 104 kbit/s.
+/// The smallest rate of the result, also for slower titles: seven packets of tables five times a
+/// second, six of the SDT and 28 PCRs are 104 kbit/s.
 pub const RATE_MIN: BitRate = BitRate(256_000);
-/// A clock comes at least so often: TR 101 290 (2.3) wants 100 ms, TS 101 154 (4.1.5.3) 40 ms at best.
+/// Interval of PCRs: TR 101 290 (2.3) requires 100 ms, TS 101 154 (4.1.5.3) 40 ms at best.
 const CLOCK_EACH: MediaTime = MediaTime(36 * 27_000);
-/// Tables come at least so often: TR 101 290 (1.3 and 1.5) wants 500 ms.
+/// Interval of tables: TR 101 290 (1.3 and 1.5) requires 500 ms.
 const TABLES_EACH: MediaTime = MediaTime(200 * 27_000);
-/// So does what describes the services: TR 101 290 (3.5) wants 2 s.
+/// Interval of the SDT: TR 101 290 (3.5) requires 2 s.
 const SERVICES_EACH: MediaTime = MediaTime(1000 * 27_000);
-/// But no sooner than this: 25 ms must lie between two (3.2), and what was sent before may have ended with one.
+/// The first SDT comes no sooner: 25 ms must lie between two (3.2), and the previous part may have
+/// ended with one.
 const SERVICES_FIRST: MediaTime = MediaTime(100 * 27_000);
-/// What arrives is shown so much later: decoders need all of a video frame.
+/// The time from arrival to presentation: decoders need the whole frame.
 pub(super) const LEAD: MediaTime = MediaTime(60 * 27_000);
 
 impl Multiplex {
-    /// Nothing built yet: of `video_program`, at `rate`, with a clock that begins at `clock` and counters that go on behind
-    /// `counts`.
+    /// An empty multiplex of `video_program` at `rate`; its clock begins at `clock` and its
+    /// counters continue from `counts`.
     ///
     /// # Panics
-    /// When the rate is less than [`RATE_MIN`].
+    /// If the rate is less than [`RATE_MIN`].
     pub fn new(video_program: VideoProgram, rate: BitRate, clock: Pcr, counts: Counts) -> Self {
         assert!(rate >= RATE_MIN, "clocks and tables need their part");
         let zero = MediaTime(0);
@@ -93,29 +94,30 @@ impl Multiplex {
         }
     }
 
-    /// How long it takes until a first video frame of so many packets can be shown.
+    /// How long it takes until a first frame of so many packets can be presented.
     pub fn preparation(&self, packets: u64) -> MediaTime {
         place_ticks(places(packets, self.rate) + 1, self.rate)
     }
 
-    /// The counters of the packets that came last.
+    /// The last continuity counters.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The time of the next place.
+    /// The time of the next position.
     pub fn now(&self) -> MediaTime {
         place_ticks(self.place, self.rate)
     }
 
-    /// The clock at the next place's beginning.
+    /// The PCR at the next position.
     pub fn clock(&self) -> Pcr {
         self.clock.after(self.now())
     }
 
-    /// Builds one video frame out of `bytes`, which are packets of `stride` bytes each: those of the video frames are sent so that all
-    /// of them have arrived at `due`, and it is shown a little later. Answers whether it was one; of what is
-    /// scrambled, or does not begin with a video frame's time, nothing is sent.
+    /// Builds one frame out of `bytes`, which are packets of `stride` bytes: the video packets are
+    /// sent so that all of them have arrived at `due`, and the frame is presented a little later.
+    /// False if there was no frame: scrambled packets, or packets that do not begin with a
+    /// timestamp, are not sent.
     pub fn video_frame(
         &mut self,
         bytes: &[u8],
@@ -143,9 +145,8 @@ impl Multiplex {
         true
     }
 
-    /// Builds the next packet of a title that is shown slower, when it is one of the video frames': one that comes
-    /// `passed` after the first, when the title's clock is `clock`. Its times become as much longer as the
-    /// title does.
+    /// Builds the next packet of a slower title if it is a video packet: it comes `passed` after
+    /// the first, when the title's clock is `clock`. Its timestamps are stretched.
     pub fn stretch(
         &mut self,
         packet: &Packet<'_>,
@@ -164,7 +165,7 @@ impl Multiplex {
         let mut bytes = *packet.bytes();
         map_pes_times(&mut bytes, |time| {
             let ahead = time.as_pcr().since(clock);
-            // Beyond half a turn of the clock it is behind.
+            // Beyond half a wrap it is behind.
             if ahead.0 <= Pcr::WRAP.0 / 2 {
                 pts_of(here.after(scale.shown(ahead)))
             } else {
@@ -174,7 +175,7 @@ impl Multiplex {
         self.packet(bytes, &mut send);
     }
 
-    /// Sends tables and clocks, and nothing else, until `due`.
+    /// Sends only tables and PCRs until `due`.
     pub fn idle(&mut self, due: MediaTime, mut send: impl FnMut(DuePacket)) {
         self.idle_until(place_before(due, self.rate), &mut send);
     }
@@ -184,7 +185,7 @@ impl Multiplex {
             if self.beside(send) {
                 continue;
             }
-            // Nobody notices the places that are left out.
+            // Skipped positions are invisible.
             let next = self.tables_next.min(self.clock_next).min(self.services_next);
             self.place = place_before(next, self.rate).clamp(self.place + 1, place);
         }
@@ -201,7 +202,7 @@ impl Multiplex {
         self.send(packet, send);
     }
 
-    /// Sends what comes beside the video frames, if it is its turn.
+    /// Sends tables and PCRs if they are due.
     fn beside(&mut self, send: &mut impl FnMut(DuePacket)) -> bool {
         let now = self.now();
         if let Some(packet) = self.tables.pop() {
@@ -233,13 +234,13 @@ impl Multiplex {
         false
     }
 
-    /// These come next, one by one.
+    /// Queues packets of tables.
     fn line_up(&mut self, packets: &[u8]) {
         let chunks = packets.as_chunks::<PACKET>().0;
         self.tables = chunks.iter().rev().copied().collect();
     }
 
-    /// A packet that carries the clock and nothing else, and counts nothing (2.4.3.3).
+    /// A packet with a PCR only, which does not advance its counter (2.4.3.3).
     fn clock_packet(&mut self) -> [u8; PACKET] {
         let mut packet = clock_packet(self.video_program.pid, self.clock_here());
         set_continuity(&mut packet, self.counts.video_program);
@@ -249,7 +250,7 @@ impl Multiplex {
         packet
     }
 
-    /// The clock at the place's clock byte.
+    /// The PCR at the position's PCR byte.
     fn clock_here(&self) -> Pcr {
         self.clock.after(byte_ticks(self.place * PACKET as u64 + PCR_BYTE, self.rate))
     }
@@ -260,13 +261,13 @@ impl Multiplex {
     }
 }
 
-/// Places for a video frame of so many packets, and for what comes beside it. With clocks and tables taking less than
-/// half of all places, as [`RATE_MIN`] has it, the span of twice the video frame and 32 is enough.
+/// Positions for a frame of so many packets, with tables and PCRs. As these take less than half of
+/// all positions (see [`RATE_MIN`]), twice the frame and 32 is enough.
 fn places(packets: u64, rate: BitRate) -> u64 {
     packets + beside(place_ticks(2 * packets + 32, rate))
 }
 
-/// Packets that come beside video frames within `span`, at most: of each kind one more than times it fits in.
+/// Upper bound of table and PCR packets within `span`: of each kind one more than fits.
 pub(super) fn beside(span: MediaTime) -> u64 {
     span.0 / CLOCK_EACH.0
         + 1
@@ -274,14 +275,14 @@ pub(super) fn beside(span: MediaTime) -> u64 {
         + SECTION_MAX * (span.0 / SERVICES_EACH.0 + 1)
 }
 
-/// Packets of a section at most: it has at most 1,024 bytes.
+/// Upper bound of packets of a section: it has at most 1,024 bytes.
 const SECTION_MAX: u64 = 6;
-/// Packets of the tables at most: one section each, that of one program in one packet.
+/// Upper bound of packets of the tables: one section each; the PAT of one program fits one packet.
 const TABLES_MAX: u64 = 1 + SECTION_MAX;
 /// Later than any title.
 const NEVER: MediaTime = MediaTime(u64::MAX);
 
-/// The time of a place. Rounds down to a tick.
+/// The time of a position. Rounds down to a tick.
 pub(super) fn place_ticks(place: u64, rate: BitRate) -> MediaTime {
     byte_ticks(place.saturating_mul(PACKET as u64), rate)
 }
@@ -291,7 +292,7 @@ fn byte_ticks(byte: u64, rate: BitRate) -> MediaTime {
     MediaTime(u64::try_from(ticks).unwrap_or(u64::MAX))
 }
 
-/// The last place that has passed by `time`.
+/// The last position that has passed by `time`.
 fn place_before(time: MediaTime, rate: BitRate) -> u64 {
     let places = u128::from(time.0) * u128::from(rate.0) / (27_000_000 * 8 * PACKET as u128);
     u64::try_from(places).unwrap_or(u64::MAX)

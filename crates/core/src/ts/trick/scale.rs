@@ -1,21 +1,21 @@
-//! How fast a title is shown.
+//! The scale of a PLAY.
 //!
-//! Promise: of what is asked for, the nearest that there is, in the same direction; times are exact to a tick.
+//! Promise: the nearest supported scale in the same direction; times are exact to a tick.
 
 use core::fmt;
 
 use crate::units::MediaTime;
 
-/// How fast, and whereto, a title is shown: forwards or backwards, in halves of its own speed.
+/// The speed and direction of a PLAY, in halves of the normal speed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scale(i8);
 
 impl Scale {
-    /// As it is.
+    /// Normal speed.
     pub const PLAY: Self = Self(2);
-    /// Half as fast, with all its video frames.
+    /// Half speed, with all video frames.
     pub const SLOW: Self = Self(1);
-    /// All that there are, in halves.
+    /// All supported scales, in halves.
     const ALL: [Self; 11] = [
         Self(-32),
         Self(-16),
@@ -30,8 +30,8 @@ impl Scale {
         Self(32),
     ];
 
-    /// The one nearest to `thousandths` of the title's own speed, the faster of two; none for zero, which is
-    /// no speed. Backwards stays backwards.
+    /// The scale nearest to `thousandths` of the normal speed, the faster of two; `None` for zero.
+    /// The direction stays.
     pub fn nearest(thousandths: i64) -> Option<Self> {
         let same_way =
             Self::ALL.iter().filter(|one| i64::from(one.0).signum() == thousandths.signum());
@@ -43,8 +43,8 @@ impl Scale {
             .copied()
     }
 
-    /// As RTSP has it (RFC 2326, section 12.34): digits, a point and digits, perhaps with a sign. None for what is
-    /// neither that nor a speed.
+    /// Parses the RTSP form (RFC 2326, section 12.34): digits, a point and digits, with an optional
+    /// sign. `None` for anything else, and for zero.
     pub fn parse(text: &str) -> Option<Self> {
         let (sign, digits) = match text.strip_prefix('-') {
             Some(digits) => (-1, digits),
@@ -63,7 +63,7 @@ impl Scale {
                 sum.saturating_mul(10).saturating_add(i64::from(byte - b'0'))
             })
         };
-        // Three digits behind the point, which rounds towards nothing.
+        // Three digits after the point; the rest is truncated.
         let mut thousandths = [b'0'; 3];
         for (to, from) in thousandths.iter_mut().zip(part.bytes()) {
             *to = from;
@@ -72,18 +72,18 @@ impl Scale {
         Self::nearest(sign * all)
     }
 
-    /// Backwards.
+    /// Whether it is backwards.
     pub const fn is_reverse(self) -> bool {
         self.0 < 0
     }
 
-    /// How long what takes `span` of the title is shown. Rounds down to a tick.
+    /// How long `span` of the title is shown. Rounds down to a tick.
     pub fn shown(self, span: MediaTime) -> MediaTime {
         let ticks = u128::from(span.0) * 2 / u128::from(self.0.unsigned_abs());
         MediaTime(u64::try_from(ticks).unwrap_or(u64::MAX))
     }
 
-    /// How much of the title is passed in `span`. Rounds down to a tick.
+    /// How much of the title passes in `span`. Rounds down to a tick.
     pub fn passed(self, span: MediaTime) -> MediaTime {
         let ticks = u128::from(span.0) * u128::from(self.0.unsigned_abs()) / 2;
         MediaTime(u64::try_from(ticks).unwrap_or(u64::MAX))

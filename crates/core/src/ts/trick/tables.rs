@@ -1,7 +1,7 @@
-//! The tables of what is built: one program, its video frames and nothing else.
+//! The tables of the multiplex: one program with its video only.
 //!
-//! Promise: numbers, identifiers and descriptors are the title's own; versions are others than the title's, so that
-//! whoever watches notices that there are fewer streams. What services are called is as the title has it.
+//! Promise: numbers, identifiers and descriptors are the title's own; versions differ from the
+//! title's, so that receivers notice the missing streams. Service names are the title's.
 
 use alloc::vec::Vec;
 
@@ -9,18 +9,18 @@ use super::super::index::{Codec, Index};
 use super::super::sections::crc;
 use super::super::{Access, Pid, TableCount, count_versions};
 
-/// The video frames of a program, and its tables without anything else.
+/// The video of a program, and tables that list nothing else.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VideoProgram {
-    /// Where they come; their clock comes there too.
+    /// The video PID, which carries the PCR, too.
     pub pid: Pid,
-    /// Where the title's own clock comes.
+    /// The PID of the title's own PCR.
     pub clock: Pid,
-    /// Where the program's table comes.
+    /// The PID of the PMT.
     pub pmt_pid: Pid,
     pub(super) pat: Vec<u8>,
     pub(super) pmt: Vec<u8>,
-    /// What describes the services; empty where the title has none.
+    /// The SDT; empty if the title has none.
     pub(super) sdt: Vec<u8>,
 }
 
@@ -34,11 +34,11 @@ impl VideoProgram {
     }
 }
 
-/// What there is to be seen in a title at one of its accesses; nothing when it has no video frames, or its tables
-/// are not known.
+/// The video of a title at one of its access points; `None` if it has no video, or its tables are
+/// unknown.
 pub fn video_program_of(index: &Index, access: &Access) -> Option<VideoProgram> {
     let tables = index.tables_at(access)?;
-    let stream = video_frames_of(&tables.pmt)?;
+    let stream = video_stream_of(&tables.pmt)?;
     let number = tables.pmt.get(3..5)?;
     let [high, low] = tables.pmt_pid.0.to_be_bytes();
     // Transport stream, version, and the only section (2.4.4.3).
@@ -52,7 +52,7 @@ pub fn video_program_of(index: &Index, access: &Access) -> Option<VideoProgram> 
     pmt.extend([next_version(*tables.pmt.get(5)?), 0, 0]);
     let [high, low] = stream.pid.0.to_be_bytes();
     pmt.extend([0xe0 | high, low]);
-    pmt.extend(stream.about_program);
+    pmt.extend(stream.program_info);
     pmt.extend(stream.entry);
     seal(&mut pat);
     seal(&mut pmt);
@@ -63,23 +63,23 @@ pub fn video_program_of(index: &Index, access: &Access) -> Option<VideoProgram> 
 struct VideoStream<'a> {
     pid: Pid,
     /// Length and descriptors of the program.
-    about_program: &'a [u8],
-    /// What the table says of the stream.
+    program_info: &'a [u8],
+    /// The entry of the stream in the PMT.
     entry: &'a [u8],
 }
 
 /// The first video stream (2.4.4.8).
-fn video_frames_of(pmt: &[u8]) -> Option<VideoStream<'_>> {
+fn video_stream_of(pmt: &[u8]) -> Option<VideoStream<'_>> {
     let body = pmt.get(..pmt.len().checked_sub(4)?)?;
     let info = 2 + length_of(body.get(10..12)?);
-    let about_program = body.get(10..10 + info)?;
+    let program_info = body.get(10..10 + info)?;
     let mut rest = body.get(10 + info..)?;
     while let Some(head) = rest.first_chunk::<5>() {
         let len = 5 + length_of(&head[3..5]);
         let entry = rest.get(..len)?;
         if Codec::of(head[0]).is_some_and(|codec| codec != Codec::Audio) {
             let pid = Pid(u16::from_be_bytes([head[1], head[2]]) & 0x1fff);
-            return Some(VideoStream { pid, about_program, entry });
+            return Some(VideoStream { pid, program_info, entry });
         }
         rest = &rest[len..];
     }
@@ -90,13 +90,13 @@ fn length_of(bytes: &[u8]) -> usize {
     usize::from(u16::from_be_bytes([bytes[0], bytes[1]]) & 0x0fff)
 }
 
-/// The byte with the version after this one, which is in force.
+/// The next version after this byte's, with the current indicator.
 fn next_version(byte: u8) -> u8 {
     let version = (byte >> 1).wrapping_add(1) & 0x1f;
     0xc1 | version << 1
 }
 
-/// Writes the length of a section and appends its sum.
+/// Writes the length of a section and appends its CRC.
 fn seal(section: &mut Vec<u8>) {
     let [high, low] = (section.len() as u16 - 3 + 4).to_be_bytes();
     section[1] = 0xb0 | high & 0x0f;

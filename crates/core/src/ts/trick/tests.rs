@@ -1,4 +1,4 @@
-//! Multiplexes of video frames out of whole titles, as any receiver would look at them.
+//! Multiplexes out of whole titles, checked like a receiver.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -17,16 +17,16 @@ const VIDEO: Pid = Pid(0x100);
 const SOUND: Pid = Pid(0x101);
 const TABLE: Pid = Pid(0x1000);
 
-/// How a title is made: every fourth packet is of audio.
+/// The parameters of a title: every fourth packet is audio.
 #[derive(Clone, Copy, Debug)]
 struct Make {
     rate: u64,
-    /// Packets from one I-frame to the next, and how many are its own.
+    /// Packets from one I-frame to the next, and how many belong to it.
     group: u64,
     key: u64,
     groups: u64,
     stride: usize,
-    /// Bytes of the section that describes the services, in each group; none where it has none.
+    /// Bytes of the SDT section in each group; `None` without one.
     services: usize,
 }
 
@@ -34,7 +34,7 @@ fn ticks(bytes: u64, rate: u64) -> u64 {
     (u128::from(bytes) * 8 * u128::from(SECOND) / u128::from(rate)) as u64
 }
 
-/// What an I-frame says of itself, so that it is known again.
+/// The mark that identifies an I-frame.
 fn mark(nth: u64) -> [u8; 4] {
     [0xaa, (nth >> 8) as u8 | 0x40, nth as u8 | 0x40, 0xaa]
 }
@@ -88,7 +88,7 @@ impl Make {
 fn begin(packet: &mut [u8; PACKET], shown: Pcr, kind: u8, nth: u64) {
     packet[1] |= 0x40;
     let at = if packet[3] & 0x20 == 0 { 4 } else { 12 };
-    // Shown and decoded at different times.
+    // Different presentation and decoding times.
     packet[at..at + 19].copy_from_slice(&[
         0, 0, 1, 0xe0, 0, 0, 0x80, 0xc0, 10, 0x31, 0, 1, 0, 1, 0x11, 0, 1, 0, 1,
     ]);
@@ -108,7 +108,7 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn pat() -> Vec<u8> {
-    // Two programs, of which the second one is not there.
+    // Two programs, of which the second is missing.
     sealed(&[0, 0xb0, 0, 0, 9, 0xc1, 0, 0, 0, 1, 0xf0, 0, 0, 2, 0xf1, 0])
 }
 
@@ -139,8 +139,8 @@ fn index(bytes: &[u8]) -> Index {
     indexer.finish().expect("it is a title")
 }
 
-/// What a receiver is to see of any multiplex: nothing to complain of, and its video frames: mark and time, from the
-/// clock's beginning.
+/// Checks a multiplex as a receiver does; returns the mark and time of its frames, from the clock's
+/// beginning.
 fn watch(placed: &[DuePacket], make: Make, begin: Pcr) -> Vec<([u8; 4], u64)> {
     let (rate, sdt) = (BitRate(make.rate), sdt(make.services));
     let (mut services, mut services_last): (Vec<u8>, Option<u64>) = (vec![], None);
@@ -153,7 +153,7 @@ fn watch(placed: &[DuePacket], make: Make, begin: Pcr) -> Vec<([u8; 4], u64)> {
     for DuePacket { due, bytes } in placed {
         let packet = Packet::read(bytes).expect("a packet");
         assert!(packet.is_whole());
-        // No two packets in one place: the rate is never more.
+        // No two packets at one position: the rate is never exceeded.
         assert!(due_last.is_none_or(|last| due.0 >= last + place), "{due:?} after {due_last:?}");
         due_last = Some(due.0);
         assert_eq!(counters.handle_packet(&packet), None);
@@ -189,7 +189,7 @@ fn watch(placed: &[DuePacket], make: Make, begin: Pcr) -> Vec<([u8; 4], u64)> {
             VIDEO => {}
             Pid::SDT => {
                 if packet.starts_unit() {
-                    // Not at once, as one may just have come, nor too seldom.
+                    // Not at once, as one may just have been sent, nor too seldom.
                     let earliest = services_last.map_or(0, |last| last + SECOND / 40);
                     assert!((earliest..=earliest.max(SECOND / 10) + SECOND * 2).contains(&due.0));
                     assert!(due.0 >= SECOND / 10 && (services.is_empty() || services == sdt));
@@ -258,7 +258,7 @@ proptest! {
             let due = begin.0 + choice.due.0 + mux::LEAD.0;
             prop_assert!(shown.abs_diff(due) <= 300, "{} instead of {}", shown, due);
         }
-        // The scale, exactly; what is shown again is shown before the next one.
+        // The exact scale; repetitions come before the next frame.
         let mut own = chosen.clone();
         own.dedup_by_key(|choice| choice.at);
         for choice in &own {
@@ -269,14 +269,14 @@ proptest! {
             prop_assert!(pair[1].due.0 - pair[0].due.0 >= SECOND / u64::from(per_second));
             prop_assert_eq!(pair[1].at < pair[0].at, scale.is_reverse());
         }
-        // TR 101 290 (2.5) wants 700 ms.
+        // TR 101 290 (2.5) requires 700 ms.
         for pair in chosen.windows(2) {
             let gap = pair[1].due.0 - pair[0].due.0;
             let packets = packets(&pair[0]).max(packets(&pair[1]));
             let room = mux::place_ticks(2 * (packets + 60), rate).0;
             prop_assert!(gap > 0 && (gap <= SECOND * 6 / 10 || gap <= 2 * room), "{}", gap);
         }
-        // Where there is room and time for more video frames, there are more.
+        // If there is room and time for more frames, there are more.
         let none_left_out = own.len() == index.accesses().iter().filter(|access| {
             (access.at <= first.at) == scale.is_reverse() || access.at == first.at
         }).count();
