@@ -222,7 +222,7 @@ where
     // A start, the stop of its grant, one stop of all, a text, and what a growing title has become.
     let (commands, delivery_commands) = ring(5 * streams + 1);
     let (delivery_reports, reports) = ring(4 * streams + 1);
-    let (sockets, link_requests, link_answers) = link_rings(leases, streams);
+    let (connections, link_requests, link_answers) = link_rings(leases, streams);
     let (classes, class_changes) = ring(counters.classes.len().max(1));
     let packet_server = packets.map(|PacketSetup { port, rate, tick, classes }| {
         let (end, requests, answers) = link_rings(leases, streams);
@@ -251,7 +251,7 @@ where
         commands: delivery_commands,
         reports: delivery_reports,
         waker: report_waker,
-        links: Links { sockets, datagrams: packet_server },
+        links: Links { connections, datagrams: packet_server },
         counters: delivery_counters,
     });
     let link = LinkServer::new(
@@ -280,7 +280,10 @@ where
 }
 
 /// The rings between the delivery server and one link: its end, and the link's.
-fn link_rings(leases: usize, streams: usize) -> (LinkEnd, Consumer<ToLink>, Producer<FromLink>) {
+fn link_rings<O: Send>(
+    leases: usize,
+    streams: usize,
+) -> (LinkEnd<O>, Consumer<ToLink<O>>, Producer<FromLink>) {
     let (requests, link_requests) = ring(leases + 4 * streams + 1);
     let (link_answers, answers) = ring(leases + 4 * streams + 1);
     (LinkEnd { requests, answers }, link_requests, link_answers)

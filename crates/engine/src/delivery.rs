@@ -24,9 +24,12 @@ use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::DeliveryCounters;
 use crate::delivery::entry::{Entry, Phase, Wanted};
-use crate::internal::{FromBlock, FromLink, Open, Round, ToBlock, ToLink, Want};
+use crate::internal::{
+    FromBlock, FromLink, Open, OpenBlocks, OpenContent, Pass, Round, ToBlock, ToLink, Want,
+};
 use crate::message::{
-    Command, Datagrams, Hold, Make, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TEXT_MAX,
+    Command, Connection, Content, Datagrams, Delivery, Hold, INTERLEAVED_MAX, Origin, Outcome,
+    Output, Report, Start, StreamId,
 };
 use crate::pool::Pool;
 use crate::server::Server;
@@ -56,16 +59,16 @@ pub struct DeliveryServer {
     counters: Arc<DeliveryCounters>,
 }
 
-/// The link servers, by what they send.
+/// The servers that send, by their outputs.
 pub(crate) struct Links {
-    pub(crate) sockets: LinkEnd,
+    pub(crate) connections: LinkEnd<Connection>,
     /// None where no datagrams are sent.
-    pub(crate) datagrams: Option<LinkEnd>,
+    pub(crate) datagrams: Option<LinkEnd<Datagrams>>,
 }
 
-/// The rings of one link server.
-pub(crate) struct LinkEnd {
-    pub(crate) requests: Producer<ToLink>,
+/// The rings of one of them.
+pub(crate) struct LinkEnd<O> {
+    pub(crate) requests: Producer<ToLink<O>>,
     pub(crate) answers: Consumer<FromLink>,
 }
 
@@ -123,67 +126,61 @@ impl DeliveryServer {
     }
 
     fn start(&mut self, now: MonoTime, start: Start) {
-        let index = start.stream.index;
-        let block = self.volumes[usize::from(start.origin.volume.0)].terms.block;
-        let entry = &mut self.entries[index as usize];
-        assert!(entry.is_free(), "the broker gives a place away once");
-        if let Some(block_list) = &start.block_list {
-            let is_plain = !start.grows && !start.repeats && start.pace != Pace::BestEffort;
-            let is_connected = !matches!(start.sink, Sink::Datagrams(_));
-            let is_all = start.first == Bytes(0) && start.end == block_list.len();
-            assert!(is_plain && is_connected && is_all, "the broker makes block lists of titles");
-        }
-        *entry = Entry::new(start, block, self.active.len());
-        self.active.push(index);
+        let Start { stream, delivery: Delivery { content, output } } = start;
         self.counters.started.add(1);
-        self.begin(now, index);
+        match content {
+            Content::Blocks(blocks, framing, schedule) => {
+                let block = self.block_of(&blocks.origin);
+                let entry = Entry::of_blocks(stream, blocks, block);
+                self.enter(entry.sent(framing, schedule, output));
+                self.ask_alone(now, stream.index);
+            }
+            Content::Chunks(chunks) => {
+                let entry = Entry::of_chunks(stream);
+                self.enter(Entry { output: Some(output), ..entry });
+                self.links.open(stream, OpenContent::Chunks(chunks), output);
+            }
+        }
     }
 
     /// A hold is a download that is never sent: its blocks stay where they are.
     fn hold(&mut self, now: MonoTime, hold: Hold) {
         let index = hold.stream.index;
-        let block = self.volumes[usize::from(hold.origin.volume.0)].terms.block;
-        let entry = &mut self.entries[index as usize];
-        assert!(entry.is_free(), "the broker gives a place away once");
-        *entry = Entry::of_hold(hold, block, self.active.len());
-        self.active.push(index);
-        self.begin(now, index);
-    }
-
-    /// What the control side makes needs a row, so that it begins and ends as all others do.
-    fn make(&mut self, make: Make) {
-        let index = make.stream.index;
-        let entry = &mut self.entries[index as usize];
-        assert!(entry.is_free(), "the broker gives a place away once");
-        let sink = make.sink;
-        *entry = Entry::of_made(make.stream, sink, self.active.len());
-        self.active.push(index);
-        self.counters.started.add(1);
-        self.counters.streams.set(self.active.len() as u64);
-        self.links.give(sink, ToLink::Make(make));
-    }
-
-    fn begin(&mut self, now: MonoTime, index: u32) {
-        self.counters.streams.set(self.active.len() as u64);
+        let block = self.block_of(&hold.origin);
+        self.enter(Entry::of_hold(hold, block));
         self.ask_alone(now, index);
+    }
+
+    fn block_of(&self, origin: &Origin) -> Bytes {
+        self.volumes[usize::from(origin.volume.0)].terms.block
+    }
+
+    /// Gives a stream its row.
+    fn enter(&mut self, entry: Entry) {
+        let index = entry.stream.index;
+        let row = &mut self.entries[index as usize];
+        assert!(row.is_free(), "the broker gives a slot away once");
+        *row = Entry { active_at: self.active.len(), ..entry };
+        self.active.push(index);
+        self.counters.streams.set(self.active.len() as u64);
     }
 
     /// Asks for what one stream needs, at any time.
     fn ask_alone(&mut self, now: MonoTime, index: u32) {
         self.ask(now, index);
-        let volume = usize::from(self.entries[index as usize].start.origin.volume.0);
+        let volume = usize::from(self.entries[index as usize].origin.volume.0);
         self.commit(volume, Round::Stream);
     }
 
     /// More of a growing title is there.
     fn extend(&mut self, now: MonoTime, stream: StreamId, end: Bytes, is_whole: bool) {
         let entry = &mut self.entries[stream.index as usize];
-        if entry.start.stream != stream || !entry.is_reading() || !entry.read.is_growing() {
+        if entry.stream != stream || !entry.is_reading() || !entry.read.is_growing() {
             return;
         }
         entry.read.extend(end, is_whole);
-        entry.start.end = end;
-        entry.start.origin.len = entry.start.origin.len.max(end);
+        entry.end = end;
+        entry.origin.len = entry.origin.len.max(end);
         self.ask_alone(now, stream.index);
         self.settle(now, stream.index);
     }
@@ -196,15 +193,15 @@ impl DeliveryServer {
         if !entry.is_open_ended || entry.read.is_growing() || entry.phase != Phase::Running {
             return;
         }
-        let cycle = self.volumes[usize::from(entry.start.origin.volume.0)].terms.cycle;
+        let cycle = self.volumes[usize::from(entry.origin.volume.0)].terms.cycle;
         let is_fed = entry.read.is_complete() && self.wanted.front(&entry.wanted).is_none();
         let is_ahead = entry.law().is_some_and(|law| {
             !entry.read.is_at_end() && entry.read.due(&law) >= entry.read.horizon(&law, now, cycle)
         });
         if is_fed || is_ahead {
             entry.is_open_ended = false;
-            let (stream, len) = (entry.start.stream, entry.start.end - entry.start.first);
-            self.links.give(entry.start.sink, ToLink::Settle { stream, len });
+            let (stream, len) = (entry.stream, entry.end - entry.first);
+            self.links.pass(entry.output, Pass::Settle { stream, len });
         }
     }
 
@@ -214,7 +211,7 @@ impl DeliveryServer {
         if !entry.is_reading() {
             return;
         }
-        let at = usize::from(entry.start.origin.volume.0);
+        let at = usize::from(entry.origin.volume.0);
         let volume = &mut self.volumes[at];
         let cycle = volume.terms.cycle;
         let horizon = match entry.law() {
@@ -223,27 +220,26 @@ impl DeliveryServer {
         };
         loop {
             let law = match &entry.clock {
-                Some(clock) => Some(Law { clock: *clock, plan: entry.start.plan.as_deref() }),
+                Some(clock) => Some(Law { clock: *clock, plan: entry.plan.as_deref() }),
                 None => None,
             };
-            let deadline = match (&law, entry.start.pace) {
+            let deadline = match (&law, entry.rate) {
                 // What has just come into being was due when it did; nobody is late for it.
                 (Some(law), _) if entry.is_open_ended => {
                     entry.read.due(law).max(now + cycle.times(2))
                 }
                 (Some(law), _) => entry.read.due(law),
                 // What only begins comes after everything that is already promised.
-                (None, Pace::Paced { .. }) => now + mutant!(NewcomersFirst, cycle.times(4), JOIN),
-                (None, Pace::BestEffort) => MonoTime(u64::MAX),
+                (None, Some(_)) => now + mutant!(NewcomersFirst, cycle.times(4), JOIN),
+                (None, None) => MonoTime(u64::MAX),
             };
             let law = law.as_ref().map(|law| -> &dyn Due { law });
             let Some(mut piece) = entry.read.poll(law, horizon) else { break };
-            if let Some(block_list) = &entry.start.block_list {
+            if let Some(block_list) = &entry.block_list {
                 piece.block = block_list.block_at(piece.block);
             }
-            let token =
-                self.wanted.push_back(&mut entry.wanted, Wanted::new(entry.start.stream, piece));
-            let want = want_of(&entry.start, volume.terms.block, piece, token, deadline);
+            let token = self.wanted.push_back(&mut entry.wanted, Wanted::new(entry.stream, piece));
+            let want = want_of(entry, volume.terms.block, piece, token, deadline);
             let pushed = volume.to_block.push(ToBlock::Want(want));
             assert!(pushed.is_ok(), "the ring holds every want that the ledger grants");
             volume.uncommitted = true;
@@ -270,8 +266,8 @@ impl DeliveryServer {
             any = true;
             for place in 0..self.active.len() {
                 let index = self.active[place];
-                let start = &self.entries[index as usize].start;
-                if usize::from(start.origin.volume.0) == at && start.pace != Pace::BestEffort {
+                let entry = &self.entries[index as usize];
+                if usize::from(entry.origin.volume.0) == at && entry.rate.is_some() {
                     self.ask(now, index);
                 }
             }
@@ -331,37 +327,37 @@ impl DeliveryServer {
         if let Some(ready) = &mut entry.held {
             *ready += 1;
             if entry.read.is_complete() && *ready == entry.read.out() {
-                let stream = entry.start.stream;
+                let stream = entry.stream;
                 self.report(Report::Held { stream });
             }
             return;
         }
         match entry.phase {
             Phase::Priming => {
-                let cycle = self.volumes[usize::from(entry.start.origin.volume.0)].terms.cycle;
+                let cycle = self.volumes[usize::from(entry.origin.volume.0)].terms.cycle;
                 let ready = self.wanted.iter(&entry.wanted).take_while(|w| w.lease.is_some());
                 let (blocks, bytes) = ready.fold((0, Bytes(0)), |(blocks, bytes), wanted| {
                     (blocks + 1, bytes + Bytes(u64::from(wanted.piece.len)))
                 });
-                let Some(pace) = entry.pace_to_begin(cycle, blocks, bytes) else { return };
+                let Some(rate) = entry.begin(cycle, blocks, bytes) else { return };
                 entry.phase = Phase::Running;
-                let turn = entry.start.end - entry.start.first;
-                let open = Open {
-                    stream: entry.start.stream,
-                    volume: entry.start.origin.volume,
-                    sink: entry.start.sink,
-                    file: entry.start.origin.file,
-                    first: entry.start.first,
-                    pace,
-                    len: (!entry.is_open_ended && !entry.start.repeats).then_some(turn),
-                    turn: entry.start.repeats.then_some(turn),
-                    plan: entry.start.plan.clone(),
+                let (stream, turn) = (entry.stream, entry.end - entry.first);
+                let blocks = OpenBlocks {
+                    volume: entry.origin.volume,
+                    file: entry.origin.file,
+                    first: entry.first,
+                    framing: entry.framing,
+                    rate,
+                    len: (!entry.is_open_ended && !entry.repeats).then_some(turn),
+                    turn: entry.repeats.then_some(turn),
+                    plan: entry.plan.clone(),
                 };
-                self.links.give(entry.start.sink, ToLink::Open(open));
-                if let Some(text) = entry.text.take() {
-                    let stream = entry.start.stream;
-                    entry.texts_at_link += 1;
-                    self.links.give(entry.start.sink, ToLink::Insert { stream, text });
+                if let Some(output) = entry.output {
+                    self.links.open(stream, OpenContent::Blocks(blocks), output);
+                }
+                if let Some(message) = entry.message.take() {
+                    entry.messages_at_link += 1;
+                    self.links.pass(entry.output, Pass::Interleave { stream, message });
                 }
             }
             Phase::Running => {}
@@ -373,11 +369,11 @@ impl DeliveryServer {
             let piece = wanted.piece;
             self.wanted.pop_front(&mut entry.wanted);
             entry.at_link += 1;
-            let stream = entry.start.stream;
-            let block = self.volumes[usize::from(entry.start.origin.volume.0)].terms.block;
+            let stream = entry.stream;
+            let block = self.volumes[usize::from(entry.origin.volume.0)].terms.block;
             let offset = Bytes(piece.block * block.0 + u64::from(piece.at));
-            let feed = ToLink::Feed { stream, lease, at: piece.at, len: piece.len, offset };
-            self.links.give(entry.start.sink, feed);
+            let feed = Pass::Feed { stream, lease, at: piece.at, len: piece.len, offset };
+            self.links.pass(entry.output, feed);
         }
         self.feed_follower(index);
     }
@@ -385,13 +381,15 @@ impl DeliveryServer {
     /// Whether the link has not heard yet of whom a stream follows there: its first blocks may come from a slower disk.
     fn waits_for_whom_it_follows(&mut self, index: u32) -> bool {
         let entry = &self.entries[index as usize];
-        let (stream, sink) = (entry.start.stream, entry.start.sink);
+        let (stream, output) = (entry.stream, entry.output);
         if entry.phase != Phase::Priming {
             return false;
         }
-        let Sink::Datagrams(Datagrams { after: Some(after), .. }) = sink else { return false };
+        let Some(Output::Datagrams(Datagrams { after: Some(after), .. })) = output else {
+            return false;
+        };
         let before = &mut self.entries[after.index as usize];
-        let waits = before.start.stream == after && before.phase == Phase::Priming;
+        let waits = before.stream == after && before.phase == Phase::Priming;
         if waits {
             before.follower = Some(stream);
         }
@@ -401,7 +399,7 @@ impl DeliveryServer {
     /// Has the one begin that waits until the link has heard of this one, or will never hear of it.
     fn feed_follower(&mut self, index: u32) {
         if let Some(follower) = self.entries[index as usize].follower.take()
-            && self.entries[follower.index as usize].start.stream == follower
+            && self.entries[follower.index as usize].stream == follower
         {
             self.feed(follower.index);
         }
@@ -411,16 +409,16 @@ impl DeliveryServer {
         match message {
             FromLink::Clock { stream, clock } => {
                 let entry = &mut self.entries[stream.index as usize];
-                if entry.start.stream == stream && entry.phase == Phase::Running {
+                if entry.stream == stream && entry.phase == Phase::Running {
                     entry.clock = Some(clock);
                 }
             }
             FromLink::Returned { stream, lease } => {
                 let entry = &mut self.entries[stream.index as usize];
-                let volume = usize::from(entry.start.origin.volume.0);
+                let volume = usize::from(entry.origin.volume.0);
                 entry.at_link -= 1;
                 entry.read.give_back();
-                let refill = entry.start.pace == Pace::BestEffort;
+                let refill = entry.rate.is_none();
                 self.give_back(volume, lease);
                 if refill {
                     self.ask(now, stream.index);
@@ -428,17 +426,17 @@ impl DeliveryServer {
                 }
                 self.retire_if_done(stream.index);
             }
-            FromLink::Inserted { stream, text, is_sent } => {
-                self.entries[stream.index as usize].texts_at_link -= 1;
-                self.report(Report::Inserted { stream, text, is_sent });
+            FromLink::Interleaved { stream, message, is_sent } => {
+                self.entries[stream.index as usize].messages_at_link -= 1;
+                self.report(Report::Interleaved { stream, message, is_sent });
                 self.finish(stream.index);
             }
             FromLink::Closed { stream, outcome, sent } => {
                 let entry = &mut self.entries[stream.index as usize];
                 entry.sent = sent;
                 entry.link_closed = true;
-                let is_cut = matches!(entry.start.sink, Sink::Frames(_) | Sink::Made(_))
-                    && matches!(outcome, Outcome::PeerGone(_) | Outcome::TooSlow);
+                let is_cut =
+                    entry.is_framed() && matches!(outcome, Outcome::PeerGone(_) | Outcome::TooSlow);
                 if is_cut {
                     // Why it ended does not help whoever gets a connection back with half a frame in it.
                     entry.outcome = Some(outcome);
@@ -459,7 +457,7 @@ impl DeliveryServer {
         }
         entry.phase = Phase::Draining;
         entry.outcome = Some(outcome);
-        let (volume, title) = (usize::from(entry.start.origin.volume.0), entry.start.origin.title);
+        let (volume, title) = (usize::from(entry.origin.volume.0), entry.origin.title);
         let mut list = std::mem::take(&mut entry.wanted);
         while let Some(token) = self.wanted.detach_front(&mut list) {
             let wanted = self.wanted.get_mut(token);
@@ -479,15 +477,15 @@ impl DeliveryServer {
         if was == Phase::Priming {
             // The link has never heard of it.
             entry.link_closed = true;
-            if let Some(text) = entry.text.take() {
-                let stream = entry.start.stream;
-                self.report(Report::Inserted { stream, text, is_sent: false });
+            if let Some(message) = entry.message.take() {
+                let stream = entry.stream;
+                self.report(Report::Interleaved { stream, message, is_sent: false });
             }
             self.feed_follower(index);
             self.finish(index);
         } else if !entry.link_closed {
-            let stream = entry.start.stream;
-            self.links.give(entry.start.sink, ToLink::Close(stream));
+            let stream = entry.stream;
+            self.links.pass(entry.output, Pass::Close(stream));
         }
         self.retire_if_done(index);
     }
@@ -495,7 +493,7 @@ impl DeliveryServer {
     /// Reports the end of a stream to the control side: its socket is free.
     fn finish(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
-        let is_closed = entry.link_closed && entry.texts_at_link == 0;
+        let is_closed = entry.link_closed && entry.messages_at_link == 0;
         if entry.phase != Phase::Draining || entry.finished || !is_closed {
             return;
         }
@@ -512,7 +510,7 @@ impl DeliveryServer {
         if let Some(counter) = counter {
             counter.add(1);
         }
-        let (stream, sent) = (entry.start.stream, entry.sent);
+        let (stream, sent) = (entry.stream, entry.sent);
         self.report(Report::Finished { stream, outcome, sent });
         self.retire_if_done(index);
     }
@@ -523,9 +521,9 @@ impl DeliveryServer {
         if !(entry.phase == Phase::Draining && entry.finished && holds_nothing) {
             return;
         }
-        let (stream, at) = (entry.start.stream, entry.active_at);
-        let (sums, plan) = (entry.start.origin.sums.take(), entry.start.plan.take());
-        let block_list = entry.start.block_list.take();
+        let (stream, at) = (entry.stream, entry.active_at);
+        let (sums, plan) = (entry.origin.sums.take(), entry.plan.take());
+        let block_list = entry.block_list.take();
         entry.phase = Phase::Free;
         self.active.swap_remove(at);
         if let Some(&moved) = self.active.get(at) {
@@ -541,28 +539,28 @@ impl DeliveryServer {
     }
 
     fn stop(&mut self, now: MonoTime, stream: StreamId) {
-        let is_this_life = self.entries[stream.index as usize].start.stream == stream;
+        let is_this_life = self.entries[stream.index as usize].stream == stream;
         if mutant!(GenerationUnchecked, true, is_this_life) {
             self.end(now, stream.index, Outcome::Stopped);
         }
     }
 
-    /// Has the link send a text, or says that it is too late for it.
-    fn insert(&mut self, stream: StreamId, text: Box<[u8]>) {
-        assert!((1..=TEXT_MAX).contains(&text.len()), "a text is short");
+    /// Has the link send a message between frames, or reports that it is too late for it.
+    fn interleave(&mut self, stream: StreamId, message: Box<[u8]>) {
+        assert!((1..=INTERLEAVED_MAX).contains(&message.len()), "a message is short");
         let entry = &mut self.entries[stream.index as usize];
-        let phase = if entry.start.stream == stream { entry.phase } else { Phase::Free };
+        let phase = if entry.stream == stream { entry.phase } else { Phase::Free };
         match phase {
             Phase::Priming => {
-                assert!(entry.text.is_none(), "one text at a time");
-                entry.text = Some(text);
+                assert!(entry.message.is_none(), "one message at a time");
+                entry.message = Some(message);
             }
             Phase::Running => {
-                entry.texts_at_link += 1;
-                self.links.give(entry.start.sink, ToLink::Insert { stream, text });
+                entry.messages_at_link += 1;
+                self.links.pass(entry.output, Pass::Interleave { stream, message });
             }
             Phase::Free | Phase::Draining => {
-                self.report(Report::Inserted { stream, text, is_sent: false });
+                self.report(Report::Interleaved { stream, message, is_sent: false });
             }
         }
     }
@@ -575,26 +573,46 @@ impl DeliveryServer {
 }
 
 impl Links {
-    /// Says something about a stream to the server that sends it.
-    fn give(&mut self, sink: Sink, message: ToLink) {
-        let link = match sink {
-            Sink::Socket(_) | Sink::Reader(_) | Sink::Frames(_) | Sink::Made(_) => {
-                &mut self.sockets
+    /// Opens a stream at the server that sends it.
+    fn open(&mut self, stream: StreamId, content: OpenContent, output: Output) {
+        match output {
+            Output::Connection(output) => {
+                self.connections.give(ToLink::Open(Open { stream, content, output }));
             }
-            Sink::Datagrams(_) => self.datagrams.as_mut().expect("there is a server for them"),
-        };
-        let pushed = link.requests.push(message);
-        assert!(pushed.is_ok(), "the ring holds every lease and four messages for every stream");
+            Output::Datagrams(output) => {
+                self.datagrams().give(ToLink::Open(Open { stream, content, output }));
+            }
+        }
+    }
+
+    /// Passes on what concerns an opened stream. A hold is opened nowhere.
+    fn pass(&mut self, output: Option<Output>, pass: Pass) {
+        match output {
+            Some(Output::Connection(_)) => self.connections.give(ToLink::Pass(pass)),
+            Some(Output::Datagrams(_)) => self.datagrams().give(ToLink::Pass(pass)),
+            None => {}
+        }
+    }
+
+    fn datagrams(&mut self) -> &mut LinkEnd<Datagrams> {
+        self.datagrams.as_mut().expect("datagrams are admitted where they can be sent")
     }
 
     fn pop(&mut self) -> Option<FromLink> {
         let datagrams = self.datagrams.as_mut();
-        self.sockets.answers.pop().or_else(|| datagrams?.answers.pop())
+        self.connections.answers.pop().or_else(|| datagrams?.answers.pop())
     }
 }
 
-fn want_of(start: &Start, block: Bytes, piece: Piece, token: u32, deadline: MonoTime) -> Want {
-    let Origin { title, file, position, len, ref sums, .. } = start.origin;
+impl<O: Send> LinkEnd<O> {
+    fn give(&mut self, message: ToLink<O>) {
+        let pushed = self.requests.push(message);
+        assert!(pushed.is_ok(), "the ring holds every lease and four messages for every stream");
+    }
+}
+
+fn want_of(entry: &Entry, block: Bytes, piece: Piece, token: u32, deadline: MonoTime) -> Want {
+    let Origin { title, file, position, len, ref sums, .. } = entry.origin;
     let offset = piece.block * block.0;
     Want {
         token,
@@ -605,7 +623,7 @@ fn want_of(start: &Start, block: Bytes, piece: Piece, token: u32, deadline: Mono
         sum: sums.as_ref().map(|sums| sums.of_block(Bytes(offset), block)),
         deadline,
         position: position + offset,
-        best_effort: start.pace == Pace::BestEffort,
+        best_effort: entry.rate.is_none(),
     }
 }
 
@@ -632,10 +650,9 @@ impl Server for DeliveryServer {
             any = true;
             match command {
                 Command::Start(start) => self.start(now, start),
-                Command::Make(make) => self.make(make),
                 Command::Hold(hold) => self.hold(now, hold),
                 Command::Stop(stream) => self.stop(now, stream),
-                Command::Insert { stream, text } => self.insert(stream, text),
+                Command::Interleave { stream, message } => self.interleave(stream, message),
                 Command::Extend { stream, end, is_whole } => {
                     self.extend(now, stream, end, is_whole);
                 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::cycle::Job;
-use tactus_core::datagrams::Plan;
+use tactus_core::datagrams::{Form, Plan};
 use tactus_core::ports::{FileHandle, Sum};
 use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::arena::Lease;
 
-use crate::message::{Make, Outcome, Pace, Sink, StreamId, TitleId, VolumeId};
+use crate::message::{Chunks, Outcome, Rate, StreamId, TitleId, VolumeId};
 
 /// From a delivery server to a block server.
 pub(crate) enum ToBlock {
@@ -83,10 +83,14 @@ pub(crate) enum ToDisk {
     },
 }
 
-/// From a delivery server to a link server.
-pub(crate) enum ToLink {
-    Open(Open),
-    Make(Make),
+/// From a delivery server to a link server or packet server, whose output is `O`.
+pub(crate) enum ToLink<O> {
+    Open(Open<O>),
+    Pass(Pass),
+}
+
+/// What all of them handle alike.
+pub(crate) enum Pass {
     /// More bytes of the stream, in order.
     Feed {
         stream: StreamId,
@@ -102,24 +106,36 @@ pub(crate) enum ToLink {
         len: Bytes,
     },
     /// Bytes between two frames. Answered before the stream is closed.
-    Insert {
+    Interleave {
         stream: StreamId,
-        text: Box<[u8]>,
+        message: Box<[u8]>,
     },
     Close(StreamId),
 }
 
-/// A stream whose first bytes are in memory.
-#[derive(Clone)]
-pub(crate) struct Open {
+/// A stream that can begin.
+pub(crate) struct Open<O> {
     pub(crate) stream: StreamId,
+    pub(crate) content: OpenContent,
+    pub(crate) output: O,
+}
+
+/// What an opened stream sends.
+pub(crate) enum OpenContent {
+    Blocks(OpenBlocks),
+    Chunks(Chunks),
+}
+
+/// Blocks whose first bytes are in memory.
+pub(crate) struct OpenBlocks {
     pub(crate) volume: VolumeId,
-    pub(crate) sink: Sink,
     /// The title's file, and where in it the first byte is; a stream by a block list begins with
     /// its first stop.
     pub(crate) file: FileHandle,
     pub(crate) first: Bytes,
-    pub(crate) pace: Pace,
+    pub(crate) framing: Form,
+    /// `None` for best effort.
+    pub(crate) rate: Option<Rate>,
     /// Bytes to send in all; none while the title grows, or when it repeats.
     pub(crate) len: Option<Bytes>,
     /// After how many it begins again; none when it does not.
@@ -139,9 +155,9 @@ pub(crate) enum FromLink {
         stream: StreamId,
         lease: Lease,
     },
-    Inserted {
+    Interleaved {
         stream: StreamId,
-        text: Box<[u8]>,
+        message: Box<[u8]>,
         is_sent: bool,
     },
     Closed {

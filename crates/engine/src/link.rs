@@ -26,14 +26,14 @@ use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::{LinkCounters, StreamCounters};
 use crate::feeding::{Fed, Memory, Moved};
-use crate::internal::{FromLink, Open, ToLink};
+use crate::internal::{FromLink, Open, OpenBlocks, OpenContent, Pass, ToLink};
 use crate::link::best_effort::BestEffort;
 use crate::link::connection::Connection;
 use crate::link::delivery::Delivery;
 use crate::link::feed::Feed;
 use crate::link::framing::{Call, Chunks, Composed, Framing, Limit, Packets, Starved, Step};
 use crate::link::schedule::Schedule;
-use crate::message::{Frames, Make, Outcome, Pace, Sink, StreamId};
+use crate::message::{self, Backpressure, Chunks as Ring, Outcome, Rate, StreamId};
 use crate::pool::Pool;
 use crate::server::Server;
 
@@ -62,7 +62,7 @@ impl Default for Patience {
 pub struct LinkServer<P> {
     port: P,
     memories: Vec<Memory>,
-    requests: Consumer<ToLink>,
+    requests: Consumer<ToLink<message::Connection>>,
     answers: Producer<FromLink>,
     deliveries: Vec<Delivery>,
     fed: Pool<Fed>,
@@ -84,7 +84,7 @@ pub struct LinkServer<P> {
 pub(crate) struct LinkParts {
     /// The memory of each volume's blocks.
     pub(crate) memories: Vec<Memory>,
-    pub(crate) requests: Consumer<ToLink>,
+    pub(crate) requests: Consumer<ToLink<message::Connection>>,
     pub(crate) answers: Producer<FromLink>,
     pub(crate) patience: Patience,
     /// Most leases that can be held at once.
@@ -129,25 +129,37 @@ impl<P: LinkPort> LinkServer<P> {
         self.schedule.enter(stream.index, tick, each.0, self.slot.max(Slot::at(now)))
     }
 
-    /// Begins a delivery of blocks.
-    fn open(&mut self, now: MonoTime, open: &Open) {
+    fn open(&mut self, now: MonoTime, open: Open<message::Connection>) {
         self.wake(now);
-        let (stream, sink) = (open.stream, open.sink);
+        let Open { stream, content, output } = open;
+        match content {
+            OpenContent::Blocks(blocks) => self.open_blocks(now, stream, &blocks, output),
+            OpenContent::Chunks(chunks) => self.open_chunks(now, stream, chunks, output),
+        }
+    }
+
+    fn open_blocks(
+        &mut self,
+        now: MonoTime,
+        stream: StreamId,
+        blocks: &OpenBlocks,
+        output: message::Connection,
+    ) {
         let feed = Feed {
-            volume: usize::from(open.volume.0),
-            file: open.file,
-            len: open.len,
-            repeats: open.turn.is_some(),
+            volume: usize::from(blocks.volume.0),
+            file: blocks.file,
+            len: blocks.len,
+            repeats: blocks.turn.is_some(),
             ..Feed::NONE
         };
         let delivery = Delivery {
             stream: Some(stream),
-            connection: Connection::new(sink.socket()),
+            connection: Connection::new(output.socket),
             feed,
             drained: (now, Bytes(0)),
             ..Delivery::free()
         };
-        let Pace::Paced { rate, burst, tick } = open.pace else {
+        let Some(Rate { rate, burst, tick }) = blocks.rate else {
             self.deliveries[stream.index as usize] = delivery;
             self.best_effort.enter(stream.index);
             return;
@@ -156,25 +168,30 @@ impl<P: LinkPort> LinkServer<P> {
         // One tick's bytes are allowed at the first visit, so that all visits send the same.
         let law = ByteClock::new(first.begin().before(tick.span()), rate);
         let clock = law.with_burst(burst);
+        let waits = output.backpressure == Backpressure::Wait;
         self.deliveries[stream.index as usize] = Delivery {
             // What is sent in advance has the timestamps of its own time.
-            framing: framing_of(open, law),
+            framing: framing_of(blocks, output.channel, law),
             clock: Some(clock),
             first,
-            owed_max: matches!(sink, Sink::Reader(_)).then_some(burst),
+            owed_max: waits.then_some(burst),
             ..delivery
         };
         self.answer(FromLink::Clock { stream, clock });
     }
 
-    /// Begins a delivery of generated chunks.
-    fn make(&mut self, now: MonoTime, make: Make) {
-        let Make { stream, sink, rate, begin, ring } = make;
-        self.wake(now);
+    fn open_chunks(
+        &mut self,
+        now: MonoTime,
+        stream: StreamId,
+        chunks: Ring,
+        output: message::Connection,
+    ) {
+        let Ring { ring, begin, rate } = chunks;
         let first = self.enter(now, stream, rate, CHUNK_TICK);
         self.deliveries[stream.index as usize] = Delivery {
             stream: Some(stream),
-            connection: Connection::new(sink.socket()),
+            connection: Connection::new(output.socket),
             framing: Framing::Chunks(Chunks::new(ring, begin)),
             first,
             ..Delivery::free()
@@ -206,15 +223,15 @@ impl<P: LinkPort> LinkServer<P> {
     }
 
     /// Sends a message between two frames as soon as it can be: at once, unless the socket is full.
-    fn insert(&mut self, now: MonoTime, stream: StreamId, text: Box<[u8]>) {
+    fn interleave(&mut self, now: MonoTime, stream: StreamId, message: Box<[u8]>) {
         let delivery = &mut self.deliveries[stream.index as usize];
         let is_open = delivery.stream == Some(stream)
             && delivery.framing.has_frames()
             && !delivery.connection.is_closing();
         if !is_open {
-            return self.answer(FromLink::Inserted { stream, text, is_sent: false });
+            return self.answer(FromLink::Interleaved { stream, message, is_sent: false });
         }
-        delivery.connection.interleave(text);
+        delivery.connection.interleave(message);
         // New frames wait for their visit.
         if let Attempt::Ended(outcome) = self.send(now, stream.index, Limit::BEGUN) {
             self.close(stream.index, outcome);
@@ -417,9 +434,9 @@ impl<P: LinkPort> LinkServer<P> {
         if step.title > Bytes(0) {
             self.use_up(index, step.title);
         }
-        if let Some(text) = step.message {
+        if let Some(message) = step.message {
             let stream = self.deliveries[index as usize].stream.expect("an open stream sends");
-            self.answer(FromLink::Inserted { stream, text, is_sent: true });
+            self.answer(FromLink::Interleaved { stream, message, is_sent: true });
         }
     }
 
@@ -458,8 +475,8 @@ impl<P: LinkPort> LinkServer<P> {
         } else {
             self.best_effort.leave(index);
         }
-        if let Some(text) = delivery.connection.give_up() {
-            self.answer(FromLink::Inserted { stream, text, is_sent: false });
+        if let Some(message) = delivery.connection.give_up() {
+            self.answer(FromLink::Interleaved { stream, message, is_sent: false });
         }
         // Now, and not when the place is opened again: until then it belongs to a stream that begins.
         self.streams[index as usize].clear();
@@ -471,14 +488,15 @@ impl<P: LinkPort> LinkServer<P> {
         while let Some(request) = self.requests.pop() {
             any = true;
             match request {
-                ToLink::Open(open) => self.open(now, &open),
-                ToLink::Make(make) => self.make(now, make),
-                ToLink::Feed { stream, lease, at, len, offset } => {
+                ToLink::Open(open) => self.open(now, open),
+                ToLink::Pass(Pass::Feed { stream, lease, at, len, offset }) => {
                     self.feed(stream, Fed { lease, at, len, offset });
                 }
-                ToLink::Settle { stream, len } => self.settle(stream, len),
-                ToLink::Insert { stream, text } => self.insert(now, stream, text),
-                ToLink::Close(stream) => {
+                ToLink::Pass(Pass::Settle { stream, len }) => self.settle(stream, len),
+                ToLink::Pass(Pass::Interleave { stream, message }) => {
+                    self.interleave(now, stream, message);
+                }
+                ToLink::Pass(Pass::Close(stream)) => {
                     if self.deliveries[stream.index as usize].stream == Some(stream) {
                         self.stop(now, stream.index);
                     }
@@ -530,17 +548,19 @@ enum Attempt {
 }
 
 /// How the blocks of a delivery at a rate are framed. `law` is its clock without a burst.
-fn framing_of(open: &Open, law: ByteClock) -> Framing {
-    let Sink::Frames(Frames { channel, session, .. }) = open.sink else { return Framing::Plain };
+fn framing_of(blocks: &OpenBlocks, channel: u8, law: ByteClock) -> Framing {
+    if blocks.framing == Form::Udp {
+        return Framing::Plain;
+    }
     let cutter = Cutter::new(Cutting {
-        form: Form::Rtp(session),
+        form: blocks.framing,
         clock: law,
         gathering: Gathering::NONE,
         segments_max: 1,
-        turn: open.turn.filter(|_| open.plan.is_some()),
-        plan: open.plan.clone(),
+        turn: blocks.turn.filter(|_| blocks.plan.is_some()),
+        plan: blocks.plan.clone(),
     });
-    match open.plan {
+    match blocks.plan {
         Some(_) => Framing::Composed(Composed::new(channel, cutter)),
         None => Framing::Packets(Packets::new(channel, cutter)),
     }

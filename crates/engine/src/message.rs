@@ -1,23 +1,27 @@
-//! What the control side and the engine tell each other.
+//! Messages between the control side and the engine.
 //!
 //! Of deliveries the control side says *start* and *stop*; the engine says *finished* (the socket is
-//! free again) and *retired* (everything that was reserved is back). In between nothing is said. Of
-//! uploads it says *write* and *sync*, and hears of each once. Of classes it says what they may from now on.
+//! free again) and *retired* (everything that was reserved is back). Of uploads the control side says
+//! *write* and *sync*, and each is answered once. Of link classes it says what they may from now on.
 
-use std::fmt;
-use std::net::SocketAddr;
+mod delivery;
+
 use std::sync::Arc;
 
 use tactus_core::block_list::BlockList;
 use tactus_core::classes::ClassNumber;
-use tactus_core::datagrams::{Form, Plan, Session};
-use tactus_core::made::Timed;
+use tactus_core::datagrams::Plan;
 use tactus_core::pacer::Class;
-use tactus_core::ports::{BlockRef, DiskFault, FileHandle, Reach, SocketHandle};
+use tactus_core::ports::{BlockRef, DiskFault, FileHandle, Reach};
 use tactus_core::stagger::Tick;
 use tactus_core::sums::Sums;
-use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
-use tactus_ring::spsc::Consumer;
+use tactus_core::units::{BitRate, Bytes, MonoTime};
+
+pub(crate) use delivery::Content;
+pub use delivery::{
+    Backpressure, Blocks, Chunks, Connection, Datagrams, Delivery, Extent, Mismatch, Origin,
+    Output, Rate, Schedule,
+};
 
 /// One running delivery: a place in the delivery table, and the life it is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -52,67 +56,6 @@ pub enum Pace {
     BestEffort,
 }
 
-/// Where a stream goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sink {
-    /// Into a connection; the engine's until `Report::Finished`.
-    Socket(SocketHandle),
-    /// Into a connection as packets of RTP, each in a frame; only at a pace.
-    Frames(Frames),
-    /// To a reader of our own, through a pair of sockets: one that takes nothing is waited for without end,
-    /// and is then owed no more than its burst.
-    Reader(SocketHandle),
-    /// Into a connection as frames that the control side makes; see [`Frames`] for what becomes of the connection.
-    Made(SocketHandle),
-    /// Out as datagrams; only at a pace.
-    Datagrams(Datagrams),
-}
-
-impl Sink {
-    /// The socket that it leaves by.
-    pub(crate) fn socket(&self) -> SocketHandle {
-        match *self {
-            Self::Socket(socket) | Self::Reader(socket) | Self::Made(socket) => socket,
-            Self::Frames(Frames { socket, .. }) => socket,
-            Self::Datagrams(Datagrams { outlet, .. }) => outlet,
-        }
-    }
-}
-
-/// How packets leave in frames of a connection (RFC 2326, section 10.12). Each carries what a datagram would.
-///
-/// The connection is the engine's for writing until `Report::Finished`, and comes back behind a whole frame:
-/// also when the stream is stopped, which then takes as long as the peer needs to take the rest of one. After
-/// [`Outcome::PeerGone`], [`Outcome::TooSlow`] and [`Outcome::DiskFailed`] it is of no use any more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Frames {
-    /// The connection.
-    pub socket: SocketHandle,
-    /// The channel of the stream's packets.
-    pub channel: u8,
-    /// What its RTP session begins with.
-    pub session: Session,
-}
-
-/// How datagrams leave.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Datagrams {
-    /// Through which socket, which others may share; open until `Report::Finished`.
-    pub outlet: SocketHandle,
-    /// Whereto.
-    pub to: SocketAddr,
-    /// What stands in front of each.
-    pub form: Form,
-    /// How long the first of several may wait for the last of them.
-    pub burst: Nanos,
-    /// The class of the link that it belongs to; none: the link itself.
-    pub class: Option<ClassNumber>,
-    /// The stream that it follows: it begins when that one has ended, with the datagram that would have been
-    /// due then, in its RTP session. None: it begins at once in its own, as it does when the place of
-    /// the one before has been given to another stream meanwhile.
-    pub after: Option<StreamId>,
-}
-
 /// A class of the link of datagrams, which streams may name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketClass {
@@ -131,54 +74,23 @@ pub struct ClassChange {
     pub to: Class,
 }
 
-/// What is read, and where it lies.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Origin {
-    /// The disk that holds the title.
-    pub volume: VolumeId,
-    /// The title.
-    pub title: TitleId,
-    /// Its file, open for direct reads until `Report::Retired`.
-    pub file: FileHandle,
-    /// Where it begins on the device, as a sweep key; zero where order does not matter.
-    pub position: u64,
-    /// Its length; of a title that grows, what of it is on stable storage.
-    pub len: Bytes,
-    /// What its bytes must sum up to; none when nobody knows, and as long as it grows. All who read one
-    /// title name the same. It comes back with `Report::Retired`, as nothing is freed on a real-time
-    /// thread.
-    pub sums: Option<Arc<Sums>>,
+/// Asks for a delivery that the ledger has admitted.
+#[derive(Debug)]
+pub struct Start {
+    /// The slot granted in the delivery table.
+    pub stream: StreamId,
+    /// What it is.
+    pub delivery: Delivery,
 }
 
-/// Asks for a delivery that the ledger has admitted.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Start {
-    /// The place granted in the delivery table.
-    pub stream: StreamId,
-    /// What is read.
-    pub origin: Origin,
-    /// First byte to send.
-    pub first: Bytes,
-    /// One past the last byte to send.
-    pub end: Bytes,
-    /// Which blocks are sent instead of a range, in which order; `first` is zero then and `end` its length.
-    /// Only at a pace, into a connection, and of titles that are whole. It comes back with
-    /// [`Report::Retired`].
-    pub block_list: Option<BlockList>,
-    /// The title grows, and what comes is sent too: the end moves by [`Command::Extend`].
-    pub grows: bool,
-    /// After the end comes the beginning, until it is stopped.
-    pub repeats: bool,
-    /// How fast.
-    pub pace: Pace,
-    /// Most blocks the stream may hold or wait for at once, as reserved in the ledger.
-    pub window: u32,
-    /// Where it is sent.
-    pub sink: Sink,
-    /// Of datagrams: what is known of their bytes and times; none when they are the title's at one rate. It
-    /// comes back with `Report::Retired`.
-    pub plan: Option<Arc<Plan>>,
+/// A slot has one stream in each of its lives.
+impl PartialEq for Start {
+    fn eq(&self, other: &Self) -> bool {
+        self.stream == other.stream
+    }
 }
+
+impl Eq for Start {}
 
 /// Asks to keep a whole title in memory, read in the time left over. It does not grow.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -191,56 +103,23 @@ pub struct Hold {
     pub window: u32,
 }
 
-/// Asks for a stream of datagrams, or of frames, that the control side makes.
-pub struct Make {
-    /// The place granted in the delivery table.
-    pub stream: StreamId,
-    /// Where they go: [`Sink::Datagrams`] or [`Sink::Made`]. What stands in front of each is in it already, and none
-    /// waits for another.
-    pub sink: Sink,
-    /// The rate on the wire that it is guaranteed.
-    pub rate: BitRate,
-    /// When the first is due at the earliest: what their times count from.
-    pub begin: MonoTime,
-    /// Where they come from, in order of their times. Whoever fills it keeps its memory until
-    /// `Report::Retired`, as nothing is freed on a real-time thread.
-    pub ring: Consumer<Timed>,
-}
-
-impl fmt::Debug for Make {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Make").field("stream", &self.stream).finish_non_exhaustive()
-    }
-}
-
-/// A place has one stream in each of its lives.
-impl PartialEq for Make {
-    fn eq(&self, other: &Self) -> bool {
-        self.stream == other.stream
-    }
-}
-
-impl Eq for Make {}
-
 /// From the control side to a delivery server.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Command {
     /// Begin a delivery.
     Start(Start),
-    /// Begin a stream of made datagrams; answered by the same reports.
-    Make(Make),
     /// Keep a title in memory until it is stopped.
     Hold(Hold),
     /// End a delivery or a hold early; answered by the same reports.
     Stop(StreamId),
-    /// Send the control side's own bytes between two frames of a delivery that goes into [`Sink::Frames`] or [`Sink::Made`]: an
-    /// answer, or a sender report in a frame of its own. Each is answered by `Report::Inserted`, and only
-    /// then the next one may be asked for.
-    Insert {
+    /// Send a message of the control side between two frames of a connection: an answer, or a sender
+    /// report in a frame of its own. Each is answered by `Report::Interleaved`, and only then the next
+    /// one may be asked for.
+    Interleave {
         /// The delivery.
         stream: StreamId,
-        /// At least one byte, at most [`TEXT_MAX`].
-        text: Box<[u8]>,
+        /// At least one byte, at most [`INTERLEAVED_MAX`].
+        message: Box<[u8]>,
     },
     /// More of a growing title is on stable storage. It can be said later, and must be where fewer than
     /// four places for each stream are free in the ring: those are for what cannot wait.
@@ -254,8 +133,8 @@ pub enum Command {
     },
 }
 
-/// Most bytes between two frames: what a viewer waits for at most, and longer than any answer.
-pub const TEXT_MAX: usize = 4096;
+/// Most bytes of an interleaved message: longer than any answer, and a short wait for the next frame.
+pub const INTERLEAVED_MAX: usize = 4096;
 
 /// How a delivery ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -313,14 +192,14 @@ pub enum Report {
         /// Bytes of the title that the socket has taken.
         sent: Bytes,
     },
-    /// What became of a text. It is said before the delivery is reported as finished, or after it has
-    /// retired when it was asked for so late.
-    Inserted {
+    /// The end of an interleaved message. It comes before the delivery is reported as finished, or after
+    /// it has retired if the message came so late.
+    Interleaved {
         /// Which delivery.
         stream: StreamId,
-        /// The text; nothing is freed on a real-time thread.
-        text: Box<[u8]>,
-        /// Whether the socket has taken all of it. When not, it has taken nothing, or is of no use any more.
+        /// The message; nothing is freed on a real-time thread.
+        message: Box<[u8]>,
+        /// Whether the socket has taken all of it. If not, it has taken nothing, or is of no use any more.
         is_sent: bool,
     },
     /// All of the title is in memory and stays there.

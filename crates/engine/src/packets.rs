@@ -17,7 +17,7 @@ mod pieces;
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, Cutting, Gathering, Plan};
+use tactus_core::datagrams::{Cutter, Cutting, Form, Gathering, Plan};
 use tactus_core::mutant;
 use tactus_core::pacer::{Class, Limits, Pacer, Packet, STALL_MAX};
 use tactus_core::ports::{PacketPort, SocketHandle};
@@ -26,8 +26,8 @@ use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::{ClassCounters, PacketCounters, StreamCounters};
 use crate::feeding::{Fed, Memory, Moved, Second};
-use crate::internal::{FromLink, Open, ToLink};
-use crate::message::{ClassChange, Datagrams, Outcome, Pace, PacketClass, Sink, StreamId};
+use crate::internal::{FromLink, Open, OpenBlocks, OpenContent, Pass, ToLink};
+use crate::message::{ClassChange, Datagrams, Outcome, PacketClass, Rate, StreamId};
 use crate::packets::batch::{Batch, Gathered};
 use crate::packets::classes::Classes;
 use crate::packets::entry::{Ended, Entry};
@@ -47,7 +47,7 @@ pub(crate) struct PacketServer {
     /// Streams.
     open: usize,
     memories: Vec<Memory>,
-    requests: Consumer<ToLink>,
+    requests: Consumer<ToLink<Datagrams>>,
     answers: Producer<FromLink>,
     changes: Consumer<ClassChange>,
     entries: Vec<Option<Entry>>,
@@ -97,7 +97,7 @@ pub(crate) struct PacketParts {
     pub(crate) tick: Nanos,
     pub(crate) classes: Vec<PacketClass>,
     pub(crate) memories: Vec<Memory>,
-    pub(crate) requests: Consumer<ToLink>,
+    pub(crate) requests: Consumer<ToLink<Datagrams>>,
     pub(crate) answers: Producer<FromLink>,
     /// What classes are to be from now on.
     pub(crate) changes: Consumer<ClassChange>,
@@ -162,14 +162,16 @@ impl PacketServer {
         while let Some(request) = self.requests.pop() {
             any = true;
             match request {
-                ToLink::Open(open) => self.open(now, &open),
-                ToLink::Make(make) => self.make(now, make),
-                ToLink::Feed { stream, lease, at, len, offset } => {
+                ToLink::Open(open) => self.open(now, open),
+                ToLink::Pass(Pass::Feed { stream, lease, at, len, offset }) => {
                     self.feed(now, stream, Fed { lease, at, len, offset });
                 }
-                ToLink::Settle { stream, len } => self.settle(now, stream, len),
-                ToLink::Insert { .. } => unreachable!("there is nothing between datagrams"),
-                ToLink::Close(stream) => {
+                ToLink::Pass(Pass::Settle { stream, len }) => self.settle(now, stream, len),
+                ToLink::Pass(Pass::Interleave { stream, message }) => {
+                    // There is nothing between datagrams.
+                    self.answer(FromLink::Interleaved { stream, message, is_sent: false });
+                }
+                ToLink::Pass(Pass::Close(stream)) => {
                     if self.find(stream).is_some() || self.find_made(stream).is_some() {
                         self.close(stream.index, Outcome::Stopped);
                     }
@@ -179,23 +181,40 @@ impl PacketServer {
         any
     }
 
-    fn open(&mut self, now: MonoTime, open: &Open) {
-        let index = open.stream.index;
-        let (Sink::Datagrams(sink), Pace::Paced { rate, .. }) = (open.sink, open.pace) else {
-            unreachable!("only paced datagrams come here");
+    fn open(&mut self, now: MonoTime, open: Open<Datagrams>) {
+        let Open { stream, content, output } = open;
+        match content {
+            OpenContent::Blocks(blocks) => self.open_blocks(now, stream, &blocks, output),
+            OpenContent::Chunks(chunks) => self.make(now, stream, chunks, output),
+        }
+    }
+
+    fn open_blocks(
+        &mut self,
+        now: MonoTime,
+        stream: StreamId,
+        blocks: &OpenBlocks,
+        output: Datagrams,
+    ) {
+        let index = stream.index;
+        let Some(Rate { rate, .. }) = blocks.rate else {
+            // Best effort fits no datagrams: such a delivery cannot be made.
+            let (outcome, sent) = (Outcome::Stopped, Bytes(0));
+            return self.answer(FromLink::Closed { stream, outcome, sent });
         };
-        let out = entry::rate_of(open, rate);
-        let class = Class::stream(entry::wire_rate(&sink, out));
-        let parent = self.classes.parent_of(&sink);
+        let out = blocks.plan.as_ref().and_then(|plan| plan.stuff).unwrap_or(rate);
+        let class = Class::stream(blocks.framing.wire_rate(out, output.ip()));
+        let parent = self.classes.parent_of(&output);
         let class = self.pacer.add(parent, class).expect("there is a class for each stream");
         self.streams_of[class.index as usize] = Of::Read(index);
         let clock = ByteClock::new(now + self.ahead, rate);
-        let cutter = self.cutter(&sink, clock, open.turn, open.plan.clone()).in_turn_of(index);
-        let before = sink.after.filter(|&before| self.find(before).is_some());
-        let mut entry = Entry::new(open, sink, class, cutter);
+        let cutting = (blocks.framing, output.burst, blocks.turn, blocks.plan.clone());
+        let cutter = self.cutter(cutting, clock).in_turn_of(index);
+        let before = output.after.filter(|&before| self.find(before).is_some());
+        let mut entry = Entry::new(stream, blocks, output, class, cutter);
         entry.is_waiting = before.is_some();
         if let Some(before) = before {
-            entry_of(&mut self.entries, before.index).next = Some(open.stream);
+            entry_of(&mut self.entries, before.index).next = Some(stream);
         }
         let place = &mut self.entries[index as usize];
         assert!(place.is_none(), "a place is opened when it is free");
@@ -211,13 +230,13 @@ impl PacketServer {
     /// Gives a stream its clock: it goes on where the one before it has ended, or by itself.
     fn begin(&mut self, now: MonoTime, index: u32) {
         let entry = entry_of(&mut self.entries, index);
-        let (sink, turn, plan) = (entry.sink, entry.turn, entry.plan.clone());
-        let ended = sink.after.and_then(|after| {
+        let cutting = (entry.form, entry.output.burst, entry.turn, entry.plan.clone());
+        let ended = entry.output.after.and_then(|after| {
             self.ended[after.index as usize].filter(|ended| ended.stream == after)
         });
         if let Some(Ended { trace, session, .. }) = ended {
             let clock = ByteClock::new(trace.due.max(now), entry.clock().rate());
-            let cutter = self.cutter(&sink, clock, turn, plan);
+            let cutter = self.cutter(cutting, clock);
             let cutter = cutter.following(&trace).in_step_with(index);
             let entry = entry_of(&mut self.entries, index);
             (entry.cutter, entry.session) = (cutter, session);
@@ -246,15 +265,13 @@ impl PacketServer {
 
     fn cutter(
         &self,
-        sink: &Datagrams,
+        (form, burst, turn, plan): (Form, Nanos, Option<Bytes>, Option<Arc<Plan>>),
         clock: ByteClock,
-        turn: Option<Bytes>,
-        plan: Option<Arc<Plan>>,
     ) -> Cutter {
         // A port that keeps the time itself saves nothing by bursts.
-        let burst = if self.ahead > Nanos(0) { Nanos(0) } else { sink.burst };
+        let burst = if self.ahead > Nanos(0) { Nanos(0) } else { burst };
         let gathering = Gathering::of(burst, self.tick);
-        let (form, segments_max) = (sink.form, self.port.segments_max());
+        let segments_max = self.port.segments_max();
         Cutter::new(Cutting { form, clock, gathering, segments_max, turn, plan })
     }
 
@@ -333,8 +350,8 @@ impl PacketServer {
 
     fn outlet_of(&self, index: u32) -> SocketHandle {
         let (read, made) = (&self.entries[index as usize], &self.made[index as usize]);
-        let of_made = || made.as_ref().map(|entry| entry.sink.outlet);
-        let outlet = read.as_ref().map(|entry| entry.sink.outlet).or_else(of_made);
+        let of_made = || made.as_ref().map(|entry| entry.output.socket);
+        let outlet = read.as_ref().map(|entry| entry.output.socket).or_else(of_made);
         outlet.expect("who is sent for is open")
     }
 

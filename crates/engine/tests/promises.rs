@@ -26,11 +26,12 @@ use tactus_core::ports::DiskFault;
 use tactus_core::stagger::Tick;
 use tactus_core::sums::{Sums, UNIT};
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
-use tactus_engine::message::{Command, IntakeAnswer, Outcome, Pace, Report, Start, StreamId};
+use tactus_engine::message::{Command, Extent, IntakeAnswer, Outcome, Rate, Report, StreamId};
 
 /// 2 Mbit/s: the title takes ten seconds.
 const RATE: u64 = 2_097_152;
-const BY_THE_CLOCK: Pace = Pace::Paced { rate: BitRate(RATE), burst: Bytes(0), tick: Tick::Ms10 };
+const BY_THE_CLOCK: Option<Rate> =
+    Some(Rate { rate: BitRate(RATE), burst: Bytes(0), tick: Tick::Ms10 });
 
 fn finished(stage: &Stage, stream: StreamId) -> Option<(Outcome, Bytes)> {
     stage.reports.iter().find_map(|report| match *report {
@@ -77,7 +78,7 @@ fn a_paced_stream_begins_with_its_whole_burst() {
     for memory in BOTH {
         for first in [0, 100_001] {
             let mut stage = Stage::new(memory);
-            let pace = Pace::Paced { rate: BitRate(RATE), burst, tick: Tick::Ms10 };
+            let pace = Some(Rate { rate: BitRate(RATE), burst, tick: Tick::Ms10 });
             let stream = stage.start_range(1, pace, first..TITLE.0);
             stage.pass(SECOND.times(10));
             let sends = stage.sends(stream);
@@ -154,7 +155,7 @@ fn a_stop_while_reads_are_under_way_retires_when_they_have_come_back() {
 #[test]
 fn an_ended_stream_frees_its_places_without_the_disk() {
     for memory in BOTH {
-        for pace in [BY_THE_CLOCK, Pace::BestEffort] {
+        for pace in [BY_THE_CLOCK, None] {
             // Two streams fill all of it.
             let mut stage = Stage::with(memory, Room { places: 12, window: 6 });
             stage.disk().holds = true;
@@ -230,7 +231,7 @@ fn a_download_takes_only_the_time_that_streams_leave() {
     for memory in BOTH {
         let mut stage = Stage::new(memory);
         let stream = stage.start(1, RATE);
-        let download = stage.start_with(2, Pace::BestEffort);
+        let download = stage.start_with(2, None);
         stage.pass(SECOND.times(11));
         assert_eq!(stage.received(download), content(2, 0, TITLE.0));
         assert_eq!(finished(&stage, download), Some((Outcome::Complete, TITLE)));
@@ -355,7 +356,7 @@ fn what_a_place_counts_ends_with_its_stream() {
 #[test]
 fn a_range_begins_and_ends_where_it_was_asked_to() {
     for memory in BOTH {
-        for pace in [BY_THE_CLOCK, Pace::BestEffort] {
+        for pace in [BY_THE_CLOCK, None] {
             let mut stage = Stage::new(memory);
             // From within one block to within another.
             let range = 100_001..1_200_003;
@@ -370,7 +371,7 @@ fn a_range_begins_and_ends_where_it_was_asked_to() {
 
 #[test]
 fn a_part_is_offered_only_while_its_blocks_are_leased() {
-    for pace in [BY_THE_CLOCK, Pace::BestEffort] {
+    for pace in [BY_THE_CLOCK, None] {
         // With one place more than what is being sent, what is given back is filled anew at once; the
         // stage stops when a part is offered that no place refers to any more, or not yet.
         let room = Room { places: 2, window: 2 };
@@ -390,7 +391,7 @@ fn a_file_that_has_lost_its_bytes_ends_its_own_streams_and_every_lease_comes_bac
     let (healthy, paced) = (stage.start(1, RATE), stage.start(2, RATE));
     stage.pass(SECOND);
     stage.network().lost.insert(2, 61);
-    let download = stage.start_with(2, Pace::BestEffort);
+    let download = stage.start_with(2, None);
     stage.pass(CYCLE.times(3));
     for stream in [paced, download] {
         let (outcome, sent) = finished(&stage, stream).expect("its file has been cut");
@@ -412,18 +413,23 @@ fn sums(title: i32) -> Arc<Sums> {
     Arc::new(Sums::new(TITLE, units).expect("one for each unit"))
 }
 
-fn start_with_sums(stage: &mut Stage, title: i32, pace: Pace, sums: &Arc<Sums>) -> StreamId {
+fn start_with_sums(
+    stage: &mut Stage,
+    title: i32,
+    pace: Option<Rate>,
+    sums: &Arc<Sums>,
+) -> StreamId {
     let mut start = stage.start_of(title, pace, 0..TITLE.0);
     start.origin.sums = Some(Arc::clone(sums));
     let stream = start.stream;
-    stage.command(Command::Start(start));
+    stage.begin(start);
     stream
 }
 
 #[test]
 fn what_is_not_what_was_stored_is_found_before_it_is_sent() {
     for memory in BOTH {
-        for pace in [BY_THE_CLOCK, Pace::BestEffort] {
+        for pace in [BY_THE_CLOCK, None] {
             let mut stage = Stage::new(memory);
             let (good, bad) = (sums(1), sums(2));
             stage.disk().damaged.push(2);
@@ -459,12 +465,12 @@ fn a_block_in_memory_that_nobody_has_compared_is_compared_before_it_is_lent() {
 }
 
 /// A stream from the beginning of a title of which only `len` is there yet.
-fn growing(stage: &mut Stage, title: i32, pace: Pace, len: Bytes) -> StreamId {
-    let start = stage.start_of(title, pace, 0..len.0);
+fn growing(stage: &mut Stage, title: i32, pace: Option<Rate>, len: Bytes) -> StreamId {
+    let mut start = stage.start_of(title, pace, 0..len.0);
     let stream = start.stream;
-    let mut start = Start { grows: true, ..start };
+    start.extent = Extent::Growing(Bytes(0)..len);
     start.origin.len = len;
-    stage.command(Command::Start(start));
+    stage.begin(start);
     stream
 }
 
@@ -473,7 +479,7 @@ fn a_stream_of_a_growing_title_waits_at_its_end_and_is_never_late() {
     // A title of 16 blocks and a half that grows a quarter as fast as it is watched.
     let whole = Bytes(u64::from(BLOCK) * 33 / 2);
     for memory in BOTH {
-        for pace in [BY_THE_CLOCK, Pace::BestEffort] {
+        for pace in [BY_THE_CLOCK, None] {
             let mut stage = Stage::new(memory);
             let mut len = Bytes(1);
             let stream = growing(&mut stage, 1, pace, len);
@@ -544,7 +550,7 @@ fn a_block_of_a_growing_title_is_read_again_when_more_of_it_is_wanted() {
         let mut start = stage.start_of(1, BY_THE_CLOCK, 0..there);
         start.origin.len = Bytes(there);
         let first = start.stream;
-        stage.command(Command::Start(start));
+        stage.begin(start);
         stage.pass(Nanos::from_millis(50));
         let second = stage.start(1, RATE);
         stage.pass(SECOND.times(11));

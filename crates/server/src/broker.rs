@@ -31,12 +31,16 @@ use std::time::{Duration, Instant};
 
 use tactus_core::block_list::BlockList;
 use tactus_core::cost::{Cost, Order, OutputCost, PacedRead, SendCost, Share};
+use tactus_core::datagrams::Form;
 use tactus_core::ledger::{Ledger, Level, Resource};
 use tactus_core::ports::{SocketHandle, Waker};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_engine::counters::StreamCounters;
-use tactus_engine::message::{Command, Outcome, Pace, Report, Sink, Start, StreamId, VolumeId};
+use tactus_engine::message::{
+    Backpressure, Blocks, Command, Connection, Delivery, Extent, Outcome, Output, Pace, Rate,
+    Report, Schedule, Start, StreamId, VolumeId,
+};
 use tactus_ring::spsc::{Consumer, Producer};
 use tokio::sync::oneshot;
 
@@ -118,13 +122,25 @@ impl Way {
         }
     }
 
-    fn sink(&self) -> Sink {
+    /// Where it goes, and what frames the blocks of a title on the way.
+    fn output(&self) -> (Form, Output) {
+        let connection = |socket| Connection::of(SocketHandle(socket));
         match self {
-            Self::Socket(socket) => Sink::Socket(SocketHandle(socket.as_raw_fd())),
-            Self::Frames(socket, lane) => Sink::Frames(lane.sink(socket)),
-            Self::Reader(socket) => Sink::Reader(SocketHandle(socket.as_raw_fd())),
-            Self::Outlet(target) => Sink::Datagrams(target.sink()),
-            Self::Made(socket, _) => Sink::Made(SocketHandle(socket.as_raw_fd())),
+            Self::Socket(socket) => (Form::Udp, Output::Connection(connection(socket.as_raw_fd()))),
+            Self::Frames(socket, lane) => {
+                let connection = connection(socket.as_raw_fd());
+                let output = Connection { channel: lane.channel, ..connection };
+                (Form::Rtp(lane.session), Output::Connection(output))
+            }
+            Self::Reader(socket) => {
+                let connection = connection(socket.as_raw_fd());
+                let output = Connection { backpressure: Backpressure::Wait, ..connection };
+                (Form::Udp, Output::Connection(output))
+            }
+            Self::Outlet(target) => (target.form, Output::Datagrams(target.output())),
+            Self::Made(socket, _) => {
+                (Form::Udp, Output::Connection(connection(socket.as_raw_fd())))
+            }
         }
     }
 }
@@ -374,39 +390,49 @@ impl Broker {
             book.begun += 1;
             let begun = book.begun;
             let place = &mut book.places[grant.place as usize];
-            place.begun = begun;
-            place.stopped = false;
-            place.generation = place.generation.wrapping_add(1);
-            place.finished = Some(finished);
-            place.retired = Some(retired);
             let mut origin = source.origin();
             if block_list.is_none() {
                 origin.len = origin.len.max(Bytes(range.end));
             }
-            place.title = Some(source);
-            let sink = way.sink();
+            let (framing, output) = way.output();
             let plan = match &way {
                 Way::Socket(_) | Way::Reader(_) | Way::Made(..) => None,
                 Way::Frames(_, lane) => lane.plan.clone(),
                 Way::Outlet(target) => target.plan.clone(),
             };
-            place.way = Some(way);
-            let start = Start {
-                stream: StreamId { index: grant.place, generation: place.generation },
-                origin,
-                first: Bytes(range.start),
-                end: Bytes(range.end),
-                block_list,
-                grows,
-                repeats,
-                pace: grant.pace,
-                window: grant.window,
-                sink,
-                plan,
+            let schedule = match (grant.pace, plan) {
+                (Pace::BestEffort, _) => Schedule::BestEffort,
+                (Pace::Paced { rate, burst, tick }, plan) => {
+                    let rate = Rate { rate, burst, tick };
+                    plan.map_or(Schedule::ByteClock(rate), |plan| Schedule::Plan(rate, plan))
+                }
             };
+            let range = Bytes(range.start)..Bytes(range.end);
+            let extent = match block_list {
+                Some(list) => Extent::List(list),
+                None if grows => Extent::Growing(range),
+                None if repeats => Extent::Repeating(range),
+                None => Extent::Range(range),
+            };
+            let blocks = Blocks { origin, extent, window: grant.window };
+            let delivery = match Delivery::of_blocks(blocks, framing, schedule, output) {
+                Ok(delivery) => delivery,
+                Err(error) => {
+                    tracing::error!(%error, "a delivery cannot begin");
+                    return Err(Delivered::without_socket(Outcome::Stopped));
+                }
+            };
+            place.begun = begun;
+            place.stopped = false;
+            place.generation = place.generation.wrapping_add(1);
+            place.finished = Some(finished);
+            place.retired = Some(retired);
+            place.title = Some(source);
+            place.way = Some(way);
+            let stream = StreamId { index: grant.place, generation: place.generation };
             grant.in_engine = true;
             grant.retiring = Some(retiring);
-            book.command(Command::Start(start));
+            book.command(Command::Start(Start { stream, delivery }));
         }
         Ok(delivered)
     }
@@ -565,8 +591,8 @@ impl Broker {
                         }
                     }
                 }
-                Report::Inserted { stream, text, is_sent } => {
-                    self.shared.book().inserted(stream, text, is_sent);
+                Report::Interleaved { stream, message, is_sent } => {
+                    self.shared.book().interleaved(stream, message, is_sent);
                 }
                 Report::Held { stream } => self.shared.book().held(stream),
                 Report::Retired { stream, .. } => {

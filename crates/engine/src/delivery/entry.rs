@@ -1,14 +1,19 @@
 //! One row of the delivery table.
 
+use std::sync::Arc;
+
+use tactus_core::block_list::BlockList;
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::Law;
+use tactus_core::datagrams::{Form, Law, Plan};
 use tactus_core::mutant;
-use tactus_core::ports::{FileHandle, SocketHandle};
-use tactus_core::read_ahead::{Extent, Piece, ReadAhead};
+use tactus_core::ports::FileHandle;
+use tactus_core::read_ahead::{self, Piece, ReadAhead};
 use tactus_core::units::{Bytes, Nanos};
 use tactus_ring::arena::Lease;
 
-use crate::message::{Hold, Origin, Outcome, Pace, Sink, Start, StreamId, TitleId, VolumeId};
+use crate::message::{
+    Blocks, Extent, Hold, Origin, Outcome, Output, Rate, Schedule, StreamId, TitleId, VolumeId,
+};
 use crate::pool::List;
 
 /// Where a stream stands.
@@ -25,8 +30,22 @@ pub(super) enum Phase {
 
 /// A row of the table.
 pub(super) struct Entry {
-    pub(super) start: Start,
+    pub(super) stream: StreamId,
     pub(super) phase: Phase,
+    /// The title; of generated chunks, and of a free row, none in particular.
+    pub(super) origin: Origin,
+    /// The first byte to send, and one past the last as far as it is known.
+    pub(super) first: Bytes,
+    pub(super) end: Bytes,
+    /// The order of the blocks, if it is not that of the title.
+    pub(super) block_list: Option<BlockList>,
+    pub(super) repeats: bool,
+    pub(super) framing: Form,
+    /// None for best effort.
+    pub(super) rate: Option<Rate>,
+    pub(super) plan: Option<Arc<Plan>>,
+    /// None for a hold, which is sent nowhere.
+    pub(super) output: Option<Output>,
     pub(super) read: ReadAhead,
     /// The law in force, once the link has begun.
     pub(super) clock: Option<ByteClock>,
@@ -38,16 +57,16 @@ pub(super) struct Entry {
     pub(super) at_link: u32,
     /// Abandoned wants that the block server has not answered.
     pub(super) waiting: u32,
-    /// The control side makes what it sends: nothing is read for it.
-    pub(super) is_made: bool,
-    /// Who is to follow it at the link, and was read first.
+    /// It sends generated chunks: nothing is read for it.
+    pub(super) is_generated: bool,
+    /// The stream that follows it at the link, and whose first blocks came first.
     pub(super) follower: Option<StreamId>,
     /// For a hold, how many of its blocks are in memory.
     pub(super) held: Option<u32>,
-    /// A text that waits for the link to begin.
-    pub(super) text: Option<Box<[u8]>>,
-    /// Texts at the link.
-    pub(super) texts_at_link: u32,
+    /// An interleaved message that waits for the link to begin.
+    pub(super) message: Option<Box<[u8]>>,
+    /// Interleaved messages at the link.
+    pub(super) messages_at_link: u32,
     pub(super) outcome: Option<Outcome>,
     pub(super) link_closed: bool,
     pub(super) finished: bool,
@@ -75,8 +94,9 @@ impl Wanted {
 
 impl Entry {
     pub(super) fn free() -> Self {
-        let nobody = Start {
+        Self {
             stream: StreamId { index: u32::MAX, generation: 0 },
+            phase: Phase::Free,
             origin: Origin {
                 volume: VolumeId(0),
                 title: TitleId(0),
@@ -88,73 +108,80 @@ impl Entry {
             first: Bytes(0),
             end: Bytes(1),
             block_list: None,
-            grows: false,
             repeats: false,
-            pace: Pace::BestEffort,
-            window: 1,
-            sink: NOWHERE,
+            framing: Form::Udp,
+            rate: None,
             plan: None,
-        };
-        Self { phase: Phase::Free, ..Self::new(nobody, Bytes(1), 0) }
-    }
-
-    pub(super) fn new(start: Start, block: Bytes, active_at: usize) -> Self {
-        let extent = Extent { first: start.first, end: start.end, block };
-        let read = match &start.block_list {
-            Some(block_list) => ReadAhead::along(block_list, start.window),
-            None => ReadAhead::new(extent, start.window),
-        };
-        let is_open_ended = start.grows;
-        let read = if start.repeats { read.repeating() } else { read };
-        Self {
-            start,
-            phase: Phase::Priming,
-            read: if is_open_ended { read.growing() } else { read },
-            is_open_ended,
+            output: None,
+            read: ReadAhead::new(
+                read_ahead::Extent { first: Bytes(0), end: Bytes(1), block: Bytes(1) },
+                1,
+            ),
+            is_open_ended: false,
             clock: None,
             wanted: List::default(),
             at_link: 0,
             waiting: 0,
-            is_made: false,
+            is_generated: false,
             follower: None,
             held: None,
-            text: None,
-            texts_at_link: 0,
+            message: None,
+            messages_at_link: 0,
             outcome: None,
             link_closed: false,
             finished: false,
             sent: Bytes(0),
-            active_at,
+            active_at: 0,
         }
     }
 
-    pub(super) fn of_hold(hold: Hold, block: Bytes, active_at: usize) -> Self {
-        let start = Start {
-            stream: hold.stream,
-            first: Bytes(0),
-            end: hold.origin.len,
-            block_list: None,
-            origin: hold.origin,
-            grows: false,
-            repeats: false,
-            pace: Pace::BestEffort,
-            window: hold.window,
-            sink: NOWHERE,
-            plan: None,
+    /// A stream of blocks, each of `block` bytes.
+    pub(super) fn of_blocks(stream: StreamId, blocks: Blocks, block: Bytes) -> Self {
+        let Blocks { origin, extent, window } = blocks;
+        let range = extent.range();
+        let bytes = read_ahead::Extent { first: range.start, end: range.end, block };
+        let read = ReadAhead::new(bytes, window);
+        let (read, block_list) = match &extent {
+            Extent::Range(_) => (read, None),
+            Extent::Growing(_) => (read.growing(), None),
+            Extent::Repeating(_) => (read.repeating(), None),
+            Extent::List(list) => (ReadAhead::along(list, window), Some(list.clone())),
         };
-        Self { held: Some(0), ..Self::new(start, block, active_at) }
+        Self {
+            stream,
+            phase: Phase::Priming,
+            origin,
+            first: range.start,
+            end: range.end,
+            block_list,
+            repeats: matches!(extent, Extent::Repeating(_)),
+            read,
+            is_open_ended: matches!(extent, Extent::Growing(_)),
+            ..Self::free()
+        }
+    }
+
+    pub(super) fn of_hold(hold: Hold, block: Bytes) -> Self {
+        let Hold { stream, origin, window } = hold;
+        let extent = Extent::Range(Bytes(0)..origin.len);
+        let blocks = Blocks { origin, extent, window };
+        Self { held: Some(0), ..Self::of_blocks(stream, blocks, block) }
+    }
+
+    pub(super) fn of_chunks(stream: StreamId) -> Self {
+        Self { stream, is_generated: true, phase: Phase::Running, ..Self::free() }
+    }
+
+    /// The same stream with what says how and where it is sent.
+    pub(super) fn sent(self, framing: Form, schedule: Schedule, output: Output) -> Self {
+        let rate = schedule.rate();
+        Self { framing, rate, plan: schedule.into_plan(), output: Some(output), ..self }
     }
 
     /// When its bytes are due, once the link has begun.
     pub(super) fn law(&self) -> Option<Law<'_>> {
         let clock = self.clock?;
-        Some(Law { clock, plan: self.start.plan.as_deref() })
-    }
-
-    pub(super) fn of_made(stream: StreamId, sink: Sink, active_at: usize) -> Self {
-        let start = Start { stream, sink, ..Self::free().start };
-        let is_made = true;
-        Self { is_made, phase: Phase::Running, ..Self::new(start, Bytes(1), active_at) }
+        Some(Law { clock, plan: self.plan.as_deref() })
     }
 
     pub(super) fn is_free(&self) -> bool {
@@ -162,10 +189,11 @@ impl Entry {
     }
 
     pub(super) fn is_reading(&self) -> bool {
-        matches!(self.phase, Phase::Priming | Phase::Running) && !self.is_made
+        matches!(self.phase, Phase::Priming | Phase::Running) && !self.is_generated
     }
 
-    /// How the stream is sent, if it may begin now with its first `blocks`, of `bytes`, in memory.
+    /// The rate at which the stream is sent, if it may begin now with its first `blocks`, of `bytes`,
+    /// in memory.
     ///
     /// A paced stream waits for everything that it has asked for. Its burst is at most what memory then
     /// holds beyond the bytes of two cycles and a tick, and windows are made for all of it; only streams
@@ -173,20 +201,23 @@ impl Entry {
     /// the first visit, and is asked for at the beginning of the cycle before: when the first
     /// visit comes after the next cycle has begun, the window is still full at that time, and the
     /// one after is soon enough.
-    pub(super) fn pace_to_begin(&self, cycle: Nanos, blocks: u32, bytes: Bytes) -> Option<Pace> {
-        let Pace::Paced { rate, burst, tick } = self.start.pace else {
-            return (blocks > 0).then_some(self.start.pace);
-        };
-        if blocks < self.read.out() || blocks == 0 {
+    pub(super) fn begin(&self, cycle: Nanos, blocks: u32, bytes: Bytes) -> Option<Option<Rate>> {
+        if blocks == 0 {
             return None;
         }
-        let whole = bytes == self.start.end - self.start.first;
+        let Some(Rate { rate, burst, tick }) = self.rate else { return Some(None) };
+        if blocks < self.read.out() {
+            return None;
+        }
+        let whole = bytes == self.end - self.first;
         let steady = rate.bytes_in(cycle.times(2) + tick.span());
         let steady = mutant!(PrimingTooShort, Bytes(0), steady);
         let burst = if whole { burst } else { burst.min(bytes.saturating_sub(steady)) };
-        Some(Pace::Paced { rate, burst, tick })
+        Some(Some(Rate { rate, burst, tick }))
+    }
+
+    /// Whether a connection that is cut in the middle of its bytes is of no use any more.
+    pub(super) fn is_framed(&self) -> bool {
+        self.is_generated || matches!(self.framing, Form::Rtp(_))
     }
 }
-
-/// Where nothing is sent.
-const NOWHERE: Sink = Sink::Socket(SocketHandle(-1));

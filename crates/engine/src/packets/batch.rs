@@ -107,7 +107,7 @@ impl Batch {
 
     /// Adds the message that `entry` has offered.
     pub(super) fn add(&mut self, index: u32, entry: &Entry, message: Message) {
-        let (outlet, staged, made) = (entry.sink.outlet, None, None);
+        let (outlet, staged, made) = (entry.output.socket, None, None);
         let (stage, filled) = self.filled();
         let header = filled.headers.len();
         self.gathered.push(Gathered { index, message, outlet, stage, header, staged, made });
@@ -115,7 +115,7 @@ impl Batch {
 
     /// Adds the datagram that a made stream has offered.
     pub(super) fn add_made(&mut self, index: u32, entry: &made::Entry, message: Message) {
-        let (outlet, made) = (entry.sink.outlet, Some(entry.next()));
+        let (outlet, made) = (entry.output.socket, Some(entry.next()));
         let (header, staged, (stage, _)) = (0, None, self.filled());
         self.gathered.push(Gathered { index, message, outlet, stage, header, staged, made });
     }
@@ -218,7 +218,7 @@ impl Batch {
                 let entry = made[gathered.index as usize].as_ref();
                 let entry = entry.expect("what a stream has gathered goes when it is closed");
                 let bytes = entry.datagram(number).bytes();
-                let (to, segment) = (entry.sink.to, bytes.len() as u16);
+                let (to, segment) = (entry.output.to, bytes.len() as u16);
                 if described.add(bytes).is_none() {
                     break;
                 }
@@ -248,7 +248,7 @@ impl Batch {
             let parts = (described.used - before) as u16;
             let segment = entry.segment();
             described.messages[described.count] =
-                ports::Message { to: entry.sink.to, segment, parts };
+                ports::Message { to: entry.output.to, segment, parts };
             described.due[described.count] = gathered.message.due;
             described.count += 1;
         }

@@ -75,8 +75,8 @@ impl Classes {
     }
 
     /// The class above a stream.
-    pub(super) fn parent_of(&self, sink: &Datagrams) -> ClassId {
-        sink.class.map_or(LINK, |class| self.ids[class.index()])
+    pub(super) fn parent_of(&self, output: &Datagrams) -> ClassId {
+        output.class.map_or(LINK, |class| self.ids[class.index()])
     }
 
     /// Tells what each has sent, when a second is over.

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, Form, Ip, Message, Plan, Trace};
+use tactus_core::datagrams::{Cutter, Form, Message, Plan, Trace};
 use tactus_core::mutant;
 use tactus_core::pacer::ClassId;
 use tactus_core::ports::FileHandle;
-use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
+use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use crate::feeding::Window;
-use crate::internal::Open;
+use crate::internal::OpenBlocks;
 use crate::message::{Datagrams, StreamId};
 use crate::pool::List;
 
@@ -18,7 +18,8 @@ use crate::pool::List;
 pub(super) struct Entry {
     pub(super) stream: StreamId,
     pub(super) volume: usize,
-    pub(super) sink: Datagrams,
+    pub(super) output: Datagrams,
+    pub(super) form: Form,
     pub(super) class: ClassId,
     pub(super) cutter: Cutter,
     /// What the pacer has of it.
@@ -64,27 +65,34 @@ pub(super) struct Ended {
 }
 
 impl Entry {
-    pub(super) fn new(open: &Open, sink: Datagrams, class: ClassId, cutter: Cutter) -> Self {
+    pub(super) fn new(
+        stream: StreamId,
+        blocks: &OpenBlocks,
+        output: Datagrams,
+        class: ClassId,
+        cutter: Cutter,
+    ) -> Self {
         Self {
-            stream: open.stream,
-            volume: usize::from(open.volume.0),
-            sink,
+            stream,
+            volume: usize::from(blocks.volume.0),
+            output,
+            form: blocks.framing,
             class,
             cutter,
             offered: None,
             is_starved: false,
-            file: open.file,
-            first_byte: open.first,
-            turn: open.turn,
+            file: blocks.file,
+            first_byte: blocks.first,
+            turn: blocks.turn,
             fed: List::default(),
             available: Bytes(0),
             sent: Bytes(0),
-            len: open.len,
+            len: blocks.len,
             window: Window::default(),
             is_waiting: false,
             next: None,
             session: Session::default(),
-            plan: open.plan.clone(),
+            plan: blocks.plan.clone(),
         }
     }
 
@@ -92,9 +100,9 @@ impl Entry {
     pub(super) fn look_up(&self) -> u64 {
         let offered = self.offered.map_or(0, |message| message.at.0 ^ message.due.0);
         let (fed, window) = (self.fed.look_up(), self.window.look_up());
-        let sink = self.sink.outlet.0 as u64 ^ u64::from(self.sink.to.port());
+        let output = self.output.socket.0 as u64 ^ u64::from(self.output.to.port());
         let counts = self.sent.0 ^ self.available.0 ^ self.session.bytes ^ self.volume as u64;
-        self.cutter.look_up() ^ offered ^ fed ^ window ^ sink ^ counts ^ self.first_byte.0
+        self.cutter.look_up() ^ offered ^ fed ^ window ^ output ^ counts ^ self.first_byte.0
     }
 
     /// The next message, when all of it is in memory; none also when there will be no more.
@@ -123,21 +131,21 @@ impl Entry {
 
     /// What a message is on the wire.
     pub(super) fn wire(&self, message: &Message) -> Bytes {
-        self.sink.form.wire(message.bytes, message.datagrams, ip_of(&self.sink))
+        self.form.wire(message.bytes, message.datagrams, self.output.ip())
     }
 
     /// The size of its whole datagrams.
     pub(super) fn segment(&self) -> u16 {
-        (tactus_core::datagrams::PAYLOAD + self.sink.form.header()).0 as u16
+        (tactus_core::datagrams::PAYLOAD + self.form.header()).0 as u16
     }
 
     pub(super) fn has_header(&self) -> bool {
-        matches!(self.sink.form, Form::Rtp(_))
+        matches!(self.form, Form::Rtp(_))
     }
 
     /// How long it is.
     pub(super) fn header(&self) -> usize {
-        self.sink.form.header().0 as usize
+        self.form.header().0 as usize
     }
 
     /// Whether every byte has been sent, and there will be no more.
@@ -158,18 +166,4 @@ impl Entry {
     pub(super) fn clock(&self) -> ByteClock {
         self.cutter.clock()
     }
-}
-
-/// The rate of all that leaves, of a stream whose title has `rate`.
-pub(super) fn rate_of(open: &Open, rate: BitRate) -> BitRate {
-    open.plan.as_ref().and_then(|plan| plan.stuff).unwrap_or(rate)
-}
-
-/// The rate of a stream on the wire.
-pub(super) fn wire_rate(sink: &Datagrams, rate: BitRate) -> BitRate {
-    sink.form.wire_rate(rate, ip_of(sink))
-}
-
-fn ip_of(sink: &Datagrams) -> Ip {
-    if sink.to.is_ipv4() { Ip::V4 } else { Ip::V6 }
 }

@@ -6,7 +6,7 @@
 //! stays where it was put until it has left. Nothing is allocated or freed here: the ring's memory is the
 //! control side's.
 
-use tactus_core::datagrams::{Form, Ip, Message};
+use tactus_core::datagrams::{Form, Message};
 use tactus_core::made::Timed;
 use tactus_core::pacer::{Class, ClassId, Packet, STALL_MAX};
 use tactus_core::rtp;
@@ -16,7 +16,7 @@ use tactus_ring::spsc::Consumer;
 use super::{Of, PacketServer};
 use crate::feeding::Window;
 use crate::internal::FromLink;
-use crate::message::{Datagrams, Make, Outcome, Sink, StreamId};
+use crate::message::{Chunks, Datagrams, Outcome, StreamId};
 
 /// How soon a stream that had nothing is looked at again. It is fed far ahead, so only one that is late
 /// already waits for this.
@@ -25,7 +25,7 @@ pub(super) const LOOK: Nanos = Nanos::from_millis(1);
 /// A made stream that is sent.
 pub(super) struct Entry {
     stream: StreamId,
-    pub(super) sink: Datagrams,
+    pub(super) output: Datagrams,
     class: ClassId,
     ring: Consumer<Timed>,
     /// What times count from; it moves when something was not there in time.
@@ -58,25 +58,27 @@ impl Entry {
     }
 
     fn wire(&self, bytes: usize) -> Bytes {
-        let ip = if self.sink.to.is_ipv4() { Ip::V4 } else { Ip::V6 };
-        Form::Udp.wire(Bytes(bytes as u64), 1, ip)
+        Form::Udp.wire(Bytes(bytes as u64), 1, self.output.ip())
     }
 }
 
 impl PacketServer {
-    pub(super) fn make(&mut self, now: MonoTime, make: Make) {
-        let Make { stream, sink, rate, begin, ring } = make;
-        let Sink::Datagrams(sink) = sink else {
-            unreachable!("connections have a server of their own")
-        };
-        let class = self.pacer.add(self.classes.parent_of(&sink), Class::stream(rate));
+    pub(super) fn make(
+        &mut self,
+        now: MonoTime,
+        stream: StreamId,
+        chunks: Chunks,
+        output: Datagrams,
+    ) {
+        let Chunks { ring, begin, rate } = chunks;
+        let class = self.pacer.add(self.classes.parent_of(&output), Class::stream(rate));
         let class = class.expect("there is a class for each stream");
         self.streams_of[class.index as usize] = Of::Made(stream.index);
         let place = &mut self.made[stream.index as usize];
         assert!(place.is_none(), "a place is opened when it is free");
         *place = Some(Entry {
             stream,
-            sink,
+            output,
             class,
             ring,
             // What is due before anybody could send it is not late.

@@ -3,14 +3,14 @@
 use tactus_core::block_list::BlockList;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
-use tactus_engine::message::{Command, Outcome, Pace, Report, StreamId};
+use tactus_engine::message::{Command, Extent, Outcome, Rate, Report, StreamId};
 
 use crate::finished;
 use crate::stage::{BLOCK, BOTH, CYCLE, Stage, content};
 
 /// Two blocks a second.
 const RATE: u64 = 16 * BLOCK as u64;
-const PACED: Pace = Pace::Paced { rate: BitRate(RATE), burst: Bytes(0), tick: Tick::Ms10 };
+const PACED: Option<Rate> = Some(Rate { rate: BitRate(RATE), burst: Bytes(0), tick: Tick::Ms10 });
 /// Thirty-nine blocks and a half.
 const LEN: u64 = 79 * BLOCK as u64 / 2;
 
@@ -23,8 +23,8 @@ fn start(stage: &mut Stage, title: i32, blocks: &[u32]) -> StreamId {
     let mut start = stage.start_of(title, PACED, 0..block_list.len().0);
     let stream = start.stream;
     start.origin.len = Bytes(LEN);
-    start.block_list = Some(block_list);
-    stage.command(Command::Start(start));
+    start.extent = Extent::List(block_list);
+    stage.begin(start);
     stream
 }
 
@@ -89,7 +89,7 @@ fn an_block_list_and_a_stream_of_the_same_title_share_what_they_read() {
             let mut plain = plain;
             plain.origin.len = Bytes(LEN);
             let stream = plain.stream;
-            stage.command(Command::Start(plain));
+            stage.begin(plain);
             stream
         };
         stage.pass(SECOND.times(21));

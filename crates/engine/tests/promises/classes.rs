@@ -8,7 +8,9 @@ use tactus_core::pacer::Class;
 use tactus_core::ports::SocketHandle;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
-use tactus_engine::message::{ClassChange, Command, Datagrams, Pace, PacketClass, Sink, StreamId};
+use tactus_engine::message::{
+    ClassChange, Command, Datagrams, Output, PacketClass, Rate, StreamId,
+};
 
 use crate::stage::{BOTH, Memory, Room, Stage, TITLE};
 
@@ -27,19 +29,17 @@ fn to(number: u32) -> SocketAddr {
 /// Begins a stream of `rate` Mbit/s that does not end.
 fn start(stage: &mut Stage, rate: u64, class: u16) -> StreamId {
     let rate = BitRate(rate * 1_000_000);
-    let pace = Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 };
+    let pace = Some(Rate { rate, burst: Bytes(0), tick: Tick::Ms10 });
     let mut start = stage.start_of(3, pace, 0..TITLE.0);
     let stream = start.stream;
-    start.sink = Sink::Datagrams(Datagrams {
-        outlet: SocketHandle(70),
+    start.output = Output::Datagrams(Datagrams {
+        socket: SocketHandle(70),
         to: to(stream.index),
-        form: Form::Udp,
         burst: Nanos(0),
         class: Some(ClassNumber(class)),
         after: None,
     });
-    start.repeats = true;
-    stage.command(Command::Start(start));
+    stage.begin(start.repeating());
     stream
 }
 

@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use tactus_core::datagrams::{PAYLOAD, Plan, Session};
+use tactus_core::datagrams::{Form, PAYLOAD, Plan, Session};
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp::{self, frame};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, Nanos, SECOND};
 use tactus_engine::message::{
-    Command, Frames, Outcome, Pace, Report, Sink, Start, StreamId, TEXT_MAX,
+    Command, Connection, Extent, INTERLEAVED_MAX, Outcome, Output, Rate, Report, StreamId,
 };
 
-use crate::stage::{BLOCK, BOTH, CYCLE, Dice, Memory, Stage, TITLE, content};
+use crate::stage::{BLOCK, BOTH, CYCLE, Dice, Memory, Parts, Stage, TITLE, content};
 use crate::{BY_THE_CLOCK, RATE, finished, retired};
 
 const SESSION: Session = Session { source: 0x5eed, sequence: 65_000, timestamp: u32::MAX - 7 };
@@ -22,17 +22,18 @@ const FRAME: u64 = frame::HEAD as u64 + rtp::HEADER as u64 + PAYLOAD.0;
 /// Of the title, the last one shorter than the others.
 const IN_FRAMES: u64 = TITLE.0 + TITLE.0.div_ceil(PAYLOAD.0) * (frame::HEAD + rtp::HEADER) as u64;
 
-fn in_frames(stage: &mut Stage, title: i32) -> Start {
+fn in_frames(stage: &mut Stage, title: i32) -> Parts {
     let mut start = stage.start_of(title, BY_THE_CLOCK, 0..TITLE.0);
     let socket = SocketHandle(start.stream.index as i32);
-    start.sink = Sink::Frames(Frames { socket, channel: CHANNEL, session: SESSION });
+    start.framing = Form::Rtp(SESSION);
+    start.output = Output::Connection(Connection { channel: CHANNEL, ..Connection::of(socket) });
     start
 }
 
 fn start(stage: &mut Stage, title: i32) -> StreamId {
     let start = in_frames(stage, title);
     let stream = start.stream;
-    stage.command(Command::Start(start));
+    stage.begin(start);
     stream
 }
 
@@ -44,13 +45,15 @@ fn text(number: u64, len: usize) -> Box<[u8]> {
 }
 
 fn insert(stage: &mut Stage, stream: StreamId, text: &[u8]) {
-    stage.command(Command::Insert { stream, text: text.into() });
+    stage.command(Command::Interleave { stream, message: text.into() });
 }
 
 /// What was said of each text.
 fn inserted(stage: &Stage) -> Vec<(StreamId, Vec<u8>, bool)> {
     let of_text = |report: &Report| match report {
-        Report::Inserted { stream, text, is_sent } => Some((*stream, text.to_vec(), *is_sent)),
+        Report::Interleaved { stream, message: text, is_sent } => {
+            Some((*stream, text.to_vec(), *is_sent))
+        }
         _ => None,
     };
     stage.reports.iter().filter_map(of_text).collect()
@@ -105,9 +108,9 @@ fn a_title_arrives_in_frames_each_in_the_visit_in_which_it_is_due() {
     for memory in BOTH {
         for plan in [None, Some(Arc::new(Plan::default()))] {
             let mut stage = Stage::new(memory);
-            let wish = Start { plan, ..in_frames(&mut stage, 3) };
+            let wish = Parts { plan, ..in_frames(&mut stage, 3) };
             let stream = wish.stream;
-            stage.command(Command::Start(wish));
+            stage.begin(wish);
             stage.pass(SECOND.times(11));
             let received = read(&stage.received(stream), &[]);
             assert!(received.payload == content(3, 0, TITLE.0) && received.rest == 0);
@@ -145,9 +148,9 @@ fn texts_and_frames_are_whole_and_in_order_whatever_the_socket_takes() {
             let mut stage = Stage::new(memory);
             // Composed or sent as they lie in memory.
             let plan = (seed % 2 == 1).then(|| Arc::new(Plan::default()));
-            let wish = Start { plan, ..in_frames(&mut stage, 1) };
+            let wish = Parts { plan, ..in_frames(&mut stage, 1) };
             let stream = wish.stream;
-            stage.command(Command::Start(wish));
+            stage.begin(wish);
             let other = stage.start(2, RATE);
             stage.network().moody.insert(stream.index as i32, Dice(seed + 1000));
             let mut texts = vec![];
@@ -155,7 +158,10 @@ fn texts_and_frames_are_whole_and_in_order_whatever_the_socket_takes() {
             let mut passed = 0;
             while passed < stops_after {
                 if inserted(&stage).len() == texts.len() {
-                    texts.push(text(texts.len() as u64, dice.below(TEXT_MAX as u64 + 1) as usize));
+                    texts.push(text(
+                        texts.len() as u64,
+                        dice.below(INTERLEAVED_MAX as u64 + 1) as usize,
+                    ));
                     insert(&mut stage, stream, texts.last().unwrap());
                 }
                 let span = dice.below(400);
@@ -245,7 +251,7 @@ fn a_connection_that_is_stuck_in_a_frame_is_given_up() {
             let (told, _, is_sent) = inserted(&stage).pop().unwrap();
             assert!(told == stream && !is_sent);
             let at = |report: &dyn Fn(&Report) -> bool| stage.reports.iter().position(report);
-            let of_text = at(&|report| matches!(report, Report::Inserted { .. }));
+            let of_text = at(&|report| matches!(report, Report::Interleaved { .. }));
             assert!(of_text < at(&|report| matches!(report, Report::Finished { .. })));
             let others = stage.received(other);
             assert!(read(&others, &[]).packets.len() as u64 >= RATE / 8 / PAYLOAD.0 * 9 / 10);
@@ -296,9 +302,9 @@ fn a_text_goes_before_the_first_frame_or_comes_back() {
 fn frames_of_a_title_that_repeats_go_on_over_its_end() {
     for memory in BOTH {
         let mut stage = Stage::new(memory);
-        let wish = Start { repeats: true, ..in_frames(&mut stage, 2) };
+        let wish = in_frames(&mut stage, 2).repeating();
         let stream = wish.stream;
-        stage.command(Command::Start(wish));
+        stage.begin(wish);
         stage.pass(SECOND.times(25));
         let received = read(&stage.received(stream), &[]);
         assert!(received.payload.len() as u64 > TITLE.0 * 2);
@@ -317,10 +323,11 @@ fn frames_of_a_growing_title_wait_at_its_end_and_are_never_late() {
     for memory in BOTH {
         let mut stage = Stage::new(memory);
         let mut len = Bytes(1);
-        let mut wish = Start { grows: true, end: len, ..in_frames(&mut stage, 1) };
+        let extent = Extent::Growing(Bytes(0)..len);
+        let mut wish = Parts { extent, ..in_frames(&mut stage, 1) };
         wish.origin.len = len;
         let stream = wish.stream;
-        stage.command(Command::Start(wish));
+        stage.begin(wish);
         while len < whole {
             stage.pass(Nanos::from_millis(250));
             len = Bytes((len.0 + RATE / 8 / 16).min(whole.0));
@@ -373,9 +380,9 @@ fn a_burst_at_the_start_has_the_timestamps_of_its_own_time() {
     for memory in BOTH {
         let mut stage = Stage::new(memory);
         let mut wish = in_frames(&mut stage, 1);
-        wish.pace = Pace::Paced { rate: BitRate(RATE), burst, tick: Tick::Ms10 };
+        wish.rate = Some(Rate { rate: BitRate(RATE), burst, tick: Tick::Ms10 });
         let stream = wish.stream;
-        stage.command(Command::Start(wish));
+        stage.begin(wish);
         stage.pass(SECOND.times(11));
         let received = read(&stage.received(stream), &[]);
         assert_eq!(received.payload, content(1, 0, TITLE.0));

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 
 use tactus_core::classes::ClassNumber;
-use tactus_core::datagrams::Form;
 use tactus_core::made::Timed;
 use tactus_core::pacer::Class;
 use tactus_core::ports::SocketHandle;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
-use tactus_engine::message::{Command, Datagrams, Make, Outcome, PacketClass, Sink, StreamId};
+use tactus_engine::message::{
+    Backpressure, Chunks, Command, Connection, Datagrams, Outcome, Output, PacketClass, StreamId,
+};
 use tactus_ring::spsc::{Keep, Producer, ring};
 
 use crate::stage::{BOTH, Datagram, PLACES, Room, Stage, TICK, TITLE, content};
@@ -41,16 +42,15 @@ fn make_in(
     let (mut ring, other) = ring(ROOM);
     fill(&mut ring);
     let keep = ring.keep();
-    let sink = Datagrams {
-        outlet: SocketHandle(70),
+    let output = Output::Datagrams(Datagrams {
+        socket: SocketHandle(70),
         to,
-        form: Form::Udp,
         burst: Nanos(0),
         class,
         after: None,
-    };
-    let (sink, rate) = (Sink::Datagrams(sink), BitRate(20_000_000));
-    stage.command(Command::Make(Make { stream, sink, rate, begin, ring: other }));
+    });
+    let chunks = Chunks { ring: other, begin, rate: BitRate(20_000_000) };
+    stage.send_chunks(stream, chunks, output);
     Made { stream, to, begin, ring, _keep: keep }
 }
 
@@ -276,9 +276,11 @@ fn a_reader_that_pauses_is_waited_for_and_owed_nothing() {
         let mut stage = Stage::new(memory);
         let mut start = stage.start_of(3, BY_THE_CLOCK, 0..TITLE.0);
         let stream = start.stream;
-        start.sink = Sink::Reader(SocketHandle(stream.index as i32));
+        let connection = Connection::of(SocketHandle(stream.index as i32));
+        let backpressure = Backpressure::Wait;
+        start.output = Output::Connection(Connection { backpressure, ..connection });
         stage.network().limits.insert(stream.index as i32, 300_000);
-        stage.command(Command::Start(start));
+        stage.begin(start);
         // A connection would be too slow after half a second.
         stage.pass(SECOND.times(20));
         assert_eq!(finished(&stage, stream), None);

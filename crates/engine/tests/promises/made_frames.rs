@@ -6,7 +6,9 @@ use tactus_core::ports::SocketHandle;
 use tactus_core::rtp::{self, frame};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
-use tactus_engine::message::{Command, Make, Outcome, Report, Sink, StreamId, TEXT_MAX};
+use tactus_engine::message::{
+    Chunks, Command, Connection, INTERLEAVED_MAX, Outcome, Output, Report, StreamId,
+};
 use tactus_ring::spsc::{Keep, Producer, ring};
 
 use crate::stage::{BOTH, Dice, Stage, content};
@@ -27,9 +29,9 @@ fn make(stage: &mut Stage) -> Made {
     let begin = stage.now + MILLISECOND.times(3);
     let (ring, other) = ring(ROOM);
     let keep = ring.keep();
-    let sink = Sink::Made(SocketHandle(stream.index as i32));
-    let rate = BitRate(5_000_000);
-    stage.command(Command::Make(Make { stream, sink, rate, begin, ring: other }));
+    let output = Output::Connection(Connection::of(SocketHandle(stream.index as i32)));
+    let chunks = Chunks { ring: other, begin, rate: BitRate(5_000_000) };
+    stage.send_chunks(stream, chunks, output);
     Made { stream, begin, ring, _keep: keep }
 }
 
@@ -71,7 +73,7 @@ fn read(mut left: &[u8], texts: &[Box<[u8]>]) -> (u64, usize, usize) {
 
 fn inserted(stage: &Stage) -> Vec<bool> {
     let of_text = |report: &Report| match report {
-        Report::Inserted { is_sent, .. } => Some(*is_sent),
+        Report::Interleaved { is_sent, .. } => Some(*is_sent),
         _ => None,
     };
     stage.reports.iter().filter_map(of_text).collect()
@@ -128,10 +130,13 @@ fn made_frames_and_texts_are_whole_and_in_order_whatever_the_socket_takes() {
             }
             if inserted(&stage).len() == texts.len() {
                 let mut text = format!("RTSP/1.0 {} $", texts.len()).into_bytes();
-                text.resize((dice.below(TEXT_MAX as u64 + 1) as usize).max(text.len()), b'$');
+                text.resize(
+                    (dice.below(INTERLEAVED_MAX as u64 + 1) as usize).max(text.len()),
+                    b'$',
+                );
                 texts.push(text.into());
                 let text = texts.last().unwrap().clone();
-                stage.command(Command::Insert { stream: made.stream, text });
+                stage.command(Command::Interleave { stream: made.stream, message: text });
             }
             let span = dice.below(100);
             stage.pass(MILLISECOND.times(span));

@@ -7,30 +7,23 @@ use tactus_core::ports::SocketHandle;
 use tactus_core::rtp;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
-use tactus_engine::message::{Command, Datagrams, Outcome, Pace, Sink, StreamId};
+use tactus_engine::message::{Command, Datagrams, Outcome, Output, Rate, StreamId};
 
 use crate::stage::{BOTH, CYCLE, Datagram, Room, Stage, TICK, TITLE, content};
 use crate::{RATE, finished, retired};
 
 const SESSION: Session = Session { source: 0x5eed, sequence: 65_000, timestamp: u32::MAX - 7 };
-const PACED: Pace = Pace::Paced { rate: BitRate(RATE), burst: Bytes(0), tick: Tick::Ms10 };
+const PACED: Option<Rate> = Some(Rate { rate: BitRate(RATE), burst: Bytes(0), tick: Tick::Ms10 });
 
 /// Two outlets, and an address for each stream.
-fn sink(number: u32, form: Form, burst: Nanos) -> Datagrams {
+fn output(number: u32, burst: Nanos) -> Datagrams {
     let to = SocketAddr::from(([239, 1, 1, number as u8], 5004));
-    Datagrams {
-        outlet: SocketHandle(70 + number as i32 % 2),
-        to,
-        form,
-        burst,
-        class: None,
-        after: None,
-    }
+    Datagrams { socket: SocketHandle(70 + number as i32 % 2), to, burst, class: None, after: None }
 }
 
 struct Wish {
     title: i32,
-    pace: Pace,
+    pace: Option<Rate>,
     form: Form,
     burst: Nanos,
     repeats: bool,
@@ -46,15 +39,18 @@ impl Wish {
 fn start(stage: &mut Stage, wish: Wish) -> StreamId {
     let mut start = stage.start_of(wish.title, wish.pace, 0..TITLE.0);
     let stream = start.stream;
-    start.sink = Sink::Datagrams(sink(stream.index, wish.form, wish.burst));
-    start.repeats = wish.repeats;
-    stage.command(Command::Start(start));
+    start.framing = wish.form;
+    start.output = Output::Datagrams(output(stream.index, wish.burst));
+    if wish.repeats {
+        start = start.repeating();
+    }
+    stage.begin(start);
     stream
 }
 
 /// What has left for a stream.
 fn left(stage: &Stage, stream: StreamId) -> Vec<Datagram> {
-    let to = sink(stream.index, Form::Udp, Nanos(0)).to;
+    let to = output(stream.index, Nanos(0)).to;
     let network = stage.network();
     network.datagrams.iter().filter(|datagram| datagram.to == to).cloned().collect()
 }
@@ -135,9 +131,10 @@ fn a_port_that_keeps_the_time_is_told_when_each_datagram_is_due() {
 fn start_after(stage: &mut Stage, wish: Wish, before: StreamId) -> StreamId {
     let mut start = stage.start_of(wish.title, wish.pace, 0..TITLE.0);
     let stream = start.stream;
-    let sink = sink(before.index, wish.form, wish.burst);
-    start.sink = Sink::Datagrams(Datagrams { after: Some(before), ..sink });
-    stage.command(Command::Start(start));
+    let output = output(before.index, wish.burst);
+    start.framing = wish.form;
+    start.output = Output::Datagrams(Datagrams { after: Some(before), ..output });
+    stage.begin(start);
     stream
 }
 
@@ -255,7 +252,7 @@ fn who_is_skipped_makes_way_at_once_and_who_comes_late_goes_on_in_the_session() 
         stage.pass(SECOND);
         let before = left(&stage, first).len();
         let fourth = start_after(&mut stage, Wish::rtp(1), third);
-        let fourth_to = sink(third.index, Form::Udp, Nanos(0)).to;
+        let fourth_to = output(third.index, Nanos(0)).to;
         stage.pass(SECOND.times(2));
         let network = stage.network();
         let late: Vec<_> =
@@ -434,7 +431,7 @@ fn what_the_kernel_refuses_is_counted_and_the_stream_goes_on() {
         let [gone, other] = [start(&mut stage, Wish::rtp(1)), start(&mut stage, Wish::rtp(2))];
         stage.pass(SECOND);
         let before = left(&stage, gone).len();
-        stage.network().unreachable.push(sink(gone.index, Form::Udp, Nanos(0)).to);
+        stage.network().unreachable.push(output(gone.index, Nanos(0)).to);
         stage.pass(SECOND);
         stage.network().unreachable.clear();
         stage.pass(SECOND);
@@ -550,10 +547,11 @@ fn start_alone(stage: &mut Stage, title: i32) -> StreamId {
     let wish = Wish::rtp(title);
     let mut start = stage.start_of(wish.title, wish.pace, 0..TITLE.0);
     let stream = start.stream;
-    let sink = sink(stream.index, wish.form, wish.burst);
-    let outlet = SocketHandle(100 + stream.index as i32);
-    start.sink = Sink::Datagrams(Datagrams { outlet, ..sink });
-    stage.command(Command::Start(start));
+    let output = output(stream.index, wish.burst);
+    let socket = SocketHandle(100 + stream.index as i32);
+    start.framing = wish.form;
+    start.output = Output::Datagrams(Datagrams { socket, ..output });
+    stage.begin(start);
     stream
 }
 

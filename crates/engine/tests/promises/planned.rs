@@ -11,7 +11,7 @@ use tactus_core::rtp;
 use tactus_core::stagger::Tick;
 use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, set_pcr};
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MediaTime, MonoTime, Nanos, SECOND};
-use tactus_engine::message::{Command, Datagrams, Frames, Outcome, Pace, Sink, StreamId};
+use tactus_engine::message::{Command, Connection, Datagrams, Outcome, Output, Rate, StreamId};
 
 use crate::stage::{BOTH, Dice, Stage, TICK};
 use crate::{finished, frames, retired};
@@ -70,21 +70,23 @@ struct Wish {
 
 fn start(stage: &mut Stage, wish: Wish) -> StreamId {
     let rate = line().peak(Bytes(0), Bytes(u64::from(crate::stage::BLOCK)));
-    let pace = Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 };
+    let pace = Some(Rate { rate, burst: Bytes(0), tick: Tick::Ms10 });
     let mut start = stage.start_of(wish.title, pace, 0..line().len().0);
     start.origin.len = line().len();
-    let (stream, form) = (start.stream, Form::Rtp(SESSION));
-    let outlet = SocketHandle(70);
-    start.sink = Sink::Datagrams(Datagrams {
-        outlet,
+    let stream = start.stream;
+    start.framing = Form::Rtp(SESSION);
+    start.output = Output::Datagrams(Datagrams {
+        socket: SocketHandle(70),
         to: to(stream.index),
-        form,
         burst: Nanos(0),
         class: None,
         after: wish.after,
     });
-    (start.repeats, start.plan) = (wish.repeats, Some(Arc::new(wish.plan)));
-    stage.command(Command::Start(start));
+    start.plan = Some(Arc::new(wish.plan));
+    if wish.repeats {
+        start = start.repeating();
+    }
+    stage.begin(start);
     stream
 }
 
@@ -181,14 +183,16 @@ fn in_frames_it_is_byte_for_byte_what_datagrams_carry_whatever_the_socket_takes(
             let wish = Wish { title: 1, plan: datagrams, repeats: true, after: None };
             let by_datagrams = start(&mut stage, wish);
             let rate = line().peak(Bytes(0), Bytes(u64::from(crate::stage::BLOCK)));
-            let pace = Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 };
+            let pace = Some(Rate { rate, burst: Bytes(0), tick: Tick::Ms10 });
             let mut wish = stage.start_of(1, pace, 0..line().len().0);
             wish.origin.len = line().len();
             let in_frames = wish.stream;
             let socket = SocketHandle(in_frames.index as i32);
-            wish.sink = Sink::Frames(Frames { socket, channel: frames::CHANNEL, session: SESSION });
-            (wish.repeats, wish.plan) = (true, Some(Arc::new(plan)));
-            stage.command(Command::Start(wish));
+            let channel = frames::CHANNEL;
+            wish.framing = Form::Rtp(SESSION);
+            wish.output = Output::Connection(Connection { channel, ..Connection::of(socket) });
+            wish.plan = Some(Arc::new(plan));
+            stage.begin(wish.repeating());
             if seed > 0 {
                 stage.network().moody.insert(in_frames.index as i32, Dice(seed));
             }

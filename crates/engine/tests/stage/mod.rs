@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use tactus_core::datagrams::{Form, Plan};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ports::{
     self, Batch, Completion, DiskFault, DiskPort, FileHandle, FilePart, Gone, LinkPort, PacketPort,
@@ -26,8 +27,9 @@ use tactus_engine::cores::Core;
 use tactus_engine::feeding;
 use tactus_engine::link::Patience;
 use tactus_engine::message::{
-    ClassChange, Command, IntakeAnswer, IntakeRequest, Origin, Pace, PacketClass, Report, Sink,
-    Start, StreamId, TitleId, VolumeId, WriteClass,
+    Blocks, Chunks, ClassChange, Command, Connection, Delivery, Extent, IntakeAnswer,
+    IntakeRequest, Origin, Output, PacketClass, Rate, Report, Schedule, Start, StreamId, TitleId,
+    VolumeId, WriteClass,
 };
 use tactus_ring::arena::{BlockRef, HeapRegion, Keeper, View, arena, elsewhere};
 
@@ -62,14 +64,46 @@ pub(crate) struct Room {
 }
 
 /// Where the disk puts what it reads.
-enum Blocks {
+enum Content {
     Arena(View),
     PageCache(Pages),
 }
 
+/// The parts of a delivery of blocks.
+pub(crate) struct Parts {
+    pub(crate) stream: StreamId,
+    pub(crate) origin: Origin,
+    pub(crate) extent: Extent,
+    pub(crate) window: u32,
+    pub(crate) framing: Form,
+    /// `None` for best effort.
+    pub(crate) rate: Option<Rate>,
+    pub(crate) plan: Option<Arc<Plan>>,
+    pub(crate) output: Output,
+}
+
+impl Parts {
+    /// The same, again and again.
+    pub(crate) fn repeating(self) -> Self {
+        let extent = Extent::Repeating(self.extent.range());
+        Self { extent, ..self }
+    }
+
+    fn delivery(self) -> Delivery {
+        let Self { origin, extent, window, framing, rate, plan, output, .. } = self;
+        let schedule = match (rate, plan) {
+            (Some(rate), Some(plan)) => Schedule::Plan(rate, plan),
+            (Some(rate), None) => Schedule::ByteClock(rate),
+            (None, _) => Schedule::BestEffort,
+        };
+        let blocks = Blocks { origin, extent, window };
+        Delivery::of_blocks(blocks, framing, schedule, output).expect("its parts fit together")
+    }
+}
+
 /// What the disk has been asked for, and how it behaves.
 pub(crate) struct Disk {
-    blocks: Blocks,
+    blocks: Content,
     queue: VecDeque<(Transfer, MonoTime)>,
     /// Every transfer so far: title and offset.
     pub(crate) reads: Vec<(i32, u64)>,
@@ -148,7 +182,7 @@ impl DiskPort for DiskEnd {
             return Ok(());
         }
         disk.reads.push((transfer.file.0, transfer.offset.0));
-        if let Blocks::PageCache(pages) = &mut disk.blocks {
+        if let Content::PageCache(pages) = &mut disk.blocks {
             pages.begin(transfer);
         }
         disk.queue.push_back((transfer, before + READ));
@@ -183,16 +217,16 @@ impl DiskPort for DiskEnd {
         };
         if disk.damaged.contains(&transfer.file.0) {
             bytes[77] ^= 4;
-            if matches!(disk.blocks, Blocks::PageCache(_)) && transfer.sum.is_some() {
+            if matches!(disk.blocks, Content::PageCache(_)) && transfer.sum.is_some() {
                 return Some(Completion { transfer, result: Err(DiskFault::DAMAGED) });
             }
         }
         match &mut disk.blocks {
-            Blocks::Arena(view) => {
+            Content::Arena(view) => {
                 let ports::BlockRef { place, generation } = transfer.block;
                 view.fill(BlockRef { place, generation }, transfer.at, &bytes);
             }
-            Blocks::PageCache(pages) => pages.pin(transfer, bytes),
+            Content::PageCache(pages) => pages.pin(transfer, bytes),
         }
         Some(Completion { transfer, result: Ok(transfer.len) })
     }
@@ -252,8 +286,8 @@ impl LinkPort for NetworkEnd {
             return Sent::Lost(errno);
         }
         let bytes = match &self.1.lock().expect("one thread plays").blocks {
-            Blocks::PageCache(pages) => pages.bytes(part),
-            Blocks::Arena(_) => panic!("{part:?} is in no page cache"),
+            Content::PageCache(pages) => pages.bytes(part),
+            Content::Arena(_) => panic!("{part:?} is in no page cache"),
         };
         LinkPort::send(self, now, socket, &[&bytes])
     }
@@ -327,8 +361,8 @@ impl PacketPort for NetworkEnd {
             return Err(errno);
         }
         match &self.1.lock().expect("one thread plays").blocks {
-            Blocks::PageCache(pages) => into.copy_from_slice(&pages.bytes(part)),
-            Blocks::Arena(_) => panic!("{part:?} is in no page cache"),
+            Content::PageCache(pages) => into.copy_from_slice(&pages.bytes(part)),
+            Content::Arena(_) => panic!("{part:?} is in no page cache"),
         }
         Ok(())
     }
@@ -399,10 +433,10 @@ impl Stage {
             Memory::Arena => {
                 let region = HeapRegion::new(places as usize * BLOCK as usize);
                 let (keeper, view) = arena(Box::new(region), BLOCK);
-                (keeper, Blocks::Arena(view.clone()), feeding::Memory::Arena(view))
+                (keeper, Content::Arena(view.clone()), feeding::Memory::Arena(view))
             }
             Memory::PageCache => {
-                let blocks = Blocks::PageCache(Pages::default());
+                let blocks = Content::PageCache(Pages::default());
                 (elsewhere(places, BLOCK), blocks, feeding::Memory::PageCache)
             }
         };
@@ -497,21 +531,24 @@ impl Stage {
 
     /// A paced stream of the whole title.
     pub(crate) fn start(&mut self, title: i32, rate: u64) -> StreamId {
-        let pace = Pace::Paced { rate: BitRate(rate), burst: Bytes(0), tick: Tick::Ms10 };
+        let pace = Some(Rate { rate: BitRate(rate), burst: Bytes(0), tick: Tick::Ms10 });
         self.start_with(title, pace)
     }
 
     /// A stream of the whole title.
-    pub(crate) fn start_with(&mut self, title: i32, pace: Pace) -> StreamId {
+    pub(crate) fn start_with(&mut self, title: i32, pace: Option<Rate>) -> StreamId {
         self.start_range(title, pace, 0..TITLE.0)
     }
 
     /// A stream of a part of the title; the number of its socket is that of its place.
-    pub(crate) fn start_range(&mut self, title: i32, pace: Pace, range: Range<u64>) -> StreamId {
+    pub(crate) fn start_range(
+        &mut self,
+        title: i32,
+        pace: Option<Rate>,
+        range: Range<u64>,
+    ) -> StreamId {
         let start = self.start_of(title, pace, range);
-        let stream = start.stream;
-        self.command(Command::Start(start));
-        stream
+        self.begin(start)
     }
 
     /// A place that nobody has had.
@@ -521,10 +558,10 @@ impl Stage {
         stream
     }
 
-    /// What would start such a stream.
-    pub(crate) fn start_of(&mut self, title: i32, pace: Pace, range: Range<u64>) -> Start {
+    /// The parts of such a stream's delivery, for a test to change.
+    pub(crate) fn start_of(&mut self, title: i32, rate: Option<Rate>, range: Range<u64>) -> Parts {
         let stream = self.place();
-        Start {
+        Parts {
             stream,
             origin: Origin {
                 volume: VolumeId(0),
@@ -534,16 +571,26 @@ impl Stage {
                 len: TITLE,
                 sums: None,
             },
-            first: Bytes(range.start),
-            end: Bytes(range.end),
-            block_list: None,
-            grows: false,
-            repeats: false,
-            pace,
+            extent: Extent::Range(Bytes(range.start)..Bytes(range.end)),
             window: self.window,
-            sink: Sink::Socket(SocketHandle(stream.index as i32)),
+            framing: Form::Udp,
+            rate,
             plan: None,
+            output: Output::Connection(Connection::of(SocketHandle(stream.index as i32))),
         }
+    }
+
+    /// Begins a delivery of these parts.
+    pub(crate) fn begin(&mut self, parts: Parts) -> StreamId {
+        let stream = parts.stream;
+        self.command(Command::Start(Start { stream, delivery: parts.delivery() }));
+        stream
+    }
+
+    /// Begins a delivery of generated chunks.
+    pub(crate) fn send_chunks(&mut self, stream: StreamId, chunks: Chunks, output: Output) {
+        let delivery = Delivery::of_chunks(chunks, output);
+        self.command(Command::Start(Start { stream, delivery }));
     }
 
     pub(crate) fn command(&mut self, command: Command) {

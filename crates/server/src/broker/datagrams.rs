@@ -73,10 +73,10 @@ pub struct Target {
 }
 
 impl Target {
-    pub(super) fn sink(&self) -> Datagrams {
-        let Self { ref outlet, to, form, burst, after, .. } = *self;
+    pub(super) fn output(&self) -> Datagrams {
+        let Self { ref outlet, to, burst, after, .. } = *self;
         let socket = SocketHandle(outlet.socket.as_raw_fd());
-        Datagrams { outlet: socket, to, form, burst, class: outlet.class, after }
+        Datagrams { socket, to, burst, class: outlet.class, after }
     }
 
     /// The class of the link that it belongs to.

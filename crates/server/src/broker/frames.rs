@@ -8,14 +8,12 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::net::TcpStream;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use tactus_core::datagrams::{Form, Ip, Plan, Session};
-use tactus_core::ports::SocketHandle;
 use tactus_core::rtp::frame;
 use tactus_core::units::{BitRate, Nanos};
-use tactus_engine::message::{Command, Frames, Outcome, StreamId, TEXT_MAX};
+use tactus_engine::message::{Command, INTERLEAVED_MAX, Outcome, StreamId};
 use tokio::sync::oneshot;
 
 use super::{Book, Broker, Delivered, Grant, Part, Shared, Way, ended};
@@ -30,13 +28,6 @@ pub struct Lane {
     pub session: Session,
     /// What is known of its bytes and times; none when they are the title's at one rate.
     pub plan: Option<Arc<Plan>>,
-}
-
-impl Lane {
-    pub(super) fn sink(&self, socket: &TcpStream) -> Frames {
-        let Self { channel, session, .. } = *self;
-        Frames { socket: SocketHandle(socket.as_raw_fd()), channel, session }
-    }
 }
 
 /// Whether a connection is of use after its stream has ended like this.
@@ -65,12 +56,12 @@ impl Interleaver {
     /// back at all, is the caller's to write it to.
     ///
     /// # Panics
-    /// When it is empty or longer than [`TEXT_MAX`].
+    /// When it is empty or longer than [`INTERLEAVED_MAX`].
     pub fn insert(
         &self,
         text: Box<[u8]>,
     ) -> impl Future<Output = Result<(), Box<[u8]>>> + Send + use<> {
-        assert!((1..=TEXT_MAX).contains(&text.len()), "a text is short");
+        assert!((1..=INTERLEAVED_MAX).contains(&text.len()), "a text is short");
         let (answer, answered) = oneshot::channel();
         self.shared.book().insert(self.stream, text, answer);
         async { answered.await.expect("every text is answered") }
@@ -192,11 +183,11 @@ impl Book {
             return;
         }
         place.texts.at_engine = Some(answer);
-        self.command(Command::Insert { stream, text });
+        self.command(Command::Interleave { stream, message: text });
     }
 
     /// The engine has answered: the next one may go.
-    pub(super) fn inserted(&mut self, stream: StreamId, text: Box<[u8]>, is_sent: bool) {
+    pub(super) fn interleaved(&mut self, stream: StreamId, text: Box<[u8]>, is_sent: bool) {
         let place = &mut self.places[stream.index as usize];
         // What was asked for too late may be answered in the next life of the place.
         let goes_on = is_sent || place.generation != stream.generation;
@@ -207,7 +198,7 @@ impl Book {
         if let Some((text, answer)) = texts.waiting.pop_front() {
             if goes_on {
                 texts.at_engine = Some(answer);
-                self.command(Command::Insert { stream, text });
+                self.command(Command::Interleave { stream, message: text });
             } else {
                 // None behind it may be sent before it.
                 answer.send(Err(text)).ok();

@@ -20,7 +20,7 @@ use tactus_core::datagrams::Ip;
 use tactus_core::made::{self, Timed};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, MonoTime};
-use tactus_engine::message::{Command, Make, Outcome, Pace, StreamId};
+use tactus_engine::message::{Chunks, Command, Delivery, Outcome, Pace, Start, StreamId};
 use tactus_ring::spsc::{Producer, ring};
 use tokio::sync::oneshot;
 
@@ -208,12 +208,14 @@ impl Broker {
         place.finished = Some(finished);
         place.retired = Some(retired);
         place.title = Some(Source { title: Arc::clone(title), file: None, _ring: Some(keep) });
-        let sink = way.sink();
+        let (_, output) = way.output();
         place.way = Some(way);
         let stream = StreamId { index: grant.place, generation: place.generation };
         grant.in_engine = true;
         grant.retiring = Some(retiring);
-        book.command(Command::Make(Make { stream, sink, rate, begin, ring: other }));
+        let chunks = Chunks { ring: other, begin, rate };
+        let delivery = Delivery::of_chunks(chunks, output);
+        book.command(Command::Start(Start { stream, delivery }));
         MadeStream { delivered, outcome: None }
     }
 }

@@ -117,6 +117,10 @@ impl Stage {
     }
 }
 
+fn extent_of(start: &Start) -> &Extent {
+    &start.delivery.blocks().expect("blocks of a title").extent
+}
+
 fn open_title(root: &std::path::Path, path: &str) -> Arc<OpenTitle> {
     let catalogue = Catalogue::new(root, CatalogueRules::default()).expect("a volume");
     title_of(&catalogue, path)
@@ -206,7 +210,7 @@ async fn a_socket_comes_back_when_its_stream_has_finished() {
     });
     tokio::task::yield_now().await;
     let start = stage.started();
-    assert_eq!((start.first, start.end), (Bytes(10), Bytes(20)));
+    assert_eq!(extent_of(&start), &Extent::Range(Bytes(10)..Bytes(20)));
     let (stream, sent) = (start.stream, Bytes(10));
     stage.report(Report::Finished { stream, outcome: Outcome::Complete, sent });
     let (grant, delivered) = delivery.await.expect("no panic");
@@ -327,7 +331,8 @@ async fn who_follows_a_title_hears_of_each_byte_once_it_is_there_and_ends_with_i
     let following = follow(&stage, &title);
     tokio::task::yield_now().await;
     let start = stage.started();
-    assert_eq!((start.end, start.grows, &start.origin.sums), (Bytes(4096), true, &None));
+    assert_eq!(extent_of(&start), &Extent::Growing(Bytes(0)..Bytes(4096)));
+    assert_eq!(start.delivery.blocks().map(|blocks| &blocks.origin.sums), Some(&None));
     announced.advance(Bytes(8192));
     tokio::task::yield_now().await;
     let (stream, end) = (start.stream, Bytes(8192));
@@ -409,21 +414,21 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     let to = (socket(), lane.clone());
     let mut framed =
         broker.send_frames(&mut grant, &title, 0..5000, false, to).await.expect("it begins");
-    let Start { stream, sink: Sink::Frames(sink), .. } = stage.started() else {
-        panic!("no frames")
-    };
-    assert_eq!((sink.channel, sink.session), (2, session));
+    let Start { stream, delivery } = stage.started();
+    assert_eq!(delivery.framing(), Some(Form::Rtp(session)));
+    let Output::Connection(connection) = delivery.output() else { panic!("no connection") };
+    assert_eq!(connection.channel, 2);
     let text = |text: &str| text.as_bytes().into();
     let [first, second, third] = ["one", "two", "three"].map(|each| framed.insert(text(each)));
-    let asked = Command::Insert { stream, text: text("one") };
+    let asked = Command::Interleave { stream, message: text("one") };
     assert_eq!(stage.commands.pop(), Some(asked));
     assert_eq!(stage.commands.pop(), None);
-    stage.report(Report::Inserted { stream, text: text("one"), is_sent: true });
+    stage.report(Report::Interleaved { stream, message: text("one"), is_sent: true });
     assert_eq!(first.await, Ok(()));
-    assert_eq!(stage.commands.pop(), Some(Command::Insert { stream, text: text("two") }));
+    assert_eq!(stage.commands.pop(), Some(Command::Interleave { stream, message: text("two") }));
     framed.stop();
     assert_eq!(stage.commands.pop(), Some(Command::Stop(stream)));
-    stage.report(Report::Inserted { stream, text: text("two"), is_sent: false });
+    stage.report(Report::Interleaved { stream, message: text("two"), is_sent: false });
     assert_eq!((second.await, third.await), (Err(text("two")), Err(text("three"))));
     let sent = Bytes(1316);
     stage.report(Report::Finished { stream, outcome: Outcome::Stopped, sent });
@@ -440,7 +445,7 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
         broker.send_frames(&mut grant, &title, 1316..5000, false, to).await.expect("it begins");
     let stream = stage.started().stream;
     let lost = framed.insert(text("five"));
-    stage.report(Report::Inserted { stream, text: text("five"), is_sent: false });
+    stage.report(Report::Interleaved { stream, message: text("five"), is_sent: false });
     stage.report(Report::Finished { stream, outcome: Outcome::TooSlow, sent });
     assert_eq!(lost.await, Err(text("five")));
     assert!(framed.ended().await.socket.is_none());

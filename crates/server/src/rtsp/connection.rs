@@ -26,7 +26,7 @@ use tactus_core::rtsp::v2::{Pipelines, StreamEnd};
 use tactus_core::rtsp::{Status, Version};
 use tactus_core::ts::trick::Scale;
 use tactus_core::units::MediaTime;
-use tactus_engine::message::TEXT_MAX;
+use tactus_engine::message::INTERLEAVED_MAX;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
@@ -252,7 +252,7 @@ impl Connection {
             let reply = self.answer(socket, &mut request).await;
             self.log(&request, reply.status, begun);
             let mut bytes = reply.write(request.version, Some(request.cseq));
-            if self.pipe.is_some() && bytes.len() > TEXT_MAX {
+            if self.pipe.is_some() && bytes.len() > INTERLEAVED_MAX {
                 let none = Reply::new(Status::INTERNAL);
                 bytes = none.write(request.version, Some(request.cseq));
             }
@@ -279,7 +279,7 @@ impl Connection {
     async fn tell(&mut self, socket: &mut TcpStream, end: &StreamEnd) -> io::Result<bool> {
         self.asked = self.asked.wrapping_add(1);
         let bytes = end.write(self.asked, &v2::date());
-        if bytes.len() > TEXT_MAX {
+        if bytes.len() > INTERLEAVED_MAX {
             return Ok(true);
         }
         if self.unanswered.len() == UNANSWERED_MAX {

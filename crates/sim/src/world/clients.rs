@@ -10,8 +10,8 @@ use tactus_core::stagger::Tick;
 use tactus_core::sums::{Sums, UNIT};
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{
-    Command, Datagrams, Hold, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TitleId,
-    VolumeId,
+    self, Blocks, Command, Connection, Datagrams, Extent, Hold, Origin, Outcome, Output, Rate,
+    Report, Schedule, Start, StreamId, TitleId, VolumeId,
 };
 
 use super::schedule::Event;
@@ -219,15 +219,15 @@ impl World {
         let last = if grows { whole } else { end };
         let volume = &self.swarm.volumes[grant.volume];
         let healthy = volume.faults.is_empty() && self.swarm.pauses.is_empty();
-        let (pace, paced) = match grant.request {
+        let (schedule, paced) = match grant.request {
             Request::BestEffort | Request::Hold | Request::Record { .. } => {
-                (Pace::BestEffort, None)
+                (Schedule::BestEffort, None)
             }
             Request::Datagrams { rate, .. } => {
-                (Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 }, None)
+                (Schedule::ByteClock(Rate { rate, burst: Bytes(0), tick: Tick::Ms10 }), None)
             }
             Request::Paced { rate, tick, burst, .. } => (
-                Pace::Paced { rate, burst, tick },
+                Schedule::ByteClock(Rate { rate, burst, tick }),
                 Some(Paced {
                     rate: rate.0,
                     burst: burst.0,
@@ -245,34 +245,29 @@ impl World {
             grows: healthy && self.swarm.mode != Mode::Liveness && grows,
         };
         let repeats = matches!(grant.request, Request::Datagrams { turn: Some(_), .. }) && !grows;
-        let sink = match (spec.datagrams, grant.request) {
+        let (framing, output) = match (spec.datagrams, grant.request) {
             (Some(datagrams), Request::Datagrams { rate, .. }) => {
                 self.cast(stream, rate, datagrams, (delivery, repeats))
             }
             _ => {
                 let mut net = open(&self.net);
-                Sink::Socket(net.connect(self.now, stream.index, delivery, spec.receiver))
+                let socket = net.connect(self.now, stream.index, delivery, spec.receiver);
+                (Form::Udp, Output::Connection(Connection::of(socket)))
             }
         };
         self.starting.push(grant.volume);
         let origin = self.origin(&grant, title);
-        let window = grant.window();
-        let (block_list, plan) = (None, None);
-        let start = Start {
-            stream,
-            origin,
-            first,
-            end,
-            block_list,
-            grows,
-            repeats,
-            pace,
-            window,
-            sink,
-            plan,
+        let range = first..end;
+        let extent = match (grows, repeats) {
+            (true, _) => Extent::Growing(range),
+            (false, true) => Extent::Repeating(range),
+            (false, false) => Extent::Range(range),
         };
+        let blocks = Blocks { origin, extent, window: grant.window() };
+        let delivery = message::Delivery::of_blocks(blocks, framing, schedule, output)
+            .expect("a client asks for what fits together");
         self.note_live(client, grant, title, stream, last - first, parts_left);
-        self.command(Command::Start(start));
+        self.command(Command::Start(Start { stream, delivery }));
         if grows {
             let every = Nanos::from_millis(self.clients[client].dice.spread(5, 1000));
             self.push(self.now + every, Event::Grow { stream, every });
@@ -296,7 +291,7 @@ impl World {
         rate: BitRate,
         spec: DatagramSpec,
         (delivery, repeats): (Delivery, bool),
-    ) -> Sink {
+    ) -> (Form, Output) {
         let DatagramSpec { outlet, is_rtp, is_v6, burst, .. } = spec;
         let mut dice = self.dice.fork(u64::from(stream.generation));
         let session = Session {
@@ -321,8 +316,8 @@ impl World {
             lateness: self.swarm.lateness,
         };
         let mut outlets = open(&self.outlets);
-        let (outlet, to) = outlets.join(self.now, stream.index, (outlet, is_v6), cast);
-        Sink::Datagrams(Datagrams { outlet, to, form, burst, class, after: None })
+        let (socket, to) = outlets.join(self.now, stream.index, (outlet, is_v6), cast);
+        (form, Output::Datagrams(Datagrams { socket, to, burst, class, after: None }))
     }
 
     fn note_live(
@@ -400,7 +395,7 @@ impl World {
                 Report::Finished { stream, outcome, sent } => self.finished(stream, outcome, sent),
                 Report::Retired { stream, .. } => self.retired(stream),
                 Report::Held { stream } => self.is_held(stream),
-                Report::Inserted { .. } => unreachable!("nobody inserts anything"),
+                Report::Interleaved { .. } => unreachable!("no client interleaves messages"),
             }
         }
     }

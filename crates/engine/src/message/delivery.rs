@@ -1,0 +1,301 @@
+//! A delivery: a source, a framing, a schedule and an output, put together by value.
+//!
+//! Promise: what does not fit together is refused here, with the reason, before anything begins. The
+//! servers behind it handle every delivery that this module makes.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use tactus_core::block_list::BlockList;
+use tactus_core::classes::ClassNumber;
+use tactus_core::datagrams::{Form, Ip, Plan};
+use tactus_core::made::Timed;
+use tactus_core::ports::{FileHandle, SocketHandle};
+use tactus_core::stagger::Tick;
+use tactus_core::sums::Sums;
+use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
+use tactus_ring::spsc::Consumer;
+
+use super::{StreamId, TitleId, VolumeId};
+
+/// One delivery, checked.
+#[derive(Debug)]
+pub struct Delivery {
+    pub(crate) content: Content,
+    pub(crate) output: Output,
+}
+
+/// What a delivery sends.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// Blocks of a title, with what frames them and what says when.
+    Blocks(Blocks, Form, Schedule),
+    /// Chunks that come framed, each with its time.
+    Chunks(Chunks),
+}
+
+impl Delivery {
+    /// A delivery of blocks.
+    ///
+    /// # Errors
+    /// What does not fit together.
+    pub fn of_blocks(
+        blocks: Blocks,
+        framing: Form,
+        schedule: Schedule,
+        output: Output,
+    ) -> Result<Self, Mismatch> {
+        let is_list = matches!(blocks.extent, Extent::List(_));
+        let is_rtp = matches!(framing, Form::Rtp(_));
+        match (&schedule, &output) {
+            (Schedule::BestEffort, Output::Datagrams(_)) => Err(Mismatch::DatagramsWithoutRate),
+            (Schedule::BestEffort, _) if is_list => Err(Mismatch::ListWithoutRate),
+            (Schedule::BestEffort, _) if is_rtp => Err(Mismatch::RtpWithoutRate),
+            (_, Output::Datagrams(_)) if is_list => Err(Mismatch::ListAsDatagrams),
+            (Schedule::Plan(..), Output::Connection(_)) if !is_rtp => Err(Mismatch::PlanWithoutRtp),
+            (_, Output::Connection(Connection { backpressure: Backpressure::Wait, .. }))
+                if is_rtp =>
+            {
+                Err(Mismatch::RtpToReader)
+            }
+            _ => Ok(Self { content: Content::Blocks(blocks, framing, schedule), output }),
+        }
+    }
+
+    /// A delivery of generated chunks.
+    #[must_use]
+    pub fn of_chunks(chunks: Chunks, output: Output) -> Self {
+        Self { content: Content::Chunks(chunks), output }
+    }
+
+    /// Where it goes.
+    #[must_use]
+    pub fn output(&self) -> &Output {
+        &self.output
+    }
+
+    /// The blocks that it reads; `None` if it sends generated chunks.
+    #[must_use]
+    pub fn blocks(&self) -> Option<&Blocks> {
+        match &self.content {
+            Content::Blocks(blocks, ..) => Some(blocks),
+            Content::Chunks(_) => None,
+        }
+    }
+
+    /// The framing of its blocks; `None` if it sends generated chunks.
+    #[must_use]
+    pub fn framing(&self) -> Option<Form> {
+        match self.content {
+            Content::Blocks(_, framing, _) => Some(framing),
+            Content::Chunks(_) => None,
+        }
+    }
+}
+
+/// Parts of a delivery that do not fit together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Mismatch {
+    /// Best effort to a datagram socket.
+    #[error("datagrams are sent at a rate, not as best effort")]
+    DatagramsWithoutRate,
+    /// A block list as best effort.
+    #[error("a block list is read at a rate, not as best effort")]
+    ListWithoutRate,
+    /// RTP as best effort.
+    #[error("RTP in a connection is sent at a rate, not as best effort")]
+    RtpWithoutRate,
+    /// A block list to a datagram socket.
+    #[error("a block list is sent into a connection, not as datagrams")]
+    ListAsDatagrams,
+    /// A plan for plain bytes in a connection.
+    #[error("a plan times the RTP packets of a connection, not its plain bytes")]
+    PlanWithoutRtp,
+    /// RTP to a peer that is waited for.
+    #[error("a connection that waits for its peer carries plain bytes, not RTP")]
+    RtpToReader,
+}
+
+/// What is read, and where it lies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The disk that holds the title.
+    pub volume: VolumeId,
+    /// The title.
+    pub title: TitleId,
+    /// Its file, open for direct reads until `Report::Retired`.
+    pub file: FileHandle,
+    /// Where it begins on the device, as a sweep key; zero where order does not matter.
+    pub position: u64,
+    /// Its length; of a title that grows, what of it is on stable storage.
+    pub len: Bytes,
+    /// The checksums of its bytes; `None` if they are unknown, and as long as it grows. All readers of a
+    /// title name the same. They come back with `Report::Retired`, as nothing is freed on a real-time
+    /// thread.
+    pub sums: Option<Arc<Sums>>,
+}
+
+/// Blocks of a title as a source.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Blocks {
+    /// The title.
+    pub origin: Origin,
+    /// Which of its bytes, in which order.
+    pub extent: Extent,
+    /// Most blocks the stream may hold or wait for at once, as reserved in the ledger.
+    pub window: u32,
+}
+
+/// Which bytes of a title are sent, in which order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// These bytes, once.
+    Range(Range<Bytes>),
+    /// These bytes, and what the title grows by: the end moves by [`Command::Extend`](super::Command).
+    Growing(Range<Bytes>),
+    /// These bytes again and again, until the delivery is stopped.
+    Repeating(Range<Bytes>),
+    /// Blocks in the order of the list. It comes back with [`Report::Retired`](super::Report).
+    List(BlockList),
+}
+
+impl Extent {
+    /// The bytes that are sent, at first; of a list, counted from its own beginning.
+    #[must_use]
+    pub fn range(&self) -> Range<Bytes> {
+        match self {
+            Self::Range(range) | Self::Growing(range) | Self::Repeating(range) => range.clone(),
+            Self::List(list) => Bytes(0)..list.len(),
+        }
+    }
+}
+
+/// A ring of generated chunks as a source: each is framed already, and has its time.
+pub struct Chunks {
+    /// In order of their times. The end that fills it keeps its memory until `Report::Retired`, as
+    /// nothing is freed on a real-time thread.
+    pub ring: Consumer<Timed>,
+    /// The origin of their times: the first is due at the earliest then.
+    pub begin: MonoTime,
+    /// The rate on the wire that is guaranteed.
+    pub rate: BitRate,
+}
+
+impl fmt::Debug for Chunks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chunks").field("begin", &self.begin).finish_non_exhaustive()
+    }
+}
+
+/// When blocks are sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Schedule {
+    /// Bytes at a constant rate.
+    ByteClock(Rate),
+    /// Packets at the times of a plan, at most at the rate. The plan comes back with
+    /// [`Report::Retired`](super::Report).
+    Plan(Rate, Arc<Plan>),
+    /// As fast as the time left by paced streams allows.
+    BestEffort,
+}
+
+/// A constant rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rate {
+    /// Payload bits per second.
+    pub rate: BitRate,
+    /// Bytes that are due at once at the start.
+    pub burst: Bytes,
+    /// How often it sends.
+    pub tick: Tick,
+}
+
+impl Schedule {
+    /// The constant rate, or the highest one of a plan; `None` for best effort.
+    #[must_use]
+    pub fn rate(&self) -> Option<Rate> {
+        match *self {
+            Self::ByteClock(rate) | Self::Plan(rate, _) => Some(rate),
+            Self::BestEffort => None,
+        }
+    }
+
+    pub(crate) fn into_plan(self) -> Option<Arc<Plan>> {
+        match self {
+            Self::Plan(_, plan) => Some(plan),
+            Self::ByteClock(_) | Self::BestEffort => None,
+        }
+    }
+}
+
+/// Where a delivery goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// Into a connection.
+    Connection(Connection),
+    /// To a datagram socket.
+    Datagrams(Datagrams),
+}
+
+/// A connection, which is the engine's for writing until `Report::Finished`.
+///
+/// With RTP, and with chunks, it carries frames (RFC 2326, section 10.12). Then it comes back behind a
+/// whole frame, also when the delivery is stopped: that takes as long as the peer needs to take the
+/// rest of the frame. After [`Outcome::PeerGone`], [`Outcome::TooSlow`] and [`Outcome::DiskFailed`] it
+/// is of no use any more.
+///
+/// [`Outcome::PeerGone`]: super::Outcome::PeerGone
+/// [`Outcome::TooSlow`]: super::Outcome::TooSlow
+/// [`Outcome::DiskFailed`]: super::Outcome::DiskFailed
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Connection {
+    /// Its socket.
+    pub socket: SocketHandle,
+    /// The channel of RTP packets.
+    pub channel: u8,
+    /// What becomes of a peer that does not take its bytes.
+    pub backpressure: Backpressure,
+}
+
+/// What becomes of a peer that does not take its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backpressure {
+    /// The delivery ends after a bound.
+    End,
+    /// The delivery waits without end. The peer is then owed no more than the burst.
+    Wait,
+}
+
+impl Connection {
+    /// A connection of a client: one that does not take its bytes is ended.
+    #[must_use]
+    pub const fn of(socket: SocketHandle) -> Self {
+        Self { socket, channel: 0, backpressure: Backpressure::End }
+    }
+}
+
+/// How datagrams leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Datagrams {
+    /// The socket, which deliveries may share; open until `Report::Finished`.
+    pub socket: SocketHandle,
+    /// The destination.
+    pub to: SocketAddr,
+    /// How long the first of several may wait for the last of them.
+    pub burst: Nanos,
+    /// The class of the link that it belongs to; `None`: the link itself.
+    pub class: Option<ClassNumber>,
+    /// The stream that it follows. It begins when that one has ended, with the datagram that would have
+    /// been due then, in its RTP session. `None`: it begins at once in its own session, as it does when
+    /// the slot of the stream before it has been given to another stream meanwhile.
+    pub after: Option<StreamId>,
+}
+
+impl Datagrams {
+    /// The version of IP that carries them.
+    pub(crate) fn ip(&self) -> Ip {
+        if self.to.is_ipv4() { Ip::V4 } else { Ip::V6 }
+    }
+}

@@ -1,0 +1,61 @@
+//! Deliveries whose parts do not fit together.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tactus_core::block_list::BlockList;
+use tactus_core::datagrams::{Form, Plan, Session};
+use tactus_core::ports::SocketHandle;
+use tactus_core::units::{Bytes, Nanos};
+use tactus_engine::message::{
+    Backpressure, Blocks, Connection, Datagrams, Delivery, Extent, Mismatch, Output, Schedule,
+};
+
+use crate::BY_THE_CLOCK;
+use crate::stage::{BLOCK, BOTH, Stage, TITLE};
+
+#[test]
+fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
+    let origin = Stage::new(BOTH[0]).start_of(1, BY_THE_CLOCK, 0..TITLE.0).origin;
+    let rate = BY_THE_CLOCK.expect("a rate");
+    let whole = Extent::Range(Bytes(0)..TITLE);
+    let list = BlockList::new([0, 2].into(), TITLE, Bytes(u64::from(BLOCK)));
+    let list = Extent::List(list.expect("the title has them"));
+    let rtp = Form::Rtp(Session { source: 1, sequence: 2, timestamp: 3 });
+    let plan = Schedule::Plan(rate, Arc::new(Plan::default()));
+    let clock = Schedule::ByteClock(rate);
+    let connection = Connection::of(SocketHandle(1));
+    let reader = Output::Connection(Connection { backpressure: Backpressure::Wait, ..connection });
+    let client = Output::Connection(connection);
+    let datagrams = Output::Datagrams(Datagrams {
+        socket: SocketHandle(2),
+        to: SocketAddr::from(([239, 1, 1, 1], 5004)),
+        burst: Nanos(0),
+        class: None,
+        after: None,
+    });
+    let check = |extent: &Extent, framing, schedule: &Schedule, output| {
+        let blocks = Blocks { origin: origin.clone(), extent: extent.clone(), window: 4 };
+        Delivery::of_blocks(blocks, framing, schedule.clone(), output).map(|_| ())
+    };
+    let best_effort = Schedule::BestEffort;
+    let cases = [
+        (&whole, Form::Udp, &best_effort, datagrams, Mismatch::DatagramsWithoutRate),
+        (&list, Form::Udp, &best_effort, client, Mismatch::ListWithoutRate),
+        (&whole, rtp, &best_effort, client, Mismatch::RtpWithoutRate),
+        (&list, rtp, &clock, datagrams, Mismatch::ListAsDatagrams),
+        (&whole, Form::Udp, &plan, client, Mismatch::PlanWithoutRtp),
+        (&whole, rtp, &clock, reader, Mismatch::RtpToReader),
+    ];
+    for (extent, framing, schedule, output, mismatch) in cases {
+        assert_eq!(check(extent, framing, schedule, output), Err(mismatch));
+    }
+    for (extent, framing, schedule, output) in [
+        (&whole, Form::Udp, &best_effort, client),
+        (&list, Form::Udp, &clock, reader),
+        (&whole, rtp, &plan, client),
+        (&whole, Form::Udp, &plan, datagrams),
+    ] {
+        assert_eq!(check(extent, framing, schedule, output), Ok(()));
+    }
+}
