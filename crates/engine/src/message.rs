@@ -56,6 +56,17 @@ pub enum Pace {
     BestEffort,
 }
 
+impl Pace {
+    /// The rate; `None` for best effort.
+    #[must_use]
+    pub fn rate(self) -> Option<Rate> {
+        match self {
+            Self::Paced { rate, burst, tick } => Some(Rate { rate, burst, tick }),
+            Self::BestEffort => None,
+        }
+    }
+}
+
 /// A class of the link of datagrams, which streams may name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketClass {

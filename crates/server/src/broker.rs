@@ -6,66 +6,67 @@
 //! the engine until it reports the stream as finished.
 
 mod bad_ranges;
-mod book;
-mod classes;
-mod datagrams;
-mod degradation;
-mod following;
-mod frames;
-mod hot_titles;
-mod made;
-mod planned;
-mod recording;
+mod output;
+mod prices;
 mod refusal;
-mod request;
-mod running;
 mod shares;
 
+mod generated;
+
+mod spec;
+
+mod degradation;
+mod hot_titles;
+mod interleaving;
+
+mod book;
+
+mod grant;
+
+mod active;
+mod classes;
+mod following;
+mod planned;
+mod recording;
+
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use tactus_core::block_list::BlockList;
-use tactus_core::cost::{Cost, Order, OutputCost, PacedRead, SendCost, Share};
-use tactus_core::datagrams::Form;
+use tactus_core::cost::{Order, PacedRead, SendCost, Share};
 use tactus_core::ledger::{Ledger, Level, Resource};
-use tactus_core::ports::{SocketHandle, Waker};
+use tactus_core::ports::Waker;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_engine::counters::StreamCounters;
-use tactus_engine::message::{
-    Backpressure, Blocks, Command, Connection, Delivery, Extent, Outcome, Output, Pace, Rate,
-    Report, Schedule, Start, StreamId, VolumeId,
-};
+use tactus_engine::message::{Command, Outcome, Rate, Report, VolumeId};
 use tactus_ring::spsc::{Consumer, Producer};
-use tokio::sync::oneshot;
 
 use crate::broker::bad_ranges::BadRanges;
-use crate::broker::book::{Admitted, Book, Damage, Place, Source, version_of};
+use crate::broker::book::{Admitted, Book, Damage, Place, version_of};
 use crate::broker::hot_titles::HotTitles;
-use crate::broker::refusal::{beyond_share, in_class, refusal};
-use crate::broker::request::{Read, Request, Without};
-use crate::broker::shares::Shares;
+use crate::broker::refusal::{beyond_share, refusal};
+use crate::broker::shares::{Shares, is_short};
+use crate::broker::spec::{Needs, Read};
 use crate::catalogue::{self, OpenTitle};
 use crate::config::{BestEffort, ClientShare};
 
+pub use active::ActiveStream;
 pub use bad_ranges::BadRange;
 pub use classes::{ClassUse, Unchanged};
-pub use datagrams::{
-    DatagramCost, Door, OUTLET_BUFFER, OUTLET_BUFFER_MIN, Outlet, Sending, Target,
-};
 pub use degradation::{Degradations, Step};
-pub use frames::{Framed, Interleaver, Lane, is_whole};
-pub use made::{MadeRate, MadeRing, MadeStream, MadeWay, Reading};
+pub use generated::{ChunkRing, MadeRate, Reading};
+pub use grant::{Grant, Running, Source};
+pub use interleaving::{Interleaver, is_whole};
+pub use output::{Door, OUTLET_BUFFER, OUTLET_BUFFER_MIN, Outlet, Output};
 pub use planned::Planned;
+pub use prices::DatagramCost;
 pub use recording::RecordGrant;
 pub use refusal::{RESOURCES, Refusal, Refusals};
-pub use running::Running;
 pub use shares::{Party, Viewer};
+pub use spec::DeliverySpec;
 
 /// Admits deliveries and hands them to the engine.
 #[derive(Clone)]
@@ -99,90 +100,6 @@ pub struct BrokerRules {
     pub connections: Vec<SendCost>,
     /// How the classes of the link are called.
     pub classes: Vec<String>,
-}
-
-/// What a stream goes out by.
-enum Way {
-    Socket(OwnedFd),
-    Frames(TcpStream, Lane),
-    Reader(UnixStream),
-    Outlet(Target),
-    /// A connection that made frames go into.
-    Made(Arc<OwnedFd>, SocketAddr),
-}
-
-impl Way {
-    fn peer(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Socket(socket) => rustix::net::getpeername(socket).ok()??.try_into().ok(),
-            Self::Frames(socket, _) => socket.peer_addr().ok(),
-            Self::Reader(_) => None,
-            Self::Outlet(target) => Some(target.to),
-            Self::Made(_, peer) => Some(*peer),
-        }
-    }
-
-    /// Where it goes, and what frames the blocks of a title on the way.
-    fn output(&self) -> (Form, Output) {
-        let connection = |socket| Connection::of(SocketHandle(socket));
-        match self {
-            Self::Socket(socket) => (Form::Udp, Output::Connection(connection(socket.as_raw_fd()))),
-            Self::Frames(socket, lane) => {
-                let connection = connection(socket.as_raw_fd());
-                let output = Connection { channel: lane.channel, ..connection };
-                (Form::Rtp(lane.session), Output::Connection(output))
-            }
-            Self::Reader(socket) => {
-                let connection = connection(socket.as_raw_fd());
-                let output = Connection { backpressure: Backpressure::Wait, ..connection };
-                (Form::Udp, Output::Connection(output))
-            }
-            Self::Outlet(target) => (target.form, Output::Datagrams(target.output())),
-            Self::Made(socket, _) => {
-                (Form::Udp, Output::Connection(connection(socket.as_raw_fd())))
-            }
-        }
-    }
-}
-
-/// What a delivery sends of its title.
-struct Part {
-    range: Range<u64>,
-    grows: bool,
-    repeats: bool,
-    /// Instead of the range, which is then as long.
-    block_list: Option<BlockList>,
-}
-
-impl Part {
-    /// Once, and no more than is there.
-    const fn of(range: Range<u64>) -> Self {
-        Self { range, grows: false, repeats: false, block_list: None }
-    }
-}
-
-/// What somebody would like to have delivered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wanted {
-    /// The disk that the title lies on.
-    pub volume: VolumeId,
-    /// How fast; the tick is lengthened or shortened to suit the rate.
-    pub pace: Pace,
-    /// Bytes to deliver in all.
-    pub len: Bytes,
-}
-
-/// Room for one delivery at a time. Returned when dropped.
-pub struct Grant {
-    shared: Arc<Shared>,
-    place: u32,
-    cost: Cost,
-    /// Blocks that its streams may hold or wait for at once.
-    window: u32,
-    pace: Pace,
-    /// A stream of this grant that has finished but perhaps not retired.
-    retiring: Option<oneshot::Receiver<()>>,
-    in_engine: bool,
 }
 
 /// What became of a delivery.
@@ -247,194 +164,56 @@ impl Broker {
         Self { shared: Arc::new(Shared { book, rules, streams: counters, degradations }) }
     }
 
-    /// Reserves what `wanted` needs.
+    /// Reserves what a delivery needs. When several viewers watch a title at a rate, it is read into
+    /// memory, and the next ones need no disk.
     ///
     /// # Errors
     /// [`Refusal`] names the short resource; nothing has changed.
-    pub fn admit(&self, wanted: &Wanted) -> Result<Grant, Refusal> {
-        self.admit_as(wanted, None, None)
-    }
-
-    /// Reserves what the delivery of `len` bytes of `title` needs. When several viewers watch it, it
-    /// is read into memory, and the next ones need no disk.
-    ///
-    /// # Errors
-    /// [`Refusal`] names the short resource; nothing has changed.
-    pub fn admit_title(
-        &self,
-        title: &Arc<OpenTitle>,
-        pace: Pace,
-        len: Bytes,
-    ) -> Result<Grant, Refusal> {
-        self.admit_as(&Wanted { volume: title.volume, pace, len }, Some(title), None)
-    }
-
-    /// Like [`Self::admit`], for a client, within its share. A short answer without a rate does not
-    /// count as a download.
-    ///
-    /// # Errors
-    /// [`Refusal`] names the short resource; nothing has changed.
-    pub fn admit_for(
-        &self,
-        viewer: &Viewer,
-        title: &Arc<OpenTitle>,
-        pace: Pace,
-        len: Bytes,
-    ) -> Result<Grant, Refusal> {
-        self.admit_as(&Wanted { volume: title.volume, pace, len }, Some(title), Some(viewer))
-    }
-
-    fn admit_as(
-        &self,
-        wanted: &Wanted,
-        title: Option<&Arc<OpenTitle>>,
-        viewer: Option<&Viewer>,
-    ) -> Result<Grant, Refusal> {
+    pub fn admit(&self, spec: &DeliverySpec<'_>) -> Result<Grant, Refusal> {
+        let DeliverySpec { title, needs, rate, viewer, is_of_any_title, ref what, .. } = *spec;
         let rules = &self.shared.rules;
-        // Of a title that still grows nothing is held, and nobody knows how long it will be.
-        let title = title.filter(|title| title.following.is_none());
-        let pace = suited(wanted.pace);
-        let title_len = title.map_or(Bytes(u64::MAX), |title| title.len);
-        let share = Share { len: wanted.len, title_len };
-        // Best effort neither makes a title hot nor relies on it.
-        let title = title.filter(|_| pace != Pace::BestEffort);
-        let step = self.shared.step(wanted.volume);
-        let is_refused = match pace {
-            Pace::BestEffort => step >= Step::Downloads,
-            Pace::Paced { .. } => step >= Step::Newcomers,
+        let step = self.shared.step(needs.volume);
+        // Best effort neither makes a title hot nor relies on it; of a title that grows nothing is held.
+        let (refuses_from, order) = match needs.read {
+            Read::Elsewhere => (None, None),
+            Read::BestEffort(..) => (Some(Step::Downloads), None),
+            Read::Paced(PacedRead { order, .. }, _) => (Some(Step::Newcomers), Some(order)),
         };
+        let is_any = is_of_any_title || title.following.is_some();
+        let hot = order.filter(|_| !is_any).map(|_| title);
         let mut book = self.shared.book();
-        if is_refused && !title.is_some_and(|title| book.hot_titles.is_held(title.id)) {
+        let is_held = hot.is_some_and(|title| book.hot_titles.is_held(title.id));
+        if refuses_from.is_some_and(|from| step >= from) && !is_held {
             book.refusals.count(Resource::Disk);
             drop(book);
-            return Err(self.shared.too_slow(&what(wanted.pace)));
+            return Err(self.shared.too_slow(what));
         }
         if let Some(viewer) = viewer
-            && let Err(over) = book.check_share(viewer, wanted, rules)
+            && let Err(over) = book.check_share(viewer, spec, rules)
         {
             book.refusals.count(over.resource);
             drop(book);
-            return Err(beyond_share(over, viewer, &what(wanted.pace), rules));
+            return Err(beyond_share(over, viewer, what, rules));
         }
-        let is_short = viewer.is_some() && shares::is_short(wanted);
-        let without = if is_short { Without::ShortAnswer } else { Without::Download };
-        let request = to_connection(wanted.volume, pace, share, without, rules);
-        let admitted = book.admit(&request, title.map(|title| title.id), rules);
-        let admitted = match admitted {
+        let admitted = match book.admit(&needs, hot.map(|title| title.id), rules) {
             Ok(admitted) => admitted,
             Err(short) => {
                 book.refusals.count(short.resource);
                 drop(book);
-                return Err(refusal(short, &what(wanted.pace), rules));
+                return Err(refusal(short, what, rules));
             }
         };
-        book.watch(admitted.place, title, step, rules);
+        // A reader of scattered blocks is no further viewer; but the memory that it relies on stays.
+        if order != Some(Order::Scattered) || is_held {
+            book.watch(admitted.place, hot, step, rules);
+        }
         if let Some(viewer) = viewer {
-            book.take_share(admitted.place, viewer, wanted);
+            book.take_share(admitted.place, viewer, spec);
         }
         drop(book);
-        Ok(self.grant(admitted, pace))
-    }
-
-    fn grant(&self, admitted: Admitted, pace: Pace) -> Grant {
         let Admitted { place, cost, window } = admitted;
         let shared = Arc::clone(&self.shared);
-        Grant { shared, place, cost, window, pace, retiring: None, in_engine: false }
-    }
-
-    /// Delivers `range` of `title` to `socket`, which must be non-blocking and prepared for the
-    /// link. When the future is dropped, the delivery is stopped with its grant.
-    ///
-    /// # Panics
-    /// When the range is empty.
-    pub async fn deliver(
-        &self,
-        grant: &mut Grant,
-        title: &Arc<OpenTitle>,
-        range: Range<u64>,
-        socket: impl Into<OwnedFd>,
-    ) -> Delivered {
-        assert!(range.start < range.end, "an empty range is answered without the engine");
-        let part = Part::of(range);
-        let delivered = self.start(grant, title, part, Way::Socket(socket.into())).await;
-        match delivered {
-            Ok(delivered) => ended(delivered.await),
-            Err(ended) => ended,
-        }
-    }
-
-    /// Begins a delivery of `range`; of a title that grows, up to what is there. The future that it gives
-    /// is its end.
-    async fn start(
-        &self,
-        grant: &mut Grant,
-        title: &Arc<OpenTitle>,
-        part: Part,
-        way: Way,
-    ) -> Result<oneshot::Receiver<Delivered>, Delivered> {
-        let Part { range, grows, repeats, block_list } = part;
-        if let Some(retiring) = grant.retiring.take() {
-            // A closed channel says the same: the place is empty.
-            drop(retiring.await);
-        }
-        let source = match Source::open(title, &self.shared.rules) {
-            Ok(source) => source,
-            Err(errno) => {
-                return Err(Delivered::without_socket(Outcome::DiskFailed(errno)));
-            }
-        };
-        let (finished, delivered) = oneshot::channel();
-        let (retired, retiring) = oneshot::channel();
-        {
-            let mut book = self.shared.book();
-            book.begun += 1;
-            let begun = book.begun;
-            let place = &mut book.places[grant.place as usize];
-            let mut origin = source.origin();
-            if block_list.is_none() {
-                origin.len = origin.len.max(Bytes(range.end));
-            }
-            let (framing, output) = way.output();
-            let plan = match &way {
-                Way::Socket(_) | Way::Reader(_) | Way::Made(..) => None,
-                Way::Frames(_, lane) => lane.plan.clone(),
-                Way::Outlet(target) => target.plan.clone(),
-            };
-            let schedule = match (grant.pace, plan) {
-                (Pace::BestEffort, _) => Schedule::BestEffort,
-                (Pace::Paced { rate, burst, tick }, plan) => {
-                    let rate = Rate { rate, burst, tick };
-                    plan.map_or(Schedule::ByteClock(rate), |plan| Schedule::Plan(rate, plan))
-                }
-            };
-            let range = Bytes(range.start)..Bytes(range.end);
-            let extent = match block_list {
-                Some(list) => Extent::List(list),
-                None if grows => Extent::Growing(range),
-                None if repeats => Extent::Repeating(range),
-                None => Extent::Range(range),
-            };
-            let blocks = Blocks { origin, extent, window: grant.window };
-            let delivery = match Delivery::of_blocks(blocks, framing, schedule, output) {
-                Ok(delivery) => delivery,
-                Err(error) => {
-                    tracing::error!(%error, "a delivery cannot begin");
-                    return Err(Delivered::without_socket(Outcome::Stopped));
-                }
-            };
-            place.begun = begun;
-            place.stopped = false;
-            place.generation = place.generation.wrapping_add(1);
-            place.finished = Some(finished);
-            place.retired = Some(retired);
-            place.title = Some(source);
-            place.way = Some(way);
-            let stream = StreamId { index: grant.place, generation: place.generation };
-            grant.in_engine = true;
-            grant.retiring = Some(retiring);
-            book.command(Command::Start(Start { stream, delivery }));
-        }
-        Ok(delivered)
+        Ok(Grant { shared, place, cost, window, rate, retiring: None, in_engine: false })
     }
 
     /// How far `bytes` of a title can be read, as far as is known: to their end, or to a place that could
@@ -477,12 +256,25 @@ impl Broker {
     /// Like [`Self::room_for`], with the resource that refuses the next stream.
     pub fn limit_for(&self, volume: VolumeId, rate: BitRate, tick: Tick) -> (u32, Resource) {
         let burst = rate.bytes_in(self.shared.rules.start_burst);
-        let pace = Pace::Paced { rate, burst, tick: Tick::for_rate(rate, tick) };
+        let rate = Rate { rate, burst, tick: Tick::for_rate(rate, tick) };
         let share = Share::whole(Bytes(u64::MAX / 2));
-        let rules = &self.shared.rules;
-        let request = to_connection(volume, pace, share, Without::Download, rules);
+        let needs = Needs::of_connection(&self.shared.rules, volume, Some(rate), share);
         let book = self.shared.book();
-        book.ledger.limit_for(request.cost(&book.ledger, false).0)
+        book.ledger.limit_for(needs.cost(&book.ledger, false).0)
+    }
+
+    /// The size in which titles of `volume` are read.
+    pub fn block_of(&self, volume: VolumeId) -> Bytes {
+        self.shared.book().ledger.terms().disks[usize::from(volume.0)].block
+    }
+
+    /// What the engine counts for a slot of the delivery table.
+    pub fn counters_of(&self, place: u32) -> Option<&StreamCounters> {
+        self.shared.streams.get(place as usize)
+    }
+
+    fn rules(&self) -> &BrokerRules {
+        &self.shared.rules
     }
 
     /// Titles of which all is held in memory.
@@ -500,11 +292,6 @@ impl Broker {
         self.shared.book().ledger.streams()
     }
 
-    /// Size of a block of a volume.
-    pub fn block(&self, volume: VolumeId) -> Bytes {
-        self.shared.book().ledger.terms().disks[usize::from(volume.0)].block
-    }
-
     /// The reservable rate of the link.
     pub fn link(&self) -> BitRate {
         self.shared.book().ledger.terms().link
@@ -520,7 +307,7 @@ impl Broker {
         let mut book = self.shared.book();
         for index in 0..book.places.len() as u32 {
             let place = &book.places[index as usize];
-            if place.finished.is_some() || place.way.is_some() {
+            if place.finished.is_some() || place.output.is_some() {
                 book.stop(index);
             }
         }
@@ -539,7 +326,8 @@ impl Broker {
         let places = (0u32..).zip(&book.places);
         let mut running: Vec<_> = places
             .filter(|(_, place)| {
-                let title = place.title.as_ref().filter(|_| place.way.is_some() && !place.stopped);
+                let runs = place.output.is_some() && !place.stopped;
+                let title = place.title.as_ref().filter(|_| runs);
                 let relies = place.watches.is_some_and(|(_, relies)| relies);
                 title.is_some_and(|source| source.title.volume == volume) && !relies
             })
@@ -619,62 +407,6 @@ impl Shared {
         // A panic while the book was open has already been reported; its sums are kept by single
         // statements that cannot be half done.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Grant {
-    fn drop(&mut self) {
-        let mut book = self.shared.book();
-        let place = &mut book.places[self.place as usize];
-        if self.in_engine && place.title.is_some() {
-            // Not retired yet: the engine may still send or read for it.
-            place.release = Some(self.cost);
-            if place.way.is_some() {
-                book.stop(self.place);
-            }
-        } else {
-            book.release(self.place, self.cost);
-        }
-    }
-}
-
-fn ended(delivered: Result<Delivered, oneshot::error::RecvError>) -> Delivered {
-    delivered.unwrap_or(Delivered::without_socket(Outcome::Stopped))
-}
-
-fn suited(pace: Pace) -> Pace {
-    match pace {
-        Pace::Paced { rate, burst, tick } => {
-            Pace::Paced { rate, burst, tick: Tick::for_rate(rate, tick) }
-        }
-        Pace::BestEffort => Pace::BestEffort,
-    }
-}
-
-/// A title that is read once, to a connection.
-fn to_connection(
-    volume: VolumeId,
-    pace: Pace,
-    share: Share,
-    without: Without,
-    rules: &BrokerRules,
-) -> Request {
-    let (read, output) = match pace {
-        Pace::Paced { rate, burst, tick } => {
-            let reading = PacedRead { rate, tick, burst, order: Order::Once, is_held: false };
-            let cost = rules.connections[usize::from(volume.0)];
-            (Read::Paced(reading, share), OutputCost::connection(cost, rate, tick))
-        }
-        Pace::BestEffort => (Read::BestEffort(share, without), OutputCost::NONE),
-    };
-    Request { volume, read, output }
-}
-
-/// A pace for people.
-fn what(pace: Pace) -> String {
-    match pace {
-        Pace::Paced { rate, .. } => format!("a stream of {rate}"),
-        Pace::BestEffort => "a download without a rate".to_owned(),
     }
 }
 

@@ -15,9 +15,7 @@ pub mod movie;
 pub mod movies;
 mod tally;
 
-use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,15 +25,15 @@ use std::time::Duration;
 use tactus_core::made::Timed;
 use tactus_core::rtp::frame;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, MILLISECOND, MonoTime, Nanos, SECOND};
-use tactus_engine::message::Outcome;
+use tactus_engine::message::{Extent, Outcome};
 use tactus_ring::spsc::Producer;
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::broker::{
-    Broker, Grant, Interleaver, MadeRate, MadeRing, MadeStream, MadeWay, Punctuality, Reading,
-    Refusal, Target, is_whole,
+    Broker, ChunkRing, DeliverySpec, Grant, Interleaver, MadeRate, Output, Punctuality, Reading,
+    Refusal, Running, Source, is_whole,
 };
 use crate::catalogue::OpenTitle;
 use tally::Tally;
@@ -78,23 +76,21 @@ pub struct Feed {
     pub hold: Bytes,
 }
 
-/// Where one of the streams that are made goes.
+/// Where one of the generated streams goes, as it is generated.
 #[derive(Clone, Debug)]
-pub struct Output {
-    /// Where, and by which socket. Its form is not used: what stands in front is made too.
-    pub target: Target,
+pub struct Lane {
+    /// Its output.
+    pub output: Output,
     /// What it needs at most.
     pub needs: MadeRate,
 }
 
-/// A connection that what is made goes into, in frames.
+/// A connection that generated streams share, in frames.
 #[derive(Clone, Debug)]
-pub struct Connection {
-    /// To which nobody else writes meanwhile; non-blocking and prepared for the link.
-    pub socket: Arc<OwnedFd>,
-    /// Its other end.
-    pub peer: SocketAddr,
-    /// The channel of each output.
+pub struct FrameOutput {
+    /// The connection, which must be non-blocking and prepared for the link. Nothing else writes to it.
+    pub output: Output,
+    /// The channel of each stream.
     pub channels: Vec<u8>,
 }
 
@@ -178,14 +174,13 @@ impl Made {
     pub fn start(
         broker: &Broker,
         feed: Feed,
-        outputs: Vec<Output>,
+        outputs: Vec<Lane>,
         transformer: impl Transformer,
     ) -> Result<Self, Refusal> {
         let source = admit_source(broker, &feed)?;
-        let admitted = outputs.into_iter().map(|Output { target, needs }| {
-            let way = MadeWay::Datagrams(target);
-            let grant = broker.admit_made(&feed.title, needs, &way)?;
-            Ok(Admitted { grant, way, needs })
+        let admitted = outputs.into_iter().map(|Lane { output, needs }| {
+            let spec = DeliverySpec::generated(broker, &feed.title, needs, &output);
+            Ok(Admitted { grant: broker.admit(&spec)?, output, needs })
         });
         let outputs = admitted.collect::<Result<Vec<_>, Refusal>>()?;
         let shared = Shared {
@@ -220,23 +215,25 @@ impl Made {
     pub fn start_in_frames(
         broker: &Broker,
         feed: Feed,
-        connection: Connection,
+        connection: FrameOutput,
         needs: &[MadeRate],
         transformer: impl Transformer,
     ) -> Result<Self, Refusal> {
         assert!(needs.len() == connection.channels.len(), "each output has its channel");
-        let Connection { socket, peer, channels } = connection;
+        let FrameOutput { output, channels } = connection;
         let source = admit_source(broker, &feed)?;
         let needs = MadeRate {
             rate: BitRate(needs.iter().map(|each| in_frames(each).0).sum()),
             datagrams: needs.iter().map(|each| each.datagrams).sum(),
         };
-        let way = MadeWay::Frames { socket, peer };
-        let mut grant = broker.admit_made(&feed.title, needs, &way)?;
-        let (ours, engines) = ring_for(needs);
+        let spec = DeliverySpec::generated(broker, &feed.title, needs, &output);
+        let mut grant = broker.admit(&spec)?;
+        let (ours, ring) = ring_for(needs);
         let opened = tactus_sys::clock::now();
-        let stream = broker.make(&mut grant, &feed.title, way.clone(), opened, engines);
-        let interleaver = broker.interleaver(&grant);
+        let chunks = Source::Chunks { ring, begin: opened };
+        let started = grant.start_now(&feed.title, chunks, output.clone());
+        let stream = started.expect("a generated stream opens no file");
+        let interleaver = stream.interleaver();
         let shared = Shared {
             begin: OnceLock::new(),
             stop: Notify::new(),
@@ -247,7 +244,7 @@ impl Made {
             is_cut: AtomicBool::new(false),
         };
         let lanes = Lanes {
-            outputs: vec![(Admitted { grant, way, needs }, None)],
+            outputs: vec![(Admitted { grant, output, needs }, None)],
             rings: vec![ours],
             streams: vec![stream],
             channels: Some(channels),
@@ -267,14 +264,7 @@ impl Made {
     ) -> Self {
         let (tell, end) = watch::channel(None);
         let shared = Arc::new(shared);
-        let session = Session {
-            broker: broker.clone(),
-            feed,
-            source,
-            lanes,
-            transformer,
-            shared: Arc::clone(&shared),
-        };
+        let session = Session { feed, source, lanes, transformer, shared: Arc::clone(&shared) };
         let task = tokio::spawn(async move {
             let ended = session.run().await;
             // Whoever asked may have gone.
@@ -374,16 +364,16 @@ impl Drop for Made {
 
 struct Admitted {
     grant: Grant,
-    way: MadeWay,
+    output: Output,
     needs: MadeRate,
 }
 
 /// The ways out of a session.
 struct Lanes {
     /// Each with what the engine has not been given yet.
-    outputs: Vec<(Admitted, Option<MadeRing>)>,
+    outputs: Vec<(Admitted, Option<ChunkRing>)>,
     rings: Vec<Producer<Timed>>,
-    streams: Vec<MadeStream>,
+    streams: Vec<Running>,
     /// All goes by one ring, each output in frames of its channel; none: each by its own, as it is.
     channels: Option<Vec<u8>>,
 }
@@ -398,12 +388,12 @@ impl Lanes {
 fn admit_source(broker: &Broker, feed: &Feed) -> Result<Grant, Refusal> {
     let Range { start, end } = feed.reading.range;
     assert!(start < end && feed.ready <= feed.hold, "{feed:?}");
-    broker.admit_reader(&feed.title, &feed.reading)
+    broker.admit(&DeliverySpec::reader(broker, &feed.title, &feed.reading))
 }
 
-fn ring_for(needs: MadeRate) -> (Producer<Timed>, MadeRing) {
+fn ring_for(needs: MadeRate) -> (Producer<Timed>, ChunkRing) {
     let ahead = u64::from(needs.datagrams) * AHEAD.0 / SECOND.0;
-    MadeRing::new((ahead as usize).max(ROOM_MIN))
+    ChunkRing::new((ahead as usize).max(ROOM_MIN))
 }
 
 /// The rate of what is made with a head in front of each frame.
@@ -412,7 +402,6 @@ fn in_frames(needs: &MadeRate) -> BitRate {
 }
 
 struct Session {
-    broker: Broker,
     feed: Feed,
     source: Grant,
     lanes: Lanes,
@@ -442,7 +431,7 @@ const PIECE: usize = 256 * KIB as usize;
 
 impl Session {
     async fn run(self) -> Ended {
-        let Self { broker, feed, mut source, lanes, transformer, shared } = self;
+        let Self { feed, mut source, lanes, transformer, shared } = self;
         let (ours, theirs) = match pair() {
             Ok(pair) => pair,
             Err(error) => {
@@ -451,9 +440,9 @@ impl Session {
                 return Ended { why, packets: vec![0; lanes.len()] };
             }
         };
-        let mut maker = Maker::new(&broker, &feed, lanes, transformer, ours);
+        let mut maker = Maker::new(&feed, lanes, transformer, ours);
         let why = {
-            let reading = broker.feed(&mut source, &feed.title, feed.reading.clone(), theirs);
+            let reading = read(&mut source, &feed, theirs);
             tokio::pin!(reading);
             let mut has_read = false;
             loop {
@@ -471,8 +460,19 @@ impl Session {
         };
         let packets = maker.close(&shared).await;
         // Who seeks begins again at once, and is no second viewer of the title.
-        broker.retire(source).await;
+        source.retire().await;
         Ended { why, packets }
+    }
+}
+
+/// Has the engine read the source into one end of a pair of sockets.
+async fn read(source: &mut Grant, feed: &Feed, to: UnixStream) -> Outcome {
+    let Reading { range, block_list, .. } = feed.reading.clone();
+    let range = Extent::Range(Bytes(range.start)..Bytes(range.end));
+    let extent = block_list.map_or(range, Extent::List);
+    match source.start(&feed.title, Source::of(extent), Output::reader(to)).await {
+        Ok(mut running) => running.ended().await.outcome,
+        Err(ended) => ended.outcome,
     }
 }
 
@@ -487,7 +487,6 @@ fn pair() -> std::io::Result<(tokio::net::UnixStream, UnixStream)> {
 
 /// Between the pair of sockets and the rings.
 struct Maker<'a> {
-    broker: &'a Broker,
     feed: &'a Feed,
     transformer: Box<dyn Transformer>,
     socket: tokio::net::UnixStream,
@@ -509,7 +508,6 @@ struct Maker<'a> {
 
 impl<'a> Maker<'a> {
     fn new(
-        broker: &'a Broker,
         feed: &'a Feed,
         lanes: Lanes,
         transformer: Box<dyn Transformer>,
@@ -517,7 +515,6 @@ impl<'a> Maker<'a> {
     ) -> Self {
         Self {
             pushed: vec![0; lanes.rings.len()],
-            broker,
             feed,
             transformer,
             socket,
@@ -629,9 +626,9 @@ impl<'a> Maker<'a> {
         self.later = shared.opened.map_or(Nanos(0), |opened| begin.since(opened));
         for (output, ring) in &mut self.lanes.outputs {
             let Some(ring) = ring.take() else { continue };
-            let (way, title) = (output.way.clone(), &self.feed.title);
-            let stream = self.broker.make(&mut output.grant, title, way, begin, ring);
-            self.lanes.streams.push(stream);
+            let (way, title) = (output.output.clone(), &self.feed.title);
+            let started = output.grant.start_now(title, Source::Chunks { ring, begin }, way);
+            self.lanes.streams.push(started.expect("a generated stream opens no file"));
         }
         shared.begin.set(begin).expect("it begins once");
     }
@@ -641,8 +638,8 @@ impl<'a> Maker<'a> {
         let count = self.lanes.len();
         let Lanes { outputs, rings, streams, .. } = &mut self.lanes;
         for (stream, (output, _)) in streams.iter_mut().zip(outputs) {
-            self.broker.stop(&output.grant);
-            if !is_whole(stream.ended().await) {
+            output.grant.stop();
+            if !is_whole(stream.ended().await.outcome) {
                 shared.is_cut.store(true, Ordering::Relaxed);
             }
         }
@@ -662,7 +659,7 @@ impl<'a> Maker<'a> {
 
     async fn last_ends(&mut self) -> End {
         for stream in &mut self.lanes.streams {
-            match stream.ended().await {
+            match stream.ended().await.outcome {
                 Outcome::Complete => {}
                 outcome => return End::Output(outcome),
             }
@@ -672,10 +669,10 @@ impl<'a> Maker<'a> {
 }
 
 /// Waits for the first output that does not end as it was told to.
-async fn first_end(streams: &mut [MadeStream]) -> Outcome {
+async fn first_end(streams: &mut [Running]) -> Outcome {
     std::future::poll_fn(|context| {
         for stream in streams.iter_mut() {
-            match stream.poll_ended(context) {
+            match stream.poll_ended(context).map(|ended| ended.outcome) {
                 Poll::Ready(Outcome::Complete) | Poll::Pending => {}
                 Poll::Ready(outcome) => return Poll::Ready(outcome),
             }

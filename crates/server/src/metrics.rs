@@ -24,7 +24,7 @@ use tactus_engine::assembly::Counters;
 use tactus_engine::message::VolumeId;
 use tactus_sys::clock;
 
-use crate::broker::{Broker, Degradations, Running};
+use crate::broker::{ActiveStream, Broker, Degradations};
 use crate::catalogue::{self, Catalogue};
 use crate::channels::Channels;
 use crate::classes::Classes;
@@ -269,7 +269,7 @@ fn asked_rate(query: Option<&str>) -> Result<Option<BitRate>, String> {
 
 /// One running delivery and what the engine counts for it.
 struct Stream<'a> {
-    running: Running,
+    running: ActiveStream,
     counters: &'a tactus_engine::counters::StreamCounters,
     /// Name of the title within its volume's tree.
     title: String,
@@ -288,7 +288,7 @@ impl Sources {
     }
 
     /// The title's path in URLs, which the kernel knows from the open file.
-    fn title_of(&self, running: &Running) -> String {
+    fn title_of(&self, running: &ActiveStream) -> String {
         let volume = self.volumes.get(usize::from(running.title.volume.0));
         if let (Some(volume), Some(following)) = (volume, &running.title.following) {
             return format!("{}{}", volume.mount, following.path);

@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tactus_core::block_list::BlockList;
-use tactus_core::datagrams::{Form, PAYLOAD, Session};
+use tactus_core::datagrams::{Form, PAYLOAD};
 use tactus_core::ledger::Resource;
 use tactus_core::ts::trick::{
     Multiplex, PER_SECOND_MIN, RATE_MIN, Scale, Terms, choose, video_program_of,
@@ -26,9 +26,9 @@ use tactus_core::ts::{Count, Index, Pcr, TableCount};
 use tactus_core::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
 use tokio::sync::Semaphore;
 
-use crate::broker::{Broker, Interleaver, MadeRate, Punctuality, Reading, Refusal, Target};
+use crate::broker::{Broker, Interleaver, MadeRate, Output, Punctuality, Reading, Refusal};
 use crate::catalogue::OpenTitle;
-use crate::made::{Connection, End, Feed, Gone, Made, Output, Transformer};
+use crate::made::{End, Feed, FrameOutput, Gone, Lane, Made, Transformer};
 
 use cut::Cutter;
 use fast::Fast;
@@ -39,29 +39,24 @@ use trail::Trail;
 /// How a title is to be shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// How fast, and whereto; [`Scale::PLAY`] is no trick.
+    /// How fast, and in which direction; [`Scale::PLAY`] is no trick.
     pub scale: Scale,
     /// From where, by a player's time.
     pub from: MediaTime,
 }
 
-/// Where what is shown goes.
+/// Where the generated stream goes.
 #[derive(Clone, Debug)]
-pub enum Whereto {
-    /// Out as datagrams; of a movie in the session that they are made for, whatever the form.
-    Datagrams(Target),
-    /// Into a connection, as packets of this session of RTP in frames of its one channel; of a movie as above.
-    Frames(Connection, Session),
+pub struct Destination {
+    /// The output.
+    pub output: Output,
+    /// The framing of its datagrams; of a movie it is that of the session that they are generated for.
+    pub form: Form,
+    /// The channel of its frames in a connection; `None` for datagrams.
+    pub channel: Option<u8>,
 }
 
-impl Whereto {
-    fn form(&self) -> Form {
-        match self {
-            Self::Datagrams(target) => target.form,
-            Self::Frames(_, session) => Form::Rtp(*session),
-        }
-    }
-
+impl Destination {
     fn begin(
         self,
         broker: &Broker,
@@ -69,13 +64,13 @@ impl Whereto {
         needs: MadeRate,
         maker: impl Transformer,
     ) -> Result<Made, Fault> {
-        let made = match self {
-            Self::Datagrams(target) => {
-                Made::start(broker, feed, vec![Output { target, needs }], maker)
-            }
-            Self::Frames(connection, _) => {
+        let Self { output, channel, .. } = self;
+        let made = match channel {
+            Some(channel) => {
+                let connection = FrameOutput { output, channels: vec![channel] };
                 Made::start_in_frames(broker, feed, connection, &[needs], maker)
             }
+            None => Made::start(broker, feed, vec![Lane { output, needs }], maker),
         };
         made.map_err(Fault::Refused)
     }
@@ -138,7 +133,7 @@ pub struct Left {
 /// From where to where something is shown, and how fast; by a player's time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Course {
-    /// How fast, and whereto.
+    /// How fast, and destination.
     pub scale: Scale,
     /// The first picture.
     pub from: MediaTime,
@@ -179,16 +174,16 @@ impl Trick {
         title: &Arc<OpenTitle>,
         index: &Arc<Index>,
         wanted: Wanted,
-        whereto: Whereto,
+        destination: Destination,
         before: Continuation<'_>,
     ) -> Result<Self, Fault> {
         assert!(title.following.is_none(), "only what is whole is shown so");
         if wanted.scale == Scale::SLOW {
-            return Self::slow(broker, title, index, wanted, whereto, before);
+            return Self::slow(broker, title, index, wanted, destination, before);
         }
         as_many_as_fit(|per_second| {
             let source = (title, index);
-            Self::fast(broker, source, wanted, per_second, whereto.clone(), before)
+            Self::fast(broker, source, wanted, per_second, destination.clone(), before)
         })
     }
 
@@ -197,7 +192,7 @@ impl Trick {
         (title, index): (&Arc<OpenTitle>, &Arc<Index>),
         wanted: Wanted,
         per_second: u32,
-        whereto: Whereto,
+        destination: Destination,
         before: Continuation<'_>,
     ) -> Result<Self, Fault> {
         let Wanted { scale, from } = wanted;
@@ -212,7 +207,7 @@ impl Trick {
             access.and_then(|access| video_program_of(index, access)).ok_or(Fault::NoPictures)?;
         let mut tables = before.tables.to_vec();
         let video_program = video_program.behind(&mut tables);
-        let block = broker.block(title.volume);
+        let block = broker.block_of(title.volume);
         let plan = Plan::new(choices, block, title.len);
         let block_list = BlockList::new(plan.stops.as_slice().into(), title.len, block)
             .map_err(|_| Fault::NoPictures)?;
@@ -231,9 +226,9 @@ impl Trick {
             ready: plan.ready.min(plan.len()),
             hold: plan.hold,
         };
-        let (form, cutter) = (whereto.form(), Cutter::new(whereto.form(), rate, trail.clone()));
+        let (form, cutter) = (destination.form, Cutter::new(destination.form, rate, trail.clone()));
         let maker = Fast::new(multiplex, plan, index.stride(), after, cutter);
-        let made = whereto.begin(broker, feed, needs_of(rate, form), maker)?;
+        let made = destination.begin(broker, feed, needs_of(rate, form), maker)?;
         let played = |shown: MediaTime| MediaTime(shown.0.saturating_sub(origin.0));
         let (from, last) = (played(first.shown), played(last.shown));
         Ok(Self { made, course: Course { scale, from, after, last }, trail, tables })
@@ -244,7 +239,7 @@ impl Trick {
         title: &Arc<OpenTitle>,
         index: &Arc<Index>,
         wanted: Wanted,
-        whereto: Whereto,
+        destination: Destination,
         before: Continuation<'_>,
     ) -> Result<Self, Fault> {
         let Wanted { scale, from } = wanted;
@@ -269,9 +264,9 @@ impl Trick {
             ready: pace.ready.min(Bytes(title.len.0 - access.at)),
             hold: Bytes(pace.ready.0 * 2),
         };
-        let (form, cutter) = (whereto.form(), Cutter::new(whereto.form(), rate, trail.clone()));
+        let (form, cutter) = (destination.form, Cutter::new(destination.form, rate, trail.clone()));
         let maker = Slow::new(multiplex, Arc::clone(index), access.at, scale, cutter);
-        let made = whereto.begin(broker, feed, needs_of(rate, form), maker)?;
+        let made = destination.begin(broker, feed, needs_of(rate, form), maker)?;
         // A picture is shown some time after its bytes have come; that time is twice as long, too.
         let ahead = MediaTime(access.shown.0.saturating_sub(index.time_at(access.at).0));
         let after = scale.shown(ahead);

@@ -5,14 +5,14 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use tactus::broker::Wanted;
+use tactus::broker::{DeliverySpec, Output};
 use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
 use tactus_core::path::RequestPath;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB};
-use tactus_engine::message::{Outcome, Pace, VolumeId};
+use tactus_engine::message::{Outcome, Rate};
 
 struct Stage {
     engine: Engine,
@@ -57,14 +57,14 @@ fn connection() -> (TcpStream, TcpStream) {
     (server, client)
 }
 
-fn pace(rate: u64) -> Pace {
-    Pace::Paced { rate: BitRate(rate), burst: Bytes(0), tick: Tick::Ms62 }
+fn at(rate: u64) -> Option<Rate> {
+    Some(Rate { rate: BitRate(rate), burst: Bytes(0), tick: Tick::Ms62 })
 }
 
-async fn deliver(stage: &Stage, pace: Pace, first: usize, end: usize) {
-    let wanted = Wanted { volume: VolumeId(0), pace, len: Bytes((end - first) as u64) };
+async fn deliver(stage: &Stage, rate: Option<Rate>, first: usize, end: usize) {
     let broker = stage.engine.broker.clone();
-    let mut grant = broker.admit(&wanted).expect("an empty server has room");
+    let spec = DeliverySpec::connection(&broker, &stage.title, rate, Bytes((end - first) as u64));
+    let mut grant = broker.admit(&spec).expect("an empty server has room");
     let (server, mut client) = connection();
     let len = end - first;
     let received = tokio::task::spawn_blocking(move || {
@@ -73,7 +73,7 @@ async fn deliver(stage: &Stage, pace: Pace, first: usize, end: usize) {
         bytes
     });
     let range = first as u64..end as u64;
-    let delivered = broker.deliver(&mut grant, &stage.title, range, server).await;
+    let delivered = grant.deliver(&stage.title, range, Output::connection(server)).await;
     assert_eq!(delivered.outcome, Outcome::Complete);
     assert_eq!(delivered.sent, len as u64);
     assert!(received.await.expect("no panic") == stage.content[first..end], "bytes differ");
@@ -85,8 +85,8 @@ async fn bytes_arrive_as_they_lie_on_the_disk() {
         let stage = stage(way, 3_000_001);
         let ends = [3_000_001, 1, 3_000_001, 262_145, 2_900_000];
         for (first, end) in [0, 0, 3_000_000, 262_143, 100_000].into_iter().zip(ends) {
-            deliver(&stage, Pace::BestEffort, first, end).await;
-            deliver(&stage, pace(80_000_000), first, end).await;
+            deliver(&stage, None, first, end).await;
+            deliver(&stage, at(80_000_000), first, end).await;
         }
     }
 }
@@ -96,7 +96,7 @@ async fn all_resources_are_back_when_all_streams_have_ended() {
     for way in WAYS {
         let stage = stage(way, 1_000_000);
         for _ in 0..20 {
-            deliver(&stage, pace(100_000_000), 0, 1_000_000).await;
+            deliver(&stage, at(100_000_000), 0, 1_000_000).await;
         }
         while stage.engine.broker.streams() > 0 {
             tokio::task::yield_now().await;

@@ -5,12 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus::broker::{Door, MadeRate, Reading, Target};
+use tactus::broker::{Door, MadeRate, Output, Reading};
 use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
-use tactus::made::{End, Feed, Made, Output, Transformer};
-use tactus_core::datagrams::Form;
+use tactus::made::{End, Feed, Lane, Made, Transformer};
 use tactus_core::ledger::Resource;
 use tactus_core::made::Timed;
 use tactus_core::path::RequestPath;
@@ -103,15 +102,8 @@ impl Stage {
     fn start(&self, rate: BitRate) -> Result<Made, tactus::broker::Refusal> {
         let outputs = self.inboxes.iter().map(|inbox| {
             let to = inbox.address().expect("bound");
-            let target = Target {
-                outlet: Arc::clone(&self.outlet),
-                to,
-                form: Form::Udp,
-                burst: Nanos(0),
-                plan: None,
-                after: None,
-            };
-            Output { target, needs: MadeRate { rate: BitRate(rate.0 / 2), datagrams: 500 } }
+            let output = Output::datagrams(&self.outlet, to, Nanos(0));
+            Lane { output, needs: MadeRate { rate: BitRate(rate.0 / 2), datagrams: 500 } }
         });
         let feed = Feed {
             title: Arc::clone(&self.title),

@@ -7,15 +7,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tactus::broker::{Door, Outlet, Target};
+use tactus::broker::{Door, Outlet, Output};
 use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::{Auto, Config};
 use tactus::engine::{self, Engine};
 use tactus::made::movie::{MovieStreams, Part, Sent};
-use tactus::made::{End, Made, Output};
+use tactus::made::{End, Lane, Made};
 use tactus::media::movie::Movie;
 use tactus::media::sample;
-use tactus_core::datagrams::{Form, Session};
+use tactus_core::datagrams::Session;
 use tactus_core::path::RequestPath;
 use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
 use tactus_sys::packets::outlet;
@@ -78,11 +78,7 @@ impl Stage {
         let feed = part.feed(&self.title).expect("there is something to send");
         let outputs = part.needs().into_iter().zip(ports).map(|(needs, port)| {
             let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-            let (outlet, form) = (Arc::clone(&self.outlet), Form::Udp);
-            Output {
-                target: Target { outlet, to, form, burst: Nanos(0), plan: None, after: None },
-                needs,
-            }
+            Lane { output: Output::datagrams(&self.outlet, to, Nanos(0)), needs }
         });
         let streams = MovieStreams::new(part.clone(), feed.reading.range.start);
         Made::start(&self.engine.broker, feed, outputs.collect(), streams).expect("room for it")

@@ -11,13 +11,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus::catalogue::{Catalogue, CatalogueRules};
+use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::rtsp::Net;
 use tactus::config::{Auto, Config};
 use tactus::engine::{self, Engine};
 use tactus::media::movie::Movie;
 use tactus::media::{probe, sample};
 use tactus::rtsp::Rtsp;
+use tactus_core::path::RequestPath;
 use tactus_core::rtp::rtcp;
 use tactus_core::units::{Bytes, MIB, SECOND};
 use tactus_sys::udp_input::{InputOptions, UdpInput};
@@ -37,6 +38,7 @@ static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 struct Stage {
     engine: Engine,
     rtsp: Rtsp,
+    catalogue: Arc<Catalogue>,
     url: String,
     movie: Movie,
     file: PathBuf,
@@ -79,7 +81,7 @@ async fn stage_by(
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("rtsp://{}/movie.mp4", listener.local_addr().expect("bound"));
     tokio::spawn(rtsp.clone().serve(listener));
-    Stage { engine, rtsp, url, movie, file, dir }
+    Stage { engine, rtsp, catalogue, url, movie, file, dir }
 }
 
 impl Stage {
@@ -87,6 +89,14 @@ impl Stage {
     fn expected(&self, wish: u64) -> [usize; 2] {
         let begin = self.movie.begin(SECOND.times(wish));
         [0, 1].map(|nth| self.movie.tracks[nth].samples().len() - begin.first[nth] as usize)
+    }
+
+    fn title(&self) -> Arc<OpenTitle> {
+        let path = RequestPath::parse(b"/movie.mp4").expect("a plain path");
+        match self.catalogue.find_blocking(&path).expect("the title is there") {
+            Found::Title(title) => title,
+            Found::Directory(_) => panic!("the title is a file"),
+        }
     }
 
     /// Waits until no stream is promised any more.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvb_conformance::{ConformanceMonitor, Indicator};
-use tactus::broker::{Door, Outlet, Target, Wanted as Wish};
+use tactus::broker::{DeliverySpec, Door, Outlet, Output};
 use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
 use tactus::made::End;
 use tactus::media::index;
-use tactus::trick::{Continuation, Fault, Trick, Wanted, Whereto};
+use tactus::trick::{Continuation, Destination, Fault, Trick, Wanted};
 use tactus_core::datagrams::{Form, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::rtp;
@@ -21,7 +21,7 @@ use tactus_core::stagger::Tick;
 use tactus_core::ts::trick::Scale;
 use tactus_core::ts::{Continuity, Framing, Index, pes_times};
 use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
-use tactus_engine::message::{Pace, VolumeId};
+use tactus_engine::message::Rate;
 use tactus_sys::packets::outlet;
 use tactus_sys::udp_input::{InputOptions as Inbox, UdpInput};
 
@@ -74,16 +74,15 @@ fn stage(way: Sendfile) -> Stage {
 impl Stage {
     fn start(&self, wanted: Wanted, inbox: &UdpInput) -> Result<Trick, Fault> {
         let to = inbox.address().expect("bound");
-        let outlet = Arc::clone(&self.outlet);
+        let output = Output::datagrams(&self.outlet, to, Nanos(0));
         let form = Form::Rtp(SESSION);
-        let target = Target { outlet, to, form, burst: Nanos(0), after: None, plan: None };
-        let whereto = Whereto::Datagrams(target);
+        let destination = Destination { output, form, channel: None };
         Trick::start(
             &self.engine.broker,
             &self.title,
             &self.index,
             wanted,
-            whereto,
+            destination,
             Continuation::default(),
         )
     }
@@ -211,10 +210,11 @@ async fn what_is_shown_slower_has_all_its_video_frames() {
 async fn where_disks_have_no_time_there_are_fewer_video_frames_or_none() {
     let stage = stage(Sendfile::Off);
     let broker = &stage.engine.broker;
-    let pace = Pace::Paced { rate: BitRate(1_000_000), burst: Bytes(0), tick: Tick::Ms62 };
-    let wish = Wish { volume: VolumeId(0), pace, len: Bytes(1 << 40) };
+    let rate = Rate { rate: BitRate(1_000_000), burst: Bytes(0), tick: Tick::Ms62 };
+    let spec = DeliverySpec::connection(broker, &stage.title, Some(rate), Bytes(1 << 40));
+    let spec = spec.of_any_title();
     let mut grants = vec![];
-    while let Ok(grant) = broker.admit(&wish) {
+    while let Ok(grant) = broker.admit(&spec) {
         grants.push(grant);
     }
     let before = broker.levels();

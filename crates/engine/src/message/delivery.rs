@@ -70,6 +70,15 @@ impl Delivery {
         Self { content: Content::Chunks(chunks), output }
     }
 
+    /// Whether it leaves in frames, between which messages can be sent.
+    #[must_use]
+    pub fn is_framed(&self) -> bool {
+        match self.content {
+            Content::Blocks(_, framing, _) => matches!(framing, Form::Rtp(_)),
+            Content::Chunks(_) => true,
+        }
+    }
+
     /// Where it goes.
     #[must_use]
     pub fn output(&self) -> &Output {

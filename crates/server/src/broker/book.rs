@@ -19,12 +19,14 @@ use tactus_sys::file;
 use tokio::sync::oneshot;
 
 use super::bad_ranges::{self, BadRange, BadRanges, Version};
-use super::frames::{self, Texts};
 use super::hot_titles::HotTitles;
+use super::interleaving::{self, Messages};
+use super::output::Output;
+use super::prices::DatagramCost;
 use super::refusal::{Refusals, ShareExceeded};
-use super::request::{Request, Without};
 use super::shares::{self, Claim, Party, Shares, Viewer};
-use super::{BrokerRules, DatagramCost, Delivered, Punctuality, Step, Wanted, Way};
+use super::spec::{DeliverySpec, Needs, Without};
+use super::{BrokerRules, Delivered, Punctuality, Step};
 use crate::catalogue::{self, OpenTitle};
 
 pub(super) struct Book {
@@ -80,11 +82,13 @@ pub(super) struct Place {
     /// Who waits for the place to be used again for the same grant.
     pub(super) retired: Option<oneshot::Sender<()>>,
     /// What the engine sends on, while it does.
-    pub(super) way: Option<Way>,
-    /// What goes between frames: the first one is at the engine.
-    pub(super) texts: Texts,
+    pub(super) output: Option<Output>,
+    /// It carries frames.
+    pub(super) is_framed: bool,
+    /// Messages between frames: the first one is at the engine.
+    pub(super) messages: Messages,
     /// Keeps the file open until no read of it is under way.
-    pub(super) title: Option<Source>,
+    pub(super) title: Option<Opened>,
     /// The grant is gone: returned when the stream retires.
     pub(super) release: Option<Cost>,
     pub(super) without_rate: Option<Without>,
@@ -103,15 +107,15 @@ pub(super) struct Place {
 }
 
 /// A title, and the file that the engine reads.
-pub(super) struct Source {
+pub(super) struct Opened {
     pub(super) title: Arc<OpenTitle>,
     /// None when it reads the title's own: past the page cache, where readers do not meet.
     pub(super) file: Option<OwnedFd>,
-    /// Where it is made, the memory of its ring.
-    pub(super) _ring: Option<Keep<Timed>>,
+    /// The memory of the ring, if chunks are generated out of it.
+    _ring: Option<Keep<Timed>>,
 }
 
-impl Source {
+impl Opened {
     /// # Errors
     /// The error number, when file descriptors are exhausted.
     pub(super) fn open(title: &Arc<OpenTitle>, rules: &BrokerRules) -> Result<Self, i32> {
@@ -121,6 +125,11 @@ impl Source {
             .transpose()
             .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
         Ok(Self { title: Arc::clone(title), file, _ring: None })
+    }
+
+    /// A title out of which chunks are generated.
+    pub(super) fn chunks(title: &Arc<OpenTitle>, ring: Keep<Timed>) -> Self {
+        Self { title: Arc::clone(title), file: None, _ring: Some(ring) }
     }
 
     pub(super) fn origin(&self) -> Origin {
@@ -151,12 +160,12 @@ impl Book {
     pub(super) fn check_share(
         &self,
         viewer: &Viewer,
-        wanted: &Wanted,
+        spec: &DeliverySpec<'_>,
         rules: &BrokerRules,
     ) -> Result<(), ShareExceeded> {
         let Viewer { party, share, .. } = viewer;
         let over = |resource| move |over| ShareExceeded { resource, over };
-        let Some(claim) = shares::claim(viewer, wanted) else { return Ok(()) };
+        let Some(claim) = shares::claim(viewer, spec.rate, spec.len) else { return Ok(()) };
         let rate = match claim {
             Claim::Download | Claim::Short => {
                 let max = match claim {
@@ -194,10 +203,10 @@ impl Book {
     }
 
     /// Counts what a viewer holds at `place`.
-    pub(super) fn take_share(&mut self, place: u32, viewer: &Viewer, wanted: &Wanted) {
+    pub(super) fn take_share(&mut self, place: u32, viewer: &Viewer, spec: &DeliverySpec<'_>) {
         let at = &mut self.places[place as usize];
         at.client = Some(viewer.client.clone());
-        if let Some(claim) = shares::claim(viewer, wanted) {
+        if let Some(claim) = shares::claim(viewer, spec.rate, spec.len) {
             self.shares.take(&viewer.party, claim);
             at.claim = Some((viewer.party.clone(), claim));
         }
@@ -234,12 +243,10 @@ impl Book {
         let place = &mut self.places[stream.index as usize];
         assert!(place.generation == stream.generation, "a place is used again after it retired");
         let usable = matches!(outcome, Outcome::Complete | Outcome::Unreadable { .. });
-        let socket = match place.way.take() {
-            Some(Way::Socket(socket)) if usable => Some(socket),
-            Some(Way::Frames(socket, _)) if frames::is_whole(outcome) => Some(socket.into()),
-            _ => None,
-        };
-        place.texts.give_back();
+        let usable = if place.is_framed { interleaving::is_whole(outcome) } else { usable };
+        let output = place.output.take().filter(|_| usable);
+        let socket = output.and_then(|output| Arc::into_inner(output.socket));
+        place.messages.give_back();
         let title = place.title.as_ref().map(|source| Arc::clone(&source.title));
         let finished = place.finished.take();
         // Before anybody hears of it, and asks again.
@@ -276,7 +283,7 @@ impl Book {
         }
     }
 
-    pub(super) fn retired(&mut self, stream: StreamId) -> Option<Source> {
+    pub(super) fn retired(&mut self, stream: StreamId) -> Option<Opened> {
         let place = &mut self.places[stream.index as usize];
         let title = place.title.take();
         if let Some(retired) = place.retired.take() {
@@ -302,12 +309,12 @@ impl Book {
     /// A place and a promise for a delivery, if need be in place of a title that nobody watches.
     pub(super) fn admit(
         &mut self,
-        request: &Request,
+        needs: &Needs,
         title: Option<TitleId>,
         rules: &BrokerRules,
     ) -> Result<Admitted, Short> {
         let is_held = title.is_some_and(|title| self.hot_titles.is_held(title));
-        let without_rate = request.without_rate();
+        let without_rate = needs.without_rate();
         let (used, max) = match without_rate {
             Some(Without::ShortAnswer) => (self.short_answers, self.short_answers_max()),
             Some(Without::Download) => (self.best_effort, rules.best_effort.streams_max),
@@ -322,7 +329,7 @@ impl Book {
                 class: None,
             });
         }
-        let (cost, window) = request.cost(&self.ledger, is_held);
+        let (cost, window) = needs.cost(&self.ledger, is_held);
         loop {
             match self.ledger.check(cost) {
                 Ok(()) => break,
@@ -364,7 +371,7 @@ impl Book {
         if !leaves_half || !has_places || self.ledger.check(cost).is_err() {
             return;
         }
-        let Ok(source) = Source::open(title, rules) else { return };
+        let Ok(source) = Opened::open(title, rules) else { return };
         let Some(index) = self.free.pop() else { return };
         self.ledger.admit(cost).expect("there was room for it");
         let place = &mut self.places[index as usize];

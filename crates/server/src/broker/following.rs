@@ -4,15 +4,16 @@
 //! and then waits for more, but not without end; one whose title is whole goes on to its end in the same
 //! file, whatever has the name by then.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tactus_core::units::Bytes;
-use tactus_engine::message::{Command, Outcome, StreamId};
+use tactus_engine::message::{Command, Extent, Outcome, StreamId};
 use tokio::time::timeout;
 
-use super::{Broker, Delivered, Grant, Part, Way, ended};
+use super::Delivered;
+use super::grant::{Grant, Source};
+use super::output::Output;
 use crate::catalogue::{Edge, Following, Growth, OpenTitle};
 
 /// Who has had all of a title for so long, and it has not grown, waits no more. A recording's source may
@@ -25,18 +26,17 @@ const LOOK: Duration = Duration::from_secs(5);
 /// When the engine has not yet taken what it was told before.
 const AGAIN: Duration = Duration::from_millis(5);
 
-impl Broker {
+impl Grant {
     /// Delivers `title`, which grows, from `first` to the end that it will have. The socket as in
     /// [`Self::deliver`]. What does not become whole is sent as far as it is there, and is not complete.
     ///
     /// # Panics
     /// When the title does not grow.
     pub async fn follow(
-        &self,
-        grant: &mut Grant,
+        &mut self,
         title: &Arc<OpenTitle>,
         first: u64,
-        socket: impl Into<OwnedFd>,
+        output: Output,
     ) -> Delivered {
         let mut following = title.following.clone().expect("a title that grows is followed");
         let nothing = Delivered::without_socket;
@@ -47,7 +47,8 @@ impl Broker {
                 Growth::Growing => {}
                 // All of it has been sent: there is nothing.
                 Growth::Whole => {
-                    return Delivered { socket: Some(socket.into()), ..nothing(Outcome::Complete) };
+                    let socket = Arc::into_inner(output.socket);
+                    return Delivered { socket, ..nothing(Outcome::Complete) };
                 }
                 Growth::GivenUp => return nothing(Outcome::Stopped),
             }
@@ -57,21 +58,22 @@ impl Broker {
             }
         }
         let grows = edge.state == Growth::Growing;
-        let part = Part { grows, ..Part::of(first..edge.durable.0) };
-        let begun = self.start(grant, title, part, Way::Socket(socket.into())).await;
-        let mut delivered = match begun {
-            Ok(delivered) => delivered,
+        let range = Bytes(first)..edge.durable;
+        let extent = if grows { Extent::Growing(range) } else { Extent::Range(range) };
+        let mut running = match self.start(title, Source::of(extent), output).await {
+            Ok(running) => running,
             Err(ended) => return ended,
         };
         let mut is_whole = edge.state == Growth::Whole;
         if grows {
-            let stream = self.stream_of(grant);
+            let stream = running.stream();
+            let shared = Arc::clone(&self.shared);
             tokio::select! {
-                delivered = &mut delivered => return ended(delivered),
-                whole = self.extend(stream, first, &mut following, edge) => is_whole = whole,
+                delivered = running.ended() => return delivered,
+                whole = shared.extend(stream, first, &mut following, edge) => is_whole = whole,
             }
         }
-        match ended(delivered.await) {
+        match running.ended().await {
             // It ends where the title has stopped to grow, and not where the title would.
             Delivered { outcome: Outcome::Complete, sent, late, .. } if !is_whole => {
                 Delivered { sent, late, ..nothing(Outcome::Stopped) }
@@ -79,12 +81,9 @@ impl Broker {
             delivered => delivered,
         }
     }
+}
 
-    pub(super) fn stream_of(&self, grant: &Grant) -> StreamId {
-        let generation = self.shared.book().places[grant.place as usize].generation;
-        StreamId { index: grant.place, generation }
-    }
-
+impl super::Shared {
     /// Tells the engine of what comes, until there will be no more; whether the title is whole then.
     async fn extend(
         &self,
@@ -98,7 +97,7 @@ impl Broker {
             if let Ok(next) = timeout(LOOK, following.next()).await {
                 (edge, waited) = (next, Duration::ZERO);
             } else {
-                let has_all = self.shared.sent(stream.index) >= edge.durable.0 - first;
+                let has_all = self.sent(stream.index) >= edge.durable.0 - first;
                 waited = if has_all { waited + LOOK } else { Duration::ZERO };
                 if waited < STALL_MAX {
                     continue;
@@ -106,17 +105,15 @@ impl Broker {
             }
             if edge.state != Growth::Growing || waited >= STALL_MAX {
                 let end = edge.durable;
-                self.shared.book().command(Command::Extend { stream, end, is_whole: true });
+                self.book().command(Command::Extend { stream, end, is_whole: true });
                 return edge.state == Growth::Whole;
             }
-            while !self.shared.book().may_extend(stream, edge.durable) {
+            while !self.book().may_extend(stream, edge.durable) {
                 tokio::time::sleep(AGAIN).await;
             }
         }
     }
-}
 
-impl super::Shared {
     /// Bytes that the stream in a place has sent.
     fn sent(&self, place: u32) -> u64 {
         self.streams.get(place as usize).map_or(0, |stream| stream.bytes.value())

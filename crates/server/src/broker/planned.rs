@@ -11,9 +11,11 @@ use std::sync::Arc;
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use tactus_core::units::{Bytes, KIB};
-use tactus_engine::message::{Pace, VolumeId};
+use tactus_engine::message::VolumeId;
 
 use super::Broker;
+use super::output::Output;
+use super::spec::DeliverySpec;
 use crate::catalogue::{Catalogue, OpenTitle};
 use crate::store::{Busy, Pending, Reading, Source};
 
@@ -65,14 +67,13 @@ impl Broker {
     /// # Errors
     /// When there is no room for one more reader.
     pub fn read_first(&self, title: Arc<OpenTitle>, len: Bytes) -> Result<Reading, Busy> {
-        let grant = self.admit_title(&title, Pace::BestEffort, len);
+        let grant = self.admit(&DeliverySpec::connection(self, &title, None, len));
         let mut grant = grant.map_err(|refusal| Busy(refusal.to_string()))?;
         let (ours, engines) = pair().map_err(|error| Busy(error.to_string()))?;
-        let broker = self.clone();
         // It ends when all has been sent, when it cannot be read, or when nobody reads any more; each is
         // the end of the connection.
         tokio::spawn(async move {
-            drop(broker.deliver(&mut grant, &title, 0..len.0, engines).await);
+            drop(grant.deliver(&title, 0..len.0, Output::connection(engines)).await);
         });
         Ok(Box::new(ours))
     }

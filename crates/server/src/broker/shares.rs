@@ -7,9 +7,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
 use tactus_core::units::{BitRate, Bytes, MIB};
-use tactus_engine::message::Pace;
+use tactus_engine::message::Rate;
 
-use super::Wanted;
 use crate::config::ClientShare;
 
 /// The unit whose streams are counted together.
@@ -56,19 +55,20 @@ pub(super) enum Claim {
     Rate(BitRate),
 }
 
-/// What `wanted` takes of a viewer's share; none when the share is everything.
-pub(super) fn claim(viewer: &Viewer, wanted: &Wanted) -> Option<Claim> {
-    match wanted.pace {
+/// What `len` bytes at a rate, or as best effort, take of a viewer's share; none when the share is
+/// everything.
+pub(super) fn claim(viewer: &Viewer, rate: Option<Rate>, len: Bytes) -> Option<Claim> {
+    match rate {
         _ if viewer.share == ClientShare::All => None,
-        Pace::Paced { rate, .. } => Some(Claim::Rate(rate)),
-        Pace::BestEffort if is_short(wanted) => Some(Claim::Short),
-        Pace::BestEffort => Some(Claim::Download),
+        Some(Rate { rate, .. }) => Some(Claim::Rate(rate)),
+        None if is_short(rate, len) => Some(Claim::Short),
+        None => Some(Claim::Download),
     }
 }
 
 /// Whether the answer is short, like a page, a playlist or a poster, and not a download.
-pub(super) fn is_short(wanted: &Wanted) -> bool {
-    wanted.pace == Pace::BestEffort && wanted.len <= SHORT_MAX
+pub(super) fn is_short(rate: Option<Rate>, len: Bytes) -> bool {
+    rate.is_none() && len <= SHORT_MAX
 }
 
 /// Longer than pages, playlists, posters and subtitles; about a second of a film.

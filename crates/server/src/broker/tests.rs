@@ -1,13 +1,14 @@
 //! The broker against its promises, with an engine played by the test.
 
 use super::*;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 
 use tactus_core::cost::{DiskTerms, SendCost};
 use tactus_core::datagrams::{Form, Ip, Session};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::Terms;
 use tactus_core::units::{KIB, SECOND};
+use tactus_engine::message::{self, Extent, Start, StreamId};
 use tactus_ring::spsc::ring;
 
 use crate::catalogue::{Announced, Catalogue, CatalogueRules, Coming, Found};
@@ -77,6 +78,17 @@ impl Stage {
         Self { broker, commands, to_control, reports, title, counters, dir }
     }
 
+    /// `len` bytes of any title.
+    fn admit(&self, rate: Option<Rate>, len: Bytes) -> Result<Grant, Refusal> {
+        let spec = DeliverySpec::connection(&self.broker, &self.title, rate, len);
+        self.broker.admit(&spec.of_any_title())
+    }
+
+    /// `len` bytes of its title.
+    fn admit_title(&self, len: Bytes) -> Result<Grant, Refusal> {
+        self.broker.admit(&DeliverySpec::connection(&self.broker, &self.title, RATE, len))
+    }
+
     fn report(&mut self, report: Report) {
         self.to_control.push(report).expect("room for the report");
         self.broker.handle_reports(&mut self.reports);
@@ -89,7 +101,7 @@ impl Stage {
 
     /// Plays the engine: the title that two viewers watch is read and stays.
     fn hold_title(&mut self) -> (Grant, Grant, StreamId) {
-        let watch = || self.broker.admit_title(&self.title, wanted().pace, wanted().len);
+        let watch = || self.admit_title(LEN);
         let (first, second) = (watch().expect("room"), watch().expect("room"));
         let Some(Command::Hold(hold)) = self.commands.pop() else { panic!("nothing is held") };
         assert_eq!(hold.origin.title, self.title.id);
@@ -134,10 +146,10 @@ fn title_of(catalogue: &Catalogue, path: &str) -> Arc<OpenTitle> {
     }
 }
 
-fn wanted() -> Wanted {
-    let pace = Pace::Paced { rate: BitRate(1_000_000), burst: Bytes(0), tick: Tick::Ms62 };
-    Wanted { volume: VolumeId(0), pace, len: Bytes(10_000) }
-}
+const RATE: Option<Rate> =
+    Some(Rate { rate: BitRate(1_000_000), burst: Bytes(0), tick: Tick::Ms62 });
+/// A title's length.
+const LEN: Bytes = Bytes(10_000);
 
 fn socket() -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -147,15 +159,15 @@ fn socket() -> TcpStream {
 #[tokio::test]
 async fn what_does_not_fit_is_refused_by_name_and_changes_nothing() {
     let stage = Stage::new(2);
-    let first = stage.broker.admit(&wanted()).expect("room for two");
-    let second = stage.broker.admit(&wanted()).expect("room for two");
+    let first = stage.admit(RATE, LEN).expect("room for two");
+    let second = stage.admit(RATE, LEN).expect("room for two");
     let before = stage.broker.levels();
-    let refusal = stage.broker.admit(&wanted()).err().expect("no room for three");
+    let refusal = stage.admit(RATE, LEN).err().expect("no room for three");
     assert_eq!(refusal.resource, Resource::Link);
     assert!(refusal.message.contains("the link"), "{}", refusal.message);
     assert_eq!(stage.broker.levels(), before);
     drop(first);
-    assert!(stage.broker.admit(&wanted()).is_ok());
+    assert!(stage.admit(RATE, LEN).is_ok());
     drop(second);
     assert_eq!(stage.broker.streams(), 0);
 }
@@ -164,15 +176,14 @@ async fn what_does_not_fit_is_refused_by_name_and_changes_nothing() {
 async fn when_datagrams_turn_out_to_cost_less_more_streams_fit_and_none_is_counted_again() {
     let stage = Stage::new(100);
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let target = Target {
-        outlet: Door::of(socket.into(), None),
-        to: "239.1.1.1:5000".parse().expect("an address"),
-        form: Form::Udp,
-        burst: Nanos(0),
-        after: None,
-        plan: None,
+    let outlet = Door::of(socket.into(), None);
+    let to = "239.1.1.1:5000".parse().expect("an address");
+    let output = Output::datagrams(&outlet, to, Nanos(0));
+    let rates = [BitRate(10_528_000); 2];
+    let admit = || {
+        let (broker, packets) = (&stage.broker, (Form::Udp, &output));
+        broker.admit(&DeliverySpec::datagrams(broker, &stage.title, rates, packets, None))
     };
-    let admit = || stage.broker.admit_datagrams(&stage.title, BitRate(10_528_000), &target);
     // A thousand datagrams a second: the core sends no more.
     stage.broker.count_datagrams_as(DatagramCost::each(Nanos::from_micros(600)));
     let first = admit().expect("room for one");
@@ -192,20 +203,20 @@ async fn when_datagrams_turn_out_to_cost_less_more_streams_fit_and_none_is_count
 #[tokio::test]
 async fn downloads_without_a_rate_are_bounded_by_number() {
     let stage = Stage::new(2);
-    let want = Wanted { pace: Pace::BestEffort, ..wanted() };
-    let grants: Vec<_> = (0..2).map(|_| stage.broker.admit(&want).expect("two fit")).collect();
-    assert_eq!(stage.broker.admit(&want).err().map(|r| r.resource), Some(Resource::Streams));
+    let admit = || stage.admit(None, LEN);
+    let grants: Vec<_> = (0..2).map(|_| admit().expect("two fit")).collect();
+    assert_eq!(admit().err().map(|r| r.resource), Some(Resource::Streams));
     drop(grants);
-    assert!(stage.broker.admit(&want).is_ok());
+    assert!(admit().is_ok());
 }
 
 #[tokio::test]
 async fn a_socket_comes_back_when_its_stream_has_finished() {
     let mut stage = Stage::new(1);
-    let mut grant = stage.broker.admit(&wanted()).expect("room");
-    let (broker, title) = (stage.broker.clone(), Arc::clone(&stage.title));
+    let mut grant = stage.admit(RATE, LEN).expect("room");
+    let title = Arc::clone(&stage.title);
     let delivery = tokio::spawn(async move {
-        let delivered = broker.deliver(&mut grant, &title, 10..20, socket()).await;
+        let delivered = grant.deliver(&title, 10..20, Output::connection(socket())).await;
         (grant, delivered)
     });
     tokio::task::yield_now().await;
@@ -224,31 +235,31 @@ async fn a_socket_comes_back_when_its_stream_has_finished() {
 #[tokio::test]
 async fn a_request_that_goes_away_is_stopped_and_returns_its_grant_when_retired() {
     let mut stage = Stage::new(1);
-    let mut grant = stage.broker.admit(&wanted()).expect("room");
-    let (broker, title) = (stage.broker.clone(), Arc::clone(&stage.title));
+    let mut grant = stage.admit(RATE, LEN).expect("room");
+    let title = Arc::clone(&stage.title);
     let delivery = tokio::spawn(async move {
-        broker.deliver(&mut grant, &title, 0..10_000, socket()).await.outcome
+        grant.deliver(&title, 0..10_000, Output::connection(socket())).await.outcome
     });
     tokio::task::yield_now().await;
     let stream = stage.started().stream;
     delivery.abort();
     assert!(delivery.await.is_err_and(|error| error.is_cancelled()));
     assert_eq!(stage.commands.pop(), Some(Command::Stop(stream)));
-    assert!(stage.broker.admit(&wanted()).is_err(), "the engine still sends");
+    assert!(stage.admit(RATE, LEN).is_err(), "the engine still sends");
     stage.report(Report::Finished { stream, outcome: Outcome::Stopped, sent: Bytes(0) });
-    assert!(stage.broker.admit(&wanted()).is_err(), "the engine still reads");
+    assert!(stage.admit(RATE, LEN).is_err(), "the engine still reads");
     stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
-    assert!(stage.broker.admit(&wanted()).is_ok());
+    assert!(stage.admit(RATE, LEN).is_ok());
 }
 
 #[tokio::test]
 async fn the_parts_of_one_grant_follow_each_other_in_one_place() {
     let mut stage = Stage::new(1);
-    let mut grant = stage.broker.admit(&wanted()).expect("room");
-    let (broker, title) = (stage.broker.clone(), Arc::clone(&stage.title));
+    let mut grant = stage.admit(RATE, LEN).expect("room");
+    let title = Arc::clone(&stage.title);
     let delivery = tokio::spawn(async move {
         for range in [0..10, 50..60] {
-            let delivered = broker.deliver(&mut grant, &title, range, socket()).await;
+            let delivered = grant.deliver(&title, range, Output::connection(socket())).await;
             assert_eq!(delivered.outcome, Outcome::Complete);
         }
     });
@@ -273,7 +284,7 @@ async fn what_two_watch_is_held_and_the_third_needs_no_disk() {
     let mut stage = Stage::new(10);
     let (_first, _second, _) = stage.hold_title();
     let before = stage.used(Resource::Disk);
-    let third = stage.broker.admit_title(&stage.title, wanted().pace, wanted().len);
+    let third = stage.admit_title(LEN);
     assert!(third.is_ok());
     assert_eq!(stage.used(Resource::Disk), before);
     assert_eq!(stage.commands.pop(), None, "it is held once");
@@ -285,10 +296,10 @@ async fn a_held_title_that_nobody_watches_makes_room_for_others() {
     let (first, second, hold) = stage.hold_title();
     drop((first, second));
     assert_eq!(stage.broker.held_titles(), 1);
-    let want = Wanted { len: Bytes(1 << 40), ..wanted() };
+    let admit = |stage: &Stage| stage.admit(RATE, Bytes(1 << 40));
     let mut grants = vec![];
     let refusal = loop {
-        match stage.broker.admit(&want) {
+        match admit(&stage) {
             Ok(grant) => grants.push(grant),
             Err(refusal) => break refusal,
         }
@@ -297,13 +308,13 @@ async fn a_held_title_that_nobody_watches_makes_room_for_others() {
     assert_eq!(stage.commands.pop(), Some(Command::Stop(hold)));
     // Its place is used again only when the engine has retired it.
     stage.report(Report::Retired { stream: hold, sums: None, block_list: None, plan: None });
-    assert!(stage.broker.admit(&want).is_ok(), "{refusal}");
+    assert!(admit(&stage).is_ok(), "{refusal}");
 }
 
 #[tokio::test]
 async fn a_title_that_cannot_be_read_is_not_held() {
     let mut stage = Stage::new(10);
-    let watch = |stage: &Stage| stage.broker.admit_title(&stage.title, wanted().pace, Bytes(9));
+    let watch = |stage: &Stage| stage.admit_title(Bytes(9));
     let _grants = (watch(&stage).expect("room"), watch(&stage).expect("room"));
     let Some(Command::Hold(hold)) = stage.commands.pop() else { panic!("nothing is held") };
     let before = stage.used(Resource::Arena);
@@ -318,8 +329,9 @@ async fn a_title_that_cannot_be_read_is_not_held() {
 fn follow(stage: &Stage, title: &Arc<OpenTitle>) -> tokio::task::JoinHandle<(Grant, Delivered)> {
     let (broker, title) = (stage.broker.clone(), Arc::clone(title));
     tokio::spawn(async move {
-        let mut grant = broker.admit_title(&title, Pace::BestEffort, title.len).expect("room");
-        let delivered = broker.follow(&mut grant, &title, 0, socket()).await;
+        let spec = DeliverySpec::connection(&broker, &title, None, title.len);
+        let mut grant = broker.admit(&spec).expect("room");
+        let delivered = grant.follow(&title, 0, Output::connection(socket())).await;
         (grant, delivered)
     })
 }
@@ -407,19 +419,26 @@ async fn growing_titles_leave_the_engine_room_for_what_cannot_wait() {
 async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has_ended() {
     let mut stage = Stage::new(2);
     let (broker, title) = (stage.broker.clone(), Arc::clone(&stage.title));
-    let mut grant = broker.admit_frames(&title, BitRate(1_000_000), Ip::V4).expect("room");
+    let spec = DeliverySpec::interleaved(&broker, &title, BitRate(1_000_000), Ip::V4);
+    let mut grant = broker.admit(&spec).expect("room");
     assert!(stage.used(Resource::Link) > 1_000_000);
     let session = Session { source: 1, sequence: 2, timestamp: 3 };
-    let lane = Lane { channel: 2, session, plan: None };
-    let to = (socket(), lane.clone());
-    let mut framed =
-        broker.send_frames(&mut grant, &title, 0..5000, false, to).await.expect("it begins");
+    let blocks = |range: Range<u64>| Source::Blocks {
+        extent: Extent::Range(Bytes(range.start)..Bytes(range.end)),
+        framing: Form::Rtp(session),
+        plan: None,
+    };
+    let started = grant.start(&title, blocks(0..5000), Output::channel(socket(), 2)).await;
+    let mut framed = started.ok().expect("it begins");
+    let interleaver = framed.interleaver();
     let Start { stream, delivery } = stage.started();
     assert_eq!(delivery.framing(), Some(Form::Rtp(session)));
-    let Output::Connection(connection) = delivery.output() else { panic!("no connection") };
+    let message::Output::Connection(connection) = delivery.output() else {
+        panic!("no connection")
+    };
     assert_eq!(connection.channel, 2);
     let text = |text: &str| text.as_bytes().into();
-    let [first, second, third] = ["one", "two", "three"].map(|each| framed.insert(text(each)));
+    let [first, second, third] = ["one", "two", "three"].map(|each| interleaver.send(text(each)));
     let asked = Command::Interleave { stream, message: text("one") };
     assert_eq!(stage.commands.pop(), Some(asked));
     assert_eq!(stage.commands.pop(), None);
@@ -435,16 +454,16 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     let delivered = framed.ended().await;
     assert!(delivered.socket.is_some() && delivered.sent == 1316);
     // Too late for anything.
-    assert_eq!(framed.insert(text("four")).await, Err(text("four")));
+    assert_eq!(interleaver.send(text("four")).await, Err(text("four")));
     framed.stop();
     assert_eq!(stage.commands.pop(), None);
     stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
     // The same grant goes on, and a connection in the middle of a frame is not given back.
-    let to = (socket(), lane);
-    let mut framed =
-        broker.send_frames(&mut grant, &title, 1316..5000, false, to).await.expect("it begins");
+    let started = grant.start(&title, blocks(1316..5000), Output::channel(socket(), 2)).await;
+    let mut framed = started.ok().expect("it begins");
+    let interleaver = framed.interleaver();
     let stream = stage.started().stream;
-    let lost = framed.insert(text("five"));
+    let lost = interleaver.send(text("five"));
     stage.report(Report::Interleaved { stream, message: text("five"), is_sent: false });
     stage.report(Report::Finished { stream, outcome: Outcome::TooSlow, sent });
     assert_eq!(lost.await, Err(text("five")));

@@ -19,7 +19,7 @@ use tactus_core::path::RequestPath;
 use tactus_core::ts::PACKET;
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::counters::StreamCounters;
-use tactus_engine::message::{Outcome, StreamId};
+use tactus_engine::message::{Extent, Outcome, StreamId};
 use tactus_sys::clock;
 use tokio::sync::mpsc;
 
@@ -29,7 +29,7 @@ use super::status::Board;
 use super::timing::{AGAIN, Act, Facts, Search, Sent, Skip, Waiting};
 use super::title::{self, path_of};
 use super::{Shared, list, packets};
-use crate::broker::{Grant, Outlet, Sending, Target};
+use crate::broker::{DeliverySpec, Grant, Outlet, Output, Running, Source};
 use crate::catalogue::OpenTitle;
 use crate::config::Auto;
 use crate::config::channel::{Channel, List};
@@ -85,7 +85,7 @@ struct Playing {
     item: Item,
     title: Arc<OpenTitle>,
     grant: Grant,
-    sending: Sending,
+    sending: Running,
     range: Range<u64>,
     rate: BitRate,
     /// The duration of one turn.
@@ -251,7 +251,7 @@ impl Runner {
     fn stop(&mut self) {
         if let Some(now) = &mut self.now {
             now.is_stopped = true;
-            self.shared.broker.stop(&now.grant);
+            now.grant.stop();
         }
     }
 
@@ -339,17 +339,18 @@ impl Runner {
             Kind::Udp => Form::Udp,
             Kind::Rtp => Form::Rtp(self.session),
         };
-        let (burst, plan) = (terms.burst, Some(Arc::new(plan)));
         let to = super::address_of(&self.channel);
-        let target = Target { outlet, to, form, burst, plan, after };
+        let output = Output::datagrams_after(&outlet, to, terms.burst, after);
         let broker = &self.shared.broker;
         let turn = item.is_endless.then_some(Bytes(range.end - range.start));
-        let grant = broker.admit_turns(&title, rate, &target, turn);
+        let spec = DeliverySpec::datagrams(broker, &title, [rate, rate_out], (form, &output), turn);
+        let grant = broker.admit(&spec);
         let mut grant = grant.map_err(|refusal| refusal.to_string())?;
-        let repeats = item.is_endless;
-        let sending =
-            broker.begin_sending(&mut grant, &title, range.clone(), repeats, target).await;
-        let sending = sending.map_err(|outcome| format!("sending ended: {outcome:?}"))?;
+        let bytes = Bytes(range.start)..Bytes(range.end);
+        let extent = if item.is_endless { Extent::Repeating(bytes) } else { Extent::Range(bytes) };
+        let source = Source::Blocks { extent, framing: form, plan: Some(Arc::new(plan)) };
+        let sending = grant.start(&title, source, output).await;
+        let sending = sending.map_err(|ended| format!("sending ended: {:?}", ended.outcome))?;
         let (rate, ends, is_stopped, is_left, is_unwanted) = (rate_out, None, false, false, false);
         Ok(Playing {
             item,
@@ -518,7 +519,7 @@ impl Runner {
         self.tell();
         self.next = None;
         if let Some(mut now) = self.now.take() {
-            self.shared.broker.stop(&now.grant);
+            now.grant.stop();
             now.sending.ended().await;
         }
         self.close_session();
@@ -531,7 +532,10 @@ impl Runner {
 /// The end of the current title; pending for ever if there is none.
 async fn ended(now: &mut Option<Playing>) -> (Outcome, u64) {
     match now {
-        Some(now) => now.sending.ended().await,
+        Some(now) => {
+            let ended = now.sending.ended().await;
+            (ended.outcome, ended.sent)
+        }
         None => std::future::pending().await,
     }
 }

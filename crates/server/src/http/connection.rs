@@ -32,7 +32,7 @@ use super::request::{InvalidHead, Method, Request};
 use super::response::{Afterwards, Response, Source};
 use super::transport::{Client, Transport};
 use super::{Site, Stopping, Store, route};
-use crate::broker::{Party, Viewer};
+use crate::broker::{DeliverySpec, Output, Party, Viewer};
 use crate::config::ClientShare;
 
 /// How a connection begins.
@@ -451,7 +451,8 @@ impl Connection {
                 false => delivery.share,
             },
         };
-        let mut grant = match broker.admit_for(&viewer, &delivery.title, pace, len) {
+        let spec = DeliverySpec::connection(broker, &delivery.title, pace.rate(), len);
+        let mut grant = match broker.admit(&spec.within_share(&viewer)) {
             Ok(grant) => grant,
             Err(refusal) => {
                 return self.send(socket, refused(&refusal), manner, exchange).await;
@@ -470,7 +471,8 @@ impl Connection {
                 socket.reset_at_close().ok()?;
             }
             let engines = prepare(socket, pace).ok()?;
-            let delivered = broker.follow(&mut grant, &delivery.title, 0, engines).await;
+            let output = Output::connection(engines);
+            let delivered = grant.follow(&delivery.title, 0, output).await;
             exchange.delivered(&delivered);
             return match (delivered.outcome, delivered.socket) {
                 (Outcome::Complete, Some(socket)) if follows != Follows::UntilClosed => {
@@ -496,7 +498,8 @@ impl Connection {
             while !left.is_empty() {
                 let engines = prepare(socket, pace).ok()?;
                 let title = &delivery.title;
-                let delivered = broker.deliver(&mut grant, title, left.clone(), engines).await;
+                let output = Output::connection(engines);
+                let delivered = grant.deliver(title, left.clone(), output).await;
                 exchange.delivered(&delivered);
                 if delivered.outcome == Outcome::TooSlow {
                     self.abused(Abuse::SlowReader);

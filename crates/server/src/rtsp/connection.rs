@@ -43,7 +43,6 @@ use super::stream::{Handle, Numbers, Order, PlayError, PlayStart, Stream, orders
 use super::way::{Carries, Path, Requester, Way};
 use super::{Reason, Server, random};
 use crate::access::{self, Protocol, Record};
-use crate::broker::Target;
 use crate::config::rtsp::{Principal, Readers, Recorders};
 
 /// Time for a message to arrive after its first byte (row S03).

@@ -28,6 +28,7 @@ use super::play_record::PlayRecord;
 use super::ports::Pair;
 use super::way::{ByFrames, Path, Way, report_frame};
 use super::{Server, Status as SessionStatus};
+use crate::broker::DeliverySpec;
 use crate::catalogue::{Found, OpenTitle};
 use crate::made::movie::{Part, Sent};
 use crate::made::{End, Made};
@@ -208,7 +209,8 @@ impl MovieTitle {
             stretch: 1,
         };
         let reading = part.reading_of_all();
-        let room = server.broker.admit_reader(&self.title, &reading);
+        let room =
+            server.broker.admit(&DeliverySpec::reader(&server.broker, &self.title, &reading));
         room.map(drop).map_err(|refusal| server.no_room(&refusal))
     }
 
@@ -419,7 +421,7 @@ impl State {
         if let Some(playing) = &self.playing
             && let Some(interleaver) = playing.made.interleaver()
         {
-            match interleaver.insert(text).await {
+            match interleaver.send(text).await {
                 // The answer to PLAY goes before the first frame.
                 Ok(()) => return playing.made.go(),
                 Err(back) => text = back,

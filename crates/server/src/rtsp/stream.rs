@@ -18,8 +18,8 @@ use tactus_core::datagrams::{Counting, FinalCounters, Form, PAYLOAD, Plan, Sessi
 use tactus_core::rtp::rtcp::{Compound, Timeline};
 use tactus_core::rtsp::session::SessionId;
 use tactus_core::ts::{Count, TableCount};
-use tactus_core::units::{MediaTime, MonoTime, WallTime};
-use tactus_engine::message::Outcome;
+use tactus_core::units::{Bytes, MediaTime, MonoTime, WallTime};
+use tactus_engine::message::{Extent, Outcome};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::describe::{Part, Place, ScaledPlay, TsTitle};
@@ -30,7 +30,7 @@ use super::reports::{Sent, now_and_wall};
 use super::unplayed::UnplayedReservation;
 use super::way::{Path, report_frame as frame};
 use super::{Server, Status};
-use crate::broker::{Broker, Grant, Lane, Refusal, Target};
+use crate::broker::{Broker, Delivered, Grant, Refusal, Source};
 use crate::trick;
 use crate::warnings;
 
@@ -137,7 +137,19 @@ struct Played {
     order: Option<Option<Order>>,
 }
 
-/// The RTP numbers over all PLAYs of a session.
+impl Played {
+    fn failed(outcome: Outcome) -> Self {
+        Self { outcome, sent: 0, timeline: None, order: None }
+    }
+}
+
+/// Bytes of a title as RTP.
+fn blocks(range: Range<u64>, session: Session, plan: Option<Arc<Plan>>) -> Source {
+    let extent = Extent::Range(Bytes(range.start)..Bytes(range.end));
+    Source::Blocks { extent, framing: Form::Rtp(session), plan }
+}
+
+/// The numbers of RTP over everything that a session sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Numbers {
     pub(super) source: u32,
@@ -267,7 +279,7 @@ impl Stream {
         self.unplayed = None;
         self.place.store(NOWHERE, Ordering::Relaxed);
         if let Some(grant) = self.grant.take() {
-            self.broker.retire(grant).await;
+            grant.retire().await;
         }
     }
 
@@ -277,16 +289,8 @@ impl Stream {
         if self.grant.is_some() {
             return Ok(());
         }
-        let (title, rate) = (&self.ts_title.title, self.ts_title.rate);
-        let grant = match &self.path {
-            Path::Datagrams(path) => {
-                let (form, burst) = (Form::Rtp(session), path.burst);
-                let outlet = Arc::clone(&path.outlet);
-                let target = Target { outlet, to: path.to, form, burst, after: None, plan: None };
-                self.broker.admit_datagrams(title, rate, &target)?
-            }
-            Path::Frames(path) => self.broker.admit_frames(title, rate, path.ip())?,
-        };
+        let spec = self.path.spec(&self.broker, &self.ts_title, session);
+        let grant = self.broker.admit(&spec)?;
         self.place.store(grant.place(), Ordering::Relaxed);
         self.grant = Some(grant);
         Ok(())
@@ -408,20 +412,26 @@ impl Stream {
         orders: &mut Orders,
     ) -> Played {
         let Path::Datagrams(path) = &self.path else { unreachable!("datagrams are sent") };
-        let (form, burst) = (Form::Rtp(session), path.burst);
-        let outlet = Arc::clone(&path.outlet);
-        let target = Target { outlet, to: path.to, form, burst, after: None, plan };
         let grant = self.grant.as_mut().expect("it was admitted");
         let place = grant.place();
         let mut timeline = None;
-        let sending =
-            self.broker.send_until(grant, &self.ts_title.title, range, target, orders.next());
-        let mut sending = Box::pin(sending);
+        let source = blocks(range, session, plan);
+        let mut running = match grant.start(&self.ts_title.title, source, path.output()).await {
+            Ok(running) => running,
+            Err(ended) => return Played::failed(ended.outcome),
+        };
         loop {
             tokio::select! {
                 biased;
-                (outcome, sent, order) = &mut sending => {
-                    return Played { outcome, sent, timeline, order };
+                ended = running.ended() => {
+                    let Delivered { outcome, sent, .. } = ended;
+                    return Played { outcome, sent, timeline, order: None };
+                }
+                order = orders.next() => {
+                    running.stop();
+                    // What it tells then is what had left.
+                    let Delivered { outcome, sent, .. } = running.ended().await;
+                    return Played { outcome, sent, timeline, order: Some(order) };
                 }
                 () = tokio::time::sleep(REPORT_EACH) => {
                     let Some(now) = sent_now(&self.broker, place, self.sent, session) else { continue };
@@ -440,26 +450,24 @@ impl Stream {
     ) -> Played {
         let Path::Frames(path) = &mut self.path else { unreachable!("frames are sent") };
         let mut timeline = None;
-        let failed = |outcome| Played { outcome, sent: 0, timeline: None, order: None };
-        let Ok(socket) = path.socket() else {
-            return failed(Outcome::PeerGone(libc::EMFILE));
+        let Ok(output) = path.output() else {
+            return Played::failed(Outcome::PeerGone(libc::EMFILE));
         };
-        let lane = Lane { channel: path.channels.0, session, plan };
-        let (broker, title) = (self.broker.clone(), Arc::clone(&self.ts_title.title));
         let grant = self.grant.as_mut().expect("it was admitted");
         let place = grant.place();
-        let begun = broker.send_frames(grant, &title, range, false, (socket.into(), lane));
-        let mut framed = match begun.await {
+        let source = blocks(range, session, plan);
+        let mut framed = match grant.start(&self.ts_title.title, source, output).await {
             Ok(framed) => framed,
-            Err(delivered) => return failed(delivered.outcome),
+            Err(delivered) => return Played::failed(delivered.outcome),
         };
+        let interleaver = framed.interleaver();
         let (delivered, left, order) = loop {
             tokio::select! {
                 biased;
                 delivered = framed.ended() => break (delivered, None, None),
                 order = orders.next() => match order {
                     Some(Order::Text(text)) => {
-                        if let Err(text) = framed.insert(text).await {
+                        if let Err(text) = interleaver.send(text).await {
                             break (framed.ended().await, Some(text), None);
                         }
                     }
@@ -472,8 +480,8 @@ impl Stream {
                     let Some(now) = sent_now(&self.broker, place, self.sent, session) else { continue };
                     timeline = Some(now.timeline);
                     let bytes = made_now(|time, wall| now.report(time, wall));
-                    // There is no need to wait for the report to be sent.
-                    drop(framed.insert(frame(path.channels.1, &bytes)));
+                    // Whether it is sent before the end is nothing to wait for.
+                    drop(interleaver.send(frame(path.channels.1, &bytes)));
                 }
             }
         };

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tactus_core::datagrams::Ip;
+use tactus_core::datagrams::{Form, Ip, Session};
 use tactus_core::rtp::frame;
 use tactus_core::rtsp::Status;
 use tactus_core::rtsp::message::Reply;
@@ -21,13 +21,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::connection_limit::network;
+use super::describe::TsTitle;
 use super::groups::{Group, NoGroup};
 use super::ports::{Listeners, Pair};
 use super::{Reason, Server};
-use crate::broker::Outlet;
+use crate::broker::{Broker, DeliverySpec, Outlet, Output};
 use crate::config::channel::is_broadcast;
 use crate::config::rtsp::Principal;
-use crate::made::Connection;
 use crate::warnings;
 
 /// The transport of one stream.
@@ -238,12 +238,36 @@ impl Requester<'_> {
 }
 
 impl Path {
-    /// The pair and the address of receiver reports.
+    /// What admission is asked for to send a ts_title this way.
+    pub(super) fn spec<'a>(
+        &self,
+        broker: &Broker,
+        ts_title: &'a TsTitle,
+        session: Session,
+    ) -> DeliverySpec<'a> {
+        let (title, rate) = (&ts_title.title, ts_title.rate);
+        match self {
+            Self::Datagrams(path) => {
+                let packets = (Form::Rtp(session), &path.output());
+                DeliverySpec::datagrams(broker, title, [rate, rate], packets, None)
+            }
+            Self::Frames(path) => DeliverySpec::interleaved(broker, title, rate, path.ip()),
+        }
+    }
+
+    /// Where reports come to, and from where.
     pub(super) fn reports(&self) -> Option<(Arc<Pair>, SocketAddr)> {
         match self {
             Self::Datagrams(path) => path.listeners.receiver(),
             Self::Frames(_) => None,
         }
+    }
+}
+
+impl ByDatagrams {
+    /// The socket and destination as an output.
+    pub(super) fn output(&self) -> Output {
+        Output::datagrams(&self.outlet, self.to, self.burst)
     }
 }
 
@@ -257,14 +281,13 @@ impl ByFrames {
         self.is_broken = !matches!(said, Ok(Ok(())));
     }
 
-    /// A handle of the connection, for the sender.
-    pub(super) fn socket(&self) -> io::Result<OwnedFd> {
+    fn socket(&self) -> io::Result<OwnedFd> {
         self.writer.as_fd().try_clone_to_owned()
     }
 
-    /// The same, for generated packets, on these channels.
-    pub(super) fn connection(&self, channels: Vec<u8>) -> io::Result<Connection> {
-        Ok(Connection { socket: Arc::new(self.socket()?), peer: self.peer, channels })
+    /// The connection as an output, whose RTP packets carry its channel.
+    pub(super) fn output(&self) -> io::Result<Output> {
+        Ok(Output::channel(self.socket()?, self.channels.0))
     }
 
     pub(super) fn ip(&self) -> Ip {

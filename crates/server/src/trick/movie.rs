@@ -14,7 +14,7 @@ use tactus_core::units::{BitRate, MediaTime, Nanos};
 
 use super::gather::Gather;
 use super::plan::Plan;
-use super::{Course, Fault, Wanted, Whereto, as_many_as_fit, nanos};
+use super::{Course, Destination, Fault, Wanted, as_many_as_fit, nanos};
 use crate::broker::{Broker, MadeRate, Reading};
 use crate::catalogue::OpenTitle;
 use crate::made::movie::{Moment, MovieStreams, Packets, Part, Sent, bytes_of, needs};
@@ -43,16 +43,16 @@ impl MovieTrick {
         movie: &Arc<Movie>,
         wanted: Wanted,
         sent: Sent,
-        whereto: Whereto,
+        destination: Destination,
     ) -> Result<Self, Fault> {
         let show = Show { broker, title, movie, wanted, sent };
         if !movie.tracks[sent.track as usize].is_video() {
             return Err(Fault::NoPictures);
         }
         if wanted.scale == Scale::SLOW {
-            return show.slow(whereto);
+            return show.slow(destination);
         }
-        as_many_as_fit(|per_second| show.fast(per_second, whereto.clone()))
+        as_many_as_fit(|per_second| show.fast(per_second, destination.clone()))
     }
 }
 
@@ -66,7 +66,7 @@ struct Show<'a> {
 }
 
 impl Show<'_> {
-    fn fast(&self, per_second: u32, whereto: Whereto) -> Result<MovieTrick, Fault> {
+    fn fast(&self, per_second: u32, destination: Destination) -> Result<MovieTrick, Fault> {
         let Wanted { scale, from } = self.wanted;
         let track = &self.movie.tracks[self.sent.track as usize];
         let needs = needs(track, track.samples_per_second.max(2 * per_second));
@@ -75,7 +75,7 @@ impl Show<'_> {
         let (first, last) = choices.first().zip(choices.last()).ok_or(Fault::NoPictures)?;
         let after = to_send(track, &track.samples()[samples[0]], needs.rate);
         let course = Course { scale, from: first.shown, after, last: last.shown };
-        let block = self.broker.block(self.title.volume);
+        let block = self.broker.block_of(self.title.volume);
         let plan = Plan::new(choices, block, self.title.len);
         let block_list = BlockList::new(plan.stops.as_slice().into(), self.title.len, block)
             .map_err(|_| Fault::NoPictures)?;
@@ -100,11 +100,11 @@ impl Show<'_> {
             gather: Gather::new(plan),
             packets: None,
         };
-        let made = whereto.begin(self.broker, feed, needs, maker)?;
+        let made = destination.begin(self.broker, feed, needs, maker)?;
         Ok(MovieTrick { made, course })
     }
 
-    fn slow(&self, whereto: Whereto) -> Result<MovieTrick, Fault> {
+    fn slow(&self, destination: Destination) -> Result<MovieTrick, Fault> {
         /// It takes so many times as long.
         const STRETCH: u32 = 2;
         let Wanted { scale, from } = self.wanted;
@@ -128,7 +128,7 @@ impl Show<'_> {
             last: media_time(self.movie.duration),
         };
         let streams = MovieStreams::new(part, feed.reading.range.start);
-        let made = whereto.begin(self.broker, feed, needs, streams)?;
+        let made = destination.begin(self.broker, feed, needs, streams)?;
         Ok(MovieTrick { made, course })
     }
 }

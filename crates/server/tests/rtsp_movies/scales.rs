@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tactus::broker::Wanted as Wish;
+use tactus::broker::DeliverySpec;
 use tactus_core::rtp;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes};
-use tactus_engine::message::{Pace, VolumeId};
+use tactus_engine::message::Rate;
 
 use crate::{Client, MODEL, Stage, TURN, field, said, stage, stage_of};
 
@@ -431,9 +431,11 @@ async fn where_the_disk_has_no_time_it_is_453_and_says_so() {
     tokio::task::block_in_place(|| {
         let mut session = Session::new(&stage, false);
         let broker = &stage.engine.broker;
-        let pace = Pace::Paced { rate: BitRate(1_000_000), burst: Bytes(0), tick: Tick::Ms62 };
-        let wish = Wish { volume: VolumeId(0), pace, len: Bytes(1 << 40) };
-        let grants: Vec<_> = std::iter::from_fn(|| broker.admit(&wish).ok()).collect();
+        let rate = Rate { rate: BitRate(1_000_000), burst: Bytes(0), tick: Tick::Ms62 };
+        let title = stage.title();
+        let spec = DeliverySpec::connection(broker, &title, Some(rate), Bytes(1 << 40));
+        let spec = spec.of_any_title();
+        let grants: Vec<_> = std::iter::from_fn(|| broker.admit(&spec).ok()).collect();
         let before = broker.levels();
         for scale in ["4", "-16", "0.5"] {
             let head = session.answer(&format!("Scale: {scale}\r\nRange: npt=20-\r\n"));

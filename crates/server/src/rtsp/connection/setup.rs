@@ -112,17 +112,8 @@ impl Connection {
         };
         let setup = server.sessions().handle_setup(now, caller, None, what, id);
         setup.map_err(|why| self.refused(why))?;
-        let admitted = match &way.path {
-            Path::Datagrams(path) => {
-                let form = tactus_core::datagrams::Form::Rtp(numbers.begin(now));
-                let (outlet, burst) = (Arc::clone(&path.outlet), path.burst);
-                let target = Target { outlet, to: path.to, form, burst, after: None, plan: None };
-                server.broker.admit_datagrams(&ts_title.title, ts_title.rate, &target)
-            }
-            Path::Frames(path) => {
-                server.broker.admit_frames(&ts_title.title, ts_title.rate, path.ip())
-            }
-        };
+        let spec = way.path.spec(&server.broker, ts_title, numbers.begin(now));
+        let admitted = server.broker.admit(&spec);
         let grant = match admitted {
             Ok(grant) => grant,
             Err(refusal) => {

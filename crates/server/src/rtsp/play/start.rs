@@ -22,11 +22,11 @@ use super::super::play_record::PlayRecord;
 use super::super::way::{ByDatagrams, ByFrames, Path};
 use super::watcher::{Reporter, Watcher};
 use super::{PlaySession, Playing, State, Track, media_time, nanos, ticks};
-use crate::broker::{MadeRate, Target};
+use crate::broker::{MadeRate, Output};
 use crate::made::movie::{MovieStreams, Part};
-use crate::made::{Connection, Feed, Made, Output};
+use crate::made::{Feed, FrameOutput, Lane, Made};
 use crate::trick::movie::MovieTrick;
-use crate::trick::{self, Course, Fault, Wanted, Whereto};
+use crate::trick::{self, Course, Destination, Fault, Wanted};
 use crate::warnings;
 
 /// A started PLAY.
@@ -208,16 +208,15 @@ impl PlaySession {
             self.video_frames(server, state, from, (scale, state.position))?;
         let track = &state.tracks[video_frames];
         let sent = track.sent(track.timestamp_at(now, self.clock_of(track)));
-        let whereto = match &track.path {
-            Path::Frames(path) => {
-                Whereto::Frames(connection(path, vec![path.channels.0])?, sent.session)
-            }
-            Path::Datagrams(path) => Whereto::Datagrams(target(path)),
+        let (output, channel) = match &track.path {
+            Path::Frames(path) => (connection(path)?, Some(path.channels.0)),
+            Path::Datagrams(path) => (whole(path), None),
         };
+        let destination = Destination { output, form: Form::Rtp(sent.session), channel };
         let wanted = Wanted { scale, from };
         let (title, broker) = (Arc::clone(&self.movie_title.title), server.broker.clone());
         let movie = Arc::clone(movie);
-        let start = move || MovieTrick::start(&broker, &title, &movie, wanted, sent, whereto);
+        let start = move || MovieTrick::start(&broker, &title, &movie, wanted, sent, destination);
         let trick = trick::started(start).await;
         let trick = trick.ok_or_else(|| Reply::new(Status::INTERNAL))?;
         let MovieTrick { made, course } = trick.map_err(|fault| server.not_shown(&fault))?;
@@ -252,25 +251,26 @@ impl State {
                     Path::Frames(path) => Some(path.channels.0),
                     Path::Datagrams(_) => None,
                 });
-                let connection = connection(line, channels.collect())?;
+                let (output, channels) = (connection(line)?, channels.collect());
+                let connection = FrameOutput { output, channels };
                 Made::start_in_frames(&server.broker, feed, connection, &needs, streams)
             }
             None => {
-                let targets = self.tracks.iter().filter_map(|track| match &track.path {
-                    Path::Datagrams(path) => Some(target(path)),
+                let outputs = self.tracks.iter().filter_map(|track| match &track.path {
+                    Path::Datagrams(path) => Some(whole(path)),
                     Path::Frames(_) => None,
                 });
-                let outputs = targets.zip(needs).map(|(target, needs)| Output { target, needs });
-                Made::start(&server.broker, feed, outputs.collect(), streams)
+                let lanes = outputs.zip(needs).map(|(output, needs)| Lane { output, needs });
+                Made::start(&server.broker, feed, lanes.collect(), streams)
             }
         };
         made.map_err(|refusal| server.no_room(&refusal))
     }
 }
 
-/// The connection of `line`, handed over with these channels.
-fn connection(line: &ByFrames, channels: Vec<u8>) -> Result<Connection, Reply> {
-    line.connection(channels).map_err(|error| {
+/// The connection of `line`, handed over.
+fn connection(line: &ByFrames) -> Result<Output, Reply> {
+    line.output().map_err(|error| {
         if let Some(left_out) = warnings::poll("rtsp connection", "") {
             tracing::warn!(%error, left_out, "cannot hand a connection over to the engine");
         }
@@ -278,8 +278,7 @@ fn connection(line: &ByFrames, channels: Vec<u8>) -> Result<Connection, Reply> {
     })
 }
 
-/// The output for datagrams that are generated whole.
-fn target(path: &ByDatagrams) -> Target {
-    let (outlet, to, burst) = (Arc::clone(&path.outlet), path.to, Nanos(0));
-    Target { outlet, to, form: Form::Udp, burst, after: None, plan: None }
+/// The output of datagrams that are generated whole: none waits for another.
+fn whole(path: &ByDatagrams) -> Output {
+    Output::datagrams(&path.outlet, path.to, Nanos(0))
 }

@@ -157,7 +157,7 @@ impl Watcher {
                 (Reporting::Datagrams(listeners), _) => listeners.report(&bytes),
                 // There is no need to wait for the report to be sent.
                 (Reporting::Channel(channel), Some(interleaver)) => {
-                    drop(interleaver.insert(report_frame(*channel, &bytes)));
+                    drop(interleaver.send(report_frame(*channel, &bytes)));
                 }
                 (Reporting::Channel(_), None) => {}
             }

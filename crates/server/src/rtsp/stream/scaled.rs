@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::made::{End, Gone};
-use crate::trick::{Trick, Whereto};
+use crate::trick::{Destination, Trick};
 
 /// How a PLAY at another scale ended.
 struct ScaledEnd {
@@ -36,26 +36,21 @@ impl Stream {
         self.unplayed = None;
         let session = self.numbers.begin(tactus_sys::clock::now());
         let Session { source, sequence, timestamp } = session;
-        let whereto = match &self.path {
-            Path::Datagrams(path) => {
-                let (form, burst) = (Form::Rtp(session), path.burst);
-                let outlet = Arc::clone(&path.outlet);
-                let to = path.to;
-                Whereto::Datagrams(Target { outlet, to, form, burst, after: None, plan: None })
-            }
+        let (output, channel) = match &self.path {
+            Path::Datagrams(path) => (path.output(), None),
             Path::Frames(path) => {
-                let connection = path.connection(vec![path.channels.0]);
-                // Out of file descriptors: the request is answered with 454.
-                let Ok(connection) = connection else { return orders.next().await };
-                Whereto::Frames(connection, session)
+                // Out of descriptors: the client learns that there is no such session.
+                let Ok(output) = path.output() else { return orders.next().await };
+                (output, Some(path.channels.0))
             }
         };
+        let destination = Destination { output, form: Form::Rtp(session), channel };
         let wanted = trick::Wanted { scale, from };
         let (broker, title) = (self.broker.clone(), Arc::clone(&self.ts_title.title));
         let (of, counts, tables) = (Arc::clone(&index), self.counts.clone(), self.tables.clone());
         let start = move || {
             let before = trick::Continuation { counts: &counts, tables: &tables };
-            Trick::start(&broker, &title, &of, wanted, whereto, before)
+            Trick::start(&broker, &title, &of, wanted, destination, before)
         };
         let trick = match trick::started(start).await {
             Some(Ok(trick)) => trick,
@@ -126,7 +121,7 @@ impl Stream {
             tokio::select! {
                 biased;
                 order = orders.next() => match (order, trick.interleaver()) {
-                    (Some(Order::Text(text)), Some(interleaver)) => match interleaver.insert(text).await {
+                    (Some(Order::Text(text)), Some(interleaver)) => match interleaver.send(text).await {
                         // The answer goes before the first frame.
                         Ok(()) => trick.go(),
                         Err(text) => {
@@ -147,8 +142,8 @@ impl Stream {
                     match (&self.path, trick.interleaver()) {
                         (Path::Datagrams(path), _) => path.listeners.report(&report),
                         (Path::Frames(path), Some(interleaver)) => {
-                            // There is no need to wait for the report to be sent.
-                            drop(interleaver.insert(frame(path.channels.1, &report)));
+                            // Whether it is sent before the end is nothing to wait for.
+                            drop(interleaver.send(frame(path.channels.1, &report)));
                         }
                         (Path::Frames(_), None) => {}
                     }

@@ -7,7 +7,7 @@ use crate::catalogue::OpenTitle;
 
 /// A delivery that the engine has begun and not retired.
 #[derive(Clone, Debug)]
-pub struct Running {
+pub struct ActiveStream {
     /// Its place in the delivery table, by which the engine counts for it.
     pub place: u32,
     /// What is delivered.
@@ -20,15 +20,15 @@ pub struct Running {
 
 impl Broker {
     /// Every delivery that is running, in the order of the table.
-    pub fn running(&self) -> Vec<Running> {
+    pub fn running(&self) -> Vec<ActiveStream> {
         let book = self.shared.book();
         let places = (0u32..).zip(&book.places);
         let running = places.filter_map(|(place, at)| {
-            let way = at.way.as_ref()?;
-            Some(Running {
+            let output = at.output.as_ref()?;
+            Some(ActiveStream {
                 place,
                 title: Arc::clone(&at.title.as_ref()?.title),
-                client: at.client.clone().or_else(|| Some(way.peer()?.to_string())),
+                client: at.client.clone().or_else(|| Some(output.peer?.to_string())),
                 best_effort: at.without_rate.is_some(),
             })
         });

@@ -1,0 +1,279 @@
+//! Grants, and the deliveries that they start.
+//!
+//! Promise: a grant returns when the engine has retired its last delivery, and not before. A socket that
+//! is handed over belongs to the engine until it reports the delivery as finished.
+
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tactus_core::cost::Cost;
+use tactus_core::datagrams::{Form, Plan};
+use tactus_core::units::{BitRate, Bytes, MonoTime};
+use tactus_engine::message::{
+    Blocks, Chunks, Command, Delivery, Extent, Mismatch, Outcome, Rate, Schedule, Start, StreamId,
+};
+use tokio::sync::oneshot;
+
+use super::book::Opened;
+use super::generated::ChunkRing;
+use super::interleaving::Interleaver;
+use super::output::Output;
+use super::{Delivered, Shared};
+use crate::catalogue::OpenTitle;
+
+/// Room for one delivery at a time. Returned when dropped; then its delivery is stopped.
+pub struct Grant {
+    pub(super) shared: Arc<Shared>,
+    /// Its slot in the delivery table.
+    pub(super) place: u32,
+    pub(super) cost: Cost,
+    /// Blocks that its deliveries may hold or wait for at once.
+    pub(super) window: u32,
+    /// None for best effort.
+    pub(super) rate: Option<Rate>,
+    /// A delivery of this grant that has finished but perhaps not retired.
+    pub(super) retiring: Option<oneshot::Receiver<()>>,
+    pub(super) in_engine: bool,
+}
+
+/// What a delivery sends of a title.
+pub enum Source {
+    /// Its blocks.
+    Blocks {
+        /// Which bytes; not none.
+        extent: Extent,
+        /// What frames them.
+        framing: Form,
+        /// What is known of their times; `None` if they are due at the granted rate.
+        plan: Option<Arc<Plan>>,
+    },
+    /// Chunks that are generated out of it, each with its time after `begin`. They end with the end mark
+    /// in the ring.
+    Chunks {
+        /// The engine's end of their ring.
+        ring: ChunkRing,
+        /// The origin of their times.
+        begin: MonoTime,
+    },
+}
+
+impl Source {
+    /// These bytes, once and as they are.
+    #[must_use]
+    pub fn range(range: Range<u64>) -> Self {
+        Self::of(Extent::Range(Bytes(range.start)..Bytes(range.end)))
+    }
+
+    /// These bytes as they are.
+    #[must_use]
+    pub fn of(extent: Extent) -> Self {
+        Self::Blocks { extent, framing: Form::Udp, plan: None }
+    }
+}
+
+impl Grant {
+    /// Starts a delivery, once the one before it has retired.
+    ///
+    /// # Errors
+    /// Why it could not start.
+    ///
+    /// # Panics
+    /// When the source is an empty range.
+    pub async fn start(
+        &mut self,
+        title: &Arc<OpenTitle>,
+        source: Source,
+        output: Output,
+    ) -> Result<Running, Delivered> {
+        if let Some(retiring) = self.retiring.take() {
+            // A closed channel says the same: the slot is empty.
+            drop(retiring.await);
+        }
+        self.start_now(title, source, output)
+    }
+
+    /// Starts the first delivery of the grant.
+    ///
+    /// # Errors
+    /// Why it could not start.
+    ///
+    /// # Panics
+    /// When the source is an empty range, or the grant has been used before.
+    pub fn start_now(
+        &mut self,
+        title: &Arc<OpenTitle>,
+        source: Source,
+        output: Output,
+    ) -> Result<Running, Delivered> {
+        assert!(self.retiring.is_none(), "the delivery before has retired");
+        let failed = |errno| Delivered::without_socket(Outcome::DiskFailed(errno));
+        let (opened, delivery) = match source {
+            Source::Blocks { extent, framing, plan } => {
+                let opened = Opened::open(title, &self.shared.rules).map_err(failed)?;
+                let delivery = self.of_blocks(&opened, extent, (framing, plan), &output);
+                (opened, delivery.map_err(refused)?)
+            }
+            Source::Chunks { ring: ChunkRing { ring, keep }, begin } => {
+                let rate = self.rate.map_or(BitRate(0), |rate| rate.rate);
+                let chunks = Chunks { ring, begin, rate };
+                (Opened::chunks(title, keep), Delivery::of_chunks(chunks, output.engine))
+            }
+        };
+        let (finished, end) = oneshot::channel();
+        let (retired, retiring) = oneshot::channel();
+        let mut book = self.shared.book();
+        book.begun += 1;
+        let begun = book.begun;
+        let place = &mut book.places[self.place as usize];
+        place.begun = begun;
+        place.stopped = false;
+        place.generation = place.generation.wrapping_add(1);
+        place.finished = Some(finished);
+        place.retired = Some(retired);
+        place.title = Some(opened);
+        place.is_framed = delivery.is_framed();
+        place.output = Some(output);
+        let stream = StreamId { index: self.place, generation: place.generation };
+        self.in_engine = true;
+        self.retiring = Some(retiring);
+        book.command(Command::Start(Start { stream, delivery }));
+        drop(book);
+        Ok(Running { shared: Arc::clone(&self.shared), stream, end, outcome: None })
+    }
+
+    fn of_blocks(
+        &self,
+        opened: &Opened,
+        extent: Extent,
+        (framing, plan): (Form, Option<Arc<Plan>>),
+        output: &Output,
+    ) -> Result<Delivery, Mismatch> {
+        let mut origin = opened.origin();
+        let range = extent.range();
+        assert!(range.start < range.end, "an empty range is answered without the engine");
+        if !matches!(extent, Extent::List(_)) {
+            origin.len = origin.len.max(range.end);
+        }
+        let schedule = match (self.rate, plan) {
+            (Some(rate), Some(plan)) => Schedule::Plan(rate, plan),
+            (Some(rate), None) => Schedule::ByteClock(rate),
+            (None, _) => Schedule::BestEffort,
+        };
+        let blocks = Blocks { origin, extent, window: self.window };
+        Delivery::of_blocks(blocks, framing, schedule, output.engine)
+    }
+
+    /// Delivers `range` of `title`. When the future is dropped, the delivery is stopped with its grant.
+    ///
+    /// # Panics
+    /// When the range is empty.
+    pub async fn deliver(
+        &mut self,
+        title: &Arc<OpenTitle>,
+        range: Range<u64>,
+        output: Output,
+    ) -> Delivered {
+        match self.start(title, Source::range(range), output).await {
+            Ok(mut running) => running.ended().await,
+            Err(ended) => ended,
+        }
+    }
+
+    /// Stops its delivery, if it has one.
+    pub fn stop(&self) {
+        let mut book = self.shared.book();
+        if self.in_engine && book.places[self.place as usize].output.is_some() {
+            book.stop(self.place);
+        }
+    }
+
+    /// Returns it when nothing of its deliveries is left in the engine.
+    pub async fn retire(mut self) {
+        self.stop();
+        if let Some(retiring) = self.retiring.take() {
+            // A closed channel says the same: the slot is empty.
+            drop(retiring.await);
+        }
+    }
+
+    /// Its slot in the delivery table, by which the engine counts.
+    pub fn place(&self) -> u32 {
+        self.place
+    }
+
+    /// Its delivery; `None` before the first.
+    pub fn stream(&self) -> Option<StreamId> {
+        let generation = self.shared.book().places[self.place as usize].generation;
+        self.in_engine.then_some(StreamId { index: self.place, generation })
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        let mut book = self.shared.book();
+        let place = &mut book.places[self.place as usize];
+        if self.in_engine && place.title.is_some() {
+            // Not retired yet: the engine may still send or read for it.
+            place.release = Some(self.cost);
+            if place.output.is_some() {
+                book.stop(self.place);
+            }
+        } else {
+            book.release(self.place, self.cost);
+        }
+    }
+}
+
+/// A caller has put together what does not fit.
+fn refused(mismatch: Mismatch) -> Delivered {
+    tracing::error!(%mismatch, "a delivery cannot start");
+    Delivered::without_socket(Outcome::Stopped)
+}
+
+/// A delivery that runs. It goes on when this is dropped, until its grant is.
+pub struct Running {
+    shared: Arc<Shared>,
+    stream: StreamId,
+    end: oneshot::Receiver<Delivered>,
+    /// How it ended, once that has been told.
+    outcome: Option<(Outcome, u64)>,
+}
+
+impl Running {
+    /// The stream, which another delivery can follow.
+    pub fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    /// The sender of messages between its frames.
+    pub fn interleaver(&self) -> Interleaver {
+        Interleaver::of(Arc::clone(&self.shared), self.stream)
+    }
+
+    /// Stops it, behind the frame in progress. [`Self::ended`] waits for that.
+    pub fn stop(&self) {
+        let mut book = self.shared.book();
+        let place = &book.places[self.stream.index as usize];
+        if place.generation == self.stream.generation && place.output.is_some() {
+            book.stop(self.stream.index);
+        }
+    }
+
+    /// Waits for its end. The socket comes with the first answer.
+    pub async fn ended(&mut self) -> Delivered {
+        std::future::poll_fn(|context| self.poll_ended(context)).await
+    }
+
+    /// Its end, once it has come. The socket comes with the first answer.
+    pub fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<Delivered> {
+        if let Some((outcome, sent)) = self.outcome {
+            return Poll::Ready(Delivered { sent, ..Delivered::without_socket(outcome) });
+        }
+        let delivered = ready!(Pin::new(&mut self.end).poll(context));
+        let delivered = delivered.unwrap_or(Delivered::without_socket(Outcome::Stopped));
+        self.outcome = Some((delivered.outcome, delivered.sent));
+        Poll::Ready(delivered)
+    }
+}

@@ -1,0 +1,135 @@
+//! Outputs of deliveries: the engine's output, with what keeps its socket open.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use tactus_core::classes::ClassNumber;
+use tactus_core::datagrams::Ip;
+use tactus_core::ports::SocketHandle;
+use tactus_core::units::{MIB, Nanos};
+use tactus_engine::message::{self, Backpressure, Connection, Datagrams, StreamId};
+
+/// Where a delivery goes.
+#[derive(Clone, Debug)]
+pub struct Output {
+    pub(super) engine: message::Output,
+    /// Open as long as the engine sends. It comes back if nothing else holds it.
+    pub(super) socket: Arc<OwnedFd>,
+    /// The other end, if it has an address.
+    pub(super) peer: Option<SocketAddr>,
+}
+
+impl Output {
+    /// A connection of a client, which must be non-blocking and prepared for the link. A client that
+    /// does not take its bytes is ended.
+    pub fn connection(socket: impl Into<OwnedFd>) -> Self {
+        Self::shared_connection(Arc::new(socket.into()))
+    }
+
+    /// As [`Self::connection`], of which the caller keeps a handle. The engine alone writes to it until
+    /// the delivery has ended.
+    pub fn shared_connection(socket: Arc<OwnedFd>) -> Self {
+        let peer = rustix::net::getpeername(&socket).ok().flatten();
+        let peer = peer.and_then(|peer| peer.try_into().ok());
+        let connection = Connection::of(SocketHandle(socket.as_raw_fd()));
+        Self { engine: message::Output::Connection(connection), socket, peer }
+    }
+
+    /// A connection whose RTP packets carry this channel number (RFC 2326, section 10.12).
+    pub fn channel(socket: impl Into<OwnedFd>, channel: u8) -> Self {
+        let output = Self::connection(socket);
+        let connection = Connection::of(SocketHandle(output.socket.as_raw_fd()));
+        let engine = message::Output::Connection(Connection { channel, ..connection });
+        Self { engine, ..output }
+    }
+
+    /// A reader in this process, which is waited for.
+    pub fn reader(socket: UnixStream) -> Self {
+        let socket = Arc::new(OwnedFd::from(socket));
+        let connection = Connection::of(SocketHandle(socket.as_raw_fd()));
+        let backpressure = Backpressure::Wait;
+        let engine = message::Output::Connection(Connection { backpressure, ..connection });
+        Self { engine, socket, peer: None }
+    }
+
+    /// Datagrams from `outlet` to `to`, of which those of `burst` may leave together.
+    pub fn datagrams(outlet: &Outlet, to: SocketAddr, burst: Nanos) -> Self {
+        Self::datagrams_after(outlet, to, burst, None)
+    }
+
+    /// As [`Self::datagrams`]. They follow those of another stream without a gap: RTP numbers, counters
+    /// and clocks go on. They begin when that stream has ended, with the datagram that would have been
+    /// due then; or by themselves, if it is no longer known: it is known as long as its grant is held.
+    pub fn datagrams_after(
+        outlet: &Outlet,
+        to: SocketAddr,
+        burst: Nanos,
+        after: Option<StreamId>,
+    ) -> Self {
+        let socket = Arc::clone(&outlet.socket);
+        let handle = SocketHandle(socket.as_raw_fd());
+        let class = outlet.class;
+        let datagrams = Datagrams { socket: handle, to, burst, class, after };
+        Self { engine: message::Output::Datagrams(datagrams), socket, peer: Some(to) }
+    }
+}
+
+impl Output {
+    /// The version of IP to its peer.
+    pub fn ip(&self) -> Ip {
+        match self.peer {
+            Some(SocketAddr::V6(_)) => Ip::V6,
+            Some(SocketAddr::V4(_)) | None => Ip::V4,
+        }
+    }
+
+    /// The class of the link that it belongs to: connections have none.
+    pub(super) fn class(&self) -> Option<ClassNumber> {
+        match self.engine {
+            message::Output::Datagrams(datagrams) => datagrams.class,
+            message::Output::Connection(_) => None,
+        }
+    }
+
+    /// How long packets may wait to leave together.
+    pub(super) fn burst(&self) -> Nanos {
+        match self.engine {
+            message::Output::Datagrams(datagrams) => datagrams.burst,
+            message::Output::Connection(_) => Nanos(0),
+        }
+    }
+}
+
+/// A socket that datagrams leave by; any number of streams of one class may share it.
+pub type Outlet = Arc<Door>;
+
+/// What an outlet may hold: 25 ms of 2.5 Gbit/s, after which a link has stalled ten times over.
+pub const OUTLET_BUFFER: usize = 8 * MIB as usize;
+/// Where it may hold less than this, few receivers that are not there fill it: the kernel keeps 208 KiB for each
+/// neighbour that it is looking for (`unres_qlen_bytes`).
+pub const OUTLET_BUFFER_MIN: usize = 4 * MIB as usize;
+
+/// A socket, and the class of the link of what leaves by it.
+#[derive(Debug)]
+pub struct Door {
+    socket: Arc<OwnedFd>,
+    class: Option<ClassNumber>,
+}
+
+impl Door {
+    /// An outlet of `class`; without one, of the link itself.
+    #[must_use]
+    pub fn of(socket: OwnedFd, class: Option<ClassNumber>) -> Outlet {
+        Arc::new(Self { socket: Arc::new(socket), class })
+    }
+
+    /// The same socket, for reports and announcements.
+    ///
+    /// # Errors
+    /// When file descriptors are exhausted.
+    pub fn try_clone(&self) -> std::io::Result<OwnedFd> {
+        self.socket.try_clone()
+    }
+}

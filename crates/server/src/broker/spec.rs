@@ -1,0 +1,239 @@
+//! What admission is asked for: what a delivery reads, and what sending it costs.
+//!
+//! Promise: a specification is the sum of the costs of its source and its output. Admission knows neither
+//! kinds of sources nor kinds of outputs.
+
+use std::sync::Arc;
+
+use tactus_core::classes::ClassNumber;
+use tactus_core::cost::{Cost, Order, OutputCost, PacedRead, Share};
+use tactus_core::datagrams::{Form, Ip, Session};
+use tactus_core::ledger::Ledger;
+use tactus_core::made;
+use tactus_core::rtp::frame;
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, KIB, Nanos};
+use tactus_engine::message::{Rate, VolumeId};
+
+use super::generated::{MadeRate, Reading};
+use super::output::Output;
+use super::refusal::in_class;
+use super::shares::Viewer;
+use super::{Broker, BrokerRules, is_short};
+use crate::catalogue::OpenTitle;
+
+/// Deliveries of a title, one at a time, for admission.
+#[derive(Clone)]
+pub struct DeliverySpec<'a> {
+    pub(super) title: &'a Arc<OpenTitle>,
+    pub(super) needs: Needs,
+    /// The rate that is granted; `None` for best effort.
+    pub(super) rate: Option<Rate>,
+    /// Bytes to deliver in all.
+    pub(super) len: Bytes,
+    /// The client whose share it counts for.
+    pub(super) viewer: Option<&'a Viewer>,
+    /// Whatever title it is: its memory is left alone.
+    pub(super) is_of_any_title: bool,
+    /// What is asked for, in a refusal.
+    pub(super) what: String,
+}
+
+/// What a delivery needs of the machine.
+#[derive(Clone, Copy)]
+pub(super) struct Needs {
+    /// The disk that the title lies on.
+    pub(super) volume: VolumeId,
+    pub(super) read: Read,
+    pub(super) output: OutputCost,
+}
+
+/// How a title is read.
+#[derive(Clone, Copy)]
+pub(super) enum Read {
+    /// By another stream.
+    Elsewhere,
+    /// At an exact rate. Whether the title is held is found out at admission.
+    Paced(PacedRead, Share),
+    /// In the time left over, for a download or for a short answer.
+    BestEffort(Share, Without),
+}
+
+/// What is delivered without a rate. Each kind has slots of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Without {
+    Download,
+    ShortAnswer,
+}
+
+/// Most bytes that a reader is given at once, where the shortest tick allows it: a third of what the kernel
+/// holds for it, so that it may miss two.
+const PIECE_MAX: Bytes = Bytes(64 * KIB);
+
+impl<'a> DeliverySpec<'a> {
+    /// `len` bytes of a title into a connection, at a rate or as best effort.
+    /// The tick is lengthened or shortened to suit the rate.
+    pub fn connection(
+        broker: &Broker,
+        title: &'a Arc<OpenTitle>,
+        rate: Option<Rate>,
+        len: Bytes,
+    ) -> Self {
+        let rate = rate.map(|rate| Rate { tick: Tick::for_rate(rate.rate, rate.tick), ..rate });
+        // The length of a growing title is unknown.
+        let title_len = if title.following.is_none() { title.len } else { Bytes(u64::MAX) };
+        let share = Share { len, title_len };
+        let needs = Needs::of_connection(broker.rules(), title.volume, rate, share);
+        let what = match rate {
+            Some(Rate { rate, .. }) => format!("a stream of {rate}"),
+            None => "a download without a rate".to_owned(),
+        };
+        Self { title, needs, rate, len, viewer: None, is_of_any_title: false, what }
+    }
+
+    /// The same within the share of a client. A short answer without a rate does not count as a
+    /// download.
+    #[must_use]
+    pub fn within_share(mut self, viewer: &'a Viewer) -> Self {
+        self.viewer = Some(viewer);
+        if let Read::BestEffort(_, without) = &mut self.needs.read
+            && is_short(self.rate, self.len)
+        {
+            *without = Without::ShortAnswer;
+        }
+        self
+    }
+
+    /// The same for bytes of any title of the disk: none becomes hot by it, and none that is hot is
+    /// relied on.
+    #[must_use]
+    pub fn of_any_title(mut self) -> Self {
+        self.is_of_any_title = true;
+        if let Read::Paced(_, share) | Read::BestEffort(share, _) = &mut self.needs.read {
+            share.title_len = Bytes(u64::MAX);
+        }
+        self
+    }
+
+    /// What `reading` says of a title, to a reader in this process.
+    pub fn reader(broker: &Broker, title: &'a Arc<OpenTitle>, reading: &Reading) -> Self {
+        let Reading { ref range, ref block_list, rate, burst } = *reading;
+        let fits = |tick: &Tick| rate.bytes_in(tick.span()) <= PIECE_MAX;
+        let tick = [Tick::Ms62, Tick::Ms25].into_iter().find(fits);
+        let tick = Tick::for_rate(rate, tick.unwrap_or(Tick::Ms10));
+        let order = if block_list.is_some() { Order::Scattered } else { Order::Once };
+        let read = PacedRead { rate, tick, burst, order, is_held: false };
+        let len = Bytes(range.end - range.start);
+        let share = Share { len, title_len: title.len };
+        let cost = broker.rules().connections[usize::from(title.volume.0)];
+        let output = OutputCost::reader(cost, rate, tick);
+        let what = format!("a stream of {rate}");
+        let rate = Some(Rate { rate, burst, tick });
+        let needs = Needs { volume: title.volume, read: Read::Paced(read, share), output };
+        Self { title, needs, rate, len, viewer: None, is_of_any_title: false, what }
+    }
+
+    /// A title as datagrams at `rate`, the highest that it has, once or again and again after `turn`
+    /// bytes. What leaves has the rate `out`: more than `rate` if it is stuffed.
+    pub fn datagrams(
+        broker: &Broker,
+        title: &'a Arc<OpenTitle>,
+        [rate, out]: [BitRate; 2],
+        (form, output): (Form, &Output),
+        turn: Option<Bytes>,
+    ) -> Self {
+        let wire = form.wire_rate(out, output.ip());
+        let (burst, class) = (output.burst(), output.class());
+        Self::packets(broker, title, rate, [out, wire], (burst, class), turn)
+    }
+
+    /// A title at `rate` as RTP in a connection to a peer that speaks `ip`.
+    pub fn interleaved(broker: &Broker, title: &'a Arc<OpenTitle>, rate: BitRate, ip: Ip) -> Self {
+        // A segment of TCP carries somewhat more than one frame, and its header is longer than UDP's: that
+        // of the frame covers the difference.
+        let session = Session { source: 0, sequence: 0, timestamp: 0 };
+        let wire = Form::Rtp(session).wire_rate(rate, ip);
+        let wire = BitRate(wire.0 + wire.0 * frame::HEAD as u64 / 1316);
+        Self::packets(broker, title, rate, [rate, wire], (Nanos(0), None), None)
+    }
+
+    /// A title at `rate` as packets, whose payload is `out`, and which are `wire` with their headers.
+    fn packets(
+        broker: &Broker,
+        title: &'a Arc<OpenTitle>,
+        rate: BitRate,
+        [out, wire]: [BitRate; 2],
+        (burst, class): (Nanos, Option<ClassNumber>),
+        turn: Option<Bytes>,
+    ) -> Self {
+        let sending = broker.datagram_cost().of(out, burst);
+        let tick = Tick::not_under(burst);
+        let order = turn.map_or(Order::Once, Order::Repeating);
+        let read = PacedRead { rate, tick, burst: Bytes(0), order, is_held: false };
+        // Of a title that repeats the same block may be needed twice at once.
+        let share = Share::whole(Bytes(u64::MAX));
+        let output = OutputCost::datagrams(wire, sending, class);
+        let what = format!("packets of {rate}{}", in_class(class, broker.rules()));
+        let rate = Some(Rate { rate, burst: Bytes(0), tick });
+        let needs = Needs { volume: title.volume, read: Read::Paced(read, share), output };
+        Self { title, needs, rate, len: title.len, viewer: None, is_of_any_title: false, what }
+    }
+
+    /// Datagrams or frames that are generated out of a title.
+    pub fn generated(
+        broker: &Broker,
+        title: &'a Arc<OpenTitle>,
+        needs: MadeRate,
+        output: &Output,
+    ) -> Self {
+        let MadeRate { rate, datagrams } = needs;
+        let class = output.class();
+        // A segment of TCP carries somewhat more than one frame: that covers its longer header.
+        let wire = made::wire_rate(rate, datagrams, output.ip());
+        let sending = broker.datagram_cost().first.times(datagrams.into());
+        let cost = OutputCost::datagrams(wire, sending, class);
+        let what = format!("a stream of {rate}{}", in_class(class, broker.rules()));
+        let rate = Some(Rate { rate: wire, burst: Bytes(0), tick: Tick::Ms10 });
+        let needs = Needs { volume: title.volume, read: Read::Elsewhere, output: cost };
+        Self { title, needs, rate, len: title.len, viewer: None, is_of_any_title: false, what }
+    }
+}
+
+impl Needs {
+    /// A title that is read once, into a connection.
+    pub(super) fn of_connection(
+        rules: &BrokerRules,
+        volume: VolumeId,
+        rate: Option<Rate>,
+        share: Share,
+    ) -> Self {
+        let (read, output) = match rate {
+            Some(Rate { rate, burst, tick }) => {
+                let reading = PacedRead { rate, tick, burst, order: Order::Once, is_held: false };
+                let cost = rules.connections[usize::from(volume.0)];
+                (Read::Paced(reading, share), OutputCost::connection(cost, rate, tick))
+            }
+            None => (Read::BestEffort(share, Without::Download), OutputCost::NONE),
+        };
+        Self { volume, read, output }
+    }
+
+    /// Their cost, and how many blocks the delivery may have at once.
+    pub(super) fn cost(&self, ledger: &Ledger, is_held: bool) -> (Cost, u32) {
+        let disk = ledger.disk(u32::from(self.volume.0));
+        let source = match self.read {
+            Read::Elsewhere => disk.nothing(),
+            Read::Paced(reading, share) => disk.paced(&PacedRead { is_held, ..reading }, share),
+            Read::BestEffort(share, _) => disk.best_effort(share),
+        };
+        (Cost::stream(source.cost, self.output), source.window)
+    }
+
+    /// What it is delivered as, when it has no rate.
+    pub(super) fn without_rate(&self) -> Option<Without> {
+        match self.read {
+            Read::BestEffort(_, kind) => Some(kind),
+            Read::Elsewhere | Read::Paced(..) => None,
+        }
+    }
+}
