@@ -119,49 +119,44 @@ pub struct SendCost {
     pub per_mib: Nanos,
 }
 
-/// By what a stream leaves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Route {
-    /// A connection.
-    #[default]
-    Connection,
-    /// Datagrams outside of classes.
-    Datagrams,
-    /// Datagrams of a class of the link.
-    Class(ClassNumber),
-}
-
-/// The part of a cost that belongs to what a stream leaves by.
+/// The part of a cost that belongs to the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OutputCost {
+    /// On the wire in all; zero where nothing leaves the host.
     pub(crate) wire: BitRate,
-    pub(crate) route: Route,
+    /// What of it is datagrams.
+    pub(crate) datagrams: BitRate,
+    /// The class of the datagrams; `None`: the link itself.
+    pub(crate) class: Option<ClassNumber>,
+    /// CPU time of a core that sends, in each second.
     pub(crate) cpu: Nanos,
 }
 
 impl OutputCost {
-    /// Of what never leaves, or leaves in the time left over.
-    pub const NONE: Self = Self { wire: BitRate(0), route: Route::Connection, cpu: Nanos(0) };
+    /// Of a title that is only held, and of bytes that are sent in the time left over.
+    pub const NONE: Self =
+        Self { wire: BitRate(0), datagrams: BitRate(0), class: None, cpu: Nanos(0) };
 
-    /// Of a connection that is sent to each `tick`.
+    /// Of a connection that takes `rate` in sends of one for each tick.
     pub fn connection(cost: SendCost, rate: BitRate, tick: Tick) -> Self {
         Self { wire: rate, ..Self::reader(cost, rate, tick) }
     }
 
-    /// Of a reader on this host, which is no link.
+    /// As a connection to a program on this host, which leaves the link alone.
     pub fn reader(cost: SendCost, rate: BitRate, tick: Tick) -> Self {
         let sends = SECOND.0.div_ceil(tick.span().0);
         Self { cpu: per_mib(cost.per_mib, rate) + cost.per_send.times(sends), ..Self::NONE }
     }
 
-    /// Of datagrams: their rate on the wire, the time that sending them takes in each second, and
-    /// their class of the link.
+    /// Of datagrams, or of frames that cost as much: `wire` with all headers, and `sending` of a core
+    /// in each second.
     pub const fn datagrams(wire: BitRate, sending: Nanos, class: Option<ClassNumber>) -> Self {
-        let route = match class {
-            Some(class) => Route::Class(class),
-            None => Route::Datagrams,
-        };
-        Self { wire, route, cpu: sending }
+        Self { wire, datagrams: wire, class, cpu: sending }
+    }
+
+    /// What of it is not datagrams.
+    pub(crate) fn connections(&self) -> BitRate {
+        BitRate(self.wire.0 - self.datagrams.0)
     }
 }
 
@@ -207,6 +202,7 @@ impl Cost {
             },
             output: OutputCost {
                 wire: BitRate(output.wire.0.saturating_mul(times)),
+                datagrams: BitRate(output.datagrams.0.saturating_mul(times)),
                 cpu: output.cpu.times(times),
                 ..output
             },

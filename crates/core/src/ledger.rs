@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::classes::{ClassNumber, ClassTerms, Classes, Full, Unkept};
-use crate::cost::{Cost, Disk, DiskTerms, Route};
+use crate::cost::{Cost, Disk, DiskTerms};
 use crate::disk_model::{MilliVisits, Moved};
 use crate::mutant;
 use crate::units::{BitRate, Nanos};
@@ -165,10 +165,10 @@ impl Ledger {
         disk.per_cycle = disk.per_cycle.plus(source.per_cycle);
         disk.blocks += source.blocks;
         disk.places += source.places;
-        match output.route {
-            Route::Class(class) => self.classes.add(class, output.wire),
-            Route::Datagrams => self.datagrams += output.wire,
-            Route::Connection => self.connections += output.wire,
+        self.connections += output.connections();
+        match output.class {
+            Some(class) => self.classes.add(class, output.datagrams),
+            None => self.datagrams += output.datagrams,
         }
         self.cpu += cost.cpu();
         self.streams += rows;
@@ -209,15 +209,16 @@ impl Ledger {
         }
         if output.wire > BitRate(0) {
             // With all that classes take, which send nothing but datagrams.
-            let more = match output.route {
-                Route::Class(class) => self.classes.with(class, output.wire)?,
-                Route::Datagrams | Route::Connection => self.classes.taken() + output.wire,
+            let classes = match output.class {
+                Some(class) => self.classes.with(class, output.datagrams)?,
+                None => self.classes.taken() + output.datagrams,
             };
-            let link = self.connections + self.datagrams + more;
+            let datagrams = self.datagrams + classes;
+            let link = self.connections + output.connections() + datagrams;
             fits(Resource::Link, link.0, self.terms.link.0)?;
-            let is_datagrams = output.route != Route::Connection;
-            if let Some(limit) = self.terms.datagrams.filter(|_| is_datagrams) {
-                fits(Resource::Datagrams, (self.datagrams + more).0, limit.0)?;
+            let has_datagrams = output.datagrams > BitRate(0);
+            if let Some(limit) = self.terms.datagrams.filter(|_| has_datagrams) {
+                fits(Resource::Datagrams, datagrams.0, limit.0)?;
             }
         }
         if cost.cpu() > Nanos(0) {
@@ -241,10 +242,10 @@ impl Ledger {
         disk.per_cycle = disk.per_cycle.minus(returned);
         disk.blocks -= source.blocks;
         disk.places -= source.places;
-        match output.route {
-            Route::Class(class) => self.classes.remove(class, output.wire),
-            Route::Datagrams => self.datagrams -= output.wire,
-            Route::Connection => self.connections -= output.wire,
+        self.connections -= output.connections();
+        match output.class {
+            Some(class) => self.classes.remove(class, output.datagrams),
+            None => self.datagrams -= output.datagrams,
         }
         self.cpu -= cost.cpu();
         self.streams -= rows;

@@ -330,10 +330,7 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     let rings = DiskRings { requests: disk_requests, filled: disk_filled, intake: disk_intake };
     let disk = DiskServer::new(volume.port, limits, rings, disk_counters);
     let rings = BlockRings { requests, answers, disk: to_disk, filled };
-    let view = match &volume.memory {
-        Memory::Arena(view) => Some(view.clone()),
-        Memory::PageCache => None,
-    };
+    let view = volume.memory.view().cloned();
     let block_server = BlockServer::new(volume.keeper, view, wants, rings, block_counters);
     Made {
         disk: Box::new(disk),

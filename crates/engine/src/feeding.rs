@@ -21,6 +21,16 @@ pub enum Memory {
     PageCache,
 }
 
+impl Memory {
+    /// The bytes, if they are in an arena.
+    pub(crate) fn view(&self) -> Option<&View> {
+        match self {
+            Self::Arena(view) => Some(view),
+            Self::PageCache => None,
+        }
+    }
+}
+
 /// A part of a block that is to be sent.
 pub(crate) struct Fed {
     pub(crate) lease: Lease,

@@ -13,6 +13,8 @@ mod frames;
 mod made;
 #[path = "promises/made_frames.rs"]
 mod made_frames;
+#[path = "promises/mismatches.rs"]
+mod mismatches;
 #[path = "promises/packets.rs"]
 mod packets;
 

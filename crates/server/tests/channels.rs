@@ -504,7 +504,7 @@ async fn what_has_its_time_comes_at_its_time_though_nothing_is_sent_before() {
     channel.playlist.timed = vec![(When::At(time), "/b.ts".into())];
     assert_eq!(channels.set(channel).await, Ok(true));
     let waits = until(&channels, "x", |status| status.reason.is_some()).await;
-    assert!(waits.reason.expect("it waits").contains("its time"));
+    assert!(waits.reason.expect("it waits").contains("start time"));
     assert_eq!(channels.skip("x"), Err(OrderError::Silent));
     let turns = tokio::task::spawn_blocking(move || turns_begun(heard, 2).1);
     let turns = turns.await.expect("both have come");

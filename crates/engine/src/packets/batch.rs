@@ -230,16 +230,18 @@ impl Batch {
             let entry = entries[gathered.index as usize].as_ref();
             let entry = entry.expect("what a stream has gathered goes when it is closed");
             let before = described.used;
-            let is_whole = match (gathered.staged, &memories[entry.volume]) {
-                (Some((from, len)), _) => {
+            let is_whole = match gathered.staged {
+                Some((from, len)) => {
                     let stage = &self.stages[usize::from(gathered.stage)];
                     described.add(&stage.bytes[from..from + len])
                 }
-                (None, Memory::Arena(view)) => {
-                    let pieces = parts_of(view, fed, entry, &gathered.message);
+                None => {
+                    // Bytes in the page cache are always staged.
+                    let view = memories[entry.volume].view().into_iter();
+                    let pieces =
+                        view.flat_map(|view| parts_of(view, fed, entry, &gathered.message));
                     described.add_datagrams(self.headers_of(gathered, entry), gathered, pieces)
                 }
-                (None, Memory::PageCache) => unreachable!("what lies there was copied"),
             };
             if is_whole.is_none() {
                 described.used = before;

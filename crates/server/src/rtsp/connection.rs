@@ -40,7 +40,7 @@ use super::play::{MovieTitle, PlaySession};
 use super::reception::Track;
 use super::reports::{self, Sent};
 use super::stream::{Handle, Numbers, Order, PlayError, PlayStart, Stream, orders};
-use super::way::{Carries, Path, Requester, Way};
+use super::way::{Carries, Requester, RtpTransport, Way};
 use super::{Reason, Server, random};
 use crate::access::{self, Protocol, Record};
 use crate::config::rtsp::{Principal, Readers, Recorders};

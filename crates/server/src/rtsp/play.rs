@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use super::describe::fault;
 use super::play_record::PlayRecord;
 use super::ports::Pair;
-use super::way::{ByFrames, Path, Way, report_frame};
+use super::way::{InterleavedTransport, RtpTransport, Way, report_frame};
 use super::{Server, Status as SessionStatus};
 use crate::broker::DeliverySpec;
 use crate::catalogue::{Found, OpenTitle};
@@ -77,7 +77,7 @@ struct State {
 /// A track that is set up.
 struct Track {
     number: u32,
-    path: Path,
+    path: RtpTransport,
     source: u32,
     /// The sequence number of the next packet.
     sequence: u16,
@@ -283,7 +283,7 @@ impl PlaySession {
         if state.playing.is_some() {
             return Err(Reply::new(Status::NOT_IN_THIS_STATE));
         }
-        let is_framed = matches!(way.path, Path::Frames(_));
+        let is_framed = matches!(way.path, RtpTransport::Interleaved(_));
         if is_framed != self.connection.is_some() {
             let text = "all tracks of a movie must use the same transport";
             return Err(Reply::said(Status::UNSUPPORTED_TRANSPORT, text));
@@ -402,17 +402,17 @@ impl PlaySession {
 
 impl State {
     /// The connection that carries all tracks.
-    fn line(&self) -> Option<&ByFrames> {
+    fn line(&self) -> Option<&InterleavedTransport> {
         self.tracks.first().and_then(|track| match &track.path {
-            Path::Frames(path) => Some(path),
-            Path::Datagrams(_) => None,
+            RtpTransport::Interleaved(path) => Some(path),
+            RtpTransport::Udp(_) => None,
         })
     }
 
-    fn line_mut(&mut self) -> Option<&mut ByFrames> {
+    fn line_mut(&mut self) -> Option<&mut InterleavedTransport> {
         self.tracks.first_mut().and_then(|track| match &mut track.path {
-            Path::Frames(path) => Some(path),
-            Path::Datagrams(_) => None,
+            RtpTransport::Interleaved(path) => Some(path),
+            RtpTransport::Udp(_) => None,
         })
     }
 

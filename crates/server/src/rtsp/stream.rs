@@ -28,9 +28,9 @@ use super::play_record::PlayRecord;
 use super::ports::Pair;
 use super::reports::{Sent, now_and_wall};
 use super::unplayed::UnplayedReservation;
-use super::way::{Path, report_frame as frame};
+use super::way::{RtpTransport, report_frame as frame};
 use super::{Server, Status};
-use crate::broker::{Broker, Delivered, Grant, Refusal, Source};
+use crate::broker::{Broker, Grant, Refusal, Source};
 use crate::trick;
 use crate::warnings;
 
@@ -108,7 +108,7 @@ pub(super) struct Stream {
     pub(super) place: Arc<AtomicU32>,
     /// The reservation that counts against its address until PLAY.
     pub(super) unplayed: Option<UnplayedReservation>,
-    pub(super) path: Path,
+    pub(super) path: RtpTransport,
     pub(super) numbers: Numbers,
     /// Packets and bytes of earlier PLAYs.
     pub(super) sent: Sent,
@@ -264,7 +264,7 @@ impl Stream {
                     }
                 }
             };
-            if matches!(&self.path, Path::Frames(path) if path.is_broken) {
+            if matches!(&self.path, RtpTransport::Interleaved(path) if path.is_broken) {
                 break;
             }
         }
@@ -340,17 +340,15 @@ impl Stream {
         };
         let front = plan.as_ref().map_or(0, |plan| plan.front.len() as u64);
         let record = self.record();
-        let Played { outcome, sent, timeline, order } = match &self.path {
-            Path::Datagrams(_) => self.send((range, plan), session, orders).await,
-            Path::Frames(_) => {
-                // The answer goes before the first frame: players discard frames before it.
-                match orders.next().await {
-                    Some(Order::Text(answer)) => self.say(&answer).await,
-                    order => return order,
-                }
-                self.send_frames((range, plan), session, orders).await
+        if let RtpTransport::Interleaved(_) = &self.path {
+            // The answer goes before the first frame: players discard frames before it.
+            match orders.next().await {
+                Some(Order::Text(answer)) => self.say(&answer).await,
+                order => return order,
             }
-        };
+        }
+        let Played { outcome, sent, timeline, order } =
+            self.send((range, plan), session, orders).await;
         if let Some(timeline) = timeline {
             self.sent.timeline = timeline;
         }
@@ -411,91 +409,61 @@ impl Stream {
         session: Session,
         orders: &mut Orders,
     ) -> Played {
-        let Path::Datagrams(path) = &self.path else { unreachable!("datagrams are sent") };
-        let grant = self.grant.as_mut().expect("it was admitted");
-        let place = grant.place();
-        let mut timeline = None;
-        let source = blocks(range, session, plan);
-        let mut running = match grant.start(&self.ts_title.title, source, path.output()).await {
-            Ok(running) => running,
-            Err(ended) => return Played::failed(ended.outcome),
-        };
-        loop {
-            tokio::select! {
-                biased;
-                ended = running.ended() => {
-                    let Delivered { outcome, sent, .. } = ended;
-                    return Played { outcome, sent, timeline, order: None };
-                }
-                order = orders.next() => {
-                    running.stop();
-                    // What it tells then is what had left.
-                    let Delivered { outcome, sent, .. } = running.ended().await;
-                    return Played { outcome, sent, timeline, order: Some(order) };
-                }
-                () = tokio::time::sleep(REPORT_EACH) => {
-                    let Some(now) = sent_now(&self.broker, place, self.sent, session) else { continue };
-                    timeline = Some(now.timeline);
-                    path.listeners.report(&made_now(|time, wall| now.report(time, wall)));
-                }
-            }
-        }
-    }
-
-    async fn send_frames(
-        &mut self,
-        (range, plan): (Range<u64>, Option<Arc<Plan>>),
-        session: Session,
-        orders: &mut Orders,
-    ) -> Played {
-        let Path::Frames(path) = &mut self.path else { unreachable!("frames are sent") };
-        let mut timeline = None;
-        let Ok(output) = path.output() else {
+        let Ok(output) = self.path.output() else {
             return Played::failed(Outcome::PeerGone(libc::EMFILE));
         };
         let grant = self.grant.as_mut().expect("it was admitted");
         let place = grant.place();
         let source = blocks(range, session, plan);
-        let mut framed = match grant.start(&self.ts_title.title, source, output).await {
-            Ok(framed) => framed,
-            Err(delivered) => return Played::failed(delivered.outcome),
+        let mut running = match grant.start(&self.ts_title.title, source, output).await {
+            Ok(running) => running,
+            Err(ended) => return Played::failed(ended.outcome),
         };
-        let interleaver = framed.interleaver();
-        let (delivered, left, order) = loop {
+        let interleaver = running.interleaver();
+        let is_interleaved = matches!(self.path, RtpTransport::Interleaved(_));
+        let mut timeline = None;
+        let (ended, left, order) = loop {
             tokio::select! {
                 biased;
-                delivered = framed.ended() => break (delivered, None, None),
+                ended = running.ended() => break (ended, None, None),
                 order = orders.next() => match order {
-                    Some(Order::Text(text)) => {
+                    Some(Order::Text(text)) if is_interleaved => {
                         if let Err(text) = interleaver.send(text).await {
-                            break (framed.ended().await, Some(text), None);
+                            break (running.ended().await, Some(text), None);
                         }
                     }
                     order => {
-                        framed.stop();
-                        break (framed.ended().await, None, Some(order));
+                        running.stop();
+                        break (running.ended().await, None, Some(order));
                     }
                 },
                 () = tokio::time::sleep(REPORT_EACH) => {
                     let Some(now) = sent_now(&self.broker, place, self.sent, session) else { continue };
                     timeline = Some(now.timeline);
                     let bytes = made_now(|time, wall| now.report(time, wall));
-                    // Whether it is sent before the end is nothing to wait for.
-                    drop(interleaver.send(frame(path.channels.1, &bytes)));
+                    match &self.path {
+                        RtpTransport::Udp(path) => path.listeners.report(&bytes),
+                        // Not awaited: the report may wait for the frame in progress.
+                        RtpTransport::Interleaved(path) => {
+                            drop(interleaver.send(frame(path.channels.1, &bytes)));
+                        }
+                    }
                 }
             }
         };
-        if delivered.socket.is_none() {
+        if let RtpTransport::Interleaved(path) = &mut self.path
+            && ended.socket.is_none()
+        {
             path.is_broken = true;
         } else if let Some(text) = left {
             self.say(&text).await;
         }
-        Played { outcome: delivered.outcome, sent: delivered.sent, timeline, order }
+        Played { outcome: ended.outcome, sent: ended.sent, timeline, order }
     }
 
     /// Writes to the connection while no frames are sent.
     async fn say(&mut self, text: &[u8]) {
-        if let Path::Frames(path) = &mut self.path {
+        if let RtpTransport::Interleaved(path) = &mut self.path {
             path.say(text).await;
         }
     }
@@ -504,11 +472,11 @@ impl Stream {
         let sent = self.sent;
         let bytes = made_now(|time, wall| sent.goodbye(time, wall));
         match &self.path {
-            Path::Datagrams(path) => {
+            RtpTransport::Udp(path) => {
                 tokio::time::sleep(GOODBYE_AFTER).await;
                 path.listeners.report(&bytes);
             }
-            Path::Frames(path) => {
+            RtpTransport::Interleaved(path) => {
                 let framed = frame(path.channels.1, &bytes);
                 self.say(&framed).await;
             }

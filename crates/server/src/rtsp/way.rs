@@ -32,19 +32,19 @@ use crate::warnings;
 
 /// The transport of one stream.
 pub(super) struct Way {
-    pub(super) path: Path,
+    pub(super) path: RtpTransport,
     pub(super) to: SocketAddr,
     /// The Transport header of the answer, without the SSRC.
     pub(super) transport: String,
 }
 
 /// How packets travel.
-pub(super) enum Path {
-    Datagrams(ByDatagrams),
-    Frames(ByFrames),
+pub(super) enum RtpTransport {
+    Udp(UdpTransport),
+    Interleaved(InterleavedTransport),
 }
 
-pub(super) struct ByDatagrams {
+pub(super) struct UdpTransport {
     pub(super) outlet: Outlet,
     pub(super) to: SocketAddr,
     pub(super) burst: Nanos,
@@ -54,7 +54,7 @@ pub(super) struct ByDatagrams {
     pub(super) _group: Option<Group>,
 }
 
-pub(super) struct ByFrames {
+pub(super) struct InterleavedTransport {
     /// The connection; this is its only writer.
     writer: TcpStream,
     peer: SocketAddr,
@@ -150,7 +150,12 @@ impl Requester<'_> {
             .and_then(|socket| TcpStream::from_std(socket.into()))
             .map_err(|error| failed(&error))?;
         let transport = format!("RTP/AVP/TCP;unicast;interleaved={}-{}", channels.0, channels.1);
-        let path = Path::Frames(ByFrames { writer, peer: self.peer, channels, is_broken: false });
+        let path = RtpTransport::Interleaved(InterleavedTransport {
+            writer,
+            peer: self.peer,
+            channels,
+            is_broken: false,
+        });
         Ok(Way { path, to: self.peer, transport })
     }
 
@@ -198,7 +203,7 @@ impl Requester<'_> {
         let transport = offer.form.unicast(ends);
         let (outlet, burst) = (Arc::clone(&pair.outlet), server.config.burst);
         let listeners = Listeners::One(pair, from);
-        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, listeners, _group: None });
+        let path = RtpTransport::Udp(UdpTransport { outlet, to, burst, listeners, _group: None });
         Ok(Way { path, to, transport })
     }
 
@@ -232,12 +237,28 @@ impl Requester<'_> {
         let burst = server.config.burst;
         let listeners = Listeners::Group(socket, SocketAddr::new(group.address, ports.rtcp()));
         let _group = Some(group);
-        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, listeners, _group });
+        let path = RtpTransport::Udp(UdpTransport { outlet, to, burst, listeners, _group });
         Ok(Way { path, to, transport })
     }
 }
 
-impl Path {
+impl RtpTransport {
+    /// The output of a delivery that travels this way.
+    pub(super) fn output(&self) -> io::Result<Output> {
+        match self {
+            Self::Udp(path) => Ok(path.output()),
+            Self::Interleaved(path) => path.output(),
+        }
+    }
+
+    /// The channel of the packets in a connection.
+    pub(super) fn channel(&self) -> Option<u8> {
+        match self {
+            Self::Udp(_) => None,
+            Self::Interleaved(path) => Some(path.channels.0),
+        }
+    }
+
     /// What admission is asked for to send a ts_title this way.
     pub(super) fn spec<'a>(
         &self,
@@ -247,31 +268,31 @@ impl Path {
     ) -> DeliverySpec<'a> {
         let (title, rate) = (&ts_title.title, ts_title.rate);
         match self {
-            Self::Datagrams(path) => {
+            Self::Udp(path) => {
                 let packets = (Form::Rtp(session), &path.output());
                 DeliverySpec::datagrams(broker, title, [rate, rate], packets, None)
             }
-            Self::Frames(path) => DeliverySpec::interleaved(broker, title, rate, path.ip()),
+            Self::Interleaved(path) => DeliverySpec::interleaved(broker, title, rate, path.ip()),
         }
     }
 
     /// Where reports come to, and from where.
     pub(super) fn reports(&self) -> Option<(Arc<Pair>, SocketAddr)> {
         match self {
-            Self::Datagrams(path) => path.listeners.receiver(),
-            Self::Frames(_) => None,
+            Self::Udp(path) => path.listeners.receiver(),
+            Self::Interleaved(_) => None,
         }
     }
 }
 
-impl ByDatagrams {
+impl UdpTransport {
     /// The socket and destination as an output.
     pub(super) fn output(&self) -> Output {
         Output::datagrams(&self.outlet, self.to, self.burst)
     }
 }
 
-impl ByFrames {
+impl InterleavedTransport {
     /// Writes to the connection while no frames are sent.
     pub(super) async fn say(&mut self, text: &[u8]) {
         if self.is_broken {

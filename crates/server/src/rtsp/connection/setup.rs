@@ -125,8 +125,8 @@ impl Connection {
         let (give, end, take) = orders();
         let (done, is_done) = oneshot::channel();
         let (reports, connection, left) = match &way.path {
-            Path::Datagrams(path) => (path.listeners.receiver(), None, Some(is_done)),
-            Path::Frames(path) => {
+            RtpTransport::Udp(path) => (path.listeners.receiver(), None, Some(is_done)),
+            RtpTransport::Interleaved(path) => {
                 let (to, channels) = (Listener::Stream(give.clone()), vec![path.channels]);
                 self.coming = Some(Pipe { id, to, channels, done: is_done });
                 (None, Some(self.number), None)
@@ -249,8 +249,8 @@ impl Connection {
         let server = Arc::clone(&self.server);
         let bits: [u8; 10] = random().map_err(|_| Reply::new(Status::INTERNAL))?;
         let channels = match &way.path {
-            Path::Frames(path) => Some(path.channels),
-            Path::Datagrams(_) => None,
+            RtpTransport::Interleaved(path) => Some(path.channels),
+            RtpTransport::Udp(_) => None,
         };
         let [a, b, c, d, ..] = bits;
         let track =

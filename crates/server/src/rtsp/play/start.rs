@@ -19,7 +19,7 @@ use super::super::Server;
 use super::super::describe::shown;
 use super::super::ended::EndReporter;
 use super::super::play_record::PlayRecord;
-use super::super::way::{ByDatagrams, ByFrames, Path};
+use super::super::way::{InterleavedTransport, RtpTransport, UdpTransport};
 use super::watcher::{Reporter, Watcher};
 use super::{PlaySession, Playing, State, Track, media_time, nanos, ticks};
 use crate::broker::{MadeRate, Output};
@@ -209,8 +209,8 @@ impl PlaySession {
         let track = &state.tracks[video_frames];
         let sent = track.sent(track.timestamp_at(now, self.clock_of(track)));
         let (output, channel) = match &track.path {
-            Path::Frames(path) => (connection(path)?, Some(path.channels.0)),
-            Path::Datagrams(path) => (whole(path), None),
+            RtpTransport::Interleaved(path) => (connection(path)?, Some(path.channels.0)),
+            RtpTransport::Udp(path) => (whole(path), None),
         };
         let destination = Destination { output, form: Form::Rtp(sent.session), channel };
         let wanted = Wanted { scale, from };
@@ -247,18 +247,15 @@ impl State {
     ) -> Result<Made, Reply> {
         let made = match self.line() {
             Some(line) => {
-                let channels = self.tracks.iter().filter_map(|track| match &track.path {
-                    Path::Frames(path) => Some(path.channels.0),
-                    Path::Datagrams(_) => None,
-                });
+                let channels = self.tracks.iter().filter_map(|track| track.path.channel());
                 let (output, channels) = (connection(line)?, channels.collect());
                 let connection = FrameOutput { output, channels };
                 Made::start_in_frames(&server.broker, feed, connection, &needs, streams)
             }
             None => {
                 let outputs = self.tracks.iter().filter_map(|track| match &track.path {
-                    Path::Datagrams(path) => Some(whole(path)),
-                    Path::Frames(_) => None,
+                    RtpTransport::Udp(path) => Some(whole(path)),
+                    RtpTransport::Interleaved(_) => None,
                 });
                 let lanes = outputs.zip(needs).map(|(output, needs)| Lane { output, needs });
                 Made::start(&server.broker, feed, lanes.collect(), streams)
@@ -269,7 +266,7 @@ impl State {
 }
 
 /// The connection of `line`, handed over.
-fn connection(line: &ByFrames) -> Result<Output, Reply> {
+fn connection(line: &InterleavedTransport) -> Result<Output, Reply> {
     line.output().map_err(|error| {
         if let Some(left_out) = warnings::poll("rtsp connection", "") {
             tracing::warn!(%error, left_out, "cannot hand a connection over to the engine");
@@ -279,6 +276,6 @@ fn connection(line: &ByFrames) -> Result<Output, Reply> {
 }
 
 /// The output of datagrams that are generated whole: none waits for another.
-fn whole(path: &ByDatagrams) -> Output {
+fn whole(path: &UdpTransport) -> Output {
     Output::datagrams(&path.outlet, path.to, Nanos(0))
 }

@@ -15,7 +15,7 @@ use super::super::ended::{EndReporter, Ending};
 use super::super::play_record::PlayRecord;
 use super::super::ports::Listeners;
 use super::super::reports::now_and_wall;
-use super::super::way::{Path, report_frame};
+use super::super::way::{RtpTransport, report_frame};
 use super::{Track, ticks};
 use crate::made::{End, Ended, Gone, Made};
 use crate::trick::Course;
@@ -65,8 +65,8 @@ impl Reporter {
     /// streams.
     pub(super) fn new(track: &Track, output: Option<usize>, timestamp: u32, clock: u32) -> Self {
         let by = match &track.path {
-            Path::Frames(path) => Reporting::Channel(path.channels.1),
-            Path::Datagrams(path) => Reporting::Datagrams(path.listeners.clone()),
+            RtpTransport::Interleaved(path) => Reporting::Channel(path.channels.1),
+            RtpTransport::Udp(path) => Reporting::Datagrams(path.listeners.clone()),
         };
         Self { by, output, source: track.source, timestamp, clock, before: track.before }
     }

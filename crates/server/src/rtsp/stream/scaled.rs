@@ -36,14 +36,9 @@ impl Stream {
         self.unplayed = None;
         let session = self.numbers.begin(tactus_sys::clock::now());
         let Session { source, sequence, timestamp } = session;
-        let (output, channel) = match &self.path {
-            Path::Datagrams(path) => (path.output(), None),
-            Path::Frames(path) => {
-                // Out of descriptors: the client learns that there is no such session.
-                let Ok(output) = path.output() else { return orders.next().await };
-                (output, Some(path.channels.0))
-            }
-        };
+        // Out of descriptors: the client learns that there is no such session.
+        let Ok(output) = self.path.output() else { return orders.next().await };
+        let channel = self.path.channel();
         let destination = Destination { output, form: Form::Rtp(session), channel };
         let wanted = trick::Wanted { scale, from };
         let (broker, title) = (self.broker.clone(), Arc::clone(&self.ts_title.title));
@@ -92,7 +87,7 @@ impl Stream {
                 None => self.counts.push(count),
             }
         }
-        if let Path::Frames(path) = &mut self.path {
+        if let RtpTransport::Interleaved(path) = &mut self.path {
             path.is_broken |= !is_whole;
             if let Some(text) = unsaid {
                 path.say(&text).await;
@@ -140,12 +135,12 @@ impl Stream {
                     let now = after(self.sent, gone, session);
                     let report = made_now(|time, wall| now.report(time, wall));
                     match (&self.path, trick.interleaver()) {
-                        (Path::Datagrams(path), _) => path.listeners.report(&report),
-                        (Path::Frames(path), Some(interleaver)) => {
+                        (RtpTransport::Udp(path), _) => path.listeners.report(&report),
+                        (RtpTransport::Interleaved(path), Some(interleaver)) => {
                             // Whether it is sent before the end is nothing to wait for.
                             drop(interleaver.send(frame(path.channels.1, &report)));
                         }
-                        (Path::Frames(_), None) => {}
+                        (RtpTransport::Interleaved(_), None) => {}
                     }
                 }
             }
