@@ -13,6 +13,7 @@ mod form;
 mod layers;
 mod links;
 mod order;
+mod outputs;
 mod places;
 mod unfinished;
 
@@ -48,6 +49,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Remark> {
     findings.extend(form::check(&tree.sources));
     findings.extend(form::check_prose(&tree.texts));
     findings.extend(order::check(&tree.sources));
+    findings.extend(outputs::check(&tree.sources));
     findings.extend(unfinished::check(&tree));
     findings.extend(places::check(&tree.texts));
     findings.extend(links::check(workspace, &tree.texts));
