@@ -429,7 +429,7 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
         plan: None,
     };
     let started = grant.start(&title, blocks(0..5000), Output::channel(socket(), 2)).await;
-    let mut framed = started.ok().expect("it begins");
+    let mut framed = started.expect("it begins");
     let interleaver = framed.interleaver();
     let Start { stream, delivery } = stage.started();
     assert_eq!(delivery.framing(), Some(Form::Rtp(session)));
@@ -460,7 +460,7 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
     // The same grant goes on, and a connection in the middle of a frame is not given back.
     let started = grant.start(&title, blocks(1316..5000), Output::channel(socket(), 2)).await;
-    let mut framed = started.ok().expect("it begins");
+    let mut framed = started.expect("it begins");
     let interleaver = framed.interleaver();
     let stream = stage.started().stream;
     let lost = interleaver.send(text("five"));
