@@ -411,12 +411,12 @@ fn write_all(messages: &Receiver<Message>, form: AccessForm, mut output: Output,
 
 /// The destination of the lines.
 struct Output {
-    to: To,
+    to: LogTarget,
     /// Lost lines that are not in [`Shared::dropped`] yet.
     lost: u64,
 }
 
-enum To {
+enum LogTarget {
     Stdout,
     Stderr,
     File(LogFile),
@@ -434,18 +434,18 @@ struct LogFile {
 impl Output {
     fn open(to: &AccessTo) -> io::Result<Self> {
         let to = match to {
-            AccessTo::Stdout => To::Stdout,
-            AccessTo::Stderr => To::Stderr,
-            AccessTo::File(path) => To::File(LogFile::open(path, true)?),
+            AccessTo::Stdout => LogTarget::Stdout,
+            AccessTo::Stderr => LogTarget::Stderr,
+            AccessTo::File(path) => LogTarget::File(LogFile::open(path, true)?),
         };
         Ok(Self { to, lost: 0 })
     }
 
     fn line(&mut self, line: &str) -> io::Result<()> {
         let whole = match &mut self.to {
-            To::Stdout => writeln!(io::stdout().lock(), "{line}"),
-            To::Stderr => writeln!(io::stderr().lock(), "{line}"),
-            To::File(file) => {
+            LogTarget::Stdout => writeln!(io::stdout().lock(), "{line}"),
+            LogTarget::Stderr => writeln!(io::stderr().lock(), "{line}"),
+            LogTarget::File(file) => {
                 let written = file.write_waiting(WRITE_AT);
                 if file.unwritten.len() + line.len() < UNWRITTEN_MAX {
                     file.unwritten.extend_from_slice(line.as_bytes());
@@ -462,15 +462,15 @@ impl Output {
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.to {
-            To::Stdout => io::stdout().lock().flush(),
-            To::Stderr => Ok(()),
-            To::File(file) => file.write_waiting(1),
+            LogTarget::Stdout => io::stdout().lock().flush(),
+            LogTarget::Stderr => Ok(()),
+            LogTarget::File(file) => file.write_waiting(1),
         }
     }
 
     /// Lines that the old file did not take go to the new one.
     fn reopen(&mut self) -> io::Result<()> {
-        let To::File(old) = &mut self.to else { return Ok(()) };
+        let LogTarget::File(old) = &mut self.to else { return Ok(()) };
         let flushed = old.write_waiting(1);
         let mut new = LogFile::open(&old.path, true)?;
         let mut rest = std::mem::take(&mut old.unwritten);
@@ -624,7 +624,7 @@ mod tests {
 
     /// Lost lines, and bytes that wait.
     fn outcome(output: &Output) -> (u64, usize) {
-        let To::File(file) = &output.to else { panic!("it is a file") };
+        let LogTarget::File(file) = &output.to else { panic!("it is a file") };
         (output.lost, file.unwritten.len())
     }
 
@@ -662,7 +662,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("access.log");
         let mut output = Output::open(&AccessTo::File(path.clone())).expect("a file");
-        let To::File(file) = &mut output.to else { panic!("it is a file") };
+        let LogTarget::File(file) = &mut output.to else { panic!("it is a file") };
         // The disk was full in the middle of the second line.
         (file.unwritten, file.is_begun) = (b"cond\nthird\n".to_vec(), true);
         file.file = OpenOptions::new().write(true).open("/dev/full").expect("a device");
@@ -686,7 +686,7 @@ mod tests {
         let mut output = Output::open(&to).expect("somebody reads it");
         output.line("a").and_then(|()| output.flush()).expect("there is room");
         let flags = match &output.to {
-            To::File(file) => rustix::fs::fcntl_getfl(&file.file).expect("its flags"),
+            LogTarget::File(file) => rustix::fs::fcntl_getfl(&file.file).expect("its flags"),
             _ => panic!("it is a file"),
         };
         assert!(!flags.contains(OFlags::NONBLOCK), "a slow reader is waited for");

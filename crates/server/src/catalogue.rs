@@ -8,7 +8,7 @@
 
 mod digests;
 mod growing;
-mod known;
+mod known_titles;
 mod listing;
 mod media_type;
 mod version;
@@ -38,7 +38,9 @@ use crate::media::MediaFacts;
 use crate::warnings;
 
 pub use digests::Digests;
-pub use growing::{Announced, Coming, Edge, Following, GROWING_TITLES_MAX, Growth};
+pub use growing::{
+    Follower, GROWING_TITLES_MAX, GrowingTitleSpec, Growth, GrowthPublisher, Watermark,
+};
 pub use indexes::Indexed;
 pub(crate) use indexes::LONG;
 pub use listing::{Entry, EntryKind};
@@ -48,7 +50,7 @@ pub(crate) use volume::is_reserved;
 
 use growing::GrowingTitles;
 use indexes::Indexes;
-use known::KnownTitles;
+use known_titles::KnownTitles;
 use listing::shown;
 use scroll::{LastWarning, ScanOptions};
 use survey::Survey;
@@ -147,7 +149,7 @@ pub struct OpenTitle {
     pub sums: Option<Arc<Sums>>,
     media: OnceCell<Option<MediaFacts>>,
     /// It is still coming in: `len` is what of it was on stable storage when it was looked for.
-    pub following: Option<Following>,
+    pub following: Option<Follower>,
 }
 
 impl OpenTitle {
@@ -182,11 +184,11 @@ pub struct Directory {
 
 /// What is read of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Within {
+pub enum ListingScope {
     /// What its page shows.
     Shown,
     /// Whatever can be asked for in it.
-    Everything,
+    All,
 }
 
 /// How much is read about a file.
@@ -200,7 +202,7 @@ pub enum Detail {
 
 /// What can be said of a name.
 #[derive(Debug)]
-pub struct Sight {
+pub struct PathInfo {
     /// The thing itself; its name is empty at the top.
     pub own: Entry,
     /// What is in it.
@@ -313,8 +315,8 @@ impl Catalogue {
             Err(fault) => return Err(self.told(path, fault)),
         };
         match self.known(path, index, opened)? {
-            Sighted::Known(found) => Ok(found),
-            Sighted::New(new) => {
+            PathLookup::Known(found) => Ok(found),
+            PathLookup::New(new) => {
                 let this = Arc::clone(self);
                 let remember = move || this.remember(new);
                 self.volumes[index].lookups.run(remember).await?.map(Found::Title)
@@ -337,8 +339,8 @@ impl Catalogue {
             Err(fault) => return Err(self.told(path, fault)),
         };
         match self.known(path, index, opened)? {
-            Sighted::Known(found) => Ok(found),
-            Sighted::New(new) => self.remember(new).map(Found::Title),
+            PathLookup::Known(found) => Ok(found),
+            PathLookup::New(new) => self.remember(new).map(Found::Title),
         }
     }
 
@@ -390,11 +392,11 @@ impl Catalogue {
     pub fn scroll(
         self: &Arc<Self>,
         directory: Directory,
-        within: Within,
+        within: ListingScope,
         after: Option<Position>,
     ) -> Scroll {
         let names_max = usize::try_from(self.rules.listing_names_max.0).unwrap_or(usize::MAX);
-        let everything = within == Within::Everything;
+        let everything = within == ListingScope::All;
         let reading = ScanOptions { names_max, everything, detail: Detail::Status };
         Scroll::new(self, directory, reading, after)
     }
@@ -402,7 +404,7 @@ impl Catalogue {
     fn scroll_with(
         self: &Arc<Self>,
         directory: Directory,
-        within: Within,
+        within: ListingScope,
         detail: Detail,
     ) -> Scroll {
         let mut scroll = self.scroll(directory, within, None);
@@ -418,9 +420,9 @@ impl Catalogue {
     pub async fn look(
         self: &Arc<Self>,
         path: &RequestPath,
-        within: Option<Within>,
+        within: Option<ListingScope>,
         detail: Detail,
-    ) -> Result<Sight, OpenFault> {
+    ) -> Result<PathInfo, OpenFault> {
         let Some((index, _)) = self.volume_of(path)? else {
             return self.look_blocking(path, within, detail);
         };
@@ -431,16 +433,16 @@ impl Catalogue {
     fn look_blocking(
         self: &Arc<Self>,
         path: &RequestPath,
-        within: Option<Within>,
+        within: Option<ListingScope>,
         detail: Detail,
-    ) -> Result<Sight, OpenFault> {
+    ) -> Result<PathInfo, OpenFault> {
         let last = path.segments().last().unwrap_or_default();
         let Some((index, name)) = self.volume_of(path)? else {
             let Found::Directory(directory) = self.mounts(path)? else {
                 return Err(OpenFault::NotFound);
             };
             let below = within.map(|within| self.scroll_with(directory, within, detail));
-            return Ok(Sight { own: Entry::mounted(last), below });
+            return Ok(PathInfo { own: Entry::mounted(last), below });
         };
         let coming = self.coming_to(self.volumes[index].id, name);
         match self.volumes[index].open_beneath(name, Wait::AsNeeded) {
@@ -448,11 +450,11 @@ impl Catalogue {
                 let own = listing::read_one(&handle, last, detail)?;
                 let directory = Directory { open: Some((index, handle)), path: path.name().into() };
                 let below = within.map(|within| self.scroll_with(directory, within, detail));
-                Ok(Sight { own, below })
+                Ok(PathInfo { own, below })
             }
             Ok(Opened::File { .. }) if path.is_directory() => Err(OpenFault::NotFound),
             Ok(Opened::File { file, .. }) => {
-                Ok(Sight { own: listing::read_one(&file, last, detail)?, below: None })
+                Ok(PathInfo { own: listing::read_one(&file, last, detail)?, below: None })
             }
             Err(fault @ volume::Fault::NotServed) => {
                 let Some(Found::Title(title)) = self.grown(path, index, name, coming) else {
@@ -470,7 +472,7 @@ impl Catalogue {
                     etag: Some(title.etag.clone()),
                     digests: None,
                 };
-                Ok(Sight { own, below: None })
+                Ok(PathInfo { own, below: None })
             }
             Err(fault) => Err(self.told(path, fault)),
         }
@@ -516,7 +518,7 @@ impl Catalogue {
         path: &RequestPath,
         index: usize,
         name: &str,
-        coming: Option<growing::Known>,
+        coming: Option<growing::GrowingEntry>,
     ) -> Option<Found> {
         let coming = coming.filter(|_| !path.is_directory())?;
         coming.title(self.volumes[index].id, name).map(Found::Title)
@@ -573,11 +575,11 @@ impl Catalogue {
         path: &RequestPath,
         index: usize,
         opened: Opened,
-    ) -> Result<Sighted, OpenFault> {
+    ) -> Result<PathLookup, OpenFault> {
         match opened {
             Opened::Directory { handle } => {
                 let directory = Directory { open: Some((index, handle)), path: path.name().into() };
-                Ok(Sighted::Known(Found::Directory(directory)))
+                Ok(PathLookup::Known(Found::Directory(directory)))
             }
             // `/film.ts/` is not the title `/film.ts`: one object has one name.
             Opened::File { .. } if path.is_directory() => Err(OpenFault::NotFound),
@@ -586,8 +588,8 @@ impl Catalogue {
                 // another type.
                 let media_type = media_type::of(path.name());
                 Ok(match self.known.get(&(version, media_type)) {
-                    Some(title) => Sighted::Known(Found::Title(title)),
-                    None => Sighted::New(NewTitle { file, version, volume: index, media_type }),
+                    Some(title) => PathLookup::Known(Found::Title(title)),
+                    None => PathLookup::New(NewTitle { file, version, volume: index, media_type }),
                 })
             }
         }
@@ -756,7 +758,7 @@ fn path_of_fd(file: impl AsFd) -> PathBuf {
 }
 
 /// What was opened, and whether it is known.
-enum Sighted {
+enum PathLookup {
     Known(Found),
     New(NewTitle),
 }

@@ -7,12 +7,12 @@
 mod claim;
 mod degradation;
 mod host;
-mod intake;
 pub mod packets;
 mod stalls;
 mod terms;
 mod volume;
 mod watchdog;
+mod write_path;
 
 use std::io;
 use std::sync::Arc;
@@ -36,15 +36,15 @@ use crate::config::{Auto, Config};
 use crate::engine::claim::{Claim, ClaimedPlan};
 use crate::engine::host::{CoreHost, Rights, Wakers};
 use crate::engine::stalls::CoreThread;
-use crate::engine::volume::IntakeHost;
+use crate::engine::volume::WritePathHost;
 use crate::engine::watchdog::Watch;
 
-pub use crate::engine::intake::{Intake, IntakeLevels};
 pub use crate::engine::packets::PacketFacts;
 pub use crate::engine::stalls::{OngoingStall, Stall, Stalls, Summary as StallSummary};
 pub use crate::engine::terms::{FLASH_BLOCK, READ_AHEAD_MAX, VolumeFacts};
 pub use crate::engine::volume::open_files;
 pub use crate::engine::watchdog::Watchdog;
+pub use crate::engine::write_path::{WritePath, WritePathLevels};
 
 /// A running engine. Dropping it stops the cores.
 pub struct Engine {
@@ -53,7 +53,7 @@ pub struct Engine {
     /// What the servers count.
     pub counters: Counters,
     /// Where each volume's uploads go in; none where none are taken.
-    pub intakes: Vec<Option<Intake>>,
+    pub intakes: Vec<Option<WritePath>>,
     /// Whether each volume's disk answers.
     pub watchdog: Watchdog,
     /// What each volume has given up because its disk is too slow.
@@ -95,7 +95,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let placement = placement_of(&plan, facts.len());
     let (intake_waker, intake_sleeper) = waker::waker()?;
     let control_cores = placement::control_cpus(&cpus, &plan);
-    let host = IntakeHost { waker: &intake_waker, cores: &control_cores };
+    let host = WritePathHost { waker: &intake_waker, cores: &control_cores };
     let mut setups = vec![];
     let mut shares = vec![];
     for (volume, &core) in facts.iter_mut().zip(&placement.disks) {
@@ -176,12 +176,12 @@ pub fn start(config: &Config) -> io::Result<Engine> {
             intakes.push(None);
             continue;
         };
-        let intake = Intake::new(share, end.requests, Wakers(started.wakers.clone()));
+        let intake = WritePath::new(share, end.requests, Wakers(started.wakers.clone()));
         answering.push((intake.clone(), end.answers));
         intakes.push(Some(intake));
     }
     if !answering.is_empty() {
-        threads.push(intake::start_answers(answering, intake_sleeper, Arc::clone(&stopping))?);
+        threads.push(write_path::start_answers(answering, intake_sleeper, Arc::clone(&stopping))?);
     }
     Ok(Engine {
         broker,

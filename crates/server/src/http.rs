@@ -119,7 +119,7 @@ pub use uploads::Uploads;
 
 use addresses::{AddressRules, Addresses};
 use connection::Preamble;
-use transport::Unit;
+use transport::ClientKey;
 
 /// What is served and by which terms: shared by all listeners and connections.
 pub struct Site {
@@ -133,7 +133,7 @@ pub struct Site {
     /// Bytes of memory that answers may take, as permits.
     long_answers: Semaphore,
     stop: watch::Sender<bool>,
-    warnings: Mutex<Throttle<(&'static str, Option<Unit>)>>,
+    warnings: Mutex<Throttle<(&'static str, Option<ClientKey>)>>,
 }
 
 /// Each limit that refuses an address is logged once per interval for that address.
@@ -228,7 +228,7 @@ impl Site {
     }
 
     /// Returns the number of suppressed lines if a line may be logged now, else none.
-    fn throttle(&self, cause: &'static str, of: Option<Unit>) -> Option<u64> {
+    fn throttle(&self, cause: &'static str, of: Option<ClientKey>) -> Option<u64> {
         let warnings = self.warnings.lock();
         warnings.unwrap_or_else(PoisonError::into_inner).poll(Instant::now(), (cause, of))
     }

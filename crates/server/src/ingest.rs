@@ -42,7 +42,7 @@ use crate::recording::Recorder;
 use crate::store::{Principal, Store};
 
 use session::Session;
-use status::Board;
+use status::StatusCell;
 
 /// All recordings of a server.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ struct Inner {
 struct Entry {
     recording: Recording,
     principal: Principal,
-    board: Arc<Board>,
+    board: Arc<StatusCell>,
     run: Option<Run>,
 }
 
@@ -144,7 +144,7 @@ impl Recordings {
             None if book.len() >= RECORDINGS_MAX => return Err(BeginError::TooMany),
             _ => {}
         }
-        let board = Arc::new(Board::new(&recording));
+        let board = Arc::new(StatusCell::new(&recording));
         let (stop, stopping) = watch::channel(false);
         let session = Session {
             recording: recording.clone(),

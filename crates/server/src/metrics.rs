@@ -31,7 +31,7 @@ use crate::classes::Classes;
 use crate::conditions::{Condition, Kind, Severity};
 use crate::config::placement::CorePlan;
 use crate::config::{Config, units};
-use crate::engine::{Engine, Intake, PacketFacts, Stalls, VolumeFacts, Watchdog};
+use crate::engine::{Engine, PacketFacts, Stalls, VolumeFacts, Watchdog, WritePath};
 use crate::http::{self, Internal, Response, Uploads};
 use crate::ingest::Recordings;
 use crate::recording::{Recorder, Totals};
@@ -44,7 +44,7 @@ pub struct Sources {
     catalogue: Arc<Catalogue>,
     http: Arc<http::Counters>,
     volumes: Vec<Volume>,
-    intakes: Vec<Option<Intake>>,
+    intakes: Vec<Option<WritePath>>,
     watchdog: Watchdog,
     degradations: Degradations,
     stalls: Stalls,
@@ -68,12 +68,12 @@ struct Volume {
 }
 
 /// Answers for `/metrics` and `/api/v1/...`.
-pub struct Figures {
+pub struct MetricsEndpoint {
     sources: Arc<Sources>,
     registry: Registry,
 }
 
-impl Figures {
+impl MetricsEndpoint {
     /// The figures of a running engine and its HTTP side.
     pub fn new(
         engine: &Engine,
@@ -202,9 +202,9 @@ const CHANNELS: &str = "/api/v1/channels/";
 const CLASSES: &str = "/api/v1/classes/";
 
 /// Public figures: addresses of channels, and that the server is alive.
-pub struct Guide(pub Channels);
+pub struct PublicPages(pub Channels);
 
-impl Guide {
+impl PublicPages {
     fn find(channels: &Channels, path: &str) -> Option<Response> {
         if path == "/channels.m3u" {
             return Some(Response::new(200, "audio/x-mpegurl", channels.m3u()));
@@ -216,7 +216,7 @@ impl Guide {
     }
 }
 
-impl Internal for Guide {
+impl Internal for PublicPages {
     fn answer(&self, path: &str, _query: Option<&str>, _: Option<&str>) -> Option<Response> {
         if path == "/healthz" {
             return Some(health::alive().with("Cache-Control", "no-store"));
@@ -225,10 +225,10 @@ impl Internal for Guide {
     }
 }
 
-impl Internal for Figures {
+impl Internal for MetricsEndpoint {
     fn answer(&self, path: &str, query: Option<&str>, accept: Option<&str>) -> Option<Response> {
         let channels = self.sources.channels.get();
-        if let Some(response) = channels.and_then(|channels| Guide::find(channels, path)) {
+        if let Some(response) = channels.and_then(|channels| PublicPages::find(channels, path)) {
             return Some(response.with("Cache-Control", "no-store"));
         }
         let response = match path {

@@ -17,8 +17,8 @@ use tactus_engine::message::VolumeId;
 
 use crate::broker::{Broker, Refusal};
 use crate::store::{
-    Appender, Create, Finished, Left, Live, Precondition, Principal, Reserve, ResumeError, Store,
-    StoreId, UploadError,
+    Appender, Create, LeftoverUpload, Precondition, Principal, RecordingSpec, Reserve, ResumeError,
+    Store, StoreId, StoredTitle, UploadError,
 };
 
 pub use counts::{Figures, Loss, LossKind, Totals};
@@ -85,7 +85,7 @@ pub struct Recording {
     begin: Begin,
     store: Store,
     id: StoreId,
-    live: Live,
+    live: RecordingSpec,
     /// A little more than its rate.
     promised: BitRate,
     /// `None` only at the end.
@@ -128,14 +128,14 @@ impl Recorder {
         let reserve = store.reserve(Reserve { places, within, promise: Arc::new(grant) });
         let medium = tokio::time::timeout(RESERVE_WAIT, reserve).await;
         let medium = medium.map_err(|_| BeginError::Stalled)?;
-        let live = Live { rate: begin.rate, medium };
+        let live = RecordingSpec { rate: begin.rate, medium };
         self.record(begin, live, promised).await
     }
 
     async fn record(
         &self,
         begin: Begin,
-        live: Live,
+        live: RecordingSpec,
         promised: BitRate,
     ) -> Result<Recording, BeginError> {
         let store = self.store(begin.volume)?.clone();
@@ -186,7 +186,7 @@ impl Recorder {
                 continue;
             }
             tokio::spawn(async move {
-                for Left { id, principal, path, len } in left {
+                for LeftoverUpload { id, principal, path, len } in left {
                     match name(&store, id, &principal, len).await {
                         Ok(Some(_)) => {
                             tracing::warn!(
@@ -374,12 +374,12 @@ impl Recording {
     /// # Errors
     /// If the title is not, or not certainly, stored. Unless the disk has failed, the recording
     /// stays until it expires.
-    pub async fn finish(mut self) -> Result<Option<Finished>, ResumeError> {
+    pub async fn finish(mut self) -> Result<Option<StoredTitle>, ResumeError> {
         let stops = || UploadError::Io(std::io::Error::other("the server stops"));
         self.end().await.map_err(|_| stops())?
     }
 
-    fn end(&mut self) -> tokio::task::JoinHandle<Result<Option<Finished>, ResumeError>> {
+    fn end(&mut self) -> tokio::task::JoinHandle<Result<Option<StoredTitle>, ResumeError>> {
         let appender = self.appender.take().expect("it ends once");
         let (store, id) = (self.store.clone(), self.id);
         let (principal, spill) = (self.begin.principal.clone(), std::mem::take(&mut self.spill));
@@ -419,7 +419,7 @@ async fn close(
     principal: &Principal,
     mut appender: Appender,
     spill: Vec<u8>,
-) -> Result<Option<Finished>, ResumeError> {
+) -> Result<Option<StoredTitle>, ResumeError> {
     // Spilled bytes without room are lost; the rest is kept.
     let spilled = appender.append(&spill).await;
     if let Err(error) = &spilled {
@@ -434,7 +434,7 @@ async fn name(
     id: StoreId,
     principal: &Principal,
     len: u64,
-) -> Result<Option<Finished>, ResumeError> {
+) -> Result<Option<StoredTitle>, ResumeError> {
     if len == 0 {
         store.terminate(&id, principal).await?;
         return Ok(None);

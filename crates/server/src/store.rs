@@ -6,26 +6,26 @@
 
 mod census;
 mod change;
+#[cfg(debug_assertions)]
+mod deliberate_fault;
 mod fault;
-mod feed;
 mod group_commit;
 mod growing;
 mod id;
 mod identity;
 mod journal;
-mod ledger;
 mod medium;
 mod metadata;
 mod names;
 mod publish;
+mod quotas;
 mod recovery;
 mod resume;
 mod source;
 mod sums;
 mod upload;
 mod verify;
-#[cfg(debug_assertions)]
-mod wrong;
+mod write_buffer;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,27 +40,29 @@ use tokio::task::JoinHandle;
 pub use change::Renamed;
 pub(crate) use fault::is_busy;
 pub use fault::{ChangeError, NameFault, OpenError, ResumeError, UploadError};
-pub use id::{NoId, StoreId};
+pub use id::{InvalidId, StoreId};
 pub use identity::{Identity, IdentityMismatch, KnownIdentities};
-pub use ledger::{Account, Held, Limits, Principal, Purpose, Room};
-pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium, Reserve, stopped};
+pub use medium::{
+    Extent, Flush, Medium, Pending, PendingIo, PlainMedium, Reserve, WriteSlot, stopped,
+};
 pub use metadata::TitleMetadata;
 pub use names::{Over, Precondition};
-pub use publish::Finished;
-pub use recovery::{Opened, check, clear_failed};
-pub use resume::{Appender, Create, Left, Live, PARTS_MAX, Status};
+pub use publish::StoredTitle;
+pub use quotas::{Account, Limits, Principal, Purpose, QuotaUsage, Reservation};
+pub use recovery::{RecoveryReport, check, clear_failed};
+pub use resume::{Appender, Create, LeftoverUpload, PARTS_MAX, RecordingSpec, Status};
 pub use source::{Busy, Reading, Source};
 pub use sums::{ATTRIBUTE_UNITS_MAX, Damaged, Manifests, Sums, UNIT};
-pub use upload::{Put, Upload};
+pub use upload::{Upload, UploadSpec};
 pub use verify::{Verdict, VerifyError, verify};
 
 use crate::catalogue::Catalogue;
 
 use group_commit::GroupCommit;
-use growing::Audience;
+use growing::Announcer;
 use journal::Journal;
-use ledger::Ledger;
 use names::{Discard, Names};
+use quotas::Quotas;
 use resume::Sessions;
 
 /// How a volume takes uploads.
@@ -95,7 +97,7 @@ struct Inner {
     names: Arc<Names>,
     medium: Arc<dyn Medium>,
     directories: Arc<GroupCommit>,
-    ledger: Arc<Ledger>,
+    quotas: Arc<Quotas>,
     journal: Journal,
     sessions: Sessions,
     expiry: Duration,
@@ -105,7 +107,7 @@ struct Inner {
     /// Permits for paths whose directories are opened for flushing.
     opening: Semaphore,
     /// Who may read titles that come in; nobody: nobody.
-    audience: OnceLock<Audience>,
+    audience: OnceLock<Announcer>,
     /// Who is told of titles that have got their names.
     named: OnceLock<Named>,
     /// How what is stored is read; none: at once.
@@ -155,7 +157,7 @@ impl Store {
     /// From now on titles can be found in `catalogue`, where this is volume `volume`, while they come in.
     pub fn show_unfinished(&self, catalogue: Arc<Catalogue>, volume: VolumeId) {
         // Told twice: the first one has it.
-        self.inner.audience.set(Audience { catalogue, volume }).ok();
+        self.inner.audience.set(Announcer { catalogue, volume }).ok();
     }
 
     /// From now on `told` hears of each title that has got its name, by its path; it must not wait.
@@ -178,35 +180,35 @@ impl Store {
     /// What all principals have stored and reserved.
     #[must_use]
     pub fn usage(&self) -> Account {
-        self.inner.ledger.all()
+        self.inner.quotas.all()
     }
 
     /// What one principal has.
     #[must_use]
     pub fn usage_of(&self, principal: &Principal) -> Account {
-        self.inner.ledger.of(principal)
+        self.inner.quotas.of(principal)
     }
 
     /// What a principal has, and for what room is held, the oldest first: one look at both.
     #[must_use]
-    pub fn held(&self, principal: &Principal) -> (Account, Vec<Held>) {
-        self.inner.ledger.held(principal)
+    pub fn held(&self, principal: &Principal) -> (Account, Vec<Reservation>) {
+        self.inner.quotas.held(principal)
     }
 
     /// The quota of a principal here and its use.
     ///
     /// # Errors
     /// When the server stops.
-    pub async fn room(&self, principal: &Principal) -> std::io::Result<Room> {
+    pub async fn room(&self, principal: &Principal) -> std::io::Result<QuotaUsage> {
         self.inner.counted().await;
-        let (ledger, principal) = (Arc::clone(&self.inner.ledger), principal.clone());
-        self.inner.blocking(move || Ok(ledger.room(&principal))).await
+        let (quotas, principal) = (Arc::clone(&self.inner.quotas), principal.clone());
+        self.inner.blocking(move || Ok(quotas.room(&principal))).await
     }
 
     /// What uploads may take.
     #[must_use]
     pub fn limits(&self) -> &Limits {
-        self.inner.ledger.limits()
+        self.inner.quotas.limits()
     }
 
     /// Why nothing is written any more; nothing while all is well.
@@ -219,7 +221,7 @@ impl Store {
     /// refused then.
     #[must_use]
     pub fn uncounted(&self) -> Option<String> {
-        self.inner.ledger.uncounted().filter(|_| self.limits().counts_stored())
+        self.inner.quotas.uncounted().filter(|_| self.limits().counts_stored())
     }
 
     /// Refuses all writes from now on, for this reason; unlike after a failed write, the disk is
@@ -331,7 +333,7 @@ impl Inner {
 
     /// Waits until quotas can be held.
     async fn counted(&self) {
-        if self.ledger.limits().counts_stored() {
+        if self.quotas.limits().counts_stored() {
             let mut counted = self.counted.clone();
             // The one who counts is gone only when the store is.
             drop(counted.wait_for(|counted| *counted).await);

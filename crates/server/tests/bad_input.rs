@@ -5,8 +5,8 @@
 
 #[path = "bad_input/client.rs"]
 mod client;
-#[path = "bad_input/house.rs"]
-mod house;
+#[path = "bad_input/test_server.rs"]
+mod test_server;
 
 #[path = "bad_input/crowds.rs"]
 mod crowds;

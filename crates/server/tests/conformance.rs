@@ -12,25 +12,25 @@
 #[expect(dead_code, reason = "other tests of RTSP need all of it")]
 #[path = "rtsp/client.rs"]
 mod client;
-#[expect(dead_code, reason = "the matrix of players needs more of it")]
-#[path = "conformance/house.rs"]
-mod house;
 #[path = "conformance/judge.rs"]
 mod judge;
 #[path = "conformance/jumps.rs"]
 mod jumps;
+#[expect(dead_code, reason = "the matrix of players needs more of it")]
+#[path = "conformance/test_server.rs"]
+mod test_server;
 
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use client::{Client, PATIENCE, Receiver, Reply, first_matches, payload};
-use house::{House, SECONDS, Titles};
 use judge::{Heard, Law};
 use tactus::media::sample::TS_RATE;
 use tactus_core::rtp;
 use tactus_core::ts::{Indexer, PACKET};
 use tactus_core::units::BitRate;
+use test_server::{SECONDS, TestServer, Titles};
 
 /// Transport packets of a datagram.
 const OF_SEVEN: usize = 7 * PACKET;
@@ -64,7 +64,7 @@ fn channels_are_clean_over_turns_from_title_to_title_and_stuffed() {
     let [plain, even, own, list, stuffed, stuffed_list] = inboxes.each_ref().map(|each| each.port);
     let stuff = STUFFED.0 / 1_000_000;
     let list_of = "playlist = [\"/even-short.ts\", \"/film-short.ts\"]";
-    let house = House::new(&format!(
+    let server = TestServer::new(&format!(
         "[[channel]]\nname = \"plain\"\ntitle = \"/even-short.ts\"\nto = \"udp://127.0.0.1:{plain}\"\n\
          [[channel]]\nname = \"even\"\ntitle = \"/even-short.ts\"\nto = \"rtp://127.0.0.1:{even}\"\n\
          [[channel]]\nname = \"own\"\ntitle = \"/film-short.ts\"\nto = \"rtp://127.0.0.1:{own}\"\n\
@@ -100,7 +100,7 @@ fn channels_are_clean_over_turns_from_title_to_title_and_stuffed() {
     ];
     for (name, heard, law) in rows {
         heard.judge(name, law);
-        heard.decode(name, house.out());
+        heard.decode(name, server.out());
     }
 }
 
@@ -110,16 +110,16 @@ const UPLOADS: &str =
 
 #[test]
 fn what_was_recorded_by_rtsp_is_clean() {
-    let house = House::new(UPLOADS);
-    let movie = house.titles().join("movie.mp4");
+    let server = TestServer::new(UPLOADS);
+    let movie = server.titles().join("movie.mp4");
     for way in ["udp", "tcp"] {
         let mut ffmpeg = Command::new("timeout");
         ffmpeg.args(["300", "ffmpeg", "-nostdin", "-v", "error", "-re", "-i"]).arg(&movie);
         ffmpeg.args(["-c", "copy", "-f", "rtsp", "-rtsp_transport", way]);
-        let sent = ffmpeg.arg(format!("rtsp://{}/{way}.ts", house.rtsp)).status();
+        let sent = ffmpeg.arg(format!("rtsp://{}/{way}.ts", server.rtsp)).status();
         assert!(sent.expect("timeout is part of coreutils").success(), "{way}: ffmpeg sends");
         // It does not wait for the answer to its goodbye.
-        let title = house.titles().join(format!("{way}.ts"));
+        let title = server.titles().join(format!("{way}.ts"));
         let end = Instant::now() + PATIENCE;
         while !title.exists() {
             assert!(Instant::now() < end, "{way}: what was recorded is no title");
@@ -128,7 +128,7 @@ fn what_was_recorded_by_rtsp_is_clean() {
         let heard = Heard::by_its_clock(std::fs::read(title).expect("a title"));
         let name = format!("recorded by RTSP, {way}");
         heard.judge(&name, Law::Own);
-        heard.decode(&name, house.out());
+        heard.decode(&name, server.out());
     }
 }
 
@@ -149,8 +149,8 @@ enum Way {
 }
 
 impl Player {
-    fn new(house: &House, title: &str, transport: &str) -> Self {
-        let mut client = Client::connect(house.rtsp, format!("rtsp://{}/{title}", house.rtsp));
+    fn new(server: &TestServer, title: &str, transport: &str) -> Self {
+        let mut client = Client::connect(server.rtsp, format!("rtsp://{}/{title}", server.rtsp));
         let receiver = Receiver::new();
         let ports = format!("client_port={}-{}", receiver.port, receiver.port + 1);
         let transport = transport.replace("PORTS", &ports);
@@ -248,9 +248,9 @@ const WAYS: [(&str, &str); 3] = [
 
 #[test]
 fn rtsp_is_clean_over_each_transport_over_a_pause_and_after_a_seek() {
-    let house = House::new("");
+    let server = TestServer::new("");
     for (way, transport) in WAYS {
-        let mut player = Player::new(&house, "even.ts", transport);
+        let mut player = Player::new(&server, "even.ts", transport);
         let played = player.play("Range: npt=0-\r\n");
         player.take(datagrams(TS_RATE, 3));
         player.pause();
@@ -262,7 +262,7 @@ fn rtsp_is_clean_over_each_transport_over_a_pause_and_after_a_seek() {
         let heard = Heard::rtp(&whole);
         let name = format!("RTSP, {way}, over a pause");
         heard.judge(&name, Law::Even(TS_RATE));
-        heard.decode(&name, house.out());
+        heard.decode(&name, server.out());
 
         player.came.clear();
         let sought = player.play("Range: npt=9.3-\r\n");
@@ -271,22 +271,22 @@ fn rtsp_is_clean_over_each_transport_over_a_pause_and_after_a_seek() {
         let heard = Heard::rtp(&player.since(&sought));
         let name = format!("RTSP, {way}, after a seek");
         heard.judge(&name, Law::Even(TS_RATE));
-        heard.decode(&name, house.out());
+        heard.decode(&name, server.out());
         player.end();
     }
 }
 
 #[test]
 fn rtsp_of_a_variable_rate_is_clean_by_datagrams() {
-    let house = House::new("");
+    let server = TestServer::new("");
     for (way, transport) in [WAYS[0], WAYS[2]] {
-        let mut player = Player::new(&house, "film.ts", transport);
+        let mut player = Player::new(&server, "film.ts", transport);
         let played = player.play("Range: npt=0-\r\n");
         player.take(datagrams(BitRate(1_000_000), 4));
         player.pause();
         let heard = Heard::rtp(&player.since(&played));
         heard.judge(&format!("RTSP, {way}, VBR"), Law::Stamps(&[]));
-        heard.decode(way, house.out());
+        heard.decode(way, server.out());
         player.came.clear();
         let sought = player.play("Range: npt=9.3-\r\n");
         player.take(datagrams(BitRate(1_000_000), 4));
@@ -294,15 +294,15 @@ fn rtsp_of_a_variable_rate_is_clean_by_datagrams() {
         let heard = Heard::rtp(&player.since(&sought));
         let name = format!("RTSP, {way}, VBR, after a seek");
         heard.judge(&name, Law::Stamps(&[]));
-        heard.decode(&name, house.out());
+        heard.decode(&name, server.out());
         player.end();
     }
 }
 
 #[test]
 fn every_scale_is_clean() {
-    let house = House::new("");
-    let mut player = Player::new(&house, "even.ts", WAYS[0].1);
+    let server = TestServer::new("");
+    let mut player = Player::new(&server, "even.ts", WAYS[0].1);
     // Half as fast has places for all packets of the title's fastest second.
     let mut indexer = Indexer::default();
     indexer.add(&Titles::get().even);
@@ -328,15 +328,15 @@ fn every_scale_is_clean() {
         let heard = Heard::rtp(&player.since(&shown));
         let name = format!("RTSP, UDP, Scale: {scale}");
         heard.judge(&name, Law::Places(if scale == "0.5" { fastest } else { TS_RATE }));
-        heard.decode(&name, house.out());
+        heard.decode(&name, server.out());
     }
     player.end();
 }
 
 #[test]
 fn scales_in_frames_of_the_connection_are_clean() {
-    let house = House::new("");
-    let mut player = Player::new(&house, "even.ts", WAYS[1].1);
+    let server = TestServer::new("");
+    let mut player = Player::new(&server, "even.ts", WAYS[1].1);
     for (scale, from, count) in [("4", 4, 400), ("-2", 16, 200), ("16", 0, 200)] {
         player.came.clear();
         let shown = player.play(&format!("Scale: {scale}\r\nRange: npt={from}-\r\n"));
@@ -346,17 +346,17 @@ fn scales_in_frames_of_the_connection_are_clean() {
         let heard = Heard::rtp(&player.since(&shown));
         let name = format!("RTSP, TCP, Scale: {scale}");
         heard.judge(&name, Law::Places(TS_RATE));
-        heard.decode(&name, house.out());
+        heard.decode(&name, server.out());
     }
     player.end();
 }
 
 #[test]
 fn parts_over_http_are_clean() {
-    let house = House::new("");
+    let server = TestServer::new("");
     let part = |title: &str| {
-        let file = house.out().join("part.ts");
-        let url = format!("http://{}/{title}?start=9.3&end=15&rate=20M", house.http);
+        let file = server.out().join("part.ts");
+        let url = format!("http://{}/{title}?start=9.3&end=15&rate=20M", server.http);
         let end = Instant::now() + PATIENCE;
         loop {
             let mut curl = Command::new("curl");
@@ -373,9 +373,9 @@ fn parts_over_http_are_clean() {
     };
     let heard = Heard::plain(part("even.ts"));
     heard.judge("HTTP, ?start=", Law::Even(TS_RATE));
-    heard.decode("HTTP, ?start=", house.out());
+    heard.decode("HTTP, ?start=", server.out());
     let heard = Heard::by_its_clock(part("film.ts"));
     heard.judge("HTTP, ?start=, VBR", Law::Own);
-    heard.decode("HTTP, ?start=, VBR", house.out());
+    heard.decode("HTTP, ?start=, VBR", server.out());
     assert!(heard.bytes().len() < Titles::get().film.len() / 2, "a part");
 }

@@ -2,8 +2,8 @@
 
 #[path = "process/child.rs"]
 mod child;
-#[path = "operating/stage.rs"]
-mod stage;
+#[path = "operating/test_server.rs"]
+mod test_server;
 
 #[path = "operating/access.rs"]
 mod access;

@@ -35,7 +35,7 @@ struct Title {
 }
 
 /// A running server, and the directory that it serves. One at a time: it pins its cores.
-struct Stage {
+struct TestServer {
     server: Child,
     base: String,
     /// The URL of its metrics.
@@ -46,7 +46,7 @@ struct Stage {
     _turn: MutexGuard<'static, ()>,
 }
 
-impl Stage {
+impl TestServer {
     fn new() -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,7 +110,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.server.kill().expect("the server runs until the test ends");
         self.server.wait().expect("a killed server ends");
@@ -195,10 +195,10 @@ fn size(path: &Path) -> usize {
 
 #[test]
 fn curl_gets_every_byte_of_the_whole_and_of_ranges() {
-    let stage = Stage::new();
+    let server = TestServer::new();
     for title in [&TS, &MP4] {
-        let (url, whole) = (stage.url(title), stage.bytes(title));
-        let got = stage.out(title.name);
+        let (url, whole) = (server.url(title), server.bytes(title));
+        let got = server.out(title.name);
         let curl = |more: &[&str]| {
             run("curl", "curl", [&["-sS", "--fail", "-o", text(&got)], more, &[&url]].concat());
             fs::read(&got).unwrap()
@@ -214,9 +214,9 @@ fn curl_gets_every_byte_of_the_whole_and_of_ranges() {
 
 #[test]
 fn the_stream_arrives_without_a_continuity_error() {
-    let stage = Stage::new();
-    let got = stage.out("stream");
-    run("curl", "curl", ["-sS", "--fail", "-o", text(&got), &stage.url(&TS)]);
+    let server = TestServer::new();
+    let got = server.out("stream");
+    run("curl", "curl", ["-sS", "--fail", "-o", text(&got), &server.url(&TS)]);
     let got = fs::read(got).unwrap();
     let (mut watch, mut monitor) = (Continuity::default(), ConformanceMonitor::new());
     let mut packets = 0;
@@ -235,9 +235,9 @@ fn the_stream_arrives_without_a_continuity_error() {
 /// The title's own rate: no `?rate=` here.
 #[test]
 fn a_title_is_offered_at_the_rate_that_is_its_own() {
-    let stage = Stage::new();
+    let server = TestServer::new();
     for (title, mean) in [(&TS, 3_760_000), (&MP4, 1_138_000)] {
-        let url = format!("{}/{}", stage.base, title.name);
+        let url = format!("{}/{}", server.base, title.name);
         let head = run("curl", "curl", ["-sS", "--fail", "--head", &url]).out;
         let rate: Option<u64> = head.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
@@ -252,7 +252,7 @@ fn a_title_is_offered_at_the_rate_that_is_its_own() {
 
 #[test]
 fn ffmpeg_decodes_every_frame_as_from_the_file() {
-    let stage = Stage::new();
+    let server = TestServer::new();
     for title in [&TS, &MP4] {
         let frames = |input: &str, before: &[&str]| {
             let sums = ffmpeg(before, input, &["-map", "0", "-f", "framemd5", "-"]);
@@ -261,26 +261,26 @@ fn ffmpeg_decodes_every_frame_as_from_the_file() {
                 .map(str::to_owned)
                 .collect::<Vec<_>>()
         };
-        let local = frames(text(&stage.file(title)), &[]);
+        let local = frames(text(&server.file(title)), &[]);
         let of = |stream: &str| local.iter().filter(|line| line.starts_with(stream)).count();
         assert_eq!(of("0,"), title.video_frames, "{}", title.name);
         assert!(title.audio - of("1,") <= 1, "{}: {} audio frames", title.name, of("1,"));
-        assert_eq!(frames(&stage.url(title), &[]), local, "{}", title.name);
+        assert_eq!(frames(&server.url(title), &[]), local, "{}", title.name);
         if title.name == MP4.name {
             // The index says where to go on: ranges from the middle. (A stream has no index;
             // players then start within a group of pictures and complain, as they do about the
             // file.)
             let there = ["-ss", "3.2"];
-            let middle = frames(text(&stage.file(title)), &there);
+            let middle = frames(text(&server.file(title)), &there);
             assert!(!middle.is_empty() && middle.len() < local.len());
-            assert_eq!(frames(&stage.url(title), &there), middle, "from the middle");
+            assert_eq!(frames(&server.url(title), &there), middle, "from the middle");
         }
     }
 }
 
 #[test]
 fn ffprobe_reads_the_streams_and_their_durations() {
-    let stage = Stage::new();
+    let server = TestServer::new();
     for (title, duration) in [(&TS, Nanos(6_000_000_000)), (&MP4, Nanos(7_680_000_000))] {
         let facts = |input: &str| {
             let show = "stream=codec_name,duration,width,sample_rate";
@@ -289,8 +289,8 @@ fn ffprobe_reads_the_streams_and_their_durations() {
             assert_eq!(said.err, "", "{input}");
             said.out
         };
-        let told = facts(&stage.url(title));
-        assert_eq!(told, facts(text(&stage.file(title))));
+        let told = facts(&server.url(title));
+        assert_eq!(told, facts(text(&server.file(title))));
         let holds = |line: &str| assert!(told.contains(line), "{line} is not in\n{told}");
         holds(&format!(
             "streams.stream.0.duration=\"{}.{:06}\"",
@@ -309,12 +309,12 @@ const VLC_STARTS_MAX: usize = 3;
 
 /// Runs VLC, which is to write `made`. Only a start is tried again, and only when VLC had not asked
 /// the server for anything: whatever comes after its first request has to be right.
-fn vlc(stage: &Stage, home: &Path, made: &Path, args: &[&str]) -> Said {
+fn vlc(server: &TestServer, home: &Path, made: &Path, args: &[&str]) -> Said {
     let mut failures = Vec::new();
     for _ in 0..VLC_STARTS_MAX {
-        let before = stage.requests();
+        let before = server.requests();
         let played = tried_vlc(home, args);
-        let (asked, wrote) = (stage.requests() - before, made.exists());
+        let (asked, wrote) = (server.requests() - before, made.exists());
         match played {
             Ok(said) if wrote => return said,
             Ok(said) => failures.push(format!("VLC wrote nothing: {}", said.err)),
@@ -345,22 +345,22 @@ fn tried_vlc(home: &Path, args: &[&str]) -> Result<Said, String> {
 
 #[test]
 fn vlc_gets_every_byte_and_decodes_without_a_complaint() {
-    let stage = Stage::new();
-    let home = stage.out("home");
+    let server = TestServer::new();
+    let home = server.out("home");
     fs::create_dir(&home).unwrap();
     open_to_all(&home);
     for title in [&TS, &MP4] {
-        let dump = stage.out(&format!("{}.dump", title.name));
-        let to_dump = ["--demux", "dump", "--demuxdump-file", text(&dump), &stage.url(title)];
-        vlc(&stage, &home, &dump, &to_dump);
-        assert!(fs::read(&dump).unwrap() == stage.bytes(title), "{}", title.name);
+        let dump = server.out(&format!("{}.dump", title.name));
+        let to_dump = ["--demux", "dump", "--demuxdump-file", text(&dump), &server.url(title)];
+        vlc(&server, &home, &dump, &to_dump);
+        assert!(fs::read(&dump).unwrap() == server.bytes(title), "{}", title.name);
 
         let decoded = |input: &str, name: &str| {
-            let out = stage.out(name);
+            let out = server.out(name);
             let video_frame = "vcodec=mp2v,vb=2000,width=320,height=180,acodec=mpga,ab=128";
             let chain =
                 format!("#transcode{{{video_frame}}}:std{{access=file,mux=ts,dst={}}}", text(&out));
-            let said = vlc(&stage, &home, &out, &["--sout", &chain, input]);
+            let said = vlc(&server, &home, &out, &["--sout", &chain, input]);
             let complaint = ["discontinuity", "corrupt", "lost sync", "cannot decode"];
             let complains = |line: &&str| complaint.iter().any(|word| line.contains(word));
             assert_eq!(said.err.lines().find(complains), None, "VLC complains about {input}");
@@ -371,7 +371,7 @@ fn vlc_gets_every_byte_and_decodes_without_a_complaint() {
         };
         // VLC's transcoder starts its chain anew when audio joins, and leaves out up to half a
         // second of video frames while it does; from a file it does the same.
-        let video_frames = decoded(&stage.url(title), &format!("{}.ts", title.name));
+        let video_frames = decoded(&server.url(title), &format!("{}.ts", title.name));
         assert!(
             video_frames * 5 >= title.video_frames * 4,
             "{}: {video_frames} video frames",
@@ -405,17 +405,17 @@ fn words(pipeline: &str) -> Vec<&str> {
 
 #[test]
 fn gstreamer_gets_every_byte_and_decodes_every_frame() {
-    let stage = Stage::new();
+    let server = TestServer::new();
     for (title, demux, parse, decode, frame) in [
         (&TS, "tsdemux", "mpegaudioparse", "avdec_mp2float", 1152),
         (&MP4, "qtdemux", "aacparse", "avdec_aac", 1024),
     ] {
-        let url = stage.url(title);
-        let got = stage.out(title.name);
+        let url = server.url(title);
+        let got = server.out(title.name);
         gstreamer(&format!("souphttpsrc location={url} ! filesink location={}", text(&got)));
-        assert!(fs::read(&got).unwrap() == stage.bytes(title), "{}", title.name);
+        assert!(fs::read(&got).unwrap() == server.bytes(title), "{}", title.name);
 
-        let (video_frames, audio) = (stage.out("pictures"), stage.out("audio"));
+        let (video_frames, audio) = (server.out("pictures"), server.out("audio"));
         let queue = "queue max-size-time=0 max-size-bytes=0 max-size-buffers=0";
         gstreamer(&format!(
             "souphttpsrc location={url} ! {demux} name=d \

@@ -7,9 +7,6 @@
 //! not installed fails its test by name. What each of them can is the table in
 //! `docs/guide/rtsp.md`.
 
-#[expect(dead_code, reason = "other outputs need more of it")]
-#[path = "conformance/house.rs"]
-mod house;
 #[expect(dead_code, reason = "what leaves the server is judged by more of it")]
 #[path = "conformance/judge.rs"]
 mod judge;
@@ -17,16 +14,19 @@ mod judge;
 mod net;
 #[path = "rtsp_matrix/players.rs"]
 mod players;
+#[expect(dead_code, reason = "other outputs need more of it")]
+#[path = "conformance/test_server.rs"]
+mod test_server;
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use house::{House, Titles};
 use judge::{Heard, Law};
 use net::Net;
 use players::{clients, installed, run, said, script};
+use test_server::{TestServer, Titles};
 
 const PICTURES_PER_SECOND: usize = 25;
 /// What `film-short.ts` has.
@@ -36,30 +36,30 @@ const SECONDS_MAX: &str = "900";
 
 /// A server in a network of its own.
 struct Stage {
-    house: House,
+    server: TestServer,
     net: Net,
 }
 
 impl Stage {
     fn new() -> Self {
         let net = Net::new();
-        Self { house: House::by(&|program| net.command(program), ""), net }
+        Self { server: TestServer::by(&|program| net.command(program), ""), net }
     }
 
     fn url(&self, title: &str) -> String {
-        format!("rtsp://{}/{title}", self.house.rtsp)
+        format!("rtsp://{}/{title}", self.server.rtsp)
     }
 
     /// The way that players call one, and the address to ask: by IPv6 there are no groups here.
     fn ways(&self, names: [&'static str; 3]) -> Vec<(String, &'static str, SocketAddr)> {
         let [udp, tcp, group] = names;
-        let (four, six) = (self.house.rtsp, self.house.rtsp_six);
+        let (four, six) = (self.server.rtsp, self.server.rtsp_six);
         let all = [(udp, four), (tcp, four), (group, four), (udp, six), (tcp, six)];
         all.map(|(way, at)| (format!("{way}, {}", at.ip()), way, at)).into()
     }
 
     fn out(&self, name: &str) -> String {
-        self.house.out().join(name).to_str().expect("a plain name").to_owned()
+        self.server.out().join(name).to_str().expect("a plain name").to_owned()
     }
 
     /// A player beside it, which is ended when it takes too long.
@@ -72,7 +72,7 @@ impl Stage {
     /// A transport stream without an error, of at least so many seconds of the film.
     fn judge(&self, name: &str, file: &str, seconds: usize) {
         let bytes = fs::read(file).expect("the player has written something");
-        let film = Titles::get().film.len() / house::SECONDS as usize;
+        let film = Titles::get().film.len() / test_server::SECONDS as usize;
         assert!(bytes.len() > seconds * film / 3, "{name}: {} bytes in {seconds} s", bytes.len());
         Heard::by_its_clock(bytes).judge(name, Law::Own);
     }
@@ -106,7 +106,7 @@ fn sums_and_complaint(
 fn ffmpeg_decodes_every_frame_and_seeks_over_each_transport() {
     let stage = Stage::new();
     let ffmpeg = installed("ffmpeg", "ffmpeg");
-    let file = |title: &str| stage.house.titles().join(title).to_str().expect("plain").to_owned();
+    let file = |title: &str| stage.server.titles().join(title).to_str().expect("plain").to_owned();
     let of_file = |title: &str| sums(Command::new(&ffmpeg), &[], &file(title));
     let (short, film) = (of_file("film-short.ts"), of_file("film.ts"));
     assert_eq!(short.len(), SHORT_PICTURES);
@@ -251,10 +251,10 @@ fn mpv_plays(title: &str, ways: &[&str]) {
 fn ffmpeg_decodes_every_frame_of_a_movie() {
     let stage = Stage::new();
     let ffmpeg = installed("ffmpeg", "ffmpeg");
-    stage.house.add_hevc();
+    stage.server.add_hevc();
     // By H.264 and by H.265.
     for title in ["movie.mp4", "hevc.mp4"] {
-        let file = stage.house.titles().join(title);
+        let file = stage.server.titles().join(title);
         let film = sums(Command::new(&ffmpeg), &[], file.to_str().expect("a plain name"));
         let count = 10 * PICTURES_PER_SECOND;
         assert!(film.len() > count);
@@ -277,7 +277,7 @@ fn vlc_gets_every_byte_over_udp() {
     installed("cvlc", "vlc-bin");
     let home = stage.out("home");
     fs::create_dir(&home).expect("a directory");
-    open_to_all(stage.house.out());
+    open_to_all(stage.server.out());
     open_to_all(Path::new(&home));
     let dump = format!("{home}/dump.ts");
     let play = [

@@ -5,20 +5,20 @@
 //! has; of a transport stream, which it does not take apart, every packet is.
 
 #[expect(dead_code, reason = "other outputs need more of it")]
-#[path = "conformance/house.rs"]
-mod house;
+#[path = "conformance/test_server.rs"]
+mod test_server;
 
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
-use house::{House, Titles};
 use retina::client::{
     PacketItem, PlayOptions, Playing, Session, SessionOptions, SetupOptions, Transport,
 };
 use retina::codec::{CodecItem, FrameFormat};
 use tactus::media::movie::Movie;
 use tactus_core::units::Nanos;
+use test_server::{TestServer, Titles};
 
 /// Nothing more comes, also on a machine that has no time.
 const QUIET: Duration = Duration::from_secs(20);
@@ -96,19 +96,19 @@ async fn next<T>(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_frame_of_video_and_audio_of_a_movie_is_as_in_the_file() {
-    let house = House::new("");
-    is_as_in_the_file(&house, "movie.mp4", &Titles::get().movie).await;
+    let server = TestServer::new("");
+    is_as_in_the_file(&server, "movie.mp4", &Titles::get().movie).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_video_frames_by_h265_too() {
-    let house = House::new("");
-    let bytes = house.add_hevc();
-    is_as_in_the_file(&house, "hevc.mp4", &bytes).await;
+    let server = TestServer::new("");
+    let bytes = server.add_hevc();
+    is_as_in_the_file(&server, "hevc.mp4", &bytes).await;
 }
 
-async fn is_as_in_the_file(house: &House, title: &str, bytes: &[u8]) {
-    let file = house.titles().join(title);
+async fn is_as_in_the_file(server: &TestServer, title: &str, bytes: &[u8]) {
+    let file = server.titles().join(title);
     let movie = Movie::read(&File::open(file).expect("a movie")).expect("it can be sent");
     // The first audio frame primes its decoder: the movie's edit leaves it out.
     let begin = movie.begin(Nanos::ZERO);
@@ -117,7 +117,7 @@ async fn is_as_in_the_file(house: &House, title: &str, bytes: &[u8]) {
         samples.map(|own| bytes[own.at as usize..][..own.len as usize].to_vec()).collect()
     });
     let counts = samples.each_ref().map(Vec::len);
-    let url = format!("rtsp://{}/{title}", house.rtsp);
+    let url = format!("rtsp://{}/{title}", server.rtsp);
     let hear = async |way: Transport| {
         let mut session = playing(&url, way).await.demuxed().expect("it knows these");
         let mut came = [vec![], vec![]];
@@ -145,12 +145,12 @@ async fn is_as_in_the_file(house: &House, title: &str, bytes: &[u8]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_packet_of_a_transport_stream_is_as_in_the_file() {
-    let house = House::new("");
+    let server = TestServer::new("");
     let titles = Titles::get();
     for (title, bytes) in
         [("even-short.ts", &titles.even_short), ("film-short.ts", &titles.film_short)]
     {
-        let url = format!("rtsp://{}/{title}", house.rtsp);
+        let url = format!("rtsp://{}/{title}", server.rtsp);
         let hear = async |way: Transport| {
             let mut session = playing(&url, way).await;
             let mut came = vec![];

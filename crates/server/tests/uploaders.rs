@@ -23,7 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const CLIENT_SECONDS_MAX: &str = "600";
 
 /// `tactus serve DIR --uploads` on a port that it keeps. One at a time: it pins its cores.
-struct Stage {
+struct TestServer {
     server: Child,
     port: u16,
     /// The address of metrics.
@@ -33,7 +33,7 @@ struct Stage {
     _turn: MutexGuard<'static, ()>,
 }
 
-impl Stage {
+impl TestServer {
     fn new() -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,7 +132,7 @@ fn start(dir: &Path, port: u16) -> (Child, Vec<String>) {
     (server, said)
 }
 
-impl Drop for Stage {
+impl Drop for TestServer {
     fn drop(&mut self) {
         drop(self.server.kill());
         drop(self.server.wait());
@@ -245,49 +245,50 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn curl_puts_files_in_every_way_that_it_knows() {
-    let stage = Stage::new();
-    let (file, bytes) = stage.file("a.ts", 3_000_001);
-    let user = format!("anybody:{}", stage.token);
+    let server = TestServer::new();
+    let (file, bytes) = server.file("a.ts", 3_000_001);
+    let user = format!("anybody:{}", server.token);
     let curl = |more: &[&str], to: &str| {
         let format = ["-sS", "-u", &user, "-o", "/dev/null", "-w", "%{http_code}"];
-        run("curl", [&format, more, &[&stage.url(to)]].concat())
+        run("curl", [&format, more, &[&server.url(to)]].concat())
     };
     assert_eq!(curl(&["-T", text(&file)], "/dir/"), "201");
-    stage.has("dir/a.ts", &bytes);
+    server.has("dir/a.ts", &bytes);
     assert_eq!(curl(&["-T", text(&file), "-H", "Expect: 100-continue"], "/b.ts"), "201");
-    stage.has("b.ts", &bytes);
+    server.has("b.ts", &bytes);
     assert_eq!(curl(&["-T", text(&file), "-H", "Expect:"], "/c.ts"), "201");
-    stage.has("c.ts", &bytes);
+    server.has("c.ts", &bytes);
     assert_eq!(curl(&["-T", text(&file), "-H", "Transfer-Encoding: chunked"], "/c.ts"), "204");
-    stage.has("c.ts", &bytes);
+    server.has("c.ts", &bytes);
     assert_eq!(curl(&["-T", text(&file), "-H", "If-None-Match: *"], "/c.ts"), "412");
     assert_eq!(curl(&["-X", "MOVE", "-H", "Destination: /d.ts"], "/c.ts"), "201");
     assert_eq!(curl(&["-X", "DELETE"], "/d.ts"), "204");
-    assert_eq!(stage.stored("d.ts"), None);
+    assert_eq!(server.stored("d.ts"), None);
     let nobody = run(
         "curl",
-        ["-sS", "-o", "/dev/null", "-w", "%{http_code}", "-T", text(&file), &stage.url("/e.ts")],
+        ["-sS", "-o", "/dev/null", "-w", "%{http_code}", "-T", text(&file), &server.url("/e.ts")],
     );
     assert_eq!(nobody, "401", "curl reads the refusal while it sends");
     assert_eq!(
-        run("curl", ["-sS", "--fail", &format!("{}?rate=max", stage.url("/b.ts"))]).len(),
+        run("curl", ["-sS", "--fail", &format!("{}?rate=max", server.url("/b.ts"))]).len(),
         String::from_utf8_lossy(&bytes).len()
     );
 }
 
 #[test]
 fn k03_no_token_is_logged() {
-    let stage = Stage::new();
-    let (file, _) = stage.file("a.ts", 1000);
+    let server = TestServer::new();
+    let (file, _) = server.file("a.ts", 1000);
     let status = |credentials: &[&str], url: &str| {
         let ask = ["-sS", "-o", "/dev/null", "-w", "%{http_code}", "-T", text(&file)];
         run("curl", [&ask, credentials, &[url]].concat())
     };
-    let (bearer, wrong) = (format!("Authorization: Bearer {}", stage.token), "not-the-right-token");
-    assert_eq!(status(&["-H", &bearer], &stage.url("/a.ts")), "201");
-    assert_eq!(status(&["-u", &format!("me:{}", stage.token)], &stage.url("/b.ts")), "201");
-    assert_eq!(status(&["-u", &format!("me:{wrong}")], &stage.url("/c.ts")), "401");
-    let read = |name: &str| fs::read_to_string(stage.dir.path().join(name)).expect("a log");
+    let (bearer, wrong) =
+        (format!("Authorization: Bearer {}", server.token), "not-the-right-token");
+    assert_eq!(status(&["-H", &bearer], &server.url("/a.ts")), "201");
+    assert_eq!(status(&["-u", &format!("me:{}", server.token)], &server.url("/b.ts")), "201");
+    assert_eq!(status(&["-u", &format!("me:{wrong}")], &server.url("/c.ts")), "401");
+    let read = |name: &str| fs::read_to_string(server.dir.path().join(name)).expect("a log");
     let end = Instant::now() + Duration::from_secs(10);
     // Records are written shortly after the answers.
     while !["path=/a.ts", "path=/b.ts", "status=401"]
@@ -300,7 +301,7 @@ fn k03_no_token_is_logged() {
     let log = read("log") + &read("access");
     assert!(log.contains("takes uploads"), "{log}");
     let basic = |token: &str| data_encoding::BASE64.encode(format!("me:{token}").as_bytes());
-    for secret in [&stage.token, wrong, &basic(&stage.token), &basic(wrong)] {
+    for secret in [&server.token, wrong, &basic(&server.token), &basic(wrong)] {
         assert!(!log.contains(secret), "{secret} is in the log");
     }
 }
@@ -308,14 +309,14 @@ fn k03_no_token_is_logged() {
 #[test]
 fn what_is_not_what_was_stored_is_not_served_and_verify_names_it() {
     use std::os::unix::fs::FileExt;
-    let stage = Stage::new();
-    let (file, bytes) = stage.file("a.ts", 1_000_001);
-    let user = format!("anybody:{}", stage.token);
+    let server = TestServer::new();
+    let (file, bytes) = server.file("a.ts", 1_000_001);
+    let user = format!("anybody:{}", server.token);
     for to in ["/whole.ts", "/cut.ts", "/changed.ts"] {
-        let url = stage.url(to);
+        let url = server.url(to);
         run("curl", ["-sS", "--fail", "-u", &user, "-T", text(&file), &url]);
     }
-    let titles = stage.dir.path().join("titles");
+    let titles = server.dir.path().join("titles");
     fs::write(titles.join("not-uploaded.ts"), &bytes).expect("a file");
     let verify = |path: &Path| {
         let ended = begin(env!("CARGO_BIN_EXE_tactus"), ["verify", text(path)]).output();
@@ -338,7 +339,7 @@ fn what_is_not_what_was_stored_is_not_served_and_verify_names_it() {
     assert_eq!(verify(&titles.join("cut.ts")).0, Some(1));
 
     let get = |name: &str| {
-        let url = format!("{}?rate=max", stage.url(name));
+        let url = format!("{}?rate=max", server.url(name));
         let ended = begin("curl", ["-sS", "-w", "%{stderr}%{http_code}", &url]).output();
         let ended = ended.expect("timeout is part of coreutils");
         let status = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -351,7 +352,7 @@ fn what_is_not_what_was_stored_is_not_served_and_verify_names_it() {
     let (code, status, body) = get("/changed.ts");
     assert_eq!((code, status.ends_with("200")), (Some(18), true), "{status}");
     assert!(body.len() < 700_000 && bytes.starts_with(&body), "{} bytes", body.len());
-    let metrics = run("curl", ["-sS", &format!("http://{}/metrics", stage.figures)]);
+    let metrics = run("curl", ["-sS", &format!("http://{}/metrics", server.figures)]);
     let has =
         |line: &str| assert!(metrics.lines().any(|each| each == line), "no {line}\n{metrics}");
     has("tactus_blocks_damaged_total{volume=\"/\"} 1");
@@ -361,10 +362,10 @@ fn what_is_not_what_was_stored_is_not_served_and_verify_names_it() {
 
 #[test]
 fn a_recording_that_the_server_s_death_cuts_off_is_a_title_after_the_next_start() {
-    let mut stage = Stage::new();
-    let (_, bytes) = stage.file("live.ts", 2_500_003);
-    let user = format!("anybody:{}", stage.token);
-    let to = stage.url("/rec/live.ts?rate=4M");
+    let mut server = TestServer::new();
+    let (_, bytes) = server.file("live.ts", 2_500_003);
+    let user = format!("anybody:{}", server.token);
+    let to = server.url("/rec/live.ts?rate=4M");
     let mut source = begin("curl", ["-sS", "-u", &user, "-T", "-", &to])
         .stdin(Stdio::piped())
         .stderr(Stdio::null())
@@ -373,7 +374,7 @@ fn a_recording_that_the_server_s_death_cuts_off_is_a_title_after_the_next_start(
     let mut pipe = source.stdin.take().expect("a pipe");
     pipe.write_all(&bytes).expect("curl takes it");
     let durable = || {
-        let mut stream = TcpStream::connect(&stage.figures).expect("it is served");
+        let mut stream = TcpStream::connect(&server.figures).expect("it is served");
         let request = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).expect("a request");
         let mut answer = String::new();
@@ -394,82 +395,82 @@ fn a_recording_that_the_server_s_death_cuts_off_is_a_title_after_the_next_start(
         std::thread::sleep(Duration::from_millis(100));
     }
     assert!(came > 2_400_000, "{came} bytes are durable");
-    assert_eq!(stage.stored("rec/live.ts"), None);
-    stage.kill_and_start();
+    assert_eq!(server.stored("rec/live.ts"), None);
+    server.kill_and_start();
     drop(pipe);
     source.wait().expect("curl ends");
     for _ in 0..600 {
-        if stage.stored("rec/live.ts").is_some() {
+        if server.stored("rec/live.ts").is_some() {
             break;
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    let title = stage.stored("rec/live.ts").expect("it has its name");
+    let title = server.stored("rec/live.ts").expect("it has its name");
     assert!(title.len() as u64 >= came && bytes.starts_with(&title), "{} bytes", title.len());
     let verify = Command::new(env!("CARGO_BIN_EXE_tactus"))
-        .args(["verify", text(&stage.dir.path().join("titles/rec/live.ts"))])
+        .args(["verify", text(&server.dir.path().join("titles/rec/live.ts"))])
         .output();
     ended_well(verify.expect("it starts"));
 }
 
 #[test]
 fn tactus_put_goes_on_through_cuts_and_kills() {
-    let mut stage = Stage::new();
-    let (file, bytes) = stage.file("film.ts", 60_000_000);
-    let cuts = Cuts::new(stage.port, 9_000_000, 3);
-    let state = stage.dir.path().join("state");
-    let put = |stage: &Stage, to: &str, more: &[&str]| {
+    let mut server = TestServer::new();
+    let (file, bytes) = server.file("film.ts", 60_000_000);
+    let cuts = Cuts::new(server.port, 9_000_000, 3);
+    let state = server.dir.path().join("state");
+    let put = |server: &TestServer, to: &str, more: &[&str]| {
         let args = [&["put", text(&file), to, "--wait", "20 s"], more].concat();
         let mut command = begin(env!("CARGO_BIN_EXE_tactus"), args);
-        command.env("TACTUS_TOKEN", &stage.token).env("XDG_STATE_HOME", &state);
+        command.env("TACTUS_TOKEN", &server.token).env("XDG_STATE_HOME", &state);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    let running = put(&stage, &cuts.url("/films/"), &[]).spawn().expect("it starts");
+    let running = put(&server, &cuts.url("/films/"), &[]).spawn().expect("it starts");
     cuts.wait_for(2);
-    assert_eq!(stage.stored("films/film.ts"), None, "it is killed in the middle");
-    stage.kill_and_start();
+    assert_eq!(server.stored("films/film.ts"), None, "it is killed in the middle");
+    server.kill_and_start();
     ended_well(running.wait_with_output().expect("it ends"));
     assert_eq!(cuts.made(), 3);
-    stage.has("films/film.ts", &bytes);
+    server.has("films/film.ts", &bytes);
 
     // Ended in the middle, the same command goes on.
-    let slow = Cuts::new(stage.port, 20_000_000, 1);
+    let slow = Cuts::new(server.port, 20_000_000, 1);
     let to = slow.url("/again.ts");
-    let mut running = put(&stage, &to, &["--quiet"]).spawn().expect("it starts");
+    let mut running = put(&server, &to, &["--quiet"]).spawn().expect("it starts");
     slow.wait_for(1);
     running.kill().expect("it runs until now");
     running.wait().expect("a killed command ends");
-    ended_well(put(&stage, &to, &[]).output().expect("it ends"));
-    stage.has("again.ts", &bytes);
+    ended_well(put(&server, &to, &[]).output().expect("it ends"));
+    server.has("again.ts", &bytes);
     assert_eq!(fs::read_dir(state.join("tactus/uploads")).expect("it was used").count(), 0);
 
     let code = |output: Output| output.status.code();
-    let taken = put(&stage, &stage.url("/again.ts"), &[]).output().expect("it ends");
+    let taken = put(&server, &server.url("/again.ts"), &[]).output().expect("it ends");
     assert!(String::from_utf8_lossy(&taken.stderr).contains("--force"), "{taken:?}");
     assert_eq!(code(taken), Some(1));
-    ended_well(put(&stage, &stage.url("/again.ts"), &["--force"]).output().expect("it ends"));
+    ended_well(put(&server, &server.url("/again.ts"), &["--force"]).output().expect("it ends"));
     let wrong =
-        put(&stage, &stage.url("/x.ts"), &[]).env("TACTUS_TOKEN", "a-token-of-nobody").output();
+        put(&server, &server.url("/x.ts"), &[]).env("TACTUS_TOKEN", "a-token-of-nobody").output();
     assert_eq!(code(wrong.expect("it ends")), Some(2));
     for (args, left) in [
-        (&["mv", &stage.url("/again.ts"), &stage.url("/b/c.ts")][..], "b/c.ts"),
-        (&["rm", &stage.url("/b/c.ts")], "films/film.ts"),
+        (&["mv", &server.url("/again.ts"), &server.url("/b/c.ts")][..], "b/c.ts"),
+        (&["rm", &server.url("/b/c.ts")], "films/film.ts"),
     ] {
         let mut command = begin(env!("CARGO_BIN_EXE_tactus"), args);
-        ended_well(command.env("TACTUS_TOKEN", &stage.token).output().expect("it ends"));
-        stage.has(left, &bytes);
+        ended_well(command.env("TACTUS_TOKEN", &server.token).output().expect("it ends"));
+        server.has(left, &bytes);
     }
-    assert_eq!(stage.stored("b/c.ts"), None);
+    assert_eq!(server.stored("b/c.ts"), None);
 }
 
 #[test]
 fn tus_js_client_goes_on_through_cuts_and_kills() {
-    let mut stage = Stage::new();
-    let (file, bytes) = stage.file("film.ts", 40_000_000);
-    let cuts = Cuts::new(stage.port, 9_000_000, 3);
+    let mut server = TestServer::new();
+    let (file, bytes) = server.file("film.ts", 40_000_000);
+    let cuts = Cuts::new(server.port, 9_000_000, 3);
     let upload = |endpoint: &str, path: &str, parts: &str| {
-        begin("node", [&script("tus.mjs"), text(&file), endpoint, &stage.token, path, parts])
+        begin("node", [&script("tus.mjs"), text(&file), endpoint, &server.token, path, parts])
     };
     let running = upload(&cuts.url("/api/v1/uploads"), "js/film.ts", "1")
         .stdout(Stdio::piped())
@@ -477,30 +478,30 @@ fn tus_js_client_goes_on_through_cuts_and_kills() {
         .spawn()
         .expect("it starts");
     cuts.wait_for(2);
-    assert_eq!(stage.stored("js/film.ts"), None, "it is killed in the middle");
-    stage.kill_and_start();
+    assert_eq!(server.stored("js/film.ts"), None, "it is killed in the middle");
+    server.kill_and_start();
     ended_well(running.wait_with_output().expect("it ends"));
     assert_eq!(cuts.made(), 3);
-    stage.has("js/film.ts", &bytes);
+    server.has("js/film.ts", &bytes);
     // In parts beside each other: concatenation.
-    let endpoint = stage.url("/api/v1/uploads");
+    let endpoint = server.url("/api/v1/uploads");
     let command = begin(
         "node",
-        [&script("tus.mjs"), text(&file), &endpoint, &stage.token, "js/parts.ts", "4"],
+        [&script("tus.mjs"), text(&file), &endpoint, &server.token, "js/parts.ts", "4"],
     )
     .output();
     ended_well(command.expect("it ends"));
-    stage.has("js/parts.ts", &bytes);
+    server.has("js/parts.ts", &bytes);
 }
 
 #[test]
 fn tuspy_goes_on_through_cuts_and_kills() {
-    let mut stage = Stage::new();
-    let (file, bytes) = stage.file("film.ts", 40_000_000);
+    let mut server = TestServer::new();
+    let (file, bytes) = server.file("film.ts", 40_000_000);
     // It sends 4 MiB by each connection.
-    let cuts = Cuts::new(stage.port, 3_000_000, 3);
+    let cuts = Cuts::new(server.port, 3_000_000, 3);
     let python = script("python/bin/python3");
-    let (endpoint, token) = (cuts.url("/api/v1/uploads"), stage.token.clone());
+    let (endpoint, token) = (cuts.url("/api/v1/uploads"), server.token.clone());
     let running =
         begin("env", [&python, &script("tus.py"), text(&file), &endpoint, &token, "py/film.ts"])
             .stdout(Stdio::piped())
@@ -508,45 +509,45 @@ fn tuspy_goes_on_through_cuts_and_kills() {
             .spawn()
             .expect("it starts");
     cuts.wait_for(1);
-    assert_eq!(stage.stored("py/film.ts"), None, "it is killed in the middle");
-    stage.kill_and_start();
+    assert_eq!(server.stored("py/film.ts"), None, "it is killed in the middle");
+    server.kill_and_start();
     ended_well(running.wait_with_output().expect("it ends"));
-    stage.has("py/film.ts", &bytes);
+    server.has("py/film.ts", &bytes);
 }
 
 /// rclone by WebDAV; the remote is `:webdav:`.
-fn rclone(stage: &Stage, args: &[&str]) -> Command {
-    let place = ["--webdav-url", &stage.url("/"), "--webdav-bearer-token", &stage.token];
+fn rclone(server: &TestServer, args: &[&str]) -> Command {
+    let place = ["--webdav-url", &server.url("/"), "--webdav-bearer-token", &server.token];
     let mut command = begin("rclone", [args, &place].concat());
     // None of its own, and nothing of whoever runs the tests.
-    command.env("RCLONE_CONFIG", "/dev/null").env("XDG_CACHE_HOME", stage.dir.path());
+    command.env("RCLONE_CONFIG", "/dev/null").env("XDG_CACHE_HOME", server.dir.path());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
 #[test]
 fn rclone_copies_checks_moves_and_deletes_trees() {
-    let stage = Stage::new();
-    let tree = stage.dir.path().join("tree");
+    let server = TestServer::new();
+    let tree = server.dir.path().join("tree");
     for directory in ["films/größe & <b>", "many", "void"] {
         fs::create_dir_all(tree.join(directory)).expect("a directory");
     }
-    let (_, film) = stage.file("tree/films/a.ts", 5_000_001);
-    let (_, odd) = stage.file("tree/films/größe & <b>/100%#?.ts", 70_000);
-    stage.file("tree/empty.ts", 0);
-    stage.file("tree/.hidden", 100);
+    let (_, film) = server.file("tree/films/a.ts", 5_000_001);
+    let (_, odd) = server.file("tree/films/größe & <b>/100%#?.ts", 70_000);
+    server.file("tree/empty.ts", 0);
+    server.file("tree/.hidden", 100);
     for number in 0..30 {
-        stage.file(&format!("tree/many/{number}.ts"), number * 1000);
+        server.file(&format!("tree/many/{number}.ts"), number * 1000);
     }
     let said = |args: &[&str]| {
-        let ended = rclone(&stage, args).output().expect("it ends");
+        let ended = rclone(&server, args).output().expect("it ends");
         let complaints = String::from_utf8_lossy(&ended.stderr).into_owned();
         ended_well(ended) + &complaints
     };
     let tree = text(&tree);
     said(&["copy", tree, ":webdav:tree", "--create-empty-src-dirs"]);
-    stage.has("tree/films/größe & <b>/100%#?.ts", &odd);
-    assert!(stage.dir.path().join("titles/tree/void").is_dir());
+    server.has("tree/films/größe & <b>/100%#?.ts", &odd);
+    assert!(server.dir.path().join("titles/tree/void").is_dir());
     let checked = said(&["check", "--download", tree, ":webdav:tree"]);
     assert!(checked.contains("34 matching files"), "{checked}");
     let again = said(&["copy", "-v", tree, ":webdav:tree"]);
@@ -555,9 +556,9 @@ fn rclone_copies_checks_moves_and_deletes_trees() {
     said(&["moveto", ":webdav:tree/films", ":webdav:moved/deep/films"]);
     said(&["moveto", ":webdav:tree/empty.ts", ":webdav:moved/e.ts"]);
     said(&["copyto", ":webdav:moved/deep/films/a.ts", ":webdav:copied/a.ts"]);
-    stage.has("copied/a.ts", &film);
+    server.has("copied/a.ts", &film);
     said(&["purge", ":webdav:copied"]);
-    stage.has("moved/deep/films/a.ts", &film);
+    server.has("moved/deep/films/a.ts", &film);
     let listed = said(&["lsjson", "-R", "--files-only", ":webdav:moved"]);
     let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
     let mut listed: Vec<_> = listed
@@ -583,14 +584,14 @@ fn rclone_copies_checks_moves_and_deletes_trees() {
 
 #[test]
 fn rclone_goes_on_where_it_or_the_server_was_killed() {
-    let mut stage = Stage::new();
-    let tree = stage.dir.path().join("tree");
+    let mut server = TestServer::new();
+    let tree = server.dir.path().join("tree");
     fs::create_dir(&tree).expect("a directory");
     for number in 0..12 {
-        stage.file(&format!("tree/{number}.ts"), 4_000_000 + number);
+        server.file(&format!("tree/{number}.ts"), 4_000_000 + number);
     }
     let tree = text(&tree).to_owned();
-    let titles = stage.dir.path().join("titles/to");
+    let titles = server.dir.path().join("titles/to");
     let count = || fs::read_dir(&titles).map_or(0, Iterator::count);
     let wait_for = |least: usize| {
         for _ in 0..6000 {
@@ -604,7 +605,7 @@ fn rclone_goes_on_where_it_or_the_server_was_killed() {
     let copy =
         ["copy", &tree, ":webdav:to", "--transfers", "2", "--bwlimit", "10M", "--retries", "10"];
     // `timeout` passes the signal on only if it can be caught.
-    let mut first = rclone(&stage, &copy[..]).spawn().expect("it starts");
+    let mut first = rclone(&server, &copy[..]).spawn().expect("it starts");
     wait_for(2);
     let children = format!("/proc/{0}/task/{0}/children", first.id());
     let child = fs::read_to_string(children).expect("it runs").trim().parse().expect("a number");
@@ -613,22 +614,22 @@ fn rclone_goes_on_where_it_or_the_server_was_killed() {
     assert!(!first.wait().expect("it ends").success());
     let came = count();
     assert!(came < 12, "it is killed in the middle");
-    let second = rclone(&stage, &[&copy[..], &["--retries-sleep", "1s"]].concat());
+    let second = rclone(&server, &[&copy[..], &["--retries-sleep", "1s"]].concat());
     let second = { second }.spawn().expect("it starts");
     wait_for(came + 2);
-    stage.kill_and_start();
+    server.kill_and_start();
     ended_well(second.wait_with_output().expect("it ends"));
-    let checked = rclone(&stage, &["check", "--download", &tree, ":webdav:to"]).output();
+    let checked = rclone(&server, &["check", "--download", &tree, ":webdav:to"]).output();
     ended_well(checked.expect("it ends"));
     assert_eq!(count(), 12, "nothing else has a name");
 }
 
 /// What a suite of litmus finds wrong.
-fn litmus(stage: &Stage, suite: &str) -> Vec<String> {
-    let user = ["--keep-going", &stage.url("/"), "anybody", &stage.token];
+fn litmus(server: &TestServer, suite: &str) -> Vec<String> {
+    let user = ["--keep-going", &server.url("/"), "anybody", &server.token];
     let mut command = begin("litmus", user);
     // It leaves its logs where it runs.
-    let ended = command.env("TESTS", suite).current_dir(stage.dir.path()).output();
+    let ended = command.env("TESTS", suite).current_dir(server.dir.path()).output();
     let ended = ended.expect("it ends");
     let said = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert!(said.contains("summary for"), "{ended:?}");
@@ -639,53 +640,53 @@ fn litmus(stage: &Stage, suite: &str) -> Vec<String> {
 
 #[test]
 fn litmus_finds_nothing_but_that_directories_are_not_copied() {
-    let stage = Stage::new();
-    assert_eq!(litmus(&stage, "basic"), [""; 0]);
-    assert_eq!(litmus(&stage, "http"), [""; 0]);
+    let server = TestServer::new();
+    assert_eq!(litmus(&server, "basic"), [""; 0]);
+    assert_eq!(litmus(&server, "http"), [""; 0]);
     // Each sets a property that no file system keeps, after it has changed, copied and deleted.
-    assert_eq!(litmus(&stage, "locks"), ["owner_modify"; 3]);
+    assert_eq!(litmus(&server, "locks"), ["owner_modify"; 3]);
     // The first wants a directory to be replaced by a copy; the last copies a directory before it moves.
     let copies = ["copy_overwrite", "copy_coll", "copy_shallow", "move_coll"];
-    assert_eq!(litmus(&stage, "copymove"), copies);
+    assert_eq!(litmus(&server, "copymove"), copies);
 }
 
 #[test]
 fn chromium_uploads_through_the_page() {
-    let mut stage = Stage::new();
-    let (file, bytes) = stage.file("größe <b>1.ts", 30_000_000);
-    let (small, few) = stage.file("small.ts", 10);
-    let cuts = Cuts::new(stage.port, 9_000_000, 2);
-    fs::create_dir(stage.dir.path().join("titles/films & more")).expect("a directory");
+    let mut server = TestServer::new();
+    let (file, bytes) = server.file("größe <b>1.ts", 30_000_000);
+    let (small, few) = server.file("small.ts", 10);
+    let cuts = Cuts::new(server.port, 9_000_000, 2);
+    fs::create_dir(server.dir.path().join("titles/films & more")).expect("a directory");
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut dirs = std::env::split_paths(&path);
     let chromium = dirs.find_map(|dir| Some(dir.join("chromium")).filter(|file| file.is_file()));
     let chromium = chromium.expect("chromium is missing: cargo xtask setup");
     let page = cuts.url("/films%20&%20more/");
     let args =
-        [&script("page.mjs"), text(&chromium), &page, &stage.token, text(&file), text(&small)];
+        [&script("page.mjs"), text(&chromium), &page, &server.token, text(&file), text(&small)];
     let running = begin("node", args)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
     cuts.wait_for(2);
-    stage.kill_and_start();
+    server.kill_and_start();
     let ended = running.wait_with_output().expect("it ends");
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "", "the page complains");
     assert_eq!(ended_well(ended), "stored\nstored\n");
-    stage.has("films & more/größe <b>1.ts", &bytes);
-    stage.has("films & more/small.ts", &few);
+    server.has("films & more/größe <b>1.ts", &bytes);
+    server.has("films & more/small.ts", &few);
 }
 
 #[test]
 fn tactus_record_has_the_server_receive_a_stream_and_waits_for_its_title() {
-    let stage = Stage::new();
+    let server = TestServer::new();
     let source = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let free = UdpSocket::bind("127.0.0.1:0").and_then(|s| s.local_addr()).expect("a port");
     let record = |name: &str, more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
-        command.args(["record", &format!("udp://{free}"), "--to", &stage.url(name)]);
-        command.args(["--rate", "8M"]).args(more).env("TACTUS_TOKEN", &stage.token);
+        command.args(["record", &format!("udp://{free}"), "--to", &server.url(name)]);
+        command.args(["--rate", "8M"]).args(more).env("TACTUS_TOKEN", &server.token);
         command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
     };
     // A packet with its number each time, whether somebody listens or not.
@@ -713,7 +714,7 @@ fn tactus_record_has_the_server_receive_a_stream_and_waits_for_its_title() {
     let ended = command.wait_with_output().expect("it has ended");
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(ended.status.success() && said.contains("/live/a.ts: "), "{said}");
-    assert!(is_stream(&stage.stored("live/a.ts").expect("a title")));
+    assert!(is_stream(&server.stored("live/a.ts").expect("a title")));
     // Ended by somebody.
     let mut command = record("/live/b-%n.ts", &[]);
     let begun = std::time::Instant::now();
@@ -729,7 +730,7 @@ fn tactus_record_has_the_server_receive_a_stream_and_waits_for_its_title() {
     let ended = command.wait_with_output().expect("it has ended");
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(ended.status.success(), "{said}");
-    assert!(is_stream(&stage.stored("live/b-0001.ts").expect("a title")));
+    assert!(is_stream(&server.stored("live/b-0001.ts").expect("a title")));
     // The server has forgotten both, so their names can be had again; and it says what cannot be.
     let detached = record("/live/b-%n.ts", &["--detach"]).wait().expect("it ends");
     assert!(detached.success());
@@ -740,20 +741,20 @@ fn tactus_record_has_the_server_receive_a_stream_and_waits_for_its_title() {
 
 #[test]
 fn tactus_record_stores_what_comes_by_standard_input() {
-    let stage = Stage::new();
-    let (_, bytes) = stage.file("film", 1_500_000);
+    let server = TestServer::new();
+    let (_, bytes) = server.file("film", 1_500_000);
     let record = |bytes: &[u8]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
-        command.args(["record", "-", "--rate", "40M", "--to", &stage.url("/pipe.ts")]);
-        command.env("TACTUS_TOKEN", &stage.token).stdin(Stdio::piped()).stderr(Stdio::piped());
+        command.args(["record", "-", "--rate", "40M", "--to", &server.url("/pipe.ts")]);
+        command.env("TACTUS_TOKEN", &server.token).stdin(Stdio::piped()).stderr(Stdio::piped());
         let mut command = command.spawn().expect("it starts");
         command.stdin.take().expect("a pipe").write_all(bytes).expect("it is taken");
         command.wait_with_output().expect("it ends")
     };
     let ended = record(&bytes);
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    stage.has("pipe.ts", &bytes);
+    server.has("pipe.ts", &bytes);
     let ended = record(b"");
     assert_eq!(ended.status.code(), Some(1), "{}", String::from_utf8_lossy(&ended.stderr));
-    stage.has("pipe.ts", &bytes);
+    server.has("pipe.ts", &bytes);
 }

@@ -9,11 +9,11 @@
 mod checked;
 #[path = "process/child.rs"]
 mod child;
+#[path = "volumes/fixture.rs"]
+mod fixture;
 #[path = "volumes/mounted.rs"]
 mod mounted;
 #[path = "volumes/quota.rs"]
 mod quota;
 #[path = "volumes/seen.rs"]
 mod seen;
-#[path = "volumes/stage.rs"]
-mod stage;

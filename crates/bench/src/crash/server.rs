@@ -69,7 +69,7 @@ impl Program {
         let log = File::create(folder.path().join("output.log"))?;
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--config").arg(&file);
-        command.envs(self.wrong.map(|step| ("TACTUS_WRONG", step)));
+        command.envs(self.wrong.map(|step| ("TACTUS_FAULT", step)));
         // Without a state directory the server stores no volume identities: here a new disk appears
         // in the same directory for each run.
         for place in ["STATE_DIRECTORY", "XDG_STATE_HOME", "HOME"] {

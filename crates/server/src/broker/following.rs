@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::Delivered;
 use super::grant::{Grant, Source};
 use super::output::Output;
-use crate::catalogue::{Edge, Following, Growth, OpenTitle};
+use crate::catalogue::{Follower, Growth, OpenTitle, Watermark};
 
 /// Who has had all of a title for so long, and it has not grown, waits no more. A recording's source may
 /// pause for a change of program, an upload's client for a lost connection that it takes up again.
@@ -41,9 +41,9 @@ impl Grant {
         let mut following = title.following.clone().expect("a title that grows is followed");
         let nothing = Delivered::without_socket;
         // The engine has no word for a delivery of nothing.
-        let mut edge = following.look();
-        while edge.durable.0 <= first {
-            match edge.state {
+        let mut watermark = following.look();
+        while watermark.durable.0 <= first {
+            match watermark.state {
                 Growth::Growing => {}
                 // All of it has been sent: there is nothing.
                 Growth::Whole => {
@@ -53,24 +53,24 @@ impl Grant {
                 Growth::GivenUp => return nothing(Outcome::Stopped),
             }
             match timeout(STALL_MAX, following.next()).await {
-                Ok(next) => edge = next,
+                Ok(next) => watermark = next,
                 Err(_) => return nothing(Outcome::Stopped),
             }
         }
-        let grows = edge.state == Growth::Growing;
-        let range = Bytes(first)..edge.durable;
+        let grows = watermark.state == Growth::Growing;
+        let range = Bytes(first)..watermark.durable;
         let extent = if grows { Extent::Growing(range) } else { Extent::Range(range) };
         let mut running = match self.start(title, Source::of(extent), output).await {
             Ok(running) => running,
             Err(ended) => return ended,
         };
-        let mut is_whole = edge.state == Growth::Whole;
+        let mut is_whole = watermark.state == Growth::Whole;
         if grows {
             let stream = running.stream();
             let shared = Arc::clone(&self.shared);
             tokio::select! {
                 delivered = running.ended() => return delivered,
-                whole = shared.extend(stream, first, &mut following, edge) => is_whole = whole,
+                whole = shared.extend(stream, first, &mut following, watermark) => is_whole = whole,
             }
         }
         match running.ended().await {
@@ -89,26 +89,26 @@ impl super::Shared {
         &self,
         stream: StreamId,
         first: u64,
-        following: &mut Following,
-        mut edge: Edge,
+        following: &mut Follower,
+        mut watermark: Watermark,
     ) -> bool {
         let mut waited = Duration::ZERO;
         loop {
             if let Ok(next) = timeout(LOOK, following.next()).await {
-                (edge, waited) = (next, Duration::ZERO);
+                (watermark, waited) = (next, Duration::ZERO);
             } else {
-                let has_all = self.sent(stream.index) >= edge.durable.0 - first;
+                let has_all = self.sent(stream.index) >= watermark.durable.0 - first;
                 waited = if has_all { waited + LOOK } else { Duration::ZERO };
                 if waited < STALL_MAX {
                     continue;
                 }
             }
-            if edge.state != Growth::Growing || waited >= STALL_MAX {
-                let end = edge.durable;
+            if watermark.state != Growth::Growing || waited >= STALL_MAX {
+                let end = watermark.durable;
                 self.book().command(Command::Extend { stream, end, is_whole: true });
-                return edge.state == Growth::Whole;
+                return watermark.state == Growth::Whole;
             }
-            while !self.book().may_extend(stream, edge.durable) {
+            while !self.book().may_extend(stream, watermark.durable) {
                 tokio::time::sleep(AGAIN).await;
             }
         }

@@ -11,7 +11,7 @@ use tactus_core::units::{KIB, SECOND};
 use tactus_engine::message::{self, Extent, Start, StreamId};
 use tactus_ring::spsc::ring;
 
-use crate::catalogue::{Announced, Catalogue, CatalogueRules, Coming, Found};
+use crate::catalogue::{Catalogue, CatalogueRules, Found, GrowingTitleSpec, GrowthPublisher};
 
 /// More than a start, two stops, a text and one more for each of a hundred places.
 const COMMANDS: usize = 512;
@@ -110,12 +110,12 @@ impl Stage {
     }
 
     /// A title that comes in, of which `durable` bytes are there.
-    fn growing(&self, durable: u64) -> (Arc<OpenTitle>, Announced) {
+    fn growing(&self, durable: u64) -> (Arc<OpenTitle>, GrowthPublisher) {
         let catalogue = Catalogue::new(self.dir.path(), CatalogueRules::default());
         let catalogue = catalogue.expect("a volume");
         let file = std::fs::File::open(self.dir.path().join("a.ts")).expect("a file").into();
         let (volume, path) = (VolumeId(0), "new.ts".to_owned());
-        let coming = Coming { volume, path, file, declared: None, rate: None };
+        let coming = GrowingTitleSpec { volume, path, file, declared: None, rate: None };
         let announced = catalogue.announce(coming).expect("it can be read").expect("the first one");
         announced.advance(Bytes(durable));
         (title_of(&catalogue, "/new.ts"), announced)

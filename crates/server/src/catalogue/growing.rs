@@ -20,7 +20,7 @@ use crate::media::{MediaFacts, MediaKind};
 
 /// How far a growing title has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Edge {
+pub struct Watermark {
     /// What of it is on stable storage.
     pub durable: Bytes,
     /// Whether more will come.
@@ -40,42 +40,42 @@ pub enum Growth {
 
 /// What a reader of a growing title knows beside the title.
 #[derive(Clone, Debug)]
-pub struct Following {
+pub struct Follower {
     /// Its path in its volume: its file may have another name, or none.
     pub path: String,
     /// Its length at the end, when it is known.
     pub declared: Option<Bytes>,
-    edge: watch::Receiver<Edge>,
+    watermark: watch::Receiver<Watermark>,
 }
 
-impl Following {
+impl Follower {
     /// How far it has come.
-    pub fn edge(&self) -> Edge {
-        *self.edge.borrow()
+    pub fn watermark(&self) -> Watermark {
+        *self.watermark.borrow()
     }
 
     /// The same; [`Self::next`] waits for more than that.
-    pub fn look(&mut self) -> Edge {
-        *self.edge.borrow_and_update()
+    pub fn look(&mut self) -> Watermark {
+        *self.watermark.borrow_and_update()
     }
 
     /// Waits until it has come further than was last seen here; one that nobody writes any more has
     /// been given up.
-    pub async fn next(&mut self) -> Edge {
-        if self.edge.changed().await.is_err() {
-            let last = self.edge();
+    pub async fn next(&mut self) -> Watermark {
+        if self.watermark.changed().await.is_err() {
+            let last = self.watermark();
             return match last.state {
-                Growth::Growing => Edge { state: Growth::GivenUp, ..last },
+                Growth::Growing => Watermark { state: Growth::GivenUp, ..last },
                 _ => last,
             };
         }
-        *self.edge.borrow_and_update()
+        *self.watermark.borrow_and_update()
     }
 }
 
 /// What is announced of a title that begins to come in.
 #[derive(Debug)]
-pub struct Coming {
+pub struct GrowingTitleSpec {
     /// The disk it comes to.
     pub volume: VolumeId,
     /// Its path there.
@@ -90,8 +90,8 @@ pub struct Coming {
 
 /// The writer's side: dropped, the title is not there any more, and who reads it is told.
 #[derive(Debug)]
-pub struct Announced {
-    edge: watch::Sender<Edge>,
+pub struct GrowthPublisher {
+    watermark: watch::Sender<Watermark>,
     titles: Arc<GrowingTitles>,
     key: Key,
     id: TitleId,
@@ -100,24 +100,24 @@ pub struct Announced {
 type Key = (VolumeId, String);
 
 #[derive(Default, Debug)]
-pub(super) struct GrowingTitles(Mutex<HashMap<Key, Known>>);
+pub(super) struct GrowingTitles(Mutex<HashMap<Key, GrowingEntry>>);
 
 /// Titles that can be read while they come in, each with an open file; the next ones are there when
 /// they are whole. Uploads that can be resumed may be many and rest for long.
 pub const GROWING_TITLES_MAX: usize = 1024;
 
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct GrowingEntry {
     id: TitleId,
     file: Arc<OwnedFd>,
     direct: bool,
     etag: String,
-    following: Following,
+    following: Follower,
     rate: Option<BitRate>,
 }
 
 impl GrowingTitles {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Known>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, GrowingEntry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -128,17 +128,17 @@ impl Catalogue {
     ///
     /// # Errors
     /// When its file cannot be read.
-    pub fn announce(&self, coming: Coming) -> std::io::Result<Option<Announced>> {
-        let Coming { volume, path, file, declared, rate } = coming;
+    pub fn announce(&self, coming: GrowingTitleSpec) -> std::io::Result<Option<GrowthPublisher>> {
+        let GrowingTitleSpec { volume, path, file, declared, rate } = coming;
         let direct = volume::read_past_cache(&file).map_err(|_| Errno::IO)?;
         let id = self.number();
-        let start = Edge { durable: Bytes(0), state: Growth::Growing };
-        let (edge, seen) = watch::channel(start);
+        let start = Watermark { durable: Bytes(0), state: Growth::Growing };
+        let (watermark, seen) = watch::channel(start);
         // Of this run: what a client has kept of an earlier one is of another file.
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let etag = format!("\"g{:x}-{:x}\"", id.0, since.map_or(0, |since| since.as_nanos()));
-        let following = Following { path: path.clone(), declared, edge: seen };
-        let known = Known { id, file: Arc::new(file), direct, etag, following, rate };
+        let following = Follower { path: path.clone(), declared, watermark: seen };
+        let known = GrowingEntry { id, file: Arc::new(file), direct, etag, following, rate };
         let key = (volume, path);
         let mut growing = self.growing.lock();
         if growing.len() >= GROWING_TITLES_MAX {
@@ -146,23 +146,23 @@ impl Catalogue {
         }
         growing.insert(key.clone(), known);
         drop(growing);
-        Ok(Some(Announced { edge, titles: Arc::clone(&self.growing), key, id }))
+        Ok(Some(GrowthPublisher { watermark, titles: Arc::clone(&self.growing), key, id }))
     }
 
     /// What is coming in under `name`. Asked for before its name is looked up: later it may have the
     /// name, and be here no more.
-    pub(super) fn coming_to(&self, volume: VolumeId, name: &str) -> Option<Known> {
+    pub(super) fn coming_to(&self, volume: VolumeId, name: &str) -> Option<GrowingEntry> {
         let growing = self.growing.lock();
         // Mostly nothing is, and then no key need be made.
         if growing.is_empty() { None } else { growing.get(&(volume, name.to_owned())).cloned() }
     }
 }
 
-impl Known {
+impl GrowingEntry {
     /// The title as far as it has come.
     pub(super) fn title(self, volume: VolumeId, name: &str) -> Option<Arc<OpenTitle>> {
         let known = self;
-        let Edge { durable, .. } = known.following.edge();
+        let Watermark { durable, .. } = known.following.watermark();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let file = known.file.try_clone().ok()?;
         Some(Arc::new(OpenTitle {
@@ -190,13 +190,13 @@ fn facts(rate: BitRate) -> MediaFacts {
     MediaFacts { kind, rate, mean: rate, duration: Nanos(0), head: Bytes(0) }
 }
 
-impl Announced {
+impl GrowthPublisher {
     /// All before `end` is on stable storage.
     pub fn advance(&self, end: Bytes) {
-        self.edge.send_if_modified(|edge| {
-            let further = end > edge.durable && edge.state == Growth::Growing;
+        self.watermark.send_if_modified(|watermark| {
+            let further = end > watermark.durable && watermark.state == Growth::Growing;
             if further {
-                edge.durable = end;
+                watermark.durable = end;
             }
             further
         });
@@ -204,16 +204,16 @@ impl Announced {
 
     /// It is whole, and has its name. When this is dropped, it is found there only.
     pub fn complete(&self, len: Bytes) {
-        self.edge.send_replace(Edge { durable: len, state: Growth::Whole });
+        self.watermark.send_replace(Watermark { durable: len, state: Growth::Whole });
     }
 }
 
-impl Drop for Announced {
+impl Drop for GrowthPublisher {
     fn drop(&mut self) {
-        self.edge.send_if_modified(|edge| {
-            let was_growing = edge.state == Growth::Growing;
+        self.watermark.send_if_modified(|watermark| {
+            let was_growing = watermark.state == Growth::Growing;
             if was_growing {
-                edge.state = Growth::GivenUp;
+                watermark.state = Growth::GivenUp;
             }
             was_growing
         });

@@ -30,28 +30,28 @@ pub enum Indexed {
     /// It has none, for this reason.
     Never(IndexFault),
     /// The index is being made.
-    Coming,
+    Pending,
 }
 
 #[derive(Debug)]
 pub(super) struct Indexes {
-    known: Mutex<Known>,
+    known: Mutex<IndexCache>,
     /// Whose index is being made: of long titles, and of short ones.
     long: Arc<Semaphore>,
     short: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct IndexCache {
     /// Asked for last: at the end.
     titles: VecDeque<(TitleId, Indexed)>,
     size: usize,
     coming: HashMap<TitleId, watch::Receiver<()>>,
 }
 
-enum Looked {
+enum Lookup {
     Known(Indexed),
-    Coming(watch::Receiver<()>),
+    Pending(watch::Receiver<()>),
     New(watch::Sender<()>, watch::Receiver<()>),
     Full,
 }
@@ -78,24 +78,24 @@ impl Default for Indexes {
 }
 
 impl Indexes {
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, IndexCache> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn look(&self, id: TitleId) -> Looked {
+    fn look(&self, id: TitleId) -> Lookup {
         let mut known = self.lock();
         if let Some(found) = known.get(id) {
-            return Looked::Known(found);
+            return Lookup::Known(found);
         }
         if let Some(coming) = known.coming.get(&id) {
-            return Looked::Coming(coming.clone());
+            return Lookup::Pending(coming.clone());
         }
         if known.coming.len() == COMING_MAX {
-            return Looked::Full;
+            return Lookup::Full;
         }
         let (tell, hear) = watch::channel(());
         known.coming.insert(id, hear.clone());
-        Looked::New(tell, hear)
+        Lookup::New(tell, hear)
     }
 
     /// The turn of a title of `len` bytes: an hour's film may take minutes, for which no short one waits.
@@ -117,7 +117,7 @@ impl Indexes {
     }
 }
 
-impl Known {
+impl IndexCache {
     fn get(&mut self, id: TitleId) -> Option<Indexed> {
         let at = self.titles.iter().position(|(known, _)| *known == id)?;
         let found = self.titles.remove(at)?;
@@ -130,7 +130,7 @@ impl Known {
 fn size(indexed: &Indexed) -> usize {
     match indexed {
         Indexed::Ready(index) => index.size(),
-        Indexed::Never(_) | Indexed::Coming => 0,
+        Indexed::Never(_) | Indexed::Pending => 0,
     }
 }
 
@@ -146,13 +146,13 @@ impl Catalogue {
         path: &RequestPath,
     ) -> Result<Indexed, OpenFault> {
         if title.following.is_some() {
-            return Ok(Indexed::Coming);
+            return Ok(Indexed::Pending);
         }
         let mut coming = match self.indexes.look(title.id) {
-            Looked::Known(found) => return Ok(found),
-            Looked::Full => return Err(OpenFault::Busy),
-            Looked::Coming(coming) => coming,
-            Looked::New(tell, coming) => {
+            Lookup::Known(found) => return Ok(found),
+            Lookup::Full => return Err(OpenFault::Busy),
+            Lookup::Pending(coming) => coming,
+            Lookup::New(tell, coming) => {
                 let (index, name) = self.volume_of(path)?.ok_or(OpenFault::NotFound)?;
                 let (this, name, id) = (Arc::clone(self), name.to_owned(), title.id);
                 let turn = self.indexes.turn(title.len);
@@ -171,7 +171,7 @@ impl Catalogue {
         match self.indexes.lock().get(title.id) {
             Some(found) => Ok(found),
             None if ended => Err(OpenFault::Busy),
-            None => Ok(Indexed::Coming),
+            None => Ok(Indexed::Pending),
         }
     }
 
@@ -285,7 +285,7 @@ mod tests {
         let turn = Arc::clone(&catalogue.indexes.long).acquire_owned().await.unwrap();
         let waits = tokio::spawn(of("/long.ts"));
         assert!(matches!(of("/short.ts").await, Ok(Indexed::Ready(_))));
-        assert!(matches!(waits.await.unwrap(), Ok(Indexed::Coming)));
+        assert!(matches!(waits.await.unwrap(), Ok(Indexed::Pending)));
         drop(turn);
         assert!(matches!(of("/long.ts").await, Ok(Indexed::Never(_))));
     }

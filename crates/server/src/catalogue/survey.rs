@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, Dir, FileType};
 
-use super::known::Known;
+use super::known_titles::TitleKey;
 use super::volume::{Opened, Wait};
 use super::{Catalogue, Entry, EntryKind, media_type, shown};
 use crate::media::MediaFacts;
@@ -39,9 +39,9 @@ pub(super) struct Survey {
 
 #[derive(Default, Debug)]
 struct Inner {
-    facts: HashMap<Known, Option<MediaFacts>>,
+    facts: HashMap<TitleKey, Option<MediaFacts>>,
     /// In order of insertion; the first is evicted next.
-    order: VecDeque<Known>,
+    order: VecDeque<TitleKey>,
     /// Queued titles, by volume and name, without duplicates.
     queued: VecDeque<(usize, String)>,
     waiting: HashSet<(usize, String)>,
@@ -49,12 +49,12 @@ struct Inner {
 
 impl Survey {
     /// The facts of a version: outer none when it was not inspected yet.
-    pub(super) fn known(&self, version: &Known) -> Option<Option<MediaFacts>> {
+    pub(super) fn known(&self, version: &TitleKey) -> Option<Option<MediaFacts>> {
         self.lock().facts.get(version).copied()
     }
 
     /// Stores a result.
-    pub(super) fn store(&self, version: Known, facts: Option<MediaFacts>) {
+    pub(super) fn store(&self, version: TitleKey, facts: Option<MediaFacts>) {
         let mut inner = self.lock();
         if inner.facts.insert(version, facts).is_none() {
             inner.order.push_back(version);
@@ -208,14 +208,14 @@ fn joined(directory: &str, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::{CatalogueRules, FileVersion, Found, Within};
+    use crate::catalogue::{CatalogueRules, FileVersion, Found, ListingScope};
     use tactus_core::path::RequestPath;
     use tactus_core::units::{Nanos, SECOND};
 
     fn listed(catalogue: &Arc<Catalogue>, path: &str) -> Vec<(String, Option<Nanos>)> {
         let path = RequestPath::parse(path.as_bytes()).unwrap();
         let Ok(Found::Directory(directory)) = catalogue.find_blocking(&path) else { panic!() };
-        let mut walk = catalogue.scroll(directory, Within::Shown, None);
+        let mut walk = catalogue.scroll(directory, ListingScope::Shown, None);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let entries = runtime.block_on(walk.next(1_000)).unwrap();
         let title = |entry: &crate::catalogue::Entry| match entry.kind {

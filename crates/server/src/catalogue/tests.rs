@@ -12,12 +12,12 @@ use super::*;
 use crate::media::MediaKind;
 use tactus_core::units::Nanos;
 
-struct House {
+struct TestVolume {
     directory: TempDir,
     catalogue: Arc<Catalogue>,
 }
 
-impl House {
+impl TestVolume {
     fn new(rules: CatalogueRules) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("root")).unwrap();
@@ -51,7 +51,7 @@ fn listed(catalogue: &Arc<Catalogue>, path: &str, part: usize) -> (Vec<Entry>, u
     let Ok(Found::Directory(directory)) = catalogue.find_blocking(&path) else {
         panic!("{path:?}")
     };
-    let mut walk = catalogue.scroll(directory, Within::Shown, None);
+    let mut walk = catalogue.scroll(directory, ListingScope::Shown, None);
     let mut entries = Vec::new();
     loop {
         let next = runtime().block_on(walk.next(part)).unwrap();
@@ -70,7 +70,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 #[test]
 fn one_version_has_one_number_and_a_changed_file_another() {
-    let house = House::new(CatalogueRules::default());
+    let house = TestVolume::new(CatalogueRules::default());
     fs::write(house.path("a.ts"), b"one").unwrap();
     let first = house.title("/a.ts");
     assert_eq!(house.title("/a.ts").id, first.id);
@@ -83,7 +83,7 @@ fn one_version_has_one_number_and_a_changed_file_another() {
 
 #[test]
 fn a_copy_of_the_same_size_and_time_is_another_version() {
-    let house = House::new(CatalogueRules::default());
+    let house = TestVolume::new(CatalogueRules::default());
     fs::write(house.path("a.ts"), b"one").unwrap();
     let first = house.title("/a.ts");
     let before = fs::metadata(house.path("a.ts")).unwrap();
@@ -103,7 +103,7 @@ fn a_copy_of_the_same_size_and_time_is_another_version() {
 
 #[test]
 fn a_title_on_a_disk_is_read_past_the_page_cache() {
-    let house = House::new(CatalogueRules::default());
+    let house = TestVolume::new(CatalogueRules::default());
     fs::write(house.path("a.ts"), b"one").unwrap();
     let title = house.title("/a.ts");
     let flags = rustix::fs::fcntl_getfl(&title.file).unwrap();
@@ -113,7 +113,8 @@ fn a_title_on_a_disk_is_read_past_the_page_cache() {
 
 #[test]
 fn known_titles_are_bounded_and_the_least_used_goes_first() {
-    let house = House::new(CatalogueRules { known_titles_max: 2, ..CatalogueRules::default() });
+    let house =
+        TestVolume::new(CatalogueRules { known_titles_max: 2, ..CatalogueRules::default() });
     for name in ["a", "b", "c"] {
         fs::write(house.path(name), name).unwrap();
     }
@@ -134,7 +135,7 @@ fn what_a_title_needs_is_looked_for_once_per_version() {
         duration: Nanos(60_000_000_000),
         head: Bytes(300_000),
     };
-    let house = House::new(CatalogueRules {
+    let house = TestVolume::new(CatalogueRules {
         probe: |file, name| {
             assert_eq!((file.metadata().unwrap().len(), name), (3, "a.ts"));
             LOOKED.fetch_add(1, Ordering::Relaxed);
@@ -158,7 +159,7 @@ fn what_a_title_needs_is_looked_for_once_per_version() {
 
 #[test]
 fn a02_links_lead_nowhere() {
-    let house = House::new(CatalogueRules::default());
+    let house = TestVolume::new(CatalogueRules::default());
     let secret = house.directory.path().join("secret");
     fs::write(&secret, b"secret").unwrap();
     fs::create_dir(house.path("real")).unwrap();
@@ -182,7 +183,7 @@ fn a02_links_lead_nowhere() {
 #[test]
 fn a03_no_race_of_links_and_directories_escapes() {
     const ROUNDS: u32 = 100_000;
-    let house = House::new(CatalogueRules::default());
+    let house = TestVolume::new(CatalogueRules::default());
     let outside = house.directory.path().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("f"), b"secret").unwrap();
@@ -221,7 +222,7 @@ fn a03_no_race_of_links_and_directories_escapes() {
 
 #[test]
 fn a04_what_is_no_file_is_not_there_and_blocks_nobody() {
-    let house = House::new(CatalogueRules::default());
+    let house = TestVolume::new(CatalogueRules::default());
     rustix::fs::mknodat(CWD, house.path("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(house.path("socket")).unwrap();
     for path in ["/fifo", "/socket"] {
@@ -242,7 +243,7 @@ fn a04_what_is_no_file_is_not_there_and_blocks_nobody() {
 
 #[test]
 fn a06_twins_are_two_objects() {
-    let house = House::new(CatalogueRules::default());
+    let house = TestVolume::new(CatalogueRules::default());
     fs::write(house.path("caf\u{e9}.ts"), b"composed").unwrap();
     fs::write(house.path("cafe\u{301}.ts"), b"decomposed").unwrap();
     fs::write(house.path("Case.ts"), b"upper").unwrap();
@@ -257,7 +258,7 @@ fn a06_twins_are_two_objects() {
 
 #[test]
 fn a07_reserved_names_are_not_there() {
-    let house = House::new(CatalogueRules::default());
+    let house = TestVolume::new(CatalogueRules::default());
     fs::create_dir(house.path(".tactus")).unwrap();
     fs::write(house.path(".tactus/upload"), b"half").unwrap();
     fs::write(house.path(".tactus-manifest"), b"sums").unwrap();
@@ -285,7 +286,7 @@ fn w08_a_listing_is_complete_and_sorted_within_any_memory_limit() {
     for (names_max, part) in [(1, 1), (200, 2), (1_000, 7), (1 << 20, 1_000)] {
         let rules =
             CatalogueRules { listing_names_max: Bytes(names_max), ..CatalogueRules::default() };
-        let house = House::new(rules);
+        let house = TestVolume::new(rules);
         let mut expected = Vec::new();
         for number in 0..40 {
             let name = format!("{}-{number}", "ä".repeat(number % 9));
@@ -307,14 +308,14 @@ fn w08_a_listing_is_complete_and_sorted_within_any_memory_limit() {
 #[test]
 fn w08_a_walk_continues_after_any_position_and_through_changes() {
     let rules = CatalogueRules { listing_names_max: Bytes(300), ..CatalogueRules::default() };
-    let house = House::new(rules);
+    let house = TestVolume::new(rules);
     for name in ["b", "d", "f", "h", "j", "l"] {
         fs::write(house.path(name), b"x").unwrap();
     }
     fs::create_dir(house.path("z")).unwrap();
     let walk = |after: Option<&str>| {
         let Ok(Found::Directory(directory)) = house.find("/") else { panic!() };
-        house.catalogue.scroll(directory, Within::Shown, after.map(Position::of_link))
+        house.catalogue.scroll(directory, ListingScope::Shown, after.map(Position::of_link))
     };
     let all = |mut walk: Scroll| {
         let mut names = String::new();
@@ -349,7 +350,7 @@ fn w08_a_walk_continues_after_any_position_and_through_changes() {
 #[test]
 fn w04_names_that_no_path_can_express_are_counted() {
     use std::os::unix::ffi::OsStrExt;
-    let house = House::new(CatalogueRules::default());
+    let house = TestVolume::new(CatalogueRules::default());
     for name in ["100%20.ts", "a\\b.ts", "%", "%2F", "\\"] {
         fs::write(house.path(name), b"x").unwrap();
     }
@@ -365,7 +366,7 @@ fn w04_names_that_no_path_can_express_are_counted() {
 
 #[test]
 fn a_title_has_one_name_and_a_directory_is_no_title() {
-    let house = House::new(CatalogueRules::default());
+    let house = TestVolume::new(CatalogueRules::default());
     fs::write(house.path("a.ts"), b"one").unwrap();
     assert_eq!(house.find("/a.ts/").unwrap_err(), OpenFault::NotFound);
     assert_eq!(house.find("/a.ts/b").unwrap_err(), OpenFault::NotFound);
@@ -374,7 +375,7 @@ fn a_title_has_one_name_and_a_directory_is_no_title() {
 
 #[test]
 fn what_is_in_memory_is_found_without_another_thread() {
-    let house = House::new(CatalogueRules::default());
+    let house = TestVolume::new(CatalogueRules::default());
     fs::write(house.path("a.ts"), b"one").unwrap();
     let id = house.title("/a.ts").id;
     let path = RequestPath::parse(b"/a.ts").unwrap();
@@ -424,7 +425,7 @@ fn a_volume_that_hangs_takes_only_its_share_of_threads() {
     use std::sync::{Condvar, Mutex};
     static GATE: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
     static HANGING: AtomicU64 = AtomicU64::new(0);
-    let house = House::new(CatalogueRules {
+    let house = TestVolume::new(CatalogueRules {
         probe: |_, _| {
             HANGING.fetch_add(1, Ordering::Relaxed);
             let shut = GATE.1.wait_while(GATE.0.lock().unwrap(), |open| !*open).unwrap();
@@ -473,7 +474,7 @@ fn checksums_of_remembered_titles_have_a_bound() {
     };
     // Each of these has four sums, of four bytes each.
     let rules = CatalogueRules { sums, sums_max: Bytes(40), ..CatalogueRules::default() };
-    let house = House::new(rules);
+    let house = TestVolume::new(rules);
     for name in ["a.ts", "b.ts", "c.ts"] {
         fs::write(house.path(name), vec![0; 256 * 1024]).unwrap();
     }
@@ -490,7 +491,7 @@ fn checksums_of_remembered_titles_have_a_bound() {
 #[test]
 fn a_damaged_title_is_counted_and_not_opened() {
     let rules = CatalogueRules { sums: |_, _| Err(Damaged::Length), ..CatalogueRules::default() };
-    let house = House::new(rules);
+    let house = TestVolume::new(rules);
     fs::write(house.path("a.ts"), b"one").unwrap();
     for count in 1..3 {
         assert_eq!(house.find("/a.ts").unwrap_err(), OpenFault::Damaged(Damaged::Length));
@@ -500,7 +501,7 @@ fn a_damaged_title_is_counted_and_not_opened() {
 
 #[test]
 fn what_was_removed_or_changed_is_forgotten_and_its_file_closed() {
-    let house = House::new(CatalogueRules::default());
+    let house = TestVolume::new(CatalogueRules::default());
     for name in ["kept.ts", "removed.ts", "changed.ts"] {
         fs::write(house.path(name), b"one").unwrap();
     }

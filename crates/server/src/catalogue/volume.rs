@@ -39,19 +39,19 @@ pub(super) struct Volume {
     /// That directory, open; replaced when another file system is mounted there.
     root: RwLock<Arc<OwnedFd>>,
     /// For looking up names.
-    pub(super) lookups: Turns,
+    pub(super) lookups: BlockingLimit,
     /// For finding rates. A probe reads the disk beside the plan, so few may run.
-    pub(super) probes: Turns,
+    pub(super) probes: BlockingLimit,
     /// For reading directories, for the same reason.
-    pub(super) listings: Turns,
+    pub(super) listings: BlockingLimit,
 }
 
 /// Work on a volume that may block, so much at once and no more: when a disk hangs, only so many
 /// threads hang with it, and none of those that another disk needs.
 #[derive(Debug)]
-pub(super) struct Turns(Arc<Semaphore>);
+pub(super) struct BlockingLimit(Arc<Semaphore>);
 
-impl Turns {
+impl BlockingLimit {
     fn new(at_once: usize) -> Self {
         Self(Arc::new(Semaphore::new(at_once)))
     }
@@ -114,9 +114,9 @@ impl Volume {
             mount: mount.to_owned(),
             path,
             root: RwLock::new(Arc::new(root)),
-            lookups: Turns::new(LOOKUPS_AT_ONCE),
-            probes: Turns::new(PROBES_AT_ONCE),
-            listings: Turns::new(LISTINGS_AT_ONCE),
+            lookups: BlockingLimit::new(LOOKUPS_AT_ONCE),
+            probes: BlockingLimit::new(PROBES_AT_ONCE),
+            listings: BlockingLimit::new(LISTINGS_AT_ONCE),
         })
     }
 

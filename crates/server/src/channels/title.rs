@@ -52,7 +52,7 @@ pub(super) async fn index(
         Ok(Indexed::Ready(index)) => Ok(Ok(index)),
         Ok(Indexed::Never(fault)) => Ok(Err(fault)),
         // The wait was bounded; a longer wait would delay other titles.
-        Ok(Indexed::Coming) => Err(COMING.into()),
+        Ok(Indexed::Pending) => Err(COMING.into()),
         Err(fault) => Err(fault.to_string()),
     }
 }

@@ -5,7 +5,7 @@
 use anyhow::Context;
 use serde_json::{Map, Value};
 
-use super::client::{self, ClientError, Response, Sent, Url};
+use super::client::{self, ClientError, RequestBody, Response, Url};
 use super::put::refused;
 use super::token::Credentials;
 use super::{Failure, console};
@@ -24,7 +24,7 @@ pub(super) struct Kind {
 
 /// One of them.
 #[derive(clap::Args, Debug)]
-pub(super) struct Which {
+pub(super) struct NamedObject {
     /// Which server, like http://127.0.0.1:8080/
     pub(super) server: String,
     /// How it is called
@@ -44,7 +44,7 @@ impl Kind {
     /// Asks for one of them, or for all by no name; `below` stands behind its path.
     pub(super) fn ask(
         self,
-        which: &Which,
+        which: &NamedObject,
         method: &str,
         below: &str,
         body: Option<Map<String, Value>>,
@@ -104,7 +104,7 @@ fn ask(
         (body, _) => {
             let text = body.map(|body| Value::Object(body).to_string()).unwrap_or_default();
             let (len, from) = (Some(text.len() as u64), &mut text.as_bytes());
-            client::send(method, &url, &fields, Some(Sent { from, len, seen: &|_| {} }))
+            client::send(method, &url, &fields, Some(RequestBody { from, len, seen: &|_| {} }))
         }
     };
     Ok(answer?)

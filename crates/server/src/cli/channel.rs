@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value};
 use tactus_core::units::BitRate;
 
-use super::api::{self, Kind, Which};
+use super::api::{self, Kind, NamedObject};
 use super::token::Credentials;
 use super::{Failure, console};
 
@@ -27,11 +27,11 @@ What is changed stays so, in place of what the configuration says, until it is r
 Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 the server has no room.")]
 pub(super) struct Channel {
     #[command(subcommand)]
-    what: What,
+    what: Action,
 }
 
 #[derive(clap::Subcommand, Debug)]
-enum What {
+enum Action {
     /// All channels as a table
     List {
         /// Which server, like http://127.0.0.1:8080/
@@ -45,12 +45,12 @@ enum What {
     /// All that is known of one, as JSON
     Show {
         #[command(flatten)]
-        which: Which,
+        which: NamedObject,
     },
     /// Begins one
     Add {
         #[command(flatten)]
-        which: Which,
+        which: NamedObject,
         /// Where it goes: udp://ADDRESS:PORT or rtp://ADDRESS:PORT, a group or one host
         #[arg(long, value_name = "URL")]
         to: String,
@@ -60,7 +60,7 @@ enum What {
     /// Changes one; what is not said stays
     Set {
         #[command(flatten)]
-        which: Which,
+        which: NamedObject,
         /// Where it goes
         #[arg(long, value_name = "URL")]
         to: Option<String>,
@@ -70,20 +70,20 @@ enum What {
     /// Leaves the title that is sent, or names the one that is sent next
     Next {
         #[command(flatten)]
-        which: Which,
+        which: NamedObject,
         /// The title that comes next; without it, the next one comes now
         title: Option<String>,
     },
     /// Drops what was changed: it is again as the server's configuration says
     Reset {
         #[command(flatten)]
-        which: Which,
+        which: NamedObject,
     },
     /// Ends one
     #[command(alias = "rm")]
     Remove {
         #[command(flatten)]
-        which: Which,
+        which: NamedObject,
     },
 }
 
@@ -99,63 +99,63 @@ struct Keys {
     repeat: bool,
     /// When the list begins: "20:00" each day, or "2026-11-22T20:00:00Z"; or "off": at once
     #[arg(long, value_name = "TIME")]
-    start: Option<OrOff<String>>,
+    start: Option<KeyChange<String>>,
     /// A title that has its time, like "20:00=/news.ts"; may be repeated; or "off": none has
     #[arg(long, value_name = "TIME=TITLE")]
     at: Vec<String>,
     /// The title that is sent when there is nothing else, or "off"
     #[arg(long, value_name = "TITLE")]
-    fill: Option<OrOff<String>>,
+    fill: Option<KeyChange<String>>,
     /// Announce it by SAP, or with "=off" not any more
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "on", value_parser = ["on", "off"])]
     announce: Option<String>,
     /// The server's interface that a group is sent by, or "off": by the kernel's routes
     #[arg(long, value_name = "NAME")]
-    interface: Option<OrOff<String>>,
+    interface: Option<KeyChange<String>>,
     /// The server's address that it comes from, or "off": the kernel's choice
     #[arg(long, value_name = "ADDRESS")]
-    source: Option<OrOff<String>>,
+    source: Option<KeyChange<String>>,
     /// How many routers it may pass
     #[arg(long, value_name = "COUNT")]
     hops: Option<u8>,
     /// The class of the link that it belongs to, or "off": none
     #[arg(long, value_name = "NAME")]
-    class: Option<OrOff<String>>,
+    class: Option<KeyChange<String>>,
     /// The class of the network, 0 to 63, or "off": what its class of the link says
     #[arg(long, value_name = "NUMBER")]
-    dscp: Option<OrOff<u8>>,
+    dscp: Option<KeyChange<u8>>,
     /// Its rate, like "8 Mbit/s" [default: what the titles' clocks say, as with "off"]
     #[arg(long, value_name = "RATE")]
-    rate: Option<OrOff<String>>,
+    rate: Option<KeyChange<String>>,
     /// Null packets make exactly this rate of it, like "12 Mbit/s", or "off"
     #[arg(long, value_name = "RATE")]
-    stuff: Option<OrOff<String>>,
+    stuff: Option<KeyChange<String>>,
     /// For how long datagrams may be gathered that leave together, like "4 ms", or "off": as its class allows
     #[arg(long, value_name = "TIME")]
-    burst: Option<OrOff<String>>,
+    burst: Option<KeyChange<String>>,
 }
 
 /// What a key is to be, or that it is taken away, as `null` does over the interface.
 #[derive(Clone, Debug)]
-enum OrOff<T> {
-    Off,
-    Is(T),
+enum KeyChange<T> {
+    Clear,
+    Set(T),
 }
 
-impl<T: FromStr> FromStr for OrOff<T> {
+impl<T: FromStr> FromStr for KeyChange<T> {
     type Err = T::Err;
 
     fn from_str(text: &str) -> Result<Self, T::Err> {
-        if text == OFF { Ok(Self::Off) } else { text.parse().map(Self::Is) }
+        if text == OFF { Ok(Self::Clear) } else { text.parse().map(Self::Set) }
     }
 }
 
-impl<T: Into<Value>> From<OrOff<T>> for Value {
-    fn from(said: OrOff<T>) -> Self {
+impl<T: Into<Value>> From<KeyChange<T>> for Value {
+    fn from(said: KeyChange<T>) -> Self {
         match said {
-            OrOff::Off => Self::Null,
-            OrOff::Is(value) => value.into(),
+            KeyChange::Clear => Self::Null,
+            KeyChange::Set(value) => value.into(),
         }
     }
 }
@@ -167,12 +167,12 @@ const CHANNELS: Kind = Kind { path: "/api/v1/channels", what: "channel of this n
 impl Channel {
     pub(super) fn run(self) -> Result<(), Failure> {
         match self.what {
-            What::List { server, json, credentials } => list(&server, json, &credentials),
-            What::Show { which } => {
+            Action::List { server, json, credentials } => list(&server, json, &credentials),
+            Action::Show { which } => {
                 let answer = CHANNELS.ask(&which, "GET", "", None)?;
                 api::print(&CHANNELS.read(answer, 200)?)
             }
-            What::Add { which, to, keys } => {
+            Action::Add { which, to, keys } => {
                 let mut body = keys.body()?;
                 // Of one that is new there is nothing to take away.
                 body.retain(|_, value| !value.is_null());
@@ -183,11 +183,11 @@ impl Channel {
                     ("name".to_owned(), which.name.clone().into()),
                     ("to".into(), to.into()),
                 ]);
-                let all = Which { name: String::new(), ..which };
+                let all = NamedObject { name: String::new(), ..which };
                 let answer = CHANNELS.ask(&all, "POST", "", Some(body))?;
                 CHANNELS.read(answer, 201).map(drop)
             }
-            What::Set { which, to, keys } => {
+            Action::Set { which, to, keys } => {
                 let mut body = keys.body()?;
                 body.extend(to.map(|to| ("to".to_owned(), to.into())));
                 if body.is_empty() {
@@ -195,21 +195,21 @@ impl Channel {
                 }
                 CHANNELS.read(CHANNELS.ask(&which, "PATCH", "", Some(body))?, 200).map(drop)
             }
-            What::Next { which, title: None } => {
+            Action::Next { which, title: None } => {
                 CHANNELS.read(CHANNELS.ask(&which, "POST", "/skip", None)?, 202).map(drop)
             }
-            What::Next { which, title: Some(title) } => {
+            Action::Next { which, title: Some(title) } => {
                 let body = Map::from_iter([("title".to_owned(), title.into())]);
                 CHANNELS.read(CHANNELS.ask(&which, "POST", "/next", Some(body))?, 202).map(drop)
             }
-            What::Reset { which } => {
+            Action::Reset { which } => {
                 let answer = CHANNELS.ask(&which, "POST", "/reset", None)?;
                 match answer.status {
                     200 | 204 => Ok(()),
                     _ => Err(CHANNELS.not_done(answer)),
                 }
             }
-            What::Remove { which } => {
+            Action::Remove { which } => {
                 let answer = CHANNELS.ask(&which, "DELETE", "", None)?;
                 if answer.status == 204 { Ok(()) } else { Err(CHANNELS.not_done(answer)) }
             }
@@ -285,13 +285,13 @@ mod tests {
     use clap::Parser as _;
 
     #[derive(clap::Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         keys: Keys,
     }
 
     fn keys(words: &[&str]) -> Keys {
-        Line::parse_from([&["tactus"], words].concat()).keys
+        CommandLine::parse_from([&["tactus"], words].concat()).keys
     }
 
     #[test]
@@ -372,7 +372,10 @@ mod tests {
         });
         assert_eq!(Value::Object(back.body().unwrap()), expected);
         for words in [&["--once", "--repeat"][..], &["--announce=maybe"], &["--dscp", "300"]] {
-            assert!(Line::try_parse_from([&["tactus"], words].concat()).is_err(), "{words:?}");
+            assert!(
+                CommandLine::try_parse_from([&["tactus"], words].concat()).is_err(),
+                "{words:?}"
+            );
         }
         // A title is none of its words.
         assert_eq!(keys(&["--announce", "/a.ts"]).titles, ["/a.ts"]);

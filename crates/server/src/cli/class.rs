@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value};
 use tactus_core::units::BitRate;
 
-use super::api::{self, Kind, Which};
+use super::api::{self, Kind, NamedObject};
 use super::token::Credentials;
 use super::{Failure, console};
 
@@ -22,11 +22,11 @@ the server ends or reads its configuration again; what is to stay is written the
 Exit codes: 0 done; 1 failed, or refused as what is promised would not fit; 2 wrong arguments.")]
 pub(super) struct Class {
     #[command(subcommand)]
-    what: What,
+    what: Action,
 }
 
 #[derive(clap::Subcommand, Debug)]
-enum What {
+enum Action {
     /// All classes as a tree
     List {
         /// Which server, like http://127.0.0.1:8080/
@@ -40,12 +40,12 @@ enum What {
     /// All that is known of one, as JSON
     Show {
         #[command(flatten)]
-        which: Which,
+        which: NamedObject,
     },
     /// Changes one; what is not said stays
     Set {
         #[command(flatten)]
-        which: Which,
+        which: NamedObject,
         #[command(flatten)]
         keys: Keys,
     },
@@ -72,18 +72,18 @@ const CLASSES: Kind = Kind { path: "/api/v1/classes", what: "class of this name"
 impl Class {
     pub(super) fn run(self) -> Result<(), Failure> {
         match self.what {
-            What::List { server, json, credentials } => {
+            Action::List { server, json, credentials } => {
                 let all = CLASSES.all(&server, &credentials)?;
                 if json { api::print(&all) } else { print_tree(&all) }?;
             }
-            What::Show { which } => {
+            Action::Show { which } => {
                 let all = CLASSES.all(&which.server, &which.credentials)?;
                 let all = all.as_array().into_iter().flatten();
                 let one = all.into_iter().find(|one| one["name"] == which.name.as_str());
                 let text = "the server has no class of this name";
                 api::print(one.ok_or_else(|| anyhow::anyhow!(text))?)?;
             }
-            What::Set { which, keys } => {
+            Action::Set { which, keys } => {
                 let body = keys.body();
                 if body.is_empty() {
                     return Err(Failure::usage("no change was given; see --help"));
@@ -162,14 +162,15 @@ mod tests {
     use clap::Parser as _;
 
     #[derive(clap::Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         keys: Keys,
     }
 
     #[test]
     fn what_is_said_becomes_keys_of_the_configuration() {
-        let body = |words: &[&str]| Line::parse_from([&["tactus"], words].concat()).keys.body();
+        let body =
+            |words: &[&str]| CommandLine::parse_from([&["tactus"], words].concat()).keys.body();
         let expected =
             serde_json::json!({"guaranteed": "8 Mbit/s", "ceiling": "off", "priority": 3});
         let words = ["--rate", "8 Mbit/s", "--ceiling", "off", "--priority", "3"];

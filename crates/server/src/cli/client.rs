@@ -238,7 +238,7 @@ pub(crate) fn fetch(
 
 /// A request's body: so many bytes of `from`, or all of it, in chunks. `seen` is told how many have been
 /// sent.
-pub(crate) struct Sent<'a> {
+pub(crate) struct RequestBody<'a> {
     pub(crate) from: &'a mut dyn Read,
     pub(crate) len: Option<u64>,
     pub(crate) seen: &'a dyn Fn(u64),
@@ -253,7 +253,7 @@ pub(crate) fn send(
     method: &str,
     url: &Url,
     fields: &[(&str, &str)],
-    mut body: Option<Sent<'_>>,
+    mut body: Option<RequestBody<'_>>,
 ) -> Result<Response, ClientError> {
     let (mut method, mut at) = (method, url.clone());
     for _ in 0..=REDIRECTS_MAX {
@@ -286,7 +286,7 @@ fn exchange(
     method: &str,
     url: &Url,
     fields: &[(&str, &str)],
-    body: Option<&mut Sent<'_>>,
+    body: Option<&mut RequestBody<'_>>,
 ) -> Result<Response, ClientError> {
     let mut request = http::Request::builder().method(method).uri(url.text());
     request = request.header("Connection", "close");

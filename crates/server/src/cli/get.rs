@@ -39,7 +39,7 @@ pub(super) struct Get {
     output: Option<PathBuf>,
     /// Ask for this rate, like 8.8M or "8.8 Mbit/s"; `max` is as fast as it goes
     #[arg(short, long, value_name = "RATE", value_parser = read_rate)]
-    rate: Option<Asked>,
+    rate: Option<RequestedRate>,
     /// While the server cannot be reached, or has no room, try again for this long
     #[arg(short, long, value_name = "TIME", default_value = "1 min")]
     #[arg(value_parser = units::read::<Nanos>)]
@@ -54,28 +54,28 @@ pub(super) struct Get {
 
 /// The rate that the request names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asked {
+enum RequestedRate {
     Exact(BitRate),
     Max,
 }
 
-fn read_rate(text: &str) -> Result<Asked, String> {
+fn read_rate(text: &str) -> Result<RequestedRate, String> {
     if text == "max" {
-        return Ok(Asked::Max);
+        return Ok(RequestedRate::Max);
     }
     let rate = units::read_short_rate(text).map_err(|error| error.to_string())?;
     if rate.0 == 0 {
         return Err("a rate of zero never ends; leave it out, or write max".into());
     }
-    Ok(Asked::Exact(rate))
+    Ok(RequestedRate::Exact(rate))
 }
 
 impl Get {
     pub(super) fn run(self) -> Result<(), Failure> {
         let mut url = Url::parse(&self.url).map_err(Failure::usage)?;
         match self.rate {
-            Some(Asked::Exact(rate)) => url = url.with_query("rate", &rate.0.to_string()),
-            Some(Asked::Max) => url = url.with_query("rate", "max"),
+            Some(RequestedRate::Exact(rate)) => url = url.with_query("rate", &rate.0.to_string()),
+            Some(RequestedRate::Max) => url = url.with_query("rate", "max"),
             None => {}
         }
         let output = match &self.output {
@@ -98,7 +98,7 @@ impl Get {
             );
             return Err(Failure::usage(message));
         }
-        let part = Part::new(&output);
+        let part = PartialDownload::new(&output);
         self.to_file(&url, &part, &meter)?;
         std::fs::rename(&part.path, &output)
             .with_context(|| format!("cannot rename {}", part.path.display()))?;
@@ -155,7 +155,12 @@ impl Get {
     }
 
     /// Downloads until FILE.part is complete.
-    fn to_file(&self, url: &Url, part: &Part, meter: &ProgressBar) -> Result<(), Failure> {
+    fn to_file(
+        &self,
+        url: &Url,
+        part: &PartialDownload,
+        meter: &ProgressBar,
+    ) -> Result<(), Failure> {
         let done =
             Retries::new(self.wait, self.quiet).run(|| part.len(), || self.go_on(url, part, meter));
         match done {
@@ -167,7 +172,12 @@ impl Get {
         }
     }
 
-    fn go_on(&self, url: &Url, part: &Part, meter: &ProgressBar) -> Result<(), AttemptError> {
+    fn go_on(
+        &self,
+        url: &Url,
+        part: &PartialDownload,
+        meter: &ProgressBar,
+    ) -> Result<(), AttemptError> {
         let have = part.len();
         let version = part.version().filter(|_| have > 0);
         let range = format!("bytes={have}-");
@@ -210,12 +220,12 @@ impl Get {
 }
 
 /// A download that is not whole yet: its bytes, and the version that they are of.
-struct Part {
+struct PartialDownload {
     path: PathBuf,
     version_path: PathBuf,
 }
 
-impl Part {
+impl PartialDownload {
     fn new(output: &Path) -> Self {
         let beside = |ending: &str| {
             let mut name = output.as_os_str().to_owned();

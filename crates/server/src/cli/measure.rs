@@ -11,7 +11,7 @@ use tactus_core::units::{Bytes, MIB};
 use super::{Failure, api, console};
 use crate::config::{MODEL_FILE, units};
 use crate::measure::model_file;
-use crate::measure::profile::{self, Effort, Profile, Watch};
+use crate::measure::profile::{self, Effort, Profile, Progress};
 
 /// Finds out what a volume's disk can do
 #[derive(clap::Args, Debug)]
@@ -44,7 +44,7 @@ pub(super) struct Measure {
 
 struct Bar(ProgressBar);
 
-impl Watch for Bar {
+impl Progress for Bar {
     fn step(&mut self, what: &str, share: f64) {
         self.0.set_position((share * 1000.0) as u64);
         self.0.set_message(what.to_owned());

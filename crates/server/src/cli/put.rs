@@ -18,7 +18,7 @@ use indicatif::ProgressBar;
 use sha2::{Digest, Sha256};
 use tactus_core::units::{Bytes, Nanos};
 
-use super::client::{self, ClientError, Response, Sent, Url, escaped};
+use super::client::{self, ClientError, RequestBody, Response, Url, escaped};
 use super::progress::{meter, rate_of, style};
 use super::retries::{AttemptError, Retries, is_temporary, retry_after};
 use super::token::Credentials;
@@ -148,7 +148,7 @@ impl Upload<'_> {
     fn run(mut self) -> Result<(), Failure> {
         let begun = Instant::now();
         self.meter.set_style(style());
-        let memory = Memory::of(&self.file, &self.to);
+        let memory = ResumeRecord::of(&self.file, &self.to);
         let mut known = memory.recall().and_then(|at| self.to.join(&at).ok());
         let meter = self.meter.clone();
         let retries = Retries::new(self.put.wait, self.put.quiet);
@@ -170,7 +170,11 @@ impl Upload<'_> {
     }
 
     /// Sends what is missing, by one connection.
-    fn attempt(&mut self, known: &mut Option<Url>, memory: &Memory) -> Result<(), AttemptError> {
+    fn attempt(
+        &mut self,
+        known: &mut Option<Url>,
+        memory: &ResumeRecord,
+    ) -> Result<(), AttemptError> {
         let offset = match known {
             None => None,
             Some(at) => self.offset(at)?,
@@ -197,7 +201,7 @@ impl Upload<'_> {
         let meter = &self.meter;
         let seen = |count| meter.inc(count);
         let len = Some(self.file.len - offset);
-        let body = Sent { from: &mut &self.file.file, len, seen: &seen };
+        let body = RequestBody { from: &mut &self.file.file, len, seen: &seen };
         let answer = client::send("PATCH", &at, &fields, Some(body))?;
         match answer.status {
             204 => Ok(()),
@@ -243,7 +247,7 @@ impl Upload<'_> {
         if !self.put.force {
             fields.push(("If-None-Match", "*"));
         }
-        let nothing = Sent { from: &mut std::io::empty(), len: Some(0), seen: &|_| {} };
+        let nothing = RequestBody { from: &mut std::io::empty(), len: Some(0), seen: &|_| {} };
         let answer = client::send("POST", &url, &fields, Some(nothing))?;
         if answer.status != 201 {
             return Err(stopped(answer));
@@ -287,11 +291,11 @@ pub(super) fn refused(answer: Response) -> Failure {
 }
 
 /// Which upload a file belongs to, for the next time.
-struct Memory {
+struct ResumeRecord {
     file: Option<PathBuf>,
 }
 
-impl Memory {
+impl ResumeRecord {
     /// Of this version of the file, to this place. Without a home directory nothing is remembered.
     fn of(source: &Source, to: &Url) -> Self {
         let nanos = source.modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
-use super::client::{self, ClientError, Response, Sent, Url};
+use super::client::{self, ClientError, RequestBody, Response, Url};
 use super::progress;
 use super::put::refused;
 use super::serve::signals;
@@ -110,7 +110,7 @@ impl Record {
         let body = Value::Object(wanted).to_string();
         let fields = [("Authorization", &*authorization), ("Content-Type", "application/json")];
         let (len, from) = (Some(body.len() as u64), &mut body.as_bytes());
-        let sent = Sent { from, len, seen: &|_| {} };
+        let sent = RequestBody { from, len, seen: &|_| {} };
         let answer = client::send("POST", &to.join(RECORDINGS)?, &fields, Some(sent))?;
         if answer.status != 201 {
             return Err(not_begun(answer));
@@ -125,7 +125,8 @@ impl Record {
             return Ok(());
         }
         let at = to.join(&format!("{RECORDINGS}/{name}"))?;
-        let watch = Watch { at, authorization, meter: meter(self.quiet), quiet: self.quiet };
+        let watch =
+            RecordingProgress { at, authorization, meter: meter(self.quiet), quiet: self.quiet };
         watch.until_ended(self.duration, &interrupted)
     }
 
@@ -172,7 +173,7 @@ impl Record {
             since: None,
         };
         let url = to.clone().with_query("rate", &rate.0.to_string());
-        let sent = Sent { from: &mut from, len: None, seen: &seen };
+        let sent = RequestBody { from: &mut from, len: None, seen: &seen };
         let answer = client::send("PUT", &url, &[("Authorization", &authorization)], Some(sent));
         let count = meter.position();
         meter.finish_and_clear();
@@ -218,14 +219,14 @@ fn name_of(pattern: &str) -> String {
 const NAME_MAX: usize = 64;
 
 /// A recording that the server has begun.
-struct Watch {
+struct RecordingProgress {
     at: Url,
     authorization: String,
     meter: ProgressBar,
     quiet: bool,
 }
 
-impl Watch {
+impl RecordingProgress {
     fn ask(&self, method: &str) -> Result<Response, ClientError> {
         client::fetch(method, &self.at, &[("Authorization", &self.authorization)])
     }

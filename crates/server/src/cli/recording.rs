@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::api::{self, Kind, Which};
+use super::api::{self, Kind, NamedObject};
 use super::status::{self, Query, rate, text};
 use super::{Failure, console};
 
@@ -33,12 +33,12 @@ enum Action {
     /// Shows one recording as JSON
     Show {
         #[command(flatten)]
-        which: Which,
+        which: NamedObject,
     },
     /// Stops a recording; its last title is stored
     Stop {
         #[command(flatten)]
-        which: Which,
+        which: NamedObject,
         /// Print the answer as JSON
         #[arg(long)]
         json: bool,
@@ -46,7 +46,7 @@ enum Action {
     /// Restarts a stopped recording
     Start {
         #[command(flatten)]
-        which: Which,
+        which: NamedObject,
         /// Print the answer as JSON
         #[arg(long)]
         json: bool,

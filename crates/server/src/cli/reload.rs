@@ -1,6 +1,6 @@
 //! `tactus reload`: has a server read its configuration again.
 
-use super::api::{self, Kind, Which};
+use super::api::{self, Kind, NamedObject};
 use super::token::Credentials;
 use super::{Failure, console};
 
@@ -29,7 +29,7 @@ const RELOAD: Kind = Kind { path: "/api/v1/reload", what: "configuration file" }
 impl Reload {
     pub(super) fn run(self) -> Result<(), Failure> {
         let which =
-            Which { server: self.server, name: String::new(), credentials: self.credentials };
+            NamedObject { server: self.server, name: String::new(), credentials: self.credentials };
         let said = RELOAD.read(RELOAD.ask(&which, "POST", "", None)?, 200)?;
         let list =
             |key: &str| said[key].as_array().into_iter().flatten().filter_map(|one| one.as_str());

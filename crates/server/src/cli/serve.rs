@@ -1,4 +1,4 @@
-//! `tactus serve`: reads the configuration, opens the house, says where it is, and serves until it is
+//! `tactus serve`: reads the configuration, opens the server, says where it is, and serves until it is
 //! told to end.
 //!
 //! Promise: the first line on standard output is `Serving DIR at http://ADDRESS/` (`at unix:PATH`
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::house::House;
+use super::server::Server;
 use super::signals::Signals;
 use super::{Failure, check, console, state, token};
 use crate::access;
@@ -158,7 +158,7 @@ fn admin(text: &str) -> Result<AdminAddress, String> {
 }
 
 /// Lets the one who knows the first volume's own token put titles there.
-pub(super) fn allow_uploads(config: &mut Config) -> Result<Option<token::Own>, Failure> {
+pub(super) fn allow_uploads(config: &mut Config) -> Result<Option<token::ServerToken>, Failure> {
     for volume in &mut config.volumes {
         volume.uploads = true;
     }
@@ -209,7 +209,7 @@ fn first(config: &Config) -> &Volume {
 const OWN_PRINCIPAL: &str = "local";
 
 /// What to do with the token.
-fn invitation(own: &token::Own) -> String {
+fn invitation(own: &token::ServerToken) -> String {
     let file = own.file.display();
     match &own.made {
         Some(token) => format!("Uploads with the token {token}\n  which is kept in {file}\n"),
@@ -252,7 +252,7 @@ pub(super) fn run(
     let opened_by = file.as_ref().filter(says).map(|file| file.path.clone());
     access::start(&config.log).context("cannot open the access log; change [log] access_to")?;
     let (strict, has_principals) = (config.strict, !config.upload.principals.is_empty());
-    let house = runtime.block_on(House::open(config, file))?;
+    let house = runtime.block_on(Server::open(config, file))?;
     let [unix, admin_unix] = house.unix_sockets();
     let served = Endpoints {
         http: house.addresses(),

@@ -51,7 +51,7 @@ impl Credentials {
 }
 
 /// A token of the server's own.
-pub(super) struct Own {
+pub(super) struct ServerToken {
     pub(super) file: PathBuf,
     /// The token, when it has just been made: the only time that it is shown.
     pub(super) made: Option<String>,
@@ -63,11 +63,11 @@ pub(super) fn place(dir: &Path) -> PathBuf {
 }
 
 /// The token of the volume `dir`, made when there is none.
-pub(super) fn own(dir: &Path) -> Result<Own> {
+pub(super) fn own(dir: &Path) -> Result<ServerToken> {
     let (directory, file) = (dir.join(RESERVED), place(dir));
     if file.exists() {
         http::token_in(&file)?;
-        return Ok(Own { file, made: None });
+        return Ok(ServerToken { file, made: None });
     }
     let mut bytes = [0; 32];
     let filled = getrandom(&mut bytes, GetRandomFlags::empty()).context("no random bytes")?;
@@ -81,7 +81,7 @@ pub(super) fn own(dir: &Path) -> Result<Own> {
         new.sync_all()
     };
     write().with_context(|| format!("the token cannot be kept in {}", file.display()))?;
-    Ok(Own { file, made: Some(token) })
+    Ok(ServerToken { file, made: Some(token) })
 }
 
 #[cfg(test)]

@@ -24,12 +24,12 @@ const LOOK: Duration = Duration::from_secs(2);
 const INSPECTION: Duration = Duration::from_secs(600);
 
 /// Watches all volumes until it is dropped.
-pub(super) struct Watch {
+pub(super) struct VolumeWatches {
     tasks: JoinSet<()>,
     is_over: Arc<AtomicBool>,
 }
 
-impl Watch {
+impl VolumeWatches {
     pub(super) fn begin(
         config: &Config,
         catalogue: &Arc<Catalogue>,
@@ -69,7 +69,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for VolumeWatches {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
     }

@@ -13,14 +13,14 @@ pub struct ConfigError {
     /// The file as it was named.
     pub file: PathBuf,
     /// Where in it; nowhere when it could not be read at all.
-    pub place: Option<Place>,
+    pub place: Option<TextPosition>,
     /// What is wrong and what to do.
     pub message: String,
 }
 
 /// A place in a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct TextPosition {
     /// Counted from 1.
     pub line: usize,
     /// Counted from 1, in characters.
@@ -48,7 +48,7 @@ impl Mistake {
 
     /// Puts the mistake into its file.
     pub fn in_file(self, file: &Path, text: &str) -> ConfigError {
-        let place = self.span.map(|span| Place::of(text, span));
+        let place = self.span.map(|span| TextPosition::of(text, span));
         ConfigError { file: file.into(), place, message: self.message }
     }
 }
@@ -59,7 +59,7 @@ impl From<toml::de::Error> for Mistake {
     }
 }
 
-impl Place {
+impl TextPosition {
     fn of(text: &str, span: Range<usize>) -> Self {
         let start = floor_char_boundary(text, span.start);
         let end = floor_char_boundary(text, span.end.max(start));
@@ -161,7 +161,7 @@ mod tests {
         let text = "a = 1\nb = ä";
         for start in 0..=text.len() + 2 {
             for end in 0..=text.len() + 2 {
-                let place = Place::of(text, start..end);
+                let place = TextPosition::of(text, start..end);
                 assert!(place.column + place.width <= place.text.chars().count() + 2);
             }
         }

@@ -147,13 +147,13 @@ mod tests {
 
     const CYCLE: Nanos = Nanos::from_millis(250);
 
-    struct Stage {
+    struct Fixture {
         ladder: Ladder,
         now: MonoTime,
         seen: Seen,
     }
 
-    impl Stage {
+    impl Fixture {
         fn new() -> Self {
             let now = MonoTime(SECOND.0);
             Self { ladder: Ladder::new(CYCLE, now), now, seen: Seen::default() }
@@ -172,11 +172,11 @@ mod tests {
 
     #[test]
     fn p11_everything_else_is_given_up_before_a_stream_in_one_order_and_comes_back() {
-        let mut stage = Stage::new();
-        let mut steps = vec![stage.ladder.step];
+        let mut fixture = Fixture::new();
+        let mut steps = vec![fixture.ladder.step];
         let mut windows = 0;
-        while stage.ladder.step < Step::Streams {
-            let (step, ends) = stage.window(1, Nanos(0));
+        while fixture.ladder.step < Step::Streams {
+            let (step, ends) = fixture.window(1, Nanos(0));
             assert_eq!(ends, step == Step::Streams, "no stream is ended before");
             if *steps.last().unwrap() != step {
                 steps.push(step);
@@ -186,40 +186,40 @@ mod tests {
         }
         assert_eq!(steps, Step::ALL);
         assert!(windows as u64 * CYCLE.0 >= 4 * CYCLE.0 + PATIENCE.0, "{windows}");
-        assert_eq!(stage.window(1, Nanos(0)), (Step::Streams, true), "and the next ones");
+        assert_eq!(fixture.window(1, Nanos(0)), (Step::Streams, true), "and the next ones");
         for step in Step::ALL.into_iter().rev().skip(1) {
-            assert_eq!(stage.window(0, Nanos(0)), (step, false));
+            assert_eq!(fixture.window(0, Nanos(0)), (step, false));
         }
-        assert_eq!(stage.window(0, Nanos(0)), (Step::Nothing, false));
+        assert_eq!(fixture.window(0, Nanos(0)), (Step::Nothing, false));
     }
 
     #[test]
     fn p11_cycles_that_are_missed_for_want_of_a_processor_cost_nobody_anything() {
-        let mut stage = Stage::new();
+        let mut fixture = Fixture::new();
         for _ in 0..100 {
-            assert_eq!(stage.window(1, Nanos::from_millis(40)), (Step::Nothing, false));
+            assert_eq!(fixture.window(1, Nanos::from_millis(40)), (Step::Nothing, false));
         }
     }
 
     #[test]
     fn p11_a_disk_that_hangs_ends_no_stream() {
-        let mut stage = Stage::new();
+        let mut fixture = Fixture::new();
         for _ in 0..100 {
-            let transfers = stage.seen.transfers;
-            stage.seen.missed += 1;
-            stage.now += CYCLE;
-            assert!(!stage.ladder.look(stage.now, stage.seen));
-            assert_eq!(stage.seen.transfers, transfers);
+            let transfers = fixture.seen.transfers;
+            fixture.seen.missed += 1;
+            fixture.now += CYCLE;
+            assert!(!fixture.ladder.look(fixture.now, fixture.seen));
+            assert_eq!(fixture.seen.transfers, transfers);
         }
-        assert_eq!(stage.ladder.step, Step::Newcomers);
+        assert_eq!(fixture.ladder.step, Step::Newcomers);
     }
 
     #[test]
     fn p11_a_pause_of_two_seconds_ends_no_stream() {
-        let mut stage = Stage::new();
+        let mut fixture = Fixture::new();
         for _ in 0..8 {
-            assert!(!stage.window(1, Nanos(0)).1);
+            assert!(!fixture.window(1, Nanos(0)).1);
         }
-        while stage.window(0, Nanos(0)).0 > Step::Nothing {}
+        while fixture.window(0, Nanos(0)).0 > Step::Nothing {}
     }
 }

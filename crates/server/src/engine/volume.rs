@@ -22,8 +22,8 @@ use tactus_sys::region::{HugeRegion, Locking, Pages};
 use tactus_sys::waker::Waker;
 
 use super::host::Wakers;
-use super::intake::{SYNCS_MAX, WriteShare};
 use super::terms::{VolumeFacts, VolumeTerms};
+use super::write_path::{SYNCS_MAX, WriteShare};
 use crate::config::Config;
 
 /// Opens a volume's device and takes its memory; notes in `volume` which way it goes.
@@ -139,7 +139,7 @@ fn region(config: &Config, size: Bytes, degraded: &mut Vec<String>) -> io::Resul
 }
 
 /// Who is told of answers to uploads, and where the threads may run that wait for the file system.
-pub(super) struct IntakeHost<'a> {
+pub(super) struct WritePathHost<'a> {
     pub(super) waker: &'a Waker,
     pub(super) cores: &'a [u32],
 }
@@ -149,7 +149,7 @@ pub(super) fn with_uploads(
     setup: VolumeSetup<DiskDevice>,
     config: &Config,
     volume: &VolumeFacts,
-    host: &IntakeHost,
+    host: &WritePathHost,
     degraded: &mut Vec<String>,
 ) -> io::Result<(VolumeSetup<DiskDevice>, Option<WriteShare>)> {
     let Some(IntakeTerms { places, place, floor_thousandths }) = volume.terms.intake else {

@@ -17,7 +17,7 @@ use super::cors::Cors;
 use super::counters::Abuse;
 use super::framing::Version;
 use super::limits::READ_BYTES;
-use super::response::{Afterwards, Response};
+use super::response::{Persistence, Response};
 use super::transport::{Client, Listener, Transport};
 use super::{Site, connection};
 use crate::config::http::Origins;
@@ -75,7 +75,7 @@ fn welcome(
         Ok(permit) => permit,
         Err(response) => return Err((socket, response)),
     };
-    let open = Open::new(Arc::clone(site));
+    let open = OpenConnection::new(Arc::clone(site));
     connections.spawn(async move {
         if socket.set_options().is_ok() {
             connection::serve(Arc::clone(&open.0), socket, peer, preamble).await;
@@ -128,22 +128,22 @@ async fn beginning(socket: &Transport, request: &mut [u8]) -> usize {
 fn tell(site: &Site, socket: &Transport, request: &[u8], mut answer: Response) -> bool {
     site.counters.answered(answer.status());
     Cors::of_unread(&site.limits.origins, request).put(&mut answer);
-    let mut bytes = answer.head(Version::Http11, Afterwards::Close, SystemTime::now());
+    let mut bytes = answer.head(Version::Http11, Persistence::Close, SystemTime::now());
     bytes.extend_from_slice(answer.content());
     socket.try_write(&bytes).is_ok_and(|written| written == bytes.len())
 }
 
 /// An open connection, counted until it is dropped.
-struct Open(Arc<Site>);
+struct OpenConnection(Arc<Site>);
 
-impl Open {
+impl OpenConnection {
     fn new(site: Arc<Site>) -> Self {
         site.counters.connection_opened();
         Self(site)
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.counters.connection_closed();
     }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::transport::Unit;
+use super::transport::ClientKey;
 
 /// Addresses that are remembered for their score alone.
 const SCORES_MAX: usize = 16 * 1024;
@@ -22,7 +22,7 @@ pub(super) struct AddressRules {
 
 /// Whether a new connection or request may stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Welcome {
+pub(super) enum AddressVerdict {
     Yes,
     /// The address has all its connections.
     Full,
@@ -33,7 +33,7 @@ pub(super) enum Welcome {
 #[derive(Debug)]
 pub(super) struct Addresses {
     rules: AddressRules,
-    book: HashMap<Unit, Record>,
+    book: HashMap<ClientKey, Record>,
 }
 
 #[derive(Debug)]
@@ -52,20 +52,20 @@ impl Addresses {
 
     /// Counts a new connection, or a request through a proxy, if it may stay. [`Self::left`] is its
     /// counterpart.
-    pub(super) fn handle_connection(&mut self, now: Instant, unit: Unit) -> Welcome {
+    pub(super) fn handle_connection(&mut self, now: Instant, unit: ClientKey) -> AddressVerdict {
         let record = self.book.entry(unit).or_insert_with(|| Record::new(now));
         if let Some(left) = record.refused_for(now) {
-            return Welcome::Refused(left);
+            return AddressVerdict::Refused(left);
         }
         if record.open >= self.rules.connections_max {
-            return Welcome::Full;
+            return AddressVerdict::Full;
         }
         record.open += 1;
-        Welcome::Yes
+        AddressVerdict::Yes
     }
 
     /// Takes back a connection that was welcome.
-    pub(super) fn left(&mut self, now: Instant, unit: Unit) {
+    pub(super) fn left(&mut self, now: Instant, unit: ClientKey) {
         let Some(record) = self.book.get_mut(&unit) else { return };
         record.open = record.open.saturating_sub(1);
         record.forgive(now);
@@ -78,7 +78,7 @@ impl Addresses {
 
     /// Adds to the score of an address. Returns true when the score has become full, which refuses
     /// the address for a while.
-    pub(super) fn handle_abuse(&mut self, now: Instant, unit: Unit, points: u32) -> bool {
+    pub(super) fn handle_abuse(&mut self, now: Instant, unit: ClientKey, points: u32) -> bool {
         let rules = self.rules;
         let record = self.book.entry(unit).or_insert_with(|| Record::new(now));
         record.forgive(now);
@@ -133,11 +133,11 @@ mod tests {
     use crate::http::transport::Client;
     use std::net::IpAddr;
 
-    fn unit(address: IpAddr) -> Unit {
+    fn unit(address: IpAddr) -> ClientKey {
         Client::of(address).peer.unit()
     }
 
-    fn parse(text: &str) -> Unit {
+    fn parse(text: &str) -> ClientKey {
         unit(text.parse().unwrap())
     }
 
@@ -150,22 +150,22 @@ mod tests {
     fn an_address_holds_at_most_its_share() {
         let (mut book, now) = (book(), Instant::now());
         let [a, b] = ["10.0.0.1", "10.0.0.2"].map(parse);
-        assert_eq!(book.handle_connection(now, a), Welcome::Yes);
-        assert_eq!(book.handle_connection(now, parse("::ffff:10.0.0.1")), Welcome::Yes);
-        assert_eq!(book.handle_connection(now, a), Welcome::Full);
-        assert_eq!(book.handle_connection(now, b), Welcome::Yes);
+        assert_eq!(book.handle_connection(now, a), AddressVerdict::Yes);
+        assert_eq!(book.handle_connection(now, parse("::ffff:10.0.0.1")), AddressVerdict::Yes);
+        assert_eq!(book.handle_connection(now, a), AddressVerdict::Full);
+        assert_eq!(book.handle_connection(now, b), AddressVerdict::Yes);
         book.left(now, a);
-        assert_eq!(book.handle_connection(now, a), Welcome::Yes);
+        assert_eq!(book.handle_connection(now, a), AddressVerdict::Yes);
     }
 
     #[test]
     fn an_ipv6_network_is_one_address() {
         let (mut book, now) = (book(), Instant::now());
         let mut welcome = |text: &str| book.handle_connection(now, parse(text));
-        assert_eq!(welcome("2001:db8:0:1::1"), Welcome::Yes);
-        assert_eq!(welcome("2001:db8:0:1:ffff::2"), Welcome::Yes);
-        assert_eq!(welcome("2001:db8:0:1::3"), Welcome::Full);
-        assert_eq!(welcome("2001:db8:0:2::1"), Welcome::Yes);
+        assert_eq!(welcome("2001:db8:0:1::1"), AddressVerdict::Yes);
+        assert_eq!(welcome("2001:db8:0:1:ffff::2"), AddressVerdict::Yes);
+        assert_eq!(welcome("2001:db8:0:1::3"), AddressVerdict::Full);
+        assert_eq!(welcome("2001:db8:0:2::1"), AddressVerdict::Yes);
     }
 
     #[test]
@@ -173,18 +173,22 @@ mod tests {
         let (mut book, start) = (book(), Instant::now());
         let address = parse("10.0.0.1");
         let after = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(book.handle_connection(start, address), Welcome::Yes);
+        assert_eq!(book.handle_connection(start, address), AddressVerdict::Yes);
         book.handle_abuse(start, address, 99);
         book.handle_abuse(after(50), address, 50);
-        assert_eq!(book.handle_connection(after(50), address), Welcome::Yes, "50 were forgiven");
+        assert_eq!(
+            book.handle_connection(after(50), address),
+            AddressVerdict::Yes,
+            "50 were forgiven"
+        );
         book.handle_abuse(after(50), address, 1);
         let left = Duration::from_secs(59);
-        assert_eq!(book.handle_connection(after(51), address), Welcome::Refused(left));
+        assert_eq!(book.handle_connection(after(51), address), AddressVerdict::Refused(left));
         book.left(after(51), address);
         book.left(after(51), address);
         let left = Duration::from_secs(1);
-        assert_eq!(book.handle_connection(after(109), address), Welcome::Refused(left));
-        assert_eq!(book.handle_connection(after(110), address), Welcome::Yes);
+        assert_eq!(book.handle_connection(after(109), address), AddressVerdict::Refused(left));
+        assert_eq!(book.handle_connection(after(110), address), AddressVerdict::Yes);
     }
 
     #[test]
@@ -196,7 +200,7 @@ mod tests {
         book.rules.score_max = 0;
         let other = parse("10.0.0.2");
         assert!(!(0..100).any(|_| book.handle_abuse(now, other, 20)));
-        assert_eq!(book.handle_connection(now, other), Welcome::Yes);
+        assert_eq!(book.handle_connection(now, other), AddressVerdict::Yes);
         // The table stays bounded, whatever the number of refused addresses.
         book.rules.score_max = 100;
         for bits in 0..100_000u32 {
@@ -210,7 +214,7 @@ mod tests {
         let (mut book, now) = (book(), Instant::now());
         for bits in 0..100_000u32 {
             let address = unit(IpAddr::V4(bits.into()));
-            assert_eq!(book.handle_connection(now, address), Welcome::Yes);
+            assert_eq!(book.handle_connection(now, address), AddressVerdict::Yes);
             book.handle_abuse(now, address, bits % 2);
             book.left(now, address);
         }

@@ -25,7 +25,7 @@ pub(super) type Parts = Vec<(Vec<u8>, Range<u64>)>;
 
 /// The end of an answer that follows its title.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Follows {
+pub(super) enum ContentEnd {
     /// Its length is known.
     Until(u64),
     /// The end of the connection is its end.
@@ -48,16 +48,16 @@ pub(super) struct Delivery {
     /// The words behind the last part.
     pub(super) tail: Vec<u8>,
     /// All of a title that still comes in is sent, as it comes; there are no parts.
-    pub(super) follows: Option<Follows>,
+    pub(super) follows: Option<ContentEnd>,
 }
 
 impl Delivery {
     /// Bytes of the title that are sent.
     pub(super) fn len(&self) -> u64 {
         match self.follows {
-            Some(Follows::Until(len)) => return len,
+            Some(ContentEnd::Until(len)) => return len,
             // As long as any title may be.
-            Some(Follows::UntilClosed) => return u64::MAX / 2,
+            Some(ContentEnd::UntilClosed) => return u64::MAX / 2,
             None => {}
         }
         self.parts.iter().map(|(_, part)| part.end - part.start).sum()

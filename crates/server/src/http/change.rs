@@ -9,14 +9,14 @@ use tactus_core::path::RequestPath;
 use super::counters::Abuse;
 use super::fault::Fault;
 use super::fields::Fields;
-use super::incoming::{Ended, Gone, Incoming};
+use super::incoming::{BodyEnd, Disconnected, Incoming};
 use super::locking::Locking;
-use super::put::{self, Taken};
+use super::put::{self, BodyOutcome};
 use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
 use super::transport::Client;
-use super::uploads::{ALLOWED, Refused, Uploads};
+use super::uploads::{ALLOWED, Refusal, Uploads};
 use super::{Site, Store, control, dav, rate, tus, uploads};
 use crate::config::rights::Right;
 
@@ -29,13 +29,13 @@ pub(super) struct Change<'a> {
 }
 
 /// What became of one.
-pub(super) enum Done {
+pub(super) enum ChangeOutcome {
     /// It is to be answered; whether another request can follow.
     Answer(Response, bool),
     /// It broke the rules on its way.
     Fault(Fault),
     /// The client has gone.
-    Gone,
+    Disconnected,
 }
 
 /// What `request` may change; none when it only asks by its head, or nothing can be changed here.
@@ -77,12 +77,12 @@ impl Change<'_> {
         client: Client,
         request: &Request,
         mut incoming: Incoming<'_>,
-    ) -> Done {
+    ) -> ChangeOutcome {
         let response = match self.act(site, request, &mut incoming).await {
-            Ok(Taken::Answer(response)) => response,
-            Ok(Taken::Ended(Ended::Fault(fault))) => return Done::Fault(fault),
-            Ok(Taken::Ended(Ended::Gone)) => return Done::Gone,
-            Err(Refused { response, abuse }) => {
+            Ok(BodyOutcome::Answer(response)) => response,
+            Ok(BodyOutcome::BodyEnd(BodyEnd::Fault(fault))) => return ChangeOutcome::Fault(fault),
+            Ok(BodyOutcome::BodyEnd(BodyEnd::Disconnected)) => return ChangeOutcome::Disconnected,
+            Err(Refusal { response, abuse }) => {
                 if let Some(abuse) = abuse {
                     site.abused(client, abuse);
                 }
@@ -90,8 +90,8 @@ impl Change<'_> {
             }
         };
         match incoming.read_over().await {
-            Ok(another) => Done::Answer(response, another),
-            Err(Gone) => Done::Gone,
+            Ok(another) => ChangeOutcome::Answer(response, another),
+            Err(Disconnected) => ChangeOutcome::Disconnected,
         }
     }
 
@@ -100,7 +100,7 @@ impl Change<'_> {
         site: &Site,
         request: &Request,
         incoming: &mut Incoming<'_>,
-    ) -> Result<Taken, Refused> {
+    ) -> Result<BodyOutcome, Refusal> {
         let Self { store, uploads, path, query } = *self;
         let (limits, public) = (&site.limits, &site.limits.public);
         let asks = request.method == Method::Propfind;
@@ -115,7 +115,7 @@ impl Change<'_> {
         if tus::is_here(path) {
             let catalogue = &store.catalogue;
             let locking = Locking { uploads, catalogue, public, request, caller: &caller };
-            let asked = tus::Asked { locking, path, query };
+            let asked = tus::TusRequest { locking, path, query };
             return tus::answer(asked, incoming).await;
         }
         let control = &store.control;
@@ -154,9 +154,9 @@ impl Change<'_> {
                 let text = "this method does not apply to titles; use PUT, DELETE or MOVE; uploads \
                             by tus go to /api/v1/uploads";
                 let response = Response::text(405, text).with("Allow", ALLOWED);
-                return Err(Refused { response, abuse: Some(Abuse::BadMethod) });
+                return Err(Refusal { response, abuse: Some(Abuse::BadMethod) });
             }
         };
-        Ok(Taken::Answer(response))
+        Ok(BodyOutcome::Answer(response))
     }
 }

@@ -65,20 +65,20 @@ const STRONG_AGE: Duration = Duration::from_secs(2);
 
 /// Entity tags that a change depends on.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Wanted {
+pub(super) enum WantedTags {
     /// `*`: any version.
     Any,
-    These(Vec<String>),
+    Listed(Vec<String>),
 }
 
 /// The tags of `If-Match`, if present: strong ones, because weak ones match nothing (section
 /// 13.1.1).
-pub(super) fn if_match(fields: &Fields) -> Option<Wanted> {
+pub(super) fn if_match(fields: &Fields) -> Option<WantedTags> {
     wanted(fields, "if-match", |tag| tag.starts_with(b"\"").then_some(tag))
 }
 
 /// The tags of `If-None-Match`, if present, without `W/`: the comparison is weak (section 13.1.2).
-pub(super) fn if_none_match(fields: &Fields) -> Option<Wanted> {
+pub(super) fn if_none_match(fields: &Fields) -> Option<WantedTags> {
     wanted(fields, "if-none-match", |tag| Some(tag.strip_prefix(b"W/").unwrap_or(tag)))
 }
 
@@ -86,14 +86,14 @@ fn wanted(
     fields: &Fields,
     name: &str,
     compared: impl Fn(&[u8]) -> Option<&[u8]>,
-) -> Option<Wanted> {
+) -> Option<WantedTags> {
     fields.one(name)?;
     if fields.all(name).any(|list| list == b"*") {
-        return Some(Wanted::Any);
+        return Some(WantedTags::Any);
     }
     let compared = fields.all(name).flat_map(tags).filter_map(compared);
     let compared = compared.map(|tag| String::from_utf8_lossy(tag).into_owned());
-    Some(Wanted::These(compared.collect()))
+    Some(WantedTags::Listed(compared.collect()))
 }
 
 /// Whether any element of a list of tags is `*` or satisfies `fits`. Elements that are no tags fit

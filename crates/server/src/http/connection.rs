@@ -14,8 +14,8 @@ use tactus_engine::message::{Outcome, Pace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::answer::{Answer, Delivery, Follows, refused, unreadable};
-use super::change::{self, Done};
+use super::answer::{Answer, ContentEnd, Delivery, refused, unreadable};
+use super::change::{self, ChangeOutcome};
 use super::connection_limit::ConnectionPermit;
 use super::cors::Cors;
 use super::counters::Abuse;
@@ -24,12 +24,12 @@ use super::fault::Fault;
 use super::fields::Fields;
 use super::forwarded::{self, Hop};
 use super::framing::{Body, Version};
-use super::inbox::{Drained, Inbox, Next, Wait};
+use super::inbox::{Drained, Inbox, NextRequest, WaitFor};
 use super::incoming::Incoming;
 use super::limits::{DISCARD_BYTES, READ_BYTES};
-use super::principals::Who;
+use super::principals::Authentication;
 use super::request::{InvalidHead, Method, Request};
-use super::response::{Afterwards, Response, Source};
+use super::response::{Persistence, Response, Source};
 use super::transport::{Client, Transport};
 use super::{Site, Stopping, Store, route};
 use crate::broker::{DeliverySpec, Output, Party, Viewer};
@@ -98,9 +98,9 @@ pub(super) enum UnreadInput {
 
 /// What the head of an answer has to know of its request.
 #[derive(Clone, Copy)]
-struct Manner {
+struct HeadContext {
     version: Version,
-    afterwards: Afterwards,
+    afterwards: Persistence,
     /// HEAD: everything but the content.
     head_only: bool,
 }
@@ -108,7 +108,7 @@ struct Manner {
 impl Connection {
     /// Answers requests; gives the socket back when it is to be closed politely.
     async fn requests(&mut self, mut socket: Transport) -> Option<Transport> {
-        let mut wait = Wait::First;
+        let mut wait = WaitFor::First;
         let mut stop = self.site.stopping();
         loop {
             let next = tokio::select! {
@@ -116,22 +116,22 @@ impl Connection {
                 () = wait_for_stop(&mut stop, wait) => return Some(socket),
             };
             let mut request = match next {
-                Next::Request(request) => request,
-                Next::Fault(InvalidHead { fault, fields }) => {
+                NextRequest::Request(request) => request,
+                NextRequest::Fault(InvalidHead { fault, fields }) => {
                     let fault = self.identify_client(fields.as_ref()).err().unwrap_or(fault);
                     let exchange = Exchange::of_fault(self.client.peer);
                     return Box::pin(self.refuse(socket, fault, exchange)).await;
                 }
-                Next::Gone => return None,
-                Next::Silent => {
-                    if wait == Wait::First {
+                NextRequest::Disconnected => return None,
+                NextRequest::Silent => {
+                    if wait == WaitFor::First {
                         self.client = self.peer;
                         self.abused(Abuse::IdleNew);
                     }
                     return None;
                 }
             };
-            wait = Wait::Another;
+            wait = WaitFor::Another;
             self.site.counters.requested();
             request.hop = match self.identify_client(Some(&request.fields)) {
                 Ok(hop) => Some(Box::new(hop)),
@@ -142,8 +142,8 @@ impl Connection {
             };
             let mut exchange = Exchange::of(&self.site, &request, self.client.peer);
             let mut afterwards = match request.keeps_alive && !stop.is_stopping() {
-                true => Afterwards::Keep,
-                false => Afterwards::Close,
+                true => Persistence::Keep,
+                false => Persistence::Close,
             };
             // A direct client holds a permit by its connection; its requests need none.
             let permit = match self.client == self.peer {
@@ -154,14 +154,14 @@ impl Connection {
                 Ok(permit) => permit,
                 Err(response) => {
                     if request.body != Body::None {
-                        afterwards = Afterwards::Close;
+                        afterwards = Persistence::Close;
                         self.to_come = UnreadInput::Body;
                     }
                     let head_only = request.method == Method::Head;
-                    let manner = Manner { version: request.version, afterwards, head_only };
+                    let manner = HeadContext { version: request.version, afterwards, head_only };
                     drop(request);
                     socket = Box::pin(self.send(socket, *response, manner, &mut exchange)).await?;
-                    if afterwards == Afterwards::Close {
+                    if afterwards == Persistence::Close {
                         return Some(socket);
                     }
                     continue;
@@ -174,38 +174,38 @@ impl Connection {
                 // Not in this task: what only waits should cost little.
                 let made = Box::pin(change.make(&self.site, self.client, &request, incoming)).await;
                 let (response, another) = match made {
-                    Done::Answer(response, another) => (response, another),
-                    Done::Fault(fault) => {
+                    ChangeOutcome::Answer(response, another) => (response, another),
+                    ChangeOutcome::Fault(fault) => {
                         return Box::pin(self.refuse(socket, fault, exchange)).await;
                     }
-                    Done::Gone => return None,
+                    ChangeOutcome::Disconnected => return None,
                 };
                 if !another {
-                    afterwards = Afterwards::Close;
+                    afterwards = Persistence::Close;
                     self.to_come = UnreadInput::Body;
                 }
                 let head_only = request.method == Method::Head;
-                let manner = Manner { version: request.version, afterwards, head_only };
+                let manner = HeadContext { version: request.version, afterwards, head_only };
                 drop(request);
                 socket = Box::pin(self.send(socket, response, manner, &mut exchange)).await?;
-                if afterwards == Afterwards::Close {
+                if afterwards == Persistence::Close {
                     return Some(socket);
                 }
                 continue;
             }
             match self.body(&mut socket, &request).await {
-                Before::Answer(None) => exchange.read_over(request.body),
-                Before::Answer(Some(close)) => afterwards = close,
-                Before::Fault(fault) => {
+                NextStep::Answer(None) => exchange.read_over(request.body),
+                NextStep::Answer(Some(close)) => afterwards = close,
+                NextStep::Fault(fault) => {
                     if fault == Fault::LargeBody {
                         self.to_come = UnreadInput::Body;
                     }
                     return Box::pin(self.refuse(socket, fault, exchange)).await;
                 }
-                Before::Gone => return None,
+                NextStep::Disconnected => return None,
             }
             let head_only = request.method == Method::Head;
-            let manner = Manner { version: request.version, afterwards, head_only };
+            let manner = HeadContext { version: request.version, afterwards, head_only };
             self.party = self.principal(&request.fields).map(Box::new);
             let answer = Box::pin(route::answer(&self.site, self.client, &request)).await;
             drop(request);
@@ -218,7 +218,7 @@ impl Connection {
                     Box::pin(self.deliver(socket, *delivery, manner, exchange)).await?
                 }
             };
-            if afterwards == Afterwards::Close {
+            if afterwards == Persistence::Close {
                 return Some(socket);
             }
         }
@@ -259,8 +259,8 @@ impl Connection {
         match ConnectionPermit::take(&self.site, self.peer) {
             Ok(permit) => (Ok(socket), permit),
             Err(response) => {
-                let (version, afterwards) = (Version::Http11, Afterwards::Close);
-                let manner = Manner { version, afterwards, head_only: false };
+                let (version, afterwards) = (Version::Http11, Persistence::Close);
+                let manner = HeadContext { version, afterwards, head_only: false };
                 let mut exchange = Exchange::of_fault(self.peer.peer);
                 (Err(Box::pin(self.send(socket, *response, manner, &mut exchange)).await), None)
             }
@@ -272,8 +272,8 @@ impl Connection {
         let uploads = self.site.store.as_ref()?.uploads.as_ref()?;
         fields.one("authorization")?;
         match uploads.principals.who(fields) {
-            Who::Known(name, _) => Some(Party::Principal(name.to_owned())),
-            Who::Wrong | Who::Nobody => None,
+            Authentication::Principal(name, _) => Some(Party::Principal(name.to_owned())),
+            Authentication::Invalid | Authentication::Anonymous => None,
         }
     }
 
@@ -290,23 +290,23 @@ impl Connection {
     }
 
     /// Reads over the request's body before the answer, so that no byte of it can be a request.
-    async fn body(&mut self, socket: &mut Transport, request: &Request) -> Before {
+    async fn body(&mut self, socket: &mut Transport, request: &Request) -> NextStep {
         let limits = &self.site.limits;
         let too_large = matches!(request.body, Body::Length(len) if len > limits.body_bytes_max);
         if request.body != Body::None && request.expects_continue && !too_large {
             if !matches!(request.method, Method::Get | Method::Head) {
                 // The answer is final and comes at once; whether the body follows, nobody knows.
-                return Before::Answer(Some(Afterwards::Close));
+                return NextStep::Answer(Some(Persistence::Close));
             }
             let said = socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
             if !matches!(timeout(limits.answer_time, said).await, Ok(Ok(()))) {
-                return Before::Gone;
+                return NextStep::Disconnected;
             }
         }
         match self.inbox.drain(socket, request.body, limits).await {
-            Drained::Whole => Before::Answer(None),
-            Drained::Fault(fault) => Before::Fault(fault),
-            Drained::Gone => Before::Gone,
+            Drained::Whole => NextStep::Answer(None),
+            Drained::Fault(fault) => NextStep::Fault(fault),
+            Drained::Disconnected => NextStep::Disconnected,
         }
     }
 
@@ -319,8 +319,8 @@ impl Connection {
     ) -> Option<Transport> {
         self.abused(fault.abuse());
         tracing::debug!(client = %self.client, %fault, "request refused");
-        let (version, afterwards) = (Version::Http11, Afterwards::Close);
-        let manner = Manner { version, afterwards, head_only: false };
+        let (version, afterwards) = (Version::Http11, Persistence::Close);
+        let manner = HeadContext { version, afterwards, head_only: false };
         let response = Response::text(fault.status(), fault.to_string());
         self.send(socket, response, manner, &mut exchange).await
     }
@@ -337,7 +337,7 @@ impl Connection {
         &self,
         mut socket: Transport,
         mut response: Response,
-        manner: Manner,
+        manner: HeadContext,
         exchange: &mut Exchange,
     ) -> Option<Transport> {
         if !manner.head_only
@@ -372,7 +372,7 @@ impl Connection {
         mut socket: Transport,
         mut response: Response,
         mut source: Box<dyn Source>,
-        manner: Manner,
+        manner: HeadContext,
         exchange: &mut Exchange,
     ) -> Option<Transport> {
         let Ok(room) = self.site.long_answers.try_acquire_many(PARTS_MEMORY) else {
@@ -430,7 +430,7 @@ impl Connection {
         &self,
         mut socket: Transport,
         mut delivery: Delivery,
-        manner: Manner,
+        manner: HeadContext,
         exchange: &mut Exchange,
     ) -> Option<Transport> {
         let Some(Store { broker, .. }) = &self.site.store else { return None };
@@ -467,7 +467,7 @@ impl Connection {
             if !self.write(&mut socket, &words).await {
                 return None;
             }
-            if follows == Follows::UntilClosed {
+            if follows == ContentEnd::UntilClosed {
                 socket.reset_at_close().ok()?;
             }
             let engines = prepare(socket, pace).ok()?;
@@ -475,7 +475,7 @@ impl Connection {
             let delivered = grant.follow(&delivery.title, 0, output).await;
             exchange.delivered(&delivered);
             return match (delivered.outcome, delivered.socket) {
-                (Outcome::Complete, Some(socket)) if follows != Follows::UntilClosed => {
+                (Outcome::Complete, Some(socket)) if follows != ContentEnd::UntilClosed => {
                     Transport::from_engine(kind, socket).ok()
                 }
                 (Outcome::Complete, Some(socket)) => {
@@ -545,11 +545,11 @@ impl Connection {
 }
 
 /// What is to be done before the answer.
-enum Before {
+enum NextStep {
     /// Answer; perhaps for the last time.
-    Answer(Option<Afterwards>),
+    Answer(Option<Persistence>),
     Fault(Fault),
-    Gone,
+    Disconnected,
 }
 
 /// Takes the socket out of the control side's hands, ready for the link.
@@ -594,9 +594,9 @@ const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 
 /// Waits until no further request is accepted: the stop of the server, and on a connection without
 /// a request yet, a moment later.
-async fn wait_for_stop(stop: &mut Stopping, wait: Wait) {
+async fn wait_for_stop(stop: &mut Stopping, wait: WaitFor) {
     stop.wait().await;
-    if wait == Wait::First {
+    if wait == WaitFor::First {
         // Boxed, to keep an idle connection's future small.
         Box::pin(tokio::time::sleep(FIRST_REQUEST_GRACE)).await;
     }

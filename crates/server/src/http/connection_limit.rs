@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Site;
-use super::addresses::Welcome;
+use super::addresses::AddressVerdict;
 use super::counters::Abuse;
 use super::response::Response;
-use super::transport::{Client, Unit};
+use super::transport::{Client, ClientKey};
 
 /// A permit of one address, released when dropped.
 pub(super) struct ConnectionPermit {
     site: Arc<Site>,
-    unit: Unit,
+    unit: ClientKey,
 }
 
 impl ConnectionPermit {
@@ -33,8 +33,8 @@ impl ConnectionPermit {
         let unit = client.peer.unit();
         let welcome = site.addresses().handle_connection(Instant::now(), unit);
         match welcome {
-            Welcome::Yes => Ok(Some(Self { site: Arc::clone(site), unit })),
-            Welcome::Full => {
+            AddressVerdict::Yes => Ok(Some(Self { site: Arc::clone(site), unit })),
+            AddressVerdict::Full => {
                 site.counters.count(Abuse::PerIpLimit);
                 site.warn("http.connections_per_address_max", client);
                 let max = limits.connections_per_address_max;
@@ -44,7 +44,7 @@ impl ConnectionPermit {
                 );
                 Err(Box::new(Response::text(429, text).with("Retry-After", WHEN_FULL)))
             }
-            Welcome::Refused(left) => {
+            AddressVerdict::Refused(left) => {
                 site.counters.count(Abuse::AbuseScore);
                 site.warn(SCORE, client);
                 Err(Box::new(score_refusal(left)))

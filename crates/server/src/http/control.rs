@@ -12,11 +12,11 @@ mod reload;
 use tactus_core::path::RequestPath;
 
 use super::incoming::Incoming;
-use super::put::Taken;
+use super::put::BodyOutcome;
 use super::request::{Method, Request};
 use super::response::Response;
 use super::rights::Caller;
-use super::uploads::Refused;
+use super::uploads::Refusal;
 use crate::channels::Channels;
 use crate::classes::Classes;
 use crate::config::rights::Right;
@@ -38,19 +38,19 @@ pub struct Control {
 
 /// The parts of the API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Part {
+enum Section {
     Recordings,
     Channels,
     Classes,
     Reload,
 }
 
-fn part(path: &RequestPath) -> Option<Part> {
+fn part(path: &RequestPath) -> Option<Section> {
     match path {
-        path if recordings::is_here(path) => Some(Part::Recordings),
-        path if channels::is_here(path) => Some(Part::Channels),
-        path if classes::is_here(path) => Some(Part::Classes),
-        path if reload::is_here(path) => Some(Part::Reload),
+        path if recordings::is_here(path) => Some(Section::Recordings),
+        path if channels::is_here(path) => Some(Section::Channels),
+        path if classes::is_here(path) => Some(Section::Classes),
+        path if reload::is_here(path) => Some(Section::Reload),
         _ => None,
     }
 }
@@ -63,33 +63,33 @@ pub(super) fn is_here(path: &RequestPath) -> bool {
 /// Whether reading `path` needs a token at the address of `[http]`, while the address of `[admin]`
 /// answers everybody. A channel's description is for its receivers.
 pub(super) fn is_status(path: &RequestPath) -> bool {
-    matches!(part(path), Some(Part::Channels | Part::Classes)) && !channels::is_guide(path)
+    matches!(part(path), Some(Section::Channels | Section::Classes)) && !channels::is_guide(path)
 }
 
 /// Whether the address of `[http]` tells nothing about `path` without a token.
 pub(super) fn is_protected(path: &RequestPath) -> bool {
-    matches!(part(path), Some(Part::Channels | Part::Classes))
+    matches!(part(path), Some(Section::Channels | Section::Classes))
 }
 
 /// Whether `path` is of recordings: even to read them needs the right.
 pub(super) fn is_recording(path: &RequestPath) -> bool {
-    part(path) == Some(Part::Recordings)
+    part(path) == Some(Section::Recordings)
 }
 
 /// Any one of these rights is needed.
-fn rights(part: Part, is_read: bool) -> &'static [Right] {
+fn rights(part: Section, is_read: bool) -> &'static [Right] {
     match (part, is_read) {
-        (Part::Recordings, _) => &[Right::Recordings],
-        (Part::Channels, true) => &[Right::Channels, Right::Classes],
-        (Part::Channels, false) => &[Right::Channels],
-        (Part::Classes, true) => &[Right::Classes, Right::Channels],
-        (Part::Classes, false) => &[Right::Classes],
-        (Part::Reload, _) => &[Right::Reload],
+        (Section::Recordings, _) => &[Right::Recordings],
+        (Section::Channels, true) => &[Right::Channels, Right::Classes],
+        (Section::Channels, false) => &[Right::Channels],
+        (Section::Classes, true) => &[Right::Classes, Right::Channels],
+        (Section::Classes, false) => &[Right::Classes],
+        (Section::Reload, _) => &[Right::Reload],
     }
 }
 
 /// Refuses a caller without a right that the action needs.
-fn check(caller: &Caller<'_>, part: Part, is_read: bool) -> Result<(), Response> {
+fn check(caller: &Caller<'_>, part: Section, is_read: bool) -> Result<(), Response> {
     let rights = rights(part, is_read);
     if rights.iter().any(|right| caller.rights.has_somewhere(*right)) {
         return Ok(());
@@ -104,19 +104,23 @@ pub(super) async fn answer(
     request: &Request,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
-) -> Result<Option<Taken>, Refused> {
+) -> Result<Option<BodyOutcome>, Refusal> {
     let Some(part) = part(path) else { return Ok(None) };
     check(caller, part, matches!(request.method, Method::Get | Method::Head))?;
     let taken = match part {
-        Part::Recordings => {
+        Section::Recordings => {
             let recordings = control.recordings.as_ref();
             recordings::answer(recordings, caller.clone(), request, path, incoming).await?
         }
-        Part::Channels => {
+        Section::Channels => {
             channels::answer(control.channels.as_ref(), request, path, incoming).await?
         }
-        Part::Classes => classes::answer(control.classes.as_ref(), request, path, incoming).await?,
-        Part::Reload => Taken::Answer(reload::answer(control.reload.as_ref(), request).await?),
+        Section::Classes => {
+            classes::answer(control.classes.as_ref(), request, path, incoming).await?
+        }
+        Section::Reload => {
+            BodyOutcome::Answer(reload::answer(control.reload.as_ref(), request).await?)
+        }
     };
     Ok(Some(taken))
 }

@@ -134,11 +134,11 @@ fn asked(fields: &Fields) -> Option<String> {
 mod tests {
     use super::*;
     use crate::http::framing::Version;
-    use crate::http::response::Afterwards;
+    use crate::http::response::Persistence;
     use std::time::SystemTime;
 
     fn head(response: &Response) -> String {
-        let head = response.head(Version::Http11, Afterwards::Keep, SystemTime::UNIX_EPOCH);
+        let head = response.head(Version::Http11, Persistence::Keep, SystemTime::UNIX_EPOCH);
         String::from_utf8(head).unwrap()
     }
 

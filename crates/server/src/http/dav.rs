@@ -9,13 +9,13 @@
 
 mod xml;
 
-mod ask;
+mod request_body;
 
-mod tell;
+mod response_body;
 
 mod lock;
 
-use ask::Asked;
+use request_body::PropertyQuery;
 use tactus_core::path::RequestPath;
 use tactus_core::units::WallTime;
 
@@ -23,19 +23,19 @@ use super::Store;
 use super::answer::{if_down, not_served};
 use super::fields::Fields;
 use super::framing::Body;
-use super::incoming::{Ended, Incoming};
+use super::incoming::{BodyEnd, Incoming};
 use super::locking::Locking;
 use super::locks::Change;
 use super::oc;
 use super::public;
-use super::put::{Taken, location};
+use super::put::{BodyOutcome, location};
 use super::request::Request;
 use super::response::Response;
-use super::uploads::{ALLOWED, Refused, not_changed, not_stored, precondition};
-use crate::catalogue::{Detail, Entry, EntryKind, OpenFault, Sight, Within};
+use super::uploads::{ALLOWED, Refusal, not_changed, not_stored, precondition};
+use crate::catalogue::{Detail, Entry, EntryKind, ListingScope, OpenFault, PathInfo};
 use crate::config::http::PublicUrl;
 use crate::config::rights::Right;
-use crate::store::{ChangeError, Precondition, Principal, Room};
+use crate::store::{ChangeError, Precondition, Principal, QuotaUsage};
 
 pub(super) use lock::{lock, unlock};
 
@@ -49,7 +49,7 @@ pub(super) async fn find(
     request: &Request,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
-) -> Result<Taken, Refused> {
+) -> Result<BodyOutcome, Refusal> {
     let fields = &request.fields;
     // A principal with the right to read sees all names.
     let mut principal = None;
@@ -58,18 +58,18 @@ pub(super) async fn find(
             let caller = uploads.caller(fields)?;
             principal = Some(caller.principal.clone());
             match caller.rights.has(Right::Read, path.name()) {
-                true => Some(Within::Everything),
+                true => Some(ListingScope::All),
                 false if uploads.is_closed() => {
                     return Err(caller.lacks(Right::Read, Some(path.name())).into());
                 }
-                false => store.listing.then_some(Within::Shown),
+                false => store.listing.then_some(ListingScope::Shown),
             }
         }
         Some(uploads) if uploads.is_closed() => {
             uploads.check_reader(fields, path.name())?;
             None
         }
-        _ => store.listing.then_some(Within::Shown),
+        _ => store.listing.then_some(ListingScope::Shown),
     };
     let deep = match fields.one("depth") {
         Some(b"0") => false,
@@ -88,9 +88,10 @@ pub(super) async fn find(
     };
     let body = match body(incoming).await? {
         Ok(body) => body,
-        Err(ended) => return Ok(Taken::Ended(ended)),
+        Err(ended) => return Ok(BodyOutcome::BodyEnd(ended)),
     };
-    let asked = ask::propfind(&body).map_err(|bad| Response::text(400, bad.to_string()))?;
+    let asked =
+        request_body::propfind(&body).map_err(|bad| Response::text(400, bad.to_string()))?;
     if let Some(volume) = store.catalogue.volume_at(path) {
         if_down(&store.watchdog, &store.catalogue, volume)?;
     }
@@ -117,7 +118,7 @@ pub(super) async fn find(
     }
     let locks = store.uploads.as_ref().filter(|uploads| uploads.may_anybody()).map(|uploads| {
         let (locks, prefix) = (uploads.locks.clone(), public::prefix(public, request).to_owned());
-        tell::ToldLocks { locks, principal: principal.clone(), prefix }
+        response_body::LockView { locks, principal: principal.clone(), prefix }
     });
     let room = match principal {
         Some(principal) if sight.own.kind == EntryKind::Directory && asks_for_room(&asked) => {
@@ -127,16 +128,18 @@ pub(super) async fn find(
     };
     let at = format!("{}{}", public::prefix(public, request), location(path));
     let name = path.name().to_owned();
-    let answer = tell::multistatus((at, name), sight, asked, room, locks).await;
-    Ok(Taken::Answer(answer.map_err(not_served)?))
+    let answer = response_body::multistatus((at, name), sight, asked, room, locks).await;
+    Ok(BodyOutcome::Answer(answer.map_err(not_served)?))
 }
 
-fn asks_for_room(asked: &Asked) -> bool {
-    ["quota-available-bytes", "quota-used-bytes"].iter().any(|name| asked.names(ask::DAV, name))
+fn asks_for_room(asked: &PropertyQuery) -> bool {
+    ["quota-available-bytes", "quota-used-bytes"]
+        .iter()
+        .any(|name| asked.names(request_body::DAV, name))
 }
 
 /// How much a principal may store below `path` (RFC 4331); none where nothing can be stored.
-async fn room(store: &Store, path: &RequestPath, principal: &Principal) -> Option<Room> {
+async fn room(store: &Store, path: &RequestPath, principal: &Principal) -> Option<QuotaUsage> {
     let volume = store.catalogue.volume_at(path)?;
     let volumes = &store.uploads.as_ref()?.volumes;
     volumes.get(usize::from(volume.0))?.as_ref()?.room(principal).await.ok()
@@ -148,7 +151,7 @@ const NAMES_BYTES_MAX: usize = 8 * tactus_core::units::KIB as usize;
 const TOO_LONG: &str = "the property names are too long: the answer repeats them for each entry";
 
 /// The refusal of a directory whose page is not shown either.
-fn not_shown(store: &Store, fields: &Fields) -> Refused {
+fn not_shown(store: &Store, fields: &Fields) -> Refusal {
     match &store.uploads {
         Some(uploads) => match uploads.caller(fields) {
             Err(refused) => refused,
@@ -162,7 +165,7 @@ fn not_shown(store: &Store, fields: &Fields) -> Refused {
 fn endless() -> Response {
     let error = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
                  <D:error xmlns:D=\"DAV:\"><D:propfind-finite-depth/></D:error>\n";
-    Response::new(403, tell::XML, error)
+    Response::new(403, response_body::XML, error)
 }
 
 /// PROPPATCH: sets the modification time of a title or directory. Nothing else can be set, and
@@ -172,20 +175,21 @@ pub(super) async fn set(
     locking: Locking<'_>,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
-) -> Result<Taken, Refused> {
+) -> Result<BodyOutcome, Refusal> {
     let Locking { uploads, public, request, .. } = locking;
     let permit = locking.permit(path, vec![Change::of(path.name())]).await?;
     let precondition = precondition(&request.fields)?;
     let body = match body(incoming).await? {
         Ok(body) => body,
-        Err(ended) => return Ok(Taken::Ended(ended)),
+        Err(ended) => return Ok(BodyOutcome::BodyEnd(ended)),
     };
-    let changes = ask::proppatch(&body).map_err(|bad| Response::text(400, bad.to_string()))?;
+    let changes =
+        request_body::proppatch(&body).map_err(|bad| Response::text(400, bad.to_string()))?;
     if let Some(volume) = store.catalogue.volume_at(path) {
         if_down(&store.watchdog, &store.catalogue, volume)?;
     }
     let looked = store.catalogue.look(path, None, Detail::Digests).await;
-    let Sight { own, .. } = looked.map_err(not_served)?;
+    let PathInfo { own, .. } = looked.map_err(not_served)?;
     let mut modified = None;
     let mut possible = Vec::with_capacity(changes.len());
     for change in &changes {
@@ -203,15 +207,15 @@ pub(super) async fn set(
         set.map_err(|error| not_changed(&error))?;
     }
     let result = |possible| match (possible, all) {
-        (true, true) => tell::PropertyResult::Set,
-        (true, false) => tell::PropertyResult::Depends,
-        (false, _) => tell::PropertyResult::Refused,
+        (true, true) => response_body::PropertyResult::Set,
+        (true, false) => response_body::PropertyResult::Depends,
+        (false, _) => response_body::PropertyResult::Refusal,
     };
     let named = changes.into_iter().zip(possible);
     let property_results: Vec<_> =
         named.map(|(change, possible)| (result(possible), change.property)).collect();
     let prefix = public::prefix(public, request);
-    Ok(Taken::Answer(tell::property_results(prefix, path, &own, &property_results)))
+    Ok(BodyOutcome::Answer(response_body::property_results(prefix, path, &own, &property_results)))
 }
 
 /// The effect of a change of one property.
@@ -222,21 +226,20 @@ enum Effect {
 }
 
 /// The effect of a change; none when it cannot be made.
-fn effect(change: &ask::Change, own: &Entry) -> Option<Effect> {
+fn effect(change: &request_body::Change, own: &Entry) -> Option<Effect> {
     let value = change.value.as_deref()?.trim();
     let property = &change.property;
     match (&*property.namespace, property.name.as_str()) {
-        (ask::DAV, "getlastmodified") | (tell::WINDOWS, "Win32LastModifiedTime") => {
-            Some(Effect::Modified(date(value)?))
-        }
+        (request_body::DAV, "getlastmodified")
+        | (response_body::WINDOWS, "Win32LastModifiedTime") => Some(Effect::Modified(date(value)?)),
         // rclone; ownCloud and Nextcloud accept it too.
-        (ask::DAV, "lastmodified") => Some(Effect::Modified(oc::seconds(value)?)),
+        (request_body::DAV, "lastmodified") => Some(Effect::Modified(oc::seconds(value)?)),
         // After storing a file, Windows sets all of its properties at once, and treats the refusal
         // of one as a failed copy. The file system keeps none of these.
-        (tell::WINDOWS, "Win32CreationTime" | "Win32LastAccessTime") => {
+        (response_body::WINDOWS, "Win32CreationTime" | "Win32LastAccessTime") => {
             date(value).map(|_| Effect::Nothing)
         }
-        (tell::WINDOWS, "Win32FileAttributes") => {
+        (response_body::WINDOWS, "Win32FileAttributes") => {
             let is_hex = value.len() <= 8 && u32::from_str_radix(value, 16).is_ok();
             is_hex.then_some(Effect::Nothing)
         }
@@ -259,7 +262,7 @@ fn date(value: &str) -> Option<WallTime> {
 }
 
 /// MKCOL: makes the directory `path`.
-pub(super) async fn make(locking: Locking<'_>, path: &RequestPath) -> Result<Response, Refused> {
+pub(super) async fn make(locking: Locking<'_>, path: &RequestPath) -> Result<Response, Refusal> {
     let Locking { uploads, catalogue, request, .. } = locking;
     let permit = locking.permit(path, vec![Change::appearing(path.name())]).await?;
     if !matches!(request.body, Body::None | Body::Length(0)) {
@@ -268,7 +271,7 @@ pub(super) async fn make(locking: Locking<'_>, path: &RequestPath) -> Result<Res
     }
     let there = || {
         let response = Response::text(405, "this name is already in use");
-        Refused::from(response.with("Allow", ALLOWED))
+        Refusal::from(response.with("Allow", ALLOWED))
     };
     if path.name().is_empty() || catalogue.holds_mount(path) {
         return Err(there());
@@ -295,7 +298,7 @@ pub(super) async fn make(locking: Locking<'_>, path: &RequestPath) -> Result<Res
 }
 
 /// Reads the body into memory, as far as one may be.
-async fn body(incoming: &mut Incoming<'_>) -> Result<Result<Vec<u8>, Ended>, Refused> {
+async fn body(incoming: &mut Incoming<'_>) -> Result<Result<Vec<u8>, BodyEnd>, Refusal> {
     match incoming.whole(XML_BYTES_MAX).await {
         Ok(Some(body)) => Ok(Ok(body)),
         Ok(None) => Err(Response::text(413, "no client needs so much XML").into()),
@@ -306,18 +309,18 @@ async fn body(incoming: &mut Incoming<'_>) -> Result<Result<Vec<u8>, Ended>, Ref
 /// Any bytes as a body: what is understood can be answered, and the answer is XML.
 #[cfg(any(test, fuzzing))]
 pub(super) fn understood(bytes: &[u8]) -> bool {
-    let (asked, named) = (ask::propfind(bytes), ask::proppatch(bytes));
-    let wanted = ask::lockinfo(bytes);
+    let (asked, named) = (request_body::propfind(bytes), request_body::proppatch(bytes));
+    let wanted = request_body::lockinfo(bytes);
     if let Ok(wanted) = &wanted {
         lock::check(wanted);
     }
     if let Ok(asked) = &asked {
-        tell::check(asked);
+        response_body::check(asked);
     }
     if let Ok(named) = &named {
         assert!(!named.is_empty());
         let named = named.iter().map(|change| change.property.clone());
-        tell::check(&ask::Asked::These(named.collect()));
+        response_body::check(&request_body::PropertyQuery::These(named.collect()));
     }
     asked.is_ok() || named.is_ok() || wanted.is_ok()
 }
@@ -329,10 +332,10 @@ pub(super) fn understood(bytes: &[u8]) -> bool {
 /// When a part is longer than it may be.
 #[cfg(any(test, fuzzing))]
 pub(super) fn check_parts(body: &[u8], names: &[&str]) -> bool {
-    let Ok(asked) = ask::propfind(body) else { return false };
+    let Ok(asked) = request_body::propfind(body) else { return false };
     let is_taken = asked.bytes() <= NAMES_BYTES_MAX;
     if is_taken {
-        tell::check_parts(asked, names);
+        response_body::check_parts(asked, names);
     }
     is_taken
 }

@@ -11,7 +11,7 @@ use tactus_engine::message::Pace;
 use super::Site;
 use super::fields::Fields;
 use super::framing::Body;
-use super::principals::Who;
+use super::principals::Authentication;
 use super::query;
 use super::request::{Method, Request};
 use super::target::Target;
@@ -144,8 +144,8 @@ fn principal(site: &Site, fields: &Fields) -> Option<String> {
     fields.one("authorization")?;
     let uploads = site.store.as_ref()?.uploads.as_ref()?;
     match uploads.principals.who(fields) {
-        Who::Known(name, _) => Some(name.to_owned()),
-        Who::Wrong | Who::Nobody => None,
+        Authentication::Principal(name, _) => Some(name.to_owned()),
+        Authentication::Invalid | Authentication::Anonymous => None,
     }
 }
 

@@ -19,7 +19,7 @@ use super::fields::Fields;
 use super::framing::Body;
 use super::limits::Limits;
 use super::multipart::Multipart;
-use super::principals::{Principals, Who};
+use super::principals::{Authentication, Principals};
 use super::request::Request;
 use super::response::Response;
 use super::scan::HeadScan;
@@ -165,7 +165,10 @@ pub fn upload(bytes: &[u8]) -> bool {
         places.push((begin..begin + colon, (begin + colon + 1).min(end)..end));
     }
     let fields = Fields::new(head, places);
-    assert!(!matches!(PRINCIPALS.who(&fields), Who::Known(..)), "no principal has this token");
+    assert!(
+        !matches!(PRINCIPALS.who(&fields), Authentication::Principal(..)),
+        "no principal has this token"
+    );
     let request = Request::with(fields);
     let titles = put::understood(&request);
     let locks = request.fields.one("if").is_some_and(if_lists::understood);
@@ -225,10 +228,11 @@ fn paced(query: Option<&str>, fields: &Fields) -> bool {
     let Ok(wish) = rate::wish(query, fields) else { return false };
     let ceiling = TERMS.title.ceiling.max(TERMS.asked.ceiling).max(TERMS.cmcd.ceiling);
     for own in [None, Some((1, 0)), Some((u64::MAX, u64::MAX))] {
-        let own = own.map(|(rate, head)| rate::Own { rate: BitRate(rate), head: Bytes(head) });
+        let own =
+            own.map(|(rate, head)| rate::TitleRate { rate: BitRate(rate), head: Bytes(head) });
         if let Ok(Pace::Paced { rate, .. }) = rate::pace(wish, own, &TERMS) {
             assert!(rate.0 > 0 && rate <= ceiling, "{rate}");
         }
     }
-    wish != rate::Wish::Title
+    wish != rate::RateRequest::Title
 }

@@ -20,19 +20,19 @@ use super::transport::Transport;
 
 /// What came instead of, or as, the next request.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum NextRequest {
     Request(Request),
     /// The client sent what is no request.
     Fault(InvalidHead),
     /// The client has gone.
-    Gone,
+    Disconnected,
     /// The client said nothing for too long.
     Silent,
 }
 
 /// What a connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wait {
+pub(super) enum WaitFor {
     /// Its first request: head's time from the start, whether the client begins to speak or not.
     First,
     /// Another request.
@@ -44,7 +44,7 @@ pub(super) enum Wait {
 pub(super) enum Drained {
     Whole,
     Fault(Fault),
-    Gone,
+    Disconnected,
 }
 
 #[derive(Debug, Default)]
@@ -57,22 +57,22 @@ impl Inbox {
     pub(super) async fn next(
         &mut self,
         socket: &mut Transport,
-        wait: Wait,
+        wait: WaitFor,
         limits: &Limits,
-    ) -> Next {
+    ) -> NextRequest {
         let silence = match wait {
-            Wait::First => limits.head_time,
-            Wait::Another => limits.keep_alive_time,
+            WaitFor::First => limits.head_time,
+            WaitFor::Another => limits.keep_alive_time,
         };
         let mut scan = HeadScan::default();
         let mut end_of_time = Instant::now() + limits.head_time;
         if self.bytes.is_empty() {
             match timeout(silence, self.first_bytes(socket)).await {
-                Ok(Ok(0) | Err(_)) => return Next::Gone,
+                Ok(Ok(0) | Err(_)) => return NextRequest::Disconnected,
                 Ok(Ok(_)) => {}
-                Err(_) => return Next::Silent,
+                Err(_) => return NextRequest::Silent,
             }
-            if wait == Wait::Another {
+            if wait == WaitFor::Another {
                 end_of_time = Instant::now() + limits.head_time;
             }
         }
@@ -87,21 +87,21 @@ impl Inbox {
             }
             if !at_start {
                 match scan.advance(&self.bytes, limits) {
-                    Err(fault) => return Next::Fault(fault.into()),
+                    Err(fault) => return NextRequest::Fault(fault.into()),
                     Ok(Some(end)) => {
                         let head = self.bytes.drain(..end.len).collect();
                         return match Request::parse(head, end, limits) {
-                            Ok(request) => Next::Request(request),
-                            Err(rejected) => Next::Fault(rejected),
+                            Ok(request) => NextRequest::Request(request),
+                            Err(rejected) => NextRequest::Fault(rejected),
                         };
                     }
                     Ok(None) => {}
                 }
             }
             match timeout_at(end_of_time, self.fill(socket)).await {
-                Ok(Ok(0) | Err(_)) => return Next::Gone,
+                Ok(Ok(0) | Err(_)) => return NextRequest::Disconnected,
                 Ok(Ok(_)) => {}
-                Err(_) => return Next::Fault(Fault::SlowHead.into()),
+                Err(_) => return NextRequest::Fault(Fault::SlowHead.into()),
             }
         }
     }
@@ -145,8 +145,8 @@ impl Inbox {
             Body::Length(length) if length > limits.body_bytes_max => {
                 return Drained::Fault(Fault::LargeBody);
             }
-            Body::Length(length) => Rest::Length(length),
-            Body::Chunked => Rest::Chunked(Chunked::new()),
+            Body::Length(length) => RemainingBody::Length(length),
+            Body::Chunked => RemainingBody::Chunked(Chunked::new()),
         };
         let mut span_end = Instant::now() + limits.body_time;
         let mut span_bytes = 0;
@@ -157,7 +157,7 @@ impl Inbox {
                 Ok(false) => {}
             }
             match timeout_at(span_end, self.fill(socket)).await {
-                Ok(Ok(0) | Err(_)) => return Drained::Gone,
+                Ok(Ok(0) | Err(_)) => return Drained::Disconnected,
                 Ok(Ok(read)) => span_bytes += read as u64,
                 Err(_) if span_bytes < limits.body_bytes_min => {
                     return Drained::Fault(Fault::SlowBody);
@@ -195,12 +195,12 @@ impl Inbox {
 }
 
 /// What is missing of a body.
-enum Rest {
+enum RemainingBody {
     Length(u64),
     Chunked(Chunked),
 }
 
-impl Rest {
+impl RemainingBody {
     /// Takes what belongs to the body from `bytes`, and tells whether it has ended.
     fn take(&mut self, bytes: &mut Vec<u8>, limits: &Limits) -> Result<bool, Fault> {
         match self {

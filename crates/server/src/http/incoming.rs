@@ -27,11 +27,11 @@ pub(super) struct Incoming<'a> {
     socket: &'a mut Transport,
     inbox: &'a mut Inbox,
     limits: &'a Limits,
-    rest: Rest,
+    rest: RemainingBody,
     /// The client waits for a word before it sends.
     waits: bool,
     /// The client, or its way of speaking, is of no more use.
-    ended: Option<Ended>,
+    ended: Option<BodyEnd>,
     /// How long the client has been waited for since its speed was last looked at, and what came.
     waited: Duration,
     came: u64,
@@ -40,29 +40,29 @@ pub(super) struct Incoming<'a> {
 }
 
 /// What is missing of a body.
-enum Rest {
+enum RemainingBody {
     Length(u64),
     Chunked(Chunked),
 }
 
 /// Why no more of a body comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ended {
+pub(super) enum BodyEnd {
     /// It breaks the rules, or is too slow.
     Fault(Fault),
     /// The client has gone.
-    Gone,
+    Disconnected,
 }
 
 /// Why a read into somebody's memory came back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pause {
+pub(super) enum ReadEnd {
     /// The memory is full, or the body over.
     Full,
     /// Nothing came for a moment; the memory may be wanted by others.
     Silence,
     /// Nothing more will come.
-    Ended(Ended),
+    BodyEnd(BodyEnd),
 }
 
 /// A client that says nothing for so long gives back the memory that it fills: longer than the path
@@ -79,9 +79,9 @@ impl<'a> Incoming<'a> {
         received: Option<&'a AtomicU64>,
     ) -> Self {
         let rest = match request.body {
-            Body::None => Rest::Length(0),
-            Body::Length(length) => Rest::Length(length),
-            Body::Chunked => Rest::Chunked(Chunked::new()),
+            Body::None => RemainingBody::Length(0),
+            Body::Length(length) => RemainingBody::Length(length),
+            Body::Chunked => RemainingBody::Chunked(Chunked::new()),
         };
         let waits = request.expects_continue && request.body != Body::None;
         let (ended, waited, came) = (None, Duration::ZERO, 0);
@@ -91,13 +91,13 @@ impl<'a> Incoming<'a> {
     /// How many bytes are to come, if that is known.
     pub(super) fn announced(&self) -> Option<u64> {
         match self.rest {
-            Rest::Length(left) => Some(left),
-            Rest::Chunked(_) => None,
+            RemainingBody::Length(left) => Some(left),
+            RemainingBody::Chunked(_) => None,
         }
     }
 
     /// Waits until content can be read, without any memory for it; false when the body is over.
-    pub(super) async fn more(&mut self) -> Result<bool, Ended> {
+    pub(super) async fn more(&mut self) -> Result<bool, BodyEnd> {
         loop {
             self.rest.words(self.inbox.bytes()).map_err(|ended| self.end(ended))?;
             if self.rest.is_over() {
@@ -125,7 +125,7 @@ impl<'a> Incoming<'a> {
     }
 
     /// Reads into `space`; tells how many bytes came, and why no more.
-    pub(super) async fn fill(&mut self, space: &mut [u8]) -> (usize, Pause) {
+    pub(super) async fn fill(&mut self, space: &mut [u8]) -> (usize, ReadEnd) {
         let mut filled = 0;
         loop {
             match self.rest.take(self.inbox.bytes(), &mut space[filled..]) {
@@ -133,13 +133,13 @@ impl<'a> Incoming<'a> {
                     filled += taken;
                     self.count(taken);
                 }
-                Err(ended) => return (filled, Pause::Ended(self.end(ended))),
+                Err(ended) => return (filled, ReadEnd::BodyEnd(self.end(ended))),
             }
             if self.rest.is_over() || filled == space.len() {
-                return (filled, Pause::Full);
+                return (filled, ReadEnd::Full);
             }
             if let Err(ended) = self.go_ahead().await {
-                return (filled, Pause::Ended(ended));
+                return (filled, ReadEnd::BodyEnd(ended));
             }
             // Between the words of a chunked body the bytes of its content come alone.
             let direct = self.rest.content_next().min((space.len() - filled) as u64) as usize;
@@ -157,8 +157,8 @@ impl<'a> Incoming<'a> {
                     self.count(read);
                 }
                 Ok(Some(_)) => {}
-                Ok(None) => return (filled, Pause::Silence),
-                Err(ended) => return (filled, Pause::Ended(ended)),
+                Ok(None) => return (filled, ReadEnd::Silence),
+                Err(ended) => return (filled, ReadEnd::BodyEnd(ended)),
             }
         }
     }
@@ -170,7 +170,7 @@ impl<'a> Incoming<'a> {
     }
 
     /// All of a body of at most `most` bytes, which is little enough to be held; none when it is longer.
-    pub(super) async fn whole(&mut self, most: u64) -> Result<Option<Vec<u8>>, Ended> {
+    pub(super) async fn whole(&mut self, most: u64) -> Result<Option<Vec<u8>>, BodyEnd> {
         if self.announced().is_some_and(|announced| announced > most) {
             return Ok(None);
         }
@@ -178,8 +178,10 @@ impl<'a> Incoming<'a> {
         let mut space = vec![0; READ_BYTES];
         while self.more().await? {
             match self.fill(&mut space).await {
-                (filled, Pause::Full | Pause::Silence) => body.extend_from_slice(&space[..filled]),
-                (_, Pause::Ended(ended)) => return Err(ended),
+                (filled, ReadEnd::Full | ReadEnd::Silence) => {
+                    body.extend_from_slice(&space[..filled])
+                }
+                (_, ReadEnd::BodyEnd(ended)) => return Err(ended),
             }
             if body.len() as u64 > most {
                 return Ok(None);
@@ -189,15 +191,15 @@ impl<'a> Incoming<'a> {
     }
 
     /// Judges one wait: bytes, none because the time was over, or the end.
-    fn read(&mut self, read: Option<io::Result<usize>>) -> Result<Option<usize>, Ended> {
+    fn read(&mut self, read: Option<io::Result<usize>>) -> Result<Option<usize>, BodyEnd> {
         match read {
-            Some(Ok(0) | Err(_)) => return Err(self.end(Ended::Gone)),
+            Some(Ok(0) | Err(_)) => return Err(self.end(BodyEnd::Disconnected)),
             Some(Ok(read)) => self.came += read as u64,
             None => {}
         }
         if self.waited >= self.limits.body_time {
             if self.came < self.limits.body_bytes_min {
-                return Err(self.end(Ended::Fault(Fault::SlowBody)));
+                return Err(self.end(BodyEnd::Fault(Fault::SlowBody)));
             }
             (self.waited, self.came) = (Duration::ZERO, 0);
         }
@@ -219,27 +221,27 @@ impl<'a> Incoming<'a> {
     }
 
     /// Says that the body may come, if the client waits for it.
-    async fn go_ahead(&mut self) -> Result<(), Ended> {
+    async fn go_ahead(&mut self) -> Result<(), BodyEnd> {
         if !std::mem::take(&mut self.waits) {
             return Ok(());
         }
         let said = self.socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
         match timeout(self.limits.answer_time, said).await {
             Ok(Ok(())) => Ok(()),
-            _ => Err(self.end(Ended::Gone)),
+            _ => Err(self.end(BodyEnd::Disconnected)),
         }
     }
 
-    fn end(&mut self, ended: Ended) -> Ended {
+    fn end(&mut self, ended: BodyEnd) -> BodyEnd {
         *self.ended.insert(ended)
     }
 
     /// Reads over what nobody has asked for, within the bound for bodies that nobody wants. Tells
     /// whether the next request can begin behind it; or that the client has gone.
-    pub(super) async fn read_over(mut self) -> Result<bool, Gone> {
+    pub(super) async fn read_over(mut self) -> Result<bool, Disconnected> {
         match self.ended {
-            Some(Ended::Gone) => return Err(Gone),
-            Some(Ended::Fault(_)) => return Ok(false),
+            Some(BodyEnd::Disconnected) => return Err(Disconnected),
+            Some(BodyEnd::Fault(_)) => return Ok(false),
             None => {}
         }
         if self.rest.is_over() {
@@ -253,11 +255,11 @@ impl<'a> Incoming<'a> {
         let mut space = vec![0; READ_BYTES];
         while left > 0 && !self.rest.is_over() {
             match self.fill(&mut space).await {
-                (filled, Pause::Full) => left = left.saturating_sub(filled as u64),
+                (filled, ReadEnd::Full) => left = left.saturating_sub(filled as u64),
                 // Who sends as it comes, a camera say, is not kept from its answer by what is yet to come.
-                (_, Pause::Silence) => return Ok(false),
-                (_, Pause::Ended(Ended::Gone)) => return Err(Gone),
-                (_, Pause::Ended(Ended::Fault(_))) => return Ok(false),
+                (_, ReadEnd::Silence) => return Ok(false),
+                (_, ReadEnd::BodyEnd(BodyEnd::Disconnected)) => return Err(Disconnected),
+                (_, ReadEnd::BodyEnd(BodyEnd::Fault(_))) => return Ok(false),
             }
         }
         Ok(self.rest.is_over())
@@ -266,11 +268,11 @@ impl<'a> Incoming<'a> {
 
 /// The client has gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Gone;
+pub(super) struct Disconnected;
 
-impl Rest {
+impl RemainingBody {
     /// Moves content from the front of `bytes` to `space`, as much as there is and fits.
-    fn take(&mut self, bytes: &mut Vec<u8>, space: &mut [u8]) -> Result<usize, Ended> {
+    fn take(&mut self, bytes: &mut Vec<u8>, space: &mut [u8]) -> Result<usize, BodyEnd> {
         match self {
             Self::Length(left) => {
                 let taken = (*left).min(bytes.len().min(space.len()) as u64) as usize;
@@ -299,7 +301,7 @@ impl Rest {
     }
 
     /// Takes what is no content from the front of `bytes`.
-    fn words(&mut self, bytes: &mut Vec<u8>) -> Result<(), Ended> {
+    fn words(&mut self, bytes: &mut Vec<u8>) -> Result<(), BodyEnd> {
         if let Self::Chunked(chunked) = self {
             let taken = chunked.words(bytes).map_err(bad_chunk)?;
             bytes.drain(..taken);
@@ -332,8 +334,8 @@ impl Rest {
     }
 }
 
-fn bad_chunk(_: BadChunk) -> Ended {
-    Ended::Fault(Fault::BadChunk)
+fn bad_chunk(_: BadChunk) -> BodyEnd {
+    BodyEnd::Fault(Fault::BadChunk)
 }
 
 #[cfg(test)]
@@ -355,7 +357,7 @@ mod tests {
                 wire.extend(b"\r\n");
             }
             wire.extend(b"0\r\n\r\n");
-            let mut rest = Rest::Chunked(Chunked::new());
+            let mut rest = RemainingBody::Chunked(Chunked::new());
             let (mut inbox, mut content, mut at) = (Vec::new(), Vec::<u8>::new(), 0);
             for cut in cuts.iter().cycle() {
                 let end = (at + cut).min(wire.len());
@@ -374,7 +376,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(content, chunks.concat());
-            prop_assert!(matches!(&rest, Rest::Chunked(chunked) if chunked.is_done()));
+            prop_assert!(matches!(&rest, RemainingBody::Chunked(chunked) if chunked.is_done()));
             prop_assert!(inbox.is_empty());
         }
     }
@@ -383,12 +385,13 @@ mod tests {
     fn what_is_behind_a_body_stays_where_it_is() {
         let mut inbox = b"abcGET /".to_vec();
         let mut space = [0; 10];
-        assert_eq!(Rest::Length(3).take(&mut inbox, &mut space), Ok(3));
+        assert_eq!(RemainingBody::Length(3).take(&mut inbox, &mut space), Ok(3));
         assert_eq!((&space[..3], &inbox[..]), (&b"abc"[..], &b"GET /"[..]));
         let mut inbox = b"3\r\nabc\r\n0\r\n\r\nGET /".to_vec();
-        assert_eq!(Rest::Chunked(Chunked::new()).take(&mut inbox, &mut space), Ok(3));
+        assert_eq!(RemainingBody::Chunked(Chunked::new()).take(&mut inbox, &mut space), Ok(3));
         assert_eq!(inbox, b"GET /");
-        let broken = Rest::Chunked(Chunked::new()).take(&mut b"3\nabc".to_vec(), &mut space);
-        assert_eq!(broken, Err(Ended::Fault(Fault::BadChunk)));
+        let broken =
+            RemainingBody::Chunked(Chunked::new()).take(&mut b"3\nabc".to_vec(), &mut space);
+        assert_eq!(broken, Err(BodyEnd::Fault(Fault::BadChunk)));
     }
 }

@@ -60,17 +60,17 @@ pub(super) struct Page {
 }
 
 /// A format of listings, written entry by entry.
-pub(super) trait Form: Send {
+pub(super) trait Format: Send {
     /// Writes one entry.
     fn entry(&mut self, entry: &Entry, out: &mut String);
 
     /// Writes the text after the last entry.
-    fn end(&mut self, end: &End, out: &mut String);
+    fn end(&mut self, end: &Footer, out: &mut String);
 }
 
 /// What follows the last entry.
 #[derive(Debug, Default)]
-pub(super) struct End {
+pub(super) struct Footer {
     /// Number of names that cannot be listed.
     pub(super) unlisted: u64,
     /// The link of the next page.
@@ -85,8 +85,8 @@ pub(super) async fn answer(
     from: impl FnOnce(Option<Position>) -> Scroll,
 ) -> Response {
     let kind = kind(query, fields);
-    let part = match (kind, Part::asked(query)) {
-        (Kind::Html | Kind::Playlist, _) => Part::default(),
+    let part = match (kind, PageRange::asked(query)) {
+        (Kind::Html | Kind::Playlist, _) => PageRange::default(),
         (Kind::Json, Some(part)) => part,
         (Kind::Json, None) => {
             let text = format!(
@@ -105,7 +105,7 @@ pub(super) async fn answer(
     response.map_or_else(not_served, |response| described(response, kind))
 }
 
-fn begin(kind: Kind, page: &Page) -> (Box<dyn Form>, String) {
+fn begin(kind: Kind, page: &Page) -> (Box<dyn Format>, String) {
     match kind {
         Kind::Json => {
             let (form, opening) = json::Document::begin(&page.path);
@@ -134,12 +134,12 @@ fn described(response: Response, kind: Kind) -> Response {
 
 /// The requested range of entries.
 #[derive(Default)]
-struct Part {
+struct PageRange {
     limit: Option<usize>,
     after: Option<Position>,
 }
 
-impl Part {
+impl PageRange {
     /// Reads the query; none when it is invalid.
     fn asked(query: Option<&str>) -> Option<Self> {
         let limit = match query::values(query, "limit").next() {
@@ -164,7 +164,7 @@ const PAGE_ENTRIES_MAX: usize = 10_000;
 async fn one_page(
     mut walk: Scroll,
     limit: usize,
-    mut form: Box<dyn Form>,
+    mut form: Box<dyn Format>,
     mut text: String,
 ) -> Result<Response, OpenFault> {
     let mut left = limit;
@@ -184,7 +184,7 @@ async fn one_page(
         let last = last.replace('&', "%26").replace('+', "%2B");
         format!("?format=json&limit={limit}&after={last}")
     });
-    form.end(&End { unlisted: walk.unlisted(), next: next.clone() }, &mut text);
+    form.end(&Footer { unlisted: walk.unlisted(), next: next.clone() }, &mut text);
     let response = Response::new(200, Kind::Json.media_type(), text);
     Ok(match next {
         Some(next) => response.with("Link", format!("<{next}>; rel=\"next\"")),
@@ -199,7 +199,7 @@ pub(super) async fn whole(
     media_type: &str,
     walk: Scroll,
     text: String,
-    form: Box<dyn Form>,
+    form: Box<dyn Format>,
 ) -> Result<Response, OpenFault> {
     let mut listed =
         ListingSource { walk, form, entries: Vec::new().into_iter(), text, is_over: false };
@@ -225,7 +225,7 @@ pub(super) const PART_BYTES: usize = 64 * KIB as usize;
 /// Writes `entries` until a part of [`PART_BYTES`] is full; returns whether more are left.
 pub(super) fn write_part(
     entries: &mut std::vec::IntoIter<Entry>,
-    form: &mut dyn Form,
+    form: &mut dyn Format,
     text: &mut String,
 ) -> bool {
     let full = text.len() + PART_BYTES;
@@ -240,7 +240,7 @@ pub(super) fn write_part(
 /// A listing that is being sent.
 struct ListingSource {
     walk: Scroll,
-    form: Box<dyn Form>,
+    form: Box<dyn Format>,
     /// Entries that are read and not yet written.
     entries: std::vec::IntoIter<Entry>,
     /// Text that is written and not yet sent.
@@ -256,7 +256,7 @@ impl ListingSource {
         } else {
             let entries = self.walk.next(PART_ENTRIES).await?;
             if entries.is_empty() {
-                let end = End { unlisted: self.walk.unlisted(), next: None };
+                let end = Footer { unlisted: self.walk.unlisted(), next: None };
                 self.form.end(&end, &mut self.text);
                 self.is_over = true;
             }
@@ -393,7 +393,7 @@ pub(super) fn check(names: &[&str]) {
 /// # Panics
 /// When a part is longer.
 #[cfg(any(test, fuzzing))]
-pub(super) fn check_parts(names: &[&str], form: &mut dyn Form) {
+pub(super) fn check_parts(names: &[&str], form: &mut dyn Format) {
     use tactus_core::units::{BitRate, Bytes, Nanos, WallTime};
     let entry = |name: &&str| Entry {
         name: (*name).to_owned(),

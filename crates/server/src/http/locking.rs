@@ -11,12 +11,12 @@ use tactus_core::path::{RequestPath, encode_segment};
 
 use super::answer::not_served;
 use super::if_lists::{self, List, State};
-use super::locks::{self, Change, Locks, UnderWay};
+use super::locks::{self, Change, ChangeGuard, Locks};
 use super::public;
 use super::request::Request;
 use super::response::Response;
 use super::rights::Caller;
-use super::uploads::{Refused, Uploads};
+use super::uploads::{Refusal, Uploads};
 use crate::catalogue::{Catalogue, Detail, Entry, EntryKind, OpenFault};
 use crate::config::http::PublicUrl;
 use crate::store::Principal;
@@ -49,7 +49,7 @@ impl Locking<'_> {
         &self,
         path: &RequestPath,
         changes: Vec<Change>,
-    ) -> Result<Permit, Refused> {
+    ) -> Result<Permit, Refusal> {
         let lists = match self.request.fields.one("if") {
             Some(value) => if_lists::lists(value)?,
             None => Vec::new(),
@@ -71,7 +71,7 @@ impl Locking<'_> {
     }
 
     /// The change that stores something at `path`: where nothing is there, a name appears as well.
-    pub(super) async fn storing(&self, path: &RequestPath) -> Result<Change, Refused> {
+    pub(super) async fn storing(&self, path: &RequestPath) -> Result<Change, Refusal> {
         let mut change = Change::of(path.name());
         if !self.uploads.locks.guard_names_above(path.name()) {
             return Ok(change);
@@ -85,7 +85,7 @@ impl Locking<'_> {
     }
 
     /// Whether one of the lists holds.
-    async fn holds(&self, path: &RequestPath, lists: &[List<'_>]) -> Result<bool, Refused> {
+    async fn holds(&self, path: &RequestPath, lists: &[List<'_>]) -> Result<bool, Refusal> {
         for list in lists {
             let about = match list.resource {
                 None => Some(path.clone()),
@@ -103,7 +103,7 @@ impl Locking<'_> {
         &self,
         about: Option<&RequestPath>,
         list: &List<'_>,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, Refusal> {
         let mut etag = None;
         for condition in &list.conditions {
             let holds = match (&condition.state, about) {
@@ -125,7 +125,7 @@ impl Locking<'_> {
     }
 
     /// What there is at `path`; none when nothing is.
-    pub(super) async fn present(&self, path: &RequestPath) -> Result<Option<Entry>, Refused> {
+    pub(super) async fn present(&self, path: &RequestPath) -> Result<Option<Entry>, Refusal> {
         match self.catalogue.look(path, None, Detail::Status).await {
             Ok(sight) => Ok(Some(sight.own)),
             Err(OpenFault::NotFound) => Ok(None),
@@ -134,7 +134,7 @@ impl Locking<'_> {
     }
 
     /// Whether the directory that `path` belongs into is there.
-    pub(super) async fn has_directory(&self, path: &RequestPath) -> Result<bool, Refused> {
+    pub(super) async fn has_directory(&self, path: &RequestPath) -> Result<bool, Refusal> {
         let above = path_of(locks::above(path.name()))?;
         let own = self.present(&above).await?;
         Ok(own.is_some_and(|own| own.kind == EntryKind::Directory))
@@ -143,7 +143,7 @@ impl Locking<'_> {
 
 impl Permit {
     /// Looks again, and holds off locks of what is changed until what is returned is dropped.
-    pub(super) fn begin(&self) -> Result<UnderWay, Response> {
+    pub(super) fn begin(&self) -> Result<ChangeGuard, Response> {
         let begun = self.locks.begin(&self.changes, &self.tokens, &self.principal);
         begun.map_err(|path| locked(&self.prefix, &path, "lock-token-submitted"))
     }

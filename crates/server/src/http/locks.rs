@@ -63,7 +63,7 @@ pub(super) enum Depth {
 
 /// A lock that is asked for.
 #[derive(Clone, Debug)]
-pub(super) struct Wish {
+pub(super) struct LockRequest {
     /// The decoded path, without outer slashes.
     pub(super) path: String,
     pub(super) is_directory: bool,
@@ -80,13 +80,13 @@ pub(super) struct Wish {
 #[derive(Clone, Debug)]
 pub(super) struct Lock {
     pub(super) token: Arc<str>,
-    pub(super) wish: Arc<Wish>,
+    pub(super) wish: Arc<LockRequest>,
     pub(super) expires: Instant,
 }
 
 /// Why a lock is not granted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum NotGranted {
+pub(super) enum LockError {
     #[error("/{0} is locked")]
     Locked(String),
     #[error("the limit of {0} locks is reached (upload.locks_max); try again later")]
@@ -102,7 +102,7 @@ pub(super) enum NotGranted {
 
 /// Why a lock is not given back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum NotReleased {
+pub(super) enum UnlockError {
     /// No lock of this token covers the path.
     Unknown,
     /// It is another principal's.
@@ -120,7 +120,7 @@ impl Locks {
     }
 
     /// Grants a lock, when the changes that are under way have ended.
-    pub(super) async fn lock(&self, wish: Wish) -> Result<Lock, NotGranted> {
+    pub(super) async fn lock(&self, wish: LockRequest) -> Result<Lock, LockError> {
         let wish = Arc::new(wish);
         let granted = async {
             loop {
@@ -128,29 +128,29 @@ impl Locks {
                 // From here on no end is missed.
                 ended.as_mut().enable();
                 match self.try_lock(&wish, Instant::now()) {
-                    Err(NotGranted::Busy) => ended.await,
+                    Err(LockError::Busy) => ended.await,
                     done => return done,
                 }
             }
         };
-        tokio::time::timeout(CHANGE_WAIT, granted).await.unwrap_or(Err(NotGranted::Busy))
+        tokio::time::timeout(CHANGE_WAIT, granted).await.unwrap_or(Err(LockError::Busy))
     }
 
-    fn try_lock(&self, wish: &Arc<Wish>, now: Instant) -> Result<Lock, NotGranted> {
+    fn try_lock(&self, wish: &Arc<LockRequest>, now: Instant) -> Result<Lock, LockError> {
         let LockLimits { locks_max, per_principal_max, .. } = self.inner.limits;
         let mut table = self.table();
         table.expire(now);
         if let Some(path) = table.conflict(wish) {
-            return Err(NotGranted::Locked(path));
+            return Err(LockError::Locked(path));
         }
         if table.len() >= locks_max {
-            return Err(NotGranted::TooMany(locks_max));
+            return Err(LockError::TooMany(locks_max));
         }
         if table.len_of(&wish.principal) >= per_principal_max {
-            return Err(NotGranted::TooManyOfOne(per_principal_max));
+            return Err(LockError::TooManyOfOne(per_principal_max));
         }
         if table.is_changing(&wish.path, wish.depth) {
-            return Err(NotGranted::Busy);
+            return Err(LockError::Busy);
         }
         let (token, expires) = (token().into(), now + self.granted(wish.timeout));
         let lock = Lock { token, wish: Arc::clone(wish), expires };
@@ -182,13 +182,13 @@ impl Locks {
         token: &str,
         principal: &Principal,
         any: bool,
-    ) -> Result<(), NotReleased> {
+    ) -> Result<(), UnlockError> {
         let mut table = self.table();
         table.expire(Instant::now());
         let lock = table.covering(path).find(|lock| *lock.token == *token);
-        let lock = lock.ok_or(NotReleased::Unknown)?;
+        let lock = lock.ok_or(UnlockError::Unknown)?;
         if lock.wish.principal != *principal && !any {
-            return Err(NotReleased::NotYours);
+            return Err(UnlockError::NotYours);
         }
         let root = lock.wish.path.clone();
         table.remove(&root, token);
@@ -236,12 +236,12 @@ impl Locks {
         changes: &[Change],
         tokens: &[String],
         principal: &Principal,
-    ) -> Result<UnderWay, String> {
+    ) -> Result<ChangeGuard, String> {
         let mut table = self.table();
         table.expire(Instant::now());
         match changes.iter().find_map(|change| table.forbids(change, tokens, principal)) {
             Some(path) => Err(path),
-            None => Ok(UnderWay { locks: self.clone(), number: table.begin(changes.to_vec()) }),
+            None => Ok(ChangeGuard { locks: self.clone(), number: table.begin(changes.to_vec()) }),
         }
     }
 
@@ -268,12 +268,12 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// A change between the last look at the locks and its end.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct UnderWay {
+pub(super) struct ChangeGuard {
     locks: Locks,
     number: u64,
 }
 
-impl Drop for UnderWay {
+impl Drop for ChangeGuard {
     fn drop(&mut self) {
         self.locks.table().end(self.number);
         self.locks.inner.ended.notify_waiters();

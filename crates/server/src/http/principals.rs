@@ -26,13 +26,13 @@ struct Known {
 
 /// Who a request comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Who<'a> {
+pub(super) enum Authentication<'a> {
     /// The principal with this name and its rights.
-    Known(&'a str, &'a Rights),
+    Principal(&'a str, &'a Rights),
     /// Somebody with credentials that are not right.
-    Wrong,
+    Invalid,
     /// Somebody without any, or with an empty password.
-    Nobody,
+    Anonymous,
 }
 
 /// Shorter ones could be guessed.
@@ -67,21 +67,25 @@ impl Principals {
 
     /// Who has sent `fields`, by `Authorization` (RFC 9110 section 11.6.2): `Bearer TOKEN`, or
     /// `Basic` with the token as the password, whatever the user's name.
-    pub(super) fn who(&self, fields: &Fields) -> Who<'_> {
+    pub(super) fn who(&self, fields: &Fields) -> Authentication<'_> {
         let mut given = fields.all("authorization");
         let (Some(value), None) = (given.next(), given.next()) else {
-            return if fields.one("authorization").is_some() { Who::Wrong } else { Who::Nobody };
+            return if fields.one("authorization").is_some() {
+                Authentication::Invalid
+            } else {
+                Authentication::Anonymous
+            };
         };
-        let Some(token) = token(value) else { return Who::Wrong };
+        let Some(token) = token(value) else { return Authentication::Invalid };
         // A guest: file managers that were asked for a password send an empty one.
         if token.is_empty() && is_basic(value) {
-            return Who::Nobody;
+            return Authentication::Anonymous;
         }
         let digest = digest(&token);
-        let mut who = Who::Wrong;
+        let mut who = Authentication::Invalid;
         for known in &self.0 {
             if bool::from(known.digest.ct_eq(&digest)) {
-                who = Who::Known(&known.name, &known.rights);
+                who = Authentication::Principal(&known.name, &known.rights);
             }
         }
         who
@@ -163,7 +167,7 @@ mod tests {
     fn who(fields: &[&str]) -> String {
         let fields: Vec<_> = fields.iter().map(|value| ("authorization", *value)).collect();
         match principals().who(&Fields::of(&fields)) {
-            Who::Known(name, _) => name.to_owned(),
+            Authentication::Principal(name, _) => name.to_owned(),
             other => format!("{other:?}"),
         }
     }
@@ -176,8 +180,8 @@ mod tests {
         assert_eq!(who(&["Bearer another-secret-token"]), "bob");
         assert_eq!(who(&[&basic(&format!("whoever:{TOKEN}"))]), "alice");
         assert_eq!(who(&[&basic(&format!(":{TOKEN}"))]), "alice");
-        assert_eq!(who(&[]), "Nobody");
-        assert_eq!(who(&[&basic("guest:")]), "Nobody");
+        assert_eq!(who(&[]), "Anonymous");
+        assert_eq!(who(&[&basic("guest:")]), "Anonymous");
         for wrong in [
             "Bearer correct-horse-batter",
             "Bearer correct-horse-battery2",
@@ -189,10 +193,10 @@ mod tests {
             &format!("Basic {TOKEN}"),
             &basic(TOKEN),
         ] {
-            assert_eq!(who(&[wrong]), "Wrong", "{wrong}");
+            assert_eq!(who(&[wrong]), "Invalid", "{wrong}");
         }
         let right = format!("Bearer {TOKEN}");
-        assert_eq!(who(&[&right, &right]), "Wrong", "a request has one sender");
+        assert_eq!(who(&[&right, &right]), "Invalid", "a request has one sender");
     }
 
     #[test]

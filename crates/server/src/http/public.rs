@@ -29,7 +29,7 @@ pub(super) fn is_ours(public: &PublicUrl, request: &Request, authority: &[u8]) -
 
 /// Why a URL that a client has written names nothing here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum NotHere {
+pub(super) enum UrlError {
     /// It is no path.
     NoPath,
     /// It is another server's.
@@ -41,18 +41,18 @@ pub(super) fn path_of(
     public: &PublicUrl,
     request: &Request,
     url: &[u8],
-) -> Result<RequestPath, NotHere> {
-    let bad = || NotHere::NoPath;
+) -> Result<RequestPath, UrlError> {
+    let bad = || UrlError::NoPath;
     let (target, authority) = target::of_url(url).map_err(|_| bad())?;
     if !authority.is_none_or(|authority| is_ours(public, request, authority)) {
-        return Err(NotHere::Elsewhere);
+        return Err(UrlError::Elsewhere);
     }
     let is_public = authority.is_some_and(|authority| {
         public.authority().is_some_and(|own| own.as_bytes().eq_ignore_ascii_case(authority))
     });
     match target {
         Target::Path { path, query: None } => {
-            without_prefix(public, request, path, is_public).ok_or(NotHere::Elsewhere)
+            without_prefix(public, request, path, is_public).ok_or(UrlError::Elsewhere)
         }
         _ => Err(bad()),
     }

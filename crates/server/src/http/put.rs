@@ -14,25 +14,25 @@ use super::Store;
 use super::answer::{not_served, refused, unreadable};
 use super::fields::Fields;
 use super::framing::Body;
-use super::incoming::{Ended, Incoming, Pause};
+use super::incoming::{BodyEnd, Incoming, ReadEnd};
 use super::locking::Locking;
 use super::locks::Change;
 use super::oc;
-use super::public::{self, NotHere};
+use super::public::{self, UrlError};
 use super::request::Request;
 use super::response::Response;
-use super::uploads::{Refused, not_changed, not_resumed, not_stored, precondition, whole};
+use super::uploads::{Refusal, not_changed, not_resumed, not_stored, precondition, whole};
 use crate::catalogue::{Catalogue, Digests, Found};
 use crate::config::http::PublicUrl;
 use crate::config::rights::Right;
 use crate::recording::{Begin, BeginError, Recorder, Recording};
 use crate::store::{
-    Busy, ChangeError, Finished, NameFault, Over, Precondition, Put, ResumeError, TitleMetadata,
-    Upload, UploadError,
+    Busy, ChangeError, NameFault, Over, Precondition, ResumeError, StoredTitle, TitleMetadata,
+    Upload, UploadError, UploadSpec,
 };
 
 /// Something that takes the bytes of a body.
-pub(super) trait Sink {
+pub(super) trait BodySink {
     type Error;
 
     /// Room for at least one byte.
@@ -52,40 +52,40 @@ pub(super) trait Sink {
 
 /// Why a body has not been taken to its end.
 #[derive(Debug)]
-pub(super) enum Cut<E> {
+pub(super) enum BodyError<E> {
     /// By the client.
-    Client(Ended),
+    Client(BodyEnd),
     /// By the one who takes it.
-    Sink(E),
+    BodySink(E),
     /// There was no space for too long.
     NoSpace,
 }
 
 /// Moves a body from the socket to `sink`; `seen` sees each byte once.
-pub(super) async fn take<S: Sink>(
+pub(super) async fn take<S: BodySink>(
     incoming: &mut Incoming<'_>,
     sink: &mut S,
     mut seen: impl FnMut(&[u8]),
-) -> Result<(), Cut<S::Error>> {
+) -> Result<(), BodyError<S::Error>> {
     loop {
         let more = tokio::select! {
             biased;
-            more = incoming.more() => more.map_err(Cut::Client)?,
-            error = sink.unwanted() => return Err(Cut::Sink(error)),
+            more = incoming.more() => more.map_err(BodyError::Client)?,
+            error = sink.unwanted() => return Err(BodyError::BodySink(error)),
         };
         if !more {
             return Ok(());
         }
         // A disk that hangs must not hang its clients.
         let space = tokio::time::timeout(SPACE_TIME, sink.space()).await;
-        let space = space.map_err(|_| Cut::NoSpace)?.map_err(Cut::Sink)?;
+        let space = space.map_err(|_| BodyError::NoSpace)?.map_err(BodyError::BodySink)?;
         let (filled, pause) = incoming.fill(space).await;
         seen(&space[..filled]);
         sink.advance(filled);
         match pause {
-            Pause::Full => {}
-            Pause::Silence => sink.park(),
-            Pause::Ended(ended) => return Err(Cut::Client(ended)),
+            ReadEnd::Full => {}
+            ReadEnd::Silence => sink.park(),
+            ReadEnd::BodyEnd(ended) => return Err(BodyError::Client(ended)),
         }
     }
 }
@@ -99,7 +99,7 @@ pub(super) fn no_space() -> Response {
     Response::text(503, text).with("Retry-After", "60")
 }
 
-impl Sink for Upload {
+impl BodySink for Upload {
     type Error = UploadError;
 
     async fn space(&mut self) -> Result<&mut [u8], UploadError> {
@@ -116,11 +116,11 @@ impl Sink for Upload {
 }
 
 /// What becomes of a request that brings a title.
-pub(super) enum Taken {
+pub(super) enum BodyOutcome {
     /// It is answered.
     Answer(Response),
     /// It broke off.
-    Ended(Ended),
+    BodyEnd(BodyEnd),
 }
 
 /// PUT: stores the body as the title `path`.
@@ -128,7 +128,7 @@ pub(super) async fn put(
     locking: Locking<'_>,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
-) -> Result<Taken, Refused> {
+) -> Result<BodyOutcome, Refusal> {
     let Locking { uploads, catalogue, request, caller, .. } = locking;
     let fields = &request.fields;
     representation(fields)?;
@@ -146,20 +146,20 @@ pub(super) async fn put(
     let spot = uploads.spot(catalogue, path)?;
     let len = incoming.announced();
     let (precondition, principal) = (terms.precondition.clone(), caller.principal.clone());
-    let put = Put { path: spot.path, len, precondition, principal };
+    let put = UploadSpec { path: spot.path, len, precondition, principal };
     let mut upload = spot.store.begin(put).await.map_err(|error| not_stored(&error))?;
     match take(incoming, &mut upload, |bytes| said.add(bytes)).await {
         Ok(()) => {}
-        Err(Cut::Client(ended)) => return Ok(Taken::Ended(ended)),
-        Err(Cut::Sink(error)) => return Err(not_stored(&error).into()),
-        Err(Cut::NoSpace) => return Err(no_space().into()),
+        Err(BodyError::Client(ended)) => return Ok(BodyOutcome::BodyEnd(ended)),
+        Err(BodyError::BodySink(error)) => return Err(not_stored(&error).into()),
+        Err(BodyError::NoSpace) => return Err(no_space().into()),
     }
     let described = said.end()?;
     let modified = described.modified;
     upload.describe(described);
     let _under_way = permit.begin()?;
     let finished = upload.finish().await.map_err(|error| not_stored(&error))?;
-    Ok(Taken::Answer(oc::accepted(stored(&finished, path), modified)))
+    Ok(BodyOutcome::Answer(oc::accepted(stored(&finished, path), modified)))
 }
 
 /// PUT with a rate: records the body as the title `path`, at that rate. What has come is a title also
@@ -170,7 +170,7 @@ pub(super) async fn record(
     path: &RequestPath,
     rate: BitRate,
     incoming: &mut Incoming<'_>,
-) -> Result<Taken, Refused> {
+) -> Result<BodyOutcome, Refusal> {
     let Locking { uploads, catalogue, request, caller, .. } = locking;
     let spot = uploads.spot(catalogue, path)?;
     let fields = &request.fields;
@@ -196,7 +196,7 @@ pub(super) async fn record(
         error => not_begun(error),
     })?;
     let taken = take(incoming, &mut recording, |_| {}).await;
-    if let Err(Cut::NoSpace) = taken {
+    if let Err(BodyError::NoSpace) = taken {
         // The disk hangs, and so would its end.
         drop(recording);
         return Err(no_space().into());
@@ -204,12 +204,12 @@ pub(super) async fn record(
     let finished = recording.finish().await;
     match taken {
         Ok(()) => {}
-        Err(Cut::Client(ended)) => return Ok(Taken::Ended(ended)),
-        Err(Cut::Sink(error)) => return Err(not_resumed(&error).into()),
-        Err(Cut::NoSpace) => return Err(no_space().into()),
+        Err(BodyError::Client(ended)) => return Ok(BodyOutcome::BodyEnd(ended)),
+        Err(BodyError::BodySink(error)) => return Err(not_resumed(&error).into()),
+        Err(BodyError::NoSpace) => return Err(no_space().into()),
     }
     match finished.map_err(|error| not_resumed(&error))? {
-        Some(finished) => Ok(Taken::Answer(stored(&finished, path))),
+        Some(finished) => Ok(BodyOutcome::Answer(stored(&finished, path))),
         None => Err(Response::text(400, "the recording received no data").into()),
     }
 }
@@ -224,7 +224,7 @@ fn not_begun(error: &BeginError) -> Response {
     }
 }
 
-impl Sink for Recording {
+impl BodySink for Recording {
     type Error = ResumeError;
 
     async fn space(&mut self) -> Result<&mut [u8], ResumeError> {
@@ -244,7 +244,7 @@ impl Sink for Recording {
 }
 
 /// The answer when a title is stored.
-fn stored(finished: &Finished, path: &RequestPath) -> Response {
+fn stored(finished: &StoredTitle, path: &RequestPath) -> Response {
     let response = match finished.created {
         true => Response::text(201, "stored").with("Location", location(path)),
         false => Response::empty(204),
@@ -269,7 +269,7 @@ fn representation(fields: &Fields) -> Result<(), Response> {
 }
 
 /// DELETE: takes the title or the directory `path` away.
-pub(super) async fn delete(locking: Locking<'_>, path: &RequestPath) -> Result<Response, Refused> {
+pub(super) async fn delete(locking: Locking<'_>, path: &RequestPath) -> Result<Response, Refusal> {
     let Locking { uploads, catalogue, request, .. } = locking;
     let fields = &request.fields;
     let permit = locking.permit(path, vec![Change::vanishing(path.name())]).await?;
@@ -288,7 +288,7 @@ pub(super) async fn delete(locking: Locking<'_>, path: &RequestPath) -> Result<R
 pub(super) async fn relocate(
     locking: Locking<'_>,
     path: &RequestPath,
-) -> Result<Response, Refused> {
+) -> Result<Response, Refusal> {
     let Locking { uploads, catalogue, public, request, caller } = locking;
     let fields = &request.fields;
     whole(fields)?;
@@ -360,7 +360,7 @@ pub(super) async fn duplicate(
     store: &Store,
     locking: Locking<'_>,
     path: &RequestPath,
-) -> Result<Response, Refused> {
+) -> Result<Response, Refusal> {
     let Locking { uploads, catalogue, public, request, caller } = locking;
     let fields = &request.fields;
     let source = precondition(fields)?;
@@ -419,7 +419,7 @@ pub(super) async fn duplicate(
         return Err(unreadable(readable).into());
     }
     let (precondition, principal) = (terms.precondition.clone(), caller.principal.clone());
-    let put = Put { path: spot.path, len: Some(left), precondition, principal };
+    let put = UploadSpec { path: spot.path, len: Some(left), precondition, principal };
     let mut upload = spot.store.begin(put).await.map_err(|error| not_stored(&error))?;
     // The checksums verified for the source hold for its copy.
     let read = Arc::clone(&title);
@@ -462,8 +462,8 @@ fn destination(public: &PublicUrl, request: &Request) -> Result<RequestPath, Res
     let value = request.fields.one("destination");
     let value = value.ok_or_else(|| Response::text(400, "the field Destination is missing"))?;
     public::path_of(public, request, value).map_err(|fault| match fault {
-        NotHere::NoPath => Response::text(400, "the destination is not a path of this server"),
-        NotHere::Elsewhere => {
+        UrlError::NoPath => Response::text(400, "the destination is not a path of this server"),
+        UrlError::Elsewhere => {
             let text = "the destination is on another server; behind a proxy that hides the host, \
                         or takes a prefix away, set http.public_url";
             Response::text(502, text)

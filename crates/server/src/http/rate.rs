@@ -18,7 +18,7 @@ use super::{cmcd, query};
 
 /// What a request says about its rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wish {
+pub(super) enum RateRequest {
     /// `?rate=8800000`: this rate.
     Exact(BitRate),
     /// `?rate=max`: a download in the time that is left.
@@ -44,29 +44,28 @@ pub(super) enum RateFault {
 }
 
 /// Reads what a request says about its rate.
-pub(super) fn wish(query: Option<&str>, fields: &Fields) -> Result<Wish, RateFault> {
+pub(super) fn wish(query: Option<&str>, fields: &Fields) -> Result<RateRequest, RateFault> {
     let mut asked = query::values(query, "rate");
     match (asked.next(), asked.next()) {
         (_, Some(_)) => Err(RateFault::Twice),
         (Some(text), None) => match text.as_deref() {
-            Some("max") => Ok(Wish::Max),
-            text => Ok(Wish::Exact(text.and_then(bit_rate).ok_or(RateFault::Malformed)?)),
+            Some("max") => Ok(RateRequest::Max),
+            text => Ok(RateRequest::Exact(text.and_then(bit_rate).ok_or(RateFault::Malformed)?)),
         },
-        (None, None) => {
-            Ok(cmcd::requested_throughput(fields, query).map_or(Wish::Title, Wish::Player))
-        }
+        (None, None) => Ok(cmcd::requested_throughput(fields, query)
+            .map_or(RateRequest::Title, RateRequest::Player)),
     }
 }
 
 /// What a title needs by its own bytes, where these parts of it are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Own {
+pub(super) struct TitleRate {
     pub(super) rate: BitRate,
     /// What a player must have before any media is of use to it.
     pub(super) head: Bytes,
 }
 
-impl Own {
+impl TitleRate {
     /// Of several parts, which go at one pace, the one counts that has the least of the head.
     pub(super) fn of(media: &MediaFacts, asked: &Asked) -> Self {
         let of_head = |part: &Range<u64>| media.head.0.min(part.end).saturating_sub(part.start);
@@ -83,32 +82,38 @@ impl Own {
 const HEAD_AT_ONCE_MAX: Bytes = Bytes(8 * MIB);
 
 /// The pace in force for a wish. `own` is the title's, where the wish leaves it to that.
-pub(super) fn pace(wish: Wish, own: Option<Own>, terms: &RateTerms) -> Result<Pace, RateFault> {
+pub(super) fn pace(
+    wish: RateRequest,
+    own: Option<TitleRate>,
+    terms: &RateTerms,
+) -> Result<Pace, RateFault> {
     match (wish, own, terms.default) {
-        (Wish::Max, ..) => Ok(Pace::BestEffort),
-        (Wish::Exact(rate), ..) if rate < terms.min => Err(RateFault::TooLow(terms.min)),
-        (Wish::Exact(rate), ..) => Ok(paced(terms.asked.in_force(rate), &terms.asked)),
+        (RateRequest::Max, ..) => Ok(Pace::BestEffort),
+        (RateRequest::Exact(rate), ..) if rate < terms.min => Err(RateFault::TooLow(terms.min)),
+        (RateRequest::Exact(rate), ..) => Ok(paced(terms.asked.in_force(rate), &terms.asked)),
         // A player cannot be told about its mistake; the slowest rate is nearest to what it wants.
-        (Wish::Player(rate), ..) => {
+        (RateRequest::Player(rate), ..) => {
             Ok(paced(terms.cmcd.in_force(rate.max(terms.min)), &terms.cmcd))
         }
-        (Wish::Title, Some(Own { rate, head }), _) if rate.0 > 0 => {
+        (RateRequest::Title, Some(TitleRate { rate, head }), _) if rate.0 > 0 => {
             let rate = terms.title.in_force(rate.max(terms.min));
             let burst = terms.title.burst(rate).max(head.min(HEAD_AT_ONCE_MAX));
             Ok(Pace::Paced { rate, burst, tick: terms.title.tick })
         }
         // The default is what the operator wrote, with nothing added.
-        (Wish::Title, _, Some(rate)) => Ok(paced(rate.min(terms.title.ceiling), &terms.title)),
-        (Wish::Title, _, None) => Ok(Pace::BestEffort),
+        (RateRequest::Title, _, Some(rate)) => {
+            Ok(paced(rate.min(terms.title.ceiling), &terms.title))
+        }
+        (RateRequest::Title, _, None) => Ok(Pace::BestEffort),
     }
 }
 
 /// The rate at which a title is recorded; none when it is only stored.
-pub(super) fn recorded(wish: Wish, terms: &RateTerms) -> Result<Option<BitRate>, RateFault> {
+pub(super) fn recorded(wish: RateRequest, terms: &RateTerms) -> Result<Option<BitRate>, RateFault> {
     match wish {
-        Wish::Exact(rate) if rate < terms.min => Err(RateFault::TooLow(terms.min)),
-        Wish::Exact(rate) => Ok(Some(rate)),
-        Wish::Max | Wish::Player(_) | Wish::Title => Ok(None),
+        RateRequest::Exact(rate) if rate < terms.min => Err(RateFault::TooLow(terms.min)),
+        RateRequest::Exact(rate) => Ok(Some(rate)),
+        RateRequest::Max | RateRequest::Player(_) | RateRequest::Title => Ok(None),
     }
 }
 
@@ -164,8 +169,12 @@ mod tests {
         terms
     }
 
-    fn rate_of(wish: Wish, own: Option<u64>, terms: &RateTerms) -> Result<Option<u64>, RateFault> {
-        let own = own.map(|rate| Own { rate: BitRate(rate), head: Bytes(0) });
+    fn rate_of(
+        wish: RateRequest,
+        own: Option<u64>,
+        terms: &RateTerms,
+    ) -> Result<Option<u64>, RateFault> {
+        let own = own.map(|rate| TitleRate { rate: BitRate(rate), head: Bytes(0) });
         Ok(match pace(wish, own, terms)? {
             Pace::Paced { rate, .. } => Some(rate.0),
             Pace::BestEffort => None,
@@ -214,11 +223,11 @@ mod tests {
     #[test]
     fn a_request_says_what_it_wants_in_order_of_precedence() {
         let said = |query: &str| wish(Some(query), &Fields::default());
-        assert_eq!(said("rate=8.8M&CMCD=rtp%3D100"), Ok(Wish::Exact(BitRate(8_800_000))));
-        assert_eq!(said("rate=max"), Ok(Wish::Max));
-        assert_eq!(said("CMCD=rtp%3D100"), Ok(Wish::Player(BitRate(100_000))));
-        assert_eq!(said("CMCD=rtp%3Dx"), Ok(Wish::Title));
-        assert_eq!(said("other=1"), Ok(Wish::Title));
+        assert_eq!(said("rate=8.8M&CMCD=rtp%3D100"), Ok(RateRequest::Exact(BitRate(8_800_000))));
+        assert_eq!(said("rate=max"), Ok(RateRequest::Max));
+        assert_eq!(said("CMCD=rtp%3D100"), Ok(RateRequest::Player(BitRate(100_000))));
+        assert_eq!(said("CMCD=rtp%3Dx"), Ok(RateRequest::Title));
+        assert_eq!(said("other=1"), Ok(RateRequest::Title));
         for bad in ["rate=", "rate", "rate=fast", "rate=%zz", "rate=MAX"] {
             assert_eq!(said(bad), Err(RateFault::Malformed), "{bad}");
         }
@@ -228,22 +237,22 @@ mod tests {
     #[test]
     fn the_rate_in_force_keeps_to_the_terms() {
         let terms = terms();
-        let exact = |rate| rate_of(Wish::Exact(BitRate(rate)), Some(1_000_000), &terms);
+        let exact = |rate| rate_of(RateRequest::Exact(BitRate(rate)), Some(1_000_000), &terms);
         assert_eq!(exact(8_800_000), Ok(Some(8_800_000)));
         assert_eq!(exact(900_000_000), Ok(Some(100_000_000)));
         assert_eq!(exact(15_999), Err(RateFault::TooLow(BitRate(16_000))));
-        let player = |rate| rate_of(Wish::Player(BitRate(rate)), Some(1_000_000), &terms);
+        let player = |rate| rate_of(RateRequest::Player(BitRate(rate)), Some(1_000_000), &terms);
         assert_eq!(player(500_000), Ok(Some(500_000)), "also below the title's own");
         assert_eq!(player(900_000_000), Ok(Some(100_000_000)));
         assert_eq!(player(1_000), Ok(Some(16_000)));
-        let title = |own| rate_of(Wish::Title, own, &terms);
+        let title = |own| rate_of(RateRequest::Title, own, &terms);
         assert_eq!(title(Some(8_800_000)), Ok(Some(8_800_000)));
         assert_eq!(title(Some(900_000_000)), Ok(Some(100_000_000)));
         assert_eq!(title(None), Ok(Some(4_000_000)));
         assert_eq!(title(Some(0)), Ok(Some(4_000_000)));
-        assert_eq!(rate_of(Wish::Max, Some(1), &terms), Ok(None));
+        assert_eq!(rate_of(RateRequest::Max, Some(1), &terms), Ok(None));
         let none = RateTerms { default: None, ..terms };
-        assert_eq!(rate_of(Wish::Title, None, &none), Ok(None));
+        assert_eq!(rate_of(RateRequest::Title, None, &none), Ok(None));
     }
 
     #[test]
@@ -251,12 +260,16 @@ mod tests {
         let mut terms = terms();
         terms.title.headroom = crate::config::units::Percent::whole(10);
         terms.title.start_burst = SECOND;
-        let own = Own { rate: BitRate(8_000_000), head: Bytes(0) };
-        let pace = pace(Wish::Title, Some(own), &terms);
+        let own = TitleRate { rate: BitRate(8_000_000), head: Bytes(0) };
+        let pace = pace(RateRequest::Title, Some(own), &terms);
         let Ok(Pace::Paced { rate, burst, tick }) = pace else { panic!("{pace:?}") };
         assert_eq!((rate, burst), (BitRate(8_800_000), Bytes(1_100_000)));
         assert_eq!(tick, terms.title.tick);
-        assert_eq!(rate_of(Wish::Title, None, &terms), Ok(Some(4_000_000)), "no headroom on it");
+        assert_eq!(
+            rate_of(RateRequest::Title, None, &terms),
+            Ok(Some(4_000_000)),
+            "no headroom on it"
+        );
     }
 
     #[test]
@@ -271,8 +284,8 @@ mod tests {
             head: Bytes(head),
         };
         let burst = |head, asked| {
-            let own = Own::of(&movie(head), &asked);
-            let pace = pace(Wish::Title, Some(own), &terms);
+            let own = TitleRate::of(&movie(head), &asked);
+            let pace = pace(RateRequest::Title, Some(own), &terms);
             let Ok(Pace::Paced { burst, .. }) = pace else { panic!("{pace:?}") };
             burst.0
         };
@@ -291,7 +304,7 @@ mod tests {
     #[test]
     fn the_rate_in_force_is_said_in_bits_per_second() {
         let terms = terms();
-        let pace = pace(Wish::Exact(BitRate(8_800_000)), None, &terms).unwrap();
+        let pace = pace(RateRequest::Exact(BitRate(8_800_000)), None, &terms).unwrap();
         assert_eq!(in_words(pace), "8800000");
         assert_eq!(in_words(Pace::BestEffort), "max");
     }

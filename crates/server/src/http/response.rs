@@ -68,7 +68,7 @@ impl std::fmt::Debug for Parts {
 
 /// What becomes of the connection behind an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Afterwards {
+pub(super) enum Persistence {
     Keep,
     Close,
 }
@@ -167,7 +167,7 @@ impl Response {
     pub(super) fn head(
         &self,
         version: Version,
-        afterwards: Afterwards,
+        afterwards: Persistence,
         now: SystemTime,
     ) -> Vec<u8> {
         let mut head = String::with_capacity(HEAD_BYTES_USUAL);
@@ -192,15 +192,15 @@ impl Response {
             Content::Parts(_) => line("Transfer-Encoding: ", "chunked"),
         }
         let afterwards = match self.content {
-            Content::Unbounded => Afterwards::Close,
+            Content::Unbounded => Persistence::Close,
             // RFC 9112 section 6.1: HTTP/1.0 has no chunks; the content ends with the connection.
-            Content::Parts(_) if version == Version::Http10 => Afterwards::Close,
+            Content::Parts(_) if version == Version::Http10 => Persistence::Close,
             _ => afterwards,
         };
         match (afterwards, version) {
-            (Afterwards::Close, _) => line("Connection: ", "close"),
-            (Afterwards::Keep, Version::Http10) => line("Connection: ", "keep-alive"),
-            (Afterwards::Keep, Version::Http11) => {}
+            (Persistence::Close, _) => line("Connection: ", "close"),
+            (Persistence::Keep, Version::Http10) => line("Connection: ", "keep-alive"),
+            (Persistence::Keep, Version::Http11) => {}
         }
         line("", "");
         head.into_bytes()
@@ -259,7 +259,7 @@ mod tests {
     fn a_head_says_length_date_and_that_types_are_not_guessed() {
         let response = Response::text(404, "nothing here").with("X-A", "b");
         let now = SystemTime::UNIX_EPOCH;
-        let head = response.head(Version::Http11, Afterwards::Close, now);
+        let head = response.head(Version::Http11, Persistence::Close, now);
         assert_eq!(
             String::from_utf8(head).unwrap(),
             "HTTP/1.1 404 Not Found\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nServer: tactus\r\n\
@@ -271,12 +271,12 @@ mod tests {
 
     #[test]
     fn an_answer_without_content_has_no_length() {
-        let head = Response::empty(304).head(Version::Http11, Afterwards::Keep, SystemTime::now());
+        let head = Response::empty(304).head(Version::Http11, Persistence::Keep, SystemTime::now());
         let head = String::from_utf8(head).unwrap();
         assert!(!head.contains("Content-Length") && !head.contains("Connection"), "{head}");
         let head = Response::announcing(200, "video/mp4", 7).head(
             Version::Http10,
-            Afterwards::Keep,
+            Persistence::Keep,
             SystemTime::now(),
         );
         let head = String::from_utf8(head).unwrap();

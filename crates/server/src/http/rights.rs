@@ -18,14 +18,14 @@ pub(super) struct Caller<'a> {
 
 /// The condition under which a title may be stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Terms {
+pub(super) struct StoreCondition {
     /// The requested precondition, narrowed to the rights.
     pub(super) precondition: Precondition,
     /// The missing right that has narrowed it.
     lacks: Option<Right>,
 }
 
-impl Terms {
+impl StoreCondition {
     /// The requested precondition as it is, for requests that give no name to a title.
     pub(super) fn unrestricted(precondition: Precondition) -> Self {
         Self { precondition, lacks: None }
@@ -55,7 +55,11 @@ impl Caller<'_> {
     }
 
     /// The condition for storing at `path` a title that was requested under `wanted`.
-    pub(super) fn terms(&self, path: &str, wanted: Precondition) -> Result<Terms, Response> {
+    pub(super) fn terms(
+        &self,
+        path: &str,
+        wanted: Precondition,
+    ) -> Result<StoreCondition, Response> {
         let publishes = self.rights.has(Right::Publish, path);
         let replaces = self.rights.has(Right::Replace, path);
         let (precondition, lacks) = match (publishes, replaces, wanted) {
@@ -88,13 +92,13 @@ impl Caller<'_> {
             (true, false, _) => return Err(self.lacks(Right::Replace, Some(path))),
             (false, _, _) => return Err(self.lacks(Right::Publish, Some(path))),
         };
-        Ok(Terms { precondition, lacks })
+        Ok(StoreCondition { precondition, lacks })
     }
 
     /// The refusal, if an upload failed only because `terms` are narrower than requested.
     pub(super) fn refusal_by_rights(
         &self,
-        terms: &Terms,
+        terms: &StoreCondition,
         path: &str,
         error: &UploadError,
     ) -> Option<Response> {

@@ -11,9 +11,9 @@ use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
 use super::transport::Client;
-use super::uploads::{Refused, Uploads};
+use super::uploads::{Refusal, Uploads};
 use super::{Store, control, listing, seek, title, tus, uploads};
-use crate::catalogue::{Found, OpenFault, Within};
+use crate::catalogue::{Found, ListingScope, OpenFault};
 use crate::config::http::PublicUrl;
 
 /// The methods that are served where directories are shown; elsewhere all but the last.
@@ -165,7 +165,7 @@ fn refuse_reader(site: &Site, client: Client, request: &Request, name: &str) -> 
 }
 
 /// A refusal as an answer; a wrong token is scored.
-fn refuse(site: &Site, client: Client, Refused { response, abuse }: Refused) -> Answer {
+fn refuse(site: &Site, client: Client, Refusal { response, abuse }: Refusal) -> Answer {
     if let Some(abuse) = abuse {
         site.abused(client, abuse);
     }
@@ -188,7 +188,7 @@ async fn list(
     let base = is_named.then(|| public::base(public, request).to_string());
     let takes_uploads = store.uploads.as_ref().is_some_and(Uploads::may_anybody);
     let page = listing::Page { path: path.clone(), host, base, takes_uploads };
-    let scroll = |after| store.catalogue.scroll(directory, Within::Shown, after);
+    let scroll = |after| store.catalogue.scroll(directory, ListingScope::Shown, after);
     listing::answer(page, query, &request.fields, scroll).await
 }
 
@@ -233,7 +233,7 @@ mod tests {
             let answer = redirect("http://h", &path, Some(query));
             let head = answer.head(
                 crate::http::framing::Version::Http11,
-                crate::http::response::Afterwards::Close,
+                crate::http::response::Persistence::Close,
                 std::time::SystemTime::UNIX_EPOCH,
             );
             let head = String::from_utf8(head).unwrap();

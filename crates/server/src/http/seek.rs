@@ -131,7 +131,7 @@ async fn known(
             let text = format!("the times of this title are not known: {fault}");
             Err(Response::text(422, text))
         }
-        Ok(Indexed::Coming) => {
+        Ok(Indexed::Pending) => {
             let text = "this title is being indexed; try again shortly";
             Err(Response::text(503, text).with("Retry-After", AGAIN))
         }

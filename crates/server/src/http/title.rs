@@ -8,11 +8,11 @@ use tactus_core::range::{self, Asked};
 use tactus_core::units::Bytes;
 use tactus_engine::message::Pace;
 
-use super::answer::{Answer, Delivery, Follows, Parts, not_served};
+use super::answer::{Answer, ContentEnd, Delivery, Parts, not_served};
 use super::conditional::{self, Validators, Verdict};
 use super::counters::Abuse;
 use super::multipart::{Multipart, content_range};
-use super::rate::{self, Own, Wish};
+use super::rate::{self, RateRequest, TitleRate};
 use super::request::{Method, Request};
 use super::response::Response;
 use super::{Site, Store, seek};
@@ -81,11 +81,11 @@ pub(super) async fn answer(
         return Answer::Short(Response::text(416, text).with("Content-Range", whole));
     }
     let own = match wish {
-        Wish::Title => match store.catalogue.media(&title, path).await {
-            Ok(media) => media.map(|media| Own::of(&media, &asked)),
+        RateRequest::Title => match store.catalogue.media(&title, path).await {
+            Ok(media) => media.map(|media| TitleRate::of(&media, &asked)),
             Err(fault) => return Answer::Short(not_served(fault)),
         },
-        Wish::Exact(_) | Wish::Max | Wish::Player(_) => None,
+        RateRequest::Exact(_) | RateRequest::Max | RateRequest::Player(_) => None,
     };
     let pace = match rate::pace(wish, own, &store.rates) {
         Ok(pace) => pace,
@@ -93,9 +93,9 @@ pub(super) async fn answer(
     };
     let share = match wish {
         _ if pace == Pace::BestEffort => store.broker.best_effort_share(),
-        Wish::Exact(_) | Wish::Max => store.rates.asked.client_share,
-        Wish::Player(_) => store.rates.cmcd.client_share,
-        Wish::Title => store.rates.title.client_share,
+        RateRequest::Exact(_) | RateRequest::Max => store.rates.asked.client_share,
+        RateRequest::Player(_) => store.rates.cmcd.client_share,
+        RateRequest::Title => store.rates.title.client_share,
     };
     let ranges = if part.is_some() { "none" } else { "bytes" };
     let (head, parts, tail, follows) = match (part, &title.following) {
@@ -149,7 +149,7 @@ fn grown(
     asked: Asked,
     title: &OpenTitle,
     declared: Option<Bytes>,
-) -> (Response, Parts, Vec<u8>, Option<Follows>) {
+) -> (Response, Parts, Vec<u8>, Option<ContentEnd>) {
     match asked {
         Asked::Parts(mut parts) if parts.len() == 1 => {
             let part = parts.pop().expect("there is one");
@@ -163,9 +163,9 @@ fn grown(
             let (head, follows) = match declared {
                 Some(len) => {
                     let head = Response::announcing(200, title.media_type, len.0);
-                    (head, Follows::Until(len.0))
+                    (head, ContentEnd::Until(len.0))
                 }
-                None => (Response::unbounded(200, title.media_type), Follows::UntilClosed),
+                None => (Response::unbounded(200, title.media_type), ContentEnd::UntilClosed),
             };
             (head.with("Cache-Control", UNFINISHED), Vec::new(), Vec::new(), Some(follows))
         }

@@ -232,7 +232,7 @@ pub struct Credentials {
 
 /// What limits and scores count as one client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Unit {
+pub(super) enum ClientKey {
     /// An IPv4 address, or an IPv6 network of 64 bits: the rest of an IPv6 address is the
     /// customer's to choose from.
     Network(IpAddr),
@@ -261,16 +261,16 @@ impl Peer {
     }
 
     /// What limits and scores count it as.
-    pub(super) fn unit(self) -> Unit {
+    pub(super) fn unit(self) -> ClientKey {
         match self {
-            Self::Address(ip) => Unit::Network(match ip.to_canonical() {
+            Self::Address(ip) => ClientKey::Network(match ip.to_canonical() {
                 IpAddr::V6(v6) => {
                     let bits = v6.to_bits() >> IPV6_NETWORK_BITS << IPV6_NETWORK_BITS;
                     Ipv6Addr::from_bits(bits).into()
                 }
                 v4 => v4,
             }),
-            Self::Process(Credentials { uid, .. }) => Unit::User(uid),
+            Self::Process(Credentials { uid, .. }) => ClientKey::User(uid),
         }
     }
 

@@ -13,17 +13,19 @@ use tactus_core::path::RequestPath;
 use tactus_engine::message::VolumeId;
 
 use super::framing::Body;
-use super::incoming::{Ended, Incoming};
+use super::incoming::{BodyEnd, Incoming};
 use super::locking::{Locking, Permit, path_of};
 use super::public;
-use super::put::{Cut, Sink, Taken, no_space, take};
+use super::put::{BodyError, BodyOutcome, BodySink, no_space, take};
 use super::request::Method;
 use super::response::Response;
-use super::rights::Terms;
-use super::uploads::{Refused, Spot, Uploads, not_resumed, precondition};
-use crate::store::{Appender, Create, Finished, Precondition, ResumeError, Status, Store, StoreId};
+use super::rights::StoreCondition;
+use super::uploads::{Refusal, StorePath, Uploads, not_resumed, precondition};
+use crate::store::{
+    Appender, Create, Precondition, ResumeError, Status, Store, StoreId, StoredTitle,
+};
 
-use fields::{Checksum, Concat, UPLOADS, VERSION, Wrong};
+use fields::{Checksum, Concat, FieldError, UPLOADS, VERSION};
 
 /// What is understood of tus.
 const EXTENSIONS: &str = "creation,creation-with-upload,creation-defer-length,expiration,checksum,\
@@ -60,7 +62,7 @@ pub(super) fn options(uploads: &Uploads) -> Response {
 }
 
 /// A request about uploads.
-pub(super) struct Asked<'a> {
+pub(super) struct TusRequest<'a> {
     pub(super) locking: Locking<'a>,
     pub(super) path: &'a RequestPath,
     pub(super) query: Option<&'a str>,
@@ -68,37 +70,37 @@ pub(super) struct Asked<'a> {
 
 /// Does what is asked for.
 pub(super) async fn answer(
-    asked: Asked<'_>,
+    asked: TusRequest<'_>,
     incoming: &mut Incoming<'_>,
-) -> Result<Taken, Refused> {
+) -> Result<BodyOutcome, Refusal> {
     let done = asked.act(incoming).await;
     let told = |response: Response| response.with("Tus-Resumable", VERSION);
     match done {
-        Ok(Taken::Answer(response)) => Ok(Taken::Answer(told(response))),
+        Ok(BodyOutcome::Answer(response)) => Ok(BodyOutcome::Answer(told(response))),
         Ok(ended) => Ok(ended),
-        Err(Refused { response, abuse }) => Err(Refused { response: told(response), abuse }),
+        Err(Refusal { response, abuse }) => Err(Refusal { response: told(response), abuse }),
     }
 }
 
 /// The target of a new upload.
-struct Place<'a> {
-    spot: Spot<'a>,
+struct NewUpload<'a> {
+    spot: StorePath<'a>,
     /// The stored part of its fields.
-    kept: Kept,
+    kept: StoredFields,
     /// Its title's path from the root; none for a partial upload.
     at: Option<String>,
 }
 
 /// An upload that is there.
-struct Known<'a> {
+struct ExistingUpload<'a> {
     volume: VolumeId,
     store: &'a Store,
     id: StoreId,
     status: Status,
 }
 
-impl Asked<'_> {
-    async fn act(&self, incoming: &mut Incoming<'_>) -> Result<Taken, Refused> {
+impl TusRequest<'_> {
+    async fn act(&self, incoming: &mut Incoming<'_>) -> Result<BodyOutcome, Refusal> {
         let fields = &self.locking.request.fields;
         let name = below(self.path).unwrap_or_default();
         if name.is_empty() && self.locking.request.method == Method::Get {
@@ -108,12 +110,12 @@ impl Asked<'_> {
                 self.locking.catalogue,
                 &self.locking.caller.principal,
             );
-            return Ok(Taken::Answer(response));
+            return Ok(BodyOutcome::Answer(response));
         }
         fields::version(fields)?;
         match (name, self.method()?) {
             ("", Method::Post) => match fields::concat(fields, &|path| self.own(path))? {
-                Concat::Final(parts) => self.concat(&parts).await.map(Taken::Answer),
+                Concat::Final(parts) => self.concat(&parts).await.map(BodyOutcome::Answer),
                 concat => self.create(concat == Concat::Partial, incoming).await,
             },
             ("", _) => Err(Response::text(
@@ -123,12 +125,12 @@ impl Asked<'_> {
             )
             .with("Allow", ALLOWED_ABOVE)
             .into()),
-            (_, Method::Head) => self.tell(self.find(name)?).await.map(Taken::Answer),
+            (_, Method::Head) => self.tell(self.find(name)?).await.map(BodyOutcome::Answer),
             (_, Method::Patch) => self.append(self.find_up(name)?, incoming).await,
             (_, Method::Delete) => {
-                let Known { store, id, .. } = self.find_up(name)?;
+                let ExistingUpload { store, id, .. } = self.find_up(name)?;
                 store.terminate(&id, &self.locking.caller.principal).await?;
-                Ok(Taken::Answer(Response::empty(204)))
+                Ok(BodyOutcome::Answer(Response::empty(204)))
             }
             _ => Err(Response::text(
                 405,
@@ -149,25 +151,25 @@ impl Asked<'_> {
 
     /// The method, which some clients can only write into a field. No other meaning than that of the
     /// protocol's own methods can be given to a request so.
-    fn method(&self) -> Result<Method, Wrong> {
+    fn method(&self) -> Result<Method, FieldError> {
         const NAME: &str = "X-HTTP-Method-Override";
         match (self.locking.request.method, self.locking.request.fields.one(NAME)) {
             (Method::Post, Some(b"PATCH")) => Ok(Method::Patch),
             (Method::Post, Some(b"DELETE")) => Ok(Method::Delete),
             (Method::Post, Some(b"POST")) => Ok(Method::Post),
-            (_, Some(_)) => Err(Wrong::Field(NAME)),
+            (_, Some(_)) => Err(FieldError::Field(NAME)),
             (method, None) => Ok(method),
         }
     }
 
-    fn find(&self, name: &str) -> Result<Known<'_>, Refused> {
+    fn find(&self, name: &str) -> Result<ExistingUpload<'_>, Refusal> {
         let id = name.parse::<StoreId>().map_err(|_| not_resumed(&ResumeError::NotFound))?;
         for (volume, store) in self.locking.uploads.volumes.iter().enumerate() {
             let Some(store) = store else { continue };
             match store.status(&id, &self.locking.caller.principal) {
                 Ok(status) => {
                     let volume = VolumeId(volume as u16);
-                    return Ok(Known { volume, store, id, status });
+                    return Ok(ExistingUpload { volume, store, id, status });
                 }
                 Err(ResumeError::NotFound) => {}
                 Err(error) => return Err(error.into()),
@@ -177,13 +179,17 @@ impl Asked<'_> {
     }
 
     /// The same, for what needs the disk.
-    fn find_up(&self, name: &str) -> Result<Known<'_>, Refused> {
+    fn find_up(&self, name: &str) -> Result<ExistingUpload<'_>, Refusal> {
         let known = self.find(name)?;
         self.locking.uploads.if_down(self.locking.catalogue, known.volume)?;
         Ok(known)
     }
 
-    async fn create(&self, partial: bool, incoming: &mut Incoming<'_>) -> Result<Taken, Refused> {
+    async fn create(
+        &self,
+        partial: bool,
+        incoming: &mut Incoming<'_>,
+    ) -> Result<BodyOutcome, Refusal> {
         let fields = &self.locking.request.fields;
         let len = fields::declared(fields)?;
         let brings = self.locking.request.body != Body::None;
@@ -192,12 +198,12 @@ impl Asked<'_> {
             fields::media_type(fields)?;
             fits(incoming, 0, len)?;
         }
-        let Place { spot, kept, at } = self.target(partial)?;
+        let NewUpload { spot, kept, at } = self.target(partial)?;
         let terms = match &at {
             Some(at) => self.locking.caller.terms(at, precondition(fields)?)?,
             None => {
                 self.locking.caller.check_stores()?;
-                Terms::unrestricted(precondition(fields)?)
+                StoreCondition::unrestricted(precondition(fields)?)
             }
         };
         let permit = self.permit(at.as_deref()).await?;
@@ -216,9 +222,9 @@ impl Asked<'_> {
             match self.receive(appender, sum, incoming).await? {
                 Received::All(len) => offset = len,
                 // The client does not know where it is: it cannot go on.
-                Received::Cut(ended) => {
+                Received::BodyError(ended) => {
                     spot.store.terminate(&id, &self.locking.caller.principal).await?;
-                    return Ok(Taken::Ended(ended));
+                    return Ok(BodyOutcome::BodyEnd(ended));
                 }
             }
         }
@@ -235,13 +241,13 @@ impl Asked<'_> {
             }
             false => expiring(response, &spot.store.status(&id, &self.locking.caller.principal)?),
         };
-        Ok(Taken::Answer(response))
+        Ok(BodyOutcome::Answer(response))
     }
 
     /// Where a new upload goes, and what is kept of its fields.
-    fn target(&self, partial: bool) -> Result<Place<'_>, Refused> {
+    fn target(&self, partial: bool) -> Result<NewUpload<'_>, Refusal> {
         let fields = &self.locking.request.fields;
-        let bad = |wrong: metadata::Wrong| Response::text(400, wrong.to_string());
+        let bad = |wrong: metadata::MetadataError| Response::text(400, wrong.to_string());
         let metadata = metadata::metadata(fields).map_err(bad)?;
         let concat = fields.one("upload-concat").map(|v| String::from_utf8_lossy(v).into_owned());
         let concat = concat.map(|value| match value.len() <= CONCAT_KEPT_MAX {
@@ -252,31 +258,31 @@ impl Asked<'_> {
         let at = target.as_ref().ok().map(|path| path.name().to_owned());
         let spot = match target {
             // A part goes where the whole may go; without a word, to the first volume.
-            Err(metadata::Wrong::Nowhere) if partial => {
+            Err(metadata::MetadataError::Nowhere) if partial => {
                 let mut volumes = (0..).zip(self.locking.uploads.volumes.iter());
                 let first = volumes.find_map(|(at, store)| Some((VolumeId(at), store.as_ref()?)));
                 let (volume, store) = first.ok_or_else(|| Response::text(403, "no volume"))?;
-                Spot { store, volume, path: String::new() }
+                StorePath { store, volume, path: String::new() }
             }
             target => self.locking.uploads.spot(self.locking.catalogue, &target.map_err(bad)?)?,
         };
-        let kept = Kept { metadata: metadata.raw, concat };
-        Ok(Place { spot, kept, at: at.filter(|_| !partial) })
+        let kept = StoredFields { metadata: metadata.raw, concat };
+        Ok(NewUpload { spot, kept, at: at.filter(|_| !partial) })
     }
 
-    async fn concat(&self, names: &[String]) -> Result<Response, Refused> {
+    async fn concat(&self, names: &[String]) -> Result<Response, Refusal> {
         let fields = &self.locking.request.fields;
         if fields::length(fields)?.is_some() || self.locking.request.body != Body::None {
             let text = "a final upload must not declare a length or send a body";
             return Err(Response::text(400, text).into());
         }
-        let Place { spot, kept, at } = self.target(false)?;
+        let NewUpload { spot, kept, at } = self.target(false)?;
         let at = at.expect("a final upload needs a path");
         let terms = self.locking.caller.terms(&at, precondition(fields)?)?;
         let permit = self.permit(Some(&at)).await?;
         let mut parts = Vec::with_capacity(names.len());
         for name in names {
-            let Known { store, id, .. } = self.find(name)?;
+            let ExistingUpload { store, id, .. } = self.find(name)?;
             if !std::ptr::eq(store, spot.store) {
                 let text = "the parts and the final upload are on different volumes; set ?path= for the \
                     parts too";
@@ -299,7 +305,7 @@ impl Asked<'_> {
     }
 
     /// Whether locks allow a title at the path `at`; none where nothing gets a name.
-    async fn permit(&self, at: Option<&str>) -> Result<Option<Permit>, Refused> {
+    async fn permit(&self, at: Option<&str>) -> Result<Option<Permit>, Refusal> {
         let Some(at) = at else { return Ok(None) };
         let path = path_of(at)?;
         let change = self.locking.storing(&path).await?;
@@ -315,18 +321,18 @@ impl Asked<'_> {
     }
 
     /// The answer when an upload to `at` is not stored under `terms`.
-    fn not_stored(&self, terms: &Terms, at: Option<&str>, error: ResumeError) -> Refused {
+    fn not_stored(&self, terms: &StoreCondition, at: Option<&str>, error: ResumeError) -> Refusal {
         let refusal_by_rights = match (&error, at) {
             (ResumeError::Upload(error), Some(at)) => {
                 self.locking.caller.refusal_by_rights(terms, at, error)
             }
             _ => None,
         };
-        refusal_by_rights.map_or_else(|| error.into(), Refused::from)
+        refusal_by_rights.map_or_else(|| error.into(), Refusal::from)
     }
 
-    async fn tell(&self, known: Known<'_>) -> Result<Response, Refused> {
-        let Known { store, id, mut status, volume } = known;
+    async fn tell(&self, known: ExistingUpload<'_>) -> Result<Response, Refusal> {
+        let ExistingUpload { store, id, mut status, volume } = known;
         let complete = status.len == Some(status.offset);
         if complete && !status.finished && status.path.is_some() {
             // A crash came between its last byte and its name, or a lock.
@@ -343,7 +349,7 @@ impl Asked<'_> {
             Some(len) => response.with("Upload-Length", len.to_string()),
             None => response.with("Upload-Defer-Length", "1"),
         };
-        let kept = Kept::read(&status.metadata);
+        let kept = StoredFields::read(&status.metadata);
         if !kept.metadata.is_empty() {
             response = response.with("Upload-Metadata", kept.metadata);
         }
@@ -355,16 +361,16 @@ impl Asked<'_> {
 
     async fn append(
         &self,
-        known: Known<'_>,
+        known: ExistingUpload<'_>,
         incoming: &mut Incoming<'_>,
-    ) -> Result<Taken, Refused> {
-        let Known { store, id, mut status, volume } = known;
+    ) -> Result<BodyOutcome, Refusal> {
+        let ExistingUpload { store, id, mut status, volume } = known;
         let at = status.path.as_ref().map(|path| self.path_of(volume, path));
         let terms = match &at {
             Some(at) => self.locking.caller.terms(at, status.precondition.clone())?,
             None => {
                 self.locking.caller.check_stores()?;
-                Terms::unrestricted(status.precondition.clone())
+                StoreCondition::unrestricted(status.precondition.clone())
             }
         };
         if terms.precondition != status.precondition {
@@ -390,7 +396,7 @@ impl Asked<'_> {
         fits(incoming, offset, status.len)?;
         let offset = match self.receive(appender, sum, incoming).await? {
             Received::All(offset) => offset,
-            Received::Cut(ended) => return Ok(Taken::Ended(ended)),
+            Received::BodyError(ended) => return Ok(BodyOutcome::BodyEnd(ended)),
         };
         let response = Response::empty(204).with("Upload-Offset", offset.to_string());
         let response = match status.len == Some(offset) && status.path.is_some() {
@@ -402,7 +408,7 @@ impl Asked<'_> {
             }
             false => expiring(response, &store.status(&id, principal)?),
         };
-        Ok(Taken::Answer(response))
+        Ok(BodyOutcome::Answer(response))
     }
 
     /// Takes a body, and makes it durable as far as it is to be kept.
@@ -411,7 +417,7 @@ impl Asked<'_> {
         mut appender: Appender,
         mut sum: Option<Checksum>,
         incoming: &mut Incoming<'_>,
-    ) -> Result<Received, Refused> {
+    ) -> Result<Received, Refusal> {
         if sum.is_some() {
             appender.hold_back();
         }
@@ -428,14 +434,14 @@ impl Asked<'_> {
             }
             (Ok(()), _) => Ok(Received::All(appender.commit().await?)),
             // Nobody knows whether these bytes are right.
-            (Err(Cut::Client(ended)), Some(_)) => Ok(Received::Cut(ended)),
-            (Err(Cut::Sink(error)), Some(_)) => Err(error.into()),
-            (Err(Cut::NoSpace), _) => Err(no_space().into()),
-            (Err(Cut::Client(ended)), None) => {
+            (Err(BodyError::Client(ended)), Some(_)) => Ok(Received::BodyError(ended)),
+            (Err(BodyError::BodySink(error)), Some(_)) => Err(error.into()),
+            (Err(BodyError::NoSpace), _) => Err(no_space().into()),
+            (Err(BodyError::Client(ended)), None) => {
                 appender.commit().await?;
-                Ok(Received::Cut(ended))
+                Ok(Received::BodyError(ended))
             }
-            (Err(Cut::Sink(error)), None) => {
+            (Err(BodyError::BodySink(error)), None) => {
                 if keeps(&error) {
                     appender.commit().await?;
                 }
@@ -449,7 +455,7 @@ impl Asked<'_> {
 enum Received {
     /// It is durable, up to this offset of the upload.
     All(u64),
-    Cut(Ended),
+    BodyError(BodyEnd),
 }
 
 /// Whether what came before an error is as good as before.
@@ -461,7 +467,7 @@ fn keeps(error: &ResumeError) -> bool {
     )
 }
 
-impl Sink for Appender {
+impl BodySink for Appender {
     type Error = ResumeError;
 
     async fn space(&mut self) -> Result<&mut [u8], ResumeError> {
@@ -483,7 +489,7 @@ impl Sink for Appender {
 }
 
 /// Whether a body of known length has room at `offset`.
-fn fits(incoming: &Incoming<'_>, offset: u64, len: Option<u64>) -> Result<(), Refused> {
+fn fits(incoming: &Incoming<'_>, offset: u64, len: Option<u64>) -> Result<(), Refusal> {
     let (Some(announced), Some(len)) = (incoming.announced(), len) else { return Ok(()) };
     match offset.checked_add(announced).is_some_and(|end| end <= len) {
         true => Ok(()),
@@ -491,7 +497,7 @@ fn fits(incoming: &Incoming<'_>, offset: u64, len: Option<u64>) -> Result<(), Re
     }
 }
 
-fn finished(response: Response, finished: &Finished) -> Response {
+fn finished(response: Response, finished: &StoredTitle) -> Response {
     response.with("ETag", finished.etag.clone())
 }
 
@@ -502,12 +508,12 @@ fn expiring(response: Response, status: &Status) -> Response {
 
 /// The fields that are told again, as they came: one line each.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Kept {
+struct StoredFields {
     metadata: String,
     concat: Option<String>,
 }
 
-impl Kept {
+impl StoredFields {
     fn write(&self) -> Vec<u8> {
         let concat = self.concat.as_deref().unwrap_or_default();
         format!("{}\n{concat}", self.metadata).into_bytes()
@@ -522,14 +528,14 @@ impl Kept {
     }
 }
 
-impl From<ResumeError> for Refused {
+impl From<ResumeError> for Refusal {
     fn from(error: ResumeError) -> Self {
         not_resumed(&error).into()
     }
 }
 
-impl From<Wrong> for Refused {
-    fn from(wrong: Wrong) -> Self {
+impl From<FieldError> for Refusal {
+    fn from(wrong: FieldError) -> Self {
         wrong.response().into()
     }
 }
@@ -550,8 +556,8 @@ pub(super) fn understood(all: &super::fields::Fields, query: Option<&str>) -> bo
         assert!((1..=fields::PARTS_MAX).contains(&parts.len()));
     }
     let Ok(metadata) = metadata::metadata(all) else { return false };
-    let kept = Kept { metadata: metadata.raw.clone(), concat: None };
-    assert_eq!(Kept::read(&kept.write()), kept, "it comes back as it was");
+    let kept = StoredFields { metadata: metadata.raw.clone(), concat: None };
+    assert_eq!(StoredFields::read(&kept.write()), kept, "it comes back as it was");
     let Ok(path) = metadata.target(query) else { return false };
     assert!(!path.name().is_empty() && !path.is_directory(), "{path:?}");
     parts.is_ok() && fields::version(all).is_ok() && precondition(all).is_ok()
@@ -564,12 +570,12 @@ mod tests {
     #[test]
     fn what_is_kept_comes_back() {
         for concat in [None, Some("partial".to_owned())] {
-            let kept = Kept { metadata: "filename QQ==,x".into(), concat };
-            assert_eq!(Kept::read(&kept.write()), kept);
+            let kept = StoredFields { metadata: "filename QQ==,x".into(), concat };
+            assert_eq!(StoredFields::read(&kept.write()), kept);
         }
-        let none = Kept { metadata: String::new(), concat: None };
-        assert_eq!(Kept::read(b""), none);
-        assert_eq!(Kept::read(&none.write()), none);
+        let none = StoredFields { metadata: String::new(), concat: None };
+        assert_eq!(StoredFields::read(b""), none);
+        assert_eq!(StoredFields::read(&none.write()), none);
     }
 
     #[test]

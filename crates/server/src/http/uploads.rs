@@ -11,12 +11,12 @@ use tactus_core::path::RequestPath;
 use tactus_engine::message::VolumeId;
 
 use super::answer::if_down;
-use super::conditional::{self, Wanted};
+use super::conditional::{self, WantedTags};
 use super::counters::Abuse;
 use super::fields::Fields;
 use super::limits::Limits;
 use super::locks::{LockLimits, Locks};
-use super::principals::{Principals, Who};
+use super::principals::{Authentication, Principals};
 use super::public;
 use super::request::Request;
 use super::response::Response;
@@ -94,7 +94,7 @@ fn store_identity(known: &KnownIdentities, root: &Path) {
 
 /// A place for a title, or for a directory.
 #[derive(Clone, Debug)]
-pub(super) struct Spot<'a> {
+pub(super) struct StorePath<'a> {
     pub(super) store: &'a Store,
     pub(super) volume: VolumeId,
     /// Its path within the volume; a slash at its end is a directory's.
@@ -103,12 +103,12 @@ pub(super) struct Spot<'a> {
 
 /// Why a request changes nothing.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct Refusal {
     pub(super) response: Response,
     pub(super) abuse: Option<Abuse>,
 }
 
-impl From<Response> for Refused {
+impl From<Response> for Refusal {
     fn from(response: Response) -> Self {
         Self { response, abuse: None }
     }
@@ -264,19 +264,19 @@ impl Uploads {
     }
 
     /// Who sends the request, when it may change something.
-    pub(super) fn caller(&self, fields: &Fields) -> Result<Caller<'_>, Refused> {
+    pub(super) fn caller(&self, fields: &Fields) -> Result<Caller<'_>, Refusal> {
         self.known(fields, "changes need a token")
     }
 
     /// Whether `fields` say who sends them, rightly or wrongly.
     pub(super) fn is_told_who(&self, fields: &Fields) -> bool {
-        !matches!(self.principals.who(fields), Who::Nobody)
+        !matches!(self.principals.who(fields), Authentication::Anonymous)
     }
 
     /// Refuses a file manager that mounts and does not say for whom, so that it asks its user. Most
     /// ask at that moment alone: what may be read by everybody would be mounted for nobody, and be
     /// read-only.
-    pub(super) fn check_mounts(&self, fields: &Fields) -> Result<(), Refused> {
+    pub(super) fn check_mounts(&self, fields: &Fields) -> Result<(), Refusal> {
         let agent = fields.one("user-agent").unwrap_or_default();
         let mounts = MOUNTING_AGENTS.iter().any(|name| agent.starts_with(name.as_bytes()));
         match mounts && self.may_anybody() && fields.one("authorization").is_none() {
@@ -292,7 +292,7 @@ impl Uploads {
     }
 
     /// Refuses a caller that may not read `path`.
-    pub(super) fn check_reader(&self, fields: &Fields, path: &str) -> Result<(), Refused> {
+    pub(super) fn check_reader(&self, fields: &Fields, path: &str) -> Result<(), Refusal> {
         if self.readers == Readers::Anyone {
             return Ok(());
         }
@@ -306,16 +306,16 @@ impl Uploads {
     }
 
     /// The sender of `fields`; without a valid token, a refusal with `text`.
-    fn known(&self, fields: &Fields, text: &'static str) -> Result<Caller<'_>, Refused> {
+    fn known(&self, fields: &Fields, text: &'static str) -> Result<Caller<'_>, Refusal> {
         let abuse = match self.principals.who(fields) {
-            Who::Known(name, rights) => {
+            Authentication::Principal(name, rights) => {
                 return Ok(Caller { principal: Principal::new(name), rights });
             }
-            Who::Wrong => Some(Abuse::WrongToken),
-            Who::Nobody => None,
+            Authentication::Invalid => Some(Abuse::WrongToken),
+            Authentication::Anonymous => None,
         };
         let response = Response::text(401, text).with("WWW-Authenticate", CHALLENGE);
-        Err(Refused { response, abuse })
+        Err(Refusal { response, abuse })
     }
 
     /// Where the title `path` belongs.
@@ -323,7 +323,7 @@ impl Uploads {
         &self,
         catalogue: &Catalogue,
         path: &RequestPath,
-    ) -> Result<Spot<'_>, Refused> {
+    ) -> Result<StorePath<'_>, Refusal> {
         if path.is_directory() {
             let text = "the path of a title must not end with a slash";
             return Err(Response::text(409, text).into());
@@ -336,7 +336,7 @@ impl Uploads {
         &self,
         catalogue: &Catalogue,
         path: &RequestPath,
-    ) -> Result<Spot<'_>, Refused> {
+    ) -> Result<StorePath<'_>, Refusal> {
         if config::is_api_path(path.name()) {
             return Err(Response::text(403, config::API_PATH).into());
         }
@@ -348,10 +348,10 @@ impl Uploads {
         &self,
         catalogue: &Catalogue,
         path: &RequestPath,
-    ) -> Result<Spot<'_>, Refused> {
+    ) -> Result<StorePath<'_>, Refusal> {
         let slash = if path.is_directory() { "/" } else { "" };
         let (volume, path) = catalogue.spot(path).map_err(|fault| match fault {
-            OpenFault::NotFound => Refused::from(Response::text(
+            OpenFault::NotFound => Refusal::from(Response::text(
                 403,
                 "this server accepts no \
                 uploads",
@@ -366,11 +366,11 @@ impl Uploads {
         }
         let store = self.volumes.get(at).and_then(Option::as_ref);
         let store = store.ok_or_else(|| Response::text(403, "this volume accepts no uploads"))?;
-        Ok(Spot { store, volume, path: format!("{path}{slash}") })
+        Ok(StorePath { store, volume, path: format!("{path}{slash}") })
     }
 
     /// Refuses what would wait for a disk that does not answer.
-    pub(super) fn if_down(&self, catalogue: &Catalogue, volume: VolumeId) -> Result<(), Refused> {
+    pub(super) fn if_down(&self, catalogue: &Catalogue, volume: VolumeId) -> Result<(), Refusal> {
         Ok(if_down(&self.watchdog, catalogue, volume)?)
     }
 }
@@ -435,20 +435,20 @@ pub(super) fn precondition(fields: &Fields) -> Result<Precondition, Response> {
             None => Precondition::Any,
         },
         // `If-Unmodified-Since` adds nothing here: the title must not exist.
-        (None, Some(Wanted::Any)) => Precondition::CreateOnly,
-        (Some(Wanted::Any), None) => Precondition::Exists,
-        (Some(Wanted::These(tags)), None) => Precondition::Match(tags),
+        (None, Some(WantedTags::Any)) => Precondition::CreateOnly,
+        (Some(WantedTags::Any), None) => Precondition::Exists,
+        (Some(WantedTags::Listed(tags)), None) => Precondition::Match(tags),
         // A contradiction: no tag matches an empty list.
-        (Some(_), Some(Wanted::Any)) => Precondition::Match(Vec::new()),
+        (Some(_), Some(WantedTags::Any)) => Precondition::Match(Vec::new()),
         // RFC 9110 section 13.1: a condition that is not understood must not be passed over.
-        (_, Some(Wanted::These(tags))) if tags.is_empty() => {
+        (_, Some(WantedTags::Listed(tags))) if tags.is_empty() => {
             return Err(Response::text(400, "If-None-Match must be `*` or quoted entity tags"));
         }
-        (Some(Wanted::These(mut tags)), Some(Wanted::These(unwanted))) => {
+        (Some(WantedTags::Listed(mut tags)), Some(WantedTags::Listed(unwanted))) => {
             tags.retain(|tag| !unwanted.contains(tag));
             Precondition::Match(tags)
         }
-        (wanted, Some(Wanted::These(tags))) => {
+        (wanted, Some(WantedTags::Listed(tags))) => {
             Precondition::Unless { tags, exists: wanted.is_some(), unmodified_since }
         }
     })

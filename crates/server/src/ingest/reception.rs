@@ -88,7 +88,7 @@ impl Reception {
         }
         self.source.handle_valid(now, from);
         match rtp.whose(&packet) {
-            PacketSource::Known => {}
+            PacketSource::Current => {}
             PacketSource::Unknown => {
                 self.counts.src_refused += 1;
                 return;
@@ -163,7 +163,7 @@ impl Reception {
 
 /// Of which RTP source a packet is.
 enum PacketSource {
-    Known,
+    Current,
     /// Of one that has the place from now on.
     New,
     Unknown,
@@ -176,7 +176,7 @@ impl Rtp {
         let source = packet.source;
         if *self.locked.get_or_insert(source) == source {
             self.new = None;
-            return PacketSource::Known;
+            return PacketSource::Current;
         }
         if self.new == Some((source, packet.sequence)) {
             self.locked = Some(source);

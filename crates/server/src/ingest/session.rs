@@ -24,8 +24,8 @@ use tokio::time::MissedTickBehavior;
 use super::cut::{Cutter, Step};
 use super::reception::{IncomingDatagram, Reception};
 use super::retention;
-use super::status::{Alarm, Board, Counts, State};
-use super::titles::{Cause, Ended, Pushed, Terms, Titles};
+use super::status::{Alarm, Counts, State, StatusCell};
+use super::titles::{Admission, Cause, EndedTitle, PushResult, Titles};
 use super::{Names, Target};
 use crate::access::{self, Protocol, Record};
 use crate::config::Auto;
@@ -38,7 +38,7 @@ pub(super) struct Session {
     pub(super) recording: Recording,
     pub(super) principal: Principal,
     pub(super) target: Target,
-    pub(super) board: Arc<Board>,
+    pub(super) board: Arc<StatusCell>,
     pub(super) names: Arc<Names>,
 }
 
@@ -299,12 +299,12 @@ impl Running {
             self.reserved = Some(rate);
             self.is_admitted = true;
             self.allowance.set_rate(rate);
-            self.flow.titles.admit(Terms { rate: Some(rate) });
+            self.flow.titles.admit(Admission { rate: Some(rate) });
         } else if self.reception.last().is_some()
             && now.since(*self.valid_since.get_or_insert(now)) >= CLOCK_WAIT
         {
             self.is_admitted = true;
-            self.flow.titles.admit(Terms { rate: None });
+            self.flow.titles.admit(Admission { rate: None });
             let what = "the stream's clock tells no rate, so nothing is reserved; say it by `rate`";
             let what = match dropped(&self.reception.counts(), &Counts::default()) {
                 Some(cause) => format!("{what}; {cause}"),
@@ -313,7 +313,7 @@ impl Running {
             self.board().raise(Alarm::Reserve, what);
         } else if self.flow.is_quiet(now) {
             // The next title may get a rate again. The rest of this one continues without.
-            self.flow.titles.admit(Terms { rate: None });
+            self.flow.titles.admit(Admission { rate: None });
         }
     }
 
@@ -360,7 +360,7 @@ impl Running {
         }
     }
 
-    fn handle_ended(&mut self, ended: Ended) {
+    fn handle_ended(&mut self, ended: EndedTitle) {
         let now = clock::now();
         if self.flow.handle_ended(now, ended) {
             self.retain(now);
@@ -423,7 +423,7 @@ impl Running {
         flow.end(now);
         self.admit(now);
         if !self.is_admitted {
-            self.flow.titles.admit(Terms { rate: None });
+            self.flow.titles.admit(Admission { rate: None });
         }
         self.tell(now, false);
         while self.flow.titles.is_busy() {
@@ -473,7 +473,7 @@ impl Running {
         status.gaps_by_pid = gaps;
     }
 
-    fn board(&self) -> &Board {
+    fn board(&self) -> &StatusCell {
         &self.flow.session.board
     }
 }
@@ -507,7 +507,7 @@ impl Flow {
         };
         if !self.titles.has_current() {
             if self.retry_at.is_some_and(|at| now < at) {
-                self.count(Pushed::Dropped(packets.len() as u64));
+                self.count(PushResult::Dropped(packets.len() as u64));
                 return;
             }
             self.retry_at = None;
@@ -556,15 +556,15 @@ impl Flow {
         self.count(pushed);
     }
 
-    fn count(&mut self, pushed: Pushed) {
+    fn count(&mut self, pushed: PushResult) {
         match pushed {
-            Pushed::Kept => {}
-            Pushed::Taken => {
+            PushResult::Kept => {}
+            PushResult::Taken => {
                 if std::mem::take(&mut self.in_gap) {
                     self.session.board.clear(Alarm::Stall);
                 }
             }
-            Pushed::Dropped(bytes) => {
+            PushResult::Dropped(bytes) => {
                 self.counts.write_gap_bytes += bytes;
                 if !std::mem::replace(&mut self.in_gap, true) {
                     self.counts.write_gaps += 1;
@@ -579,13 +579,13 @@ impl Flow {
     }
 
     /// True when a title was stored.
-    fn handle_ended(&mut self, now: MonoTime, ended: Ended) -> bool {
-        let Ended { name, result, cut_short, lost, was_current, .. } = ended;
+    fn handle_ended(&mut self, now: MonoTime, ended: EndedTitle) -> bool {
+        let EndedTitle { name, result, cut_short, lost, was_current, .. } = ended;
         if was_current {
             self.cutter.handle_loss();
         }
         if lost > 0 {
-            self.count(Pushed::Dropped(lost));
+            self.count(PushResult::Dropped(lost));
         }
         let board = &self.session.board;
         let recording = &*self.session.recording.name;

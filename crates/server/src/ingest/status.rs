@@ -195,9 +195,9 @@ pub struct Status {
 }
 
 /// Where a recording writes what it is.
-pub(super) struct Board(Mutex<Status>);
+pub(super) struct StatusCell(Mutex<Status>);
 
-impl Board {
+impl StatusCell {
     pub(super) fn new(recording: &Recording) -> Self {
         let (name, from) = (recording.name.clone(), recording.from.to_string());
         let to = recording.to.to_string();

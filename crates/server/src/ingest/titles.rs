@@ -14,21 +14,21 @@ use tactus_core::units::{BitRate, MonoTime, Nanos};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::status::{Alarm, Board};
+use super::status::{Alarm, StatusCell};
 use super::{Names, Target};
 use crate::config::pattern::another;
 use crate::recording::{Begin, BeginError, Recording};
-use crate::store::{Precondition, Principal, Put, ResumeError, Upload, UploadError};
+use crate::store::{Precondition, Principal, ResumeError, Upload, UploadError, UploadSpec};
 
 /// Where titles come from and go to.
 pub(super) struct Titles {
-    words: mpsc::UnboundedSender<Word>,
+    words: mpsc::UnboundedSender<Command>,
     /// Chunks in the queue.
     queued: Arc<AtomicUsize>,
     queued_max: usize,
-    ends: mpsc::UnboundedReceiver<Ended>,
+    ends: mpsc::UnboundedReceiver<EndedTitle>,
     /// What titles are admitted with, once it is known.
-    terms: watch::Sender<Option<Terms>>,
+    terms: watch::Sender<Option<Admission>>,
     current: Option<Current>,
     /// Titles of which no more comes and no end has been heard: number and bytes.
     closed: Vec<(u64, u64)>,
@@ -47,7 +47,7 @@ struct Current {
 }
 
 /// To the task: at most so many chunks, and few others.
-enum Word {
+enum Command {
     Begin {
         number: u64,
         wanted: String,
@@ -61,7 +61,7 @@ enum Word {
 }
 
 /// What has become of a title.
-pub(super) struct Ended {
+pub(super) struct EndedTitle {
     number: u64,
     /// Its path, as it was stored.
     pub(super) name: String,
@@ -97,14 +97,14 @@ pub(super) enum Cause {
 
 /// What a title is admitted with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Terms {
+pub(super) struct Admission {
     /// What is reserved; none: it gets what is left.
     pub(super) rate: Option<BitRate>,
 }
 
 /// What became of bytes that were handed over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pushed {
+pub(super) enum PushResult {
     /// They wait for more.
     Kept,
     /// They are on their way.
@@ -139,12 +139,12 @@ impl Titles {
         target: Target,
         principal: Principal,
         names: Arc<Names>,
-        board: Arc<Board>,
+        board: Arc<StatusCell>,
         rate: Option<BitRate>,
     ) -> Self {
         let bytes = rate.map_or(16 << 20, |rate| rate.0 / 8 * STALL_SECONDS);
         let queued_max = (bytes / CHUNK as u64).clamp(*CHUNKS.start(), *CHUNKS.end()) as usize;
-        let (terms, known) = watch::channel(rate.map(|rate| Terms { rate: Some(rate) }));
+        let (terms, known) = watch::channel(rate.map(|rate| Admission { rate: Some(rate) }));
         let ((words, heard), (told, ends)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
         let queued = Arc::new(AtomicUsize::new(0));
         let writer = Writer {
@@ -156,7 +156,7 @@ impl Titles {
             words: heard,
             queued: Arc::clone(&queued),
             ends: told,
-            turns: Turns::default(),
+            turns: OrderedTasks::default(),
         };
         tokio::spawn(writer.run());
         Self {
@@ -174,7 +174,7 @@ impl Titles {
     }
 
     /// From now on titles may be stored, on these terms.
-    pub(super) fn admit(&mut self, terms: Terms) {
+    pub(super) fn admit(&mut self, terms: Admission) {
         self.terms.send_replace(Some(terms));
     }
 
@@ -195,61 +195,61 @@ impl Titles {
         let (number, durable) = (self.begun, Arc::new(AtomicU64::new(0)));
         let (name, len) = (wanted.clone(), 0);
         self.current = Some(Current { number, name, len, durable: Arc::clone(&durable) });
-        self.say(Word::Begin { number, wanted, durable });
+        self.say(Command::Begin { number, wanted, durable });
     }
 
     /// Takes whole packets.
-    pub(super) fn push(&mut self, now: MonoTime, packets: &[u8]) -> Pushed {
+    pub(super) fn push(&mut self, now: MonoTime, packets: &[u8]) -> PushResult {
         self.chunk_since.get_or_insert(now);
         if self.chunk.capacity() == 0 {
             self.chunk.reserve_exact(CHUNK);
         }
         self.chunk.extend(packets);
-        if self.chunk.len() >= CHUNK { self.flush() } else { Pushed::Kept }
+        if self.chunk.len() >= CHUNK { self.flush() } else { PushResult::Kept }
     }
 
     /// Hands over what has waited long enough for more.
-    pub(super) fn handle_tick(&mut self, now: MonoTime) -> Pushed {
+    pub(super) fn handle_tick(&mut self, now: MonoTime) -> PushResult {
         match self.chunk_since {
             Some(since) if now.since(since) >= CHUNK_WAIT => self.flush(),
-            _ => Pushed::Kept,
+            _ => PushResult::Kept,
         }
     }
 
-    fn flush(&mut self) -> Pushed {
+    fn flush(&mut self) -> PushResult {
         self.chunk_since = None;
         if self.chunk.is_empty() {
-            return Pushed::Kept;
+            return PushResult::Kept;
         }
         let chunk = std::mem::take(&mut self.chunk);
         let len = chunk.len() as u64;
-        let Some(current) = &mut self.current else { return Pushed::Dropped(len) };
+        let Some(current) = &mut self.current else { return PushResult::Dropped(len) };
         if self.queued.load(Ordering::Relaxed) >= self.queued_max {
-            return Pushed::Dropped(len);
+            return PushResult::Dropped(len);
         }
         current.len += len;
         self.queued.fetch_add(1, Ordering::Relaxed);
-        self.say(Word::Chunk(chunk));
-        Pushed::Taken
+        self.say(Command::Chunk(chunk));
+        PushResult::Taken
     }
 
     /// The title that comes in has come to its end; whether another one begins at once.
-    pub(super) fn close(&mut self, goes_on: bool) -> Pushed {
+    pub(super) fn close(&mut self, goes_on: bool) -> PushResult {
         let pushed = self.flush();
         if let Some(current) = self.current.take() {
             self.closed.push((current.number, current.len));
-            self.say(Word::End { goes_on });
+            self.say(Command::End { goes_on });
         }
         pushed
     }
 
-    fn say(&self, word: Word) {
+    fn say(&self, word: Command) {
         // Its task hears until nobody can say anything more.
         drop(self.words.send(word));
     }
 
     /// The next title that has ended. Nothing is lost when it is given up; waits for ever when there is none.
-    pub(super) async fn ended(&mut self) -> Ended {
+    pub(super) async fn ended(&mut self) -> EndedTitle {
         let Some(mut ended) = self.ends.recv().await else { return std::future::pending().await };
         let pushed = match self.current.take_if(|title| title.number == ended.number) {
             Some(title) => {
@@ -282,19 +282,19 @@ struct Writer {
     target: Target,
     principal: Principal,
     names: Arc<Names>,
-    board: Arc<Board>,
-    terms: watch::Receiver<Option<Terms>>,
-    words: mpsc::UnboundedReceiver<Word>,
+    board: Arc<StatusCell>,
+    terms: watch::Receiver<Option<Admission>>,
+    words: mpsc::UnboundedReceiver<Command>,
     queued: Arc<AtomicUsize>,
-    ends: mpsc::UnboundedSender<Ended>,
-    turns: Turns,
+    ends: mpsc::UnboundedSender<EndedTitle>,
+    turns: OrderedTasks,
 }
 
 /// Does one thing after the other, in the order in which they were given, beside whoever gives them.
 #[derive(Default)]
-struct Turns(Option<JoinHandle<()>>);
+struct OrderedTasks(Option<JoinHandle<()>>);
 
-impl Turns {
+impl OrderedTasks {
     fn give(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         let before = self.0.take();
         self.0 = Some(tokio::spawn(async move {
@@ -343,14 +343,14 @@ impl Writer {
             };
             match word {
                 None => break,
-                Some(Word::Begin { number, wanted, durable }) => {
+                Some(Command::Begin { number, wanted, durable }) => {
                     match self.begin(&wanted, &mut before).await {
                         Ok((name, sink)) => open = Some(Open { number, name, sink, durable }),
                         Err((name, failure)) => self.fail(number, name, failure),
                     }
                     self.finish(before.take(), None);
                 }
-                Some(Word::Chunk(chunk)) => {
+                Some(Command::Chunk(chunk)) => {
                     self.queued.fetch_sub(1, Ordering::Relaxed);
                     // Without a title it is lost: who has sent it counts that.
                     let Some(title) = &mut open else { continue };
@@ -362,7 +362,7 @@ impl Writer {
                         self.fail(title.number, title.name, failure);
                     }
                 }
-                Some(Word::End { goes_on }) => {
+                Some(Command::End { goes_on }) => {
                     self.finish(before.take(), None);
                     if goes_on {
                         before = open.take();
@@ -434,7 +434,7 @@ impl Writer {
                 Err(error) => return Err(error.into()),
             }
         }
-        let put = Put { path, len: None, precondition, principal };
+        let put = UploadSpec { path, len: None, precondition, principal };
         let upload = self.target.store.begin(put).await?;
         Ok(Sink::Uploaded(Box::new(upload)))
     }
@@ -449,7 +449,7 @@ impl Writer {
             names.release(&name);
             let (lost, was_current) = (0, false);
             // Nobody listens any more: the log has it.
-            drop(ends.send(Ended { number, name, result, cut_short, lost, was_current }));
+            drop(ends.send(EndedTitle { number, name, result, cut_short, lost, was_current }));
         });
     }
 
@@ -457,7 +457,7 @@ impl Writer {
         self.names.release(&name);
         let (result, cut_short) = (Err(failure), None);
         let (lost, was_current) = (0, false);
-        drop(self.ends.send(Ended { number, name, result, cut_short, lost, was_current }));
+        drop(self.ends.send(EndedTitle { number, name, result, cut_short, lost, was_current }));
     }
 }
 
@@ -554,7 +554,7 @@ mod tests {
     async fn what_takes_longer_is_not_overtaken() {
         let (done, mut seen) = mpsc::unbounded_channel();
         let (go, gone) = oneshot::channel::<()>();
-        let mut turns = Turns::default();
+        let mut turns = OrderedTasks::default();
         let first = done.clone();
         turns.give(async move {
             gone.await.unwrap();

@@ -49,7 +49,7 @@ pub fn flash(reads: &[Point], write_mib: Nanos, depth: u32) -> DiskModel {
 
 /// What was measured of a disk with an arm.
 #[derive(Clone, Copy, Debug)]
-pub struct Arm<'a> {
+pub struct SpinningDisk<'a> {
     /// Mean times of sweeps over different numbers of places.
     pub sweeps: &'a [Point],
     /// A long read of one piece.
@@ -62,7 +62,7 @@ pub struct Arm<'a> {
 
 /// The model of a disk with an arm. The sum of n rotations spreads by the root of n, as the arm's way
 /// grows: three standard deviations go into the same part.
-pub fn spinning(arm: &Arm, write_mib: Nanos, depth: u32) -> DiskModel {
+pub fn spinning(arm: &SpinningDisk, write_mib: Nanos, depth: u32) -> DiskModel {
     let long = arm.long_read;
     let read_mib = long.time.0 as f64 / long.bytes.0.max(1) as f64 * MIB as f64;
     // (time - bytes) / n = visit + sweep / sqrt(n): a line over 1 / sqrt(n).
@@ -193,13 +193,13 @@ mod tests {
         n * (1.5e6 + 4.15e6 + 14.5e6 * (1.0 / n).sqrt() + size as f64 / 0.15)
     }
 
-    fn arm(sweeps: &[Point], spread: Nanos, span_thousandths: u32) -> Arm<'_> {
+    fn arm(sweeps: &[Point], spread: Nanos, span_thousandths: u32) -> SpinningDisk<'_> {
         let long_read = Point {
             visits: 1,
             bytes: Bytes(2 * MIB),
             time: Nanos((2.0 * MIB as f64 / 0.15) as u64),
         };
-        Arm { sweeps, long_read, spread, span_thousandths }
+        SpinningDisk { sweeps, long_read, spread, span_thousandths }
     }
 
     #[test]

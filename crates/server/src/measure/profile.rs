@@ -13,7 +13,7 @@ use tactus_core::disk_model::DiskModel;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos};
 
 use super::device::{self, Disk};
-use super::fit::{self, Arm, AtDepth, Point};
+use super::fit::{self, AtDepth, Point, SpinningDisk};
 use super::rig::{self, Load, Order, Timing};
 use super::scratch::{self, PIECE, Scratch};
 
@@ -80,7 +80,7 @@ impl Default for Effort {
 }
 
 /// What is told to somebody who watches.
-pub trait Watch {
+pub trait Progress {
     /// Another step begins; `share` of the whole is done.
     fn step(&mut self, what: &str, share: f64);
 }
@@ -106,7 +106,7 @@ const ARM_MIN: Nanos = Nanos::from_millis(2);
 ///
 /// # Errors
 /// When there is no room for scratch data, or no O_DIRECT, or the disk fails.
-pub fn measure(dir: &Path, effort: Effort, watch: &mut dyn Watch) -> io::Result<Profile> {
+pub fn measure(dir: &Path, effort: Effort, watch: &mut dyn Progress) -> io::Result<Profile> {
     let device = device::of(dir);
     let file_system = tactus_sys::probe::volume(dir)?.file_system;
     let mut filled = 0;
@@ -139,7 +139,7 @@ pub fn measure(dir: &Path, effort: Effort, watch: &mut dyn Watch) -> io::Result<
 struct Run<'a> {
     scratch: Scratch,
     effort: Effort,
-    watch: &'a mut dyn Watch,
+    watch: &'a mut dyn Progress,
     services: Vec<Service>,
     done: u32,
     seed: u64,
@@ -273,7 +273,7 @@ impl Run<'_> {
         }
         // Two: the next place is known to the disk while it reads this one.
         let long_read = Point { visits: 1, bytes: Bytes(MIB), time: long.per_request() };
-        let arm = Arm { sweeps: &points, long_read, spread, span_thousandths: share };
+        let arm = SpinningDisk { sweeps: &points, long_read, spread, span_thousandths: share };
         let model = fit::spinning(&arm, write_mib, ARM_DEPTH);
         Ok((model, seeks))
     }
@@ -355,7 +355,7 @@ mod tests {
 
     struct Steps(Vec<f64>);
 
-    impl Watch for Steps {
+    impl Progress for Steps {
         fn step(&mut self, _: &str, share: f64) {
             self.0.push(share);
         }

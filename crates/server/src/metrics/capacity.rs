@@ -15,13 +15,13 @@ use super::Sources;
 #[derive(Serialize)]
 pub(super) struct Capacity {
     streams: u32,
-    fits: Vec<Fits>,
-    resources: Vec<Level>,
+    fits: Vec<Fit>,
+    resources: Vec<ResourceLevel>,
     refusals: BTreeMap<String, u64>,
 }
 
 #[derive(Serialize)]
-struct Fits {
+struct Fit {
     volume: String,
     rate_bits_per_second: u64,
     streams: u32,
@@ -33,7 +33,7 @@ struct Fits {
 }
 
 #[derive(Serialize)]
-struct Level {
+struct ResourceLevel {
     resource: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     volume: Option<String>,
@@ -55,7 +55,7 @@ impl Capacity {
         let fits = volumes.flat_map(|volume| {
             rates.iter().map(move |&rate| {
                 let (streams, ends_with) = broker.limit_for(VolumeId(volume), rate, tick);
-                Fits {
+                Fit {
                     volume: sources.mount(usize::from(volume)).to_owned(),
                     rate_bits_per_second: rate.0,
                     streams,
@@ -69,7 +69,7 @@ impl Capacity {
         let level = |level: tactus_core::ledger::Level| {
             let of_volume =
                 matches!(level.resource, Resource::Disk | Resource::Arena | Resource::WriteShare);
-            Level {
+            ResourceLevel {
                 resource: level.resource.to_string(),
                 volume: of_volume.then(|| sources.mount(level.disk as usize).to_owned()),
                 used: level.used,

@@ -38,14 +38,14 @@ pub(super) struct Status {
     /// Stalls of real-time cores.
     stalls: StallStatus,
     placement: Vec<Core>,
-    volumes: Vec<OneVolume>,
+    volumes: Vec<VolumeStatus>,
     totals: Totals,
     packets: Packets,
     /// Parts of the link, for datagrams.
     classes: Vec<classes::Status>,
-    streams: Vec<OneStream>,
+    streams: Vec<StreamStatus>,
     /// Titles that come in at a rate that is promised.
-    recordings: Vec<OneRecording>,
+    recordings: Vec<RecordingStatus>,
     /// Titles that are sent as datagrams.
     channels: Vec<channels::Status>,
 }
@@ -60,7 +60,7 @@ struct Packets {
     /// What admission counts for one.
     datagram_cpu_seconds: f64,
     /// What was measured at the start, on the loopback.
-    back_ends: Vec<OneBackEnd>,
+    back_ends: Vec<BackEndStatus>,
     sent_bytes: u64,
     datagrams: u64,
     messages: u64,
@@ -108,7 +108,7 @@ struct GapFrames {
 }
 
 #[derive(Serialize)]
-struct OneBackEnd {
+struct BackEndStatus {
     back_end: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     datagram_cpu_seconds: Option<f64>,
@@ -159,7 +159,7 @@ struct Core {
 }
 
 #[derive(Serialize)]
-struct OneVolume {
+struct VolumeStatus {
     mount: String,
     path: String,
     /// Whether its disk answers.
@@ -173,14 +173,14 @@ struct OneVolume {
     sendfile: bool,
     model: Model,
     /// What could not be read, and is not asked for meanwhile.
-    bad_places: Vec<OneBadPlace>,
+    bad_places: Vec<BadRangeStatus>,
     /// Absent where no uploads are taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     uploads: Option<Uploads>,
 }
 
 #[derive(Serialize)]
-struct OneBadPlace {
+struct BadRangeStatus {
     title: String,
     first_byte: u64,
     bytes: u64,
@@ -240,7 +240,7 @@ struct Totals {
 }
 
 #[derive(Serialize)]
-struct OneStream {
+struct StreamStatus {
     stream: u32,
     title: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -259,7 +259,7 @@ struct OneStream {
 }
 
 #[derive(Serialize)]
-struct OneRecording {
+struct RecordingStatus {
     title: String,
     rate_bits_per_second: u64,
     seconds: u64,
@@ -328,10 +328,10 @@ fn stalls(sources: &Sources) -> StallStatus {
     }
 }
 
-fn volume(sources: &Sources, at: usize, volume: &Volume) -> OneVolume {
+fn volume(sources: &Sources, at: usize, volume: &Volume) -> VolumeStatus {
     let facts = &volume.facts;
     let DiskModel { visit, sweep, read_mib, write_mib, flush, depth } = facts.model;
-    OneVolume {
+    VolumeStatus {
         mount: volume.mount.clone(),
         path: facts.path.display().to_string(),
         up: sources.watchdog.is_up(at),
@@ -354,12 +354,12 @@ fn volume(sources: &Sources, at: usize, volume: &Volume) -> OneVolume {
     }
 }
 
-fn bad_places(sources: &Sources, at: usize) -> Vec<OneBadPlace> {
+fn bad_places(sources: &Sources, at: usize) -> Vec<BadRangeStatus> {
     let places = sources.broker.bad_places().into_iter();
     let here = places.filter(|place| usize::from(place.volume.0) == at);
     let told = here.map(|place| {
         let title = sources.path_in_urls(place.volume, &place.file);
-        OneBadPlace {
+        BadRangeStatus {
             title: title.unwrap_or_else(|| place.file.display().to_string()),
             first_byte: place.bytes.start,
             bytes: place.len().0,
@@ -458,9 +458,9 @@ fn gap_frames(counters: &GapCounters) -> GapFrames {
     }
 }
 
-fn back_end(found: &Candidate) -> OneBackEnd {
+fn back_end(found: &Candidate) -> BackEndStatus {
     let cpu = |nanos: Nanos| seconds(nanos.0);
-    OneBackEnd {
+    BackEndStatus {
         back_end: found.back_end.name(),
         datagram_cpu_seconds: found.single.as_ref().ok().copied().map(cpu),
         of_seven_cpu_seconds: found.gathered.map(cpu),
@@ -468,8 +468,8 @@ fn back_end(found: &Candidate) -> OneBackEnd {
     }
 }
 
-fn stream(stream: &Stream) -> OneStream {
-    OneStream {
+fn stream(stream: &Stream) -> StreamStatus {
+    StreamStatus {
         stream: stream.running.place,
         title: stream.title.clone(),
         client: stream.running.client.clone(),
@@ -484,12 +484,12 @@ fn stream(stream: &Stream) -> OneStream {
     }
 }
 
-fn recordings(sources: &Sources) -> Vec<OneRecording> {
+fn recordings(sources: &Sources) -> Vec<RecordingStatus> {
     let running = sources.recorder.get().map(Recorder::running).unwrap_or_default();
     let one = |figures: Figures| {
         let Figures { volume, path, rate, since, taken, durable, lost } = figures;
         let lost = LossKind::ALL.into_iter().zip(lost);
-        OneRecording {
+        RecordingStatus {
             title: format!("{}{path}", sources.mount(usize::from(volume.0))),
             rate_bits_per_second: rate.0,
             seconds: since.elapsed().map_or(0, |since| since.as_secs()),

@@ -9,13 +9,13 @@ use tactus_core::units::{Bytes, MIB};
 
 const OPEN: Option<&str> = Some("application/openmetrics-text");
 
-struct Stage {
-    figures: Figures,
+struct Fixture {
+    figures: MetricsEndpoint,
     _engine: Engine,
     _dir: tempfile::TempDir,
 }
 
-fn stage() -> Stage {
+fn fixture() -> Fixture {
     let dir = tempfile::tempdir_in(std::env::current_dir().unwrap()).unwrap();
     let mut config = Config::unconfigured();
     config.serve_only(dir.path());
@@ -28,9 +28,9 @@ fn stage() -> Stage {
     let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker).unwrap();
     let classes = Classes::new(&config, &engine.broker, &engine.counters.classes);
     let counters = Arc::new(http::Counters::default());
-    let figures = Figures::new(&engine, catalogue, counters, &config, classes);
+    let figures = MetricsEndpoint::new(&engine, catalogue, counters, &config, classes);
     figures.show_rtsp(rtsp);
-    Stage { figures, _engine: engine, _dir: dir }
+    Fixture { figures, _engine: engine, _dir: dir }
 }
 
 fn text(response: Option<Response>) -> String {
@@ -41,8 +41,8 @@ fn text(response: Option<Response>) -> String {
 
 #[test]
 fn figures_are_told_and_other_paths_are_left_to_titles() {
-    let stage = stage();
-    let answer = |path| stage.figures.answer(path, None, OPEN);
+    let fixture = fixture();
+    let answer = |path| fixture.figures.answer(path, None, OPEN);
     assert!(answer("/film.ts").is_none());
     assert!(answer("/metrics.ts").is_none());
     assert_eq!(answer("/api/v2/").unwrap().status(), 404);
@@ -94,8 +94,8 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
 
 #[test]
 fn capacity_is_told_for_the_rate_that_is_asked_for() {
-    let stage = stage();
-    let ask = |query| stage.figures.answer("/api/v1/capacity", query, None);
+    let fixture = fixture();
+    let ask = |query| fixture.figures.answer("/api/v1/capacity", query, None);
     let json = |query| serde_json::from_str::<serde_json::Value>(&text(ask(query))).unwrap();
     let usual = json(None);
     assert_eq!(usual["fits"].as_array().map(Vec::len), Some(capacity::RATES.len()));
@@ -118,9 +118,9 @@ fn capacity_is_told_for_the_rate_that_is_asked_for() {
 /// Row by row: `# TYPE` and `# HELP` for each family, and every family in the guide.
 #[test]
 fn every_metric_is_in_the_guide() {
-    let stage = stage();
+    let fixture = fixture();
     let guide = include_str!("../../../../docs/guide/metrics.md");
-    let page = text(stage.figures.answer("/metrics", None, OPEN));
+    let page = text(fixture.figures.answer("/metrics", None, OPEN));
     let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     for family in families {
         let name = family.split(' ').next().unwrap();
@@ -135,8 +135,8 @@ fn w11_promtool_finds_nothing_wrong_in_either_format() {
     use std::io::Write as _;
     use std::process::{Command, Stdio};
 
-    let stage = stage();
-    let page = text(stage.figures.answer("/metrics", None, Some("text/plain")));
+    let fixture = fixture();
+    let page = text(fixture.figures.answer("/metrics", None, Some("text/plain")));
     let mut promtool = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -153,8 +153,8 @@ fn w11_promtool_finds_nothing_wrong_in_either_format() {
 
 #[test]
 fn w11_format_0_0_4_has_help_texts_and_base_units() {
-    let stage = stage();
-    let response = stage.figures.answer("/metrics", None, None);
+    let fixture = fixture();
+    let response = fixture.figures.answer("/metrics", None, None);
     let page = text(response);
     assert!(!page.contains("# EOF") && !page.contains("# UNIT"));
     let names: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
@@ -171,8 +171,8 @@ fn w11_format_0_0_4_has_help_texts_and_base_units() {
 
 #[test]
 fn n13_liveness_and_readiness_have_answers() {
-    let stage = stage();
-    let answer = |path| stage.figures.answer(path, None, None);
+    let fixture = fixture();
+    let answer = |path| fixture.figures.answer(path, None, None);
     assert_eq!(text(answer("/healthz")), "alive\n");
     let ready = answer("/readyz").unwrap();
     // A test host may deny rights, which is a warning.

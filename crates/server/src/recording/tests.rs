@@ -15,7 +15,8 @@ use tokio::sync::watch;
 use super::*;
 use crate::broker::{BrokerRules, DatagramCost};
 use crate::store::{
-    Begun, Extent, Flush, Medium, Pending, Place, PlainMedium, StoreOptions, Verdict, verify,
+    Extent, Flush, Medium, Pending, PendingIo, PlainMedium, StoreOptions, Verdict, WriteSlot,
+    verify,
 };
 
 struct Silent;
@@ -37,14 +38,14 @@ struct Gated {
     spare: Arc<AtomicUsize>,
 }
 
-struct GatedPlace(Box<dyn Place>, watch::Receiver<bool>);
+struct GatedPlace(Box<dyn WriteSlot>, watch::Receiver<bool>);
 
-impl Place for GatedPlace {
+impl WriteSlot for GatedPlace {
     fn memory(&mut self) -> &mut [u8] {
         self.0.memory()
     }
 
-    fn write(self: Box<Self>, to: Extent) -> Begun {
+    fn write(self: Box<Self>, to: Extent) -> PendingIo {
         let Self(place, mut open) = *self;
         let write = tokio::spawn(async move {
             open.wait_for(|open| *open).await.expect("the gate is there");
@@ -55,8 +56,8 @@ impl Place for GatedPlace {
 }
 
 impl Medium for Gated {
-    fn place_size(&self) -> usize {
-        self.plain.place_size()
+    fn slot_size(&self) -> usize {
+        self.plain.slot_size()
     }
 
     fn places_each(&self) -> usize {
@@ -69,12 +70,12 @@ impl Medium for Gated {
         Box::pin(async move { Arc::new(GatedReservation(own, promise)) as Arc<dyn Medium> })
     }
 
-    fn place(&self) -> Pending<Box<dyn Place>> {
+    fn place(&self) -> Pending<Box<dyn WriteSlot>> {
         let (place, open) = (self.plain.place(), self.open.clone());
-        Box::pin(async move { Box::new(GatedPlace(place.await, open)) as Box<dyn Place> })
+        Box::pin(async move { Box::new(GatedPlace(place.await, open)) as Box<dyn WriteSlot> })
     }
 
-    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> PendingIo {
         self.plain.sync(file, what)
     }
 }
@@ -83,8 +84,8 @@ impl Medium for Gated {
 struct GatedReservation(Gated, Arc<dyn std::any::Any + Send + Sync>);
 
 impl Medium for GatedReservation {
-    fn place_size(&self) -> usize {
-        self.0.place_size()
+    fn slot_size(&self) -> usize {
+        self.0.slot_size()
     }
 
     fn places_each(&self) -> usize {
@@ -96,17 +97,17 @@ impl Medium for GatedReservation {
         self.0.reserve(what)
     }
 
-    fn place(&self) -> Pending<Box<dyn Place>> {
+    fn place(&self) -> Pending<Box<dyn WriteSlot>> {
         self.0.place()
     }
 
-    fn spare_now(&self) -> Option<Box<dyn Place>> {
+    fn spare_now(&self) -> Option<Box<dyn WriteSlot>> {
         let one_less = |left: usize| left.checked_sub(1);
         self.0.spare.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).ok()?;
         PlainMedium::new(2, PLACE as usize).place_now()
     }
 
-    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> PendingIo {
         self.0.sync(file, what)
     }
 }

@@ -32,7 +32,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use self::announce::{Announced, Intake, report_of};
+use self::announce::{Announced, WritePath, report_of};
 use super::auth::{Nonce, SignedRequest, Verdict};
 use super::describe::TsTitle;
 use super::ended::{EndReporter, ends};
@@ -184,7 +184,7 @@ struct Connection {
     /// The announced title, before and during its recording.
     announced: Option<Announced>,
     /// The destination of frames that are recorded.
-    intake: Option<Intake>,
+    intake: Option<WritePath>,
     /// The body of the last ANNOUNCE.
     body: Vec<u8>,
     /// Sessions of pipelined requests, which are sent before the session name is known.

@@ -89,7 +89,7 @@ impl Server {
         let block = self.broker.block_of(ts_title.title.volume);
         let peak = match self.index(&ts_title).await? {
             Indexed::Ready(index) => Plan::of(&index, ts_title.bytes.clone(), block),
-            Indexed::Coming | Indexed::Never(_) => None,
+            Indexed::Pending | Indexed::Never(_) => None,
         };
         Ok(match peak {
             Some((_, peak)) => TsTitle { rate: peak.max(rate), by_clock: true, ..ts_title },
@@ -169,7 +169,7 @@ impl Server {
         };
         let known = || match &index {
             Indexed::Ready(index) => Ok(index),
-            Indexed::Coming => Err(later("this title is being indexed; try again shortly")),
+            Indexed::Pending => Err(later("this title is being indexed; try again shortly")),
             Indexed::Never(_) => Err(invalid()),
         };
         let end = ts_title.end(ready(&index));
@@ -225,7 +225,7 @@ impl Server {
                 }
                 format!("the title plays {}", span::write(MediaTime(0), index.duration()))
             }
-            Indexed::Coming => {
+            Indexed::Pending => {
                 let text = "this title is being indexed; try again shortly";
                 return Err(later(text));
             }
@@ -314,7 +314,7 @@ pub(super) fn shown(path: &RequestPath) -> String {
 fn ready(indexed: &Indexed) -> Option<&Index> {
     match indexed {
         Indexed::Ready(index) => Some(index),
-        Indexed::Coming | Indexed::Never(_) => None,
+        Indexed::Pending | Indexed::Never(_) => None,
     }
 }
 

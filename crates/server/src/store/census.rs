@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use tokio::sync::watch;
 
 use super::id::StoreId;
-use super::ledger::{Ledger, Principal};
 use super::medium::blocking;
 use super::names::{self, Names, list, open_beneath};
-use super::sums::{ASIDE, Mark, place_of};
+use super::quotas::{Principal, Quotas};
+use super::sums::{ASIDE, SumsAttribute, place_of};
 use crate::catalogue::is_reserved;
 use crate::catalogue::walk::{self, Location, Visitor, WalkEnd};
 
@@ -40,8 +40,8 @@ pub(super) struct Census {
 }
 
 /// Takes the census in the background and closes the books of what was there before.
-pub(super) async fn take(names: Arc<Names>, ledger: Arc<Ledger>, counted: watch::Sender<bool>) {
-    let hurry = ledger.limits().counts_stored();
+pub(super) async fn take(names: Arc<Names>, quotas: Arc<Quotas>, counted: watch::Sender<bool>) {
+    let hurry = quotas.limits().counts_stored();
     let begun = SystemTime::now();
     let walked = Arc::clone(&names);
     let stop = counted.clone();
@@ -59,13 +59,13 @@ pub(super) async fn take(names: Arc<Names>, ledger: Arc<Ledger>, counted: watch:
         }
     };
     for (owner, bytes) in &census.stored {
-        ledger.add_stored(owner.as_ref(), *bytes);
+        quotas.add_stored(owner.as_ref(), *bytes);
     }
-    ledger.add_unowned(census.unowned);
+    quotas.add_unowned(census.unowned);
     if let Some(place) = &census.uncounted {
-        let quotas = if hurry { "; uploads with a quota are refused" } else { "" };
-        tracing::error!("cannot read {place}{quotas}; let the server read it, and restart");
-        ledger.cannot_count(place.clone());
+        let consequence = if hurry { "; uploads with a quota are refused" } else { "" };
+        tracing::error!("cannot read {place}{consequence}; let the server read it, and restart");
+        quotas.cannot_count(place.clone());
     }
     let is_whole = census.is_whole();
     counted.send_replace(true);
@@ -121,7 +121,7 @@ impl Census {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(directory, place.name, flags, Mode::empty());
         let owner = opened.and_then(|file| {
-            if let Ok(Some(mark)) = Mark::read(&file) {
+            if let Ok(Some(mark)) = SumsAttribute::read(&file) {
                 self.named.extend(mark.id());
             }
             names::owner_of(&file)

@@ -12,18 +12,18 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{self, watch};
 
 use super::lock;
-use super::medium::{Begun, Flush, Medium, stopped};
+use super::medium::{Flush, Medium, PendingIo, stopped};
 
 /// The directories of one volume that are being flushed.
 pub(super) struct GroupCommit {
     medium: Arc<dyn Medium>,
     /// By inode: all of a volume is on one file system.
-    lines: Mutex<HashMap<u64, Line>>,
+    lines: Mutex<HashMap<u64, FlushQueue>>,
 }
 
 /// Who waits for one directory.
 #[derive(Default)]
-struct Line {
+struct FlushQueue {
     /// Held by the flush that is under way.
     turn: Arc<sync::Mutex<()>>,
     /// The flush that has not begun: whoever comes now takes part.
@@ -39,7 +39,7 @@ impl GroupCommit {
     }
 
     /// Flushes `directory`. It goes on when the result is dropped.
-    pub(super) fn sync(self: &Arc<Self>, directory: &Arc<OwnedFd>) -> Begun {
+    pub(super) fn sync(self: &Arc<Self>, directory: &Arc<OwnedFd>) -> PendingIo {
         let inode = match rustix::fs::fstat(directory) {
             Ok(stat) => stat.st_ino,
             Err(errno) => return Box::pin(async move { Err(errno.into()) }),
@@ -79,7 +79,7 @@ impl GroupCommit {
             tell.send_replace(Some(synced.map_err(|error| error.raw_os_error())));
             drop(turn);
             let mut lines = lock(&this.lines);
-            let is_idle = |line: &Line| Arc::strong_count(&line.turn) == 1;
+            let is_idle = |line: &FlushQueue| Arc::strong_count(&line.turn) == 1;
             if lines.get(&inode).is_some_and(is_idle) {
                 lines.remove(&inode);
             }
@@ -94,7 +94,7 @@ mod tests {
 
     use tokio::sync::Semaphore;
 
-    use super::super::medium::{Pending, Place, Reserve};
+    use super::super::medium::{Pending, Reserve, WriteSlot};
     use super::*;
 
     /// Flushes when it is let; the second one fails.
@@ -104,7 +104,7 @@ mod tests {
     }
 
     impl Medium for Arc<ByHand> {
-        fn place_size(&self) -> usize {
+        fn slot_size(&self) -> usize {
             4096
         }
 
@@ -112,7 +112,7 @@ mod tests {
             2
         }
 
-        fn place(&self) -> Pending<Box<dyn Place>> {
+        fn place(&self) -> Pending<Box<dyn WriteSlot>> {
             Box::pin(std::future::pending())
         }
 
@@ -120,7 +120,7 @@ mod tests {
             Box::pin(std::future::pending())
         }
 
-        fn sync(&self, _file: &Arc<OwnedFd>, _what: Flush) -> Begun {
+        fn sync(&self, _file: &Arc<OwnedFd>, _what: Flush) -> PendingIo {
             let (this, turn) = (Arc::clone(self), self.asked.fetch_add(1, Ordering::Relaxed));
             Box::pin(async move {
                 this.let_go.acquire().await.unwrap().forget();

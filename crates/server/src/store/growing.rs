@@ -16,25 +16,25 @@ use tactus_sys::file;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::medium::{Begun, Flush, Medium};
+use super::medium::{Flush, Medium, PendingIo};
 use super::{Inner, UploadError, lock};
-use crate::catalogue::{Announced, Catalogue, Coming};
+use crate::catalogue::{Catalogue, GrowingTitleSpec, GrowthPublisher};
 
 /// Who is told of titles that come in.
 #[derive(Clone, Debug)]
-pub(super) struct Audience {
+pub(super) struct Announcer {
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) volume: VolumeId,
 }
 
 /// A title that can be read while it comes in. Dropped, it has never been.
 pub(super) struct GrowingTitle {
-    landed: Arc<Landed>,
-    task: JoinHandle<Option<Announced>>,
+    landed: Arc<WrittenWatermark>,
+    task: JoinHandle<Option<GrowthPublisher>>,
 }
 
 /// What is known of a title that begins to come in.
-pub(super) struct Beginning<'a> {
+pub(super) struct GrowingStart<'a> {
     pub(super) path: &'a str,
     pub(super) declared: Option<u64>,
     pub(super) rate: Option<BitRate>,
@@ -42,7 +42,7 @@ pub(super) struct Beginning<'a> {
 
 /// Up to where writes have landed without a hole.
 #[derive(Debug)]
-pub(super) struct Landed {
+pub(super) struct WrittenWatermark {
     end: watch::Sender<u64>,
     /// What has landed beyond that: where each piece begins and ends.
     beyond: Mutex<BTreeMap<u64, u64>>,
@@ -57,14 +57,14 @@ impl GrowingTitle {
     /// for want of file handles or memory.
     pub(super) async fn begin(
         inner: &Arc<Inner>,
-        audience: Audience,
+        audience: Announcer,
         written: &Arc<OwnedFd>,
-        what: Beginning<'_>,
+        what: GrowingStart<'_>,
     ) -> Result<Option<Self>, UploadError> {
         let announced = inner.announce(&audience, written, what).await;
         let Some(announced) = announced.map_err(UploadError::Io)? else { return Ok(None) };
         let (end, seen) = watch::channel(0);
-        let landed = Arc::new(Landed { end, beyond: Mutex::default() });
+        let landed = Arc::new(WrittenWatermark { end, beyond: Mutex::default() });
         let medium = Arc::clone(&inner.medium);
         let flusher =
             Flusher { inner: Arc::downgrade(inner), medium, file: Arc::clone(written), seen };
@@ -72,13 +72,13 @@ impl GrowingTitle {
     }
 
     /// Where writes report.
-    pub(super) fn landed(&self) -> Arc<Landed> {
+    pub(super) fn landed(&self) -> Arc<WrittenWatermark> {
         Arc::clone(&self.landed)
     }
 
     /// The upload is over; what is left to say is said by the one who gets this. None when a flush has
     /// failed.
-    pub(super) async fn end(self) -> Option<Announced> {
+    pub(super) async fn end(self) -> Option<GrowthPublisher> {
         let Self { landed, task } = self;
         drop(landed);
         task.await.unwrap_or(None)
@@ -89,24 +89,24 @@ impl Inner {
     /// Lets the title that is being written to `written` be found; none when there are too many.
     pub(super) async fn announce(
         &self,
-        audience: &Audience,
+        audience: &Announcer,
         written: &Arc<OwnedFd>,
-        what: Beginning<'_>,
-    ) -> io::Result<Option<Announced>> {
-        let Beginning { path, declared, rate } = what;
+        what: GrowingStart<'_>,
+    ) -> io::Result<Option<GrowthPublisher>> {
+        let GrowingStart { path, declared, rate } = what;
         let (path, declared) = (path.to_owned(), declared.map(Bytes));
-        let (Audience { catalogue, volume }, own) = (audience.clone(), Arc::clone(written));
+        let (Announcer { catalogue, volume }, own) = (audience.clone(), Arc::clone(written));
         let announced = self.blocking(move || {
             let file = file::reopen(&own)?;
-            catalogue.announce(Coming { volume, path, file, declared, rate })
+            catalogue.announce(GrowingTitleSpec { volume, path, file, declared, rate })
         });
         announced.await
     }
 }
 
-impl Landed {
+impl WrittenWatermark {
     /// The same write, which reports when it has landed. It goes on when this is dropped.
-    pub(super) fn watch(self: &Arc<Self>, from: u64, to: u64, write: Begun) -> Begun {
+    pub(super) fn watch(self: &Arc<Self>, from: u64, to: u64, write: PendingIo) -> PendingIo {
         let this = Arc::clone(self);
         let seen = tokio::spawn(async move {
             write.await?;
@@ -138,7 +138,7 @@ struct Flusher {
 }
 
 impl Flusher {
-    async fn run(mut self, announced: Announced) -> Option<Announced> {
+    async fn run(mut self, announced: GrowthPublisher) -> Option<GrowthPublisher> {
         let mut durable = 0;
         // Ends when nobody writes any more.
         while let Ok(end) = self.seen.wait_for(|&end| end > durable).await.map(|end| *end) {
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn what_lands_out_of_order_counts_when_the_hole_is_filled() {
         let (end, seen) = watch::channel(0);
-        let landed = Landed { end, beyond: Mutex::default() };
+        let landed = WrittenWatermark { end, beyond: Mutex::default() };
         let mut told = Vec::new();
         for (from, to) in [(4096, 8192), (12288, 16384), (0, 4096), (8192, 12288)] {
             landed.add(from, to);

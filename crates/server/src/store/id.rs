@@ -38,18 +38,18 @@ impl fmt::Debug for StoreId {
 /// This is no identifier of 32 lower-case hexadecimal digits
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("an upload id has 32 lower-case hexadecimal digits")]
-pub struct NoId;
+pub struct InvalidId;
 
 impl FromStr for StoreId {
-    type Err = NoId;
+    type Err = InvalidId;
 
     /// Only the one spelling that [`fmt::Display`] writes.
-    fn from_str(text: &str) -> Result<Self, NoId> {
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
         let plain = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if text.len() != 32 || !text.bytes().all(plain) {
-            return Err(NoId);
+            return Err(InvalidId);
         }
-        u128::from_str_radix(text, 16).map(|bits| Self(bits.to_be_bytes())).map_err(|_| NoId)
+        u128::from_str_radix(text, 16).map(|bits| Self(bits.to_be_bytes())).map_err(|_| InvalidId)
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
             &id.to_string().replace(|c: char| c.is_ascii_digit(), "A"),
             "../../../../../../../../../../etc",
         ] {
-            assert_eq!(text.parse::<StoreId>(), Err(NoId), "{text}");
+            assert_eq!(text.parse::<StoreId>(), Err(InvalidId), "{text}");
         }
     }
 }

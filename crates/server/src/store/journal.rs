@@ -28,7 +28,7 @@ pub(super) use record::{Advanced, Created, Record};
 pub(super) use table::{Entry, Table};
 
 use super::id::StoreId;
-use super::medium::{Extent, Flush, Medium, Place, blocking};
+use super::medium::{Extent, Flush, Medium, WriteSlot, blocking};
 use super::names::Names;
 use record::Reader;
 
@@ -48,18 +48,18 @@ const LENGTH_MIN: u64 = if cfg!(test) { 16 * SECTOR } else { 64 * MIB };
 
 /// What a start has found in it.
 #[derive(Debug, Default)]
-pub(super) struct Replayed {
+pub(super) struct Replay {
     pub(super) table: Table,
     /// Sectors of groups that were torn or damaged.
     pub(super) skipped: u64,
 }
 
 /// Reads the journal in `top`; an absent one is empty.
-pub(super) fn read(top: impl AsFd) -> io::Result<Replayed> {
+pub(super) fn read(top: impl AsFd) -> io::Result<Replay> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(top, FILE, flags, Mode::empty()) {
         Ok(file) => file,
-        Err(Errno::NOENT) => return Ok(Replayed::default()),
+        Err(Errno::NOENT) => return Ok(Replay::default()),
         Err(errno) => return Err(errno.into()),
     };
     let mut bytes = Vec::new();
@@ -69,8 +69,8 @@ pub(super) fn read(top: impl AsFd) -> io::Result<Replayed> {
 
 /// What the groups in `bytes` add up to. A damaged one is left out; an upload that had a record in
 /// it, and others after it, is then given up rather than guessed.
-pub(super) fn replay(bytes: &[u8]) -> Replayed {
-    let mut found = Replayed::default();
+pub(super) fn replay(bytes: &[u8]) -> Replay {
+    let mut found = Replay::default();
     let mut last = None;
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -135,12 +135,12 @@ impl<'a> Group<'a> {
 /// The way into the journal.
 #[derive(Debug)]
 pub(super) struct Journal {
-    waiting: mpsc::Sender<Waiting>,
+    waiting: mpsc::Sender<PendingRecord>,
     table: Arc<Mutex<Table>>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingRecord {
     record: Record,
     committed: oneshot::Sender<io::Result<()>>,
 }
@@ -152,10 +152,10 @@ impl Journal {
         medium: Arc<dyn Medium>,
         table: Table,
     ) -> io::Result<(Self, impl Future<Output = ()> + Send + 'static)> {
-        let pen = Pen::anew(&names, &medium, &table).await?;
+        let pen = GroupWriter::anew(&names, &medium, &table).await?;
         let table = Arc::new(Mutex::new(table));
         let (waiting, queue) = mpsc::channel(WAITING_MAX);
-        let keeper = Keeper { names, medium, table: Arc::clone(&table), pen };
+        let keeper = JournalTask { names, medium, table: Arc::clone(&table), pen };
         Ok((Self { waiting, table }, keeper.keep(queue)))
     }
 
@@ -164,7 +164,7 @@ impl Journal {
     pub(super) async fn commit(&self, record: Record) -> io::Result<()> {
         let gone = || io::Error::other("the journal is closed");
         let (committed, answer) = oneshot::channel();
-        self.waiting.send(Waiting { record, committed }).await.map_err(|_| gone())?;
+        self.waiting.send(PendingRecord { record, committed }).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 
@@ -175,19 +175,19 @@ impl Journal {
 }
 
 /// Who writes the journal: one task, so that there is one order.
-struct Keeper {
+struct JournalTask {
     names: Arc<Names>,
     medium: Arc<dyn Medium>,
     table: Arc<Mutex<Table>>,
-    pen: Pen,
+    pen: GroupWriter,
 }
 
-impl Keeper {
-    async fn keep(mut self, mut queue: mpsc::Receiver<Waiting>) {
+impl JournalTask {
+    async fn keep(mut self, mut queue: mpsc::Receiver<PendingRecord>) {
         // A place is held ready: a commit never waits behind uploads that fill theirs.
         let mut ready = self.medium.place().await;
         let mut waiting = Vec::new();
-        let mut left: Option<Waiting> = None;
+        let mut left: Option<PendingRecord> = None;
         let mut broken = None;
         loop {
             if let Some(left) = left.take() {
@@ -248,7 +248,7 @@ impl Keeper {
     /// Another journal takes this one's place.
     async fn anew(&mut self) -> io::Result<()> {
         let table = super::lock(&self.table).clone();
-        self.pen = Pen::anew(&self.names, &self.medium, &table).await?;
+        self.pen = GroupWriter::anew(&self.names, &self.medium, &table).await?;
         Ok(())
     }
 }
@@ -262,7 +262,7 @@ fn again(error: &io::Error) -> io::Error {
 }
 
 /// Writes groups, one after the other.
-struct Pen {
+struct GroupWriter {
     file: Arc<OwnedFd>,
     journal: u64,
     number: u64,
@@ -270,7 +270,7 @@ struct Pen {
     length_max: u64,
 }
 
-impl Pen {
+impl GroupWriter {
     /// A new journal that says what `table` does, durable under its name.
     async fn anew(names: &Arc<Names>, medium: &Arc<dyn Medium>, table: &Table) -> io::Result<Self> {
         let this = Arc::clone(names);
@@ -282,7 +282,7 @@ impl Pen {
         for record in table.records() {
             let len = body.len();
             record.write(&mut body);
-            if body.len() > medium.place_size() - HEAD {
+            if body.len() > medium.slot_size() - HEAD {
                 pen.write(medium.place().await, &body[..len]).await?;
                 body.drain(..len);
             }
@@ -296,7 +296,7 @@ impl Pen {
         Ok(pen)
     }
 
-    async fn write(&mut self, mut place: Box<dyn Place>, body: &[u8]) -> io::Result<()> {
+    async fn write(&mut self, mut place: Box<dyn WriteSlot>, body: &[u8]) -> io::Result<()> {
         self.number += 1;
         let group = Group { journal: self.journal, number: self.number, body };
         let len = group.write(place.memory());

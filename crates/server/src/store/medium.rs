@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A write or a flush that has begun: it goes on when this is dropped.
-pub type Begun = Pending<io::Result<()>>;
+pub type PendingIo = Pending<io::Result<()>>;
 
 /// Where a place's bytes go.
 #[derive(Clone, Debug)]
@@ -54,20 +54,20 @@ pub enum Flush {
 }
 
 /// Memory of the medium, for one write. Dropped unwritten, it goes back as it is.
-pub trait Place: Send {
-    /// All of it: [`Medium::place_size`] bytes, aligned to a sector. What it holds at first is
+pub trait WriteSlot: Send {
+    /// All of it: [`Medium::slot_size`] bytes, aligned to a sector. What it holds at first is
     /// anything.
     fn memory(&mut self) -> &mut [u8];
 
     /// Begins to write its first bytes. The place goes back to the medium when the device has
     /// them, or has failed.
-    fn write(self: Box<Self>, to: Extent) -> Begun;
+    fn write(self: Box<Self>, to: Extent) -> PendingIo;
 }
 
 /// A way to stable storage. It has at least two places: the journal keeps one for itself.
 pub trait Medium: Send + Sync {
     /// Bytes of a place: whole units of 64 KiB.
-    fn place_size(&self) -> usize;
+    fn slot_size(&self) -> usize;
 
     /// Most places that one upload may have under way, at least one: it then waits for its own.
     fn places_each(&self) -> usize;
@@ -77,22 +77,22 @@ pub trait Medium: Send + Sync {
     fn reserve(&self, what: Reserve) -> Pending<Arc<dyn Medium>>;
 
     /// Waits for a free place.
-    fn place(&self) -> Pending<Box<dyn Place>>;
+    fn place(&self) -> Pending<Box<dyn WriteSlot>>;
 
     /// A free place, when there is one now.
-    fn place_now(&self) -> Option<Box<dyn Place>> {
+    fn place_now(&self) -> Option<Box<dyn WriteSlot>> {
         now(self.place())
     }
 
     /// A free place beside those that are its own, for one that has come behind. Its write has no deadline, and
     /// there is none where uploads may need it.
-    fn spare_now(&self) -> Option<Box<dyn Place>> {
+    fn spare_now(&self) -> Option<Box<dyn WriteSlot>> {
         None
     }
 
     /// Begins to flush a file or a directory, together with all others that wait for it. Covers the
     /// writes that have ended before the call.
-    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun;
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> PendingIo;
 }
 
 /// Plain files: each write and each flush on a thread that may block. For volumes without a disk
@@ -102,26 +102,26 @@ pub struct PlainMedium(Arc<Plain>);
 
 #[derive(Debug)]
 struct Plain {
-    place_size: usize,
+    slot_size: usize,
     places: Arc<Semaphore>,
     syncs: Arc<Semaphore>,
     /// Memory that has been used before.
-    spare: Mutex<Vec<Memory>>,
+    spare: Mutex<Vec<AlignedMemory>>,
 }
 
 /// Flushes at once. The kernel joins those that wait for one journal; more threads would only wait.
 const SYNCS_AT_ONCE: usize = 16;
 
 impl PlainMedium {
-    /// `places` of `place_size`, a whole number of 64 KiB.
+    /// `places` of `slot_size`, a whole number of 64 KiB.
     ///
     /// # Panics
     /// When there are fewer than two places (one is the journal's), or their size is none.
-    pub fn new(places: usize, place_size: usize) -> Self {
+    pub fn new(places: usize, slot_size: usize) -> Self {
         assert!(places > 1, "one place for the journal, one for everybody else");
-        assert!(place_size > 0 && place_size.is_multiple_of(64 * KIB as usize), "whole units");
+        assert!(slot_size > 0 && slot_size.is_multiple_of(64 * KIB as usize), "whole units");
         Self(Arc::new(Plain {
-            place_size,
+            slot_size,
             places: Arc::new(Semaphore::new(places)),
             syncs: Arc::new(Semaphore::new(SYNCS_AT_ONCE)),
             spare: Mutex::new(Vec::with_capacity(places)),
@@ -137,8 +137,8 @@ impl Default for PlainMedium {
 }
 
 impl Medium for PlainMedium {
-    fn place_size(&self) -> usize {
-        self.0.place_size
+    fn slot_size(&self) -> usize {
+        self.0.slot_size
     }
 
     fn places_each(&self) -> usize {
@@ -146,22 +146,22 @@ impl Medium for PlainMedium {
     }
 
     fn reserve(&self, what: Reserve) -> Pending<Arc<dyn Medium>> {
-        let own = Self::new((what.places as usize).max(2), self.0.place_size);
+        let own = Self::new((what.places as usize).max(2), self.0.slot_size);
         Box::pin(async move { Arc::new(own) as Arc<dyn Medium> })
     }
 
-    fn place(&self) -> Pending<Box<dyn Place>> {
+    fn place(&self) -> Pending<Box<dyn WriteSlot>> {
         let plain = Arc::clone(&self.0);
         Box::pin(async move {
             let places = Arc::clone(&plain.places);
             let permit = places.acquire_owned().await.expect("the semaphore is never closed");
             let spare = plain.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let memory = spare.unwrap_or_else(|| Memory::new(plain.place_size));
-            Box::new(PlainPlace { memory: Some(memory), plain, permit }) as Box<dyn Place>
+            let memory = spare.unwrap_or_else(|| AlignedMemory::new(plain.slot_size));
+            Box::new(PlainSlot { memory: Some(memory), plain, permit }) as Box<dyn WriteSlot>
         })
     }
 
-    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> PendingIo {
         let (plain, file) = (Arc::clone(&self.0), Arc::clone(file));
         begin(async move {
             let turn = Arc::clone(&plain.syncs).acquire_owned().await;
@@ -178,20 +178,20 @@ impl Medium for PlainMedium {
     }
 }
 
-struct PlainPlace {
+struct PlainSlot {
     /// Taken only by `drop`.
-    memory: Option<Memory>,
+    memory: Option<AlignedMemory>,
     plain: Arc<Plain>,
     #[expect(dead_code, reason = "its end gives the place back")]
     permit: OwnedSemaphorePermit,
 }
 
-impl Place for PlainPlace {
+impl WriteSlot for PlainSlot {
     fn memory(&mut self) -> &mut [u8] {
         self.memory.as_mut().expect("only its end takes the memory").bytes()
     }
 
-    fn write(mut self: Box<Self>, to: Extent) -> Begun {
+    fn write(mut self: Box<Self>, to: Extent) -> PendingIo {
         begin(blocking(move || {
             let mut done = 0;
             while done < to.len {
@@ -208,7 +208,7 @@ impl Place for PlainPlace {
     }
 }
 
-impl Drop for PlainPlace {
+impl Drop for PlainSlot {
     fn drop(&mut self) {
         let mut spare = self.plain.spare.lock().unwrap_or_else(PoisonError::into_inner);
         spare.extend(self.memory.take());
@@ -226,7 +226,7 @@ pub(super) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Starts `work`; dropping what comes back does not stop it.
-fn begin(work: impl Future<Output = io::Result<()>> + Send + 'static) -> Begun {
+fn begin(work: impl Future<Output = io::Result<()>> + Send + 'static) -> PendingIo {
     let work = tokio::spawn(work);
     Box::pin(async move { work.await.unwrap_or_else(|_| Err(stopped())) })
 }
@@ -240,27 +240,27 @@ pub(super) async fn blocking<T: Send + 'static>(
 
 /// What a write or flush is answered with of which nobody will hear the end.
 pub fn stopped() -> io::Error {
-    io::Error::other(Stops)
+    io::Error::other(Stopping)
 }
 
 /// Whether an error says nothing of the disk.
 pub(super) fn is_stop(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<Stops>())
+    error.get_ref().is_some_and(|inner| inner.is::<Stopping>())
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("the server stops")]
-struct Stops;
+struct Stopping;
 
 /// Memory that begins at a sector: the kernel takes no other for direct writes.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct AlignedMemory {
     bytes: Box<[u8]>,
     start: usize,
     len: usize,
 }
 
-impl Memory {
+impl AlignedMemory {
     pub(super) fn new(len: usize) -> Self {
         let bytes = vec![0; len + SECTOR as usize].into_boxed_slice();
         let start = bytes.as_ptr().align_offset(SECTOR as usize);
@@ -290,11 +290,11 @@ pub(super) fn read_full(file: &OwnedFd, memory: &mut [u8], at: u64) -> io::Resul
 
 /// Writes under way, in the order in which they began.
 #[derive(Default)]
-pub(super) struct Flying(VecDeque<(u64, Begun)>);
+pub(super) struct InFlight(VecDeque<(u64, PendingIo)>);
 
-impl Flying {
+impl InFlight {
     /// Adds the write that ends at `end`.
-    pub(super) fn push(&mut self, end: u64, write: Begun) {
+    pub(super) fn push(&mut self, end: u64, write: PendingIo) {
         self.0.push_back((end, write));
     }
 

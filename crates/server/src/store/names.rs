@@ -19,7 +19,7 @@ pub(super) use chain::Chain;
 
 use super::fault::{NameFault, UploadError};
 use super::id::StoreId;
-use super::ledger::Principal;
+use super::quotas::Principal;
 use super::sums::{self, Manifests};
 use crate::catalogue::{FileVersion, is_reserved};
 use crate::media::index;
@@ -130,22 +130,22 @@ impl AnyName {
     }
 
     /// What has the name in its directory `parent`.
-    fn sight(&self, parent: &OwnedFd) -> Result<Option<Thing>, UploadError> {
+    fn sight(&self, parent: &OwnedFd) -> Result<Option<NamedItem>, UploadError> {
         let (_, last) = self.name.split();
         let thing = thing_in(parent, last)?;
         // `/film.ts/` is not the title `/film.ts`: one object has one name.
-        Ok(thing.filter(|thing| matches!(thing, Thing::Directory(_)) || !self.directory))
+        Ok(thing.filter(|thing| matches!(thing, NamedItem::Directory(_)) || !self.directory))
     }
 }
 
 /// What can have a name.
 #[derive(Clone, Copy)]
-enum Thing {
+enum NamedItem {
     Title(Stat),
     Directory(Stat),
 }
 
-impl Thing {
+impl NamedItem {
     fn inode(&self) -> u64 {
         let (Self::Title(stat) | Self::Directory(stat)) = self;
         stat.st_ino
@@ -190,7 +190,7 @@ impl TitleName {
 
 /// Where the server's own files are.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct PrivateFiles {
     pub(super) top: Arc<OwnedFd>,
     /// Data of uploads that can be resumed.
     pub(super) uploads: Arc<OwnedFd>,
@@ -204,7 +204,7 @@ pub(super) struct Own {
 #[derive(Debug)]
 pub(super) struct Names {
     pub(super) root: Arc<OwnedFd>,
-    pub(super) own: Own,
+    pub(super) own: PrivateFiles,
     /// One change at a time: what has been checked still holds when the name changes.
     changing: Mutex<()>,
     /// Directories whose own names are durable.
@@ -233,37 +233,37 @@ pub(super) struct Changed {
     /// The directories to be flushed.
     pub(super) flush: Vec<Arc<OwnedFd>>,
     /// The version that has no name any more.
-    pub(super) replaced: Option<Discarded>,
+    pub(super) replaced: Option<RemovedName>,
     /// The path's directories, to be remembered when they have been flushed.
     pub(super) chain: Chain,
 }
 
 /// What is without a name, in the trash or on the stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Discarded {
+pub(super) struct RemovedName {
     /// Of a title without another name; what is in a directory counts until it is taken apart.
-    pub(super) counted: Option<Counted>,
-    pub(super) place: (Aside, StoreId),
+    pub(super) counted: Option<QuotaEntry>,
+    pub(super) place: (PrivateDirectory, StoreId),
 }
 
 /// Something to unlink.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Discard {
-    pub(super) place: (Aside, StoreId),
+    pub(super) place: (PrivateDirectory, StoreId),
     /// A title's bytes are out of the books already, or were never in them.
     pub(super) is_settled: bool,
 }
 
 /// What a title takes of whose quota.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Counted {
+pub(super) struct QuotaEntry {
     pub(super) owner: Option<Principal>,
     pub(super) len: u64,
 }
 
 /// A directory of files that nobody can name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Aside {
+pub(super) enum PrivateDirectory {
     Stage,
     Trash,
 }
@@ -277,14 +277,14 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
 const TRIES_MAX: usize = 8;
 
 impl Names {
-    pub(super) fn new(root: Arc<OwnedFd>, own: Own) -> Self {
+    pub(super) fn new(root: Arc<OwnedFd>, own: PrivateFiles) -> Self {
         Self { root, own, changing: Mutex::default(), durable: Mutex::default() }
     }
 
-    pub(super) fn aside(&self, aside: Aside) -> &OwnedFd {
+    pub(super) fn aside(&self, aside: PrivateDirectory) -> &OwnedFd {
         match aside {
-            Aside::Stage => &self.own.stage,
-            Aside::Trash => &self.own.trash,
+            PrivateDirectory::Stage => &self.own.stage,
+            PrivateDirectory::Trash => &self.own.trash,
         }
     }
 
@@ -350,10 +350,10 @@ impl Names {
         file: &OwnedFd,
         parent: &OwnedFd,
         last: &str,
-    ) -> Result<Option<Discarded>, UploadError> {
+    ) -> Result<Option<RemovedName>, UploadError> {
         let id = StoreId::random();
         let staged = id.to_string();
-        let discarded = discarded(parent, last, (Aside::Stage, id))?;
+        let discarded = discarded(parent, last, (PrivateDirectory::Stage, id))?;
         link(file, &self.own.stage, &staged).map_err(failed)?;
         let swap = RenameFlags::EXCHANGE;
         match rustix::fs::renameat_with(&self.own.stage, &staged, parent, last, swap) {
@@ -387,7 +387,7 @@ impl Names {
         let Some(present) = title_in(&parent, last)? else { return Ok(None) };
         condition.check(Some(&present))?;
         let id = StoreId::random();
-        let replaced = discarded(&parent, last, (Aside::Trash, id))?;
+        let replaced = discarded(&parent, last, (PrivateDirectory::Trash, id))?;
         match rustix::fs::renameat(&parent, last, &self.own.trash, id.to_string()) {
             Err(Errno::NOENT) => return Ok(None),
             done => done.map_err(failed)?,
@@ -423,7 +423,7 @@ impl Names {
         let Some(old_parent) = self.existing_directory(old_parent)? else { return Ok(None) };
         let Some(moved) = from.sight(&old_parent)? else { return Ok(None) };
         moved.check(source)?;
-        let is_title = matches!(moved, Thing::Title(_));
+        let is_title = matches!(moved, NamedItem::Title(_));
         if !is_title && (from.holds(to) || to.holds(from)) {
             return Err(NameFault::Itself.into());
         }
@@ -439,7 +439,7 @@ impl Names {
         let present = thing_in(&parent, last)?;
         match (over, &present) {
             (_, None) | (Over::Everything, _) => {}
-            (Over::Titles, Some(Thing::Title(_))) if is_title => {}
+            (Over::Titles, Some(NamedItem::Title(_))) if is_title => {}
             (Over::Titles, _) => return Err(NameFault::NoTitle.into()),
             (Over::Nothing, _) => return Err(UploadError::Exists),
         }
@@ -447,7 +447,7 @@ impl Names {
         match &present {
             // To its own name, or to another link of itself: the kernel would do nothing either.
             Some(present) if present.inode() == moved.inode() => {}
-            Some(Thing::Title(_)) if is_title => {
+            Some(NamedItem::Title(_)) if is_title => {
                 replaced = self.keep_in_trash(&parent, last)?;
                 let flags = RenameFlags::empty();
                 match rustix::fs::renameat_with(&old_parent, old_last, &parent, last, flags) {
@@ -470,13 +470,13 @@ impl Names {
                 }
             }
         }
-        let swept = present.is_some_and(|present| matches!(present, Thing::Directory(_)));
+        let swept = present.is_some_and(|present| matches!(present, NamedItem::Directory(_)));
         if !is_title || swept {
             self.forget_durable();
         }
         let etag = match thing_in(&parent, last)?.unwrap_or(moved) {
-            Thing::Title(stat) => Some(FileVersion::of(&stat).etag()),
-            Thing::Directory(_) => None,
+            NamedItem::Title(stat) => Some(FileVersion::of(&stat).etag()),
+            NamedItem::Directory(_) => None,
         };
         flush.insert(0, Arc::new(parent));
         flush.push(Arc::new(old_parent));
@@ -489,9 +489,9 @@ impl Names {
         &self,
         parent: &OwnedFd,
         last: &str,
-    ) -> Result<Option<Discarded>, UploadError> {
+    ) -> Result<Option<RemovedName>, UploadError> {
         let id = StoreId::random();
-        let discarded = match discarded(parent, last, (Aside::Trash, id)) {
+        let discarded = match discarded(parent, last, (PrivateDirectory::Trash, id)) {
             Err(UploadError::Name(NameFault::NoDirectory)) => return Ok(None),
             found => found?,
         };
@@ -593,11 +593,11 @@ impl Names {
 
     /// Takes away what lies aside: a title at once, with its checksums, unless it is somebody's title under
     /// another name. A directory is left for [`Self::dismantle`].
-    pub(super) fn erase(&self, (aside, id): (Aside, StoreId)) -> io::Result<Erased> {
+    pub(super) fn erase(&self, (aside, id): (PrivateDirectory, StoreId)) -> io::Result<Erased> {
         self.erase_named(aside, &id.to_string())
     }
 
-    pub(super) fn erase_named(&self, aside: Aside, name: &str) -> io::Result<Erased> {
+    pub(super) fn erase_named(&self, aside: PrivateDirectory, name: &str) -> io::Result<Erased> {
         self.erase_in(self.aside(aside), name)
     }
 
@@ -619,7 +619,7 @@ impl Names {
                 }
                 // First the checksums: nothing would find them afterwards.
                 if stat.st_nlink <= 1
-                    && let Ok(Some(mark)) = sums::Mark::read(&file)
+                    && let Ok(Some(mark)) = sums::SumsAttribute::read(&file)
                     && let Some(id) = mark.id().filter(|_| mark.inode == stat.st_ino)
                 {
                     self.own.manifests.remove(id)?;
@@ -643,7 +643,7 @@ impl Names {
 /// What became of something aside.
 pub(super) enum Erased {
     /// It is gone; if it was a title, that is what it took.
-    Gone(Option<Counted>),
+    Gone(Option<QuotaEntry>),
     /// It is a directory, and still there.
     Directory,
 }
@@ -720,11 +720,11 @@ fn title_in(parent: &OwnedFd, last: &str) -> Result<Option<Stat>, UploadError> {
 }
 
 /// The title or the directory of this name in `parent`.
-fn thing_in(parent: &OwnedFd, last: &str) -> Result<Option<Thing>, UploadError> {
+fn thing_in(parent: &OwnedFd, last: &str) -> Result<Option<NamedItem>, UploadError> {
     match rustix::fs::statat(parent, last, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok(Some(Thing::Title(stat))),
-            FileType::Directory => Ok(Some(Thing::Directory(stat))),
+            FileType::RegularFile => Ok(Some(NamedItem::Title(stat))),
+            FileType::Directory => Ok(Some(NamedItem::Directory(stat))),
             _ => Err(NameFault::NoTitle.into()),
         },
         Err(Errno::NOENT) => Ok(None),
@@ -747,13 +747,13 @@ pub(super) fn link(file: &OwnedFd, parent: &OwnedFd, name: &str) -> Result<(), E
 fn discarded(
     parent: &OwnedFd,
     last: &str,
-    place: (Aside, StoreId),
-) -> Result<Discarded, UploadError> {
+    place: (PrivateDirectory, StoreId),
+) -> Result<RemovedName, UploadError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(parent, last, flags, Mode::empty()).map_err(failed)?;
     let stat = rustix::fs::fstat(&file).map_err(failed)?;
     let counted = is_last_name(&stat).then(|| counted_of(&file, &stat)).transpose();
-    Ok(Discarded { counted: counted.map_err(failed)?, place })
+    Ok(RemovedName { counted: counted.map_err(failed)?, place })
 }
 
 /// Whether a file loses its last name next. It counts once, however many hard links lead to it.
@@ -761,8 +761,8 @@ fn is_last_name(stat: &Stat) -> bool {
     stat.st_nlink <= 1
 }
 
-fn counted_of(file: &OwnedFd, stat: &Stat) -> Result<Counted, Errno> {
-    Ok(Counted { owner: owner_of(file)?, len: super::len_of(stat).0 })
+fn counted_of(file: &OwnedFd, stat: &Stat) -> Result<QuotaEntry, Errno> {
+    Ok(QuotaEntry { owner: owner_of(file)?, len: super::len_of(stat).0 })
 }
 
 /// Whose quota a title counts against.

@@ -14,16 +14,16 @@ use tactus_core::units::Bytes;
 
 use super::Inner;
 use super::fault::{UploadError, is_busy};
-use super::feed::Feed;
 use super::id::StoreId;
-use super::ledger::Principal;
 use super::metadata::TitleMetadata;
-use super::names::{self, Chain, Changed, Counted, Discard, Precondition, TitleName};
-use super::sums::{self, Held, Mark, Sums};
+use super::names::{self, Chain, Changed, Discard, Precondition, QuotaEntry, TitleName};
+use super::quotas::Principal;
+use super::sums::{self, Sums, SumsAttribute, SumsLocation};
+use super::write_buffer::WriteBuffer;
 
 /// A title that is stored for good.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Finished {
+pub struct StoredTitle {
     /// Its strong entity tag, quotes included: the same that a request for it will get.
     pub etag: String,
     /// Whether nothing had the name before.
@@ -33,7 +33,7 @@ pub struct Finished {
 }
 
 /// A title-to-be: everything has landed in `file`, nothing has been flushed.
-pub(super) struct Unnamed {
+pub(super) struct UnpublishedTitle {
     pub(super) file: Arc<OwnedFd>,
     pub(super) staged: Option<StoreId>,
     pub(super) sums: Sums,
@@ -44,7 +44,7 @@ pub(super) struct Unnamed {
 }
 
 /// Where a title's checksums have been put, or will be.
-enum Marked {
+enum SumsPlacement {
     /// Into an attribute of the title: they are safe when the title is.
     Here,
     Apart(Manifest),
@@ -83,10 +83,10 @@ impl Inner {
     /// Makes a title of `unnamed`. Must run to its end: callers give it a task of its own.
     pub(super) async fn publish(
         self: &Arc<Self>,
-        unnamed: Unnamed,
-    ) -> Result<Finished, UploadError> {
+        unnamed: UnpublishedTitle,
+    ) -> Result<StoredTitle, UploadError> {
         self.writable()?;
-        let Unnamed { file, staged, sums, name, condition, owner, metadata } = unnamed;
+        let UnpublishedTitle { file, staged, sums, name, condition, owner, metadata } = unnamed;
         let len = sums.len();
         let marked = match self.known(&file, &sums).await {
             Some(marked) => marked,
@@ -95,7 +95,7 @@ impl Inner {
         // One group. A manifest has its name before its bytes are safe, but nobody is told of it before
         // they are: the attribute reaches no reader without the title's name.
         let (mut files, mut folders, mut made) = (vec![Arc::clone(&file)], Vec::new(), None);
-        if let Marked::Apart(manifest) = &marked {
+        if let SumsPlacement::Apart(manifest) = &marked {
             files.push(Arc::clone(&manifest.file));
             folders.push(Arc::clone(&manifest.directory));
             made = Some(manifest).filter(|manifest| !manifest.is_written);
@@ -127,7 +127,7 @@ impl Inner {
             }
         };
         let etag = changed.etag.clone().expect("a title has a tag");
-        let finished = Finished { etag, created: changed.created, len };
+        let finished = StoredTitle { etag, created: changed.created, len };
         self.settle(changed).await?;
         if let Some(told) = self.named.get() {
             told(&path);
@@ -152,8 +152,8 @@ impl Inner {
         }
         self.names.remember(&chain);
         if let Some(replaced) = replaced {
-            if let Some(Counted { owner, len }) = &replaced.counted {
-                self.ledger.remove_stored(owner.as_ref(), *len);
+            if let Some(QuotaEntry { owner, len }) = &replaced.counted {
+                self.quotas.remove_stored(owner.as_ref(), *len);
             }
             // Nobody takes them any more only when the store ends; then the next start does.
             let is_settled = replaced.counted.is_some();
@@ -184,17 +184,19 @@ impl Inner {
 
     /// Where the file has its sums already, when they are the same: of an upload that was being named
     /// when the last run ended. Its name may be visible, so nothing of it is to change.
-    async fn known(self: &Arc<Self>, file: &Arc<OwnedFd>, sums: &Sums) -> Option<Marked> {
+    async fn known(self: &Arc<Self>, file: &Arc<OwnedFd>, sums: &Sums) -> Option<SumsPlacement> {
         let (this, file, sums) = (Arc::clone(self), Arc::clone(file), sums.clone());
         let known = self.blocking(move || {
             let manifests = &this.names.own.manifests;
-            let Ok(Some(mark)) = Mark::read(&file) else { return Ok(None) };
+            let Ok(Some(mark)) = SumsAttribute::read(&file) else { return Ok(None) };
             match (manifests.sums_of(&file), mark.held) {
-                (Ok(Some(known)), Held::Here(_)) if *known == sums => Ok(Some(Marked::Here)),
-                (Ok(Some(known)), Held::Apart(id)) if *known == sums => {
+                (Ok(Some(known)), SumsLocation::Here(_)) if *known == sums => {
+                    Ok(Some(SumsPlacement::Here))
+                }
+                (Ok(Some(known)), SumsLocation::Apart(id)) if *known == sums => {
                     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
                     let manifest = Manifest::open(manifests.directory(), id, flags, true)?;
-                    Ok(Some(Marked::Apart(manifest)))
+                    Ok(Some(SumsPlacement::Apart(manifest)))
                 }
                 _ => Ok(None),
             }
@@ -211,10 +213,10 @@ impl Inner {
         sums: &Sums,
         owner: Principal,
         metadata: TitleMetadata,
-    ) -> Result<Marked, UploadError> {
+    ) -> Result<SumsPlacement, UploadError> {
         let (this, file, len) = (Arc::clone(self), Arc::clone(file), sums.len());
         let is_short = sums.table().units().len() <= self.attribute_units;
-        let here = is_short.then(|| Held::Here(sums.clone()));
+        let here = is_short.then(|| SumsLocation::Here(sums.clone()));
         let made = self.blocking(move || {
             // Also takes back what was reserved beyond the end.
             rustix::fs::ftruncate(&file, len.0)?;
@@ -225,17 +227,17 @@ impl Inner {
             }
             // Where other attributes take all the room there is, they go into a file as others do.
             if let Some(held) = here
-                && (Mark { inode, held }).write(&file).is_ok()
+                && (SumsAttribute { inode, held }).write(&file).is_ok()
             {
                 metadata.write(&file)?;
-                return Ok(Marked::Here);
+                return Ok(SumsPlacement::Here);
             }
             let id = StoreId::random();
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let manifest = Manifest::open(this.names.own.manifests.directory(), id, flags, false)?;
-            Mark { inode, held: Held::Apart(id) }.write(&file)?;
+            SumsAttribute { inode, held: SumsLocation::Apart(id) }.write(&file)?;
             metadata.write(&file)?;
-            Ok(Marked::Apart(manifest))
+            Ok(SumsPlacement::Apart(manifest))
         });
         made.await.map_err(|error| self.write_failed(error))
     }
@@ -246,17 +248,17 @@ impl Inner {
         file: &Arc<OwnedFd>,
         content: &[u8],
     ) -> Result<(), UploadError> {
-        let mut feed = Feed::new(Arc::clone(&self.medium), Arc::clone(file));
+        let mut write_buffer = WriteBuffer::new(Arc::clone(&self.medium), Arc::clone(file));
         let mut rest = content;
         let written = async {
             while !rest.is_empty() {
-                let space = feed.space().await?;
+                let space = write_buffer.space().await?;
                 let count = rest.len().min(space.len());
                 space[..count].copy_from_slice(&rest[..count]);
-                feed.advance(count);
+                write_buffer.advance(count);
                 rest = &rest[count..];
             }
-            feed.settle().await?;
+            write_buffer.settle().await?;
             let (file, len) = (Arc::clone(file), content.len() as u64);
             self.blocking(move || Ok(rustix::fs::ftruncate(&file, len)?)).await
         };

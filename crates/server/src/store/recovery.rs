@@ -23,12 +23,13 @@ use super::fault::OpenError;
 use super::group_commit::GroupCommit;
 use super::id::StoreId;
 use super::journal::{self, Created, Journal, Record, Table};
-use super::ledger::{Ledger, Principal, Purpose};
 use super::medium::{Medium, blocking};
 use super::names::{
-    Aside, Counted, Discard, Erased, Names, Own, Precondition, TitleName, list, open_beneath,
+    Discard, Erased, Names, Precondition, PrivateDirectory, PrivateFiles, QuotaEntry, TitleName,
+    list, open_beneath,
 };
 use super::publish::OPENING_MAX;
+use super::quotas::{Principal, Purpose, Quotas};
 use super::resume::Sessions;
 use super::sums::{self, ASIDE, ATTRIBUTE_UNITS_MAX, Manifests};
 use super::{DISCARDS_MAX, Inner, Store, StoreOptions, TURNS};
@@ -36,7 +37,7 @@ use crate::config::RESERVED;
 
 /// What opening a volume found, for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Opened {
+pub struct RecoveryReport {
     /// Uploads that can be resumed.
     pub uploads: usize,
     /// Uploads that are complete and get their names now.
@@ -54,7 +55,7 @@ pub struct Opened {
     pub took: Duration,
 }
 
-impl fmt::Display for Opened {
+impl fmt::Display for RecoveryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { uploads, unnamed, cut, lost, journal_skipped, strays, took } = self;
         write!(f, "{uploads} open uploads, {cut} of them cut to what was acknowledged, ")?;
@@ -72,7 +73,7 @@ impl Store {
         root: &Path,
         medium: Arc<dyn Medium>,
         options: StoreOptions,
-    ) -> Result<(Self, Opened), OpenError> {
+    ) -> Result<(Self, RecoveryReport), OpenError> {
         Self::open_and_count(root, medium, options, std::future::ready(())).await
     }
 
@@ -82,10 +83,10 @@ impl Store {
         medium: Arc<dyn Medium>,
         options: StoreOptions,
         count_after: impl Future<Output = ()> + Send + 'static,
-    ) -> Result<(Self, Opened), OpenError> {
+    ) -> Result<(Self, RecoveryReport), OpenError> {
         let begun = Instant::now();
         #[cfg(debug_assertions)]
-        let medium = super::wrong::medium(medium);
+        let medium = super::deliberate_fault::medium(medium);
         let failed = |what: &'static str| {
             move |error| OpenError::Failed { root: root.to_owned(), what, error }
         };
@@ -97,11 +98,11 @@ impl Store {
             let strays = clear_stage(&this)?;
             let replayed = journal::read(&this.own.top)?;
             #[cfg(debug_assertions)]
-            let replayed = super::wrong::offsets(&this, replayed);
-            Ok(Left { strays, ..Left::sort(&this, replayed)? })
+            let replayed = super::deliberate_fault::offsets(&this, replayed);
+            Ok(Leftovers { strays, ..Leftovers::sort(&this, replayed)? })
         });
         let left = left.await.map_err(failed("what the last run left"))?;
-        let Left { mut table, uploads, unnamed, cut, lost, strays, unwanted, skipped } = left;
+        let Leftovers { mut table, uploads, unnamed, cut, lost, strays, unwanted, skipped } = left;
         let expiry = options.expiry;
         table.keep_at_most(options.limits.uploads_max as usize * FORGET_BEYOND);
         let begin = Journal::begin(Arc::clone(&names), Arc::clone(&medium), table).await;
@@ -118,9 +119,9 @@ impl Store {
         });
         let strays = strays.await.map_err(failed("what no upload has"))?;
 
-        let ledger = Ledger::new(options.limits, Arc::clone(&names.root));
+        let quotas = Quotas::new(options.limits, Arc::clone(&names.root));
         let sessions = Sessions::default();
-        let opened = Opened {
+        let opened = RecoveryReport {
             uploads: uploads.len(),
             unnamed: unnamed.len(),
             cut,
@@ -130,9 +131,9 @@ impl Store {
             took: begun.elapsed(),
         };
         for upload in uploads {
-            let Kept { id, path, principal, reserved, on_disk } = upload;
+            let ResumableUpload { id, path, principal, reserved, on_disk } = upload;
             let purpose = Purpose { path, id: Some(id) };
-            sessions.add(id, ledger.restore(&principal, purpose, reserved, on_disk), false);
+            sessions.add(id, quotas.restore(&principal, purpose, reserved, on_disk), false);
         }
         let (discards, queue) = mpsc::channel(DISCARDS_MAX);
         let (counting, counted) = watch::channel(false);
@@ -140,7 +141,7 @@ impl Store {
             names: Arc::clone(&names),
             directories: Arc::new(GroupCommit::new(Arc::clone(&medium))),
             medium,
-            ledger: Arc::clone(&ledger),
+            quotas: Arc::clone(&quotas),
             journal,
             sessions,
             expiry,
@@ -159,10 +160,10 @@ impl Store {
         let store = Self { inner };
         let tasks = [
             tokio::spawn(keeper),
-            tokio::spawn(sweep(Arc::clone(&names), Arc::clone(&ledger), queue)),
+            tokio::spawn(sweep(Arc::clone(&names), Arc::clone(&quotas), queue)),
             tokio::spawn(async move {
                 count_after.await;
-                super::census::take(names, ledger, counting).await;
+                super::census::take(names, quotas, counting).await;
             }),
             tokio::spawn(store.clone().name(unnamed)),
         ];
@@ -187,9 +188,9 @@ const FORGET_BEYOND: usize = 10;
 
 /// What the journal and the directory of uploads say together.
 #[derive(Default)]
-struct Left {
+struct Leftovers {
     table: Table,
-    uploads: Vec<Kept>,
+    uploads: Vec<ResumableUpload>,
     unnamed: Vec<(StoreId, Principal)>,
     cut: usize,
     lost: usize,
@@ -200,7 +201,7 @@ struct Left {
 }
 
 /// An upload that goes on.
-struct Kept {
+struct ResumableUpload {
     id: StoreId,
     path: Option<String>,
     principal: Principal,
@@ -218,8 +219,8 @@ enum Fate {
     Lost,
 }
 
-impl Left {
-    fn sort(names: &Names, replayed: journal::Replayed) -> std::io::Result<Self> {
+impl Leftovers {
+    fn sort(names: &Names, replayed: journal::Replay) -> std::io::Result<Self> {
         let mut left = Self { skipped: replayed.skipped, ..Self::default() };
         let uploads = &names.own.uploads;
         left.unwanted = list(uploads)?;
@@ -265,7 +266,7 @@ impl Left {
                         left.unnamed.push((id, principal.clone()));
                     }
                     let path = entry.created.path.clone();
-                    left.uploads.push(Kept { id, path, principal, reserved, on_disk });
+                    left.uploads.push(ResumableUpload { id, path, principal, reserved, on_disk });
                 }
                 Fate::Named => verdicts.push(Record::Named { id, etag: String::new() }),
                 Fate::Lost => {
@@ -356,8 +357,13 @@ pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
     for directory in [&sums, &*top, &*open] {
         rustix::fs::fsync(directory).map_err(failed("a directory's flush"))?;
     }
-    let own =
-        Own { top, uploads: Arc::new(uploads), stage, trash, manifests: Manifests::within(sums) };
+    let own = PrivateFiles {
+        top,
+        uploads: Arc::new(uploads),
+        stage,
+        trash,
+        manifests: Manifests::within(sums),
+    };
     Ok(Names::new(open, own))
 }
 
@@ -464,14 +470,14 @@ fn clear_stage(names: &Names) -> std::io::Result<usize> {
         rustix::fs::syncfs(&names.root)?;
     }
     for name in &strays {
-        names.erase_named(Aside::Stage, name)?;
+        names.erase_named(PrivateDirectory::Stage, name)?;
     }
     Ok(strays.len())
 }
 
 /// Unlinks what has been discarded, one after the other: first what the last run has left. Directories
 /// are taken apart while nothing else waits.
-async fn sweep(names: Arc<Names>, ledger: Arc<Ledger>, mut queue: mpsc::Receiver<Discard>) {
+async fn sweep(names: Arc<Names>, quotas: Arc<Quotas>, mut queue: mpsc::Receiver<Discard>) {
     let trash = Arc::clone(&names);
     let emptied = blocking(move || {
         let left = list(&trash.own.trash)?;
@@ -480,7 +486,7 @@ async fn sweep(names: Arc<Names>, ledger: Arc<Ledger>, mut queue: mpsc::Receiver
         }
         let mut directories = Vec::new();
         for name in left {
-            if let Erased::Directory = trash.erase_named(Aside::Trash, &name)? {
+            if let Erased::Directory = trash.erase_named(PrivateDirectory::Trash, &name)? {
                 directories.push(name);
             }
         }
@@ -503,8 +509,8 @@ async fn sweep(names: Arc<Names>, ledger: Arc<Ledger>, mut queue: mpsc::Receiver
         match next {
             Ok(Discard { place, is_settled }) => match blocking(move || names.erase(place)).await {
                 // It had other names when it lost this one, and has lost them since.
-                Ok(Erased::Gone(Some(Counted { owner, len }))) if !is_settled => {
-                    ledger.remove_stored(owner.as_ref(), len);
+                Ok(Erased::Gone(Some(QuotaEntry { owner, len }))) if !is_settled => {
+                    quotas.remove_stored(owner.as_ref(), len);
                 }
                 Ok(Erased::Gone(_)) => {}
                 Ok(Erased::Directory) => directories.push((place.1, true)),
@@ -514,8 +520,8 @@ async fn sweep(names: Arc<Names>, ledger: Arc<Ledger>, mut queue: mpsc::Receiver
                 let Some((id, is_counted)) = directories.pop() else { continue };
                 match blocking(move || names.dismantle(id)).await {
                     Ok(done) => {
-                        for Counted { owner, len } in done.titles.iter().filter(|_| is_counted) {
-                            ledger.remove_stored(owner.as_ref(), *len);
+                        for QuotaEntry { owner, len } in done.titles.iter().filter(|_| is_counted) {
+                            quotas.remove_stored(owner.as_ref(), *len);
                         }
                         if !done.is_gone {
                             directories.push((id, is_counted));

@@ -20,25 +20,25 @@ use tactus_core::units::{BitRate, Bytes, SECTOR};
 use tokio::io::AsyncReadExt;
 
 use super::fault::{ResumeError, UploadError};
-use super::feed::Feed;
-use super::growing::Beginning;
+use super::growing::GrowingStart;
 use super::id::StoreId;
 use super::journal::{Created, Entry, Record};
-use super::ledger::{Claim, Principal, Purpose};
-use super::medium::{Memory, read_full};
+use super::medium::{AlignedMemory, read_full};
 use super::metadata::TitleMetadata;
 use super::names::{self, FILE_MODE, Precondition, TitleName};
-use super::publish::{Finished, Unnamed};
-use super::sums::{Summing, Sums, UNIT};
+use super::publish::{StoredTitle, UnpublishedTitle};
+use super::quotas::{Claim, Principal, Purpose};
+use super::sums::{Sums, SumsBuilder, UNIT};
+use super::write_buffer::WriteBuffer;
 use super::{Inner, Store};
 
-use appender::{Begun, Parts};
+use appender::{JournalPosition, PendingWrites};
 use recording::RecordingUpload;
-use session::{Hold, Session};
+use session::{Session, WriterState};
 
 pub use appender::Appender;
-pub use live::Left;
-pub use recording::Live;
+pub use live::LeftoverUpload;
+pub use recording::RecordingSpec;
 pub(super) use session::Sessions;
 
 /// An upload that is to begin.
@@ -104,7 +104,7 @@ impl Store {
         inner.counted().await;
         let id = StoreId::random();
         let purpose = Purpose { path: create.path.clone(), id: Some(id) };
-        let mut claim = inner.ledger.open(&create.principal, purpose)?;
+        let mut claim = inner.quotas.open(&create.principal, purpose)?;
         claim.grow(create.len.unwrap_or(0))?;
         let work = tokio::spawn(async move { inner.create(id, create, name, claim).await });
         work.await.map_err(stopped)?
@@ -180,7 +180,7 @@ impl Store {
         id: &StoreId,
         principal: &Principal,
         offset: u64,
-        live: Option<&Live>,
+        live: Option<&RecordingSpec>,
     ) -> Result<Appender, ResumeError> {
         let inner = Arc::clone(&self.inner);
         inner.writable()?;
@@ -210,12 +210,13 @@ impl Store {
         }
         let rate = live.map(|live| live.rate);
         inner.show(&mut hold, &entry, rate, &file).await?;
-        let sums = Summing::after(entry.mark, entry.prefix);
-        let begun = Begun { from: sums.ended(), prefix: sums.prefix() };
+        let sums = SumsBuilder::after(entry.mark, entry.prefix);
+        let begun = JournalPosition { from: sums.ended(), prefix: sums.prefix() };
         let medium = live.map_or(&inner.medium, |live| &live.medium);
-        let feed = Feed::after(Arc::clone(medium), file, sums, tail);
+        let write_buffer = WriteBuffer::after(Arc::clone(medium), file, sums, tail);
         let (checkpoint, setting_aside) = (None, None);
-        let parts = Parts { inner, id: *id, hold, feed, begun, checkpoint, setting_aside };
+        let parts =
+            PendingWrites { inner, id: *id, hold, write_buffer, begun, checkpoint, setting_aside };
         let (checkpoints, wanted, declared) = (true, None, entry.len);
         let recording = live.map(RecordingUpload::new);
         Ok(Appender { parts: Some(parts), newest, declared, wanted, checkpoints, recording })
@@ -230,7 +231,7 @@ impl Store {
         &self,
         id: &StoreId,
         principal: &Principal,
-    ) -> Result<Finished, ResumeError> {
+    ) -> Result<StoredTitle, ResumeError> {
         let inner = Arc::clone(&self.inner);
         let (id, principal) = (*id, principal.clone());
         tokio::spawn(async move { inner.finish(id, &principal).await }).await.map_err(stopped)?
@@ -266,7 +267,7 @@ impl Store {
         &self,
         parts: &[StoreId],
         whole: Create,
-    ) -> Result<(StoreId, Finished), ResumeError> {
+    ) -> Result<(StoreId, StoredTitle), ResumeError> {
         if parts.is_empty() || parts.len() > PARTS_MAX {
             return Err(ResumeError::Parts("a title is joined from 1 to 1000 parts"));
         }
@@ -326,7 +327,7 @@ impl Store {
             }
             return if sum == entry.mark.whole { Ok(()) } else { Err(ResumeError::Damaged) };
         }
-        let mut memory = Memory::new(self.inner.medium.place_size());
+        let mut memory = AlignedMemory::new(self.inner.medium.slot_size());
         while at < len {
             let file = Arc::clone(&file);
             let read = self.inner.blocking(move || {
@@ -391,7 +392,7 @@ impl Inner {
         self: Arc<Self>,
         id: StoreId,
         principal: &Principal,
-    ) -> Result<Finished, ResumeError> {
+    ) -> Result<StoredTitle, ResumeError> {
         let entry = self.entry(&id, principal)?;
         if let Some(finished) = finished(&entry) {
             return Ok(finished);
@@ -412,7 +413,7 @@ impl Inner {
             return Err(UploadError::Incomplete { got, declared }.into());
         }
         let file = self.data(id, entry.mark.len == 0).await?;
-        let unnamed = Unnamed {
+        let unnamed = UnpublishedTitle {
             file: Arc::clone(&file),
             staged: None,
             sums: Sums::of(entry.units, entry.mark),
@@ -524,7 +525,7 @@ impl Inner {
     /// Lets an upload be read as far as the journal has it, when others may see it.
     async fn show(
         &self,
-        hold: &mut Hold,
+        hold: &mut WriterState,
         entry: &Entry,
         rate: Option<BitRate>,
         file: &Arc<OwnedFd>,
@@ -533,7 +534,7 @@ impl Inner {
             return Ok(());
         };
         if hold.announced.is_none() {
-            let what = Beginning { path, declared: entry.len, rate };
+            let what = GrowingStart { path, declared: entry.len, rate };
             let announced = self.announce(audience, file, what).await.map_err(ResumeError::io)?;
             hold.announced = announced.map(Arc::new);
         }
@@ -572,7 +573,7 @@ impl Inner {
         let file = Arc::clone(file);
         let read = self.blocking(move || {
             let begin = mark.len - mark.len % UNIT;
-            let mut memory = Memory::new(UNIT as usize);
+            let mut memory = AlignedMemory::new(UNIT as usize);
             let count = read_full(&file, memory.bytes(), begin)?;
             Ok(memory.bytes()[..count.min((mark.len - begin) as usize)].to_vec())
         });
@@ -588,10 +589,10 @@ fn owned<'a>(entry: Option<&'a Entry>, principal: &Principal) -> Result<&'a Entr
     entry.filter(|entry| entry.created.principal == *principal).ok_or(ResumeError::NotFound)
 }
 
-fn finished(entry: &Entry) -> Option<Finished> {
+fn finished(entry: &Entry) -> Option<StoredTitle> {
     let etag = entry.named.clone()?;
     let len = tactus_core::units::Bytes(entry.len.unwrap_or_default());
-    Some(Finished { etag, created: false, len })
+    Some(StoredTitle { etag, created: false, len })
 }
 
 /// The other way round; a time that cannot be said has come.

@@ -58,7 +58,7 @@ impl Sums {
 
 /// Adds up checksums while bytes come in.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Summing {
+pub(super) struct SumsBuilder {
     /// Units that ended before this began to count.
     first: usize,
     /// Units that have ended since.
@@ -70,9 +70,9 @@ pub(super) struct Summing {
     len: u64,
 }
 
-/// The state of a [`Summing`] at one length: what goes on from it needs no earlier byte.
+/// The state of a [`SumsBuilder`] at one length: what goes on from it needs no earlier byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct SumMark {
+pub(super) struct SumsState {
     pub(super) len: u64,
     /// CRC32C of all bytes.
     pub(super) whole: u32,
@@ -80,9 +80,9 @@ pub(super) struct SumMark {
     pub(super) partial: u32,
 }
 
-impl Summing {
+impl SumsBuilder {
     /// Goes on from `mark`. What comes out has only the units that end after it.
-    pub(super) fn after(mark: SumMark, prefix: u32) -> Self {
+    pub(super) fn after(mark: SumsState, prefix: u32) -> Self {
         let first = (mark.len / UNIT) as usize;
         Self { first, units: Vec::new(), prefix, partial: mark.partial, len: mark.len }
     }
@@ -102,9 +102,9 @@ impl Summing {
         }
     }
 
-    pub(super) fn mark(&self) -> SumMark {
+    pub(super) fn mark(&self) -> SumsState {
         let whole = combine(self.prefix, self.partial, Bytes(self.len % UNIT));
-        SumMark { len: self.len, whole, partial: self.partial }
+        SumsState { len: self.len, whole, partial: self.partial }
     }
 
     /// CRC32C of the whole units so far.
@@ -132,7 +132,7 @@ impl Summing {
 
 impl Sums {
     /// From the whole units and where they ended.
-    pub(super) fn of(mut units: Vec<u32>, mark: SumMark) -> Self {
+    pub(super) fn of(mut units: Vec<u32>, mark: SumsState) -> Self {
         if !mark.len.is_multiple_of(UNIT) {
             units.push(mark.partial);
         }
@@ -240,14 +240,14 @@ impl Manifests {
         title: BorrowedFd<'_>,
     ) -> Result<Option<Arc<Sums>>, Damaged> {
         // Most files of most volumes have none: that is known without looking further.
-        let Some(mark) = Mark::read(title)? else { return Ok(None) };
+        let Some(mark) = SumsAttribute::read(title)? else { return Ok(None) };
         let unreadable = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
         let open = Self::open(root).map_err(|error| Damaged::Unreadable(unreadable(error)))?;
         match open {
             Some(manifests) => manifests.sums_of(title),
             None => match mark.held {
-                Held::Here(sums) => Ok(Some(Arc::new(sums))),
-                Held::Apart(_) => {
+                SumsLocation::Here(sums) => Ok(Some(Arc::new(sums))),
+                SumsLocation::Apart(_) => {
                     let stat = rustix::fs::fstat(title)
                         .map_err(|e| Damaged::Unreadable(e.raw_os_error()))?;
                     if mark.inode == stat.st_ino { Err(Damaged::Missing) } else { Ok(None) }
@@ -266,12 +266,12 @@ impl Manifests {
     /// When it has some that do not fit, or cannot be read.
     pub fn sums_of(&self, title: impl AsFd) -> Result<Option<Arc<Sums>>, Damaged> {
         let title = title.as_fd();
-        let Some(mark) = Mark::read(title)? else { return Ok(None) };
+        let Some(mark) = SumsAttribute::read(title)? else { return Ok(None) };
         let stat = rustix::fs::fstat(title).map_err(|e| Damaged::Unreadable(e.raw_os_error()))?;
         let len = u64::try_from(stat.st_size).unwrap_or(0);
         let sums = match mark.held {
-            Held::Here(sums) => sums,
-            Held::Apart(id) => match self.read_manifest(id, len) {
+            SumsLocation::Here(sums) => sums,
+            SumsLocation::Apart(id) => match self.read_manifest(id, len) {
                 // A copy has its original's attribute, and may outlive its checksums.
                 Err(Damaged::Missing) if mark.inode != stat.st_ino => return Ok(None),
                 sums => sums?,
@@ -352,14 +352,14 @@ pub(super) fn place_of(id: StoreId) -> String {
 /// What the attribute says: where the checksums are, and for which inode they were made. The second
 /// tells a copy that took the attribute along from the title itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Mark {
+pub(super) struct SumsAttribute {
     pub(super) inode: u64,
-    pub(super) held: Held,
+    pub(super) held: SumsLocation,
 }
 
 /// Where a title's checksums are.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Held {
+pub(super) enum SumsLocation {
     /// In a file of this name.
     Apart(StoreId),
     /// In the attribute itself.
@@ -376,18 +376,20 @@ const HERE: u8 = b'+';
 /// Longest value of the attribute.
 const MARK_MAX: usize = 256;
 
-impl Mark {
+impl SumsAttribute {
     pub(super) fn id(&self) -> Option<StoreId> {
         match self.held {
-            Held::Apart(id) => Some(id),
-            Held::Here(_) => None,
+            SumsLocation::Apart(id) => Some(id),
+            SumsLocation::Here(_) => None,
         }
     }
 
     pub(super) fn write(&self, title: impl AsFd) -> Result<(), Errno> {
         let value = match &self.held {
-            Held::Apart(id) => format!("{id}.{:x}", self.inode).into_bytes(),
-            Held::Here(sums) => [&[HERE], &self.inode.to_le_bytes()[..], &sums.encode()].concat(),
+            SumsLocation::Apart(id) => format!("{id}.{:x}", self.inode).into_bytes(),
+            SumsLocation::Here(sums) => {
+                [&[HERE], &self.inode.to_le_bytes()[..], &sums.encode()].concat()
+            }
         };
         rustix::fs::fsetxattr(title, ATTRIBUTE, &value, XattrFlags::empty())
     }
@@ -403,12 +405,12 @@ impl Mark {
     fn decode(value: &[u8]) -> Result<Self, Damaged> {
         if let Some((&HERE, rest)) = value.split_first() {
             let (inode, manifest) = rest.split_first_chunk().ok_or(Damaged::Manifest)?;
-            let held = Held::Here(Sums::decode(manifest)?);
+            let held = SumsLocation::Here(Sums::decode(manifest)?);
             return Ok(Self { inode: u64::from_le_bytes(*inode), held });
         }
         let mark = || {
             let (id, inode) = std::str::from_utf8(value).ok()?.split_once('.')?;
-            let held = Held::Apart(id.parse().ok()?);
+            let held = SumsLocation::Apart(id.parse().ok()?);
             Some(Self { inode: u64::from_str_radix(inode, 16).ok()?, held })
         };
         mark().ok_or(Damaged::Unknown)

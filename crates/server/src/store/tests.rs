@@ -14,14 +14,14 @@ use super::*;
 
 /// A volume of its own, beside the test's program: on a real file system, with direct writes and
 /// attributes, which the directory for temporary files may lack.
-struct House(tempfile::TempDir);
+struct TestVolume(tempfile::TempDir);
 
 /// As by default, but that few titles are so short that they have no manifest.
 fn options() -> StoreOptions {
     StoreOptions { attribute_units: 1, ..StoreOptions::default() }
 }
 
-impl House {
+impl TestVolume {
     fn new() -> Self {
         let program = std::env::current_exe().unwrap();
         let builder =
@@ -77,9 +77,9 @@ impl House {
     }
 }
 
-async fn open(house: &House, options: StoreOptions) -> (Store, Opened) {
+async fn open(volume_dir: &TestVolume, options: StoreOptions) -> (Store, RecoveryReport) {
     let medium = Arc::new(PlainMedium::new(4, 128 * 1024));
-    Store::open(house.0.path(), medium, options).await.unwrap()
+    Store::open(volume_dir.0.path(), medium, options).await.unwrap()
 }
 
 /// Bytes that look like no others of another `seed`.
@@ -88,8 +88,8 @@ fn content(seed: u64, len: usize) -> Vec<u8> {
     (0..len.div_ceil(8) as u64).flat_map(|at| word(at).to_le_bytes()).take(len).collect()
 }
 
-fn put(path: &str, len: Option<usize>) -> Put {
-    Put {
+fn put(path: &str, len: Option<usize>) -> UploadSpec {
+    UploadSpec {
         path: path.to_owned(),
         len: len.map(|len| len as u64),
         precondition: Precondition::Any,
@@ -97,7 +97,7 @@ fn put(path: &str, len: Option<usize>) -> Put {
     }
 }
 
-async fn store(store: &Store, what: Put, bytes: &[u8]) -> Result<Finished, UploadError> {
+async fn store(store: &Store, what: UploadSpec, bytes: &[u8]) -> Result<StoredTitle, UploadError> {
     let mut upload = store.begin(what).await?;
     for piece in bytes.chunks(10_007) {
         upload.append(piece).await?;

@@ -10,18 +10,18 @@ use rustix::io::Errno;
 use tactus_core::units::MIB;
 
 use super::fault::{UploadError, too_large};
-use super::feed::Feed;
-use super::growing::{Beginning, GrowingTitle};
+use super::growing::{GrowingStart, GrowingTitle};
 use super::id::StoreId;
-use super::ledger::{Claim, Principal, Purpose};
 use super::metadata::TitleMetadata;
-use super::names::{Aside, Discard, Precondition, TitleName};
-use super::publish::{Finished, Unnamed};
+use super::names::{Discard, Precondition, PrivateDirectory, TitleName};
+use super::publish::{StoredTitle, UnpublishedTitle};
+use super::quotas::{Claim, Principal, Purpose};
+use super::write_buffer::WriteBuffer;
 use super::{Inner, Store};
 
 /// What is to be stored.
 #[derive(Clone, Debug)]
-pub struct Put {
+pub struct UploadSpec {
     /// The title's path in the volume, decoded, without outer slashes.
     pub path: String,
     /// Its length, when it is known.
@@ -39,11 +39,11 @@ pub struct Upload {
     precondition: Precondition,
     declared: Option<u64>,
     claim: Claim,
-    feed: Feed,
+    write_buffer: WriteBuffer,
     metadata: TitleMetadata,
     /// Who reads it meanwhile.
     growing: Option<GrowingTitle>,
-    // After `feed`, so that its handle is the last.
+    // After `write_buffer`, so that its handle is the last.
     staged: Staged,
 }
 
@@ -56,13 +56,13 @@ impl Store {
     ///
     /// # Errors
     /// When it can be known already that the title cannot be stored.
-    pub async fn begin(&self, put: Put) -> Result<Upload, UploadError> {
+    pub async fn begin(&self, put: UploadSpec) -> Result<Upload, UploadError> {
         let inner = &self.inner;
         inner.writable()?;
         let name = TitleName::new(&put.path)?;
         inner.counted().await;
         let purpose = Purpose { path: Some(put.path.clone()), id: None };
-        let mut claim = inner.ledger.open(&put.principal, purpose)?;
+        let mut claim = inner.quotas.open(&put.principal, purpose)?;
         claim.grow(put.len.unwrap_or(0))?;
         let (this, wanted, condition) = (Arc::clone(inner), name.clone(), put.precondition.clone());
         let made = inner.blocking(move || {
@@ -74,25 +74,34 @@ impl Store {
         let file = Arc::new(file);
         let kept = Some(Arc::clone(&file));
         let staged = Staged { inner: Arc::clone(inner), file: kept, id: staged };
-        let mut feed = Feed::new(Arc::clone(&inner.medium), Arc::clone(&file));
+        let mut write_buffer = WriteBuffer::new(Arc::clone(&inner.medium), Arc::clone(&file));
         let growing = match inner.audience.get().cloned() {
             Some(audience) => {
                 let (path, declared) = (put.path.as_str(), put.len);
-                let what = Beginning { path, declared, rate: None };
+                let what = GrowingStart { path, declared, rate: None };
                 GrowingTitle::begin(inner, audience, &file, what).await?
             }
             None => None,
         };
         if let Some(growing) = &growing {
-            feed.tell(growing.landed());
+            write_buffer.tell(growing.landed());
         }
         let inner = Arc::clone(inner);
         let precondition = put.precondition;
         let (declared, metadata) = (put.len, TitleMetadata::default());
-        let mut upload =
-            Upload { inner, name, precondition, declared, claim, feed, metadata, growing, staged };
+        let mut upload = Upload {
+            inner,
+            name,
+            precondition,
+            declared,
+            claim,
+            write_buffer,
+            metadata,
+            growing,
+            staged,
+        };
         if let Some(len) = put.len {
-            upload.inner.allocate(upload.feed.file(), 0, len, &mut upload.claim).await?;
+            upload.inner.allocate(upload.write_buffer.file(), 0, len, &mut upload.claim).await?;
         }
         Ok(upload)
     }
@@ -103,7 +112,7 @@ impl Upload {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> u64 {
-        self.feed.len()
+        self.write_buffer.len()
     }
 
     /// Room for the next bytes, at least one: fill it from its beginning, then tell with
@@ -112,16 +121,17 @@ impl Upload {
     /// # Errors
     /// When there may be no more bytes, or a write has failed. Then the upload is over.
     pub async fn space(&mut self) -> Result<&mut [u8], UploadError> {
-        let room = room(&self.inner, &mut self.claim, &mut self.feed, self.declared).await?;
-        let Self { inner, feed, .. } = self;
-        let space = feed.space().await.map_err(|error| inner.write_failed(error))?;
+        let room =
+            room(&self.inner, &mut self.claim, &mut self.write_buffer, self.declared).await?;
+        let Self { inner, write_buffer, .. } = self;
+        let space = write_buffer.space().await.map_err(|error| inner.write_failed(error))?;
         let room = space.len().min(usize::try_from(room).unwrap_or(usize::MAX));
         Ok(&mut space[..room])
     }
 
     /// The first `count` bytes of the space have been filled.
     pub fn advance(&mut self, count: usize) {
-        self.feed.advance(count);
+        self.write_buffer.advance(count);
     }
 
     /// Takes `bytes` at once.
@@ -142,7 +152,7 @@ impl Upload {
     /// Gives back the place that is being filled. For a client that sends nothing for a moment: else
     /// a few slow ones would hold all places.
     pub fn park(&mut self) {
-        self.feed.park();
+        self.write_buffer.park();
     }
 
     /// Metadata of the title from the client; it is as durable as the bytes.
@@ -155,8 +165,8 @@ impl Upload {
     ///
     /// # Errors
     /// When the title is not, or not surely, stored.
-    pub async fn finish(self) -> Result<Finished, UploadError> {
-        let got = self.feed.len();
+    pub async fn finish(self) -> Result<StoredTitle, UploadError> {
+        let got = self.write_buffer.len();
         if let Some(declared) = self.declared.filter(|&declared| declared != got) {
             return Err(UploadError::Incomplete { got, declared });
         }
@@ -166,21 +176,22 @@ impl Upload {
                 name,
                 precondition: condition,
                 claim,
-                mut feed,
+                mut write_buffer,
                 metadata,
                 growing,
                 mut staged,
                 ..
             } = self;
-            feed.settle().await.map_err(|error| inner.write_failed(error))?;
-            let (file, owner) = (Arc::clone(feed.file()), claim.principal().clone());
-            let sums = feed.into_sums().finish();
+            write_buffer.settle().await.map_err(|error| inner.write_failed(error))?;
+            let (file, owner) = (Arc::clone(write_buffer.file()), claim.principal().clone());
+            let sums = write_buffer.into_sums().finish();
             let announced = match growing {
                 Some(growing) => Some(growing.end().await.ok_or_else(|| inner.gone_wrong())?),
                 None => None,
             };
             let id = staged.id;
-            let unnamed = Unnamed { file, staged: id, sums, name, condition, owner, metadata };
+            let unnamed =
+                UnpublishedTitle { file, staged: id, sums, name, condition, owner, metadata };
             let finished = inner.publish(unnamed).await?;
             staged.id = None;
             claim.stored(got);
@@ -199,21 +210,25 @@ pub(super) async fn room(
     inner: &Arc<Inner>,
     claim: &mut Claim,
     // Not shared: what is under way may be looked at by one thread only.
-    feed: &mut Feed,
+    write_buffer: &mut WriteBuffer,
     declared: Option<u64>,
 ) -> Result<u64, UploadError> {
     inner.writable()?;
-    let len = feed.len();
+    let len = write_buffer.len();
     let Some(declared) = declared else {
-        let title_max = inner.ledger.limits().title_max;
+        let title_max = inner.quotas.limits().title_max;
         if len >= title_max.0 {
             return Err(too_large(title_max));
         }
         if len >= claim.reserved() {
             let from = claim.reserved();
-            claim_more(claim, (len + STEP).min(title_max.0), feed.reach().min(title_max.0))?;
+            claim_more(
+                claim,
+                (len + STEP).min(title_max.0),
+                write_buffer.reach().min(title_max.0),
+            )?;
             let more = claim.reserved() - from;
-            inner.allocate(feed.file(), from, more, claim).await?;
+            inner.allocate(write_buffer.file(), from, more, claim).await?;
         }
         return Ok(claim.reserved() - len);
     };
@@ -288,7 +303,7 @@ impl Drop for Staged {
         }
         if let Some(id) = self.id {
             // Full: then the next start takes it away.
-            let discard = Discard { place: (Aside::Stage, id), is_settled: true };
+            let discard = Discard { place: (PrivateDirectory::Stage, id), is_settled: true };
             self.inner.discards.try_send(discard).ok();
         }
     }

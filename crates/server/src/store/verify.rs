@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use tactus_core::units::{Bytes, MIB};
 
 use super::fault::NameFault;
-use super::medium::Memory;
+use super::medium::AlignedMemory;
 use super::names::{TitleName, open_beneath, past_cache};
 use super::sums::{Damaged, Manifests, UNIT};
 
@@ -75,7 +75,7 @@ pub fn verify(
         None => super::len_of(&rustix::fs::fstat(&title).map_err(io::Error::from)?),
     };
     let (mut first, mut damaged, mut unreadable) = (None, 0, 0);
-    let mut read = Units { title: &title, memory: Memory::new(MIB as usize), at: 0, end: 0 };
+    let mut read = Units { title: &title, memory: AlignedMemory::new(MIB as usize), at: 0, end: 0 };
     for index in 0..whole.0.div_ceil(UNIT) {
         let offset = index * UNIT;
         let len = UNIT.min(whole.0 - offset);
@@ -105,7 +105,7 @@ pub fn verify(
 /// Units of a title, read many at a time.
 struct Units<'a> {
     title: &'a OwnedFd,
-    memory: Memory,
+    memory: AlignedMemory,
     /// What the memory holds.
     at: u64,
     end: u64,

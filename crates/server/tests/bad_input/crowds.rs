@@ -9,13 +9,13 @@ use tactus::http::Abuse;
 use tactus_core::units::BitRate;
 
 use crate::client::Client;
-use crate::house::{A_LEN, House, TOKEN, content};
+use crate::test_server::{A_LEN, TOKEN, TestServer, content};
 
 #[test]
 fn h14_ten_thousand_requests_at_once() {
     const REQUESTS: usize = 10_000;
-    let house = House::new();
-    let mut client = Client::connect_from(house.address, [127, 0, 0, 1].into(), Some(16 * 1024));
+    let server = TestServer::new();
+    let mut client = Client::connect_from(server.address, [127, 0, 0, 1].into(), Some(16 * 1024));
     // Each answer tells which request it belongs to: odd ones have another length.
     let request = |n: usize| {
         let target = if n.is_multiple_of(2) { "/a.ts" } else { "/dir/b.mp4" };
@@ -42,8 +42,8 @@ fn h14_ten_thousand_requests_at_once() {
 #[test]
 fn h14_who_does_not_take_answers_is_not_read() {
     const BYTES_MAX: usize = 256 << 20;
-    let house = House::new();
-    let client = Client::connect_from(house.address, [127, 0, 0, 1].into(), Some(16 * 1024));
+    let server = TestServer::new();
+    let client = Client::connect_from(server.address, [127, 0, 0, 1].into(), Some(16 * 1024));
     let mut socket = client.socket();
     socket.set_write_timeout(Some(std::time::Duration::from_secs(1))).unwrap();
     let requests = "HEAD /a.ts HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1000);
@@ -56,17 +56,17 @@ fn h14_who_does_not_take_answers_is_not_read() {
         }
         assert!(sent < BYTES_MAX, "the server reads on without end");
     }
-    house.serves_others();
+    server.serves_others();
 }
 
 #[test]
 fn h20_ten_thousand_connections_from_one_address() {
     const CONNECTIONS: usize = 10_000;
-    let house = House::new();
-    let mut welcome: Vec<_> = (0..100).map(|_| house.client()).collect();
+    let server = TestServer::new();
+    let mut welcome: Vec<_> = (0..100).map(|_| server.client()).collect();
     // The books are kept in the order of arrival, so none of these can come before the first.
     for refused in 1..=CONNECTIONS - 100 {
-        let mut client = house.client();
+        let mut client = server.client();
         if refused % 1000 == 1 {
             let answer = client.answer().expect("the refusal arrives");
             assert_eq!((answer.status, answer.field("retry-after")), (429, Some("5")));
@@ -78,62 +78,62 @@ fn h20_ten_thousand_connections_from_one_address() {
         } else {
             client.rest();
         }
-        assert_eq!(house.count(Abuse::PerIpLimit), refused as u64);
+        assert_eq!(server.count(Abuse::PerIpLimit), refused as u64);
     }
-    house.serves_others();
+    server.serves_others();
     for client in &mut welcome {
         assert_eq!(client.ask("HEAD", "/a.ts", "").status, 200);
     }
     drop(welcome);
-    house.wait_until("all are gone", |house| house.counters.connections_open() == 0);
-    assert_eq!(house.client().ask("HEAD", "/a.ts", "").status, 200, "there is room again");
+    server.wait_until("all are gone", |server| server.counters.connections_open() == 0);
+    assert_eq!(server.client().ask("HEAD", "/a.ts", "").status, 200, "there is room again");
 }
 
 #[test]
 fn one_connection_too_many_is_told_so() {
-    let house = House::with(|plan| plan.limits.connections_max = 10);
-    let kept: Vec<_> = (0..10).map(|_| house.client()).collect();
-    let mut client = house.client();
+    let server = TestServer::with(|plan| plan.limits.connections_max = 10);
+    let kept: Vec<_> = (0..10).map(|_| server.client()).collect();
+    let mut client = server.client();
     let answer = client.answer().unwrap();
     assert_eq!((answer.status, answer.field("retry-after").is_some()), (503, true));
     client.is_closed();
-    assert_eq!(house.count(Abuse::ConnectionLimit), 1);
+    assert_eq!(server.count(Abuse::ConnectionLimit), 1);
     drop(kept);
-    house.wait_until("all are gone", |house| house.counters.connections_open() == 0);
-    house.serves_others();
+    server.wait_until("all are gone", |server| server.counters.connections_open() == 0);
+    server.serves_others();
 }
 
 #[test]
 fn an_address_with_a_full_score_is_refused_for_a_while() {
-    let house = House::with(|plan| plan.limits.abuse_score_max = 100);
+    let server = TestServer::with(|plan| plan.limits.abuse_score_max = 100);
     // Five framing conflicts of twenty points.
     for _ in 0..5 {
-        let mut client = house.client();
+        let mut client = server.client();
         client.send("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: x\r\n\r\n");
         assert_eq!(client.answer().unwrap().status, 400);
         client.is_closed();
     }
-    let mut client = house.client();
+    let mut client = server.client();
     let answer = client.answer().expect("the refusal arrives");
     assert_eq!((answer.status, answer.text().contains("http.abuse_score_max")), (429, true));
     let wait: u64 = answer.field("retry-after").expect("when").parse().unwrap();
     assert!((1..=60).contains(&wait), "{wait}");
     client.is_closed();
-    assert_eq!(house.count(Abuse::AbuseScore), 1);
-    house.serves_others();
+    assert_eq!(server.count(Abuse::AbuseScore), 1);
+    server.serves_others();
 }
 
 #[test]
 fn r06_a_thousand_seeks_at_once() {
     const CLIENTS: usize = 1000;
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         plan.config.memory.streams_max = 8;
         plan.limits.connections_per_address_max = CLIENTS + 100;
     });
     // Streams that last fill the table. (Holding their title in memory may take a place of it.)
     let mut streams = Vec::new();
     loop {
-        let mut stream = house.client();
+        let mut stream = server.client();
         stream.send("GET /a.ts?rate=100k HTTP/1.1\r\nHost: localhost\r\n\r\n");
         match stream.head().unwrap().status {
             200 => streams.push(stream),
@@ -156,13 +156,13 @@ fn r06_a_thousand_seeks_at_once() {
         }
         answer.status
     };
-    let mut clients: Vec<_> = (0..CLIENTS).map(|_| house.client()).collect();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.client()).collect();
     for (n, client) in clients.iter_mut().enumerate() {
         assert_eq!(ask(client, n), 503, "each costs a place, and there is none");
     }
-    assert_eq!(house.engine.broker.running().len(), streams.len(), "the streams go on");
+    assert_eq!(server.engine.broker.running().len(), streams.len(), "the streams go on");
     drop(streams);
-    house.wait_until("there is room", |house| house.engine.broker.running().is_empty());
+    server.wait_until("there is room", |server| server.engine.broker.running().is_empty());
     // Now some find room and some do not; nobody gets anything else.
     let served = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -182,17 +182,17 @@ fn r06_a_thousand_seeks_at_once() {
 /// One address takes as many downloads as it gets, and reads none of them.
 #[test]
 fn s10_one_address_leaves_downloads_rates_and_short_answers_to_others() {
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         plan.uploads = true;
         plan.config.best_effort.streams_max = 8;
         plan.config.best_effort.client_share = ClientShare::Fair;
         plan.config.rate.asked.client_share = ClientShare::Fair;
         plan.config.link.rate = Auto::Set(BitRate(100_000_000));
     });
-    std::fs::write(house.root().join("big.bin"), content(20_000_000)).unwrap();
+    std::fs::write(server.root().join("big.bin"), content(20_000_000)).unwrap();
     let begin = |last: [u8; 2], target: &str, fields: &str| {
         let from = [127, 1, last[0], last[1]].into();
-        let mut client = Client::connect_from(house.address, from, Some(16 * 1024));
+        let mut client = Client::connect_from(server.address, from, Some(16 * 1024));
         client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"));
         let head = client.head().expect("an answer");
         (client, head)
@@ -238,21 +238,22 @@ fn s10_one_address_leaves_downloads_rates_and_short_answers_to_others() {
     // Released shares are free again.
     drop((downloads, streams));
     // A share returns when the engine has retired the stream, which is after its end.
-    house.wait_until("the share is free", |_| {
+    server.wait_until("the share is free", |_| {
         begin([0, 66], "/big.bin?rate=max", "").1.status == 200
     });
 }
 
 #[test]
 fn s10_behind_a_trusted_proxy_each_client_has_its_share() {
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         plan.limits.proxies.trusted = vec![Net::parse("127.0.0.1").unwrap()];
         plan.config.best_effort.streams_max = 6;
         plan.config.best_effort.client_share = ClientShare::Fair;
     });
-    std::fs::write(house.root().join("big.bin"), content(20_000_000)).unwrap();
+    std::fs::write(server.root().join("big.bin"), content(20_000_000)).unwrap();
     let begin = |of: &str| {
-        let mut proxy = Client::connect_from(house.address, [127, 0, 0, 1].into(), Some(16 * 1024));
+        let mut proxy =
+            Client::connect_from(server.address, [127, 0, 0, 1].into(), Some(16 * 1024));
         let fields = format!("X-Forwarded-For: {of}\r\n");
         proxy.send(format!("GET /big.bin?rate=max HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
         let head = proxy.head().expect("an answer");

@@ -8,7 +8,7 @@ use tactus::config::{Auto, Sendfile};
 use tactus_core::units::{Bytes, MIB};
 
 use crate::client::{Answer, Client};
-use crate::house::{A_LEN, House, content};
+use crate::test_server::{A_LEN, TestServer, content};
 
 const SEED: u64 = 0x7461_6374_7573;
 const RANGES: usize = 1000;
@@ -65,21 +65,21 @@ fn one_thousand_random_ranges_from_the_page_cache_are_byte_exact() {
 
 fn one_thousand_random_ranges(way: Sendfile) {
     println!("seed {SEED:#x}");
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         plan.sendfile = way;
         // Some devices read many MiB ahead of each stream, and all of it is reserved.
         plan.config.memory.arena = Auto::Set(Bytes(512 * MIB));
     });
-    let facts = &house.engine.volumes[0];
-    assert_eq!(facts.sendfile(), way == Sendfile::On, "{:?}", house.engine.degraded);
+    let facts = &server.engine.volumes[0];
+    assert_eq!(facts.sendfile(), way == Sendfile::On, "{:?}", server.engine.degraded);
     let a = content(A_LEN);
     // Ten connections, each used again and again, at two paces and as fast as it goes.
     std::thread::scope(|scope| {
         for share in 0..10 {
-            let (house, a) = (&house, &a);
+            let (server, a) = (&server, &a);
             scope.spawn(move || {
                 let mut dice = Dice(SEED + share);
-                let mut client = house.client();
+                let mut client = server.client();
                 for n in 0..RANGES / 10 {
                     let rate = ["max", "60M", "25M"][n % 3];
                     match n % 5 {
@@ -90,7 +90,7 @@ fn one_thousand_random_ranges(way: Sendfile) {
             });
         }
     });
-    house.wait_until("all have ended", |house| house.engine.broker.running().is_empty());
+    server.wait_until("all have ended", |server| server.engine.broker.running().is_empty());
 }
 
 fn ask(client: &mut Client, rate: &str, specs: &str) -> Answer {
@@ -140,7 +140,7 @@ fn several(client: &mut Client, dice: &mut Dice, rate: &str, a: &[u8]) {
 
 #[test]
 fn curl_gets_the_same_thousand_ranges() {
-    let house = House::new();
+    let server = TestServer::new();
     let a = content(A_LEN);
     let mut dice = Dice(SEED);
     let parts: Vec<_> = (0..RANGES).map(|_| dice.range()).collect();
@@ -149,18 +149,18 @@ fn curl_gets_the_same_thousand_ranges() {
         if n > 0 {
             script.push_str("next\n");
         }
-        let (address, out) = (house.address, house.outside().join(format!("{n}.part")));
+        let (address, out) = (server.address, server.outside().join(format!("{n}.part")));
         writeln!(script, "silent\nshow-error\nfail\nurl = \"http://{address}/a.ts?rate=max\"")
             .unwrap();
         writeln!(script, "range = {}\noutput = \"{}\"", spec(part), out.display()).unwrap();
     }
-    let file = house.outside().join("curl.conf");
+    let file = server.outside().join("curl.conf");
     std::fs::write(&file, script).unwrap();
     let curl = Command::new("curl").arg("--config").arg(&file).output();
     let curl = curl.expect("the case needs curl");
     assert!(curl.status.success(), "{}", String::from_utf8_lossy(&curl.stderr));
     for (n, part) in parts.iter().enumerate() {
-        let got = std::fs::read(house.outside().join(format!("{n}.part"))).unwrap();
+        let got = std::fs::read(server.outside().join(format!("{n}.part"))).unwrap();
         assert!(got == a[part.clone()], "{part:?} differs");
     }
 }

@@ -2,7 +2,7 @@
 //! and Windows write them, in their order, with the answer that each needs.
 
 use crate::client::Answer;
-use crate::house::{House, TOKEN};
+use crate::test_server::{TOKEN, TestServer};
 use crate::uploads::is_clean;
 
 /// One request, and what its answer must be. `{token}` in the fields is the token of the last LOCK.
@@ -26,9 +26,9 @@ const fn step(
 }
 
 /// Sends the steps over one connection, as such clients do.
-fn play(house: &House, agent: &str, steps: &[Step]) {
+fn play(server: &TestServer, agent: &str, steps: &[Step]) {
     let basic = data_encoding::BASE64.encode(format!("user:{TOKEN}").as_bytes());
-    let (mut client, mut token) = (house.client(), String::new());
+    let (mut client, mut token) = (server.client(), String::new());
     for (number, Step { line, fields, body, status, holds }) in steps.iter().enumerate() {
         let fields = fields.replace("{token}", &token);
         let length = match *line {
@@ -64,7 +64,7 @@ fn play(house: &House, agent: &str, steps: &[Step]) {
             token = new.to_owned();
         }
         if answer.closes() {
-            client = house.client();
+            client = server.client();
         }
     }
 }
@@ -90,38 +90,38 @@ const MAC_FIELDS: &str = "Depth: 0\r\nContent-Type: text/xml\r\n";
 /// Who mounts is asked for a password while a user is there to answer; a guest has none.
 #[test]
 fn w05_file_managers_ask_for_a_password_when_they_mount() {
-    let house = House::taking_uploads();
-    let options = |house: &House, agent: &str, more: &str| {
+    let server = TestServer::taking_uploads();
+    let options = |server: &TestServer, agent: &str, more: &str| {
         let fields = format!("User-Agent: {agent}\r\n{more}");
-        house.client().ask("OPTIONS", "/", &fields)
+        server.client().ask("OPTIONS", "/", &fields)
     };
     for agent in ["gvfs/1.50.3", "WebDAVFS/3.0.0 (03008000) Darwin/21.6.0", "WebDAVLib/1.3"] {
-        let answer = options(&house, agent, "");
+        let answer = options(&server, agent, "");
         assert_eq!(answer.status, 401, "{agent}");
         assert!(answer.field("www-authenticate").expect("a challenge").contains("Basic"));
         let guest = data_encoding::BASE64.encode(b"guest:");
         let guest = format!("Authorization: Basic {guest}\r\n");
-        assert_eq!(options(&house, agent, &guest).status, 204, "{agent}");
+        assert_eq!(options(&server, agent, &guest).status, 204, "{agent}");
         let fields = format!("User-Agent: {agent}\r\nDepth: 1\r\n{guest}");
-        let listed = house.client().ask("PROPFIND", "/", &fields);
+        let listed = server.client().ask("PROPFIND", "/", &fields);
         assert!(listed.status == 207 && listed.text().contains("/a.ts"), "{}", listed.text());
-        assert_eq!(house.client().ask("DELETE", "/a.ts", &guest).status, 401);
+        assert_eq!(server.client().ask("DELETE", "/a.ts", &guest).status, 401);
         // Where nothing can be stored nobody is asked.
-        assert_eq!(options(&House::new(), agent, "").status, 204, "{agent}");
+        assert_eq!(options(&TestServer::new(), agent, "").status, 204, "{agent}");
     }
     for agent in ["curl/7.88.1", "davfs2/1.6.1 neon/0.32.2", "Microsoft-WebDAV-MiniRedir/10.0", ""]
     {
-        assert_eq!(options(&house, agent, "").status, 204, "{agent}");
+        assert_eq!(options(&server, agent, "").status, 204, "{agent}");
     }
 }
 
 /// Mounts, lists, creates a file with its AppleDouble companion, writes, renames, deletes.
 #[test]
 fn w05_the_finder_of_macos_mounts_for_writing_and_does_its_work() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let lock = "Depth: 0\r\nTimeout: Second-600\r\nContent-Type: text/xml\r\n";
     play(
-        &house,
+        &server,
         "WebDAVFS/3.0.0 (03008000) Darwin/21.6.0 (x86_64)",
         &[
             // Without class 2 it mounts read-only.
@@ -245,7 +245,7 @@ fn w05_the_finder_of_macos_mounts_for_writing_and_does_its_work() {
             step("DELETE /.DS_Store", "", "", 204, &[]),
         ],
     );
-    is_clean(&house);
+    is_clean(&server);
 }
 
 const GNOME_LISTING: &str = "<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n <D:propfind \
@@ -260,11 +260,11 @@ const GNOME_ROOM: &str = "<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n<D:propfi
 /// Browses, creates without a look back, replaces, renames without overwriting, copies, deletes.
 #[test]
 fn w05_gnome_files_browses_stores_renames_and_deletes() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let depth = "Depth: 0\r\nApply-To-Redirect-Ref: T\r\nContent-Type: application/xml\r\n";
     let below = "Depth: 1\r\nApply-To-Redirect-Ref: T\r\nContent-Type: application/xml\r\n";
     play(
-        &house,
+        &server,
         "gvfs/1.50.3",
         &[
             step("OPTIONS /", "Accept-Language: de\r\n", "", 204, &["dav: 1"]),
@@ -324,7 +324,7 @@ fn w05_gnome_files_browses_stores_renames_and_deletes() {
             step("PROPFIND /copy.ts", depth, GNOME_LISTING, 404, &[]),
         ],
     );
-    is_clean(&house);
+    is_clean(&server);
 }
 
 const WINDOWS_LOCK: &str = "<?xml version=\"1.0\" encoding=\"utf-8\" ?><D:lockinfo \
@@ -342,10 +342,10 @@ const WINDOWS_TIMES: &str = "<?xml version=\"1.0\" encoding=\"utf-8\" ?><D:prope
 /// Maps a drive, copies a file with its times, renames, deletes.
 #[test]
 fn w05_windows_maps_a_drive_and_copies_a_file_with_its_times() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let patch = "If: ({token})\r\ntranslate: f\r\nContent-Type: text/xml; charset=\"utf-8\"\r\n";
     play(
-        &house,
+        &server,
         "Microsoft-WebDAV-MiniRedir/10.0.19045",
         &[
             step("OPTIONS /", "translate: f\r\n", "", 204, &["dav: 1, 2", "ms-author-via: DAV"]),
@@ -412,5 +412,5 @@ fn w05_windows_maps_a_drive_and_copies_a_file_with_its_times() {
             step("DELETE /films", "translate: f\r\n", "", 204, &[]),
         ],
     );
-    is_clean(&house);
+    is_clean(&server);
 }

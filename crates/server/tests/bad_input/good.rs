@@ -7,13 +7,13 @@ use tactus::media::{probe, sample};
 use tactus_core::units::{BitRate, Nanos, SECOND};
 
 use crate::client::Client;
-use crate::house::{A_LEN, House, content};
+use crate::test_server::{A_LEN, TestServer, content};
 
 #[test]
 fn titles_are_served_whole_in_parts_and_again_on_one_connection() {
-    let house = House::new();
+    let server = TestServer::new();
     let a = content(A_LEN);
-    let mut client = house.client();
+    let mut client = server.client();
     let answer = client.get("/a.ts?rate=max", "");
     assert_eq!(answer.status, 200);
     assert!(answer.body == a, "the bytes differ");
@@ -42,8 +42,8 @@ fn titles_are_served_whole_in_parts_and_again_on_one_connection() {
 
 #[test]
 fn head_equals_get_without_its_content_and_without_admission() {
-    let house = House::with(|plan| plan.config.best_effort.streams_max = 0);
-    let mut client = house.client();
+    let server = TestServer::with(|plan| plan.config.best_effort.streams_max = 0);
+    let mut client = server.client();
     let refused = client.get("/a.ts?rate=max", "");
     assert_eq!((refused.status, refused.field("retry-after").is_some()), (503, true));
     assert!(refused.text().contains("\"resource\":\"streams\""), "{}", refused.text());
@@ -55,8 +55,8 @@ fn head_equals_get_without_its_content_and_without_admission() {
 
 #[test]
 fn preconditions_are_honoured() {
-    let house = House::new();
-    let mut client = house.client();
+    let server = TestServer::new();
+    let mut client = server.client();
     let head = client.ask("HEAD", "/a.ts", "");
     let (tag, date) = (head.field("etag").unwrap(), head.field("last-modified").unwrap());
     let mut status = |fields: String| {
@@ -79,14 +79,14 @@ fn preconditions_are_honoured() {
 #[test]
 fn the_index_of_a_movie_does_not_wait_for_the_movies_rate() {
     const SLOW: u64 = 32_000;
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         sample::write_mp4(&plan.root.join("film.mp4"), SECOND.times(60)).unwrap();
         plan.config.rate.title.ceiling = BitRate(SLOW);
         plan.config.rate.title.start_burst = Nanos(0);
     });
-    let film = File::open(house.root().join("film.mp4")).unwrap();
+    let film = File::open(server.root().join("film.mp4")).unwrap();
     let head = probe::probe(&film, "film.mp4").unwrap().head.0;
-    let mut client = house.client();
+    let mut client = server.client();
     let begun = Instant::now();
     let index = client.get("/film.mp4", &format!("Range: bytes=0-{}\r\n", head - 1));
     let took = begun.elapsed();
@@ -98,10 +98,10 @@ fn the_index_of_a_movie_does_not_wait_for_the_movies_rate() {
 
 #[test]
 fn the_rate_in_force_is_said() {
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         plan.config.rate.default = Some(BitRate(40_000_000));
     });
-    let mut client = house.client();
+    let mut client = server.client();
     let mut rate = |target: &str, fields: &str| {
         let answer = client.ask("HEAD", target, fields);
         (answer.status, answer.field("tactus-rate").map(str::to_owned))
@@ -121,9 +121,9 @@ fn the_rate_in_force_is_said() {
 
 #[test]
 fn directories_are_listed_for_people_and_programs() {
-    let house = House::new();
-    std::fs::write(house.root().join("<b>&.ts"), b"x").unwrap();
-    let mut client = house.client();
+    let server = TestServer::new();
+    std::fs::write(server.root().join("<b>&.ts"), b"x").unwrap();
+    let mut client = server.client();
     let page = client.get("/", "");
     assert_eq!(page.field("content-type"), Some("text/html; charset=utf-8"));
     assert!(page.field("content-security-policy").unwrap().starts_with("default-src 'none'"));
@@ -140,16 +140,16 @@ fn directories_are_listed_for_people_and_programs() {
 
 #[test]
 fn what_the_server_says_about_itself_comes_from_elsewhere() {
-    let house = House::new();
-    let mut client = house.client();
+    let server = TestServer::new();
+    let mut client = server.client();
     assert_eq!(client.get("/api/v1/echo?x", "").text(), "x\n");
     assert_eq!(client.get("/api/v1/other", "").status, 404);
 }
 
 #[test]
 fn http_1_0_is_answered_and_closed_unless_it_asks_otherwise() {
-    let house = House::new();
-    let mut client = house.client();
+    let server = TestServer::new();
+    let mut client = server.client();
     client.send("GET /dir/b.mp4 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     let answer = client.answer().unwrap();
     assert_eq!((answer.status, answer.field("connection")), (200, Some("keep-alive")));
@@ -161,8 +161,8 @@ fn http_1_0_is_answered_and_closed_unless_it_asks_otherwise() {
 
 #[test]
 fn an_absolute_target_and_an_empty_line_before_a_request_are_understood() {
-    let house = House::new();
-    let mut client: Client = house.client();
+    let server = TestServer::new();
+    let mut client: Client = server.client();
     client.send("\r\nGET http://any.example/dir/b.mp4 HTTP/1.1\r\nHost: other\r\n\r\n");
     assert_eq!(client.answer().unwrap().status, 200);
     let allow = Some("GET, HEAD, OPTIONS, PROPFIND");

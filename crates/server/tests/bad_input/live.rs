@@ -13,7 +13,7 @@ use tactus_core::ts::{PACKET, Packet, Repeat};
 use tactus_core::units::{BitRate, MediaTime};
 
 use crate::client::Answer;
-use crate::house::{House, TOKEN};
+use crate::test_server::{TOKEN, TestServer};
 
 const RECORDINGS: &str = "/api/v1/recordings";
 /// Packets of a datagram, as broadcasters send them.
@@ -32,9 +32,9 @@ pub(crate) fn stream(turns: u64) -> Vec<u8> {
     all
 }
 
-/// A recording over the API of a house.
+/// A recording over the API of a server.
 pub(crate) struct Live {
-    pub(crate) house: House,
+    pub(crate) server: TestServer,
     name: &'static str,
     to: SocketAddr,
 }
@@ -50,16 +50,16 @@ pub(crate) struct Sender {
 impl Live {
     /// Begins to record `from`, with more keys.
     pub(crate) fn begin(from: &str, more: Value) -> Self {
-        Self::begin_in(House::taking_uploads(), from, more)
+        Self::begin_in(TestServer::taking_uploads(), from, more)
     }
 
-    pub(crate) fn begin_in(house: House, from: &str, more: Value) -> Self {
+    pub(crate) fn begin_in(server: TestServer, from: &str, more: Value) -> Self {
         let mut keys = json!({ "name": "live", "from": from, "to": "/live/%n.ts" });
         keys.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let answer = ask(&house, "POST", RECORDINGS, &keys.to_string());
+        let answer = ask(&server, "POST", RECORDINGS, &keys.to_string());
         assert_eq!(answer.status, 201, "{}", answer.text());
         assert_eq!(answer.field("location"), Some("/api/v1/recordings/live"));
-        let mut live = Self { house, name: "live", to: ([127, 0, 0, 1], 1).into() };
+        let mut live = Self { server, name: "live", to: ([127, 0, 0, 1], 1).into() };
         live.until("it listens", |status| status["address"].is_string());
         live.to = live.status()["address"].as_str().unwrap().parse().unwrap();
         live
@@ -70,7 +70,7 @@ impl Live {
     }
 
     pub(crate) fn status(&self) -> Value {
-        let answer = ask(&self.house, "GET", &self.path(), "");
+        let answer = ask(&self.server, "GET", &self.path(), "");
         assert_eq!(answer.status, 200, "{}", answer.text());
         serde_json::from_slice(&answer.body).unwrap()
     }
@@ -80,7 +80,7 @@ impl Live {
     }
 
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) {
-        self.house.wait_until(what, |_| holds(&self.status()));
+        self.server.wait_until(what, |_| holds(&self.status()));
     }
 
     /// Waits until so many datagrams have been looked at.
@@ -99,7 +99,7 @@ impl Live {
 
     /// Ends it. On a busy machine its last title is still being stored when that is answered.
     pub(crate) fn stop(&self) {
-        let answer = ask(&self.house, "DELETE", &self.path(), "");
+        let answer = ask(&self.server, "DELETE", &self.path(), "");
         assert!(matches!(answer.status, 200 | 202), "{}", answer.text());
         self.until("it has stopped", |status| status["state"] == "stopped");
     }
@@ -108,14 +108,14 @@ impl Live {
     pub(crate) fn end(self) -> (Value, Vec<Vec<u8>>) {
         self.stop();
         let status = self.status();
-        let titles = titles(&self.house);
+        let titles = titles(&self.server);
         assert_eq!(
             count(&status, "stored_bytes"),
             titles.iter().map(|t| t.len() as u64).sum::<u64>()
         );
-        assert_eq!(ask(&self.house, "DELETE", &self.path(), "").status, 204);
-        assert_eq!(ask(&self.house, "GET", &self.path(), "").status, 404);
-        self.house.serves_others();
+        assert_eq!(ask(&self.server, "DELETE", &self.path(), "").status, 204);
+        assert_eq!(ask(&self.server, "GET", &self.path(), "").status, 404);
+        self.server.serves_others();
         (status, titles)
     }
 }
@@ -164,8 +164,8 @@ impl Sender {
     }
 }
 
-pub(crate) fn ask(house: &House, method: &str, target: &str, body: &str) -> Answer {
-    let mut client = house.client();
+pub(crate) fn ask(server: &TestServer, method: &str, target: &str, body: &str) -> Answer {
+    let mut client = server.client();
     client.send(format!(
         "{method} {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
          Content-Length: {}\r\n\r\n{body}",
@@ -178,15 +178,15 @@ pub(crate) fn count(status: &Value, name: &str) -> u64 {
     status["counts"][name].as_u64().unwrap_or_else(|| panic!("{name} in {status}"))
 }
 
-pub(crate) fn files(house: &House) -> Vec<PathBuf> {
-    let Ok(listed) = fs::read_dir(house.root().join("live")) else { return Vec::new() };
+pub(crate) fn files(server: &TestServer) -> Vec<PathBuf> {
+    let Ok(listed) = fs::read_dir(server.root().join("live")) else { return Vec::new() };
     let mut files: Vec<_> = listed.map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files
 }
 
-pub(crate) fn titles(house: &House) -> Vec<Vec<u8>> {
-    files(house).iter().map(|file| fs::read(file).unwrap()).collect()
+pub(crate) fn titles(server: &TestServer) -> Vec<Vec<u8>> {
+    files(server).iter().map(|file| fs::read(file).unwrap()).collect()
 }
 
 /// Nothing was wrong with what came.
@@ -254,7 +254,7 @@ fn titles_are_cut_at_video_frames_and_the_oldest_go() {
     let (made, removed) = (count(&status, "titles"), count(&status, "titles_removed"));
     assert!((7..=9).contains(&made), "{status}");
     assert_eq!(count(&status, "stored_bytes"), stream.len() as u64);
-    let titles = titles(&live.house);
+    let titles = titles(&live.server);
     assert_eq!(titles.len() as u64, made - removed);
     assert!(titles.len() <= 3);
     let joined = titles.concat();
@@ -264,15 +264,15 @@ fn titles_are_cut_at_video_frames_and_the_oldest_go() {
         assert!(first.pid().0 == 0 && first.starts_unit(), "a PAT begins it");
     }
     // Counted on, not from the beginning.
-    let last = |house: &House| files(house).pop().unwrap();
-    assert!(last(&live.house).ends_with(format!("{made:04}.ts")));
-    assert_eq!(ask(&live.house, "POST", &live.path(), "").status, 200);
+    let last = |server: &TestServer| files(server).pop().unwrap();
+    assert!(last(&live.server).ends_with(format!("{made:04}.ts")));
+    assert_eq!(ask(&live.server, "POST", &live.path(), "").status, 200);
     live.until("it listens again", |status| status["address"].is_string());
     let to = live.status()["address"].as_str().unwrap().parse().unwrap();
     let datagrams = sender.all(&stream[..SEVEN * 50]);
     Sender { to, ..sender }.send_all(&live, &datagrams);
     live.stop();
-    assert!(last(&live.house).ends_with(format!("{:04}.ts", made + 1)));
+    assert!(last(&live.server).ends_with(format!("{:04}.ts", made + 1)));
 }
 
 #[test]
@@ -419,7 +419,7 @@ fn d02_a_flood_is_dropped_in_the_socket_and_costs_nobody_else_anything() {
         sender.send(datagram);
     }
     live.until("the kernel has dropped some", |status| count(status, "socket_dropped") > 0);
-    live.house.serves_others();
+    live.server.serves_others();
     let status = live.status();
     let seconds = read_before.elapsed().as_secs() + 1;
     let allowed = rate / 8 * 2 * (seconds + 1) + 256 * 1024 + 32 * SEVEN as u64;
@@ -531,29 +531,29 @@ fn d04_a_damaged_stream_is_recorded_without_what_is_damaged() {
 
 #[test]
 fn who_may_not_record_is_told_so_and_mistakes_are_answered_with_what_to_write() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let good = json!({ "name": "a", "from": "udp://127.0.0.1:0", "to": "/live/%n.ts" }).to_string();
-    let mut client = house.client();
+    let mut client = server.client();
     let len = good.len();
     client.send(format!(
         "POST {RECORDINGS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len}\r\n\r\n{good}"
     ));
     assert_eq!(client.answer_to("POST").unwrap().status, 401);
-    assert_eq!(house.client().get(RECORDINGS, "").status, 401);
-    let post = |body: &str| ask(&house, "POST", RECORDINGS, body);
+    assert_eq!(server.client().get(RECORDINGS, "").status, 401);
+    let post = |body: &str| ask(&server, "POST", RECORDINGS, body);
     assert_eq!(post("{").status, 400);
     assert_eq!(post(&good.replace("udp:", "ftp:")).status, 400);
     assert_eq!(post(&"x".repeat(70_000)).status, 413);
-    assert_eq!(ask(&house, "PUT", RECORDINGS, "").status, 405);
-    assert_eq!(ask(&house, "POST", &format!("{RECORDINGS}/b"), "").status, 404);
+    assert_eq!(ask(&server, "PUT", RECORDINGS, "").status, 405);
+    assert_eq!(ask(&server, "POST", &format!("{RECORDINGS}/b"), "").status, 404);
     assert_eq!(post(&good).status, 201);
     assert_eq!(post(&good).status, 409);
     let same = post(&good.replace("\"a\"", "\"b\""));
     assert!(same.status == 409 && same.text().contains("same `to`"), "{}", same.text());
-    let list: Value = serde_json::from_slice(&ask(&house, "GET", RECORDINGS, "").body).unwrap();
+    let list: Value = serde_json::from_slice(&ask(&server, "GET", RECORDINGS, "").body).unwrap();
     assert_eq!(list[0]["state"], "waiting");
-    assert_eq!(ask(&house, "DELETE", &format!("{RECORDINGS}/a"), "").status, 200);
-    assert!(files(&house).is_empty(), "nothing came, so there is no title");
+    assert_eq!(ask(&server, "DELETE", &format!("{RECORDINGS}/a"), "").status, 200);
+    assert!(files(&server).is_empty(), "nothing came, so there is no title");
 }
 
 #[test]
@@ -578,12 +578,12 @@ fn an_input_that_stops_is_told_and_its_source_may_be_another_afterwards() {
 #[test]
 fn a_quota_that_is_used_up_ends_a_title_that_is_stored_all_the_same() {
     let quota = 1_500_000u64;
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         plan.uploads = true;
         plan.config.upload.principals[0].quota = Some(tactus_core::units::Bytes(quota));
     });
     let stream = stream(6);
-    let live = Live::begin_in(house, "udp://127.0.0.1:0", json!({ "rate": "40 Mbit/s" }));
+    let live = Live::begin_in(server, "udp://127.0.0.1:0", json!({ "rate": "40 Mbit/s" }));
     let mut sender = live.sender(false);
     let datagrams = sender.all(&stream);
     sender.send_all(&live, &datagrams);

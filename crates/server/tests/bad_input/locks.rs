@@ -6,7 +6,7 @@ use std::fs;
 use tactus::config::rights::{Grant, Paths, Right, Rights};
 
 use crate::client::Answer;
-use crate::house::{House, OTHER_TOKEN};
+use crate::test_server::{OTHER_TOKEN, TestServer};
 use crate::uploads::{auth, is_clean, sent};
 
 /// The body of a LOCK.
@@ -18,13 +18,13 @@ fn lockinfo(scope: &str, owner: &str) -> String {
     )
 }
 
-fn alice(house: &House, method: &str, target: &str, fields: &str, body: &[u8]) -> Answer {
-    sent(&mut house.client(), method, target, &format!("{}{fields}", auth()), body)
+fn alice(server: &TestServer, method: &str, target: &str, fields: &str, body: &[u8]) -> Answer {
+    sent(&mut server.client(), method, target, &format!("{}{fields}", auth()), body)
 }
 
-fn bob(house: &House, method: &str, target: &str, fields: &str, body: &[u8]) -> Answer {
+fn bob(server: &TestServer, method: &str, target: &str, fields: &str, body: &[u8]) -> Answer {
     let fields = format!("Authorization: Bearer {OTHER_TOKEN}\r\n{fields}");
-    sent(&mut house.client(), method, target, &fields, body)
+    sent(&mut server.client(), method, target, &fields, body)
 }
 
 /// The token of a lock that is granted, in brackets.
@@ -36,9 +36,9 @@ fn token(answer: &Answer) -> String {
     token
 }
 
-fn lock(house: &House, target: &str, fields: &str) -> String {
+fn lock(server: &TestServer, target: &str, fields: &str) -> String {
     let body = lockinfo("exclusive", "me");
-    token(&alice(house, "LOCK", target, fields, body.as_bytes()))
+    token(&alice(server, "LOCK", target, fields, body.as_bytes()))
 }
 
 /// Ways to change `/dir/b.mp4`, with what each answers when it may; the last replaces it.
@@ -59,15 +59,15 @@ const CHANGES: [(&str, &str, &str, &str, u16); 4] = [
 
 #[test]
 fn u28_a_locked_title_is_changed_with_its_token_only() {
-    let house = House::taking_uploads();
-    let token = lock(&house, "/dir/b.mp4", "Timeout: Second-600\r\n");
-    let before = fs::read(house.root().join("dir/b.mp4")).unwrap();
+    let server = TestServer::taking_uploads();
+    let token = lock(&server, "/dir/b.mp4", "Timeout: Second-600\r\n");
+    let before = fs::read(server.root().join("dir/b.mp4")).unwrap();
     let gone = [
         ("DELETE", "/dir/b.mp4", "", "", 204),
         ("MOVE", "/dir/b.mp4", "Destination: /dir/c.mp4\r\n", "", 201),
     ];
     for (method, target, fields, body, _) in CHANGES.into_iter().chain(gone) {
-        let answer = alice(&house, method, target, fields, body.as_bytes());
+        let answer = alice(&server, method, target, fields, body.as_bytes());
         assert_eq!(answer.status, 423, "{method} {target}: {}", answer.text());
         let submitted =
             "<D:lock-token-submitted><D:href>/dir/b.mp4</D:href></D:lock-token-submitted>";
@@ -79,63 +79,63 @@ fn u28_a_locked_title_is_changed_with_its_token_only() {
         ("MOVE", "/dir/", "Destination: /other/\r\n"),
         ("MOVE", "/a.ts", "Destination: /dir\r\nOverwrite: T\r\n"),
     ] {
-        assert_eq!(alice(&house, method, target, fields, b"").status, 423, "{method} {target}");
+        assert_eq!(alice(&server, method, target, fields, b"").status, 423, "{method} {target}");
     }
     // Nor by tus, or with the token by another principal; a wrong token is no condition that holds.
     let path = data_encoding::BASE64.encode(b"dir/b.mp4");
     let tus =
         format!("Tus-Resumable: 1.0.0\r\nUpload-Length: 3\r\nUpload-Metadata: path {path}\r\n");
-    assert_eq!(alice(&house, "POST", "/api/v1/uploads", &tus, b"").status, 423);
+    assert_eq!(alice(&server, "POST", "/api/v1/uploads", &tus, b"").status, 423);
     let with = format!("If: ({token})\r\n");
-    assert_eq!(bob(&house, "PUT", "/dir/b.mp4", &with, b"x").status, 423);
+    assert_eq!(bob(&server, "PUT", "/dir/b.mp4", &with, b"x").status, 423);
     let wrong = "If: (<opaquelocktoken:bee9fe38-6a14-4827-ae82-c18168374983>)\r\n";
-    assert_eq!(alice(&house, "PUT", "/dir/b.mp4", wrong, b"x").status, 412);
+    assert_eq!(alice(&server, "PUT", "/dir/b.mp4", wrong, b"x").status, 412);
     // A recording of the same name.
-    let mut client = house.client();
+    let mut client = server.client();
     client.send(format!(
         "PUT /dir/b.mp4?rate=8M HTTP/1.1\r\nHost: localhost\r\n{}Transfer-Encoding: chunked\r\n\r\n\
          1\r\nx\r\n0\r\n\r\n",
         auth()
     ));
     assert_eq!(client.answer().unwrap().status, 423);
-    assert_eq!(fs::read(house.root().join("dir/b.mp4")).unwrap(), before);
+    assert_eq!(fs::read(server.root().join("dir/b.mp4")).unwrap(), before);
     // Reading needs no token, and everything else goes on beside it.
-    assert_eq!(house.client().get("/dir/b.mp4?rate=max", "").status, 200);
-    assert_eq!(alice(&house, "PUT", "/dir/beside.mp4", "", b"x").status, 201);
+    assert_eq!(server.client().get("/dir/b.mp4?rate=max", "").status, 200);
+    assert_eq!(alice(&server, "PUT", "/dir/beside.mp4", "", b"x").status, 201);
     for (method, target, fields, body, status) in CHANGES {
         let fields = format!("If: </dir/b.mp4> ({token})\r\n{fields}");
-        let answer = alice(&house, method, target, &fields, body.as_bytes());
+        let answer = alice(&server, method, target, &fields, body.as_bytes());
         assert_eq!(answer.status, status, "{method} {target}: {}", answer.text());
     }
     // What was replaced is gone, and its lock with it.
-    assert_eq!(alice(&house, "PUT", "/dir/b.mp4", "", b"x").status, 204);
-    is_clean(&house);
+    assert_eq!(alice(&server, "PUT", "/dir/b.mp4", "", b"x").status, 204);
+    is_clean(&server);
 }
 
 #[test]
 fn w05_a_lock_moves_nowhere_and_ends_with_what_it_locks() {
-    let house = House::taking_uploads();
-    let token = lock(&house, "/dir/b.mp4", "Depth: 0\r\n");
+    let server = TestServer::taking_uploads();
+    let token = lock(&server, "/dir/b.mp4", "Depth: 0\r\n");
     let with = format!("If: ({token})\r\n");
     let to = format!("{with}Destination: http://localhost/dir/c.mp4\r\n");
-    assert_eq!(alice(&house, "MOVE", "/dir/b.mp4", &to, b"").status, 201);
-    assert_eq!(alice(&house, "PUT", "/dir/c.mp4", "", b"x").status, 204, "no lock came along");
-    assert_eq!(alice(&house, "PUT", "/dir/b.mp4", "", b"x").status, 201, "none stayed");
-    let token = lock(&house, "/dir/", "Depth: infinity\r\n");
-    assert_eq!(alice(&house, "DELETE", "/dir/", "", b"").status, 423);
+    assert_eq!(alice(&server, "MOVE", "/dir/b.mp4", &to, b"").status, 201);
+    assert_eq!(alice(&server, "PUT", "/dir/c.mp4", "", b"x").status, 204, "no lock came along");
+    assert_eq!(alice(&server, "PUT", "/dir/b.mp4", "", b"x").status, 201, "none stayed");
+    let token = lock(&server, "/dir/", "Depth: infinity\r\n");
+    assert_eq!(alice(&server, "DELETE", "/dir/", "", b"").status, 423);
     let with = format!("If: <http://localhost/dir/> ({token})\r\n");
-    assert_eq!(alice(&house, "DELETE", "/dir/", &with, b"").status, 204);
-    assert_eq!(alice(&house, "MKCOL", "/dir/", "", b"").status, 201);
+    assert_eq!(alice(&server, "DELETE", "/dir/", &with, b"").status, 204);
+    assert_eq!(alice(&server, "MKCOL", "/dir/", "", b"").status, 201);
     assert_eq!(
-        alice(&house, "UNLOCK", "/dir/", &format!("Lock-Token: {token}\r\n"), b"").status,
+        alice(&server, "UNLOCK", "/dir/", &format!("Lock-Token: {token}\r\n"), b"").status,
         409
     );
 }
 
 #[test]
 fn w05_a_locked_directory_guards_its_names_or_all_that_is_in_it() {
-    let house = House::taking_uploads();
-    let names = lock(&house, "/dir", "Depth: 0\r\n");
+    let server = TestServer::taking_uploads();
+    let names = lock(&server, "/dir", "Depth: 0\r\n");
     for (method, target, fields) in [
         ("PUT", "/dir/new.ts", ""),
         ("PUT", "/dir/far/new.ts", ""),
@@ -145,33 +145,33 @@ fn w05_a_locked_directory_guards_its_names_or_all_that_is_in_it() {
         ("COPY", "/a.ts", "Destination: /dir/a.ts\r\n"),
         ("DELETE", "/dir/", ""),
     ] {
-        let answer = alice(&house, method, target, fields, b"");
+        let answer = alice(&server, method, target, fields, b"");
         assert_eq!(answer.status, 423, "{method} {target}: {}", answer.text());
     }
-    assert_eq!(alice(&house, "PUT", "/dir/b.mp4", "", b"changed").status, 204, "no name changes");
+    assert_eq!(alice(&server, "PUT", "/dir/b.mp4", "", b"changed").status, 204, "no name changes");
     let body = lockinfo("exclusive", "me");
-    assert_eq!(alice(&house, "LOCK", "/dir/new.ts", "", body.as_bytes()).status, 423);
-    assert_eq!(alice(&house, "LOCK", "/dir/b.mp4", "Depth: 0\r\n", body.as_bytes()).status, 200);
+    assert_eq!(alice(&server, "LOCK", "/dir/new.ts", "", body.as_bytes()).status, 423);
+    assert_eq!(alice(&server, "LOCK", "/dir/b.mp4", "Depth: 0\r\n", body.as_bytes()).status, 200);
     let with = format!("If: </dir> ({names})\r\n");
-    assert_eq!(alice(&house, "PUT", "/dir/new.ts", &with, b"x").status, 201);
+    assert_eq!(alice(&server, "PUT", "/dir/new.ts", &with, b"x").status, 201);
     assert_eq!(
-        alice(&house, "UNLOCK", "/dir", &format!("Lock-Token: {names}\r\n"), b"").status,
+        alice(&server, "UNLOCK", "/dir", &format!("Lock-Token: {names}\r\n"), b"").status,
         204
     );
 
-    let all = alice(&house, "LOCK", "/dir/", "", body.as_bytes());
+    let all = alice(&server, "LOCK", "/dir/", "", body.as_bytes());
     assert_eq!(all.status, 423, "what is in it is locked already");
     assert!(all.text().contains("<D:no-conflicting-lock><D:href>/dir/b.mp4</D:href>"));
-    assert_eq!(alice(&house, "MKCOL", "/tree/", "", b"").status, 201);
-    let tree = lock(&house, "/tree/", "");
-    assert_eq!(alice(&house, "PUT", "/tree/in/new.ts", "", b"x").status, 423);
+    assert_eq!(alice(&server, "MKCOL", "/tree/", "", b"").status, 201);
+    let tree = lock(&server, "/tree/", "");
+    assert_eq!(alice(&server, "PUT", "/tree/in/new.ts", "", b"x").status, 423);
     let with = format!("If: <http://localhost/tree/> ({tree})\r\n");
-    assert_eq!(alice(&house, "PUT", "/tree/in/new.ts", &with, b"x").status, 201);
-    let inner = alice(&house, "LOCK", "/tree/in/new.ts", "", body.as_bytes());
+    assert_eq!(alice(&server, "PUT", "/tree/in/new.ts", &with, b"x").status, 201);
+    let inner = alice(&server, "LOCK", "/tree/in/new.ts", "", body.as_bytes());
     assert_eq!(inner.status, 423);
     // A member's URL prolongs the lock that covers it.
     let refresh = format!("If: ({tree})\r\nTimeout: Second-30\r\n");
-    let answer = alice(&house, "LOCK", "/tree/in/new.ts", &refresh, b"");
+    let answer = alice(&server, "LOCK", "/tree/in/new.ts", &refresh, b"");
     assert_eq!((answer.status, answer.field("lock-token")), (200, None), "{}", answer.text());
     assert!(answer.text().contains("<D:timeout>Second-30</D:timeout>"), "{}", answer.text());
     assert!(answer.text().contains("<D:lockroot><D:href>/tree/</D:href></D:lockroot>"));
@@ -179,9 +179,9 @@ fn w05_a_locked_directory_guards_its_names_or_all_that_is_in_it() {
 
 #[test]
 fn w05_a_lock_where_nothing_is_makes_an_empty_title() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let body = lockinfo("exclusive", "<D:href>mailto:me@example.com</D:href>");
-    let answer = alice(&house, "LOCK", "/new%20film.ts", "Timeout: Infinite\r\n", body.as_bytes());
+    let answer = alice(&server, "LOCK", "/new%20film.ts", "Timeout: Infinite\r\n", body.as_bytes());
     assert_eq!((answer.status, answer.field("location")), (201, Some("/new%20film.ts")));
     let token = token(&answer);
     for part in [
@@ -193,28 +193,28 @@ fn w05_a_lock_where_nothing_is_makes_an_empty_title() {
     ] {
         assert!(answer.text().contains(part), "no {part} in {}", answer.text());
     }
-    assert_eq!(fs::read(house.root().join("new film.ts")).unwrap(), b"");
-    assert_eq!(alice(&house, "PUT", "/new%20film.ts", "", b"x").status, 423);
+    assert_eq!(fs::read(server.root().join("new film.ts")).unwrap(), b"");
+    assert_eq!(alice(&server, "PUT", "/new%20film.ts", "", b"x").status, 423);
     let with = format!("If: ({token})\r\n");
-    assert_eq!(alice(&house, "PUT", "/new%20film.ts", &with, b"all of it").status, 204);
+    assert_eq!(alice(&server, "PUT", "/new%20film.ts", &with, b"all of it").status, 204);
     let wrong = "Lock-Token: <opaquelocktoken:bee9fe38-6a14-4827-ae82-c18168374983>\r\n";
-    assert_eq!(alice(&house, "UNLOCK", "/new%20film.ts", wrong, b"").status, 409);
-    assert_eq!(alice(&house, "UNLOCK", "/new%20film.ts", "", b"").status, 400);
+    assert_eq!(alice(&server, "UNLOCK", "/new%20film.ts", wrong, b"").status, 409);
+    assert_eq!(alice(&server, "UNLOCK", "/new%20film.ts", "", b"").status, 400);
     let own = format!("Lock-Token: {token}\r\n");
-    assert_eq!(alice(&house, "UNLOCK", "/new%20film.ts", &own, b"").status, 204);
-    assert_eq!(alice(&house, "UNLOCK", "/new%20film.ts", &own, b"").status, 409);
-    assert_eq!(fs::read(house.root().join("new film.ts")).unwrap(), b"all of it");
+    assert_eq!(alice(&server, "UNLOCK", "/new%20film.ts", &own, b"").status, 204);
+    assert_eq!(alice(&server, "UNLOCK", "/new%20film.ts", &own, b"").status, 409);
+    assert_eq!(fs::read(server.root().join("new film.ts")).unwrap(), b"all of it");
     // No directory is made by it, neither the title's nor itself.
     for target in ["/none/new.ts", "/none/", "/a.ts/x.ts"] {
-        let answer = alice(&house, "LOCK", target, "", body.as_bytes());
+        let answer = alice(&server, "LOCK", target, "", body.as_bytes());
         assert_eq!(answer.status, 409, "{target}: {}", answer.text());
     }
-    is_clean(&house);
+    is_clean(&server);
 }
 
 #[test]
 fn u28_locks_that_are_not_granted() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let good = lockinfo("exclusive", "me");
     for (target, fields, body, status) in [
         ("/a.ts", "Depth: 1\r\n", &*good, 400),
@@ -231,39 +231,39 @@ fn u28_locks_that_are_not_granted() {
         ("/api/v1/x", "", &*good, 403),
         ("/a.ts", "", &*lockinfo("exclusive", &"x".repeat(3000)), 400),
     ] {
-        let answer = alice(&house, "LOCK", target, fields, body.as_bytes());
+        let answer = alice(&server, "LOCK", target, fields, body.as_bytes());
         assert_eq!(answer.status, status, "{target} {fields} {body}: {}", answer.text());
         assert_eq!(answer.field("lock-token"), None);
     }
-    assert_eq!(sent(&mut house.client(), "LOCK", "/a.ts", "", good.as_bytes()).status, 401);
-    assert_eq!(sent(&mut house.client(), "UNLOCK", "/a.ts", "", b"").status, 401);
+    assert_eq!(sent(&mut server.client(), "LOCK", "/a.ts", "", good.as_bytes()).status, 401);
+    assert_eq!(sent(&mut server.client(), "UNLOCK", "/a.ts", "", b"").status, 401);
     assert_eq!(
-        alice(&house, "PUT", "/a.ts", "If: (<urn:x>)\r\nIf: (<urn:y>)\r\n", b"").status,
+        alice(&server, "PUT", "/a.ts", "If: (<urn:x>)\r\nIf: (<urn:y>)\r\n", b"").status,
         400
     );
-    let open = House::new();
+    let open = TestServer::new();
     let answer = sent(&mut open.client(), "LOCK", "/a.ts", "", good.as_bytes());
     assert_eq!(answer.status, 405, "where nothing can be changed, nothing is locked");
 }
 
 #[test]
 fn w05_shared_locks_are_held_together_and_against_others() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let shared = lockinfo("shared", "us");
-    let one = token(&alice(&house, "LOCK", "/a.ts", "", shared.as_bytes()));
-    let two = token(&bob(&house, "LOCK", "/a.ts", "", shared.as_bytes()));
+    let one = token(&alice(&server, "LOCK", "/a.ts", "", shared.as_bytes()));
+    let two = token(&bob(&server, "LOCK", "/a.ts", "", shared.as_bytes()));
     let alone = lockinfo("exclusive", "me");
-    assert_eq!(alice(&house, "LOCK", "/a.ts", "", alone.as_bytes()).status, 423);
-    assert_eq!(alice(&house, "PUT", "/a.ts", "", b"x").status, 423);
-    assert_eq!(alice(&house, "PUT", "/a.ts", &format!("If: ({one})\r\n"), b"x").status, 204);
-    assert_eq!(bob(&house, "PUT", "/a.ts", &format!("If: ({two})\r\n"), b"y").status, 204);
+    assert_eq!(alice(&server, "LOCK", "/a.ts", "", alone.as_bytes()).status, 423);
+    assert_eq!(alice(&server, "PUT", "/a.ts", "", b"x").status, 423);
+    assert_eq!(alice(&server, "PUT", "/a.ts", &format!("If: ({one})\r\n"), b"x").status, 204);
+    assert_eq!(bob(&server, "PUT", "/a.ts", &format!("If: ({two})\r\n"), b"y").status, 204);
     // Each sees both locks, and only its own token; who has none sees nothing.
     let asked = "<D:propfind xmlns:D=\"DAV:\"><D:prop><D:lockdiscovery/><D:supportedlock/>\
      </D:prop></D:propfind>";
     let depth = "Depth: 0\r\n";
     for (answer, own, other) in [
-        (alice(&house, "PROPFIND", "/a.ts", depth, asked.as_bytes()), &one, &two),
-        (bob(&house, "PROPFIND", "/a.ts", depth, asked.as_bytes()), &two, &one),
+        (alice(&server, "PROPFIND", "/a.ts", depth, asked.as_bytes()), &one, &two),
+        (bob(&server, "PROPFIND", "/a.ts", depth, asked.as_bytes()), &two, &one),
     ] {
         let text = answer.text();
         assert_eq!(text.matches("<D:activelock>").count(), 2, "{text}");
@@ -273,14 +273,14 @@ fn w05_shared_locks_are_held_together_and_against_others() {
         assert!(text.contains("<D:lockentry><D:lockscope><D:exclusive/></D:lockscope>"), "{text}");
         assert!(!text.contains("HTTP/1.1 404"), "{text}");
     }
-    let listed = alice(&house, "PROPFIND", "/", "Depth: 1\r\n", asked.as_bytes()).text();
+    let listed = alice(&server, "PROPFIND", "/", "Depth: 1\r\n", asked.as_bytes()).text();
     assert_eq!(listed.matches("<D:activelock>").count(), 2, "of its own title alone: {listed}");
-    let nobody = sent(&mut house.client(), "PROPFIND", "/a.ts", depth, asked.as_bytes()).text();
+    let nobody = sent(&mut server.client(), "PROPFIND", "/a.ts", depth, asked.as_bytes()).text();
     assert!(nobody.contains("<D:lockdiscovery></D:lockdiscovery>") && !nobody.contains("active"));
     // One cannot end the other's; who manages everything can.
     let of = |token: &str| format!("Lock-Token: {token}\r\n");
-    assert_eq!(alice(&house, "UNLOCK", "/a.ts", &of(&two), b"").status, 204, "alice manages");
-    let read_only = House::new();
+    assert_eq!(alice(&server, "UNLOCK", "/a.ts", &of(&two), b"").status, 204, "alice manages");
+    let read_only = TestServer::new();
     let answer = sent(&mut read_only.client(), "PROPFIND", "/a.ts", depth, asked.as_bytes()).text();
     assert!(answer.contains("<D:lockdiscovery/><D:supportedlock/></D:prop><D:status>HTTP/1.1 404"));
 }
@@ -290,13 +290,14 @@ fn s14_who_may_store_nothing_locks_nothing() {
     let grants = |rights: &[Right], paths: &[&str]| {
         let paths: Vec<_> = paths.iter().map(|&path| path.to_owned()).collect();
         let grant = Grant::new(rights, Paths::parse(&paths).expect("they are paths"));
-        House::with(|plan| {
+        TestServer::with(|plan| {
             plan.uploads = true;
             plan.config.upload.principals[1].rights = Rights::new(vec![grant]);
         })
     };
     let body = lockinfo("exclusive", "me");
-    let of = |house: &House, target: &str| bob(house, "LOCK", target, "", body.as_bytes()).status;
+    let of =
+        |server: &TestServer, target: &str| bob(server, "LOCK", target, "", body.as_bytes()).status;
     let reader = grants(&[Right::Read, Right::Delete, Right::Manage], &["/"]);
     assert_eq!(
         (of(&reader, "/a.ts"), of(&reader, "/new.ts"), of(&reader, "/dir/")),
@@ -308,46 +309,46 @@ fn s14_who_may_store_nothing_locks_nothing() {
     let replacer = grants(&[Right::Replace], &["/"]);
     assert_eq!((of(&replacer, "/a.ts"), of(&replacer, "/new.ts")), (200, 403));
     // Another's lock is not given back without the right to manage.
-    let house = grants(&[Right::Publish, Right::Replace], &["/"]);
-    let token = lock(&house, "/a.ts", "");
+    let server = grants(&[Right::Publish, Right::Replace], &["/"]);
+    let token = lock(&server, "/a.ts", "");
     let own = format!("Lock-Token: {token}\r\n");
-    assert_eq!(bob(&house, "UNLOCK", "/a.ts", &own, b"").status, 403);
-    assert_eq!(bob(&house, "LOCK", "/a.ts", &format!("If: ({token})\r\n"), b"").status, 412);
-    assert_eq!(alice(&house, "UNLOCK", "/a.ts", &own, b"").status, 204);
+    assert_eq!(bob(&server, "UNLOCK", "/a.ts", &own, b"").status, 403);
+    assert_eq!(bob(&server, "LOCK", "/a.ts", &format!("If: ({token})\r\n"), b"").status, 412);
+    assert_eq!(alice(&server, "UNLOCK", "/a.ts", &own, b"").status, 204);
 }
 
 #[test]
 fn w05_there_are_as_many_locks_as_the_configuration_says() {
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         plan.uploads = true;
         plan.config.upload.locks_max = 3;
         plan.config.upload.locks_per_principal_max = 2;
     });
     let body = lockinfo("exclusive", "me");
     let shared = lockinfo("shared", "me");
-    lock(&house, "/a.ts", "Depth: 0\r\n");
-    lock(&house, "/dir/b.mp4", "");
-    let answer = alice(&house, "LOCK", "/empty.ts", "", body.as_bytes());
+    lock(&server, "/a.ts", "Depth: 0\r\n");
+    lock(&server, "/dir/b.mp4", "");
+    let answer = alice(&server, "LOCK", "/empty.ts", "", body.as_bytes());
     assert_eq!((answer.status, answer.field("retry-after")), (503, Some("60")));
     assert!(answer.text().contains("upload.locks_per_principal_max"), "{}", answer.text());
-    assert_eq!(bob(&house, "LOCK", "/empty.ts", "", shared.as_bytes()).status, 200);
-    let answer = bob(&house, "LOCK", "/empty.ts", "", shared.as_bytes());
+    assert_eq!(bob(&server, "LOCK", "/empty.ts", "", shared.as_bytes()).status, 200);
+    let answer = bob(&server, "LOCK", "/empty.ts", "", shared.as_bytes());
     assert!(
         answer.status == 503 && answer.text().contains("upload.locks_max"),
         "{}",
         answer.text()
     );
-    assert_eq!(bob(&house, "LOCK", "/new.ts", "", body.as_bytes()).status, 503);
-    assert!(!house.root().join("new.ts").exists());
+    assert_eq!(bob(&server, "LOCK", "/new.ts", "", body.as_bytes()).status, 503);
+    assert!(!server.root().join("new.ts").exists());
 }
 
 /// The examples of RFC 4918 section 10.4, on a title with a lock and an entity tag.
 #[test]
 fn w05_if_is_evaluated_as_webdav_says() {
-    let house = House::taking_uploads();
-    let token = lock(&house, "/a.ts", "");
+    let server = TestServer::taking_uploads();
+    let token = lock(&server, "/a.ts", "");
     let tag = || {
-        let head = house.client().ask("HEAD", "/a.ts?rate=max", "");
+        let head = server.client().ask("HEAD", "/a.ts?rate=max", "");
         head.field("etag").unwrap().to_owned()
     };
     for (lists, status) in [
@@ -369,7 +370,7 @@ fn w05_if_is_evaluated_as_webdav_says() {
         ("</none.ts> ([{e}]) </a.ts> ({t})", 204),
     ] {
         let lists = lists.replace("{t}", &token).replace("{e}", &tag());
-        let answer = alice(&house, "PUT", "/a.ts", &format!("If: {lists}\r\n"), b"x");
+        let answer = alice(&server, "PUT", "/a.ts", &format!("If: {lists}\r\n"), b"x");
         assert_eq!(answer.status, status, "{lists}: {}", answer.text());
     }
 }

@@ -5,25 +5,25 @@ use std::os::unix::fs::symlink;
 use rustix::fs::{CWD, FileType, Mode};
 use tactus::http::Abuse;
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
-fn refused(house: &House, target: &str) {
-    let mut client = house.client();
+fn refused(server: &TestServer, target: &str) {
+    let mut client = server.client();
     let answer = client.get(target, "");
     assert_eq!(answer.status, 400, "{target}: {}", answer.text());
     assert!(answer.closes(), "{target}");
     client.is_closed();
 }
 
-fn not_found(house: &House, target: &str) {
-    let answer = house.client().get(target, "");
+fn not_found(server: &TestServer, target: &str) {
+    let answer = server.client().get(target, "");
     assert_eq!(answer.status, 404, "{target}: {}", answer.text());
 }
 
 #[test]
 fn a01_paths_that_would_need_a_repair() {
-    let house = House::new();
-    std::fs::write(house.outside().join("secret"), b"secret").unwrap();
+    let server = TestServer::new();
+    std::fs::write(server.outside().join("secret"), b"secret").unwrap();
     let targets = [
         "/../secret",
         "/dir/../../secret",
@@ -43,10 +43,10 @@ fn a01_paths_that_would_need_a_repair() {
         "http://localhost/../secret",
     ];
     for target in targets {
-        refused(&house, target);
+        refused(&server, target);
     }
-    assert_eq!(house.count(Abuse::BadPath), targets.len() as u64);
-    house.serves_others();
+    assert_eq!(server.count(Abuse::BadPath), targets.len() as u64);
+    server.serves_others();
 }
 
 /// Names that look like a second encoding or like a Windows path, and their links.
@@ -63,22 +63,22 @@ const ODD_NAMES: [(&str, &str); 8] = [
 
 #[test]
 fn w04_names_are_decoded_exactly_once() {
-    let house = House::new();
+    let server = TestServer::new();
     for (name, _) in ODD_NAMES {
-        std::fs::write(house.root().join("dir").join(name), name).unwrap();
+        std::fs::write(server.root().join("dir").join(name), name).unwrap();
     }
     // Names that a second decoding would give.
-    std::fs::write(house.root().join("dir/100 .ts"), b"other").unwrap();
-    std::fs::write(house.root().join("dir/A.ts"), b"other").unwrap();
-    let mut client = house.client();
+    std::fs::write(server.root().join("dir/100 .ts"), b"other").unwrap();
+    std::fs::write(server.root().join("dir/A.ts"), b"other").unwrap();
+    let mut client = server.client();
     for (name, link) in ODD_NAMES {
         let answer = client.get(&format!("{link}?rate=max"), "");
         assert_eq!((answer.status, answer.text().as_str()), (200, name), "{link}");
     }
-    let json = house.client().get("/dir/?format=json", "").text();
+    let json = server.client().get("/dir/?format=json", "").text();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    let page = house.client().get("/dir/", "").text();
-    let found = house.client().ask("PROPFIND", "/dir/", "Depth: 1\r\n").text();
+    let page = server.client().get("/dir/", "").text();
+    let found = server.client().ask("PROPFIND", "/dir/", "Depth: 1\r\n").text();
     for (name, link) in ODD_NAMES {
         let entries = json["entries"].as_array().unwrap();
         let entry = entries.iter().find(|entry| entry["name"] == name).expect(name);
@@ -87,21 +87,21 @@ fn w04_names_are_decoded_exactly_once() {
         assert!(found.contains(&format!("<D:href>{link}</D:href>")), "{link}");
     }
     assert_eq!(json["not_listed"], 0);
-    assert_eq!(house.count(Abuse::BadPath), 0, "none of them adds to the abuse score");
+    assert_eq!(server.count(Abuse::BadPath), 0, "none of them adds to the abuse score");
 }
 
 #[test]
 fn w04_odd_names_are_stored_moved_copied_and_deleted() {
     use crate::uploads::{auth, put, sent};
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     for (name, link) in ODD_NAMES {
-        assert_eq!(put(&house, link, "", name.as_bytes()).status, 201, "{link}");
-        let read = |name: &str| std::fs::read(house.root().join(name)).ok();
+        assert_eq!(put(&server, link, "", name.as_bytes()).status, 201, "{link}");
+        let read = |name: &str| std::fs::read(server.root().join(name)).ok();
         assert_eq!(read(&format!("dir/{name}")).as_deref(), Some(name.as_bytes()));
         let to = link.replace("/dir/", "/");
         let fields = format!("{}Destination: http://localhost{to}\r\n", auth());
         let ask = |method: &str, target: &str, fields: &str| {
-            sent(&mut house.client(), method, target, fields, b"").status
+            sent(&mut server.client(), method, target, fields, b"").status
         };
         assert_eq!(ask("COPY", link, &fields), 201, "{link}");
         assert_eq!(ask("MOVE", link, &fields), 204, "{link}");
@@ -109,40 +109,40 @@ fn w04_odd_names_are_stored_moved_copied_and_deleted() {
         assert_eq!(ask("DELETE", &to, &auth()), 204, "{link}");
         let directory = format!("{link}/");
         assert_eq!(ask("MKCOL", &directory, &auth()), 201, "{link}");
-        assert!(house.root().join("dir").join(name).is_dir());
+        assert!(server.root().join("dir").join(name).is_dir());
     }
 }
 
 #[test]
 fn w04_names_that_no_path_can_express_are_counted_and_reported() {
     use std::os::unix::ffi::OsStrExt;
-    let house = House::new();
-    let root = house.root().join("dir");
+    let server = TestServer::new();
+    let root = server.root().join("dir");
     for name in [&b"latin-\xe9.ts"[..], b"line\n.ts", b"%2e%2e", b"a\\..\\x", b"\xe2\x80\xae.ts"] {
         std::fs::write(root.join(std::ffi::OsStr::from_bytes(name)), b"x").unwrap();
     }
-    let json = house.client().get("/dir/?format=json", "").text();
+    let json = server.client().get("/dir/?format=json", "").text();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((json["entries"].as_array().unwrap().len(), &json["not_listed"]), (1, &5.into()));
-    assert!(house.client().get("/dir/", "").text().contains("5 names cannot be shown"));
-    let found = house.client().ask("PROPFIND", "/dir/", "Depth: 1\r\n").text();
+    assert!(server.client().get("/dir/", "").text().contains("5 names cannot be shown"));
+    let found = server.client().ask("PROPFIND", "/dir/", "Depth: 1\r\n").text();
     assert!(found.contains("<D:responsedescription>5 names"), "{found}");
-    assert_eq!(house.client().ask("PROPFIND", "/dir/", "Depth: 0\r\n").status, 207);
+    assert_eq!(server.client().ask("PROPFIND", "/dir/", "Depth: 0\r\n").status, 207);
 }
 
 #[test]
 fn a02_links() {
-    let house = House::new();
-    let secret = house.outside().join("secret");
+    let server = TestServer::new();
+    let secret = server.outside().join("secret");
     std::fs::write(&secret, b"secret").unwrap();
-    symlink(&secret, house.root().join("absolute")).unwrap();
-    symlink("../secret", house.root().join("relative")).unwrap();
-    symlink(house.outside(), house.root().join("out")).unwrap();
-    symlink("a.ts", house.root().join("inner")).unwrap();
+    symlink(&secret, server.root().join("absolute")).unwrap();
+    symlink("../secret", server.root().join("relative")).unwrap();
+    symlink(server.outside(), server.root().join("out")).unwrap();
+    symlink("a.ts", server.root().join("inner")).unwrap();
     for target in ["/absolute", "/relative", "/out/secret", "/out/", "/inner"] {
-        not_found(&house, target);
+        not_found(&server, target);
     }
-    let listing = house.client().get("/?format=json", "").text();
+    let listing = server.client().get("/?format=json", "").text();
     for name in ["absolute", "relative", "out", "inner"] {
         assert!(!listing.contains(&format!("\"{name}\"")), "{name} is listed");
     }
@@ -150,33 +150,33 @@ fn a02_links() {
 
 #[test]
 fn a04_what_is_no_file() {
-    let house = House::new();
-    rustix::fs::mknodat(CWD, house.root().join("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
-    let _socket = std::os::unix::net::UnixListener::bind(house.root().join("socket")).unwrap();
+    let server = TestServer::new();
+    rustix::fs::mknodat(CWD, server.root().join("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(server.root().join("socket")).unwrap();
     for target in ["/fifo", "/socket", "/fifo/"] {
-        not_found(&house, target);
+        not_found(&server, target);
     }
-    assert_eq!(house.client().get("/dir", "").status, 301);
-    house.serves_others();
+    assert_eq!(server.client().get("/dir", "").status, 301);
+    server.serves_others();
 }
 
 #[test]
 fn a05_long_names_and_characters_that_deceive() {
-    let house = House::new();
-    refused(&house, &format!("/{}", "n".repeat(256)));
-    refused(&house, &"/d".repeat(2049));
-    refused(&house, "/a%0d%0aSet-Cookie:%20x");
-    refused(&house, "/a%7f");
-    refused(&house, "/a%C2%85");
-    refused(&house, "/photo%E2%80%AEgpj.ts");
-    refused(&house, "/a%E2%81%A6b");
-    assert_eq!(house.count(Abuse::BadPath), 7);
-    not_found(&house, &format!("/{}", "n".repeat(255)));
+    let server = TestServer::new();
+    refused(&server, &format!("/{}", "n".repeat(256)));
+    refused(&server, &"/d".repeat(2049));
+    refused(&server, "/a%0d%0aSet-Cookie:%20x");
+    refused(&server, "/a%7f");
+    refused(&server, "/a%C2%85");
+    refused(&server, "/photo%E2%80%AEgpj.ts");
+    refused(&server, "/a%E2%81%A6b");
+    assert_eq!(server.count(Abuse::BadPath), 7);
+    not_found(&server, &format!("/{}", "n".repeat(255)));
 }
 
 #[test]
 fn a06_twins() {
-    let house = House::new();
+    let server = TestServer::new();
     let twins = [
         ("caf\u{e9}.ts", "/caf%C3%A9.ts", "composed"),
         ("cafe\u{301}.ts", "/cafe%CC%81.ts", "decomposed"),
@@ -184,9 +184,9 @@ fn a06_twins() {
         ("case.ts", "/case.ts", "lower"),
     ];
     for (name, _, content) in twins {
-        std::fs::write(house.root().join(name), content).unwrap();
+        std::fs::write(server.root().join(name), content).unwrap();
     }
-    let mut client = house.client();
+    let mut client = server.client();
     for (_, target, content) in twins {
         assert_eq!(client.get(target, "").text(), content);
     }
@@ -194,22 +194,22 @@ fn a06_twins() {
 
 #[test]
 fn a07_reserved_names() {
-    let house = House::new();
-    std::fs::create_dir_all(house.root().join(".tactus")).unwrap();
-    std::fs::write(house.root().join(".tactus/upload"), b"half").unwrap();
-    std::fs::write(house.root().join("dir/.tactus-trash"), b"gone").unwrap();
+    let server = TestServer::new();
+    std::fs::create_dir_all(server.root().join(".tactus")).unwrap();
+    std::fs::write(server.root().join(".tactus/upload"), b"half").unwrap();
+    std::fs::write(server.root().join("dir/.tactus-trash"), b"gone").unwrap();
     for target in ["/.tactus/upload", "/.tactus", "/.tactus/", "/dir/.tactus-trash", "/.TACTUS/"] {
-        not_found(&house, target);
+        not_found(&server, target);
     }
-    assert!(!house.client().get("/?format=json", "").text().contains("tactus"));
+    assert!(!server.client().get("/?format=json", "").text().contains("tactus"));
 }
 
 #[test]
 fn a08_other_mounts() {
-    let house = House::with(|plan| plan.root = "/".into());
+    let server = TestServer::with(|plan| plan.root = "/".into());
     assert!(std::fs::read("/proc/version").is_ok(), "the case needs /proc");
     for target in ["/proc/version", "/proc/", "/proc/self/root/etc/passwd"] {
-        not_found(&house, target);
+        not_found(&server, target);
     }
-    assert_eq!(house.client().get("/usr/", "").status, 200, "what is no mount is there");
+    assert_eq!(server.client().get("/usr/", "").status, 200, "what is no mount is there");
 }

@@ -9,7 +9,7 @@ use tactus::http::Abuse;
 use tactus_core::units::{Bytes, MIB};
 
 use crate::client::Client;
-use crate::house::{A_LEN, House, Plan, TOKEN, content};
+use crate::test_server::{A_LEN, Plan, TOKEN, TestServer, content};
 
 /// 127.0.0.1 is a proxy; addresses in 127.1.0.0/16 are not.
 fn behind_a_proxy(plan: &mut Plan) {
@@ -31,8 +31,8 @@ fn wrong_token(client: &str) -> String {
 
 #[test]
 fn w02_one_client_of_a_proxy_shuts_out_no_other() {
-    let house = House::with(behind_a_proxy);
-    let mut proxy = house.client();
+    let server = TestServer::with(behind_a_proxy);
+    let mut proxy = server.client();
     for _ in 0..20 {
         assert_eq!(proxy.ask("DELETE", "/x", &wrong_token("192.0.2.66")).status, 401);
     }
@@ -43,57 +43,57 @@ fn w02_one_client_of_a_proxy_shuts_out_no_other() {
     assert!((1..=60).contains(&wait), "{wait}");
     // The connection still serves other clients, and so do new ones.
     assert_eq!(proxy.get("/a.ts?rate=max", &of("192.0.2.7")).body, content(A_LEN));
-    assert_eq!(house.client().get("/a.ts?rate=max", &of("192.0.2.7")).status, 200);
-    assert_eq!(house.client().get("/a.ts?rate=max", "").status, 200, "the proxy itself");
+    assert_eq!(server.client().get("/a.ts?rate=max", &of("192.0.2.7")).status, 200);
+    assert_eq!(server.client().get("/a.ts?rate=max", "").status, 200, "the proxy itself");
     // Entries that the client adds before its own address neither help it nor harm others.
     let forged = of("192.0.2.7, 192.0.2.66");
-    assert_eq!(house.client().get("/a.ts?rate=max", &forged).status, 429);
-    assert_eq!(house.count(Abuse::AbuseScore), 2);
+    assert_eq!(server.client().get("/a.ts?rate=max", &forged).status, 429);
+    assert_eq!(server.count(Abuse::AbuseScore), 2);
 }
 
 #[test]
 fn w02_broken_requests_count_for_the_client_that_sent_them() {
-    let house = House::with(behind_a_proxy);
+    let server = TestServer::with(behind_a_proxy);
     for _ in 0..100 {
-        let mut proxy = house.client();
+        let mut proxy = server.client();
         let sent = format!("GET /%00 HTTP/1.1\r\nHost: h\r\n{}\r\n", of("192.0.2.66"));
         proxy.send(sent);
         assert_eq!(proxy.answer().expect("an answer").status, 400);
     }
-    assert_eq!(house.client().get("/dir/", &of("192.0.2.66")).status, 429);
+    assert_eq!(server.client().get("/dir/", &of("192.0.2.66")).status, 429);
     // Requests without a parsable head have no known client, so they do not count.
     for _ in 0..30 {
-        let mut proxy = house.client();
+        let mut proxy = server.client();
         proxy.send("GET / HTTP/1.1\r\nHost : h\r\n\r\n");
         assert_eq!(proxy.answer().expect("an answer").status, 400);
     }
-    assert_eq!(house.client().get("/dir/", &of("192.0.2.7")).status, 200);
+    assert_eq!(server.client().get("/dir/", &of("192.0.2.7")).status, 200);
 }
 
 #[test]
 fn w02_an_untrusted_proxy_is_not_believed() {
-    let house = House::with(behind_a_proxy);
+    let server = TestServer::with(behind_a_proxy);
     for n in 0..20 {
-        let mut stranger = house.client_from([0, 66]);
+        let mut stranger = server.client_from([0, 66]);
         let fields = wrong_token(&format!("192.0.2.{n}"));
         assert_eq!(stranger.ask("DELETE", "/x", &fields).status, 401);
     }
-    let mut stranger = house.client_from([0, 66]);
+    let mut stranger = server.client_from([0, 66]);
     assert_eq!(stranger.answer().expect("the refusal arrives").status, 429);
     for n in 0..20 {
-        assert_eq!(house.client().get("/dir/", &of(&format!("192.0.2.{n}"))).status, 200);
+        assert_eq!(server.client().get("/dir/", &of(&format!("192.0.2.{n}"))).status, 200);
     }
 }
 
 #[test]
 fn w02_requests_at_once_are_limited_by_client_and_connections_of_the_proxy_are_not() {
     const VIEWERS: usize = 101;
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         behind_a_proxy(plan);
         plan.limits.connections_per_address_max = 2;
     });
     let begin = |client: &str| {
-        let mut proxy = house.client();
+        let mut proxy = server.client();
         proxy.send(format!("GET /a.ts?rate=100k HTTP/1.1\r\nHost: h\r\n{}\r\n", of(client)));
         let head = proxy.head().expect("an answer");
         (proxy, head)
@@ -108,22 +108,23 @@ fn w02_requests_at_once_are_limited_by_client_and_connections_of_the_proxy_are_n
     assert_eq!(head.status, 200);
     let (_, head) = begin("192.0.2.0");
     assert_eq!((head.status, head.field("retry-after")), (429, Some("5")));
-    assert_eq!(house.count(Abuse::PerIpLimit), 1);
+    assert_eq!(server.count(Abuse::PerIpLimit), 1);
     // A finished request releases its seat.
     drop((second, viewers));
-    house.wait_until("all connections are closed", |house| house.counters.connections_open() == 0);
+    server
+        .wait_until("all connections are closed", |server| server.counters.connections_open() == 0);
     assert_eq!(begin("192.0.2.0").1.status, 200);
 }
 
 #[test]
 fn w02_streams_are_shown_with_their_client() {
-    let house = House::with(behind_a_proxy);
-    let mut proxy = house.client();
+    let server = TestServer::with(behind_a_proxy);
+    let mut proxy = server.client();
     let fields = of("192.0.2.7:4711");
     proxy.send(format!("GET /a.ts?rate=100k HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
     assert_eq!(proxy.head().expect("an answer").status, 200);
-    house.wait_until("it runs", |house| !house.engine.broker.running().is_empty());
-    let running = house.engine.broker.running();
+    server.wait_until("it runs", |server| !server.engine.broker.running().is_empty());
+    let running = server.engine.broker.running();
     assert_eq!(running[0].client.as_deref(), Some("192.0.2.7:4711"));
 }
 
@@ -137,12 +138,12 @@ fn version_2(command: u8, source: [u8; 4]) -> Vec<u8> {
 
 #[test]
 fn w02_the_proxy_protocol_names_the_client_of_a_connection() {
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         behind_a_proxy(plan);
         plan.limits.connections_per_address_max = 3;
     });
     let ask = |header: &[u8], method: &str, fields: &str| {
-        let mut proxy = Client::connect(house.proxied);
+        let mut proxy = Client::connect(server.proxied);
         // In pieces, as a network may deliver it.
         for piece in header.chunks(7) {
             proxy.send(piece);
@@ -174,39 +175,39 @@ fn w02_the_proxy_protocol_names_the_client_of_a_connection() {
 
 #[test]
 fn w02_the_proxy_protocol_is_accepted_only_at_configured_addresses_from_trusted_proxies() {
-    let house = House::with(behind_a_proxy);
+    let server = TestServer::with(behind_a_proxy);
     // Without the header, and with a malformed one.
     for start in [&b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"[..], b"PROXY TCP4 1.2.3 127.0.0.1 1 2\r\n"]
     {
-        let mut proxy = Client::connect(house.proxied);
+        let mut proxy = Client::connect(server.proxied);
         proxy.send(start);
         assert_eq!(proxy.answer().expect("the refusal arrives").status, 400);
         proxy.is_closed();
     }
     // From an untrusted peer.
-    let mut stranger = Client::connect_from(house.proxied, [127, 1, 0, 9].into(), None);
+    let mut stranger = Client::connect_from(server.proxied, [127, 1, 0, 9].into(), None);
     stranger.send("PROXY TCP4 192.0.2.7 127.0.0.1 4711 80\r\n");
     assert_eq!(stranger.answer().expect("the refusal arrives").status, 403);
     // At an address without the PROXY protocol.
     for header in [b"PROXY TCP4 192.0.2.7 127.0.0.1 4711 80\r\n".to_vec(), version_2(0x21, [1; 4])]
     {
-        let mut proxy = house.client();
+        let mut proxy = server.client();
         proxy.send([&header[..], b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"].concat());
         assert_eq!(proxy.answer().expect("the refusal arrives").status, 400);
     }
     // A silent peer is disconnected after a while.
-    house.serves_others();
+    server.serves_others();
 }
 
 #[test]
 fn w03_paths_in_answers_have_the_public_prefix() {
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         behind_a_proxy(plan);
         plan.limits.public =
             tactus::config::http::PublicUrl::parse("https://tv.example/media/").unwrap();
     });
     let auth = format!("{}Authorization: Bearer {TOKEN}\r\n", of("192.0.2.7"));
-    let mut proxy = house.client();
+    let mut proxy = server.client();
     let redirect = proxy.get("/dir", &of("192.0.2.7"));
     assert_eq!((redirect.status, redirect.field("location")), (301, Some("/media/dir/")));
     assert!(redirect.text().contains("https://tv.example/media/dir/"));
@@ -227,20 +228,20 @@ fn w03_paths_in_answers_have_the_public_prefix() {
     let page = format!("{auth}Origin: https://tv.example\r\nContent-Length: 0\r\n");
     assert_eq!(proxy.ask("PUT", "/p.ts", &page).status, 201);
     // Direct clients get paths without the prefix.
-    let direct = house.client_from([0, 9]).get("/dir", "");
+    let direct = server.client_from([0, 9]).get("/dir", "");
     assert_eq!(direct.field("location"), Some("/dir/"));
 }
 
 #[test]
 fn w03_parts_of_an_upload_are_named_by_their_public_urls() {
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         behind_a_proxy(plan);
         plan.limits.public =
             tactus::config::http::PublicUrl::parse("https://tv.example/my%20media/").unwrap();
     });
     let fields =
         format!("{}Authorization: Bearer {TOKEN}\r\nTus-Resumable: 1.0.0\r\n", of("192.0.2.7"));
-    let mut proxy = house.client();
+    let mut proxy = server.client();
     let part = "Upload-Length: 3\r\nUpload-Concat: partial\r\nContent-Length: 3\r\n\
                 Content-Type: application/offset+octet-stream\r\n";
     let mut urls = Vec::new();
@@ -279,14 +280,14 @@ fn w02_attackers_behind_a_proxy_cost_its_viewers_nothing() {
     const VIEWERS: usize = 200;
     const ATTACKERS: usize = 20;
     const SPAN: Duration = Duration::from_secs(3);
-    let house = House::with(behind_a_proxy);
+    let server = TestServer::with(behind_a_proxy);
     let (sent, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let is_over = AtomicBool::new(false);
     let late = std::thread::scope(|scope| {
         for attacker in 0..ATTACKERS {
-            let (house, sent, refused, is_over) = (&house, &sent, &refused, &is_over);
+            let (server, sent, refused, is_over) = (&server, &sent, &refused, &is_over);
             scope.spawn(move || {
-                let mut proxy = house.client();
+                let mut proxy = server.client();
                 let fields = wrong_token(&format!("198.51.100.{attacker}"));
                 let begun = Instant::now();
                 let mut next = begun;
@@ -301,11 +302,11 @@ fn w02_attackers_behind_a_proxy_cost_its_viewers_nothing() {
             });
         }
         // The attack begins before the first viewer.
-        house.wait_until("there are attacks", |_| sent.load(Ordering::Relaxed) >= 2 * ATTACKERS);
+        server.wait_until("there are attacks", |_| sent.load(Ordering::Relaxed) >= 2 * ATTACKERS);
         let begun = Instant::now();
         let mut viewers: Vec<_> = (0..VIEWERS)
             .map(|n| {
-                let mut proxy = house.client();
+                let mut proxy = server.client();
                 let fields = of(&format!("192.0.2.{n}"));
                 let target = format!("/a.ts?rate=200k&viewer={n}");
                 proxy.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
@@ -314,7 +315,7 @@ fn w02_attackers_behind_a_proxy_cost_its_viewers_nothing() {
             })
             .collect();
         std::thread::sleep(SPAN.saturating_sub(begun.elapsed()));
-        let underruns = house.engine.counters.link.underruns.value();
+        let underruns = server.engine.counters.link.underruns.value();
         is_over.store(true, Ordering::Relaxed);
         for viewer in &mut viewers {
             viewer.socket().shutdown(std::net::Shutdown::Both).unwrap();

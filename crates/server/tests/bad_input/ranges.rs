@@ -5,10 +5,10 @@ use std::io::Write;
 
 use tactus::http::Abuse;
 
-use crate::house::{A_LEN, House, content};
+use crate::test_server::{A_LEN, TestServer, content};
 
-fn refused(house: &House, field: &str) {
-    let answer = house.client().get("/a.ts?rate=max", &format!("Range: {field}\r\n"));
+fn refused(server: &TestServer, field: &str) {
+    let answer = server.client().get("/a.ts?rate=max", &format!("Range: {field}\r\n"));
     assert_eq!(answer.status, 416, "{field}");
     assert_eq!(answer.field("content-range"), Some(&*format!("bytes */{A_LEN}")), "{field}");
     assert!(!answer.closes(), "the connection is fine");
@@ -21,30 +21,30 @@ fn tiny(count: usize) -> String {
 
 #[test]
 fn r01_many_tiny_ranges() {
-    let house = House::new();
-    refused(&house, &tiny(500));
-    refused(&house, &tiny(9));
-    assert_eq!(house.count(Abuse::BadRange), 2);
-    let eight = house.client().get("/a.ts?rate=max", &format!("Range: {}\r\n", tiny(8)));
+    let server = TestServer::new();
+    refused(&server, &tiny(500));
+    refused(&server, &tiny(9));
+    assert_eq!(server.count(Abuse::BadRange), 2);
+    let eight = server.client().get("/a.ts?rate=max", &format!("Range: {}\r\n", tiny(8)));
     assert_eq!(eight.status, 206);
     assert_eq!(eight.text().matches("Content-Range: bytes ").count(), 8);
 }
 
 #[test]
 fn r02_the_same_range_again_and_again() {
-    let house = House::new();
-    refused(&house, &format!("bytes={}", vec!["0-"; 100].join(",")));
-    refused(&house, "bytes=0-,0-");
-    refused(&house, "bytes=0-9,5-14,10-19,15-24");
-    house.serves_others();
+    let server = TestServer::new();
+    refused(&server, &format!("bytes={}", vec!["0-"; 100].join(",")));
+    refused(&server, "bytes=0-,0-");
+    refused(&server, "bytes=0-9,5-14,10-19,15-24");
+    server.serves_others();
 }
 
 /// RFC 9110 section 14.1.2: a last position beyond the end means the end, and so does a long
 /// suffix.
 #[test]
 fn s12_numbers_larger_than_any_file_mean_the_end() {
-    let house = House::new();
-    let mut client = house.client();
+    let server = TestServer::new();
+    let mut client = server.client();
     for huge in ["18446744073709551615", "18446744073709551616", "99999999999999999999999999"] {
         for (field, from) in
             [(format!("0-{huge}"), 0), (format!("5-{huge}"), 5), (format!("-{huge}"), 0)]
@@ -59,16 +59,16 @@ fn s12_numbers_larger_than_any_file_mean_the_end() {
 
 #[test]
 fn r03_numbers_beyond_all_files_and_ranges_that_are_none() {
-    let house = House::new();
+    let server = TestServer::new();
     for field in [
         "bytes=18446744073709551615-",
         "bytes=18446744073709551616-",
         "bytes=18446744073709551616-18446744073709551617",
         "bytes=1234567-",
     ] {
-        refused(&house, field);
+        refused(&server, field);
     }
-    let mut client = house.client();
+    let mut client = server.client();
     for field in ["bytes=5-3", "bytes=x-", "bytes=-", "lines=1-2", "bytes=+1-2"] {
         let answer = client.get("/a.ts?rate=max", &format!("Range: {field}\r\n"));
         assert_eq!((answer.status, answer.body.len()), (200, A_LEN), "{field}");
@@ -77,8 +77,8 @@ fn r03_numbers_beyond_all_files_and_ranges_that_are_none() {
 
 #[test]
 fn r04_if_range_that_is_not_certain() {
-    let house = House::new();
-    let mut client = house.client();
+    let server = TestServer::new();
+    let mut client = server.client();
     let tag = client.ask("HEAD", "/a.ts", "").field("etag").unwrap().to_owned();
     for value in [format!("W/{tag}"), "Thu, 01 Jan 1970 00:00:00 GMT".into(), "\"x\"".into()] {
         let fields = format!("Range: bytes=0-9\r\nIf-Range: {value}\r\n");
@@ -91,11 +91,11 @@ fn r04_if_range_that_is_not_certain() {
 
 #[test]
 fn r05_a_file_that_grows() {
-    let house = House::new();
+    let server = TestServer::new();
     let all = content(40_000);
-    let path = house.root().join("growing.ts");
+    let path = server.root().join("growing.ts");
     let mut file = fs::File::create(&path).unwrap();
-    let mut client = house.client();
+    let mut client = server.client();
     let mut tags = std::collections::HashSet::new();
     for (from, to) in [(0, 9_999), (9_999, 20_000), (20_000, 40_000)] {
         file.write_all(&all[from..to]).unwrap();

@@ -7,8 +7,8 @@ use serde_json::json;
 use tactus_core::ts::PACKET;
 use tactus_core::units::Bytes;
 
-use crate::house::House;
 use crate::live::{Live, count, files, is_clean, stream};
+use crate::test_server::TestServer;
 
 #[test]
 fn p01_datagrams_of_any_length_are_recorded_byte_by_byte() {
@@ -63,7 +63,7 @@ fn p06_a_title_whose_source_stops_ends_with_the_silence() {
             let begun = Instant::now();
             live.until("it is a title", |status| count(status, "titles") == 1);
             assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
-            let stored = std::fs::read(&files(&live.house)[0]).unwrap();
+            let stored = std::fs::read(&files(&live.server)[0]).unwrap();
             assert!(stored == stream, "{} of {}", stored.len(), stream.len());
             // Later packets belong to the next title.
             let again = sender.all(&stream);
@@ -113,11 +113,11 @@ fn p06_where_there_is_no_room_for_a_byte_no_title_is_left() {
     let stream = stream(1);
     // With disk time of its own, and with what is left.
     for rate in ["40 Mbit/s", "2 Gbit/s"] {
-        let house = House::with(|plan| {
+        let server = TestServer::with(|plan| {
             plan.uploads = true;
             plan.config.upload.principals[0].quota = Some(Bytes(0));
         });
-        let live = Live::begin_in(house, "udp://127.0.0.1:0", json!({ "rate": rate }));
+        let live = Live::begin_in(server, "udp://127.0.0.1:0", json!({ "rate": rate }));
         let mut sender = live.sender(false);
         let datagrams = sender.all(&stream);
         sender.send_all(&live, &datagrams);

@@ -8,11 +8,11 @@ use tactus_core::ts::{Continuity, Framing};
 use tactus_core::units::SECOND;
 
 use crate::client::Answer;
-use crate::house::House;
+use crate::test_server::TestServer;
 
-/// A house with 20 seconds of the sample: an entry about each two seconds, at 3.76 Mbit/s.
-fn house() -> House {
-    House::with(|plan| {
+/// A server with 20 seconds of the sample: an entry about each two seconds, at 3.76 Mbit/s.
+fn server() -> TestServer {
+    TestServer::with(|plan| {
         sample::write_ts(&plan.root.join("film.ts"), SECOND.times(20)).unwrap();
     })
 }
@@ -24,9 +24,9 @@ fn facts(answer: &Answer) -> Value {
 
 #[test]
 fn a_part_by_time_is_a_title_of_its_own() {
-    let house = house();
-    let mut client = house.client();
-    let whole = fs::read(house.root().join("film.ts")).unwrap();
+    let server = server();
+    let mut client = server.client();
+    let whole = fs::read(server.root().join("film.ts")).unwrap();
     let answer = client.get("/film.ts?start=7.5&end=12&rate=max", "Range: bytes=0-1\r\n");
     assert_eq!(answer.status, 200, "of a part there are no ranges: {}", answer.text());
     assert_eq!(answer.field("accept-ranges"), Some("none"));
@@ -43,7 +43,7 @@ fn a_part_by_time_is_a_title_of_its_own() {
     assert_eq!(packets[0].pid().0, 0);
     assert!(packets[2].starts_unit(), "a picture begins");
 
-    fs::write(house.root().join("part.ts"), part).unwrap();
+    fs::write(server.root().join("part.ts"), part).unwrap();
     let told = facts(&client.get("/api/v1/titles/part.ts", ""));
     let lasts = told["duration_seconds"].as_f64().unwrap();
     assert!(lasts >= 12.0 - 7.5 && lasts < 12.0 - start + 3.0, "{lasts} from {start}");
@@ -56,8 +56,8 @@ fn a_part_by_time_is_a_title_of_its_own() {
 
 #[test]
 fn what_is_known_of_a_title_is_told() {
-    let house = house();
-    let told = facts(&house.client().get("/api/v1/titles/film.ts", ""));
+    let server = server();
+    let told = facts(&server.client().get("/api/v1/titles/film.ts", ""));
     assert_eq!(told["rate_bits_per_second"]["mean"], 3_760_000);
     assert_eq!(told["constant"], true);
     assert_eq!(told["flaws"]["continuity_gaps"], 0);
@@ -68,8 +68,8 @@ fn what_is_known_of_a_title_is_told() {
 
 #[test]
 fn times_that_are_none_are_refused() {
-    let house = house();
-    let mut client = house.client();
+    let server = server();
+    let mut client = server.client();
     for query in ["start=", "start=x", "start=-1", "start=1&start=2", "start=3&end=2", "end=0"] {
         let answer = client.get(&format!("/film.ts?{query}"), "");
         assert_eq!(answer.status, 400, "{query}");
@@ -81,22 +81,22 @@ fn times_that_are_none_are_refused() {
         let answer = client.get(&format!("/api/v1/titles/{path}"), "");
         assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.status);
     }
-    house.serves_others();
+    server.serves_others();
 }
 
 #[test]
 fn files_without_times_are_said_to_have_none() {
-    let house = house();
-    let whole = fs::read(house.root().join("film.ts")).unwrap();
+    let server = server();
+    let whole = fs::read(server.root().join("film.ts")).unwrap();
     let bad: [(&str, &[u8]); 4] = [
         ("nothing.ts", b""),
         ("page.ts", b"<html>no film</html>"),
         ("sync.ts", &[0x47; 700]),
         ("short.ts", &whole[..4 * 188]),
     ];
-    let mut client = house.client();
+    let mut client = server.client();
     for (name, bytes) in bad {
-        fs::write(house.root().join(name), bytes).unwrap();
+        fs::write(server.root().join(name), bytes).unwrap();
         for what in [format!("/{name}?start=1"), format!("/api/v1/titles/{name}")] {
             let answer = client.get(&what, "");
             assert_eq!(answer.status, 422, "{what}");
@@ -113,7 +113,7 @@ fn files_without_times_are_said_to_have_none() {
         ("film.m2ts", &m2ts, 192, 0),
     ];
     for (name, bytes, stride, losses) in good {
-        fs::write(house.root().join(name), bytes).unwrap();
+        fs::write(server.root().join(name), bytes).unwrap();
         let told = facts(&client.get(&format!("/api/v1/titles/{name}"), ""));
         assert_eq!(told["packet_bytes"], stride, "{name}");
         assert_eq!(told["flaws"]["sync_losses"], losses, "{name}");
@@ -122,5 +122,5 @@ fn files_without_times_are_said_to_have_none() {
         let framing = Framing::find(&part.body, 5).unwrap();
         assert_eq!(framing.stride as u64, stride);
     }
-    house.serves_others();
+    server.serves_others();
 }

@@ -9,7 +9,7 @@ use tactus::http::Abuse;
 use tactus_core::units::{Bytes, KIB, MIB};
 
 use crate::client::{Answer, Client};
-use crate::house::{House, OTHER_TOKEN, TOKEN, content};
+use crate::test_server::{OTHER_TOKEN, TOKEN, TestServer, content};
 
 const UPLOADS: &str = "/api/v1/uploads";
 
@@ -41,40 +41,40 @@ pub(crate) fn sent(
     client.answer_to(method).expect("an answer")
 }
 
-pub(crate) fn put(house: &House, target: &str, fields: &str, body: &[u8]) -> Answer {
-    sent(&mut house.client(), "PUT", target, &format!("{}{fields}", auth()), body)
+pub(crate) fn put(server: &TestServer, target: &str, fields: &str, body: &[u8]) -> Answer {
+    sent(&mut server.client(), "PUT", target, &format!("{}{fields}", auth()), body)
 }
 
 /// Creates an upload; its URL.
-fn create(house: &House, target: &str, fields: &str) -> String {
-    let answer = created(house, target, fields);
+fn create(server: &TestServer, target: &str, fields: &str) -> String {
+    let answer = created(server, target, fields);
     assert_eq!(answer.status, 201, "{}", answer.text());
     answer.field("location").expect("a place").to_owned()
 }
 
-fn created(house: &House, target: &str, fields: &str) -> Answer {
-    sent(&mut house.client(), "POST", &format!("{UPLOADS}{target}"), &tus(fields), b"")
+fn created(server: &TestServer, target: &str, fields: &str) -> Answer {
+    sent(&mut server.client(), "POST", &format!("{UPLOADS}{target}"), &tus(fields), b"")
 }
 
-fn patch(house: &House, url: &str, offset: u64, fields: &str, body: &[u8]) -> Answer {
+fn patch(server: &TestServer, url: &str, offset: u64, fields: &str, body: &[u8]) -> Answer {
     let fields = format!("{OCTETS}Upload-Offset: {offset}\r\n{fields}");
-    sent(&mut house.client(), "PATCH", url, &tus(&fields), body)
+    sent(&mut server.client(), "PATCH", url, &tus(&fields), body)
 }
 
 const OCTETS: &str = "Content-Type: application/offset+octet-stream\r\n";
 
-fn head(house: &House, url: &str) -> Answer {
-    house.client().ask("HEAD", url, &tus(""))
+fn head(server: &TestServer, url: &str) -> Answer {
+    server.client().ask("HEAD", url, &tus(""))
 }
 
-fn offset(house: &House, url: &str) -> u64 {
-    let answer = head(house, url);
+fn offset(server: &TestServer, url: &str) -> u64 {
+    let answer = head(server, url);
     assert_eq!(answer.status, 200);
     answer.field("upload-offset").expect("an offset").parse().expect("a number")
 }
 
-fn stored(house: &House, name: &str) -> Option<Vec<u8>> {
-    fs::read(house.root().join(name)).ok()
+fn stored(server: &TestServer, name: &str) -> Option<Vec<u8>> {
+    fs::read(server.root().join(name)).ok()
 }
 
 fn base64(text: &str) -> String {
@@ -82,21 +82,21 @@ fn base64(text: &str) -> String {
 }
 
 /// Nothing is open and nothing is reserved.
-pub(crate) fn is_clean(house: &House) {
-    house.wait_until("nothing is reserved", |house| {
-        let usage = house.store().usage();
+pub(crate) fn is_clean(server: &TestServer) {
+    server.wait_until("nothing is reserved", |server| {
+        let usage = server.store().usage();
         (usage.uploads, usage.reserved) == (0, 0)
     });
 }
 
 #[test]
 fn a_title_is_put_read_replaced_moved_and_deleted() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let body = content(3_000_001);
-    let answer = put(&house, "/new/f%20ilm.ts", "", &body);
+    let answer = put(&server, "/new/f%20ilm.ts", "", &body);
     assert_eq!((answer.status, answer.field("location")), (201, Some("/new/f%20ilm.ts")));
     let tag = answer.field("etag").unwrap().to_owned();
-    let mut client = house.client();
+    let mut client = server.client();
     let read = client.get("/new/f%20ilm.ts?rate=max", "");
     assert_eq!((read.status, read.field("etag")), (200, Some(&*tag)));
     assert!(read.body == body);
@@ -116,7 +116,7 @@ fn a_title_is_put_read_replaced_moved_and_deleted() {
     let answer = client.answer().unwrap();
     assert_eq!(answer.status, 204);
     assert_ne!(answer.field("etag"), Some(&*tag));
-    assert!(stored(&house, "new/f ilm.ts").unwrap() == body[..1_000_000]);
+    assert!(stored(&server, "new/f ilm.ts").unwrap() == body[..1_000_000]);
 
     // The same connection goes on: nothing of a body is left on it.
     let to = "Destination: http://localhost/b.ts\r\n";
@@ -130,25 +130,25 @@ fn a_title_is_put_read_replaced_moved_and_deleted() {
     assert_eq!(client.ask("MOVE", "/b.ts", &format!("{}{away}", auth())).status, 502);
     assert_eq!(client.ask("DELETE", "/b.ts", &auth()).status, 204);
     assert_eq!(client.ask("DELETE", "/b.ts", &auth()).status, 404);
-    assert_eq!(put(&house, "/empty.ts", "", b"").status, 204);
-    assert_eq!(put(&house, "/empty-too.ts", "", b"").status, 201);
-    assert_eq!(put(&house, "/dir/", "", b"x").status, 409);
-    assert_eq!(put(&house, "/dir", "", b"x").status, 409);
+    assert_eq!(put(&server, "/empty.ts", "", b"").status, 204);
+    assert_eq!(put(&server, "/empty-too.ts", "", b"").status, 201);
+    assert_eq!(put(&server, "/dir/", "", b"x").status, 409);
+    assert_eq!(put(&server, "/dir", "", b"x").status, 409);
     assert_eq!(
-        put(&house, "/a.ts/x", "", b"x").status,
+        put(&server, "/a.ts/x", "", b"x").status,
         201,
         "a.ts has gone: now it is a directory"
     );
-    is_clean(&house);
+    is_clean(&server);
 }
 
 #[test]
 fn conditions_hold_before_the_body() {
-    let house = House::taking_uploads();
-    let etag = house.client().ask("HEAD", "/a.ts", "").field("etag").unwrap().to_owned();
+    let server = TestServer::taking_uploads();
+    let etag = server.client().ask("HEAD", "/a.ts", "").field("etag").unwrap().to_owned();
     let own = format!("If-None-Match: {etag}\r\n");
     for fields in ["If-None-Match: *\r\n", "If-Match: \"x\"\r\n", own.as_str()] {
-        let mut client = house.client();
+        let mut client = server.client();
         let expect = "Expect: 100-continue\r\nContent-Length: 5\r\n";
         let head =
             format!("PUT /a.ts HTTP/1.1\r\nHost: localhost\r\n{}{fields}{expect}\r\n", auth());
@@ -156,15 +156,15 @@ fn conditions_hold_before_the_body() {
         let answer = client.answer().unwrap();
         assert!(answer.status == 412 && answer.closes(), "{fields}: {}", answer.status);
     }
-    assert_eq!(put(&house, "/a.ts", "If-None-Match: \"x\"\r\n", b"x").status, 204);
-    assert_eq!(put(&house, "/a.ts", "If-Match: *\r\n", b"x").status, 204);
-    assert_eq!(put(&house, "/c.ts", "If-Match: *\r\n", b"x").status, 412);
-    assert_eq!(put(&house, "/c.ts", "If-None-Match: *\r\n", b"x").status, 201);
+    assert_eq!(put(&server, "/a.ts", "If-None-Match: \"x\"\r\n", b"x").status, 204);
+    assert_eq!(put(&server, "/a.ts", "If-Match: *\r\n", b"x").status, 204);
+    assert_eq!(put(&server, "/c.ts", "If-Match: *\r\n", b"x").status, 412);
+    assert_eq!(put(&server, "/c.ts", "If-None-Match: *\r\n", b"x").status, 201);
 }
 
 #[test]
 fn who_has_no_token_changes_nothing_and_learns_nothing() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     for (method, target) in [
         ("PUT", "/a.ts"),
         ("PUT", "/none.ts"),
@@ -175,37 +175,37 @@ fn who_has_no_token_changes_nothing_and_learns_nothing() {
         ("HEAD", "/api/v1/uploads/0123456789abcdef0123456789abcdef"),
         ("POST", "/a.ts"),
     ] {
-        let answer = house.client().ask(method, target, "");
+        let answer = server.client().ask(method, target, "");
         assert_eq!(answer.status, 401, "{method} {target}");
         assert!(answer.field("www-authenticate").unwrap().starts_with("Bearer realm"));
     }
-    assert_eq!(house.count(Abuse::WrongToken), 0, "that was nobody's abuse");
+    assert_eq!(server.count(Abuse::WrongToken), 0, "that was nobody's abuse");
     let wrong = format!("Authorization: Bearer {}x\r\n", &TOKEN[..TOKEN.len() - 1]);
-    assert_eq!(house.client().ask("DELETE", "/a.ts", &wrong).status, 401);
-    assert_eq!(house.count(Abuse::WrongToken), 1);
+    assert_eq!(server.client().ask("DELETE", "/a.ts", &wrong).status, 401);
+    assert_eq!(server.count(Abuse::WrongToken), 1);
     let basic = format!("Authorization: Basic {}\r\n", base64(&format!("anybody:{TOKEN}")));
-    assert_eq!(house.client().ask("DELETE", "/a.ts", &basic).status, 204);
+    assert_eq!(server.client().ask("DELETE", "/a.ts", &basic).status, 204);
 }
 
 #[test]
 fn c01_a_page_of_another_site_changes_nothing() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     for field in ["Origin: http://evil.example", "Sec-Fetch-Site: cross-site", "Origin: null"] {
-        let answer = house.client().ask("DELETE", "/a.ts", &format!("{}{field}\r\n", auth()));
+        let answer = server.client().ask("DELETE", "/a.ts", &format!("{}{field}\r\n", auth()));
         assert_eq!(answer.status, 403, "{field}");
     }
     let own = format!("{}Origin: http://localhost\r\n", auth());
-    assert_eq!(house.client().ask("DELETE", "/a.ts", &own).status, 204);
+    assert_eq!(server.client().ask("DELETE", "/a.ts", &own).status, 204);
 }
 
 #[test]
 fn h19_an_upload_that_asks_first_is_decided_first() {
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         plan.uploads = true;
         plan.config.upload.object_max = Bytes(MIB);
     });
     let ask = |fields: &str, len: u64| {
-        let mut client = house.client();
+        let mut client = server.client();
         client.send(format!(
             "PUT /big.ts HTTP/1.1\r\nHost: localhost\r\n{fields}Expect: 100-continue\r\n\
              Content-Length: {len}\r\n\r\n"
@@ -233,42 +233,42 @@ fn h19_an_upload_that_asks_first_is_decided_first() {
         .status,
         204
     );
-    assert_eq!(stored(&house, "big.ts").unwrap(), b"again");
+    assert_eq!(stored(&server, "big.ts").unwrap(), b"again");
 }
 
 #[test]
 fn a07_nothing_of_ours_is_written() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     for target in
         ["/.tactus/x", "/.tactus", "/dir/.tactus-x/y", "/.TACTUS/x", "/.tactus/upload-token"]
     {
-        assert_eq!(put(&house, target, "", b"x").status, 403, "{target}");
-        assert_eq!(house.client().ask("DELETE", target, &auth()).status, 403, "{target}");
+        assert_eq!(put(&server, target, "", b"x").status, 403, "{target}");
+        assert_eq!(server.client().ask("DELETE", target, &auth()).status, 403, "{target}");
         let to = format!("{}Destination: {target}\r\n", auth());
-        assert_eq!(house.client().ask("MOVE", "/a.ts", &to).status, 403, "{target}");
-        let by_tus = created(&house, &format!("?path={target}"), "Upload-Length: 1\r\n");
+        assert_eq!(server.client().ask("MOVE", "/a.ts", &to).status, 403, "{target}");
+        let by_tus = created(&server, &format!("?path={target}"), "Upload-Length: 1\r\n");
         assert_eq!(by_tus.status, 403, "{target}");
     }
-    assert_eq!(put(&house, "/../x", "", b"x").status, 400);
-    is_clean(&house);
+    assert_eq!(put(&server, "/../x", "", b"x").status, 400);
+    is_clean(&server);
 }
 
 #[test]
 fn u01_neither_length_nor_chunked() {
-    let house = House::taking_uploads();
-    assert_eq!(house.client().ask("PUT", "/x.ts", &auth()).status, 411);
-    assert_eq!(stored(&house, "x.ts"), None);
+    let server = TestServer::taking_uploads();
+    assert_eq!(server.client().ask("PUT", "/x.ts", &auth()).status, 411);
+    assert_eq!(stored(&server, "x.ts"), None);
 }
 
 #[test]
 fn u02_too_large_for_a_title_a_quota_or_the_disk() {
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         plan.uploads = true;
         plan.config.upload.object_max = Bytes(1 << 50);
         plan.config.upload.principals[1].quota = Some(Bytes(100 * KIB));
     });
     let ask = |token: &str, len: u64| {
-        let mut client = house.client();
+        let mut client = server.client();
         let fields = format!("Authorization: Bearer {token}\r\n");
         client.send(format!(
             "PUT /x.ts HTTP/1.1\r\nHost: localhost\r\n{fields}Content-Length: {len}\r\n\r\n"
@@ -280,9 +280,9 @@ fn u02_too_large_for_a_title_a_quota_or_the_disk() {
     assert_eq!(ask(TOKEN, (1 << 50) + 1), 413, "the title");
     assert_eq!(ask(OTHER_TOKEN, 100 * KIB + 1), 413, "the quota");
     assert_eq!(ask(TOKEN, 1 << 50), 507, "the disk");
-    is_clean(&house);
+    is_clean(&server);
     // Of unknown length: when it is too much.
-    let mut client = house.client();
+    let mut client = server.client();
     client.send(format!(
         "PUT /x.ts HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {OTHER_TOKEN}\r\n\
          Transfer-Encoding: chunked\r\n\r\n40000\r\n"
@@ -290,57 +290,57 @@ fn u02_too_large_for_a_title_a_quota_or_the_disk() {
     client.send(content(0x40000));
     client.send("\r\n0\r\n\r\n");
     assert_eq!(client.answer().unwrap().status, 413);
-    assert_eq!(stored(&house, "x.ts"), None);
-    is_clean(&house);
+    assert_eq!(stored(&server, "x.ts"), None);
+    is_clean(&server);
 }
 
 #[test]
 fn u03_uploads_that_are_begun_and_left() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     for n in 0..100 {
-        let url = create(&house, &format!("?path=/{n}.ts"), "Upload-Length: 1000000\r\n");
-        assert_eq!(patch(&house, &url, 0, "", b"x").status, 204);
+        let url = create(&server, &format!("?path=/{n}.ts"), "Upload-Length: 1000000\r\n");
+        assert_eq!(patch(&server, &url, 0, "", b"x").status, 204);
     }
-    let answer = created(&house, "?path=/one-more.ts", "Upload-Length: 1000000\r\n");
+    let answer = created(&server, "?path=/one-more.ts", "Upload-Length: 1000000\r\n");
     assert!(answer.status == 429 && answer.field("retry-after").is_some(), "{}", answer.text());
-    assert_eq!(put(&house, "/one-more.ts", "", b"x").status, 429);
-    assert_eq!(house.store().usage().reserved, 100 * 1_000_000);
+    assert_eq!(put(&server, "/one-more.ts", "", b"x").status, 429);
+    assert_eq!(server.store().usage().reserved, 100 * 1_000_000);
     // A day later.
     let later = std::time::SystemTime::now() + Duration::from_secs(86_401);
-    let expired = house.block_on(house.store().expire(later)).unwrap();
+    let expired = server.block_on(server.store().expire(later)).unwrap();
     assert_eq!(expired, 100);
-    is_clean(&house);
-    assert_eq!(put(&house, "/one-more.ts", "", b"x").status, 201);
+    is_clean(&server);
+    assert_eq!(put(&server, "/one-more.ts", "", b"x").status, 201);
 }
 
 #[test]
 fn u04_a_coded_body() {
-    let house = House::taking_uploads();
-    assert_eq!(put(&house, "/x.ts", "Content-Encoding: gzip\r\n", b"\x1f\x8b\x08").status, 415);
-    assert_eq!(stored(&house, "x.ts"), None);
+    let server = TestServer::taking_uploads();
+    assert_eq!(put(&server, "/x.ts", "Content-Encoding: gzip\r\n", b"\x1f\x8b\x08").status, 415);
+    assert_eq!(stored(&server, "x.ts"), None);
 }
 
 #[test]
 fn u05_a_part_as_the_whole() {
-    let house = House::taking_uploads();
-    assert_eq!(put(&house, "/a.ts", "Content-Range: bytes 0-2/9\r\n", b"abc").status, 400);
-    assert_eq!(stored(&house, "a.ts").unwrap().len(), crate::house::A_LEN);
+    let server = TestServer::taking_uploads();
+    assert_eq!(put(&server, "/a.ts", "Content-Range: bytes 0-2/9\r\n", b"abc").status, 400);
+    assert_eq!(stored(&server, "a.ts").unwrap().len(), crate::test_server::A_LEN);
 }
 
 #[test]
 fn an_upload_by_tus_goes_on_where_it_stopped() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let body = content(300_000);
     let metadata = format!("filename {},path {}", base64("film.ts"), base64("new/"));
     let fields = format!("Upload-Length: 300000\r\nUpload-Metadata: {metadata}\r\n");
-    let answer = created(&house, "", &fields);
+    let answer = created(&server, "", &fields);
     assert_eq!((answer.status, answer.field("tus-resumable")), (201, Some("1.0.0")));
     assert!(answer.field("upload-expires").is_some());
     let url = answer.field("location").unwrap().to_owned();
-    let answer = patch(&house, &url, 0, "", &body[..100_001]);
+    let answer = patch(&server, &url, 0, "", &body[..100_001]);
     assert_eq!((answer.status, answer.field("upload-offset")), (204, Some("100001")));
     assert!(answer.field("upload-expires").is_some());
-    let answer = head(&house, &url);
+    let answer = head(&server, &url);
     for (name, value) in [
         ("upload-offset", "100001"),
         ("upload-length", "300000"),
@@ -350,9 +350,9 @@ fn an_upload_by_tus_goes_on_where_it_stopped() {
     ] {
         assert_eq!(answer.field(name), Some(value), "{name}");
     }
-    assert_eq!(stored(&house, "new/film.ts"), None, "not before it is whole");
+    assert_eq!(stored(&server, "new/film.ts"), None, "not before it is whole");
     // A cut: what has come is kept.
-    let mut client = house.client();
+    let mut client = server.client();
     let whole = request(
         "PATCH",
         &url,
@@ -361,19 +361,19 @@ fn an_upload_by_tus_goes_on_where_it_stopped() {
     );
     client.send(&whole[..whole.len() - 99_999]);
     drop(client);
-    house.wait_until("the cut is seen", |house| offset(house, &url) == 200_001);
-    let answer = patch(&house, &url, 200_001, "", &body[200_001..]);
+    server.wait_until("the cut is seen", |server| offset(server, &url) == 200_001);
+    let answer = patch(&server, &url, 200_001, "", &body[200_001..]);
     assert_eq!((answer.status, answer.field("upload-offset")), (204, Some("300000")));
-    assert!(stored(&house, "new/film.ts").unwrap() == body);
+    assert!(stored(&server, "new/film.ts").unwrap() == body);
     // Its client may not have heard that.
-    assert_eq!(offset(&house, &url), 300_000);
-    is_clean(&house);
+    assert_eq!(offset(&server, &url), 300_000);
+    is_clean(&server);
 }
 
 #[test]
 fn all_extensions_of_tus_are_there() {
-    let house = House::taking_uploads();
-    let options = house.client().ask("OPTIONS", UPLOADS, "");
+    let server = TestServer::taking_uploads();
+    let options = server.client().ask("OPTIONS", UPLOADS, "");
     assert_eq!((options.status, options.field("tus-version")), (204, Some("1.0.0")));
     let extensions = options.field("tus-extension").unwrap();
     for extension in [
@@ -391,7 +391,7 @@ fn all_extensions_of_tus_are_there() {
     // Creation with upload.
     let fields = format!("{OCTETS}Upload-Length: 11\r\n");
     let url = format!("{UPLOADS}?path=/h.txt");
-    let answer = sent(&mut house.client(), "POST", &url, &tus(&fields), b"hello ");
+    let answer = sent(&mut server.client(), "POST", &url, &tus(&fields), b"hello ");
     assert_eq!(
         (answer.status, answer.field("upload-offset")),
         (201, Some("6")),
@@ -399,100 +399,100 @@ fn all_extensions_of_tus_are_there() {
         answer.text()
     );
     let url = answer.field("location").unwrap().to_owned();
-    assert_eq!(patch(&house, &url, 6, "", b"world").status, 204);
-    assert_eq!(stored(&house, "h.txt").unwrap(), b"hello world");
+    assert_eq!(patch(&server, &url, 6, "", b"world").status, 204);
+    assert_eq!(stored(&server, "h.txt").unwrap(), b"hello world");
     // Deferred length.
-    let url = create(&house, "?path=/d.txt", "Upload-Defer-Length: 1\r\n");
-    assert_eq!(head(&house, &url).field("upload-defer-length"), Some("1"));
-    assert_eq!(patch(&house, &url, 0, "", b"hello ").status, 204);
-    assert_eq!(patch(&house, &url, 6, "Upload-Length: 11\r\n", b"wor").status, 204);
-    assert_eq!(patch(&house, &url, 9, "Upload-Length: 12\r\n", b"l").status, 400);
-    assert_eq!(patch(&house, &url, 9, "", b"ld").status, 204);
-    assert_eq!(stored(&house, "d.txt").unwrap(), b"hello world");
+    let url = create(&server, "?path=/d.txt", "Upload-Defer-Length: 1\r\n");
+    assert_eq!(head(&server, &url).field("upload-defer-length"), Some("1"));
+    assert_eq!(patch(&server, &url, 0, "", b"hello ").status, 204);
+    assert_eq!(patch(&server, &url, 6, "Upload-Length: 11\r\n", b"wor").status, 204);
+    assert_eq!(patch(&server, &url, 9, "Upload-Length: 12\r\n", b"l").status, 400);
+    assert_eq!(patch(&server, &url, 9, "", b"ld").status, 204);
+    assert_eq!(stored(&server, "d.txt").unwrap(), b"hello world");
     // Termination.
-    let url = create(&house, "?path=/t.txt", "Upload-Length: 5\r\n");
-    assert_eq!(house.client().ask("DELETE", &url, &tus("")).status, 204);
-    assert_eq!(head(&house, &url).status, 404);
+    let url = create(&server, "?path=/t.txt", "Upload-Length: 5\r\n");
+    assert_eq!(server.client().ask("DELETE", &url, &tus("")).status, 204);
+    assert_eq!(head(&server, &url).status, 404);
     // Concatenation.
     let part = |bytes: &[u8]| {
         let url = create(
-            &house,
+            &server,
             "",
             &format!("Upload-Concat: partial\r\nUpload-Length: {}\r\n", bytes.len()),
         );
-        assert_eq!(patch(&house, &url, 0, "", bytes).status, 204);
+        assert_eq!(patch(&server, &url, 0, "", bytes).status, 204);
         url
     };
     let (first, second) = (part(b"hello "), part(b"world"));
     let concat = format!("Upload-Concat: final;{first} http://localhost{second}\r\n");
-    let url = create(&house, "?path=/c.txt", &concat);
-    assert_eq!(stored(&house, "c.txt").unwrap(), b"hello world");
-    let answer = head(&house, &url);
+    let url = create(&server, "?path=/c.txt", &concat);
+    assert_eq!(stored(&server, "c.txt").unwrap(), b"hello world");
+    let answer = head(&server, &url);
     assert_eq!(
         (answer.field("upload-length"), answer.field("upload-offset")),
         (Some("11"), Some("11"))
     );
-    assert_eq!(patch(&house, &url, 11, "", b"").status, 403);
+    assert_eq!(patch(&server, &url, 11, "", b"").status, 403);
     // A method in a field, for those who have no other.
-    let url = create(&house, "?path=/o.txt", "Upload-Length: 5\r\n");
+    let url = create(&server, "?path=/o.txt", "Upload-Length: 5\r\n");
     let fields = format!("{OCTETS}Upload-Offset: 0\r\nX-HTTP-Method-Override: PATCH\r\n");
-    assert_eq!(sent(&mut house.client(), "POST", &url, &tus(&fields), b"hello").status, 204);
-    assert_eq!(stored(&house, "o.txt").unwrap(), b"hello");
+    assert_eq!(sent(&mut server.client(), "POST", &url, &tus(&fields), b"hello").status, 204);
+    assert_eq!(stored(&server, "o.txt").unwrap(), b"hello");
     // An empty title is whole at once.
-    create(&house, "?path=/e.txt", "Upload-Length: 0\r\n");
-    assert_eq!(stored(&house, "e.txt").unwrap(), b"");
+    create(&server, "?path=/e.txt", "Upload-Length: 0\r\n");
+    assert_eq!(stored(&server, "e.txt").unwrap(), b"");
 }
 
 #[test]
 fn another_version_of_tus_is_not_spoken() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     for version in ["", "Tus-Resumable: 0.2.2\r\n"] {
         let fields = format!("{}{version}Upload-Length: 5\r\n", auth());
-        let answer = sent(&mut house.client(), "POST", UPLOADS, &fields, b"");
+        let answer = sent(&mut server.client(), "POST", UPLOADS, &fields, b"");
         assert_eq!((answer.status, answer.field("tus-version")), (412, Some("1.0.0")));
     }
 }
 
 #[test]
 fn u06_another_offset() {
-    let house = House::taking_uploads();
-    let url = create(&house, "?path=/x.ts", "Upload-Length: 100\r\n");
-    assert_eq!(patch(&house, &url, 0, "", b"0123456789").status, 204);
+    let server = TestServer::taking_uploads();
+    let url = create(&server, "?path=/x.ts", "Upload-Length: 100\r\n");
+    assert_eq!(patch(&server, &url, 0, "", b"0123456789").status, 204);
     for wrong in [0, 9, 11, 100] {
-        assert_eq!(patch(&house, &url, wrong, "", b"x").status, 409, "{wrong}");
+        assert_eq!(patch(&server, &url, wrong, "", b"x").status, 409, "{wrong}");
     }
-    assert_eq!(offset(&house, &url), 10);
-    let none = sent(&mut house.client(), "PATCH", &url, &tus(OCTETS), b"x");
+    assert_eq!(offset(&server, &url), 10);
+    let none = sent(&mut server.client(), "PATCH", &url, &tus(OCTETS), b"x");
     assert_eq!(none.status, 400);
 }
 
 #[test]
 fn u07_two_at_once() {
-    let house = House::taking_uploads();
-    let url = create(&house, "?path=/x.ts", "Upload-Length: 1000000\r\n");
+    let server = TestServer::taking_uploads();
+    let url = create(&server, "?path=/x.ts", "Upload-Length: 1000000\r\n");
     let body = content(1_000_000);
-    let mut older = house.client();
+    let mut older = server.client();
     let fields = tus(&format!("{OCTETS}Upload-Offset: 0\r\n"));
     let whole = request("PATCH", &url, &fields, &body);
     older.send(&whole[..whole.len() - 900_000]);
     std::thread::sleep(Duration::from_millis(200));
     // The older one hangs; the newer one ends it, and goes on behind all that has come.
     let begun = std::time::Instant::now();
-    let answer = patch(&house, &url, offset(&house, &url), "", &body);
+    let answer = patch(&server, &url, offset(&server, &url), "", &body);
     assert_eq!((answer.status, answer.field("upload-offset")), (409, Some("100000")));
-    let answer = patch(&house, &url, 100_000, "", &body[100_000..]);
+    let answer = patch(&server, &url, 100_000, "", &body[100_000..]);
     assert_eq!(answer.status, 204, "{}", answer.text());
     assert!(begun.elapsed() < Duration::from_secs(4));
     let ended = older.answer().expect("it is told");
     assert!(ended.status == 409 && ended.closes(), "{}", ended.status);
-    assert!(stored(&house, "x.ts").unwrap() == body);
+    assert!(stored(&server, "x.ts").unwrap() == body);
 }
 
 #[test]
 fn u08_lengths_that_are_none() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     for length in ["-1", "1e9", "9223372036854775808", "+5", "", "5, 5"] {
-        let answer = created(&house, "?path=/x.ts", &format!("Upload-Length: {length}\r\n"));
+        let answer = created(&server, "?path=/x.ts", &format!("Upload-Length: {length}\r\n"));
         assert_eq!(answer.status, 400, "{length:?}");
     }
     for fields in [
@@ -501,80 +501,83 @@ fn u08_lengths_that_are_none() {
         "Upload-Defer-Length: 0\r\n",
         "Upload-Length: 5\r\nUpload-Length: 6\r\n",
     ] {
-        assert_eq!(created(&house, "?path=/x.ts", fields).status, 400, "{fields:?}");
+        assert_eq!(created(&server, "?path=/x.ts", fields).status, 400, "{fields:?}");
     }
-    is_clean(&house);
+    is_clean(&server);
 }
 
 #[test]
 fn u09_more_than_was_declared() {
-    let house = House::taking_uploads();
-    let url = create(&house, "?path=/x.ts", "Upload-Length: 10\r\n");
-    assert_eq!(patch(&house, &url, 0, "", b"01234567890").status, 413);
-    assert!(offset(&house, &url) <= 10);
+    let server = TestServer::taking_uploads();
+    let url = create(&server, "?path=/x.ts", "Upload-Length: 10\r\n");
+    assert_eq!(patch(&server, &url, 0, "", b"01234567890").status, 413);
+    assert!(offset(&server, &url) <= 10);
     // Chunked: what fits may be kept, never more.
-    let url = create(&house, "?path=/y.ts", "Upload-Length: 10\r\n");
-    let mut client = house.client();
+    let url = create(&server, "?path=/y.ts", "Upload-Length: 10\r\n");
+    let mut client = server.client();
     client.send(format!(
         "PATCH {url} HTTP/1.1\r\nHost: localhost\r\n{}Transfer-Encoding: chunked\r\n\r\n\
          b\r\n01234567890\r\n0\r\n\r\n",
         tus(&format!("{OCTETS}Upload-Offset: 0\r\n"))
     ));
     assert_eq!(client.answer().unwrap().status, 413);
-    assert!(offset(&house, &url) <= 10);
+    assert!(offset(&server, &url) <= 10);
     // The exact length ends well.
-    let url = create(&house, "?path=/z.ts", "Upload-Length: 10\r\n");
-    let mut client = house.client();
+    let url = create(&server, "?path=/z.ts", "Upload-Length: 10\r\n");
+    let mut client = server.client();
     client.send(format!(
         "PATCH {url} HTTP/1.1\r\nHost: localhost\r\n{}Transfer-Encoding: chunked\r\n\r\n\
          a\r\n0123456789\r\n0\r\n\r\n",
         tus(&format!("{OCTETS}Upload-Offset: 0\r\n"))
     ));
     assert_eq!(client.answer().unwrap().status, 204);
-    assert_eq!(stored(&house, "z.ts").unwrap(), b"0123456789");
+    assert_eq!(stored(&server, "z.ts").unwrap(), b"0123456789");
 }
 
 #[test]
 fn u10_a_sum_that_does_not_match() {
-    let house = House::taking_uploads();
-    let url = create(&house, "?path=/x.ts", "Upload-Length: 22\r\n");
+    let server = TestServer::taking_uploads();
+    let url = create(&server, "?path=/x.ts", "Upload-Length: 22\r\n");
     let sum = "Upload-Checksum: sha1 Kq5sNclPz7QV2+lfQIuc6R7oRu0=\r\n";
-    assert_eq!(patch(&house, &url, 0, sum, b"hello_world").status, 460);
-    assert_eq!(offset(&house, &url), 0, "nothing of it is kept");
-    assert_eq!(patch(&house, &url, 0, "Upload-Checksum: md5 AAAA\r\n", b"hello world").status, 400);
-    assert_eq!(offset(&house, &url), 0);
-    assert_eq!(patch(&house, &url, 0, sum, b"hello world").status, 204);
-    assert_eq!(offset(&house, &url), 11);
+    assert_eq!(patch(&server, &url, 0, sum, b"hello_world").status, 460);
+    assert_eq!(offset(&server, &url), 0, "nothing of it is kept");
+    assert_eq!(
+        patch(&server, &url, 0, "Upload-Checksum: md5 AAAA\r\n", b"hello world").status,
+        400
+    );
+    assert_eq!(offset(&server, &url), 0);
+    assert_eq!(patch(&server, &url, 0, sum, b"hello world").status, 204);
+    assert_eq!(offset(&server, &url), 11);
     // Cut in the middle: nothing is known about what came.
-    let mut client = house.client();
+    let mut client = server.client();
     let fields = tus(&format!("{OCTETS}Upload-Offset: 11\r\n{sum}"));
     let whole = request("PATCH", &url, &fields, b"hello world");
     client.send(&whole[..whole.len() - 5]);
     drop(client);
     std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(offset(&house, &url), 11);
-    assert_eq!(patch(&house, &url, 11, sum, b"hello_world").status, 460, "not at its end either");
-    assert_eq!(stored(&house, "x.ts"), None);
-    assert_eq!(patch(&house, &url, 11, sum, b"hello world").status, 204);
-    assert_eq!(stored(&house, "x.ts").unwrap(), b"hello worldhello world");
+    assert_eq!(offset(&server, &url), 11);
+    assert_eq!(patch(&server, &url, 11, sum, b"hello_world").status, 460, "not at its end either");
+    assert_eq!(stored(&server, "x.ts"), None);
+    assert_eq!(patch(&server, &url, 11, sum, b"hello world").status, 204);
+    assert_eq!(stored(&server, "x.ts").unwrap(), b"hello worldhello world");
 }
 
 #[test]
 fn u11_another_media_type() {
-    let house = House::taking_uploads();
-    let url = create(&house, "?path=/x.ts", "Upload-Length: 5\r\n");
+    let server = TestServer::taking_uploads();
+    let url = create(&server, "?path=/x.ts", "Upload-Length: 5\r\n");
     for media_type in ["", "Content-Type: application/octet-stream\r\n"] {
         let fields = tus(&format!("Upload-Offset: 0\r\n{media_type}"));
-        assert_eq!(sent(&mut house.client(), "PATCH", &url, &fields, b"hello").status, 415);
+        assert_eq!(sent(&mut server.client(), "PATCH", &url, &fields, b"hello").status, 415);
     }
-    assert_eq!(offset(&house, &url), 0);
+    assert_eq!(offset(&server, &url), 0);
 }
 
 #[test]
 fn u12_metadata_and_file_names() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let with = |metadata: &str| {
-        created(&house, "", &format!("Upload-Length: 5\r\nUpload-Metadata: {metadata}\r\n")).status
+        created(&server, "", &format!("Upload-Length: 5\r\nUpload-Metadata: {metadata}\r\n")).status
     };
     assert_eq!(with(&format!("filename {}", "A".repeat(4096))), 400);
     assert_eq!(with("filename !"), 400);
@@ -585,21 +588,21 @@ fn u12_metadata_and_file_names() {
         assert_eq!(with(&format!("path {}", base64(path))), 400, "{path}");
     }
     assert_eq!(with("something"), 400, "nowhere to go");
-    is_clean(&house);
+    is_clean(&server);
 }
 
 #[test]
 fn u13_somebody_elses_upload() {
-    let house = House::taking_uploads();
-    let url = create(&house, "?path=/x.ts", "Upload-Length: 5\r\n");
+    let server = TestServer::taking_uploads();
+    let url = create(&server, "?path=/x.ts", "Upload-Length: 5\r\n");
     let other = format!("Authorization: Bearer {OTHER_TOKEN}\r\nTus-Resumable: 1.0.0\r\n");
-    assert_eq!(house.client().ask("HEAD", &url, &other).status, 404);
-    assert_eq!(house.client().ask("DELETE", &url, &other).status, 404);
+    assert_eq!(server.client().ask("HEAD", &url, &other).status, 404);
+    assert_eq!(server.client().ask("DELETE", &url, &other).status, 404);
     let fields = format!("{other}{OCTETS}Upload-Offset: 0\r\n");
-    assert_eq!(sent(&mut house.client(), "PATCH", &url, &fields, b"hello").status, 404);
+    assert_eq!(sent(&mut server.client(), "PATCH", &url, &fields, b"hello").status, 404);
     let concat = format!("{other}Upload-Concat: final;{url}\r\n");
     let target = format!("{UPLOADS}?path=/y.ts");
-    assert_eq!(sent(&mut house.client(), "POST", &target, &concat, b"").status, 404);
+    assert_eq!(sent(&mut server.client(), "POST", &target, &concat, b"").status, 404);
     for id in [
         "",
         "0",
@@ -607,23 +610,23 @@ fn u13_somebody_elses_upload() {
         "../../a.ts",
         "0123456789ABCDEF0123456789abcdef",
     ] {
-        let answer = house.client().ask("HEAD", &format!("{UPLOADS}/{id}"), &tus(""));
+        let answer = server.client().ask("HEAD", &format!("{UPLOADS}/{id}"), &tus(""));
         assert!(matches!(answer.status, 400 | 404 | 405), "{id}: {}", answer.status);
     }
-    assert_eq!(offset(&house, &url), 0);
+    assert_eq!(offset(&server, &url), 0);
 }
 
 #[test]
 fn u13_everybody_sees_for_what_his_own_room_is_held() {
-    let house = House::taking_uploads();
-    let url = create(&house, "?path=/x.ts", "Upload-Length: 1000\r\n");
-    assert_eq!(patch(&house, &url, 0, "", b"hello").status, 204);
-    let mut waits = house.client();
+    let server = TestServer::taking_uploads();
+    let url = create(&server, "?path=/x.ts", "Upload-Length: 1000\r\n");
+    assert_eq!(patch(&server, &url, 0, "", b"hello").status, 204);
+    let mut waits = server.client();
     let head = format!("{}Content-Length: 70\r\nExpect: 100-continue\r\n\r\n", auth());
     waits.send(format!("PUT /y.ts HTTP/1.1\r\nHost: localhost\r\n{head}"));
     waits.head().expect("it may go on");
     let told = |fields: &str| -> serde_json::Value {
-        let answer = house.client().ask("GET", UPLOADS, fields);
+        let answer = server.client().ask("GET", UPLOADS, fields);
         assert_eq!((answer.status, answer.field("cache-control")), (200, Some("no-store")));
         serde_json::from_str(&answer.text()).expect("JSON")
     };
@@ -639,17 +642,17 @@ fn u13_everybody_sees_for_what_his_own_room_is_held() {
     assert!(second.get("id").is_none());
     let other = &told(&format!("Authorization: Bearer {OTHER_TOKEN}\r\n"))["volumes"][0];
     assert_eq!((other["reserved_bytes"].as_u64(), other["open"].as_u64()), (Some(0), Some(0)));
-    assert_eq!(house.client().ask("GET", UPLOADS, "").status, 401);
+    assert_eq!(server.client().ask("GET", UPLOADS, "").status, 401);
     // Who goes away before the body leaves nothing.
     drop(waits);
-    house.wait_until("the claim goes", |house| house.store().usage().uploads == 1);
-    assert_eq!(house.store().usage().reserved, 1000);
+    server.wait_until("the claim goes", |server| server.store().usage().uploads == 1);
+    assert_eq!(server.store().usage().reserved, 1000);
 }
 
 #[test]
 fn u14_options_are_a_constant() {
-    let house = House::taking_uploads();
-    let mut client = house.client();
+    let server = TestServer::taking_uploads();
+    let mut client = server.client();
     let of = |client: &mut Client, target: &str| {
         let mut answer = client.ask("OPTIONS", target, "");
         answer.fields.retain(|(name, _)| name != "date");
@@ -660,7 +663,7 @@ fn u14_options_are_a_constant() {
         "GET, HEAD, OPTIONS, PUT, DELETE, MOVE, COPY, PROPFIND, PROPPATCH, MKCOL, LOCK, UNLOCK";
     assert_eq!((title.field("allow"), title.field("dav")), (Some(all), Some("1, 2")));
     assert_eq!(of(&mut client, "/none.ts"), title);
-    let url = create(&house, "?path=/x.ts", "Upload-Length: 5\r\n");
+    let url = create(&server, "?path=/x.ts", "Upload-Length: 5\r\n");
     let uploads = of(&mut client, UPLOADS);
     assert_eq!(of(&mut client, &url), uploads);
     assert_eq!(of(&mut client, &format!("{UPLOADS}/none")), uploads);
@@ -670,25 +673,25 @@ fn u14_options_are_a_constant() {
 #[test]
 fn parts_are_joined_when_the_disk_has_time_for_it() {
     for sendfile in [Sendfile::Off, Sendfile::On] {
-        let house = House::with(|plan| (plan.uploads, plan.sendfile) = (true, sendfile));
+        let server = TestServer::with(|plan| (plan.uploads, plan.sendfile) = (true, sendfile));
         let body = content(3_000_000);
         let part = |bytes: &[u8]| {
             let fields = format!("Upload-Length: {}\r\nUpload-Concat: partial\r\n", bytes.len());
-            let url = create(&house, "", &fields);
-            assert_eq!(patch(&house, &url, 0, "", bytes).status, 204);
+            let url = create(&server, "", &fields);
+            assert_eq!(patch(&server, &url, 0, "", bytes).status, 204);
             url
         };
         let (one, none, two) = (part(&body[..1_000_001]), part(b""), part(&body[1_000_001..]));
-        let read = || house.engine.counters.disks[0].best_effort_bytes.value();
+        let read = || server.engine.counters.disks[0].best_effort_bytes.value();
         let before = read();
         let parts = format!("Upload-Concat: final;{one} {none} {two}\r\n");
-        let answer = created(&house, "?path=/joined.ts", &parts);
+        let answer = created(&server, "?path=/joined.ts", &parts);
         assert_eq!(answer.status, 201, "{}", answer.text());
-        assert!(stored(&house, "joined.ts").unwrap() == body);
+        assert!(stored(&server, "joined.ts").unwrap() == body);
         assert!(read() - before >= body.len() as u64, "{} by plan", read() - before);
-        house.wait_until("the readers have gone", |house| house.engine.broker.streams() == 0);
+        server.wait_until("the readers have gone", |server| server.engine.broker.streams() == 0);
     }
-    let full = House::with(|plan| {
+    let full = TestServer::with(|plan| {
         plan.uploads = true;
         plan.config.best_effort.streams_max = 0;
     });
@@ -702,9 +705,9 @@ fn parts_are_joined_when_the_disk_has_time_for_it() {
 
 #[test]
 fn u15_parts_of_nothing() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let concat = |parts: &str| {
-        created(&house, "?path=/x.ts", &format!("Upload-Concat: final;{parts}\r\n")).status
+        created(&server, "?path=/x.ts", &format!("Upload-Concat: final;{parts}\r\n")).status
     };
     assert_eq!(concat(&"x ".repeat(10_000)), 400);
     assert_eq!(
@@ -712,29 +715,29 @@ fn u15_parts_of_nothing() {
         431,
         "the fields' own bound"
     );
-    let url = create(&house, "", "Upload-Concat: partial\r\nUpload-Length: 5\r\n");
+    let url = create(&server, "", "Upload-Concat: partial\r\nUpload-Length: 5\r\n");
     assert_eq!(concat(&url), 400, "it is not whole");
-    assert_eq!(patch(&house, &url, 0, "", b"hello").status, 204);
+    assert_eq!(patch(&server, &url, 0, "", b"hello").status, 204);
     assert_eq!(concat(&format!("{UPLOADS}/0123456789abcdef0123456789abcdef")), 404);
-    let whole = create(&house, "?path=/w.ts", &format!("Upload-Concat: final;{url}\r\n"));
+    let whole = create(&server, "?path=/w.ts", &format!("Upload-Concat: final;{url}\r\n"));
     assert_eq!(concat(&whole), 400, "a whole is no part");
-    let alone = create(&house, "?path=/l.ts", "Upload-Length: 5\r\n");
+    let alone = create(&server, "?path=/l.ts", "Upload-Length: 5\r\n");
     assert_eq!(concat(&alone), 400, "nor is one that was none");
     let length = format!("Upload-Concat: final;{url}\r\nUpload-Length: 5\r\n");
-    assert_eq!(created(&house, "?path=/x.ts", &length).status, 400);
+    assert_eq!(created(&server, "?path=/x.ts", &length).status, 400);
 }
 
 #[test]
 fn u16_aborts_everywhere() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let whole = request("PUT", "/x.ts", &auth(), &content(200));
     for end in 0..whole.len() {
-        let mut client = house.client();
+        let mut client = server.client();
         client.send(&whole[..end]);
     }
-    is_clean(&house);
-    assert_eq!(stored(&house, "x.ts"), None);
-    let left: Vec<_> = fs::read_dir(house.root().join(".tactus")).unwrap().collect();
+    is_clean(&server);
+    assert_eq!(stored(&server, "x.ts"), None);
+    let left: Vec<_> = fs::read_dir(server.root().join(".tactus")).unwrap().collect();
     for entry in left {
         let entry = entry.unwrap();
         if entry.file_type().unwrap().is_dir() && entry.file_name() != "sums" {
@@ -742,32 +745,32 @@ fn u16_aborts_everywhere() {
             assert_eq!(count, 0, "{:?} holds {count} files", entry.path());
         }
     }
-    assert_eq!(put(&house, "/x.ts", "", &content(200)).status, 201);
+    assert_eq!(put(&server, "/x.ts", "", &content(200)).status, 201);
 }
 
 #[test]
 fn u17_fifty_for_the_room_of_one() {
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         plan.uploads = true;
         plan.config.upload.principals[0].quota = Some(Bytes(150_000));
     });
     let body = content(100_000);
     let statuses: Vec<_> = std::thread::scope(|scope| {
         let one = |n: u32| {
-            let (house, body) = (&house, &body);
-            scope.spawn(move || put(house, &format!("/{n}.ts"), "", body).status)
+            let (server, body) = (&server, &body);
+            scope.spawn(move || put(server, &format!("/{n}.ts"), "", body).status)
         };
         let all: Vec<_> = (0..50).map(one).collect();
         all.into_iter().map(|one| one.join().unwrap()).collect()
     });
     let count = |status| statuses.iter().filter(|&&s| s == status).count();
     assert_eq!((count(201), count(413)), (1, 49), "{statuses:?}");
-    assert_eq!(house.store().usage().stored, 100_000 + house.stored_before());
+    assert_eq!(server.store().usage().stored, 100_000 + server.stored_before());
 }
 
 #[test]
 fn u18_hostile_media() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let atom = |len: u32, name: &[u8; 4]| [&len.to_be_bytes()[..], name].concat();
     let deep = atom(u32::MAX, b"moov").into_iter().cycle().take(80_000).collect::<Vec<_>>();
     let mut many = [atom(32, b"ftyp"), vec![0; 24], atom(64, b"moov"), atom(56, b"stts")].concat();
@@ -781,74 +784,77 @@ fn u18_hostile_media() {
         ("loop.ts", packet.repeat(1000)),
         ("empty.mp4", Vec::new()),
     ] {
-        assert!(matches!(put(&house, &format!("/{name}"), "", &body).status, 201 | 204), "{name}");
+        assert!(matches!(put(&server, &format!("/{name}"), "", &body).status, 201 | 204), "{name}");
         // Its rate is looked for, and not found; it is served as bytes.
-        let answer = house.client().get(&format!("/{name}"), "");
+        let answer = server.client().get(&format!("/{name}"), "");
         assert!(answer.status == 200 && answer.body == body, "{name}");
     }
-    house.serves_others();
+    server.serves_others();
 }
 
 #[test]
 fn u19_an_archive() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let bomb = [&b"PK\x03\x04"[..], &content(500)].concat();
-    assert_eq!(put(&house, "/x.zip", "", &bomb).status, 201);
-    assert_eq!(stored(&house, "x.zip").unwrap(), bomb);
-    let names = fs::read_dir(house.root()).unwrap().count();
-    assert_eq!(put(&house, "/x.zip", "", &bomb).status, 204);
-    assert_eq!(fs::read_dir(house.root()).unwrap().count(), names, "nothing else appears");
+    assert_eq!(put(&server, "/x.zip", "", &bomb).status, 201);
+    assert_eq!(stored(&server, "x.zip").unwrap(), bomb);
+    let names = fs::read_dir(server.root()).unwrap().count();
+    assert_eq!(put(&server, "/x.zip", "", &bomb).status, 204);
+    assert_eq!(fs::read_dir(server.root()).unwrap().count(), names, "nothing else appears");
 }
 
 #[test]
 fn h16_a_slow_upload_is_ended_and_tus_keeps_what_came() {
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         plan.uploads = true;
         plan.limits.body_time = Duration::from_millis(600);
         plan.limits.body_bytes_min = 1000;
     });
-    let mut client = house.client();
+    let mut client = server.client();
     client.send(&request("PUT", "/x.ts", &auth(), &[b'x'; 5000])[..400]);
     let answer = client.answer().unwrap();
     assert!(answer.status == 408 && answer.closes());
-    assert_eq!(house.count(Abuse::SlowBody), 1);
-    let url = create(&house, "?path=/y.ts", "Upload-Length: 5000\r\n");
-    let mut client = house.client();
+    assert_eq!(server.count(Abuse::SlowBody), 1);
+    let url = create(&server, "?path=/y.ts", "Upload-Length: 5000\r\n");
+    let mut client = server.client();
     let whole =
         request("PATCH", &url, &tus(&format!("{OCTETS}Upload-Offset: 0\r\n")), &[b'x'; 5000]);
     client.send(&whole[..whole.len() - 4500]);
     assert_eq!(client.answer().unwrap().status, 408);
-    assert_eq!(offset(&house, &url), 500);
-    is_clean_but(&house, 1);
+    assert_eq!(offset(&server, &url), 500);
+    is_clean_but(&server, 1);
 }
 
-fn is_clean_but(house: &House, uploads: u32) {
-    house.wait_until("the others are gone", |house| house.store().usage().uploads == uploads);
+fn is_clean_but(server: &TestServer, uploads: u32) {
+    server.wait_until("the others are gone", |server| server.store().usage().uploads == uploads);
 }
 
 #[test]
 fn what_a_browser_would_run_is_sent_to_a_sandbox() {
-    let house = House::taking_uploads();
-    assert_eq!(put(&house, "/x.html", "", b"<script>alert(1)</script>").status, 201);
-    assert_eq!(house.client().get("/x.html", "").field("content-security-policy"), Some("sandbox"));
+    let server = TestServer::taking_uploads();
+    assert_eq!(put(&server, "/x.html", "", b"<script>alert(1)</script>").status, 201);
     assert_eq!(
-        house.client().get("/dir/b.mp4?rate=max", "").field("content-security-policy"),
+        server.client().get("/x.html", "").field("content-security-policy"),
+        Some("sandbox")
+    );
+    assert_eq!(
+        server.client().get("/dir/b.mp4?rate=max", "").field("content-security-policy"),
         None
     );
-    let page = house.client().get("/", "");
+    let page = server.client().get("/", "");
     assert!(
         page.text().contains("<form id=upload method=post data-directory=\"/\""),
         "{}",
         page.text()
     );
-    let script = house.client().get("/api/v1/upload.js", "");
+    let script = server.client().get("/api/v1/upload.js", "");
     assert_eq!(script.field("content-type"), Some("text/javascript; charset=utf-8"));
 }
 
 /// A title stored under one of the server's own paths could never be read.
 #[test]
 fn s09_nothing_is_stored_under_the_server_s_own_paths() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     for path in [
         "/api/v1/a.ts",
         "/api/v1/uploads/x/a.ts",
@@ -859,32 +865,32 @@ fn s09_nothing_is_stored_under_the_server_s_own_paths() {
         "/readyz",
     ] {
         let named = format!("Upload-Length: 5\r\nUpload-Metadata: path {}\r\n", base64(path));
-        assert_eq!(created(&house, "", &named).status, 403, "{path}");
-        let asked = created(&house, &format!("?path={path}"), "Upload-Length: 5\r\n");
+        assert_eq!(created(&server, "", &named).status, 403, "{path}");
+        let asked = created(&server, &format!("?path={path}"), "Upload-Length: 5\r\n");
         assert_eq!(asked.status, 403, "{path}");
         let to = format!("{}Destination: {path}\r\n", auth());
         for method in ["MOVE", "COPY"] {
-            let answer = sent(&mut house.client(), method, "/a.ts", &to, b"");
+            let answer = sent(&mut server.client(), method, "/a.ts", &to, b"");
             assert_eq!(answer.status, 403, "{method} {path}");
         }
     }
     for path in ["/api/v1/a.ts", "/api/v1/classesx", "/metrics", "/api", "/healthz"] {
-        assert_eq!(put(&house, path, "", b"hello").status, 403, "{path}");
-        let answer = sent(&mut house.client(), "MKCOL", path, &auth(), b"");
+        assert_eq!(put(&server, path, "", b"hello").status, 403, "{path}");
+        let answer = sent(&mut server.client(), "MKCOL", path, &auth(), b"");
         assert_eq!(answer.status, 403, "{path}");
     }
-    assert!(!house.root().join("api").exists() && !house.root().join("metrics").exists());
+    assert!(!server.root().join("api").exists() && !server.root().join("metrics").exists());
     for path in ["/api/a.ts", "/api/v12/a.ts", "/metrics.ts", "/films/api/v1/a.ts"] {
-        assert_eq!(put(&house, path, "", b"hello").status, 201, "{path}");
-        let answer = house.client().get(&format!("{path}?rate=max"), "");
+        assert_eq!(put(&server, path, "", b"hello").status, 201, "{path}");
+        let answer = server.client().get(&format!("{path}?rate=max"), "");
         assert_eq!((answer.status, &answer.body[..]), (200, &b"hello"[..]), "{path}");
     }
 }
 
 #[test]
 fn s09_a_redirect_repeats_no_markup() {
-    let house = House::new();
-    let answer = house.client().get("/dir?a=<b>\"'&c=%3C", "");
+    let server = TestServer::new();
+    let answer = server.client().get("/dir?a=<b>\"'&c=%3C", "");
     let to = answer.field("location").unwrap();
     assert_eq!((answer.status, to), (301, "/dir/?a=%3Cb%3E%22%27&c=%3C"));
     assert!(!answer.text().contains(['<', '>', '"', '\'']), "{}", answer.text());

@@ -5,11 +5,11 @@ use std::fs;
 use std::time::{Duration, SystemTime};
 
 use crate::client::Answer;
-use crate::house::{House, TOKEN, content};
+use crate::test_server::{TOKEN, TestServer, content};
 use crate::uploads::{auth, is_clean, put, sent};
 
-fn dav(house: &House, method: &str, target: &str, fields: &str) -> Answer {
-    sent(&mut house.client(), method, target, &format!("{}{fields}", auth()), b"")
+fn dav(server: &TestServer, method: &str, target: &str, fields: &str) -> Answer {
+    sent(&mut server.client(), method, target, &format!("{}{fields}", auth()), b"")
 }
 
 fn date(time: SystemTime) -> String {
@@ -18,7 +18,7 @@ fn date(time: SystemTime) -> String {
 
 #[test]
 fn w03_the_directory_of_a_destination_must_exist() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     for (method, target, to) in [
         ("MOVE", "/a.ts", "/none/a.ts"),
         ("MOVE", "/a.ts", "/none/deeper/a.ts"),
@@ -34,28 +34,28 @@ fn w03_the_directory_of_a_destination_must_exist() {
     ] {
         for overwrite in ["", "Overwrite: T\r\n", "Overwrite: F\r\n"] {
             let fields = format!("Destination: {to}\r\n{overwrite}");
-            let answer = dav(&house, method, target, &fields);
+            let answer = dav(&server, method, target, &fields);
             assert_eq!(answer.status, 409, "{method} {target} {to}: {}", answer.text());
         }
     }
-    assert!(!house.root().join("none").exists() && !house.root().join("dir/none").exists());
-    assert!(house.root().join("a.ts").exists() && house.root().join("dir/b.mp4").exists());
-    assert_eq!(dav(&house, "MKCOL", "/none/", "").status, 201);
-    assert_eq!(dav(&house, "MOVE", "/a.ts", "Destination: /none/a.ts\r\n").status, 201);
-    is_clean(&house);
+    assert!(!server.root().join("none").exists() && !server.root().join("dir/none").exists());
+    assert!(server.root().join("a.ts").exists() && server.root().join("dir/b.mp4").exists());
+    assert_eq!(dav(&server, "MKCOL", "/none/", "").status, 201);
+    assert_eq!(dav(&server, "MOVE", "/a.ts", "Destination: /none/a.ts\r\n").status, 201);
+    is_clean(&server);
 }
 
 #[test]
 fn w06_a_linked_file_has_the_type_of_the_requested_path() {
-    let house = House::new();
+    let server = TestServer::new();
     let link = |from: &str, to: &str| {
-        fs::hard_link(house.root().join(from), house.root().join(to)).unwrap();
+        fs::hard_link(server.root().join(from), server.root().join(to)).unwrap();
     };
-    fs::rename(house.root().join("dir/b.mp4"), house.root().join("download.part")).unwrap();
+    fs::rename(server.root().join("dir/b.mp4"), server.root().join("download.part")).unwrap();
     for to in ["film.mp4", "film.mkv", "noname", "dir/film.html", "dir/x.TS"] {
         link("download.part", to);
     }
-    let mut client = house.client();
+    let mut client = server.client();
     let all = [
         ("/download.part", "application/octet-stream"),
         ("/film.mp4", "video/mp4"),
@@ -71,22 +71,22 @@ fn w06_a_linked_file_has_the_type_of_the_requested_path() {
             assert_eq!(answer.field("content-type"), Some(*media_type), "{method} {target}");
         }
     }
-    let found = sent(&mut house.client(), "PROPFIND", "/dir/", "Depth: 1\r\n", b"").text();
+    let found = sent(&mut server.client(), "PROPFIND", "/dir/", "Depth: 1\r\n", b"").text();
     assert!(found.contains("<D:getcontenttype>video/mp2t<"), "{found}");
 }
 
 #[test]
 fn w06_a_linked_film_is_paced_whatever_name_was_requested_first() {
     use tactus_core::units::SECOND;
-    let house = House::new();
+    let server = TestServer::new();
     // The first packet lies far from the start: only the name suggests to search for it.
-    let film = house.root().join("download.part");
+    let film = server.root().join("download.part");
     tactus::media::sample::write_ts(&film, SECOND).unwrap();
     let bytes = [vec![0; 8192], fs::read(&film).unwrap()].concat();
     fs::write(&film, bytes).unwrap();
-    fs::hard_link(&film, house.root().join("film.ts")).unwrap();
+    fs::hard_link(&film, server.root().join("film.ts")).unwrap();
     let rate = |target: &str| {
-        let answer = house.client().ask("HEAD", target, "");
+        let answer = server.client().ask("HEAD", target, "");
         answer.field("tactus-rate").unwrap().to_owned()
     };
     let (part, film) = (rate("/download.part"), rate("/film.ts"));
@@ -96,8 +96,8 @@ fn w06_a_linked_film_is_paced_whatever_name_was_requested_first() {
 
 #[test]
 fn w07_if_unmodified_since_is_a_precondition_of_every_change() {
-    let house = House::taking_uploads();
-    let root = house.root();
+    let server = TestServer::taking_uploads();
+    let root = server.root();
     let modified = SystemTime::UNIX_EPOCH + Duration::from_millis(1_500_000_000_700);
     let prepare = || {
         for name in ["a.ts", "old.ts"] {
@@ -128,11 +128,11 @@ fn w07_if_unmodified_since_is_a_precondition_of_every_change() {
         for date in [&*earlier, "Thu, 01 Jan 1970 00:00:00 GMT", rfc_850] {
             prepare();
             let fields = format!("{more}If-Unmodified-Since: {date}\r\n");
-            assert_eq!(dav(&house, method, target, &fields).status, 412, "{method} {date}");
+            assert_eq!(dav(&server, method, target, &fields).status, 412, "{method} {date}");
             assert!(root.join(target.trim_matches('/')).exists(), "{method} {target}");
         }
         // An invalid date, several dates, or an entity tag beside it: the field is ignored.
-        let version = dav(&house, "HEAD", target, "").field("etag").map(str::to_owned);
+        let version = dav(&server, "HEAD", target, "").field("etag").map(str::to_owned);
         let beside = version.map(|tag| format!("{earlier}\r\nIf-Match: {tag}"));
         let beside = beside.filter(|_| method == "COPY");
         for date in [&*same, &*later, "yesterday", "1500000000"]
@@ -144,13 +144,13 @@ fn w07_if_unmodified_since_is_a_precondition_of_every_change() {
             let date = match date.contains("If-Match") {
                 // The version that is stored now.
                 true => {
-                    let head = dav(&house, "HEAD", target, "");
+                    let head = dav(&server, "HEAD", target, "");
                     format!("{earlier}\r\nIf-Match: {}", head.field("etag").unwrap())
                 }
                 false => date,
             };
             let fields = format!("{more}If-Unmodified-Since: {date}\r\n");
-            let answer = dav(&house, method, target, &fields);
+            let answer = dav(&server, method, target, &fields);
             assert_eq!(answer.status, done, "{method} {date}: {}", answer.text());
             fs::remove_file(root.join("to.ts")).ok();
             fs::remove_dir_all(root.join("to")).ok();
@@ -158,41 +158,41 @@ fn w07_if_unmodified_since_is_a_precondition_of_every_change() {
     }
     // A missing title has no date.
     let field = format!("If-Unmodified-Since: {earlier}\r\n");
-    assert_eq!(put(&house, "/new.ts", &field, b"x").status, 201);
-    assert_eq!(dav(&house, "DELETE", "/none.ts", &field).status, 404);
-    is_clean(&house);
+    assert_eq!(put(&server, "/new.ts", &field, b"x").status, 201);
+    assert_eq!(dav(&server, "DELETE", "/none.ts", &field).status, 404);
+    is_clean(&server);
 }
 
 #[test]
 fn w07_an_upload_in_parts_holds_the_date_until_its_end() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let path = "/api/v1/uploads?path=/a.ts";
     let fields = |date: &str| {
         format!("Tus-Resumable: 1.0.0\r\nUpload-Length: 3\r\nIf-Unmodified-Since: {date}\r\n")
     };
     let old = fields("Thu, 01 Jan 1970 00:00:00 GMT");
-    assert_eq!(dav(&house, "POST", path, &old).status, 412);
+    assert_eq!(dav(&server, "POST", path, &old).status, 412);
     let now = fields(&date(SystemTime::now() + Duration::from_secs(60)));
-    let answer = dav(&house, "POST", path, &now);
+    let answer = dav(&server, "POST", path, &now);
     assert_eq!(answer.status, 201);
     let url = answer.field("location").unwrap().to_owned();
     let later = SystemTime::now() + Duration::from_secs(3600);
     fs::File::options()
         .append(true)
-        .open(house.root().join("a.ts"))
+        .open(server.root().join("a.ts"))
         .unwrap()
         .set_modified(later)
         .unwrap();
     let fields = "Tus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\n\
                   Content-Type: application/offset+octet-stream\r\n";
     let fields = format!("{}{fields}", auth());
-    let answer = sent(&mut house.client(), "PATCH", &url, &fields, b"new");
+    let answer = sent(&mut server.client(), "PATCH", &url, &fields, b"new");
     assert_eq!(answer.status, 412, "{}", answer.text());
 }
 
 /// Sends all of a body before it reads, as clients of neon do: cadaver, davfs2, litmus.
-fn refused_while_sending(house: &House, head: &str, body: &[u8]) -> Answer {
-    let mut client = house.client();
+fn refused_while_sending(server: &TestServer, head: &str, body: &[u8]) -> Answer {
+    let mut client = server.client();
     client.send(head);
     for part in body.chunks(100_000) {
         use std::io::Write;
@@ -207,7 +207,7 @@ fn refused_while_sending(house: &House, head: &str, body: &[u8]) -> Answer {
 
 #[test]
 fn w12_a_refusal_arrives_though_the_body_is_sent_first() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let body = content(3_000_000);
     let len = format!("Content-Length: {}\r\n", body.len());
     let chunked = "Transfer-Encoding: chunked\r\n";
@@ -228,14 +228,14 @@ fn w12_a_refusal_arrives_though_the_body_is_sent_first() {
     ] {
         for (framing, body) in [(&*len, &body), (chunked, &coded)] {
             let head = format!("PUT {target} HTTP/1.1\r\nHost: localhost\r\n{fields}{framing}\r\n");
-            let answer = refused_while_sending(&house, &head, body);
+            let answer = refused_while_sending(&server, &head, body);
             assert_eq!(answer.status, status, "{target} {fields}");
         }
     }
     // The client's next upload is accepted.
-    assert_eq!(put(&house, "/new.ts", "", &body).status, 201);
-    is_clean(&house);
-    let closed = House::new();
+    assert_eq!(put(&server, "/new.ts", "", &body).status, 201);
+    is_clean(&server);
+    let closed = TestServer::new();
     for (framing, body) in [(&*len, &body), (chunked, &coded)] {
         let head = format!("PUT /new.ts HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n");
         assert!(matches!(refused_while_sending(&closed, &head, body).status, 405 | 413));
@@ -244,13 +244,13 @@ fn w12_a_refusal_arrives_though_the_body_is_sent_first() {
 
 #[test]
 fn w12_reading_a_refused_body_is_bounded() {
-    let house = House::with(|plan| {
+    let server = TestServer::with(|plan| {
         plan.uploads = true;
         plan.limits.linger_body_bytes_max = 1 << 20;
         plan.limits.linger_body_silence = Duration::from_millis(300);
     });
     let head = "PUT /new.ts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n";
-    let mut client = house.client();
+    let mut client = server.client();
     client.send(head);
     let part = vec![0; 65_536];
     let mut taken = 0_usize;
@@ -259,17 +259,17 @@ fn w12_reading_a_refused_body_is_bounded() {
         assert!(taken < 100 << 20, "the reading is unbounded");
     }
     // A client that stays silent is disconnected.
-    let mut silent = house.client();
+    let mut silent = server.client();
     silent.send(head);
     assert_eq!(silent.answer_to("PUT").map(|answer| answer.status), Some(401));
     silent.is_closed();
-    house.serves_others();
+    server.serves_others();
 }
 
 #[test]
 fn w08_a_directory_of_any_size_is_listed_whole_sorted_and_in_pages() {
-    let house = House::new();
-    let many = house.root().join("many");
+    let server = TestServer::new();
+    let many = server.root().join("many");
     fs::create_dir(&many).unwrap();
     let mut expected: Vec<String> =
         (0..20_500).map(|n| format!("{n}-{}.ts", "ö".repeat(9))).collect();
@@ -285,7 +285,7 @@ fn w08_a_directory_of_any_size_is_listed_whole_sorted_and_in_pages() {
         let entries = json["entries"].as_array().unwrap();
         entries.iter().map(|entry| entry["name"].as_str().unwrap().to_owned()).collect()
     };
-    let mut client = house.client();
+    let mut client = server.client();
     let answer = client.get("/many/?format=json", "");
     assert_eq!(
         answer.field("transfer-encoding"),
@@ -331,7 +331,7 @@ fn w08_a_directory_of_any_size_is_listed_whole_sorted_and_in_pages() {
         assert_eq!(client.get(&format!("/many/?format=json&{bad}"), "").status, 400, "{bad}");
     }
     // HTTP/1.0 has no chunks: the content ends with the connection.
-    let mut old = house.client();
+    let mut old = server.client();
     old.send(
         "GET /many/?format=json HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n",
     );
@@ -343,16 +343,16 @@ fn w08_a_directory_of_any_size_is_listed_whole_sorted_and_in_pages() {
 
 #[test]
 fn w08_pages_continue_after_names_with_any_characters() {
-    let house = House::new();
+    let server = TestServer::new();
     let odd =
         ["a&b=c.ts", "a+b.ts", "a%26.ts", "a#?.ts", "a;b,c.ts", "ä ö.ts", "'\"<>.ts", "\\.ts"];
     for name in odd {
-        fs::write(house.root().join("dir").join(name), b"x").unwrap();
-        fs::create_dir(house.root().join("dir").join(format!("{name}.d"))).unwrap();
+        fs::write(server.root().join("dir").join(name), b"x").unwrap();
+        fs::create_dir(server.root().join("dir").join(format!("{name}.d"))).unwrap();
     }
     let (mut all, mut query) = (Vec::new(), "?format=json&limit=1".to_owned());
     loop {
-        let json = house.client().get(&format!("/dir/{query}"), "").text();
+        let json = server.client().get(&format!("/dir/{query}"), "").text();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         all.push(json["entries"][0]["name"].as_str().unwrap().to_owned());
         match json.get("next") {
@@ -389,8 +389,8 @@ fn holds(tag: Option<&str>, fields: (Option<&str>, Option<&str>, Option<bool>)) 
 
 #[test]
 fn w07_all_combinations_of_preconditions_are_evaluated_in_their_order() {
-    let house = House::taking_uploads();
-    let mut client = house.client();
+    let server = TestServer::taking_uploads();
+    let mut client = server.client();
     let mut ask = |method: &str, target: &str, fields: &str| {
         client.ask(method, target, &format!("{}{fields}Content-Length: 0\r\n", auth()))
     };
@@ -422,16 +422,16 @@ fn w07_all_combinations_of_preconditions_are_evaluated_in_their_order() {
             assert!(is_done || answer.status == 412, "{method} {target} {fields}{}", answer.text());
             assert_eq!(is_done, expected, "{method} {target} {fields}");
             if is_done {
-                drop(fs::remove_file(house.root().join("none.ts")));
+                drop(fs::remove_file(server.root().join("none.ts")));
             }
         }
     }
-    is_clean(&house);
+    is_clean(&server);
 }
 
 #[test]
 fn w07_directories_are_created_moved_and_deleted_under_conditions_too() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let to = "Destination: /to/\r\n";
     for (method, target, fields, status) in [
         ("MKCOL", "/new/", "If-Match: *\r\n", 412),
@@ -446,7 +446,7 @@ fn w07_directories_are_created_moved_and_deleted_under_conditions_too() {
         ("MOVE", "/new/", "If-Match: *\r\n", 201),
         ("DELETE", "/to/", "If-None-Match: \"x\"\r\n", 204),
     ] {
-        let answer = dav(&house, method, target, &format!("{to}{fields}"));
+        let answer = dav(&server, method, target, &format!("{to}{fields}"));
         assert_eq!(answer.status, status, "{method} {target} {fields}: {}", answer.text());
     }
 }
@@ -460,42 +460,43 @@ fn w01_a_page_may_read_why_its_connection_is_refused() {
         (Origins::Any, Some("*")),
         (Origins::None, None),
     ] {
-        let house = House::with(|plan| {
+        let server = TestServer::with(|plan| {
             plan.limits.connections_per_address_max = 1;
             plan.limits.origins = origins;
         });
-        let mut first = house.client();
+        let mut first = server.client();
         assert_eq!(first.ask("HEAD", "/a.ts", "").status, 200);
         let long = format!("X-Long: {}\r\n", "x".repeat(2000));
-        let answer = house.client().get("/a.ts", &format!("{long}oRIGIN: https://app.example\r\n"));
+        let answer =
+            server.client().get("/a.ts", &format!("{long}oRIGIN: https://app.example\r\n"));
         assert_eq!((answer.status, answer.field("retry-after")), (429, Some("5")));
         assert_eq!(answer.field("access-control-allow-origin"), told);
-        let stranger = house.client().get("/a.ts", "Origin: https://evil.example\r\n");
+        let stranger = server.client().get("/a.ts", "Origin: https://evil.example\r\n");
         let told = told.filter(|told| *told == "*");
         assert_eq!((stranger.status, stranger.field("access-control-allow-origin")), (429, told));
         // A silent client gets the answer too.
-        assert_eq!(house.client().answer().expect("an answer").status, 429);
+        assert_eq!(server.client().answer().expect("an answer").status, 429);
     }
 }
 
 #[test]
 fn w01_whatever_a_browser_would_run_is_in_a_sandbox() {
-    let house = House::taking_uploads();
+    let server = TestServer::taking_uploads();
     let script = b"<x xmlns:h='http://www.w3.org/1999/xhtml'><h:script>alert(1)</h:script></x>";
     for name in
         ["x.html", "x.HTM", "x.svg", "x.xml", "x.mpd", "x.ttml", "dir/x.xspf", "x.ts", "x.txt", "x"]
     {
-        assert_eq!(put(&house, &format!("/{name}"), "", script).status, 201, "{name}");
+        assert_eq!(put(&server, &format!("/{name}"), "", script).status, 201, "{name}");
         for method in ["GET", "HEAD"] {
-            let answer = house.client().ask(method, &format!("/{name}?rate=max"), "");
+            let answer = server.client().ask(method, &format!("/{name}?rate=max"), "");
             assert_eq!(answer.status, 200);
             let is_active = !["x.ts", "x.txt", "x"].contains(&name);
             let policy = answer.field("content-security-policy");
             assert_eq!(policy, is_active.then_some("sandbox"), "{method} {name}");
             assert_eq!(answer.field("x-content-type-options"), Some("nosniff"), "{name}");
         }
-        let part = house.client().get(&format!("/{name}?rate=max"), "Range: bytes=0-3\r\n");
-        let whole = house.client().ask("HEAD", &format!("/{name}?rate=max"), "");
+        let part = server.client().get(&format!("/{name}?rate=max"), "Range: bytes=0-3\r\n");
+        let whole = server.client().ask("HEAD", &format!("/{name}?rate=max"), "");
         let policy = |answer: &Answer| answer.field("content-security-policy").map(str::to_owned);
         assert_eq!((part.status, policy(&part)), (206, policy(&whole)), "{name}");
     }

@@ -18,13 +18,13 @@ fn heard(packets: &[Vec<u8>], begins: &[u16]) -> Heard {
 
 #[test]
 fn a_session_that_jumps_while_it_is_played_and_in_a_pause_is_clean() {
-    let house = House::new("");
+    let server = TestServer::new("");
     for (way, transport) in WAYS {
         for (title, rate, law) in [
             ("even.ts", TS_RATE, Law::Even(TS_RATE)),
             ("film.ts", BitRate(1_000_000), Law::Stamps(&[])),
         ] {
-            let mut player = Player::new(&house, title, transport);
+            let mut player = Player::new(&server, title, transport);
             let first = player.play("Range: npt=0-\r\n");
             player.take(datagrams(rate, 2));
             // Forwards without a pause, backwards in one, and on from there, which is no jump.
@@ -47,9 +47,9 @@ fn a_session_that_jumps_while_it_is_played_and_in_a_pause_is_clean() {
 
 #[test]
 fn a_session_is_clean_over_changes_of_its_scale() {
-    let house = House::new("");
+    let server = TestServer::new("");
     for (way, transport) in &WAYS[..2] {
-        let mut player = Player::new(&house, "even.ts", transport);
+        let mut player = Player::new(&server, "even.ts", transport);
         let first = player.play("Range: npt=4-\r\n");
         player.take(datagrams(TS_RATE, 2));
         for (scale, count) in [("4", 150), ("1", 300), ("-2", 60), ("2", 60), ("1", 300)] {
@@ -66,7 +66,7 @@ fn a_session_is_clean_over_changes_of_its_scale() {
 }
 
 /// What `/api/v1/channels` answers with 2xx.
-fn order(house: &House, method: &str, path: &str, body: &str) -> String {
+fn order(server: &TestServer, method: &str, path: &str, body: &str) -> String {
     let mut curl = Command::new("curl");
     curl.args([
         "-sS",
@@ -78,9 +78,9 @@ fn order(house: &House, method: &str, path: &str, body: &str) -> String {
         "--data-binary",
         "@-",
     ]);
-    curl.args(["-H", &format!("Authorization: Bearer {}", house::TOKEN)]);
+    curl.args(["-H", &format!("Authorization: Bearer {}", test_server::TOKEN)]);
     curl.args(["-H", "Content-Type: application/json"]);
-    curl.arg(format!("http://{}/api/v1/channels/{path}", house.http));
+    curl.arg(format!("http://{}/api/v1/channels/{path}", server.http));
     curl.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut curl = curl.spawn().expect("curl is installed");
     curl.stdin.take().expect("a pipe").write_all(body.as_bytes()).expect("it reads");
@@ -93,7 +93,7 @@ fn order(house: &House, method: &str, path: &str, body: &str) -> String {
 #[test]
 fn a_channel_that_is_changed_while_it_is_sent_is_clean() {
     let mut inbox = Receiver::new();
-    let house = House::new(&format!(
+    let server = TestServer::new(&format!(
         "{UPLOADS}[[channel]]\nname = \"live\"\nplaylist = [\"/even-short.ts\", \"/even.ts\"]\n\
          to = \"rtp://127.0.0.1:{}\"\n",
         inbox.port
@@ -108,10 +108,10 @@ fn a_channel_that_is_changed_while_it_is_sent_is_clean() {
     // At any place of titles that last less than three seconds: near the end too, where the next one waits already.
     for nth in 0..24 {
         let list = lists[nth % lists.len()];
-        order(&house, "PATCH", "live", &format!("{{\"playlist\": {list}}}"));
+        order(&server, "PATCH", "live", &format!("{{\"playlist\": {list}}}"));
         match nth % 3 {
-            0 => drop(order(&house, "POST", "live/skip", "")),
-            1 => drop(order(&house, "POST", "live/next", r#"{"title": "/even-short.ts"}"#)),
+            0 => drop(order(&server, "POST", "live/skip", "")),
+            1 => drop(order(&server, "POST", "live/next", r#"{"title": "/even-short.ts"}"#)),
             _ => {}
         }
         // So many packets are no whole part of any title.
@@ -126,7 +126,7 @@ fn a_channel_that_is_changed_while_it_is_sent_is_clean() {
 fn a_channel_that_fills_in_and_one_that_was_to_send_once_are_clean_when_they_are_changed() {
     let mut fills = Receiver::new();
     let mut once = Receiver::new();
-    let house = House::new(&format!(
+    let server = TestServer::new(&format!(
         "{UPLOADS}[[channel]]\nname = \"fills\"\ntitle = \"/later.ts\"\nfill = \"/even-short.ts\"\n\
          to = \"rtp://127.0.0.1:{}\"\n\
          [[channel]]\nname = \"once\"\ntitle = \"/even.ts\"\nrepeat = false\nto = \"rtp://127.0.0.1:{}\"\n",
@@ -135,14 +135,14 @@ fn a_channel_that_fills_in_and_one_that_was_to_send_once_are_clean_when_they_are
     let mut filled = fills.take(datagrams(TS_RATE, 4));
     let mut sent = once.take(datagrams(TS_RATE, 1));
     let list = r#"{"title": null, "repeat": null, "playlist": ["/even-short.ts", "/even.ts"]}"#;
-    order(&house, "PATCH", "once", list);
-    order(&house, "POST", "once/skip", "");
-    std::fs::write(house.titles().join("new"), &Titles::get().even_short).expect("room");
-    std::fs::rename(house.titles().join("new"), house.titles().join("later.ts")).expect("a name");
+    order(&server, "PATCH", "once", list);
+    order(&server, "POST", "once/skip", "");
+    std::fs::write(server.titles().join("new"), &Titles::get().even_short).expect("room");
+    std::fs::rename(server.titles().join("new"), server.titles().join("later.ts")).expect("a name");
     sent.extend(once.take(datagrams(TS_RATE, 5)));
     // It is looked for each five seconds.
     let end = Instant::now() + PATIENCE;
-    while !order(&house, "GET", "fills", "").contains("\"title\":\"/later.ts\"") {
+    while !order(&server, "GET", "fills", "").contains("\"title\":\"/later.ts\"") {
         assert!(Instant::now() < end, "it is never sent");
         filled.extend(fills.take(100));
     }

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use tactus::media::sample;
 use tactus_core::units::SECOND;
 
-use crate::stage::{Server, ask, get, line, prepared};
+use crate::test_server::{Server, ask, get, line, prepared};
 
 #[test]
 fn n11_requests_are_logged_by_default() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::stage::{get, keep_state_in, line, prepared};
+use crate::test_server::{get, keep_state_in, line, prepared};
 
 /// As systemd does with a socket unit: the sockets stay open, and the server is restarted when it
 /// ends.

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::stage::{Server, line};
+use crate::test_server::{Server, line};
 
 fn tactus(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
@@ -82,7 +82,7 @@ fn n06_verify_answers_in_json_and_fails_when_something_is_damaged() {
         token.trim(),
         body.len()
     );
-    assert_eq!(crate::stage::ask(&server.http, &put).status, 201);
+    assert_eq!(crate::test_server::ask(&server.http, &put).status, 201);
     let directory = media.to_str().expect("a plain name");
     let (said, code) = json(&["verify", directory]);
     assert_eq!((&said["whole"], &said["whole_bytes"]), (&1.into(), &body.len().into()), "{said}");

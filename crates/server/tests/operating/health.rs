@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::stage::{Server, get, keep_state_in, line, prepared};
+use crate::test_server::{Server, get, keep_state_in, line, prepared};
 
 #[test]
 fn n13_liveness_is_served_everywhere_and_readiness_at_the_admin_address() {
@@ -33,10 +33,14 @@ fn n13_recordings_are_listed_without_a_token_at_the_admin_address_only() {
     // Changes need a token there, too.
     let text = "POST /api/v1/recordings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
                 Content-Length: 2\r\n\r\n{}";
-    assert_eq!(crate::stage::ask(&server.admin, text).status, 401);
+    assert_eq!(crate::test_server::ask(&server.admin, text).status, 401);
     let put = "PUT /new.ts HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
                Content-Length: 1\r\n\r\nx";
-    assert_eq!(crate::stage::ask(&server.admin, put).status, 405, "uploads are not accepted there");
+    assert_eq!(
+        crate::test_server::ask(&server.admin, put).status,
+        405,
+        "uploads are not accepted there"
+    );
     assert_eq!(get(&server.admin, "/film.ts", "").status, 404, "nor served");
 }
 

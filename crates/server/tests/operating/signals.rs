@@ -4,7 +4,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::stage::{Server, get, keep_state_in, line, prepared};
+use crate::test_server::{Server, get, keep_state_in, line, prepared};
 
 #[test]
 fn n10_sighup_without_a_configuration_file_is_logged_and_ignored() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tactus_sys::thread;
 
-use crate::stage::{Server, get, line, prepared};
+use crate::test_server::{Server, get, line, prepared};
 
 /// Occupies `core` with the highest real-time priority for this time.
 fn take_core(core: u32, span: Duration) {

@@ -15,7 +15,7 @@ use crate::guide::GuideExample;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The token for uploads.
-pub(crate) const TOKEN: &str = "a-test-may-change-this-house";
+pub(crate) const TOKEN: &str = "a-test-may-change-this-server";
 
 /// The socket file of the guide.
 const SOCKET: &str = "/run/tactus/http.sock";

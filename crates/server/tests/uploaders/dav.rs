@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use super::{Stage, begin, ended_well, rclone, text};
+use super::{TestServer, begin, ended_well, rclone, text};
 
 /// Names that have caused errors in clients and servers.
 const ODD: [&str; 24] = [
@@ -82,8 +82,8 @@ fn names() -> usize {
 }
 
 fn sync_both_ways(vendor: &str) {
-    let stage = Stage::new();
-    let here = stage.dir.path().join("here");
+    let server = TestServer::new();
+    let here = server.dir.path().join("here");
     let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_500_000_000);
     for number in 0..names() {
         let directory = here.join(["", "d", "größe & <b>", "100%25/x y"][number % 4]);
@@ -97,7 +97,7 @@ fn sync_both_ways(vendor: &str) {
         let vendor = ["--webdav-vendor", vendor, "--transfers", "8"];
         let args = [&["sync", "-v", from, to][..], &vendor].concat();
         let began = std::time::Instant::now();
-        let ended = rclone(&stage, &args).env("RCLONE_STATS_LOG_LEVEL", "DEBUG").output();
+        let ended = rclone(&server, &args).env("RCLONE_STATS_LOG_LEVEL", "DEBUG").output();
         let ended = ended.expect("it ends");
         let complaints = String::from_utf8_lossy(&ended.stderr).into_owned();
         let said = ended_well(ended) + &complaints;
@@ -105,7 +105,7 @@ fn sync_both_ways(vendor: &str) {
         copied(&said)
     };
     let (remote, local) = (":webdav:there", text(&here));
-    let there = stage.dir.path().join("titles/there");
+    let there = server.dir.path().join("titles/there");
     // Up: all files, then none, then the changed ones, although their sizes are the same.
     assert_eq!(sync(local, remote), names());
     assert!(tree(&here) == tree(&there), "{vendor}: the trees differ after the first sync");
@@ -114,7 +114,7 @@ fn sync_both_ways(vendor: &str) {
     assert_eq!(sync(local, remote), changed, "{vendor}");
     assert!(tree(&here) == tree(&there), "{vendor}: the trees differ after the changes");
     // Down, into another tree; then the files that changed meanwhile.
-    let copy = stage.dir.path().join("copy");
+    let copy = server.dir.path().join("copy");
     let second = text(&copy);
     assert_eq!(sync(remote, second), names());
     assert_eq!(sync(remote, second), 0, "{vendor}");
@@ -123,7 +123,7 @@ fn sync_both_ways(vendor: &str) {
     assert_eq!(sync(remote, second), changed, "{vendor}");
     assert!(tree(&here) == tree(&copy), "{vendor}: the trees differ after both ways");
     // By checksums, without reading content.
-    let ended = rclone(&stage, &["check", local, remote, "--webdav-vendor", vendor]).output();
+    let ended = rclone(&server, &["check", local, remote, "--webdav-vendor", vendor]).output();
     let ended = ended.expect("it ends");
     let checked = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(ended.status.success() && !checked.contains("could not be checked"), "{checked}");
@@ -142,12 +142,12 @@ fn w05_rclone_syncs_odd_names_both_ways_and_sends_only_changes_as_nextcloud() {
 
 #[test]
 fn w05_rclone_about_shows_the_free_space() {
-    let stage = Stage::new();
+    let server = TestServer::new();
     for vendor in ["other", "owncloud", "nextcloud"] {
         let about = ["about", "--json", ":webdav:", "--webdav-vendor", vendor];
-        let said = ended_well(rclone(&stage, &about).output().expect("it ends"));
+        let said = ended_well(rclone(&server, &about).output().expect("it ends"));
         let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
-        let disk = rustix::fs::statvfs(stage.dir.path()).expect("a file system");
+        let disk = rustix::fs::statvfs(server.dir.path()).expect("a file system");
         let (free, used) = (said["free"].as_u64().unwrap_or(0), said["used"].as_u64().unwrap_or(0));
         assert!(free > 0 && free <= disk.f_bavail * disk.f_frsize + (1 << 30), "{said}");
         assert!(used > 0 && used + free <= disk.f_blocks * disk.f_frsize, "{said}");
@@ -156,61 +156,61 @@ fn w05_rclone_about_shows_the_free_space() {
 
 #[test]
 fn w08_rclone_lists_and_copies_all_of_a_large_directory_by_http_and_webdav() {
-    let stage = Stage::new();
-    let many = stage.dir.path().join("titles/many");
+    let server = TestServer::new();
+    let many = server.dir.path().join("titles/many");
     fs::create_dir(&many).expect("a directory");
     for number in 0..20_300 {
         fs::File::create(many.join(format!("{number} %20.ts"))).expect("a file");
     }
     // Without a request per title, rclone takes the last segment of a path for a file.
-    let http = ["--http-url", &stage.url("/many/"), "--http-no-head"];
+    let http = ["--http-url", &server.url("/many/"), "--http-no-head"];
     for (remote, more) in [(":http:", &http[..]), (":webdav:many", &[])] {
         let args = [&["lsf", "--files-only", remote][..], more].concat();
-        let listed = ended_well(rclone(&stage, &args).output().expect("it ends"));
+        let listed = ended_well(rclone(&server, &args).output().expect("it ends"));
         assert_eq!(listed.lines().count(), 20_300, "{remote}");
     }
     // Copies some of them with their content.
-    let some = stage.dir.path().join("titles/some");
+    let some = server.dir.path().join("titles/some");
     fs::create_dir(&some).expect("a directory");
     for number in 0..150 {
         fs::write(some.join(format!("{number} %20 ü.ts")), number.to_string()).expect("a file");
     }
-    let to = stage.dir.path().join("some");
-    let args = ["copy", ":http:some", text(&to), "--http-url", &stage.url("/")];
-    ended_well(rclone(&stage, &args).output().expect("it ends"));
+    let to = server.dir.path().join("some");
+    let args = ["copy", ":http:some", text(&to), "--http-url", &server.url("/")];
+    ended_well(rclone(&server, &args).output().expect("it ends"));
     assert!(tree(&some) == tree(&to));
 }
 
 #[test]
 fn w12_cadaver_stores_three_megabytes_though_it_sends_them_before_the_token() {
-    let stage = Stage::new();
-    let (file, bytes) = stage.file("large.ts", 3_000_000);
-    let login = format!("machine 127.0.0.1\nlogin anybody\npassword {}\n", stage.token);
-    let netrc = stage.dir.path().join(".netrc");
+    let server = TestServer::new();
+    let (file, bytes) = server.file("large.ts", 3_000_000);
+    let login = format!("machine 127.0.0.1\nlogin anybody\npassword {}\n", server.token);
+    let netrc = server.dir.path().join(".netrc");
     fs::write(&netrc, login).expect("a file");
     for name in ["1.ts", "2.ts", "3.ts"] {
         // Each in a run of its own: the first PUT of a run comes without the token.
-        let said = cadaver(&stage, &format!("put {} {name}\nquit\n", text(&file)));
+        let said = cadaver(&server, &format!("put {} {name}\nquit\n", text(&file)));
         assert!(said.contains("succeeded"), "{said}");
-        stage.has(name, &bytes);
+        server.has(name, &bytes);
     }
 }
 
-fn cadaver(stage: &Stage, commands: &str) -> String {
-    let script = stage.dir.path().join("commands");
+fn cadaver(server: &TestServer, commands: &str) -> String {
+    let script = server.dir.path().join("commands");
     fs::write(&script, commands).expect("a file");
-    let mut command = begin("cadaver", [stage.url("/")]);
-    command.env("HOME", stage.dir.path()).stdin(fs::File::open(&script).expect("a file"));
+    let mut command = begin("cadaver", [server.url("/")]);
+    command.env("HOME", server.dir.path()).stdin(fs::File::open(&script).expect("a file"));
     let ended = command.output().expect("it ends");
     String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()).into_owned()
 }
 
 /// Mounts all titles by davfs2 with the extra options `options` and runs `script`; returns its
 /// output. `$mnt` is the mount, `$dir` the directory beside it.
-fn within_davfs2(stage: &Stage, options: &str, script: &str) -> String {
-    let place = |name: &str| stage.dir.path().join(name);
+fn within_davfs2(server: &TestServer, options: &str, script: &str) -> String {
+    let place = |name: &str| server.dir.path().join(name);
     fs::create_dir_all(place("mnt")).expect("a directory");
-    let secrets = format!("{} anybody {}\n", stage.url("/"), stage.token);
+    let secrets = format!("{} anybody {}\n", server.url("/"), server.token);
     fs::write(place("secrets"), secrets).expect("a file");
     // Kernels since 6.15 read directories in pieces of 32 KiB and more, which do not fit into a
     // buffer of 16 KiB.
@@ -234,8 +234,8 @@ fn within_davfs2(stage: &Stage, options: &str, script: &str) -> String {
          daemon=$(cat /run/mount.davfs/$(echo $mnt | cut -c2- | tr / -).pid)\n\
          umount -i $mnt\n\
          while kill -0 $daemon 2>/dev/null; do sleep 0.02; done\n",
-        dir = stage.dir.path().display(),
-        url = stage.url("/"),
+        dir = server.dir.path().display(),
+        url = server.url("/"),
     );
     let args = ["-m", "--propagation", "private", "sh", "-c", &script];
     ended_well(begin("unshare", args).env("LC_ALL", "C.UTF-8").output().expect("it ends"))
@@ -243,10 +243,10 @@ fn within_davfs2(stage: &Stage, options: &str, script: &str) -> String {
 
 #[test]
 fn w05_davfs2_mounts_stores_and_shows_the_free_space() {
-    let stage = Stage::new();
-    let said = within_davfs2(&stage, "use_locks 0", "df -B1 --output=avail,used $mnt | tail -1");
+    let server = TestServer::new();
+    let said = within_davfs2(&server, "use_locks 0", "df -B1 --output=avail,used $mnt | tail -1");
     let mut room = said.split_ascii_whitespace().map_while(|word| word.parse::<u64>().ok());
-    let disk = rustix::fs::statvfs(stage.dir.path()).expect("a file system");
+    let disk = rustix::fs::statvfs(server.dir.path()).expect("a file system");
     let near = |told: u64, is: u64| told.abs_diff(is) < (4 << 30) + is / 50;
     let (free, used) = (room.next().expect("a number"), room.next().expect("a number"));
     assert!(near(free, disk.f_bavail * disk.f_frsize), "{said}");
@@ -256,9 +256,9 @@ fn w05_davfs2_mounts_stores_and_shows_the_free_space() {
 /// Lists, reads, stores, changes, renames and removes files through the mount, with names of all
 /// kinds.
 fn davfs2_does_everything(options: &str) {
-    let stage = Stage::new();
-    let (_, bytes) = stage.file("film.ts", 3_000_000);
-    let titles = stage.dir.path().join("titles");
+    let server = TestServer::new();
+    let (_, bytes) = server.file("film.ts", 3_000_000);
+    let titles = server.dir.path().join("titles");
     fs::create_dir(titles.join("odd")).expect("a directory");
     fs::create_dir(titles.join("odd/empty dir")).expect("a directory");
     let mut names: Vec<_> = ODD.into_iter().chain(["back\\slash", "100%25 ü"]).collect();
@@ -282,9 +282,9 @@ fn davfs2_does_everything(options: &str) {
          rm $mnt/sub/gone.ts\n\
          rm -r $mnt/odd\n\
          ls $mnt >$dir/left";
-    within_davfs2(&stage, options, script);
+    within_davfs2(&server, options, script);
     let listed = |name: &str| -> Vec<String> {
-        let text = fs::read_to_string(stage.dir.path().join(name)).expect("a list");
+        let text = fs::read_to_string(server.dir.path().join(name)).expect("a list");
         let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
         lines.sort();
         lines
@@ -295,13 +295,13 @@ fn davfs2_does_everything(options: &str) {
     assert_eq!(listed("left"), ["lost+found", "sub"]);
     names.retain(|name| *name != "empty dir");
     for name in names {
-        stage.has(&format!("sub/käse/{name}"), name.as_bytes());
+        server.has(&format!("sub/käse/{name}"), name.as_bytes());
     }
     assert!(titles.join("sub/käse/empty dir").is_dir());
-    stage.has("sub/back\\slash.ts", &bytes);
-    stage.has("sub/m o v e d.ts", &bytes);
-    stage.has("sub/nothing.ts", b"");
-    stage.has("sub/again.ts", b"once\nmore\n");
+    server.has("sub/back\\slash.ts", &bytes);
+    server.has("sub/m o v e d.ts", &bytes);
+    server.has("sub/nothing.ts", b"");
+    server.has("sub/again.ts", b"once\nmore\n");
     assert!(!titles.join("odd").exists() && !titles.join("sub/gone.ts").exists());
 }
 
@@ -317,15 +317,15 @@ fn w05_davfs2_lists_reads_stores_renames_and_removes_with_locks() {
 
 #[test]
 fn w05_gnome_mounts_with_a_password_and_does_its_work() {
-    let stage = Stage::new();
-    let (_, bytes) = stage.file("film.ts", 1_000_000);
-    let titles = stage.dir.path().join("titles");
+    let server = TestServer::new();
+    let (_, bytes) = server.file("film.ts", 1_000_000);
+    let titles = server.dir.path().join("titles");
     fs::create_dir(titles.join("odd")).expect("a directory");
     for name in ODD {
         fs::write(titles.join("odd").join(name), name).expect("a file");
     }
     for name in ["run", "home"] {
-        fs::create_dir(stage.dir.path().join(name)).expect("a directory");
+        fs::create_dir(server.dir.path().join(name)).expect("a directory");
     }
     // In an URL of gio everything is encoded but the names that it makes itself.
     let script = format!(
@@ -344,11 +344,11 @@ fn w05_gnome_mounts_with_a_password_and_does_its_work() {
          gio copy $at/odd/%25 $at/sub/percent\n\
          gio remove $at/odd/%252F\n\
          gio mount -u $at/\n",
-        port = stage.port,
-        dir = stage.dir.path().display(),
-        token = stage.token,
+        port = server.port,
+        dir = server.dir.path().display(),
+        token = server.token,
     );
-    let place = |name: &str| stage.dir.path().join(name);
+    let place = |name: &str| server.dir.path().join(name);
     let mut command = begin("dbus-run-session", ["--", "sh", "-c", &script]);
     command.env("XDG_RUNTIME_DIR", place("run")).env("HOME", place("home"));
     command.env("GVFS_DISABLE_FUSE", "1").env("LC_ALL", "C.UTF-8");
@@ -360,20 +360,20 @@ fn w05_gnome_mounts_with_a_password_and_does_its_work() {
     listed.sort_unstable();
     all.sort_unstable();
     assert_eq!(listed, all);
-    stage.has("sub/re#named 100%25.ts", &bytes);
-    stage.has("sub/percent", b"%");
+    server.has("sub/re#named 100%25.ts", &bytes);
+    server.has("sub/percent", b"%");
     assert!(!titles.join("odd/%2F").exists() && !titles.join("new ü;#.ts").exists());
 }
 
 #[test]
 fn w05_cadaver_locks_what_it_changes() {
-    let stage = Stage::new();
-    let (file, bytes) = stage.file("film.ts", 100_000);
-    let login = format!("machine 127.0.0.1\nlogin anybody\npassword {}\n", stage.token);
-    fs::write(stage.dir.path().join(".netrc"), login).expect("a file");
+    let server = TestServer::new();
+    let (file, bytes) = server.file("film.ts", 100_000);
+    let login = format!("machine 127.0.0.1\nlogin anybody\npassword {}\n", server.token);
+    fs::write(server.dir.path().join(".netrc"), login).expect("a file");
     let file = text(&file);
     let said = cadaver(
-        &stage,
+        &server,
         &format!(
             "put {file} a.ts\nlock a.ts\nput {file} a.ts\ndiscover a.ts\nunlock a.ts\n\
              lock a.ts\nmove a.ts b.ts\nmkcol d\nlock d\nput {file} d/c.ts\nunlock d\nquit\n"
@@ -383,11 +383,11 @@ fn w05_cadaver_locks_what_it_changes() {
     for name in ["a.ts", "b.ts", "d/c.ts"] {
         assert!(said.contains(name), "{said}");
     }
-    stage.has("b.ts", &bytes);
-    stage.has("d/c.ts", &bytes);
+    server.has("b.ts", &bytes);
+    server.has("d/c.ts", &bytes);
     // While it is locked, nobody else changes it; cadaver gives no lock back when it ends.
-    cadaver(&stage, "lock b.ts\nquit\n");
-    let said = cadaver(&stage, "delete b.ts\nquit\n");
+    cadaver(&server, "lock b.ts\nquit\n");
+    let said = cadaver(&server, "delete b.ts\nquit\n");
     assert!(said.contains("423 Locked"), "{said}");
-    stage.has("b.ts", &bytes);
+    server.has("b.ts", &bytes);
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 
 const QUOTA: &str = "quota = \"100 kB\"\n";
 
@@ -15,7 +15,7 @@ fn body(len: usize) -> Vec<u8> {
 }
 
 /// Bytes that the principal has stored by the server's count, once it is complete.
-fn stored(server: &crate::stage::Server) -> u64 {
+fn stored(server: &crate::fixture::Server) -> u64 {
     let (status, told) = server.change("GET", "/api/v1/uploads", "", b"");
     assert_eq!(status, 200, "{told}");
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
@@ -24,28 +24,28 @@ fn stored(server: &crate::stage::Server) -> u64 {
 
 #[test]
 fn s02_an_unreadable_directory_does_not_lift_the_quota() {
-    let stage = Stage::new();
-    stage.configure_uploads(QUOTA);
+    let fixture = Fixture::new();
+    fixture.configure_uploads(QUOTA);
     for name in ["media", "token"] {
-        stage.give(name);
+        fixture.give(name);
     }
-    let server = stage.serve_as_nobody();
+    let server = fixture.serve_as_nobody();
     assert_eq!(server.put("/open/a.ts", &body(60_000)).0, 201, "{}", server.log());
     server.stop();
     // The directory of fsck, which is in every file system: no title was stored there.
-    fs::create_dir(stage.path("media/lost+found")).unwrap();
+    fs::create_dir(fixture.path("media/lost+found")).unwrap();
     let private = fs::Permissions::from_mode(0o700);
-    fs::set_permissions(stage.path("media/lost+found"), private.clone()).unwrap();
-    let server = stage.serve_as_nobody();
+    fs::set_permissions(fixture.path("media/lost+found"), private.clone()).unwrap();
+    let server = fixture.serve_as_nobody();
     assert_eq!(server.put("/b.ts", &body(60_000)).0, 413, "the count is exact");
     assert_eq!((server.put("/b.ts", &body(30_000)).0, stored(&server)), (201, 90_000));
     server.stop();
     // Another unreadable directory may contain anything: uploads with a quota are refused until it
     // can be read.
-    let hidden = stage.path("media/open/hidden");
+    let hidden = fixture.path("media/open/hidden");
     fs::create_dir(&hidden).unwrap();
     fs::set_permissions(&hidden, private.clone()).unwrap();
-    let server = stage.serve_as_nobody();
+    let server = fixture.serve_as_nobody();
     let (status, text) = server.put("/c.ts", &body(10));
     assert_eq!(status, 503, "{text}");
     assert!(text.contains("/open/hidden") && text.contains("quota"), "{text}");
@@ -53,14 +53,15 @@ fn s02_an_unreadable_directory_does_not_lift_the_quota() {
     assert!(told.contains("/open/hidden"), "{told}");
     assert_eq!(server.change("DELETE", "/b.ts", "", b"").0, 204, "deleting is still allowed");
     server.stop();
-    stage.give("media/open/hidden");
-    let server = stage.serve_as_nobody();
+    fixture.give("media/open/hidden");
+    let server = fixture.serve_as_nobody();
     assert_eq!((server.put("/c.ts", &body(10)).0, stored(&server)), (201, 60_010));
     server.stop();
     // An unreadable title has a known length and an unknown owner.
-    fs::write(stage.path("media/private.ts"), body(35_000)).unwrap();
-    fs::set_permissions(stage.path("media/private.ts"), fs::Permissions::from_mode(0o600)).unwrap();
-    let server = stage.serve_as_nobody();
+    fs::write(fixture.path("media/private.ts"), body(35_000)).unwrap();
+    fs::set_permissions(fixture.path("media/private.ts"), fs::Permissions::from_mode(0o600))
+        .unwrap();
+    let server = fixture.serve_as_nobody();
     assert_eq!(
         server.put("/d.ts", &body(10_000)).0,
         413,
@@ -72,14 +73,14 @@ fn s02_an_unreadable_directory_does_not_lift_the_quota() {
 
 #[test]
 fn s02_without_quotas_unreadable_places_refuse_no_upload() {
-    let stage = Stage::new();
-    stage.configure_uploads("");
+    let fixture = Fixture::new();
+    fixture.configure_uploads("");
     for name in ["media", "token"] {
-        stage.give(name);
+        fixture.give(name);
     }
-    fs::create_dir(stage.path("media/hidden")).unwrap();
-    fs::set_permissions(stage.path("media/hidden"), fs::Permissions::from_mode(0o700)).unwrap();
-    let server = stage.serve_as_nobody();
+    fs::create_dir(fixture.path("media/hidden")).unwrap();
+    fs::set_permissions(fixture.path("media/hidden"), fs::Permissions::from_mode(0o700)).unwrap();
+    let server = fixture.serve_as_nobody();
     assert_eq!(server.put("/a.ts", &body(10)).0, 201);
     assert_eq!(server.condition("quota_unknown"), None);
     server.stop();
@@ -87,9 +88,9 @@ fn s02_without_quotas_unreadable_places_refuse_no_upload() {
 
 #[test]
 fn s02_no_method_creates_too_long_a_path_and_the_quota_holds_after_a_restart() {
-    let stage = Stage::new();
-    stage.configure_uploads(QUOTA);
-    let server = stage.serve();
+    let fixture = Fixture::new();
+    fixture.configure_uploads(QUOTA);
+    let server = fixture.serve();
     // Names of 200 letters: 19 of them are a path of 3,800 bytes.
     let deep = |first: &str, count: usize| {
         let mut path = format!("/{first}");
@@ -125,15 +126,15 @@ fn s02_no_method_creates_too_long_a_path_and_the_quota_holds_after_a_restart() {
     server.stop();
     // Other programs may create longer paths: their files count at any depth.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let mut below = rustix::fs::open(stage.path("media/c"), flags, Mode::empty()).unwrap();
+    let mut below = rustix::fs::open(fixture.path("media/c"), flags, Mode::empty()).unwrap();
     let name = "f".repeat(250);
     for _ in 0..40 {
         rustix::fs::mkdirat(&below, &name, Mode::RWXU).unwrap();
         below = rustix::fs::openat(&below, &name, flags, Mode::empty()).unwrap();
     }
-    let moved = stage.path("media/longer-name");
+    let moved = fixture.path("media/longer-name");
     rustix::fs::renameat(rustix::fs::CWD, &moved, &below, "b").unwrap();
-    let server = stage.serve();
+    let server = fixture.serve();
     assert_eq!(server.put("/d.ts", &body(50_000)).0, 413, "all three are counted");
     assert_eq!((server.put("/d.ts", &body(40_000)).0, stored(&server)), (201, 100_000));
     server.stop();
@@ -141,14 +142,14 @@ fn s02_no_method_creates_too_long_a_path_and_the_quota_holds_after_a_restart() {
 
 #[test]
 fn s02_n08_a_volume_that_becomes_read_only_refuses_and_is_exact_again_afterwards() {
-    let stage = Stage::new();
-    stage.configure_uploads(QUOTA);
-    fs::create_dir(stage.path("disk")).unwrap();
+    let fixture = Fixture::new();
+    fixture.configure_uploads(QUOTA);
+    fs::create_dir(fixture.path("disk")).unwrap();
     let mount = "mount --bind disk media";
-    let server = stage.serve_after(mount, "--config tactus.toml");
+    let server = fixture.serve_after(mount, "--config tactus.toml");
     assert_eq!(server.put("/a.ts", &body(60_000)).0, 201);
     // As when a device fails: the file system becomes read-only.
-    let media = stage.path("media").display().to_string();
+    let media = fixture.path("media").display().to_string();
     server.shell(&format!("mount --bind {media} {media}; mount -o remount,bind,ro {media}"));
     let told = server.wait_until("the condition", |server| server.condition("read_only"));
     assert!(told.contains("read-only"), "{told}");
@@ -156,7 +157,7 @@ fn s02_n08_a_volume_that_becomes_read_only_refuses_and_is_exact_again_afterwards
     assert!(degraded.contains("read-only"), "{degraded}");
     server.stop();
     // A server that starts on a read-only file system serves it and reports it.
-    let server = stage
+    let server = fixture
         .serve_after(&format!("{mount}; mount -o remount,bind,ro media"), "--config tactus.toml");
     assert_eq!(server.put("/b.ts", &body(10)).0, 503);
     assert_eq!(server.get("/a.ts").0, 200);
@@ -164,7 +165,7 @@ fn s02_n08_a_volume_that_becomes_read_only_refuses_and_is_exact_again_afterwards
         server.wait_until("it", |server| server.condition("uploads_refused")).contains("read-only")
     );
     server.stop();
-    let server = stage.serve_after(mount, "--config tactus.toml");
+    let server = fixture.serve_after(mount, "--config tactus.toml");
     assert_eq!(server.put("/b.ts", &body(60_000)).0, 413);
     assert_eq!((server.put("/b.ts", &body(40_000)).0, stored(&server)), (201, 100_000));
     server.stop();
@@ -172,10 +173,10 @@ fn s02_n08_a_volume_that_becomes_read_only_refuses_and_is_exact_again_afterwards
 
 #[test]
 fn s02_a_file_with_hard_links_counts_once_until_its_last_name_is_gone() {
-    let stage = Stage::new();
-    stage.configure_uploads(QUOTA);
-    let server = stage.serve();
-    let path = |name: &str| stage.path("media").join(name);
+    let fixture = Fixture::new();
+    fixture.configure_uploads(QUOTA);
+    let server = fixture.serve();
+    let path = |name: &str| fixture.path("media").join(name);
     let link = |from: &str, to: &str| fs::hard_link(path(from), path(to)).unwrap();
     assert_eq!(server.put("/a.ts", &body(60_000)).0, 201);
     fs::create_dir(path("d")).unwrap();
@@ -195,7 +196,7 @@ fn s02_a_file_with_hard_links_counts_once_until_its_last_name_is_gone() {
     assert_eq!(stored(&server), 60_010);
     server.stop();
     link("a.ts", "g.ts");
-    let server = stage.serve();
+    let server = fixture.serve();
     assert_eq!(server.put("/y.ts", &body(50_000)).0, 413, "it is counted once at the start");
     assert_eq!(stored(&server), 60_010);
     // Both at once: the last of them frees the room.

@@ -4,26 +4,26 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 
 const VOLUME: &str = "[[volume]]\npath = \"media\"\nmodel = \"model\"\n";
 
 #[test]
 fn n07_an_unreadable_file_gets_403_and_one_warning_until_it_is_readable() {
-    let stage = Stage::new();
-    stage.configure(VOLUME);
-    stage.give("media");
-    fs::create_dir(stage.path("media/dir")).unwrap();
+    let fixture = Fixture::new();
+    fixture.configure(VOLUME);
+    fixture.give("media");
+    fs::create_dir(fixture.path("media/dir")).unwrap();
     for name in ["private.ts", "dir/inside.ts"] {
-        fs::write(stage.path("media").join(name), "secret").unwrap();
+        fs::write(fixture.path("media").join(name), "secret").unwrap();
     }
     let set = |name: &str, mode| {
-        fs::set_permissions(stage.path("media").join(name), fs::Permissions::from_mode(mode))
+        fs::set_permissions(fixture.path("media").join(name), fs::Permissions::from_mode(mode))
             .unwrap();
     };
     set("private.ts", 0o600);
     set("dir", 0o700);
-    let server = stage.serve_as_nobody();
+    let server = fixture.serve_as_nobody();
     for _ in 0..3 {
         for path in ["/private.ts", "/dir/inside.ts", "/dir/", "/dir/missing.ts"] {
             let (status, text) = server.get(path);
@@ -50,14 +50,14 @@ fn n07_an_unreadable_file_gets_403_and_one_warning_until_it_is_readable() {
 
 #[test]
 fn n07_an_unreadable_volume_is_reported_with_its_path() {
-    let stage = Stage::new();
-    stage.configure(VOLUME);
-    fs::set_permissions(stage.path("media"), fs::Permissions::from_mode(0o700)).unwrap();
+    let fixture = Fixture::new();
+    fixture.configure(VOLUME);
+    fs::set_permissions(fixture.path("media"), fs::Permissions::from_mode(0o700)).unwrap();
     let said = std::process::Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
         .args([env!("CARGO_BIN_EXE_tactus"), "serve", "--config", "tactus.toml"])
-        .current_dir(stage.path(""))
-        .env("XDG_STATE_HOME", stage.path("state"))
+        .current_dir(fixture.path(""))
+        .env("XDG_STATE_HOME", fixture.path("state"))
         .env_remove("STATE_DIRECTORY")
         .output()
         .unwrap();
@@ -68,12 +68,12 @@ fn n07_an_unreadable_volume_is_reported_with_its_path() {
 
 #[test]
 fn n08_n13_empty_titles_and_links_are_in_log_and_status() {
-    let stage = Stage::new();
-    stage.configure(VOLUME);
-    fs::write(stage.path("media/empty.ts"), "").unwrap();
-    fs::write(stage.path("media/good.ts"), "good").unwrap();
-    std::os::unix::fs::symlink("good.ts", stage.path("media/link.ts")).unwrap();
-    let server = stage.serve();
+    let fixture = Fixture::new();
+    fixture.configure(VOLUME);
+    fs::write(fixture.path("media/empty.ts"), "").unwrap();
+    fs::write(fixture.path("media/good.ts"), "good").unwrap();
+    std::os::unix::fs::symlink("good.ts", fixture.path("media/link.ts")).unwrap();
+    let server = fixture.serve();
     let empty = server.wait_until("it", |server| server.condition("empty"));
     assert!(empty.contains("/empty.ts") && empty.contains("bytes"), "{empty}");
     let links = server.wait_until("it", |server| server.condition("left_out"));
@@ -86,11 +86,11 @@ fn n08_n13_empty_titles_and_links_are_in_log_and_status() {
     let told = |what: &str| server.log().lines().filter(|line| line.contains(what)).count();
     assert_eq!((told("symbolic links"), told("empty.ts")), (1, 1), "once: {}", server.log());
     // A title that becomes empty is reported at its next request, until it is stored again.
-    fs::write(stage.path("media/good.ts"), "").unwrap();
+    fs::write(fixture.path("media/good.ts"), "").unwrap();
     assert_eq!(server.get("/good.ts").0, 200);
     let all = || server.status()["conditions"].to_string();
     assert!(all().contains("\"subject\":\"/good.ts\""), "{}", all());
-    fs::write(stage.path("media/good.ts"), "good").unwrap();
+    fs::write(fixture.path("media/good.ts"), "good").unwrap();
     server.wait_until("it", |_| (!all().contains("\"subject\":\"/good.ts\"")).then_some(()));
     server.stop();
 }

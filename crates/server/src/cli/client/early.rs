@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ureq::Error;
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
-use super::Sent;
+use super::RequestBody;
 
 /// Whether the server has stopped reading. One for each request.
 #[derive(Clone, Default, Debug)]
@@ -26,14 +26,14 @@ pub(super) struct EarlyTransport<T> {
 
 /// The request's body. It ends at once when the server has stopped reading.
 pub(super) struct BodyReader<'a, 'b> {
-    body: &'a mut Sent<'b>,
+    body: &'a mut RequestBody<'b>,
     left: Option<u64>,
     stopped: SendStop,
 }
 
 impl SendStop {
     /// A reader of `body` that counts the bytes left.
-    pub(super) fn reading<'a, 'b>(&self, body: &'a mut Sent<'b>) -> BodyReader<'a, 'b> {
+    pub(super) fn reading<'a, 'b>(&self, body: &'a mut RequestBody<'b>) -> BodyReader<'a, 'b> {
         BodyReader { left: body.len, body, stopped: self.clone() }
     }
 

@@ -133,11 +133,11 @@ fn n13_redirects_are_followed_and_credentials_stay_with_their_server() {
         assert_eq!(asked[1].contains("secret"), is_told, "{location}: {asked:?}");
     }
     let (at, _heard) = redirecting("HTTP/1.1 308 x\r\nLocation: {other}/z\r\n\r\n");
-    let body = Sent { from: &mut &b"body"[..], len: Some(4), seen: &|_| {} };
+    let body = RequestBody { from: &mut &b"body"[..], len: Some(4), seen: &|_| {} };
     let error = send("PUT", &at, &[], Some(body)).err().unwrap().to_string();
     assert!(error.contains("/z; use that URL"), "{error}");
     let (at, heard) = redirecting("HTTP/1.1 303 x\r\nLocation: /got\r\n\r\n");
-    let nothing = Sent { from: &mut std::io::empty(), len: Some(0), seen: &|_| {} };
+    let nothing = RequestBody { from: &mut std::io::empty(), len: Some(0), seen: &|_| {} };
     assert_eq!(send("POST", &at, &[], Some(nothing)).unwrap().url.path, "/got");
     assert!(heard.iter().nth(1).unwrap().starts_with("GET /got "));
     assert!(url("http://h/").trusts(&url("https://h/")));
@@ -147,7 +147,7 @@ fn n13_redirects_are_followed_and_credentials_stay_with_their_server() {
 #[test]
 fn n13_an_answer_before_the_body_is_taken_is_the_answer() {
     let at = answering("HTTP/1.1 507 Full\r\nContent-Length: 4\r\n\r\nfull");
-    let body = Sent { from: &mut std::io::repeat(7), len: None, seen: &|_| {} };
+    let body = RequestBody { from: &mut std::io::repeat(7), len: None, seen: &|_| {} };
     let answer = send("PUT", &at, &[], Some(body)).unwrap();
     assert_eq!((answer.status, answer.into_text(10).unwrap()), (507, "full".into()));
 }

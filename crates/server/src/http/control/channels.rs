@@ -12,10 +12,10 @@ use crate::config::Config;
 use crate::config::channel::Channel;
 use crate::http::incoming::Incoming;
 use crate::http::keys;
-use crate::http::put::Taken;
+use crate::http::put::BodyOutcome;
 use crate::http::request::{Method, Request};
 use crate::http::response::Response;
-use crate::http::uploads::Refused;
+use crate::http::uploads::Refusal;
 
 const CHANNELS: &str = "api/v1/channels";
 
@@ -41,7 +41,7 @@ pub(super) async fn answer(
     request: &Request,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
-) -> Result<Taken, Refused> {
+) -> Result<BodyOutcome, Refusal> {
     let Some(channels) = channels else {
         return Err(Response::text(404, "nothing is sent here").into());
     };
@@ -103,17 +103,17 @@ pub(super) async fn answer(
             return Err(Response::text(405, text).with("Allow", allow).into());
         }
     };
-    Ok(Taken::Answer(response.with("Cache-Control", "no-store")))
+    Ok(BodyOutcome::Answer(response.with("Cache-Control", "no-store")))
 }
 
-async fn set(channels: &Channels, channel: Channel) -> Result<Response, Refused> {
+async fn set(channels: &Channels, channel: Channel) -> Result<Response, Refusal> {
     let name = channel.name.clone();
     let is_new = channels.set(channel).await.map_err(|error| refused(&error))?;
     let response = told(channels, &name, if is_new { 201 } else { 200 })?;
     Ok(response.with("Location", format!("/{CHANNELS}/{name}")))
 }
 
-fn told(channels: &Channels, name: &str, status: u16) -> Result<Response, Refused> {
+fn told(channels: &Channels, name: &str, status: u16) -> Result<Response, Refusal> {
     let one = channels.one(name).ok_or_else(|| refused(&OrderError::Unknown))?;
     Ok(Response::json(status, &one))
 }

@@ -9,10 +9,10 @@ use super::recordings;
 use crate::classes::{ClassError, Classes};
 use crate::http::incoming::Incoming;
 use crate::http::keys;
-use crate::http::put::Taken;
+use crate::http::put::BodyOutcome;
 use crate::http::request::{Method, Request};
 use crate::http::response::Response;
-use crate::http::uploads::Refused;
+use crate::http::uploads::Refusal;
 
 const CLASSES: &str = "api/v1/classes";
 
@@ -33,7 +33,7 @@ pub(super) async fn answer(
     request: &Request,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
-) -> Result<Taken, Refused> {
+) -> Result<BodyOutcome, Refusal> {
     let Some(classes) = classes else {
         return Err(Response::text(404, "nothing is sent here").into());
     };
@@ -59,10 +59,10 @@ pub(super) async fn answer(
             return Err(Response::text(405, text).with("Allow", "GET, HEAD, PUT, PATCH").into());
         }
     };
-    Ok(Taken::Answer(response.with("Cache-Control", "no-store")))
+    Ok(BodyOutcome::Answer(response.with("Cache-Control", "no-store")))
 }
 
-fn told(classes: &Classes, name: &str) -> Result<Response, Refused> {
+fn told(classes: &Classes, name: &str) -> Result<Response, Refusal> {
     let one = classes.one(name).ok_or_else(|| refused(&ClassError::Unknown))?;
     Ok(Response::json(200, &one))
 }

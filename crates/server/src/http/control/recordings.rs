@@ -8,13 +8,13 @@ use tactus_core::path::RequestPath;
 use crate::config::Config;
 use crate::config::recording::Recording;
 use crate::config::rights::Right;
-use crate::http::incoming::{Incoming, Pause};
+use crate::http::incoming::{Incoming, ReadEnd};
 use crate::http::keys;
-use crate::http::put::Taken;
+use crate::http::put::BodyOutcome;
 use crate::http::request::{Method, Request};
 use crate::http::response::Response;
 use crate::http::rights::Caller;
-use crate::http::uploads::Refused;
+use crate::http::uploads::Refusal;
 use crate::ingest::{BeginError, Recordings, State};
 
 const RECORDINGS: &str = "api/v1/recordings";
@@ -39,7 +39,7 @@ pub(super) async fn answer(
     request: &Request,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
-) -> Result<Taken, Refused> {
+) -> Result<BodyOutcome, Refusal> {
     let Some(recordings) = recordings else {
         return Err(Response::text(404, "nothing is recorded here").into());
     };
@@ -75,7 +75,7 @@ pub(super) async fn answer(
             return Err(Response::text(405, text).with("Allow", "GET, HEAD, POST, DELETE").into());
         }
     };
-    Ok(Taken::Answer(response.with("Cache-Control", "no-store")))
+    Ok(BodyOutcome::Answer(response.with("Cache-Control", "no-store")))
 }
 
 /// Refuses a caller without the right to record titles of these names. A recording that deletes old
@@ -91,7 +91,7 @@ fn check(caller: &Caller<'_>, recording: &Recording) -> Result<(), Response> {
 }
 
 /// Ends one that runs; forgets one that does not.
-async fn end(recordings: &Recordings, name: &str) -> Result<Response, Refused> {
+async fn end(recordings: &Recordings, name: &str) -> Result<Response, Refusal> {
     let status = recordings.one(name).ok_or_else(unknown)?;
     if status.state == State::Stopped {
         recordings.forget(name);
@@ -105,7 +105,7 @@ async fn end(recordings: &Recordings, name: &str) -> Result<Response, Refused> {
     }
 }
 
-fn told(recordings: &Recordings, name: &str, status: u16) -> Result<Response, Refused> {
+fn told(recordings: &Recordings, name: &str, status: u16) -> Result<Response, Refusal> {
     let one = recordings.one(name).ok_or_else(unknown)?;
     Ok(Response::json(status, &one))
 }
@@ -129,7 +129,9 @@ fn wanted(body: &[u8]) -> Result<Recording, Response> {
 }
 
 /// The whole body, of some keys.
-pub(super) async fn read(incoming: &mut Incoming<'_>) -> Result<Result<Vec<u8>, Taken>, Refused> {
+pub(super) async fn read(
+    incoming: &mut Incoming<'_>,
+) -> Result<Result<Vec<u8>, BodyOutcome>, Refusal> {
     let too_long = || Response::text(413, format!("at most {BODY_MAX} bytes are read here"));
     if incoming.announced().is_some_and(|len| len > BODY_MAX as u64) {
         return Err(too_long().into());
@@ -143,10 +145,10 @@ pub(super) async fn read(incoming: &mut Incoming<'_>) -> Result<Result<Vec<u8>, 
             return Err(too_long().into());
         }
         match pause {
-            Pause::Ended(ended) => return Ok(Err(Taken::Ended(ended))),
-            Pause::Silence => {}
+            ReadEnd::BodyEnd(ended) => return Ok(Err(BodyOutcome::BodyEnd(ended))),
+            ReadEnd::Silence => {}
             // The memory is not, so it is over.
-            Pause::Full => {
+            ReadEnd::Full => {
                 body.truncate(len);
                 return Ok(Ok(body));
             }

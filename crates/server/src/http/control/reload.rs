@@ -6,7 +6,7 @@ use tactus_core::path::RequestPath;
 
 use crate::http::request::{Method, Request};
 use crate::http::response::Response;
-use crate::http::uploads::Refused;
+use crate::http::uploads::Refusal;
 use crate::reload::Reload;
 
 /// Whether a path is that of the configuration.
@@ -18,7 +18,7 @@ pub(super) fn is_here(path: &RequestPath) -> bool {
 pub(super) async fn answer(
     reload: Option<&Reload>,
     request: &Request,
-) -> Result<Response, Refused> {
+) -> Result<Response, Refusal> {
     if request.method != Method::Post {
         let text = "the configuration is read again by POST";
         return Err(Response::text(405, text).with("Allow", "POST").into());

@@ -9,40 +9,40 @@ use std::time::Duration;
 use tactus_core::path::RequestPath;
 use tactus_core::units::SECOND;
 
-use super::{ask, body, tell};
+use super::{body, request_body, response_body};
 use crate::catalogue::{Entry, EntryKind};
 use crate::config::rights::Right;
 use crate::http::fields::Fields;
 use crate::http::incoming::Incoming;
 use crate::http::locking::{Locking, locked};
-use crate::http::locks::{Depth, Lock, NotGranted, NotReleased, Wish};
+use crate::http::locks::{Depth, Lock, LockError, LockRequest, UnlockError};
 use crate::http::public;
-use crate::http::put::{Taken, location};
+use crate::http::put::{BodyOutcome, location};
 use crate::http::response::Response;
-use crate::http::uploads::{Refused, not_stored, precondition};
-use crate::store::{Precondition, Put, UploadError};
+use crate::http::uploads::{Refusal, not_stored, precondition};
+use crate::store::{Precondition, UploadError, UploadSpec};
 
 /// LOCK: locks `path`, or prolongs a lock that covers it.
 pub(in crate::http) async fn lock(
     locking: Locking<'_>,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
-) -> Result<Taken, Refused> {
+) -> Result<BodyOutcome, Refusal> {
     let body = match body(incoming).await? {
         Ok(body) => body,
-        Err(ended) => return Ok(Taken::Ended(ended)),
+        Err(ended) => return Ok(BodyOutcome::BodyEnd(ended)),
     };
     let answer = match body.trim_ascii().is_empty() {
         true => refresh(locking, path).await,
         false => grant(locking, path, &body).await,
     };
-    answer.map(Taken::Answer)
+    answer.map(BodyOutcome::Answer)
 }
 
-async fn grant(locking: Locking<'_>, path: &RequestPath, body: &[u8]) -> Result<Response, Refused> {
+async fn grant(locking: Locking<'_>, path: &RequestPath, body: &[u8]) -> Result<Response, Refusal> {
     let Locking { uploads, catalogue, request, caller, .. } = locking;
     let fields = &request.fields;
-    let info = ask::lockinfo(body).map_err(|bad| Response::text(400, bad.to_string()))?;
+    let info = request_body::lockinfo(body).map_err(|bad| Response::text(400, bad.to_string()))?;
     let depth = match fields.one("depth") {
         None => Depth::Infinity,
         Some(b"0") => Depth::Zero,
@@ -88,13 +88,13 @@ async fn grant(locking: Locking<'_>, path: &RequestPath, body: &[u8]) -> Result<
     locking.permit(path, changes).await?;
     let (principal, scope, owner) = (caller.principal.clone(), info.scope, info.owner);
     let name = path.name().to_owned();
-    let wish = Wish { path: name, is_directory, scope, depth, principal, owner, timeout };
+    let wish = LockRequest { path: name, is_directory, scope, depth, principal, owner, timeout };
     let lock = uploads.locks.lock(wish).await.map_err(|error| refused(locking, &error))?;
     if own.is_some() {
         return Ok(granted(locking, 200, &lock));
     }
     // From here on nobody else can make it.
-    let put = Put {
+    let put = UploadSpec {
         path: spot.path,
         len: Some(0),
         precondition: Precondition::CreateOnly,
@@ -116,7 +116,7 @@ async fn grant(locking: Locking<'_>, path: &RequestPath, body: &[u8]) -> Result<
 }
 
 /// A LOCK without a body: prolongs the lock whose token stands in `If`.
-async fn refresh(locking: Locking<'_>, path: &RequestPath) -> Result<Response, Refused> {
+async fn refresh(locking: Locking<'_>, path: &RequestPath) -> Result<Response, Refusal> {
     let Locking { uploads, request, caller, .. } = locking;
     if request.fields.one("if").is_none() {
         let text = "LOCK needs a body for a new lock, or an If field to refresh one";
@@ -136,7 +136,7 @@ async fn refresh(locking: Locking<'_>, path: &RequestPath) -> Result<Response, R
 pub(in crate::http) fn unlock(
     locking: Locking<'_>,
     path: &RequestPath,
-) -> Result<Response, Refused> {
+) -> Result<Response, Refusal> {
     let Locking { uploads, request, caller, .. } = locking;
     let token = request.fields.one("lock-token");
     let token = token.and_then(|token| token.strip_prefix(b"<")?.strip_suffix(b">"));
@@ -146,8 +146,8 @@ pub(in crate::http) fn unlock(
     let any = caller.rights.has_somewhere(Right::Manage);
     match uploads.locks.unlock(path.name(), token, &caller.principal, any) {
         Ok(()) => Ok(Response::empty(204)),
-        Err(NotReleased::Unknown) => Err(condition(409, "lock-token-matches-request-uri").into()),
-        Err(NotReleased::NotYours) => {
+        Err(UnlockError::Unknown) => Err(condition(409, "lock-token-matches-request-uri").into()),
+        Err(UnlockError::NotYours) => {
             let text = "this lock belongs to another principal; the right \"manage\" is needed to \
                 release it";
             Err(Response::text(403, text).into())
@@ -161,12 +161,12 @@ fn granted(locking: Locking<'_>, status: u16, lock: &Lock) -> Response {
 }
 
 fn told(locking: Locking<'_>, status: u16, lock: &Lock) -> Response {
-    let active = tell::active(lock, prefix(locking), &locking.caller.principal);
+    let active = response_body::active(lock, prefix(locking), &locking.caller.principal);
     let xml = format!(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
          <D:prop xmlns:D=\"DAV:\"><D:lockdiscovery>{active}</D:lockdiscovery></D:prop>\n"
     );
-    Response::new(status, tell::XML, xml).with("Cache-Control", "no-store")
+    Response::new(status, response_body::XML, xml).with("Cache-Control", "no-store")
 }
 
 fn prefix<'a>(locking: Locking<'a>) -> &'a str {
@@ -174,9 +174,9 @@ fn prefix<'a>(locking: Locking<'a>) -> &'a str {
 }
 
 /// A lock that is not granted.
-fn refused(locking: Locking<'_>, error: &NotGranted) -> Response {
+fn refused(locking: Locking<'_>, error: &LockError) -> Response {
     match error {
-        NotGranted::Locked(path) => locked(prefix(locking), path, "no-conflicting-lock"),
+        LockError::Locked(path) => locked(prefix(locking), path, "no-conflicting-lock"),
         error => Response::text(503, error.to_string()).with("Retry-After", "60"),
     }
 }
@@ -187,7 +187,7 @@ fn condition(status: u16, name: &str) -> Response {
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:error xmlns:D=\"DAV:\"><D:{name}/>\
          </D:error>\n"
     );
-    Response::new(status, tell::XML, xml)
+    Response::new(status, response_body::XML, xml)
 }
 
 /// `Timeout` (section 10.7): the first time that is understood; none for as long as possible.
@@ -207,7 +207,7 @@ fn timeout(fields: &Fields) -> Option<Duration> {
 
 /// What a body asks for can be told again as XML.
 #[cfg(any(test, fuzzing))]
-pub(super) fn check(wanted: &ask::LockInfo) {
+pub(super) fn check(wanted: &request_body::LockInfo) {
     let Some(owner) = &wanted.owner else { return };
     let text = format!("<a xmlns:D=\"DAV:\">{owner}</a>");
     let read = || {
@@ -221,7 +221,7 @@ pub(super) fn check(wanted: &ask::LockInfo) {
     };
     let (name, more) = read().unwrap_or_else(|error| panic!("{error}: {text}"));
     let name = name.expect("there is one element");
-    assert_eq!((&*name.namespace, &*name.local), (ask::DAV, "owner"), "{text}");
+    assert_eq!((&*name.namespace, &*name.local), (request_body::DAV, "owner"), "{text}");
     assert_eq!(more, None, "{text}");
 }
 
@@ -230,8 +230,8 @@ mod tests {
     use super::*;
     use crate::http::locks::Scope;
 
-    fn lockinfo(body: &str) -> Result<ask::LockInfo, ask::BadBody> {
-        let info = ask::lockinfo(body.as_bytes());
+    fn lockinfo(body: &str) -> Result<request_body::LockInfo, request_body::BadBody> {
+        let info = request_body::lockinfo(body.as_bytes());
         if let Ok(info) = &info {
             check(info);
         }
@@ -331,12 +331,12 @@ mod tests {
         }
         let owner = |len: usize| of(&format!("{scope}{kind}<owner>{}</owner>", "x".repeat(len)));
         assert!(owner(2000).is_ok());
-        assert_eq!(owner(2048), Err(ask::BadBody::LongOwner));
+        assert_eq!(owner(2048), Err(request_body::BadBody::LongOwner));
         let names = |count: usize| {
             let all: String = (0..count).map(|n| format!("<p{n}:a xmlns:p{n}='u'/>")).collect();
             of(&format!("{scope}{kind}<owner>{all}</owner>"))
         };
-        assert!(names(15).is_ok() && names(17) == Err(ask::BadBody::LongOwner));
+        assert!(names(15).is_ok() && names(17) == Err(request_body::BadBody::LongOwner));
     }
 
     #[test]

@@ -9,19 +9,19 @@ use std::fmt::Write;
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::{Nanos, SECOND};
 
-use super::{End, Form, Page};
+use super::{Footer, Format, Page};
 use crate::catalogue::{Entry, EntryKind};
 use crate::dates::to_the_minute;
 
 /// The rows of the page.
 pub(super) struct Rows;
 
-impl Form for Rows {
+impl Format for Rows {
     fn entry(&mut self, entry: &Entry, page: &mut String) {
         row(entry, page);
     }
 
-    fn end(&mut self, end: &End, page: &mut String) {
+    fn end(&mut self, end: &Footer, page: &mut String) {
         page.push_str("</tbody></table>\n");
         match end.unlisted {
             0 => {}

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::Nanos;
 
-use super::{End, Form};
+use super::{Footer, Format};
 use crate::catalogue::{Entry, EntryKind};
 use crate::dates::rfc_3339;
 
@@ -43,7 +43,7 @@ impl Document {
     }
 }
 
-impl Form for Document {
+impl Format for Document {
     fn entry(&mut self, entry: &Entry, out: &mut String) {
         if std::mem::replace(&mut self.has_entries, true) {
             out.push(',');
@@ -52,8 +52,8 @@ impl Form for Document {
         out.push_str(&line.expect("names and numbers can be written"));
     }
 
-    fn end(&mut self, end: &End, out: &mut String) {
-        let End { unlisted, next } = end;
+    fn end(&mut self, end: &Footer, out: &mut String) {
+        let Footer { unlisted, next } = end;
         let complete = next.is_none();
         write!(out, "],\"complete\":{complete},\"not_listed\":{unlisted}")
             .expect("a string takes everything");

@@ -6,7 +6,7 @@
 
 use tactus_core::path::encode_segment;
 
-use super::{End, Form, Page};
+use super::{Footer, Format, Page};
 use crate::catalogue::{Entry, EntryKind};
 
 /// The playlist of a directory.
@@ -31,7 +31,7 @@ impl List {
     }
 }
 
-impl Form for List {
+impl Format for List {
     fn entry(&mut self, entry: &Entry, list: &mut String) {
         let EntryKind::Title { duration, .. } = entry.kind else { return };
         let media_type = entry.media_type();
@@ -45,5 +45,5 @@ impl Form for List {
         list.push('\n');
     }
 
-    fn end(&mut self, _: &End, _: &mut String) {}
+    fn end(&mut self, _: &Footer, _: &mut String) {}
 }

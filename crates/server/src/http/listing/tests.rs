@@ -33,11 +33,11 @@ fn shown(path: &str, query: Option<&str>, accept: &str, names: &[&str]) -> (Stri
     let kind = super::kind(query, &fields(accept));
     let (mut form, mut text) = begin(kind, &page);
     entries.iter().for_each(|entry| form.entry(entry, &mut text));
-    form.end(&End { unlisted: 2, next: Some("?after=sub/".into()) }, &mut text);
+    form.end(&Footer { unlisted: 2, next: Some("?after=sub/".into()) }, &mut text);
     let response = described(Response::new(200, kind.media_type(), text), kind);
     let head = response.head(
         crate::http::framing::Version::Http11,
-        crate::http::response::Afterwards::Keep,
+        crate::http::response::Persistence::Keep,
         std::time::SystemTime::now(),
     );
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -242,7 +242,7 @@ fn s01_a_part_of_a_listing_has_as_many_entries_as_fit() {
             break;
         }
     }
-    form.end(&End::default(), &mut text);
+    form.end(&Footer::default(), &mut text);
     let listed: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         listed["entries"].as_array().unwrap().len(),

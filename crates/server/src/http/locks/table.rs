@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::change::{above, is_below};
-use super::{Change, Depth, Lock, Scope, Wish};
+use super::{Change, Depth, Lock, LockRequest, Scope};
 use crate::store::Principal;
 
 #[derive(Default, Debug)]
@@ -106,7 +106,7 @@ impl Table {
     }
 
     /// Where a lock is that `wish` contradicts (section 6.1).
-    pub(super) fn conflict(&self, wish: &Wish) -> Option<String> {
+    pub(super) fn conflict(&self, wish: &LockRequest) -> Option<String> {
         let excludes =
             |lock: &&Lock| wish.scope == Scope::Exclusive || lock.wish.scope == Scope::Exclusive;
         if let Some(lock) = self.covering(&wish.path).find(excludes) {

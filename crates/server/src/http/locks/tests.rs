@@ -7,12 +7,12 @@ use super::*;
 const LIMITS: LockLimits =
     LockLimits { locks_max: 8, per_principal_max: 6, timeout_max: Duration::from_secs(3600) };
 
-fn wish(path: &str, scope: Scope, depth: Depth, who: &str) -> Wish {
+fn wish(path: &str, scope: Scope, depth: Depth, who: &str) -> LockRequest {
     let (path, principal) = (path.to_owned(), Principal::new(who));
-    Wish { path, is_directory: false, scope, depth, principal, owner: None, timeout: None }
+    LockRequest { path, is_directory: false, scope, depth, principal, owner: None, timeout: None }
 }
 
-fn try_lock(locks: &Locks, wish: Wish) -> Result<String, NotGranted> {
+fn try_lock(locks: &Locks, wish: LockRequest) -> Result<String, LockError> {
     locks.try_lock(&Arc::new(wish), Instant::now()).map(|lock| lock.token.to_string())
 }
 
@@ -86,12 +86,12 @@ fn w05_locks_are_bounded_in_number_and_time() {
     let of =
         |path: &str, who: &str| try_lock(&locks, wish(path, Scope::Exclusive, Depth::Zero, who));
     let held: Vec<_> = (0..6).map(|n| of(&n.to_string(), "x").unwrap()).collect();
-    assert_eq!(of("6", "x"), Err(NotGranted::TooManyOfOne(6)));
+    assert_eq!(of("6", "x"), Err(LockError::TooManyOfOne(6)));
     assert!(of("6", "y").is_ok() && of("7", "y").is_ok());
-    assert_eq!(of("8", "y"), Err(NotGranted::TooMany(8)));
+    assert_eq!(of("8", "y"), Err(LockError::TooMany(8)));
     let (x, y) = (Principal::new("x"), Principal::new("y"));
-    assert_eq!(locks.unlock("0", &held[0], &y, false), Err(NotReleased::NotYours));
-    assert_eq!(locks.unlock("1", &held[0], &x, false), Err(NotReleased::Unknown));
+    assert_eq!(locks.unlock("0", &held[0], &y, false), Err(UnlockError::NotYours));
+    assert_eq!(locks.unlock("1", &held[0], &x, false), Err(UnlockError::Unknown));
     assert_eq!(locks.unlock("0", &held[0], &x, false), Ok(()));
     assert_eq!(locks.unlock("1", &held[1], &y, true), Ok(()));
     assert!(of("8", "y").is_ok());
@@ -117,7 +117,7 @@ fn w05_a_lock_is_granted_when_no_change_of_its_path_is_under_way() {
     let under_way = locks.begin(&[Change::vanishing("a/b")], &[], &x).unwrap();
     let of = |path: &str, depth| try_lock(&locks, wish(path, Scope::Shared, depth, "y"));
     for (path, depth) in [("a/b", Zero), ("a", Zero), ("", Infinity), ("a/b/c", Zero)] {
-        assert_eq!(of(path, depth), Err(NotGranted::Busy), "{path}");
+        assert_eq!(of(path, depth), Err(LockError::Busy), "{path}");
     }
     assert!(of("", Zero).is_ok() && of("a/c", Infinity).is_ok());
     // Who waits is woken by the end.

@@ -11,18 +11,18 @@ use tactus_engine::message::VolumeId;
 use crate::catalogue::Catalogue;
 use crate::http::response::Response;
 use crate::http::uploads::Uploads;
-use crate::store::{Held, Principal, Store};
+use crate::store::{Principal, Reservation, Store};
 
 /// More are counted, and not listed.
 const LISTED_MAX: usize = 1000;
 
 #[derive(Serialize)]
 struct Account {
-    volumes: Vec<OneVolume>,
+    volumes: Vec<VolumeAccount>,
 }
 
 #[derive(Serialize)]
-struct OneVolume {
+struct VolumeAccount {
     mount: String,
     /// Bytes of titles.
     stored_bytes: u64,
@@ -61,12 +61,12 @@ pub(super) fn told(uploads: &Uploads, catalogue: &Catalogue, principal: &Princip
     Response::json(200, &account).with("Cache-Control", "no-store")
 }
 
-fn volume(store: &Store, mount: String, principal: &Principal) -> OneVolume {
+fn volume(store: &Store, mount: String, principal: &Principal) -> VolumeAccount {
     let (account, held) = store.held(principal);
     let quota = store.limits().principal_quotas.get(principal);
     let now = SystemTime::now();
     let listed = held.iter().take(LISTED_MAX).map(|held| upload(store, held, principal, now));
-    OneVolume {
+    VolumeAccount {
         mount,
         stored_bytes: account.stored,
         reserved_bytes: account.reserved,
@@ -76,7 +76,7 @@ fn volume(store: &Store, mount: String, principal: &Principal) -> OneVolume {
     }
 }
 
-fn upload(store: &Store, held: &Held, principal: &Principal, now: SystemTime) -> Upload {
+fn upload(store: &Store, held: &Reservation, principal: &Principal, now: SystemTime) -> Upload {
     let id = held.purpose.id;
     let status = id.and_then(|id| store.status(&id, principal).ok());
     Upload {

@@ -1,7 +1,7 @@
 //! The fields of tus 1.0, read strictly.
 //!
 //! Promise: a number is digits and nothing else, below 2^63; a list has its bounds; what is not
-//! understood in one way is a [`Wrong`] and not a default.
+//! understood in one way is a [`FieldError`] and not a default.
 
 use data_encoding::BASE64;
 use sha1::Sha1;
@@ -26,7 +26,7 @@ pub(super) const PARTS_MAX: usize = 1000;
 
 /// A request that is not understood, with the answer that says so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wrong {
+pub(super) enum FieldError {
     /// Another version of tus, or none is named.
     Version,
     /// The value of this field.
@@ -41,7 +41,7 @@ pub(super) enum Wrong {
     Algorithm,
 }
 
-impl Wrong {
+impl FieldError {
     pub(super) fn response(self) -> Response {
         match self {
             Self::Version => {
@@ -70,50 +70,50 @@ impl Wrong {
 }
 
 /// Whether the request speaks our version.
-pub(super) fn version(fields: &Fields) -> Result<(), Wrong> {
+pub(super) fn version(fields: &Fields) -> Result<(), FieldError> {
     match fields.one("tus-resumable") {
         Some(version) if version == VERSION.as_bytes() => Ok(()),
-        _ => Err(Wrong::Version),
+        _ => Err(FieldError::Version),
     }
 }
 
 /// `Upload-Offset`, which must be there.
-pub(super) fn offset(fields: &Fields) -> Result<u64, Wrong> {
+pub(super) fn offset(fields: &Fields) -> Result<u64, FieldError> {
     let name = "Upload-Offset";
-    number(fields, name)?.ok_or(Wrong::Field(name))
+    number(fields, name)?.ok_or(FieldError::Field(name))
 }
 
 /// `Upload-Length`, if it is there.
-pub(super) fn length(fields: &Fields) -> Result<Option<u64>, Wrong> {
+pub(super) fn length(fields: &Fields) -> Result<Option<u64>, FieldError> {
     number(fields, "Upload-Length")
 }
 
 /// The length that a creation declares: a number, or none for one that follows later.
-pub(super) fn declared(fields: &Fields) -> Result<Option<u64>, Wrong> {
+pub(super) fn declared(fields: &Fields) -> Result<Option<u64>, FieldError> {
     match (length(fields)?, fields.one("upload-defer-length")) {
         (Some(length), None) => Ok(Some(length)),
         (None, Some(b"1")) => Ok(None),
-        (None, Some(_)) => Err(Wrong::Field("Upload-Defer-Length")),
-        (Some(_), Some(_)) | (None, None) => Err(Wrong::Length),
+        (None, Some(_)) => Err(FieldError::Field("Upload-Defer-Length")),
+        (Some(_), Some(_)) | (None, None) => Err(FieldError::Length),
     }
 }
 
 /// Whether the body is bytes of an upload, by its media type.
-pub(super) fn media_type(fields: &Fields) -> Result<(), Wrong> {
+pub(super) fn media_type(fields: &Fields) -> Result<(), FieldError> {
     let name = fields.one("content-type").unwrap_or_default();
     match name.eq_ignore_ascii_case(b"application/offset+octet-stream") {
         true => Ok(()),
-        false => Err(Wrong::MediaType),
+        false => Err(FieldError::MediaType),
     }
 }
 
-fn number(fields: &Fields, name: &'static str) -> Result<Option<u64>, Wrong> {
+fn number(fields: &Fields, name: &'static str) -> Result<Option<u64>, FieldError> {
     let Some(value) = fields.one(name) else { return Ok(None) };
     let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     let number = std::str::from_utf8(value).ok().filter(|_| digits).and_then(|v| v.parse().ok());
     // What no file can have is no length: the kernel counts in signed 64 bits.
     let number = number.filter(|&number: &u64| i64::try_from(number).is_ok());
-    number.map(Some).ok_or(Wrong::Field(name))
+    number.map(Some).ok_or(FieldError::Field(name))
 }
 
 /// What an upload is to others.
@@ -132,8 +132,8 @@ pub(super) enum Concat {
 pub(super) fn concat(
     fields: &Fields,
     own: &impl Fn(RequestPath) -> RequestPath,
-) -> Result<Concat, Wrong> {
-    const WRONG: Wrong = Wrong::Field("Upload-Concat");
+) -> Result<Concat, FieldError> {
+    const WRONG: FieldError = FieldError::Field("Upload-Concat");
     let Some(value) = fields.one("upload-concat") else { return Ok(Concat::Alone) };
     if value == b"partial" {
         return Ok(Concat::Partial);
@@ -144,7 +144,7 @@ pub(super) fn concat(
         return Err(WRONG);
     }
     if urls.len() > PARTS_MAX {
-        return Err(Wrong::ManyParts);
+        return Err(FieldError::ManyParts);
     }
     let parts = urls.into_iter().map(|url| part(url, own).ok_or(WRONG));
     parts.collect::<Result<_, _>>().map(Concat::Final)
@@ -162,27 +162,27 @@ fn part(url: &[u8], own: &impl Fn(RequestPath) -> RequestPath) -> Option<String>
 
 /// A sum that a body is to have, while it is being computed.
 pub(super) struct Checksum {
-    summing: Summing,
+    summing: ChecksumState,
     expected: Vec<u8>,
 }
 
 #[derive(Clone)]
-enum Summing {
+enum ChecksumState {
     Sha1(Sha1),
     Sha256(Sha256),
     Crc32c(u32),
 }
 
 /// `Upload-Checksum`, if it is there.
-pub(super) fn checksum(fields: &Fields) -> Result<Option<Checksum>, Wrong> {
-    const WRONG: Wrong = Wrong::Field("Upload-Checksum");
+pub(super) fn checksum(fields: &Fields) -> Result<Option<Checksum>, FieldError> {
+    const WRONG: FieldError = FieldError::Field("Upload-Checksum");
     let Some(value) = fields.one("upload-checksum") else { return Ok(None) };
     let space = value.iter().position(|&byte| byte == b' ').ok_or(WRONG)?;
     let (summing, len) = match &value[..space] {
-        b"sha1" => (Summing::Sha1(Sha1::new()), 20),
-        b"sha256" => (Summing::Sha256(Sha256::new()), 32),
-        b"crc32c" => (Summing::Crc32c(0), 4),
-        _ => return Err(Wrong::Algorithm),
+        b"sha1" => (ChecksumState::Sha1(Sha1::new()), 20),
+        b"sha256" => (ChecksumState::Sha256(Sha256::new()), 32),
+        b"crc32c" => (ChecksumState::Crc32c(0), 4),
+        _ => return Err(FieldError::Algorithm),
     };
     let expected = BASE64.decode(value[space..].trim_ascii()).map_err(|_| WRONG)?;
     match expected.len() == len {
@@ -194,19 +194,19 @@ pub(super) fn checksum(fields: &Fields) -> Result<Option<Checksum>, Wrong> {
 impl Checksum {
     pub(super) fn add(&mut self, bytes: &[u8]) {
         match &mut self.summing {
-            Summing::Sha1(sum) => sum.update(bytes),
-            Summing::Sha256(sum) => sum.update(bytes),
-            Summing::Crc32c(sum) => *sum = crc32c::crc32c_append(*sum, bytes),
+            ChecksumState::Sha1(sum) => sum.update(bytes),
+            ChecksumState::Sha256(sum) => sum.update(bytes),
+            ChecksumState::Crc32c(sum) => *sum = crc32c::crc32c_append(*sum, bytes),
         }
     }
 
     /// Whether the bytes were those that the client has summed up.
     pub(super) fn matches(&self) -> bool {
         match self.summing.clone() {
-            Summing::Sha1(sum) => sum.finalize()[..] == self.expected,
-            Summing::Sha256(sum) => sum.finalize()[..] == self.expected,
+            ChecksumState::Sha1(sum) => sum.finalize()[..] == self.expected,
+            ChecksumState::Sha256(sum) => sum.finalize()[..] == self.expected,
             // Most significant byte first, as in every field that carries one (RFC 3309 in network order).
-            Summing::Crc32c(sum) => sum.to_be_bytes()[..] == self.expected,
+            ChecksumState::Crc32c(sum) => sum.to_be_bytes()[..] == self.expected,
         }
     }
 }
@@ -235,29 +235,33 @@ mod tests {
             "5 5",
             "5,5",
         ] {
-            assert_eq!(length_of(value), Err(Wrong::Field("Upload-Length")), "{value:?}");
+            assert_eq!(length_of(value), Err(FieldError::Field("Upload-Length")), "{value:?}");
         }
         let both = Fields::of(&[("Upload-Length", "5"), ("Upload-Defer-Length", "1")]);
-        assert_eq!(declared(&both), Err(Wrong::Length));
-        assert_eq!(declared(&Fields::default()), Err(Wrong::Length));
+        assert_eq!(declared(&both), Err(FieldError::Length));
+        assert_eq!(declared(&Fields::default()), Err(FieldError::Length));
         assert_eq!(declared(&with("Upload-Defer-Length", "1")), Ok(None));
         let two = declared(&with("Upload-Defer-Length", "2"));
-        assert_eq!(two, Err(Wrong::Field("Upload-Defer-Length")));
+        assert_eq!(two, Err(FieldError::Field("Upload-Defer-Length")));
     }
 
-    fn length_of(value: &str) -> Result<Option<u64>, Wrong> {
+    fn length_of(value: &str) -> Result<Option<u64>, FieldError> {
         length(&with("Upload-Length", value))
     }
 
     #[test]
     fn the_version_and_the_media_type_are_named() {
         assert_eq!(version(&with("Tus-Resumable", "1.0.0")), Ok(()));
-        assert_eq!(version(&with("Tus-Resumable", "0.2.2")), Err(Wrong::Version));
-        assert_eq!(version(&Fields::default()), Err(Wrong::Version));
-        assert_eq!(Wrong::Version.response().status(), 412);
+        assert_eq!(version(&with("Tus-Resumable", "0.2.2")), Err(FieldError::Version));
+        assert_eq!(version(&Fields::default()), Err(FieldError::Version));
+        assert_eq!(FieldError::Version.response().status(), 412);
         assert_eq!(media_type(&with("Content-Type", "application/offset+octet-stream")), Ok(()));
         for other in ["application/octet-stream", "", "application/offset+octet-stream; x=y"] {
-            assert_eq!(media_type(&with("Content-Type", other)), Err(Wrong::MediaType), "{other}");
+            assert_eq!(
+                media_type(&with("Content-Type", other)),
+                Err(FieldError::MediaType),
+                "{other}"
+            );
         }
     }
 
@@ -281,13 +285,13 @@ mod tests {
             &format!("final;{UPLOADS}"),
             &format!("final;{UPLOADS}/../x"),
         ] {
-            assert_eq!(parts(wrong), Err(Wrong::Field("Upload-Concat")), "{wrong}");
+            assert_eq!(parts(wrong), Err(FieldError::Field("Upload-Concat")), "{wrong}");
         }
         let many = |n: usize| format!("final;{}", format!("{UPLOADS}/{id} ").repeat(n));
         assert!(
             matches!(parts(&many(PARTS_MAX)), Ok(Concat::Final(all)) if all.len() == PARTS_MAX)
         );
-        assert_eq!(parts(&many(PARTS_MAX + 1)), Err(Wrong::ManyParts));
+        assert_eq!(parts(&many(PARTS_MAX + 1)), Err(FieldError::ManyParts));
     }
 
     #[test]
@@ -309,10 +313,10 @@ mod tests {
         // RFC 3720, B.4: 32 bytes of zeros.
         assert_eq!(of("crc32c ipE2qg==", &[0; 32]), Ok(true));
         for value in ["md5 1B2M2Y8AsgTpgAmY7PhCfg==", "SHA1 Kq5sNclPz7QV2+lfQIuc6R7oRu0="] {
-            assert_eq!(of(value, b""), Err(Wrong::Algorithm), "{value}");
+            assert_eq!(of(value, b""), Err(FieldError::Algorithm), "{value}");
         }
         for value in ["sha1", "", "sha1 ", "sha1 AAAA", "sha1 !", "crc32c ipE2qg"] {
-            assert_eq!(of(value, b""), Err(Wrong::Field("Upload-Checksum")), "{value}");
+            assert_eq!(of(value, b""), Err(FieldError::Field("Upload-Checksum")), "{value}");
         }
     }
 }

@@ -16,7 +16,7 @@ const BYTES_MAX: usize = 4096;
 
 /// What is not right about the metadata, or about the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum Wrong {
+pub(super) enum MetadataError {
     #[error("Upload-Metadata has more than {BYTES_MAX} bytes")]
     Long,
     #[error("Upload-Metadata must be a list of `key base64` with unique keys")]
@@ -42,24 +42,24 @@ pub(super) struct Metadata {
 }
 
 /// Reads the field; an absent one is empty.
-pub(super) fn metadata(fields: &Fields) -> Result<Metadata, Wrong> {
+pub(super) fn metadata(fields: &Fields) -> Result<Metadata, MetadataError> {
     let Some(value) = fields.one("upload-metadata") else { return Ok(Metadata::default()) };
     if value.len() > BYTES_MAX {
-        return Err(Wrong::Long);
+        return Err(MetadataError::Long);
     }
     // It is told again in a field: nothing else may be in it.
     let plain = |text: &&str| text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
-    let raw = std::str::from_utf8(value).ok().filter(plain).ok_or(Wrong::Form)?;
+    let raw = std::str::from_utf8(value).ok().filter(plain).ok_or(MetadataError::Form)?;
     let mut metadata = Metadata { raw: raw.to_owned(), ..Metadata::default() };
     let mut keys = HashSet::new();
     for pair in raw.split(',') {
         let pair = pair.trim();
         let (key, value) = pair.split_once(' ').unwrap_or((pair, ""));
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) || !keys.insert(key) {
-            return Err(Wrong::Form);
+            return Err(MetadataError::Form);
         }
-        let value = BASE64.decode(value.as_bytes()).map_err(|_| Wrong::Form)?;
-        let text = || String::from_utf8(value).map_err(|_| Wrong::Form);
+        let value = BASE64.decode(value.as_bytes()).map_err(|_| MetadataError::Form)?;
+        let text = || String::from_utf8(value).map_err(|_| MetadataError::Form);
         match key {
             "filename" => metadata.filename = Some(text()?),
             "path" => metadata.path = Some(text()?),
@@ -67,10 +67,10 @@ pub(super) fn metadata(fields: &Fields) -> Result<Metadata, Wrong> {
         }
     }
     if let Some(name) = &metadata.filename {
-        check_name(name).map_err(|_| Wrong::FileName)?;
+        check_name(name).map_err(|_| MetadataError::FileName)?;
         // Some browsers send a file's Windows path.
         if name.contains('\\') {
-            return Err(Wrong::FileName);
+            return Err(MetadataError::FileName);
         }
     }
     Ok(metadata)
@@ -79,17 +79,17 @@ pub(super) fn metadata(fields: &Fields) -> Result<Metadata, Wrong> {
 impl Metadata {
     /// Where the upload goes: the path in the URL's query, else the one here, else the top. One that
     /// ends with a slash is a directory, in which it gets its file name.
-    pub(super) fn target(&self, query: Option<&str>) -> Result<RequestPath, Wrong> {
+    pub(super) fn target(&self, query: Option<&str>) -> Result<RequestPath, MetadataError> {
         let in_url = match query::values(query, "path").next() {
-            Some(None) => return Err(Wrong::Form),
+            Some(None) => return Err(MetadataError::Form),
             Some(Some(path)) => Some(path.into_owned()),
             None => None,
         };
         let mut path = in_url.or_else(|| self.path.clone()).unwrap_or_default();
         if path.is_empty() || path.ends_with('/') {
-            path.push_str(self.filename.as_deref().ok_or(Wrong::Nowhere)?);
+            path.push_str(self.filename.as_deref().ok_or(MetadataError::Nowhere)?);
         }
-        request_path(&path).map_err(Wrong::Path)
+        request_path(&path).map_err(MetadataError::Path)
     }
 }
 
@@ -110,7 +110,7 @@ fn request_path(text: &str) -> Result<RequestPath, tactus_core::path::PathFault>
 mod tests {
     use super::*;
 
-    fn read(value: &str) -> Result<Metadata, Wrong> {
+    fn read(value: &str) -> Result<Metadata, MetadataError> {
         metadata(&Fields::of(&[("Upload-Metadata", value)]))
     }
 
@@ -130,19 +130,19 @@ mod tests {
         assert_eq!(target(&both, Some("path=/x/y%20z.ts")).unwrap(), "x/y z.ts");
         assert_eq!(target(&both, Some("path=/new/")).unwrap(), "new/größe 1.ts");
         assert_eq!(target(&pair("path", "/a/b.ts"), None).unwrap(), "a/b.ts");
-        assert_eq!(target("is_confidential", None), Err(Wrong::Nowhere));
+        assert_eq!(target("is_confidential", None), Err(MetadataError::Nowhere));
         for path in ["a\\b", "a%41", "100%20.ts", "%2f"] {
             assert_eq!(target(&pair("path", path), None).unwrap(), path, "unescaped");
         }
         for path in ["/../a", "a//b", "/a/./b", "..\\b", "a/%2e%2e", ".", "a/\u{202e}b"] {
             let target = target(&pair("path", path), None);
-            assert!(matches!(target, Err(Wrong::Path(_))), "{path}: {target:?}");
+            assert!(matches!(target, Err(MetadataError::Path(_))), "{path}: {target:?}");
         }
     }
 
     #[test]
     fn u12_metadata_is_bounded_and_a_file_name_leads_nowhere() {
-        assert_eq!(read(&format!("a {}", "A".repeat(4096))), Err(Wrong::Long));
+        assert_eq!(read(&format!("a {}", "A".repeat(4096))), Err(MetadataError::Long));
         for form in [
             "",
             " ",
@@ -160,9 +160,9 @@ mod tests {
             assert_eq!(read.is_err(), form != "a AA== ", "{form:?}: {read:?}");
         }
         for name in ["../../etc/passwd", "a/b", "..", ".", "", "a\\b", "a\0b", "a\nb"] {
-            assert_eq!(read(&pair("filename", name)), Err(Wrong::FileName), "{name:?}");
+            assert_eq!(read(&pair("filename", name)), Err(MetadataError::FileName), "{name:?}");
         }
-        assert_eq!(read(&format!("filename {}", BASE64.encode(b"\xff"))), Err(Wrong::Form));
+        assert_eq!(read(&format!("filename {}", BASE64.encode(b"\xff"))), Err(MetadataError::Form));
         let raw = format!("{},empty,other AA==", pair("filename", "a.ts"));
         assert_eq!(read(&raw).unwrap().raw, raw);
     }

@@ -47,7 +47,7 @@ enum Line {
 }
 
 /// The destination of interleaved frames.
-pub(super) struct Intake {
+pub(super) struct WritePath {
     id: SessionId,
     /// Each channel with the number of its medium, and whether it carries reports.
     channels: Vec<(u8, usize, bool)>,
@@ -315,7 +315,7 @@ impl Connection {
         drop(place);
         drop(record_sessions);
         if !channels.is_empty() {
-            self.intake = Some(Intake { id, channels, ends });
+            self.intake = Some(WritePath { id, channels, ends });
         }
         Ok(ok)
     }
@@ -396,7 +396,7 @@ impl Connection {
 }
 
 /// The next report of the recording within this connection; pending for ever without one.
-pub(super) async fn report_of(intake: &mut Option<Intake>) -> Box<[u8]> {
+pub(super) async fn report_of(intake: &mut Option<WritePath>) -> Box<[u8]> {
     let report = match intake {
         Some(intake) => intake.ends.reports.recv().await,
         None => None,

@@ -5,9 +5,9 @@
 use tactus_core::sums::{UNIT, combine};
 
 use crate::store::id::StoreId;
-use crate::store::ledger::Principal;
 use crate::store::names::Precondition;
-use crate::store::sums::SumMark;
+use crate::store::quotas::Principal;
+use crate::store::sums::SumsState;
 
 /// What happened to an upload.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ pub(in crate::store) struct Created {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::store) struct Advanced {
     pub(in crate::store) id: StoreId,
-    pub(in crate::store) mark: SumMark,
+    pub(in crate::store) mark: SumsState,
     /// CRC32C of the whole units below the mark.
     pub(in crate::store) prefix: u32,
     /// The unit that `units` begins with.
@@ -72,7 +72,7 @@ impl Advanced {
             let combined = |sum, unit: &u32| combine(sum, *unit, UNIT);
             sum = chunk.iter().fold(sum, combined);
             let end = from + chunk.len() as u64;
-            let so_far = SumMark { len: end * UNIT.0, whole: sum, partial: 0 };
+            let so_far = SumsState { len: end * UNIT.0, whole: sum, partial: 0 };
             let units = chunk.to_vec();
             parts.push(Self { id, mark: so_far, prefix: sum, from, units, expires });
             from = end;
@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
             2 => {
                 let id = reader.id()?;
                 let (len, whole, partial) = (reader.u64()?, reader.u32()?, reader.u32()?);
-                let mark = SumMark { len, whole, partial };
+                let mark = SumsState { len, whole, partial };
                 let (prefix, from, expires) = (reader.u32()?, reader.u64()?, reader.u64()?);
                 let count = reader.u32()? as usize;
                 let bytes = reader.take(count.checked_mul(4)?)?;

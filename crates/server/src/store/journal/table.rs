@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::record::{Advanced, Created, Record};
 use crate::store::id::StoreId;
-use crate::store::sums::{SumMark, UNIT};
+use crate::store::sums::{SumsState, UNIT};
 
 /// Uploads by their identifiers.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -19,7 +19,7 @@ pub(in crate::store) struct Table(HashMap<StoreId, Entry>);
 pub(in crate::store) struct Entry {
     pub(in crate::store) created: Arc<Created>,
     pub(in crate::store) len: Option<u64>,
-    pub(in crate::store) mark: SumMark,
+    pub(in crate::store) mark: SumsState,
     pub(in crate::store) prefix: u32,
     pub(in crate::store) units: Vec<u32>,
     pub(in crate::store) expires: u64,
@@ -47,7 +47,7 @@ impl Table {
         match record {
             Record::Created(created) => {
                 let (len, expires) = (created.len, created.expires);
-                let (mark, prefix) = (SumMark::default(), 0);
+                let (mark, prefix) = (SumsState::default(), 0);
                 let created = Arc::new(*created);
                 let (units, named) = (Vec::new(), None);
                 let id = created.id;
@@ -70,7 +70,7 @@ impl Table {
                     entry.named = Some(etag);
                     // What they were for is done.
                     entry.units = Vec::new();
-                    (entry.mark, entry.prefix) = (SumMark::default(), 0);
+                    (entry.mark, entry.prefix) = (SumsState::default(), 0);
                 }
             }
             Record::Gone { id } => {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::ledger::Principal;
 use crate::store::names::Precondition;
-use crate::store::sums::{SumMark, Summing};
+use crate::store::quotas::Principal;
+use crate::store::sums::{SumsBuilder, SumsState};
 use crate::store::{PlainMedium, Store, StoreOptions, recovery};
 
 fn created(id: StoreId, len: Option<u64>) -> Record {
@@ -24,7 +24,7 @@ fn created(id: StoreId, len: Option<u64>) -> Record {
     }))
 }
 
-type State = (SumMark, Vec<u32>, Option<String>);
+type State = (SumsState, Vec<u32>, Option<String>);
 
 /// Uploads that advance in turn, a group for each step; with every state that each has had.
 struct History {
@@ -36,7 +36,7 @@ struct History {
 
 fn history(steps: &[(usize, usize)]) -> History {
     let ids: Vec<_> = (1..=4).map(|number| StoreId([number; 16])).collect();
-    let mut sums: Vec<_> = ids.iter().map(|_| Summing::default()).collect();
+    let mut sums: Vec<_> = ids.iter().map(|_| SumsBuilder::default()).collect();
     let mut history =
         History { bytes: Vec::new(), groups: Vec::new(), states: BTreeMap::default() };
     let mut table = Table::default();
@@ -154,7 +154,7 @@ fn record() -> impl Strategy<Value = Record> {
         any::<u64>(),
     );
     let mark = any::<(u64, u32, u32)>();
-    let mark = mark.prop_map(|(len, whole, partial)| SumMark { len, whole, partial });
+    let mark = mark.prop_map(|(len, whole, partial)| SumsState { len, whole, partial });
     let advanced = (id.clone(), mark, any::<u32>(), any::<u64>(), any::<Vec<u32>>(), any::<u64>());
     prop_oneof![
         created.prop_map(|(id, who, path, precondition, len, metadata, expires)| {
@@ -220,7 +220,7 @@ proptest! {
         let sum = units.iter().fold(before, |sum, unit| {
             tactus_core::sums::combine(sum, *unit, tactus_core::sums::UNIT)
         });
-        let mark = SumMark { len: (from + units.len() as u64) * 65_536 + 5, whole: 7, partial: 8 };
+        let mark = SumsState { len: (from + units.len() as u64) * 65_536 + 5, whole: 7, partial: 8 };
         let id = StoreId([1; 16]);
         let all = Advanced { id, mark, prefix: sum, from, units: units.clone(), expires: 9 };
         let parts = all.split(before);
@@ -258,7 +258,7 @@ async fn w11_a_long_journal_is_replaced_and_says_the_same() {
     let mut journals = vec![inode()];
     let id = StoreId([7; 16]);
     journal.commit(created(id, None)).await.unwrap();
-    let mut sums = Summing::default();
+    let mut sums = SumsBuilder::default();
     for _ in 0..100 {
         let from = sums.ended();
         sums.add(&[5; 10_000]);
@@ -294,7 +294,7 @@ async fn p5_a_volume_with_ten_thousand_open_uploads_is_ready_within_five_seconds
         let mut id = StoreId([0; 16]);
         id.0[..4].copy_from_slice(&number.wrapping_mul(0x9e37_79b9).to_be_bytes());
         table.apply(created(id, Some(1 << 20)));
-        let mut sums = Summing::default();
+        let mut sums = SumsBuilder::default();
         sums.add(&[1; 70_000]);
         let units = sums.units_from(0).to_vec();
         let (mark, prefix) = (sums.mark(), sums.prefix());

@@ -15,8 +15,8 @@ use tactus_core::path::{PATH_BYTES_MAX, PathFault};
 use tactus_core::units::WallTime;
 
 use super::{
-    AnyName, Aside, Chain, Changed, Counted, DIRECTORY_MODE, Discarded, Erased, Missing, Names,
-    Precondition, Thing, discarded, failed, open_beneath, path_fault,
+    AnyName, Chain, Changed, DIRECTORY_MODE, Erased, Missing, NamedItem, Names, Precondition,
+    PrivateDirectory, QuotaEntry, RemovedName, discarded, failed, open_beneath, path_fault,
 };
 use crate::catalogue::walk::{self, Location, Visitor};
 use crate::catalogue::{Digests, FileVersion};
@@ -28,7 +28,7 @@ use crate::store::metadata::TitleMetadata;
 #[derive(Default)]
 pub(in crate::store) struct Dismantled {
     /// Titles that are gone.
-    pub(in crate::store) titles: Vec<Counted>,
+    pub(in crate::store) titles: Vec<QuotaEntry>,
     /// Directories that were in it, and are in the trash by themselves now.
     pub(in crate::store) directories: Vec<StoreId>,
     /// Whether it is gone.
@@ -118,10 +118,10 @@ impl Names {
         let metadata = TitleMetadata { modified: Some(modified), digests };
         metadata.write(&file).map_err(failed)?;
         let etag = match present {
-            Thing::Title(_) => {
+            NamedItem::Title(_) => {
                 Some(FileVersion::of(&rustix::fs::fstat(&file).map_err(failed)?).etag())
             }
-            Thing::Directory(_) => None,
+            NamedItem::Directory(_) => None,
         };
         let (flush, chain) = (vec![Arc::new(file)], Chain::default());
         Ok(Some(Changed { etag, created: false, flush, replaced: None, chain }))
@@ -176,19 +176,19 @@ impl Names {
         &self,
         parent: &OwnedFd,
         last: &str,
-        present: &Thing,
-    ) -> Result<Option<Discarded>, UploadError> {
+        present: &NamedItem,
+    ) -> Result<Option<RemovedName>, UploadError> {
         let id = StoreId::random();
-        let place = (Aside::Trash, id);
+        let place = (PrivateDirectory::Trash, id);
         let gone = match present {
-            Thing::Title(_) => discarded(parent, last, place)?,
-            Thing::Directory(_) => Discarded { counted: None, place },
+            NamedItem::Title(_) => discarded(parent, last, place)?,
+            NamedItem::Directory(_) => RemovedName { counted: None, place },
         };
         match rustix::fs::renameat(parent, last, &self.own.trash, id.to_string()) {
             Err(Errno::NOENT) => return Ok(None),
             done => done.map_err(failed)?,
         }
-        if matches!(present, Thing::Directory(_)) {
+        if matches!(present, NamedItem::Directory(_)) {
             self.forget_durable();
         }
         Ok(Some(gone))
@@ -202,8 +202,8 @@ impl Names {
         old_last: &str,
         parent: &OwnedFd,
         last: &str,
-        present: &Thing,
-    ) -> Result<Option<Discarded>, UploadError> {
+        present: &NamedItem,
+    ) -> Result<Option<RemovedName>, UploadError> {
         let swap = RenameFlags::EXCHANGE;
         match rustix::fs::renameat_with(old_parent, old_last, parent, last, swap) {
             Ok(()) => self.bring_to_trash(old_parent, old_last, present),

@@ -10,15 +10,15 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
 
 use super::recording::RecordingUpload;
-use super::session::{Hold, Newest};
+use super::session::{RequestGeneration, WriterState};
 use crate::store::Inner;
 use crate::store::fault::{ResumeError, UploadError};
-use crate::store::feed::Feed;
 use crate::store::id::StoreId;
 use crate::store::journal::{Advanced, Record};
 use crate::store::medium::{Flush, now};
 use crate::store::sums::UNIT;
 use crate::store::upload::room;
+use crate::store::write_buffer::WriteBuffer;
 
 /// While bytes come, what has come is made durable after so many. With what comes during the two
 /// flushes of that, about 8 MiB have to be sent again after a crash. To stop the client for them would
@@ -28,8 +28,8 @@ const CHECKPOINT: u64 = 4 * MIB;
 /// An upload that goes on. Dropped, it keeps what was made durable on the way.
 pub struct Appender {
     /// None only while it is being dropped.
-    pub(super) parts: Option<Parts>,
-    pub(super) newest: Newest,
+    pub(super) parts: Option<PendingWrites>,
+    pub(super) newest: RequestGeneration,
     pub(super) declared: Option<u64>,
     /// What is to be made durable when it has landed, and where it ends.
     pub(super) wanted: Option<(u64, Advanced)>,
@@ -39,12 +39,12 @@ pub struct Appender {
 }
 
 /// What must come to rest before the next request may write.
-pub(super) struct Parts {
+pub(super) struct PendingWrites {
     pub(super) inner: Arc<Inner>,
     pub(super) id: StoreId,
-    pub(super) hold: OwnedMutexGuard<Hold>,
-    pub(super) feed: Feed,
-    pub(super) begun: Begun,
+    pub(super) hold: OwnedMutexGuard<WriterState>,
+    pub(super) write_buffer: WriteBuffer,
+    pub(super) begun: JournalPosition,
     pub(super) checkpoint: Option<JoinHandle<Result<(), UploadError>>>,
     /// The file gets room ahead of what comes. It is not cut to its length before that has ended.
     pub(super) setting_aside: Option<JoinHandle<Result<bool, UploadError>>>,
@@ -52,7 +52,7 @@ pub(super) struct Parts {
 
 /// Up to where records have been handed to the journal.
 #[derive(Clone, Copy)]
-pub(super) struct Begun {
+pub(super) struct JournalPosition {
     /// Units.
     pub(super) from: usize,
     /// Their CRC32C.
@@ -64,10 +64,10 @@ impl Appender {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> u64 {
-        self.parts().feed.len()
+        self.parts().write_buffer.len()
     }
 
-    pub(super) fn parts(&self) -> &Parts {
+    pub(super) fn parts(&self) -> &PendingWrites {
         self.parts.as_ref().expect("only the end takes it apart")
     }
 
@@ -92,15 +92,15 @@ impl Appender {
         }
         self.check()?;
         let parts = self.parts.as_mut().expect("only the end takes it apart");
-        let Parts { inner, hold, feed, .. } = parts;
+        let PendingWrites { inner, hold, write_buffer, .. } = parts;
         let claim = hold.claim.as_mut().ok_or(ResumeError::NotFound)?;
-        let room = room(inner, claim, feed, self.declared).await?;
+        let room = room(inner, claim, write_buffer, self.declared).await?;
         tokio::select! {
             biased;
-            ready = feed.ready() => ready.map_err(|error| inner.write_failed(error))?,
+            ready = write_buffer.ready() => ready.map_err(|error| inner.write_failed(error))?,
             () = self.newest.over() => return Err(ResumeError::Superseded),
         }
-        let space = feed.space().await.map_err(|error| inner.write_failed(error))?;
+        let space = write_buffer.space().await.map_err(|error| inner.write_failed(error))?;
         let room = space.len().min(usize::try_from(room).unwrap_or(usize::MAX));
         Ok(&mut space[..room])
     }
@@ -108,7 +108,7 @@ impl Appender {
     /// The first `count` bytes of the space have been filled.
     pub fn advance(&mut self, count: usize) {
         let parts = self.parts.as_mut().expect("only the end takes it apart");
-        let Some(end) = parts.feed.advance(count) else { return };
+        let Some(end) = parts.write_buffer.advance(count) else { return };
         let done = parts.begun.from as u64 * UNIT;
         let is_time = self.recording.as_mut().is_some_and(RecordingUpload::handed_over);
         let is_due = is_time || end >= done + CHECKPOINT;
@@ -134,7 +134,7 @@ impl Appender {
 
     /// Gives back the place that is being filled, as [`Upload::park`](crate::store::Upload::park).
     pub fn park(&mut self) {
-        self.parts.as_mut().expect("only the end takes it apart").feed.park();
+        self.parts.as_mut().expect("only the end takes it apart").write_buffer.park();
     }
 
     /// Makes durable all that has come, and tells the offset that the journal has now. Goes on to its
@@ -162,7 +162,7 @@ impl Appender {
         }
         if parts.checkpoint.is_none()
             && let Some((end, advanced)) = &self.wanted
-            && parts.feed.landed(*end)
+            && parts.write_buffer.landed(*end)
         {
             parts.checkpoint(advanced.clone());
             self.wanted = None;
@@ -171,10 +171,10 @@ impl Appender {
     }
 }
 
-impl Parts {
+impl PendingWrites {
     /// What the journal is to know of all bytes so far.
     pub(super) fn advanced(&self) -> Advanced {
-        let sums = self.feed.sums();
+        let sums = self.write_buffer.sums();
         let (from, units) = (self.begun.from as u64, sums.units_from(self.begun.from).to_vec());
         let (mark, prefix, expires) = (sums.mark(), sums.prefix(), self.inner.expires());
         Advanced { id: self.id, mark, prefix, from, units, expires }
@@ -182,10 +182,10 @@ impl Parts {
 
     /// Makes durable what has landed, while more comes.
     fn checkpoint(&mut self, advanced: Advanced) {
-        let (inner, file) = (Arc::clone(&self.inner), Arc::clone(self.feed.file()));
+        let (inner, file) = (Arc::clone(&self.inner), Arc::clone(self.write_buffer.file()));
         let (begun, announced) = (self.begun, self.hold.announced.clone());
         let (from, end) = (begun.from + advanced.units.len(), Bytes(advanced.mark.len));
-        self.begun = Begun { from, prefix: advanced.prefix };
+        self.begun = JournalPosition { from, prefix: advanced.prefix };
         self.checkpoint = Some(tokio::spawn(async move {
             let synced = inner.medium.sync(&file, Flush::Data).await;
             synced.map_err(|error| inner.fail(error))?;
@@ -208,19 +208,19 @@ impl Parts {
     }
 
     async fn commit(&mut self) -> Result<u64, UploadError> {
-        self.feed.settle().await.map_err(|error| self.inner.write_failed(error))?;
+        self.write_buffer.settle().await.map_err(|error| self.inner.write_failed(error))?;
         self.checkpointed().await?;
         let advanced = self.advanced();
         let len = advanced.mark.len;
         self.checkpoint(advanced);
         self.checkpointed().await?;
-        self.hold.tail = Some((len, self.feed.tail().to_vec()));
+        self.hold.tail = Some((len, self.write_buffer.tail().to_vec()));
         Ok(len)
     }
 
     /// Comes to rest: nothing is under way any more when the next one may write.
     async fn rest(mut self) {
-        if let Err(error) = self.feed.land().await {
+        if let Err(error) = self.write_buffer.land().await {
             self.inner.write_failed(error);
         }
         // Who has failed has said so; whoever comes next finds the volume closed.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::recording::{AHEAD_MIN, Live};
+use super::recording::{AHEAD_MIN, RecordingSpec};
 use super::{Appender, Principal, ResumeError, Store, StoreId};
 use crate::store::Inner;
 use crate::store::fault::too_large;
@@ -16,7 +16,7 @@ use crate::store::upload::claim_more;
 
 /// An upload that an earlier run has left.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Left {
+pub struct LeftoverUpload {
     /// Its identifier.
     pub id: StoreId,
     /// Whose it is.
@@ -45,7 +45,7 @@ impl Store {
         &self,
         id: &StoreId,
         principal: &Principal,
-        live: &Live,
+        live: &RecordingSpec,
     ) -> Result<Appender, ResumeError> {
         let mut appender = self.append_as(id, principal, 0, Some(live)).await?;
         appender.take_room()?;
@@ -64,14 +64,15 @@ impl Store {
 
     /// Uploads that have no name yet and whose metadata begins so, in the order in which they were begun.
     #[must_use]
-    pub fn left(&self, metadata: &[u8]) -> Vec<Left> {
+    pub fn left(&self, metadata: &[u8]) -> Vec<LeftoverUpload> {
         self.inner.journal.look(|table| {
             let unnamed = table.entries().filter(|(_, entry)| {
                 entry.named.is_none() && entry.created.metadata.starts_with(metadata)
             });
             let left = unnamed.filter_map(|(&id, entry)| {
                 let (path, len) = (entry.created.path.clone()?, entry.mark.len);
-                let left = Left { id, principal: entry.created.principal.clone(), path, len };
+                let left =
+                    LeftoverUpload { id, principal: entry.created.principal.clone(), path, len };
                 // All have the same time to live: who expires first has begun first.
                 Some((entry.created.expires, left))
             });
@@ -95,15 +96,16 @@ impl Appender {
         let recording = self.recording.as_mut().expect("it comes at a rate");
         let parts = self.parts.as_mut().expect("only the end takes it apart");
         parts.inner.writable()?;
-        let room = recording.room.saturating_sub(parts.feed.len());
+        let room = recording.room.saturating_sub(parts.write_buffer.len());
         if room == 0 {
             return recording.short.take().map_or(Ok(None), |short| Err(short.into()));
         }
-        let ready = parts.feed.ready_now().map_err(|error| parts.inner.write_failed(error))?;
+        let ready =
+            parts.write_buffer.ready_now().map_err(|error| parts.inner.write_failed(error))?;
         if !ready {
             return Ok(None);
         }
-        let space = parts.feed.space_there();
+        let space = parts.write_buffer.space_there();
         let room = space.len().min(usize::try_from(room).unwrap_or(usize::MAX));
         Ok(Some(&mut space[..room]))
     }
@@ -111,7 +113,7 @@ impl Appender {
     /// Whether a place is being filled.
     #[must_use]
     pub fn has_place(&self) -> bool {
-        self.parts().feed.has_place()
+        self.parts().write_buffer.has_place()
     }
 
     /// Goes on in a place that uploads do not need, when there is one. Tells the bytes that it takes: these
@@ -121,7 +123,7 @@ impl Appender {
     /// When a place is being filled.
     pub fn hurry(&mut self) -> u64 {
         let parts = self.parts.as_mut().expect("only the end takes it apart");
-        parts.feed.spare_now()
+        parts.write_buffer.spare_now()
     }
 
     /// Does what is due, without a wait: to be called before each write, and several times a second while
@@ -139,8 +141,8 @@ impl Appender {
         }
         recording.looked = Some(now);
         let parts = self.parts.as_mut().expect("only the end takes it apart");
-        parts.feed.reap().map_err(|error| parts.inner.write_failed(error))?;
-        let len = parts.feed.len();
+        parts.write_buffer.reap().map_err(|error| parts.inner.write_failed(error))?;
+        let len = parts.write_buffer.len();
         if recording.seen.0 != len {
             recording.seen = (len, now);
         }
@@ -149,7 +151,7 @@ impl Appender {
         if self.wanted.is_none()
             && is_due
             && len > recording.told_len
-            && let Some(end) = parts.feed.round_off()
+            && let Some(end) = parts.write_buffer.round_off()
         {
             recording.handed_over = now;
             self.wanted = Some((end, parts.advanced()));
@@ -189,11 +191,11 @@ impl Appender {
             return Ok(());
         }
         let claim = parts.hold.claim.as_mut().ok_or(ResumeError::NotFound)?;
-        let (len, file) = (parts.feed.len(), Arc::clone(parts.feed.file()));
+        let (len, file) = (parts.write_buffer.len(), Arc::clone(parts.write_buffer.file()));
         if recording.room.saturating_sub(len) > recording.ahead / 2 {
             return Ok(());
         }
-        let title_max = parts.inner.ledger.limits().title_max;
+        let title_max = parts.inner.quotas.limits().title_max;
         if recording.room >= title_max.0 {
             recording.short = Some(too_large(title_max));
             return Ok(());
@@ -249,7 +251,7 @@ mod tests {
             metadata: Vec::new(),
         };
         let id = store.create(create).await.unwrap();
-        let live = Live { rate: BitRate(8_000_000), medium };
+        let live = RecordingSpec { rate: BitRate(8_000_000), medium };
         let mut appender = store.append_live(&id, &principal, &live).await.unwrap();
         let (mut all, mut state) = (Vec::new(), 1u32);
         for number in 0..1500 {
@@ -265,7 +267,7 @@ mod tests {
             if state.is_multiple_of(3) {
                 let parts = appender.parts.as_mut().unwrap();
                 // None while all places are on their way: then nothing has been begun.
-                if let Some(end) = parts.feed.round_off() {
+                if let Some(end) = parts.write_buffer.round_off() {
                     assert!(end >= all.len() as u64 && end - (all.len() as u64) < 4096);
                 }
             }

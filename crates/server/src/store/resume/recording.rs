@@ -10,7 +10,7 @@ use crate::store::medium::Medium;
 
 /// How a title comes that is recorded.
 #[derive(Clone)]
-pub struct Live {
+pub struct RecordingSpec {
     /// Its rate.
     pub rate: BitRate,
     /// Places of its own.
@@ -46,7 +46,7 @@ pub(super) struct RecordingUpload {
 }
 
 impl RecordingUpload {
-    pub(super) fn new(live: &Live) -> Self {
+    pub(super) fn new(live: &RecordingSpec) -> Self {
         let begun = Instant::now();
         Self {
             ahead: live.rate.bytes_in(AHEAD).0.max(AHEAD_MIN),

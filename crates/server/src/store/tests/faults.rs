@@ -37,25 +37,25 @@ impl Failing {
     }
 }
 
-fn broken() -> Begun {
+fn broken() -> PendingIo {
     Box::pin(async { Err(io::Error::from_raw_os_error(5)) })
 }
 
-struct FailingPlace(Box<dyn Place>, Failing);
+struct FailingSlot(Box<dyn WriteSlot>, Failing);
 
-impl Place for FailingPlace {
+impl WriteSlot for FailingSlot {
     fn memory(&mut self) -> &mut [u8] {
         self.0.memory()
     }
 
-    fn write(self: Box<Self>, to: Extent) -> Begun {
+    fn write(self: Box<Self>, to: Extent) -> PendingIo {
         if self.1.fails() { broken() } else { self.0.write(to) }
     }
 }
 
 impl Medium for Failing {
-    fn place_size(&self) -> usize {
-        self.plain.place_size()
+    fn slot_size(&self) -> usize {
+        self.plain.slot_size()
     }
 
     fn places_each(&self) -> usize {
@@ -67,12 +67,12 @@ impl Medium for Failing {
         Box::pin(async move { Arc::new(this) as Arc<dyn Medium> })
     }
 
-    fn place(&self) -> Pending<Box<dyn Place>> {
+    fn place(&self) -> Pending<Box<dyn WriteSlot>> {
         let (place, this) = (self.plain.place(), self.clone());
-        Box::pin(async move { Box::new(FailingPlace(place.await, this)) as Box<dyn Place> })
+        Box::pin(async move { Box::new(FailingSlot(place.await, this)) as Box<dyn WriteSlot> })
     }
 
-    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> PendingIo {
         if self.fails() { broken() } else { self.plain.sync(file, what) }
     }
 }
@@ -134,10 +134,10 @@ async fn w9_a_failed_write_or_flush_ends_all_writing_and_loses_nothing() {
     let mut number = 0;
     loop {
         number += 1;
-        let house = House::new();
+        let volume_dir = TestVolume::new();
         let medium = Failing::at(number);
         let acked = Mutex::default();
-        match Store::open(house.0.path(), Arc::new(medium.clone()), options()).await {
+        match Store::open(volume_dir.0.path(), Arc::new(medium.clone()), options()).await {
             Err(error) => assert!(matches!(error, OpenError::Failed { .. }), "{error}"),
             Ok((volume, _)) => {
                 let lived = live(&volume, &acked).await;
@@ -156,37 +156,42 @@ async fn w9_a_failed_write_or_flush_ends_all_writing_and_loses_nothing() {
                 assert_eq!(medium.after.load(Ordering::SeqCst), operations, "nothing is tried");
                 volume.close().await;
                 // No start writes there before somebody has looked.
-                let opened = Store::open(house.0.path(), Arc::new(medium.clone()), options());
+                let opened = Store::open(volume_dir.0.path(), Arc::new(medium.clone()), options());
                 assert!(matches!(opened.await, Err(OpenError::Unchecked(_))));
                 assert_eq!(medium.after.load(Ordering::SeqCst), operations);
-                assert!(clear_failed(house.0.path()).unwrap());
-                assert!(!clear_failed(house.0.path()).unwrap());
+                assert!(clear_failed(volume_dir.0.path()).unwrap());
+                assert!(!clear_failed(volume_dir.0.path()).unwrap());
             }
         }
         let acked = lock(&acked).clone();
-        judge(&house, &acked, number).await;
+        judge(&volume_dir, &acked, number).await;
     }
     assert!(number > 20, "only {number} operations");
 }
 
 /// After the next start, everything that was answered is there, and nothing is half there.
-async fn judge(house: &House, acked: &Acked, number: usize) {
-    judge_opened(house, house.open().await, acked, number).await;
+async fn judge(volume_dir: &TestVolume, acked: &Acked, number: usize) {
+    judge_opened(volume_dir, volume_dir.open().await, acked, number).await;
 }
 
-pub(super) async fn judge_opened(house: &House, volume: Store, acked: &Acked, number: usize) {
+pub(super) async fn judge_opened(
+    volume_dir: &TestVolume,
+    volume: Store,
+    acked: &Acked,
+    number: usize,
+) {
     let [old, new, live] = bytes();
-    let film = std::fs::read(house.path("a/film.ts")).ok();
+    let film = std::fs::read(volume_dir.path("a/film.ts")).ok();
     match &film {
         None => assert!(acked.put.is_none(), "operation {number}"),
         Some(film) if *film == old => assert!(acked.replaced.is_none(), "operation {number}"),
         Some(film) => assert!(*film == new, "operation {number}: a torn title"),
     }
-    for (name, _) in house.titles() {
-        let verdict = verify(house.0.path(), &name, &mut |_| {}).unwrap();
+    for (name, _) in volume_dir.titles() {
+        let verdict = verify(volume_dir.0.path(), &name, &mut |_| {}).unwrap();
         assert!(matches!(verdict, Verdict::Whole(_)), "operation {number}: {name}: {verdict:?}");
     }
-    assert!(!acked.deleted || !house.path("gone.ts").exists());
+    assert!(!acked.deleted || !volume_dir.path("gone.ts").exists());
     let ann = Principal::new("ann");
     if let Some(id) = &acked.upload {
         let status = volume.status(id, &ann).unwrap();
@@ -199,11 +204,11 @@ pub(super) async fn judge_opened(house: &House, volume: Store, acked: &Acked, nu
             appender.commit().await.unwrap();
         }
         volume.finish(id, &ann).await.unwrap();
-        assert!(std::fs::read(house.path("live.ts")).unwrap() == live, "operation {number}");
+        assert!(std::fs::read(volume_dir.path("live.ts")).unwrap() == live, "operation {number}");
     }
     volume.close().await;
     for directory in ["uploads", "stage", "trash"] {
-        let left = house.own(directory);
+        let left = volume_dir.own(directory);
         // An upload that was never answered may wait for its expiry.
         let may = usize::from(directory == "uploads" && acked.upload.is_none());
         assert!(left <= may, "operation {number}: {left} in {directory}");
@@ -212,8 +217,8 @@ pub(super) async fn judge_opened(house: &House, volume: Store, acked: &Acked, nu
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn u16_what_is_dropped_at_any_byte_leaves_nothing() {
-    let house = House::new();
-    let volume = house.open().await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
     let bytes = content(4, 300_000);
     for len in (0..=bytes.len()).step_by(23_077).chain([1, 4096, 65_536, 131_072, 262_144]) {
         for declared in [Some(bytes.len()), None] {
@@ -229,19 +234,19 @@ async fn u16_what_is_dropped_at_any_byte_leaves_nothing() {
         }
     }
     assert_eq!(volume.usage(), Account::default());
-    assert_eq!(house.titles(), []);
-    assert!(!house.path("x").exists());
+    assert_eq!(volume_dir.titles(), []);
+    assert!(!volume_dir.path("x").exists());
     volume.close().await;
     for directory in ["uploads", "stage", "trash", "sums"] {
-        assert_eq!(house.own(directory), 0, "{directory}");
+        assert_eq!(volume_dir.own(directory), 0, "{directory}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn u02_u09_what_is_too_large_is_refused_before_or_at_its_first_byte_too_many() {
-    let house = House::new();
+    let volume_dir = TestVolume::new();
     let limits = Limits { title_max: Bytes(1000), ..Limits::default() };
-    let volume = house.open_with(StoreOptions { limits, ..options() }).await;
+    let volume = volume_dir.open_with(StoreOptions { limits, ..options() }).await;
     let refused = volume.begin(put("a.ts", Some(1001))).await.map(drop);
     assert!(matches!(refused, Err(UploadError::TooLarge(1000))));
     let mut upload = volume.begin(put("a.ts", None)).await.unwrap();
@@ -252,17 +257,17 @@ async fn u02_u09_what_is_too_large_is_refused_before_or_at_its_first_byte_too_ma
     assert!(matches!(upload.append(&[0; 11]).await, Err(UploadError::TooLarge(10))));
     drop(upload);
     volume.close().await;
-    assert_eq!(house.titles(), []);
+    assert_eq!(volume_dir.titles(), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p9_a_reserve_stays_free_and_deletions_go_on() {
-    let house = House::new();
-    let volume = house.open().await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
     store(&volume, put("a.ts", None), b"something").await.unwrap();
     volume.close().await;
     let limits = Limits { reserve_min: Bytes(1 << 60), ..Limits::default() };
-    let volume = house.open_with(StoreOptions { limits, ..options() }).await;
+    let volume = volume_dir.open_with(StoreOptions { limits, ..options() }).await;
     let refused = volume.begin(put("b.ts", Some(1))).await.map(drop);
     assert!(matches!(refused, Err(UploadError::NoSpace)));
     let mut unknown = volume.begin(put("b.ts", None)).await.unwrap();
@@ -275,24 +280,24 @@ async fn p9_a_reserve_stays_free_and_deletions_go_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_servers_never_share_a_volume() {
-    let house = House::new();
-    let volume = house.open().await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
     let medium = Arc::new(PlainMedium::default());
-    let second = Store::open(house.0.path(), medium, options()).await;
+    let second = Store::open(volume_dir.0.path(), medium, options()).await;
     assert!(matches!(second, Err(OpenError::InUse(_))));
     volume.close().await;
-    house.open().await.close().await;
+    volume_dir.open().await.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a02_a07_names_lead_nowhere_else() {
-    let house = House::new();
-    let outside = House::new();
-    let volume = house.open().await;
-    std::fs::create_dir_all(house.path("dir/below")).unwrap();
-    std::fs::write(house.path("file"), b"file").unwrap();
-    std::os::unix::fs::symlink(outside.0.path(), house.path("link")).unwrap();
-    std::os::unix::fs::symlink(outside.path("x"), house.path("dangling")).unwrap();
+    let volume_dir = TestVolume::new();
+    let outside = TestVolume::new();
+    let volume = volume_dir.open().await;
+    std::fs::create_dir_all(volume_dir.path("dir/below")).unwrap();
+    std::fs::write(volume_dir.path("file"), b"file").unwrap();
+    std::os::unix::fs::symlink(outside.0.path(), volume_dir.path("link")).unwrap();
+    std::os::unix::fs::symlink(outside.path("x"), volume_dir.path("dangling")).unwrap();
     let attempt = async |path: &str| store(&volume, put(path, None), b"x").await.map(drop);
     for path in [".tactus/x", ".Tactus", "dir/.tactus-y", ".tactus/uploads/x"] {
         let refused = attempt(path).await;

@@ -26,7 +26,7 @@ impl Ending {
         Self { plain: PlainMedium::new(4, 128 * 1024), left, over }
     }
 
-    fn next(&self, what: impl FnOnce() -> Begun) -> Begun {
+    fn next(&self, what: impl FnOnce() -> PendingIo) -> PendingIo {
         let step = |left: usize| left.checked_sub(1);
         if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, step).is_ok() {
             return what();
@@ -36,22 +36,22 @@ impl Ending {
     }
 }
 
-struct EndingPlace(Box<dyn Place>, Ending);
+struct EndingSlot(Box<dyn WriteSlot>, Ending);
 
-impl Place for EndingPlace {
+impl WriteSlot for EndingSlot {
     fn memory(&mut self) -> &mut [u8] {
         self.0.memory()
     }
 
-    fn write(self: Box<Self>, to: Extent) -> Begun {
+    fn write(self: Box<Self>, to: Extent) -> PendingIo {
         let Self(place, ending) = *self;
         ending.next(|| place.write(to))
     }
 }
 
 impl Medium for Ending {
-    fn place_size(&self) -> usize {
-        self.plain.place_size()
+    fn slot_size(&self) -> usize {
+        self.plain.slot_size()
     }
 
     fn places_each(&self) -> usize {
@@ -63,12 +63,12 @@ impl Medium for Ending {
         Box::pin(async move { Arc::new(this) as Arc<dyn Medium> })
     }
 
-    fn place(&self) -> Pending<Box<dyn Place>> {
+    fn place(&self) -> Pending<Box<dyn WriteSlot>> {
         let (place, this) = (self.plain.place(), self.clone());
-        Box::pin(async move { Box::new(EndingPlace(place.await, this)) as Box<dyn Place> })
+        Box::pin(async move { Box::new(EndingSlot(place.await, this)) as Box<dyn WriteSlot> })
     }
 
-    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> PendingIo {
         self.next(|| self.plain.sync(file, what))
     }
 }
@@ -83,7 +83,7 @@ const END_WITHIN: Duration = Duration::from_secs(60);
 const QUOTA: u64 = 4 << 20;
 
 /// Holds the books of a start against the disk, when it has counted and named what there is.
-async fn audit(house: &House, volume: &Store) {
+async fn audit(volume_dir: &TestVolume, volume: &Store) {
     settle(volume).await;
     let open = volume.inner.journal.look(|table| {
         let open = table.entries().filter(|(_, entry)| entry.named.is_none());
@@ -92,7 +92,7 @@ async fn audit(house: &House, volume: &Store) {
         });
         open.collect::<Vec<_>>()
     });
-    compare(house, volume, &open);
+    compare(volume_dir, volume, &open);
 }
 
 /// Waits until what is stored has been counted, and what was complete has its name and is no upload any more.
@@ -113,13 +113,13 @@ async fn settle(volume: &Store) {
 
 /// Lives until write or flush `number`, and judges what the next start finds; whether there are no more.
 fn killed_at(number: usize) -> bool {
-    let house = House::new();
+    let volume_dir = TestVolume::new();
     let ending = Ending::after(number);
     let acked = Arc::default();
     let first = process();
     let lived = first.block_on(async {
         let (medium, told) = (Arc::new(ending.clone()), Arc::clone(&acked));
-        let path = house.0.path().to_owned();
+        let path = volume_dir.0.path().to_owned();
         let work = tokio::spawn(async move {
             let (volume, _) = Store::open(&path, medium, limits(QUOTA)).await.unwrap();
             live(&volume, &told).await.unwrap();
@@ -132,10 +132,10 @@ fn killed_at(number: usize) -> bool {
     });
     first.shutdown_timeout(END_WITHIN);
     process().block_on(async {
-        let volume = house.open_with(limits(QUOTA)).await;
-        audit(&house, &volume).await;
+        let volume = volume_dir.open_with(limits(QUOTA)).await;
+        audit(&volume_dir, &volume).await;
         let acked = lock(&acked).clone();
-        judge_opened(&house, volume, &acked, number).await;
+        judge_opened(&volume_dir, volume, &acked, number).await;
     });
     lived
 }
@@ -143,12 +143,12 @@ fn killed_at(number: usize) -> bool {
 /// Tasks that end with the server leave writes of which nobody hears the end: the disk has not failed.
 #[tokio::test]
 async fn a_stop_is_no_failure_of_the_disk() {
-    let house = House::new();
-    let volume = house.open_with(limits(QUOTA)).await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open_with(limits(QUOTA)).await;
     volume.inner.write_failed(crate::store::medium::stopped());
     assert!(volume.inner.writable().is_err(), "nothing more is tried");
     volume.close().await;
-    house.open_with(limits(QUOTA)).await.close().await;
+    volume_dir.open_with(limits(QUOTA)).await.close().await;
 }
 
 #[test]
@@ -178,15 +178,15 @@ fn p4_p12_a_kill_at_any_write_or_flush_loses_nothing_and_keeps_no_room() {
 #[test]
 fn a_title_that_is_named_while_a_start_counts_is_counted_once() {
     process().block_on(async {
-        let house = House::new();
-        let volume = house.open_with(limits(QUOTA)).await;
+        let volume_dir = TestVolume::new();
+        let volume = volume_dir.open_with(limits(QUOTA)).await;
         let bytes = content(12, 123_456);
         let id = volume.create(create("a.ts", Some(bytes.len()))).await.unwrap();
         send(&volume, &id, 0, &bytes).await;
         volume.close().await;
         let (may_count, counts) = tokio::sync::oneshot::channel::<()>();
         let medium = Arc::new(PlainMedium::new(4, 128 * 1024));
-        let path = house.0.path();
+        let path = volume_dir.0.path();
         let after = async { drop(counts.await) };
         let opening = Store::open_and_count(path, medium, limits(QUOTA), after);
         let (volume, opened) = opening.await.unwrap();
@@ -194,11 +194,11 @@ fn a_title_that_is_named_while_a_start_counts_is_counted_once() {
         // Time enough for who does not wait.
         for _ in 0..50 {
             tokio::time::sleep(Duration::from_millis(10)).await;
-            assert!(!house.path("a.ts").exists(), "it is named beside the count");
+            assert!(!volume_dir.path("a.ts").exists(), "it is named beside the count");
         }
         may_count.send(()).unwrap();
         settle(&volume).await;
-        compare(&house, &volume, &[]);
+        compare(&volume_dir, &volume, &[]);
         volume.close().await;
     });
 }

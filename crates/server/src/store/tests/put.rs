@@ -6,8 +6,8 @@ const LENGTHS: [usize; 9] = [0, 1, 4095, 4096, 4097, 65_536, 65_537, 131_072, 40
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w5_what_is_finished_is_there_with_its_checksums() {
-    let house = House::new();
-    let volume = house.open().await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
     for (seed, len) in LENGTHS.into_iter().enumerate() {
         for known in [true, false] {
             let bytes = content(seed as u64, len);
@@ -16,8 +16,8 @@ async fn w5_what_is_finished_is_there_with_its_checksums() {
             let finished = store(&volume, what, &bytes).await.unwrap();
             assert!(finished.created);
             assert_eq!(finished.len.0, len as u64);
-            assert_eq!(std::fs::read(house.path(&name)).unwrap(), bytes);
-            let file = std::fs::File::open(house.path(&name)).unwrap();
+            assert_eq!(std::fs::read(volume_dir.path(&name)).unwrap(), bytes);
+            let file = std::fs::File::open(volume_dir.path(&name)).unwrap();
             let etag = crate::catalogue::FileVersion::of(&rustix::fs::fstat(&file).unwrap()).etag();
             assert_eq!(finished.etag, etag);
             let sums = volume.sums_of(&file).unwrap().unwrap();
@@ -30,18 +30,18 @@ async fn w5_what_is_finished_is_there_with_its_checksums() {
     let total = 2 * LENGTHS.iter().sum::<usize>() as u64;
     assert_eq!(volume.usage(), Account { stored: total, reserved: 0, uploads: 0 });
     volume.close().await;
-    assert_eq!(house.own("stage"), 0);
+    assert_eq!(volume_dir.own("stage"), 0);
     let long = LENGTHS.iter().filter(|&&len| len as u64 > UNIT).count();
-    assert_eq!(house.own("sums"), 2 * long);
+    assert_eq!(volume_dir.own("sums"), 2 * long);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w10_replaced_and_deleted_titles_leave_nothing() {
-    let house = House::new();
-    let volume = house.open().await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
     let (old, new) = (content(1, 70_000), content(2, 300_000));
     let first = store(&volume, put("film.ts", None), &old).await.unwrap();
-    let reader = std::fs::File::open(house.path("film.ts")).unwrap();
+    let reader = std::fs::File::open(volume_dir.path("film.ts")).unwrap();
     let mut only = put("film.ts", Some(new.len()));
     only.precondition = Precondition::CreateOnly;
     assert!(matches!(store(&volume, only.clone(), &new).await, Err(UploadError::Exists)));
@@ -50,7 +50,7 @@ async fn w10_replaced_and_deleted_titles_leave_nothing() {
     assert!(matches!(refused, Err(UploadError::PreconditionFailed)));
     only.precondition = Precondition::Match(vec![first.etag]);
     assert!(!store(&volume, only, &new).await.unwrap().created);
-    assert_eq!(std::fs::read(house.path("film.ts")).unwrap(), new);
+    assert_eq!(std::fs::read(volume_dir.path("film.ts")).unwrap(), new);
     let mut read = Vec::new();
     std::io::Read::read_to_end(&mut &reader, &mut read).unwrap();
     assert_eq!(read, old, "who began with the old version ends with it");
@@ -58,13 +58,13 @@ async fn w10_replaced_and_deleted_titles_leave_nothing() {
 
     let early = volume.rename("film.ts", Precondition::Any, "x/y/film.ts", Over::Nothing);
     assert!(matches!(early.await, Err(ChangeError::Name(NameFault::NoDirectory))));
-    assert!(!house.path("x").exists());
+    assert!(!volume_dir.path("x").exists());
     volume.make_directory("x").await.unwrap();
     volume.make_directory("x/y").await.unwrap();
     let moved = volume.rename("film.ts", Precondition::Any, "x/y/film.ts", Over::Nothing);
     assert!(moved.await.unwrap().created);
-    assert_eq!(house.titles(), [("x/y/film.ts".to_owned(), new.len() as u64)]);
-    let title = std::fs::File::open(house.path("x/y/film.ts")).unwrap();
+    assert_eq!(volume_dir.titles(), [("x/y/film.ts".to_owned(), new.len() as u64)]);
+    let title = std::fs::File::open(volume_dir.path("x/y/film.ts")).unwrap();
     assert!(volume.sums_of(&title).unwrap().is_some());
     volume.delete("x/y/film.ts", Precondition::Any).await.unwrap();
     let gone = volume.delete("x/y/film.ts", Precondition::Any).await;
@@ -72,14 +72,14 @@ async fn w10_replaced_and_deleted_titles_leave_nothing() {
     assert_eq!(volume.usage(), Account::default());
     volume.close().await;
     for directory in ["sums", "stage", "trash"] {
-        assert_eq!(house.own(directory), 0, "{directory}");
+        assert_eq!(volume_dir.own(directory), 0, "{directory}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w10_a_directory_goes_in_one_step_and_is_taken_apart_afterwards() {
-    let house = House::new();
-    let volume = house.open().await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
     volume.make_directory("films").await.unwrap();
     assert!(matches!(volume.make_directory("films/").await, Err(ChangeError::Exists)));
     assert!(matches!(volume.make_directory("none/films").await, Err(ChangeError::Name(_))));
@@ -91,13 +91,13 @@ async fn w10_a_directory_goes_in_one_step_and_is_taken_apart_afterwards() {
     let any = || Precondition::Any;
     volume.make_directory("old").await.unwrap();
     volume.rename("films/", any(), "old/films", Over::Nothing).await.unwrap();
-    assert_eq!(house.titles().len(), 100);
+    assert_eq!(volume_dir.titles().len(), 100);
     // The same name again, perhaps with the same inodes: its own name is made durable anew.
     store(&volume, put("films/0/new.ts", None), &bytes).await.unwrap();
     volume.remove("old/", any()).await.unwrap();
-    assert_eq!(house.titles(), [("films/0/new.ts".to_owned(), 200_000)]);
+    assert_eq!(volume_dir.titles(), [("films/0/new.ts".to_owned(), 200_000)]);
     // What is taken apart counts no more.
-    let left = || (house.own("trash"), house.own("sums"), volume.usage().stored);
+    let left = || (volume_dir.own("trash"), volume_dir.own("sums"), volume.usage().stored);
     for _ in 0..2000 {
         if left() == (0, 1, 200_000) {
             break;
@@ -110,22 +110,22 @@ async fn w10_a_directory_goes_in_one_step_and_is_taken_apart_afterwards() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_directory_left_is_taken_apart_by_the_next_start() {
-    let house = House::new();
-    let volume = house.open().await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
     store(&volume, put("films/in/a.ts", None), &content(3, 200_000)).await.unwrap();
     store(&volume, put("b.ts", None), &content(4, 5)).await.unwrap();
     volume.close().await;
     // As if the power had failed right after the answer.
-    let trash = house.path(".tactus/trash").join("0123456789abcdef0123456789abcdef");
-    std::fs::rename(house.path("films"), trash).unwrap();
-    let volume = house.open().await;
+    let trash = volume_dir.path(".tactus/trash").join("0123456789abcdef0123456789abcdef");
+    std::fs::rename(volume_dir.path("films"), trash).unwrap();
+    let volume = volume_dir.open().await;
     for _ in 0..2000 {
-        if house.own("trash") == 0 {
+        if volume_dir.own("trash") == 0 {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    assert_eq!((house.own("trash"), house.own("sums")), (0, 0));
+    assert_eq!((volume_dir.own("trash"), volume_dir.own("sums")), (0, 0));
     volume.inner.counted().await;
     assert_eq!(volume.usage().stored, 5);
     volume.close().await;
@@ -140,8 +140,8 @@ struct CountingMedium {
 }
 
 impl Medium for CountingMedium {
-    fn place_size(&self) -> usize {
-        self.plain.place_size()
+    fn slot_size(&self) -> usize {
+        self.plain.slot_size()
     }
 
     fn places_each(&self) -> usize {
@@ -152,11 +152,11 @@ impl Medium for CountingMedium {
         self.plain.reserve(what)
     }
 
-    fn place(&self) -> medium::Pending<Box<dyn medium::Place>> {
+    fn place(&self) -> medium::Pending<Box<dyn medium::WriteSlot>> {
         self.plain.place()
     }
 
-    fn sync(&self, file: &Arc<OwnedFd>, what: medium::Flush) -> medium::Begun {
+    fn sync(&self, file: &Arc<OwnedFd>, what: medium::Flush) -> medium::PendingIo {
         let open = std::fs::read_dir("/proc/self/fd").unwrap().filter(|entry| {
             let to = entry.as_ref().ok().and_then(|entry| std::fs::read_link(entry.path()).ok());
             to.is_some_and(|to| to.starts_with(&self.root))
@@ -169,14 +169,15 @@ impl Medium for CountingMedium {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s03_a_path_of_thousands_of_new_directories_needs_few_descriptors() {
-    let house = House::new();
+    let volume_dir = TestVolume::new();
     let medium = Arc::new(CountingMedium {
         plain: PlainMedium::new(4, 128 * 1024),
-        root: house.0.path().to_owned(),
+        root: volume_dir.0.path().to_owned(),
         most: 0.into(),
         flushed: Mutex::default(),
     });
-    let opening = Store::open(house.0.path(), Arc::clone(&medium) as Arc<dyn Medium>, options());
+    let opening =
+        Store::open(volume_dir.0.path(), Arc::clone(&medium) as Arc<dyn Medium>, options());
     let volume = opening.await.unwrap().0;
     // A path may have 4096 bytes.
     for depth in [1, 4, 5, 40, 1_900] {
@@ -188,7 +189,7 @@ async fn s03_a_path_of_thousands_of_new_directories_needs_few_descriptors() {
         // Each directory must be in one that was flushed after it was created; the last one holds
         // the title.
         let mut at =
-            rustix::fs::open(house.0.path(), DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+            rustix::fs::open(volume_dir.0.path(), DIRECTORY, rustix::fs::Mode::empty()).unwrap();
         for segment in above.split('/') {
             let inode = rustix::fs::fstat(&at).unwrap().st_ino;
             assert!(lock(&medium.flushed).contains(&inode), "{segment} of {depth}");

@@ -15,8 +15,8 @@ pub(super) fn limits(quota: u64) -> StoreOptions {
 
 /// How many of fifty uploads at once are stored, of which each fills more than half of the quota.
 async fn race(known: impl Fn(u64) -> bool) -> usize {
-    let house = House::new();
-    let volume = house.open_with(limits(100_000)).await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open_with(limits(100_000)).await;
     let uploads = (0..50).map(|number| {
         let volume = volume.clone();
         let bytes = content(number, 60_000);
@@ -33,7 +33,7 @@ async fn race(known: impl Fn(u64) -> bool) -> usize {
     }
     let expected = Account { stored: 60_000 * stored, reserved: 0, uploads: 0 };
     assert_eq!(volume.usage(), expected);
-    assert_eq!(house.titles().len() as u64, stored);
+    assert_eq!(volume_dir.titles().len() as u64, stored);
     volume.close().await;
     stored as usize
 }
@@ -80,13 +80,13 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 
 /// Lives through `acts`; after each, the ledger must say what the disk does.
 async fn live(acts: Vec<Act>) {
-    let house = House::new();
-    let mut volume = house.open_with(limits(QUOTA)).await;
+    let volume_dir = TestVolume::new();
+    let mut volume = volume_dir.open_with(limits(QUOTA)).await;
     let mut open: Vec<(StoreId, Principal, u64)> = Vec::new();
     for (seed, act) in acts.into_iter().enumerate() {
         match act {
             Act::Put { name, who, len, known, finish } => {
-                let what = Put {
+                let what = UploadSpec {
                     principal: Principal::new(PEOPLE[who]),
                     ..put(NAMES[name], known.then_some(len))
                 };
@@ -125,27 +125,27 @@ async fn live(acts: Vec<Act>) {
             }
             Act::Restart => {
                 volume.close().await;
-                volume = house.open_with(limits(QUOTA)).await;
+                volume = volume_dir.open_with(limits(QUOTA)).await;
                 volume.inner.counted().await;
             }
         }
-        compare(&house, &volume, &open);
+        compare(&volume_dir, &volume, &open);
         assert!(volume.usage().stored + volume.usage().reserved <= QUOTA);
     }
     volume.close().await;
     for directory in ["stage", "trash"] {
-        assert_eq!(house.own(directory), 0, "{directory}");
+        assert_eq!(volume_dir.own(directory), 0, "{directory}");
     }
-    let long = house.titles().iter().filter(|title| title.1 > UNIT).count();
-    assert_eq!(house.own("sums"), long);
-    assert_eq!(house.own("uploads"), open.len());
+    let long = volume_dir.titles().iter().filter(|title| title.1 > UNIT).count();
+    assert_eq!(volume_dir.own("sums"), long);
+    assert_eq!(volume_dir.own("uploads"), open.len());
 }
 
-pub(super) fn compare(house: &House, volume: &Store, open: &[(StoreId, Principal, u64)]) {
+pub(super) fn compare(volume_dir: &TestVolume, volume: &Store, open: &[(StoreId, Principal, u64)]) {
     let root = &volume.inner.names.root;
     let census = census::Census::walk(root, std::time::Duration::ZERO, || false).unwrap().unwrap();
     let all: u64 = census.stored.values().sum();
-    assert_eq!(all, house.titles().iter().map(|(_, len)| len).sum::<u64>());
+    assert_eq!(all, volume_dir.titles().iter().map(|(_, len)| len).sum::<u64>());
     let reserved = |who: Option<&Principal>| {
         let own = open.iter().filter(|(_, principal, _)| who.is_none_or(|who| who == principal));
         own.fold((0, 0), |(bytes, count), (_, _, len)| (bytes + len, count + 1))

@@ -30,21 +30,21 @@ fn offset(store: &Store, id: &StoreId) -> u64 {
     store.status(id, &ann()).unwrap().offset
 }
 
-fn whole(house: &House, store: &Store, path: &str, bytes: &[u8]) {
-    assert_eq!(std::fs::read(house.path(path)).unwrap(), bytes);
-    let file = std::fs::File::open(house.path(path)).unwrap();
+fn whole(volume_dir: &TestVolume, store: &Store, path: &str, bytes: &[u8]) {
+    assert_eq!(std::fs::read(volume_dir.path(path)).unwrap(), bytes);
+    let file = std::fs::File::open(volume_dir.path(path)).unwrap();
     let sums = store.sums_of(&file).unwrap().expect("uploaded titles have checksums");
     assert_eq!(sums.whole(), crc32c::crc32c(bytes));
-    let verdict = verify(house.0.path(), path, &mut |_| {}).unwrap();
+    let verdict = verify(volume_dir.0.path(), path, &mut |_| {}).unwrap();
     assert_eq!(verdict, Verdict::Whole(Bytes(bytes.len() as u64)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w8_an_upload_goes_on_at_any_byte_also_after_a_restart() {
-    let house = House::new();
+    let volume_dir = TestVolume::new();
     let bytes = content(3, 700_001);
     for restart in [false, true] {
-        let mut volume = house.open().await;
+        let mut volume = volume_dir.open().await;
         let path = format!("live/{restart}.ts");
         let id = volume.create(create(&path, (!restart).then_some(bytes.len()))).await.unwrap();
         let mut at = 0;
@@ -54,7 +54,7 @@ async fn w8_an_upload_goes_on_at_any_byte_also_after_a_restart() {
             at = end;
             if restart {
                 volume.close().await;
-                volume = house.open().await;
+                volume = volume_dir.open().await;
             }
             assert_eq!(offset(&volume, &id), at as u64);
         }
@@ -64,10 +64,10 @@ async fn w8_an_upload_goes_on_at_any_byte_also_after_a_restart() {
         }
         let finished = volume.finish(&id, &ann()).await.unwrap();
         assert_eq!(volume.finish(&id, &ann()).await.unwrap().etag, finished.etag);
-        let file = std::fs::File::open(house.path(&path)).unwrap();
+        let file = std::fs::File::open(volume_dir.path(&path)).unwrap();
         let etag = crate::catalogue::FileVersion::of(&rustix::fs::fstat(&file).unwrap()).etag();
         assert_eq!(finished.etag, etag);
-        whole(&house, &volume, &path, &bytes);
+        whole(&volume_dir, &volume, &path, &bytes);
         let status = volume.status(&id, &ann()).unwrap();
         assert_eq!((status.offset, status.finished), (bytes.len() as u64, true));
         let stored = (1 + u64::from(restart)) * bytes.len() as u64;
@@ -77,8 +77,8 @@ async fn w8_an_upload_goes_on_at_any_byte_also_after_a_restart() {
             assert_eq!(reserved.stored, stored);
         }
         volume.close().await;
-        assert_eq!(house.own("uploads"), 0);
-        let volume = house.open().await;
+        assert_eq!(volume_dir.own("uploads"), 0);
+        let volume = volume_dir.open().await;
         assert!(volume.status(&id, &ann()).unwrap().finished, "its client may still ask");
         volume.close().await;
     }
@@ -86,34 +86,34 @@ async fn w8_an_upload_goes_on_at_any_byte_also_after_a_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w8_what_lies_past_the_journals_offset_is_cut_off() {
-    let house = House::new();
-    let volume = house.open().await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
     let bytes = content(4, 300_000);
     let id = volume.create(create("a.ts", Some(bytes.len()))).await.unwrap();
     send(&volume, &id, 0, &bytes[..100_000]).await;
     let mut appender = volume.append(&id, &ann(), 100_000).await.unwrap();
     appender.append(&content(99, 150_000)).await.unwrap();
     drop(appender);
-    let data = house.path(&format!(".tactus/uploads/{id}"));
+    let data = volume_dir.path(&format!(".tactus/uploads/{id}"));
     let size = || std::fs::metadata(&data).unwrap().len();
     while size() <= 100_000 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(offset(&volume, &id), 100_000, "the file is ahead, the journal is not");
     volume.close().await;
-    let (volume, opened) = open(&house, options()).await;
+    let (volume, opened) = open(&volume_dir, options()).await;
     assert_eq!((opened.uploads, opened.cut, opened.lost), (1, 1, 0));
     assert_eq!(size(), 100_000);
     send(&volume, &id, 100_000, &bytes[100_000..]).await;
     volume.finish(&id, &ann()).await.unwrap();
-    whole(&house, &volume, "a.ts", &bytes);
+    whole(&volume_dir, &volume, "a.ts", &bytes);
     volume.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p5_at_most_one_chunk_is_lost_of_a_long_request_that_is_dropped() {
-    let house = House::new();
-    let volume = house.open().await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
     let bytes = content(5, 24 << 20);
     let id = volume.create(create("a.ts", Some(bytes.len()))).await.unwrap();
     let mut appender = volume.append(&id, &ann(), 0).await.unwrap();
@@ -130,14 +130,14 @@ async fn p5_at_most_one_chunk_is_lost_of_a_long_request_that_is_dropped() {
     assert!(at >= 12 << 20, "{at}");
     send(&volume, &id, at as usize, &bytes[at as usize..]).await;
     volume.finish(&id, &ann()).await.unwrap();
-    whole(&house, &volume, "a.ts", &bytes);
+    whole(&volume_dir, &volume, "a.ts", &bytes);
     volume.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn u10_what_is_held_back_and_dropped_leaves_the_offset() {
-    let house = House::new();
-    let volume = house.open().await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
     let bytes = content(6, 9 << 20);
     let id = volume.create(create("a.ts", Some(bytes.len()))).await.unwrap();
     send(&volume, &id, 0, &bytes[..5_000]).await;
@@ -151,14 +151,14 @@ async fn u10_what_is_held_back_and_dropped_leaves_the_offset() {
     appender.append(&bytes[5_000..]).await.unwrap();
     assert_eq!(appender.commit().await.unwrap(), bytes.len() as u64);
     volume.finish(&id, &ann()).await.unwrap();
-    whole(&house, &volume, "a.ts", &bytes);
+    whole(&volume_dir, &volume, "a.ts", &bytes);
     volume.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn u07_the_newer_request_ends_the_older() {
-    let house = House::new();
-    let volume = house.open().await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
     let bytes = content(8, 200_000);
     let id = volume.create(create("a.ts", Some(bytes.len()))).await.unwrap();
     let mut older = volume.append(&id, &ann(), 0).await.unwrap();
@@ -178,14 +178,14 @@ async fn u07_the_newer_request_ends_the_older() {
     drop(stubborn);
     send(&volume, &id, 70_000, &bytes[70_000..]).await;
     volume.finish(&id, &ann()).await.unwrap();
-    whole(&house, &volume, "a.ts", &bytes);
+    whole(&volume_dir, &volume, "a.ts", &bytes);
     volume.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn u06_u09_u13_wrong_offsets_too_many_bytes_and_other_people_are_refused() {
-    let house = House::new();
-    let volume = house.open().await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
     let bytes = content(9, 50_000);
     let id = volume.create(create("a.ts", Some(bytes.len()))).await.unwrap();
     send(&volume, &id, 0, &bytes[..20_000]).await;
@@ -209,16 +209,16 @@ async fn u06_u09_u13_wrong_offsets_too_many_bytes_and_other_people_are_refused()
     appender.commit().await.unwrap();
     volume.finish(&id, &ann()).await.unwrap();
     assert!(matches!(volume.append(&id, &ann(), 50_000).await, Err(ResumeError::Finished)));
-    whole(&house, &volume, "a.ts", &bytes);
+    whole(&volume_dir, &volume, "a.ts", &bytes);
     volume.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn u03_open_uploads_are_few_and_expire() {
-    let house = House::new();
+    let volume_dir = TestVolume::new();
     let limits = Limits { uploads_per_principal: 5, ..Limits::default() };
     let options = StoreOptions { limits, expiry: Duration::from_secs(3600), ..options() };
-    let volume = house.open_with(options.clone()).await;
+    let volume = volume_dir.open_with(options.clone()).await;
     for number in 0..5 {
         let id = volume.create(create(&format!("{number}"), Some(1 << 20))).await.unwrap();
         send(&volume, &id, 0, b"1").await;
@@ -229,7 +229,7 @@ async fn u03_open_uploads_are_few_and_expire() {
     assert!(matches!(put, Err(UploadError::TooMany(5))));
     assert_eq!(volume.usage(), Account { stored: 0, reserved: 5 << 20, uploads: 5 });
     volume.close().await;
-    let (volume, opened) = open(&house, options).await;
+    let (volume, opened) = open(&volume_dir, options).await;
     assert_eq!(opened.uploads, 5);
     assert_eq!(volume.usage(), Account { stored: 0, reserved: 5 << 20, uploads: 5 });
     let soon = SystemTime::now() + Duration::from_secs(3500);
@@ -237,14 +237,14 @@ async fn u03_open_uploads_are_few_and_expire() {
     let later = SystemTime::now() + Duration::from_secs(3700);
     assert_eq!(volume.expire(later).await.unwrap(), 5);
     assert_eq!(volume.usage(), Account::default());
-    assert_eq!(house.own("uploads"), 0);
+    assert_eq!(volume_dir.own("uploads"), 0);
     volume.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn u15_parts_become_one_title() {
-    let house = House::new();
-    let volume = house.open().await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
     let bytes = content(10, 400_000);
     let mut parts = Vec::new();
     for piece in [&bytes[..1], &bytes[1..150_001], &bytes[150_001..]] {
@@ -274,7 +274,7 @@ async fn u15_parts_become_one_title() {
     let (id, finished) = join(parts.clone(), "ann").await.unwrap();
     assert_eq!(finished.len.0, bytes.len() as u64);
     assert!(volume.status(&id, &ann()).unwrap().finished);
-    whole(&house, &volume, "whole.ts", &bytes);
+    whole(&volume_dir, &volume, "whole.ts", &bytes);
     for part in parts {
         volume.terminate(&part, &ann()).await.unwrap();
     }
@@ -283,17 +283,17 @@ async fn u15_parts_become_one_title() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_complete_upload_gets_its_name_at_the_next_start() {
-    let house = House::new();
-    let volume = house.open().await;
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
     let bytes = content(11, 123_456);
     let id = volume.create(create("a.ts", Some(bytes.len()))).await.unwrap();
     send(&volume, &id, 0, &bytes).await;
     volume.close().await;
-    let (volume, opened) = open(&house, options()).await;
+    let (volume, opened) = open(&volume_dir, options()).await;
     assert_eq!(opened.unnamed, 1);
     while !volume.status(&id, &ann()).unwrap().finished {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    whole(&house, &volume, "a.ts", &bytes);
+    whole(&volume_dir, &volume, "a.ts", &bytes);
     volume.close().await;
 }

@@ -25,7 +25,7 @@ use crate::client::Client;
 pub(crate) struct Plan {
     pub(crate) config: Config,
     pub(crate) limits: Limits,
-    /// The directory that is served; the house's own, unless a case says otherwise.
+    /// The directory that is served; the server's own, unless a case says otherwise.
     pub(crate) root: PathBuf,
     /// Which way its blocks go.
     pub(crate) sendfile: Sendfile,
@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     pub(crate) listing: bool,
 }
 
-pub(crate) struct House {
+pub(crate) struct TestServer {
     // Dropped in this order: first the connections, then the engine under them, then its files.
     runtime: Option<Runtime>,
     pub(crate) engine: Engine,
@@ -78,7 +78,7 @@ depth = 16
 /// `/a.ts`: not a whole number of sectors, and larger than a block.
 pub(crate) const A_LEN: usize = 1_234_567;
 
-impl House {
+impl TestServer {
     pub(crate) fn new() -> Self {
         Self::with(|_| {})
     }
@@ -193,7 +193,7 @@ impl House {
         self.runtime.as_ref().expect("it runs until the end").block_on(work)
     }
 
-    /// Bytes of the titles that every house has.
+    /// Bytes of the titles that every server has.
     pub(crate) fn stored_before(&self) -> u64 {
         A_LEN as u64 + 5000
     }
@@ -240,7 +240,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for TestServer {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(std::time::Duration::from_secs(5));

@@ -13,7 +13,7 @@ use super::{FileVersion, OpenTitle};
 
 /// The key of a remembered title: a version of a file, and the media type that the name implies. A
 /// file with two names (hard links) can have two types.
-pub(super) type Known = (FileVersion, &'static str);
+pub(super) type TitleKey = (FileVersion, &'static str);
 
 #[derive(Debug)]
 pub(super) struct KnownTitles {
@@ -25,9 +25,9 @@ pub(super) struct KnownTitles {
 
 #[derive(Default, Debug)]
 struct Inner {
-    titles: HashMap<Known, (u64, Arc<OpenTitle>)>,
+    titles: HashMap<TitleKey, (u64, Arc<OpenTitle>)>,
     /// By the time of their last use; the first entry is the next to go.
-    by_use: BTreeMap<u64, Known>,
+    by_use: BTreeMap<u64, TitleKey>,
     /// Counts uses.
     now: u64,
     /// Memory that the checksums of all of them take.
@@ -40,12 +40,12 @@ impl KnownTitles {
         Self { inner: Mutex::new(Inner::default()), max: max.max(1), sums_max: sums_max.0 }
     }
 
-    pub(super) fn get(&self, known: &Known) -> Option<Arc<OpenTitle>> {
+    pub(super) fn get(&self, known: &TitleKey) -> Option<Arc<OpenTitle>> {
         self.lock().touch(known)
     }
 
     /// Remembers `title`, or gives the one that another thread has remembered meanwhile.
-    pub(super) fn remember(&self, known: Known, title: Arc<OpenTitle>) -> Arc<OpenTitle> {
+    pub(super) fn remember(&self, known: TitleKey, title: Arc<OpenTitle>) -> Arc<OpenTitle> {
         let mut inner = self.lock();
         if let Some(remembered) = inner.touch(&known) {
             return remembered;
@@ -63,12 +63,12 @@ impl KnownTitles {
     }
 
     /// All that are remembered.
-    pub(super) fn all(&self) -> Vec<(Known, Arc<OpenTitle>)> {
+    pub(super) fn all(&self) -> Vec<(TitleKey, Arc<OpenTitle>)> {
         let inner = self.lock();
         inner.titles.iter().map(|(known, (_, title))| (*known, Arc::clone(title))).collect()
     }
 
-    pub(super) fn forget(&self, known: &Known) {
+    pub(super) fn forget(&self, known: &TitleKey) {
         let mut inner = self.lock();
         if let Some((used, title)) = inner.titles.remove(known) {
             inner.by_use.remove(&used);
@@ -83,7 +83,7 @@ impl KnownTitles {
 }
 
 impl Inner {
-    fn touch(&mut self, known: &Known) -> Option<Arc<OpenTitle>> {
+    fn touch(&mut self, known: &TitleKey) -> Option<Arc<OpenTitle>> {
         let now = self.tick();
         let (used, title) = self.titles.get_mut(known)?;
         self.by_use.remove(used);

@@ -10,7 +10,7 @@ use crate::http::locks::Scope;
 
 /// Which properties a client asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Asked {
+pub(super) enum PropertyQuery {
     /// All that there are, and these.
     All(Vec<Property>),
     /// Only their names.
@@ -19,7 +19,7 @@ pub(super) enum Asked {
     These(Vec<Property>),
 }
 
-impl Asked {
+impl PropertyQuery {
     /// Whether the request lists a property by name.
     pub(super) fn names(&self, namespace: &str, name: &str) -> bool {
         match self {
@@ -81,16 +81,16 @@ pub(super) const DAV: &str = "DAV:";
 const PROPERTIES_MAX: usize = 64;
 
 /// What the body of a PROPFIND asks for; an empty one for everything.
-pub(super) fn propfind(body: &[u8]) -> Result<Asked, BadBody> {
+pub(super) fn propfind(body: &[u8]) -> Result<PropertyQuery, BadBody> {
     if body.is_empty() {
-        return Ok(Asked::All(Vec::new()));
+        return Ok(PropertyQuery::All(Vec::new()));
     }
     let mut xml = opened(body, "propfind")?;
     let mut asked = None;
     let mut included = Vec::new();
     while let Some(child) = xml.child()? {
         let new = match dav_name(&child) {
-            Some("prop") => Asked::These(properties(&mut xml, Vec::new())?),
+            Some("prop") => PropertyQuery::These(properties(&mut xml, Vec::new())?),
             Some("include") => {
                 included = properties(&mut xml, included)?;
                 continue;
@@ -98,8 +98,8 @@ pub(super) fn propfind(body: &[u8]) -> Result<Asked, BadBody> {
             name => {
                 xml.skip()?;
                 match name {
-                    Some("allprop") => Asked::All(Vec::new()),
-                    Some("propname") => Asked::Names,
+                    Some("allprop") => PropertyQuery::All(Vec::new()),
+                    Some("propname") => PropertyQuery::Names,
                     // RFC 4918 section 17: unknown elements are ignored.
                     _ => continue,
                 }
@@ -111,7 +111,7 @@ pub(super) fn propfind(body: &[u8]) -> Result<Asked, BadBody> {
     }
     xml.end()?;
     match asked {
-        Some(Asked::All(_)) => Ok(Asked::All(included)),
+        Some(PropertyQuery::All(_)) => Ok(PropertyQuery::All(included)),
         Some(asked) if included.is_empty() => Ok(asked),
         _ => Err(BadBody::Unclear),
     }
@@ -291,18 +291,18 @@ mod tests {
 
     #[test]
     fn what_clients_ask_for_is_understood() {
-        assert_eq!(propfind(b""), Ok(Asked::All(vec![])));
+        assert_eq!(propfind(b""), Ok(PropertyQuery::All(vec![])));
         let all = "<?xml version='1.0'?><propfind xmlns='DAV:'><allprop/></propfind>";
-        assert_eq!(propfind(all.as_bytes()), Ok(Asked::All(vec![])));
+        assert_eq!(propfind(all.as_bytes()), Ok(PropertyQuery::All(vec![])));
         let more =
             "<d:propfind xmlns:d='DAV:'><d:allprop/><d:include><d:a/></d:include></d:propfind>";
-        assert_eq!(propfind(more.as_bytes()), Ok(Asked::All(vec![of(DAV, "a")])));
+        assert_eq!(propfind(more.as_bytes()), Ok(PropertyQuery::All(vec![of(DAV, "a")])));
         let names = "<D:propfind xmlns:D=\"DAV:\"> <D:propname/> <x/> </D:propfind>";
-        assert_eq!(propfind(names.as_bytes()), Ok(Asked::Names));
+        assert_eq!(propfind(names.as_bytes()), Ok(PropertyQuery::Names));
         let some = "<D:propfind xmlns:D='DAV:' xmlns:o='urn:o'>\n <D:prop><D:getetag/><o:id/>\
                     <plain xmlns=''/></D:prop></D:propfind>";
         let three = vec![of(DAV, "getetag"), of("urn:o", "id"), of("", "plain")];
-        assert_eq!(propfind(some.as_bytes()), Ok(Asked::These(three)));
+        assert_eq!(propfind(some.as_bytes()), Ok(PropertyQuery::These(three)));
         let patch = "<a:propertyupdate xmlns:a='DAV:'><a:set><a:prop><x>1</x></a:prop></a:set>\
                      <a:remove><a:prop><a:y/></a:prop></a:remove></a:propertyupdate>";
         let x = Change { property: of("", "x"), value: Some("1".into()) };
@@ -354,7 +354,7 @@ mod tests {
                 vec![of("", "nonamespace"), of("http://example.com/neon/litmus/", "prop0")],
             ),
         ] {
-            assert_eq!(propfind(body.as_bytes()), Ok(Asked::These(names)), "{client}");
+            assert_eq!(propfind(body.as_bytes()), Ok(PropertyQuery::These(names)), "{client}");
         }
         // Windows sets times; litmus sends values with markup.
         let windows = "<?xml version=\"1.0\" encoding=\"utf-8\" ?><D:propertyupdate \

@@ -29,7 +29,7 @@ use tactus_sys::waker::Sleeper;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::host::Wakers;
-use crate::store::{Begun, Extent, Flush, Medium, Pending, Place, Reserve, stopped};
+use crate::store::{Extent, Flush, Medium, Pending, PendingIo, Reserve, WriteSlot, stopped};
 
 /// Most flushes that are asked for and not answered. An upload asks for two or three at its end, all in
 /// one group; who finds no room waits.
@@ -37,11 +37,11 @@ pub(super) const SYNCS_MAX: u32 = 256;
 
 /// One volume's intake. Clones are the same one.
 #[derive(Clone)]
-pub struct Intake(Arc<Inner>);
+pub struct WritePath(Arc<Inner>);
 
 /// How full an intake is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct IntakeLevels {
+pub struct WritePathLevels {
     /// Places of the write share.
     pub places: u32,
     /// Those of them that are being filled or written.
@@ -66,30 +66,30 @@ struct Inner {
     syncs: Arc<Semaphore>,
     waiting: AtomicU32,
     /// Held for as long as it takes to change a few words.
-    desk: Mutex<Desk>,
+    queue: Mutex<RequestQueue>,
     wakers: Wakers,
 }
 
-struct Desk {
+struct RequestQueue {
     keeper: Keeper,
     requests: Producer<IntakeRequest>,
     /// By token: what is asked for and not answered.
-    asked: Box<[Option<Asked>]>,
+    asked: Box<[Option<PendingRequest>]>,
     free: Vec<u32>,
     is_closed: bool,
 }
 
-struct Asked {
+struct PendingRequest {
     /// Open until the answer, whoever else closes it.
     file: Arc<OwnedFd>,
     /// The place that is written; none for a flush.
     block: Option<BlockRef>,
     permit: OwnedSemaphorePermit,
-    kept: Option<Arc<Kept>>,
+    kept: Option<Arc<ReservationGuard>>,
     tell: oneshot::Sender<io::Result<()>>,
 }
 
-impl Intake {
+impl WritePath {
     pub(super) fn new(
         share: WriteShare,
         requests: Producer<IntakeRequest>,
@@ -103,7 +103,7 @@ impl Intake {
             places: Arc::new(Semaphore::new(places as usize)),
             syncs: Arc::new(Semaphore::new(SYNCS_MAX as usize)),
             waiting: AtomicU32::new(0),
-            desk: Mutex::new(Desk {
+            queue: Mutex::new(RequestQueue {
                 keeper,
                 requests,
                 asked: (0..slots).map(|_| None).collect(),
@@ -115,10 +115,10 @@ impl Intake {
     }
 
     /// How full it is.
-    pub fn levels(&self) -> IntakeLevels {
+    pub fn levels(&self) -> WritePathLevels {
         let places = self.0.view.places();
         let free = |permits: &Semaphore| permits.available_permits() as u32;
-        IntakeLevels {
+        WritePathLevels {
             places,
             places_used: places - free(&self.0.places).min(places),
             waiting: self.0.waiting.load(Ordering::Relaxed),
@@ -133,7 +133,7 @@ impl Intake {
                 IntakeAnswer::Written { token, result }
                 | IntakeAnswer::Synced { token, result } => (token, result),
             };
-            let asked = self.0.desk().end(token);
+            let asked = self.0.queue().end(token);
             // The last to hold a file that has no name gives its room back; that may take a while,
             // and concerns uploads only.
             drop(asked.file);
@@ -146,16 +146,16 @@ impl Intake {
 
     /// The engine has ended: what was not answered never will be.
     fn close(&self) {
-        let mut desk = self.0.desk();
-        desk.is_closed = true;
+        let mut queue = self.0.queue();
+        queue.is_closed = true;
         // Their places stay taken: nobody knows whether the device is done with them.
-        desk.asked.iter_mut().for_each(|asked| *asked = None);
+        queue.asked.iter_mut().for_each(|asked| *asked = None);
     }
 }
 
 impl Inner {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, RequestQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the disk server for something, with a token that is its own until the answer.
@@ -164,20 +164,21 @@ impl Inner {
         file: Arc<OwnedFd>,
         block: Option<BlockRef>,
         permit: OwnedSemaphorePermit,
-        kept: Option<Arc<Kept>>,
+        kept: Option<Arc<ReservationGuard>>,
         request: impl FnOnce(u32, FileHandle) -> IntakeRequest,
-    ) -> Begun {
+    ) -> PendingIo {
         let (tell, told) = oneshot::channel();
         let handle = FileHandle(file.as_raw_fd());
-        self.desk()
-            .begin(Asked { file, block, permit, kept, tell }, |token| request(token, handle));
+        self.queue().begin(PendingRequest { file, block, permit, kept, tell }, |token| {
+            request(token, handle)
+        });
         self.wakers.wake();
         Box::pin(async move { told.await.unwrap_or_else(|_| Err(stopped())) })
     }
 }
 
-impl Desk {
-    fn begin(&mut self, asked: Asked, request: impl FnOnce(u32) -> IntakeRequest) {
+impl RequestQueue {
+    fn begin(&mut self, asked: PendingRequest, request: impl FnOnce(u32) -> IntakeRequest) {
         if self.is_closed {
             // Whoever waits is told when `asked` is gone.
             return;
@@ -188,7 +189,7 @@ impl Desk {
         assert!(pushed.is_ok(), "the ring has room for every place and every flush");
     }
 
-    fn end(&mut self, token: u32) -> Asked {
+    fn end(&mut self, token: u32) -> PendingRequest {
         let asked = self.asked[token as usize].take().expect("a request is answered once");
         self.free.push(token);
         if let Some(block) = asked.block {
@@ -198,8 +199,8 @@ impl Desk {
     }
 }
 
-impl Medium for Intake {
-    fn place_size(&self) -> usize {
+impl Medium for WritePath {
+    fn slot_size(&self) -> usize {
         self.0.view.block_size() as usize
     }
 
@@ -218,23 +219,23 @@ impl Medium for Intake {
             }
             let free = Arc::new(Semaphore::new(what.places as usize));
             let within = what.within;
-            let kept = Arc::new(Kept { _places: places, _promise: what.promise });
+            let kept = Arc::new(ReservationGuard { _places: places, _promise: what.promise });
             Arc::new(Reserved { inner, free, within, kept }) as Arc<dyn Medium>
         })
     }
 
-    fn place(&self) -> Pending<Box<dyn Place>> {
+    fn place(&self) -> Pending<Box<dyn WriteSlot>> {
         let inner = Arc::clone(&self.0);
         Box::pin(async move {
             let waiting = Waiting::begin(&inner);
             let permit = Arc::clone(&inner.places).acquire_owned().await;
             drop(waiting);
             let permit = permit.expect("the places are never closed");
-            IntakePlace::take(inner, permit, None)
+            WritePathSlot::take(inner, permit, None)
         })
     }
 
-    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> PendingIo {
         let reach = match what {
             Flush::Data => Reach::Data,
             Flush::All => Reach::All,
@@ -267,7 +268,7 @@ const EACH_MAX: usize = 8;
 const SPARE_FROM: usize = 4;
 
 /// A place that is being filled.
-struct IntakePlace {
+struct WritePathSlot {
     /// Taken only by its end.
     filling: Option<Filling>,
     block: BlockRef,
@@ -275,16 +276,16 @@ struct IntakePlace {
     /// None once it has been handed over.
     permit: Option<OwnedSemaphorePermit>,
     /// Of a recording: how soon it is to be written.
-    paced: Option<(Nanos, Arc<Kept>)>,
+    paced: Option<(Nanos, Arc<ReservationGuard>)>,
 }
 
-impl IntakePlace {
+impl WritePathSlot {
     fn take(
         inner: Arc<Inner>,
         permit: OwnedSemaphorePermit,
-        paced: Option<(Nanos, Arc<Kept>)>,
-    ) -> Box<dyn Place> {
-        let block = inner.desk().keeper.take().expect("a permit stands for a free place");
+        paced: Option<(Nanos, Arc<ReservationGuard>)>,
+    ) -> Box<dyn WriteSlot> {
+        let block = inner.queue().keeper.take().expect("a permit stands for a free place");
         let filling = Some(inner.view.filling(block));
         Box::new(Self { filling, block, inner, permit: Some(permit), paced })
     }
@@ -296,17 +297,17 @@ struct Reserved {
     /// A permit for each of its places that is free.
     free: Arc<Semaphore>,
     within: Nanos,
-    kept: Arc<Kept>,
+    kept: Arc<ReservationGuard>,
 }
 
 /// What goes back when the last place of a recording has.
-struct Kept {
+struct ReservationGuard {
     _places: OwnedSemaphorePermit,
     _promise: Arc<dyn std::any::Any + Send + Sync>,
 }
 
 impl Medium for Reserved {
-    fn place_size(&self) -> usize {
+    fn slot_size(&self) -> usize {
         self.inner.view.block_size() as usize
     }
 
@@ -319,36 +320,36 @@ impl Medium for Reserved {
         unreachable!("a recording's places are not shared out again")
     }
 
-    fn place(&self) -> Pending<Box<dyn Place>> {
+    fn place(&self) -> Pending<Box<dyn WriteSlot>> {
         let (inner, free) = (Arc::clone(&self.inner), Arc::clone(&self.free));
         let paced = Some((self.within, Arc::clone(&self.kept)));
         Box::pin(async move {
             let permit = free.acquire_owned().await.expect("the places are never closed");
-            IntakePlace::take(inner, permit, paced)
+            WritePathSlot::take(inner, permit, paced)
         })
     }
 
-    fn spare_now(&self) -> Option<Box<dyn Place>> {
+    fn spare_now(&self) -> Option<Box<dyn WriteSlot>> {
         let (places, all) = (&self.inner.places, self.inner.view.places() as usize);
         // Uploads come at any time, and who is behind may be so for long.
         if places.available_permits() < all / SPARE_FROM {
             return None;
         }
         let permit = Arc::clone(places).try_acquire_owned().ok()?;
-        Some(IntakePlace::take(Arc::clone(&self.inner), permit, None))
+        Some(WritePathSlot::take(Arc::clone(&self.inner), permit, None))
     }
 
-    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
-        Intake(Arc::clone(&self.inner)).sync(file, what)
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> PendingIo {
+        WritePath(Arc::clone(&self.inner)).sync(file, what)
     }
 }
 
-impl Place for IntakePlace {
+impl WriteSlot for WritePathSlot {
     fn memory(&mut self) -> &mut [u8] {
         self.filling.as_mut().expect("only its end takes the memory").bytes()
     }
 
-    fn write(mut self: Box<Self>, to: Extent) -> Begun {
+    fn write(mut self: Box<Self>, to: Extent) -> PendingIo {
         let Extent { file, offset, len } = to;
         assert!(len <= self.inner.view.block_size() as usize, "no more than the place holds");
         assert!(len > 0 && (len as u64 | offset.0).is_multiple_of(SECTOR), "whole sectors");
@@ -374,11 +375,11 @@ impl Place for IntakePlace {
     }
 }
 
-impl Drop for IntakePlace {
+impl Drop for WritePathSlot {
     fn drop(&mut self) {
         self.filling = None;
         if let Some(permit) = self.permit.take() {
-            self.inner.desk().keeper.emptied(self.block);
+            self.inner.queue().keeper.emptied(self.block);
             drop(permit);
         }
     }
@@ -403,7 +404,7 @@ impl Drop for Waiting<'_> {
 /// Starts the thread that takes the answers of all volumes: one of its own, because closing a file may
 /// take a while.
 pub(super) fn start_answers(
-    mut intakes: Vec<(Intake, Consumer<IntakeAnswer>)>,
+    mut intakes: Vec<(WritePath, Consumer<IntakeAnswer>)>,
     mut sleeper: Sleeper,
     stopping: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
@@ -426,7 +427,7 @@ pub(super) fn start_answers(
 /// The waker wakes the thread; this is only how soon it sees that the engine stops.
 const LOOK: Nanos = Nanos::from_millis(500);
 
-impl std::fmt::Debug for Intake {
+impl std::fmt::Debug for WritePath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Intake").field(&self.levels()).finish()
     }

@@ -18,7 +18,7 @@ const PLACE: usize = 64 * KIB as usize;
 
 /// An intake, and its rings' other ends in the test's own hands.
 struct ByHand {
-    intake: Intake,
+    intake: WritePath,
     requests: Consumer<IntakeRequest>,
     answers: Producer<IntakeAnswer>,
     given: Consumer<IntakeAnswer>,
@@ -30,7 +30,7 @@ impl ByHand {
         let slots = places + SYNCS_MAX as usize;
         let (ask, requests) = ring(slots);
         let (answers, given) = ring(slots);
-        let intake = Intake::new(WriteShare { keeper, view }, ask, Wakers(vec![]));
+        let intake = WritePath::new(WriteShare { keeper, view }, ask, Wakers(vec![]));
         Self { intake, requests, answers, given }
     }
 
@@ -239,7 +239,7 @@ async fn what_was_written_and_flushed_through_the_engine_is_in_the_file() {
         let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
         let open = File::options().write(true).create(true).custom_flags(direct).open(&path);
         let file: Arc<OwnedFd> = Arc::new(open.unwrap().into());
-        let size = intake.place_size();
+        let size = intake.slot_size();
         let word = |at: usize| (at.wrapping_mul(0x9E37_79B9) >> 7) as u8;
         let mut begun = vec![];
         // Twice as much as the share holds.

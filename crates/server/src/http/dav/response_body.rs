@@ -8,16 +8,16 @@ use std::time::{Duration, UNIX_EPOCH};
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::WallTime;
 
-use super::ask::{Asked, DAV, Property};
+use super::request_body::{DAV, Property, PropertyQuery};
 use super::xml::escaped;
-use crate::catalogue::{Entry, EntryKind, OpenFault, Sight};
+use crate::catalogue::{Entry, EntryKind, OpenFault, PathInfo};
 use crate::dates::rfc_3339;
-use crate::http::listing::{self, End, Form};
+use crate::http::listing::{self, Footer, Format};
 use crate::http::locks::{Depth, Lock, Locks, Scope};
 use crate::http::oc;
 use crate::http::put::location;
 use crate::http::response::Response;
-use crate::store::{Principal, Room};
+use crate::store::{Principal, QuotaUsage};
 
 /// The type of all these answers.
 pub(super) const XML: &str = "application/xml; charset=utf-8";
@@ -37,7 +37,7 @@ const KNOWN: [&str; 9] = [
 
 /// What is told of locks to who asks.
 #[derive(Clone)]
-pub(super) struct ToldLocks {
+pub(super) struct LockView {
     pub(super) locks: Locks,
     /// Who asks; nobody: nothing is told of locks that there are.
     pub(super) principal: Option<Principal>,
@@ -45,7 +45,7 @@ pub(super) struct ToldLocks {
     pub(super) prefix: String,
 }
 
-impl ToldLocks {
+impl LockView {
     /// The value of `lockdiscovery` (RFC 4918 section 15.8) of `path`.
     fn discovery(&self, path: &str) -> String {
         let Some(principal) = &self.principal else { return String::new() };
@@ -98,10 +98,10 @@ const SUPPORTED: &str = "<D:lockentry><D:lockscope><D:exclusive/></D:lockscope>\
 /// where nothing can be locked.
 pub(super) async fn multistatus(
     (at, name): (String, String),
-    sight: Sight,
-    asked: Asked,
-    room: Option<Room>,
-    locks: Option<ToldLocks>,
+    sight: PathInfo,
+    asked: PropertyQuery,
+    room: Option<QuotaUsage>,
+    locks: Option<LockView>,
 ) -> Result<Response, OpenFault> {
     let mut told = Multistatus { at, name, asked, room, locks };
     let mut xml = String::from(OPENING);
@@ -109,7 +109,7 @@ pub(super) async fn multistatus(
     let answer = match sight.below {
         Some(walk) => listing::whole(207, XML, walk, xml, Box::new(told)).await?,
         None => {
-            told.end(&End::default(), &mut xml);
+            told.end(&Footer::default(), &mut xml);
             Response::new(207, XML, xml)
         }
     };
@@ -122,10 +122,10 @@ struct Multistatus {
     at: String,
     /// Its decoded path, without outer slashes.
     name: String,
-    asked: Asked,
+    asked: PropertyQuery,
     /// How much can be stored in the directory.
-    room: Option<Room>,
-    locks: Option<ToldLocks>,
+    room: Option<QuotaUsage>,
+    locks: Option<LockView>,
 }
 
 impl Multistatus {
@@ -135,7 +135,7 @@ impl Multistatus {
     }
 }
 
-impl Form for Multistatus {
+impl Format for Multistatus {
     fn entry(&mut self, entry: &Entry, xml: &mut String) {
         let mut href = format!("{}/", self.at);
         encode_segment(&entry.name, &mut href);
@@ -147,7 +147,7 @@ impl Form for Multistatus {
         self.response(&href, (entry, &path), None, xml);
     }
 
-    fn end(&mut self, end: &End, xml: &mut String) {
+    fn end(&mut self, end: &Footer, xml: &mut String) {
         if end.unlisted > 0 {
             add(
                 xml,
@@ -170,7 +170,7 @@ pub(super) enum PropertyResult {
     /// Not set, because another one failed.
     Depends,
     /// Not set: it is read-only.
-    Refused,
+    Refusal,
 }
 
 impl PropertyResult {
@@ -178,7 +178,7 @@ impl PropertyResult {
         match self {
             Self::Set => "200 OK",
             Self::Depends => "424 Failed Dependency",
-            Self::Refused => "403 Forbidden",
+            Self::Refusal => "403 Forbidden",
         }
     }
 }
@@ -194,7 +194,7 @@ pub(super) fn property_results(
     let (slash, _) = slash_and_type(own);
     let href = format!("{prefix}{}{slash}", location(path));
     add(&mut xml, format_args!("<D:response><D:href>{}</D:href>", written(&href)));
-    for result in [PropertyResult::Set, PropertyResult::Depends, PropertyResult::Refused] {
+    for result in [PropertyResult::Set, PropertyResult::Depends, PropertyResult::Refusal] {
         let mut of_this = property_results.iter().filter(|(of, _)| *of == result).peekable();
         if of_this.peek().is_some() {
             xml.push_str("<D:propstat><D:prop>");
@@ -224,21 +224,21 @@ impl Multistatus {
         &self,
         href: &str,
         (entry, path): (&Entry, &str),
-        room: Option<Room>,
+        room: Option<QuotaUsage>,
         xml: &mut String,
     ) {
         add(xml, format_args!("<D:response><D:href>{}</D:href>", written(href)));
         let value = |name: &str| value(entry, name).or_else(|| self.of_locks(path, name));
         let all = KNOWN.iter().filter_map(|name| Some((*name, value(name)?)));
         let (named, is_all) = match &self.asked {
-            Asked::Names => {
+            PropertyQuery::Names => {
                 let names: String = all.map(|(name, _)| format!("<D:{name}/>")).collect();
                 found(&names, xml);
                 xml.push_str("</D:response>\n");
                 return;
             }
-            Asked::All(more) => (more, true),
-            Asked::These(named) => (named, false),
+            PropertyQuery::All(more) => (more, true),
+            PropertyQuery::These(named) => (named, false),
         };
         let (mut there, mut missing) = (String::new(), String::new());
         if is_all {
@@ -308,7 +308,7 @@ fn written(href: &str) -> String {
 }
 
 /// An element for a property that is sent only when the request names it.
-fn other(entry: &Entry, property: &Property, room: Option<Room>) -> Option<String> {
+fn other(entry: &Entry, property: &Property, room: Option<QuotaUsage>) -> Option<String> {
     let Property { namespace, name } = property;
     match (&**namespace, name.as_str()) {
         // RFC 4331 section 3: not included in allprop, because of its cost.
@@ -358,7 +358,7 @@ fn add(xml: &mut String, text: std::fmt::Arguments<'_>) {
 
 /// An answer to `asked` is XML, and names each property once for each thing.
 #[cfg(any(test, fuzzing))]
-pub(super) fn check(asked: &Asked) {
+pub(super) fn check(asked: &PropertyQuery) {
     use tactus_core::units::Bytes;
     let own = Entry {
         name: "a&b<c>\u{fffe}\"'.ts".to_owned(),
@@ -373,12 +373,12 @@ pub(super) fn check(asked: &Asked) {
     let mut told = Multistatus { at, name, asked: asked.clone(), room: None, locks: None };
     let mut text = String::from(OPENING);
     told.own(&own, &mut text);
-    told.end(&End::default(), &mut text);
+    told.end(&Footer::default(), &mut text);
     let named = named(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     match asked {
-        Asked::These(these) => assert_eq!(named, these.len(), "{text}"),
-        Asked::Names => assert_eq!(named, 6, "{text}"),
-        Asked::All(more) => assert!((6..=6 + more.len()).contains(&named), "{text}"),
+        PropertyQuery::These(these) => assert_eq!(named, these.len(), "{text}"),
+        PropertyQuery::Names => assert_eq!(named, 6, "{text}"),
+        PropertyQuery::All(more) => assert!((6..=6 + more.len()).contains(&named), "{text}"),
     }
 }
 
@@ -387,8 +387,8 @@ pub(super) fn check(asked: &Asked) {
 /// # Panics
 /// When a part is longer than it may be.
 #[cfg(any(test, fuzzing))]
-pub(super) fn check_parts(asked: Asked, names: &[&str]) {
-    let room = Some(Room { available: u64::MAX, used: u64::MAX });
+pub(super) fn check_parts(asked: PropertyQuery, names: &[&str]) {
+    let room = Some(QuotaUsage { available: u64::MAX, used: u64::MAX });
     let (at, name) = ("/a%20b".to_owned(), "a b".to_owned());
     let mut told = Multistatus { at, name, asked, room, locks: None };
     listing::check_parts(names, &mut told);
@@ -431,13 +431,13 @@ mod tests {
         Entry { name, kind, modified: None, created: Some(WallTime(0)), etag: None, digests: None }
     }
 
-    fn told(path: &str, own: &Entry, asked: &Asked) -> String {
+    fn told(path: &str, own: &Entry, asked: &PropertyQuery) -> String {
         let path = RequestPath::parse(path.as_bytes()).unwrap();
         let (at, name) = (location(&path), path.name().to_owned());
         let mut told = Multistatus { at, name, asked: asked.clone(), room: None, locks: None };
         let mut text = String::from(OPENING);
         told.own(own, &mut text);
-        told.end(&End::default(), &mut text);
+        told.end(&Footer::default(), &mut text);
         text
     }
 
@@ -447,7 +447,7 @@ mod tests {
             namespace: namespace.into(),
             name: name.into(),
         };
-        let asked = Asked::These(vec![
+        let asked = PropertyQuery::These(vec![
             of(DAV, "resourcetype"),
             of(DAV, "getcontentlength"),
             of("urn:<x>", "y"),
@@ -465,14 +465,15 @@ mod tests {
             )
         );
         let (at, name) = ("/media/a%20b".to_owned(), "a b".to_owned());
-        let mut told_in = Multistatus { at, name, asked: Asked::Names, room: None, locks: None };
+        let mut told_in =
+            Multistatus { at, name, asked: PropertyQuery::Names, room: None, locks: None };
         let mut text = String::new();
         told_in.own(&directory("a b"), &mut text);
         told_in.entry(&directory("c"), &mut text);
         for href in ["<D:href>/media/a%20b/</D:href>", "<D:href>/media/a%20b/c/</D:href>"] {
             assert!(text.contains(href), "{text}");
         }
-        let names = told("/", &directory(""), &Asked::Names);
+        let names = told("/", &directory(""), &PropertyQuery::Names);
         assert!(names.contains("<D:href>/</D:href>") && names.contains("<D:creationdate/>"));
     }
 }

@@ -8,27 +8,27 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType};
 
-use super::journal::{Advanced, Record, Replayed};
-use super::medium::{Begun, Flush, Medium, Pending, Place, Reserve};
+use super::journal::{Advanced, Record, Replay};
+use super::medium::{Flush, Medium, Pending, PendingIo, Reserve, WriteSlot};
 use super::names::Names;
-use super::sums::{SumMark, UNIT};
+use super::sums::{SumsState, UNIT};
 
 /// The variable of the environment that is asked.
-const ASK: &str = "TACTUS_WRONG";
+const ASK: &str = "TACTUS_FAULT";
 
 /// What is done wrongly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wrong {
+enum DeliberateFault {
     /// Directories are not flushed (W6).
     Folders,
     /// An upload goes on at the length of its file (W8).
     Sizes,
 }
 
-fn asked() -> Option<Wrong> {
+fn asked() -> Option<DeliberateFault> {
     match std::env::var(ASK).ok()?.as_str() {
-        "folders" => Some(Wrong::Folders),
-        "sizes" => Some(Wrong::Sizes),
+        "folders" => Some(DeliberateFault::Folders),
+        "sizes" => Some(DeliberateFault::Sizes),
         other => panic!("{ASK} is folders or sizes, and not {other:?}"),
     }
 }
@@ -37,12 +37,12 @@ fn asked() -> Option<Wrong> {
 pub(super) fn medium(medium: Arc<dyn Medium>) -> Arc<dyn Medium> {
     let Some(wrong) = asked() else { return medium };
     tracing::error!("{ASK} is set: this server loses what it has acknowledged");
-    Arc::new(Careless { medium, wrong })
+    Arc::new(FaultyMedium { medium, wrong })
 }
 
 /// Gives every upload all of its file, if that is what is asked for.
-pub(super) fn offsets(names: &Names, mut replayed: Replayed) -> Replayed {
-    if asked() != Some(Wrong::Sizes) {
+pub(super) fn offsets(names: &Names, mut replayed: Replay) -> Replay {
+    if asked() != Some(DeliberateFault::Sizes) {
         return replayed;
     }
     let open = replayed.table.entries().filter(|(_, entry)| entry.named.is_none());
@@ -50,7 +50,7 @@ pub(super) fn offsets(names: &Names, mut replayed: Replayed) -> Replayed {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let stat = rustix::fs::statat(&names.own.uploads, id.to_string(), flags).ok()?;
         let len = super::len_of(&stat).0;
-        let mark = SumMark { len, ..entry.mark };
+        let mark = SumsState { len, ..entry.mark };
         let units = vec![0; usize::try_from(len / UNIT).ok()?];
         let (prefix, expires) = (entry.prefix, entry.expires);
         Some(Advanced { id, mark, prefix, from: 0, units, expires })
@@ -61,14 +61,14 @@ pub(super) fn offsets(names: &Names, mut replayed: Replayed) -> Replayed {
     replayed
 }
 
-struct Careless {
+struct FaultyMedium {
     medium: Arc<dyn Medium>,
-    wrong: Wrong,
+    wrong: DeliberateFault,
 }
 
-impl Medium for Careless {
-    fn place_size(&self) -> usize {
-        self.medium.place_size()
+impl Medium for FaultyMedium {
+    fn slot_size(&self) -> usize {
+        self.medium.slot_size()
     }
 
     fn places_each(&self) -> usize {
@@ -83,16 +83,16 @@ impl Medium for Careless {
         })
     }
 
-    fn place(&self) -> Pending<Box<dyn Place>> {
+    fn place(&self) -> Pending<Box<dyn WriteSlot>> {
         self.medium.place()
     }
 
-    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> PendingIo {
         let is_directory = || {
             let stat = rustix::fs::fstat(file);
             stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
         };
-        if self.wrong == Wrong::Folders && is_directory() {
+        if self.wrong == DeliberateFault::Folders && is_directory() {
             return Box::pin(async { Ok(()) });
         }
         self.medium.sync(file, what)

@@ -11,52 +11,52 @@ use std::sync::Arc;
 use tactus_core::units::{Bytes, SECTOR};
 use tokio::sync::watch;
 
-use super::growing::Landed;
-use super::medium::{Begun, Extent, Flying, Medium, Place, stopped};
-use super::sums::Summing;
+use super::growing::WrittenWatermark;
+use super::medium::{Extent, InFlight, Medium, PendingIo, WriteSlot, stopped};
+use super::sums::SumsBuilder;
 
-pub(super) struct Feed {
+pub(super) struct WriteBuffer {
     medium: Arc<dyn Medium>,
     file: Arc<OwnedFd>,
-    place: Option<Box<dyn Place>>,
+    place: Option<Box<dyn WriteSlot>>,
     /// Where the place begins in the file, a whole sector.
     base: u64,
     /// Bytes in the place; without one, in `tail`.
     filled: usize,
     /// What is to stand at the beginning of the next place: less than a sector.
     tail: Vec<u8>,
-    flying: Flying,
-    sums: Summing,
+    flying: InFlight,
+    sums: SumsBuilder,
     /// Who is told of what has landed.
-    landed: Option<Arc<Landed>>,
+    landed: Option<Arc<WrittenWatermark>>,
     /// A sector that was filled up, and is written once more with what comes next.
-    rounded: Option<Rounded>,
+    rounded: Option<PaddedWrite>,
 }
 
 /// The write of a sector that was filled up with zeros.
-struct Rounded {
+struct PaddedWrite {
     end: u64,
     /// Whether it has landed.
     done: watch::Receiver<Option<bool>>,
 }
 
-impl Feed {
+impl WriteBuffer {
     /// Writes `file` from its beginning.
     pub(super) fn new(medium: Arc<dyn Medium>, file: Arc<OwnedFd>) -> Self {
-        Self::after(medium, file, Summing::default(), Vec::new())
+        Self::after(medium, file, SumsBuilder::default(), Vec::new())
     }
 
     /// Goes on where `sums` ended; `tail` is what the file has since the last whole sector.
     pub(super) fn after(
         medium: Arc<dyn Medium>,
         file: Arc<OwnedFd>,
-        sums: Summing,
+        sums: SumsBuilder,
         tail: Vec<u8>,
     ) -> Self {
         let len = sums.mark().len;
         assert_eq!(tail.len() as u64, len % SECTOR, "the tail completes the last sector");
         let base = len - tail.len() as u64;
-        let (place, flying) = (None, Flying::default());
+        let (place, flying) = (None, InFlight::default());
         let (filled, landed, rounded) = (tail.len(), None, None);
         Self { medium, file, place, base, filled, tail, flying, sums, landed, rounded }
     }
@@ -68,15 +68,15 @@ impl Feed {
 
     /// Where the next place would end: what must be reserved before `space`.
     pub(super) fn reach(&self) -> u64 {
-        self.base + self.medium.place_size() as u64
+        self.base + self.medium.slot_size() as u64
     }
 
     /// From now on `landed` is told of what has landed.
-    pub(super) fn tell(&mut self, landed: Arc<Landed>) {
+    pub(super) fn tell(&mut self, landed: Arc<WrittenWatermark>) {
         self.landed = Some(landed);
     }
 
-    pub(super) fn sums(&self) -> &Summing {
+    pub(super) fn sums(&self) -> &SumsBuilder {
         &self.sums
     }
 
@@ -134,10 +134,10 @@ impl Feed {
         let Some(place) = self.medium.spare_now() else { return 0 };
         let taken = self.tail.len();
         self.set_out(place);
-        (self.medium.place_size() - taken) as u64
+        (self.medium.slot_size() - taken) as u64
     }
 
-    fn set_out(&mut self, mut place: Box<dyn Place>) {
+    fn set_out(&mut self, mut place: Box<dyn WriteSlot>) {
         place.memory()[..self.tail.len()].copy_from_slice(&self.tail);
         self.tail.clear();
         self.place = Some(place);
@@ -154,7 +154,7 @@ impl Feed {
         let place = self.place.as_mut().expect("space was given");
         self.sums.add(&place.memory()[self.filled..][..count]);
         self.filled += count;
-        (self.filled == self.medium.place_size()).then(|| {
+        (self.filled == self.medium.slot_size()).then(|| {
             self.hand_over(self.filled);
             self.base
         })
@@ -186,7 +186,7 @@ impl Feed {
     }
 
     /// Begins a write; of a sector that is on its way already, only when that has landed.
-    fn begin(&mut self, place: Box<dyn Place>, offset: u64, len: usize) -> Begun {
+    fn begin(&mut self, place: Box<dyn WriteSlot>, offset: u64, len: usize) -> PendingIo {
         let (file, offset) = (Arc::clone(&self.file), Bytes(offset));
         let extent = Extent { file, offset, len };
         match self.rounded.take() {
@@ -205,7 +205,7 @@ impl Feed {
     }
 
     /// Writes what does not fill a sector, filled up with zeros.
-    fn fill_up(&mut self, mut place: Box<dyn Place>) -> Begun {
+    fn fill_up(&mut self, mut place: Box<dyn WriteSlot>) -> PendingIo {
         let sector = &mut place.memory()[..SECTOR as usize];
         sector[..self.tail.len()].copy_from_slice(&self.tail);
         sector[self.tail.len()..].fill(0);
@@ -227,7 +227,7 @@ impl Feed {
             tell.send_replace(Some(landed.is_ok()));
             landed
         });
-        self.rounded = Some(Rounded { end, done });
+        self.rounded = Some(PaddedWrite { end, done });
         let write = Box::pin(async move { write.await.unwrap_or_else(|_| Err(stopped())) });
         self.flying.push(end, write);
         Some(end)
@@ -255,7 +255,7 @@ impl Feed {
         &self.tail
     }
 
-    pub(super) fn into_sums(self) -> Summing {
+    pub(super) fn into_sums(self) -> SumsBuilder {
         self.sums
     }
 }

@@ -23,7 +23,7 @@ const MODEL: &str = "version = 1\nmeasured = \"for the cases\"\ndevice = \"none\
                      write_mib = \"600 us\"\ndepth = 16\n";
 
 /// The directories of a case.
-pub(crate) struct Stage(TempDir);
+pub(crate) struct Fixture(TempDir);
 
 /// A running server.
 pub(crate) struct Server {
@@ -33,16 +33,16 @@ pub(crate) struct Server {
     log: PathBuf,
 }
 
-impl Stage {
+impl Fixture {
     /// With a directory `media`, a token and a disk model, which other users may list.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(dir.path().join("media")).unwrap();
         fs::write(dir.path().join("model"), MODEL).unwrap();
-        let stage = Self(dir);
-        stage.secret("token", TOKEN, 0o600);
-        stage
+        let fixture = Self(dir);
+        fixture.secret("token", TOKEN, 0o600);
+        fixture
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

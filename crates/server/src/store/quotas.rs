@@ -88,7 +88,7 @@ pub struct Account {
 
 /// The quota of a principal and its use (RFC 4331 section 3).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Room {
+pub struct QuotaUsage {
     /// Bytes that can still be stored.
     pub available: u64,
     /// Bytes of its titles and open uploads if it has a quota; else the used bytes of the file
@@ -107,7 +107,7 @@ pub struct Purpose {
 
 /// Room that is held.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held {
+pub struct Reservation {
     /// For what.
     pub purpose: Purpose,
     /// Since when, and at most since the last start.
@@ -117,18 +117,18 @@ pub struct Held {
 }
 
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct Quotas {
     limits: Limits,
     root: Arc<OwnedFd>,
-    books: Mutex<Books>,
+    books: Mutex<Accounts>,
 }
 
 #[derive(Default, Debug)]
-struct Books {
+struct Accounts {
     all: Account,
     each: HashMap<Principal, Account>,
     /// All claims, in the order in which they came: at most as many as uploads may be open.
-    claims: BTreeMap<u64, (Principal, Held)>,
+    claims: BTreeMap<u64, (Principal, Reservation)>,
     /// Claims so far.
     numbers: u64,
     /// Promised, and not yet taken from the file system.
@@ -139,7 +139,7 @@ struct Books {
     uncounted: Option<String>,
 }
 
-impl Ledger {
+impl Quotas {
     pub(super) fn new(limits: Limits, root: Arc<OwnedFd>) -> Arc<Self> {
         Arc::new(Self { limits, root, books: Mutex::default() })
     }
@@ -148,7 +148,7 @@ impl Ledger {
         &self.limits
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn books(&self) -> MutexGuard<'_, Accounts> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -162,7 +162,7 @@ impl Ledger {
     }
 
     /// What one principal has, and what is held of that, the oldest first.
-    pub(super) fn held(&self, principal: &Principal) -> (Account, Vec<Held>) {
+    pub(super) fn held(&self, principal: &Principal) -> (Account, Vec<Reservation>) {
         let books = self.books();
         let own = books.claims.values().filter(|(owner, _)| owner == principal);
         let held = own.map(|(_, held)| held.clone()).collect();
@@ -188,8 +188,8 @@ impl Ledger {
         books.all.uploads += 1;
         let number = books.enter(principal, purpose, 0);
         drop(books);
-        let ledger = Arc::clone(self);
-        Ok(Claim { ledger, number, principal: principal.clone(), reserved: 0, unallocated: 0 })
+        let quotas = Arc::clone(self);
+        Ok(Claim { quotas, number, principal: principal.clone(), reserved: 0, unallocated: 0 })
     }
 
     /// The claim of an upload that was open before the start: it is kept, whatever the limits say
@@ -210,8 +210,8 @@ impl Ledger {
         books.unallocated += unallocated;
         let number = books.enter(principal, purpose, reserved);
         drop(books);
-        let ledger = Arc::clone(self);
-        Claim { ledger, number, principal: principal.clone(), reserved, unallocated }
+        let quotas = Arc::clone(self);
+        Claim { quotas, number, principal: principal.clone(), reserved, unallocated }
     }
 
     /// Counts a title that lies on the disk.
@@ -251,13 +251,13 @@ impl Ledger {
     }
 
     /// What a principal may still store; asks the file system.
-    pub(super) fn room(&self, principal: &Principal) -> Room {
+    pub(super) fn room(&self, principal: &Principal) -> QuotaUsage {
         let free = self.free();
         let disk = rustix::fs::fstatvfs(&self.root).map_or(0, |stat| {
             stat.f_blocks.saturating_sub(stat.f_bfree).saturating_mul(stat.f_frsize)
         });
         let books = self.books();
-        let mut room = Room { available: free.saturating_sub(books.unallocated), used: disk };
+        let mut room = QuotaUsage { available: free.saturating_sub(books.unallocated), used: disk };
         let own = books.each.get(principal).copied().unwrap_or_default();
         let quotas = [
             (self.limits.volume_quota, books.all),
@@ -266,7 +266,7 @@ impl Ledger {
         for (quota, account) in quotas {
             let Some(quota) = quota else { continue };
             let used = account.stored.saturating_add(account.reserved);
-            room = Room { available: room.available.min(quota.0.saturating_sub(used)), used };
+            room = QuotaUsage { available: room.available.min(quota.0.saturating_sub(used)), used };
         }
         room
     }
@@ -280,14 +280,14 @@ impl Ledger {
     }
 }
 
-impl Books {
+impl Accounts {
     fn accounts(&mut self, principal: &Principal) -> [&mut Account; 2] {
         [&mut self.all, self.each.entry(principal.clone()).or_default()]
     }
 
     /// Names a claim; the number is its own.
     fn enter(&mut self, principal: &Principal, purpose: Purpose, reserved: u64) -> u64 {
-        let held = Held { purpose, since: SystemTime::now(), reserved };
+        let held = Reservation { purpose, since: SystemTime::now(), reserved };
         self.numbers += 1;
         self.claims.insert(self.numbers, (principal.clone(), held));
         self.numbers
@@ -310,7 +310,7 @@ impl Books {
 /// What is promised to one open upload. Given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Claim {
-    ledger: Arc<Ledger>,
+    quotas: Arc<Quotas>,
     number: u64,
     principal: Principal,
     reserved: u64,
@@ -328,13 +328,13 @@ impl Claim {
 
     /// Claims `bytes` in all; nothing changes when they do not fit.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<(), UploadError> {
-        let Limits { title_max, ref principal_quotas, volume_quota, .. } = self.ledger.limits;
+        let Limits { title_max, ref principal_quotas, volume_quota, .. } = self.quotas.limits;
         let principal_quota = principal_quotas.get(&self.principal).copied();
         if bytes > title_max.0 {
             return Err(too_large(title_max));
         }
         let more = bytes.saturating_sub(self.reserved);
-        let mut books = self.ledger.books();
+        let mut books = self.quotas.books();
         let (unallocated, unowned) = (books.unallocated, books.unowned);
         let has_quota = principal_quota.is_some() || volume_quota.is_some();
         if has_quota && let Some(place) = &books.uncounted {
@@ -352,7 +352,7 @@ impl Claim {
             }
         }
         // Under the same lock: of two that ask for the last room, one gets it.
-        if unallocated.saturating_add(more) > self.ledger.free() {
+        if unallocated.saturating_add(more) > self.quotas.free() {
             return Err(UploadError::NoSpace);
         }
         all.reserved += more;
@@ -369,7 +369,7 @@ impl Claim {
     pub(super) fn shrink(&mut self, bytes: u64) {
         let less = self.reserved.saturating_sub(bytes);
         let freed = less.min(self.unallocated);
-        let mut books = self.ledger.books();
+        let mut books = self.quotas.books();
         for account in books.accounts(&self.principal) {
             account.reserved -= less;
         }
@@ -382,21 +382,21 @@ impl Claim {
 
     /// The file system has set everything claimed aside: from now on its own figure counts.
     pub(super) fn allocated(&mut self) {
-        self.ledger.books().unallocated -= self.unallocated;
+        self.quotas.books().unallocated -= self.unallocated;
         self.unallocated = 0;
     }
 
     /// The upload has become a title of `len` bytes.
     pub(super) fn stored(self, len: u64) {
         // Stored first: in between the bytes count twice, not at all never.
-        self.ledger.add_stored(Some(&self.principal), len);
+        self.quotas.add_stored(Some(&self.principal), len);
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         self.shrink(0);
-        let mut books = self.ledger.books();
+        let mut books = self.quotas.books();
         for account in books.accounts(&self.principal) {
             account.uploads -= 1;
         }

@@ -34,7 +34,7 @@ const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[mode
 
 /// A running server of `/even.ts` and `/film.ts`, and short ones of both. One at a time: it pins
 /// its cores.
-pub(crate) struct House {
+pub(crate) struct TestServer {
     server: Child,
     pub(crate) rtsp: SocketAddr,
     /// The same by IPv6.
@@ -44,7 +44,7 @@ pub(crate) struct House {
     _turn: MutexGuard<'static, ()>,
 }
 
-impl House {
+impl TestServer {
     pub(crate) fn new(more: &str) -> Self {
         Self::by(&|program| Command::new(program), more)
     }
@@ -105,15 +105,15 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.server.kill().expect("the server runs until the test ends");
         self.server.wait().expect("a killed server ends");
     }
 }
 
-/// What uploads and changes say to be let in, in a house that takes them.
-pub(crate) const TOKEN: &str = "a-test-may-change-this-house";
+/// What uploads and changes say to be let in, in a server that takes them.
+pub(crate) const TOKEN: &str = "a-test-may-change-this-server";
 
 /// For a principal whose `token_file` is this one; nobody else may read it.
 fn token(file: &Path) {

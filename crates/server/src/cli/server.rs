@@ -17,7 +17,7 @@ use tactus_sys::activation;
 use tokio::task::JoinSet;
 
 use super::check::bind_error;
-use super::watch::Watch;
+use super::watch::VolumeWatches;
 use crate::broker::Broker;
 use crate::catalogue::{self, Catalogue, CatalogueRules, Root};
 use crate::channels::Channels;
@@ -25,14 +25,14 @@ use crate::classes::Classes;
 use crate::config::http::{Origins, PublicUrl};
 use crate::config::units::exact;
 use crate::config::{Auto, Config, ConfigFile, UnixSocket, placement};
-use crate::engine::{self, Engine, Intake};
+use crate::engine::{self, Engine, WritePath};
 use crate::http::{
     self, Control, Counters, Hosts, Internal, Limits, Site, Store, UnixListener, Uploads,
 };
 use crate::indexing;
 use crate::ingest::Recordings;
 use crate::media;
-use crate::metrics::{Figures, Guide};
+use crate::metrics::{MetricsEndpoint, PublicPages};
 use crate::recording::Recorder;
 use crate::reload::Reload;
 use crate::rtsp::Rtsp;
@@ -42,7 +42,7 @@ use crate::supervisor;
 use super::signals::Signals;
 
 /// A server that is ready: bound, and its cores running.
-pub(super) struct House {
+pub(super) struct Server {
     engine: Engine,
     config: Config,
     catalogue: Arc<Catalogue>,
@@ -62,7 +62,7 @@ pub(super) struct House {
     rtsp_listeners: Vec<TcpListener>,
 }
 
-impl House {
+impl Server {
     /// Takes memory and cores, opens the volumes and binds the addresses. Where there is a `file`, it may be read again.
     pub(super) async fn open(config: Config, file: Option<ConfigFile>) -> Result<Self> {
         raise_limits();
@@ -101,7 +101,7 @@ impl House {
         let mut engine = engine::start(&config).map_err(|error| start_error(error, &config))?;
         engine.degraded.extend(too_few_files(&config, &engine));
         leave_cores_to_the_engine(&engine);
-        let media = |intake: &Option<Intake>| {
+        let media = |intake: &Option<WritePath>| {
             intake.clone().map(|intake| Arc::new(intake) as Arc<dyn Medium>)
         };
         let media: Vec<_> = engine.intakes.iter().map(media).collect();
@@ -226,7 +226,7 @@ impl House {
     pub(super) async fn serve(self, end: impl Future<Output = ()>, signals: Signals) -> Result<()> {
         let counters = Arc::new(Counters::default());
         let limits = Limits::from(&self.config.http);
-        let figures = Figures::new(
+        let figures = MetricsEndpoint::new(
             &self.engine,
             Arc::clone(&self.catalogue),
             Arc::clone(&counters),
@@ -251,7 +251,7 @@ impl House {
         let figures: Arc<dyn Internal> = Arc::new(figures);
         let broker = self.engine.broker.clone();
         let heeding = tokio::spawn(signals.heed(self.reload));
-        let watch = Watch::begin(&self.config, &self.catalogue, self.uploads.as_ref());
+        let watch = VolumeWatches::begin(&self.config, &self.catalogue, self.uploads.as_ref());
         let forgetting = tokio::spawn(forget_changed(Arc::clone(&self.catalogue), broker));
         let store = Store {
             catalogue: self.catalogue,
@@ -270,7 +270,7 @@ impl House {
         // not serve it to a local proxy either, because the proxy's clients would see it.
         let public: Arc<dyn Internal> = match self.config.admin.on_http {
             true => Arc::clone(&figures),
-            false => Arc::new(Guide(channels.clone())),
+            false => Arc::new(PublicPages(channels.clone())),
         };
         // The admin address has no password: the check of host names is what keeps other sites'
         // pages out.
