@@ -1,9 +1,13 @@
-//! The test suite: builds all test binaries, runs them side by side, and prints how long each took.
+//! The test suite: builds all test binaries, spreads their tests over processes that run side by
+//! side, and prints how long each took.
 //!
-//! Promise: every test that `cargo test --workspace` runs is run, doc tests included. A binary that
-//! judges exact times of a real-time server runs alone, after all the others. A failed binary does
-//! not stop the rest; its whole output is printed and it is named in the error. Binaries that hang
-//! are ended, with their processes, where the run is unattended.
+//! Promise: every test that `cargo test --workspace` runs is run, doc tests included; a process
+//! that ran fewer tests than it was given fails. A test that judges exact times runs alone, after
+//! all the others. A failed process does not stop the rest; its whole output is printed and it is
+//! named in the error. Processes that hang are ended, with their children, where the run is
+//! unattended.
+
+mod schedule;
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -15,91 +19,79 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use self::schedule::{Plan, Shard, Target};
 use crate::step::Remark;
-use crate::workspace::{Failures, Workspace, run, shown};
+use crate::workspace::{Failures, Workspace, output, run, shown, succeeds};
 
-/// Binaries that run beside each other on two cores. Most of them wait for real time more than they
-/// compute. Five passed beside a build; four leave a margin.
-const BESIDE: usize = 4;
-
-/// Integration tests that judge exact times of a real-time server, or own loop devices (`faults`):
-/// nothing runs beside them.
-const ALONE: [&str; 15] = [
-    "allocations",
-    "channels",
-    "classes",
-    "conformance",
-    "engine",
-    "faults",
-    "made",
-    "made_movie",
-    "operating",
-    "promises",
-    "rtsp",
-    "rtsp_movies",
-    "rtsp_matrix",
-    "rtsp_retina",
-    "trick",
-];
-
-/// The longest of the others, which begin first, so that none of them is left over at the end.
-const LONG: [&str; 6] = ["players", "bad_input", "uploaders", "rtsp_record", "operating", "cli"];
-
-/// The quick gate leaves out integration tests of a minute and more: `LONG`, and these of `ALONE`.
-const NOT_QUICK: [&str; 8] = [
-    "channels",
-    "classes",
-    "conformance",
-    "faults",
-    "promises",
-    "rtsp",
-    "rtsp_movies",
-    "rtsp_matrix",
-];
+/// Processes that run beside each other on two cores. Most tests wait for real time more than they
+/// compute.
+const BESIDE: usize = 5;
 
 /// Rows of the printed table.
 const SLOWEST: usize = 20;
 
-/// What one binary may take. The longest takes a sixth of it.
-const PATIENCE: &str = "60m";
+/// Upper bound of the time of one process. The longest takes a sixth of it.
+const PATIENCE: &str = "10m";
 
 /// How much of the suite is run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     Whole,
-    /// Unit tests and the short integration tests.
+    /// Without the tests that take longest.
     Quick,
 }
 
 /// Builds and runs the suite.
 pub(crate) fn run_suite(workspace: &Workspace, extent: Extent) -> Result<Remark> {
-    let mut binaries = build(workspace)?;
-    let all = binaries.len();
-    if extent == Extent::Quick {
-        binaries.retain(Binary::is_quick);
-    }
-    binaries.sort_by_key(|binary| {
-        LONG.iter().position(|name| *name == binary.name).unwrap_or(LONG.len())
-    });
-    let (alone, beside): (Vec<_>, Vec<_>) = binaries.into_iter().partition(Binary::is_alone);
+    let binaries = build(workspace)?;
+    let targets = binaries.iter().map(Binary::target).collect::<Result<Vec<_>>>()?;
+    let plan = Plan::new(&targets, extent == Extent::Quick)?;
     let place = workspace.target.join("tests");
     fs::create_dir_all(&place)?;
-    let mut rows = run_beside(workspace, &place, beside)?;
-    for binary in alone {
-        rows.push(binary.run(workspace, &place)?);
-    }
+    let runner = Runner { workspace, place: &place, binaries: &binaries, is_apart: is_apart() };
+    let begin = Instant::now();
+    let (mut rows, documented) = std::thread::scope(|scope| {
+        let documented = scope.spawn(|| match extent {
+            Extent::Whole => test_documentation(workspace),
+            Extent::Quick => Ok(()),
+        });
+        let rows = runner.run_beside(plan.beside);
+        (rows, documented.join().expect("it does not panic"))
+    });
+    println!("side by side: {:.1} s", begin.elapsed().as_secs_f64());
+    let begin = Instant::now();
+    rows.extend(plan.alone.iter().enumerate().map(|(nth, shard)| runner.run(shard, nth, "alone")));
+    println!("alone: {:.1} s", begin.elapsed().as_secs_f64());
     println!("{}", table(&mut rows));
     let mut failed: Vec<_> = rows.iter().filter_map(|row| row.failure.clone()).collect();
-    if extent == Extent::Whole {
-        let documented = ["test", "--workspace", "--locked", "--no-fail-fast", "--doc"];
-        if let Err(error) = run(&mut workspace.patient_cargo(&documented)) {
-            failed.push(format!("{error:#}"));
-        }
-    }
+    failed.extend(documented.err().map(|error| format!("{error:#}")));
     if !failed.is_empty() {
         bail!("{} of {} failed\n{}", failed.len(), rows.len(), failed.join("\n"));
     }
-    Ok((rows.len() < all).then(|| format!("{} of {all} test binaries", rows.len())))
+    let ran: usize = rows.iter().map(|row| row.tests).sum();
+    let listed: usize = targets.iter().map(|target| target.tests.len()).sum();
+    ensure!(ran + plan.left_out == listed, "{ran} tests ran of {listed}");
+    Ok(Some(match plan.left_out {
+        0 => format!("{ran} tests"),
+        _ => format!("{ran} of {listed} tests"),
+    }))
+}
+
+/// Beside the others: it mostly compiles, while they mostly wait.
+fn test_documentation(workspace: &Workspace) -> Result<()> {
+    run(&mut workspace.patient_cargo(&[
+        "test",
+        "--workspace",
+        "--locked",
+        "--no-fail-fast",
+        "--doc",
+    ]))
+}
+
+/// Whether each process may have a network of its own. Tests of one binary use the same ports and
+/// multicast groups. Only root keeps its real-time priority there.
+fn is_apart() -> bool {
+    succeeds(Command::new("sh").args(["-c", "test $(id -u) = 0 && unshare --net ip link"]))
 }
 
 /// A program of tests.
@@ -113,18 +105,6 @@ struct Binary {
 }
 
 impl Binary {
-    fn is_one_of(&self, names: &[&str]) -> bool {
-        self.is_integration && names.contains(&self.name.as_str())
-    }
-
-    fn is_alone(&self) -> bool {
-        self.is_one_of(&ALONE)
-    }
-
-    fn is_quick(&self) -> bool {
-        !self.is_one_of(&LONG) && !self.is_one_of(&NOT_QUICK)
-    }
-
     /// The artifact of a test in a message of Cargo's; `None` for any other message.
     fn read(message: &Value) -> Option<Self> {
         let is_test =
@@ -139,38 +119,116 @@ impl Binary {
         })
     }
 
-    /// Its output goes to a file: a pipe would be held open by what a test leaves behind.
-    fn run(&self, workspace: &Workspace, place: &Path) -> Result<Row> {
-        let said = place.join(self.program.file_name().context("a program has a name")?);
-        let out = File::create(&said)?;
-        let mut command = if workspace.unattended {
-            let mut command = Command::new("timeout");
-            command.args(["--kill-after=10s", PATIENCE]).arg(&self.program);
-            command
-        } else {
-            Command::new(&self.program)
+    /// Lists its tests.
+    fn target(&self) -> Result<Target> {
+        let mut command = Command::new(&self.program);
+        command.current_dir(&self.directory).args(["--list", "--format=terse"]);
+        let listed = output(&mut command)?;
+        let tests = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+        Ok(Target {
+            name: self.name.clone(),
+            is_integration: self.is_integration,
+            tests: tests.map(str::to_owned).collect(),
+        })
+    }
+}
+
+/// Starts processes of tests.
+struct Runner<'a> {
+    workspace: &'a Workspace,
+    /// Where their output goes.
+    place: &'a Path,
+    binaries: &'a [Binary],
+    is_apart: bool,
+}
+
+impl Runner<'_> {
+    fn run_beside(&self, shards: Vec<Shard>) -> Vec<Row> {
+        let queue = Mutex::new(VecDeque::from_iter(shards.into_iter().enumerate()));
+        let next = || queue.lock().expect("no holder panics").pop_front();
+        let work = || -> Vec<Row> {
+            std::iter::from_fn(next).map(|(nth, shard)| self.run(&shard, nth, "beside")).collect()
         };
-        command.current_dir(&self.directory).stdin(Stdio::null());
-        command.stdout(out.try_clone()?).stderr(out);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..BESIDE).map(|_| scope.spawn(work)).collect();
+            workers
+                .into_iter()
+                .flat_map(|worker| worker.join().expect("a worker does not panic"))
+                .collect()
+        })
+    }
+
+    fn run(&self, shard: &Shard, nth: usize, phase: &str) -> Row {
         let begin = Instant::now();
+        let result = self.try_run(shard, nth, phase);
+        let took = begin.elapsed();
+        let name = shard.to_string();
+        let failure = result.err().map(|error| format!("{name}: {error:#}"));
+        let verdict = if failure.is_some() { "FAILED" } else { "ok" };
+        println!("{:>8.1} s  {name}: {verdict}", took.as_secs_f64());
+        Row { name, tests: shard.tests.len(), took, failure }
+    }
+
+    /// The output goes to a file: a pipe would be held open by what a test leaves behind.
+    fn try_run(&self, shard: &Shard, nth: usize, phase: &str) -> Result<()> {
+        let binary = &self.binaries[shard.target];
+        let said = self.place.join(format!("{phase}-{nth}-{}", binary.name));
+        let out = File::create(&said)?;
+        let mut words: Vec<&str> = Vec::new();
+        if self.is_apart {
+            words.extend([
+                "unshare",
+                "--net",
+                "sh",
+                "-c",
+                "ip link set lo up && exec \"$@\"",
+                "sh",
+            ]);
+        }
+        if self.workspace.unattended {
+            words.extend(["timeout", "--kill-after=10s", PATIENCE]);
+        }
+        words.push(binary.program.to_str().context("a path in UTF-8")?);
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).arg("--exact").args(&shard.tests);
+        command.current_dir(&binary.directory).stdin(Stdio::null());
+        command.stdout(out.try_clone()?).stderr(out);
         let status =
             command.status().with_context(|| format!("cannot start: {}", shown(&command)))?;
-        let row = Row { name: self.name.clone(), took: begin.elapsed(), failure: None };
-        if status.success() {
-            println!("{:>8.1} s  {}", row.took.as_secs_f64(), row.name);
-            return Ok(row);
-        }
         let text = String::from_utf8_lossy(&fs::read(&said)?).into_owned();
-        println!("{:>8.1} s  {}: FAILED\n{text}", row.took.as_secs_f64(), row.name);
+        let ran = tests_in(&text);
+        if status.success() && ran == Some(shard.tests.len()) {
+            return Ok(());
+        }
+        println!("{shard}:\n{text}");
+        ensure!(
+            !status.success(),
+            "{} of {} tests ran: {}",
+            ran.unwrap_or(0),
+            shard.tests.len(),
+            binary.program.display()
+        );
         let mut failures = Failures::default();
         text.lines().for_each(|line| failures.read(line));
-        let failure = Some(format!("failed ({status}): {}{failures}", shown(&command)));
-        Ok(Row { failure, ..row })
+        bail!("failed ({status}): {}{failures}", binary.program.display());
     }
+}
+
+/// How many tests the output of a process counts: the last summary, because a test may run its own
+/// binary again. `None` without a summary.
+fn tests_in(output: &str) -> Option<usize> {
+    let (_, summary) = output.rsplit_once("\ntest result: ")?;
+    let counted = summary.lines().next()?.split(['.', ';']).filter_map(|part| {
+        let (count, kind) = part.trim().split_once(' ')?;
+        let is_ran = ["passed", "failed", "ignored", "measured"].contains(&kind);
+        count.parse::<usize>().ok().filter(|_| is_ran)
+    });
+    Some(counted.sum())
 }
 
 struct Row {
     name: String,
+    tests: usize,
     took: Duration,
     failure: Option<String>,
 }
@@ -200,27 +258,13 @@ fn read_all(messages: &str) -> Result<Vec<Binary>> {
     Ok(binaries)
 }
 
-fn run_beside(workspace: &Workspace, place: &Path, binaries: Vec<Binary>) -> Result<Vec<Row>> {
-    let queue = Mutex::new(VecDeque::from(binaries));
-    let next = || queue.lock().expect("no holder panics").pop_front();
-    let work = || -> Result<Vec<Row>> {
-        std::iter::from_fn(next).map(|binary| binary.run(workspace, place)).collect()
-    };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..BESIDE).map(|_| scope.spawn(work)).collect();
-        let done =
-            workers.into_iter().map(|worker| worker.join().expect("a worker does not panic"));
-        Ok(done.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
-    })
-}
-
 fn table(rows: &mut [Row]) -> String {
     rows.sort_by_key(|row| std::cmp::Reverse(row.took));
     let lines = rows.iter().take(SLOWEST).map(|row| {
         let verdict = if row.failure.is_none() { "ok" } else { "FAILED" };
-        format!("\n{:<16} {:>8.1} s  {verdict}", row.name, row.took.as_secs_f64())
+        format!("\n{:>8.1} s  {verdict:<6}  {}", row.took.as_secs_f64(), row.name)
     });
-    format!("slowest of {} test binaries:{}", rows.len(), lines.collect::<String>())
+    format!("slowest of {} processes:{}", rows.len(), lines.collect::<String>())
 }
 
 #[cfg(test)]
@@ -235,11 +279,11 @@ mod tests {
     }
 
     #[test]
-    fn only_integration_tests_run_alone_and_programs_are_not_run() {
+    fn integration_tests_are_told_from_unit_tests_and_programs_are_not_run() {
         let messages = [message("test", true), message("lib", true), message("bin", false)];
         let binaries = read_all(&messages.join("\n")).unwrap();
-        let alone: Vec<_> = binaries.iter().map(Binary::is_alone).collect();
-        assert_eq!(alone, [true, false]);
+        let kinds: Vec<_> = binaries.iter().map(|binary| binary.is_integration).collect();
+        assert_eq!(kinds, [true, false]);
         assert_eq!(binaries[0].directory, Path::new("/w/a"));
     }
 
@@ -249,20 +293,59 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_binary_is_named_with_its_test_and_the_rest_still_run() {
+    fn the_last_summary_counts_the_tests() {
+        let inner = "\nrunning 1 test\n\ntest result: ok. 1 passed; 0 failed; 0 ignored; \
+                     0 measured; 9 filtered out; finished in 0.10s\n";
+        let outer = "\ntest result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; \
+                     4 filtered out; finished in 2.00s\n";
+        assert_eq!(tests_in(&format!("{inner}{outer}")), Some(4));
+        assert_eq!(tests_in("running 1 test\n"), None);
+    }
+
+    /// Runs `programs` as if each had two tests.
+    fn rows_of(programs: &[&str]) -> Vec<Row> {
         let dir = tempfile::tempdir().unwrap();
         let workspace =
             Workspace { root: dir.path().into(), target: dir.path().into(), unattended: false };
-        let binary = |name: &str| Binary {
-            name: name.to_owned(),
-            is_integration: true,
-            program: PathBuf::from(name),
-            directory: dir.path().to_path_buf(),
+        let mut binaries = Vec::new();
+        let mut shards = Vec::new();
+        for (target, text) in programs.iter().enumerate() {
+            let program = dir.path().join(format!("p{target}"));
+            fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+            let can_run = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+            fs::set_permissions(&program, can_run).unwrap();
+            let name = format!("p{target}");
+            let tests = vec!["a".to_owned(), "b".to_owned()];
+            shards.push(Shard { target, name: name.clone(), tests });
+            let directory = dir.path().to_path_buf();
+            binaries.push(Binary { name, is_integration: true, program, directory });
+        }
+        let runner = Runner {
+            workspace: &workspace,
+            place: dir.path(),
+            binaries: &binaries,
+            is_apart: false,
         };
-        let mut rows =
-            run_beside(&workspace, dir.path(), ["false", "true"].map(binary).into()).unwrap();
+        let mut rows = runner.run_beside(shards);
+        rows.sort_by(|one, other| one.name.cmp(&other.name));
+        rows
+    }
+
+    #[test]
+    fn a_failed_process_is_named_with_its_tests_and_the_rest_still_run() {
+        let passes = "printf '\\ntest result: ok. 2 passed; 0 failed'";
+        let mut rows = rows_of(&["exit 1", passes]);
+        assert!(rows[0].failure.as_ref().is_some_and(|text| text.contains("p0")), "named");
+        assert!(rows[1].failure.is_none(), "{:?}", rows[1].failure);
         let table = table(&mut rows);
-        assert!(table.contains("false") && table.contains("FAILED") && table.contains("ok"));
-        assert_eq!(rows.iter().filter(|row| row.failure.is_some()).count(), 1);
+        assert!(table.contains("FAILED  p0") && table.contains("ok      p1"), "{table}");
+    }
+
+    #[test]
+    fn a_process_that_ran_fewer_tests_than_it_was_given_fails() {
+        let rows = rows_of(&["printf '\\ntest result: ok. 1 passed; 0 failed'", "true"]);
+        let failures: Vec<_> = rows.iter().map(|row| row.failure.clone().unwrap()).collect();
+        assert!(failures[0].contains("1 of 2 tests ran"), "{failures:?}");
+        assert!(failures[1].contains("0 of 2 tests ran"), "{failures:?}");
     }
 }

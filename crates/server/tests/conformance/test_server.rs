@@ -1,7 +1,9 @@
 //! The server itself, as a process, with transport streams of a constant rate and of a variable
 //! one, and a movie.
 
+use std::collections::hash_map::DefaultHasher;
 use std::fs;
+use std::hash::{Hash, Hasher};
 use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -179,10 +181,19 @@ fn film(file: PathBuf, seconds: u64) -> Vec<u8> {
     made(FILM, file, seconds)
 }
 
+/// Encodes by `terms` once for all processes of tests; later ones copy the result.
 fn made(terms: &str, file: PathBuf, seconds: u64) -> Vec<u8> {
-    let mut make = Command::new("ffmpeg");
-    make.args(["-nostdin", "-v", "error", "-y"]).args(terms.split_whitespace());
-    let made = make.args(["-t", &seconds.to_string()]).arg(&file).status();
-    assert!(made.expect("ffmpeg is installed (package ffmpeg)").success(), "ffmpeg makes a film");
+    let mut name = DefaultHasher::new();
+    (terms, seconds).hash(&mut name);
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("film-{:016x}", name.finish()));
+    if !kept.exists() {
+        let mut make = Command::new("ffmpeg");
+        make.args(["-nostdin", "-v", "error", "-y"]).args(terms.split_whitespace());
+        let made = make.args(["-t", &seconds.to_string()]).arg(&file).status();
+        let made = made.expect("ffmpeg is installed (package ffmpeg)");
+        assert!(made.success(), "ffmpeg makes a film");
+        fs::rename(&file, &kept).expect("both are below the same directory");
+    }
+    fs::copy(&kept, &file).expect("a film");
     fs::read(file).expect("a film")
 }

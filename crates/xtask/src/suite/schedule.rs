@@ -1,0 +1,302 @@
+//! Which tests share a process, which run side by side, and which run alone.
+//!
+//! Promise: every listed test stands in exactly one process of the plan, or is counted as left out
+//! by the quick gate. Every name in the tables here is a test's; a stale one is an error.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use anyhow::{Result, ensure};
+
+/// Tests that judge exact times of a real-time server, so that nothing runs beside them: binary,
+/// test or every test (`*`), and what is judged.
+const EXACT: &[(&str, &str, &str)] = &[
+    (
+        "channels",
+        "what_repeats_is_one_clean_stream_and_null_packets_make_a_constant_rate",
+        "no late slot and no underrun, clocks within 500 ns",
+    ),
+    (
+        "classes",
+        "channels_share_what_their_class_may_have_and_are_refused_by_its_name",
+        "shares of a class within a hundredth in each of three seconds without an underrun",
+    ),
+    (
+        "faults",
+        "disk::f_05_a_read_error_ends_its_stream_and_no_other",
+        "no underrun, lateness below 400 ms, on a disk that is a process without priority",
+    ),
+    (
+        "faults",
+        "disk::f_11_pauses_of_a_fifth_of_a_second_are_covered",
+        "no underrun, on a disk that is a process without priority",
+    ),
+    (
+        "faults",
+        "live::f_12_a_disk_that_stalls_costs_a_recording_a_counted_gap_and_nobody_else_anything",
+        "no underrun, on a disk that is a process without priority",
+    ),
+    (
+        "operating",
+        "stalls::s04_a_real_time_program_that_takes_the_core_is_logged_counted_and_shown",
+        "the time that this test takes from the core of a server, and of any beside it",
+    ),
+];
+
+/// The longest tests that run side by side, in seconds. They begin first, so that none of them is
+/// left over at the end. The quick gate leaves out those of [`QUICK_MAX`] and more.
+const LONG: &[(&str, &str, u32)] = &[
+    ("past_seeds", "seeds_that_once_broke_a_promise_keep_it", 175),
+    (
+        "promises",
+        "classes::a_class_that_changes_has_its_new_rates_at_once_and_moves_no_datagram_of_another",
+        96,
+    ),
+    ("bad_input", "web::w08_a_directory_of_any_size_is_listed_whole_sorted_and_in_pages", 62),
+    ("cli", "s05_the_admin_address_answers_for_this_machine_only", 61),
+    ("rtsp_matrix", "aiortsp_plays_pauses_seeks_and_goes_faster", 60),
+    ("rtsp_matrix", "ffmpeg_decodes_every_frame_and_seeks_over_each_transport", 60),
+    ("rtsp_matrix", "ffmpeg_decodes_every_frame_of_a_movie", 60),
+    ("rtsp_matrix", "gstreamer_does_so_too_in_two", 60),
+    ("rtsp_matrix", "gstreamer_gets_every_byte_to_the_end_in_both_versions", 60),
+    (
+        "rtsp_matrix",
+        "gstreamer_plays_pauses_seeks_and_goes_faster_in_movies_over_each_transport",
+        60,
+    ),
+    ("rtsp_matrix", "gstreamer_plays_pauses_seeks_and_goes_faster_in_two", 60),
+    ("rtsp_matrix", "gstreamer_plays_pauses_seeks_and_goes_faster_over_each_transport", 60),
+    ("rtsp_matrix", "mpv_decodes_every_frame_pauses_and_seeks_over_each_transport", 60),
+    ("rtsp_matrix", "mpv_plays_movies_so_too", 60),
+    ("rtsp_matrix", "vlc_gets_every_byte_over_udp", 60),
+    (
+        "promises",
+        "classes::streams_share_the_ceiling_of_an_over_subscribed_class_in_proportion_to_their_rates",
+        55,
+    ),
+    ("packets", "worlds_of_packets_keep_every_promise", 38),
+    (
+        "uploaders",
+        "a_recording_that_the_server_s_death_cuts_off_is_a_title_after_the_next_start",
+        36,
+    ),
+    ("bad_input", "stops::p01_datagrams_of_any_length_are_recorded_byte_by_byte", 34),
+    ("conformance", "channels_are_clean_over_turns_from_title_to_title_and_stuffed", 30),
+    ("conformance", "every_scale_is_clean", 30),
+    (
+        "conformance",
+        "jumps::a_channel_that_fills_in_and_one_that_was_to_send_once_are_clean_when_they_are_changed",
+        30,
+    ),
+    ("conformance", "jumps::a_channel_that_is_changed_while_it_is_sent_is_clean", 30),
+    ("conformance", "jumps::a_session_is_clean_over_changes_of_its_scale", 30),
+    ("conformance", "jumps::a_session_that_jumps_while_it_is_played_and_in_a_pause_is_clean", 30),
+    ("conformance", "parts_over_http_are_clean", 30),
+    ("conformance", "rtsp_is_clean_over_each_transport_over_a_pause_and_after_a_seek", 30),
+    ("conformance", "rtsp_of_a_variable_rate_is_clean_by_datagrams", 30),
+    ("conformance", "scales_in_frames_of_the_connection_are_clean", 30),
+    ("conformance", "the_titles_themselves_are_clean", 30),
+    ("conformance", "what_was_recorded_by_rtsp_is_clean", 30),
+    ("bad_input", "stops::p06_a_title_whose_source_stops_ends_with_the_silence", 28),
+    ("cli", "a_measured_model_is_used_at_the_next_start", 27),
+    ("cli", "w13_a_loopback_address_does_not_serve_metrics_with_the_titles", 26),
+    (
+        "uploaders",
+        "dav::w08_rclone_lists_and_copies_all_of_a_large_directory_by_http_and_webdav",
+        25,
+    ),
+    ("faults", "damage::f_09_random_damage_is_found_before_it_is_sent_by_reference", 25),
+    ("faults", "damage::f_09_random_damage_is_found_before_it_is_copied", 25),
+    (
+        "channels",
+        "nothing_begins_before_its_time_whatever_is_missing_and_what_comes_till_then_is_sent",
+        24,
+    ),
+    ("promises", "frames::texts_and_frames_are_whole_and_in_order_whatever_the_socket_takes", 23),
+    ("promises", "classes::guarantees_and_priorities_that_change_are_kept_from_then_on", 23),
+    ("players", "curl_gets_every_byte_of_the_whole_and_of_ranges", 22),
+    (
+        "promises",
+        "packets::where_outlets_become_full_one_after_the_other_all_wait_in_the_end_and_nothing_is_lost",
+        21,
+    ),
+    ("rtsp_record", "who_sends_within_the_connection_is_told_so_on_the_channel_of_reports", 21),
+    ("uploaders", "tactus_put_goes_on_through_cuts_and_kills", 21),
+    (
+        "promises",
+        "packets::an_outlet_that_takes_nothing_makes_its_own_streams_late_and_nobody_else",
+        20,
+    ),
+    ("channels", "a_skip_leaves_what_is_on_the_air_then_and_nothing_that_comes_later", 20),
+];
+
+/// The longest test of the quick gate, in seconds.
+const QUICK_MAX: u32 = 20;
+
+/// Unit tests of one process. They are short; a process for each would cost more than it runs.
+const UNITS: usize = 40;
+
+/// A test binary and its tests.
+pub(super) struct Target {
+    pub(super) name: String,
+    pub(super) is_integration: bool,
+    pub(super) tests: Vec<String>,
+}
+
+/// Tests of one binary that one process runs.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Shard {
+    /// Index of the binary.
+    pub(super) target: usize,
+    pub(super) name: String,
+    pub(super) tests: Vec<String>,
+}
+
+impl fmt::Display for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, tests, .. } = self;
+        match &tests[..] {
+            [one] => write!(f, "{name}: {one}"),
+            [first, ..] => write!(f, "{name}: {first} and {} more", tests.len() - 1),
+            [] => write!(f, "{name}"),
+        }
+    }
+}
+
+/// What runs, in its order.
+pub(super) struct Plan {
+    pub(super) beside: Vec<Shard>,
+    pub(super) alone: Vec<Shard>,
+    /// Tests that the quick gate does not run.
+    pub(super) left_out: usize,
+}
+
+impl Plan {
+    pub(super) fn new(targets: &[Target], is_quick: bool) -> Result<Self> {
+        Self::by(targets, is_quick, &Tables { exact: EXACT, long: LONG })
+    }
+
+    fn by(targets: &[Target], is_quick: bool, tables: &Tables) -> Result<Self> {
+        tables.check(targets)?;
+        let mut plan = Self { beside: vec![], alone: vec![], left_out: 0 };
+        for (target, binary) in targets.iter().enumerate() {
+            let shard = |tests: &[&String]| Shard {
+                target,
+                name: binary.name.clone(),
+                tests: tests.iter().map(ToString::to_string).collect(),
+            };
+            let (exact, rest): (Vec<_>, Vec<_>) =
+                binary.tests.iter().partition(|test| tables.is_exact(binary, test));
+            let (long, short): (Vec<_>, Vec<_>) =
+                rest.into_iter().partition(|test| tables.seconds(&binary.name, test) >= QUICK_MAX);
+            if is_quick {
+                plan.left_out += exact.len() + long.len();
+            } else {
+                // Those of one binary share what they prepare, and run one after the other.
+                plan.alone.extend(exact.chunks(1).map(shard));
+                plan.beside.extend(long.chunks(1).map(shard));
+            }
+            let size = if binary.is_integration { 1 } else { UNITS };
+            plan.beside.extend(short.chunks(size).map(shard));
+        }
+        plan.beside.sort_by_key(|shard| {
+            Reverse(shard.tests.iter().map(|test| tables.seconds(&shard.name, test)).max())
+        });
+        Ok(plan)
+    }
+}
+
+struct Tables<'a> {
+    exact: &'a [(&'a str, &'a str, &'a str)],
+    long: &'a [(&'a str, &'a str, u32)],
+}
+
+impl Tables<'_> {
+    fn check(&self, targets: &[Target]) -> Result<()> {
+        let exact = self.exact.iter().map(|(binary, test, _)| (binary, test));
+        for (binary, test) in exact.chain(self.long.iter().map(|(binary, test, _)| (binary, test)))
+        {
+            let mut named = targets.iter().filter(|target| target.name == *binary);
+            let is_there =
+                |target: &Target| *test == "*" || target.tests.iter().any(|listed| listed == test);
+            ensure!(named.any(is_there), "no such test any more: {binary}: {test}");
+        }
+        Ok(())
+    }
+
+    fn is_exact(&self, binary: &Target, test: &str) -> bool {
+        self.exact
+            .iter()
+            .any(|(name, exact, _)| *name == binary.name && (*exact == test || *exact == "*"))
+    }
+
+    fn seconds(&self, binary: &str, test: &str) -> u32 {
+        let row = self.long.iter().find(|(name, long, _)| *name == binary && *long == test);
+        row.map_or(0, |(_, _, seconds)| *seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn targets() -> [Target; 2] {
+        let target = |name: &str, is_integration, tests: Vec<String>| Target {
+            name: name.to_owned(),
+            is_integration,
+            tests,
+        };
+        let units = (0..UNITS + 1).map(|nth| format!("unit_{nth}")).collect();
+        let players = ["exact", "long", "longer", "short"].map(str::to_owned).to_vec();
+        [target("core", false, units), target("players", true, players)]
+    }
+
+    const TABLES: Tables<'_> = Tables {
+        exact: &[("players", "exact", "it counts microseconds")],
+        long: &[("players", "long", QUICK_MAX), ("players", "longer", QUICK_MAX + 1)],
+    };
+
+    #[test]
+    fn every_listed_test_stands_in_exactly_one_process() {
+        let targets = targets();
+        let plan = Plan::by(&targets, false, &TABLES).unwrap();
+        let mut planned: Vec<_> = plan.beside.iter().chain(&plan.alone).collect::<Vec<_>>();
+        planned.sort_by_key(|shard| shard.target);
+        let mut planned: Vec<_> = planned
+            .iter()
+            .flat_map(|shard| shard.tests.iter().map(|test| (shard.target, test)))
+            .collect();
+        let mut listed: Vec<_> = (0..targets.len())
+            .flat_map(|target| targets[target].tests.iter().map(move |test| (target, test)))
+            .collect();
+        planned.sort();
+        listed.sort();
+        assert_eq!(planned, listed);
+        assert_eq!(plan.left_out, 0);
+    }
+
+    #[test]
+    fn exact_tests_run_alone_and_the_longest_begin_first() {
+        let plan = Plan::by(&targets(), false, &TABLES).unwrap();
+        let names = |shards: &[Shard]| shards.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(names(&plan.alone), ["players: exact"]);
+        let beside = names(&plan.beside);
+        assert_eq!(beside[..2], ["players: longer", "players: long"]);
+        assert!(beside.contains(&format!("core: unit_0 and {} more", UNITS - 1)), "{beside:?}");
+    }
+
+    #[test]
+    fn the_quick_plan_counts_what_it_leaves_out() {
+        let plan = Plan::by(&targets(), true, &TABLES).unwrap();
+        assert!(plan.alone.is_empty());
+        let planned: usize = plan.beside.iter().map(|shard| shard.tests.len()).sum();
+        assert_eq!((planned, plan.left_out), (UNITS + 2, 3));
+    }
+
+    #[test]
+    fn a_name_in_a_table_that_no_test_has_is_an_error() {
+        let tables = Tables { long: &[("players", "renamed", 60)], ..TABLES };
+        let error = Plan::by(&targets(), false, &tables).err().unwrap();
+        assert!(error.to_string().contains("players: renamed"), "{error}");
+    }
+}
