@@ -4,6 +4,9 @@
 //! and kills it; and it sees that the same replay finds out a server and writers that are wrong. What a cut is, and
 //! who must survive it, is the bench's own business.
 
+use std::fs::{self, File};
+use std::process::Stdio;
+
 use anyhow::Result;
 
 use crate::host;
@@ -23,7 +26,22 @@ const GATE: [&[&str]; 4] = [
 /// it can be told to, and in writers of a few lines.
 const WRONG: &str = "--subject=tactus-folders,tactus-sizes,fsync-rename,chunks-size,fsync-retried";
 
-/// The gate's step.
+/// The gate's step beside others: a process whose output is printed when it ends.
+pub(crate) fn check_apart(workspace: &Workspace) -> Result<Remark> {
+    let said = workspace.target.join("crash.log");
+    let out = File::create(&said)?;
+    let mut command = workspace.command("timeout");
+    command.args(["--kill-after=10s", PATIENCE]).arg(std::env::current_exe()?).arg("crash");
+    command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+    let result = run(&mut command);
+    println!("{}", String::from_utf8_lossy(&fs::read(&said)?));
+    result.map(|()| None)
+}
+
+/// Upper bound of the time of the step.
+const PATIENCE: &str = "30m";
+
+/// The step alone.
 pub(crate) fn check(workspace: &Workspace) -> Result<Remark> {
     for arguments in GATE {
         run_crash(workspace, &arguments.iter().map(ToString::to_string).collect::<Vec<_>>())?;

@@ -12,6 +12,8 @@ pub(crate) struct Step {
     pub(crate) title: &'static str,
     /// Does it.
     pub(crate) act: fn(&Workspace) -> Result<Remark>,
+    /// Mostly waits: the steps after it run meanwhile.
+    pub(crate) waits: bool,
 }
 
 /// What a step wants said about itself in the table.
