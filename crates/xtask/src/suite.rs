@@ -3,7 +3,8 @@
 //!
 //! Promise: every test that `cargo test --workspace` runs is run, doc tests included; a process
 //! that ran fewer tests than it was given fails. A test that judges exact times runs alone, after
-//! all the others. A failed process does not stop the rest; its whole output is printed and it is
+//! all the others. A process that fails beside others is run again alone, and is named in the
+//! remark if it passes then. A failed process does not stop the rest; its whole output is printed and it is
 //! named in the error. Processes that hang are ended, with their children, where the run is
 //! unattended.
 
@@ -55,12 +56,23 @@ pub(crate) fn run_suite(workspace: &Workspace, extent: Extent) -> Result<Remark>
             Extent::Whole => test_documentation(workspace),
             Extent::Quick => Ok(()),
         });
-        let rows = runner.run_beside(plan.beside);
+        let rows = runner.run_beside(&plan.beside);
         (rows, documented.join().expect("it does not panic"))
     });
     println!("side by side: {:.1} s", begin.elapsed().as_secs_f64());
     let begin = Instant::now();
     rows.extend(plan.alone.iter().enumerate().map(|(nth, shard)| runner.run(shard, nth, "alone")));
+    let mut crowded = Vec::new();
+    for (nth, shard) in plan.beside.iter().enumerate() {
+        let Some(row) = rows.iter_mut().find(|row| row.failure.is_some() && row.shard == *shard)
+        else {
+            continue;
+        };
+        *row = runner.run(shard, nth, "again");
+        if row.failure.is_none() {
+            crowded.push(row.shard.to_string());
+        }
+    }
     println!("alone: {:.1} s", begin.elapsed().as_secs_f64());
     println!("{}", table(&mut rows));
     let mut failed: Vec<_> = rows.iter().filter_map(|row| row.failure.clone()).collect();
@@ -71,10 +83,12 @@ pub(crate) fn run_suite(workspace: &Workspace, extent: Extent) -> Result<Remark>
     let ran: usize = rows.iter().map(|row| row.tests).sum();
     let listed: usize = targets.iter().map(|target| target.tests.len()).sum();
     ensure!(ran + plan.left_out == listed, "{ran} tests ran of {listed}");
-    Ok(Some(match plan.left_out {
-        0 => format!("{ran} tests"),
-        _ => format!("{ran} of {listed} tests"),
-    }))
+    let of = if plan.left_out == 0 { String::new() } else { format!(" of {listed}") };
+    let only = match crowded.len() {
+        0 => String::new(),
+        some => format!("; {some} passed only alone: {}", crowded.join(", ")),
+    };
+    Ok(Some(format!("{ran}{of} tests{only}")))
 }
 
 /// Beside the others: it mostly compiles, while they mostly wait.
@@ -143,11 +157,11 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn run_beside(&self, shards: Vec<Shard>) -> Vec<Row> {
-        let queue = Mutex::new(VecDeque::from_iter(shards.into_iter().enumerate()));
+    fn run_beside(&self, shards: &[Shard]) -> Vec<Row> {
+        let queue = Mutex::new(VecDeque::from_iter(shards.iter().enumerate()));
         let next = || queue.lock().expect("no holder panics").pop_front();
         let work = || -> Vec<Row> {
-            std::iter::from_fn(next).map(|(nth, shard)| self.run(&shard, nth, "beside")).collect()
+            std::iter::from_fn(next).map(|(nth, shard)| self.run(shard, nth, "beside")).collect()
         };
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..BESIDE).map(|_| scope.spawn(work)).collect();
@@ -166,7 +180,7 @@ impl Runner<'_> {
         let failure = result.err().map(|error| format!("{name}: {error:#}"));
         let verdict = if failure.is_some() { "FAILED" } else { "ok" };
         println!("{:>8.1} s  {name}: {verdict}", took.as_secs_f64());
-        Row { name, tests: shard.tests.len(), took, failure }
+        Row { shard: shard.clone(), name, tests: shard.tests.len(), took, failure }
     }
 
     /// The output goes to a file: a pipe would be held open by what a test leaves behind.
@@ -227,6 +241,7 @@ fn tests_in(output: &str) -> Option<usize> {
 }
 
 struct Row {
+    shard: Shard,
     name: String,
     tests: usize,
     took: Duration,
@@ -326,7 +341,7 @@ mod tests {
             binaries: &binaries,
             is_apart: false,
         };
-        let mut rows = runner.run_beside(shards);
+        let mut rows = runner.run_beside(&shards);
         rows.sort_by(|one, other| one.name.cmp(&other.name));
         rows
     }

@@ -144,7 +144,7 @@ pub(super) struct Target {
 }
 
 /// Tests of one binary that one process runs.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shard {
     /// Index of the binary.
     pub(super) target: usize,
