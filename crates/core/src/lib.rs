@@ -24,7 +24,7 @@ pub mod ts;
 
 pub mod assembly;
 pub mod datagrams;
-pub mod made;
+pub mod generated;
 
 pub mod classes;
 pub mod disk_model;

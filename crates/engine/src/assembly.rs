@@ -212,12 +212,12 @@ where
             volume.cycle.0.is_multiple_of(SECOND.0) || SECOND.0.is_multiple_of(volume.cycle.0),
             "a cycle divides a second or is a multiple of one"
         );
-        let made = assemble_volume(volume, leases, &mut counters);
-        placed.push((placement.disks[at], made.disk));
-        placed.push((placement.blocks[at], made.block));
-        parts.push(made.part);
-        memories.push(made.memory);
-        intakes.push(made.intake);
+        let generated = assemble_volume(volume, leases, &mut counters);
+        placed.push((placement.disks[at], generated.disk));
+        placed.push((placement.blocks[at], generated.block));
+        parts.push(generated.part);
+        memories.push(generated.memory);
+        intakes.push(generated.intake);
     }
     // A start, the stop of its grant, one stop of all, a text, and what a growing title has become.
     let (commands, delivery_commands) = ring(5 * streams + 1);
@@ -289,7 +289,7 @@ fn link_rings<O: Send>(
     (LinkEnd { requests, answers }, link_requests, link_answers)
 }
 
-struct Made {
+struct GeneratedSession {
     disk: Box<dyn Server>,
     block: Box<dyn Server>,
     part: VolumeParts,
@@ -301,7 +301,7 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     volume: VolumeSetup<D>,
     wants: usize,
     counters: &mut Counters,
-) -> Made {
+) -> GeneratedSession {
     let places = volume.keeper.places() as usize;
     let block = Bytes(u64::from(volume.keeper.block_size()));
     let disk_counters = Arc::new(DiskCounters::default());
@@ -332,7 +332,7 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     let rings = BlockRings { requests, answers, disk: to_disk, filled };
     let view = volume.memory.view().cloned();
     let block_server = BlockServer::new(volume.keeper, view, wants, rings, block_counters);
-    Made {
+    GeneratedSession {
         disk: Box::new(disk),
         block: Box::new(block_server),
         part: VolumeParts {

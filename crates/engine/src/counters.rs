@@ -183,7 +183,7 @@ pub struct StreamCounters {
     pub deviation: Counter,
     /// Set rate in bits per second; zero for best effort and when free.
     pub rate: Counter,
-    /// When the first datagram of its session was due, in ns; zero as long as none is sent. Of a made stream what
+    /// When the first datagram of its session was due, in ns; zero as long as none is sent. Of a generated stream what
     /// its times count from, which moves with its clock.
     pub epoch: Counter,
     /// Datagrams of the session that have left, those of streams that it follows among them.

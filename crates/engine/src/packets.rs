@@ -11,7 +11,7 @@ mod classes;
 mod copy;
 mod entry;
 mod full;
-mod made;
+mod generated;
 mod pieces;
 
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(crate) struct PacketServer {
     changes: Consumer<ClassChange>,
     entries: Vec<Option<Entry>>,
     /// Streams that the control side makes, by the same places.
-    made: Vec<Option<made::Entry>>,
+    generated: Vec<Option<generated::Entry>>,
     /// Those of them that had nothing when they were looked at.
     empty: Moved,
     /// None, but while it is looked again.
@@ -86,7 +86,7 @@ enum Of {
     /// A title's.
     Read(u32),
     /// The control side makes it.
-    Made(u32),
+    Generated(u32),
 }
 
 /// What a packet server is made of.
@@ -127,7 +127,7 @@ impl PacketServer {
             answers: parts.answers,
             changes: parts.changes,
             entries: (0..streams).map(|_| None).collect(),
-            made: (0..streams).map(|_| None).collect(),
+            generated: (0..streams).map(|_| None).collect(),
             empty: Moved::new(streams),
             looked_at: Moved::new(streams),
             fed: Pool::new(parts.leases),
@@ -172,7 +172,7 @@ impl PacketServer {
                     self.answer(FromLink::Interleaved { stream, message, is_sent: false });
                 }
                 ToLink::Pass(Pass::Close(stream)) => {
-                    if self.find(stream).is_some() || self.find_made(stream).is_some() {
+                    if self.find(stream).is_some() || self.find_generated(stream).is_some() {
                         self.close(stream.index, Outcome::Stopped);
                     }
                 }
@@ -340,7 +340,7 @@ impl PacketServer {
         while self.batch.has_room() {
             let Some(departure) = self.pacer.poll_send(now + self.ahead) else { return };
             let index = match self.streams_of[departure.class.index as usize] {
-                Of::Read(index) | Of::Made(index) => index,
+                Of::Read(index) | Of::Generated(index) => index,
             };
             if self.full.is_empty() || !self.full.waits(index, self.outlet_of(index)) {
                 self.depart(now, index);
@@ -349,16 +349,16 @@ impl PacketServer {
     }
 
     fn outlet_of(&self, index: u32) -> SocketHandle {
-        let (read, made) = (&self.entries[index as usize], &self.made[index as usize]);
-        let of_made = || made.as_ref().map(|entry| entry.output.socket);
-        let outlet = read.as_ref().map(|entry| entry.output.socket).or_else(of_made);
+        let (read, generated) = (&self.entries[index as usize], &self.generated[index as usize]);
+        let of_generated = || generated.as_ref().map(|entry| entry.output.socket);
+        let outlet = read.as_ref().map(|entry| entry.output.socket).or_else(of_generated);
         outlet.expect("who is sent for is open")
     }
 
     /// Puts what a stream has offered into the batch, and offers what comes next.
     fn depart(&mut self, now: MonoTime, index: u32) {
         let Some(entry) = &mut self.entries[index as usize] else {
-            self.gather_made(now, index);
+            self.gather_generated(now, index);
             return;
         };
         let message = entry.offered.take().expect("the pacer sends what it was offered");
@@ -410,8 +410,8 @@ impl PacketServer {
         } else {
             self.counters.refused.add(u64::from(message.datagrams));
         }
-        if gathered.made.is_some() {
-            self.leave_made(index, was_taken);
+        if gathered.generated.is_some() {
+            self.leave_generated(index, was_taken);
             return;
         }
         self.use_up(index, message.taken);
@@ -442,8 +442,8 @@ impl PacketServer {
     }
 
     fn close(&mut self, index: u32, outcome: Outcome) {
-        if let Some(made) = self.made[index as usize].take() {
-            self.close_made(index, &made, outcome);
+        if let Some(generated) = self.generated[index as usize].take() {
+            self.close_generated(index, &generated, outcome);
             return;
         }
         let mut entry = self.entries[index as usize].take().expect("a stream is closed once");
@@ -483,9 +483,9 @@ impl PacketServer {
         self.counters.stalls.add(1);
         self.full.forget_waiting();
         for index in 0..self.entries.len() as u32 {
-            if self.made[index as usize].is_some() {
+            if self.generated[index as usize].is_some() {
                 self.count_stall(index, pause);
-                self.pause_made(now, index, pause);
+                self.pause_generated(now, index, pause);
             }
             let Some(entry) = &mut self.entries[index as usize] else { continue };
             if entry.is_waiting {
@@ -559,7 +559,7 @@ impl Server for PacketServer {
         let mut any = self.take_changes(now);
         any |= self.take_requests(now);
         any |= self.begin_following(now);
-        any |= self.look_for_made(now);
+        any |= self.look_for_generated(now);
         let turns = self.pacer.work().turns;
         any |= self.turn(now);
         any |= self.begin_following(now);
@@ -576,7 +576,7 @@ impl Server for PacketServer {
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
         let due = self.pacer.poll_timeout().filter(|_| !self.batch.is_stuck());
         let packets = due.map(|at| at.before(self.ahead));
-        let look = (!self.empty.is_empty()).then(|| now + made::LOOK);
+        let look = (!self.empty.is_empty()).then(|| now + generated::LOOK);
         let tell = self.classes.poll_timeout(self.open > 0);
         let full = self.full.again();
         packets.into_iter().chain(self.wanted).chain(look).chain(tell).chain(full).min()

@@ -9,10 +9,10 @@ mod block_lists;
 mod classes;
 #[path = "promises/frames.rs"]
 mod frames;
-#[path = "promises/made.rs"]
-mod made;
-#[path = "promises/made_frames.rs"]
-mod made_frames;
+#[path = "promises/generated.rs"]
+mod generated;
+#[path = "promises/generated_frames.rs"]
+mod generated_frames;
 #[path = "promises/mismatches.rs"]
 mod mismatches;
 #[path = "promises/packets.rs"]

@@ -57,7 +57,7 @@ pub use active::ActiveStream;
 pub use bad_ranges::BadRange;
 pub use classes::{ClassUse, Unchanged};
 pub use degradation::{Degradations, Step};
-pub use generated::{ChunkRing, MadeRate, Reading};
+pub use generated::{ChunkRing, GeneratedRate, Reading};
 pub use grant::{Grant, Running, Source};
 pub use interleaving::{Interleaver, is_whole};
 pub use output::{Door, OUTLET_BUFFER, OUTLET_BUFFER_MIN, Outlet, Output};

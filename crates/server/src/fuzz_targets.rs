@@ -24,11 +24,11 @@ use tactus_core::units::{Bytes, KIB, MIB};
 
 pub use crate::channels::fuzz_targets::{channel, playlist};
 use crate::config::Config;
+pub use crate::generated::movie::fuzz_targets::film;
 pub use crate::http::fuzz_targets::{
     chunked, listing, pace, properties, proxied, range, request, target, times, upload,
 };
 pub use crate::ingest::fuzz_targets::datagrams;
-pub use crate::made::movie::fuzz_targets::film;
 use crate::measure::model_file;
 use crate::media::probe::probe;
 pub use crate::rtsp::fuzz_targets::{credentials, description, reports};

@@ -30,7 +30,7 @@ pub mod store;
 pub mod broker;
 pub mod engine;
 
-pub mod made;
+pub mod generated;
 pub mod trick;
 
 pub mod indexing;

@@ -46,7 +46,7 @@ use crate::access::{self, Protocol, Record};
 use crate::broker::Broker;
 use crate::catalogue::Catalogue;
 use crate::config;
-use crate::made::movies::Movies;
+use crate::generated::movies::Movies;
 use crate::recording::Recorder;
 use auth::Passwords;
 use connection_limit::ConnectionLimit;

@@ -26,9 +26,9 @@ use tactus_core::ts::{Count, Index, Pcr, TableCount};
 use tactus_core::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
 use tokio::sync::Semaphore;
 
-use crate::broker::{Broker, Interleaver, MadeRate, Output, Punctuality, Reading, Refusal};
+use crate::broker::{Broker, GeneratedRate, Interleaver, Output, Punctuality, Reading, Refusal};
 use crate::catalogue::OpenTitle;
-use crate::made::{End, Feed, FrameOutput, Gone, Lane, Made, Transformer};
+use crate::generated::{End, Feed, FrameOutput, GeneratedSession, Gone, Lane, Packetizer};
 
 use cut::Cutter;
 use fast::Fast;
@@ -61,18 +61,18 @@ impl Destination {
         self,
         broker: &Broker,
         feed: Feed,
-        needs: MadeRate,
-        maker: impl Transformer,
-    ) -> Result<Made, Fault> {
+        needs: GeneratedRate,
+        maker: impl Packetizer,
+    ) -> Result<GeneratedSession, Fault> {
         let Self { output, channel, .. } = self;
-        let made = match channel {
+        let generated = match channel {
             Some(channel) => {
                 let connection = FrameOutput { output, channels: vec![channel] };
-                Made::start_in_frames(broker, feed, connection, &[needs], maker)
+                GeneratedSession::start_in_frames(broker, feed, connection, &[needs], maker)
             }
-            None => Made::start(broker, feed, vec![Lane { output, needs }], maker),
+            None => GeneratedSession::start(broker, feed, vec![Lane { output, needs }], maker),
         };
-        made.map_err(Fault::Refused)
+        generated.map_err(Fault::Refused)
     }
 }
 
@@ -98,7 +98,7 @@ impl std::error::Error for Fault {}
 
 /// A title that is shown so. It ends when this is dropped.
 pub struct Trick {
-    made: Made,
+    generated: GeneratedSession,
     course: Course,
     trail: Trail,
     tables: Vec<TableCount>,
@@ -228,10 +228,10 @@ impl Trick {
         };
         let (form, cutter) = (destination.form, Cutter::new(destination.form, rate, trail.clone()));
         let maker = Fast::new(multiplex, plan, index.stride(), after, cutter);
-        let made = destination.begin(broker, feed, needs_of(rate, form), maker)?;
+        let generated = destination.begin(broker, feed, needs_of(rate, form), maker)?;
         let played = |shown: MediaTime| MediaTime(shown.0.saturating_sub(origin.0));
         let (from, last) = (played(first.shown), played(last.shown));
-        Ok(Self { made, course: Course { scale, from, after, last }, trail, tables })
+        Ok(Self { generated, course: Course { scale, from, after, last }, trail, tables })
     }
 
     fn slow(
@@ -266,13 +266,13 @@ impl Trick {
         };
         let (form, cutter) = (destination.form, Cutter::new(destination.form, rate, trail.clone()));
         let maker = Slow::new(multiplex, Arc::clone(index), access.at, scale, cutter);
-        let made = destination.begin(broker, feed, needs_of(rate, form), maker)?;
+        let generated = destination.begin(broker, feed, needs_of(rate, form), maker)?;
         // A picture is shown some time after its bytes have come; that time is twice as long, too.
         let ahead = MediaTime(access.shown.0.saturating_sub(index.time_at(access.at).0));
         let after = scale.shown(ahead);
         let last = MediaTime(index.duration().0.saturating_sub(index.origin().0));
         let from = index.played(&access);
-        Ok(Self { made, course: Course { scale, from, after, last }, trail, tables })
+        Ok(Self { generated, course: Course { scale, from, after, last }, trail, tables })
     }
 
     /// How fast it goes.
@@ -290,38 +290,38 @@ impl Trick {
     /// What is shown at `now`, by a player's time.
     #[must_use]
     pub fn position(&self, now: MonoTime) -> MediaTime {
-        self.course.position(self.made.begin(), now)
+        self.course.position(self.generated.begin(), now)
     }
 
     /// What has left by now; none before it has begun.
     #[must_use]
     pub fn gone(&self) -> Option<Gone> {
-        self.made.gone(0)
+        self.generated.gone(0)
     }
 
     /// How to say something between frames.
     #[must_use]
     pub fn interleaver(&self) -> Option<&Interleaver> {
-        self.made.interleaver()
+        self.generated.interleaver()
     }
 
     /// Lets frames follow what has been said.
     pub fn go(&self) {
-        self.made.go();
+        self.generated.go();
     }
 
     /// Waits for its end.
     pub async fn ended(&self) -> End {
-        self.made.ended().await.why
+        self.generated.ended().await.why
     }
 
     /// Ends it, if it has not ended.
     pub async fn stop(self) -> Left {
-        let packets = self.made.stop().await.packets[0];
-        let sent = self.made.sent();
+        let packets = self.generated.stop().await.packets[0];
+        let sent = self.generated.sent();
         let (counts, ticks) = self.trail.behind(packets);
         let tables = if packets > 0 { self.tables } else { vec![] };
-        Left { packets, is_whole: !self.made.is_cut(), counts, tables, ticks, sent }
+        Left { packets, is_whole: !self.generated.is_cut(), counts, tables, ticks, sent }
     }
 }
 
@@ -373,11 +373,11 @@ fn is_of_reading(resource: Resource) -> bool {
 }
 
 /// What datagrams of a multiplex need: whole ones, and for each clock, table and picture one that is not whole.
-fn needs_of(rate: BitRate, form: Form) -> MadeRate {
+fn needs_of(rate: BitRate, form: Form) -> GeneratedRate {
     let whole = rate.bytes_in(SECOND).0.div_ceil(PAYLOAD.0);
     let datagrams = whole + PARTIAL;
     let rate = BitRate(rate.0 + datagrams * form.header().0 * 8);
-    MadeRate { rate, datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX) }
+    GeneratedRate { rate, datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX) }
 }
 
 /// Clocks come 28 times in a second, tables five times, what describes the services once, pictures eight times.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tactus_core::block_list::BlockList;
 use tactus_core::classes::ClassNumber;
 use tactus_core::datagrams::{Form, Ip, Plan};
-use tactus_core::made::Timed;
+use tactus_core::generated::Timed;
 use tactus_core::ports::{FileHandle, SocketHandle};
 use tactus_core::stagger::Tick;
 use tactus_core::sums::Sums;

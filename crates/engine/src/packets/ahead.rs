@@ -52,7 +52,7 @@ impl PacketServer {
         let woken = || {
             self.pacer.woken().iter().filter_map(|&class| match self.streams_of[class as usize] {
                 Of::Read(index) => Some(index as usize),
-                Of::Made(_) => None,
+                Of::Generated(_) => None,
             })
         };
         let mut read = 0;

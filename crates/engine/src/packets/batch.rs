@@ -11,7 +11,7 @@ use tactus_core::units::MonoTime;
 use tactus_ring::arena::View;
 
 use super::entry::Entry;
-use super::made;
+use super::generated;
 use crate::feeding::{Fed, Memory};
 use crate::pool::Pool;
 
@@ -63,7 +63,7 @@ pub(super) struct Gathered {
     /// Where its datagrams are, when they have been copied, and how long they are.
     staged: Option<(usize, usize)>,
     /// Which it is of its stream, when the control side has made it.
-    pub(super) made: Option<u64>,
+    pub(super) generated: Option<u64>,
 }
 
 /// A batch as the port wants it: messages of one outlet.
@@ -107,17 +107,17 @@ impl Batch {
 
     /// Adds the message that `entry` has offered.
     pub(super) fn add(&mut self, index: u32, entry: &Entry, message: Message) {
-        let (outlet, staged, made) = (entry.output.socket, None, None);
+        let (outlet, staged, generated) = (entry.output.socket, None, None);
         let (stage, filled) = self.filled();
         let header = filled.headers.len();
-        self.gathered.push(Gathered { index, message, outlet, stage, header, staged, made });
+        self.gathered.push(Gathered { index, message, outlet, stage, header, staged, generated });
     }
 
-    /// Adds the datagram that a made stream has offered.
-    pub(super) fn add_made(&mut self, index: u32, entry: &made::Entry, message: Message) {
-        let (outlet, made) = (entry.output.socket, Some(entry.next()));
+    /// Adds the datagram that a generated stream has offered.
+    pub(super) fn add_generated(&mut self, index: u32, entry: &generated::Entry, message: Message) {
+        let (outlet, generated) = (entry.output.socket, Some(entry.next()));
         let (header, staged, (stage, _)) = (0, None, self.filled());
-        self.gathered.push(Gathered { index, message, outlet, stage, header, staged, made });
+        self.gathered.push(Gathered { index, message, outlet, stage, header, staged, generated });
     }
 
     /// Writes what stands in front of the datagrams of the message that was added last, whose bytes are not copied.
@@ -201,7 +201,7 @@ impl Batch {
         &'a self,
         messages: impl Iterator<Item = &'a Gathered>,
         entries: &[Option<Entry>],
-        made: &'a [Option<made::Entry>],
+        generated: &'a [Option<generated::Entry>],
         fed: &'a Pool<Fed>,
         memories: &'a [Memory],
     ) -> Described<'a> {
@@ -214,8 +214,8 @@ impl Batch {
             used: 0,
         };
         for gathered in messages.take(MESSAGES) {
-            if let Some(number) = gathered.made {
-                let entry = made[gathered.index as usize].as_ref();
+            if let Some(number) = gathered.generated {
+                let entry = generated[gathered.index as usize].as_ref();
                 let entry = entry.expect("what a stream has gathered goes when it is closed");
                 let bytes = entry.datagram(number).bytes();
                 let (to, segment) = (entry.output.to, bytes.len() as u16);

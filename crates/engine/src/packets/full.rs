@@ -117,7 +117,7 @@ impl PacketServer {
             let described = self.batch.describe(
                 self.batch.first_of_one_outlet(),
                 &self.entries,
-                &self.made,
+                &self.generated,
                 &self.fed,
                 &self.memories,
             );
@@ -184,7 +184,7 @@ impl PacketServer {
             let described = self.batch.describe(
                 self.full.kept.iter(&kept),
                 &self.entries,
-                &self.made,
+                &self.generated,
                 &self.fed,
                 &self.memories,
             );

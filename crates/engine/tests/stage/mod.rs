@@ -414,14 +414,14 @@ impl Stage {
 
     /// With a network that keeps the time of each datagram that it gets so long before.
     pub(crate) fn with_ahead(memory: Memory, ahead: Nanos) -> Self {
-        Self::made_of(memory, Room { places: PLACES, window: 6 }, vec![], ahead)
+        Self::generated_of(memory, Room { places: PLACES, window: 6 }, vec![], ahead)
     }
 
     pub(crate) fn with_classes(memory: Memory, room: Room, classes: Vec<PacketClass>) -> Self {
-        Self::made_of(memory, room, classes, Nanos(0))
+        Self::generated_of(memory, room, classes, Nanos(0))
     }
 
-    fn made_of(
+    fn generated_of(
         memory: Memory,
         Room { places, window }: Room,
         classes: Vec<PacketClass>,

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tactus_core::cost::{Cost, OutputCost};
+use tactus_core::generated::Timed;
 use tactus_core::ledger::{Ledger, Level, Resource, Short};
-use tactus_core::made::Timed;
 use tactus_core::ports::{FileHandle, Waker};
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::{ClassChange, Command, Hold, Origin, Outcome, StreamId, TitleId};

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use tactus_core::block_list::BlockList;
-use tactus_core::made::Timed;
+use tactus_core::generated::Timed;
 use tactus_core::units::{BitRate, Bytes};
 use tactus_ring::spsc::{Consumer, Keep, Producer, ring};
 
@@ -22,9 +22,9 @@ pub struct Reading {
     pub burst: Bytes,
 }
 
-/// What a made stream needs.
+/// What a generated stream needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MadeRate {
+pub struct GeneratedRate {
     /// Most bits of its datagrams in a second.
     pub rate: BitRate,
     /// Most datagrams in a second.

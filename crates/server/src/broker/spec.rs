@@ -8,14 +8,14 @@ use std::sync::Arc;
 use tactus_core::classes::ClassNumber;
 use tactus_core::cost::{Cost, Order, OutputCost, PacedRead, Share};
 use tactus_core::datagrams::{Form, Ip, Session};
+use tactus_core::generated;
 use tactus_core::ledger::Ledger;
-use tactus_core::made;
 use tactus_core::rtp::frame;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, Nanos};
 use tactus_engine::message::{Rate, VolumeId};
 
-use super::generated::{MadeRate, Reading};
+use super::generated::{GeneratedRate, Reading};
 use super::output::Output;
 use super::refusal::in_class;
 use super::shares::Viewer;
@@ -183,13 +183,13 @@ impl<'a> DeliverySpec<'a> {
     pub fn generated(
         broker: &Broker,
         title: &'a Arc<OpenTitle>,
-        needs: MadeRate,
+        needs: GeneratedRate,
         output: &Output,
     ) -> Self {
-        let MadeRate { rate, datagrams } = needs;
+        let GeneratedRate { rate, datagrams } = needs;
         let class = output.class();
         // A segment of TCP carries somewhat more than one frame: that covers its longer header.
-        let wire = made::wire_rate(rate, datagrams, output.ip());
+        let wire = generated::wire_rate(rate, datagrams, output.ip());
         let sending = broker.datagram_cost().first.times(datagrams.into());
         let cost = OutputCost::datagrams(wire, sending, class);
         let what = format!("a stream of {rate}{}", in_class(class, broker.rules()));

@@ -30,8 +30,8 @@ use super::way::{InterleavedTransport, RtpTransport, Way, report_frame};
 use super::{Server, Status as SessionStatus};
 use crate::broker::DeliverySpec;
 use crate::catalogue::{Found, OpenTitle};
-use crate::made::movie::{Part, Sent};
-use crate::made::{End, Made};
+use crate::generated::movie::{Part, Sent};
+use crate::generated::{End, GeneratedSession};
 use crate::media::MediaKind;
 use crate::media::movie::Movie;
 use crate::trick::Course;
@@ -89,7 +89,7 @@ struct Track {
 }
 
 struct Playing {
-    made: Arc<Made>,
+    generated: Arc<GeneratedSession>,
     course: Course,
     record: Arc<PlayRecord>,
     /// The track of each output.
@@ -334,9 +334,10 @@ impl PlaySession {
     }
 
     /// Notifies receivers of the end of a PLAY.
-    async fn end(&self, made: &Arc<Made>, goodbyes: &[(u8, Vec<u8>)]) {
+    async fn end(&self, generated: &Arc<GeneratedSession>, goodbyes: &[(u8, Vec<u8>)]) {
         let mut state = self.state.lock().await;
-        if !state.playing.as_ref().is_some_and(|playing| Arc::ptr_eq(&playing.made, made)) {
+        if !state.playing.as_ref().is_some_and(|playing| Arc::ptr_eq(&playing.generated, generated))
+        {
             return;
         }
         for (channel, bytes) in goodbyes {
@@ -378,7 +379,7 @@ impl PlaySession {
         // On a connection all tracks have the same destination.
         to.dedup();
         let places = self.state.try_lock().ok().and_then(|state| {
-            let mut places = state.playing.as_ref()?.made.places().to_vec();
+            let mut places = state.playing.as_ref()?.generated.places().to_vec();
             places.dedup();
             Some(places)
         });
@@ -419,16 +420,16 @@ impl State {
     /// Writes to the connection, between frames if there are any.
     async fn say(&mut self, mut text: Box<[u8]>) {
         if let Some(playing) = &self.playing
-            && let Some(interleaver) = playing.made.interleaver()
+            && let Some(interleaver) = playing.generated.interleaver()
         {
             match interleaver.send(text).await {
                 // The answer to PLAY goes before the first frame.
-                Ok(()) => return playing.made.go(),
+                Ok(()) => return playing.generated.go(),
                 Err(back) => text = back,
             }
             // The stream ended before the message was inserted.
-            playing.made.ended().await;
-            let is_cut = playing.made.is_cut();
+            playing.generated.ended().await;
+            let is_cut = playing.generated.is_cut();
             if let Some(line) = self.line_mut() {
                 line.is_broken |= is_cut;
             }
@@ -441,7 +442,7 @@ impl State {
     /// The current position.
     fn here(&self, now: MonoTime) -> MediaTime {
         match &self.playing {
-            Some(playing) => playing.course.position(playing.made.begin(), now),
+            Some(playing) => playing.course.position(playing.generated.begin(), now),
             None => self.position,
         }
     }
@@ -452,12 +453,12 @@ impl State {
         // The watcher must not notify of the end when the next PLAY has started.
         playing.watch.abort();
         (&mut playing.watch).await.ok();
-        let Playing { made, course, sent, .. } = &playing;
-        let begin = made.begin();
-        let bytes = |nth| made.gone(nth).map_or(0, |gone| gone.bytes);
+        let Playing { generated, course, sent, .. } = &playing;
+        let begin = generated.begin();
+        let bytes = |nth| generated.gone(nth).map_or(0, |gone| gone.bytes);
         let bytes: Vec<_> = (0..sent.len()).map(bytes).collect();
-        let ended = made.stop().await;
-        let (sent_bytes, late) = made.sent();
+        let ended = generated.stop().await;
+        let (sent_bytes, late) = generated.sent();
         playing.record.log(ended.why.name(), sent_bytes, late);
         for ((&nth, packets), bytes) in sent.iter().zip(&ended.packets).zip(bytes) {
             let track = &mut self.tracks[nth];
@@ -465,7 +466,7 @@ impl State {
             track.before = (track.before.0 + packets, track.before.1 + bytes);
         }
         if let Some(line) = self.line_mut() {
-            line.is_broken |= made.is_cut();
+            line.is_broken |= generated.is_cut();
         }
         self.position = match ended.why {
             End::Complete => course.last,

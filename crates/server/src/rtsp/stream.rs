@@ -440,7 +440,7 @@ impl Stream {
                 () = tokio::time::sleep(REPORT_EACH) => {
                     let Some(now) = sent_now(&self.broker, place, self.sent, session) else { continue };
                     timeline = Some(now.timeline);
-                    let bytes = made_now(|time, wall| now.report(time, wall));
+                    let bytes = report_now(|time, wall| now.report(time, wall));
                     match &self.path {
                         RtpTransport::Udp(path) => path.listeners.report(&bytes),
                         // Not awaited: the report may wait for the frame in progress.
@@ -470,7 +470,7 @@ impl Stream {
 
     async fn say_goodbye(&mut self) {
         let sent = self.sent;
-        let bytes = made_now(|time, wall| sent.goodbye(time, wall));
+        let bytes = report_now(|time, wall| sent.goodbye(time, wall));
         match &self.path {
             RtpTransport::Udp(path) => {
                 tokio::time::sleep(GOODBYE_AFTER).await;
@@ -509,9 +509,9 @@ fn sent_now(broker: &Broker, place: u32, before: Sent, session: Session) -> Opti
 }
 
 /// Calls `made` with the current clocks.
-fn made_now(made: impl FnOnce(MonoTime, WallTime) -> Compound) -> Vec<u8> {
+fn report_now(generated: impl FnOnce(MonoTime, WallTime) -> Compound) -> Vec<u8> {
     let (now, wall) = now_and_wall();
-    made(now, wall).into_bytes()
+    generated(now, wall).into_bytes()
 }
 
 impl Orders {

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use tactus_core::datagrams::{Form, PAYLOAD, Session};
-use tactus_core::made::Timed;
+use tactus_core::generated::Timed;
 use tactus_core::rtp::{self, Header};
 use tactus_core::ts::PACKET;
 use tactus_core::ts::trick::DuePacket;

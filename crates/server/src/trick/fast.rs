@@ -1,13 +1,13 @@
 //! A multiplex of pictures that need no others.
 
-use tactus_core::made::Timed;
+use tactus_core::generated::Timed;
 use tactus_core::ts::trick::Multiplex;
 use tactus_core::units::MediaTime;
 
 use super::cut::Cutter;
 use super::gather::Gather;
 use super::plan::Plan;
-use crate::made::Transformer;
+use crate::generated::Packetizer;
 
 pub(super) struct Fast {
     multiplex: Multiplex,
@@ -41,7 +41,7 @@ impl Fast {
     }
 }
 
-impl Transformer for Fast {
+impl Packetizer for Fast {
     fn push(&mut self, bytes: &[u8]) {
         self.gather.push(bytes);
     }

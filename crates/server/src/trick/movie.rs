@@ -8,23 +8,23 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tactus_core::block_list::BlockList;
-use tactus_core::made::Timed;
+use tactus_core::generated::Timed;
 use tactus_core::ts::trick::{Choice, Scale, Terms};
 use tactus_core::units::{BitRate, MediaTime, Nanos};
 
 use super::gather::Gather;
 use super::plan::Plan;
 use super::{Course, Destination, Fault, Wanted, as_many_as_fit, nanos};
-use crate::broker::{Broker, MadeRate, Reading};
+use crate::broker::{Broker, GeneratedRate, Reading};
 use crate::catalogue::OpenTitle;
-use crate::made::movie::{Moment, MovieStreams, Packets, Part, Sent, bytes_of, needs};
-use crate::made::{Feed, Made, Transformer};
+use crate::generated::movie::{Moment, MovieStreams, Packets, Part, Sent, bytes_of, needs};
+use crate::generated::{Feed, GeneratedSession, Packetizer};
 use crate::media::movie::{Codec, Movie, Sample, Track};
 
 /// A movie that is shown so. It ends when what is made is dropped.
 pub struct MovieTrick {
     /// What is made of it: the pictures alone.
-    pub made: Made,
+    pub generated: GeneratedSession,
     /// From where to where, and how fast.
     pub course: Course,
 }
@@ -100,8 +100,8 @@ impl Show<'_> {
             gather: Gather::new(plan),
             packets: None,
         };
-        let made = destination.begin(self.broker, feed, needs, maker)?;
-        Ok(MovieTrick { made, course })
+        let generated = destination.begin(self.broker, feed, needs, maker)?;
+        Ok(MovieTrick { generated, course })
     }
 
     fn slow(&self, destination: Destination) -> Result<MovieTrick, Fault> {
@@ -118,7 +118,7 @@ impl Show<'_> {
         let movie = Arc::clone(self.movie);
         let part = Part { movie, begin, end: None, tracks: vec![sent], stretch: STRETCH };
         let feed = part.feed(self.title).ok_or(Fault::NoPictures)?;
-        let needs: MadeRate = part.needs()[0];
+        let needs: GeneratedRate = part.needs()[0];
         // A picture is shown some time after it has been sent; that time is as much longer.
         let ahead = (i128::from(at.0) - part.epoch()) * i128::from(STRETCH);
         let course = Course {
@@ -128,8 +128,8 @@ impl Show<'_> {
             last: media_time(self.movie.duration),
         };
         let streams = MovieStreams::new(part, feed.reading.range.start);
-        let made = destination.begin(self.broker, feed, needs, streams)?;
-        Ok(MovieTrick { made, course })
+        let generated = destination.begin(self.broker, feed, needs, streams)?;
+        Ok(MovieTrick { generated, course })
     }
 }
 
@@ -217,7 +217,7 @@ impl Pictures {
     }
 }
 
-impl Transformer for Pictures {
+impl Packetizer for Pictures {
     fn push(&mut self, bytes: &[u8]) {
         self.gather.push(bytes);
     }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use tactus_core::made::Timed;
+use tactus_core::generated::Timed;
 use tactus_core::ts::trick::{Multiplex, Scale};
 use tactus_core::ts::{Access, Index, PACKET, Packet};
 use tactus_core::units::MediaTime;
 
 use super::cut::Cutter;
 use super::plan::Need;
-use crate::made::Transformer;
+use crate::generated::Packetizer;
 
 pub(super) struct Slow {
     multiplex: Multiplex,
@@ -94,7 +94,7 @@ impl Slow {
     }
 }
 
-impl Transformer for Slow {
+impl Packetizer for Slow {
     fn push(&mut self, bytes: &[u8]) {
         if self.used > 0 {
             self.incoming.drain(..self.used);

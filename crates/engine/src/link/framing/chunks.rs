@@ -2,9 +2,9 @@
 //!
 //! Promise: what has been taken is known to the byte; a chunk stays in its ring until all of it has
 //! been taken. Nothing is allocated or freed here: the ring's memory is the control side's. The
-//! argument: `docs/design/made.md`.
+//! argument: `docs/design/generated.md`.
 
-use tactus_core::made::Timed;
+use tactus_core::generated::Timed;
 use tactus_core::ports::LinkPort;
 use tactus_core::rtp::{self, frame};
 use tactus_core::units::{Bytes, MonoTime, Nanos};

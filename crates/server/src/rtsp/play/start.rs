@@ -22,9 +22,9 @@ use super::super::play_record::PlayRecord;
 use super::super::way::{InterleavedTransport, RtpTransport, UdpTransport};
 use super::watcher::{Reporter, Watcher};
 use super::{PlaySession, Playing, State, Track, media_time, nanos, ticks};
-use crate::broker::{MadeRate, Output};
-use crate::made::movie::{MovieStreams, Part};
-use crate::made::{Feed, FrameOutput, Lane, Made};
+use crate::broker::{GeneratedRate, Output};
+use crate::generated::movie::{MovieStreams, Part};
+use crate::generated::{Feed, FrameOutput, GeneratedSession, Lane};
 use crate::trick::movie::MovieTrick;
 use crate::trick::{self, Course, Destination, Fault, Wanted};
 use crate::warnings;
@@ -39,7 +39,7 @@ pub(in super::super) struct PlayStart {
 
 /// A started PLAY before its watcher runs.
 struct Parts {
-    made: Made,
+    generated: GeneratedSession,
     course: Course,
     /// One for each track.
     tracks: Vec<TrackPart>,
@@ -83,11 +83,11 @@ impl PlaySession {
             scale => self.scaled(server, &state, asked.from, scale, now).await,
         };
         let begun = begun.inspect_err(|_| server.sessions().handle_end(id));
-        let Parts { made, course, tracks } = begun?;
+        let Parts { generated, course, tracks } = begun?;
         if !server.sessions().handle_begin(id) {
             return Err(Reply::new(Status::SESSION_NOT_FOUND));
         }
-        let made = Arc::new(made);
+        let generated = Arc::new(generated);
         let of = |(track, part): (&Track, &TrackPart)| {
             Reporter::new(track, part.output, part.at_epoch, self.clock_of(track))
         };
@@ -101,7 +101,7 @@ impl PlaySession {
         let watch = Watcher {
             server: Arc::downgrade(server),
             id,
-            made: Arc::clone(&made),
+            generated: Arc::clone(&generated),
             record: Arc::clone(&record),
             reporters,
             reporter,
@@ -110,7 +110,7 @@ impl PlaySession {
         };
         let watch = tokio::spawn(watch.run());
         let sent = (0..tracks.len()).filter(|&nth| tracks[nth].output.is_some()).collect();
-        state.playing = Some(Playing { made, course, record, sent, watch });
+        state.playing = Some(Playing { generated, course, record, sent, watch });
         Ok(PlayStart { range: (course.from, course.last), tracks: told })
     }
 
@@ -155,7 +155,7 @@ impl PlaySession {
     ) -> Result<Parts, Reply> {
         let (part, feed) = self.part(state, asked, (state.position, now))?;
         let streams = MovieStreams::new(part.clone(), feed.reading.range.start);
-        let made = state.begin(server, feed, part.needs(), streams)?;
+        let generated = state.begin(server, feed, part.needs(), streams)?;
         let track = |nth| TrackPart {
             output: Some(nth),
             timestamp: part.stamp_at_begin(nth),
@@ -167,7 +167,7 @@ impl PlaySession {
             after: MediaTime(0),
             last: media_time(part.end.unwrap_or(self.movie_title.movie.duration)),
         };
-        Ok(Parts { made, course, tracks: (0..state.tracks.len()).map(track).collect() })
+        Ok(Parts { generated, course, tracks: (0..state.tracks.len()).map(track).collect() })
     }
 
     /// The video track, and the start position at another scale.
@@ -219,7 +219,7 @@ impl PlaySession {
         let start = move || MovieTrick::start(&broker, &title, &movie, wanted, sent, destination);
         let trick = trick::started(start).await;
         let trick = trick.ok_or_else(|| Reply::new(Status::INTERNAL))?;
-        let MovieTrick { made, course } = trick.map_err(|fault| server.not_shown(&fault))?;
+        let MovieTrick { generated, course } = trick.map_err(|fault| server.not_shown(&fault))?;
         let of = |(nth, track): (usize, &Track)| {
             let clock = self.clock_of(track);
             // The first video frame is shown a while after the start of the streams.
@@ -227,7 +227,7 @@ impl PlaySession {
             let at_epoch = timestamp.wrapping_sub(ticks(after, clock));
             TrackPart { output: (nth == video_frames).then_some(0), timestamp, at_epoch }
         };
-        Ok(Parts { made, course, tracks: state.tracks.iter().enumerate().map(of).collect() })
+        Ok(Parts { generated, course, tracks: state.tracks.iter().enumerate().map(of).collect() })
     }
 
     /// The RTP clock rate of a track.
@@ -242,15 +242,15 @@ impl State {
         &self,
         server: &Server,
         feed: Feed,
-        needs: Vec<MadeRate>,
+        needs: Vec<GeneratedRate>,
         streams: MovieStreams,
-    ) -> Result<Made, Reply> {
-        let made = match self.line() {
+    ) -> Result<GeneratedSession, Reply> {
+        let generated = match self.line() {
             Some(line) => {
                 let channels = self.tracks.iter().filter_map(|track| track.path.channel());
                 let (output, channels) = (connection(line)?, channels.collect());
                 let connection = FrameOutput { output, channels };
-                Made::start_in_frames(&server.broker, feed, connection, &needs, streams)
+                GeneratedSession::start_in_frames(&server.broker, feed, connection, &needs, streams)
             }
             None => {
                 let outputs = self.tracks.iter().filter_map(|track| match &track.path {
@@ -258,10 +258,10 @@ impl State {
                     RtpTransport::Interleaved(_) => None,
                 });
                 let lanes = outputs.zip(needs).map(|(output, needs)| Lane { output, needs });
-                Made::start(&server.broker, feed, lanes.collect(), streams)
+                GeneratedSession::start(&server.broker, feed, lanes.collect(), streams)
             }
         };
-        made.map_err(|refusal| server.no_room(&refusal))
+        generated.map_err(|refusal| server.no_room(&refusal))
     }
 }
 

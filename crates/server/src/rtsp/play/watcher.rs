@@ -17,7 +17,7 @@ use super::super::ports::Listeners;
 use super::super::reports::now_and_wall;
 use super::super::way::{RtpTransport, report_frame};
 use super::{Track, ticks};
-use crate::made::{End, Ended, Gone, Made};
+use crate::generated::{End, Ended, GeneratedSession, Gone};
 use crate::trick::Course;
 
 /// Interval of sender reports (RFC 3550, section 6.2: 5 s on average at least). The first comes
@@ -31,7 +31,7 @@ const GOODBYE_AFTER: Duration = Duration::from_millis(200);
 pub(super) struct Watcher {
     pub(super) server: Weak<Server>,
     pub(super) id: SessionId,
-    pub(super) made: Arc<Made>,
+    pub(super) generated: Arc<GeneratedSession>,
     pub(super) record: Arc<PlayRecord>,
     pub(super) reporters: Vec<Reporter>,
     /// The target of the end notification.
@@ -72,10 +72,10 @@ impl Reporter {
     }
 
     /// The packets sent so far; for a silent track none, from the same beginning.
-    fn gone(&self, made: &Made) -> Option<Gone> {
+    fn gone(&self, generated: &GeneratedSession) -> Option<Gone> {
         match self.output {
-            Some(nth) => made.gone(nth),
-            None => made.gone(0).map(|gone| Gone { packets: 0, bytes: 0, ..gone }),
+            Some(nth) => generated.gone(nth),
+            None => generated.gone(0).map(|gone| Gone { packets: 0, bytes: 0, ..gone }),
         }
     }
 
@@ -98,15 +98,15 @@ impl Watcher {
         let mut last = vec![None; self.reporters.len()];
         let ended = loop {
             tokio::select! {
-                ended = self.made.ended() => break ended,
+                ended = self.generated.ended() => break ended,
                 () = tokio::time::sleep(next) => {
-                    let has_begun = self.made.begin().is_some();
+                    let has_begun = self.generated.begin().is_some();
                     next = if has_begun { REPORT_EACH } else { REPORT_FIRST };
                     self.tell(&mut last);
                 }
             }
         };
-        let (sent, late) = self.made.sent();
+        let (sent, late) = self.generated.sent();
         self.record.log(ended.why.name(), sent, late);
         let Some(server) = self.server.upgrade() else { return };
         server.sessions().handle_end(self.id);
@@ -116,7 +116,7 @@ impl Watcher {
         tokio::time::sleep(GOODBYE_AFTER).await;
         let mut in_frames = vec![];
         for (nth, reporter) in self.reporters.iter().enumerate() {
-            let Some(gone) = reporter.gone(&self.made).or(last[nth]) else { continue };
+            let Some(gone) = reporter.gone(&self.generated).or(last[nth]) else { continue };
             let packets = reporter.output.map_or(0, |nth| ended.packets[nth]);
             let gone = Gone { packets, ..gone };
             let bytes = reporter.report(gone).bye(reporter.source, "").into_bytes();
@@ -127,7 +127,7 @@ impl Watcher {
         }
         let session = server.play_session(self.id);
         if let Some(session) = session.filter(|_| !in_frames.is_empty()) {
-            session.end(&self.made, &in_frames).await;
+            session.end(&self.generated, &in_frames).await;
         }
     }
 
@@ -135,7 +135,7 @@ impl Watcher {
         let is_whole = ended.why == End::Complete;
         let at = match is_whole {
             true => self.course.last,
-            false => self.course.position(self.made.begin(), tactus_sys::clock::now()),
+            false => self.course.position(self.generated.begin(), tactus_sys::clock::now()),
         };
         let scale = self.course.scale;
         let scale = (scale != Scale::PLAY).then(|| scale.to_string());
@@ -150,10 +150,10 @@ impl Watcher {
 
     fn tell(&self, last: &mut [Option<Gone>]) {
         for (nth, reporter) in self.reporters.iter().enumerate() {
-            let Some(gone) = reporter.gone(&self.made) else { continue };
+            let Some(gone) = reporter.gone(&self.generated) else { continue };
             last[nth] = Some(gone);
             let bytes = reporter.report(gone).into_bytes();
-            match (&reporter.by, self.made.interleaver()) {
+            match (&reporter.by, self.generated.interleaver()) {
                 (Reporting::Datagrams(listeners), _) => listeners.report(&bytes),
                 // There is no need to wait for the report to be sent.
                 (Reporting::Channel(channel), Some(interleaver)) => {

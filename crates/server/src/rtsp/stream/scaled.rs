@@ -4,7 +4,7 @@
 //! continue with the sent packets.
 
 use super::*;
-use crate::made::{End, Gone};
+use crate::generated::{End, Gone};
 use crate::trick::{Destination, Trick};
 
 /// How a PLAY at another scale ended.
@@ -133,7 +133,7 @@ impl Stream {
                 () = tokio::time::sleep(REPORT_EACH) => {
                     let Some(gone) = trick.gone() else { continue };
                     let now = after(self.sent, gone, session);
-                    let report = made_now(|time, wall| now.report(time, wall));
+                    let report = report_now(|time, wall| now.report(time, wall));
                     match (&self.path, trick.interleaver()) {
                         (RtpTransport::Udp(path), _) => path.listeners.report(&report),
                         (RtpTransport::Interleaved(path), Some(interleaver)) => {

@@ -7,7 +7,7 @@
 //! control side's.
 
 use tactus_core::datagrams::{Form, Message};
-use tactus_core::made::Timed;
+use tactus_core::generated::Timed;
 use tactus_core::pacer::{Class, ClassId, Packet, STALL_MAX};
 use tactus_core::rtp;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
@@ -22,7 +22,7 @@ use crate::message::{Chunks, Datagrams, Outcome, StreamId};
 /// already waits for this.
 pub(super) const LOOK: Nanos = Nanos::from_millis(1);
 
-/// A made stream that is sent.
+/// A generated stream that is sent.
 pub(super) struct Entry {
     stream: StreamId,
     pub(super) output: Datagrams,
@@ -73,8 +73,8 @@ impl PacketServer {
         let Chunks { ring, begin, rate } = chunks;
         let class = self.pacer.add(self.classes.parent_of(&output), Class::stream(rate));
         let class = class.expect("there is a class for each stream");
-        self.streams_of[class.index as usize] = Of::Made(stream.index);
-        let place = &mut self.made[stream.index as usize];
+        self.streams_of[class.index as usize] = Of::Generated(stream.index);
+        let place = &mut self.generated[stream.index as usize];
         assert!(place.is_none(), "a place is opened when it is free");
         *place = Some(Entry {
             stream,
@@ -94,28 +94,28 @@ impl PacketServer {
         let counters = &self.streams[stream.index as usize];
         counters.rate.set(rate.0);
         counters.epoch.set(begin.max(now).0);
-        self.offer_made(now, stream.index);
+        self.offer_generated(now, stream.index);
     }
 
-    pub(super) fn find_made(&self, stream: StreamId) -> Option<&Entry> {
-        self.made[stream.index as usize].as_ref().filter(|entry| entry.stream == stream)
+    pub(super) fn find_generated(&self, stream: StreamId) -> Option<&Entry> {
+        self.generated[stream.index as usize].as_ref().filter(|entry| entry.stream == stream)
     }
 
     /// Looks at those that had nothing.
-    pub(super) fn look_for_made(&mut self, now: MonoTime) -> bool {
+    pub(super) fn look_for_generated(&mut self, now: MonoTime) -> bool {
         let mut any = false;
         std::mem::swap(&mut self.empty, &mut self.looked_at);
         while let Some(index) = self.looked_at.take() {
-            if self.made[index as usize].is_some() {
-                any |= self.offer_made(now, index);
+            if self.generated[index as usize].is_some() {
+                any |= self.offer_generated(now, index);
             }
         }
         any
     }
 
     /// Gives the pacer a stream's next datagram, if it has none; whether it has now.
-    fn offer_made(&mut self, now: MonoTime, index: u32) -> bool {
-        let entry = self.made[index as usize].as_mut().expect("it is open");
+    fn offer_generated(&mut self, now: MonoTime, index: u32) -> bool {
+        let entry = self.generated[index as usize].as_mut().expect("it is open");
         if entry.offered.is_some() {
             return false;
         }
@@ -147,8 +147,8 @@ impl PacketServer {
         true
     }
 
-    pub(super) fn gather_made(&mut self, now: MonoTime, index: u32) {
-        let entry = self.made[index as usize].as_mut().expect("who is sent for is open");
+    pub(super) fn gather_generated(&mut self, now: MonoTime, index: u32) {
+        let entry = self.generated[index as usize].as_mut().expect("who is sent for is open");
         let due = entry.offered.take().expect("the pacer sends what it was offered");
         if let Some(second) = entry.window.visit(now, entry.sent, false) {
             self.streams[index as usize].second_bytes.set(second.bytes.0);
@@ -159,7 +159,7 @@ impl PacketServer {
         let bytes = Bytes(entry.datagram(entry.next()).bytes().len() as u64);
         let (at, from) = (entry.sent, entry.sent);
         let message = Message { at, bytes, from, taken: bytes, datagrams: 1, due };
-        self.batch.add_made(index, entry, message);
+        self.batch.add_generated(index, entry, message);
         entry.gathered += 1;
         if lateness > STALL_MAX {
             // As of titles: so late by its class, or by many short stops, of which none was long enough to move all clocks.
@@ -168,12 +168,12 @@ impl PacketServer {
             self.streams[index as usize].count_stall(lateness);
             self.streams[index as usize].epoch.set(entry.begin.0);
         }
-        self.offer_made(now, index);
+        self.offer_generated(now, index);
     }
 
     /// The first gathered datagram of a stream has left, or was refused.
-    pub(super) fn leave_made(&mut self, index: u32, was_taken: bool) {
-        let entry = self.made[index as usize].as_mut().expect("what has gathered is open");
+    pub(super) fn leave_generated(&mut self, index: u32, was_taken: bool) {
+        let entry = self.generated[index as usize].as_mut().expect("what has gathered is open");
         let bytes = entry.datagram(entry.gone).bytes().len() as u64;
         entry.sent += Bytes(bytes);
         if was_taken {
@@ -191,7 +191,7 @@ impl PacketServer {
         }
     }
 
-    pub(super) fn close_made(&mut self, index: u32, entry: &Entry, outcome: Outcome) {
+    pub(super) fn close_generated(&mut self, index: u32, entry: &Entry, outcome: Outcome) {
         self.open -= 1;
         self.cancel(index);
         self.pacer.remove(entry.class);
@@ -199,13 +199,13 @@ impl PacketServer {
         self.answer(FromLink::Closed { stream: entry.stream, outcome, sent: entry.sent });
     }
 
-    /// Moves what is to come of a made stream, if one is here.
-    pub(super) fn pause_made(&mut self, now: MonoTime, index: u32, pause: Nanos) {
-        let Some(entry) = &mut self.made[index as usize] else { return };
+    /// Moves what is to come of a generated stream, if one is here.
+    pub(super) fn pause_generated(&mut self, now: MonoTime, index: u32, pause: Nanos) {
+        let Some(entry) = &mut self.generated[index as usize] else { return };
         entry.begin += pause;
         self.pacer.withdraw(entry.class);
         entry.offered = None;
         self.streams[index as usize].epoch.set(entry.begin.0);
-        self.offer_made(now, index);
+        self.offer_generated(now, index);
     }
 }

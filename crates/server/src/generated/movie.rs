@@ -14,11 +14,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tactus_core::datagrams::Session;
-use tactus_core::made::Timed;
+use tactus_core::generated::Timed;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
-use super::{Feed, Transformer};
-use crate::broker::{MadeRate, Reading};
+use super::{Feed, Packetizer};
+use crate::broker::{GeneratedRate, Reading};
 use crate::catalogue::OpenTitle;
 use crate::media::movie::{Begin, Movie, Sample, SampleId};
 
@@ -77,7 +77,7 @@ impl Part {
     }
 
     /// What each output needs at most.
-    pub fn needs(&self) -> Vec<MadeRate> {
+    pub fn needs(&self) -> Vec<GeneratedRate> {
         let of = |sent: &Sent| {
             let track = &self.movie.tracks[sent.track as usize];
             needs(track, track.samples_per_second)
@@ -295,7 +295,7 @@ impl MovieStreams {
     }
 }
 
-impl Transformer for MovieStreams {
+impl Packetizer for MovieStreams {
     fn push(&mut self, bytes: &[u8]) {
         self.inbox.extend_from_slice(bytes);
         self.held += bytes.len();

@@ -1,7 +1,7 @@
 //! Generated datagrams, each with the time at which it leaves.
 //!
 //! Promise: a datagram is a value of a fixed size, so a ring of them is memory of a fixed size. It
-//! knows no payload format and no address. Design note: `docs/design/made.md`.
+//! knows no payload format and no address. Design note: `docs/design/generated.md`.
 
 use crate::datagrams::{Form, Ip};
 use crate::rtp::frame;

@@ -1,7 +1,7 @@
 //! Streams of frames that the control side makes: whole frames and whole texts, each frame at its own time, whatever the
 //! socket takes.
 
-use tactus_core::made::Timed;
+use tactus_core::generated::Timed;
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp::{self, frame};
 use tactus_core::stagger::Tick;
@@ -14,7 +14,7 @@ use tactus_ring::spsc::{Keep, Producer, ring};
 use crate::stage::{BOTH, Dice, Stage, content};
 use crate::{RATE, finished, retired};
 
-struct Made {
+struct GeneratedSession {
     stream: StreamId,
     begin: MonoTime,
     ring: Producer<Timed>,
@@ -24,7 +24,7 @@ struct Made {
 const ROOM: usize = 64;
 const HEAD: u64 = (frame::HEAD + rtp::HEADER) as u64;
 
-fn make(stage: &mut Stage) -> Made {
+fn make(stage: &mut Stage) -> GeneratedSession {
     let stream = stage.place();
     let begin = stage.now + MILLISECOND.times(3);
     let (ring, other) = ring(ROOM);
@@ -32,7 +32,7 @@ fn make(stage: &mut Stage) -> Made {
     let output = Output::Connection(Connection::of(SocketHandle(stream.index as i32)));
     let chunks = Chunks { ring: other, begin, rate: BitRate(5_000_000) };
     stage.send_chunks(stream, chunks, output);
-    Made { stream, begin, ring, _keep: keep }
+    GeneratedSession { stream, begin, ring, _keep: keep }
 }
 
 fn due(nth: u64) -> Nanos {
@@ -80,28 +80,28 @@ fn inserted(stage: &Stage) -> Vec<bool> {
 }
 
 #[test]
-fn each_made_frame_leaves_in_the_visit_in_which_it_is_due() {
+fn each_generated_frame_leaves_in_the_visit_in_which_it_is_due() {
     let mut stage = Stage::new(BOTH[0]);
-    let mut made = make(&mut stage);
+    let mut generated = make(&mut stage);
     let mut next = 0;
     for _ in 0..130 {
-        while next < 500 && made.ring.push(framed(next)).is_ok() {
+        while next < 500 && generated.ring.push(framed(next)).is_ok() {
             next += 1;
         }
         stage.pass(MILLISECOND.times(10));
     }
-    assert!(made.ring.push(Timed::end(due(500))).is_ok());
+    assert!(generated.ring.push(Timed::end(due(500))).is_ok());
     stage.pass(SECOND);
-    assert_eq!(read(&stage.received(made.stream), &[]), (500, 0, 0));
+    assert_eq!(read(&stage.received(generated.stream), &[]), (500, 0, 0));
     let payload = |nth: u64| packet(nth).bytes().len() as u64 - rtp::HEADER as u64;
     let all = (0..500).map(payload).sum();
-    assert_eq!(finished(&stage, made.stream), Some((Outcome::Complete, Bytes(all))));
-    assert!(retired(&stage, made.stream));
+    assert_eq!(finished(&stage, generated.stream), Some((Outcome::Complete, Bytes(all))));
+    assert!(retired(&stage, generated.stream));
     let mut nth = 0;
-    for (at, bytes) in stage.sends(made.stream) {
+    for (at, bytes) in stage.sends(generated.stream) {
         let mut left = bytes;
         while left > 0 {
-            let moment = made.begin + due(nth);
+            let moment = generated.begin + due(nth);
             assert!(at >= moment, "{nth} is early");
             assert!(at.since(moment) <= Tick::Ms10.span(), "{nth}: {at:?} for {moment:?}");
             left -= payload(nth) + HEAD;
@@ -118,14 +118,14 @@ fn made_frames_and_texts_are_whole_and_in_order_whatever_the_socket_takes() {
         println!("seed {seed}");
         let mut dice = Dice(seed);
         let mut stage = Stage::new(BOTH[0]);
-        let mut made = make(&mut stage);
+        let mut generated = make(&mut stage);
         let other = stage.start(2, RATE);
-        stage.network().moody.insert(made.stream.index as i32, Dice(seed + 1000));
+        stage.network().moody.insert(generated.stream.index as i32, Dice(seed + 1000));
         let (mut next, mut passed) = (0, 0);
         let mut texts: Vec<Box<[u8]>> = vec![];
         let stops_after = dice.below(9) * 500;
         while passed < stops_after {
-            while made.ring.push(framed(next)).is_ok() {
+            while generated.ring.push(framed(next)).is_ok() {
                 next += 1;
             }
             if inserted(&stage).len() == texts.len() {
@@ -136,24 +136,24 @@ fn made_frames_and_texts_are_whole_and_in_order_whatever_the_socket_takes() {
                 );
                 texts.push(text.into());
                 let text = texts.last().unwrap().clone();
-                stage.command(Command::Interleave { stream: made.stream, message: text });
+                stage.command(Command::Interleave { stream: generated.stream, message: text });
             }
             let span = dice.below(100);
             stage.pass(MILLISECOND.times(span));
             passed += span;
         }
-        stage.command(Command::Stop(made.stream));
+        stage.command(Command::Stop(generated.stream));
         stage.pass(SECOND.times(2));
-        let (outcome, _) = finished(&stage, made.stream).unwrap();
+        let (outcome, _) = finished(&stage, generated.stream).unwrap();
         assert_eq!(outcome, Outcome::Stopped);
-        assert!(retired(&stage, made.stream));
+        assert!(retired(&stage, generated.stream));
         let told = inserted(&stage);
         assert_eq!(told.len(), texts.len());
         let are_sent = told.iter().filter(|&&is_sent| is_sent).count();
         assert!(are_sent + 1 >= texts.len());
-        let (frames, said, rest) = read(&stage.received(made.stream), &texts);
+        let (frames, said, rest) = read(&stage.received(generated.stream), &texts);
         assert_eq!((said, rest), (are_sent, 0), "it ends behind a whole frame or text");
-        let kept = (made.ring.capacity() - made.ring.free()) as u64;
+        let kept = (generated.ring.capacity() - generated.ring.free()) as u64;
         assert!(stops_after < 1000 || frames > 50, "{frames}");
         assert_eq!(frames, next - kept, "what has not left is still in its ring");
         let others = stage.received(other);
@@ -164,22 +164,22 @@ fn made_frames_and_texts_are_whole_and_in_order_whatever_the_socket_takes() {
 #[test]
 fn a_frame_that_is_not_made_in_time_moves_what_follows_and_a_stuck_peer_is_given_up() {
     let mut stage = Stage::new(BOTH[0]);
-    let mut made = make(&mut stage);
-    (0..10).for_each(|nth| assert!(made.ring.push(framed(nth)).is_ok()));
+    let mut generated = make(&mut stage);
+    (0..10).for_each(|nth| assert!(generated.ring.push(framed(nth)).is_ok()));
     // The tenth is due 25 ms after the beginning; it comes later than that.
     stage.pass(MILLISECOND.times(90));
-    assert_eq!(read(&stage.received(made.stream), &[]).0, 10);
-    (10..40).for_each(|nth| assert!(made.ring.push(framed(nth)).is_ok()));
+    assert_eq!(read(&stage.received(generated.stream), &[]).0, 10);
+    (10..40).for_each(|nth| assert!(generated.ring.push(framed(nth)).is_ok()));
     stage.pass(MILLISECOND.times(40));
-    let so_far = read(&stage.received(made.stream), &[]).0;
+    let so_far = read(&stage.received(generated.stream), &[]).0;
     assert!((15..32).contains(&so_far), "no burst: {so_far}");
     assert_eq!(stage.control.counters.link.underruns.value(), 1);
-    let epoch = stage.control.counters.streams[made.stream.index as usize].epoch.value();
-    assert!(epoch - made.begin.0 > 40_000_000, "who must tell of it knows");
-    let came = stage.received(made.stream).len() as u64;
-    stage.network().limits.insert(made.stream.index as i32, came + 1);
+    let epoch = stage.control.counters.streams[generated.stream.index as usize].epoch.value();
+    assert!(epoch - generated.begin.0 > 40_000_000, "who must tell of it knows");
+    let came = stage.received(generated.stream).len() as u64;
+    stage.network().limits.insert(generated.stream.index as i32, came + 1);
     stage.pass(SECOND.times(3));
-    let outcome = finished(&stage, made.stream).map(|(outcome, _)| outcome);
+    let outcome = finished(&stage, generated.stream).map(|(outcome, _)| outcome);
     assert_eq!(outcome, Some(Outcome::TooSlow));
-    assert!(retired(&stage, made.stream));
+    assert!(retired(&stage, generated.stream));
 }

@@ -3,10 +3,10 @@
 //! Promise: the title is read at a promised rate, never beside the disk's plan; what is made of it
 //! leaves by the engine's clock, each datagram at its own time. What is made ahead is bounded, and
 //! so is what is read ahead; when anything of a stream ends, all of it does, and everything goes
-//! back. The argument: `docs/design/made.md`.
+//! back. The argument: `docs/design/generated.md`.
 //!
 //! ```text
-//! disk ─► arena ─► link ─► pair of sockets ─► transformer ─► rings ─► packet server ─► outlets
+//! disk ─► arena ─► link ─► pair of sockets ─► packetizer ─► rings ─► packet server ─► outlets
 //!      promised rate         bounded            here         bounded    byte clock
 //!                                                           one ring ─► link ─► a connection, in frames
 //! ```
@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use tactus_core::made::Timed;
+use tactus_core::generated::Timed;
 use tactus_core::rtp::frame;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{Extent, Outcome};
@@ -32,15 +32,15 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::broker::{
-    Broker, ChunkRing, DeliverySpec, Grant, Interleaver, MadeRate, Output, Punctuality, Reading,
-    Refusal, Running, Source, is_whole,
+    Broker, ChunkRing, DeliverySpec, GeneratedRate, Grant, Interleaver, Output, Punctuality,
+    Reading, Refusal, Running, Source, is_whole,
 };
 use crate::catalogue::OpenTitle;
 use tally::Tally;
 
 /// Makes datagrams out of bytes. It is asked on an ordinary thread, which it must not hold for
 /// long.
-pub trait Transformer: Send + 'static {
+pub trait Packetizer: Send + 'static {
     /// More bytes of the source, in order.
     fn push(&mut self, bytes: &[u8]);
 
@@ -71,7 +71,7 @@ pub struct Feed {
     /// Bytes that must have come when the streams begin. Within each stretch of time no more may be
     /// needed than these and what comes in it at the rate at which it is read.
     pub ready: Bytes,
-    /// Most bytes that the transformer holds before it is given more: at least `ready`, or it waits
+    /// Most bytes that the packetizer holds before it is given more: at least `ready`, or it waits
     /// for ever.
     pub hold: Bytes,
 }
@@ -82,7 +82,7 @@ pub struct Lane {
     /// Its output.
     pub output: Output,
     /// What it needs at most.
-    pub needs: MadeRate,
+    pub needs: GeneratedRate,
 }
 
 /// A connection that generated streams share, in frames.
@@ -105,8 +105,8 @@ pub struct Gone {
     pub bytes: u64,
 }
 
-/// A made session: one source and the streams that are made of it. It ends when this is dropped.
-pub struct Made {
+/// A generated session: one source and the streams that are made of it. It ends when this is dropped.
+pub struct GeneratedSession {
     broker: Broker,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
@@ -163,7 +163,7 @@ struct Shared {
     is_cut: AtomicBool,
 }
 
-impl Made {
+impl GeneratedSession {
     /// Admits a source and its outputs, all or none, and begins.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl Made {
         broker: &Broker,
         feed: Feed,
         outputs: Vec<Lane>,
-        transformer: impl Transformer,
+        packetizer: impl Packetizer,
     ) -> Result<Self, Refusal> {
         let source = admit_source(broker, &feed)?;
         let admitted = outputs.into_iter().map(|Lane { output, needs }| {
@@ -199,8 +199,8 @@ impl Made {
             (output, Some(engines))
         });
         let lanes = Lanes { outputs: outputs.collect(), rings, streams: vec![], channels: None };
-        let transformer = Box::new(transformer);
-        Ok(Self::run(broker, feed, source, lanes, transformer, shared, None))
+        let packetizer = Box::new(packetizer);
+        Ok(Self::run(broker, feed, source, lanes, packetizer, shared, None))
     }
 
     /// The same into a connection, which is the engine's for writing from now on until it has
@@ -216,13 +216,13 @@ impl Made {
         broker: &Broker,
         feed: Feed,
         connection: FrameOutput,
-        needs: &[MadeRate],
-        transformer: impl Transformer,
+        needs: &[GeneratedRate],
+        packetizer: impl Packetizer,
     ) -> Result<Self, Refusal> {
         assert!(needs.len() == connection.channels.len(), "each output has its channel");
         let FrameOutput { output, channels } = connection;
         let source = admit_source(broker, &feed)?;
-        let needs = MadeRate {
+        let needs = GeneratedRate {
             rate: BitRate(needs.iter().map(|each| in_frames(each).0).sum()),
             datagrams: needs.iter().map(|each| each.datagrams).sum(),
         };
@@ -249,8 +249,8 @@ impl Made {
             streams: vec![stream],
             channels: Some(channels),
         };
-        let transformer = Box::new(transformer);
-        Ok(Self::run(broker, feed, source, lanes, transformer, shared, Some(interleaver)))
+        let packetizer = Box::new(packetizer);
+        Ok(Self::run(broker, feed, source, lanes, packetizer, shared, Some(interleaver)))
     }
 
     fn run(
@@ -258,13 +258,13 @@ impl Made {
         feed: Feed,
         source: Grant,
         lanes: Lanes,
-        transformer: Box<dyn Transformer>,
+        packetizer: Box<dyn Packetizer>,
         shared: Shared,
         interleaver: Option<Interleaver>,
     ) -> Self {
         let (tell, end) = watch::channel(None);
         let shared = Arc::new(shared);
-        let session = Session { feed, source, lanes, transformer, shared: Arc::clone(&shared) };
+        let session = Session { feed, source, lanes, packetizer, shared: Arc::clone(&shared) };
         let task = tokio::spawn(async move {
             let ended = session.run().await;
             // Whoever asked may have gone.
@@ -354,7 +354,7 @@ impl Made {
     }
 }
 
-impl Drop for Made {
+impl Drop for GeneratedSession {
     fn drop(&mut self) {
         // What it holds stops the engine's streams, and gives their grants back when they have
         // retired.
@@ -365,7 +365,7 @@ impl Drop for Made {
 struct Admitted {
     grant: Grant,
     output: Output,
-    needs: MadeRate,
+    needs: GeneratedRate,
 }
 
 /// The ways out of a session.
@@ -391,13 +391,13 @@ fn admit_source(broker: &Broker, feed: &Feed) -> Result<Grant, Refusal> {
     broker.admit(&DeliverySpec::reader(broker, &feed.title, &feed.reading))
 }
 
-fn ring_for(needs: MadeRate) -> (Producer<Timed>, ChunkRing) {
+fn ring_for(needs: GeneratedRate) -> (Producer<Timed>, ChunkRing) {
     let ahead = u64::from(needs.datagrams) * AHEAD.0 / SECOND.0;
     ChunkRing::new((ahead as usize).max(ROOM_MIN))
 }
 
 /// The rate of what is made with a head in front of each frame.
-fn in_frames(needs: &MadeRate) -> BitRate {
+fn in_frames(needs: &GeneratedRate) -> BitRate {
     BitRate(needs.rate.0 + u64::from(needs.datagrams) * 8 * frame::HEAD as u64)
 }
 
@@ -405,7 +405,7 @@ struct Session {
     feed: Feed,
     source: Grant,
     lanes: Lanes,
-    transformer: Box<dyn Transformer>,
+    packetizer: Box<dyn Packetizer>,
     shared: Arc<Shared>,
 }
 
@@ -431,7 +431,7 @@ const PIECE: usize = 256 * KIB as usize;
 
 impl Session {
     async fn run(self) -> Ended {
-        let Self { feed, mut source, lanes, transformer, shared } = self;
+        let Self { feed, mut source, lanes, packetizer, shared } = self;
         let (ours, theirs) = match pair() {
             Ok(pair) => pair,
             Err(error) => {
@@ -440,7 +440,7 @@ impl Session {
                 return Ended { why, packets: vec![0; lanes.len()] };
             }
         };
-        let mut maker = Maker::new(&feed, lanes, transformer, ours);
+        let mut maker = Maker::new(&feed, lanes, packetizer, ours);
         let why = {
             let reading = read(&mut source, &feed, theirs);
             tokio::pin!(reading);
@@ -488,7 +488,7 @@ fn pair() -> std::io::Result<(tokio::net::UnixStream, UnixStream)> {
 /// Between the pair of sockets and the rings.
 struct Maker<'a> {
     feed: &'a Feed,
-    transformer: Box<dyn Transformer>,
+    packetizer: Box<dyn Packetizer>,
     socket: tokio::net::UnixStream,
     piece: Vec<u8>,
     received: u64,
@@ -510,13 +510,13 @@ impl<'a> Maker<'a> {
     fn new(
         feed: &'a Feed,
         lanes: Lanes,
-        transformer: Box<dyn Transformer>,
+        packetizer: Box<dyn Packetizer>,
         socket: tokio::net::UnixStream,
     ) -> Self {
         Self {
             pushed: vec![0; lanes.rings.len()],
             feed,
-            transformer,
+            packetizer,
             socket,
             piece: vec![0; PIECE],
             received: 0,
@@ -546,7 +546,7 @@ impl<'a> Maker<'a> {
             if is_over {
                 return self.last_ends().await;
             }
-            let may_read = !self.has_ended && self.transformer.held() < self.feed.hold.0 as usize;
+            let may_read = !self.has_ended && self.packetizer.held() < self.feed.hold.0 as usize;
             let rooms_needed = is_full || self.has_ended || !may_read;
             let is_sent = !self.lanes.streams.is_empty();
             tokio::select! {
@@ -561,11 +561,11 @@ impl<'a> Maker<'a> {
         match read {
             Ok(0) | Err(_) => {
                 self.has_ended = true;
-                self.transformer.end();
+                self.packetizer.end();
             }
             Ok(read) => {
                 self.received += read as u64;
-                self.transformer.push(&self.piece[..read]);
+                self.packetizer.push(&self.piece[..read]);
             }
         }
     }
@@ -574,7 +574,7 @@ impl<'a> Maker<'a> {
     async fn fill(&mut self, shared: &Shared) {
         let mut left = DATAGRAMS_AT_ONCE;
         loop {
-            match self.pending.take().or_else(|| self.transformer.next()) {
+            match self.pending.take().or_else(|| self.packetizer.next()) {
                 Some((to, timed)) => {
                     self.last = self.last.max(timed.due);
                     if !self.give(to, &timed, shared) {
@@ -583,7 +583,7 @@ impl<'a> Maker<'a> {
                     }
                     left -= 1;
                 }
-                None if self.transformer.is_pausing() => left = 0,
+                None if self.packetizer.is_pausing() => left = 0,
                 None => break,
             }
             if left == 0 {

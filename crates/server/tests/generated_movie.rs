@@ -11,8 +11,8 @@ use tactus::broker::{Door, Outlet, Output};
 use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::{Auto, Config};
 use tactus::engine::{self, Engine};
-use tactus::made::movie::{MovieStreams, Part, Sent};
-use tactus::made::{End, Lane, Made};
+use tactus::generated::movie::{MovieStreams, Part, Sent};
+use tactus::generated::{End, GeneratedSession, Lane};
 use tactus::media::movie::Movie;
 use tactus::media::sample;
 use tactus_core::datagrams::Session;
@@ -62,7 +62,7 @@ fn stage(seconds: u64) -> Stage {
 
 impl Stage {
     /// Sends the movie from `wish` on; video frames to the first port, audio to the second.
-    fn send(&self, wish: Nanos, ports: [u16; 2]) -> Made {
+    fn send(&self, wish: Nanos, ports: [u16; 2]) -> GeneratedSession {
         let sent = (0..2).map(|track| Sent {
             track,
             payload_type: 96 + track as u8,
@@ -81,7 +81,8 @@ impl Stage {
             Lane { output: Output::datagrams(&self.outlet, to, Nanos(0)), needs }
         });
         let streams = MovieStreams::new(part.clone(), feed.reading.range.start);
-        Made::start(&self.engine.broker, feed, outputs.collect(), streams).expect("room for it")
+        GeneratedSession::start(&self.engine.broker, feed, outputs.collect(), streams)
+            .expect("room for it")
     }
 
     /// What players are given to find the streams.
@@ -179,8 +180,8 @@ async fn ffmpeg_decodes_every_frame_of_video_and_audio() {
             count,
         );
         tokio::task::block_in_place(|| await_listeners(&ports, &mut player));
-        let made = stage.send(Nanos(0), ports);
-        let ended = tokio::time::timeout(PATIENCE, made.ended()).await.expect("it ends");
+        let generated = stage.send(Nanos(0), ports);
+        let ended = tokio::time::timeout(PATIENCE, generated.ended()).await.expect("it ends");
         assert_eq!(ended.why, End::Complete);
         let came = tokio::task::block_in_place(|| sums(player));
         let expected = tokio::task::block_in_place(|| of_file(&stage.file, kind, count + 5));
@@ -235,8 +236,8 @@ async fn gstreamer_depacketises_every_video_frame() {
         .expect("gst-launch-1.0 is missing: install gstreamer1.0-tools");
     tokio::task::block_in_place(|| await_listeners(&ports[..1], &mut player));
     // From a seek on.
-    let made = stage.send(SECOND.times(3), ports);
-    let ended = tokio::time::timeout(PATIENCE, made.ended()).await.expect("it ends");
+    let generated = stage.send(SECOND.times(3), ports);
+    let ended = tokio::time::timeout(PATIENCE, generated.ended()).await.expect("it ends");
     assert_eq!(ended.why, End::Complete);
     // The last access unit is pushed when the one behind it begins; here none does.
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use tactus_core::classes::ClassNumber;
-use tactus_core::made::Timed;
+use tactus_core::generated::Timed;
 use tactus_core::pacer::Class;
 use tactus_core::ports::SocketHandle;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
@@ -15,8 +15,8 @@ use tactus_ring::spsc::{Keep, Producer, ring};
 use crate::stage::{BOTH, Datagram, PLACES, Room, Stage, TICK, TITLE, content};
 use crate::{BY_THE_CLOCK, RATE, finished, retired};
 
-/// A made stream and the end of its ring that fills it.
-struct Made {
+/// A generated stream and the end of its ring that fills it.
+struct GeneratedSession {
     stream: StreamId,
     to: SocketAddr,
     begin: MonoTime,
@@ -27,7 +27,7 @@ struct Made {
 /// Room of each ring.
 const ROOM: usize = 64;
 
-fn make(stage: &mut Stage, fill: impl FnOnce(&mut Producer<Timed>)) -> Made {
+fn make(stage: &mut Stage, fill: impl FnOnce(&mut Producer<Timed>)) -> GeneratedSession {
     make_in(stage, None, fill)
 }
 
@@ -35,7 +35,7 @@ fn make_in(
     stage: &mut Stage,
     class: Option<ClassNumber>,
     fill: impl FnOnce(&mut Producer<Timed>),
-) -> Made {
+) -> GeneratedSession {
     let stream = stage.place();
     let to = SocketAddr::from(([239, 2, 2, stream.index as u8], 5004));
     let begin = stage.now + MILLISECOND.times(3);
@@ -51,7 +51,7 @@ fn make_in(
     });
     let chunks = Chunks { ring: other, begin, rate: BitRate(20_000_000) };
     stage.send_chunks(stream, chunks, output);
-    Made { stream, to, begin, ring, _keep: keep }
+    GeneratedSession { stream, to, begin, ring, _keep: keep }
 }
 
 /// Datagram `nth`: of its own length, and at times that are not even.
@@ -64,18 +64,18 @@ fn due(nth: u64) -> Nanos {
     Nanos(nth * 2_345_678 + nth % 3 * 700_000)
 }
 
-fn left(stage: &Stage, made: &Made) -> Vec<Datagram> {
+fn left(stage: &Stage, generated: &GeneratedSession) -> Vec<Datagram> {
     let network = stage.network();
-    network.datagrams.iter().filter(|datagram| datagram.to == made.to).cloned().collect()
+    network.datagrams.iter().filter(|datagram| datagram.to == generated.to).cloned().collect()
 }
 
 /// Every datagram so far is the next one, and left in the tick in which it was due, all moved by `moved`.
-fn assert_on_time(stage: &Stage, made: &Made, first: u64, moved: Nanos) -> u64 {
-    let datagrams = left(stage, made);
+fn assert_on_time(stage: &Stage, generated: &GeneratedSession, first: u64, moved: Nanos) -> u64 {
+    let datagrams = left(stage, generated);
     for (nth, each) in (0..).zip(&datagrams) {
         assert_eq!(each.bytes, datagram(nth).bytes(), "in order");
         if nth >= first {
-            let due = made.begin + due(nth) + moved;
+            let due = generated.begin + due(nth) + moved;
             assert!(
                 each.at >= due && each.at.since(due) < TICK,
                 "{nth}: {:?} for {due:?}",
@@ -87,24 +87,24 @@ fn assert_on_time(stage: &Stage, made: &Made, first: u64, moved: Nanos) -> u64 {
 }
 
 #[test]
-fn each_made_datagram_leaves_in_the_tick_in_which_it_is_due() {
+fn each_generated_datagram_leaves_in_the_tick_in_which_it_is_due() {
     let mut stage = Stage::new(BOTH[0]);
     let title = stage.start(3, RATE);
-    let mut made = make(&mut stage, |_| {});
+    let mut generated = make(&mut stage, |_| {});
     let mut next = 0;
     // Filled ahead of time, never more than its room.
     for _ in 0..130 {
-        while next < 500 && made.ring.push(datagram(next)).is_ok() {
+        while next < 500 && generated.ring.push(datagram(next)).is_ok() {
             next += 1;
         }
         stage.pass(MILLISECOND.times(10));
     }
-    assert!(made.ring.push(Timed::end(due(500))).is_ok());
+    assert!(generated.ring.push(Timed::end(due(500))).is_ok());
     stage.pass(SECOND);
-    assert_eq!(assert_on_time(&stage, &made, 0, Nanos(0)), 500);
+    assert_eq!(assert_on_time(&stage, &generated, 0, Nanos(0)), 500);
     let bytes = (0..500).map(|nth| datagram(nth).bytes().len() as u64).sum();
-    assert_eq!(finished(&stage, made.stream), Some((Outcome::Complete, Bytes(bytes))));
-    assert!(retired(&stage, made.stream));
+    assert_eq!(finished(&stage, generated.stream), Some((Outcome::Complete, Bytes(bytes))));
+    assert!(retired(&stage, generated.stream));
     let counters = &stage.control.counters;
     assert_eq!((counters.packets.underruns.value(), counters.packets.refused.value()), (0, 0));
     assert!(counters.packets.lateness.snapshot().max() <= TICK.0);
@@ -115,16 +115,16 @@ fn each_made_datagram_leaves_in_the_tick_in_which_it_is_due() {
 }
 
 #[test]
-fn a_port_that_keeps_the_time_is_told_when_each_made_datagram_is_due() {
+fn a_port_that_keeps_the_time_is_told_when_each_generated_datagram_is_due() {
     let mut stage = Stage::with_ahead(BOTH[0], MILLISECOND.times(2));
-    let made = make(&mut stage, |ring| {
+    let generated = make(&mut stage, |ring| {
         (0..60).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
     });
     stage.pass(SECOND);
-    let sent = left(&stage, &made);
+    let sent = left(&stage, &generated);
     assert_eq!(sent.len(), 60);
     for (nth, each) in (0..).zip(sent) {
-        assert_eq!(each.at, made.begin + due(nth), "{nth}");
+        assert_eq!(each.at, generated.begin + due(nth), "{nth}");
     }
 }
 
@@ -168,50 +168,50 @@ fn what_is_not_made_in_time_is_counted_and_moves_its_own_clock_only() {
 #[test]
 fn a_stop_gives_everything_back_and_the_ring_is_freed_by_who_has_made_it() {
     let mut stage = Stage::new(BOTH[0]);
-    let mut made = make(&mut stage, |_| {});
+    let mut generated = make(&mut stage, |_| {});
     let other = make(&mut stage, |ring| {
         (0..40).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
     });
-    (0..50).for_each(|nth| assert!(made.ring.push(datagram(nth)).is_ok()));
+    (0..50).for_each(|nth| assert!(generated.ring.push(datagram(nth)).is_ok()));
     stage.pass(MILLISECOND.times(40));
-    let before = left(&stage, &made).len();
+    let before = left(&stage, &generated).len();
     assert!((5..40).contains(&before), "{before}");
-    stage.command(Command::Stop(made.stream));
+    stage.command(Command::Stop(generated.stream));
     stage.pass(SECOND);
-    assert_eq!(left(&stage, &made).len(), before);
-    let (outcome, sent) = finished(&stage, made.stream).unwrap();
+    assert_eq!(left(&stage, &generated).len(), before);
+    let (outcome, sent) = finished(&stage, generated.stream).unwrap();
     assert_eq!(outcome, Outcome::Stopped);
     assert_eq!(sent.0, (0..before as u64).map(|nth| datagram(nth).bytes().len() as u64).sum());
-    assert!(retired(&stage, made.stream));
+    assert!(retired(&stage, generated.stream));
     assert_eq!(assert_on_time(&stage, &other, 0, Nanos(0)), 40);
     // A second stop, for a life that is over, is heard and ignored.
-    stage.command(Command::Stop(made.stream));
+    stage.command(Command::Stop(generated.stream));
     stage.pass(SECOND);
     assert_eq!(stage.reports.len(), 2);
 }
 
 #[test]
-fn a_full_socket_keeps_made_datagrams_and_a_refusal_costs_only_them() {
+fn a_full_socket_keeps_generated_datagrams_and_a_refusal_costs_only_them() {
     let mut stage = Stage::new(BOTH[0]);
-    let made = make(&mut stage, |ring| {
+    let generated = make(&mut stage, |ring| {
         (0..60).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
     });
     stage.network().takes = Some(7);
     stage.pass(MILLISECOND.times(40));
-    assert_eq!(left(&stage, &made).len(), 7);
+    assert_eq!(left(&stage, &generated).len(), 7);
     stage.network().takes = None;
     stage.pass(MILLISECOND.times(30));
     // All that was kept left at once, and what follows is on time.
     let kept = (0..60).find(|&nth| due(nth) > MILLISECOND.times(40)).unwrap();
-    let so_far = assert_on_time(&stage, &made, kept, Nanos(0));
+    let so_far = assert_on_time(&stage, &generated, kept, Nanos(0));
     assert!((kept..60).contains(&so_far), "{so_far}");
-    stage.network().unreachable.push(made.to);
+    stage.network().unreachable.push(generated.to);
     stage.pass(MILLISECOND.times(20));
     stage.network().unreachable.clear();
     let refused = stage.control.counters.packets.refused.value();
     assert!((5..15).contains(&refused), "{refused}");
     stage.pass(SECOND);
-    assert_eq!(left(&stage, &made).len() as u64, 60 - refused);
+    assert_eq!(left(&stage, &generated).len() as u64, 60 - refused);
     assert_eq!(stage.control.counters.packets.underruns.value(), 0);
 }
 
@@ -225,10 +225,10 @@ fn a_class_without_room_makes_slower_streams_and_no_burst_when_others_leave() {
     let room = Room { places: PLACES, window: 6 };
     let mut stage = Stage::with_classes(BOTH[0], room, classes);
     let mut both = [(); 2].map(|()| (make_in(&mut stage, Some(ClassNumber(0)), |_| {}), 0u64));
-    let pass = |stage: &mut Stage, both: &mut [(Made, u64)], turns: u64| {
+    let pass = |stage: &mut Stage, both: &mut [(GeneratedSession, u64)], turns: u64| {
         for _ in 0..turns {
-            for (made, next) in &mut *both {
-                while made.ring.push(full(*next)).is_ok() {
+            for (generated, next) in &mut *both {
+                while generated.ring.push(full(*next)).is_ok() {
                     *next += 1;
                 }
             }
@@ -236,11 +236,11 @@ fn a_class_without_room_makes_slower_streams_and_no_burst_when_others_leave() {
         }
     };
     pass(&mut stage, &mut both, 500);
-    for (made, _) in &both {
+    for (generated, _) in &both {
         let latest =
-            stage.control.counters.streams[made.stream.index as usize].lateness_max.value();
+            stage.control.counters.streams[generated.stream.index as usize].lateness_max.value();
         assert!((200_000_000..=252_000_000).contains(&latest), "{latest}");
-        let sent = left(&stage, made).len();
+        let sent = left(&stage, generated).len();
         assert!(sent.abs_diff(2500) < 150, "its share of the class: {sent}");
     }
     stage.command(Command::Stop(both[1].0.stream));
@@ -254,14 +254,14 @@ fn a_class_without_room_makes_slower_streams_and_no_burst_when_others_leave() {
 #[test]
 fn a_machine_that_stood_still_owes_no_burst() {
     let mut stage = Stage::new(BOTH[0]);
-    let made = make(&mut stage, |ring| {
+    let generated = make(&mut stage, |ring| {
         (0..60).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
     });
     stage.pass(MILLISECOND.times(40));
-    let before = left(&stage, &made).len() as u64;
+    let before = left(&stage, &generated).len() as u64;
     stage.stand_still(MILLISECOND.times(700));
     stage.pass(MILLISECOND.times(200));
-    let sent = left(&stage, &made);
+    let sent = left(&stage, &generated);
     assert_eq!(sent.len(), 60);
     let apart = sent.windows(2).skip(before as usize).map(|pair| pair[1].at.since(pair[0].at));
     assert!(

@@ -37,18 +37,18 @@ fn packets(seconds: u64, wish: Nanos, end: Option<Nanos>, piece: usize) -> (Vec<
     let from = range(&part).start;
     let source = &bytes[from as usize..range(&part).end as usize];
     let mut streams = MovieStreams::new(part.clone(), from);
-    let mut made = Packets { part, from, packets: [vec![], vec![]], held_max: 0 };
+    let mut generated = Packets { part, from, packets: [vec![], vec![]], held_max: 0 };
     for piece in source.chunks(piece) {
         streams.push(piece);
-        made.held_max = made.held_max.max(streams.held());
+        generated.held_max = generated.held_max.max(streams.held());
         while let Some((output, timed)) = streams.next() {
-            made.packets[output].push(timed);
+            generated.packets[output].push(timed);
         }
     }
     streams.end();
     assert!(streams.next().is_none(), "all has come, and all has left");
     assert_eq!(streams.held(), 0);
-    (bytes, made)
+    (bytes, generated)
 }
 
 fn range(part: &Part) -> Range<u64> {
@@ -58,12 +58,12 @@ fn range(part: &Part) -> Range<u64> {
 #[test]
 fn access_units_come_out_as_they_lie_in_the_file_in_order_and_not_before_their_time() {
     for (wish, piece) in [(0, 100_000), (0, 777), (5, 4096)] {
-        let (bytes, made) = packets(10, SECOND.times(wish), None, piece);
-        let movie = &made.part.movie;
-        let epoch = made.part.epoch();
-        for (output, packets) in made.packets.iter().enumerate() {
+        let (bytes, generated) = packets(10, SECOND.times(wish), None, piece);
+        let movie = &generated.part.movie;
+        let epoch = generated.part.epoch();
+        for (output, packets) in generated.packets.iter().enumerate() {
             let track = &movie.tracks[output];
-            let first = made.part.begin.first[output] as usize;
+            let first = generated.part.begin.first[output] as usize;
             let mut samples = track.samples()[first..].iter().enumerate();
             let read: Vec<_> =
                 packets.iter().map(|timed| rtp::Packet::read(timed.bytes()).unwrap()).collect();
@@ -103,10 +103,11 @@ fn access_units_come_out_as_they_lie_in_the_file_in_order_and_not_before_their_t
             assert!(packets.iter().all(|timed| timed.bytes().len() <= PACKET_MAX));
             assert!(packets.is_sorted_by_key(|timed| timed.due));
         }
-        assert!(made.held_max as u64 <= movie.needs.ahead.0 + piece as u64);
+        assert!(generated.held_max as u64 <= movie.needs.ahead.0 + piece as u64);
         assert_eq!(
-            made.from,
-            made.part
+            generated.from,
+            generated
+                .part
                 .begin
                 .first
                 .iter()
@@ -120,15 +121,15 @@ fn access_units_come_out_as_they_lie_in_the_file_in_order_and_not_before_their_t
 
 #[test]
 fn the_time_that_is_announced_is_that_of_the_first_picture() {
-    let (_, made) = packets(10, SECOND.times(6), Some(SECOND.times(8)), 10_000);
-    let first = rtp::Packet::read(made.packets[0][0].bytes()).unwrap();
-    assert_eq!(first.timestamp, made.part.stamp_at_begin(0));
-    let sound = rtp::Packet::read(made.packets[1][0].bytes()).unwrap();
-    let before = made.part.stamp_at_begin(1).wrapping_sub(sound.timestamp);
+    let (_, generated) = packets(10, SECOND.times(6), Some(SECOND.times(8)), 10_000);
+    let first = rtp::Packet::read(generated.packets[0][0].bytes()).unwrap();
+    assert_eq!(first.timestamp, generated.part.stamp_at_begin(0));
+    let sound = rtp::Packet::read(generated.packets[1][0].bytes()).unwrap();
+    let before = generated.part.stamp_at_begin(1).wrapping_sub(sound.timestamp);
     assert!(before <= 1024, "the frame that is heard then: {before}");
     // It ends with what is decoded before the end.
-    let last = made.packets[0].last().unwrap().due;
-    let expected = 8_000_000_000 - made.part.epoch();
+    let last = generated.packets[0].last().unwrap().due;
+    let expected = 8_000_000_000 - generated.part.epoch();
     assert!((0..40_000_000).contains(&(expected - i128::from(last.0))), "{last}");
 }
 
@@ -170,8 +171,8 @@ fn the_time_that_is_announced_is_exact_where_pictures_have_no_whole_nanoseconds(
 
 #[test]
 fn what_is_asked_for_is_enough_for_every_second() {
-    let (_, made) = packets(10, Nanos(0), None, 10_000);
-    for (packets, needs) in made.packets.iter().zip(made.part.needs()) {
+    let (_, generated) = packets(10, Nanos(0), None, 10_000);
+    for (packets, needs) in generated.packets.iter().zip(generated.part.needs()) {
         for second in 0..9 {
             let within = |timed: &&Timed| timed.due.0 / SECOND.0 == second;
             let (count, bytes) =

@@ -4,12 +4,12 @@
 //! the last one is marked; a picture that stands alone brings its parameter sets. A packet is made
 //! when it is wanted.
 
-use tactus_core::made::Timed;
+use tactus_core::generated::Timed;
 use tactus_core::rtp::{self, Header, LengthPrefixed, aac, h264, h265};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
 use super::Sent;
-use crate::broker::MadeRate;
+use crate::broker::GeneratedRate;
 use crate::media::movie::{Codec, Sample, Track};
 
 /// Most bytes of a packet, its RTP header included: room for tunnels that a frame of 1,500 bytes goes through.
@@ -35,11 +35,11 @@ pub(crate) struct Moment {
 }
 
 /// What the packets of `track` need at most, when so many samples leave in its busiest second.
-pub(crate) fn needs(track: &Track, samples_per_second: u32) -> MadeRate {
+pub(crate) fn needs(track: &Track, samples_per_second: u32) -> GeneratedRate {
     let bytes = track.rate.0.div_ceil(8);
     let datagrams = bytes.div_ceil(FULL) + PARTIAL * u64::from(samples_per_second);
     let rate = BitRate((bytes + datagrams * FRONT) * 8);
-    MadeRate { rate, datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX) }
+    GeneratedRate { rate, datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX) }
 }
 
 /// The bytes of all packets of a sample of `len` bytes, at most; a picture that stands alone.

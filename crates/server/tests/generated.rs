@@ -1,17 +1,17 @@
-//! Made streams: from a disk through a transformer to datagrams on the loopback.
+//! Generated streams: from a disk through a packetizer to datagrams on the loopback.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus::broker::{Door, MadeRate, Output, Reading};
+use tactus::broker::{Door, GeneratedRate, Output, Reading};
 use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
-use tactus::made::{End, Feed, Lane, Made, Transformer};
+use tactus::generated::{End, Feed, GeneratedSession, Lane, Packetizer};
+use tactus_core::generated::Timed;
 use tactus_core::ledger::Resource;
-use tactus_core::made::Timed;
 use tactus_core::path::RequestPath;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 use tactus_sys::packets::outlet;
@@ -29,11 +29,11 @@ const CUT: usize = 1000;
 /// Cuts the source into datagrams that go to two outputs in turn, each due when its last byte is by the rate.
 struct Cuts {
     bytes: VecDeque<u8>,
-    made: u64,
+    generated: u64,
     has_ended: bool,
 }
 
-impl Transformer for Cuts {
+impl Packetizer for Cuts {
     fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
     }
@@ -47,9 +47,9 @@ impl Transformer for Cuts {
             return None;
         }
         let cut: Vec<u8> = self.bytes.drain(..self.bytes.len().min(CUT)).collect();
-        let due = RATE.time_for(Bytes(CUT as u64 * self.made));
-        self.made += 1;
-        Some((self.made as usize % 2, Timed::new(due, &cut)))
+        let due = RATE.time_for(Bytes(CUT as u64 * self.generated));
+        self.generated += 1;
+        Some((self.generated as usize % 2, Timed::new(due, &cut)))
     }
 
     fn held(&self) -> usize {
@@ -99,11 +99,11 @@ fn inbox() -> UdpInput {
 }
 
 impl Stage {
-    fn start(&self, rate: BitRate) -> Result<Made, tactus::broker::Refusal> {
+    fn start(&self, rate: BitRate) -> Result<GeneratedSession, tactus::broker::Refusal> {
         let outputs = self.inboxes.iter().map(|inbox| {
             let to = inbox.address().expect("bound");
             let output = Output::datagrams(&self.outlet, to, Nanos(0));
-            Lane { output, needs: MadeRate { rate: BitRate(rate.0 / 2), datagrams: 500 } }
+            Lane { output, needs: GeneratedRate { rate: BitRate(rate.0 / 2), datagrams: 500 } }
         });
         let feed = Feed {
             title: Arc::clone(&self.title),
@@ -116,8 +116,8 @@ impl Stage {
             ready: Bytes(300_000),
             hold: Bytes(600_000),
         };
-        let cuts = Cuts { bytes: VecDeque::new(), made: 0, has_ended: false };
-        Made::start(&self.engine.broker, feed, outputs.collect(), cuts)
+        let cuts = Cuts { bytes: VecDeque::new(), generated: 0, has_ended: false };
+        GeneratedSession::start(&self.engine.broker, feed, outputs.collect(), cuts)
     }
 
     async fn is_empty_again(&self, before: &[tactus_core::ledger::Level]) {
@@ -136,13 +136,13 @@ async fn what_is_made_of_a_title_leaves_whole_in_order_and_on_time() {
         let mut stage = stage(way);
         let before = stage.engine.broker.levels();
         let began = Instant::now();
-        let made = stage.start(RATE).expect("an empty server has room");
+        let generated = stage.start(RATE).expect("an empty server has room");
         assert!(stage.start(BitRate(1_000_000_000_000)).is_err());
-        let ended = tokio::time::timeout(PATIENCE, made.ended()).await.expect("it ends");
+        let ended = tokio::time::timeout(PATIENCE, generated.ended()).await.expect("it ends");
         assert_eq!((ended.why, ended.packets), (End::Complete, vec![1250, 1250]));
         // Nothing is early, so all of it takes its time.
         assert!(began.elapsed() >= Duration::from_nanos(RATE.time_for(Bytes(LEN as u64 - 1000)).0));
-        assert!(made.begin().is_some());
+        assert!(generated.begin().is_some());
         let came = stage.inboxes.each_mut().map(|inbox| {
             let mut came = VecDeque::new();
             while inbox.receive(|datagram| came.push_back(datagram.bytes.to_vec())).is_ok() {}
@@ -156,7 +156,7 @@ async fn what_is_made_of_a_title_leaves_whole_in_order_and_on_time() {
             all.extend(even.pop_front().unwrap_or_default());
         }
         assert!(all == stage.content, "{} bytes came", all.len());
-        drop(made);
+        drop(generated);
         stage.is_empty_again(&before).await;
         assert_eq!(stage.engine.counters.packets.refused.value(), 0);
     }
@@ -168,24 +168,24 @@ async fn a_session_that_is_dropped_gives_everything_back() {
     let stage = stage(Sendfile::Off);
     let before = stage.engine.broker.levels();
     for wait in [0, 1, 20, 400] {
-        let made = stage.start(RATE).expect("room, as all of the one before came back");
-        assert_eq!(made.places().len(), 2);
+        let generated = stage.start(RATE).expect("room, as all of the one before came back");
+        assert_eq!(generated.places().len(), 2);
         let link = |levels: Vec<tactus_core::ledger::Level>| {
             levels.iter().find(|level| level.resource == Resource::Link).expect("listed").used
         };
         // Eight bits of each byte, and the headers of a thousand datagrams; and not the source.
         assert_eq!(link(stage.engine.broker.levels()), RATE.0 + 1000 * 66 * 8);
         tokio::time::sleep(Duration::from_millis(wait)).await;
-        drop(made);
+        drop(generated);
         stage.is_empty_again(&before).await;
         let left_before = stage.engine.counters.packets.datagrams.value();
         // One that is stopped says how far it has come.
-        let made = stage.start(RATE).expect("room, as all of the one before came back");
-        while made.begin().is_none() {
+        let generated = stage.start(RATE).expect("room, as all of the one before came back");
+        while generated.begin().is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         tokio::time::sleep(Duration::from_millis(wait)).await;
-        let ended = made.stop().await;
+        let ended = generated.stop().await;
         assert_eq!(ended.why, End::Stopped);
         let left = stage.engine.counters.packets.datagrams.value();
         assert_eq!(ended.packets.iter().sum::<u64>() + left_before, left);

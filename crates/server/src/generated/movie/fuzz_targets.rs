@@ -9,7 +9,7 @@ use tactus_core::units::Nanos;
 
 use super::{MovieStreams, Part, Sent};
 use crate::aside::aside;
-use crate::made::{DATAGRAMS_AT_ONCE, PIECE, Transformer};
+use crate::generated::{DATAGRAMS_AT_ONCE, PIECE, Packetizer};
 use crate::media::movie::rows;
 
 /// Where to begin and where to end, in milliseconds of four bytes each (none: zero), and the rows
