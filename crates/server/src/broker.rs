@@ -1,4 +1,4 @@
-//! The broker: the only place that admits or refuses, and the way to the engine.
+//! The broker: the only part that admits or refuses, and the only one that commands the engine.
 //!
 //! Promise: what it grants the ledger has room for; a refusal names the short resource and changes
 //! nothing; whatever becomes of a request (finished, cancelled, connection lost), its grant returns
@@ -19,7 +19,7 @@ mod degradation;
 mod hot_titles;
 mod interleaving;
 
-mod book;
+mod stream_table;
 
 mod grant;
 
@@ -45,11 +45,11 @@ use tactus_engine::message::{Command, Outcome, Rate, Report, VolumeId};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::broker::bad_ranges::BadRanges;
-use crate::broker::book::{Admitted, Book, Damage, Place, version_of};
 use crate::broker::hot_titles::HotTitles;
 use crate::broker::refusal::{beyond_share, refusal};
 use crate::broker::shares::{Shares, is_short};
 use crate::broker::spec::{Needs, Read};
+use crate::broker::stream_table::{Admitted, Damage, Slot, StreamTable, version_of};
 use crate::catalogue::{self, OpenTitle};
 use crate::config::{BestEffort, ClientShare};
 
@@ -75,9 +75,9 @@ pub struct Broker {
 }
 
 struct Shared {
-    book: Mutex<Book>,
+    table: Mutex<StreamTable>,
     rules: BrokerRules,
-    /// What the engine counts for each place.
+    /// What the engine counts for each slot.
     streams: Arc<[StreamCounters]>,
     /// What volumes have given up; nothing before it is known.
     degradations: OnceLock<Degradations>,
@@ -111,7 +111,7 @@ pub struct Delivered {
     pub outcome: Outcome,
     /// Bytes that the socket has taken.
     pub sent: u64,
-    /// Where the place begins that could not be read. The socket can still be given what lies before.
+    /// The first byte that could not be read. The bytes before it can still be delivered.
     pub readable_to: Option<u64>,
     /// Its punctuality.
     pub late: Punctuality,
@@ -143,14 +143,14 @@ impl Broker {
         counters: Arc<[StreamCounters]>,
     ) -> Self {
         let streams = ledger.terms().streams;
-        let book = Book {
+        let table = StreamTable {
             ledger,
             datagram: rules.datagram,
             commands,
             class_changes: None,
             waker,
             free: (0..streams).rev().collect(),
-            places: (0..streams).map(|_| Place::default()).collect(),
+            slots: (0..streams).map(|_| Slot::default()).collect(),
             best_effort: 0,
             short_answers: 0,
             shares: Shares::default(),
@@ -160,8 +160,8 @@ impl Broker {
             damaged: BTreeSet::new(),
             bad_ranges: BadRanges::default(),
         };
-        let (book, degradations) = (Mutex::new(book), OnceLock::new());
-        Self { shared: Arc::new(Shared { book, rules, streams: counters, degradations }) }
+        let (table, degradations) = (Mutex::new(table), OnceLock::new());
+        Self { shared: Arc::new(Shared { table, rules, streams: counters, degradations }) }
     }
 
     /// Reserves what a delivery needs. When several viewers watch a title at a rate, it is read into
@@ -181,60 +181,60 @@ impl Broker {
         };
         let is_any = is_of_any_title || title.following.is_some();
         let hot = order.filter(|_| !is_any).map(|_| title);
-        let mut book = self.shared.book();
-        let is_held = hot.is_some_and(|title| book.hot_titles.is_held(title.id));
+        let mut table = self.shared.table();
+        let is_held = hot.is_some_and(|title| table.hot_titles.is_held(title.id));
         if refuses_from.is_some_and(|from| step >= from) && !is_held {
-            book.refusals.count(Resource::Disk);
-            drop(book);
+            table.refusals.count(Resource::Disk);
+            drop(table);
             return Err(self.shared.too_slow(what));
         }
         if let Some(viewer) = viewer
-            && let Err(over) = book.check_share(viewer, spec, rules)
+            && let Err(over) = table.check_share(viewer, spec, rules)
         {
-            book.refusals.count(over.resource);
-            drop(book);
+            table.refusals.count(over.resource);
+            drop(table);
             return Err(beyond_share(over, viewer, what, rules));
         }
-        let admitted = match book.admit(&needs, hot.map(|title| title.id), rules) {
+        let admitted = match table.admit(&needs, hot.map(|title| title.id), rules) {
             Ok(admitted) => admitted,
             Err(short) => {
-                book.refusals.count(short.resource);
-                drop(book);
+                table.refusals.count(short.resource);
+                drop(table);
                 return Err(refusal(short, what, rules));
             }
         };
         // A reader of scattered blocks is no further viewer; but the memory that it relies on stays.
         if order != Some(Order::Scattered) || is_held {
-            book.watch(admitted.place, hot, step, rules);
+            table.watch(admitted.slot, hot, step, rules);
         }
         if let Some(viewer) = viewer {
-            book.take_share(admitted.place, viewer, spec);
+            table.take_share(admitted.slot, viewer, spec);
         }
-        drop(book);
-        let Admitted { place, cost, window } = admitted;
+        drop(table);
+        let Admitted { slot, cost, window } = admitted;
         let shared = Arc::clone(&self.shared);
-        Ok(Grant { shared, place, cost, window, rate, retiring: None, in_engine: false })
+        Ok(Grant { shared, slot, cost, window, rate, retiring: None, in_engine: false })
     }
 
-    /// How far `bytes` of a title can be read, as far as is known: to their end, or to a place that could
-    /// not be read a while ago, for which the disk is not asked again so soon.
+    /// The end of the part of `bytes` that can be read: up to a bad range that is known, for which the
+    /// disk is not asked again so soon.
     pub fn readable(&self, title: &OpenTitle, bytes: &Range<u64>) -> u64 {
-        let book = self.shared.book();
-        let bad = book.bad_ranges.within(Instant::now(), &version_of(title), bytes.clone());
+        let table = self.shared.table();
+        let bad = table.bad_ranges.within(Instant::now(), &version_of(title), bytes.clone());
         bad.map_or(bytes.end, |bad| bad.bytes.start.max(bytes.start))
     }
 
-    /// Places that could not be read, and are not asked for meanwhile.
-    pub fn bad_places(&self) -> Vec<BadRange> {
-        self.shared.book().bad_ranges.all(Instant::now())
+    /// The bad ranges that are known, and not read meanwhile.
+    pub fn bad_ranges(&self) -> Vec<BadRange> {
+        self.shared.table().bad_ranges.all(Instant::now())
     }
 
-    /// Forgets bad places of titles that are gone or have been replaced; `is_current` may block.
-    pub fn forget_bad_places(&self, is_current: impl Fn(&BadRange) -> bool) {
+    /// Forgets bad ranges of titles that are gone or have been replaced; `is_current` may block.
+    pub fn forget_bad_ranges(&self, is_current: impl Fn(&BadRange) -> bool) {
         let gone: Vec<_> =
-            self.bad_places().into_iter().filter(|place| !is_current(place)).collect();
+            self.bad_ranges().into_iter().filter(|range| !is_current(range)).collect();
         if !gone.is_empty() {
-            self.shared.book().bad_ranges.retain(|place| !gone.contains(place));
+            self.shared.table().bad_ranges.retain(|range| !gone.contains(range));
         }
     }
 
@@ -245,7 +245,7 @@ impl Broker {
 
     /// How full everything is.
     pub fn levels(&self) -> Vec<Level> {
-        self.shared.book().ledger.levels().collect()
+        self.shared.table().ledger.levels().collect()
     }
 
     /// How many more streams whose own rate is `rate` would be admitted from `volume`.
@@ -259,18 +259,18 @@ impl Broker {
         let rate = Rate { rate, burst, tick: Tick::for_rate(rate, tick) };
         let share = Share::whole(Bytes(u64::MAX / 2));
         let needs = Needs::of_connection(&self.shared.rules, volume, Some(rate), share);
-        let book = self.shared.book();
-        book.ledger.limit_for(needs.cost(&book.ledger, false).0)
+        let table = self.shared.table();
+        table.ledger.limit_for(needs.cost(&table.ledger, false).0)
     }
 
     /// The size in which titles of `volume` are read.
     pub fn block_of(&self, volume: VolumeId) -> Bytes {
-        self.shared.book().ledger.terms().disks[usize::from(volume.0)].block
+        self.shared.table().ledger.terms().disks[usize::from(volume.0)].block
     }
 
     /// What the engine counts for a slot of the delivery table.
-    pub fn counters_of(&self, place: u32) -> Option<&StreamCounters> {
-        self.shared.streams.get(place as usize)
+    pub fn counters_of(&self, slot: u32) -> Option<&StreamCounters> {
+        self.shared.streams.get(slot as usize)
     }
 
     fn rules(&self) -> &BrokerRules {
@@ -279,36 +279,36 @@ impl Broker {
 
     /// Titles of which all is held in memory.
     pub fn held_titles(&self) -> usize {
-        self.shared.book().hot_titles.held()
+        self.shared.table().hot_titles.held()
     }
 
     /// Requests that were refused so far.
     pub fn refusals(&self) -> Refusals {
-        self.shared.book().refusals
+        self.shared.table().refusals
     }
 
     /// Deliveries that hold a grant.
     pub fn streams(&self) -> u32 {
-        self.shared.book().ledger.streams()
+        self.shared.table().ledger.streams()
     }
 
     /// The reservable rate of the link.
     pub fn link(&self) -> BitRate {
-        self.shared.book().ledger.terms().link
+        self.shared.table().ledger.terms().link
     }
 
     /// How many disks there are.
     pub fn volumes(&self) -> u16 {
-        self.shared.book().ledger.terms().disks.len() as u16
+        self.shared.table().ledger.terms().disks.len() as u16
     }
 
     /// Ends every running delivery.
     pub fn stop_all(&self) {
-        let mut book = self.shared.book();
-        for index in 0..book.places.len() as u32 {
-            let place = &book.places[index as usize];
-            if place.finished.is_some() || place.output.is_some() {
-                book.stop(index);
+        let mut table = self.shared.table();
+        for index in 0..table.slots.len() as u32 {
+            let slot = &table.slots[index as usize];
+            if slot.finished.is_some() || slot.output.is_some() {
+                table.stop(index);
             }
         }
     }
@@ -322,29 +322,29 @@ impl Broker {
     /// Ends an eighth of the deliveries that need the disk of `volume`, at least one: those without a
     /// rate first, then the newest. Answers how many.
     pub(crate) fn end_newest(&self, volume: VolumeId) -> u32 {
-        let mut book = self.shared.book();
-        let places = (0u32..).zip(&book.places);
-        let mut running: Vec<_> = places
-            .filter(|(_, place)| {
-                let runs = place.output.is_some() && !place.stopped;
-                let title = place.title.as_ref().filter(|_| runs);
-                let relies = place.watches.is_some_and(|(_, relies)| relies);
+        let mut table = self.shared.table();
+        let slots = (0u32..).zip(&table.slots);
+        let mut running: Vec<_> = slots
+            .filter(|(_, slot)| {
+                let runs = slot.output.is_some() && !slot.stopped;
+                let title = slot.title.as_ref().filter(|_| runs);
+                let relies = slot.watches.is_some_and(|(_, relies)| relies);
                 title.is_some_and(|source| source.title.volume == volume) && !relies
             })
             // Without a rate first, then the newest.
-            .map(|(index, place)| (place.without_rate.is_none(), u64::MAX - place.begun, index))
+            .map(|(index, slot)| (slot.without_rate.is_none(), u64::MAX - slot.begun, index))
             .collect();
         running.sort_unstable();
         running.truncate(running.len().div_ceil(8));
         for &(_, _, index) in &running {
-            book.stop(index);
+            table.stop(index);
         }
         running.len() as u32
     }
 
-    /// The punctuality of the ended stream at `place`.
-    pub(crate) fn late(&self, place: u32) -> Punctuality {
-        let counters = self.shared.streams.get(place as usize);
+    /// The punctuality of the ended stream at `slot`.
+    pub(crate) fn late(&self, slot: u32) -> Punctuality {
+        let counters = self.shared.streams.get(slot as usize);
         let late = |one: &StreamCounters| Punctuality {
             lateness: Nanos(one.ended_lateness.value()),
             underruns: one.ended_underruns.value(),
@@ -352,9 +352,9 @@ impl Broker {
         counters.map(late).unwrap_or_default()
     }
 
-    /// Payload bytes that the session at `place` had sent when its last stream ended.
-    pub(crate) fn session_bytes(&self, place: u32) -> u64 {
-        let counters = self.shared.streams.get(place as usize);
+    /// Payload bytes that the session at `slot` had sent when its last stream ended.
+    pub(crate) fn session_bytes(&self, slot: u32) -> u64 {
+        let counters = self.shared.streams.get(slot as usize);
         counters.map_or(0, |one| one.ended_session_bytes.value())
     }
 
@@ -364,7 +364,7 @@ impl Broker {
             match report {
                 Report::Finished { stream, outcome, sent } => {
                     let late = self.late(stream.index);
-                    let damaged = self.shared.book().finished(stream, outcome, sent, late);
+                    let damaged = self.shared.table().finished(stream, outcome, sent, late);
                     if let Some(Damage { title, block, errno }) = damaged {
                         let name = catalogue::path_of(&title.file);
                         match errno {
@@ -380,12 +380,12 @@ impl Broker {
                     }
                 }
                 Report::Interleaved { stream, message, is_sent } => {
-                    self.shared.book().interleaved(stream, message, is_sent);
+                    self.shared.table().interleaved(stream, message, is_sent);
                 }
-                Report::Held { stream } => self.shared.book().held(stream),
+                Report::Held { stream } => self.shared.table().held(stream),
                 Report::Retired { stream, .. } => {
                     // Closing a file may take long: not under the lock.
-                    drop(self.shared.book().retired(stream));
+                    drop(self.shared.table().retired(stream));
                 }
             }
         }
@@ -403,10 +403,10 @@ impl Shared {
         Refusal { resource: Resource::Disk, retry_after: self.rules.retry_after, message }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        // A panic while the book was open has already been reported; its sums are kept by single
+    fn table(&self) -> MutexGuard<'_, StreamTable> {
+        // A panic while the table was open has already been reported; its sums are kept by single
         // statements that cannot be half done.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

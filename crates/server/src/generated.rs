@@ -154,8 +154,8 @@ struct Shared {
     stop: Notify,
     /// Told to begin, where what is made goes between what is said.
     go: Notify,
-    places: Vec<u32>,
-    /// Where there is one place for all outputs: which of them its frames were of.
+    slots: Vec<u32>,
+    /// Where there is one slot for all outputs: which of them its frames were of.
     tally: Option<Tally>,
     /// When the engine took it over, where that is not when it began.
     opened: Option<MonoTime>,
@@ -187,7 +187,7 @@ impl GeneratedSession {
             begin: OnceLock::new(),
             stop: Notify::new(),
             go: Notify::new(),
-            places: outputs.iter().map(|output| output.grant.place()).collect(),
+            slots: outputs.iter().map(|output| output.grant.slot()).collect(),
             tally: None,
             opened: None,
             is_cut: AtomicBool::new(false),
@@ -238,7 +238,7 @@ impl GeneratedSession {
             begin: OnceLock::new(),
             stop: Notify::new(),
             go: Notify::new(),
-            places: vec![grant.place(); channels.len()],
+            slots: vec![grant.slot(); channels.len()],
             tally: Some(Tally::new(channels.len())),
             opened: Some(opened),
             is_cut: AtomicBool::new(false),
@@ -294,7 +294,7 @@ impl GeneratedSession {
     #[must_use]
     pub fn gone(&self, nth: usize) -> Option<Gone> {
         let begin = self.begin()?;
-        let counters = self.broker.counters_of(self.shared.places[nth])?;
+        let counters = self.broker.counters_of(self.shared.slots[nth])?;
         // When nothing is sent any more it is forgotten.
         let epoch = counters.epoch.value();
         if epoch == 0 && self.shared.tally.is_none() {
@@ -317,23 +317,23 @@ impl GeneratedSession {
         self.shared.begin.get().copied()
     }
 
-    /// The place of each output, by which the engine counts: packets, underruns, and what its times
+    /// The slot of each output, by which the engine counts: packets, underruns, and what its times
     /// count from (`epoch`, which moves when it is late).
     #[must_use]
-    pub fn places(&self) -> &[u32] {
-        &self.shared.places
+    pub fn slots(&self) -> &[u32] {
+        &self.shared.slots
     }
 
     /// Payload bytes that have left of all outputs, and how punctual they were: of a session that
     /// has ended.
     pub(crate) fn sent(&self) -> (u64, Punctuality) {
-        let mut places = self.places().to_vec();
-        places.dedup();
-        places.into_iter().fold((0, Punctuality::default()), |(sent, all), place| {
-            let one = self.broker.late(place);
+        let mut slots = self.slots().to_vec();
+        slots.dedup();
+        slots.into_iter().fold((0, Punctuality::default()), |(sent, all), slot| {
+            let one = self.broker.late(slot);
             let lateness = all.lateness.max(one.lateness);
             let late = Punctuality { lateness, underruns: all.underruns + one.underruns };
-            (sent + self.broker.session_bytes(place), late)
+            (sent + self.broker.session_bytes(slot), late)
         })
     }
 
@@ -343,7 +343,7 @@ impl GeneratedSession {
         match end.wait_for(Option::is_some).await {
             Ok(end) => end.clone().expect("it was waited for"),
             // It ends with its executor.
-            Err(_) => Ended { why: End::Stopped, packets: vec![0; self.shared.places.len()] },
+            Err(_) => Ended { why: End::Stopped, packets: vec![0; self.shared.slots.len()] },
         }
     }
 

@@ -280,7 +280,7 @@ impl Sources {
         let running = self.broker.running().into_iter();
         running
             .filter_map(|running| {
-                let counters = self.counters.streams.get(running.place as usize)?;
+                let counters = self.counters.streams.get(running.slot as usize)?;
                 let title = self.title_of(&running);
                 Some(Stream { running, counters, title })
             })

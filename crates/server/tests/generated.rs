@@ -169,7 +169,7 @@ async fn a_session_that_is_dropped_gives_everything_back() {
     let before = stage.engine.broker.levels();
     for wait in [0, 1, 20, 400] {
         let generated = stage.start(RATE).expect("room, as all of the one before came back");
-        assert_eq!(generated.places().len(), 2);
+        assert_eq!(generated.slots().len(), 2);
         let link = |levels: Vec<tactus_core::ledger::Level>| {
             levels.iter().find(|level| level.resource == Resource::Link).expect("listed").used
         };

@@ -71,11 +71,11 @@ fn f_05_a_read_error_ends_its_stream_and_no_other() {
             assert_eq!(stage.disk().order(Order::Count).expect("it answers").failed, asked);
         }
         assert_eq!(stage.server.figure("tactus_blocks_unreadable{volume=\"/\"}"), 1.0);
-        let place = stage.server.status()["volumes"][0]["bad_places"][0].clone();
+        let place = stage.server.status()["volumes"][0]["bad_ranges"][0].clone();
         assert_eq!((&place["title"], &place["bytes"]), (&"/bad.ts".into(), &262_144.into()));
         assert_eq!(place["first_byte"], FIRST_BAD);
 
-        // Another version has no bad places.
+        // Another version has no bad ranges.
         stage.disk().order(Order::FailReads { at: 0, len: 0 }).expect("the disk obeys");
         let new = content("new", LEN);
         assert_eq!(stage.server.put("bad.ts", &new), 204);

@@ -8,8 +8,8 @@ use crate::catalogue::OpenTitle;
 /// A delivery that the engine has begun and not retired.
 #[derive(Clone, Debug)]
 pub struct ActiveStream {
-    /// Its place in the delivery table, by which the engine counts for it.
-    pub place: u32,
+    /// Its slot in the delivery table, by which the engine counts for it.
+    pub slot: u32,
     /// What is delivered.
     pub title: Arc<OpenTitle>,
     /// The client's address, if known; behind a proxy, that of the proxy's client.
@@ -21,12 +21,12 @@ pub struct ActiveStream {
 impl Broker {
     /// Every delivery that is running, in the order of the table.
     pub fn running(&self) -> Vec<ActiveStream> {
-        let book = self.shared.book();
-        let places = (0u32..).zip(&book.places);
-        let running = places.filter_map(|(place, at)| {
+        let table = self.shared.table();
+        let slots = (0u32..).zip(&table.slots);
+        let running = slots.filter_map(|(slot, at)| {
             let output = at.output.as_ref()?;
             Some(ActiveStream {
-                place,
+                slot,
                 title: Arc::clone(&at.title.as_ref()?.title),
                 client: at.client.clone().or_else(|| Some(output.peer?.to_string())),
                 best_effort: at.without_rate.is_some(),

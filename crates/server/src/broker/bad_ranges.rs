@@ -93,7 +93,7 @@ fn is_fresh(place: &BadRange, now: Instant) -> bool {
     now.saturating_duration_since(place.since) < MARKED_FOR
 }
 
-/// Whether an error is the place's: a disk that has gone has no bad places.
+/// Whether an error is the place's: a disk that has gone has no bad ranges.
 pub(super) fn is_of_a_place(errno: i32) -> bool {
     // What Linux makes of errors of a medium, of a path to it, and of a sum that it keeps itself
     // (`blk_errors` in block/blk-core.c).

@@ -39,14 +39,14 @@ pub enum Unchanged {
 impl Broker {
     /// From now on tells the engine by `changes` what classes may.
     pub(crate) fn change_classes_by(&self, changes: Producer<ClassChange>) {
-        self.shared.book().class_changes = Some(changes);
+        self.shared.table().class_changes = Some(changes);
     }
 
     /// What each class of the link is asked for.
     pub fn classes(&self) -> Vec<ClassUse> {
-        let book = self.shared.book();
-        let classes = book.ledger.classes();
-        let count = book.ledger.terms().classes.len() as u16;
+        let table = self.shared.table();
+        let classes = table.ledger.classes();
+        let count = table.ledger.terms().classes.len() as u16;
         let of =
             |class| ClassUse { promised: classes.asked(class), streams: classes.streams(class) };
         (0..count).map(|at| of(ClassNumber(at))).collect()
@@ -61,18 +61,19 @@ impl Broker {
         terms: Vec<ClassTerms>,
         changes: &[ClassChange],
     ) -> Result<(), Unchanged> {
-        let mut book = self.shared.book();
-        let has_room = book.class_changes.as_mut().is_some_and(|ring| ring.free() >= changes.len());
+        let mut table = self.shared.table();
+        let has_room =
+            table.class_changes.as_mut().is_some_and(|ring| ring.free() >= changes.len());
         if !has_room {
             return Err(Unchanged::Busy);
         }
-        book.ledger.change_classes(terms).map_err(|unkept| self.no_room(unkept))?;
-        let ring = book.class_changes.as_mut().expect("it has room");
+        table.ledger.change_classes(terms).map_err(|unkept| self.no_room(unkept))?;
+        let ring = table.class_changes.as_mut().expect("it has room");
         for &change in changes {
             let pushed = ring.push(change);
             assert!(pushed.is_ok(), "there is room for all of them");
         }
-        book.waker.wake();
+        table.waker.wake();
         Ok(())
     }
 

@@ -105,25 +105,25 @@ impl super::Shared {
             }
             if watermark.state != Growth::Growing || waited >= STALL_MAX {
                 let end = watermark.durable;
-                self.book().command(Command::Extend { stream, end, is_whole: true });
+                self.table().command(Command::Extend { stream, end, is_whole: true });
                 return watermark.state == Growth::Whole;
             }
-            while !self.book().may_extend(stream, watermark.durable) {
+            while !self.table().may_extend(stream, watermark.durable) {
                 tokio::time::sleep(AGAIN).await;
             }
         }
     }
 
-    /// Bytes that the stream in a place has sent.
-    fn sent(&self, place: u32) -> u64 {
-        self.streams.get(place as usize).map_or(0, |stream| stream.bytes.value())
+    /// Bytes that the stream in a slot has sent.
+    fn sent(&self, slot: u32) -> u64 {
+        self.streams.get(slot as usize).map_or(0, |stream| stream.bytes.value())
     }
 }
 
-impl super::Book {
+impl super::StreamTable {
     /// Tells the engine of more where what must be said keeps its room in the ring; whether it has.
     fn may_extend(&mut self, stream: StreamId, end: Bytes) -> bool {
-        let has_room = self.commands.free() > 4 * self.places.len();
+        let has_room = self.commands.free() > 4 * self.slots.len();
         if has_room {
             self.command(Command::Extend { stream, end, is_whole: false });
         }

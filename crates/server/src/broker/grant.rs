@@ -16,10 +16,10 @@ use tactus_engine::message::{
 };
 use tokio::sync::oneshot;
 
-use super::book::Opened;
 use super::generated::ChunkRing;
 use super::interleaving::Interleaver;
 use super::output::Output;
+use super::stream_table::Opened;
 use super::{Delivered, Shared};
 use crate::catalogue::OpenTitle;
 
@@ -27,7 +27,7 @@ use crate::catalogue::OpenTitle;
 pub struct Grant {
     pub(super) shared: Arc<Shared>,
     /// Its slot in the delivery table.
-    pub(super) place: u32,
+    pub(super) slot: u32,
     pub(super) cost: Cost,
     /// Blocks that its deliveries may hold or wait for at once.
     pub(super) window: u32,
@@ -123,23 +123,23 @@ impl Grant {
         };
         let (finished, end) = oneshot::channel();
         let (retired, retiring) = oneshot::channel();
-        let mut book = self.shared.book();
-        book.begun += 1;
-        let begun = book.begun;
-        let place = &mut book.places[self.place as usize];
-        place.begun = begun;
-        place.stopped = false;
-        place.generation = place.generation.wrapping_add(1);
-        place.finished = Some(finished);
-        place.retired = Some(retired);
-        place.title = Some(opened);
-        place.is_framed = delivery.is_framed();
-        place.output = Some(output);
-        let stream = StreamId { index: self.place, generation: place.generation };
+        let mut table = self.shared.table();
+        table.begun += 1;
+        let begun = table.begun;
+        let slot = &mut table.slots[self.slot as usize];
+        slot.begun = begun;
+        slot.stopped = false;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.finished = Some(finished);
+        slot.retired = Some(retired);
+        slot.title = Some(opened);
+        slot.is_framed = delivery.is_framed();
+        slot.output = Some(output);
+        let stream = StreamId { index: self.slot, generation: slot.generation };
         self.in_engine = true;
         self.retiring = Some(retiring);
-        book.command(Command::Start(Start { stream, delivery }));
-        drop(book);
+        table.command(Command::Start(Start { stream, delivery }));
+        drop(table);
         Ok(Running { shared: Arc::clone(&self.shared), stream, end, outcome: None })
     }
 
@@ -183,9 +183,9 @@ impl Grant {
 
     /// Stops its delivery, if it has one.
     pub fn stop(&self) {
-        let mut book = self.shared.book();
-        if self.in_engine && book.places[self.place as usize].output.is_some() {
-            book.stop(self.place);
+        let mut table = self.shared.table();
+        if self.in_engine && table.slots[self.slot as usize].output.is_some() {
+            table.stop(self.slot);
         }
     }
 
@@ -199,29 +199,29 @@ impl Grant {
     }
 
     /// Its slot in the delivery table, by which the engine counts.
-    pub fn place(&self) -> u32 {
-        self.place
+    pub fn slot(&self) -> u32 {
+        self.slot
     }
 
     /// Its delivery; `None` before the first.
     pub fn stream(&self) -> Option<StreamId> {
-        let generation = self.shared.book().places[self.place as usize].generation;
-        self.in_engine.then_some(StreamId { index: self.place, generation })
+        let generation = self.shared.table().slots[self.slot as usize].generation;
+        self.in_engine.then_some(StreamId { index: self.slot, generation })
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        let mut book = self.shared.book();
-        let place = &mut book.places[self.place as usize];
-        if self.in_engine && place.title.is_some() {
+        let mut table = self.shared.table();
+        let slot = &mut table.slots[self.slot as usize];
+        if self.in_engine && slot.title.is_some() {
             // Not retired yet: the engine may still send or read for it.
-            place.release = Some(self.cost);
-            if place.output.is_some() {
-                book.stop(self.place);
+            slot.release = Some(self.cost);
+            if slot.output.is_some() {
+                table.stop(self.slot);
             }
         } else {
-            book.release(self.place, self.cost);
+            table.release(self.slot, self.cost);
         }
     }
 }
@@ -254,10 +254,10 @@ impl Running {
 
     /// Stops it, behind the frame in progress. [`Self::ended`] waits for that.
     pub fn stop(&self) {
-        let mut book = self.shared.book();
-        let place = &book.places[self.stream.index as usize];
-        if place.generation == self.stream.generation && place.output.is_some() {
-            book.stop(self.stream.index);
+        let mut table = self.shared.table();
+        let slot = &table.slots[self.stream.index as usize];
+        if slot.generation == self.stream.generation && slot.output.is_some() {
+            table.stop(self.stream.index);
         }
     }
 

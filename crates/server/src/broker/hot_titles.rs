@@ -32,8 +32,8 @@ struct Title {
 /// A hold in the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Holding {
-    /// Its place in the delivery table.
-    pub(super) place: u32,
+    /// Its slot in the delivery table.
+    pub(super) slot: u32,
     pub(super) cost: Cost,
     /// All of it is in memory.
     pub(super) is_complete: bool,
@@ -66,8 +66,8 @@ impl HotTitles {
     }
 
     /// Notes that the engine has begun to read the title into memory.
-    pub(super) fn begin_hold(&mut self, title: TitleId, place: u32, cost: Cost) {
-        let hold = Holding { place, cost, is_complete: false };
+    pub(super) fn begin_hold(&mut self, title: TitleId, slot: u32, cost: Cost) {
+        let hold = Holding { slot, cost, is_complete: false };
         self.titles.entry(title).or_default().hold = Some(hold);
     }
 
@@ -89,8 +89,8 @@ impl HotTitles {
     }
 
     /// Where the engine keeps the title, or reads it to keep it.
-    pub(super) fn place_of(&self, title: TitleId) -> Option<u32> {
-        self.titles.get(&title).and_then(|title| title.hold).map(|hold| hold.place)
+    pub(super) fn slot_of(&self, title: TitleId) -> Option<u32> {
+        self.titles.get(&title).and_then(|title| title.hold).map(|hold| hold.slot)
     }
 
     /// The held title that can best be done without: all of it is in memory, nobody relies on it,

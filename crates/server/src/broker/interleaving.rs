@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tactus_engine::message::{Command, INTERLEAVED_MAX, Outcome, StreamId};
 use tokio::sync::oneshot;
 
-use super::{Book, Shared};
+use super::{Shared, StreamTable};
 
 /// Whether a connection is of use after its stream has ended like this.
 pub fn is_whole(outcome: Outcome) -> bool {
@@ -49,7 +49,7 @@ impl Interleaver {
     ) -> impl Future<Output = Result<(), Box<[u8]>>> + Send + use<> {
         assert!((1..=INTERLEAVED_MAX).contains(&message.len()), "a message is short");
         let (answer, answered) = oneshot::channel();
-        self.shared.book().interleave(self.stream, message, answer);
+        self.shared.table().interleave(self.stream, message, answer);
         async { answered.await.expect("every message is answered") }
     }
 }
@@ -74,29 +74,29 @@ impl Messages {
     }
 }
 
-impl Book {
+impl StreamTable {
     fn interleave(&mut self, stream: StreamId, message: Box<[u8]>, answer: Answer) {
-        let place = &mut self.places[stream.index as usize];
-        let is_framed = place.output.is_some() && place.is_framed;
-        if place.generation != stream.generation || !is_framed {
+        let slot = &mut self.slots[stream.index as usize];
+        let is_framed = slot.output.is_some() && slot.is_framed;
+        if slot.generation != stream.generation || !is_framed {
             answer.send(Err(message)).ok();
             return;
         }
-        if place.messages.at_engine.is_some() {
-            place.messages.waiting.push_back((message, answer));
+        if slot.messages.at_engine.is_some() {
+            slot.messages.waiting.push_back((message, answer));
             return;
         }
-        place.messages.at_engine = Some(answer);
+        slot.messages.at_engine = Some(answer);
         self.command(Command::Interleave { stream, message });
     }
 
     /// The engine has answered: the next message may go.
     pub(super) fn interleaved(&mut self, stream: StreamId, message: Box<[u8]>, is_sent: bool) {
-        let place = &mut self.places[stream.index as usize];
+        let slot = &mut self.slots[stream.index as usize];
         // A message that came too late may be answered in the next life of the slot.
-        let goes_on = is_sent || place.generation != stream.generation;
-        let stream = StreamId { generation: place.generation, ..stream };
-        let messages = &mut place.messages;
+        let goes_on = is_sent || slot.generation != stream.generation;
+        let stream = StreamId { generation: slot.generation, ..stream };
+        let messages = &mut slot.messages;
         let answer = messages.at_engine.take().expect("the engine answers each message once");
         answer.send(if is_sent { Ok(()) } else { Err(message) }).ok();
         if let Some((message, answer)) = messages.waiting.pop_front() {
@@ -106,7 +106,7 @@ impl Book {
             } else {
                 // None behind it may be sent before it.
                 answer.send(Err(message)).ok();
-                self.places[stream.index as usize].messages.give_back();
+                self.slots[stream.index as usize].messages.give_back();
             }
         }
     }

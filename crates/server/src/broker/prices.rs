@@ -36,11 +36,11 @@ impl DatagramCost {
 impl Broker {
     /// What a datagram counts as now.
     pub fn datagram_cost(&self) -> DatagramCost {
-        self.shared.book().datagram
+        self.shared.table().datagram
     }
 
     /// Counts datagrams of newcomers as `cost`.
     pub fn count_datagrams_as(&self, cost: DatagramCost) {
-        self.shared.book().datagram = cost;
+        self.shared.table().datagram = cost;
     }
 }

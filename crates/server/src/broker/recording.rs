@@ -48,21 +48,21 @@ impl Broker {
     /// # Errors
     /// [`Refusal`] names the short resource; nothing has changed.
     pub fn admit_recording(&self, volume: VolumeId, rate: BitRate) -> Result<RecordGrant, Refusal> {
-        let mut book = self.shared.book();
+        let mut table = self.shared.table();
         if self.shared.step(volume) >= Step::Newcomers {
-            book.refusals.count(Resource::Disk);
+            table.refusals.count(Resource::Disk);
             return Err(self.shared.too_slow(&format!("a recording of {rate}")));
         }
         let disk = u32::from(volume.0);
-        let Counted { promised, source, full, cycle } = Counted::of(&book.ledger, disk, rate);
+        let Counted { promised, source, full, cycle } = Counted::of(&table.ledger, disk, rate);
         let (cost, places) = (Cost::recording(source.cost), source.window);
-        if let Err(short) = book.ledger.admit(cost) {
-            book.refusals.count(short.resource);
-            drop(book);
+        if let Err(short) = table.ledger.admit(cost) {
+            table.refusals.count(short.resource);
+            drop(table);
             let what = format!("a recording of {rate}");
             return Err(refusal(short, &what, &self.shared.rules));
         }
-        drop(book);
+        drop(table);
         let within = cycle.times(3) + full;
         let shared = Arc::clone(&self.shared);
         Ok(RecordGrant { shared, cost, places, rate: promised, within })
@@ -70,9 +70,9 @@ impl Broker {
 
     /// How many more recordings at `rate` would be admitted to a volume that takes uploads.
     pub fn room_for_recordings(&self, volume: VolumeId, rate: BitRate) -> u32 {
-        let book = self.shared.book();
+        let table = self.shared.table();
         let disk = u32::from(volume.0);
-        book.ledger.room_for(Cost::recording(Counted::of(&book.ledger, disk, rate).source.cost))
+        table.ledger.room_for(Cost::recording(Counted::of(&table.ledger, disk, rate).source.cost))
     }
 }
 
@@ -92,7 +92,7 @@ impl RecordGrant {
 
 impl Drop for RecordGrant {
     fn drop(&mut self) {
-        self.shared.book().ledger.release(self.cost);
+        self.shared.table().ledger.release(self.cost);
     }
 }
 

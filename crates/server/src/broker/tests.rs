@@ -13,7 +13,7 @@ use tactus_ring::spsc::ring;
 
 use crate::catalogue::{Catalogue, CatalogueRules, Found, GrowingTitleSpec, GrowthPublisher};
 
-/// More than a start, two stops, a text and one more for each of a hundred places.
+/// More than a start, two stops, a text and one more for each of a hundred slots.
 const COMMANDS: usize = 512;
 
 struct Silent;
@@ -306,7 +306,7 @@ async fn a_held_title_that_nobody_watches_makes_room_for_others() {
     };
     assert_eq!(stage.broker.held_titles(), 0, "{refusal}");
     assert_eq!(stage.commands.pop(), Some(Command::Stop(hold)));
-    // Its place is used again only when the engine has retired it.
+    // Its slot is used again only when the engine has retired it.
     stage.report(Report::Retired { stream: hold, sums: None, block_list: None, plan: None });
     assert!(admit(&stage).is_ok(), "{refusal}");
 }

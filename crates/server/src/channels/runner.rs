@@ -235,7 +235,7 @@ impl Runner {
     }
 
     fn counter(&self, playing: &Playing, value: impl Fn(&StreamCounters) -> u64) -> u64 {
-        self.shared.broker.counters_of(playing.grant.place()).map_or(0, value)
+        self.shared.broker.counters_of(playing.grant.slot()).map_or(0, value)
     }
 
     /// Drops the primed title unless it may start at any moment. True if none is primed afterwards.
@@ -261,7 +261,7 @@ impl Runner {
             announcement.poll();
         }
         let Some(now) = &self.now else { return };
-        let Some(counters) = self.shared.broker.counters_of(now.grant.place()) else { return };
+        let Some(counters) = self.shared.broker.counters_of(now.grant.slot()) else { return };
         if counters.epoch.value() != 0 {
             self.before = None;
         }
@@ -284,7 +284,7 @@ impl Runner {
     fn begin(&mut self, mut playing: Playing) {
         playing.ends = (!playing.item.is_endless).then(|| Instant::now() + playing.lasts);
         let Playing { item, grant, rate, .. } = &playing;
-        self.board.begin(&item.path, grant.place(), *rate, item.is_fill());
+        self.board.begin(&item.path, grant.slot(), *rate, item.is_fill());
         self.now = Some(playing);
         self.foresee();
     }

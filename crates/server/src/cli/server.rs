@@ -370,7 +370,7 @@ async fn forget_changed(catalogue: Arc<Catalogue>, broker: Broker) {
         let (catalogue, broker) = (Arc::clone(&catalogue), broker.clone());
         let forget = move || {
             catalogue.forget_changed();
-            broker.forget_bad_places(|place| catalogue::is_version(&place.file, &place.etag));
+            broker.forget_bad_ranges(|place| catalogue::is_version(&place.file, &place.etag));
         };
         // On a disk that hangs it waits, and is not begun again.
         if tokio::task::spawn_blocking(forget).await.is_err() {

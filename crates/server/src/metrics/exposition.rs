@@ -358,7 +358,7 @@ fn disks(page: &mut Page, sources: &Sources) -> fmt::Result {
     let refused = [(vec![], sources.catalogue.damaged())];
     let help = "Requests for titles that do not fit their checksums, answered with 500";
     page.counter("tactus_titles_damaged", help, None, refused)?;
-    let bad = sources.broker.bad_places();
+    let bad = sources.broker.bad_ranges();
     let each = disks().map(|(index, _)| {
         let here = bad.iter().filter(|place| usize::from(place.volume.0) == index).count();
         (vec![volume(index)], here as f64)
@@ -520,7 +520,7 @@ fn requests(page: &mut Page, sources: &Sources) -> fmt::Result {
 fn streams(page: &mut Page, sources: &Sources) -> fmt::Result {
     let all = sources.streams();
     let labels = |stream: &super::Stream| {
-        vec![("stream", stream.running.place.to_string()), ("title", stream.title.clone())]
+        vec![("stream", stream.running.slot.to_string()), ("title", stream.title.clone())]
     };
     let rate = || Some(Unit::Other("bytes_per_second".into()));
     let each = all.iter().filter_map(|s| Some((labels(s), bytes(s.set_rate()?.0))));

@@ -173,7 +173,7 @@ struct VolumeStatus {
     sendfile: bool,
     model: Model,
     /// What could not be read, and is not asked for meanwhile.
-    bad_places: Vec<BadRangeStatus>,
+    bad_ranges: Vec<BadRangeStatus>,
     /// Absent where no uploads are taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     uploads: Option<Uploads>,
@@ -349,13 +349,13 @@ fn volume(sources: &Sources, at: usize, volume: &Volume) -> VolumeStatus {
             flush: exact(flush),
             depth,
         },
-        bad_places: bad_places(sources, at),
+        bad_ranges: bad_ranges(sources, at),
         uploads: uploads(sources, at),
     }
 }
 
-fn bad_places(sources: &Sources, at: usize) -> Vec<BadRangeStatus> {
-    let places = sources.broker.bad_places().into_iter();
+fn bad_ranges(sources: &Sources, at: usize) -> Vec<BadRangeStatus> {
+    let places = sources.broker.bad_ranges().into_iter();
     let here = places.filter(|place| usize::from(place.volume.0) == at);
     let told = here.map(|place| {
         let title = sources.path_in_urls(place.volume, &place.file);
@@ -470,7 +470,7 @@ fn back_end(found: &Candidate) -> BackEndStatus {
 
 fn stream(stream: &Stream) -> StreamStatus {
     StreamStatus {
-        stream: stream.running.place,
+        stream: stream.running.slot,
         title: stream.title.clone(),
         client: stream.running.client.clone(),
         set_rate_bits_per_second: stream.set_rate().map(|rate| rate.0),

@@ -379,7 +379,7 @@ impl PlaySession {
         // On a connection all tracks have the same destination.
         to.dedup();
         let places = self.state.try_lock().ok().and_then(|state| {
-            let mut places = state.playing.as_ref()?.generated.places().to_vec();
+            let mut places = state.playing.as_ref()?.generated.slots().to_vec();
             places.dedup();
             Some(places)
         });

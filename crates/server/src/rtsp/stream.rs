@@ -291,7 +291,7 @@ impl Stream {
         }
         let spec = self.path.spec(&self.broker, &self.ts_title, session);
         let grant = self.broker.admit(&spec)?;
-        self.place.store(grant.place(), Ordering::Relaxed);
+        self.place.store(grant.slot(), Ordering::Relaxed);
         self.grant = Some(grant);
         Ok(())
     }
@@ -413,7 +413,7 @@ impl Stream {
             return Played::failed(Outcome::PeerGone(libc::EMFILE));
         };
         let grant = self.grant.as_mut().expect("it was admitted");
-        let place = grant.place();
+        let place = grant.slot();
         let source = blocks(range, session, plan);
         let mut running = match grant.start(&self.ts_title.title, source, output).await {
             Ok(running) => running,

@@ -135,7 +135,7 @@ impl Connection {
         if let Some((pair, from)) = &reports {
             pair.expect(*from, id);
         }
-        let place = Arc::new(AtomicU32::new(grant.place()));
+        let place = Arc::new(AtomicU32::new(grant.slot()));
         let handle = Handle {
             orders: give,
             _over: end,

@@ -1,7 +1,8 @@
-//! The broker's book: what has been promised to whom, and what the engine has been told.
+//! The broker's table: what has been promised to whom, and what the engine has been told.
 //!
-//! Promise: a place is used again when the engine has retired it, and its promise returns just then; what nobody waits for is
-//! closed here. It decides nothing: who is admitted the [ledger](tactus_core::ledger) says.
+//! Promise: a slot is used again when the engine has retired it, and its promise returns just then.
+//! A socket without a waiting caller is closed here. It decides nothing: the
+//! [ledger](tactus_core::ledger) admits.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -29,7 +30,7 @@ use super::spec::{DeliverySpec, Needs, Without};
 use super::{BrokerRules, Delivered, Punctuality, Step};
 use crate::catalogue::{self, OpenTitle};
 
-pub(super) struct Book {
+pub(super) struct StreamTable {
     pub(super) ledger: Ledger,
     /// What datagrams of newcomers count as: what the rules say, until more is known.
     pub(super) datagram: DatagramCost,
@@ -37,9 +38,9 @@ pub(super) struct Book {
     /// What classes of the link may from now on; none where there is nobody to be told.
     pub(super) class_changes: Option<Producer<ClassChange>>,
     pub(super) waker: Box<dyn Waker>,
-    /// Free places of the delivery table.
+    /// Free slots of the delivery table.
     pub(super) free: Vec<u32>,
-    pub(super) places: Vec<Place>,
+    pub(super) slots: Vec<Slot>,
     pub(super) best_effort: u32,
     /// Short answers without a rate.
     pub(super) short_answers: u32,
@@ -68,18 +69,18 @@ pub(super) struct Damage {
 
 /// A request that was admitted.
 pub(super) struct Admitted {
-    pub(super) place: u32,
+    pub(super) slot: u32,
     pub(super) cost: Cost,
     /// Blocks that it may have at once.
     pub(super) window: u32,
 }
 
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct Slot {
     pub(super) generation: u32,
     /// Who waits for the socket.
     pub(super) finished: Option<oneshot::Sender<Delivered>>,
-    /// Who waits for the place to be used again for the same grant.
+    /// Waits for the slot, to be used again by the same grant.
     pub(super) retired: Option<oneshot::Sender<()>>,
     /// What the engine sends on, while it does.
     pub(super) output: Option<Output>,
@@ -102,7 +103,7 @@ pub(super) struct Place {
     pub(super) stopped: bool,
     /// Whose popularity the grant counts for, and whether it relies on the title being held.
     pub(super) watches: Option<(TitleId, bool)>,
-    /// The place keeps this title in memory.
+    /// The slot keeps this title in memory.
     pub(super) holds: Option<TitleId>,
 }
 
@@ -119,7 +120,7 @@ impl Opened {
     /// # Errors
     /// The error number, when file descriptors are exhausted.
     pub(super) fn open(title: &Arc<OpenTitle>, rules: &BrokerRules) -> Result<Self, i32> {
-        // In the page cache each reader has its own place, by which the kernel reads ahead.
+        // Reopens the file: read-ahead state belongs to the file description.
         let file = rules.sendfile[usize::from(title.volume.0)]
             .then(|| file::reopen(&title.file))
             .transpose()
@@ -139,18 +140,18 @@ impl Opened {
     }
 }
 
-impl Book {
+impl StreamTable {
     /// Counts a viewer of `title`, which is read into memory when it is not the first.
     pub(super) fn watch(
         &mut self,
-        place: u32,
+        slot: u32,
         title: Option<&Arc<OpenTitle>>,
         step: Step,
         rules: &BrokerRules,
     ) {
         let Some(title) = title else { return };
         let relies = self.hot_titles.is_held(title.id);
-        self.places[place as usize].watches = Some((title.id, relies));
+        self.slots[slot as usize].watches = Some((title.id, relies));
         if self.hot_titles.enter(title.id, relies) && step < Step::Ahead {
             self.hold(title, rules);
         }
@@ -202,9 +203,9 @@ impl Book {
         Ok(())
     }
 
-    /// Counts what a viewer holds at `place`.
-    pub(super) fn take_share(&mut self, place: u32, viewer: &Viewer, spec: &DeliverySpec<'_>) {
-        let at = &mut self.places[place as usize];
+    /// Counts what a viewer holds at `slot`.
+    pub(super) fn take_share(&mut self, slot: u32, viewer: &Viewer, spec: &DeliverySpec<'_>) {
+        let at = &mut self.slots[slot as usize];
         at.client = Some(viewer.client.clone());
         if let Some(claim) = shares::claim(viewer, spec.rate, spec.len) {
             self.shares.take(&viewer.party, claim);
@@ -214,14 +215,14 @@ impl Book {
 
     /// An eighth of the table: short answers end soon.
     fn short_answers_max(&self) -> u32 {
-        (self.places.len() / 8).max(1) as u32
+        (self.slots.len() / 8).max(1) as u32
     }
 
     /// Has the engine end a delivery, once.
     pub(super) fn stop(&mut self, index: u32) {
-        let place = &mut self.places[index as usize];
-        if !std::mem::replace(&mut place.stopped, true) {
-            let generation = place.generation;
+        let slot = &mut self.slots[index as usize];
+        if !std::mem::replace(&mut slot.stopped, true) {
+            let generation = slot.generation;
             self.command(Command::Stop(StreamId { index, generation }));
         }
     }
@@ -240,15 +241,15 @@ impl Book {
         sent: Bytes,
         late: Punctuality,
     ) -> Option<Damage> {
-        let place = &mut self.places[stream.index as usize];
-        assert!(place.generation == stream.generation, "a place is used again after it retired");
+        let slot = &mut self.slots[stream.index as usize];
+        assert!(slot.generation == stream.generation, "a place is used again after it retired");
         let usable = matches!(outcome, Outcome::Complete | Outcome::Unreadable { .. });
-        let usable = if place.is_framed { interleaving::is_whole(outcome) } else { usable };
-        let output = place.output.take().filter(|_| usable);
+        let usable = if slot.is_framed { interleaving::is_whole(outcome) } else { usable };
+        let output = slot.output.take().filter(|_| usable);
         let socket = output.and_then(|output| Arc::into_inner(output.socket));
-        place.messages.give_back();
-        let title = place.title.as_ref().map(|source| Arc::clone(&source.title));
-        let finished = place.finished.take();
+        slot.messages.give_back();
+        let title = slot.title.as_ref().map(|source| Arc::clone(&source.title));
+        let finished = slot.finished.take();
         // Before anybody hears of it, and asks again.
         let mut readable_to = None;
         let mut found = None;
@@ -278,21 +279,21 @@ impl Book {
     }
 
     pub(super) fn held(&mut self, stream: StreamId) {
-        if let Some(title) = self.places[stream.index as usize].holds {
+        if let Some(title) = self.slots[stream.index as usize].holds {
             self.hot_titles.complete_hold(title);
         }
     }
 
     pub(super) fn retired(&mut self, stream: StreamId) -> Option<Opened> {
-        let place = &mut self.places[stream.index as usize];
-        let title = place.title.take();
-        if let Some(retired) = place.retired.take() {
+        let slot = &mut self.slots[stream.index as usize];
+        let title = slot.title.take();
+        if let Some(retired) = slot.retired.take() {
             // The grant may have gone with its request.
             retired.send(()).ok();
         }
-        if let Some(held) = place.holds.take() {
+        if let Some(held) = slot.holds.take() {
             // It ended by itself when the title could not be read.
-            if self.hot_titles.place_of(held) == Some(stream.index)
+            if self.hot_titles.slot_of(held) == Some(stream.index)
                 && let Some(hold) = self.hot_titles.end_hold(held)
             {
                 self.ledger.release(hold.cost);
@@ -300,13 +301,13 @@ impl Book {
             self.free.push(stream.index);
             return title;
         }
-        if let Some(cost) = place.release.take() {
+        if let Some(cost) = slot.release.take() {
             self.release(stream.index, cost);
         }
         title
     }
 
-    /// A place and a promise for a delivery, if need be in place of a title that nobody watches.
+    /// A slot and a promise for a delivery, if need be instead of a held title without viewers.
     pub(super) fn admit(
         &mut self,
         needs: &Needs,
@@ -339,18 +340,18 @@ impl Book {
             }
         }
         let streams = u64::from(self.ledger.terms().streams);
-        // A place whose hold was given up is free only when the engine has retired it.
+        // A slot whose hold was given up is free only when the engine has retired it.
         let (resource, class) = (Resource::Streams, None);
         let none_free = Short { resource, needed: streams + 1, limit: streams, class };
-        let place = self.free.pop().ok_or(none_free)?;
+        let slot = self.free.pop().ok_or(none_free)?;
         self.ledger.admit(cost)?;
-        self.places[place as usize].without_rate = without_rate;
+        self.slots[slot as usize].without_rate = without_rate;
         match without_rate {
             Some(Without::ShortAnswer) => self.short_answers += 1,
             Some(Without::Download) => self.best_effort += 1,
             None => {}
         }
-        Ok(Admitted { place, cost, window })
+        Ok(Admitted { slot, cost, window })
     }
 
     /// Reads `title` into memory, when half of the arena stays for everybody else.
@@ -366,21 +367,20 @@ impl Book {
         let leaves_half =
             arena.is_some_and(|arena| arena.used + u64::from(window) <= arena.limit / 2);
         drop(levels);
-        // A hold takes a place in the table; viewers come first.
-        let has_places = self.free.len() > self.places.len() / 8;
+        // A hold takes a slot in the table; viewers come first.
+        let has_places = self.free.len() > self.slots.len() / 8;
         if !leaves_half || !has_places || self.ledger.check(cost).is_err() {
             return;
         }
         let Ok(source) = Opened::open(title, rules) else { return };
         let Some(index) = self.free.pop() else { return };
         self.ledger.admit(cost).expect("there was room for it");
-        let place = &mut self.places[index as usize];
-        place.generation = place.generation.wrapping_add(1);
+        let slot = &mut self.slots[index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
         let origin = source.origin();
-        place.title = Some(source);
-        place.holds = Some(title.id);
-        let hold =
-            Hold { stream: StreamId { index, generation: place.generation }, origin, window };
+        slot.title = Some(source);
+        slot.holds = Some(title.id);
+        let hold = Hold { stream: StreamId { index, generation: slot.generation }, origin, window };
         self.hot_titles.begin_hold(title.id, index, cost);
         self.command(Command::Hold(hold));
     }
@@ -394,23 +394,23 @@ impl Book {
         };
         let hold = self.hot_titles.end_hold(title).expect("it is held");
         self.ledger.release(hold.cost);
-        let generation = self.places[hold.place as usize].generation;
-        self.command(Command::Stop(StreamId { index: hold.place, generation }));
+        let generation = self.slots[hold.slot as usize].generation;
+        self.command(Command::Stop(StreamId { index: hold.slot, generation }));
         true
     }
 
     pub(super) fn release(&mut self, index: u32, cost: Cost) {
-        let place = &mut self.places[index as usize];
-        match place.without_rate.take() {
+        let slot = &mut self.slots[index as usize];
+        match slot.without_rate.take() {
             Some(Without::ShortAnswer) => self.short_answers -= 1,
             Some(Without::Download) => self.best_effort -= 1,
             None => {}
         }
-        place.client = None;
-        if let Some((party, claim)) = place.claim.take() {
+        slot.client = None;
+        if let Some((party, claim)) = slot.claim.take() {
             self.shares.give_back(&party, claim);
         }
-        if let Some((title, relied)) = place.watches.take() {
+        if let Some((title, relied)) = slot.watches.take() {
             self.hot_titles.leave(title, relied);
         }
         self.ledger.release(cost);
