@@ -60,7 +60,7 @@ pub use degradation::{Degradations, Step};
 pub use generated::{ChunkRing, GeneratedRate, Reading};
 pub use grant::{Grant, Running, Source};
 pub use interleaving::{Interleaver, is_whole};
-pub use output::{Door, OUTLET_BUFFER, OUTLET_BUFFER_MIN, Outlet, Output};
+pub use output::{Output, UDP_BUFFER, UDP_BUFFER_MIN, UdpOutput};
 pub use planned::Planned;
 pub use prices::DatagramCost;
 pub use recording::RecordGrant;

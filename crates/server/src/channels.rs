@@ -37,7 +37,7 @@ use tokio::task::JoinHandle;
 
 pub use status::{State, Status};
 
-use crate::broker::{Broker, Door, OUTLET_BUFFER, Outlet};
+use crate::broker::{Broker, UDP_BUFFER, UdpOutput};
 use crate::catalogue::Catalogue;
 use crate::config::Config;
 use crate::config::channel::{Channel, List};
@@ -470,10 +470,10 @@ fn address_of(channel: &Channel) -> SocketAddr {
 
 /// Open sockets by their options and their link class.
 #[derive(Default)]
-struct Outlets(Mutex<HashMap<(outlet::Way, Option<ClassNumber>), Outlet>>);
+struct Outlets(Mutex<HashMap<(outlet::Way, Option<ClassNumber>), Arc<UdpOutput>>>);
 
 impl Outlets {
-    fn get(&self, channel: &Channel, terms: Terms) -> std::io::Result<Outlet> {
+    fn get(&self, channel: &Channel, terms: Terms) -> std::io::Result<Arc<UdpOutput>> {
         let interface = channel.interface.as_deref().map(udp_input::interface).transpose()?;
         let any = match channel.to.to.ip() {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -485,14 +485,14 @@ impl Outlets {
             hops: Some(channel.hops),
             dscp: terms.dscp,
             heard_here: true,
-            buffer: OUTLET_BUFFER,
+            buffer: UDP_BUFFER,
         };
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let way = (way, terms.class);
         if let Some(outlet) = open.get(&way) {
             return Ok(Arc::clone(outlet));
         }
-        let outlet = Door::of(outlet::open(&way.0)?, terms.class);
+        let outlet = UdpOutput::of(outlet::open(&way.0)?, terms.class);
         // Unused outlets are closed: interfaces may get other numbers.
         open.retain(|_, outlet| Arc::strong_count(outlet) > 1);
         open.insert(way, Arc::clone(&outlet));

@@ -14,7 +14,7 @@ use tactus_sys::packets::back_end::{self, BackEnd};
 use tactus_sys::packets::outlet;
 use tactus_sys::probe::{self, Machine, Network, Volume};
 
-use crate::broker::OUTLET_BUFFER;
+use crate::broker::UDP_BUFFER;
 use crate::config::{ARENA_MAX_AUTO, Auto, Config, MODEL_FILE};
 use crate::engine::{self, FLASH_BLOCK};
 use crate::measure::model_file;
@@ -113,7 +113,7 @@ impl Facts {
             .into_iter()
             .map(|found| (found.back_end, found.single));
         let (machine, network) = (probe::machine(), probe::network());
-        let outlet_buffer = outlet::granted(OUTLET_BUFFER).ok().map(|bytes| Bytes(bytes as u64));
+        let outlet_buffer = outlet::granted(UDP_BUFFER).ok().map(|bytes| Bytes(bytes as u64));
         Ok(Self { machine, network, volume, model, packets: packets.collect(), outlet_buffer })
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus::broker::{Door, GeneratedRate, Output, Reading};
+use tactus::broker::{GeneratedRate, Output, Reading, UdpOutput};
 use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
@@ -62,7 +62,7 @@ struct Stage {
     title: Arc<OpenTitle>,
     content: Vec<u8>,
     inboxes: [UdpInput; 2],
-    outlet: tactus::broker::Outlet,
+    outlet: Arc<UdpOutput>,
     _dir: tempfile::TempDir,
 }
 
@@ -88,7 +88,7 @@ fn stage(way: Sendfile) -> Stage {
         heard_here: true,
         buffer: 4 << 20,
     };
-    let outlet = Door::of(outlet::open(&outlet).expect("an outlet"), None);
+    let outlet = UdpOutput::of(outlet::open(&outlet).expect("an outlet"), None);
     Stage { engine, title, content, inboxes: [inbox(), inbox()], outlet, _dir: dir }
 }
 

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tactus::broker::{Door, Outlet, Output};
+use tactus::broker::{Output, UdpOutput};
 use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::{Auto, Config};
 use tactus::engine::{self, Engine};
@@ -32,7 +32,7 @@ struct Stage {
     movie: Arc<Movie>,
     file: PathBuf,
     dir: tempfile::TempDir,
-    outlet: Outlet,
+    outlet: Arc<UdpOutput>,
 }
 
 fn stage(seconds: u64) -> Stage {
@@ -56,7 +56,7 @@ fn stage(seconds: u64) -> Stage {
         heard_here: true,
         buffer: 4 << 20,
     };
-    let outlet = Door::of(outlet::open(&way).expect("an outlet"), None);
+    let outlet = UdpOutput::of(outlet::open(&way).expect("an outlet"), None);
     Stage { engine, title, movie, file, dir, outlet }
 }
 

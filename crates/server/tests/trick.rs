@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvb_conformance::{ConformanceMonitor, Indicator};
-use tactus::broker::{DeliverySpec, Door, Outlet, Output};
+use tactus::broker::{DeliverySpec, Output, UdpOutput};
 use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
@@ -38,7 +38,7 @@ struct Stage {
     engine: Engine,
     title: Arc<OpenTitle>,
     index: Arc<Index>,
-    outlet: Outlet,
+    outlet: Arc<UdpOutput>,
     dir: tempfile::TempDir,
 }
 
@@ -67,7 +67,7 @@ fn stage(way: Sendfile) -> Stage {
         heard_here: true,
         buffer: 4 << 20,
     };
-    let outlet = Door::of(outlet::open(&outlet).expect("an outlet"), None);
+    let outlet = UdpOutput::of(outlet::open(&outlet).expect("an outlet"), None);
     Stage { engine, title, index: Arc::new(index), outlet, dir }
 }
 

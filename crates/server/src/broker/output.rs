@@ -54,23 +54,23 @@ impl Output {
         Self { engine, socket, peer: None }
     }
 
-    /// Datagrams from `outlet` to `to`, of which those of `burst` may leave together.
-    pub fn datagrams(outlet: &Outlet, to: SocketAddr, burst: Nanos) -> Self {
-        Self::datagrams_after(outlet, to, burst, None)
+    /// Datagrams from `udp` to `to`, of which those of `burst` may leave together.
+    pub fn datagrams(udp: &UdpOutput, to: SocketAddr, burst: Nanos) -> Self {
+        Self::datagrams_after(udp, to, burst, None)
     }
 
     /// As [`Self::datagrams`]. They follow those of another stream without a gap: RTP numbers, counters
     /// and clocks go on. They begin when that stream has ended, with the datagram that would have been
     /// due then; or by themselves, if it is no longer known: it is known as long as its grant is held.
     pub fn datagrams_after(
-        outlet: &Outlet,
+        udp: &UdpOutput,
         to: SocketAddr,
         burst: Nanos,
         after: Option<StreamId>,
     ) -> Self {
-        let socket = Arc::clone(&outlet.socket);
+        let socket = Arc::clone(&udp.socket);
         let handle = SocketHandle(socket.as_raw_fd());
-        let class = outlet.class;
+        let class = udp.class;
         let datagrams = Datagrams { socket: handle, to, burst, class, after };
         Self { engine: message::Output::Datagrams(datagrams), socket, peer: Some(to) }
     }
@@ -102,26 +102,23 @@ impl Output {
     }
 }
 
-/// A socket that datagrams leave by; any number of streams of one class may share it.
-pub type Outlet = Arc<Door>;
-
-/// What an outlet may hold: 25 ms of 2.5 Gbit/s, after which a link has stalled ten times over.
-pub const OUTLET_BUFFER: usize = 8 * MIB as usize;
+/// What the socket may hold: 25 ms of 2.5 Gbit/s, after which a link has stalled ten times over.
+pub const UDP_BUFFER: usize = 8 * MIB as usize;
 /// Where it may hold less than this, few receivers that are not there fill it: the kernel keeps 208 KiB for each
 /// neighbour that it is looking for (`unres_qlen_bytes`).
-pub const OUTLET_BUFFER_MIN: usize = 4 * MIB as usize;
+pub const UDP_BUFFER_MIN: usize = 4 * MIB as usize;
 
-/// A socket, and the class of the link of what leaves by it.
+/// A datagram socket, and the class of the link of its streams, which share it.
 #[derive(Debug)]
-pub struct Door {
+pub struct UdpOutput {
     socket: Arc<OwnedFd>,
     class: Option<ClassNumber>,
 }
 
-impl Door {
-    /// An outlet of `class`; without one, of the link itself.
+impl UdpOutput {
+    /// A socket of `class`; without one, of the link itself.
     #[must_use]
-    pub fn of(socket: OwnedFd, class: Option<ClassNumber>) -> Outlet {
+    pub fn of(socket: OwnedFd, class: Option<ClassNumber>) -> Arc<Self> {
         Arc::new(Self { socket: Arc::new(socket), class })
     }
 

@@ -29,7 +29,7 @@ use super::status::Board;
 use super::timing::{AGAIN, Act, Facts, Search, Sent, Skip, Waiting};
 use super::title::{self, path_of};
 use super::{Shared, list, packets};
-use crate::broker::{DeliverySpec, Grant, Outlet, Output, Running, Source};
+use crate::broker::{DeliverySpec, Grant, Output, Running, Source, UdpOutput};
 use crate::catalogue::OpenTitle;
 use crate::config::Auto;
 use crate::config::channel::{Channel, List};
@@ -54,7 +54,7 @@ pub(super) struct Runner {
     orders: mpsc::Receiver<Order>,
     channel: Channel,
     rundown: Rundown,
-    outlet: Option<Outlet>,
+    outlet: Option<Arc<UdpOutput>>,
     /// The current title.
     now: Option<Playing>,
     /// The primed title.
@@ -368,7 +368,7 @@ impl Runner {
     }
 
     /// Opens the outlet, the reports and the announcement.
-    fn open(&mut self, terms: Terms) -> std::io::Result<Outlet> {
+    fn open(&mut self, terms: Terms) -> std::io::Result<Arc<UdpOutput>> {
         let outlet = self.shared.outlets.get(&self.channel, terms)?;
         let from = self.channel.source.or_else(|| source_of(&self.channel));
         let number = clock::wall_now().0 / 1_000_000_000;
@@ -397,7 +397,7 @@ impl Runner {
         }
     }
 
-    fn open_session(&mut self, outlet: &Outlet, rate: BitRate) {
+    fn open_session(&mut self, outlet: &UdpOutput, rate: BitRate) {
         self.close_session();
         self.session = session::new();
         if self.channel.to.kind == Kind::Rtp

@@ -4,7 +4,7 @@ use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_sys::probe::{Device, DirectReads, Interface, Limit, Volume};
 
 use super::{Facts, Finding, Needs, State};
-use crate::broker::{OUTLET_BUFFER, OUTLET_BUFFER_MIN};
+use crate::broker::{UDP_BUFFER, UDP_BUFFER_MIN};
 use crate::config::units::exact;
 use crate::engine::READ_AHEAD_MAX;
 
@@ -408,7 +408,7 @@ fn qdisc(facts: &Facts) -> Finding {
 
 fn outlet(buffer: Bytes) -> Finding {
     let found = format!("a socket of datagrams holds {}", exact(buffer));
-    if buffer.0 >= OUTLET_BUFFER_MIN as u64 {
+    if buffer.0 >= UDP_BUFFER_MIN as u64 {
         return Finding::ok("outlet", found);
     }
     Finding::warn(
@@ -416,7 +416,7 @@ fn outlet(buffer: Bytes) -> Finding {
         found,
         "a link that stops for a moment, or a few receivers that are not there, hold up all channels \
          that share a socket",
-        format!("sysctl net.core.wmem_max={OUTLET_BUFFER}; or give the server CAP_NET_ADMIN"),
+        format!("sysctl net.core.wmem_max={UDP_BUFFER}; or give the server CAP_NET_ADMIN"),
     )
 }
 

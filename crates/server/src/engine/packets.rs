@@ -12,7 +12,7 @@ use tactus_sys::packets::back_end::{self, BackEnd, Candidate, Chosen, Gauge, Use
 use tactus_sys::packets::gaps::{GapCounters, GapTerms};
 use tactus_sys::packets::outlet::{self, Cutting};
 
-use crate::broker::{Broker, DatagramCost, OUTLET_BUFFER, OUTLET_BUFFER_MIN};
+use crate::broker::{Broker, DatagramCost, UDP_BUFFER, UDP_BUFFER_MIN};
 use crate::config::units::exact;
 use crate::config::{Config, GapFrames, raw};
 use crate::engine::watchdog::LOOK;
@@ -58,7 +58,7 @@ pub(super) fn open(
         ));
     }
     if !config.channels.is_empty() || !config.rtsp.addresses.is_empty() {
-        degraded.extend(outlet::granted(OUTLET_BUFFER).ok().and_then(too_little));
+        degraded.extend(outlet::granted(UDP_BUFFER).ok().and_then(too_little));
     }
     // What a frame into a ring costs is not measured: less than a datagram by a socket.
     let measured = if gaps.is_some() { BackEnd::Sendmmsg } else { back_end };
@@ -70,7 +70,7 @@ pub(super) fn open(
 /// What it costs where an outlet holds so few bytes.
 fn too_little(granted: usize) -> Option<String> {
     let held = exact(Bytes(granted as u64));
-    (granted < OUTLET_BUFFER_MIN).then(|| {
+    (granted < UDP_BUFFER_MIN).then(|| {
         format!(
             "an outlet of datagrams holds {held} (net.core.wmem_max): a few receivers that are not there \
              hold up all that leave by it, `tactus doctor` says how to change it"
@@ -184,7 +184,7 @@ mod tests {
     fn an_outlet_that_a_few_dead_receivers_fill_is_told_of() {
         let said = too_little(212_992).unwrap();
         assert!(said.contains("holds 208 KiB (net.core.wmem_max)"), "{said}");
-        assert_eq!(too_little(OUTLET_BUFFER_MIN), None);
+        assert_eq!(too_little(UDP_BUFFER_MIN), None);
     }
 
     #[test]

@@ -17,19 +17,19 @@ use tokio::net::UdpSocket;
 
 use super::reports::{self, Report, ReportDatagram, now_and_wall};
 use super::{Reason, Server};
-use crate::broker::{Door, OUTLET_BUFFER, Outlet};
+use crate::broker::{UDP_BUFFER, UdpOutput};
 use crate::config;
 
 /// All port pairs.
 pub(super) struct PortPairs {
     config: config::rtsp::Rtsp,
     open: Mutex<HashMap<IpAddr, Arc<Pair>>>,
-    groups: Mutex<HashMap<outlet::Way, Outlet>>,
+    groups: Mutex<HashMap<outlet::Way, Arc<UdpOutput>>>,
 }
 
 /// One port pair.
 pub(super) struct Pair {
-    pub(super) outlet: Outlet,
+    pub(super) outlet: Arc<UdpOutput>,
     pub(super) ports: Ports,
     pub(super) address: IpAddr,
     reports: UdpSocket,
@@ -68,12 +68,12 @@ impl PortPairs {
             hops: None,
             dscp: self.config.dscp,
             heard_here: true,
-            buffer: OUTLET_BUFFER,
+            buffer: UDP_BUFFER,
         }
     }
 
     /// The outlet for multicast groups of the family of `group`.
-    pub(super) fn for_group(&self, group: IpAddr, hops: u8) -> io::Result<Outlet> {
+    pub(super) fn for_group(&self, group: IpAddr, hops: u8) -> io::Result<Arc<UdpOutput>> {
         let interface = self.config.interface.as_deref().map(udp_input::interface).transpose()?;
         let any = match group {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -84,7 +84,7 @@ impl PortPairs {
         if let Some(outlet) = open.get(&way) {
             return Ok(Arc::clone(outlet));
         }
-        let outlet = Door::of(outlet::open(&way)?, self.config.class);
+        let outlet = UdpOutput::of(outlet::open(&way)?, self.config.class);
         open.insert(way, Arc::clone(&outlet));
         Ok(outlet)
     }
@@ -108,7 +108,7 @@ impl Pair {
                     Ok(reports) => {
                         reports.set_nonblocking(true)?;
                         let reports = UdpSocket::from_std(reports)?;
-                        let outlet = Door::of(outlet, pairs.config.class);
+                        let outlet = UdpOutput::of(outlet, pairs.config.class);
                         let receivers = Mutex::default();
                         return Ok(Self { outlet, ports, address, reports, receivers });
                     }

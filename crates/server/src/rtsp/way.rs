@@ -25,7 +25,7 @@ use super::describe::TsTitle;
 use super::groups::{Group, NoGroup};
 use super::ports::{Listeners, Pair};
 use super::{Reason, Server};
-use crate::broker::{Broker, DeliverySpec, Outlet, Output};
+use crate::broker::{Broker, DeliverySpec, Output, UdpOutput};
 use crate::config::channel::is_broadcast;
 use crate::config::rtsp::Principal;
 use crate::warnings;
@@ -45,7 +45,7 @@ pub(super) enum RtpTransport {
 }
 
 pub(super) struct UdpTransport {
-    pub(super) outlet: Outlet,
+    pub(super) outlet: Arc<UdpOutput>,
     pub(super) to: SocketAddr,
     pub(super) burst: Nanos,
     /// The destination of sender reports.
