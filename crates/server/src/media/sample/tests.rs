@@ -246,7 +246,7 @@ fn a_movie_beyond_four_gibibytes_gets_wide_offsets() {
 fn a_clip_that_does_not_fill_its_period_is_refused() {
     let fault =
         |clip: &[u8], period| movie::Movie::new(clip, period, 3).err().map(|f| f.to_string());
-    let uneven = "track 1 of the clip has no whole number of samples in the period";
+    let uneven = "the samples of track 1 of the clip do not fill the period";
     assert_eq!(fault(MP4_CLIP, Nanos(1_900_000_000)).as_deref(), Some(uneven));
     assert_eq!(fault(MP4_CLIP, SECOND.times(4)).as_deref(), Some(uneven));
     assert_eq!(fault(TS_CLIP, MP4_PERIOD).as_deref(), Some("the clip has no ftyp"));
