@@ -32,7 +32,7 @@ mod recording;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tactus_core::cost::{Order, PacedRead, SendCost, Share};
@@ -41,7 +41,7 @@ use tactus_core::ports::Waker;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_engine::counters::StreamCounters;
-use tactus_engine::message::{Command, Outcome, Rate, Report, VolumeId};
+use tactus_engine::message::{ClassChange, Command, Outcome, Rate, Report, VolumeId};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::broker::bad_ranges::BadRanges;
@@ -56,7 +56,7 @@ use crate::config::{BestEffort, ClientShare};
 pub use active::ActiveStream;
 pub use bad_ranges::BadRange;
 pub use classes::{ClassUse, Unchanged};
-pub use degradation::{Degradations, Step};
+pub use degradation::{DegradationLevel, Degradations};
 pub use generated::{ChunkRing, GeneratedRate, Reading};
 pub use grant::{Grant, Running, Source};
 pub use interleaving::{Interleaver, is_whole};
@@ -79,8 +79,26 @@ struct Shared {
     rules: BrokerRules,
     /// What the engine counts for each slot.
     streams: Arc<[StreamCounters]>,
-    /// What volumes have given up; nothing before it is known.
-    degradations: OnceLock<Degradations>,
+    /// The degradation level of each volume.
+    degradations: Degradations,
+}
+
+/// The parts of a broker.
+pub struct BrokerParts {
+    /// Sums what is promised.
+    pub ledger: Ledger,
+    /// The way to the engine.
+    pub commands: Producer<Command>,
+    /// The way of changes of link classes; `None` where no datagrams are sent.
+    pub class_changes: Option<Producer<ClassChange>>,
+    /// Wakes the engine after a command.
+    pub waker: Box<dyn Waker>,
+    /// See there.
+    pub rules: BrokerRules,
+    /// What the engine counts for each slot.
+    pub counters: Arc<[StreamCounters]>,
+    /// The degradation level of each volume.
+    pub degradations: Degradations,
 }
 
 /// What the broker goes by.
@@ -133,21 +151,16 @@ impl Delivered {
 }
 
 impl Broker {
-    /// A broker over `ledger`, whose streams go to the engine through `commands`, waking it by
-    /// `waker`, and which counts for them in `counters`.
-    pub fn new(
-        ledger: Ledger,
-        commands: Producer<Command>,
-        waker: Box<dyn Waker>,
-        rules: BrokerRules,
-        counters: Arc<[StreamCounters]>,
-    ) -> Self {
+    /// A broker without streams.
+    pub fn new(parts: BrokerParts) -> Self {
+        let BrokerParts { ledger, commands, class_changes, waker, rules, counters, degradations } =
+            parts;
         let streams = ledger.terms().streams;
         let table = StreamTable {
             ledger,
             datagram: rules.datagram,
             commands,
-            class_changes: None,
+            class_changes,
             waker,
             free: (0..streams).rev().collect(),
             slots: (0..streams).map(|_| Slot::default()).collect(),
@@ -160,7 +173,7 @@ impl Broker {
             damaged: BTreeSet::new(),
             bad_ranges: BadRanges::default(),
         };
-        let (table, degradations) = (Mutex::new(table), OnceLock::new());
+        let table = Mutex::new(table);
         Self { shared: Arc::new(Shared { table, rules, streams: counters, degradations }) }
     }
 
@@ -172,18 +185,20 @@ impl Broker {
     pub fn admit(&self, spec: &DeliverySpec<'_>) -> Result<Grant, Refusal> {
         let DeliverySpec { title, needs, rate, viewer, is_of_any_title, ref what, .. } = *spec;
         let rules = &self.shared.rules;
-        let step = self.shared.step(needs.volume);
+        let level = self.shared.level(needs.volume);
         // Best effort neither makes a title hot nor relies on it; of a title that grows nothing is held.
         let (refuses_from, order) = match needs.read {
             Read::Elsewhere => (None, None),
-            Read::BestEffort(..) => (Some(Step::Downloads), None),
-            Read::Paced(PacedRead { order, .. }, _) => (Some(Step::Newcomers), Some(order)),
+            Read::BestEffort(..) => (Some(DegradationLevel::Downloads), None),
+            Read::Paced(PacedRead { order, .. }, _) => {
+                (Some(DegradationLevel::Newcomers), Some(order))
+            }
         };
         let is_any = is_of_any_title || title.following.is_some();
         let hot = order.filter(|_| !is_any).map(|_| title);
         let mut table = self.shared.table();
         let is_held = hot.is_some_and(|title| table.hot_titles.is_held(title.id));
-        if refuses_from.is_some_and(|from| step >= from) && !is_held {
+        if refuses_from.is_some_and(|from| level >= from) && !is_held {
             table.refusals.count(Resource::Disk);
             drop(table);
             return Err(self.shared.too_slow(what));
@@ -205,7 +220,7 @@ impl Broker {
         };
         // A reader of scattered blocks is no further viewer; but the memory that it relies on stays.
         if order != Some(Order::Scattered) || is_held {
-            table.watch(admitted.slot, hot, step, rules);
+            table.watch(admitted.slot, hot, level, rules);
         }
         if let Some(viewer) = viewer {
             table.take_share(admitted.slot, viewer, spec);
@@ -313,12 +328,6 @@ impl Broker {
         }
     }
 
-    /// From now on heeds what volumes have given up.
-    pub(crate) fn heed(&self, degradations: Degradations) {
-        // Told twice: the first one stays.
-        self.shared.degradations.set(degradations).ok();
-    }
-
     /// Ends an eighth of the deliveries that need the disk of `volume`, at least one: those without a
     /// rate first, then the newest. Answers how many.
     pub(crate) fn end_newest(&self, volume: VolumeId) -> u32 {
@@ -394,8 +403,8 @@ impl Broker {
 
 impl Shared {
     /// What a volume has given up.
-    fn step(&self, volume: VolumeId) -> Step {
-        self.degradations.get().map_or(Step::Nothing, |degradations| degradations.step(volume))
+    fn level(&self, volume: VolumeId) -> DegradationLevel {
+        self.degradations.level(volume)
     }
 
     fn too_slow(&self, what: &str) -> Refusal {

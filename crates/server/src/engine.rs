@@ -30,7 +30,7 @@ use tactus_sys::tcp::TcpLink;
 use tactus_sys::thread::{self, Vital};
 use tactus_sys::waker::{self, Sleeper, Waker};
 
-use crate::broker::{Broker, BrokerRules, Degradations};
+use crate::broker::{Broker, BrokerParts, BrokerRules, Degradations};
 use crate::config::placement::{self, CorePlan, Job};
 use crate::config::{Auto, Config};
 use crate::engine::claim::{Claim, ClaimedPlan};
@@ -157,14 +157,20 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         classes: config.classes.0.iter().map(|class| class.name.clone()).collect(),
     };
     let all = Wakers(started.wakers.clone());
-    let broker = Broker::new(ledger, commands, Box::new(all), rules, Arc::clone(&counters.streams));
-    broker.change_classes_by(classes);
+    let degradation = degradation::Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
+    let degradations = degradation.degradations();
+    let broker = Broker::new(BrokerParts {
+        ledger,
+        commands,
+        class_changes: Some(classes),
+        waker: Box::new(all),
+        rules,
+        counters: Arc::clone(&counters.streams),
+        degradations: degradations.clone(),
+    });
     let mut threads = started.threads;
     let watch = Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
     let watchdog = watch.watchdog();
-    let degradation = degradation::Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
-    let degradations = degradation.degradations();
-    broker.heed(degradations.clone());
     let stop = Arc::clone(&stopping);
     let stalling = stalls::Watch::new(started.cores, &counters, tactus_sys::clock::now());
     let stalls = stalling.stalls();

@@ -7,7 +7,6 @@ use tactus_core::classes::{ClassNumber, ClassTerms, Full, Unkept};
 use tactus_core::ledger::Resource;
 use tactus_core::units::BitRate;
 use tactus_engine::message::ClassChange;
-use tactus_ring::spsc::Producer;
 
 use super::Broker;
 
@@ -37,11 +36,6 @@ pub enum Unchanged {
 }
 
 impl Broker {
-    /// From now on tells the engine by `changes` what classes may.
-    pub(crate) fn change_classes_by(&self, changes: Producer<ClassChange>) {
-        self.shared.table().class_changes = Some(changes);
-    }
-
     /// What each class of the link is asked for.
     pub fn classes(&self) -> Vec<ClassUse> {
         let table = self.shared.table();

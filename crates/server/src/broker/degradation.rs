@@ -1,6 +1,6 @@
-//! What a volume gives up when its disk does not keep its model, and in which order: one ladder.
+//! What a volume gives up when its disk does not keep its model, and in which order: one scale.
 //!
-//! Promise: one order, and one place where it stands. When a step is taken is decided by who watches the
+//! Promise: one order, and one place where it stands. When a level is taken is decided by who watches the
 //! disks; what it means is done by the broker, and by the disk's cycle.
 
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use tactus_engine::message::VolumeId;
 
-/// What has been given up on a volume, with all that stands before it. There is no second step yet:
+/// What has been given up on a volume, with all that stands before it. There is no second level yet:
 /// nothing is synchronised with other sites.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 #[repr(u8)]
-pub enum Step {
+pub enum DegradationLevel {
     /// Nothing.
     #[default]
     Nothing = 0,
@@ -28,7 +28,7 @@ pub enum Step {
     Streams = 6,
 }
 
-impl Step {
+impl DegradationLevel {
     /// From the least to the last.
     pub const ALL: [Self; 6] = [
         Self::Nothing,
@@ -59,25 +59,25 @@ impl Step {
     }
 
     pub(crate) fn down(self) -> Self {
-        let next = Self::ALL.into_iter().find(|&step| step > self);
+        let next = Self::ALL.into_iter().find(|&level| level > self);
         next.unwrap_or(Self::Streams)
     }
 
     pub(crate) fn up(self) -> Self {
-        let before = Self::ALL.into_iter().rev().find(|&step| step < self);
+        let before = Self::ALL.into_iter().rev().find(|&level| level < self);
         before.unwrap_or(Self::Nothing)
     }
 }
 
-/// The steps of all volumes as they are now. Clones see the same; the default is of volumes that give
+/// The levels of all volumes as they are now. Clones see the same; the default is of volumes that give
 /// up nothing.
 #[derive(Clone, Default, Debug)]
 pub struct Degradations(Arc<[Degradation]>);
 
 #[derive(Default, Debug)]
 struct Degradation {
-    /// Index into [`Step::ALL`].
-    step: AtomicU8,
+    /// Index into [`DegradationLevel::ALL`].
+    level: AtomicU8,
     ended: AtomicU64,
 }
 
@@ -88,10 +88,10 @@ impl Degradations {
 
     /// What a volume has given up.
     #[must_use]
-    pub fn step(&self, volume: VolumeId) -> Step {
+    pub fn level(&self, volume: VolumeId) -> DegradationLevel {
         let degradation = self.0.get(usize::from(volume.0));
-        let at = degradation.map_or(0, |degradation| degradation.step.load(Ordering::Relaxed));
-        Step::ALL[usize::from(at)]
+        let at = degradation.map_or(0, |degradation| degradation.level.load(Ordering::Relaxed));
+        DegradationLevel::ALL[usize::from(at)]
     }
 
     /// Streams of a volume that were ended for its disk.
@@ -101,9 +101,10 @@ impl Degradations {
         degradation.map_or(0, |degradation| degradation.ended.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set(&self, volume: VolumeId, step: Step) {
-        let at = Step::ALL.iter().position(|&each| each == step).expect("all are listed");
-        self.0[usize::from(volume.0)].step.store(at as u8, Ordering::Relaxed);
+    pub(crate) fn set(&self, volume: VolumeId, level: DegradationLevel) {
+        let at =
+            DegradationLevel::ALL.iter().position(|&each| each == level).expect("all are listed");
+        self.0[usize::from(volume.0)].level.store(at as u8, Ordering::Relaxed);
     }
 
     pub(crate) fn note_ended(&self, volume: VolumeId, count: u32) {

@@ -7,7 +7,7 @@ use tactus_core::ledger::{Ledger, Resource};
 use tactus_core::units::{BitRate, Nanos, SECOND};
 use tactus_engine::message::VolumeId;
 
-use super::{Broker, Refusal, Shared, Step, refusal};
+use super::{Broker, DegradationLevel, Refusal, Shared, refusal};
 
 /// Room for one recording. Returned when dropped.
 pub struct RecordGrant {
@@ -49,7 +49,7 @@ impl Broker {
     /// [`Refusal`] names the short resource; nothing has changed.
     pub fn admit_recording(&self, volume: VolumeId, rate: BitRate) -> Result<RecordGrant, Refusal> {
         let mut table = self.shared.table();
-        if self.shared.step(volume) >= Step::Newcomers {
+        if self.shared.level(volume) >= DegradationLevel::Newcomers {
             table.refusals.count(Resource::Disk);
             return Err(self.shared.too_slow(&format!("a recording of {rate}")));
         }

@@ -27,7 +27,7 @@ use super::prices::DatagramCost;
 use super::refusal::{Refusals, ShareExceeded};
 use super::shares::{self, Claim, Party, Shares, Viewer};
 use super::spec::{DeliverySpec, Needs, Without};
-use super::{BrokerRules, Delivered, Punctuality, Step};
+use super::{BrokerRules, DegradationLevel, Delivered, Punctuality};
 use crate::catalogue::{self, OpenTitle};
 
 pub(super) struct StreamTable {
@@ -146,13 +146,13 @@ impl StreamTable {
         &mut self,
         slot: u32,
         title: Option<&Arc<OpenTitle>>,
-        step: Step,
+        level: DegradationLevel,
         rules: &BrokerRules,
     ) {
         let Some(title) = title else { return };
         let relies = self.hot_titles.is_held(title.id);
         self.slots[slot as usize].watches = Some((title.id, relies));
-        if self.hot_titles.enter(title.id, relies) && step < Step::Ahead {
+        if self.hot_titles.enter(title.id, relies) && level < DegradationLevel::Ahead {
             self.hold(title, rules);
         }
     }

@@ -71,7 +71,15 @@ impl Stage {
             connections: vec![SendCost { per_send: Nanos(0), per_mib: Nanos(0) }],
             classes: vec![],
         };
-        let broker = Broker::new(ledger, to_engine, Box::new(Silent), rules, Arc::clone(&counters));
+        let broker = Broker::new(BrokerParts {
+            ledger,
+            commands: to_engine,
+            class_changes: None,
+            waker: Box::new(Silent),
+            rules,
+            counters: Arc::clone(&counters),
+            degradations: Degradations::default(),
+        });
         let dir = tempfile::tempdir().expect("a directory for the title");
         std::fs::write(dir.path().join("a.ts"), vec![7; 10_000]).expect("a title");
         let title = open_title(dir.path(), "/a.ts");

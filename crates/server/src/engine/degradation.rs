@@ -1,8 +1,8 @@
 //! When a volume gives something up because its disk does not keep its model.
 //!
-//! Promise: a step down for a cycle that the disk has missed while it was looked after, a step back for
+//! Promise: a level down for a cycle that the disk has missed while it was looked after, a level back for
 //! each time in which it missed none; streams that are promised are ended last of all, and only when
-//! nothing else has helped for a while. It looks at counters; what a step means is done by the broker,
+//! nothing else has helped for a while. It looks at counters; what a level means is done by the broker,
 //! and by the disk's cycle. The order is printed in `docs/guide/degradation.md`.
 
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use tactus_engine::message::VolumeId;
 
 use super::VolumeFacts;
 use super::watchdog::LOOK;
-use crate::broker::{Broker, Degradations, Step};
+use crate::broker::{Broker, DegradationLevel, Degradations};
 
 /// Who looks at the disks.
 pub(super) struct Watch {
@@ -25,7 +25,7 @@ pub(super) struct Watch {
 struct Disk {
     counters: Arc<DiskCounters>,
     path: PathBuf,
-    ladder: Ladder,
+    levels: Levels,
 }
 
 impl Watch {
@@ -37,7 +37,7 @@ impl Watch {
         let disk = |(counters, facts): (&Arc<DiskCounters>, &VolumeFacts)| Disk {
             counters: Arc::clone(counters),
             path: facts.path.clone(),
-            ladder: Ladder::new(facts.cycle(), now),
+            levels: Levels::new(facts.cycle(), now),
         };
         let disks: Vec<_> = counters.iter().zip(volumes).map(disk).collect();
         let degradations = Degradations::new(disks.len());
@@ -51,15 +51,15 @@ impl Watch {
     pub(super) fn look(&mut self, now: MonoTime, broker: &Broker) {
         for (disk, number) in self.disks.iter_mut().zip(0..) {
             let volume = VolumeId(number);
-            let before = disk.ladder.step;
-            let ends = disk.ladder.look(now, Seen::of(&disk.counters));
-            let step = disk.ladder.step;
-            self.degradations.set(volume, step);
+            let before = disk.levels.level;
+            let ends = disk.levels.look(now, Seen::of(&disk.counters));
+            let level = disk.levels.level;
+            self.degradations.set(volume, level);
             let name = disk.path.display();
-            if step > before {
-                tracing::error!(volume = %name, step = step.number(), "the disk is too slow: {}", step.name());
-            } else if step < before {
-                tracing::warn!(volume = %name, step = step.number(), "the disk keeps its cycle: {}", step.name());
+            if level > before {
+                tracing::error!(volume = %name, degradation = level.number(), "the disk is too slow: {}", level.name());
+            } else if level < before {
+                tracing::warn!(volume = %name, degradation = level.number(), "the disk keeps its cycle: {}", level.name());
             }
             if ends {
                 let ended = broker.end_newest(volume);
@@ -90,8 +90,8 @@ impl Seen {
 }
 
 /// Where one volume stands.
-struct Ladder {
-    step: Step,
+struct Levels {
+    level: DegradationLevel,
     window: Nanos,
     begun: MonoTime,
     seen: Seen,
@@ -102,10 +102,16 @@ struct Ladder {
 /// So long it must not have helped that nobody comes: a disk that only pauses is waited for.
 const PATIENCE: Nanos = SECOND.times(2);
 
-impl Ladder {
+impl Levels {
     fn new(cycle: Nanos, now: MonoTime) -> Self {
         let window = Nanos(cycle.0.max(LOOK.0));
-        Self { step: Step::Nothing, window, begun: now, seen: Seen::default(), refusing: None }
+        Self {
+            level: DegradationLevel::Nothing,
+            window,
+            begun: now,
+            seen: Seen::default(),
+            refusing: None,
+        }
     }
 
     /// Looks at what has been counted; whether streams must be ended now.
@@ -117,7 +123,7 @@ impl Ladder {
         let (before, begun) = (self.seen, self.begun);
         (self.seen, self.begun) = (seen, now);
         if seen.missed == before.missed {
-            self.step = self.step.up();
+            self.level = self.level.up();
             self.refusing = None;
             return false;
         }
@@ -125,7 +131,7 @@ impl Ladder {
         if seen.unattended - before.unattended > length.0 / UNATTENDED_PART {
             return false;
         }
-        let is_last = self.step >= Step::Newcomers;
+        let is_last = self.level >= DegradationLevel::Newcomers;
         if is_last && now.since(*self.refusing.get_or_insert(begun)) < PATIENCE {
             return false;
         }
@@ -133,8 +139,8 @@ impl Ladder {
         if is_last && seen.transfers == before.transfers {
             return false;
         }
-        self.step = self.step.down();
-        self.step == Step::Streams
+        self.level = self.level.down();
+        self.level == DegradationLevel::Streams
     }
 }
 
@@ -148,7 +154,7 @@ mod tests {
     const CYCLE: Nanos = Nanos::from_millis(250);
 
     struct Fixture {
-        ladder: Ladder,
+        levels: Levels,
         now: MonoTime,
         seen: Seen,
     }
@@ -156,48 +162,55 @@ mod tests {
     impl Fixture {
         fn new() -> Self {
             let now = MonoTime(SECOND.0);
-            Self { ladder: Ladder::new(CYCLE, now), now, seen: Seen::default() }
+            Self { levels: Levels::new(CYCLE, now), now, seen: Seen::default() }
         }
 
         /// One more window, in which the disk has answered.
-        fn window(&mut self, missed: u64, unattended: Nanos) -> (Step, bool) {
+        fn window(&mut self, missed: u64, unattended: Nanos) -> (DegradationLevel, bool) {
             self.now += CYCLE;
             self.seen.missed += missed;
             self.seen.transfers += 10;
             self.seen.unattended += unattended.0;
-            let ends = self.ladder.look(self.now, self.seen);
-            (self.ladder.step, ends)
+            let ends = self.levels.look(self.now, self.seen);
+            (self.levels.level, ends)
         }
     }
 
     #[test]
     fn p11_everything_else_is_given_up_before_a_stream_in_one_order_and_comes_back() {
         let mut fixture = Fixture::new();
-        let mut steps = vec![fixture.ladder.step];
+        let mut levels = vec![fixture.levels.level];
         let mut windows = 0;
-        while fixture.ladder.step < Step::Streams {
-            let (step, ends) = fixture.window(1, Nanos(0));
-            assert_eq!(ends, step == Step::Streams, "no stream is ended before");
-            if *steps.last().unwrap() != step {
-                steps.push(step);
+        while fixture.levels.level < DegradationLevel::Streams {
+            let (level, ends) = fixture.window(1, Nanos(0));
+            assert_eq!(ends, level == DegradationLevel::Streams, "no stream is ended before");
+            if *levels.last().unwrap() != level {
+                levels.push(level);
             }
             windows += 1;
             assert!(windows < 100);
         }
-        assert_eq!(steps, Step::ALL);
+        assert_eq!(levels, DegradationLevel::ALL);
         assert!(windows as u64 * CYCLE.0 >= 4 * CYCLE.0 + PATIENCE.0, "{windows}");
-        assert_eq!(fixture.window(1, Nanos(0)), (Step::Streams, true), "and the next ones");
-        for step in Step::ALL.into_iter().rev().skip(1) {
-            assert_eq!(fixture.window(0, Nanos(0)), (step, false));
+        assert_eq!(
+            fixture.window(1, Nanos(0)),
+            (DegradationLevel::Streams, true),
+            "and the next ones"
+        );
+        for level in DegradationLevel::ALL.into_iter().rev().skip(1) {
+            assert_eq!(fixture.window(0, Nanos(0)), (level, false));
         }
-        assert_eq!(fixture.window(0, Nanos(0)), (Step::Nothing, false));
+        assert_eq!(fixture.window(0, Nanos(0)), (DegradationLevel::Nothing, false));
     }
 
     #[test]
     fn p11_cycles_that_are_missed_for_want_of_a_processor_cost_nobody_anything() {
         let mut fixture = Fixture::new();
         for _ in 0..100 {
-            assert_eq!(fixture.window(1, Nanos::from_millis(40)), (Step::Nothing, false));
+            assert_eq!(
+                fixture.window(1, Nanos::from_millis(40)),
+                (DegradationLevel::Nothing, false)
+            );
         }
     }
 
@@ -208,10 +221,10 @@ mod tests {
             let transfers = fixture.seen.transfers;
             fixture.seen.missed += 1;
             fixture.now += CYCLE;
-            assert!(!fixture.ladder.look(fixture.now, fixture.seen));
+            assert!(!fixture.levels.look(fixture.now, fixture.seen));
             assert_eq!(fixture.seen.transfers, transfers);
         }
-        assert_eq!(fixture.ladder.step, Step::Newcomers);
+        assert_eq!(fixture.levels.level, DegradationLevel::Newcomers);
     }
 
     #[test]
@@ -220,6 +233,6 @@ mod tests {
         for _ in 0..8 {
             assert!(!fixture.window(1, Nanos(0)).1);
         }
-        while fixture.window(0, Nanos(0)).0 > Step::Nothing {}
+        while fixture.window(0, Nanos(0)).0 > DegradationLevel::Nothing {}
     }
 }

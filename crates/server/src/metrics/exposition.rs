@@ -316,7 +316,7 @@ fn disks(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.gauge("tactus_volume_up", "1 while the disk answers, 0 when it hangs", None, up)?;
     let number = |index: usize| VolumeId(u16::try_from(index).unwrap_or(u16::MAX));
     let steps = disks().map(|(index, _)| {
-        (vec![volume(index)], f64::from(sources.degradations.step(number(index)).number()))
+        (vec![volume(index)], f64::from(sources.degradations.level(number(index)).number()))
     });
     let help =
         "What is given up because the disk is too slow, by its number in the manual; 0: nothing";

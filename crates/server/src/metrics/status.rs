@@ -192,7 +192,7 @@ struct BadRangeStatus {
 struct Degradation {
     /// Its number in the manual; 0: nothing.
     level: u8,
-    step: &'static str,
+    name: &'static str,
     ended_streams: u64,
 }
 
@@ -372,9 +372,9 @@ fn bad_ranges(sources: &Sources, at: usize) -> Vec<BadRangeStatus> {
 
 fn degradation(sources: &Sources, at: usize) -> Degradation {
     let volume = VolumeId(u16::try_from(at).unwrap_or(u16::MAX));
-    let step = sources.degradations.step(volume);
+    let level = sources.degradations.level(volume);
     let ended_streams = sources.degradations.ended(volume);
-    Degradation { level: step.number(), step: step.name(), ended_streams }
+    Degradation { level: level.number(), name: level.name(), ended_streams }
 }
 
 fn uploads(sources: &Sources, at: usize) -> Option<Uploads> {

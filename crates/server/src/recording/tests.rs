@@ -13,7 +13,7 @@ use tactus_ring::spsc::ring;
 use tokio::sync::watch;
 
 use super::*;
-use crate::broker::{BrokerRules, DatagramCost};
+use crate::broker::{BrokerParts, BrokerRules, DatagramCost, Degradations};
 use crate::store::{
     Extent, Flush, Medium, Pending, PendingIo, PlainMedium, StoreOptions, Verdict, WriteSlot,
     verify,
@@ -158,7 +158,15 @@ fn broker() -> Broker {
         connections: vec![SendCost { per_send: Nanos(0), per_mib: Nanos(0) }],
         classes: vec![],
     };
-    Broker::new(Ledger::new(terms), to_engine, Box::new(Silent), rules, Arc::default())
+    Broker::new(BrokerParts {
+        ledger: Ledger::new(terms),
+        commands: to_engine,
+        class_changes: None,
+        waker: Box::new(Silent),
+        rules,
+        counters: Arc::default(),
+        degradations: Degradations::default(),
+    })
 }
 
 impl Stage {
