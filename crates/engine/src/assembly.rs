@@ -1,8 +1,8 @@
 //! Assembly: makes the servers and the rings between them, and places them on cores.
 //!
-//! The only place that knows every ring. Capacities are what the ledger can grant, so that no push
-//! ever fails: at most one want, one lease and one answer for each place of each arena, and at most
-//! two messages of each kind for each stream.
+//! Only this module sees every ring. The capacities follow from the most that the ledger can grant,
+//! so no push ever fails: at most one want, one lease and one answer for each place of each arena,
+//! and at most two messages of each kind for each stream.
 
 use std::sync::Arc;
 
@@ -29,46 +29,47 @@ use crate::message::{ClassChange, Command, IntakeAnswer, IntakeRequest, PacketCl
 use crate::packets::{PacketParts, PacketServer};
 use crate::server::Server;
 
-/// One volume: its device, its memory, and how its disk turns.
+/// One volume: its device, its memory and its disk cycle.
 pub struct VolumeSetup<D> {
     /// The device.
     pub port: D,
-    /// Keeper of the volume's blocks.
+    /// The owner of the volume's blocks.
     pub keeper: Keeper,
-    /// Where their bytes are.
+    /// The memory that holds the blocks.
     pub memory: Memory,
-    /// One turn of the disk.
+    /// Length of the disk cycle.
     pub cycle: Nanos,
-    /// What the disk can do.
+    /// Performance of the disk.
     pub model: DiskModel,
     /// Best-effort pieces in flight at once.
     pub best_effort_depth: u32,
-    /// How uploads come in; none when the volume takes none.
+    /// The intake of uploads; `None` if the volume takes no uploads.
     pub intake: Option<IntakeSetup>,
 }
 
-/// The intake of one volume. The places are of its write share, whose keeper is the control side and
-/// whose memory only the device's port knows.
+/// The intake of one volume. Its places belong to the write share. The control side owns their
+/// keeper, and the device's port their memory.
 pub struct IntakeSetup {
-    /// Places of the write share.
+    /// Number of places of the write share.
     pub places: u32,
-    /// Most flushes that are asked for and not answered.
+    /// Limit of unanswered flushes.
     pub syncs_max: u32,
-    /// Part of each cycle that uploads get if they need it, in thousandths; the ledger must know it.
+    /// Part of each cycle reserved for uploads that need it, in thousandths. The ledger must use
+    /// the same number.
     pub floor_thousandths: u32,
-    /// Woken when there are answers.
+    /// Wakes the control side when there are answers.
     pub waker: Box<dyn Waker>,
 }
 
 /// The control side's end of a volume's intake.
 pub struct Intake {
-    /// Asks for writes and flushes: at most one for each place, and as many flushes as were agreed.
+    /// Write and flush requests: at most one write for each place, and at most `syncs_max` flushes.
     pub requests: Producer<IntakeRequest>,
-    /// One for each.
+    /// One answer for each request.
     pub answers: Consumer<IntakeAnswer>,
 }
 
-/// Which core each server sits on, by number of the core within the engine.
+/// The core of each server, by the number of the core within the engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
     /// Each volume's disk server.
@@ -79,13 +80,14 @@ pub struct Placement {
     pub delivery: usize,
     /// The link server.
     pub link: usize,
-    /// The packet server, where there is one.
+    /// The packet server, if there is one.
     pub packets: usize,
 }
 
 impl Placement {
-    /// A sensible placement of `volumes` volumes on `cores` real-time cores: all on one; with two,
-    /// what reads and what sends; with more, disks spread over those that do not send.
+    /// The default placement of `volumes` volumes on `cores` real-time cores. One core: all servers
+    /// on it. Two cores: reading and sending apart. More cores: the disks are spread over the cores
+    /// that do not send.
     pub fn sensible(volumes: usize, cores: usize) -> Self {
         assert!(cores > 0, "an engine has a core");
         let of_disk = |volume: usize| match cores {
@@ -96,7 +98,7 @@ impl Placement {
         Self { blocks: disks.clone(), disks, delivery: 0, link: 0, packets: 0 }
     }
 
-    /// How many cores are used.
+    /// Number of cores in use.
     pub fn cores(&self) -> usize {
         let single = [&self.delivery, &self.link, &self.packets];
         let all = self.disks.iter().chain(&self.blocks).chain(single);
@@ -104,19 +106,19 @@ impl Placement {
     }
 }
 
-/// Everything an engine is made of.
+/// The parts of an engine.
 pub struct Setup<D, L> {
     /// The volumes.
     pub volumes: Vec<VolumeSetup<D>>,
     /// The network path.
     pub link: L,
-    /// The way of datagrams; none where none are sent.
+    /// The network path of datagrams; `None` if none are sent.
     pub packets: Option<PacketSetup>,
-    /// Places of the delivery table.
+    /// Slots of the stream table.
     pub streams: u32,
     /// When a peer counts as too slow.
     pub patience: Patience,
-    /// Who sits where.
+    /// The core of each server.
     pub placement: Placement,
     /// Woken when there are reports.
     pub report_waker: Box<dyn Waker>,
@@ -124,13 +126,13 @@ pub struct Setup<D, L> {
 
 /// A network path for datagrams.
 pub struct PacketSetup {
-    /// What sends them.
+    /// Sends the datagrams.
     pub port: Box<dyn PacketPort>,
-    /// What it carries, with all that is on the wire.
+    /// Its rate on the wire, with all headers.
     pub rate: BitRate,
-    /// How finely it divides time.
+    /// Resolution of its schedule.
     pub tick: Nanos,
-    /// Its classes, each behind its parent.
+    /// Its classes; each stands behind its parent.
     pub classes: Vec<PacketClass>,
 }
 
@@ -138,13 +140,13 @@ pub struct PacketSetup {
 pub struct Control {
     /// Starts and stops deliveries.
     pub commands: Producer<Command>,
-    /// What became of them.
+    /// Results of the commands.
     pub reports: Consumer<Report>,
     /// Each volume's intake.
     pub intakes: Vec<Option<Intake>>,
-    /// Changes what classes of datagrams may: room for one change of each.
+    /// Changes of the limits of datagram classes: room for one change of each class.
     pub classes: Producer<ClassChange>,
-    /// What the servers count.
+    /// The counters of the servers.
     pub counters: Counters,
 }
 
@@ -165,14 +167,14 @@ pub struct Counters {
     pub packets: Arc<PacketCounters>,
     /// Each class of its link.
     pub classes: Arc<[ClassCounters]>,
-    /// Each place of the delivery table.
+    /// Each slot of the stream table.
     pub streams: Arc<[StreamCounters]>,
 }
 
 /// Makes the servers and places them.
 ///
 /// # Panics
-/// When a cycle neither divides nor is a multiple of one second, or a placement names no volume.
+/// If a cycle neither divides one second nor is a multiple of it, or a placement names no volume.
 pub fn assemble<D, L>(setup: Setup<D, L>) -> (Vec<Core>, Control)
 where
     D: DiskPort + Send + 'static,
@@ -181,7 +183,7 @@ where
     let Setup { volumes, link, packets, streams, patience, placement, report_waker } = setup;
     let streams = streams as usize;
     let places: usize = volumes.iter().map(|volume| volume.keeper.places() as usize).sum();
-    // Streams of titles that are held share blocks, so there may be more leases than places.
+    // Streams of held titles share blocks, so there may be more leases than places.
     let leases = places + streams * RESIDENT_WINDOW as usize;
     let stream_counters: Arc<[StreamCounters]> =
         (0..streams).map(|_| StreamCounters::default()).collect();
@@ -219,7 +221,8 @@ where
         memories.push(generated.memory);
         intakes.push(generated.intake);
     }
-    // A start, the stop of its grant, one stop of all, a text, and what a growing title has become.
+    // For each stream: a start, the stop of its grant, a stop of all streams, an interleaved
+    // message, and an extension of a growing title.
     let (commands, delivery_commands) = ring(5 * streams + 1);
     let (delivery_reports, reports) = ring(4 * streams + 1);
     let (connections, link_requests, link_answers) = link_rings(leases, streams);
@@ -240,7 +243,7 @@ where
             class_counters: Arc::clone(&counters.classes),
             streams: Arc::clone(&stream_counters),
         });
-        // Polled before all others: it has the least time.
+        // Polled before all others: its deadlines are the tightest.
         placed.insert(0, (placement.packets, Box::new(server)));
         end
     });
@@ -279,7 +282,7 @@ where
     (cores, Control { commands, reports, intakes, classes, counters })
 }
 
-/// The rings between the delivery server and one link: its end, and the link's.
+/// The rings between the delivery server and one link: the delivery server's end, and the link's.
 fn link_rings<O: Send>(
     leases: usize,
     streams: usize,
@@ -308,11 +311,11 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     let block_counters = Arc::new(BlockCounters::default());
     counters.disks.push(Arc::clone(&disk_counters));
     counters.blocks.push(Arc::clone(&block_counters));
-    // For each want a read or a promotion, the commit of its round, a drop, and a commit when what was
-    // dropped is read again after all.
+    // For each want: a read or a promotion, the commit of its round, a drop, and a commit when a
+    // dropped block is read again after all.
     let (to_disk, disk_requests) = ring(4 * wants + 1);
     let (disk_filled, filled) = ring(places + 1);
-    // A want, its end, and a return for each, and commits: no more than wants.
+    // For each want: the want, its end and a return. There are at most as many commits as wants.
     let (to_block, requests) = ring(4 * wants + 1);
     let (answers, from_block) = ring(wants + 1);
     let limits = CycleLimits {
@@ -354,5 +357,5 @@ fn assemble_intake(setup: IntakeSetup) -> (disk::Intake, Intake) {
     (disk, Intake { requests, answers })
 }
 
-/// How often a core looks into its rings while others may write into them.
+/// Interval at which a core polls its rings while other cores may write into them.
 const LOOK: Nanos = Nanos::from_millis(1);

@@ -1,10 +1,10 @@
-//! The block server: which block of which title is in memory, and who holds it.
+//! The block server: which block of which title is in memory, and which streams hold it.
 //!
-//! Promise: a block is read once however many streams want it, is never taken away while somebody
-//! holds it, and goes to whoever asked for it exactly once. It is the one keeper of its arena.
-//! A read that nobody waits for any more is dropped, if the disk has not begun it. What is known to be
-//! other than what was stored goes to nobody.
-//! It decides nothing about time: deadlines pass through it to the disk.
+//! Promise: a block is read once however many streams want it, is never evicted while a stream
+//! holds it, and answers each want exactly once. The block server is the only owner of its arena. A
+//! read without waiters is dropped unless the disk has begun it. A block that is known to differ
+//! from the stored bytes is lent to no stream. It decides nothing about time: deadlines pass
+//! through it to the disk.
 
 mod index;
 mod recency;
@@ -25,10 +25,10 @@ use crate::internal::{FromBlock, Round, ToBlock, ToDisk, Want};
 use crate::pool::{List, Pool};
 use crate::server::Server;
 
-/// The keeper of one arena, between one delivery server and one disk server.
+/// The owner of one arena, between one delivery server and one disk server.
 pub struct BlockServer {
     keeper: Keeper,
-    /// The bytes of the blocks; none where only the port sees them, and compares them.
+    /// The bytes of the blocks; `None` if only the port sees and compares them.
     view: Option<View>,
     index: Index,
     recency: Recency,
@@ -39,7 +39,7 @@ pub struct BlockServer {
     disk: Producer<ToDisk>,
     filled: Consumer<Filled>,
     counters: Arc<BlockCounters>,
-    /// Reads went to the disk since the last commit.
+    /// Reads went to the disk after the last commit.
     uncommitted: bool,
 }
 
@@ -48,16 +48,16 @@ struct Place {
     key: Option<Key>,
     state: State,
     generation: u32,
-    /// What has been read, or is being read.
+    /// The content that has been read, or is being read.
     content: Content,
 }
 
-/// How much of a block there is, and what it has been compared with.
+/// The valid length of a block and its checksum.
 #[derive(Clone, Copy, Default)]
 struct Content {
     /// Bytes of the title.
     len: u32,
-    /// What they must sum up to, where that is known.
+    /// Their expected checksum, if it is known.
     sum: Option<Sum>,
 }
 
@@ -66,7 +66,7 @@ enum State {
     #[default]
     Free,
     Filling(Fill),
-    /// In memory, held by nobody: on the recency list.
+    /// In memory and held by no stream: on the recency list.
     Idle,
     Held,
 }
@@ -75,14 +75,14 @@ enum State {
 #[derive(Clone, Copy)]
 struct Fill {
     content: Content,
-    /// As the disk has been told, with the soonest of the waiters' deadlines.
+    /// The job as the disk has it, with the earliest deadline of the waiters.
     job: Job,
-    /// All who wait for it are best effort.
+    /// All waiters are best effort.
     best_effort: bool,
-    /// Tokens to answer when the block is filled. The first is whose file is read; so also those that
-    /// have been abandoned stay until the disk has answered.
+    /// Tokens to answer when the block is filled. The read uses the file of the first one, so
+    /// abandoned tokens also stay until the disk has answered.
     waiters: List,
-    /// How many of them have not been abandoned.
+    /// Number of waiters that have not been abandoned.
     wanting: u32,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct BlockRings {
 }
 
 impl BlockServer {
-    /// `waiters` is the most wants that can be open at once.
+    /// `waiters` is the limit of open wants.
     pub(crate) fn new(
         keeper: Keeper,
         view: Option<View>,
@@ -150,8 +150,8 @@ impl BlockServer {
         }
     }
 
-    /// Another read of the block is needed: this one goes to those who have it or wait for it, and to
-    /// nobody else.
+    /// A new read of the block is needed. The block at `place` stays with its present holders and
+    /// waiters only.
     fn supersede(&mut self, key: Key, place: u32) {
         self.index.remove(key);
         let entry = &mut self.places[place as usize];
@@ -168,12 +168,12 @@ impl BlockServer {
         self.keeper.evict(BlockRef { place, generation: entry.generation });
     }
 
-    /// Has the disk drop a read when the last who waited for it has gone. An answer that is on its way
-    /// to the delivery server is not called back.
+    /// Has the disk drop a read when its last waiter has gone. An answer on its way to the delivery
+    /// server is not recalled.
     fn handle_abandon(&mut self, token: u32, key: Key) {
         let Some(place) = self.index.find(key) else { return };
         let State::Filling(fill) = &mut self.places[place as usize].state else { return };
-        // It may have been answered, and the block be read again for others.
+        // The token may have been answered, and the block may be read again for other waiters.
         if !self.waiters.iter(&fill.waiters).any(|&waiter| waiter == token) {
             return;
         }
@@ -201,8 +201,8 @@ impl BlockServer {
         Fill { content, job, best_effort: want.best_effort, waiters, wanting: 1 }
     }
 
-    /// Takes a place for the block of `key`, and has the disk fill it; without a key only for those who
-    /// wait for it.
+    /// Takes a place for the block of `key`, and has the disk fill it. Without a key, the block
+    /// serves only its waiters.
     fn begin_fill(&mut self, key: Option<Key>, mut fill: Fill) {
         let BlockRef { place, generation } = match self.keeper.take() {
             Some(block) => block,
@@ -227,8 +227,8 @@ impl BlockServer {
         }
     }
 
-    /// Makes room. The ledger grants no more blocks than there are places, so when none is free, one
-    /// is held by nobody.
+    /// Makes room. The ledger grants no more blocks than there are places: if none is free, at
+    /// least one is idle.
     fn evict_oldest(&mut self) {
         let place = self.recency.front().expect("the ledger grants no more than the arena has");
         self.recency.remove(place);
@@ -254,7 +254,7 @@ impl BlockServer {
                 }
                 Unfilled::Fault(DiskFault::DAMAGED)
             }
-            // The file has become shorter than the title was: its bytes are not there.
+            // The file has become shorter than the title was: its bytes are gone.
             Ok(_) => Unfilled::Fault(DiskFault(CUT_SHORT)),
             Err(unfilled) => unfilled,
         };
@@ -270,7 +270,7 @@ impl BlockServer {
             self.counters.damaged.add(1);
         }
         if unfilled == Unfilled::Dropped && fill.wanting > 0 {
-            // Somebody has come meanwhile, perhaps in a round that has ended.
+            // A new waiter has come meanwhile, perhaps in a round that has ended.
             self.begin_fill(key, fill);
             self.tell_disk(ToDisk::Commit(Round::Stream));
             return;
@@ -283,7 +283,7 @@ impl BlockServer {
         }
     }
 
-    /// Whether a block that has been filled holds what was stored.
+    /// Whether a filled block holds the stored bytes.
     fn is_intact(&mut self, block: BlockRef, fill: &Fill) -> bool {
         let sum =
             mutant!(SumSkipped, fill.content.sum.filter(|_| !fill.best_effort), fill.content.sum);
@@ -294,7 +294,7 @@ impl BlockServer {
         found == sum.crc32c
     }
 
-    /// Lends a block that has just been filled to all who wait for it.
+    /// Lends a filled block to all its waiters.
     fn hand_out(&mut self, place: u32, waiters: &mut List) {
         let entry = &mut self.places[place as usize];
         entry.state = State::Held;
@@ -341,7 +341,7 @@ impl BlockServer {
 }
 
 impl Content {
-    /// Whether whoever wants `other` may have it.
+    /// Whether this block also serves a want for `other`.
     fn serves(self, other: Self) -> bool {
         let is_long_enough = mutant!(ShortBlockKept, true, self.len >= other.len);
         is_long_enough && (other.sum.is_none() || self.sum == other.sum)
@@ -379,5 +379,5 @@ impl Server for BlockServer {
     }
 }
 
-/// The error number of a title that is shorter than it was when it was opened: `ENODATA`.
+/// The error number of a title that has become shorter since it was opened: `ENODATA`.
 const CUT_SHORT: i32 = 61;

@@ -1,7 +1,7 @@
 //! Cores: a pinned thread polls the servers placed on it and sleeps until the earliest deadline.
 //!
-//! What the thread is (pinned, real-time, how it sleeps) is its [`Host`]'s business; the simulator
-//! turns cores without any thread.
+//! The [`Host`] decides how the thread runs (pinned, real-time, how it sleeps). The simulator turns
+//! cores without threads.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub trait Host {
     /// The monotonic clock.
     fn now(&mut self) -> MonoTime;
 
-    /// Sleeps until `until`, or until somebody wakes it; for a bounded time when there is no deadline.
+    /// Sleeps until `until` or a wake-up; for a bounded time when there is no deadline.
     fn sleep(&mut self, until: Option<MonoTime>);
 
     /// Whether the core should end.
@@ -33,13 +33,13 @@ pub struct Core {
 }
 
 impl Core {
-    /// A core with these servers.
+    /// Makes a core with these servers.
     pub fn new(servers: Vec<Box<dyn Server>>) -> Self {
         let counters = Arc::default();
         Self { servers, look_at_least_every: Nanos(0), due: None, counters }
     }
 
-    /// This core's counters of its own turns.
+    /// The core's counters of its own turns.
     pub fn counters(&self) -> Arc<CoreCounters> {
         Arc::clone(&self.counters)
     }
@@ -54,8 +54,8 @@ impl Core {
         self.servers.is_empty()
     }
 
-    /// Polls every server until none has anything left to do at `now`, and says when to come back.
-    /// The rounds are bounded: whatever happens, the thread sleeps.
+    /// Polls every server until none has work left at `now`. Returns the time of the next turn. The
+    /// number of rounds is bounded, so the thread always sleeps.
     pub fn turn(&mut self, now: MonoTime) -> Option<MonoTime> {
         self.watch_stall(now);
         for _ in 0..ROUNDS {
@@ -77,7 +77,7 @@ impl Core {
         self.due
     }
 
-    /// Counts a turn that begins long after it was due: another program had the core, the machine
+    /// Counts a turn that begins long after it was due: another program used the core, the machine
     /// was paused, or the turn before took too long.
     fn watch_stall(&mut self, now: MonoTime) {
         let Some(due) = self.due else { return };
@@ -100,8 +100,8 @@ impl Core {
     }
 }
 
-/// A turn that begins later than this counts as a stall: twice the lateness that is promised for
-/// 99.9 % of all sends.
+/// A turn that begins later than this counts as a stall: twice the lateness promised for 99.9 % of
+/// all sends.
 pub const CORE_STALL: Nanos = Nanos::from_millis(10);
 
 /// A want travels delivery, block, disk, and a filled block disk, block, delivery, link: six rounds

@@ -1,4 +1,5 @@
-//! What the servers count: written by one thread each, read by metrics, status page and tests.
+//! Counters of the servers: each is written by one thread; metrics, status page and tests read
+//! them.
 
 use tactus_core::units::Nanos;
 use tactus_ring::counter::{Counter, Histogram};
@@ -34,8 +35,8 @@ pub struct DiskCounters {
     pub faults: Counter,
     /// Bytes written.
     pub written_bytes: Counter,
-    /// Those of them that were written in the time kept for uploads, while real-time work waited or
-    /// the cycle was at its end.
+    /// The part of them that was written in the time reserved for uploads, while real-time work
+    /// waited or the cycle was at its end.
     pub floor_bytes: Counter,
     /// Writes that ended.
     pub writes: Counter,
@@ -47,8 +48,8 @@ pub struct DiskCounters {
     pub sync_faults: Counter,
     /// Time from hand-over to completion of each flush, in ns.
     pub sync_time: Histogram,
-    /// Time in which transfers were at the device and nobody looked for long, in ns: somebody else had
-    /// the core.
+    /// Time in ns in which transfers were at the device and the disk server did not run for long:
+    /// other work used the core.
     pub unattended: Counter,
     /// Cycles in which real-time work was left at the end.
     pub cycles_missed: Counter,
@@ -59,17 +60,17 @@ pub struct DiskCounters {
 /// One block server.
 #[derive(Default)]
 pub struct BlockCounters {
-    /// Blocks that were in memory, or on their way, when asked for.
+    /// Blocks that were in memory, or on their way, at the time of the want.
     pub hits: Counter,
     /// Blocks that had to be read.
     pub misses: Counter,
-    /// Blocks that made room for others.
+    /// Evicted blocks.
     pub evictions: Counter,
-    /// Blocks whose bytes were not those that had been stored.
+    /// Blocks whose bytes differ from the stored bytes.
     pub damaged: Counter,
     /// Places with a block, leased or not.
     pub resident: Counter,
-    /// Places whose block somebody holds.
+    /// Places whose block is leased.
     pub leased: Counter,
 }
 
@@ -84,7 +85,7 @@ pub struct DeliveryCounters {
     pub completed: Counter,
     /// Streams ended because their disk failed.
     pub disk_failed: Counter,
-    /// Streams ended because a block of their title is not what was stored.
+    /// Streams ended because a block of their title differs from the stored bytes.
     pub damaged: Counter,
     /// Streams ended because their peer was too slow.
     pub too_slow: Counter,
@@ -101,7 +102,7 @@ pub struct LinkCounters {
     pub sends: Counter,
     /// Sends that the socket did not take whole.
     pub blocked: Counter,
-    /// Sends for which the data was not there in time.
+    /// Sends without data in time.
     pub underruns: Counter,
     /// Stalls of the core or the machine after which the clocks of all streams were moved.
     pub stalls: Counter,
@@ -109,8 +110,8 @@ pub struct LinkCounters {
     pub stalled_streams: Counter,
     /// How late each send left its slot, in ns.
     pub lateness: Histogram,
-    /// How far each whole second of each stream was from its rate, in millionths; seconds in which
-    /// the peer did not take all are left out. The mean is the figure J over one second.
+    /// Deviation of each whole second of each stream from its rate, in millionths. Seconds in which
+    /// the peer did not take all bytes are excluded. The mean is the figure J over one second.
     pub deviation: Histogram,
 }
 
@@ -121,72 +122,74 @@ pub struct PacketCounters {
     pub bytes: Counter,
     /// Datagrams.
     pub datagrams: Counter,
-    /// Messages that they left in.
+    /// Messages that carried them.
     pub messages: Counter,
     /// Calls of the port.
     pub calls: Counter,
     /// Turns in which the pacer went on to a later tick.
     pub turns: Counter,
-    /// Datagrams that the kernel would not send.
+    /// Datagrams that the kernel refused to send.
     pub refused: Counter,
     /// Calls after which an outlet was full.
     pub full: Counter,
-    /// Messages whose bytes were not there in time, or had not been made.
+    /// Messages without data in time.
     pub underruns: Counter,
     /// Stalls of the core, the machine or an outlet that moved the clocks of late streams.
     pub stalls: Counter,
     /// Streams whose clock was moved by a stall; one stream counts once for each stall.
     pub stalled_streams: Counter,
-    /// Null packets put between those of titles.
+    /// Null packets inserted between packets of titles.
     pub stuffed: Counter,
-    /// Packets of titles that found no place when their time came: the rate they are stuffed to is too low.
+    /// Packets of titles that found no slot when they were due: the rate of stuffing is too low.
     pub slots_late: Counter,
-    /// Packets whose counter could not be kept over a join: their stream is one of too many.
+    /// Packets whose continuity counter could not be kept over a join: their title has too many
+    /// elementary streams.
     pub unstamped: Counter,
-    /// How late the turn began in which each message left, in ns after it was due.
+    /// Lateness of the turn in which each message left, in ns after the message was due.
     pub lateness: Histogram,
-    /// How far each whole second of each stream was from its rate, in millionths. The mean is the
+    /// Deviation of each whole second of each stream from its rate, in millionths. The mean is the
     /// figure J over one second.
     pub deviation: Histogram,
 }
 
-/// One class of the packet server's link, with all below it. Told once a second, on the wire.
+/// One class of the packet server's link, with all classes and streams below it. Updated once a
+/// second; bytes on the wire.
 #[derive(Default)]
 pub struct ClassCounters {
     /// Bytes sent.
     pub bytes: Counter,
-    /// Those of them that were beyond its guarantee in their second: out of what others left.
+    /// The part of them beyond its guarantee in their second: capacity that other classes left.
     pub borrowed: Counter,
     /// Bytes of the last second.
     pub second_bytes: Counter,
-    /// Those of them beyond its guarantee.
+    /// The part of them beyond its guarantee.
     pub second_borrowed: Counter,
 }
 
-/// One place of the delivery table, as the link sees it. All is zero from a stream's end to the first
-/// visit of the next.
+/// One slot of the stream table, as the link sees it. All values are zero from the end of a stream
+/// to the first visit of the next one.
 #[derive(Default)]
 pub struct StreamCounters {
-    /// Payload bytes sent in this life of the place.
+    /// Payload bytes sent by this stream.
     pub bytes: Counter,
-    /// Sends for which the data was not there.
+    /// Sends without data in time.
     pub underruns: Counter,
     /// Latest send so far, in ns after its slot.
     pub lateness_max: Counter,
     /// Stalls by which this stream's clock was moved.
     pub stalls: Counter,
-    /// Their total, in ns: the stream stays this much later.
+    /// Total length of these stalls, in ns: the stream stays this much later.
     pub stalled: Counter,
-    /// Payload bytes of the last whole second; zero before there was one.
+    /// Payload bytes of the last whole second; zero before the first one.
     pub second_bytes: Counter,
-    /// How far that second was from the rate, in millionths.
+    /// Deviation of that second from the rate, in millionths.
     pub deviation: Counter,
-    /// Set rate in bits per second; zero for best effort and when free.
+    /// Set rate in bits per second; zero for best effort and for a free slot.
     pub rate: Counter,
-    /// When the first datagram of its session was due, in ns; zero as long as none is sent. Of a generated stream what
-    /// its times count from, which moves with its clock.
+    /// When the first datagram of its session was due, in ns; zero before the first datagram. For a
+    /// generated stream, the origin of its times, which moves with its clock.
     pub epoch: Counter,
-    /// Datagrams of the session that have left, those of streams that it follows among them.
+    /// Datagrams sent in the session, including those of its earlier streams.
     pub session_packets: Counter,
     /// Their payload bytes.
     pub session_bytes: Counter,

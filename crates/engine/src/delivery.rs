@@ -1,8 +1,9 @@
-//! The delivery server: the delivery table. What each running stream needs next, and when.
+//! The delivery server: the stream table. It decides which blocks each running stream needs next,
+//! and when.
 //!
-//! Promise: at the start of each disk cycle it asks for every block that is due in the next one; it
-//! feeds the link in order; when a stream ends, everything that it held goes back before it is
-//! reported as retired. It reads no disk and sends nothing itself.
+//! Promise: at the start of each disk cycle it wants every block that is due in the next cycle. It
+//! feeds the link in order. When a stream ends, everything that it held is returned before the
+//! stream is reported as retired. It reads no disk and sends nothing itself.
 //!
 //! ```text
 //! Start ─► Priming ── first blocks in memory ─► Running ── link has sent all ─► Draining ─► Retired
@@ -34,7 +35,7 @@ use crate::message::{
 use crate::pool::Pool;
 use crate::server::Server;
 
-/// What the table must know of a volume.
+/// The properties of a volume that the table needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VolumeTerms {
     /// The disk's cycle.
@@ -46,7 +47,7 @@ pub struct VolumeTerms {
 /// The table and its rings.
 pub struct DeliveryServer {
     entries: Vec<Entry>,
-    /// Places in use, in no order.
+    /// Slots in use, in no order.
     active: Vec<u32>,
     wanted: Pool<Wanted>,
     volumes: Vec<Volume>,
@@ -59,14 +60,14 @@ pub struct DeliveryServer {
     counters: Arc<DeliveryCounters>,
 }
 
-/// The servers that send, by their outputs.
+/// The servers that send, by output.
 pub(crate) struct Links {
     pub(crate) connections: LinkEnd<Connection>,
-    /// None where no datagrams are sent.
+    /// `None` if no datagrams are sent.
     pub(crate) datagrams: Option<LinkEnd<Datagrams>>,
 }
 
-/// The rings of one of them.
+/// The rings of one link.
 pub(crate) struct LinkEnd<O> {
     pub(crate) requests: Producer<ToLink<O>>,
     pub(crate) answers: Consumer<FromLink>,
@@ -74,11 +75,11 @@ pub(crate) struct LinkEnd<O> {
 
 struct Volume {
     terms: VolumeTerms,
-    /// The cycle whose blocks have been asked for.
+    /// The cycle whose blocks have been wanted.
     cycle: u64,
     to_block: Producer<ToBlock>,
     from_block: Consumer<FromBlock>,
-    /// Wants went out since the last commit.
+    /// Wants went out after the last commit.
     uncommitted: bool,
 }
 
@@ -89,10 +90,10 @@ pub(crate) struct VolumeParts {
     pub(crate) from_block: Consumer<FromBlock>,
 }
 
-/// What a delivery server is made of.
+/// The parts of a delivery server.
 pub(crate) struct DeliveryParts {
     pub(crate) streams: usize,
-    /// Most blocks that can be wanted at once.
+    /// Limit of open wants.
     pub(crate) wants: usize,
     pub(crate) volumes: Vec<VolumeParts>,
     pub(crate) commands: Consumer<Command>,
@@ -143,7 +144,7 @@ impl DeliveryServer {
         }
     }
 
-    /// A hold is a download that is never sent: its blocks stay where they are.
+    /// A hold is a download that is never sent: its blocks stay in memory.
     fn hold(&mut self, now: MonoTime, hold: Hold) {
         let index = hold.stream.index;
         let block = self.block_of(&hold.origin);
@@ -155,7 +156,7 @@ impl DeliveryServer {
         self.volumes[usize::from(origin.volume.0)].terms.block
     }
 
-    /// Gives a stream its row.
+    /// Adds the row of a stream.
     fn enter(&mut self, entry: Entry) {
         let index = entry.stream.index;
         let row = &mut self.entries[index as usize];
@@ -165,14 +166,14 @@ impl DeliveryServer {
         self.counters.streams.set(self.active.len() as u64);
     }
 
-    /// Asks for what one stream needs, at any time.
+    /// Sends the wants of one stream, at any time.
     fn ask_alone(&mut self, now: MonoTime, index: u32) {
         self.ask(now, index);
         let volume = usize::from(self.entries[index as usize].origin.volume.0);
         self.commit(volume, Round::Stream);
     }
 
-    /// More of a growing title is there.
+    /// Extends a growing title.
     fn extend(&mut self, now: MonoTime, stream: StreamId, end: Bytes, is_whole: bool) {
         let entry = &mut self.entries[stream.index as usize];
         if entry.stream != stream || !entry.is_reading() || !entry.read.is_growing() {
@@ -185,9 +186,9 @@ impl DeliveryServer {
         self.settle(now, stream.index);
     }
 
-    /// Tells the link how long a stream is whose title has grown to its end. One that has come up with
-    /// the end waits for its last blocks without being late, so there the link hears of it when it has
-    /// been fed all of them.
+    /// Sends the length of a title that has grown to its end to the link. A stream that has reached
+    /// the end waits for its last blocks without being late, so the link gets its length only when
+    /// it has been fed all of them.
     fn settle(&mut self, now: MonoTime, index: u32) {
         let entry = &mut self.entries[index as usize];
         if !entry.is_open_ended || entry.read.is_growing() || entry.phase != Phase::Running {
@@ -205,7 +206,7 @@ impl DeliveryServer {
         }
     }
 
-    /// Asks for every block of the stream that is due by the next cycle's end.
+    /// Wants every block of the stream that is due by the next cycle's end.
     fn ask(&mut self, now: MonoTime, index: u32) {
         let entry = &mut self.entries[index as usize];
         if !entry.is_reading() {
@@ -224,12 +225,12 @@ impl DeliveryServer {
                 None => None,
             };
             let deadline = match (&law, entry.rate) {
-                // What has just come into being was due when it did; nobody is late for it.
+                // A block of a growing title was due before it existed; it is not late.
                 (Some(law), _) if entry.is_open_ended => {
                     entry.read.due(law).max(now + cycle.times(2))
                 }
                 (Some(law), _) => entry.read.due(law),
-                // What only begins comes after everything that is already promised.
+                // The first blocks of a new stream come after everything that is already promised.
                 (None, Some(_)) => now + mutant!(NewcomersFirst, cycle.times(4), JOIN),
                 (None, None) => MonoTime(u64::MAX),
             };
@@ -254,7 +255,7 @@ impl DeliveryServer {
         }
     }
 
-    /// Begins a cycle for each volume whose time has come.
+    /// Begins a cycle for each volume whose cycle has ended.
     fn turn_cycles(&mut self, now: MonoTime) -> bool {
         let mut any = false;
         for at in 0..self.volumes.len() {
@@ -317,8 +318,8 @@ impl DeliveryServer {
         self.retire_if_done(wanted.stream.index);
     }
 
-    /// Hands the blocks at the front that are ready to the link; a stream that is still priming
-    /// begins once it holds everything that it has asked for.
+    /// Feeds the ready blocks at the front to the link. A stream that is still priming begins once
+    /// it holds everything that it has wanted.
     fn feed(&mut self, index: u32) {
         if self.waits_for_whom_it_follows(index) {
             return;
@@ -378,7 +379,8 @@ impl DeliveryServer {
         self.feed_follower(index);
     }
 
-    /// Whether the link has not heard yet of whom a stream follows there: its first blocks may come from a slower disk.
+    /// Whether the stream's predecessor has not been opened at the link yet: its first blocks may
+    /// come from a slower disk.
     fn waits_for_whom_it_follows(&mut self, index: u32) -> bool {
         let entry = &self.entries[index as usize];
         let (stream, output) = (entry.stream, entry.output);
@@ -396,7 +398,7 @@ impl DeliveryServer {
         waits
     }
 
-    /// Has the one begin that waits until the link has heard of this one, or will never hear of it.
+    /// Feeds the follower that waits until the link has opened this stream, or will never open it.
     fn feed_follower(&mut self, index: u32) {
         if let Some(follower) = self.entries[index as usize].follower.take()
             && self.entries[follower.index as usize].stream == follower
@@ -438,7 +440,8 @@ impl DeliveryServer {
                 let is_cut =
                     entry.is_framed() && matches!(outcome, Outcome::PeerGone(_) | Outcome::TooSlow);
                 if is_cut {
-                    // Why it ended does not help whoever gets a connection back with half a frame in it.
+                    // The connection was cut within a frame. The report must say that it is
+                    // unusable, not the earlier reason of the end.
                     entry.outcome = Some(outcome);
                 }
                 let outcome = entry.outcome.unwrap_or(outcome);
@@ -448,7 +451,7 @@ impl DeliveryServer {
         }
     }
 
-    /// Stops reading for a stream; what it holds flows back.
+    /// Stops reading for a stream; its blocks are returned.
     fn end(&mut self, _now: MonoTime, index: u32, outcome: Outcome) {
         let entry = &mut self.entries[index as usize];
         let was = entry.phase;
@@ -475,7 +478,7 @@ impl DeliveryServer {
         }
         let entry = &mut self.entries[index as usize];
         if was == Phase::Priming {
-            // The link has never heard of it.
+            // The link never opened it.
             entry.link_closed = true;
             if let Some(message) = entry.message.take() {
                 let stream = entry.stream;
@@ -545,7 +548,7 @@ impl DeliveryServer {
         }
     }
 
-    /// Has the link send a message between frames, or reports that it is too late for it.
+    /// Has the link send a message between frames, or reports that it comes too late.
     fn interleave(&mut self, stream: StreamId, message: Box<[u8]>) {
         assert!((1..=INTERLEAVED_MAX).contains(&message.len()), "a message is short");
         let entry = &mut self.entries[stream.index as usize];
@@ -585,7 +588,7 @@ impl Links {
         }
     }
 
-    /// Passes on what concerns an opened stream. A hold is opened nowhere.
+    /// Passes a message of an opened stream to its link. A hold is opened at no link.
     fn pass(&mut self, output: Option<Output>, pass: Pass) {
         match output {
             Some(Output::Connection(_)) => self.connections.give(ToLink::Pass(pass)),
@@ -679,5 +682,5 @@ impl Server for DeliveryServer {
 
 /// The first blocks of a stream are due this far ahead: later than any block of a running stream,
 /// however slow, and in the order in which streams came. A nearer deadline would pass while many
-/// streams begin or seek, and their first blocks would then go before what running ones need.
+/// streams begin or seek, and their first blocks would then precede the blocks of running streams.
 const JOIN: Nanos = SECOND.times(1_000_000);

@@ -1,9 +1,9 @@
-//! The disk server: the only one that talks to its device.
+//! The disk server: the only user of its device.
 //!
 //! It moves jobs from the block server into the cycle's queues, transfers from the cycle to the
-//! device, and filled blocks back; the same for the writes and flushes of its intake. All decisions
-//! are `tactus_core::cycle`'s. What an error of a write or flush means is decided by whoever asked: here
-//! each is told once, and nothing is tried again.
+//! device, and filled blocks back. It does the same for the writes and flushes of its intake. All
+//! decisions are in `tactus_core::cycle`. The control side decides what an error of a write or
+//! flush means: the disk server reports each error once and repeats no request.
 
 mod intake;
 
@@ -27,12 +27,12 @@ pub struct DiskServer<P> {
     length: Nanos,
     requests: Consumer<ToDisk>,
     filled: Producer<Filled>,
-    /// Where uploads come in; none on a volume that takes none.
+    /// The intake of uploads; `None` if the volume takes no uploads.
     intake: Option<Intake>,
     counters: Arc<DiskCounters>,
     flying: Vec<Flying>,
     cycle_now: u64,
-    /// When it was last seen to, if transfers were at the device then.
+    /// When it was last polled, if transfers were at the device then.
     left: Option<MonoTime>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct DiskRings {
     pub(crate) intake: Option<Intake>,
 }
 
-/// A transfer at the device, and when it went there.
+/// A transfer at the device, and the time of its hand-over.
 struct Flying {
     transfer: Transfer,
     since: MonoTime,
@@ -155,7 +155,7 @@ impl<P: DiskPort> DiskServer<P> {
             self.flying.push(Flying { transfer, since: now, turn });
             any = true;
         }
-        // Real-time work may have found that only a flush fits any more.
+        // Real-time work may have left room only for a flush.
         any |= self.start_syncs(now);
         if any {
             self.port.kick(now);
@@ -178,7 +178,7 @@ impl<P: DiskPort> DiskServer<P> {
         self.intake.as_mut().expect("only an intake writes")
     }
 
-    /// A cycle that ends with real-time work in the queue has been missed.
+    /// Counts a missed cycle: one that ends with real-time work in the queue.
     fn watch_cycle(&mut self, now: MonoTime) {
         let cycle = now.0 / self.length.0;
         if cycle != self.cycle_now {
@@ -222,9 +222,10 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
     }
 }
 
-/// Who comes back so late was kept away: several times what the other servers of a core take.
+/// A poll that comes later than this was held up by other programs: several times the time of the
+/// other servers of a core.
 const AWAY: Nanos = Nanos::from_millis(5);
 
-/// How often the completions are looked at while there are transfers: waking for each one would cost
-/// 4 us a block. At depth 16 and 256 KiB this still moves 4 GB/s.
+/// Interval of polling for completions while there are transfers: a wake-up for each one would cost
+/// 4 us a block. At depth 16 and 256 KiB this interval still moves 4 GB/s.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(1);

@@ -1,7 +1,8 @@
-//! What both link servers have in common: how bytes come to them, where these lie, and what is told of it.
+//! Feeding, common to both link servers: how bytes reach them, where the bytes lie, and which
+//! answers they give.
 //!
-//! Promise: a part of a block that has been fed is held by its lease until it is given back. Nothing here knows by what it
-//! leaves.
+//! Promise: a part of a block that has been fed is held by its lease until it is returned. This
+//! module does not depend on the output.
 
 mod moved;
 mod window;
@@ -12,7 +13,7 @@ use tactus_ring::arena::{Lease, View};
 pub(crate) use moved::Moved;
 pub(crate) use window::{Second, Window};
 
-/// Where the bytes of a volume's blocks are, as long as they are leased.
+/// The memory of a volume's blocks, as long as they are leased.
 #[derive(Clone)]
 pub enum Memory {
     /// In an arena, sent by a copy.
@@ -31,11 +32,11 @@ impl Memory {
     }
 }
 
-/// A part of a block that is to be sent.
+/// A part of a block to send.
 pub(crate) struct Fed {
     pub(crate) lease: Lease,
     pub(crate) at: u32,
     pub(crate) len: u32,
-    /// Where it lies in the file.
+    /// Its offset in the file.
     pub(crate) offset: Bytes,
 }

@@ -1,5 +1,5 @@
-//! What the servers tell each other. Each message goes through a ring with one writer and one
-//! reader; every ring is as large as the most that the ledger can put into it.
+//! Messages between the servers. Each message goes through a ring with one writer and one reader.
+//! Every ring has room for the most that the ledger can put into it.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use crate::message::{Chunks, Outcome, Rate, StreamId, TitleId, VolumeId};
 
 /// From a delivery server to a block server.
 pub(crate) enum ToBlock {
-    /// Asks for one block of a title.
+    /// Wants one block of a title.
     Want(Want),
-    /// Gives a block back.
+    /// Returns a block.
     Return(Lease),
-    /// Ends a round of wants: what is to be read may be sorted.
+    /// Ends a round of wants: the reads may be sorted.
     Commit(Round),
-    /// The stream of this want has ended. The want is answered all the same.
+    /// The stream of this want has ended. The want is still answered.
     Abandon { token: u32, title: TitleId, block: u64 },
 }
 
-/// Whose wants have come.
+/// The origin of a round of wants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Round {
-    /// Those of one stream, at any time.
+    /// One stream, at any time.
     Stream,
-    /// Those of all running streams, at the beginning of a cycle.
+    /// All running streams, at the beginning of a cycle.
     Cycle,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Want {
     pub(crate) file: FileHandle,
     /// Bytes of the title in this block; only the last block has less than a whole one.
     pub(crate) len: u32,
-    /// What they must sum up to.
+    /// Their expected checksum.
     pub(crate) sum: Option<Sum>,
     pub(crate) deadline: MonoTime,
     pub(crate) position: u64,
@@ -60,7 +60,7 @@ pub(crate) enum FromBlock {
         token: u32,
         errno: i32,
     },
-    /// It was abandoned, and has not been read.
+    /// The want was abandoned, and the block has not been read.
     Dropped {
         token: u32,
     },
@@ -77,7 +77,7 @@ pub(crate) enum ToDisk {
         deadline: MonoTime,
     },
     Commit(Round),
-    /// Nobody waits for the block any more. Its read is answered all the same.
+    /// The block has no waiters any more. Its read is still answered.
     Drop {
         block: tactus_core::ports::BlockRef,
     },
@@ -89,7 +89,7 @@ pub(crate) enum ToLink<O> {
     Pass(Pass),
 }
 
-/// What all of them handle alike.
+/// Messages that all links handle alike.
 pub(crate) enum Pass {
     /// More bytes of the stream, in order.
     Feed {
@@ -97,7 +97,7 @@ pub(crate) enum Pass {
         lease: Lease,
         at: u32,
         len: u32,
-        /// Where it lies in the title.
+        /// Its offset in the title.
         offset: Bytes,
     },
     /// All of a growing title has been fed, or will be in time: its length is known.
@@ -105,7 +105,7 @@ pub(crate) enum Pass {
         stream: StreamId,
         len: Bytes,
     },
-    /// Bytes between two frames. Answered before the stream is closed.
+    /// An interleaved message. Answered before the stream is closed.
     Interleave {
         stream: StreamId,
         message: Box<[u8]>,
@@ -120,7 +120,7 @@ pub(crate) struct Open<O> {
     pub(crate) output: O,
 }
 
-/// What an opened stream sends.
+/// The content of an opened stream.
 pub(crate) enum OpenContent {
     Blocks(OpenBlocks),
     Chunks(Chunks),
@@ -129,18 +129,18 @@ pub(crate) enum OpenContent {
 /// Blocks whose first bytes are in memory.
 pub(crate) struct OpenBlocks {
     pub(crate) volume: VolumeId,
-    /// The title's file, and where in it the first byte is; a stream by a block list begins with
-    /// its first stop.
+    /// The title's file, and the offset of the first byte in it; a stream by a block list begins
+    /// with its first block.
     pub(crate) file: FileHandle,
     pub(crate) first: Bytes,
     pub(crate) framing: Form,
     /// `None` for best effort.
     pub(crate) rate: Option<Rate>,
-    /// Bytes to send in all; none while the title grows, or when it repeats.
+    /// Bytes to send in all; `None` while the title grows, or if it repeats.
     pub(crate) len: Option<Bytes>,
-    /// After how many it begins again; none when it does not.
+    /// Number of bytes after which it begins again; `None` if it does not repeat.
     pub(crate) turn: Option<Bytes>,
-    /// The delivery server has it too, and longer: it is never the last that is dropped here.
+    /// The delivery server also holds it, and longer: the last reference is never dropped here.
     pub(crate) plan: Option<Arc<Plan>>,
 }
 

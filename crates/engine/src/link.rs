@@ -1,8 +1,9 @@
 //! The link server: sends each stream's bytes when the byte clock says so.
 //!
-//! Promise: no byte leaves before it is due; a peer that does not take its bytes delays nobody and
-//! is ended after a bound; when the machine itself stood still, or the disk did, the clocks are
-//! moved instead of sending a burst. It knows no titles and no disks: it is fed leases in order, and returns each.
+//! Promise: no byte leaves before it is due. A peer that does not take its bytes delays no other
+//! stream and is ended after a bound. After a stall of the machine or of a disk, the clocks are
+//! moved instead of sending a burst. It knows no titles and no disks: it is fed leases in order,
+//! and returns each.
 
 mod connection;
 mod feed;
@@ -37,7 +38,7 @@ use crate::message::{self, Backpressure, Chunks as Ring, Outcome, Rate, StreamId
 use crate::pool::Pool;
 use crate::server::Server;
 
-/// When a peer counts as too slow.
+/// The limits for slow peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
     /// A paced stream ends when its oldest unsent byte is overdue by this much.
@@ -69,9 +70,9 @@ pub struct LinkServer<P> {
     schedule: Schedule,
     best_effort: BestEffort,
     moved: Moved,
-    /// Room in the ring of answers that moved clocks leave to all others.
+    /// Room in the ring of answers that the messages of moved clocks leave free for all others.
     reserved: usize,
-    /// For packets whose bytes lie in the page cache.
+    /// Buffer for packets whose bytes lie in the page cache.
     stage: Vec<u8>,
     patience: Patience,
     /// The last slot whose streams have been visited.
@@ -80,14 +81,14 @@ pub struct LinkServer<P> {
     streams: Arc<[StreamCounters]>,
 }
 
-/// What a link server is made of, besides its port.
+/// The parts of a link server, besides its port.
 pub(crate) struct LinkParts {
     /// The memory of each volume's blocks.
     pub(crate) memories: Vec<Memory>,
     pub(crate) requests: Consumer<ToLink<message::Connection>>,
     pub(crate) answers: Producer<FromLink>,
     pub(crate) patience: Patience,
-    /// Most leases that can be held at once.
+    /// Limit of leases held at once.
     pub(crate) leases: usize,
     pub(crate) counters: Arc<LinkCounters>,
     pub(crate) streams: Arc<[StreamCounters]>,
@@ -115,7 +116,7 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// A link that had no delivery to visit has not stalled.
+    /// Restarts the schedule of an idle link: a link without deliveries to visit has not stalled.
     fn wake(&mut self, now: MonoTime) {
         if self.schedule.next_visit(self.slot).is_none() {
             self.slot = self.slot.max(Slot::at(now));
@@ -170,7 +171,7 @@ impl<P: LinkPort> LinkServer<P> {
         let clock = law.with_burst(burst);
         let waits = output.backpressure == Backpressure::Wait;
         self.deliveries[stream.index as usize] = Delivery {
-            // What is sent in advance has the timestamps of its own time.
+            // Bytes sent in advance have the timestamps of their own due time.
             framing: framing_of(blocks, output.channel, law),
             clock: Some(clock),
             first,
@@ -210,7 +211,7 @@ impl<P: LinkPort> LinkServer<P> {
         self.fed.push_back(&mut delivery.feed.blocks, fed);
     }
 
-    /// The length of a stream is known now.
+    /// Sets the length of a stream, which is known now.
     fn settle(&mut self, stream: StreamId, len: Bytes) {
         let delivery = &mut self.deliveries[stream.index as usize];
         if delivery.stream != Some(stream) {
@@ -222,7 +223,7 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Sends a message between two frames as soon as it can be: at once, unless the socket is full.
+    /// Sends a message between two frames as soon as possible: at once, unless the socket is full.
     fn interleave(&mut self, now: MonoTime, stream: StreamId, message: Box<[u8]>) {
         let delivery = &mut self.deliveries[stream.index as usize];
         let is_open = delivery.stream == Some(stream)
@@ -267,7 +268,7 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Sends the due bytes of one delivery of any source, framing and schedule.
+    /// Sends the due bytes of one delivery, of any source, framing and schedule.
     fn visit(&mut self, now: MonoTime, slot: Slot, index: u32) {
         let delivery = &mut self.deliveries[index as usize];
         if slot < delivery.first {
@@ -299,9 +300,9 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Nothing is due. A delivery that has come up with the end of a growing title waits there with
-    /// its clock. A peer that takes nothing keeps the window full, which looks the same: its clock
-    /// goes on.
+    /// No byte is due. A delivery that has reached the end of a growing title waits there with its
+    /// clock. A peer that takes nothing keeps the window full, which looks the same; in this case
+    /// the clock goes on.
     fn wait_for_growth(&mut self, index: u32, until: MonoTime) {
         let delivery = &self.deliveries[index as usize];
         if delivery.feed.is_growing() && !delivery.was_blocked {
@@ -312,8 +313,8 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Moves the clock by the time of the bytes that were due but not in memory. The stream owes
-    /// nothing: to catch up, it would ask a late disk for more than was admitted.
+    /// Moves the clock by the time of the bytes that were due but not in memory. The stream does
+    /// not catch up: that would need more reads of a late disk than were admitted.
     fn move_past_gap(&mut self, index: u32, until: MonoTime) {
         let delivery = &mut self.deliveries[index as usize];
         let gap = delivery.gap(until);
@@ -329,7 +330,7 @@ impl<P: LinkPort> LinkServer<P> {
         self.move_clock(index, gap);
     }
 
-    /// The peer has not taken all that was offered.
+    /// Handles a peer that has not taken all offered bytes.
     fn wait_for_peer(&mut self, now: MonoTime, until: MonoTime, index: u32) {
         let delivery = &mut self.deliveries[index as usize];
         delivery.was_blocked = true;
@@ -344,7 +345,7 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Counts that a source was late, unless the peer was.
+    /// Counts a late source, unless the peer was late.
     fn note_underrun(&mut self, index: u32) {
         if !self.deliveries[index as usize].was_blocked {
             self.counters.underruns.add(1);
@@ -377,7 +378,8 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Tells the delivery server of moved clocks, as far as there is room beside what must be told.
+    /// Sends moved clocks to the delivery server, as far as the ring has room beside the reserved
+    /// part.
     fn tell_moved(&mut self) {
         while self.answers.free() > self.reserved
             && let Some(index) = self.moved.take()
@@ -389,7 +391,7 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Sends what is begun, the message, and what lies within `limit`.
+    /// Sends the begun frame, the message, and the bytes within `limit`.
     fn send(&mut self, now: MonoTime, index: u32, limit: Limit) -> Attempt {
         loop {
             let Delivery { framing, connection, feed, .. } = &mut self.deliveries[index as usize];
@@ -416,7 +418,7 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Counts what a call has sent, and gives back the leases that it used up.
+    /// Counts the bytes that a call has sent, and returns the used leases.
     fn note_step(&mut self, index: u32, step: Step) {
         let delivery = &mut self.deliveries[index as usize];
         let sent = step.title + step.generated;
@@ -478,7 +480,7 @@ impl<P: LinkPort> LinkServer<P> {
         if let Some(message) = delivery.connection.give_up() {
             self.answer(FromLink::Interleaved { stream, message, is_sent: false });
         }
-        // Now, and not when the place is opened again: until then it belongs to a stream that begins.
+        // Now, not when the slot is opened again: until then it belongs to a stream that begins.
         self.streams[index as usize].clear();
         self.answer(FromLink::Closed { stream, outcome, sent: delivery.feed.sent });
     }
@@ -506,8 +508,8 @@ impl<P: LinkPort> LinkServer<P> {
         any
     }
 
-    /// Moves all clocks when the machine itself stood still for longer than a tick: what was due in
-    /// the meantime is sent at the streams' rates, not in one burst.
+    /// Moves all clocks after a stall of the machine of more than a tick: the bytes that became due
+    /// meanwhile are sent at the streams' rates, not in one burst.
     fn watch_stall(&mut self, now: MonoTime) {
         let Some(expected) = self.schedule.next_visit(self.slot) else { return };
         let stall = now.since(expected.begin());
@@ -592,8 +594,8 @@ impl<P: LinkPort + Send> Server for LinkServer<P> {
     }
 }
 
-/// A machine that stood still for longer than the longest tick has stalled.
+/// A pause of the machine that is longer than the longest tick is a stall.
 const STALL: Nanos = Tick::Ms250.span();
 
-/// How often generated chunks are looked after: as often as a stream of packets in frames.
+/// Visit interval of generated chunks: the same as for a stream of packets in frames.
 const CHUNK_TICK: Tick = Tick::Ms10;

@@ -1,8 +1,8 @@
 //! Messages between the control side and the engine.
 //!
-//! Of deliveries the control side says *start* and *stop*; the engine says *finished* (the socket is
-//! free again) and *retired* (everything that was reserved is back). Of uploads the control side says
-//! *write* and *sync*, and each is answered once. Of link classes it says what they may from now on.
+//! For deliveries the control side sends *start* and *stop*; the engine reports *finished* (the
+//! socket is free again) and *retired* (all reservations are free). For uploads the control side
+//! sends *write* and *sync*; each is answered once. For link classes it sends their new limits.
 
 mod delivery;
 
@@ -23,12 +23,12 @@ pub use delivery::{
     Output, Rate, Schedule,
 };
 
-/// One running delivery: a place in the delivery table, and the life it is in.
+/// One running delivery: a slot of the stream table, and its generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct StreamId {
-    /// The place in the table.
+    /// The slot in the table.
     pub index: u32,
-    /// Counts the lives of the place.
+    /// Counts the streams of the slot.
     pub generation: u32,
 }
 
@@ -40,7 +40,7 @@ pub struct TitleId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct VolumeId(pub u16);
 
-/// How fast a stream goes.
+/// The speed of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
     /// By the byte clock, with real-time reads.
@@ -67,34 +67,34 @@ impl Pace {
     }
 }
 
-/// A class of the link of datagrams, which streams may name.
+/// A class of the datagram link, which streams may name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketClass {
     /// The class above it; none: the link.
     pub parent: Option<ClassNumber>,
-    /// What it may, on the wire.
+    /// Its limits, on the wire.
     pub class: Class,
 }
 
-/// A class that may something else from now on. It stays where it is, with all that it has sent.
+/// New limits of a class. The class keeps its place and its counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClassChange {
-    /// Which, by its place among the classes of the link.
+    /// The class, by its place among the classes of the link.
     pub number: ClassNumber,
-    /// What it may, on the wire.
+    /// Its new limits, on the wire.
     pub to: Class,
 }
 
-/// Asks for a delivery that the ledger has admitted.
+/// Starts a delivery that the ledger has admitted.
 #[derive(Debug)]
 pub struct Start {
-    /// The slot granted in the delivery table.
+    /// The granted slot of the stream table.
     pub stream: StreamId,
-    /// What it is.
+    /// Its source, framing, schedule and output.
     pub delivery: Delivery,
 }
 
-/// A slot has one stream in each of its lives.
+/// A slot has one stream in each generation.
 impl PartialEq for Start {
     fn eq(&self, other: &Self) -> bool {
         self.stream == other.stream
@@ -103,48 +103,49 @@ impl PartialEq for Start {
 
 impl Eq for Start {}
 
-/// Asks to keep a whole title in memory, read in the time left over. It does not grow.
+/// Keeps a whole title in memory, read in best-effort time. The title does not grow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hold {
-    /// The place granted in the delivery table.
+    /// The granted slot of the stream table.
     pub stream: StreamId,
-    /// What is kept.
+    /// The title.
     pub origin: Origin,
-    /// Its blocks, as reserved in the ledger.
+    /// Number of its blocks, as reserved in the ledger.
     pub window: u32,
 }
 
 /// From the control side to a delivery server.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Begin a delivery.
+    /// Begins a delivery.
     Start(Start),
-    /// Keep a title in memory until it is stopped.
+    /// Keeps a title in memory until it is stopped.
     Hold(Hold),
-    /// End a delivery or a hold early; answered by the same reports.
+    /// Ends a delivery or a hold early; the same reports follow.
     Stop(StreamId),
-    /// Send a message of the control side between two frames of a connection: an answer, or a sender
-    /// report in a frame of its own. Each is answered by `Report::Interleaved`, and only then the next
-    /// one may be asked for.
+    /// Sends an interleaved message between two frames of a connection: an answer, or a sender
+    /// report in a frame of its own. `Report::Interleaved` answers each message; only then the next
+    /// one may be sent.
     Interleave {
         /// The delivery.
         stream: StreamId,
         /// At least one byte, at most [`INTERLEAVED_MAX`].
         message: Box<[u8]>,
     },
-    /// More of a growing title is on stable storage. It can be said later, and must be where fewer than
-    /// four places for each stream are free in the ring: those are for what cannot wait.
+    /// More of a growing title is on stable storage. This command may be delayed. It must be if
+    /// fewer than four places for each stream are free in the ring: those are for urgent commands.
     Extend {
-        /// The delivery. One that has ended does not mind.
+        /// The delivery. For one that has ended, the command has no effect.
         stream: StreamId,
         /// One past the last byte.
         end: Bytes,
-        /// There will be no more.
+        /// The title does not grow any more.
         is_whole: bool,
     },
 }
 
-/// Most bytes of an interleaved message: longer than any answer, and a short wait for the next frame.
+/// Limit of the bytes of an interleaved message: longer than any answer, and a short delay of the
+/// next frame.
 pub const INTERLEAVED_MAX: usize = 4096;
 
 /// How a delivery ended.
@@ -158,20 +159,20 @@ pub enum Outcome {
     TooSlow,
     /// The disk failed, with this error number.
     DiskFailed(i32),
-    /// The disk cannot read a block of the title. Nothing of it was sent; what was sent ends before it, or
-    /// earlier.
+    /// The disk cannot read a block of the title. No byte of the block was sent; the sent bytes end
+    /// at the block or earlier.
     Unreadable {
         /// Its number, counted in the volume's blocks.
         block: u64,
-        /// Why not.
+        /// The error number.
         errno: i32,
     },
-    /// This block of the title is not what was stored. Nothing of it was sent.
+    /// This block of the title differs from the stored bytes. No byte of it was sent.
     Damaged {
         /// Its number, counted in the volume's blocks.
         block: u64,
     },
-    /// The control side asked.
+    /// The control side stopped it.
     Stopped,
 }
 
@@ -194,7 +195,7 @@ impl Outcome {
 /// From a delivery server to the control side.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {
-    /// The socket is the control side's again.
+    /// The socket belongs to the control side again.
     Finished {
         /// Which delivery.
         stream: StreamId,
@@ -203,17 +204,18 @@ pub enum Report {
         /// Bytes of the title that the socket has taken.
         sent: Bytes,
     },
-    /// The end of an interleaved message. It comes before the delivery is reported as finished, or after
-    /// it has retired if the message came so late.
+    /// The end of an interleaved message. It comes before the delivery is reported as finished, or
+    /// after it has retired if the message came too late.
     Interleaved {
         /// Which delivery.
         stream: StreamId,
         /// The message; nothing is freed on a real-time thread.
         message: Box<[u8]>,
-        /// Whether the socket has taken all of it. If not, it has taken nothing, or is of no use any more.
+        /// Whether the socket has taken all of it. If not, the socket has taken none of it, or is
+        /// unusable.
         is_sent: bool,
     },
-    /// All of the title is in memory and stays there.
+    /// The whole title is in memory and stays there.
     Held {
         /// Which hold.
         stream: StreamId,
@@ -222,24 +224,25 @@ pub enum Report {
     Retired {
         /// Which delivery.
         stream: StreamId,
-        /// What it was given.
+        /// Its checksums.
         sums: Option<Arc<Sums>>,
-        /// What it was given to go by.
+        /// Its block list.
         block_list: Option<BlockList>,
-        /// What was known of its bytes.
+        /// Its plan.
         plan: Option<Arc<Plan>>,
     },
 }
 
-/// How soon a write is needed.
+/// The urgency of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteClass {
-    /// In the time left over, or in the floor of uploads.
+    /// Best effort: in time left over, or in the time reserved for uploads.
     BestEffort,
-    /// A recording's: it is in the sweep of the next cycle, or of a later one before its deadline.
+    /// A write of a recording: it is in the sweep of the next cycle, or of a later one before its
+    /// deadline.
     Paced {
-        /// When the place is needed again; three cycles and a place's duration ahead is what the ledger
-        /// has promised.
+        /// When the place is needed again. The ledger promises three cycles and a place's duration
+        /// until then.
         deadline: MonoTime,
     },
 }
@@ -247,8 +250,8 @@ pub enum WriteClass {
 /// From the control side to a disk server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IntakeRequest {
-    /// Write what a place of the write share holds, from its beginning. The place is the engine's
-    /// until it is answered.
+    /// Writes the content of a place of the write share, from its beginning. The place belongs to
+    /// the engine until the answer.
     Write {
         /// Comes back with the answer.
         token: u32,
@@ -256,23 +259,23 @@ pub enum IntakeRequest {
         block: BlockRef,
         /// Open for direct writes until the answer.
         file: FileHandle,
-        /// Where in the file, a multiple of the sector.
+        /// The offset in the file, a multiple of the sector.
         offset: Bytes,
-        /// Bytes, a multiple of the sector; what lies beyond the end is cut off by whoever knows it.
+        /// Bytes, a multiple of the sector; the control side cuts off the bytes beyond the end.
         len: u32,
-        /// How soon.
+        /// Its urgency.
         class: WriteClass,
-        /// Where it lies on the device, as a sweep key; zero where order does not matter.
+        /// Its position on the device, as a sweep key; zero if order does not matter.
         position: u64,
     },
-    /// Bring everything written to a file so far, and its length, to stable storage. It covers the
-    /// writes that have been answered before it was asked for.
+    /// Brings all written bytes of a file, and its length, to stable storage. It covers the writes
+    /// that were answered before the request.
     Sync {
         /// Comes back with the answer.
         token: u32,
         /// The file or directory, open until the answer.
         file: FileHandle,
-        /// What of it.
+        /// The part of the file.
         reach: Reach,
     },
 }
@@ -282,14 +285,14 @@ pub enum IntakeRequest {
 pub enum IntakeAnswer {
     /// The device has read the place. Its bytes are durable only after the next flush.
     Written {
-        /// Which write.
+        /// The token of the write.
         token: u32,
-        /// Why its bytes may not be in the file.
+        /// The error, if the bytes may be missing in the file.
         result: Result<(), DiskFault>,
     },
     /// A flush has ended.
     Synced {
-        /// Which flush.
+        /// The token of the flush.
         token: u32,
         /// A failure is final for everything that was written since the last flush that succeeded.
         result: Result<(), DiskFault>,

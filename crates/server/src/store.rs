@@ -1,9 +1,8 @@
-//! The store: uploads, deletions and renames on a volume.
+//! The store: how uploads, deletions and renames get onto a volume, and are never lost afterwards.
 //!
-//! Promise: the write protocol of `docs/design/uploads.md`. An answered change is on stable storage
-//! under its name. No reader sees a part of an unfinished upload, and a failed upload leaves
-//! nothing. The store knows names, lengths and checksums, and no protocol; the [`Medium`] writes
-//! the bytes to the device.
+//! Promise: the write protocol of `docs/design/uploads.md`. What is answered as done is on stable
+//! storage under its name; nobody sees a part of it before; what fails leaves nothing. It knows names,
+//! lengths and checksums, and no protocol; how bytes get to the device is the [`Medium`]'s.
 
 mod census;
 mod change;
@@ -66,15 +65,15 @@ use names::{Discard, Names};
 use quotas::Quotas;
 use resume::Sessions;
 
-/// Options of a volume that takes uploads.
+/// How a volume takes uploads.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// The limits of uploads.
+    /// What uploads may take.
     pub limits: Limits,
-    /// How long a resumable upload is kept after its last byte.
+    /// How long an upload that can be resumed is kept after its last byte.
     pub expiry: Duration,
-    /// A title of at most this many [`UNIT`]s keeps its checksums in an attribute of its file,
-    /// which needs no flush of its own; at most [`ATTRIBUTE_UNITS_MAX`].
+    /// A title of so many [`UNIT`]s keeps its checksums in an attribute of its file, which costs no flush
+    /// of its own; at most [`ATTRIBUTE_UNITS_MAX`].
     pub attribute_units: usize,
 }
 
@@ -88,7 +87,7 @@ impl Default for StoreOptions {
     }
 }
 
-/// One volume that takes uploads. Clones refer to the same volume.
+/// One volume that takes uploads. Clones are the same volume.
 #[derive(Clone, Debug)]
 pub struct Store {
     inner: Arc<Inner>,
@@ -103,30 +102,29 @@ struct Inner {
     sessions: Sessions,
     expiry: Duration,
     attribute_units: usize,
-    /// Permits for threads that may block on this volume: a disk that hangs holds at most these
-    /// threads.
+    /// Threads that may block for this volume: when its disk hangs, so many hang with it.
     turns: Arc<Semaphore>,
     /// Permits for paths whose directories are opened for flushing.
     opening: Semaphore,
-    /// The catalogue that shows titles while they are uploaded; unset: none.
+    /// Who may read titles that come in; nobody: nobody.
     audience: OnceLock<Announcer>,
-    /// The callback for each title that gets its name.
+    /// Who is told of titles that have got their names.
     named: OnceLock<Named>,
-    /// The source that reads stored titles at the disk's pace; unset: reads start at once.
+    /// How what is stored is read; none: at once.
     source: OnceLock<Arc<dyn Source>>,
-    /// Why the volume accepts no more writes (W9).
+    /// Why nothing is written any more (W9).
     broken: OnceLock<String>,
-    /// Whether the census has counted the stored titles.
+    /// Whether what is stored has been counted.
     counted: watch::Receiver<bool>,
-    /// Discarded titles and directories that must be unlinked.
+    /// What lies aside and is to be unlinked.
     discards: mpsc::Sender<Discard>,
-    /// Background tasks that end when the store closes.
+    /// End when the store does.
     background: Mutex<Vec<JoinHandle<()>>>,
-    /// The expiry task; it ends only when it is aborted.
+    /// Ends only when it is told to.
     clock: OnceLock<JoinHandle<()>>,
 }
 
-/// Gets the path of a title within its volume. Must not wait.
+/// Is told the path of a title within its volume. Must not wait.
 type Named = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Drop for Inner {
@@ -137,60 +135,61 @@ impl Drop for Inner {
     }
 }
 
-/// Discarded titles that wait to be unlinked. When the queue is full, changes wait for the disk.
+/// Discarded titles that wait to be unlinked; then changes wait for the disk.
 const DISCARDS_MAX: usize = 1024;
 
-/// Upper bound of the wait for open work when a store closes; only a disk that hangs needs longer.
+/// What is under way when a store closes ends sooner, unless the disk hangs.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
-/// Same number as the threads that look up names for reading.
+/// As many as look up names for reading.
 const TURNS: usize = 64;
 
 impl Store {
-    /// The checksums of an open title of this volume; none when it has none. May block.
+    /// The checksums of a title of this volume that is open for reading; none when it has none. May
+    /// block.
     ///
     /// # Errors
-    /// When its checksums do not fit the title: then the title must not be served.
+    /// When it has some that do not fit: then it must not be served.
     pub fn sums_of(&self, title: impl AsFd) -> Result<Option<Arc<Sums>>, Damaged> {
         self.inner.names.own.manifests.sums_of(title)
     }
 
-    /// Makes titles visible in `catalogue` while they are uploaded; this volume is `volume` there.
+    /// From now on titles can be found in `catalogue`, where this is volume `volume`, while they come in.
     pub fn show_unfinished(&self, catalogue: Arc<Catalogue>, volume: VolumeId) {
-        // Only the first call takes effect.
+        // Told twice: the first one has it.
         self.inner.audience.set(Announcer { catalogue, volume }).ok();
     }
 
-    /// Calls `told` with the path of each title that gets its name; `told` must not wait.
+    /// From now on `told` hears of each title that has got its name, by its path; it must not wait.
     pub fn tell_named(&self, told: impl Fn(&str) + Send + Sync + 'static) {
-        // Only the first call takes effect.
+        // Told twice: the first one hears.
         self.inner.named.set(Box::new(told)).ok();
     }
 
-    /// Reads stored titles through `source` from now on.
+    /// From now on what has to be read of it is read by `source`.
     pub fn read_by(&self, source: Arc<dyn Source>) {
-        // Only the first call takes effect.
+        // Told twice: the first one has it.
         self.inner.source.set(source).ok();
     }
 
-    /// Reserves write slots for a recording, whose writes have deadlines.
+    /// So many places of its own for a recording, whose writes have deadlines.
     pub async fn reserve(&self, what: Reserve) -> Arc<dyn Medium> {
         self.inner.medium.reserve(what).await
     }
 
-    /// The stored and reserved bytes of all principals.
+    /// What all principals have stored and reserved.
     #[must_use]
     pub fn usage(&self) -> Account {
         self.inner.quotas.all()
     }
 
-    /// The stored and reserved bytes of one principal.
+    /// What one principal has.
     #[must_use]
     pub fn usage_of(&self, principal: &Principal) -> Account {
         self.inner.quotas.of(principal)
     }
 
-    /// The account of a principal and its reservations, the oldest first, from one moment.
+    /// What a principal has, and for what room is held, the oldest first: one look at both.
     #[must_use]
     pub fn held(&self, principal: &Principal) -> (Account, Vec<Reservation>) {
         self.inner.quotas.held(principal)
@@ -206,27 +205,27 @@ impl Store {
         self.inner.blocking(move || Ok(quotas.room(&principal))).await
     }
 
-    /// The limits of uploads.
+    /// What uploads may take.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         self.inner.quotas.limits()
     }
 
-    /// Why the volume accepts no more writes; none while it accepts them.
+    /// Why nothing is written any more; nothing while all is well.
     #[must_use]
     pub fn broken(&self) -> Option<&str> {
         self.inner.broken.get().map(String::as_str)
     }
 
-    /// The place whose size could not be determined, if there is one: uploads with a quota are then
-    /// refused.
+    /// The place whose size could not be determined, if there is one: uploads with a quota are
+    /// refused then.
     #[must_use]
     pub fn uncounted(&self) -> Option<String> {
         self.inner.quotas.uncounted().filter(|_| self.limits().counts_stored())
     }
 
-    /// Refuses all writes from now on, for this reason. Unlike a failed write, this does not mark
-    /// the disk.
+    /// Refuses all writes from now on, for this reason; unlike after a failed write, the disk is
+    /// not marked.
     pub fn refuse(&self, why: &str) {
         // Only the first reason counts.
         if self.inner.broken.set(why.to_owned()).is_ok() {
@@ -234,8 +233,8 @@ impl Store {
         }
     }
 
-    /// Ends the background work and closes the volume. Waits at most `CLOSE_WAIT` for open
-    /// uploads.
+    /// Ends the work in the background and lets the volume go. An upload that is open keeps it:
+    /// that is waited for a while, no longer.
     pub async fn close(self) {
         let tasks = std::mem::take(&mut *lock(&self.inner.background));
         drop(self);
@@ -253,7 +252,7 @@ impl Store {
 }
 
 impl Inner {
-    /// Checks that the volume accepts writes.
+    /// Whether anything may be written.
     fn writable(&self) -> Result<(), UploadError> {
         match self.broken.get() {
             None => Ok(()),
@@ -261,31 +260,29 @@ impl Inner {
         }
     }
 
-    /// The error of an upload whose task ended without an error of its own.
+    /// Why something that belongs to an upload has ended without a word of its own.
     fn gone_wrong(&self) -> UploadError {
         let stops = || UploadError::Io(io::Error::other("the server stops"));
         self.writable().err().unwrap_or_else(stops)
     }
 
-    /// Closes the volume to writes after a failed write or flush: nothing is retried, and nothing
-    /// else is written (W9).
+    /// A write or flush has failed: it is never tried again, and nothing else is tried either (W9).
     fn fail(&self, error: io::Error) -> UploadError {
         let first = self.broken.set(error.to_string()).is_ok();
-        // A stop of the server also ends all writes, but the next start has no reason to doubt the
-        // disk.
+        // Nothing more is written then either, but the next start need not doubt the disk.
         if first && !medium::is_stop(&error) {
             tracing::error!(%error, "a write or flush failed: the volume takes no more uploads");
             let names = Arc::clone(&self.names);
-            // No upload waits for the mark: the disk may hang.
+            // No upload waits for it: the disk may hang.
             let marking = tokio::task::spawn_blocking(move || recovery::mark_failed(&names));
             lock(&self.background).push(marking);
         }
         UploadError::Io(error)
     }
 
-    /// The error for a failed write or a failed change of a file. A full file system is not broken:
-    /// it refused these bytes and lost none, and deletions must still work. A shortage of
-    /// descriptors does not mean a broken disk either.
+    /// What a failed write means, or a failed change of a file. A full file system is not a broken
+    /// one: it has refused these bytes and lost none, and deletions must go on. Nor is one that
+    /// cannot be asked because too many files are open.
     fn write_failed(&self, error: io::Error) -> UploadError {
         match error {
             error if fault::is_full(&error) => UploadError::NoSpace,
@@ -294,7 +291,7 @@ impl Inner {
         }
     }
 
-    /// The error for a failed change of names: only a disk failure closes the volume.
+    /// What a failed change of names means: only a failing disk concerns the others.
     fn change_failed(&self, error: UploadError) -> UploadError {
         match error {
             UploadError::Io(error) => self.write_failed(error),
@@ -302,13 +299,13 @@ impl Inner {
         }
     }
 
-    /// Runs `work` on a thread that may block, once a permit is free.
+    /// Runs `work` on a thread that may block, when it is its turn.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let turn = Arc::clone(&self.turns).acquire_owned().await;
-        // The thread itself returns the permit, because the caller may have stopped waiting.
+        // Given back by the thread itself: whoever waited may have gone before.
         let work = move || {
             let done = work();
             drop(turn);
@@ -334,11 +331,11 @@ impl Inner {
         result
     }
 
-    /// Waits until quotas can be applied.
+    /// Waits until quotas can be held.
     async fn counted(&self) {
         if self.quotas.limits().counts_stored() {
             let mut counted = self.counted.clone();
-            // The sender lives as long as the store.
+            // The one who counts is gone only when the store is.
             drop(counted.wait_for(|counted| *counted).await);
         }
     }
@@ -354,7 +351,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A length as the file system reports it.
+/// A length as the file system has it.
 fn len_of(stat: &rustix::fs::Stat) -> Bytes {
     Bytes(u64::try_from(stat.st_size).unwrap_or(0))
 }

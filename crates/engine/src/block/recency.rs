@@ -1,8 +1,8 @@
-//! The order in which blocks that nobody holds were last used.
+//! Order of last use of the idle blocks.
 
 const NONE: u32 = u32::MAX;
 
-/// A doubly linked list over the places; the front was used longest ago.
+/// A doubly linked list over the places; the front is the least recently used.
 pub(super) struct Recency {
     before: Vec<u32>,
     after: Vec<u32>,
@@ -20,7 +20,7 @@ impl Recency {
         (self.front != NONE).then_some(self.front)
     }
 
-    /// Notes that `place` has just been used and is free to go.
+    /// Appends `place`: just used, and idle now.
     pub(super) fn push_back(&mut self, place: u32) {
         self.before[place as usize] = self.back;
         self.after[place as usize] = NONE;
@@ -31,7 +31,7 @@ impl Recency {
         self.back = place;
     }
 
-    /// Takes `place` out, wherever it stands.
+    /// Removes `place` from any position.
     pub(super) fn remove(&mut self, place: u32) {
         let (before, after) = (self.before[place as usize], self.after[place as usize]);
         match before {

@@ -1,4 +1,4 @@
-//! One row of the delivery table.
+//! One row of the stream table.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::message::{
 };
 use crate::pool::List;
 
-/// Where a stream stands.
+/// The phase of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Free,
@@ -24,7 +24,7 @@ pub(super) enum Phase {
     Priming,
     /// The link sends it.
     Running,
-    /// It has ended; blocks and transfers are on their way back.
+    /// It has ended; blocks and transfers are being returned.
     Draining,
 }
 
@@ -32,36 +32,36 @@ pub(super) enum Phase {
 pub(super) struct Entry {
     pub(super) stream: StreamId,
     pub(super) phase: Phase,
-    /// The title; of generated chunks, and of a free row, none in particular.
+    /// The title; meaningless for generated chunks and for a free row.
     pub(super) origin: Origin,
-    /// The first byte to send, and one past the last as far as it is known.
+    /// The first byte to send, and one past the last known one.
     pub(super) first: Bytes,
     pub(super) end: Bytes,
-    /// The order of the blocks, if it is not that of the title.
+    /// The order of the blocks, if it differs from that of the title.
     pub(super) block_list: Option<BlockList>,
     pub(super) repeats: bool,
     pub(super) framing: Form,
-    /// None for best effort.
+    /// `None` for best effort.
     pub(super) rate: Option<Rate>,
     pub(super) plan: Option<Arc<Plan>>,
-    /// None for a hold, which is sent nowhere.
+    /// `None` for a hold, which is not sent.
     pub(super) output: Option<Output>,
     pub(super) read: ReadAhead,
-    /// The law in force, once the link has begun.
+    /// The clock in force, once the link has begun.
     pub(super) clock: Option<ByteClock>,
-    /// The link does not know yet how long it will be.
+    /// The link has not received the length yet.
     pub(super) is_open_ended: bool,
-    /// Blocks asked for and not yet at the link, in order.
+    /// Wanted blocks that are not at the link yet, in order.
     pub(super) wanted: List,
     /// Blocks at the link.
     pub(super) at_link: u32,
     /// Abandoned wants that the block server has not answered.
     pub(super) waiting: u32,
-    /// It sends generated chunks: nothing is read for it.
+    /// It sends generated chunks: no blocks are read for it.
     pub(super) is_generated: bool,
-    /// The stream that follows it at the link, and whose first blocks came first.
+    /// The stream that follows it at the link, if that one's first blocks came first.
     pub(super) follower: Option<StreamId>,
-    /// For a hold, how many of its blocks are in memory.
+    /// For a hold, the number of its blocks in memory.
     pub(super) held: Option<u32>,
     /// An interleaved message that waits for the link to begin.
     pub(super) message: Option<Box<[u8]>>,
@@ -71,11 +71,11 @@ pub(super) struct Entry {
     pub(super) link_closed: bool,
     pub(super) finished: bool,
     pub(super) sent: Bytes,
-    /// Where the row stands in the list of active ones.
+    /// Index of the row in the list of active ones.
     pub(super) active_at: usize,
 }
 
-/// A block that a stream has asked for.
+/// A block that a stream wants.
 pub(super) struct Wanted {
     pub(super) stream: StreamId,
     pub(super) piece: Piece,
@@ -172,13 +172,13 @@ impl Entry {
         Self { stream, is_generated: true, phase: Phase::Running, ..Self::free() }
     }
 
-    /// The same stream with what says how and where it is sent.
+    /// The same stream with its framing, schedule and output.
     pub(super) fn sent(self, framing: Form, schedule: Schedule, output: Output) -> Self {
         let rate = schedule.rate();
         Self { framing, rate, plan: schedule.into_plan(), output: Some(output), ..self }
     }
 
-    /// When its bytes are due, once the link has begun.
+    /// Due times of its bytes, once the link has begun.
     pub(super) fn law(&self) -> Option<Law<'_>> {
         let clock = self.clock?;
         Some(Law { clock, plan: self.plan.as_deref() })
@@ -192,15 +192,14 @@ impl Entry {
         matches!(self.phase, Phase::Priming | Phase::Running) && !self.is_generated
     }
 
-    /// The rate at which the stream is sent, if it may begin now with its first `blocks`, of `bytes`,
-    /// in memory.
+    /// The rate of the stream, if it may begin now with its first `blocks`, of `bytes`, in memory.
     ///
-    /// A paced stream waits for everything that it has asked for. Its burst is at most what memory then
-    /// holds beyond the bytes of two cycles and a tick, and windows are made for all of it; only streams
-    /// of held titles have smaller ones. So whatever is not in memory is due two cycles after
-    /// the first visit, and is asked for at the beginning of the cycle before: when the first
+    /// A paced stream waits for all its wants. Its burst is at most what memory then holds beyond
+    /// the bytes of two cycles and a tick, and windows have room for all of it; only streams of
+    /// held titles have smaller windows. So a block that is not in memory is due two cycles after
+    /// the first visit, and is wanted at the beginning of the cycle before that time. If the first
     /// visit comes after the next cycle has begun, the window is still full at that time, and the
-    /// one after is soon enough.
+    /// cycle after it is early enough.
     pub(super) fn begin(&self, cycle: Nanos, blocks: u32, bytes: Bytes) -> Option<Option<Rate>> {
         if blocks == 0 {
             return None;
@@ -216,7 +215,7 @@ impl Entry {
         Some(Some(Rate { rate, burst, tick }))
     }
 
-    /// Whether a connection that is cut in the middle of its bytes is of no use any more.
+    /// Whether a connection that is cut in the middle of its bytes becomes unusable.
     pub(super) fn is_framed(&self) -> bool {
         self.is_generated || matches!(self.framing, Form::Rtp(_))
     }

@@ -1,7 +1,7 @@
-//! The intake: where the writes and flushes of uploads come in, and where their answers go out.
+//! The intake: the way in of the writes and flushes of uploads, and the way out of their answers.
 //!
-//! Promise: each request is answered once, by what the device said of it, and not before the device
-//! said so. A flush that has failed is never tried again.
+//! Promise: each request is answered once, with the result of the device, and not before the device
+//! has answered. A failed flush is never repeated.
 
 use tactus_core::cycle::{Cycle, Job, Written};
 use tactus_core::mutant;
@@ -19,14 +19,14 @@ pub(crate) struct Intake {
     /// Wakes the control side when there are answers.
     waker: Box<dyn Waker>,
     answered: bool,
-    /// Whose write each place of the write share holds.
+    /// The token of the write in each place of the write share.
     tokens: Vec<u32>,
-    /// Flushes at the device, and when they went there.
+    /// Flushes at the device, and the times of their hand-over.
     flushing: Vec<(Sync, MonoTime)>,
 }
 
 impl Intake {
-    /// For a write share of so many `places`.
+    /// Makes an intake for a write share with this number of `places`.
     pub(crate) fn new(
         places: u32,
         flushes: usize,
@@ -106,7 +106,7 @@ impl Intake {
         self.answer(IntakeAnswer::Synced { token: sync.token, result: synced.result });
     }
 
-    /// Wakes the control side if there is something for it.
+    /// Wakes the control side if there are answers.
     pub(super) fn wake(&mut self) {
         if std::mem::take(&mut self.answered) {
             self.waker.wake();

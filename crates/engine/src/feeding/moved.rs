@@ -1,7 +1,7 @@
-//! Streams whose clock has been moved, and whose delivery server has not been told.
+//! Streams whose clock has moved, with the message to the delivery server still to send.
 //!
-//! Promise: each is listed once, however often its clock moves, so that telling never needs more room
-//! in the ring than one message for each stream.
+//! Promise: each stream is listed once, however often its clock moves, so these messages never need
+//! more room in the ring than one for each stream.
 
 /// A list of streams without repeats.
 pub(crate) struct Moved {

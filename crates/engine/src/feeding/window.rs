@@ -1,17 +1,17 @@
-//! Windows of one second: how even a stream is.
+//! Windows of one second: the evenness of a stream.
 //!
-//! Promise: each whole second of the monotonic clock is counted once, with exactly the bytes sent at
-//! visits within it; the seconds in which a stream begins and ends are not whole and not counted.
-//! What is counted is when bytes were sent, not when they were due, so lateness shows.
+//! Promise: each whole second of the monotonic clock is counted once, with exactly the bytes sent
+//! at visits within it. The seconds in which a stream begins and ends are not whole and not
+//! counted. The time of sending counts, not the due time, so lateness shows.
 
 use tactus_core::units::{BitRate, Bytes, MonoTime, SECOND};
 
 /// The running window of one stream.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Window {
-    /// None before the first visit.
+    /// `None` before the first visit.
     second: Option<u64>,
-    /// Whether it began at a whole second.
+    /// Whether the window began at a whole second.
     is_whole: bool,
     sent_before: Bytes,
     was_blocked: bool,
@@ -21,24 +21,26 @@ pub(crate) struct Window {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Second {
     pub(crate) bytes: Bytes,
-    /// The peer did not take all: an uneven second is its own doing.
+    /// The peer did not take all bytes: the peer causes an uneven second.
     pub(crate) was_blocked: bool,
 }
 
 impl Window {
-    /// Reads it, for whoever reads many before the first is used: a number without a meaning.
+    /// Loads the window into the cache, for callers that read many before using the first. The
+    /// number has no meaning.
     pub(crate) fn look_up(&self) -> u64 {
         self.second.unwrap_or(0) ^ self.sent_before.0
     }
 
-    /// Notes a visit at `now` before which `sent` bytes had been sent; gives the second that it ends.
+    /// Notes a visit at `now` before which `sent` bytes had been sent. Returns the second that ends
+    /// with it.
     pub(crate) fn visit(&mut self, now: MonoTime, sent: Bytes, is_blocked: bool) -> Option<Second> {
         let second = now.0 / SECOND.0;
         self.was_blocked |= is_blocked;
         if self.second == Some(second) {
             return None;
         }
-        // A stream that was not visited for a second has no windows to tell apart.
+        // A stream without a visit for a second has no separate windows.
         let follows = self.second.is_some_and(|last| last + 1 == second);
         let ended = (follows && self.is_whole)
             .then(|| Second { bytes: sent - self.sent_before, was_blocked: self.was_blocked });
@@ -53,12 +55,12 @@ impl Window {
 }
 
 impl Second {
-    /// How far the second is from `rate`, in millionths of it.
+    /// Deviation of the second from `rate`, in millionths of it.
     pub(crate) fn deviation(self, rate: BitRate) -> u64 {
         self.deviation_from(rate.bytes_in(SECOND))
     }
 
-    /// How far the second is from the bytes that were due in it, in millionths of them.
+    /// Deviation of the second from the bytes that were due in it, in millionths of them.
     pub(crate) fn deviation_from(self, due: Bytes) -> u64 {
         let expected = due.0.max(1);
         let off = u128::from(self.bytes.0.abs_diff(expected));

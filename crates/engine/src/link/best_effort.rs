@@ -13,13 +13,13 @@ use crate::message::Outcome;
 const SLOT_BUDGET: Bytes = Bytes(MIB);
 /// Bytes that one stream sends in its turn.
 const TURN_BUDGET: Bytes = Bytes(256 * KIB);
-/// Slots for which a stream whose socket was full is left alone: 5 ms.
+/// Slots for which a stream with a full socket is skipped: 5 ms.
 const BACK_OFF: u64 = 4;
 
-/// Who is served, in which order.
+/// The order of service.
 pub(super) struct BestEffort {
     streams: Vec<u32>,
-    /// Where each stream stands in `streams`.
+    /// Index of each stream in `streams`.
     at: Vec<usize>,
     next: usize,
 }

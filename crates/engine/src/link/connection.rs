@@ -1,5 +1,4 @@
-//! A connection: the socket that deliveries leave by, and what the control side says between
-//! frames.
+//! A connection: the socket of a delivery, and the interleaved messages of the control side.
 //!
 //! Promise: an interleaved message is sent whole, between two frames, or not at all. The connection
 //! knows no schedule and no source.
@@ -11,11 +10,11 @@ use tactus_core::units::MonoTime;
 pub(super) struct Connection {
     pub(super) socket: SocketHandle,
     message: Option<Interleaved>,
-    /// The delivery was stopped; only what the peer has a part of is still sent.
+    /// The delivery was stopped; only the rest of a frame or message that has begun is still sent.
     closing_since: Option<MonoTime>,
 }
 
-/// The control side's own bytes between two frames.
+/// An interleaved message.
 struct Interleaved {
     bytes: Box<[u8]>,
     taken: usize,
@@ -60,14 +59,15 @@ impl Connection {
         may_send.then(|| &message.bytes[message.taken..])
     }
 
-    /// Notes that the socket has taken `bytes` of the message. Returns it once it was sent whole.
+    /// Notes that the socket has taken `bytes` of the message. Returns the message once it is sent
+    /// whole.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Box<[u8]>> {
         let message = self.message.as_mut().expect("only a queued message is offered");
         message.taken += bytes;
         if message.taken == message.bytes.len() { self.give_up() } else { None }
     }
 
-    /// Removes the message that will not be sent.
+    /// Removes the message, which will not be sent.
     pub(super) fn give_up(&mut self) -> Option<Box<[u8]>> {
         self.message.take().map(|message| message.bytes)
     }

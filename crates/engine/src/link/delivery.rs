@@ -1,4 +1,4 @@
-//! One delivery at the link: what it is fed, how it is framed, when it is due, where it goes.
+//! One delivery at the link: its feed, framing, clock and output.
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::ports::SocketHandle;
@@ -11,28 +11,29 @@ use crate::link::feed::Feed;
 use crate::link::framing::{Demand, Framing};
 use crate::message::StreamId;
 
-/// A slot of the link's table.
+/// A slot of the stream table.
 pub(super) struct Delivery {
-    /// None when the slot is free.
+    /// `None` if the slot is free.
     pub(super) stream: Option<StreamId>,
     pub(super) connection: Connection,
     pub(super) framing: Framing,
     pub(super) feed: Feed,
-    /// Of bytes at a rate; none for best effort, and for chunks, which have times of their own.
+    /// The clock of bytes at a rate; `None` for best effort, and for chunks, which have times of
+    /// their own.
     pub(super) clock: Option<ByteClock>,
     /// The first slot in which it is visited.
     pub(super) first: Slot,
-    /// A peer that is waited for without end is owed at most this much: its burst, which memory was
-    /// reserved for. None: the peer is ended when it is too slow.
+    /// Limit of the overdue bytes of a peer with backpressure: its burst, for which memory was
+    /// reserved. `None`: the delivery of a peer that is too slow ends.
     pub(super) owed_max: Option<Bytes>,
-    /// The peer has left something untaken, and since then not all that was due has been sent: what
-    /// is missing is the peer's doing.
+    /// The peer has left bytes untaken, and since then not all due bytes have been sent: the peer
+    /// causes the missing bytes.
     pub(super) was_blocked: bool,
     /// The running second.
     pub(super) window: Window,
-    /// Best effort: when the running drain window began, and what had been sent by then.
+    /// Best effort: when the running drain window began, and the number of bytes sent by then.
     pub(super) drained: (MonoTime, Bytes),
-    /// Best effort: not offered anything before this slot.
+    /// Best effort: no offer before this slot.
     pub(super) not_before: Slot,
 }
 
@@ -58,7 +59,7 @@ impl Delivery {
         self.clock.is_some() || matches!(self.framing, Framing::Chunks(_))
     }
 
-    /// Whether every byte has been sent, and there will be no more.
+    /// Whether every byte has been sent, and no more will come.
     pub(super) fn is_complete(&mut self) -> bool {
         if let Framing::Chunks(chunks) = &mut self.framing {
             return chunks.is_at_end();
@@ -66,31 +67,30 @@ impl Delivery {
         self.feed.len == Some(self.feed.sent) && self.is_between()
     }
 
-    /// Whether the peer has every frame and every message whole, or nothing of it.
+    /// Whether the peer has no partial frame and no partial message.
     fn is_between(&self) -> bool {
         self.framing.is_between() && !self.connection.is_in_message()
     }
 
-    /// What is to be sent at a visit that is due at `until`.
+    /// The demand of a visit that is due at `until`.
     pub(super) fn demand(&mut self, until: MonoTime) -> Demand {
         let mut demand = self.framing.demand(&self.feed, self.clock.as_ref(), until);
         demand.is_pending |= self.connection.has_message() || !self.is_between();
         demand
     }
 
-    /// How far the clock is ahead of what memory holds.
+    /// How far the clock is ahead of the bytes in memory.
     pub(super) fn gap(&self, until: MonoTime) -> Nanos {
         self.framing.gap(&self.feed, self.clock.as_ref(), until)
     }
 
-    /// For how long at `now` the peer has not taken what is due.
+    /// For how long at `now` the peer has not taken the due bytes.
     pub(super) fn overdue(&mut self, now: MonoTime, until: MonoTime) -> Nanos {
         let due = self.framing.oldest_due(&self.feed, self.clock.as_ref(), until);
         due.map_or(Nanos(0), |due| now.since(due))
     }
 
-    /// Moves the schedule by `by`. Returns the time from which the session's times count, if it has
-    /// any.
+    /// Moves the schedule by `by`. Returns the origin of the session's times, if it has any.
     pub(super) fn delay(&mut self, by: Nanos) -> Option<MonoTime> {
         self.clock = self.clock.map(|clock| clock.delayed(by));
         self.framing.delay(by)

@@ -1,4 +1,4 @@
-//! What a delivery of blocks is fed: leases in order, and how far they have been sent.
+//! The feed of a delivery of blocks: leases in order, and how far they have been sent.
 
 use tactus_core::ports::FileHandle;
 use tactus_core::units::Bytes;
@@ -8,13 +8,13 @@ use crate::pool::List;
 /// The blocks of a delivery in memory.
 pub(super) struct Feed {
     pub(super) volume: usize,
-    /// What is sent from where the page cache holds the blocks.
+    /// The file, if the page cache holds the blocks.
     pub(super) file: FileHandle,
     pub(super) blocks: List,
     /// Bytes fed and not sent.
     pub(super) available: Bytes,
     pub(super) sent: Bytes,
-    /// None while the title grows, or when it repeats.
+    /// `None` while the title grows, or if it repeats.
     pub(super) len: Option<Bytes>,
     /// After its end the title begins again.
     pub(super) repeats: bool,
@@ -36,12 +36,12 @@ impl Feed {
         self.sent + self.available
     }
 
-    /// One past the last byte that may be sent: of a growing title what has been fed.
+    /// One past the last byte that may be sent; for a growing title, one past the last byte fed.
     pub(super) fn end(&self) -> Bytes {
         self.len.unwrap_or(self.fed())
     }
 
-    /// The end is not known yet.
+    /// Whether the end is still unknown.
     pub(super) fn is_growing(&self) -> bool {
         self.len.is_none() && !self.repeats
     }

@@ -1,15 +1,14 @@
 //! The schedule: which streams the link visits in which slot.
 //!
 //! Promise: each stream is visited once per tick, always at the same phase, and no slot is much
-//! fuller than the others. Few streams share few slots, so that an almost idle link also wakes
-//! rarely.
+//! fuller than the others. Few streams share few slots, so an almost idle link rarely wakes.
 
 use tactus_core::stagger::{Slot, Tick};
 
 const NONE: u32 = u32::MAX;
 
-/// All ticks repeat after this many slots: the longest is a multiple of every other but the 62.5 ms
-/// and 125 ms ones, which it is too.
+/// The period of all ticks, in slots. The longest tick is a multiple of every other tick, including
+/// the 62.5 ms and 125 ms ones.
 const TURN: usize = Tick::Ms250.slots() as usize;
 
 /// A slot takes streams until it sends this much; then the next slot opens. Thirty television
@@ -47,8 +46,8 @@ impl Schedule {
         }
     }
 
-    /// Enters a stream that sends `bytes` each `tick`; says in which slot after `now` it is first
-    /// visited.
+    /// Enters a stream that sends `bytes` each `tick`. Returns the slot after `now` in which it is
+    /// first visited.
     pub(super) fn enter(&mut self, stream: u32, tick: Tick, bytes: u64, now: Slot) -> Slot {
         let slots = tick.slots();
         // From the next slot on, so that of equal phases the soonest wins.
@@ -66,7 +65,7 @@ impl Schedule {
         Slot(now.0 + 1 + ahead)
     }
 
-    /// Takes a stream out.
+    /// Removes a stream.
     pub(super) fn leave(&mut self, stream: u32) {
         let Place { before, after, tick, phase, bytes } = self.places[stream as usize];
         match before {
@@ -91,14 +90,14 @@ impl Schedule {
         (after != NONE).then_some(after)
     }
 
-    /// The first slot after `slot` that visits anybody.
+    /// The first slot after `slot` that visits a stream.
     pub(super) fn next_visit(&self, slot: Slot) -> Option<Slot> {
         let slots = (1..=TURN as u64).map(|ahead| Slot(slot.0 + ahead));
         slots.into_iter().find(|slot| self.visits[slot.0 as usize % TURN] > 0)
     }
 
-    /// How unwelcome `bytes` more are in the slots of a phase: slots that are in use and have room
-    /// first, then empty ones, then the least full.
+    /// The cost of `bytes` more in the slots of a phase: slots in use that have room come first,
+    /// then empty ones, then the least full.
     fn cost(&self, tick: Tick, phase: u64, bytes: u64) -> (u8, u64) {
         let slots = (phase as usize..TURN).step_by(tick.slots() as usize);
         let fullest = slots.clone().map(|slot| self.load[slot]).max().unwrap_or(0);

@@ -1,7 +1,7 @@
 //! A delivery: a source, a framing, a schedule and an output, put together by value.
 //!
-//! Promise: what does not fit together is refused here, with the reason, before anything begins. The
-//! servers behind it handle every delivery that this module makes.
+//! Promise: parts that do not fit together are refused here, with the reason, before anything
+//! begins. The servers handle every delivery that this module makes.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -27,12 +27,12 @@ pub struct Delivery {
     pub(crate) output: Output,
 }
 
-/// What a delivery sends.
+/// The content of a delivery.
 #[derive(Debug)]
 pub(crate) enum Content {
-    /// Blocks of a title, with what frames them and what says when.
+    /// Blocks of a title, with their framing and schedule.
     Blocks(Blocks, Form, Schedule),
-    /// Chunks that come framed, each with its time.
+    /// Framed chunks, each with its time.
     Chunks(Chunks),
 }
 
@@ -40,7 +40,7 @@ impl Delivery {
     /// A delivery of blocks.
     ///
     /// # Errors
-    /// What does not fit together.
+    /// The parts that do not fit together.
     pub fn of_blocks(
         blocks: Blocks,
         framing: Form,
@@ -79,7 +79,7 @@ impl Delivery {
         }
     }
 
-    /// Where it goes.
+    /// Its output.
     #[must_use]
     pub fn output(&self) -> &Output {
         &self.output
@@ -122,12 +122,12 @@ pub enum Mismatch {
     /// A plan for plain bytes in a connection.
     #[error("a plan times the RTP packets of a connection, not its plain bytes")]
     PlanWithoutRtp,
-    /// RTP to a peer that is waited for.
+    /// RTP with a peer that is waited for.
     #[error("a connection that waits for its peer carries plain bytes, not RTP")]
     RtpToReader,
 }
 
-/// What is read, and where it lies.
+/// The title to read, and its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Origin {
     /// The disk that holds the title.
@@ -136,13 +136,13 @@ pub struct Origin {
     pub title: TitleId,
     /// Its file, open for direct reads until `Report::Retired`.
     pub file: FileHandle,
-    /// Where it begins on the device, as a sweep key; zero where order does not matter.
+    /// Its position on the device, as a sweep key; zero if order does not matter.
     pub position: u64,
-    /// Its length; of a title that grows, what of it is on stable storage.
+    /// Its length; of a title that grows, the part on stable storage.
     pub len: Bytes,
-    /// The checksums of its bytes; `None` if they are unknown, and as long as it grows. All readers of a
-    /// title name the same. They come back with `Report::Retired`, as nothing is freed on a real-time
-    /// thread.
+    /// The checksums of its bytes; `None` if they are unknown, and while it grows. All readers of a
+    /// title use the same ones. They come back with `Report::Retired`, as a real-time thread frees
+    /// nothing.
     pub sums: Option<Arc<Sums>>,
 }
 
@@ -151,9 +151,9 @@ pub struct Origin {
 pub struct Blocks {
     /// The title.
     pub origin: Origin,
-    /// Which of its bytes, in which order.
+    /// Its bytes and their order.
     pub extent: Extent,
-    /// Most blocks the stream may hold or wait for at once, as reserved in the ledger.
+    /// Limit of the blocks that the stream may hold or wait for, as reserved in the ledger.
     pub window: u32,
 }
 
@@ -162,7 +162,7 @@ pub struct Blocks {
 pub enum Extent {
     /// These bytes, once.
     Range(Range<Bytes>),
-    /// These bytes, and what the title grows by: the end moves by [`Command::Extend`](super::Command).
+    /// These bytes, and the growth of the title: [`Command::Extend`](super::Command) moves the end.
     Growing(Range<Bytes>),
     /// These bytes again and again, until the delivery is stopped.
     Repeating(Range<Bytes>),
@@ -171,7 +171,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// The bytes that are sent, at first; of a list, counted from its own beginning.
+    /// The bytes to send at first; of a list, counted from its own beginning.
     #[must_use]
     pub fn range(&self) -> Range<Bytes> {
         match self {
@@ -181,14 +181,14 @@ impl Extent {
     }
 }
 
-/// A ring of generated chunks as a source: each is framed already, and has its time.
+/// A ring of generated chunks as a source: each is framed, and has its time.
 pub struct Chunks {
-    /// In order of their times. The end that fills it keeps its memory until `Report::Retired`, as
-    /// nothing is freed on a real-time thread.
+    /// In order of their times. The producer keeps its memory until `Report::Retired`, as a
+    /// real-time thread frees nothing.
     pub ring: Consumer<Timed>,
-    /// The origin of their times: the first is due at the earliest then.
+    /// The origin of their times: the first chunk is not due before it.
     pub begin: MonoTime,
-    /// The rate on the wire that is guaranteed.
+    /// The guaranteed rate on the wire.
     pub rate: BitRate,
 }
 
@@ -239,7 +239,7 @@ impl Schedule {
     }
 }
 
-/// Where a delivery goes.
+/// The destination of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Output {
     /// Into a connection.
@@ -248,12 +248,12 @@ pub enum Output {
     Datagrams(Datagrams),
 }
 
-/// A connection, which is the engine's for writing until `Report::Finished`.
+/// A connection. The engine owns its writing side until `Report::Finished`.
 ///
-/// With RTP, and with chunks, it carries frames (RFC 2326, section 10.12). Then it comes back behind a
-/// whole frame, also when the delivery is stopped: that takes as long as the peer needs to take the
-/// rest of the frame. After [`Outcome::PeerGone`], [`Outcome::TooSlow`] and [`Outcome::DiskFailed`] it
-/// is of no use any more.
+/// With RTP, and with chunks, it carries frames (RFC 2326, section 10.12). Then it comes back
+/// behind a whole frame, also after a stop: this takes until the peer has taken the rest of the
+/// frame. After [`Outcome::PeerGone`], [`Outcome::TooSlow`] and [`Outcome::DiskFailed`] it is
+/// unusable.
 ///
 /// [`Outcome::PeerGone`]: super::Outcome::PeerGone
 /// [`Outcome::TooSlow`]: super::Outcome::TooSlow
@@ -264,41 +264,42 @@ pub struct Connection {
     pub socket: SocketHandle,
     /// The channel of RTP packets.
     pub channel: u8,
-    /// What becomes of a peer that does not take its bytes.
+    /// The reaction to a peer that does not take its bytes.
     pub backpressure: Backpressure,
 }
 
-/// What becomes of a peer that does not take its bytes.
+/// The reaction to a peer that does not take its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backpressure {
     /// The delivery ends after a bound.
     End,
-    /// The delivery waits without end. The peer is then owed no more than the burst.
+    /// The delivery waits without limit. At most the burst is then overdue.
     Wait,
 }
 
 impl Connection {
-    /// A connection of a client: one that does not take its bytes is ended.
+    /// A connection of a client: the delivery ends if the client does not take its bytes.
     #[must_use]
     pub const fn of(socket: SocketHandle) -> Self {
         Self { socket, channel: 0, backpressure: Backpressure::End }
     }
 }
 
-/// How datagrams leave.
+/// Output parameters of datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagrams {
     /// The socket, which deliveries may share; open until `Report::Finished`.
     pub socket: SocketHandle,
     /// The destination.
     pub to: SocketAddr,
-    /// How long the first of several may wait for the last of them.
+    /// How long the first datagram of a message may wait for the last one.
     pub burst: Nanos,
     /// The class of the link that it belongs to; `None`: the link itself.
     pub class: Option<ClassNumber>,
-    /// The stream that it follows. It begins when that one has ended, with the datagram that would have
-    /// been due then, in its RTP session. `None`: it begins at once in its own session, as it does when
-    /// the slot of the stream before it has been given to another stream meanwhile.
+    /// The stream that it follows. It begins when that stream has ended, with the datagram that
+    /// would have been due then, in the RTP session of that stream. `None`: it begins at once in
+    /// its own session. It also does so if the slot of its predecessor has meanwhile been given to
+    /// another stream.
     pub after: Option<StreamId>,
 }
 

@@ -1,6 +1,7 @@
-//! Media types by extension, from which players recognise a title. The content is not read.
+//! Media types by extension: what players need to recognise a title. It looks at no content.
 
-/// The media type of a title with this name; `application/octet-stream` for an unknown extension.
+/// The media type of a title of this name; `application/octet-stream` when the extension says
+/// nothing.
 pub(super) fn of(name: &str) -> &'static str {
     let file = name.rsplit('/').next().unwrap_or(name);
     let Some((stem, extension)) = file.rsplit_once('.') else { return UNKNOWN };
@@ -13,7 +14,7 @@ pub(super) fn of(name: &str) -> &'static str {
 
 const UNKNOWN: &str = "application/octet-stream";
 
-/// The registered names (IANA) where they exist; Matroska by RFC 9559.
+/// The registered names (IANA) where there is one; Matroska by RFC 9559.
 const TYPES: &[(&str, &str)] = &[
     ("ts", "video/mp2t"),
     ("m2ts", "video/mp2t"),

@@ -1,6 +1,6 @@
-//! The errors of the store: one enum for each kind of operation.
+//! Why the store does not do what it was asked for: one enum for each kind of operation.
 //!
-//! Each message says what to do. Each protocol maps an error to its own status code.
+//! Each message says what to do. Which status a protocol answers is that protocol's business.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,78 +12,78 @@ use tactus_core::units::Bytes;
 /// Why a volume takes no uploads.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another server uses the volume.
+    /// Another server has the volume.
     #[error("{0} is in use by another server; stop it, or give each server a directory of its own")]
     InUse(PathBuf),
-    /// Its file system has no extended attributes.
+    /// Its file system has no attributes.
     #[error(
         "the file system of {0} has no user attributes, which checksums need; mount it with them \
          (`user_xattr`), or store uploads elsewhere"
     )]
     NoAttributes(PathBuf),
-    /// A write or a flush failed there, and the volume has not been checked since.
+    /// A write or a flush has failed there, and nobody has looked since at what it has left.
     #[error(
         "{0} takes no uploads: a write or flush has failed there; check it, then `tactus verify --clear {0}`"
     )]
     Unchecked(PathBuf),
-    /// The file system is read-only, perhaps after an error.
+    /// The file system is read-only, perhaps because it has failed.
     #[error(
         "{0} takes no uploads: its file system is read-only; see the kernel's log, check it and mount it again"
     )]
     ReadOnly(PathBuf),
-    /// One of the server's own files or directories cannot be used.
+    /// Something of ours there cannot be used.
     #[error("cannot prepare {what} of {root} for uploads: {error}")]
     Failed {
         /// The volume's directory.
         root: PathBuf,
-        /// The operation that failed.
+        /// What was being done.
         what: &'static str,
-        /// The error of the kernel.
+        /// What the kernel said.
         error: io::Error,
     },
 }
 
-/// Why a name cannot be used.
+/// Why a name cannot be stored under.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NameFault {
     /// It breaks a rule for paths.
     #[error("{0}")]
     Path(PathFault),
-    /// It is reserved for the server.
+    /// It is the server's own.
     #[error("names that begin with `.tactus` are reserved; choose another")]
     Reserved,
     /// A part of its path is a title, a link or another disk.
     #[error("a part of the path is no directory of this volume")]
     NoDirectory,
-    /// The name belongs to something other than a title.
+    /// Something that is no title has the name.
     #[error("a directory or another thing that is no title has this name")]
     NoTitle,
-    /// A directory would become a part of itself.
+    /// A directory would be in itself.
     #[error("a directory cannot be moved into itself, or over one that it is in")]
     Itself,
 }
 
-/// Why an upload does not begin, continue or complete.
+/// Why an upload does not begin, go on or end.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
     /// The name cannot be used.
     #[error(transparent)]
     Name(#[from] NameFault),
-    /// A title already has the name.
+    /// There is such a title.
     #[error("a title has this name already")]
     Exists,
-    /// The precondition does not hold: the title is another version, or there is none.
+    /// Not the version that was asked for has the name, or none.
     #[error("the title is not the requested version")]
     PreconditionFailed,
-    /// The title exceeds the limit, or its declared length.
+    /// More than a title may have, or than was declared.
     #[error("the title is larger than {0} bytes, the limit of this server")]
     TooLarge(u64),
-    /// Fewer bytes arrived than were declared.
+    /// Fewer bytes than were declared.
     #[error("the body ended after {got} of {declared} declared bytes")]
     Incomplete {
-        /// Bytes that arrived.
+        /// Bytes that came.
         got: u64,
-        /// Bytes that were declared.
+        /// Bytes that were to come.
         declared: u64,
     },
     /// The quota is used up.
@@ -103,50 +103,50 @@ pub enum UploadError {
     /// Too many uploads are open.
     #[error("{0} uploads are open already; finish or delete one, or wait until they expire")]
     TooMany(u32),
-    /// An earlier write failed, so the volume accepts no more.
+    /// Something has failed before, and nothing more is written.
     #[error(
         "the volume takes no uploads since a write failed: {0}; restart after checking the disk"
     )]
     ReadOnly(String),
-    /// A write failed. The upload is lost, and the volume accepts no more.
+    /// Writing has failed. The upload is lost, and the volume takes no more.
     #[error("the disk failed: {0}")]
     Io(io::Error),
 }
 
-/// Why a resumable upload does not continue.
+/// Why an upload that can be resumed does not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
-    /// There is no such upload, or it belongs to another principal.
+    /// There is none, or it is somebody else's.
     #[error("no upload has this identifier")]
     NotFound,
-    /// The client's offset differs from the journal's.
+    /// The client and the journal disagree.
     #[error("the upload goes on at byte {0}")]
     OffsetMismatch(u64),
-    /// Another request is writing and did not end in time.
+    /// Somebody else is writing and does not end.
     #[error("another request is writing to this upload; try again shortly")]
     Locked,
     /// A newer request has taken over.
     #[error("a newer request has taken over this upload")]
     Superseded,
-    /// The upload is complete and has its name.
+    /// All has come and has its name.
     #[error("the upload is finished")]
     Finished,
-    /// The length was declared before.
+    /// It has a length already.
     #[error("the length of this upload is already set")]
     LengthKnown,
-    /// The protocol's metadata is too long.
+    /// What the protocol wants to be kept with it is too long.
     #[error("the metadata is larger than {0} bytes")]
     MetadataTooLarge(usize),
-    /// The parts of a title do not fit together.
+    /// What is to become one title does not fit together.
     #[error("{0}")]
     Parts(&'static str),
-    /// The stored bytes of the upload do not match its checksums.
+    /// What is stored of it is not what came.
     #[error("the stored part of this upload is damaged; start a new upload")]
     Damaged,
-    /// The parts cannot be read at present.
+    /// The parts cannot be read now.
     #[error("the parts cannot be joined now: {0}")]
     Busy(super::source::Busy),
-    /// An error that every upload can have.
+    /// As for any upload.
     #[error(transparent)]
     Upload(#[from] UploadError),
 }
@@ -154,22 +154,22 @@ pub enum ResumeError {
 /// Why a title or a directory is not deleted, renamed or made.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// The name is free.
+    /// Nothing has the name.
     #[error("no title has this name")]
     NotFound,
     /// The name cannot be used.
     #[error(transparent)]
     Name(#[from] NameFault),
-    /// The new name is in use.
+    /// The new name is taken.
     #[error("this name is already in use")]
     Exists,
-    /// The precondition does not hold: the title is another version.
+    /// Not the version that was asked for has the name.
     #[error("the title is not the requested version")]
     PreconditionFailed,
     /// The disk is full: not even a name fits.
     #[error("the disk has no room for another name; delete something")]
     NoSpace,
-    /// An earlier write failed, so the volume accepts no more.
+    /// Something has failed before, and nothing more is written.
     #[error(
         "the volume takes no changes since a write failed: {0}; restart after checking the disk"
     )]
@@ -206,14 +206,14 @@ pub(super) fn is_full(error: &io::Error) -> bool {
         .any(|full| error.raw_os_error() == Some(full.raw_os_error()))
 }
 
-/// Whether the process has too many open files. No write and no flush fails with this.
+/// Whether the process has too many files open. No write and no flush ends so.
 pub(crate) fn is_busy(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE]
         .iter()
         .any(|busy| error.raw_os_error() == Some(busy.raw_os_error()))
 }
 
-/// The error for this limit.
+/// A limit as a message says it.
 pub(super) fn too_large(limit: Bytes) -> UploadError {
     UploadError::TooLarge(limit.0)
 }

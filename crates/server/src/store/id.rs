@@ -1,16 +1,16 @@
-//! Unguessable identifiers: 128 random bits for uploads, checksums and discarded files.
+//! Names that nobody can guess: 128 random bits for uploads, checksums and what is thrown away.
 
 use std::fmt;
 use std::str::FromStr;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// The identifier of an upload, or of one of the store's own files.
+/// The name of an upload, or of a file of the store's own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreId(pub [u8; 16]);
 
 impl StoreId {
-    /// A new identifier.
+    /// A new one.
     ///
     /// # Panics
     /// When the kernel gives no random bytes; it always does once the machine has started.
@@ -35,7 +35,7 @@ impl fmt::Debug for StoreId {
     }
 }
 
-/// The text is not an identifier of 32 lower-case hexadecimal digits.
+/// This is no identifier of 32 lower-case hexadecimal digits
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("an upload id has 32 lower-case hexadecimal digits")]
 pub struct InvalidId;
@@ -43,7 +43,7 @@ pub struct InvalidId;
 impl FromStr for StoreId {
     type Err = InvalidId;
 
-    /// Accepts only the spelling that [`fmt::Display`] writes.
+    /// Only the one spelling that [`fmt::Display`] writes.
     fn from_str(text: &str) -> Result<Self, InvalidId> {
         let plain = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if text.len() != 32 || !text.bytes().all(plain) {

@@ -1,4 +1,4 @@
-//! The names of one volume: everything beneath its root, and the server's own files there.
+//! The names of one volume: what lies beneath its root, and what of it is ours.
 //!
 //! Promise: every name is reached beneath the root, through no link and on one file system, checked
 //! by the kernel at the moment of use (`openat2`). Changing a name is one step for every reader.
@@ -24,17 +24,17 @@ use super::sums::{self, Manifests};
 use crate::catalogue::{FileVersion, is_reserved};
 use crate::media::index;
 
-/// The precondition of a title's name.
+/// Under which condition a title gets its name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Precondition {
-    /// An existing title is replaced.
+    /// Whatever has the name is replaced.
     #[default]
     Any,
-    /// The name must be free (`If-None-Match: *`).
+    /// Nothing has the name (`If-None-Match: *`).
     CreateOnly,
-    /// A title must have the name (`If-Match: *`).
+    /// Some title has the name (`If-Match: *`).
     Exists,
-    /// The existing title must have one of these strong entity tags, quotes included (`If-Match`).
+    /// The title with one of these strong entity tags, quotes included, has the name (`If-Match`).
     Match(Vec<String>),
     /// The existing title was not modified after this second since 1970 (`If-Unmodified-Since`, RFC
     /// 9110 section 13.1.4); a free name passes.
@@ -98,18 +98,18 @@ impl Precondition {
     }
 }
 
-/// What a new name may replace.
+/// What a new name may take the place of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Over {
-    /// Nothing: the name must be free.
+    /// Of nothing.
     Nothing,
-    /// A title, by another title.
+    /// Of a title, when it is a title's.
     Titles,
-    /// A title, or a directory with its contents.
+    /// Of whatever has it, a directory with all that is in it as well.
     Everything,
 }
 
-/// A checked path of a title or a directory; a path that ends with a slash names a directory.
+/// A checked path of something that may be a directory, and is one where a slash follows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct AnyName {
     name: TitleName,
@@ -123,13 +123,13 @@ impl AnyName {
         Ok(Self { name, directory: bare.is_some() })
     }
 
-    /// Whether `other` is the same path, or lies beneath it.
+    /// Whether `other` is the same, or lies beneath it.
     fn holds(&self, other: &Self) -> bool {
         let rest = other.name.0.strip_prefix(&self.name.0);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// The object with this name in its directory `parent`.
+    /// What has the name in its directory `parent`.
     fn sight(&self, parent: &OwnedFd) -> Result<Option<NamedItem>, UploadError> {
         let (_, last) = self.name.split();
         let thing = thing_in(parent, last)?;
@@ -138,7 +138,7 @@ impl AnyName {
     }
 }
 
-/// An object that has a name.
+/// What can have a name.
 #[derive(Clone, Copy)]
 enum NamedItem {
     Title(Stat),
@@ -188,15 +188,15 @@ impl TitleName {
     }
 }
 
-/// The server's own directories.
+/// Where the server's own files are.
 #[derive(Debug)]
 pub(super) struct PrivateFiles {
     pub(super) top: Arc<OwnedFd>,
-    /// Data of resumable uploads.
+    /// Data of uploads that can be resumed.
     pub(super) uploads: Arc<OwnedFd>,
-    /// Temporary names of files that wait for their final names.
+    /// Names that only wait for another name.
     pub(super) stage: OwnedFd,
-    /// Files and directories that wait to be unlinked.
+    /// What is to be unlinked.
     pub(super) trash: OwnedFd,
     pub(super) manifests: Manifests,
 }
@@ -205,7 +205,7 @@ pub(super) struct PrivateFiles {
 pub(super) struct Names {
     pub(super) root: Arc<OwnedFd>,
     pub(super) own: PrivateFiles,
-    /// One change at a time: a check still holds when the name changes.
+    /// One change at a time: what has been checked still holds when the name changes.
     changing: Mutex<()>,
     /// Directories whose own names are durable.
     durable: Mutex<Durable>,
@@ -215,54 +215,53 @@ pub(super) struct Names {
 #[derive(Default, Debug)]
 struct Durable {
     known: HashMap<String, u64>,
-    /// How often directories have lost their names. An earlier result may concern a directory that
-    /// is gone and whose inode was reused.
+    /// How often directories have lost their names. What was found out before may be of one that is gone,
+    /// and whose inode another has by now.
     losses: u64,
 }
 
-/// Directories that are remembered; forgotten ones cost one more flush, which does no harm.
+/// Directories that are remembered; a flush too many for the others does no harm.
 const DURABLE_MAX: usize = 4096;
 
-/// A completed change of names, and the flushes that make it durable.
+/// A change of names that has happened, and what makes it durable.
 #[derive(Debug)]
 pub(super) struct Changed {
     /// The title's entity tag under its new name; a directory has none.
     pub(super) etag: Option<String>,
-    /// Whether the name was free before.
+    /// Whether nothing had the name before.
     pub(super) created: bool,
     /// The directories to be flushed.
     pub(super) flush: Vec<Arc<OwnedFd>>,
-    /// The replaced version, which has no name any more.
+    /// The version that has no name any more.
     pub(super) replaced: Option<RemovedName>,
-    /// The path's directories, to be marked durable after their flush.
+    /// The path's directories, to be remembered when they have been flushed.
     pub(super) chain: Chain,
 }
 
-/// An object that lost its name and lies in the trash or on the stage.
+/// What is without a name, in the trash or on the stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RemovedName {
-    /// The quota entry of a title without another name. The contents of a directory count until it
-    /// is taken apart.
+    /// Of a title without another name; what is in a directory counts until it is taken apart.
     pub(super) counted: Option<QuotaEntry>,
     pub(super) place: (PrivateDirectory, StoreId),
 }
 
-/// An object to unlink.
+/// Something to unlink.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Discard {
     pub(super) place: (PrivateDirectory, StoreId),
-    /// The quotas no longer count the title's bytes, or never did.
+    /// A title's bytes are out of the books already, or were never in them.
     pub(super) is_settled: bool,
 }
 
-/// The bytes of a title and the principal whose quota they count against.
+/// What a title takes of whose quota.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct QuotaEntry {
     pub(super) owner: Option<Principal>,
     pub(super) len: u64,
 }
 
-/// A directory of files that clients cannot name.
+/// A directory of files that nobody can name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PrivateDirectory {
     Stage,
@@ -274,7 +273,7 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// Tries of one opening, when it races with renames.
+/// Tries of one opening, when a rename has raced with it.
 const TRIES_MAX: usize = 8;
 
 impl Names {
@@ -289,7 +288,7 @@ impl Names {
         }
     }
 
-    /// The existing title with this name; an error if the name belongs to another object.
+    /// What has the name now, if it may be replaced by a title.
     pub(super) fn look(
         &self,
         name: &TitleName,
@@ -305,7 +304,7 @@ impl Names {
         Ok(present)
     }
 
-    /// Gives `file` its final name (W5); before, it has no name or a `staged` one.
+    /// Gives `file`, which may have no name yet or one that is only `staged`, the name (W5).
     pub(super) fn publish(
         &self,
         file: &OwnedFd,
@@ -320,7 +319,7 @@ impl Names {
         let inode = rustix::fs::fstat(file).map_err(failed)?.st_ino;
         let mut replaced = None;
         match present {
-            // The file got its name before a crash, and the client had no answer.
+            // It got its name before a crash, and nobody has been told.
             Some(stat) if stat.st_ino == inode => {}
             present => {
                 condition.check(present.as_ref())?;
@@ -334,18 +333,18 @@ impl Names {
             }
         }
         flush.insert(0, Arc::new(parent));
-        // The title is named now: nothing after this may report that it is not.
+        // It is named now: nothing after this may say that it is not.
         if let Some(id) = staged {
-            // The next start removes files that remain on the stage.
+            // What stays on the stage goes with the next start.
             rustix::fs::unlinkat(&self.own.stage, id.to_string(), AtFlags::empty()).ok();
         }
-        // Read last: each change of a file's names changes its version.
+        // Last: each change of its names is part of a file's version.
         let etag = Some(FileVersion::of(&rustix::fs::fstat(file).map_err(failed)?).etag());
         Ok(Changed { etag, created: present.is_none(), flush, replaced, chain })
     }
 
-    /// Replaces the existing title by `file`. The older version goes to the stage, so that its
-    /// blocks are not freed inside the rename.
+    /// Puts `file` in the place of what has the name. The older version goes to the stage, so that
+    /// taking its blocks back does not happen inside the rename.
     fn replace(
         &self,
         file: &OwnedFd,
@@ -359,7 +358,7 @@ impl Names {
         let swap = RenameFlags::EXCHANGE;
         match rustix::fs::renameat_with(&self.own.stage, &staged, parent, last, swap) {
             Ok(()) => Ok(Some(discarded)),
-            // The old title is gone, or the file system cannot exchange names.
+            // It has gone in the meantime, or the file system cannot swap.
             Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 let kept = self.keep_in_trash(parent, last)?;
                 rustix::fs::renameat(&self.own.stage, &staged, parent, last).map_err(failed)?;
@@ -372,7 +371,7 @@ impl Names {
         }
     }
 
-    /// Removes the name (W10).
+    /// Takes the name away (W10).
     pub(super) fn discard(
         &self,
         name: &TitleName,
@@ -411,7 +410,7 @@ impl Names {
         }
     }
 
-    /// Renames `from` to `to`; none when `from` does not exist.
+    /// Gives what is called `from` the name `to`; none when there is nothing to rename.
     pub(super) fn rename(
         &self,
         from: &AnyName,
@@ -446,8 +445,7 @@ impl Names {
         }
         let mut replaced = None;
         match &present {
-            // To its own name, or to another link of the same file: the kernel would do nothing
-            // either.
+            // To its own name, or to another link of itself: the kernel would do nothing either.
             Some(present) if present.inode() == moved.inode() => {}
             Some(NamedItem::Title(_)) if is_title => {
                 replaced = self.keep_in_trash(&parent, last)?;
@@ -485,8 +483,8 @@ impl Names {
         Ok(Some(Changed { etag, created: present.is_none(), flush, replaced, chain }))
     }
 
-    /// Gives an object that loses its name another name in the trash: the rename over it is one
-    /// step, and its blocks are freed later.
+    /// Gives what is about to lose its name another one in the trash: so the rename over it is one
+    /// step, and its blocks are taken back later.
     fn keep_in_trash(
         &self,
         parent: &OwnedFd,
@@ -539,7 +537,7 @@ impl Names {
         Ok((directory, chain, flush))
     }
 
-    /// Makes a name durable; no name changes meanwhile.
+    /// Makes a name durable while nothing else changes.
     pub(super) fn flush_name(&self, name: &TitleName) -> Result<(), UploadError> {
         let (parent, chain, mut above) = self.parents(name, Missing::Refuse)?;
         above.push(Arc::new(parent));
@@ -554,7 +552,7 @@ impl Names {
         Ok(())
     }
 
-    /// Marks the names of these directories as durable.
+    /// These directories' names have been flushed.
     pub(super) fn remember(&self, chain: &Chain) {
         let mut durable = self.durable();
         if durable.losses != chain.losses {
@@ -566,7 +564,7 @@ impl Names {
         durable.known.extend(chain.paths().map(|(path, inode)| (path.to_owned(), inode)));
     }
 
-    /// Records that a directory has lost its name.
+    /// A directory has lost its name.
     fn forget_durable(&self) {
         let mut durable = self.durable();
         durable.known.clear();
@@ -577,8 +575,8 @@ impl Names {
         self.durable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a file without a name. On file systems without unnamed files it gets a name on the
-    /// stage, which the next start removes.
+    /// Makes a file without a name; on file systems that have none, a name on the stage that goes
+    /// with the next start.
     pub(super) fn nameless(&self) -> io::Result<(OwnedFd, Option<StoreId>)> {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.own.top, ".", flags, FILE_MODE) {
@@ -593,8 +591,8 @@ impl Names {
         }
     }
 
-    /// Unlinks a discarded object: a title at once, with its checksums, unless it still has another
-    /// name as a title. A directory is left for [`Self::dismantle`].
+    /// Takes away what lies aside: a title at once, with its checksums, unless it is somebody's title under
+    /// another name. A directory is left for [`Self::dismantle`].
     pub(super) fn erase(&self, (aside, id): (PrivateDirectory, StoreId)) -> io::Result<Erased> {
         self.erase_named(aside, &id.to_string())
     }
@@ -619,7 +617,7 @@ impl Names {
                 if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
                     counted = is_last_name(&stat).then(|| counted_of(&file, &stat)).transpose()?;
                 }
-                // The checksums go first: without the title nothing refers to them.
+                // First the checksums: nothing would find them afterwards.
                 if stat.st_nlink <= 1
                     && let Ok(Some(mark)) = sums::SumsAttribute::read(&file)
                     && let Some(id) = mark.id().filter(|_| mark.inode == stat.st_ino)
@@ -631,7 +629,7 @@ impl Names {
                 }
             }
             Err(Errno::NOENT) => return Ok(Erased::Gone(None)),
-            // A link or a socket from another program: only its name is removed.
+            // A link or a socket that somebody has put there: only its name goes.
             Err(Errno::LOOP | Errno::NXIO) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -642,35 +640,35 @@ impl Names {
     }
 }
 
-/// The result of unlinking a discarded object.
+/// What became of something aside.
 pub(super) enum Erased {
-    /// It is gone; for a title, the quota entry to release.
+    /// It is gone; if it was a title, that is what it took.
     Gone(Option<QuotaEntry>),
-    /// It is a directory, and still exists.
+    /// It is a directory, and still there.
     Directory,
 }
 
-/// Whether missing directories of a path are created.
+/// What becomes of directories that are missing on a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Make,
     Refuse,
 }
 
-/// Other programs of the host can read titles; the umask applies.
+/// Titles can be read by other programs of the host, as any file; the umask has the last word.
 pub(super) const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// Selects direct I/O where the file system supports it.
+/// Sets direct writes, where the file system takes them.
 pub(super) fn past_cache(file: OwnedFd) -> OwnedFd {
     if let Ok(flags) = rustix::fs::fcntl_getfl(&file) {
-        // File systems without direct I/O refuse this and use the page cache.
+        // Refused by file systems that have no other way than the cache: then through it.
         rustix::fs::fcntl_setfl(&file, flags | OFlags::DIRECT).ok();
     }
     file
 }
 
-/// The segments of a path, each with its begin.
+/// The parts of a path, each with where it begins.
 fn segments(path: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     path.split('/').filter(|segment| !segment.is_empty()).map(move |segment| {
@@ -680,7 +678,7 @@ fn segments(path: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The names in one of the server's own directories.
+/// The names in one of our directories.
 pub(super) fn list(directory: impl AsFd) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -709,7 +707,7 @@ pub(super) fn open_beneath(
     Err(Errno::AGAIN)
 }
 
-/// The title with this name in `parent`.
+/// The title of this name in `parent`.
 fn title_in(parent: &OwnedFd, last: &str) -> Result<Option<Stat>, UploadError> {
     match rustix::fs::statat(parent, last, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
@@ -721,7 +719,7 @@ fn title_in(parent: &OwnedFd, last: &str) -> Result<Option<Stat>, UploadError> {
     }
 }
 
-/// The title or the directory with this name in `parent`.
+/// The title or the directory of this name in `parent`.
 fn thing_in(parent: &OwnedFd, last: &str) -> Result<Option<NamedItem>, UploadError> {
     match rustix::fs::statat(parent, last, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
@@ -734,18 +732,18 @@ fn thing_in(parent: &OwnedFd, last: &str) -> Result<Option<NamedItem>, UploadErr
     }
 }
 
-/// Adds a hard link to an open file.
+/// Gives an open file one more name.
 pub(super) fn link(file: &OwnedFd, parent: &OwnedFd, name: &str) -> Result<(), Errno> {
     let own = format!("/proc/self/fd/{}", file.as_raw_fd());
     match rustix::fs::linkat(CWD, own, parent, name, AtFlags::SYMLINK_FOLLOW) {
-        // Without /proc; since Linux 6.10 the process that opened the file may do this.
+        // Without /proc; since Linux 6.10 whoever opened the file may do this.
         Err(Errno::NOENT) => rustix::fs::linkat(file, "", parent, name, AtFlags::EMPTY_PATH),
         done => done,
     }
 }
 
-/// Describes an object that will lose its name and go to `place`. Found before the change, so that
-/// nothing can fail between the change and its report.
+/// What is about to lose its name and to go to `place`. Found out before, so that nothing can fail
+/// between the change and what is said of it.
 fn discarded(
     parent: &OwnedFd,
     last: &str,
@@ -758,7 +756,7 @@ fn discarded(
     Ok(RemovedName { counted: counted.map_err(failed)?, place })
 }
 
-/// Whether a file is about to lose its last name. It counts once, however many hard links it has.
+/// Whether a file loses its last name next. It counts once, however many hard links lead to it.
 fn is_last_name(stat: &Stat) -> bool {
     stat.st_nlink <= 1
 }
@@ -767,14 +765,14 @@ fn counted_of(file: &OwnedFd, stat: &Stat) -> Result<QuotaEntry, Errno> {
     Ok(QuotaEntry { owner: owner_of(file)?, len: super::len_of(stat).0 })
 }
 
-/// The principal whose quota a title counts against.
+/// Whose quota a title counts against.
 pub(super) fn owner_of(file: impl AsFd) -> Result<Option<Principal>, Errno> {
     let mut value = [0; Principal::BYTES_MAX + 1];
     let value = sums::attribute(file, sums::OWNER_ATTRIBUTE, &mut value)?;
     Ok(value.and_then(|value| std::str::from_utf8(value).ok()).map(Principal::new))
 }
 
-/// The error for a failed walk along a path.
+/// What a failed walk along a path means.
 fn path_fault(errno: Errno) -> UploadError {
     match errno {
         Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS | Errno::PERM => {

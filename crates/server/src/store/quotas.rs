@@ -1,9 +1,8 @@
-//! Quotas and space: stored bytes, bytes promised to open uploads, and the space that must stay
-//! free.
+//! Quota and space: what is stored, what is promised to open uploads, what must stay free.
 //!
-//! Promise: a granted claim can be written to its end. The sum of all claims and titles never
-//! exceeds a quota, however many uploads begin at once. Stored bytes are counted on the disk when
-//! the volume is opened; afterwards the store tracks its own changes.
+//! Promise: a claim that was granted can be written to its end; the sum of all claims and titles
+//! never exceeds a quota, however many ask at once. What is stored is counted from the disk when the
+//! volume is opened, and from then on by what the store does itself.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -15,7 +14,7 @@ use tactus_core::units::{Bytes, MIB};
 use super::fault::{UploadError, too_large};
 use super::id::StoreId;
 
-/// The owner of stored titles. Anonymous is a principal, too.
+/// On whose behalf something is stored. Anonymous is a principal, too.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Principal(Arc<str>);
 
@@ -23,7 +22,7 @@ impl Principal {
     /// Longer names are cut: they are compared, not shown.
     pub const BYTES_MAX: usize = 128;
 
-    /// The principal with this name.
+    /// The principal of this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let cut = (0..=name.len().min(Self::BYTES_MAX)).rev().find(|&at| name.is_char_boundary(at));
@@ -37,28 +36,28 @@ impl Principal {
     }
 }
 
-/// The limits of uploads.
+/// What uploads may take.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Bytes of one title.
     pub title_max: Bytes,
-    /// Bytes of all titles and open uploads of a principal; a principal without an entry is limited
-    /// only by the disk.
+    /// Bytes that all titles of one principal may have, with what it uploads now; who is not here may
+    /// have what the disk holds.
     pub principal_quotas: HashMap<Principal, Bytes>,
-    /// Bytes of all titles of the volume.
+    /// Bytes that all titles of the volume may have.
     pub volume_quota: Option<Bytes>,
     /// Open uploads of one principal.
     pub uploads_per_principal: u32,
     /// Open uploads of the volume.
     pub uploads_max: u32,
-    /// Space that stays free, in addition to one percent of the file system.
+    /// Least that stays free, besides a hundredth of the file system.
     pub reserve_min: Bytes,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // 4 TiB: longer than any recording, with 256 MiB of checksums.
+            // 4 TiB: beyond any recording, and 256 MiB of checksums.
             title_max: Bytes(1 << 42),
             principal_quotas: HashMap::new(),
             volume_quota: None,
@@ -70,13 +69,13 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether the stored bytes must be counted before the first upload.
+    /// Whether what is stored must be counted before anything more is taken.
     pub(super) fn counts_stored(&self) -> bool {
         !self.principal_quotas.is_empty() || self.volume_quota.is_some()
     }
 }
 
-/// The account of one principal, or of all.
+/// What one principal, or all, have.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Account {
     /// Bytes of titles.
@@ -97,21 +96,21 @@ pub struct QuotaUsage {
     pub used: u64,
 }
 
-/// The purpose of a reservation, so that every reservation can be named in the status.
+/// What room is held for: so that nothing is held that nobody can name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Purpose {
-    /// The path of the future title; none for a part.
+    /// The title that it becomes; none for a part of one.
     pub path: Option<String>,
-    /// The identifier of a resumable upload; none for an upload in one request.
+    /// Under which it can be resumed; none for an upload in one go.
     pub id: Option<StoreId>,
 }
 
-/// Reserved space.
+/// Room that is held.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reservation {
-    /// The upload that holds it.
+    /// For what.
     pub purpose: Purpose,
-    /// When it was made; the last start at the earliest.
+    /// Since when, and at most since the last start.
     pub since: SystemTime,
     /// Bytes.
     pub reserved: u64,
@@ -128,13 +127,13 @@ pub(super) struct Quotas {
 struct Accounts {
     all: Account,
     each: HashMap<Principal, Account>,
-    /// All claims, in the order of their beginning: at most as many as open uploads.
+    /// All claims, in the order in which they came: at most as many as uploads may be open.
     claims: BTreeMap<u64, (Principal, Reservation)>,
-    /// Number of claims so far.
+    /// Claims so far.
     numbers: u64,
-    /// Bytes that are promised and not yet allocated in the file system.
+    /// Promised, and not yet taken from the file system.
     unallocated: u64,
-    /// Bytes of titles with an unknown principal.
+    /// Bytes of titles whose principals are unknown.
     unowned: u64,
     /// A place of the volume that could not be read.
     uncounted: Option<String>,
@@ -153,7 +152,7 @@ impl Quotas {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The account of all principals.
+    /// What all have.
     pub(super) fn all(&self) -> Account {
         self.books().all
     }
@@ -162,7 +161,7 @@ impl Quotas {
         self.books().each.get(principal).copied().unwrap_or_default()
     }
 
-    /// The account of one principal and its reservations, the oldest first.
+    /// What one principal has, and what is held of that, the oldest first.
     pub(super) fn held(&self, principal: &Principal) -> (Account, Vec<Reservation>) {
         let books = self.books();
         let own = books.claims.values().filter(|(owner, _)| owner == principal);
@@ -170,7 +169,7 @@ impl Quotas {
         (books.each.get(principal).copied().unwrap_or_default(), held)
     }
 
-    /// Opens a claim of zero bytes for a new upload.
+    /// A claim to no bytes yet, for a new upload.
     pub(super) fn open(
         self: &Arc<Self>,
         principal: &Principal,
@@ -193,8 +192,8 @@ impl Quotas {
         Ok(Claim { quotas, number, principal: principal.clone(), reserved: 0, unallocated: 0 })
     }
 
-    /// Restores the claim of an upload that was open before the start; the limits do not apply to
-    /// it.
+    /// The claim of an upload that was open before the start: it is kept, whatever the limits say
+    /// now.
     pub(super) fn restore(
         self: &Arc<Self>,
         principal: &Principal,
@@ -215,7 +214,7 @@ impl Quotas {
         Claim { quotas, number, principal: principal.clone(), reserved, unallocated }
     }
 
-    /// Adds a stored title to the count.
+    /// Counts a title that lies on the disk.
     pub(super) fn add_stored(&self, owner: Option<&Principal>, len: u64) {
         let mut books = self.books();
         books.all.stored += len;
@@ -224,7 +223,7 @@ impl Quotas {
         }
     }
 
-    /// Adds titles with unknown owners to the count: they count against every quota.
+    /// Counts titles whose owners are unknown: they count against every quota.
     pub(super) fn add_unowned(&self, len: u64) {
         let mut books = self.books();
         books.all.stored += len;
@@ -241,7 +240,7 @@ impl Quotas {
         self.books().uncounted.clone()
     }
 
-    /// Removes a title from the count. Another program may have changed its length since.
+    /// Counts a title no more. Other programs may have changed it since it was counted.
     pub(super) fn remove_stored(&self, owner: Option<&Principal>, len: u64) {
         let mut books = self.books();
         books.all.stored = books.all.stored.saturating_sub(len);
@@ -251,7 +250,7 @@ impl Quotas {
         books.forget_empty(owner);
     }
 
-    /// The space that is left for a principal; reads the free space of the file system.
+    /// What a principal may still store; asks the file system.
     pub(super) fn room(&self, principal: &Principal) -> QuotaUsage {
         let free = self.free();
         let disk = rustix::fs::fstatvfs(&self.root).map_or(0, |stat| {
@@ -272,7 +271,7 @@ impl Quotas {
         room
     }
 
-    /// The free space of the file system beyond the reserve; zero when it is unknown.
+    /// What the file system has free beyond the reserve; nothing when it does not tell.
     fn free(&self) -> u64 {
         let Ok(stat) = rustix::fs::fstatvfs(&self.root) else { return 0 };
         let total = stat.f_blocks.saturating_mul(stat.f_frsize);
@@ -286,7 +285,7 @@ impl Accounts {
         [&mut self.all, self.each.entry(principal.clone()).or_default()]
     }
 
-    /// Registers a claim and returns its number.
+    /// Names a claim; the number is its own.
     fn enter(&mut self, principal: &Principal, purpose: Purpose, reserved: u64) -> u64 {
         let held = Reservation { purpose, since: SystemTime::now(), reserved };
         self.numbers += 1;
@@ -308,7 +307,7 @@ impl Accounts {
     }
 }
 
-/// The claim of one open upload. Dropping it releases the claim.
+/// What is promised to one open upload. Given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Claim {
     quotas: Arc<Quotas>,
@@ -327,7 +326,7 @@ impl Claim {
         self.reserved
     }
 
-    /// Raises the claim to `bytes` in all; the claim does not change when they do not fit.
+    /// Claims `bytes` in all; nothing changes when they do not fit.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<(), UploadError> {
         let Limits { title_max, ref principal_quotas, volume_quota, .. } = self.quotas.limits;
         let principal_quota = principal_quotas.get(&self.principal).copied();
@@ -342,7 +341,7 @@ impl Claim {
             return Err(UploadError::Uncounted(place.clone()));
         }
         let [all, own] = books.accounts(&self.principal);
-        // The sum of all includes the unowned bytes already.
+        // The sum of all includes them already.
         let owned = [(&*own, unowned, principal_quota), (&*all, 0, volume_quota)];
         for (account, unowned, quota) in owned {
             let used = account.stored.saturating_add(account.reserved).saturating_add(unowned);
@@ -352,7 +351,7 @@ impl Claim {
                 return Err(UploadError::QuotaExceeded(quota.0.saturating_sub(used)));
             }
         }
-        // Under the same lock: only one of two concurrent claims gets the last space.
+        // Under the same lock: of two that ask for the last room, one gets it.
         if unallocated.saturating_add(more) > self.quotas.free() {
             return Err(UploadError::NoSpace);
         }
@@ -366,7 +365,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Lowers the claim to `bytes`.
+    /// Gives back what is claimed beyond `bytes`.
     pub(super) fn shrink(&mut self, bytes: u64) {
         let less = self.reserved.saturating_sub(bytes);
         let freed = less.min(self.unallocated);
@@ -381,16 +380,15 @@ impl Claim {
         self.unallocated -= freed;
     }
 
-    /// Records that the file system has allocated the whole claim: its free space now accounts for
-    /// it.
+    /// The file system has set everything claimed aside: from now on its own figure counts.
     pub(super) fn allocated(&mut self) {
         self.quotas.books().unallocated -= self.unallocated;
         self.unallocated = 0;
     }
 
-    /// Records that the upload has become a title of `len` bytes.
+    /// The upload has become a title of `len` bytes.
     pub(super) fn stored(self, len: u64) {
-        // Stored first: meanwhile the bytes count twice rather than not at all.
+        // Stored first: in between the bytes count twice, not at all never.
         self.quotas.add_stored(Some(&self.principal), len);
     }
 }

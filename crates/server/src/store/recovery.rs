@@ -1,7 +1,8 @@
-//! Opening a volume: its directories, its lock, and the leftovers of the last run.
+//! Opening a volume: its directories, its lock, and what the last run left.
 //!
-//! Promise: after opening, no unfinished change is visible, every upload has the journal's offset,
-//! and no other server writes to this volume. Longer work follows in the background.
+//! Promise: when it returns, nothing of an unfinished change is left that anybody could see, every
+//! upload is where the journal says, and no other server writes to this volume. What takes long
+//! follows in the background.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -34,21 +35,21 @@ use super::sums::{self, ASIDE, ATTRIBUTE_UNITS_MAX, Manifests};
 use super::{DISCARDS_MAX, Inner, Store, StoreOptions, TURNS};
 use crate::config::RESERVED;
 
-/// The results of opening a volume, for the log.
+/// What opening a volume found, for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryReport {
     /// Uploads that can be resumed.
     pub uploads: usize,
-    /// Complete uploads that get their names now.
+    /// Uploads that are complete and get their names now.
     pub unnamed: usize,
-    /// Uploads that were cut to the journal's offset.
+    /// Uploads that were cut to what the journal says.
     pub cut: usize,
-    /// Uploads with fewer bytes than the journal's offset: the disk has lost acknowledged writes.
+    /// Uploads that have less than the journal says: the disk has lost what it had acknowledged.
     pub lost: usize,
-    /// Sectors of the journal that were torn or damaged. One or two are normal after a power
-    /// failure.
+    /// Sectors of the journal that were torn or damaged. One or two after a power cut are as it
+    /// should be.
     pub journal_skipped: u64,
-    /// Files that belonged to no title and no upload.
+    /// Files that were no title's and no upload's any more.
     pub strays: usize,
     /// How long it took.
     pub took: Duration,
@@ -64,7 +65,7 @@ impl fmt::Display for RecoveryReport {
 }
 
 impl Store {
-    /// Opens the volume at `root` and repairs it.
+    /// Takes the volume at `root`, and brings it into order.
     ///
     /// # Errors
     /// When it cannot take uploads.
@@ -76,7 +77,7 @@ impl Store {
         Self::open_and_count(root, medium, options, std::future::ready(())).await
     }
 
-    /// The same; the census begins after `count_after`.
+    /// The same; what is stored is counted after `count_after`.
     pub(super) async fn open_and_count(
         root: &Path,
         medium: Arc<dyn Medium>,
@@ -106,8 +107,8 @@ impl Store {
         table.keep_at_most(options.limits.uploads_max as usize * FORGET_BEYOND);
         let begin = Journal::begin(Arc::clone(&names), Arc::clone(&medium), table).await;
         let (journal, keeper) = begin.map_err(failed("the journal"))?;
-        // Only after the journal has forgotten these uploads: a complete upload without data would
-        // be taken for a named one.
+        // Only now that the journal does not know them any more: one that is complete and has no data
+        // would be taken for one that has its name.
         let this = Arc::clone(&names);
         let strays = blocking(move || {
             for name in &unwanted {
@@ -172,8 +173,7 @@ impl Store {
         Ok((store, opened))
     }
 
-    /// Names the uploads that were complete when the last run ended: their clients may already know
-    /// that.
+    /// Names what was complete when the last run ended: its client may have heard of it already.
     async fn name(self, unnamed: Vec<(StoreId, Principal)>) {
         for (id, principal) in unnamed {
             if let Err(error) = self.finish(&id, &principal).await {
@@ -183,11 +183,10 @@ impl Store {
     }
 }
 
-/// Finished uploads that are remembered for their clients, as a multiple of the limit of open
-/// uploads.
+/// Uploads that are finished are remembered for their clients; so many times as may be open.
 const FORGET_BEYOND: usize = 10;
 
-/// The uploads after comparing the journal with the directory of uploads.
+/// What the journal and the directory of uploads say together.
 #[derive(Default)]
 struct Leftovers {
     table: Table,
@@ -196,12 +195,12 @@ struct Leftovers {
     cut: usize,
     lost: usize,
     strays: usize,
-    /// Files without an upload.
+    /// Files that no upload has.
     unwanted: Vec<String>,
     skipped: u64,
 }
 
-/// An upload that continues.
+/// An upload that goes on.
 struct ResumableUpload {
     id: StoreId,
     path: Option<String>,
@@ -210,12 +209,11 @@ struct ResumableUpload {
     on_disk: u64,
 }
 
-/// What happens to an upload of the last run.
+/// What becomes of an upload.
 enum Fate {
-    /// It continues with this file, or has no file yet.
+    /// It goes on with this file, or without one yet.
     Goes(Option<Stat>),
-    /// It has its name, and its client may not know. Names that had not been flushed are flushed by
-    /// now.
+    /// It has its name, and its client may not know. Names that have not been flushed have been since.
     Named,
     /// It is given up.
     Lost,
@@ -237,16 +235,16 @@ impl Leftovers {
                 Err(errno) => return Err(errno.into()),
             };
             let fate = match stat {
-                // The upload's own name is removed only after the title's name is durable.
+                // Its data's own name goes only after its title's name is durable.
                 None if complete && offset > 0 => Fate::Named,
                 None if offset > 0 => Fate::Lost,
                 Some(stat) if super::len_of(&stat).0 < offset => Fate::Lost,
-                // The title is visible, hence whole, and may be replaced soon. It is not named
-                // again. The census counts it as stored, so it is not counted as an upload.
+                // Visible, hence whole, and perhaps replaced soon: it is not named again, and it counts as what
+                // is stored, which the walk finds, and not as an upload beside it.
                 Some(stat) if complete && has_its_name(names, &entry.created, &stat)? => {
                     Fate::Named
                 }
-                // The file is already a title: it must not be cut, whatever the journal says.
+                // A title already: it is not to be cut, whatever the journal says.
                 Some(stat) if stat.st_nlink > 1 && !complete => Fate::Lost,
                 stat => Fate::Goes(stat),
             };
@@ -262,7 +260,7 @@ impl Leftovers {
                     let on_disk =
                         stat.map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * 512);
                     let reserved = entry.len.unwrap_or(offset);
-                    // The blocks beyond the offset were just freed.
+                    // What lies beyond the offset was just given back.
                     let on_disk = on_disk.min(offset);
                     if complete {
                         left.unnamed.push((id, principal.clone()));
@@ -286,7 +284,7 @@ impl Leftovers {
     }
 }
 
-/// Whether the title at the upload's path is this file. If so, its name is durable afterwards.
+/// Whether the title that an upload becomes is this very file. If so, its name is durable afterwards.
 fn has_its_name(names: &Names, created: &Created, data: &Stat) -> std::io::Result<bool> {
     let name = created.path.as_deref().and_then(|path| TitleName::new(path).ok());
     let Some(name) = name.filter(|_| data.st_nlink > 1) else { return Ok(false) };
@@ -298,14 +296,14 @@ fn has_its_name(names: &Names, created: &Created, data: &Stat) -> std::io::Resul
     Ok(true)
 }
 
-/// Cuts off bytes that were never acknowledged.
+/// Cuts off what was never acknowledged.
 fn cut(names: &Names, name: &str, offset: u64) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&names.own.uploads, name, flags, Mode::empty())?;
     rustix::fs::ftruncate(file, offset)
 }
 
-/// Gives up expired uploads, once a minute.
+/// Once a minute, what has expired is given up.
 async fn tell_time(store: std::sync::Weak<Inner>) {
     let mut minutes = tokio::time::interval(Duration::from_secs(60));
     minutes.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -325,7 +323,7 @@ async fn tell_time(store: std::sync::Weak<Inner>) {
 
 const PRIVATE: Mode = Mode::RWXU;
 
-/// Makes and opens the server's own directories, and takes the lock.
+/// Makes and opens what is ours, and takes the lock.
 pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
     let failed = |what: &'static str| {
         move |error: Errno| match error {
@@ -355,7 +353,7 @@ pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
         make_directory(&sums, &format!("{first:02x}")).map_err(failed("sums"))?;
     }
     make_directory(&sums, ASIDE).map_err(failed("sums"))?;
-    // Their own names must be durable before anything is stored in them.
+    // Their own names must last longer than anything in them.
     for directory in [&sums, &*top, &*open] {
         rustix::fs::fsync(directory).map_err(failed("a directory's flush"))?;
     }
@@ -373,7 +371,7 @@ pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
 /// changes. A volume that another server uses, and a read-only one, pass.
 ///
 /// # Errors
-/// When it cannot accept uploads.
+/// When it could not.
 pub fn check(root: &Path) -> Result<(), OpenError> {
     let failed = |what: &'static str, errno: Errno| OpenError::Failed {
         root: root.to_owned(),
@@ -407,10 +405,10 @@ pub fn check(root: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// The file in the server's own directory that marks a volume with a failed write or flush.
+/// The file in our directory that says that a write or flush has failed on the volume.
 const FAILED: &str = "failed";
 
-/// Marks the volume, as far as its disk still permits it: no later start writes to it.
+/// Marks the volume, as far as its disk still lets us: from now on no start writes to it.
 pub(super) fn mark_failed(names: &Names) {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
@@ -422,11 +420,11 @@ pub(super) fn mark_failed(names: &Names) {
     }
 }
 
-/// Removes the mark of a failed write or flush from the volume at `root` after the operator has
-/// checked it: the next start takes uploads again. Returns whether there was a mark.
+/// Takes the mark of a failed write or flush away from the volume at `root`, which somebody has checked:
+/// the next start takes uploads again. Answers whether there was one.
 ///
 /// # Errors
-/// When it cannot be removed.
+/// When it cannot be taken away.
 pub fn clear_failed(root: &Path) -> std::io::Result<bool> {
     match rustix::fs::unlink(root.join(RESERVED).join(FAILED)) {
         Ok(()) => Ok(true),
@@ -443,7 +441,7 @@ fn make_directory(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     open_beneath(parent, name, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// Tests an attribute on a temporary file.
+/// Tries an attribute on a file that is gone at once.
 fn check_attributes(top: &Arc<OwnedFd>, root: &Path) -> Result<(), OpenError> {
     let name = format!("probe.{}", std::process::id());
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
@@ -463,12 +461,12 @@ fn check_attributes(top: &Arc<OwnedFd>, root: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Removes the files on the stage. They are between two names: a new one was not acknowledged, and
-/// a replaced one is not needed.
+/// What is on the stage was between two names: what was to be named was not answered, what was
+/// replaced is not wanted.
 fn clear_stage(names: &Names) -> std::io::Result<usize> {
     let strays = list(&names.own.stage)?;
     if !strays.is_empty() {
-        // The exchange of names that put them here must be durable before they are removed.
+        // The swap that put them here must be durable before what it left is taken away.
         rustix::fs::syncfs(&names.root)?;
     }
     for name in &strays {
@@ -477,7 +475,7 @@ fn clear_stage(names: &Names) -> std::io::Result<usize> {
     Ok(strays.len())
 }
 
-/// Unlinks discarded objects one after another, beginning with those of the last run. Directories
+/// Unlinks what has been discarded, one after the other: first what the last run has left. Directories
 /// are taken apart while nothing else waits.
 async fn sweep(names: Arc<Names>, quotas: Arc<Quotas>, mut queue: mpsc::Receiver<Discard>) {
     let trash = Arc::clone(&names);
@@ -496,7 +494,7 @@ async fn sweep(names: Arc<Names>, quotas: Arc<Quotas>, mut queue: mpsc::Receiver
     });
     let mut directories = Vec::new();
     match emptied.await {
-        // The titles in it were not counted.
+        // What they held was not counted.
         Ok(left) => {
             directories.extend(left.iter().filter_map(|name| Some((name.parse().ok()?, false))))
         }
@@ -533,7 +531,7 @@ async fn sweep(names: Arc<Names>, quotas: Arc<Quotas>, mut queue: mpsc::Receiver
                     Err(error) => tracing::warn!(%error, "{NOT_UNLINKED}"),
                 }
             }
-            // The rest stays in the trash, where the next start finds it.
+            // What is left is in the trash, where the next start finds it.
             Err(TryRecvError::Disconnected) => return,
         }
     }

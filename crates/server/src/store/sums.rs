@@ -1,9 +1,8 @@
-//! Checksums of a title: one CRC32C for each 64 KiB, in a manifest with a checksum of its own. The
-//! manifest of a short title is an attribute of its file and costs no flush of its own; other
-//! manifests are files.
+//! Checksums of a title: one CRC32C for each 64 KiB, in a manifest that checks itself. That of a short
+//! title lies in an attribute of its file and costs no flush of its own; others have a file.
 //!
-//! Promise: a manifest that was read successfully equals the one that was written, for a title of
-//! this length. Everything else is damage. Writing and reading share one encoding.
+//! Promise: what has been read from a manifest is what was written into it, for a title of this
+//! length; everything else is damage. Writing and reading share this one form.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,9 +19,9 @@ pub use crate::catalogue::Damaged;
 /// Bytes that have one checksum.
 pub const UNIT: u64 = sums::UNIT.0;
 
-/// The attribute that refers to a title's checksums, and holds the inode that they were made for.
+/// The attribute that names a title's checksums, and the inode that they were made for.
 pub(super) const ATTRIBUTE: &str = "user.tactus";
-/// The attribute that names the principal whose quota a title counts against.
+/// The attribute that names whose quota a title counts against.
 pub(super) const OWNER_ATTRIBUTE: &str = "user.tactus.owner";
 
 /// The checksums of one version of a title.
@@ -45,8 +44,7 @@ impl Sums {
         self.whole
     }
 
-    /// CRC32C of each [`UNIT`], in the form that the block server uses; the last unit may be
-    /// shorter.
+    /// CRC32C of each [`UNIT`], the last of which may be shorter, as the block server takes them.
     #[must_use]
     pub fn table(&self) -> &Arc<sums::Sums> {
         &self.table
@@ -58,21 +56,21 @@ impl Sums {
     }
 }
 
-/// Computes checksums while bytes arrive.
+/// Adds up checksums while bytes come in.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SumsBuilder {
-    /// Units before the first counted one.
+    /// Units that ended before this began to count.
     first: usize,
-    /// Checksums of the whole units since.
+    /// Units that have ended since.
     units: Vec<u32>,
-    /// CRC32C of all bytes of whole units.
+    /// Of all bytes of the units that have ended.
     prefix: u32,
-    /// CRC32C of the bytes after the last whole unit.
+    /// Of the bytes of the unit that has not.
     partial: u32,
     len: u64,
 }
 
-/// The state of a [`SumsBuilder`] at one length; it continues without any earlier byte.
+/// The state of a [`SumsBuilder`] at one length: what goes on from it needs no earlier byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct SumsState {
     pub(super) len: u64,
@@ -83,7 +81,7 @@ pub(super) struct SumsState {
 }
 
 impl SumsBuilder {
-    /// Continues from `mark`. The result has only the units that end after it.
+    /// Goes on from `mark`. What comes out has only the units that end after it.
     pub(super) fn after(mark: SumsState, prefix: u32) -> Self {
         let first = (mark.len / UNIT) as usize;
         Self { first, units: Vec::new(), prefix, partial: mark.partial, len: mark.len }
@@ -114,17 +112,17 @@ impl SumsBuilder {
         self.prefix
     }
 
-    /// The checksums of whole units from unit `from` on, counted from the title's beginning.
+    /// The units that have ended since `from` units had, counted from the title's beginning.
     pub(super) fn units_from(&self, from: usize) -> &[u32] {
         &self.units[from - self.first..]
     }
 
-    /// Whole units so far, counted from the title's beginning.
+    /// Units that have ended, counted from the title's beginning.
     pub(super) fn ended(&self) -> usize {
         self.first + self.units.len()
     }
 
-    /// The checksums of all bytes, if the builder has counted from the first byte on.
+    /// All of it, when it has counted from the first byte on.
     pub(super) fn finish(self) -> Sums {
         assert_eq!(self.first, 0, "the sums of a title begin at its beginning");
         let mark = self.mark();
@@ -133,7 +131,7 @@ impl SumsBuilder {
 }
 
 impl Sums {
-    /// From the whole units and the state at their end.
+    /// From the whole units and where they ended.
     pub(super) fn of(mut units: Vec<u32>, mark: SumsState) -> Self {
         if !mark.len.is_multiple_of(UNIT) {
             units.push(mark.partial);
@@ -204,17 +202,17 @@ impl Reader<'_> {
     }
 }
 
-/// The checksums of one volume, for readers of its titles. Needs no store.
+/// The checksums of one volume, for whoever reads its titles. Needs no store.
 #[derive(Debug)]
 pub struct Manifests {
     sums: OwnedFd,
 }
 
 impl Manifests {
-    /// The checksums of the volume at `root`; none if it has had no upload yet.
+    /// Of the volume at `root`; none where nothing has been uploaded yet.
     ///
     /// # Errors
-    /// When the directory exists and cannot be opened.
+    /// When the directory is there and cannot be opened.
     pub fn open(root: impl AsFd) -> io::Result<Option<Self>> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
@@ -225,11 +223,10 @@ impl Manifests {
         }
     }
 
-    /// The checksums of a title that is open below `root`, in the form that the catalogue uses. May
-    /// block.
+    /// The checksums of a title that is open below `root`, as the catalogue asks for them. May block.
     ///
     /// # Errors
-    /// When its checksums do not fit the title, or cannot be read.
+    /// When it has some that do not fit, or cannot be read.
     pub fn look_up(
         root: BorrowedFd<'_>,
         title: BorrowedFd<'_>,
@@ -237,12 +234,12 @@ impl Manifests {
         Ok(Self::of_title(root, title)?.map(|sums| Arc::clone(sums.table())))
     }
 
-    /// The same with the checksum of the whole title.
+    /// The same with the sum of the whole title.
     pub(super) fn of_title(
         root: BorrowedFd<'_>,
         title: BorrowedFd<'_>,
     ) -> Result<Option<Arc<Sums>>, Damaged> {
-        // Most files of most volumes have none: the attribute alone shows that.
+        // Most files of most volumes have none: that is known without looking further.
         let Some(mark) = SumsAttribute::read(title)? else { return Ok(None) };
         let unreadable = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
         let open = Self::open(root).map_err(|error| Damaged::Unreadable(unreadable(error)))?;
@@ -266,7 +263,7 @@ impl Manifests {
     /// The checksums of an open title; none when it has none. May block.
     ///
     /// # Errors
-    /// When its checksums do not fit the title, or cannot be read.
+    /// When it has some that do not fit, or cannot be read.
     pub fn sums_of(&self, title: impl AsFd) -> Result<Option<Arc<Sums>>, Damaged> {
         let title = title.as_fd();
         let Some(mark) = SumsAttribute::read(title)? else { return Ok(None) };
@@ -275,8 +272,7 @@ impl Manifests {
         let sums = match mark.held {
             SumsLocation::Here(sums) => sums,
             SumsLocation::Apart(id) => match self.read_manifest(id, len) {
-                // A copy has the attribute of its original, and may exist longer than the
-                // original's checksums.
+                // A copy has its original's attribute, and may outlive its checksums.
                 Err(Damaged::Missing) if mark.inode != stat.st_ino => return Ok(None),
                 sums => sums?,
             },
@@ -295,7 +291,7 @@ impl Manifests {
             manifest => manifest.map_err(unreadable)?,
         };
         let size = rustix::fs::fstat(&manifest).map_err(unreadable)?.st_size;
-        // Checked before reading: a damaged file may have any length.
+        // Checked before it is read: a damaged file has any length.
         let limit = manifest_len(len).max(manifest_len(0));
         let mut bytes = vec![0; usize::try_from(limit).map_err(|_| Damaged::Length)?];
         if u64::try_from(size).unwrap_or(u64::MAX) > limit {
@@ -313,7 +309,7 @@ impl Manifests {
         Sums::decode(&bytes[..filled])
     }
 
-    /// Opens a manifest; moves it back if the census has put it aside.
+    /// Opens a manifest; one that the census has put aside comes back.
     fn open_manifest(&self, id: StoreId) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let path = place_of(id);
@@ -323,16 +319,16 @@ impl Manifests {
         }
         let aside = format!("{ASIDE}/{id}");
         match rustix::fs::renameat(&self.sums, &aside, &self.sums, &path) {
-            // Another reader may have moved it back at the same time.
+            // Somebody else may have brought it back at the same time.
             Ok(()) | Err(Errno::NOENT) => {
                 rustix::fs::openat(&self.sums, &path, flags, Mode::empty())
             }
-            // On a read-only volume the manifest is read where it lies.
+            // A volume that cannot be written to: read it where it lies.
             Err(_) => rustix::fs::openat(&self.sums, &aside, flags, Mode::empty()),
         }
     }
 
-    /// Removes the checksums. Missing ones count as removed.
+    /// Takes the checksums away. Those that are not there are away already.
     pub(super) fn remove(&self, id: StoreId) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.sums, place_of(id), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -345,7 +341,7 @@ impl Manifests {
     }
 }
 
-/// Where the census puts manifests without a title.
+/// Where the census puts what seems to belong to nobody.
 pub(super) const ASIDE: &str = "aside";
 
 /// The path of a manifest below `sums/`.
@@ -353,29 +349,28 @@ pub(super) fn place_of(id: StoreId) -> String {
     format!("{:02x}/{id}", id.0[0])
 }
 
-/// The content of the attribute: where the checksums are, and for which inode they were made. The
-/// inode distinguishes the title from a copy that has the same attribute.
+/// What the attribute says: where the checksums are, and for which inode they were made. The second
+/// tells a copy that took the attribute along from the title itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct SumsAttribute {
     pub(super) inode: u64,
     pub(super) held: SumsLocation,
 }
 
-/// Where a title's checksums are stored.
+/// Where a title's checksums are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum SumsLocation {
-    /// In a manifest file with this name.
+    /// In a file of this name.
     Apart(StoreId),
     /// In the attribute itself.
     Here(Sums),
 }
 
-/// Most units whose checksums an attribute holds: they fit beside the other attributes of an inode,
-/// or into one block. A title of 1 MiB.
+/// Most units whose sums an attribute holds: what fits beside the other attributes of an inode, or into
+/// one block. A title of 1 MiB.
 pub const ATTRIBUTE_UNITS_MAX: usize = 16;
 
-/// First byte of an attribute that holds the checksums themselves; the name of a manifest never
-/// begins with it.
+/// Begins an attribute that holds the sums themselves; a name of a manifest never does.
 const HERE: u8 = b'+';
 
 /// Longest value of the attribute.
@@ -399,7 +394,7 @@ impl SumsAttribute {
         rustix::fs::fsetxattr(title, ATTRIBUTE, &value, XattrFlags::empty())
     }
 
-    /// None when there is no attribute: the file is not an uploaded title.
+    /// None when there is no attribute: then the file is as any other.
     pub(super) fn read(title: impl AsFd) -> Result<Option<Self>, Damaged> {
         let mut value = [0; MARK_MAX];
         let value = attribute(title, ATTRIBUTE, &mut value)
@@ -422,7 +417,7 @@ impl SumsAttribute {
     }
 }
 
-/// The value of an extended attribute, if there is one that fits into the buffer.
+/// An extended attribute's value, when there is one that fits.
 pub(super) fn attribute<'a>(
     file: impl AsFd,
     name: &str,

@@ -1,7 +1,6 @@
 //! Reads a title and compares it with its checksums, without a running store.
 //!
-//! Promise: verification changes nothing, and finds every byte that differs from the stored title
-//! or that cannot be read.
+//! Promise: it changes nothing, and finds every byte that is not what was stored, or that cannot be read.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,14 +15,14 @@ use super::medium::AlignedMemory;
 use super::names::{TitleName, open_beneath, past_cache};
 use super::sums::{Damaged, Manifests, UNIT};
 
-/// The state of a stored title.
+/// What became of a stored title.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// All bytes match their checksums.
+    /// All of its bytes are as they came.
     Whole(Bytes),
-    /// The title has no checksums: it was not uploaded, or is a copy. All of it can be read.
+    /// Nobody has summed it up: it was not uploaded, or is a copy. All of it can be read.
     NoSums,
-    /// Some bytes do not match, or cannot be read.
+    /// Some of it is not what came, or cannot be read.
     Damaged {
         /// Where the first damaged unit begins.
         first: Bytes,
@@ -34,16 +33,16 @@ pub enum Verdict {
     },
 }
 
-/// Why a title cannot be verified.
+/// Why a title cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     /// The name cannot be used.
     #[error(transparent)]
     Name(#[from] NameFault),
-    /// No title has the name.
+    /// Nothing has it.
     #[error("no title has this name")]
     NotFound,
-    /// Its checksums do not fit the title.
+    /// Its checksums do not fit.
     #[error(transparent)]
     Damaged(#[from] Damaged),
     /// It cannot be read.
@@ -51,11 +50,10 @@ pub enum VerifyError {
     Io(#[from] io::Error),
 }
 
-/// Verifies the title at `path` of the volume at `root`; reports the bytes read so far to
-/// `progress`.
+/// Compares the title at `path` of the volume at `root`; tells `progress` how many bytes it has read.
 ///
 /// # Errors
-/// When it cannot be verified.
+/// When it cannot be compared.
 pub fn verify(
     root: &Path,
     path: &str,
@@ -108,7 +106,7 @@ pub fn verify(
 struct Units<'a> {
     title: &'a OwnedFd,
     memory: AlignedMemory,
-    /// The offset of the memory's content.
+    /// What the memory holds.
     at: u64,
     end: u64,
 }
@@ -119,7 +117,7 @@ impl Units<'_> {
             let memory = self.memory.bytes();
             let count = match super::medium::read_full(self.title, memory, offset) {
                 Ok(count) => count,
-                // One bad sector fails the whole read.
+                // One sector fails all that is asked for with it.
                 Err(_) => {
                     super::medium::read_full(self.title, &mut memory[..UNIT as usize], offset)?
                 }

@@ -1,7 +1,8 @@
-//! Chunks that the control side has generated: each leaves at its own time, whole.
+//! Generated chunks: each leaves at its own time, whole.
 //!
-//! Promise: what has been taken is known to the byte; a chunk stays in its ring until all of it has
-//! been taken. Nothing is allocated or freed here: the ring's memory is the control side's. The
+//! Promise: progress is known to the byte; a chunk stays in its ring until the socket has taken all
+//! of it. This module allocates and frees nothing: the ring's memory belongs to the control side.
+//! The argument: `docs/design/generated.md`.
 //! argument: `docs/design/generated.md`.
 
 use tactus_core::generated::Timed;
@@ -15,16 +16,16 @@ use super::{Call, Demand, FRAMES, Limit, Starved, Step};
 use crate::link::connection::Connection;
 use crate::message::Outcome;
 
-/// Headers of a chunk, which are no payload.
+/// Headers of a chunk, which do not count as payload.
 const HEAD: usize = frame::HEAD + rtp::HEADER;
 
 pub(in crate::link) struct Chunks {
     ring: Consumer<Timed>,
-    /// What times count from; it moves when something was not there in time.
+    /// The origin of the times; it moves when a chunk is late.
     begin: MonoTime,
     /// Bytes of the front chunk that the socket has taken.
     taken: usize,
-    /// The last visit that found nothing: what was due by then is late.
+    /// The last visit that found no chunk: a chunk that was due by then is late.
     empty_at: Option<MonoTime>,
 }
 
@@ -65,7 +66,7 @@ impl Chunks {
             (Some((due, false)), Some(empty_at)) => {
                 self.empty_at = None;
                 if due <= empty_at {
-                    // What was missing is not owed at once.
+                    // Missing chunks are delayed, not sent in a burst.
                     let begin = self.delay(until.since(due));
                     starved = Some(Starved { begin });
                 }
@@ -78,7 +79,7 @@ impl Chunks {
         Demand { is_pending: is_due, is_due, starved, limit }
     }
 
-    /// How many chunks may be begun by `until`, the one that is begun among them.
+    /// The number of chunks that may be begun by `until`, including the begun one.
     fn due(&self, until: MonoTime) -> usize {
         let is_due = |nth: &usize| {
             let next = self.ring.peek(*nth);
@@ -118,7 +119,7 @@ impl Chunks {
         Ok(Some(step))
     }
 
-    /// Notes what the socket has taken.
+    /// Notes the bytes that the socket has taken.
     fn take(&mut self, mut left: usize, connection: &mut Connection, step: &mut Step) {
         while left > 0 {
             if self.taken == 0

@@ -1,8 +1,9 @@
-//! Interleaved RTP by a plan: what leaves is composed, byte for byte what its datagrams would be.
+//! Interleaved RTP by a plan: frames are composed, byte for byte as its datagrams would be.
 //!
-//! Promise: a frame is composed when it is due and all of it is in memory, and again, the same,
-//! until the socket has taken all of it; only then its bytes are given back and its counters noted.
-//! Frames heed no start burst. The argument: `docs/design/packets.md`, "Frames".
+//! Promise: a frame is composed when it is due and all of it is in memory. It is composed again,
+//! with the same bytes, until the socket has taken all of it; only then its bytes are released and
+//! its counters noted. Frames have no start burst. The argument: `docs/design/packets.md`,
+//! "Frames".
 
 use tactus_core::datagrams::Cutter;
 use tactus_core::ports::{FilePart, LinkPort};
@@ -16,7 +17,7 @@ use crate::link::connection::Connection;
 use crate::link::feed::Feed;
 use crate::message::Outcome;
 
-/// Frames offered in one call: a message between them takes a part, too.
+/// Frames offered in one call: a message between them also takes a part.
 const TOGETHER: usize = FRAMES - 1;
 
 pub(in crate::link) struct Composed {
@@ -27,7 +28,7 @@ pub(in crate::link) struct Composed {
     taken: usize,
 }
 
-/// One frame as it is offered.
+/// One frame of an offer.
 #[derive(Clone, Copy)]
 struct Offered {
     head: [u8; HEAD],
@@ -68,12 +69,12 @@ impl Composed {
         Demand { is_pending: is_due, is_due, starved: None, limit }
     }
 
-    /// After a send: what is due still is not in memory.
+    /// After a send: the due bytes that are left are not in memory.
     pub(super) fn gap(&self, feed: &Feed, until: MonoTime) -> Nanos {
         self.next_due(feed, until).map_or(Nanos(0), |due| until.since(due))
     }
 
-    /// Offers the frame that is begun, the message, and the frames that are due by `until`.
+    /// Offers the begun frame, the message, and the frames that are due by `until`.
     pub(super) fn send<P: LinkPort>(
         &mut self,
         call: &mut Call<'_, P>,
@@ -122,7 +123,7 @@ impl Composed {
         if taken == offered {
             self.cutter = ahead;
         } else {
-            // What was not taken whole is composed again.
+            // A frame that is not taken whole is composed again.
             let mut title = Bytes(0);
             for _ in 0..step.packets {
                 let next = compose(call, self.channel, &mut self.cutter, title, 0)?;
@@ -132,7 +133,7 @@ impl Composed {
         Ok(Some(step))
     }
 
-    /// Notes what the socket has taken.
+    /// Notes the bytes that the socket has taken.
     fn take(
         &mut self,
         frames: &[Offered],
@@ -166,9 +167,9 @@ impl Composed {
     }
 }
 
-/// Composes the next frame of `cutter`, which goes on behind it. Its payload lies in the stage from
-/// `at` on. None when not all of it is in memory. `before` bytes of the title are in frames before
-/// it.
+/// Composes the next frame of `cutter`, and moves `cutter` behind it. The payload lies in the stage
+/// from `at` on. `None` if not all of it is in memory. `before` is the number of title bytes in the
+/// frames before it.
 fn compose<P: LinkPort>(
     call: &mut Call<'_, P>,
     channel: u8,
@@ -195,7 +196,7 @@ fn compose<P: LinkPort>(
     Ok(Some(Offered { head, payload, title }))
 }
 
-/// Copies `len` bytes behind the first `skip` that are fed into the stage from `at` on.
+/// Copies `len` bytes behind the first `skip` fed ones into the stage from `at` on.
 fn copy<P: LinkPort>(
     call: &mut Call<'_, P>,
     mut skip: usize,

@@ -1,7 +1,7 @@
 //! Interleaved RTP at one rate: each packet behind a head, its payload straight from the blocks.
 //!
-//! Promise: each frame carries what a datagram would, and how much of one the socket has taken is
-//! known to the byte. The argument: `docs/design/packets.md`, "Frames".
+//! Promise: each frame carries the bytes of a datagram, and its progress is known to the byte. The
+//! argument: `docs/design/packets.md`, "Frames".
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::{Cutter, PAYLOAD};
@@ -16,14 +16,14 @@ use crate::link::connection::Connection;
 use crate::link::feed::Feed;
 use crate::message::Outcome;
 
-/// What stands in front of a payload.
+/// Length of the headers in front of a payload.
 pub(super) const HEAD: usize = frame::HEAD + rtp::HEADER;
 
 pub(in crate::link) struct Packets {
     channel: u8,
     /// Behind the last frame that has been begun.
     cutter: Cutter,
-    /// What of a frame the socket has not taken yet.
+    /// The rest of the begun frame.
     begun: Option<Begun>,
 }
 
@@ -34,13 +34,13 @@ struct Begun {
     taken: usize,
 }
 
-/// Up to where whole packets are in memory.
+/// The position up to which whole packets are in memory.
 fn whole(feed: &Feed) -> Bytes {
     let fed = feed.fed();
     if feed.len == Some(fed) { fed } else { Bytes(fed.0 / PAYLOAD.0 * PAYLOAD.0) }
 }
 
-/// Up to where packets are due: those whose first byte is.
+/// The position up to which packets are due: a packet is due with its first byte.
 fn due(feed: &Feed, allowed: Bytes) -> Bytes {
     let due = Bytes((allowed.0 / PAYLOAD.0 + 1) * PAYLOAD.0);
     match feed.len {
@@ -140,7 +140,7 @@ impl Packets {
         Ok(Some(step))
     }
 
-    /// Notes what the socket has taken.
+    /// Notes the bytes that the socket has taken.
     fn take(
         &mut self,
         mut left: usize,
@@ -174,7 +174,7 @@ impl Packets {
         }
     }
 
-    /// Frame `nth` of those that come next; none behind the last one.
+    /// Frame `nth` of the next ones; `None` behind the last one.
     fn ahead(&self, nth: u32, len: Option<Bytes>) -> Option<Begun> {
         let at = self.cutter.taken() + Bytes(PAYLOAD.0 * u64::from(nth));
         let left = len.map_or(PAYLOAD, |len| len.saturating_sub(at));

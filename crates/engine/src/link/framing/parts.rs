@@ -2,10 +2,10 @@
 
 use super::FRAMES;
 
-/// Each frame is a head and a piece of a block; what does not fit waits for the next call.
+/// Each frame is a head and a piece of a block; a part beyond this number waits for the next call.
 const PARTS: usize = 2 * FRAMES;
 
-/// What one call is given.
+/// The parts of one call.
 pub(super) struct Parts<'a> {
     parts: [&'a [u8]; PARTS],
     count: usize,

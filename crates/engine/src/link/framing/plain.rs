@@ -12,8 +12,8 @@ use crate::message::Outcome;
 
 /// Bytes of a file offered to a socket in one call: more than any socket takes.
 const FILE_PART_MAX: Bytes = Bytes(1 << 30);
-/// Blocks offered to a socket in one call. A send is at most 512 KiB, so two blocks of 256 KiB and
-/// the one they began in; more only for streams over 400 Mbit/s.
+/// Blocks offered to a socket in one call. A send is at most 512 KiB: two blocks of 256 KiB and the
+/// one that it began in. Only streams over 400 Mbit/s send more.
 const BLOCKS: usize = 16;
 
 pub(super) fn demand(feed: &Feed, clock: &ByteClock, until: MonoTime) -> Demand {
@@ -23,7 +23,7 @@ pub(super) fn demand(feed: &Feed, clock: &ByteClock, until: MonoTime) -> Demand 
     Demand { is_pending: is_due, is_due, starved: None, limit: Limit::at(ready) }
 }
 
-/// One past the last byte that is due. A growing title ends with what has been fed.
+/// One past the last due byte. A growing title ends with the last byte fed.
 fn due(feed: &Feed, clock: &ByteClock, until: MonoTime) -> Bytes {
     let allowed = clock.allowed(until);
     match feed.len {
@@ -77,7 +77,8 @@ pub(super) fn send<P: LinkPort>(
     Ok(Some(Step { offered, taken, title, ..Step::default() }))
 }
 
-/// Where in its file the next bytes are, and how many of them, up to `most`, lie in one piece.
+/// The offset in the file of the next bytes, and the number of them, up to `most`, that are
+/// contiguous.
 fn run<P: LinkPort>(call: &Call<'_, P>, most: Bytes) -> (Bytes, Bytes) {
     let mut blocks = call.blocks();
     let first = blocks.next().expect("only what was fed is offered");

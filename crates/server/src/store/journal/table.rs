@@ -1,8 +1,7 @@
-//! The state that all records together add up to.
+//! What all records together say.
 //!
-//! Promise: the state after a start equals the state before it, because both come from the same
-//! records by this same function. A record that does not fit the state changes nothing, or gives
-//! the upload up.
+//! Promise: the same after a start as before, because both come from the same records by this same
+//! function. A record that does not fit what is known changes nothing, or gives the upload up.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use crate::store::sums::{SumsState, UNIT};
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(in crate::store) struct Table(HashMap<StoreId, Entry>);
 
-/// The durable state of one upload.
+/// One upload, as far as it is durable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::store) struct Entry {
     pub(in crate::store) created: Arc<Created>,
@@ -24,17 +23,17 @@ pub(in crate::store) struct Entry {
     pub(in crate::store) prefix: u32,
     pub(in crate::store) units: Vec<u32>,
     pub(in crate::store) expires: u64,
-    /// The entity tag of the finished title.
+    /// The entity tag of the title that it has become.
     pub(in crate::store) named: Option<String>,
 }
 
 impl Entry {
-    /// Whether all its bytes are durable.
+    /// Whether all its bytes are there.
     pub(in crate::store) fn is_complete(&self) -> bool {
         self.named.is_some() || self.len == Some(self.mark.len)
     }
 
-    /// Bytes that are durable.
+    /// Bytes that are there.
     pub(in crate::store) fn offset(&self) -> u64 {
         match self.named {
             Some(_) => self.len.unwrap_or_default(),
@@ -57,7 +56,7 @@ impl Table {
             Record::Advanced(advanced) => {
                 let id = advanced.id;
                 if self.0.get_mut(&id).is_some_and(|entry| !entry.advance(advanced)) {
-                    // A record before this one was damaged, and its contents cannot be restored.
+                    // A record before this one was damaged. What is missing cannot be made up.
                     self.0.remove(&id);
                 }
             }
@@ -69,7 +68,7 @@ impl Table {
             Record::Named { id, etag } => {
                 if let Some(entry) = self.0.get_mut(&id) {
                     entry.named = Some(etag);
-                    // A finished title has its checksums elsewhere.
+                    // What they were for is done.
                     entry.units = Vec::new();
                     (entry.mark, entry.prefix) = (SumsState::default(), 0);
                 }
@@ -88,7 +87,7 @@ impl Table {
         self.0.iter()
     }
 
-    /// Forgets finished uploads, the oldest first, until at most `count` uploads are left in all.
+    /// Forgets finished uploads, the oldest first, until at most `count` are left of all.
     pub(in crate::store) fn keep_at_most(&mut self, count: usize) {
         let more = self.0.len().saturating_sub(count);
         let finished = self.0.iter().filter(|(_, entry)| entry.named.is_some());
@@ -99,7 +98,7 @@ impl Table {
         }
     }
 
-    /// Records that add up to this state.
+    /// Records that add up to this.
     pub(in crate::store) fn records(&self) -> impl Iterator<Item = Record> {
         self.0.values().flat_map(Entry::records)
     }

@@ -1,8 +1,8 @@
-//! Uploads that arrive at a rate and cannot wait: recordings.
+//! Uploads that come at a rate and cannot wait: recordings.
 //!
-//! Promise: [`Appender::space_now`] and [`Appender::tend`] do not wait. Quota and space are taken
-//! ahead of the data. The journal has received data after a bounded time, however slowly it
-//! arrives. This module does not decide about data without room: its caller does.
+//! Promise: [`Appender::space_now`] and [`Appender::tend`] wait for nothing. Quota and space are taken
+//! ahead of what comes; what has come is in the journal after a bounded time, however slowly it comes.
+//! It decides nothing about what has no room: that is for whoever brings it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,33 +14,33 @@ use crate::store::fault::too_large;
 use crate::store::medium::now;
 use crate::store::upload::claim_more;
 
-/// An upload that an earlier run has left unfinished.
+/// An upload that an earlier run has left.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeftoverUpload {
     /// Its identifier.
     pub id: StoreId,
-    /// Its owner.
+    /// Whose it is.
     pub principal: Principal,
-    /// The path of the future title.
+    /// The path that it was to have.
     pub path: String,
     /// Bytes that are durable.
     pub len: u64,
 }
 
-/// Data that arrives too slowly to fill a slot is written after this time.
+/// What comes too slowly to fill a place is written after so long though it does not fill it.
 const ROUNDED_AFTER: Duration = Duration::from_secs(4);
 
 /// The interval when no data has come for this long: an unchanged state is not written twice.
 const STILL_AFTER: Duration = Duration::from_secs(1);
 
-/// The period of the check for due work.
+/// How often it is looked what is to be done.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Store {
-    /// Opens an upload without data for writing at its rate.
+    /// Goes on with an upload from its beginning, of which nothing has come, at its rate.
     ///
     /// # Errors
-    /// As [`Store::append`], and when there is no room for the data of the next seconds.
+    /// As [`Store::append`], and when there is no room for what will come soon.
     pub async fn append_live(
         &self,
         id: &StoreId,
@@ -62,8 +62,7 @@ impl Store {
         Ok(appender)
     }
 
-    /// Uploads without a name whose metadata begins with this prefix, in the order in which they
-    /// began.
+    /// Uploads that have no name yet and whose metadata begins so, in the order in which they were begun.
     #[must_use]
     pub fn left(&self, metadata: &[u8]) -> Vec<LeftoverUpload> {
         self.inner.journal.look(|table| {
@@ -74,7 +73,7 @@ impl Store {
                 let (path, len) = (entry.created.path.clone()?, entry.mark.len);
                 let left =
                     LeftoverUpload { id, principal: entry.created.principal.clone(), path, len };
-                // All have the same time to live: the order of expiry is the order of beginning.
+                // All have the same time to live: who expires first has begun first.
                 Some((entry.created.expires, left))
             });
             let mut left: Vec<_> = left.collect();
@@ -85,15 +84,14 @@ impl Store {
 }
 
 impl Appender {
-    /// Memory for the next bytes, without a wait. None while no slot is free, or while the file
-    /// system has not yet allocated blocks.
+    /// Room for the next bytes, without a wait: none while no place is free, or the file system has not
+    /// yet set its blocks aside.
     ///
     /// # Errors
-    /// When no more bytes are permitted, or a write has failed. Received bytes can still be
-    /// committed.
+    /// When there may be no more bytes, or a write has failed. What has come can still be committed.
     ///
     /// # Panics
-    /// When the upload has no rate.
+    /// When it does not come at a rate.
     pub fn space_now(&mut self) -> Result<Option<&mut [u8]>, ResumeError> {
         let recording = self.recording.as_mut().expect("it comes at a rate");
         let parts = self.parts.as_mut().expect("only the end takes it apart");
@@ -112,30 +110,30 @@ impl Appender {
         Ok(Some(&mut space[..room]))
     }
 
-    /// Whether a slot is being filled.
+    /// Whether a place is being filled.
     #[must_use]
     pub fn has_place(&self) -> bool {
         self.parts().write_buffer.has_place()
     }
 
-    /// Continues in a slot that uploads do not need, if there is one. Returns the bytes that it
-    /// holds: they use nothing of the recording's reservation.
+    /// Goes on in a place that uploads do not need, when there is one. Tells the bytes that it takes: these
+    /// need nothing of what was promised for the rate.
     ///
     /// # Panics
-    /// When a slot is being filled.
+    /// When a place is being filled.
     pub fn hurry(&mut self) -> u64 {
         let parts = self.parts.as_mut().expect("only the end takes it apart");
         parts.write_buffer.spare_now()
     }
 
-    /// Does the work that is due, without a wait. Call it before each write, and several times a
-    /// second while no data arrives. Returns whether a check was due.
+    /// Does what is due, without a wait: to be called before each write, and several times a second while
+    /// nothing comes. Whether there was anything to look at.
     ///
     /// # Errors
-    /// When received data cannot be made durable.
+    /// When what has come cannot be made durable.
     ///
     /// # Panics
-    /// When the upload has no rate.
+    /// When it does not come at a rate.
     pub fn tend(&mut self, now: Instant) -> Result<bool, ResumeError> {
         let recording = self.recording.as_mut().expect("it comes at a rate");
         if recording.looked.is_some_and(|looked| now.saturating_duration_since(looked) < LOOK) {
@@ -168,7 +166,7 @@ impl Appender {
         Ok(true)
     }
 
-    /// The length in the journal: a start after a power failure finds at least this.
+    /// What of it the journal has: a start after a power failure finds that.
     #[must_use]
     pub fn durable(&self) -> u64 {
         let parts = self.parts();
@@ -176,7 +174,7 @@ impl Appender {
         parts.inner.journal.look(|table| table.find(&parts.id).map_or(0, mark))
     }
 
-    /// Requests more room when half of the earlier room is used.
+    /// Asks for room, when half of what was taken ahead is used up.
     fn take_room(&mut self) -> Result<(), ResumeError> {
         let recording = self.recording.as_mut().expect("it comes at a rate");
         let parts = self.parts.as_mut().expect("only the end takes it apart");
@@ -215,7 +213,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Records that the file has room for the whole claim.
+    /// The file has room for all that is claimed.
     fn have_room(&mut self, is_set_aside: bool) {
         let recording = self.recording.as_mut().expect("it comes at a rate");
         let parts = self.parts.as_mut().expect("only the end takes it apart");
@@ -236,8 +234,7 @@ mod tests {
     use crate::store::medium::Medium;
     use crate::store::{Create, PlainMedium, Precondition, StoreOptions, Verdict, verify};
 
-    /// A padded sector is written again with the bytes that follow; the order of the two writes is
-    /// kept.
+    /// What is filled up to a sector is written again with what follows it; the two are never swapped.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_was_rounded_off_is_written_over_by_what_comes_next_at_any_byte() {
         let program = std::env::current_exe().unwrap();
@@ -269,7 +266,7 @@ mod tests {
             all.extend(bytes);
             if state.is_multiple_of(3) {
                 let parts = appender.parts.as_mut().unwrap();
-                // None while all slots are under way: then no write has begun.
+                // None while all places are on their way: then nothing has been begun.
                 if let Some(end) = parts.write_buffer.round_off() {
                     assert!(end >= all.len() as u64 && end - (all.len() as u64) < 4096);
                 }

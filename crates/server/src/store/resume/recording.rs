@@ -1,4 +1,4 @@
-//! The state of an upload that arrives at a rate.
+//! What an upload that comes at a rate remembers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,38 +8,37 @@ use tactus_core::units::{BitRate, MIB, Nanos};
 use crate::store::fault::UploadError;
 use crate::store::medium::Medium;
 
-/// The properties of a recording.
+/// How a title comes that is recorded.
 #[derive(Clone)]
 pub struct RecordingSpec {
     /// Its rate.
     pub rate: BitRate,
-    /// Its reserved write slots.
+    /// Places of its own.
     pub medium: Arc<dyn Medium>,
 }
 
-/// Room is taken this far ahead in media time, and again when half of it is used: a file system
-/// that is busy with its journal may need seconds.
+/// Room is taken for so much media time ahead, and asked for again at the half of it: a file system that
+/// is busy with its journal may take seconds.
 const AHEAD: Nanos = Nanos::from_millis(16_000);
-/// Least room that is taken ahead, in bytes.
+/// And at least for so much.
 pub(super) const AHEAD_MIN: u64 = 16 * MIB;
 
-/// Least time between two journal records. Each record costs two flushes, which all waiting uploads
-/// share.
+/// The journal is told at most so often. Each time costs two flushes, shared with all others who wait.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// The additional state of an upload with a rate.
+/// What an upload at a rate needs besides.
 pub(super) struct RecordingUpload {
-    /// Bytes for which room is taken ahead.
+    /// Bytes for which room is taken before they come.
     pub(super) ahead: u64,
-    /// The length up to which the file has room.
+    /// Up to where the file has room.
     pub(super) room: u64,
-    /// Why no more room was granted.
+    /// Why there is no more room.
     pub(super) short: Option<UploadError>,
-    /// When the last slot was handed over or padded.
+    /// When the last place was handed over, or rounded off.
     pub(super) handed_over: Instant,
-    /// When the last journal record was requested.
+    /// When the journal was last to be told of something.
     pub(super) told: Instant,
-    /// The length in the last requested journal record.
+    /// How much of it the journal knows, or will.
     pub(super) told_len: u64,
     pub(super) looked: Option<Instant>,
     /// The length at the last check, and since when it has not grown.
@@ -61,7 +60,7 @@ impl RecordingUpload {
         }
     }
 
-    /// Records that a slot was handed over; returns whether a journal record is due.
+    /// A place has been handed over; whether the journal is to be told.
     pub(super) fn handed_over(&mut self) -> bool {
         self.handed_over = Instant::now();
         self.told.elapsed() >= TOLD_EVERY
