@@ -14,7 +14,7 @@ mod status;
 
 use std::cmp::Reverse;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 
 use prometheus_client::encoding::text;
@@ -50,12 +50,12 @@ pub struct Sources {
     stalls: Stalls,
     placement: Vec<CorePlan>,
     degraded: Vec<String>,
-    recordings: OnceLock<Recordings>,
-    recorder: OnceLock<Recorder>,
-    uploads: OnceLock<Uploads>,
-    channels: OnceLock<Channels>,
+    recordings: Option<Recordings>,
+    recorder: Option<Recorder>,
+    uploads: Option<Uploads>,
+    channels: Option<Channels>,
     classes: Classes,
-    rtsp: OnceLock<Rtsp>,
+    rtsp: Option<Rtsp>,
     packets: PacketFacts,
     started: Instant,
     config: Config,
@@ -67,6 +67,30 @@ struct Volume {
     facts: VolumeFacts,
 }
 
+/// The parts of a server that have figures.
+pub struct Measured<'a> {
+    /// The running engine.
+    pub engine: &'a Engine,
+    /// The configuration at the start.
+    pub config: &'a Config,
+    /// The titles.
+    pub catalogue: Arc<Catalogue>,
+    /// The HTTP side.
+    pub http: Arc<http::Counters>,
+    /// The link classes.
+    pub classes: Classes,
+    /// Recordings, where a volume takes uploads.
+    pub recordings: Option<Recordings>,
+    /// What is recorded now, where a volume takes uploads.
+    pub recorder: Option<Recorder>,
+    /// Uploads, where a volume takes them.
+    pub uploads: Option<Uploads>,
+    /// Channels.
+    pub channels: Option<Channels>,
+    /// The RTSP server, where there is one.
+    pub rtsp: Option<Rtsp>,
+}
+
 /// Answers for `/metrics` and `/api/v1/...`.
 pub struct MetricsEndpoint {
     sources: Arc<Sources>,
@@ -74,14 +98,10 @@ pub struct MetricsEndpoint {
 }
 
 impl MetricsEndpoint {
-    /// The figures of a running engine and its HTTP side.
-    pub fn new(
-        engine: &Engine,
-        catalogue: Arc<Catalogue>,
-        http: Arc<http::Counters>,
-        config: &Config,
-        classes: Classes,
-    ) -> Self {
+    /// The figures of these parts.
+    pub fn new(parts: Measured<'_>) -> Self {
+        let Measured { engine, config, catalogue, http, classes, .. } = parts;
+        let Measured { recordings, recorder, uploads, channels, rtsp, .. } = parts;
         let mounts = config.volumes.iter().map(|volume| volume.mount.clone());
         let volumes = mounts.zip(engine.volumes.iter().cloned());
         let sources = Arc::new(Sources {
@@ -96,12 +116,12 @@ impl MetricsEndpoint {
             stalls: engine.stalls.clone(),
             placement: engine.placement.clone(),
             degraded: engine.degraded.clone(),
-            recordings: OnceLock::new(),
-            recorder: OnceLock::new(),
-            uploads: OnceLock::new(),
-            channels: OnceLock::new(),
+            recordings,
+            recorder,
+            uploads,
+            channels,
             classes,
-            rtsp: OnceLock::new(),
+            rtsp,
             packets: engine.packets.clone(),
             started: Instant::now(),
             config: config.clone(),
@@ -111,14 +131,8 @@ impl MetricsEndpoint {
         Self { sources, registry }
     }
 
-    /// From now on the figures of recordings are told, too.
-    pub fn show_recordings(&self, recordings: Recordings) {
-        // Told twice: the first ones stay.
-        drop(self.sources.recordings.set(recordings));
-    }
-
     fn recordings(&self, name: &str) -> Response {
-        let recordings = self.sources.recordings.get();
+        let recordings = self.sources.recordings.as_ref();
         match (recordings, name) {
             (None, "") => Response::json(200, &[(); 0]),
             (Some(recordings), "") => Response::json(200, &recordings.all()),
@@ -129,25 +143,13 @@ impl MetricsEndpoint {
         }
     }
 
-    /// From now on channels are told, too.
-    pub fn show_channels(&self, channels: Channels) {
-        // Told twice: the first ones stay.
-        drop(self.sources.channels.set(channels));
-    }
-
-    /// From now on sessions of RTSP are told, too.
-    pub fn show_rtsp(&self, rtsp: Rtsp) {
-        // Told twice: the first ones stay.
-        drop(self.sources.rtsp.set(rtsp));
-    }
-
     fn sessions(&self) -> Response {
-        let sessions = self.sources.rtsp.get().map(Rtsp::all).unwrap_or_default();
+        let sessions = self.sources.rtsp.as_ref().map(Rtsp::all).unwrap_or_default();
         Response::json(200, &sessions)
     }
 
     fn channels(&self, name: &str) -> Response {
-        let channels = self.sources.channels.get();
+        let channels = self.sources.channels.as_ref();
         match (channels, name) {
             (None, "") => Response::json(200, &[(); 0]),
             (Some(channels), "") => Response::json(200, &channels.all()),
@@ -163,18 +165,6 @@ impl MetricsEndpoint {
             Some(status) => Response::json(200, &status),
             None => Response::text(404, "no class has this name"),
         }
-    }
-
-    /// From now on what is recorded is told, too.
-    pub fn show_recorder(&self, recorder: Recorder) {
-        // Told twice: the first one stays.
-        drop(self.sources.recorder.set(recorder));
-    }
-
-    /// From now on it is told, too, whether volumes take uploads.
-    pub fn show_uploads(&self, uploads: Uploads) {
-        // Told twice: the first one stays.
-        drop(self.sources.uploads.set(uploads));
     }
 
     fn exposition(&self, accept: Option<&str>) -> Response {
@@ -227,7 +217,7 @@ impl Internal for PublicPages {
 
 impl Internal for MetricsEndpoint {
     fn answer(&self, path: &str, query: Option<&str>, accept: Option<&str>) -> Option<Response> {
-        let channels = self.sources.channels.get();
+        let channels = self.sources.channels.as_ref();
         if let Some(response) = channels.and_then(|channels| PublicPages::find(channels, path)) {
             return Some(response.with("Cache-Control", "no-store"));
         }
@@ -316,7 +306,7 @@ impl Sources {
     /// The current problems of volumes, titles and live inputs, the most severe first.
     fn conditions(&self) -> Vec<Condition> {
         let mut all = self.catalogue.conditions().all();
-        for recording in self.recordings.get().map(Recordings::all).unwrap_or_default() {
+        for recording in self.recordings.as_ref().map(Recordings::all).unwrap_or_default() {
             let since = |alarm| recording.alarmed.get(alarm).map_or(0, |at| at.elapsed().as_secs());
             all.extend(recording.alarms.iter().map(|(alarm, message)| Condition {
                 kind: Kind::LiveInput,
@@ -350,7 +340,7 @@ impl Sources {
 
     /// Why a volume that is to take uploads takes none.
     fn trouble(&self, index: usize) -> Option<String> {
-        self.uploads.get().and_then(|uploads| uploads.trouble(index))
+        self.uploads.as_ref().and_then(|uploads| uploads.trouble(index))
     }
 
     /// The volumes that take uploads, by their numbers, and what has been recorded to each.
@@ -358,7 +348,7 @@ impl Sources {
         let open = self.intakes.iter().enumerate().filter(|(_, intake)| intake.is_some());
         let totals = |index: usize| {
             let volume = VolumeId(u16::try_from(index).unwrap_or(u16::MAX));
-            self.recorder.get().map(|recorder| recorder.totals(volume)).unwrap_or_default()
+            self.recorder.as_ref().map(|recorder| recorder.totals(volume)).unwrap_or_default()
         };
         open.map(move |(index, _)| (index, totals(index)))
     }

@@ -28,7 +28,7 @@ pub(crate) mod fuzz_targets;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -83,7 +83,7 @@ struct Server {
     record_sessions: Mutex<HashMap<SessionId, Arc<RecordSession>>>,
     /// Record sessions that are being set up; it grows only while `record_sessions` is locked.
     record_sessions_beginning: AtomicUsize,
-    recorder: OnceLock<Recorder>,
+    recorder: Option<Recorder>,
     /// Streams and report readers. They end with the server.
     tasks: Mutex<JoinSet<()>>,
     connections: AtomicU64,
@@ -121,7 +121,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Rtsp {
-    /// A server with this configuration. It does not listen yet.
+    /// A server with this configuration. It does not listen yet, and records if it has a recorder.
     ///
     /// # Errors
     /// When a password file cannot be read.
@@ -129,6 +129,7 @@ impl Rtsp {
         config: &config::rtsp::Rtsp,
         catalogue: &Arc<Catalogue>,
         broker: &Broker,
+        recorder: Option<Recorder>,
     ) -> anyhow::Result<Self> {
         Ok(Self(Arc::new(Server {
             passwords: Passwords::read(&config.principals)?,
@@ -144,7 +145,7 @@ impl Rtsp {
             receptions: Receptions::default(),
             record_sessions: Mutex::default(),
             record_sessions_beginning: AtomicUsize::new(0),
-            recorder: OnceLock::new(),
+            recorder,
             tasks: Mutex::default(),
             connections: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
@@ -152,12 +153,6 @@ impl Rtsp {
             catalogue: Arc::clone(catalogue),
             broker: broker.clone(),
         })))
-    }
-
-    /// Enables recording. Only the first call takes effect.
-    pub fn record_with(&self, recorder: Recorder) {
-        // There is one recorder for the whole server.
-        drop(self.0.recorder.set(recorder));
     }
 
     /// Sets the silence that ends a session. Answers still say 60 s; tests use a shorter time.

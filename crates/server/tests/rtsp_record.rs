@@ -68,11 +68,11 @@ impl Stage {
             .map(|intake| intake.clone().map(|intake| Arc::new(intake) as Arc<dyn Medium>))
             .collect();
         let uploads = runtime.block_on(Uploads::open(&config, &media)).expect("a volume");
-        let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker).expect("passwords");
-        if let Some(uploads) = &uploads {
-            let volumes = Arc::clone(&uploads.volumes);
-            rtsp.record_with(Recorder::new(engine.broker.clone(), volumes));
-        }
+        let recorder = uploads
+            .as_ref()
+            .map(|uploads| Recorder::new(engine.broker.clone(), Arc::clone(&uploads.volumes)));
+        let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker, recorder);
+        let rtsp = rtsp.expect("passwords");
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
         let listener = listener.expect("a port");
         let address = listener.local_addr().expect("bound");

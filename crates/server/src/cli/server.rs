@@ -32,7 +32,7 @@ use crate::http::{
 use crate::indexing;
 use crate::ingest::Recordings;
 use crate::media;
-use crate::metrics::{MetricsEndpoint, PublicPages};
+use crate::metrics::{Measured, MetricsEndpoint, PublicPages};
 use crate::recording::Recorder;
 use crate::reload::Reload;
 use crate::rtsp::Rtsp;
@@ -144,11 +144,8 @@ impl Server {
         control.reload = reload.clone();
         let rtsp = match rtsp_listeners.is_empty() {
             true => None,
-            false => Some(Rtsp::new(&config.rtsp, &catalogue, &engine.broker)?),
+            false => Some(Rtsp::new(&config.rtsp, &catalogue, &engine.broker, recorder.clone())?),
         };
-        if let (Some(rtsp), Some(recorder)) = (&rtsp, &recorder) {
-            rtsp.record_with(recorder.clone());
-        }
         Ok(Self {
             engine,
             config,
@@ -226,28 +223,20 @@ impl Server {
     pub(super) async fn serve(self, end: impl Future<Output = ()>, signals: Signals) -> Result<()> {
         let counters = Arc::new(Counters::default());
         let limits = Limits::from(&self.config.http);
-        let figures = MetricsEndpoint::new(
-            &self.engine,
-            Arc::clone(&self.catalogue),
-            Arc::clone(&counters),
-            &self.config,
-            self.classes,
-        );
-        let recordings = self.control.recordings.clone();
-        if let Some(recordings) = &recordings {
-            figures.show_recordings(recordings.clone());
-        }
-        if let Some(recorder) = &self.recorder {
-            figures.show_recorder(recorder.clone());
-        }
-        if let Some(uploads) = &self.uploads {
-            figures.show_uploads(uploads.clone());
-        }
         let channels = self.channels;
-        figures.show_channels(channels.clone());
-        if let Some(rtsp) = &self.rtsp {
-            figures.show_rtsp(rtsp.clone());
-        }
+        let recordings = self.control.recordings.clone();
+        let figures = MetricsEndpoint::new(Measured {
+            engine: &self.engine,
+            config: &self.config,
+            catalogue: Arc::clone(&self.catalogue),
+            http: Arc::clone(&counters),
+            classes: self.classes,
+            recordings: recordings.clone(),
+            recorder: self.recorder.clone(),
+            uploads: self.uploads.clone(),
+            channels: Some(channels.clone()),
+            rtsp: self.rtsp.clone(),
+        });
         let figures: Arc<dyn Internal> = Arc::new(figures);
         let broker = self.engine.broker.clone();
         let heeding = tokio::spawn(signals.heed(self.reload));

@@ -187,7 +187,7 @@ fn classes(page: &mut Page, sources: &Sources) -> fmt::Result {
 
 /// RTSP, where it is served.
 fn rtsp(page: &mut Page, sources: &Sources) -> fmt::Result {
-    let Some(rtsp) = sources.rtsp.get() else { return Ok(()) };
+    let Some(rtsp) = sources.rtsp.as_ref() else { return Ok(()) };
     let counters = rtsp.counters();
     let one = |value: u64| [(vec![], value)];
     let sessions = [(vec![], rtsp.len() as f64)];
@@ -419,7 +419,7 @@ fn uploads(page: &mut Page, sources: &Sources) -> fmt::Result {
 
 /// Live inputs.
 fn recordings(page: &mut Page, sources: &Sources) -> fmt::Result {
-    let all = sources.recordings.get().map(Recordings::all).unwrap_or_default();
+    let all = sources.recordings.as_ref().map(Recordings::all).unwrap_or_default();
     let of = |status: &Status| vec![("recording", status.name.clone())];
     let each = all.iter().map(|s| (of(s), f64::from(u8::from(s.state == State::Recording))));
     page.gauge("tactus_recording_up", "1 while something comes and is recorded", None, each)?;

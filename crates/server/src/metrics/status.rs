@@ -299,7 +299,7 @@ impl Status {
             classes: sources.classes.all(),
             streams: sources.streams().iter().map(stream).collect(),
             recordings: recordings(sources),
-            channels: sources.channels.get().map(Channels::all).unwrap_or_default(),
+            channels: sources.channels.as_ref().map(Channels::all).unwrap_or_default(),
         }
     }
 }
@@ -485,7 +485,7 @@ fn stream(stream: &Stream) -> StreamStatus {
 }
 
 fn recordings(sources: &Sources) -> Vec<RecordingStatus> {
-    let running = sources.recorder.get().map(Recorder::running).unwrap_or_default();
+    let running = sources.recorder.as_ref().map(Recorder::running).unwrap_or_default();
     let one = |figures: Figures| {
         let Figures { volume, path, rate, since, taken, durable, lost } = figures;
         let lost = LossKind::ALL.into_iter().zip(lost);

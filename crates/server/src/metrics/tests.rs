@@ -25,11 +25,20 @@ fn fixture() -> Fixture {
     let engine = engine::start(&config).unwrap();
     let catalogue = Catalogue::new(dir.path(), crate::catalogue::CatalogueRules::default());
     let catalogue = Arc::new(catalogue.unwrap());
-    let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker).unwrap();
+    let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker, None).unwrap();
     let classes = Classes::new(&config, &engine.broker, &engine.counters.classes);
-    let counters = Arc::new(http::Counters::default());
-    let figures = MetricsEndpoint::new(&engine, catalogue, counters, &config, classes);
-    figures.show_rtsp(rtsp);
+    let figures = MetricsEndpoint::new(Measured {
+        engine: &engine,
+        config: &config,
+        catalogue,
+        http: Arc::default(),
+        classes,
+        recordings: None,
+        recorder: None,
+        uploads: None,
+        channels: None,
+        rtsp: Some(rtsp),
+    });
     Fixture { figures, _engine: engine, _dir: dir }
 }
 

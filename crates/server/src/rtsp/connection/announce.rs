@@ -245,7 +245,7 @@ impl Connection {
             return Ok(ok);
         }
         let source = random().map_err(|_| Reply::new(Status::INTERNAL))?;
-        let recorder = server.recorder.get().ok_or_else(|| {
+        let recorder = server.recorder.as_ref().ok_or_else(|| {
             Reply::said(
                 Status::FORBIDDEN,
                 "no volume accepts recordings; see `uploads` of \
