@@ -468,9 +468,12 @@ fn address_of(channel: &Channel) -> SocketAddr {
     udp_input::on_link(channel.to.to, interface)
 }
 
+/// What channels have in common that share a socket.
+type OutletKey = (outlet::Way, Option<ClassNumber>);
+
 /// Open sockets by their options and their link class.
 #[derive(Default)]
-struct Outlets(Mutex<HashMap<(outlet::Way, Option<ClassNumber>), Arc<UdpOutput>>>);
+struct Outlets(Mutex<HashMap<OutletKey, Arc<UdpOutput>>>);
 
 impl Outlets {
     fn get(&self, channel: &Channel, terms: Terms) -> std::io::Result<Arc<UdpOutput>> {
