@@ -1,10 +1,10 @@
 //! The access log: one record for each request, stream or session that ends.
 //!
 //! Promise: logging never blocks the caller. Records go through a bounded queue to a thread;
-//! records that are lost, in a full queue or on a full disk, are counted. A file has whole lines
+//! records that are lost in a full queue or on a full disk are counted. A file has whole lines
 //! only, also after a full disk or a rotation. A record holds no secrets: it has the path of a URL,
-//! but no query, password or token. Control characters are escaped, so that a client cannot forge
-//! a line.
+//! but no query, password or token. Control characters are escaped, so that a client cannot forge a
+//! line.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -22,15 +22,15 @@ use tactus_core::units::{Nanos, WallTime};
 use crate::config::{AccessForm, AccessTo, Log};
 use crate::dates;
 
-/// Records waiting to be written: some tenths of a second of a full server.
+/// Records that may wait for the writer: some tenths of a second of a full server.
 const QUEUE: usize = 8192;
-/// Longer texts from clients are truncated.
+/// Longer texts from clients are truncated to this length, in bytes.
 const INTERLEAVED_MAX: usize = 1024;
 /// How long the server's shutdown waits for the last records.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
-/// Lines are written to the file in pieces of this size, or when no more records wait.
+/// Lines are written to the file in pieces of this size, or when the queue is empty.
 const WRITE_AT: usize = 8 * 1024;
-/// The most bytes of lines that are kept while the file cannot be written, as on a full disk.
+/// Most bytes of lines that are kept while the file cannot be written, for example on a full disk.
 const UNWRITTEN_MAX: usize = 1024 * 1024;
 /// How often a failing destination is reported.
 const COMPLAINTS: Duration = Duration::from_secs(60);
@@ -50,7 +50,7 @@ pub struct Record {
     pub name: Option<String>,
     /// The HTTP or RTSP status.
     pub status: Option<u16>,
-    /// How it ended, if the status does not tell.
+    /// How it ended, if the status does not say so.
     pub outcome: Option<String>,
     /// Payload bytes sent.
     pub sent_bytes: u64,
@@ -58,13 +58,13 @@ pub struct Record {
     pub received_bytes: u64,
     /// The duration.
     pub duration: Duration,
-    /// The rate as requested.
+    /// The requested rate.
     pub rate_asked: Option<String>,
     /// The granted rate, in bits per second.
     pub rate: Option<u64>,
     /// The lateness of the latest send.
     pub lateness: Option<Nanos>,
-    /// Sends that were not on time.
+    /// Sends that were late.
     pub underruns: Option<u64>,
     /// The client: its address, or the user and process of a Unix socket.
     pub client: Option<String>,
@@ -179,7 +179,7 @@ impl Record {
                 !text.is_empty() && text.bytes().all(plain)
             };
             match value {
-                // The line begins with the time.
+                // The line begins with the time, without its name.
                 Value::Text(text) if name == "time" => line.push_str(text),
                 Value::Text(text) if is_plain(text) && text.len() <= INTERLEAVED_MAX => {
                     write!(line, "{name}={text}").expect("a string takes everything");
@@ -242,7 +242,7 @@ static LOG: OnceLock<AccessLog> = OnceLock::new();
 
 enum Message {
     Record(Box<Record>),
-    /// Asks the thread to look at [`Shared::reopen`].
+    /// Wakes the thread to check [`Shared::reopen`].
     Wake,
     /// Dropping it signals that all records before it are written.
     Close(SyncSender<()>),
@@ -253,7 +253,7 @@ struct AccessLog {
     shared: Arc<Shared>,
 }
 
-/// State beside the queue, which may be full.
+/// State outside of the queue, because the queue may be full.
 #[derive(Default)]
 struct Shared {
     /// Lost records.
@@ -280,11 +280,11 @@ impl AccessLog {
 
     fn reopen(&self) {
         self.shared.reopen.store(true, Ordering::Release);
-        // With a full queue the thread is awake.
+        // If the queue is full, the thread is awake already.
         self.queue.try_send(Message::Wake).ok();
     }
 
-    /// Waits until all records so far are written, at most [`CLOSE_MAX`].
+    /// Waits until all records so far are written, for at most [`CLOSE_MAX`].
     fn close(&self) {
         let begun = Instant::now();
         let (written, is_written) = sync_channel(0);
@@ -296,7 +296,7 @@ impl AccessLog {
             message = same;
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Either all is written, or the writer takes too long.
+        // Either everything is written, or the writer takes too long.
         is_written.recv_timeout(CLOSE_MAX.saturating_sub(begun.elapsed())).ok();
     }
 }
@@ -315,10 +315,10 @@ pub fn start(log: &Log) -> io::Result<()> {
     Ok(())
 }
 
-/// Checks that the file at `path` can be opened, or created where it does not exist.
+/// Checks that the file at `path` can be opened, or created if it does not exist. Creates nothing.
 ///
 /// # Errors
-/// Why not. Nothing is created.
+/// When the file cannot be opened or created.
 pub fn check(path: &Path) -> io::Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match LogFile::open(path, false) {
@@ -343,7 +343,7 @@ pub fn record(record: Record) {
     }
 }
 
-/// Number of records lost: dropped because the queue was full, or not written.
+/// Number of lost records: dropped because the queue was full, or not written.
 pub fn dropped() -> u64 {
     LOG.get().map_or(0, |log| log.shared.dropped.load(Ordering::Relaxed))
 }
@@ -475,7 +475,7 @@ impl Output {
         let mut new = LogFile::open(&old.path, true)?;
         let mut rest = std::mem::take(&mut old.unwritten);
         if old.is_begun {
-            // The old file has its beginning.
+            // The old file has the beginning of this line.
             let end = rest.iter().position(|&byte| byte == b'\n').map_or(rest.len(), |at| at + 1);
             rest.drain(..end);
             self.lost += 1;
@@ -491,7 +491,7 @@ impl Output {
 }
 
 impl LogFile {
-    /// Readable by owner and group only: the log shows who watches what.
+    /// Readable by owner and group only: the log shows the activity of each client.
     fn open(path: &Path, is_made: bool) -> io::Result<Self> {
         // Opening a pipe without a reader fails instead of blocking.
         let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
@@ -593,7 +593,7 @@ mod tests {
             log.record(record());
         }
         assert_eq!(log.shared.dropped.load(Ordering::Relaxed), 3);
-        // A full queue does not hide a rotation.
+        // A rotation takes effect although the queue is full.
         log.reopen();
         assert!(log.shared.reopen.load(Ordering::Relaxed));
         drop(messages);
@@ -622,7 +622,7 @@ mod tests {
         assert_eq!((lines(&moved), lines(&path)), (2, 1));
     }
 
-    /// Lost lines, and bytes that wait.
+    /// Lost lines, and waiting bytes.
     fn outcome(output: &Output) -> (u64, usize) {
         let LogTarget::File(file) = &output.to else { panic!("it is a file") };
         (output.lost, file.unwritten.len())
@@ -636,7 +636,7 @@ mod tests {
         let mut output = Output::open(&AccessTo::File(path.clone())).expect("a device");
         let line = "x".repeat(999);
         for _ in 0..1000 {
-            // Each one after the first pieces fails.
+            // Every write after the first pieces fails.
             output.line(&line).ok();
         }
         assert!(output.flush().is_err());
@@ -647,7 +647,7 @@ mod tests {
         let (lost, waiting) = outcome(&output);
         assert_eq!(lost as usize + waiting / 1000, 1100);
         assert!((1..=100).contains(&lost) && waiting <= UNWRITTEN_MAX);
-        // The log goes elsewhere, though the old place is still full.
+        // The log moves to another file while the old one is still full.
         std::fs::remove_file(&path).expect("a link");
         output.reopen().expect_err("the old one is full");
         output.flush().expect("there is room");

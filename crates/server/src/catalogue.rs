@@ -1,10 +1,10 @@
 //! The catalogue: from a request path to a title that is open for direct reads.
 //!
-//! Promise: everything it opens lies beneath the volume's root and on the volume's own file system,
-//! was reached through no link, and is a regular file or a directory; no path can block a thread.
-//! While a version of a file is remembered, it has one [`TitleId`] for each media type that its
-//! names imply; a changed file gets another one. No content is read, except by the probe that finds
-//! what a title needs to play.
+//! Promise: everything that it opens lies beneath the volume's root, on the volume's own file
+//! system, and is a regular file or a directory. It follows no link, and no path can block a
+//! thread. While a version of a file is remembered, it has one [`TitleId`] for each media type that
+//! its names imply; a changed file gets another one. It reads no content, except by the probe for a
+//! title's media facts.
 
 mod digests;
 mod growing;
@@ -56,22 +56,22 @@ use scroll::{LastWarning, ScanOptions};
 use survey::Survey;
 use volume::{Opened, Volume, Wait};
 
-/// Titles that are remembered, each with an open file. A thousand is more than the titles that are
-/// asked for within a minute of one disk, and a small part of the usual limit of open files.
+/// Remembered titles, each with an open file. A thousand is more than the titles that are requested
+/// from one disk within a minute, and a small part of the usual limit of open files.
 pub const KNOWN_TITLES_MAX: usize = 1024;
 
 /// Memory for names while a directory is listed: about 15,000 names of usual length. A larger
 /// directory is read in several passes.
 pub const LISTING_NAMES_MAX: Bytes = Bytes(MIB);
 
-/// Finds what a title needs to play, from its file and its name; may block.
+/// Finds the rate and the other media facts of a title, from its file and its name. May block.
 pub type MediaProbe = fn(&File, &str) -> Option<MediaFacts>;
 
-/// Finds what a title's bytes must sum up to, from its volume's root and its file; none when nobody has
-/// summed them up. May block.
+/// Finds the checksums of a title, from its volume's root and its file; none when the title has no
+/// checksums. May block.
 pub type SumsLookup = fn(BorrowedFd<'_>, BorrowedFd<'_>) -> Result<Option<Arc<Sums>>, Damaged>;
 
-/// Why a title with checksums is not to be served.
+/// Why a title with checksums is not served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Damaged {
     /// Its checksums are gone.
@@ -83,7 +83,7 @@ pub enum Damaged {
     /// Its checksums were written by another version of Tactus.
     #[error("the title's checksums have a form that this version does not know")]
     Unknown,
-    /// It has another length than its checksums.
+    /// Its length differs from the one in its checksums.
     #[error("the title was cut, grew, or was changed in place; store it again")]
     Length,
     /// The file system failed, with this error number.
@@ -91,18 +91,18 @@ pub enum Damaged {
     Unreadable(i32),
 }
 
-/// What the catalogue may use.
+/// The limits and functions of a catalogue.
 #[derive(Clone, Debug)]
 pub struct CatalogueRules {
-    /// Titles that are remembered with an open file.
+    /// Most titles that are remembered with an open file.
     pub known_titles_max: usize,
     /// Memory for names while a directory is listed.
     pub listing_names_max: Bytes,
-    /// How it is found what a title needs to play.
+    /// Finds the media facts of a title.
     pub probe: MediaProbe,
-    /// How it is found what a title must sum up to.
+    /// Finds the checksums of a title.
     pub sums: SumsLookup,
-    /// Memory for the checksums of titles that are remembered; one title's may be more.
+    /// Memory for the checksums of remembered titles; those of a single title may be larger.
     pub sums_max: Bytes,
     /// Where files that cannot be served are reported.
     pub conditions: Conditions,
@@ -127,11 +127,11 @@ impl Default for CatalogueRules {
 /// One version of a stored object, open for reading.
 #[derive(Debug)]
 pub struct OpenTitle {
-    /// Its number for the engine; never given to another version.
+    /// Its number in the engine. No other version ever gets this number.
     pub id: TitleId,
     /// The disk it lies on.
     pub volume: VolumeId,
-    /// The file, for direct reads when `direct` says so.
+    /// The file, open for direct reads if `direct` is set.
     pub file: OwnedFd,
     /// Whether `file` was opened past the page cache (`O_DIRECT`).
     pub direct: bool,
@@ -141,30 +141,30 @@ pub struct OpenTitle {
     pub modified: WallTime,
     /// Its strong entity tag, quotes included.
     pub etag: String,
-    /// Its media type, by its extension.
+    /// Its media type, by the extension of its name.
     pub media_type: &'static str,
-    /// Where it begins on the device, as a sweep key; zero where order does not matter.
+    /// Where it begins on the device, as a sweep key; zero if the order does not matter.
     pub position: u64,
-    /// What its bytes must sum up to, where that is known.
+    /// The checksums of its bytes, if known.
     pub sums: Option<Arc<Sums>>,
     media: OnceCell<Option<MediaFacts>>,
-    /// It is still coming in: `len` is what of it was on stable storage when it was looked for.
+    /// Set while the title is still growing: `len` is then the durable watermark at the lookup.
     pub following: Option<Follower>,
 }
 
 impl OpenTitle {
-    /// The rate that it needs to play, when it has been looked for and found.
+    /// The rate that it needs to play, if it has been determined.
     pub fn own_rate(&self) -> Option<BitRate> {
         Some(self.media.get().copied().flatten()?.rate)
     }
 
-    /// Memory that its checksums take.
+    /// Memory of its checksums.
     fn sums_size(&self) -> u64 {
         self.sums.as_ref().map_or(0, |sums| size_of_val(sums.units()) as u64)
     }
 }
 
-/// What a path names.
+/// The object of a path.
 #[derive(Debug)]
 pub enum Found {
     /// A stored object.
@@ -176,18 +176,18 @@ pub enum Found {
 /// A directory to list.
 #[derive(Debug)]
 pub struct Directory {
-    /// The directory itself; none where only mount points of volumes are.
+    /// The directory itself; none if it holds only mount points of volumes.
     open: Option<(usize, OwnedFd)>,
     /// Its path from the top, to find the volumes that are mounted in it.
     path: String,
 }
 
-/// What is read of a directory.
+/// The entries of a directory that are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListingScope {
-    /// What its page shows.
+    /// Those that its page shows.
     Shown,
-    /// Whatever can be asked for in it.
+    /// All that can be requested.
     All,
 }
 
@@ -196,16 +196,16 @@ pub enum ListingScope {
 pub enum Detail {
     /// Its status in the file system.
     Status,
-    /// The status, and the checksums that clients have sent.
+    /// The status, and the checksums that clients sent.
     Digests,
 }
 
-/// What can be said of a name.
+/// The properties of a path.
 #[derive(Debug)]
 pub struct PathInfo {
-    /// The thing itself; its name is empty at the top.
+    /// The entry of the path itself; its name is empty for the root.
     pub own: Entry,
-    /// What is in it.
+    /// The entries of the directory.
     pub below: Option<Scroll>,
 }
 
@@ -218,10 +218,10 @@ pub struct Root {
     pub directory: PathBuf,
 }
 
-/// Why nothing was opened.
+/// Why a path could not be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpenFault {
-    /// Nothing that is served has this name.
+    /// No served object has this name.
     #[error("no title has this name")]
     NotFound,
     /// The server lacks the permission to read it.
@@ -233,12 +233,12 @@ pub enum OpenFault {
     /// The file system failed, with this error number; see the kernel's log.
     #[error("the file system failed with error {0}")]
     Failed(i32),
-    /// It is not what was stored.
+    /// It differs from the stored version.
     #[error(transparent)]
     Damaged(#[from] Damaged),
 }
 
-/// Every volume's names.
+/// The names of all volumes.
 #[derive(Debug)]
 pub struct Catalogue {
     volumes: Vec<Volume>,
@@ -256,7 +256,7 @@ impl Catalogue {
     /// Serves one directory, as volume 0, at the top.
     ///
     /// # Errors
-    /// When it is no directory that can be opened.
+    /// When the directory cannot be opened.
     pub fn new(directory: &Path, rules: CatalogueRules) -> io::Result<Self> {
         let root = Root { mount: "/".to_owned(), directory: directory.to_owned() };
         Self::with_volumes(&[root], rules)
@@ -291,11 +291,11 @@ impl Catalogue {
         })
     }
 
-    /// Opens what `path` names. Answers at once when the kernel has the names in memory; otherwise a
-    /// thread that may block looks them up.
+    /// Opens the object of `path`. Returns at once if the kernel has the names in memory; otherwise
+    /// a thread that may block looks them up.
     ///
     /// # Errors
-    /// When there is nothing to serve, or it cannot be opened.
+    /// When no object is there, or it cannot be opened.
     pub async fn find(self: &Arc<Self>, path: &RequestPath) -> Result<Found, OpenFault> {
         let Some((index, name)) = self.volume_of(path)? else { return self.mounts(path) };
         let coming = self.coming_to(self.volumes[index].id, name);
@@ -324,10 +324,10 @@ impl Catalogue {
         }
     }
 
-    /// Like [`Self::find`], on a thread that may block.
+    /// Like [`Self::find`], but blocks the calling thread.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::find`].
     pub fn find_blocking(&self, path: &RequestPath) -> Result<Found, OpenFault> {
         let Some((index, name)) = self.volume_of(path)? else { return self.mounts(path) };
         let coming = self.coming_to(self.volumes[index].id, name);
@@ -344,11 +344,11 @@ impl Catalogue {
         }
     }
 
-    /// What the title under `path` needs to play, if that can be found. Looked for once per version,
-    /// when a request first needs it, and only a few at a time.
+    /// The media facts of the title at `path`, if they can be determined. They are determined once
+    /// per version, when a request first needs them, with a limit on concurrent probes.
     ///
     /// # Errors
-    /// When the volume has too much to do, or fails.
+    /// When the volume is busy or fails.
     pub async fn media(
         self: &Arc<Self>,
         title: &OpenTitle,
@@ -362,8 +362,8 @@ impl Catalogue {
         title.media.get_or_try_init(look).await.copied()
     }
 
-    /// The title's own handle reads past the page cache, in whole sectors; a probe reads a few bytes
-    /// here and there, so it gets a handle of its own.
+    /// Probes a title through a handle of its own: the title's handle reads past the page cache in
+    /// whole sectors, but a probe reads a few bytes at a time.
     fn probe(
         &self,
         index: usize,
@@ -374,7 +374,7 @@ impl Catalogue {
             Opened::File { file, version } => {
                 let known = (version, media_type::of(name));
                 let same = self.known.get(&known).is_some_and(|title| title.id == id);
-                // Another file has taken the name: nothing can be said about this one any more.
+                // Another file has taken the name: the old version can no longer be probed.
                 if !same {
                     return Ok(None);
                 }
@@ -386,7 +386,7 @@ impl Catalogue {
         }
     }
 
-    /// Names, sizes and known rates of the entries in `directory`, ordered and in parts, after
+    /// Names, sizes and known rates of the entries in `directory`, in order and in parts; after
     /// `after` if it is given.
     #[must_use]
     pub fn scroll(
@@ -412,11 +412,11 @@ impl Catalogue {
         scroll
     }
 
-    /// What can be said of what has the name `path`, without a look at its content; of a directory, what
-    /// is in it as well when that is asked for.
+    /// The properties of the object at `path`, without a look at its content; for a directory, also
+    /// its entries if requested.
     ///
     /// # Errors
-    /// When nothing is there, or it cannot be read.
+    /// When there is no object, or it cannot be read.
     pub async fn look(
         self: &Arc<Self>,
         path: &RequestPath,
@@ -478,7 +478,7 @@ impl Catalogue {
         }
     }
 
-    /// Whether `path` is where a volume is mounted, or on the way to one.
+    /// Whether `path` is the mount point of a volume, or a directory above one.
     pub fn holds_mount(&self, path: &RequestPath) -> bool {
         let at = |volume: &Volume| volume.mount == path.name();
         self.volumes.iter().any(|volume| at(volume) || volume.below(path.name()).is_some())
@@ -495,8 +495,8 @@ impl Catalogue {
         })
     }
 
-    /// Forgets titles that have been removed or changed: their room is the disk's again when the last
-    /// stream of them has ended. May block.
+    /// Forgets titles that have been removed or changed, to close their files. The disk frees their
+    /// space when their last stream ends. May block.
     pub fn forget_changed(&self) {
         for (known, title) in self.known.all() {
             let is_same =
@@ -507,12 +507,12 @@ impl Catalogue {
         }
     }
 
-    /// How often a title was refused because it is not what was stored.
+    /// How often a title was refused because it differs from its stored version.
     pub fn damaged(&self) -> u64 {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// What is on its way to a name that nothing has.
+    /// The growing title of a name that no stored object has.
     fn grown(
         &self,
         path: &RequestPath,
@@ -524,8 +524,8 @@ impl Catalogue {
         coming.title(self.volumes[index].id, name).map(Found::Title)
     }
 
-    /// The volume that holds `path`, and the path within it: of nested mounts, the innermost. None
-    /// when the path is above all volumes.
+    /// The volume that holds `path`, and the path within the volume. For nested mounts it is the
+    /// innermost volume; none if the path is above all volumes.
     fn volume_of<'a>(&self, path: &'a RequestPath) -> Result<Option<(usize, &'a str)>, OpenFault> {
         if path.segments().any(volume::is_reserved) {
             return Err(OpenFault::NotFound);
@@ -533,15 +533,15 @@ impl Catalogue {
         let within = |(index, volume): (usize, &Volume)| {
             Some((index, path_below(path.name(), &volume.mount)?))
         };
-        // The innermost is the one with the least left over.
+        // The innermost volume leaves the shortest path.
         let all = self.volumes.iter().enumerate().filter_map(within);
         Ok(all.min_by_key(|(_, rest)| rest.len()))
     }
 
-    /// The volume to which `path` belongs, and the path within it, whether anything is there or not.
+    /// The volume of `path`, and the path within the volume, whether or not an object is there.
     ///
     /// # Errors
-    /// When no title can be there.
+    /// When no title can be at this path.
     pub fn spot<'a>(&self, path: &'a RequestPath) -> Result<(VolumeId, &'a str), OpenFault> {
         let (index, rest) = self.volume_of(path)?.ok_or(OpenFault::NotFound)?;
         if rest.is_empty() {
@@ -550,18 +550,18 @@ impl Catalogue {
         Ok((self.volumes[index].id, rest))
     }
 
-    /// The volume that serves `path`, whether anything is there or not; none above all volumes.
+    /// The volume of `path`, whether or not an object is there; none above all volumes.
     pub fn volume_at(&self, path: &RequestPath) -> Option<VolumeId> {
         let (index, _) = self.volume_of(path).ok()??;
         Some(self.volumes[index].id)
     }
 
-    /// Where the titles of a volume appear, without outer slashes.
+    /// The mount of a volume, without outer slashes.
     pub fn mount_of(&self, volume: VolumeId) -> &str {
         &self.volumes[usize::from(volume.0)].mount
     }
 
-    /// A directory that holds nothing but mount points.
+    /// A directory that holds only mount points.
     fn mounts(&self, path: &RequestPath) -> Result<Found, OpenFault> {
         let above = |volume: &Volume| volume.below(path.name()).is_some();
         match self.volumes.iter().any(above) {
@@ -595,10 +595,10 @@ impl Catalogue {
         }
     }
 
-    /// A file that need not have a name, as a title that only its holder knows.
+    /// A title for a file without a name; only the caller can read it.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the file cannot be read.
     pub fn unnamed(
         &self,
         volume: VolumeId,
@@ -628,15 +628,15 @@ impl Catalogue {
         &self.rules.conditions
     }
 
-    /// Inspects a whole volume for files that cannot be served. May block for long; ends early when
-    /// `stop` returns true.
+    /// Inspects a whole volume for files that cannot be served. May block for long; returns early
+    /// when `stop` returns true.
     pub fn inspect(&self, volume: usize, stop: impl Fn() -> bool) {
         let Some(volume) = self.volumes.get(volume) else { return };
         inspection::inspect(volume.root(), &volume.shown_mount(), &self.rules.conditions, stop);
     }
 
-    /// Opens a volume's directory anew if another file system is mounted there and `may` allows it;
-    /// returns whether it did. May block.
+    /// Opens a volume's directory again if another file system is mounted there and `may` allows
+    /// it; returns whether it did. May block.
     ///
     /// # Errors
     /// When the directory cannot be opened.
@@ -665,7 +665,7 @@ impl Catalogue {
         }
     }
 
-    /// Ends conditions of single titles that no longer hold. May block.
+    /// Ends conditions of single titles whose cause is gone. May block.
     pub fn recheck(&self) {
         for condition in self.rules.conditions.all() {
             let kind = condition.kind;
@@ -695,7 +695,7 @@ impl Catalogue {
         TitleId(self.next_title.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Finds out what is not known about a title yet; may block.
+    /// Reads the missing facts about a title, and remembers it. May block.
     fn remember(&self, new: NewTitle) -> Result<Arc<OpenTitle>, OpenFault> {
         let NewTitle { file, version, volume, media_type } = new;
         if version.len == Bytes(0) {
@@ -704,14 +704,14 @@ impl Catalogue {
         let sums = (self.rules.sums)(self.volumes[volume].root().as_fd(), file.as_fd());
         let sums = match sums {
             Ok(sums) => sums,
-            // Short of handles is not short of checksums.
+            // A lack of file handles or memory does not mean damaged checksums.
             Err(Damaged::Unreadable(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => {
                 return Err(OpenFault::Busy);
             }
             Err(damaged) => {
                 self.damaged.fetch_add(1, Ordering::Relaxed);
                 let name = path_of(&file);
-                // Each repeated request finds the same damage.
+                // Each request for the title finds the same damage, so the log is limited.
                 let shown = name.display().to_string();
                 if let Some(left_out) = warnings::poll("damaged", &shown) {
                     tracing::error!(title = shown, left_out, "a title is not served: {damaged}");
@@ -740,7 +740,7 @@ impl Catalogue {
     }
 }
 
-/// Whether the file at `path` has this entity tag; one that cannot be looked at has it still. May block.
+/// Whether the file at `path` has this entity tag; true if the file cannot be read. May block.
 pub(crate) fn is_version(path: &Path, etag: &str) -> bool {
     match rustix::fs::lstat(path) {
         Ok(stat) => FileVersion::of(&stat).etag() == etag,
@@ -757,13 +757,13 @@ fn path_of_fd(file: impl AsFd) -> PathBuf {
     std::fs::read_link(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())).unwrap_or_default()
 }
 
-/// What was opened, and whether it is known.
+/// The result of opening a path.
 enum PathLookup {
     Known(Found),
     New(NewTitle),
 }
 
-/// A title that is asked for the first time.
+/// A title that is not remembered yet.
 struct NewTitle {
     file: OwnedFd,
     version: FileVersion,
@@ -771,7 +771,7 @@ struct NewTitle {
     media_type: &'static str,
 }
 
-/// What is left of `path` below `mount`; none when it lies elsewhere. Both without outer slashes.
+/// The part of `path` below `mount`; none if `path` lies elsewhere. Both have no outer slashes.
 fn path_below<'a>(path: &'a str, mount: &str) -> Option<&'a str> {
     let rest = path.strip_prefix(mount)?;
     match (mount.is_empty(), rest.is_empty()) {

@@ -95,9 +95,9 @@ pub struct Condition {
     pub severity: Severity,
     /// The subject: a volume's mount, a title's path, or a recording.
     pub subject: String,
-    /// What is wrong and what to do.
+    /// The problem and its remedy.
     pub message: String,
-    /// For how long it has lasted.
+    /// Its age.
     pub seconds: u64,
 }
 
@@ -108,7 +108,7 @@ pub struct Conditions(Arc<Mutex<Entries>>);
 /// Messages and start times by kind and subject.
 type Entries = BTreeMap<(Kind, String), (String, Instant)>;
 
-/// Most conditions at once: an operator would not read more. There are a few per volume.
+/// Most conditions at once: more would not help an operator. A volume has a few.
 const CONDITIONS_MAX: usize = 1024;
 
 impl Conditions {
@@ -137,7 +137,7 @@ impl Conditions {
         }
     }
 
-    /// Begins or updates a condition with `message`, or ends it without one.
+    /// Begins or updates a condition with `message`; ends it if there is no message.
     pub fn set(&self, kind: Kind, subject: &str, message: Option<String>) {
         match message {
             Some(message) => drop(self.raise(kind, subject, message)),

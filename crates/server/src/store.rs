@@ -1,8 +1,9 @@
-//! The store: how uploads, deletions and renames get onto a volume, and are never lost afterwards.
+//! The store: uploads, deletions and renames on a volume.
 //!
-//! Promise: the write protocol of `docs/design/uploads.md`. What is answered as done is on stable
-//! storage under its name; nobody sees a part of it before; what fails leaves nothing. It knows names,
-//! lengths and checksums, and no protocol; how bytes get to the device is the [`Medium`]'s.
+//! Promise: the write protocol of `docs/design/uploads.md`. An answered change is on stable storage
+//! under its name. No reader sees a part of an unfinished upload, and a failed upload leaves
+//! nothing. The store knows names, lengths and checksums, and no protocol; the [`Medium`] writes
+//! the bytes to the device.
 
 mod census;
 mod change;
@@ -65,15 +66,15 @@ use names::{Discard, Names};
 use quotas::Quotas;
 use resume::Sessions;
 
-/// How a volume takes uploads.
+/// Options of a volume that takes uploads.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// What uploads may take.
+    /// The limits of uploads.
     pub limits: Limits,
-    /// How long an upload that can be resumed is kept after its last byte.
+    /// How long a resumable upload is kept after its last byte.
     pub expiry: Duration,
-    /// A title of so many [`UNIT`]s keeps its checksums in an attribute of its file, which costs no flush
-    /// of its own; at most [`ATTRIBUTE_UNITS_MAX`].
+    /// A title of at most this many [`UNIT`]s keeps its checksums in an attribute of its file,
+    /// which needs no flush of its own; at most [`ATTRIBUTE_UNITS_MAX`].
     pub attribute_units: usize,
 }
 
@@ -87,7 +88,7 @@ impl Default for StoreOptions {
     }
 }
 
-/// One volume that takes uploads. Clones are the same volume.
+/// One volume that takes uploads. Clones refer to the same volume.
 #[derive(Clone, Debug)]
 pub struct Store {
     inner: Arc<Inner>,
@@ -102,29 +103,30 @@ struct Inner {
     sessions: Sessions,
     expiry: Duration,
     attribute_units: usize,
-    /// Threads that may block for this volume: when its disk hangs, so many hang with it.
+    /// Permits for threads that may block on this volume: a disk that hangs holds at most these
+    /// threads.
     turns: Arc<Semaphore>,
     /// Permits for paths whose directories are opened for flushing.
     opening: Semaphore,
-    /// Who may read titles that come in; nobody: nobody.
+    /// The catalogue that shows titles while they are uploaded; unset: none.
     audience: OnceLock<Announcer>,
-    /// Who is told of titles that have got their names.
+    /// The callback for each title that gets its name.
     named: OnceLock<Named>,
-    /// How what is stored is read; none: at once.
+    /// The source that reads stored titles at the disk's pace; unset: reads start at once.
     source: OnceLock<Arc<dyn Source>>,
-    /// Why nothing is written any more (W9).
+    /// Why the volume accepts no more writes (W9).
     broken: OnceLock<String>,
-    /// Whether what is stored has been counted.
+    /// Whether the census has counted the stored titles.
     counted: watch::Receiver<bool>,
-    /// What lies aside and is to be unlinked.
+    /// Discarded titles and directories that must be unlinked.
     discards: mpsc::Sender<Discard>,
-    /// End when the store does.
+    /// Background tasks that end when the store closes.
     background: Mutex<Vec<JoinHandle<()>>>,
-    /// Ends only when it is told to.
+    /// The expiry task; it ends only when it is aborted.
     clock: OnceLock<JoinHandle<()>>,
 }
 
-/// Is told the path of a title within its volume. Must not wait.
+/// Gets the path of a title within its volume. Must not wait.
 type Named = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Drop for Inner {
@@ -135,61 +137,60 @@ impl Drop for Inner {
     }
 }
 
-/// Discarded titles that wait to be unlinked; then changes wait for the disk.
+/// Discarded titles that wait to be unlinked. When the queue is full, changes wait for the disk.
 const DISCARDS_MAX: usize = 1024;
 
-/// What is under way when a store closes ends sooner, unless the disk hangs.
+/// Upper bound of the wait for open work when a store closes; only a disk that hangs needs longer.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
-/// As many as look up names for reading.
+/// Same number as the threads that look up names for reading.
 const TURNS: usize = 64;
 
 impl Store {
-    /// The checksums of a title of this volume that is open for reading; none when it has none. May
-    /// block.
+    /// The checksums of an open title of this volume; none when it has none. May block.
     ///
     /// # Errors
-    /// When it has some that do not fit: then it must not be served.
+    /// When its checksums do not fit the title: then the title must not be served.
     pub fn sums_of(&self, title: impl AsFd) -> Result<Option<Arc<Sums>>, Damaged> {
         self.inner.names.own.manifests.sums_of(title)
     }
 
-    /// From now on titles can be found in `catalogue`, where this is volume `volume`, while they come in.
+    /// Makes titles visible in `catalogue` while they are uploaded; this volume is `volume` there.
     pub fn show_unfinished(&self, catalogue: Arc<Catalogue>, volume: VolumeId) {
-        // Told twice: the first one has it.
+        // Only the first call takes effect.
         self.inner.audience.set(Announcer { catalogue, volume }).ok();
     }
 
-    /// From now on `told` hears of each title that has got its name, by its path; it must not wait.
+    /// Calls `told` with the path of each title that gets its name; `told` must not wait.
     pub fn tell_named(&self, told: impl Fn(&str) + Send + Sync + 'static) {
-        // Told twice: the first one hears.
+        // Only the first call takes effect.
         self.inner.named.set(Box::new(told)).ok();
     }
 
-    /// From now on what has to be read of it is read by `source`.
+    /// Reads stored titles through `source` from now on.
     pub fn read_by(&self, source: Arc<dyn Source>) {
-        // Told twice: the first one has it.
+        // Only the first call takes effect.
         self.inner.source.set(source).ok();
     }
 
-    /// So many places of its own for a recording, whose writes have deadlines.
+    /// Reserves write slots for a recording, whose writes have deadlines.
     pub async fn reserve(&self, what: Reserve) -> Arc<dyn Medium> {
         self.inner.medium.reserve(what).await
     }
 
-    /// What all principals have stored and reserved.
+    /// The stored and reserved bytes of all principals.
     #[must_use]
     pub fn usage(&self) -> Account {
         self.inner.quotas.all()
     }
 
-    /// What one principal has.
+    /// The stored and reserved bytes of one principal.
     #[must_use]
     pub fn usage_of(&self, principal: &Principal) -> Account {
         self.inner.quotas.of(principal)
     }
 
-    /// What a principal has, and for what room is held, the oldest first: one look at both.
+    /// The account of a principal and its reservations, the oldest first, from one moment.
     #[must_use]
     pub fn held(&self, principal: &Principal) -> (Account, Vec<Reservation>) {
         self.inner.quotas.held(principal)
@@ -205,27 +206,27 @@ impl Store {
         self.inner.blocking(move || Ok(quotas.room(&principal))).await
     }
 
-    /// What uploads may take.
+    /// The limits of uploads.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         self.inner.quotas.limits()
     }
 
-    /// Why nothing is written any more; nothing while all is well.
+    /// Why the volume accepts no more writes; none while it accepts them.
     #[must_use]
     pub fn broken(&self) -> Option<&str> {
         self.inner.broken.get().map(String::as_str)
     }
 
-    /// The place whose size could not be determined, if there is one: uploads with a quota are
-    /// refused then.
+    /// The place whose size could not be determined, if there is one: uploads with a quota are then
+    /// refused.
     #[must_use]
     pub fn uncounted(&self) -> Option<String> {
         self.inner.quotas.uncounted().filter(|_| self.limits().counts_stored())
     }
 
-    /// Refuses all writes from now on, for this reason; unlike after a failed write, the disk is
-    /// not marked.
+    /// Refuses all writes from now on, for this reason. Unlike a failed write, this does not mark
+    /// the disk.
     pub fn refuse(&self, why: &str) {
         // Only the first reason counts.
         if self.inner.broken.set(why.to_owned()).is_ok() {
@@ -233,8 +234,8 @@ impl Store {
         }
     }
 
-    /// Ends the work in the background and lets the volume go. An upload that is open keeps it:
-    /// that is waited for a while, no longer.
+    /// Ends the background work and closes the volume. Waits at most `CLOSE_WAIT` for open
+    /// uploads.
     pub async fn close(self) {
         let tasks = std::mem::take(&mut *lock(&self.inner.background));
         drop(self);
@@ -252,7 +253,7 @@ impl Store {
 }
 
 impl Inner {
-    /// Whether anything may be written.
+    /// Checks that the volume accepts writes.
     fn writable(&self) -> Result<(), UploadError> {
         match self.broken.get() {
             None => Ok(()),
@@ -260,29 +261,31 @@ impl Inner {
         }
     }
 
-    /// Why something that belongs to an upload has ended without a word of its own.
+    /// The error of an upload whose task ended without an error of its own.
     fn gone_wrong(&self) -> UploadError {
         let stops = || UploadError::Io(io::Error::other("the server stops"));
         self.writable().err().unwrap_or_else(stops)
     }
 
-    /// A write or flush has failed: it is never tried again, and nothing else is tried either (W9).
+    /// Closes the volume to writes after a failed write or flush: nothing is retried, and nothing
+    /// else is written (W9).
     fn fail(&self, error: io::Error) -> UploadError {
         let first = self.broken.set(error.to_string()).is_ok();
-        // Nothing more is written then either, but the next start need not doubt the disk.
+        // A stop of the server also ends all writes, but the next start has no reason to doubt the
+        // disk.
         if first && !medium::is_stop(&error) {
             tracing::error!(%error, "a write or flush failed: the volume takes no more uploads");
             let names = Arc::clone(&self.names);
-            // No upload waits for it: the disk may hang.
+            // No upload waits for the mark: the disk may hang.
             let marking = tokio::task::spawn_blocking(move || recovery::mark_failed(&names));
             lock(&self.background).push(marking);
         }
         UploadError::Io(error)
     }
 
-    /// What a failed write means, or a failed change of a file. A full file system is not a broken
-    /// one: it has refused these bytes and lost none, and deletions must go on. Nor is one that
-    /// cannot be asked because too many files are open.
+    /// The error for a failed write or a failed change of a file. A full file system is not broken:
+    /// it refused these bytes and lost none, and deletions must still work. A shortage of
+    /// descriptors does not mean a broken disk either.
     fn write_failed(&self, error: io::Error) -> UploadError {
         match error {
             error if fault::is_full(&error) => UploadError::NoSpace,
@@ -291,7 +294,7 @@ impl Inner {
         }
     }
 
-    /// What a failed change of names means: only a failing disk concerns the others.
+    /// The error for a failed change of names: only a disk failure closes the volume.
     fn change_failed(&self, error: UploadError) -> UploadError {
         match error {
             UploadError::Io(error) => self.write_failed(error),
@@ -299,13 +302,13 @@ impl Inner {
         }
     }
 
-    /// Runs `work` on a thread that may block, when it is its turn.
+    /// Runs `work` on a thread that may block, once a permit is free.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let turn = Arc::clone(&self.turns).acquire_owned().await;
-        // Given back by the thread itself: whoever waited may have gone before.
+        // The thread itself returns the permit, because the caller may have stopped waiting.
         let work = move || {
             let done = work();
             drop(turn);
@@ -331,11 +334,11 @@ impl Inner {
         result
     }
 
-    /// Waits until quotas can be held.
+    /// Waits until quotas can be applied.
     async fn counted(&self) {
         if self.quotas.limits().counts_stored() {
             let mut counted = self.counted.clone();
-            // The one who counts is gone only when the store is.
+            // The sender lives as long as the store.
             drop(counted.wait_for(|counted| *counted).await);
         }
     }
@@ -351,7 +354,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A length as the file system has it.
+/// A length as the file system reports it.
 fn len_of(stat: &rustix::fs::Stat) -> Bytes {
     Bytes(u64::try_from(stat.st_size).unwrap_or(0))
 }

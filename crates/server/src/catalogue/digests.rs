@@ -19,7 +19,7 @@ pub struct Digests(String);
 /// The attribute's value: the version, a space, and the checksums.
 const ATTRIBUTE: &str = "user.tactus.digests";
 
-/// All supported algorithms, with room to spare.
+/// The length of all supported algorithms, with room to spare.
 const VALUE_MAX: usize = 384;
 
 impl Digests {
@@ -47,7 +47,7 @@ impl Digests {
         rustix::fs::fsetxattr(file, ATTRIBUTE, value.as_bytes(), XattrFlags::empty())
     }
 
-    /// The checksums of an open file; none when there are none for its current version. May block.
+    /// The checksums of an open file; none if there are none for its current version. May block.
     #[must_use]
     pub fn of(file: impl AsFd) -> Option<Self> {
         let version = FileVersion::of(&rustix::fs::fstat(&file).ok()?);
@@ -56,7 +56,7 @@ impl Digests {
         Self::read(&value[..len], &version)
     }
 
-    /// The checksums of the file `name` in `directory`, if it has this version. May block.
+    /// The checksums of the file `name` in `directory`, if the file has this version. May block.
     pub(super) fn in_directory(
         directory: &OwnedFd,
         name: &CStr,
@@ -81,7 +81,7 @@ impl Digests {
 /// Four numbers of sixteen digits, and the separators.
 const VERSION_MAX: usize = 4 * 16 + 4;
 
-/// The version without what changes when only attributes do.
+/// The version without the time that also changes with the attributes.
 fn bound(version: &FileVersion) -> String {
     let FileVersion { inode, len, modified: (seconds, nanos), .. } = version;
     format!("{inode:x}.{:x}.{seconds:x}.{nanos:x}", len.0)

@@ -1,10 +1,9 @@
-//! Titles that are still coming in: how much of each is on stable storage, for those who read it before
-//! it is whole.
+//! Growing titles: uploads that can be read before they are complete, up to their durable
+//! watermark.
 //!
-//! Promise: nobody learns of a byte before it is durable. A title that has a name already is not
-//! hidden by one that is on its way to it. Who has begun to read one reads the same file to its end,
-//! whatever happens to the name meanwhile. Between a title's coming and its name there is no moment in
-//! which it cannot be found.
+//! Promise: readers see only durable bytes. A growing title never hides a stored title of the same
+//! name. A reader keeps the same file to its end, whatever happens to the name meanwhile. A lookup
+//! finds the title at every moment, also while it changes from growing to stored.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -18,30 +17,30 @@ use tokio::sync::{OnceCell, watch};
 use super::{Catalogue, OpenTitle, media_type, volume};
 use crate::media::{MediaFacts, MediaKind};
 
-/// How far a growing title has come.
+/// The progress of a growing title.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watermark {
-    /// What of it is on stable storage.
+    /// Bytes that are on stable storage.
     pub durable: Bytes,
-    /// Whether more will come.
+    /// Whether more bytes will come.
     pub state: Growth,
 }
 
-/// What becomes of a growing title.
+/// The state of a growing title.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Growth {
-    /// More comes.
+    /// More bytes come.
     Growing,
-    /// It is whole, and has its name.
+    /// It is complete and has its name.
     Whole,
-    /// It will never be whole.
+    /// It will never be complete.
     GivenUp,
 }
 
-/// What a reader of a growing title knows beside the title.
+/// A reader's view of a growing title, beside the title itself.
 #[derive(Clone, Debug)]
 pub struct Follower {
-    /// Its path in its volume: its file may have another name, or none.
+    /// Its path in its volume; its file may have another name, or none.
     pub path: String,
     /// Its length at the end, when it is known.
     pub declared: Option<Bytes>,
@@ -49,18 +48,18 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// How far it has come.
+    /// The current watermark.
     pub fn watermark(&self) -> Watermark {
         *self.watermark.borrow()
     }
 
-    /// The same; [`Self::next`] waits for more than that.
+    /// The current watermark; [`Self::next`] then waits for a later one.
     pub fn look(&mut self) -> Watermark {
         *self.watermark.borrow_and_update()
     }
 
-    /// Waits until it has come further than was last seen here; one that nobody writes any more has
-    /// been given up.
+    /// Waits until the watermark changes from the one last seen here. If the writer has gone, the
+    /// state is [`Growth::GivenUp`].
     pub async fn next(&mut self) -> Watermark {
         if self.watermark.changed().await.is_err() {
             let last = self.watermark();
@@ -73,14 +72,14 @@ impl Follower {
     }
 }
 
-/// What is announced of a title that begins to come in.
+/// The announcement of a growing title.
 #[derive(Debug)]
 pub struct GrowingTitleSpec {
-    /// The disk it comes to.
+    /// The disk that stores it.
     pub volume: VolumeId,
     /// Its path there.
     pub path: String,
-    /// Its file, open for reading, with a place of its own.
+    /// Its file, open for reading, with a file offset of its own.
     pub file: OwnedFd,
     /// Its length, when it is known.
     pub declared: Option<Bytes>,
@@ -88,7 +87,7 @@ pub struct GrowingTitleSpec {
     pub rate: Option<BitRate>,
 }
 
-/// The writer's side: dropped, the title is not there any more, and who reads it is told.
+/// The writer's side. Dropping it removes the growing title, and wakes its readers.
 #[derive(Debug)]
 pub struct GrowthPublisher {
     watermark: watch::Sender<Watermark>,
@@ -102,8 +101,9 @@ type Key = (VolumeId, String);
 #[derive(Default, Debug)]
 pub(super) struct GrowingTitles(Mutex<HashMap<Key, GrowingEntry>>);
 
-/// Titles that can be read while they come in, each with an open file; the next ones are there when
-/// they are whole. Uploads that can be resumed may be many and rest for long.
+/// Titles that can be read while they grow, each with an open file. Titles above this limit can be
+/// read when they are complete. The limit exists because uploads that can be resumed may be many,
+/// and may rest for long.
 pub const GROWING_TITLES_MAX: usize = 1024;
 
 #[derive(Clone, Debug)]
@@ -123,8 +123,9 @@ impl GrowingTitles {
 }
 
 impl Catalogue {
-    /// Lets `coming` be found as long as nothing else has its name. May block. Of two that come to one
-    /// name, the later one is found; none of more than [`GROWING_TITLES_MAX`].
+    /// Makes `coming` readable as long as no stored object has its name. Of two growing titles with
+    /// one name, lookups find the later one. Returns none if there are [`GROWING_TITLES_MAX`]
+    /// already. May block.
     ///
     /// # Errors
     /// When its file cannot be read.
@@ -134,7 +135,8 @@ impl Catalogue {
         let id = self.number();
         let start = Watermark { durable: Bytes(0), state: Growth::Growing };
         let (watermark, seen) = watch::channel(start);
-        // Of this run: what a client has kept of an earlier one is of another file.
+        // The time makes the entity tag specific to this run: a tag that a client kept from an
+        // earlier run belongs to another file.
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let etag = format!("\"g{:x}-{:x}\"", id.0, since.map_or(0, |since| since.as_nanos()));
         let following = Follower { path: path.clone(), declared, watermark: seen };
@@ -149,17 +151,17 @@ impl Catalogue {
         Ok(Some(GrowthPublisher { watermark, titles: Arc::clone(&self.growing), key, id }))
     }
 
-    /// What is coming in under `name`. Asked for before its name is looked up: later it may have the
-    /// name, and be here no more.
+    /// The growing title of `name`. Callers must look here before they look up the stored name: the
+    /// title can get its name in between, and then it is no longer here.
     pub(super) fn coming_to(&self, volume: VolumeId, name: &str) -> Option<GrowingEntry> {
         let growing = self.growing.lock();
-        // Mostly nothing is, and then no key need be made.
+        // The map is mostly empty, and then no key needs to be built.
         if growing.is_empty() { None } else { growing.get(&(volume, name.to_owned())).cloned() }
     }
 }
 
 impl GrowingEntry {
-    /// The title as far as it has come.
+    /// The title up to its watermark.
     pub(super) fn title(self, volume: VolumeId, name: &str) -> Option<Arc<OpenTitle>> {
         let known = self;
         let Watermark { durable, .. } = known.following.watermark();
@@ -171,12 +173,12 @@ impl GrowingEntry {
             file,
             direct: known.direct,
             len: durable,
-            // It changes now, and goes on changing.
+            // The title is changing now.
             modified: WallTime(now.map_or(0, |now| now.as_nanos() as u64)),
             etag: known.etag,
             media_type: media_type::of(name),
             position: 0,
-            // They are whole only when it is.
+            // The checksums are complete only when the title is.
             sums: None,
             media: OnceCell::new_with(Some(known.rate.map(facts))),
             following: Some(known.following),
@@ -184,14 +186,14 @@ impl GrowingEntry {
     }
 }
 
-/// What a rate alone says.
+/// The media facts that follow from a rate alone.
 fn facts(rate: BitRate) -> MediaFacts {
     let kind = MediaKind::TransportStream { stride: 188, broken: false };
     MediaFacts { kind, rate, mean: rate, duration: Nanos(0), head: Bytes(0) }
 }
 
 impl GrowthPublisher {
-    /// All before `end` is on stable storage.
+    /// Marks all bytes before `end` as durable.
     pub fn advance(&self, end: Bytes) {
         self.watermark.send_if_modified(|watermark| {
             let further = end > watermark.durable && watermark.state == Growth::Growing;
@@ -202,7 +204,8 @@ impl GrowthPublisher {
         });
     }
 
-    /// It is whole, and has its name. When this is dropped, it is found there only.
+    /// Marks the title as complete and named. When this publisher is dropped, only the stored title
+    /// is found.
     pub fn complete(&self, len: Bytes) {
         self.watermark.send_replace(Watermark { durable: len, state: Growth::Whole });
     }
@@ -218,7 +221,7 @@ impl Drop for GrowthPublisher {
             was_growing
         });
         let mut titles = self.titles.lock();
-        // Somebody else may be coming to this name by now.
+        // Another upload may have announced the same name meanwhile.
         if titles.get(&self.key).is_some_and(|known| known.id == self.id) {
             titles.remove(&self.key);
         }

@@ -1,8 +1,9 @@
-//! The indexes of titles that somebody has wanted: read from beside the title, or made when there is none.
+//! The indexes of requested titles: read from beside the title, or made if there is none.
 //!
-//! Promise: of long titles one at a time is made, in a quarter of a reader's time, and beside it of short ones, which wait for
-//! no long one; [`COMING_MAX`] at most wait in all. What is kept in memory is bounded; who has not been asked for longest goes.
-//! Nobody waits long.
+//! Promise: at most one index of a long title and one of a short title are made at a time, each in
+//! a quarter of a reader's time; short titles never wait for long ones. At most [`COMING_MAX`]
+//! indexes wait or are being made. The memory is bounded: the least recently used index is evicted
+//! first. A request waits for an index at most [`PATIENCE`].
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -22,12 +23,12 @@ use super::{Catalogue, OpenFault, OpenTitle, media_type};
 use crate::media::index::{self, IndexError};
 use crate::warnings;
 
-/// What is known of a title's times.
+/// The index of a title, as far as it is known.
 #[derive(Clone, Debug)]
 pub enum Indexed {
-    /// All of it.
+    /// The complete index.
     Ready(Arc<Index>),
-    /// It has none, for this reason.
+    /// The title has no index, for this reason.
     Never(IndexFault),
     /// The index is being made.
     Pending,
@@ -36,14 +37,14 @@ pub enum Indexed {
 #[derive(Debug)]
 pub(super) struct Indexes {
     known: Mutex<IndexCache>,
-    /// Whose index is being made: of long titles, and of short ones.
+    /// The turns of long titles and of short ones.
     long: Arc<Semaphore>,
     short: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
 struct IndexCache {
-    /// Asked for last: at the end.
+    /// In order of use; the most recently used is last.
     titles: VecDeque<(TitleId, Indexed)>,
     size: usize,
     coming: HashMap<TitleId, watch::Receiver<()>>,
@@ -56,18 +57,19 @@ enum Lookup {
     Full,
 }
 
-/// Memory for indexes: thousands of ordinary ones, eight of the largest.
+/// Memory for indexes: thousands of ordinary ones, or eight of the largest.
 const SIZE_MAX: usize = 64 * MIB as usize;
-/// Indexes in memory, however small.
+/// Most indexes in memory, however small.
 const KNOWN_MAX: usize = 4096;
-/// Titles whose indexes are waited for.
+/// Most titles whose indexes are being made or wait for it.
 const COMING_MAX: usize = 64;
-/// A request waits so long: what is kept is read by then, and short titles are indexed.
+/// How long a request waits for an index. Stored indexes are read and short titles are indexed by
+/// then.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// From here on a title is long: the index of a shorter one is made in half a second of a disk that reads 60 MB/s, its rests
-/// included.
+/// Titles from this length on count as long. The index of a shorter one takes half a second on a
+/// disk that reads 60 MB/s, rests included.
 pub(crate) const LONG: Bytes = Bytes(8 * MIB);
-/// Whoever makes an index rests so many times as long as it has read.
+/// The rest after each read while an index is made, in multiples of the read's duration.
 const REST: u32 = 3;
 
 impl Default for Indexes {
@@ -98,12 +100,13 @@ impl Indexes {
         Lookup::New(tell, hear)
     }
 
-    /// The turn of a title of `len` bytes: an hour's film may take minutes, for which no short one waits.
+    /// The turn for a title of `len` bytes. An hour's film may take minutes, and short titles do
+    /// not wait for it.
     fn turn(&self, len: Bytes) -> Arc<Semaphore> {
         Arc::clone(if len < LONG { &self.short } else { &self.long })
     }
 
-    /// What has been found out; nothing when it could not be.
+    /// Stores a result; none if the index could not be determined.
     fn tell(&self, id: TitleId, found: Option<Indexed>) {
         let mut known = self.lock();
         known.coming.remove(&id);
@@ -135,11 +138,11 @@ fn size(indexed: &Indexed) -> usize {
 }
 
 impl Catalogue {
-    /// The index of the title under `path`, as far as it is known; else it is begun to be made, and
-    /// waited for a little.
+    /// The index of the title at `path`, as far as it is known. If it is unknown, starts to make it
+    /// and waits for at most [`PATIENCE`].
     ///
     /// # Errors
-    /// When too many indexes are to be made, or the volume fails.
+    /// When too many indexes are being made, or the volume fails.
     pub async fn index(
         self: &Arc<Self>,
         title: &OpenTitle,
@@ -164,7 +167,7 @@ impl Catalogue {
                 coming
             }
         };
-        // Nothing is ever sent: it ends when all is said.
+        // The channel carries no values: it closes when the result is stored.
         let ended =
             tokio::time::timeout(PATIENCE, async { while coming.changed().await.is_ok() {} });
         let ended = ended.await.is_ok();
@@ -175,7 +178,7 @@ impl Catalogue {
         }
     }
 
-    /// The title under `name` of a volume, and its status, when it is there and has no index yet. May block.
+    /// The title `name` of a volume with its status, if it exists and has no index yet. May block.
     pub fn unindexed(&self, volume: VolumeId, name: &str) -> Option<(Arc<OpenTitle>, Stat)> {
         let at = &self.volumes[usize::from(volume.0)];
         let Opened::File { file, .. } = at.open_beneath(name, Wait::AsNeeded).ok()? else {
@@ -189,7 +192,8 @@ impl Catalogue {
         Some((self.unnamed(volume, &file, Bytes(len)).ok()?, stat))
     }
 
-    /// Keeps the index of a title that was as `stat` says, unless it has changed meanwhile. May block.
+    /// Stores the index of a title whose status was `stat`, unless the title has changed meanwhile.
+    /// May block.
     pub fn keep_index(&self, title: &OpenTitle, stat: &Stat, made: &Index) {
         let now = rustix::fs::fstat(&title.file);
         if now.is_ok_and(|now| index::is_same(&now, stat)) {
@@ -243,7 +247,7 @@ impl Catalogue {
         tokio::task::spawn_blocking(make).await.ok()?
     }
 
-    /// The title's file for reads by way of the page cache; none when another one has the name by now.
+    /// The title's file for reads through the page cache; none if another file has the name now.
     fn open_version(&self, volume: usize, name: &str, id: TitleId) -> Option<OwnedFd> {
         match self.volumes[volume].open_beneath(name, Wait::AsNeeded).ok()? {
             Opened::File { file, version } => {
@@ -281,7 +285,7 @@ mod tests {
                 catalogue.index(&title, &path).await
             }
         };
-        // Somebody's film is being read.
+        // A long title is being indexed.
         let turn = Arc::clone(&catalogue.indexes.long).acquire_owned().await.unwrap();
         let waits = tokio::spawn(of("/long.ts"));
         assert!(matches!(of("/short.ts").await, Ok(Indexed::Ready(_))));

@@ -15,9 +15,9 @@ use super::volume::is_reserved;
 use super::walk::{self, Location, Visitor};
 use crate::conditions::{Conditions, Kind};
 
-/// Names that are reported for each kind.
+/// Names in the report of each kind.
 const EXAMPLES: usize = 3;
-/// Entries that are read without a pause, so that a small volume is inspected at once.
+/// Entries that are read without a pause, so that a small volume is inspected quickly.
 const AT_ONCE: usize = 2_000;
 /// After that, a pause after each batch: a thousand entries per second.
 const BATCH: usize = 16;
@@ -42,7 +42,7 @@ struct Inspection<'a, S> {
 }
 
 /// Inspects everything below `root`, which is mounted at `mount`, and sets `conditions` to the
-/// findings. May block for long. It ends early when `stop` returns true, and then sets nothing.
+/// findings. May block for long. Returns early when `stop` returns true, and then sets nothing.
 pub(super) fn inspect(
     root: impl AsFd,
     mount: &str,
@@ -98,7 +98,7 @@ impl Findings {
 
 impl<S: Fn() -> bool> Visitor for Inspection<'_, S> {
     fn skips(&mut self, name: &CStr, _: usize) -> bool {
-        // Hidden names are shown to nobody but those who ask for them.
+        // Hidden names are left out of the report, because listings do not show them.
         name.to_bytes().starts_with(b".") || name.to_str().is_ok_and(is_reserved)
     }
 
@@ -123,7 +123,7 @@ impl<S: Fn() -> bool> Visitor for Inspection<'_, S> {
     }
 
     fn handle_unreadable(&mut self, place: &Location<'_>, _: Option<&Stat>, _: Errno) {
-        // The directory of fsck belongs to the file system.
+        // `lost+found` belongs to the file system.
         if !matches!(&*place.shown(), "lost+found" | "lost+found/") {
             self.unreadable.add(self.mount, place);
         }

@@ -1,4 +1,4 @@
-//! The titles that were asked for lately: the least recently used one goes first.
+//! The recently requested titles; the least recently used one is evicted first.
 //!
 //! Promise: the limits of number and of memory for checksums hold, except for the title that was
 //! requested last. For each version of a file and media type there is at most one title. An evicted
@@ -26,16 +26,16 @@ pub(super) struct KnownTitles {
 #[derive(Default, Debug)]
 struct Inner {
     titles: HashMap<TitleKey, (u64, Arc<OpenTitle>)>,
-    /// By the time of their last use; the first entry is the next to go.
+    /// In order of their last use; the first entry is evicted next.
     by_use: BTreeMap<u64, TitleKey>,
     /// Counts uses.
     now: u64,
-    /// Memory that the checksums of all of them take.
+    /// Memory of the checksums of all titles.
     sums: u64,
 }
 
 impl KnownTitles {
-    /// Room for `max` titles, at least one, with checksums of `sums_max` in all.
+    /// Room for `max` titles, at least one, with at most `sums_max` of checksums in total.
     pub(super) fn new(max: usize, sums_max: Bytes) -> Self {
         Self { inner: Mutex::new(Inner::default()), max: max.max(1), sums_max: sums_max.0 }
     }
@@ -44,7 +44,7 @@ impl KnownTitles {
         self.lock().touch(known)
     }
 
-    /// Remembers `title`, or gives the one that another thread has remembered meanwhile.
+    /// Remembers `title`, or returns the one that another thread has remembered meanwhile.
     pub(super) fn remember(&self, known: TitleKey, title: Arc<OpenTitle>) -> Arc<OpenTitle> {
         let mut inner = self.lock();
         if let Some(remembered) = inner.touch(&known) {
@@ -62,7 +62,7 @@ impl KnownTitles {
         title
     }
 
-    /// All that are remembered.
+    /// All remembered titles.
     pub(super) fn all(&self) -> Vec<(TitleKey, Arc<OpenTitle>)> {
         let inner = self.lock();
         inner.titles.iter().map(|(known, (_, title))| (*known, Arc::clone(title))).collect()
@@ -76,7 +76,7 @@ impl KnownTitles {
         }
     }
 
-    /// A panic elsewhere leaves at worst one use uncounted, so the map is still good.
+    /// A panic of another thread leaves at worst one use uncounted, so the map is still valid.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

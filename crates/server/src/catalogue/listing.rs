@@ -21,7 +21,7 @@ pub struct Entry {
     pub kind: EntryKind,
     /// When it last changed; unknown for a mounted volume.
     pub modified: Option<WallTime>,
-    /// When it was made, where the file system tells.
+    /// When it was created, if the file system reports it.
     pub created: Option<WallTime>,
     /// The title's entity tag.
     pub etag: Option<String>,
@@ -80,7 +80,7 @@ pub(super) fn entry(
     Some(Entry { name, kind, modified, created, etag, digests: None })
 }
 
-/// Times from before 1970 are as if from 1970.
+/// Times before 1970 become 1970.
 fn wall(seconds: i64, nanos: u32) -> WallTime {
     let seconds = u64::try_from(seconds).unwrap_or(0);
     WallTime(seconds.saturating_mul(1_000_000_000).saturating_add(u64::from(nanos)))

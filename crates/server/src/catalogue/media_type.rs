@@ -1,7 +1,6 @@
-//! Media types by extension: what players need to recognise a title. It looks at no content.
+//! Media types by extension, from which players recognise a title. The content is not read.
 
-/// The media type of a title of this name; `application/octet-stream` when the extension says
-/// nothing.
+/// The media type of a title with this name; `application/octet-stream` for an unknown extension.
 pub(super) fn of(name: &str) -> &'static str {
     let file = name.rsplit('/').next().unwrap_or(name);
     let Some((stem, extension)) = file.rsplit_once('.') else { return UNKNOWN };
@@ -14,7 +13,7 @@ pub(super) fn of(name: &str) -> &'static str {
 
 const UNKNOWN: &str = "application/octet-stream";
 
-/// The registered names (IANA) where there is one; Matroska by RFC 9559.
+/// The registered names (IANA) where they exist; Matroska by RFC 9559.
 const TYPES: &[(&str, &str)] = &[
     ("ts", "video/mp2t"),
     ("m2ts", "video/mp2t"),

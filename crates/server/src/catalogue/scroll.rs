@@ -226,7 +226,7 @@ impl State {
                 continue;
             }
             let Ok(text) = std::ffi::CString::new(name.as_bytes()) else { continue };
-            // Removed or inaccessible by now: left out.
+            // It was removed or became inaccessible meanwhile.
             let Ok(status) = listing::status(handle.as_fd(), &text) else { continue };
             if status.stx_mnt_id == root.stx_mnt_id {
                 let mut is_new = false;

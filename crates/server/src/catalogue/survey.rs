@@ -1,5 +1,5 @@
-//! Finds what titles need to play before they are requested: for all volumes at the start, and for
-//! new titles when a directory is listed.
+//! Finds the media facts of titles before the titles are requested: for all volumes at the start,
+//! and for new titles when a directory is listed.
 //!
 //! Promise: titles are inspected one at a time, in a quarter of a reader's time, on a thread of its
 //! own, so that no stream and no request waits for it. The results are bounded in number, and
@@ -88,7 +88,7 @@ impl Survey {
         }
     }
 
-    /// Each change is atomic, so the table is valid after a panic of another thread.
+    /// Each change is atomic, so the table stays valid after a panic of another thread.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,8 +131,8 @@ impl Catalogue {
         if self.survey.known(&version).is_some() {
             return;
         }
-        // Without read-ahead, which would read megabytes beside a few pages: the ledger does not
-        // count these reads. A file system without this advice only reads more.
+        // Read-ahead would read megabytes around a few pages, and the ledger does not count these
+        // reads. A file system without this advice only reads more.
         rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap_or_default();
         let begun = Instant::now();
         let facts = (self.rules.probe)(&File::from(file), name);
@@ -151,7 +151,7 @@ impl Catalogue {
             let path = joined(directory, &name);
             match entry.file_type() {
                 FileType::Directory => directories.push(path),
-                // Some file systems report no type; opening the file will tell.
+                // Some file systems report no type; opening the file determines it.
                 FileType::RegularFile | FileType::Unknown if is_media(&name) => titles.push(path),
                 _ => {}
             }
@@ -181,7 +181,7 @@ fn run(survey: &Survey, catalogue: &Weak<Catalogue>) {
             let room = DIRECTORIES_MAX.saturating_sub(directories.len());
             directories.extend(more.into_iter().take(room).map(|path| (volume, path)));
             titles.extend(found.into_iter().map(|path| (volume, path)));
-            // A library larger than the table is inspected as it is listed.
+            // A library larger than the table is inspected when its directories are listed.
             if survey.lock().order.len() >= TITLES_MAX {
                 (directories, titles) = (Vec::new(), Vec::new());
             }
@@ -225,7 +225,7 @@ mod tests {
         entries.iter().map(|entry| (entry.name.clone(), title(entry))).collect()
     }
 
-    /// Waits at most half a minute; usually milliseconds.
+    /// Waits at most half a minute; usually it takes milliseconds.
     fn until(mut done: impl FnMut() -> bool) {
         for _ in 0..6000 {
             if done() {

@@ -1,13 +1,13 @@
-//! Which version of which file: the identity behind title numbers and entity tags.
+//! The identity of a version of a file, behind title numbers and entity tags.
 //!
 //! Promise: two states of the store with different content have different versions, as far as the
-//! file system tells. The status-change time is part of it, because the modification time and the
-//! inode number of a removed file can be given to another one (`cp -p`).
+//! file system shows. The status-change time is part of the version, because another file can get
+//! the modification time and the inode number of a removed file (`cp -p`).
 
 use rustix::fs::Stat;
 use tactus_core::units::{Bytes, WallTime};
 
-/// A file at one point of its life.
+/// A file at one point in time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FileVersion {
     /// The file system.
@@ -34,14 +34,14 @@ impl FileVersion {
         }
     }
 
-    /// The modification time; files from before 1970 are as if from 1970.
+    /// The modification time; times before 1970 become 1970.
     pub fn modified_wall(&self) -> WallTime {
         let seconds = u64::try_from(self.modified.0).unwrap_or(0);
         WallTime(seconds.saturating_mul(1_000_000_000).saturating_add(u64::from(self.modified.1)))
     }
 
-    /// The strong entity tag (RFC 9110 section 8.8.3), with its quotes. A digest, so that it tells
-    /// nothing about the file system.
+    /// The strong entity tag (RFC 9110 section 8.8.3), with its quotes. It is a digest, so it
+    /// reveals nothing about the file system.
     pub fn etag(&self) -> String {
         let words = [
             self.device,
@@ -56,8 +56,8 @@ impl FileVersion {
     }
 }
 
-/// FNV-1a with 128 bits (RFC 9923). It tells versions apart; nobody gains by making two alike, since
-/// who can set a file's times can set its content.
+/// FNV-1a with 128 bits (RFC 9923). It only distinguishes versions. A collision gives an attacker
+/// nothing: the permission to set a file's times includes its content.
 fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u128 {
     const OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

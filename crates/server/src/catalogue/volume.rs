@@ -1,8 +1,8 @@
-//! One volume: opening what lies beneath its root, and nothing else.
+//! One volume: opens objects beneath its root only.
 //!
-//! Promise: the kernel itself refuses every way out (`openat2`: no `..` above the root, no link, no
-//! other mount), at the moment of opening, so no race can lead outside. What is opened never blocks:
-//! a FIFO or a device is opened without waiting, recognised and closed.
+//! Promise: at the moment of opening, the kernel itself refuses every way out of the volume
+//! (`openat2`: no `..` above the root, no link, no other mount), so no race can lead outside.
+//! Opening never blocks: a FIFO or a device is opened without waiting, recognised and closed.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,13 +17,14 @@ use tokio::sync::Semaphore;
 
 use super::{FileVersion, OpenFault, path_below};
 
-/// Names that begin so are the server's own: unfinished uploads, manifests, trash.
+/// Names with this prefix are reserved for the server: unfinished uploads, manifests, trash.
 pub(super) const RESERVED_PREFIX: &str = ".tactus";
 
-/// Tries of one opening, when the kernel finds that a rename has raced with it.
+/// Attempts to open a name when the kernel finds that a rename raced with the lookup.
 const TRIES_MAX: usize = 8;
 
-/// Whether a name belongs to the server itself. Case does not matter: the file system may fold it.
+/// Whether a name is reserved for the server. Case does not matter, because the file system may
+/// fold it.
 pub(crate) fn is_reserved(name: &str) -> bool {
     name.get(..RESERVED_PREFIX.len()).is_some_and(|head| head.eq_ignore_ascii_case(RESERVED_PREFIX))
 }
@@ -32,11 +33,11 @@ pub(crate) fn is_reserved(name: &str) -> bool {
 #[derive(Debug)]
 pub(super) struct Volume {
     pub(super) id: VolumeId,
-    /// Where it appears, without outer slashes; empty for the top.
+    /// Its mount, without outer slashes; empty for the root.
     pub(super) mount: String,
     /// Its directory on the host.
     path: PathBuf,
-    /// That directory, open; replaced when another file system is mounted there.
+    /// The open directory; replaced when another file system is mounted there.
     root: RwLock<Arc<OwnedFd>>,
     /// For looking up names.
     pub(super) lookups: BlockingLimit,
@@ -46,8 +47,8 @@ pub(super) struct Volume {
     pub(super) listings: BlockingLimit,
 }
 
-/// Work on a volume that may block, so much at once and no more: when a disk hangs, only so many
-/// threads hang with it, and none of those that another disk needs.
+/// A limit on concurrent blocking work on one volume. If a disk hangs, only this many threads hang
+/// with it, and other disks keep theirs.
 #[derive(Debug)]
 pub(super) struct BlockingLimit(Arc<Semaphore>);
 
@@ -56,7 +57,7 @@ impl BlockingLimit {
         Self(Arc::new(Semaphore::new(at_once)))
     }
 
-    /// Runs `work` on a thread that may block, when it is its turn.
+    /// Runs `work` on a thread that may block, when a permit is free.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -65,7 +66,8 @@ impl BlockingLimit {
         let Ok(Ok(turn)) = turn.await else { return Err(OpenFault::Busy) };
         let work = move || {
             let done = work();
-            // Given back by the thread itself: whoever waited may have gone before.
+            // The thread itself releases the permit, because the waiting caller may have gone
+            // before.
             drop(turn);
             done
         };
@@ -77,18 +79,19 @@ const LOOKUPS_AT_ONCE: usize = 64;
 const PROBES_AT_ONCE: usize = 4;
 const LISTINGS_AT_ONCE: usize = 2;
 
-/// Longer than a crowd of cold titles takes on a spinning disk; after it the disk hangs.
+/// Upper bound of the wait for a permit. It is longer than many lookups with cold caches take on a
+/// spinning disk; after it the disk counts as hanging.
 const TURN_WAIT: Duration = Duration::from_secs(10);
 
 /// Whether the thread may wait for the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Only what the kernel has in memory (`RESOLVE_CACHED`).
+    /// Use only names that the kernel has in memory (`RESOLVE_CACHED`).
     Never,
     AsNeeded,
 }
 
-/// Something that may be served.
+/// An object that may be served.
 pub(super) enum Opened {
     File { file: OwnedFd, version: FileVersion },
     Directory { handle: OwnedFd },
@@ -99,7 +102,7 @@ pub(super) enum Fault {
     NotServed,
     /// It exists, but the server lacks the permission to read it.
     Denied,
-    /// The names are not in memory; ask again on a thread that may wait.
+    /// The names are not in memory; repeat the call on a thread that may wait.
     WouldWait,
     OutOfHandles,
     Failed(Errno),
@@ -120,7 +123,7 @@ impl Volume {
         })
     }
 
-    /// The name in the directory `path` that leads to this volume, when it is mounted below.
+    /// The first name on the way from the directory `path` to this volume, if it is mounted below.
     pub(super) fn below(&self, path: &str) -> Option<&str> {
         let rest = path_below(&self.mount, path)?;
         rest.split('/').next().filter(|name| !name.is_empty())
@@ -135,7 +138,7 @@ impl Volume {
         Arc::clone(&self.root.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Opens the directory anew if it is another one than before and `may` allows it; returns
+    /// Opens the directory again if it differs from the open one and `may` allows it; returns
     /// whether it did.
     pub(super) fn reopen(&self, may: impl FnOnce() -> bool) -> io::Result<bool> {
         let (old, new) = (rustix::fs::fstat(self.root())?, open_root(&self.path)?);
@@ -147,7 +150,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// Opens `name`, a checked path relative to the root; the root itself when it is empty.
+    /// Opens `name`, a checked path relative to the root; the root itself if it is empty.
     pub(super) fn open_beneath(&self, name: &str, wait: Wait) -> Result<Opened, Fault> {
         let handle = self.open_raw(name, wait)?;
         let stat = rustix::fs::fstat(&handle).map_err(Fault::Failed)?;
@@ -161,7 +164,8 @@ impl Volume {
     }
 
     fn open_raw(&self, name: &str, wait: Wait) -> Result<OwnedFd, Fault> {
-        // NOCTTY and NONBLOCK: a terminal, FIFO or device below the root must not act on us.
+        // NOCTTY and NONBLOCK: opening a terminal, FIFO or device must have no effect on the
+        // server.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let beneath = ResolveFlags::BENEATH
             | ResolveFlags::NO_SYMLINKS
@@ -190,8 +194,8 @@ fn open_root(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
 }
 
-/// Sets the handle to direct reads where its file system takes them, and tells whether it does. In
-/// both cases `O_NONBLOCK` goes: with it, io_uring would fail a read that has to wait.
+/// Sets the handle to direct reads if its file system supports them, and returns whether it does.
+/// In both cases `O_NONBLOCK` is cleared: with it, io_uring would fail a read that has to wait.
 pub(super) fn read_past_cache(file: &OwnedFd) -> Result<bool, Fault> {
     if rustix::fs::fcntl_setfl(file, OFlags::DIRECT).is_ok() {
         return Ok(true);
@@ -200,7 +204,7 @@ pub(super) fn read_past_cache(file: &OwnedFd) -> Result<bool, Fault> {
     Ok(false)
 }
 
-/// Where the file begins on its device; zero when its file system does not tell.
+/// Where the file begins on its device; zero if its file system does not report it.
 pub(super) fn sweep_key(file: &OwnedFd) -> u64 {
     tactus_sys::file::first_position(file).ok().flatten().unwrap_or(0)
 }
@@ -209,8 +213,9 @@ pub(super) fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Converts a failed opening for clients: lack of permission, lack of handles and a failing file
-/// system differ from "not found". Nothing is revealed about files outside of the volume.
+/// Converts a failed opening into a fault for clients. A missing permission, a lack of handles and
+/// a failing file system differ from "not found". Nothing is revealed about files outside of the
+/// volume.
 fn fault(errno: Errno) -> Fault {
     match errno {
         Errno::NOENT

@@ -1,8 +1,8 @@
-//! A walk through all that lies below a directory, by descriptors.
+//! A walk through a whole directory tree, by descriptors.
 //!
 //! Promise: it reaches any depth and any length of path with three open files and without
-//! recursion. It stays within the directory and its file system, and follows no link. Whatever
-//! cannot be read is reported to the visitor.
+//! recursion. It stays within the directory and its file system, and follows no link. The visitor
+//! gets a report of everything that cannot be read.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,9 +10,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-/// Receives what a walk finds.
+/// The callbacks of a walk.
 pub(crate) trait Visitor {
-    /// Whether a name, and everything below it, is skipped. It is called for every name.
+    /// Whether a name, and everything below it, is skipped. Called for every name.
     fn skips(&mut self, name: &CStr, depth: usize) -> bool;
 
     /// A file in `directory` that is no directory.
@@ -47,7 +47,7 @@ impl Location<'_> {
         self.above.len() + self.name.to_bytes().len()
     }
 
-    /// Its path, for people.
+    /// Its path, for display.
     pub(crate) fn shown(&self) -> String {
         let path = [self.above, self.name.to_bytes()].concat();
         String::from_utf8_lossy(&path).into_owned()
@@ -61,7 +61,7 @@ pub(crate) enum WalkEnd {
     Whole,
     /// The visitor has stopped it.
     Stopped,
-    /// A directory on the way was moved meanwhile: files may have been missed.
+    /// A directory of the walk was moved meanwhile, so files may have been missed.
     Moved,
 }
 

@@ -1,8 +1,8 @@
-//! Counts what is stored: for the quotas, and to find checksums that belong to no title.
+//! Counts the stored titles for the quotas, and finds checksums that belong to no title.
 //!
 //! Promise: unreadable places never count as empty: no quota is applied to an incomplete count. No
 //! checksums of a title are lost, whatever is renamed meanwhile: checksums without a title are only
-//! put aside, where a title still finds them, and are removed if the next census finds no title
+//! put aside, where their title still finds them. The next census removes them if it finds no title
 //! either.
 
 use std::collections::{HashMap, HashSet};
@@ -24,7 +24,7 @@ use super::sums::{ASIDE, SumsAttribute, place_of};
 use crate::catalogue::is_reserved;
 use crate::catalogue::walk::{self, Location, Visitor, WalkEnd};
 
-/// What lies on the disk.
+/// The contents of the volume.
 #[derive(Default, Debug)]
 pub(super) struct Census {
     /// Bytes by owner.
@@ -33,20 +33,20 @@ pub(super) struct Census {
     pub(super) unowned: u64,
     /// The first place that could not be read: the size of its contents is unknown.
     pub(super) uncounted: Option<String>,
-    /// Checksums that some file names.
+    /// Checksums that a file refers to.
     named: HashSet<StoreId>,
-    /// Files with several names that were seen, by file system and inode: each counts once.
+    /// Files with several hard links, by file system and inode: each file counts once.
     linked: HashSet<(u64, u64)>,
 }
 
-/// Takes the census in the background and closes the books of what was there before.
+/// Takes the census in the background and corrects the quotas.
 pub(super) async fn take(names: Arc<Names>, quotas: Arc<Quotas>, counted: watch::Sender<bool>) {
     let hurry = quotas.limits().counts_stored();
     let begun = SystemTime::now();
     let walked = Arc::clone(&names);
     let stop = counted.clone();
     let census = blocking(move || {
-        // Nobody waits for it: then it must not be in anybody's way either.
+        // Without quotas no upload waits for the census, so it leaves the disk to the streams.
         let pace = if hurry { Duration::ZERO } else { PACE };
         Census::walk(&walked.root, pace, || stop.is_closed())
     });
@@ -80,7 +80,7 @@ pub(super) async fn take(names: Arc<Names>, quotas: Arc<Quotas>, counted: watch:
     }
 }
 
-/// A rest after each directory entries' batch: a thousand titles a second.
+/// Pause after each batch of directory entries: about a thousand titles a second.
 const PACE: Duration = Duration::from_millis(16);
 const BATCH: usize = 16;
 
@@ -88,7 +88,7 @@ const BATCH: usize = 16;
 const WALKS_MAX: usize = 3;
 
 impl Census {
-    /// Looks at every file of the volume; none when it is told to stop.
+    /// Visits every file of the volume; none when it is stopped.
     pub(super) fn walk(
         root: &OwnedFd,
         pace: Duration,
@@ -128,7 +128,7 @@ impl Census {
         });
         match owner {
             Ok(owner) => *self.stored.entry(owner).or_default() += len,
-            // Removed, or replaced by something that is no title.
+            // Removed, or replaced by something other than a title.
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => {}
             // Its length is known, its owner is not.
             Err(_) => self.unowned += len,
@@ -174,8 +174,8 @@ impl<S: Fn() -> bool> Visitor for Walker<'_, S> {
     }
 }
 
-/// Whether it is root's `lost+found`, where fsck puts files without a name. It is at the top of
-/// each file system, and no title is stored in it.
+/// Whether this is root's `lost+found`, where fsck puts files without a name. It is at the top of
+/// each file system, and it holds no titles.
 fn is_of_the_file_system(place: &Location<'_>, stat: Option<&Stat>) -> bool {
     let is_roots = stat.is_some_and(|stat| stat.st_uid == 0);
     let own = rustix::process::geteuid().is_root();
@@ -184,7 +184,7 @@ fn is_of_the_file_system(place: &Location<'_>, stat: Option<&Stat>) -> bool {
 }
 
 impl Census {
-    /// Puts checksums aside that no file names, and removes those that were put aside before.
+    /// Puts checksums aside that no file refers to, and removes those that were put aside before.
     fn put_aside(&self, names: &Names, begun: SystemTime) -> io::Result<usize> {
         let sums = names.own.manifests.directory();
         let aside = open_beneath(sums, ASIDE, OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -203,7 +203,8 @@ impl Census {
                 if self.named.contains(&id) {
                     continue;
                 }
-                // Made since: its title may have had no name yet when its directory was read.
+                // Created since the walk began: its title may have had no name yet when its
+                // directory was read.
                 let stat = rustix::fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW)?;
                 if u64::try_from(stat.st_mtime).unwrap_or(0) + 2 >= oldest {
                     continue;

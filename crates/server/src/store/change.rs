@@ -8,43 +8,44 @@ use super::Store;
 use super::fault::{ChangeError, UploadError};
 use super::names::{AnyName, Changed, Names, Over, Precondition, TitleName};
 
-/// A renaming that is done.
+/// A completed rename.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Renamed {
-    /// Whether nothing had the new name before.
+    /// Whether the new name was free before.
     pub created: bool,
     /// The title's entity tag; a directory has none.
     pub etag: Option<String>,
 }
 
 impl Store {
-    /// Takes a title's name away; its blocks follow in the background, when the last reader is done.
-    /// Goes on to its end also when nobody waits any more.
+    /// Removes a title's name (W10). Its blocks are freed in the background, after the last reader
+    /// has finished. The operation completes even when the caller stops waiting.
     ///
     /// # Errors
-    /// When the title is not, or not surely, gone.
+    /// When the title is not, or not certainly, removed.
     pub async fn delete(&self, path: &str, precondition: Precondition) -> Result<(), ChangeError> {
         let name = TitleName::new(path)?;
         let discard = move |names: &Names| names.discard(&name, &precondition);
         self.change(discard).await.map(drop)
     }
 
-    /// Takes a title's or a directory's name away, with all that is in it; a path that ends with a slash
-    /// is a directory's. What it took follows in the background. Goes on to its end also when nobody
-    /// waits any more.
+    /// Removes the name of a title, or of a directory with its contents; a path that ends with a
+    /// slash names a directory. The blocks are freed in the background. The operation completes
+    /// even when the caller stops waiting.
     ///
     /// # Errors
-    /// When it is not, or not surely, gone.
+    /// When it is not, or not certainly, removed.
     pub async fn remove(&self, path: &str, precondition: Precondition) -> Result<(), ChangeError> {
         let name = AnyName::new(path)?;
         let remove = move |names: &Names| names.remove(&name, &precondition);
         self.change(remove).await.map(drop)
     }
 
-    /// Makes a directory in one that is there. Goes on to its end also when nobody waits any more.
+    /// Makes a directory in an existing one. The operation completes even when the caller stops
+    /// waiting.
     ///
     /// # Errors
-    /// When it is not, or not surely, there; `Exists` when anything was.
+    /// When it is not, or not certainly, made; `Exists` when the name is in use.
     pub async fn make_directory(&self, path: &str) -> Result<(), ChangeError> {
         let name = AnyName::new(path)?;
         self.change(move |names| names.make_directory(&name).map(Some)).await.map(drop)

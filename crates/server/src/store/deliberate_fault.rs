@@ -1,7 +1,7 @@
-//! The write protocol with one step left out: what a replay of power failures must find out.
+//! The write protocol with one step left out: a replay of power failures must find the fault.
 //!
-//! Promise: it is not in a release. A build with debug assertions does it when [`ASK`] names a step,
-//! and says so.
+//! Promise: releases do not contain it. A build with debug assertions leaves the step out when
+//! [`ASK`] names it, and logs that.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use super::medium::{Flush, Medium, Pending, PendingIo, Reserve, WriteSlot};
 use super::names::Names;
 use super::sums::{SumsState, UNIT};
 
-/// The variable of the environment that is asked.
+/// The environment variable that names the fault.
 const ASK: &str = "TACTUS_FAULT";
 
-/// What is done wrongly.
+/// The step that is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum DeliberateFault {
     /// Directories are not flushed (W6).
     Folders,
-    /// An upload goes on at the length of its file (W8).
+    /// An upload resumes at the length of its file instead of the journal's offset (W8).
     Sizes,
 }
 
@@ -33,14 +33,14 @@ fn asked() -> Option<DeliberateFault> {
     }
 }
 
-/// `medium`, or one that does it wrongly.
+/// `medium`, or a wrapper that leaves the step out.
 pub(super) fn medium(medium: Arc<dyn Medium>) -> Arc<dyn Medium> {
     let Some(wrong) = asked() else { return medium };
     tracing::error!("{ASK} is set: this server loses what it has acknowledged");
     Arc::new(FaultyMedium { medium, wrong })
 }
 
-/// Gives every upload all of its file, if that is what is asked for.
+/// Sets the offset of every upload to the length of its file, if this fault is selected.
 pub(super) fn offsets(names: &Names, mut replayed: Replay) -> Replay {
     if asked() != Some(DeliberateFault::Sizes) {
         return replayed;

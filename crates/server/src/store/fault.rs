@@ -1,6 +1,6 @@
-//! Why the store does not do what it was asked for: one enum for each kind of operation.
+//! The errors of the store: one enum for each kind of operation.
 //!
-//! Each message says what to do. Which status a protocol answers is that protocol's business.
+//! Each message says what to do. Each protocol maps an error to its own status code.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,78 +12,78 @@ use tactus_core::units::Bytes;
 /// Why a volume takes no uploads.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another server has the volume.
+    /// Another server uses the volume.
     #[error("{0} is in use by another server; stop it, or give each server a directory of its own")]
     InUse(PathBuf),
-    /// Its file system has no attributes.
+    /// Its file system has no extended attributes.
     #[error(
         "the file system of {0} has no user attributes, which checksums need; mount it with them \
          (`user_xattr`), or store uploads elsewhere"
     )]
     NoAttributes(PathBuf),
-    /// A write or a flush has failed there, and nobody has looked since at what it has left.
+    /// A write or a flush failed there, and the volume has not been checked since.
     #[error(
         "{0} takes no uploads: a write or flush has failed there; check it, then `tactus verify --clear {0}`"
     )]
     Unchecked(PathBuf),
-    /// The file system is read-only, perhaps because it has failed.
+    /// The file system is read-only, perhaps after an error.
     #[error(
         "{0} takes no uploads: its file system is read-only; see the kernel's log, check it and mount it again"
     )]
     ReadOnly(PathBuf),
-    /// Something of ours there cannot be used.
+    /// One of the server's own files or directories cannot be used.
     #[error("cannot prepare {what} of {root} for uploads: {error}")]
     Failed {
         /// The volume's directory.
         root: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         error: io::Error,
     },
 }
 
-/// Why a name cannot be stored under.
+/// Why a name cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NameFault {
     /// It breaks a rule for paths.
     #[error("{0}")]
     Path(PathFault),
-    /// It is the server's own.
+    /// It is reserved for the server.
     #[error("names that begin with `.tactus` are reserved; choose another")]
     Reserved,
     /// A part of its path is a title, a link or another disk.
     #[error("a part of the path is no directory of this volume")]
     NoDirectory,
-    /// Something that is no title has the name.
+    /// The name belongs to something other than a title.
     #[error("a directory or another thing that is no title has this name")]
     NoTitle,
-    /// A directory would be in itself.
+    /// A directory would become a part of itself.
     #[error("a directory cannot be moved into itself, or over one that it is in")]
     Itself,
 }
 
-/// Why an upload does not begin, go on or end.
+/// Why an upload does not begin, continue or complete.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
     /// The name cannot be used.
     #[error(transparent)]
     Name(#[from] NameFault),
-    /// There is such a title.
+    /// A title already has the name.
     #[error("a title has this name already")]
     Exists,
-    /// Not the version that was asked for has the name, or none.
+    /// The precondition does not hold: the title is another version, or there is none.
     #[error("the title is not the requested version")]
     PreconditionFailed,
-    /// More than a title may have, or than was declared.
+    /// The title exceeds the limit, or its declared length.
     #[error("the title is larger than {0} bytes, the limit of this server")]
     TooLarge(u64),
-    /// Fewer bytes than were declared.
+    /// Fewer bytes arrived than were declared.
     #[error("the body ended after {got} of {declared} declared bytes")]
     Incomplete {
-        /// Bytes that came.
+        /// Bytes that arrived.
         got: u64,
-        /// Bytes that were to come.
+        /// Bytes that were declared.
         declared: u64,
     },
     /// The quota is used up.
@@ -103,50 +103,50 @@ pub enum UploadError {
     /// Too many uploads are open.
     #[error("{0} uploads are open already; finish or delete one, or wait until they expire")]
     TooMany(u32),
-    /// Something has failed before, and nothing more is written.
+    /// An earlier write failed, so the volume accepts no more.
     #[error(
         "the volume takes no uploads since a write failed: {0}; restart after checking the disk"
     )]
     ReadOnly(String),
-    /// Writing has failed. The upload is lost, and the volume takes no more.
+    /// A write failed. The upload is lost, and the volume accepts no more.
     #[error("the disk failed: {0}")]
     Io(io::Error),
 }
 
-/// Why an upload that can be resumed does not go on.
+/// Why a resumable upload does not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
-    /// There is none, or it is somebody else's.
+    /// There is no such upload, or it belongs to another principal.
     #[error("no upload has this identifier")]
     NotFound,
-    /// The client and the journal disagree.
+    /// The client's offset differs from the journal's.
     #[error("the upload goes on at byte {0}")]
     OffsetMismatch(u64),
-    /// Somebody else is writing and does not end.
+    /// Another request is writing and did not end in time.
     #[error("another request is writing to this upload; try again shortly")]
     Locked,
     /// A newer request has taken over.
     #[error("a newer request has taken over this upload")]
     Superseded,
-    /// All has come and has its name.
+    /// The upload is complete and has its name.
     #[error("the upload is finished")]
     Finished,
-    /// It has a length already.
+    /// The length was declared before.
     #[error("the length of this upload is already set")]
     LengthKnown,
-    /// What the protocol wants to be kept with it is too long.
+    /// The protocol's metadata is too long.
     #[error("the metadata is larger than {0} bytes")]
     MetadataTooLarge(usize),
-    /// What is to become one title does not fit together.
+    /// The parts of a title do not fit together.
     #[error("{0}")]
     Parts(&'static str),
-    /// What is stored of it is not what came.
+    /// The stored bytes of the upload do not match its checksums.
     #[error("the stored part of this upload is damaged; start a new upload")]
     Damaged,
-    /// The parts cannot be read now.
+    /// The parts cannot be read at present.
     #[error("the parts cannot be joined now: {0}")]
     Busy(super::source::Busy),
-    /// As for any upload.
+    /// An error that every upload can have.
     #[error(transparent)]
     Upload(#[from] UploadError),
 }
@@ -154,22 +154,22 @@ pub enum ResumeError {
 /// Why a title or a directory is not deleted, renamed or made.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// Nothing has the name.
+    /// The name is free.
     #[error("no title has this name")]
     NotFound,
     /// The name cannot be used.
     #[error(transparent)]
     Name(#[from] NameFault),
-    /// The new name is taken.
+    /// The new name is in use.
     #[error("this name is already in use")]
     Exists,
-    /// Not the version that was asked for has the name.
+    /// The precondition does not hold: the title is another version.
     #[error("the title is not the requested version")]
     PreconditionFailed,
     /// The disk is full: not even a name fits.
     #[error("the disk has no room for another name; delete something")]
     NoSpace,
-    /// Something has failed before, and nothing more is written.
+    /// An earlier write failed, so the volume accepts no more.
     #[error(
         "the volume takes no changes since a write failed: {0}; restart after checking the disk"
     )]
@@ -206,14 +206,14 @@ pub(super) fn is_full(error: &io::Error) -> bool {
         .any(|full| error.raw_os_error() == Some(full.raw_os_error()))
 }
 
-/// Whether the process has too many files open. No write and no flush ends so.
+/// Whether the process has too many open files. No write and no flush fails with this.
 pub(crate) fn is_busy(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE]
         .iter()
         .any(|busy| error.raw_os_error() == Some(busy.raw_os_error()))
 }
 
-/// A limit as a message says it.
+/// The error for this limit.
 pub(super) fn too_large(limit: Bytes) -> UploadError {
     UploadError::TooLarge(limit.0)
 }

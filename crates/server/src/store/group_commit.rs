@@ -1,8 +1,8 @@
-//! Flushes of directories, which many changes share: a directory that is being flushed already is
-//! flushed once more for all who have come since, and not once for each.
+//! Group commit for directories: changes share a flush. While a directory is being flushed, all
+//! later requests join one further flush.
 //!
-//! Promise: what was changed before a flush was asked for is covered by it. It goes to the device once;
-//! all who share it get its answer, whatever it is.
+//! Promise: a flush covers every change made before it was requested. The flush goes to the device
+//! once, and each request that joined gets its result.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,20 +17,20 @@ use super::medium::{Flush, Medium, PendingIo, stopped};
 /// The directories of one volume that are being flushed.
 pub(super) struct GroupCommit {
     medium: Arc<dyn Medium>,
-    /// By inode: all of a volume is on one file system.
+    /// By inode: a volume is on one file system.
     lines: Mutex<HashMap<u64, FlushQueue>>,
 }
 
-/// Who waits for one directory.
+/// The flushes of one directory.
 #[derive(Default)]
 struct FlushQueue {
-    /// Held by the flush that is under way.
+    /// Locked by the flush that is under way.
     turn: Arc<sync::Mutex<()>>,
-    /// The flush that has not begun: whoever comes now takes part.
+    /// The flush that has not begun; further requests join it.
     next: Option<watch::Receiver<Option<Answer>>>,
 }
 
-/// An error has its number, if it came from the kernel.
+/// An error carries its number if it came from the kernel.
 type Answer = Result<(), Option<i32>>;
 
 impl GroupCommit {
@@ -38,7 +38,7 @@ impl GroupCommit {
         Self { medium, lines: Mutex::default() }
     }
 
-    /// Flushes `directory`. It goes on when the result is dropped.
+    /// Flushes `directory`. The flush continues when the result is dropped.
     pub(super) fn sync(self: &Arc<Self>, directory: &Arc<OwnedFd>) -> PendingIo {
         let inode = match rustix::fs::fstat(directory) {
             Ok(stat) => stat.st_ino,
@@ -71,7 +71,7 @@ impl GroupCommit {
         let directory = Arc::clone(directory);
         tokio::spawn(async move {
             let turn = turn.lock_owned().await;
-            // Begins now: who comes later has changed something that it may not cover.
+            // The flush begins now: it may not cover changes of later requests.
             if let Some(line) = lock(&this.lines).get_mut(&inode) {
                 line.next = None;
             }
@@ -97,7 +97,7 @@ mod tests {
     use super::super::medium::{Pending, Reserve, WriteSlot};
     use super::*;
 
-    /// Flushes when it is let; the second one fails.
+    /// Flushes when a test permits it; the second flush fails.
     struct ByHand {
         let_go: Semaphore,
         asked: AtomicUsize,

@@ -1,8 +1,8 @@
-//! A title that is read while it comes in: what has landed is flushed again and again, and each flush
-//! lets its readers go a little further.
+//! Titles that can be read while they are uploaded: written bytes are flushed repeatedly, and each
+//! flush advances the readers' limit.
 //!
-//! Promise: nobody reads beyond what a flush has covered. A flush that fails ends the upload (W9). It
-//! asks for one flush at a time, each joined with whatever else waits for one; it slows nothing down.
+//! Promise: no reader reads beyond the durable watermark. A failed flush ends the upload (W9).
+//! There is one flush at a time, and it joins flushes that wait already, so it delays nothing else.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,41 +20,40 @@ use super::medium::{Flush, Medium, PendingIo};
 use super::{Inner, UploadError, lock};
 use crate::catalogue::{Catalogue, GrowingTitleSpec, GrowthPublisher};
 
-/// Who is told of titles that come in.
+/// Shows titles in the catalogue while they are uploaded.
 #[derive(Clone, Debug)]
 pub(super) struct Announcer {
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) volume: VolumeId,
 }
 
-/// A title that can be read while it comes in. Dropped, it has never been.
+/// A title that can be read while it is uploaded. Dropping it withdraws the title.
 pub(super) struct GrowingTitle {
     landed: Arc<WrittenWatermark>,
     task: JoinHandle<Option<GrowthPublisher>>,
 }
 
-/// What is known of a title that begins to come in.
+/// The properties of a title whose upload begins.
 pub(super) struct GrowingStart<'a> {
     pub(super) path: &'a str,
     pub(super) declared: Option<u64>,
     pub(super) rate: Option<BitRate>,
 }
 
-/// Up to where writes have landed without a hole.
+/// The written watermark: all writes below it have completed.
 #[derive(Debug)]
 pub(super) struct WrittenWatermark {
     end: watch::Sender<u64>,
-    /// What has landed beyond that: where each piece begins and ends.
+    /// Completed writes beyond the watermark: begin and end of each.
     beyond: Mutex<BTreeMap<u64, u64>>,
 }
 
-/// A flush is not asked for again sooner than this after the last: as often as the shortest cycles
-/// have one.
+/// Least time between two flushes: as often as the shortest disk cycle has one.
 const PAUSE: Duration = Duration::from_millis(250);
 
 impl GrowingTitle {
-    /// Announces the title that is being written to `written`; none when there are too many. May fail only
-    /// for want of file handles or memory.
+    /// Announces the title that is being written to `written`; none when there are too many. Fails
+    /// only for lack of file handles or memory.
     pub(super) async fn begin(
         inner: &Arc<Inner>,
         audience: Announcer,
@@ -71,13 +70,13 @@ impl GrowingTitle {
         Ok(Some(Self { landed, task: tokio::spawn(flusher.run(announced)) }))
     }
 
-    /// Where writes report.
+    /// The watermark that completed writes advance.
     pub(super) fn landed(&self) -> Arc<WrittenWatermark> {
         Arc::clone(&self.landed)
     }
 
-    /// The upload is over; what is left to say is said by the one who gets this. None when a flush has
-    /// failed.
+    /// Ends the flushes of a completed upload and returns the publisher for its last states. None
+    /// when a flush has failed.
     pub(super) async fn end(self) -> Option<GrowthPublisher> {
         let Self { landed, task } = self;
         drop(landed);
@@ -86,7 +85,8 @@ impl GrowingTitle {
 }
 
 impl Inner {
-    /// Lets the title that is being written to `written` be found; none when there are too many.
+    /// Shows the title that is being written to `written` in the catalogue; none when there are too
+    /// many.
     pub(super) async fn announce(
         &self,
         audience: &Announcer,
@@ -105,7 +105,8 @@ impl Inner {
 }
 
 impl WrittenWatermark {
-    /// The same write, which reports when it has landed. It goes on when this is dropped.
+    /// The same write, which advances the watermark when it completes. It continues when this is
+    /// dropped.
     pub(super) fn watch(self: &Arc<Self>, from: u64, to: u64, write: PendingIo) -> PendingIo {
         let this = Arc::clone(self);
         let seen = tokio::spawn(async move {
@@ -129,7 +130,7 @@ impl WrittenWatermark {
     }
 }
 
-/// The task behind a growing title.
+/// The flush task of a growing title.
 struct Flusher {
     inner: Weak<Inner>,
     medium: Arc<dyn Medium>,
@@ -140,7 +141,7 @@ struct Flusher {
 impl Flusher {
     async fn run(mut self, announced: GrowthPublisher) -> Option<GrowthPublisher> {
         let mut durable = 0;
-        // Ends when nobody writes any more.
+        // Ends when the upload has dropped its watermark.
         while let Ok(end) = self.seen.wait_for(|&end| end > durable).await.map(|end| *end) {
             if let Err(error) = self.medium.sync(&self.file, Flush::Data).await {
                 if let Some(inner) = self.inner.upgrade() {

@@ -1,16 +1,16 @@
-//! Names that nobody can guess: 128 random bits for uploads, checksums and what is thrown away.
+//! Unguessable identifiers: 128 random bits for uploads, checksums and discarded files.
 
 use std::fmt;
 use std::str::FromStr;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// The name of an upload, or of a file of the store's own.
+/// The identifier of an upload, or of one of the store's own files.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreId(pub [u8; 16]);
 
 impl StoreId {
-    /// A new one.
+    /// A new identifier.
     ///
     /// # Panics
     /// When the kernel gives no random bytes; it always does once the machine has started.
@@ -35,7 +35,7 @@ impl fmt::Debug for StoreId {
     }
 }
 
-/// This is no identifier of 32 lower-case hexadecimal digits
+/// The text is not an identifier of 32 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("an upload id has 32 lower-case hexadecimal digits")]
 pub struct InvalidId;
@@ -43,7 +43,7 @@ pub struct InvalidId;
 impl FromStr for StoreId {
     type Err = InvalidId;
 
-    /// Only the one spelling that [`fmt::Display`] writes.
+    /// Accepts only the spelling that [`fmt::Display`] writes.
     fn from_str(text: &str) -> Result<Self, InvalidId> {
         let plain = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if text.len() != 32 || !text.bytes().all(plain) {

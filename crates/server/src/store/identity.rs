@@ -1,8 +1,8 @@
 //! The identity of a volume, and the identity that the host expects in a directory.
 //!
 //! Promise: a writable volume has a random identity in its own directory, and the host stores it
-//! elsewhere too. So an empty mount point or another disk is detected, and nothing is stored there
-//! until the operator accepts it. No titles are stored here.
+//! elsewhere too. This detects an empty mount point or another disk: nothing is stored there until
+//! the operator accepts it. No titles are stored here.
 
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -17,7 +17,7 @@ use crate::config::RESERVED;
 
 /// The file of a volume's identity, in its own directory.
 const FILE: &str = "volume";
-/// Longest identity file that is read.
+/// Upper bound of an identity file, in bytes.
 const BYTES_MAX: u64 = 4096;
 
 /// A volume's identity.
@@ -62,7 +62,7 @@ pub struct KnownIdentities(PathBuf);
 /// Why a directory is not the expected volume.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum IdentityMismatch {
-    /// There is no volume.
+    /// The directory has no volume.
     #[error(
         "{root} accepts no uploads: its volume is missing; mount its disk, or run \
          `tactus adopt {root}` and restart"
@@ -71,7 +71,7 @@ pub enum IdentityMismatch {
         /// The directory.
         root: String,
     },
-    /// There is another volume.
+    /// The directory has another volume.
     #[error(
         "{root} accepts no uploads: it holds another volume than before; mount the right disk, or \
          run `tactus adopt {root}` and restart"
@@ -134,8 +134,8 @@ impl KnownIdentities {
         write(&self.0, &name, &text)
     }
 
-    /// Whether the volume that was at `root` lay on the current mount: then its disk is not
-    /// missing, and the directory was emptied or created anew.
+    /// Whether the volume that was at `root` lay on the current mount. If so, its disk is not
+    /// missing: the directory was emptied or created again.
     #[must_use]
     pub fn is_same_mount(&self, root: &Path) -> bool {
         let known = std::fs::read_to_string(self.place(root)).unwrap_or_default();
@@ -156,7 +156,7 @@ impl KnownIdentities {
         }
     }
 
-    /// The file for `root`, by its path without links.
+    /// The host's identity file for `root`, by its path without links.
     fn place(&self, root: &Path) -> PathBuf {
         let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         let digest = Sha256::digest(real.as_os_str().as_encoded_bytes());
@@ -195,7 +195,7 @@ fn mount_of(root: &Path) -> String {
         let point = fields.next()?.replace("\\040", " ");
         real.starts_with(&point).then_some((point.len(), format!("{device} {top} {point}")))
     };
-    // Of several mounts at one place, the last one is visible.
+    // Of several mounts at one place, only the last one is visible.
     let found = mounts.lines().filter_map(mount).max_by_key(|(len, _)| *len);
     found.map_or_else(String::new, |(_, mount)| mount)
 }

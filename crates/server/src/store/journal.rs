@@ -1,16 +1,16 @@
-//! The journal: what is known of uploads that can be resumed, and nothing else is (W8).
+//! The journal: the state of resumable uploads, and nothing else (W8).
 //!
-//! Promise: a record that was committed is found by every later start; a record is found whole or
-//! not at all. All that wait are written together and flushed once. It is only ever added to; when it
-//! has grown too long, another one takes its place (W11).
+//! Promise: every later start finds a committed record, and finds a record whole or not at all. All
+//! waiting records are written together and flushed once. The journal is append-only; when it has
+//! grown too long, a new one replaces it (W11).
 //!
 //! ```text
 //!   group: begins at a sector                                      next group
 //!   | magic | journal | number | length | CRC32C | records ... | zeros | magic ...
 //! ```
 //!
-//! A group is one write, and has one checksum: of a torn one nothing counts. Its number and the
-//! journal's own keep what lay on these sectors before from being taken for it.
+//! A group is one write with one checksum: a torn group does not count. The group number and the
+//! journal number exclude older contents of these sectors.
 
 mod record;
 mod table;
@@ -39,14 +39,14 @@ const MAGIC: u32 = u32::from_le_bytes(*b"TJ01");
 /// Magic, journal, number, length, checksum.
 const HEAD: usize = 4 + 8 + 8 + 4 + 4;
 
-/// Records that wait while a group is being flushed; then uploads wait to get in.
+/// Records that wait while a group is being flushed. When the queue is full, uploads wait.
 const WAITING_MAX: usize = 1024;
 
-/// A journal is not made anew before it has this length: 16,384 flushes. In tests 16, so that they see
-/// it happen.
+/// Least length at which the journal is replaced: 16,384 flushes. In tests 16 flushes, so that they
+/// cover the replacement.
 const LENGTH_MIN: u64 = if cfg!(test) { 16 * SECTOR } else { 64 * MIB };
 
-/// What a start has found in it.
+/// The result of reading the journal at a start.
 #[derive(Debug, Default)]
 pub(super) struct Replay {
     pub(super) table: Table,
@@ -67,8 +67,8 @@ pub(super) fn read(top: impl AsFd) -> io::Result<Replay> {
     Ok(replay(&bytes))
 }
 
-/// What the groups in `bytes` add up to. A damaged one is left out; an upload that had a record in
-/// it, and others after it, is then given up rather than guessed.
+/// The state that the groups in `bytes` add up to. A damaged group is left out. An upload with a
+/// record in a damaged group and later records is given up, because its state is unknown.
 pub(super) fn replay(bytes: &[u8]) -> Replay {
     let mut found = Replay::default();
     let mut last = None;
@@ -132,7 +132,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The way into the journal.
+/// The handle that commits records.
 #[derive(Debug)]
 pub(super) struct Journal {
     waiting: mpsc::Sender<PendingRecord>,
@@ -146,7 +146,7 @@ struct PendingRecord {
 }
 
 impl Journal {
-    /// Begins a new journal with what `table` says, in place of the old one, and tells who keeps it.
+    /// Starts a new journal with the contents of `table` in place of the old one, and its task.
     pub(super) async fn begin(
         names: Arc<Names>,
         medium: Arc<dyn Medium>,
@@ -159,8 +159,8 @@ impl Journal {
         Ok((Self { waiting, table }, keeper.keep(queue)))
     }
 
-    /// Commits `record`: when this returns, it is durable, and [`Self::look`] knows it. It may
-    /// become so also when nobody waits any more.
+    /// Commits `record`: when this returns, it is durable, and [`Self::look`] shows it. It may
+    /// become durable even when the caller stops waiting.
     pub(super) async fn commit(&self, record: Record) -> io::Result<()> {
         let gone = || io::Error::other("the journal is closed");
         let (committed, answer) = oneshot::channel();
@@ -168,13 +168,13 @@ impl Journal {
         answer.await.map_err(|_| gone())?
     }
 
-    /// What the journal says.
+    /// Reads the state in the journal.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Table) -> T) -> T {
         look(&super::lock(&self.table))
     }
 }
 
-/// Who writes the journal: one task, so that there is one order.
+/// The task that writes the journal: one task gives one order.
 struct JournalTask {
     names: Arc<Names>,
     medium: Arc<dyn Medium>,
@@ -184,7 +184,7 @@ struct JournalTask {
 
 impl JournalTask {
     async fn keep(mut self, mut queue: mpsc::Receiver<PendingRecord>) {
-        // A place is held ready: a commit never waits behind uploads that fill theirs.
+        // One slot is held ready: a commit never waits behind uploads that fill theirs.
         let mut ready = self.medium.place().await;
         let mut waiting = Vec::new();
         let mut left: Option<PendingRecord> = None;
@@ -212,7 +212,7 @@ impl JournalTask {
                 waiting.push(next);
             }
             let result = match &broken {
-                // Nothing is tried again after a failure (W9).
+                // Nothing is retried after a failure (W9).
                 Some(error) => Err(again(error)),
                 None => {
                     let written = self.pen.write(ready, &body).await;
@@ -232,7 +232,7 @@ impl JournalTask {
             }
             for waiting in waiting.drain(..) {
                 let answer = result.as_ref().map_or_else(|error| Err(again(error)), |()| Ok(()));
-                // Who has gone does not need it.
+                // A caller that stopped waiting needs no result.
                 waiting.committed.send(answer).ok();
             }
             let result = match result {
@@ -245,7 +245,7 @@ impl JournalTask {
         }
     }
 
-    /// Another journal takes this one's place.
+    /// Replaces the journal by a new one.
     async fn anew(&mut self) -> io::Result<()> {
         let table = super::lock(&self.table).clone();
         self.pen = GroupWriter::anew(&self.names, &self.medium, &table).await?;
@@ -253,7 +253,7 @@ impl JournalTask {
     }
 }
 
-/// The same error once more.
+/// A copy of the error.
 fn again(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
@@ -261,7 +261,7 @@ fn again(error: &io::Error) -> io::Error {
     }
 }
 
-/// Writes groups, one after the other.
+/// Writes groups, one after another.
 struct GroupWriter {
     file: Arc<OwnedFd>,
     journal: u64,
@@ -271,7 +271,7 @@ struct GroupWriter {
 }
 
 impl GroupWriter {
-    /// A new journal that says what `table` does, durable under its name.
+    /// A new journal with the contents of `table`, durable under its name.
     async fn anew(names: &Arc<Names>, medium: &Arc<dyn Medium>, table: &Table) -> io::Result<Self> {
         let this = Arc::clone(names);
         let (file, staged) = blocking(move || this.nameless()).await?;

@@ -1,8 +1,8 @@
-//! What the store writes with: places that are filled and handed over, and flushes.
+//! How the store writes: write slots that are filled and handed over, and flushes.
 //!
-//! Promise: a place is the only thing that an upload waits for; what has been handed over goes on to
-//! its end, whether or not anybody waits for it. The engine's intake is one medium, plain files are
-//! the other; the store cannot tell which it has.
+//! Promise: an upload waits for nothing but a slot. A write that was handed over completes even if
+//! its future is dropped. The engine's intake is one medium, plain files are the other; the store
+//! works the same with both.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -16,31 +16,31 @@ use rustix::io::Errno;
 use tactus_core::units::{Bytes, KIB, MIB, Nanos, SECTOR};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Something that will have happened.
+/// A boxed future.
 pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A write or a flush that has begun: it goes on when this is dropped.
+/// A write or a flush that has begun: it continues when this is dropped.
 pub type PendingIo = Pending<io::Result<()>>;
 
-/// Where a place's bytes go.
+/// Where the bytes of a slot go.
 #[derive(Clone, Debug)]
 pub struct Extent {
-    /// The file; open past the page cache where its file system lets it.
+    /// The file; open for direct I/O where its file system permits it.
     pub file: Arc<OwnedFd>,
     /// Offset in the file, whole sectors.
     pub offset: Bytes,
-    /// Bytes from the beginning of the place, whole sectors.
+    /// Bytes from the beginning of the slot, whole sectors.
     pub len: usize,
 }
 
-/// What has been promised to a recording.
+/// What is reserved for a recording.
 #[derive(Clone, Debug)]
 pub struct Reserve {
-    /// Places of its own.
+    /// Write slots of its own.
     pub places: u32,
-    /// Each write is done so long after it was asked for.
+    /// Each write completes within this time after its start.
     pub within: Nanos,
-    /// The promise: it goes back with the last place.
+    /// The reservation; it is released with the last slot.
     pub promise: Arc<dyn Any + Send + Sync>,
 }
 
@@ -53,50 +53,51 @@ pub enum Flush {
     All,
 }
 
-/// Memory of the medium, for one write. Dropped unwritten, it goes back as it is.
+/// Memory of the medium for one write. A slot that is dropped unwritten returns to the medium.
 pub trait WriteSlot: Send {
-    /// All of it: [`Medium::slot_size`] bytes, aligned to a sector. What it holds at first is
-    /// anything.
+    /// All of it: [`Medium::slot_size`] bytes, aligned to a sector. Its initial contents are
+    /// arbitrary.
     fn memory(&mut self) -> &mut [u8];
 
-    /// Begins to write its first bytes. The place goes back to the medium when the device has
-    /// them, or has failed.
+    /// Begins to write the first bytes of the slot. The slot returns to the medium when the device
+    /// has the bytes, or has failed.
     fn write(self: Box<Self>, to: Extent) -> PendingIo;
 }
 
-/// A way to stable storage. It has at least two places: the journal keeps one for itself.
+/// A way to stable storage. It has at least two slots: the journal keeps one for itself.
 pub trait Medium: Send + Sync {
-    /// Bytes of a place: whole units of 64 KiB.
+    /// Bytes of a slot: whole units of 64 KiB.
     fn slot_size(&self) -> usize;
 
-    /// Most places that one upload may have under way, at least one: it then waits for its own.
+    /// Most slots that one upload may have under way, at least one; at this limit it waits for its
+    /// own.
     fn places_each(&self) -> usize;
 
-    /// So many places of its own, whose writes have deadlines: for a recording, which has been promised
-    /// them. Waits until uploads have left them.
+    /// Reserves write slots with deadlines for a recording that was granted them. Waits until
+    /// uploads have returned the slots.
     fn reserve(&self, what: Reserve) -> Pending<Arc<dyn Medium>>;
 
-    /// Waits for a free place.
+    /// Waits for a free slot.
     fn place(&self) -> Pending<Box<dyn WriteSlot>>;
 
-    /// A free place, when there is one now.
+    /// A free slot, if there is one now.
     fn place_now(&self) -> Option<Box<dyn WriteSlot>> {
         now(self.place())
     }
 
-    /// A free place beside those that are its own, for one that has come behind. Its write has no deadline, and
-    /// there is none where uploads may need it.
+    /// A free slot in addition to the reserved ones, for a recording that is late. Its write has no
+    /// deadline. There is none where uploads may need it.
     fn spare_now(&self) -> Option<Box<dyn WriteSlot>> {
         None
     }
 
-    /// Begins to flush a file or a directory, together with all others that wait for it. Covers the
-    /// writes that have ended before the call.
+    /// Begins to flush a file or a directory, together with all waiting flushes. Covers the writes
+    /// that ended before the call.
     fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> PendingIo;
 }
 
-/// Plain files: each write and each flush on a thread that may block. For volumes without a disk
-/// server, and for tools.
+/// Plain files: each write and each flush runs on a thread that may block. For volumes without a
+/// disk server, and for tools.
 #[derive(Clone, Debug)]
 pub struct PlainMedium(Arc<Plain>);
 
@@ -105,18 +106,19 @@ struct Plain {
     slot_size: usize,
     places: Arc<Semaphore>,
     syncs: Arc<Semaphore>,
-    /// Memory that has been used before.
+    /// Memory for reuse.
     spare: Mutex<Vec<AlignedMemory>>,
 }
 
-/// Flushes at once. The kernel joins those that wait for one journal; more threads would only wait.
+/// Flushes at once. The kernel joins flushes that wait for one journal; more threads would only
+/// wait.
 const SYNCS_AT_ONCE: usize = 16;
 
 impl PlainMedium {
-    /// `places` of `slot_size`, a whole number of 64 KiB.
+    /// Makes `places` slots of `slot_size`, a whole number of 64 KiB.
     ///
     /// # Panics
-    /// When there are fewer than two places (one is the journal's), or their size is none.
+    /// When there are fewer than two slots (one is the journal's), or their size is zero.
     pub fn new(places: usize, slot_size: usize) -> Self {
         assert!(places > 1, "one place for the journal, one for everybody else");
         assert!(slot_size > 0 && slot_size.is_multiple_of(64 * KIB as usize), "whole units");
@@ -130,7 +132,7 @@ impl PlainMedium {
 }
 
 impl Default for PlainMedium {
-    /// 32 places of a mebibyte: enough for a disk to be busy while all are being filled.
+    /// 32 slots of a mebibyte: enough to keep a disk busy while all are being filled.
     fn default() -> Self {
         Self::new(32, MIB as usize)
     }
@@ -179,7 +181,7 @@ impl Medium for PlainMedium {
 }
 
 struct PlainSlot {
-    /// Taken only by `drop`.
+    /// None only during `drop`.
     memory: Option<AlignedMemory>,
     plain: Arc<Plain>,
     #[expect(dead_code, reason = "its end gives the place back")]
@@ -215,8 +217,8 @@ impl Drop for PlainSlot {
     }
 }
 
-/// What a future has when it is looked at once. What a task may still do in its turn does not count: it
-/// would look like a future that has to wait.
+/// The result of a future that is ready at the first poll. Polls without the task's budget: at its
+/// end a ready future would look like one that must wait.
 pub(super) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut look = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::pin!(tokio::task::unconstrained(future)).poll(&mut look) {
@@ -225,7 +227,7 @@ pub(super) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// Starts `work`; dropping what comes back does not stop it.
+/// Starts `work`; it continues when the result is dropped.
 fn begin(work: impl Future<Output = io::Result<()>> + Send + 'static) -> PendingIo {
     let work = tokio::spawn(work);
     Box::pin(async move { work.await.unwrap_or_else(|_| Err(stopped())) })
@@ -238,12 +240,12 @@ pub(super) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(stopped()))
 }
 
-/// What a write or flush is answered with of which nobody will hear the end.
+/// The error of a write or flush whose result is lost because the server ends.
 pub fn stopped() -> io::Error {
     io::Error::other(Stopping)
 }
 
-/// Whether an error says nothing of the disk.
+/// Whether an error is a stop of the server and says nothing about the disk.
 pub(super) fn is_stop(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Stopping>())
 }
@@ -252,7 +254,7 @@ pub(super) fn is_stop(error: &io::Error) -> bool {
 #[error("the server stops")]
 struct Stopping;
 
-/// Memory that begins at a sector: the kernel takes no other for direct writes.
+/// Memory that is aligned to a sector, as direct I/O requires.
 #[derive(Debug)]
 pub(super) struct AlignedMemory {
     bytes: Box<[u8]>,
@@ -280,7 +282,7 @@ pub(super) fn read_full(file: &OwnedFd, memory: &mut [u8], at: u64) -> io::Resul
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(Errno::INTR) => {}
-            // Past the cache only whole sectors can be read: this is what is left after a file's end.
+            // Direct I/O reads whole sectors only: the rest lies beyond the end of the file.
             Err(Errno::INVAL) if filled > 0 => break,
             Err(errno) => return Err(errno.into()),
         }
@@ -298,7 +300,7 @@ impl InFlight {
         self.0.push_back((end, write));
     }
 
-    /// Takes what has landed, without waiting.
+    /// Removes completed writes, without waiting.
     pub(super) fn reap(&mut self) -> io::Result<()> {
         let mut look = std::task::Context::from_waker(std::task::Waker::noop());
         while let Some((_, write)) = self.0.front_mut() {
@@ -313,7 +315,7 @@ impl InFlight {
         Ok(())
     }
 
-    /// Waits until at most `most` are under way, and takes what has landed.
+    /// Waits until at most `most` writes are under way, and removes completed ones.
     pub(super) async fn thin(&mut self, most: usize) -> io::Result<()> {
         while self.0.len() > most
             && let Some((_, write)) = self.0.front_mut()
@@ -325,7 +327,7 @@ impl InFlight {
         self.reap()
     }
 
-    /// Waits until all have landed, also after one has failed; the first error counts.
+    /// Waits until all writes have completed, even after one has failed; returns the first error.
     pub(super) async fn land(&mut self) -> io::Result<()> {
         let mut result = Ok(());
         while let Some((_, write)) = self.0.front_mut() {
@@ -336,7 +338,7 @@ impl InFlight {
         result
     }
 
-    /// Whether all that ends at or before `end` has landed.
+    /// Whether all writes that end at or before `end` have completed.
     pub(super) fn landed(&self, end: u64) -> bool {
         self.0.front().is_none_or(|(first, _)| *first > end)
     }

@@ -1,6 +1,6 @@
 //! Metadata that a client sends with a title, and how it is stored.
 //!
-//! Promise: it is written before the file is flushed, so it is as durable as the title.
+//! Promise: metadata is written before the file is flushed, so it is as durable as the title.
 
 use std::os::fd::OwnedFd;
 
@@ -26,7 +26,7 @@ impl TitleMetadata {
             rustix::fs::futimens(file, &modified_at(modified))?;
         }
         match &self.digests {
-            // When other attributes take all the room, the title is stored without checksums.
+            // When other attributes use all the space, the title is stored without checksums.
             Some(digests) => match digests.keep(file) {
                 Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => Ok(()),
                 kept => kept,

@@ -1,4 +1,4 @@
-//! The names of one volume: what lies beneath its root, and what of it is ours.
+//! The names of one volume: everything beneath its root, and the server's own files there.
 //!
 //! Promise: every name is reached beneath the root, through no link and on one file system, checked
 //! by the kernel at the moment of use (`openat2`). Changing a name is one step for every reader.
@@ -24,17 +24,17 @@ use super::sums::{self, Manifests};
 use crate::catalogue::{FileVersion, is_reserved};
 use crate::media::index;
 
-/// Under which condition a title gets its name.
+/// The precondition of a title's name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Precondition {
-    /// Whatever has the name is replaced.
+    /// An existing title is replaced.
     #[default]
     Any,
-    /// Nothing has the name (`If-None-Match: *`).
+    /// The name must be free (`If-None-Match: *`).
     CreateOnly,
-    /// Some title has the name (`If-Match: *`).
+    /// A title must have the name (`If-Match: *`).
     Exists,
-    /// The title with one of these strong entity tags, quotes included, has the name (`If-Match`).
+    /// The existing title must have one of these strong entity tags, quotes included (`If-Match`).
     Match(Vec<String>),
     /// The existing title was not modified after this second since 1970 (`If-Unmodified-Since`, RFC
     /// 9110 section 13.1.4); a free name passes.
@@ -98,18 +98,18 @@ impl Precondition {
     }
 }
 
-/// What a new name may take the place of.
+/// What a new name may replace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Over {
-    /// Of nothing.
+    /// Nothing: the name must be free.
     Nothing,
-    /// Of a title, when it is a title's.
+    /// A title, by another title.
     Titles,
-    /// Of whatever has it, a directory with all that is in it as well.
+    /// A title, or a directory with its contents.
     Everything,
 }
 
-/// A checked path of something that may be a directory, and is one where a slash follows it.
+/// A checked path of a title or a directory; a path that ends with a slash names a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct AnyName {
     name: TitleName,
@@ -123,13 +123,13 @@ impl AnyName {
         Ok(Self { name, directory: bare.is_some() })
     }
 
-    /// Whether `other` is the same, or lies beneath it.
+    /// Whether `other` is the same path, or lies beneath it.
     fn holds(&self, other: &Self) -> bool {
         let rest = other.name.0.strip_prefix(&self.name.0);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// What has the name in its directory `parent`.
+    /// The object with this name in its directory `parent`.
     fn sight(&self, parent: &OwnedFd) -> Result<Option<NamedItem>, UploadError> {
         let (_, last) = self.name.split();
         let thing = thing_in(parent, last)?;
@@ -138,7 +138,7 @@ impl AnyName {
     }
 }
 
-/// What can have a name.
+/// An object that has a name.
 #[derive(Clone, Copy)]
 enum NamedItem {
     Title(Stat),
@@ -188,15 +188,15 @@ impl TitleName {
     }
 }
 
-/// Where the server's own files are.
+/// The server's own directories.
 #[derive(Debug)]
 pub(super) struct PrivateFiles {
     pub(super) top: Arc<OwnedFd>,
-    /// Data of uploads that can be resumed.
+    /// Data of resumable uploads.
     pub(super) uploads: Arc<OwnedFd>,
-    /// Names that only wait for another name.
+    /// Temporary names of files that wait for their final names.
     pub(super) stage: OwnedFd,
-    /// What is to be unlinked.
+    /// Files and directories that wait to be unlinked.
     pub(super) trash: OwnedFd,
     pub(super) manifests: Manifests,
 }
@@ -205,7 +205,7 @@ pub(super) struct PrivateFiles {
 pub(super) struct Names {
     pub(super) root: Arc<OwnedFd>,
     pub(super) own: PrivateFiles,
-    /// One change at a time: what has been checked still holds when the name changes.
+    /// One change at a time: a check still holds when the name changes.
     changing: Mutex<()>,
     /// Directories whose own names are durable.
     durable: Mutex<Durable>,
@@ -215,53 +215,54 @@ pub(super) struct Names {
 #[derive(Default, Debug)]
 struct Durable {
     known: HashMap<String, u64>,
-    /// How often directories have lost their names. What was found out before may be of one that is gone,
-    /// and whose inode another has by now.
+    /// How often directories have lost their names. An earlier result may concern a directory that
+    /// is gone and whose inode was reused.
     losses: u64,
 }
 
-/// Directories that are remembered; a flush too many for the others does no harm.
+/// Directories that are remembered; forgotten ones cost one more flush, which does no harm.
 const DURABLE_MAX: usize = 4096;
 
-/// A change of names that has happened, and what makes it durable.
+/// A completed change of names, and the flushes that make it durable.
 #[derive(Debug)]
 pub(super) struct Changed {
     /// The title's entity tag under its new name; a directory has none.
     pub(super) etag: Option<String>,
-    /// Whether nothing had the name before.
+    /// Whether the name was free before.
     pub(super) created: bool,
     /// The directories to be flushed.
     pub(super) flush: Vec<Arc<OwnedFd>>,
-    /// The version that has no name any more.
+    /// The replaced version, which has no name any more.
     pub(super) replaced: Option<RemovedName>,
-    /// The path's directories, to be remembered when they have been flushed.
+    /// The path's directories, to be marked durable after their flush.
     pub(super) chain: Chain,
 }
 
-/// What is without a name, in the trash or on the stage.
+/// An object that lost its name and lies in the trash or on the stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RemovedName {
-    /// Of a title without another name; what is in a directory counts until it is taken apart.
+    /// The quota entry of a title without another name. The contents of a directory count until it
+    /// is taken apart.
     pub(super) counted: Option<QuotaEntry>,
     pub(super) place: (PrivateDirectory, StoreId),
 }
 
-/// Something to unlink.
+/// An object to unlink.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Discard {
     pub(super) place: (PrivateDirectory, StoreId),
-    /// A title's bytes are out of the books already, or were never in them.
+    /// The quotas no longer count the title's bytes, or never did.
     pub(super) is_settled: bool,
 }
 
-/// What a title takes of whose quota.
+/// The bytes of a title and the principal whose quota they count against.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct QuotaEntry {
     pub(super) owner: Option<Principal>,
     pub(super) len: u64,
 }
 
-/// A directory of files that nobody can name.
+/// A directory of files that clients cannot name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PrivateDirectory {
     Stage,
@@ -273,7 +274,7 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// Tries of one opening, when a rename has raced with it.
+/// Tries of one opening, when it races with renames.
 const TRIES_MAX: usize = 8;
 
 impl Names {
@@ -288,7 +289,7 @@ impl Names {
         }
     }
 
-    /// What has the name now, if it may be replaced by a title.
+    /// The existing title with this name; an error if the name belongs to another object.
     pub(super) fn look(
         &self,
         name: &TitleName,
@@ -304,7 +305,7 @@ impl Names {
         Ok(present)
     }
 
-    /// Gives `file`, which may have no name yet or one that is only `staged`, the name (W5).
+    /// Gives `file` its final name (W5); before, it has no name or a `staged` one.
     pub(super) fn publish(
         &self,
         file: &OwnedFd,
@@ -319,7 +320,7 @@ impl Names {
         let inode = rustix::fs::fstat(file).map_err(failed)?.st_ino;
         let mut replaced = None;
         match present {
-            // It got its name before a crash, and nobody has been told.
+            // The file got its name before a crash, and the client had no answer.
             Some(stat) if stat.st_ino == inode => {}
             present => {
                 condition.check(present.as_ref())?;
@@ -333,18 +334,18 @@ impl Names {
             }
         }
         flush.insert(0, Arc::new(parent));
-        // It is named now: nothing after this may say that it is not.
+        // The title is named now: nothing after this may report that it is not.
         if let Some(id) = staged {
-            // What stays on the stage goes with the next start.
+            // The next start removes files that remain on the stage.
             rustix::fs::unlinkat(&self.own.stage, id.to_string(), AtFlags::empty()).ok();
         }
-        // Last: each change of its names is part of a file's version.
+        // Read last: each change of a file's names changes its version.
         let etag = Some(FileVersion::of(&rustix::fs::fstat(file).map_err(failed)?).etag());
         Ok(Changed { etag, created: present.is_none(), flush, replaced, chain })
     }
 
-    /// Puts `file` in the place of what has the name. The older version goes to the stage, so that
-    /// taking its blocks back does not happen inside the rename.
+    /// Replaces the existing title by `file`. The older version goes to the stage, so that its
+    /// blocks are not freed inside the rename.
     fn replace(
         &self,
         file: &OwnedFd,
@@ -358,7 +359,7 @@ impl Names {
         let swap = RenameFlags::EXCHANGE;
         match rustix::fs::renameat_with(&self.own.stage, &staged, parent, last, swap) {
             Ok(()) => Ok(Some(discarded)),
-            // It has gone in the meantime, or the file system cannot swap.
+            // The old title is gone, or the file system cannot exchange names.
             Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 let kept = self.keep_in_trash(parent, last)?;
                 rustix::fs::renameat(&self.own.stage, &staged, parent, last).map_err(failed)?;
@@ -371,7 +372,7 @@ impl Names {
         }
     }
 
-    /// Takes the name away (W10).
+    /// Removes the name (W10).
     pub(super) fn discard(
         &self,
         name: &TitleName,
@@ -410,7 +411,7 @@ impl Names {
         }
     }
 
-    /// Gives what is called `from` the name `to`; none when there is nothing to rename.
+    /// Renames `from` to `to`; none when `from` does not exist.
     pub(super) fn rename(
         &self,
         from: &AnyName,
@@ -445,7 +446,8 @@ impl Names {
         }
         let mut replaced = None;
         match &present {
-            // To its own name, or to another link of itself: the kernel would do nothing either.
+            // To its own name, or to another link of the same file: the kernel would do nothing
+            // either.
             Some(present) if present.inode() == moved.inode() => {}
             Some(NamedItem::Title(_)) if is_title => {
                 replaced = self.keep_in_trash(&parent, last)?;
@@ -483,8 +485,8 @@ impl Names {
         Ok(Some(Changed { etag, created: present.is_none(), flush, replaced, chain }))
     }
 
-    /// Gives what is about to lose its name another one in the trash: so the rename over it is one
-    /// step, and its blocks are taken back later.
+    /// Gives an object that loses its name another name in the trash: the rename over it is one
+    /// step, and its blocks are freed later.
     fn keep_in_trash(
         &self,
         parent: &OwnedFd,
@@ -537,7 +539,7 @@ impl Names {
         Ok((directory, chain, flush))
     }
 
-    /// Makes a name durable while nothing else changes.
+    /// Makes a name durable; no name changes meanwhile.
     pub(super) fn flush_name(&self, name: &TitleName) -> Result<(), UploadError> {
         let (parent, chain, mut above) = self.parents(name, Missing::Refuse)?;
         above.push(Arc::new(parent));
@@ -552,7 +554,7 @@ impl Names {
         Ok(())
     }
 
-    /// These directories' names have been flushed.
+    /// Marks the names of these directories as durable.
     pub(super) fn remember(&self, chain: &Chain) {
         let mut durable = self.durable();
         if durable.losses != chain.losses {
@@ -564,7 +566,7 @@ impl Names {
         durable.known.extend(chain.paths().map(|(path, inode)| (path.to_owned(), inode)));
     }
 
-    /// A directory has lost its name.
+    /// Records that a directory has lost its name.
     fn forget_durable(&self) {
         let mut durable = self.durable();
         durable.known.clear();
@@ -575,8 +577,8 @@ impl Names {
         self.durable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a file without a name; on file systems that have none, a name on the stage that goes
-    /// with the next start.
+    /// Makes a file without a name. On file systems without unnamed files it gets a name on the
+    /// stage, which the next start removes.
     pub(super) fn nameless(&self) -> io::Result<(OwnedFd, Option<StoreId>)> {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.own.top, ".", flags, FILE_MODE) {
@@ -591,8 +593,8 @@ impl Names {
         }
     }
 
-    /// Takes away what lies aside: a title at once, with its checksums, unless it is somebody's title under
-    /// another name. A directory is left for [`Self::dismantle`].
+    /// Unlinks a discarded object: a title at once, with its checksums, unless it still has another
+    /// name as a title. A directory is left for [`Self::dismantle`].
     pub(super) fn erase(&self, (aside, id): (PrivateDirectory, StoreId)) -> io::Result<Erased> {
         self.erase_named(aside, &id.to_string())
     }
@@ -617,7 +619,7 @@ impl Names {
                 if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
                     counted = is_last_name(&stat).then(|| counted_of(&file, &stat)).transpose()?;
                 }
-                // First the checksums: nothing would find them afterwards.
+                // The checksums go first: without the title nothing refers to them.
                 if stat.st_nlink <= 1
                     && let Ok(Some(mark)) = sums::SumsAttribute::read(&file)
                     && let Some(id) = mark.id().filter(|_| mark.inode == stat.st_ino)
@@ -629,7 +631,7 @@ impl Names {
                 }
             }
             Err(Errno::NOENT) => return Ok(Erased::Gone(None)),
-            // A link or a socket that somebody has put there: only its name goes.
+            // A link or a socket from another program: only its name is removed.
             Err(Errno::LOOP | Errno::NXIO) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -640,35 +642,35 @@ impl Names {
     }
 }
 
-/// What became of something aside.
+/// The result of unlinking a discarded object.
 pub(super) enum Erased {
-    /// It is gone; if it was a title, that is what it took.
+    /// It is gone; for a title, the quota entry to release.
     Gone(Option<QuotaEntry>),
-    /// It is a directory, and still there.
+    /// It is a directory, and still exists.
     Directory,
 }
 
-/// What becomes of directories that are missing on a path.
+/// Whether missing directories of a path are created.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Make,
     Refuse,
 }
 
-/// Titles can be read by other programs of the host, as any file; the umask has the last word.
+/// Other programs of the host can read titles; the umask applies.
 pub(super) const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// Sets direct writes, where the file system takes them.
+/// Selects direct I/O where the file system supports it.
 pub(super) fn past_cache(file: OwnedFd) -> OwnedFd {
     if let Ok(flags) = rustix::fs::fcntl_getfl(&file) {
-        // Refused by file systems that have no other way than the cache: then through it.
+        // File systems without direct I/O refuse this and use the page cache.
         rustix::fs::fcntl_setfl(&file, flags | OFlags::DIRECT).ok();
     }
     file
 }
 
-/// The parts of a path, each with where it begins.
+/// The segments of a path, each with its begin.
 fn segments(path: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     path.split('/').filter(|segment| !segment.is_empty()).map(move |segment| {
@@ -678,7 +680,7 @@ fn segments(path: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The names in one of our directories.
+/// The names in one of the server's own directories.
 pub(super) fn list(directory: impl AsFd) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -707,7 +709,7 @@ pub(super) fn open_beneath(
     Err(Errno::AGAIN)
 }
 
-/// The title of this name in `parent`.
+/// The title with this name in `parent`.
 fn title_in(parent: &OwnedFd, last: &str) -> Result<Option<Stat>, UploadError> {
     match rustix::fs::statat(parent, last, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
@@ -719,7 +721,7 @@ fn title_in(parent: &OwnedFd, last: &str) -> Result<Option<Stat>, UploadError> {
     }
 }
 
-/// The title or the directory of this name in `parent`.
+/// The title or the directory with this name in `parent`.
 fn thing_in(parent: &OwnedFd, last: &str) -> Result<Option<NamedItem>, UploadError> {
     match rustix::fs::statat(parent, last, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
@@ -732,18 +734,18 @@ fn thing_in(parent: &OwnedFd, last: &str) -> Result<Option<NamedItem>, UploadErr
     }
 }
 
-/// Gives an open file one more name.
+/// Adds a hard link to an open file.
 pub(super) fn link(file: &OwnedFd, parent: &OwnedFd, name: &str) -> Result<(), Errno> {
     let own = format!("/proc/self/fd/{}", file.as_raw_fd());
     match rustix::fs::linkat(CWD, own, parent, name, AtFlags::SYMLINK_FOLLOW) {
-        // Without /proc; since Linux 6.10 whoever opened the file may do this.
+        // Without /proc; since Linux 6.10 the process that opened the file may do this.
         Err(Errno::NOENT) => rustix::fs::linkat(file, "", parent, name, AtFlags::EMPTY_PATH),
         done => done,
     }
 }
 
-/// What is about to lose its name and to go to `place`. Found out before, so that nothing can fail
-/// between the change and what is said of it.
+/// Describes an object that will lose its name and go to `place`. Found before the change, so that
+/// nothing can fail between the change and its report.
 fn discarded(
     parent: &OwnedFd,
     last: &str,
@@ -756,7 +758,7 @@ fn discarded(
     Ok(RemovedName { counted: counted.map_err(failed)?, place })
 }
 
-/// Whether a file loses its last name next. It counts once, however many hard links lead to it.
+/// Whether a file is about to lose its last name. It counts once, however many hard links it has.
 fn is_last_name(stat: &Stat) -> bool {
     stat.st_nlink <= 1
 }
@@ -765,14 +767,14 @@ fn counted_of(file: &OwnedFd, stat: &Stat) -> Result<QuotaEntry, Errno> {
     Ok(QuotaEntry { owner: owner_of(file)?, len: super::len_of(stat).0 })
 }
 
-/// Whose quota a title counts against.
+/// The principal whose quota a title counts against.
 pub(super) fn owner_of(file: impl AsFd) -> Result<Option<Principal>, Errno> {
     let mut value = [0; Principal::BYTES_MAX + 1];
     let value = sums::attribute(file, sums::OWNER_ATTRIBUTE, &mut value)?;
     Ok(value.and_then(|value| std::str::from_utf8(value).ok()).map(Principal::new))
 }
 
-/// What a failed walk along a path means.
+/// The error for a failed walk along a path.
 fn path_fault(errno: Errno) -> UploadError {
     match errno {
         Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS | Errno::PERM => {

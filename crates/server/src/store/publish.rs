@@ -1,7 +1,7 @@
-//! From bytes that lie in a file to a title that is there for good: W3 to W6.
+//! Publishes a complete upload as a title: W3 to W6.
 //!
-//! Promise: checksums are durable before the name, the name before the answer; a failure before the
-//! name leaves no trace, and one after it closes the volume to writes.
+//! Promise: checksums are durable before the name, and the name is durable before the answer. A
+//! failure before the name leaves no trace, and one after it closes the volume to writes.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -21,18 +21,19 @@ use super::quotas::Principal;
 use super::sums::{self, Sums, SumsAttribute, SumsLocation};
 use super::write_buffer::WriteBuffer;
 
-/// A title that is stored for good.
+/// A durably stored title.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredTitle {
-    /// Its strong entity tag, quotes included: the same that a request for it will get.
+    /// Its strong entity tag, quotes included: the same tag that a GET returns.
     pub etag: String,
-    /// Whether nothing had the name before.
+    /// Whether the name was free before.
     pub created: bool,
     /// Its length.
     pub len: Bytes,
 }
 
-/// A title-to-be: everything has landed in `file`, nothing has been flushed.
+/// A complete upload before its name: all writes to `file` have completed, nothing has been
+/// flushed.
 pub(super) struct UnpublishedTitle {
     pub(super) file: Arc<OwnedFd>,
     pub(super) staged: Option<StoreId>,
@@ -43,14 +44,14 @@ pub(super) struct UnpublishedTitle {
     pub(super) metadata: TitleMetadata,
 }
 
-/// Where a title's checksums have been put, or will be.
+/// Where a title's checksums are stored.
 enum SumsPlacement {
-    /// Into an attribute of the title: they are safe when the title is.
+    /// In an attribute of the title: as durable as the title.
     Here,
     Apart(Manifest),
 }
 
-/// The file of a title's checksums.
+/// The manifest file with a title's checksums.
 struct Manifest {
     id: StoreId,
     file: Arc<OwnedFd>,
@@ -92,8 +93,8 @@ impl Inner {
             Some(marked) => marked,
             None => self.mark(&file, &sums, owner, metadata).await?,
         };
-        // One group. A manifest has its name before its bytes are safe, but nobody is told of it before
-        // they are: the attribute reaches no reader without the title's name.
+        // One group of flushes. A manifest has its name before its bytes are durable, but no reader
+        // finds it earlier: the attribute that refers to it needs the title's name.
         let (mut files, mut folders, mut made) = (vec![Arc::clone(&file)], Vec::new(), None);
         if let SumsPlacement::Apart(manifest) = &marked {
             files.push(Arc::clone(&manifest.file));
@@ -117,10 +118,10 @@ impl Inner {
         let changed = match named.await {
             Ok(changed) => changed,
             Err(error) => {
-                // One that was written before may have had a name before, too.
+                // An earlier manifest may have a name already.
                 if let Some(id) = made.map(|manifest| manifest.id) {
                     let this = Arc::clone(self);
-                    // Nobody refers to it; if it stays, the census finds it.
+                    // Nothing refers to it; if it remains, the census finds it.
                     drop(self.blocking(move || this.names.own.manifests.remove(id)).await);
                 }
                 return Err(error);
@@ -135,7 +136,7 @@ impl Inner {
         Ok(finished)
     }
 
-    /// Makes a change of names durable, and cleans up after it.
+    /// Makes a change of names durable, and discards the replaced object.
     pub(super) async fn settle(self: &Arc<Self>, changed: Changed) -> Result<(), UploadError> {
         let Changed { flush, chain, replaced, .. } = changed;
         self.sync(&[], &flush).await?;
@@ -155,7 +156,7 @@ impl Inner {
             if let Some(QuotaEntry { owner, len }) = &replaced.counted {
                 self.quotas.remove_stored(owner.as_ref(), *len);
             }
-            // Nobody takes them any more only when the store ends; then the next start does.
+            // The queue is closed only when the store ends; then the next start unlinks the object.
             let is_settled = replaced.counted.is_some();
             self.discards.send(Discard { place: replaced.place, is_settled }).await.ok();
         }
@@ -182,8 +183,8 @@ impl Inner {
         Err(UploadError::Io(Errno::MFILE.into()))
     }
 
-    /// Where the file has its sums already, when they are the same: of an upload that was being named
-    /// when the last run ended. Its name may be visible, so nothing of it is to change.
+    /// Where the file already has these same checksums: the upload was being named when the last
+    /// run ended. Its name may be visible, so the file must not change.
     async fn known(self: &Arc<Self>, file: &Arc<OwnedFd>, sums: &Sums) -> Option<SumsPlacement> {
         let (this, file, sums) = (Arc::clone(self), Arc::clone(file), sums.clone());
         let known = self.blocking(move || {
@@ -201,12 +202,12 @@ impl Inner {
                 _ => Ok(None),
             }
         });
-        // What cannot be read is written again.
+        // Unreadable checksums are written again.
         known.await.ok().flatten()
     }
 
-    /// Cuts the file to its length and says in its attributes what belongs to it: its checksums, or
-    /// the file that is made for them.
+    /// Cuts the file to its length and writes its attributes: its checksums, or a reference to
+    /// their manifest.
     async fn mark(
         self: &Arc<Self>,
         file: &Arc<OwnedFd>,
@@ -218,14 +219,14 @@ impl Inner {
         let is_short = sums.table().units().len() <= self.attribute_units;
         let here = is_short.then(|| SumsLocation::Here(sums.clone()));
         let made = self.blocking(move || {
-            // Also takes back what was reserved beyond the end.
+            // This also frees the blocks that were reserved beyond the end.
             rustix::fs::ftruncate(&file, len.0)?;
             let inode = rustix::fs::fstat(&file)?.st_ino;
             if !owner.name().is_empty() {
                 let (name, flags) = (sums::OWNER_ATTRIBUTE, XattrFlags::empty());
                 rustix::fs::fsetxattr(&file, name, owner.name().as_bytes(), flags)?;
             }
-            // Where other attributes take all the room there is, they go into a file as others do.
+            // Where other attributes use all the space, the checksums go into a manifest.
             if let Some(held) = here
                 && (SumsAttribute { inode, held }).write(&file).is_ok()
             {
@@ -242,7 +243,7 @@ impl Inner {
         made.await.map_err(|error| self.write_failed(error))
     }
 
-    /// Writes a file about files from beginning to end, and cuts it to its length.
+    /// Writes one of the store's own files from begin to end, and cuts it to its length.
     pub(super) async fn write_whole(
         &self,
         file: &Arc<OwnedFd>,

@@ -1,8 +1,9 @@
-//! Quota and space: what is stored, what is promised to open uploads, what must stay free.
+//! Quotas and space: stored bytes, bytes promised to open uploads, and the space that must stay
+//! free.
 //!
-//! Promise: a claim that was granted can be written to its end; the sum of all claims and titles
-//! never exceeds a quota, however many ask at once. What is stored is counted from the disk when the
-//! volume is opened, and from then on by what the store does itself.
+//! Promise: a granted claim can be written to its end. The sum of all claims and titles never
+//! exceeds a quota, however many uploads begin at once. Stored bytes are counted on the disk when
+//! the volume is opened; afterwards the store tracks its own changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -14,7 +15,7 @@ use tactus_core::units::{Bytes, MIB};
 use super::fault::{UploadError, too_large};
 use super::id::StoreId;
 
-/// On whose behalf something is stored. Anonymous is a principal, too.
+/// The owner of stored titles. Anonymous is a principal, too.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Principal(Arc<str>);
 
@@ -22,7 +23,7 @@ impl Principal {
     /// Longer names are cut: they are compared, not shown.
     pub const BYTES_MAX: usize = 128;
 
-    /// The principal of this name.
+    /// The principal with this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let cut = (0..=name.len().min(Self::BYTES_MAX)).rev().find(|&at| name.is_char_boundary(at));
@@ -36,28 +37,28 @@ impl Principal {
     }
 }
 
-/// What uploads may take.
+/// The limits of uploads.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Bytes of one title.
     pub title_max: Bytes,
-    /// Bytes that all titles of one principal may have, with what it uploads now; who is not here may
-    /// have what the disk holds.
+    /// Bytes of all titles and open uploads of a principal; a principal without an entry is limited
+    /// only by the disk.
     pub principal_quotas: HashMap<Principal, Bytes>,
-    /// Bytes that all titles of the volume may have.
+    /// Bytes of all titles of the volume.
     pub volume_quota: Option<Bytes>,
     /// Open uploads of one principal.
     pub uploads_per_principal: u32,
     /// Open uploads of the volume.
     pub uploads_max: u32,
-    /// Least that stays free, besides a hundredth of the file system.
+    /// Space that stays free, in addition to one percent of the file system.
     pub reserve_min: Bytes,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // 4 TiB: beyond any recording, and 256 MiB of checksums.
+            // 4 TiB: longer than any recording, with 256 MiB of checksums.
             title_max: Bytes(1 << 42),
             principal_quotas: HashMap::new(),
             volume_quota: None,
@@ -69,13 +70,13 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether what is stored must be counted before anything more is taken.
+    /// Whether the stored bytes must be counted before the first upload.
     pub(super) fn counts_stored(&self) -> bool {
         !self.principal_quotas.is_empty() || self.volume_quota.is_some()
     }
 }
 
-/// What one principal, or all, have.
+/// The account of one principal, or of all.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Account {
     /// Bytes of titles.
@@ -96,21 +97,21 @@ pub struct QuotaUsage {
     pub used: u64,
 }
 
-/// What room is held for: so that nothing is held that nobody can name.
+/// The purpose of a reservation, so that every reservation can be named in the status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Purpose {
-    /// The title that it becomes; none for a part of one.
+    /// The path of the future title; none for a part.
     pub path: Option<String>,
-    /// Under which it can be resumed; none for an upload in one go.
+    /// The identifier of a resumable upload; none for an upload in one request.
     pub id: Option<StoreId>,
 }
 
-/// Room that is held.
+/// Reserved space.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reservation {
-    /// For what.
+    /// The upload that holds it.
     pub purpose: Purpose,
-    /// Since when, and at most since the last start.
+    /// When it was made; the last start at the earliest.
     pub since: SystemTime,
     /// Bytes.
     pub reserved: u64,
@@ -127,13 +128,13 @@ pub(super) struct Quotas {
 struct Accounts {
     all: Account,
     each: HashMap<Principal, Account>,
-    /// All claims, in the order in which they came: at most as many as uploads may be open.
+    /// All claims, in the order of their beginning: at most as many as open uploads.
     claims: BTreeMap<u64, (Principal, Reservation)>,
-    /// Claims so far.
+    /// Number of claims so far.
     numbers: u64,
-    /// Promised, and not yet taken from the file system.
+    /// Bytes that are promised and not yet allocated in the file system.
     unallocated: u64,
-    /// Bytes of titles whose principals are unknown.
+    /// Bytes of titles with an unknown principal.
     unowned: u64,
     /// A place of the volume that could not be read.
     uncounted: Option<String>,
@@ -152,7 +153,7 @@ impl Quotas {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What all have.
+    /// The account of all principals.
     pub(super) fn all(&self) -> Account {
         self.books().all
     }
@@ -161,7 +162,7 @@ impl Quotas {
         self.books().each.get(principal).copied().unwrap_or_default()
     }
 
-    /// What one principal has, and what is held of that, the oldest first.
+    /// The account of one principal and its reservations, the oldest first.
     pub(super) fn held(&self, principal: &Principal) -> (Account, Vec<Reservation>) {
         let books = self.books();
         let own = books.claims.values().filter(|(owner, _)| owner == principal);
@@ -169,7 +170,7 @@ impl Quotas {
         (books.each.get(principal).copied().unwrap_or_default(), held)
     }
 
-    /// A claim to no bytes yet, for a new upload.
+    /// Opens a claim of zero bytes for a new upload.
     pub(super) fn open(
         self: &Arc<Self>,
         principal: &Principal,
@@ -192,8 +193,8 @@ impl Quotas {
         Ok(Claim { quotas, number, principal: principal.clone(), reserved: 0, unallocated: 0 })
     }
 
-    /// The claim of an upload that was open before the start: it is kept, whatever the limits say
-    /// now.
+    /// Restores the claim of an upload that was open before the start; the limits do not apply to
+    /// it.
     pub(super) fn restore(
         self: &Arc<Self>,
         principal: &Principal,
@@ -214,7 +215,7 @@ impl Quotas {
         Claim { quotas, number, principal: principal.clone(), reserved, unallocated }
     }
 
-    /// Counts a title that lies on the disk.
+    /// Adds a stored title to the count.
     pub(super) fn add_stored(&self, owner: Option<&Principal>, len: u64) {
         let mut books = self.books();
         books.all.stored += len;
@@ -223,7 +224,7 @@ impl Quotas {
         }
     }
 
-    /// Counts titles whose owners are unknown: they count against every quota.
+    /// Adds titles with unknown owners to the count: they count against every quota.
     pub(super) fn add_unowned(&self, len: u64) {
         let mut books = self.books();
         books.all.stored += len;
@@ -240,7 +241,7 @@ impl Quotas {
         self.books().uncounted.clone()
     }
 
-    /// Counts a title no more. Other programs may have changed it since it was counted.
+    /// Removes a title from the count. Another program may have changed its length since.
     pub(super) fn remove_stored(&self, owner: Option<&Principal>, len: u64) {
         let mut books = self.books();
         books.all.stored = books.all.stored.saturating_sub(len);
@@ -250,7 +251,7 @@ impl Quotas {
         books.forget_empty(owner);
     }
 
-    /// What a principal may still store; asks the file system.
+    /// The space that is left for a principal; reads the free space of the file system.
     pub(super) fn room(&self, principal: &Principal) -> QuotaUsage {
         let free = self.free();
         let disk = rustix::fs::fstatvfs(&self.root).map_or(0, |stat| {
@@ -271,7 +272,7 @@ impl Quotas {
         room
     }
 
-    /// What the file system has free beyond the reserve; nothing when it does not tell.
+    /// The free space of the file system beyond the reserve; zero when it is unknown.
     fn free(&self) -> u64 {
         let Ok(stat) = rustix::fs::fstatvfs(&self.root) else { return 0 };
         let total = stat.f_blocks.saturating_mul(stat.f_frsize);
@@ -285,7 +286,7 @@ impl Accounts {
         [&mut self.all, self.each.entry(principal.clone()).or_default()]
     }
 
-    /// Names a claim; the number is its own.
+    /// Registers a claim and returns its number.
     fn enter(&mut self, principal: &Principal, purpose: Purpose, reserved: u64) -> u64 {
         let held = Reservation { purpose, since: SystemTime::now(), reserved };
         self.numbers += 1;
@@ -307,7 +308,7 @@ impl Accounts {
     }
 }
 
-/// What is promised to one open upload. Given back when it is dropped.
+/// The claim of one open upload. Dropping it releases the claim.
 #[derive(Debug)]
 pub(super) struct Claim {
     quotas: Arc<Quotas>,
@@ -326,7 +327,7 @@ impl Claim {
         self.reserved
     }
 
-    /// Claims `bytes` in all; nothing changes when they do not fit.
+    /// Raises the claim to `bytes` in all; the claim does not change when they do not fit.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<(), UploadError> {
         let Limits { title_max, ref principal_quotas, volume_quota, .. } = self.quotas.limits;
         let principal_quota = principal_quotas.get(&self.principal).copied();
@@ -341,7 +342,7 @@ impl Claim {
             return Err(UploadError::Uncounted(place.clone()));
         }
         let [all, own] = books.accounts(&self.principal);
-        // The sum of all includes them already.
+        // The sum of all includes the unowned bytes already.
         let owned = [(&*own, unowned, principal_quota), (&*all, 0, volume_quota)];
         for (account, unowned, quota) in owned {
             let used = account.stored.saturating_add(account.reserved).saturating_add(unowned);
@@ -351,7 +352,7 @@ impl Claim {
                 return Err(UploadError::QuotaExceeded(quota.0.saturating_sub(used)));
             }
         }
-        // Under the same lock: of two that ask for the last room, one gets it.
+        // Under the same lock: only one of two concurrent claims gets the last space.
         if unallocated.saturating_add(more) > self.quotas.free() {
             return Err(UploadError::NoSpace);
         }
@@ -365,7 +366,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Gives back what is claimed beyond `bytes`.
+    /// Lowers the claim to `bytes`.
     pub(super) fn shrink(&mut self, bytes: u64) {
         let less = self.reserved.saturating_sub(bytes);
         let freed = less.min(self.unallocated);
@@ -380,15 +381,16 @@ impl Claim {
         self.unallocated -= freed;
     }
 
-    /// The file system has set everything claimed aside: from now on its own figure counts.
+    /// Records that the file system has allocated the whole claim: its free space now accounts for
+    /// it.
     pub(super) fn allocated(&mut self) {
         self.quotas.books().unallocated -= self.unallocated;
         self.unallocated = 0;
     }
 
-    /// The upload has become a title of `len` bytes.
+    /// Records that the upload has become a title of `len` bytes.
     pub(super) fn stored(self, len: u64) {
-        // Stored first: in between the bytes count twice, not at all never.
+        // Stored first: meanwhile the bytes count twice rather than not at all.
         self.quotas.add_stored(Some(&self.principal), len);
     }
 }

@@ -1,8 +1,7 @@
-//! Opening a volume: its directories, its lock, and what the last run left.
+//! Opening a volume: its directories, its lock, and the leftovers of the last run.
 //!
-//! Promise: when it returns, nothing of an unfinished change is left that anybody could see, every
-//! upload is where the journal says, and no other server writes to this volume. What takes long
-//! follows in the background.
+//! Promise: after opening, no unfinished change is visible, every upload has the journal's offset,
+//! and no other server writes to this volume. Longer work follows in the background.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -35,21 +34,21 @@ use super::sums::{self, ASIDE, ATTRIBUTE_UNITS_MAX, Manifests};
 use super::{DISCARDS_MAX, Inner, Store, StoreOptions, TURNS};
 use crate::config::RESERVED;
 
-/// What opening a volume found, for the log.
+/// The results of opening a volume, for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryReport {
     /// Uploads that can be resumed.
     pub uploads: usize,
-    /// Uploads that are complete and get their names now.
+    /// Complete uploads that get their names now.
     pub unnamed: usize,
-    /// Uploads that were cut to what the journal says.
+    /// Uploads that were cut to the journal's offset.
     pub cut: usize,
-    /// Uploads that have less than the journal says: the disk has lost what it had acknowledged.
+    /// Uploads with fewer bytes than the journal's offset: the disk has lost acknowledged writes.
     pub lost: usize,
-    /// Sectors of the journal that were torn or damaged. One or two after a power cut are as it
-    /// should be.
+    /// Sectors of the journal that were torn or damaged. One or two are normal after a power
+    /// failure.
     pub journal_skipped: u64,
-    /// Files that were no title's and no upload's any more.
+    /// Files that belonged to no title and no upload.
     pub strays: usize,
     /// How long it took.
     pub took: Duration,
@@ -65,7 +64,7 @@ impl fmt::Display for RecoveryReport {
 }
 
 impl Store {
-    /// Takes the volume at `root`, and brings it into order.
+    /// Opens the volume at `root` and repairs it.
     ///
     /// # Errors
     /// When it cannot take uploads.
@@ -77,7 +76,7 @@ impl Store {
         Self::open_and_count(root, medium, options, std::future::ready(())).await
     }
 
-    /// The same; what is stored is counted after `count_after`.
+    /// The same; the census begins after `count_after`.
     pub(super) async fn open_and_count(
         root: &Path,
         medium: Arc<dyn Medium>,
@@ -107,8 +106,8 @@ impl Store {
         table.keep_at_most(options.limits.uploads_max as usize * FORGET_BEYOND);
         let begin = Journal::begin(Arc::clone(&names), Arc::clone(&medium), table).await;
         let (journal, keeper) = begin.map_err(failed("the journal"))?;
-        // Only now that the journal does not know them any more: one that is complete and has no data
-        // would be taken for one that has its name.
+        // Only after the journal has forgotten these uploads: a complete upload without data would
+        // be taken for a named one.
         let this = Arc::clone(&names);
         let strays = blocking(move || {
             for name in &unwanted {
@@ -173,7 +172,8 @@ impl Store {
         Ok((store, opened))
     }
 
-    /// Names what was complete when the last run ended: its client may have heard of it already.
+    /// Names the uploads that were complete when the last run ended: their clients may already know
+    /// that.
     async fn name(self, unnamed: Vec<(StoreId, Principal)>) {
         for (id, principal) in unnamed {
             if let Err(error) = self.finish(&id, &principal).await {
@@ -183,10 +183,11 @@ impl Store {
     }
 }
 
-/// Uploads that are finished are remembered for their clients; so many times as may be open.
+/// Finished uploads that are remembered for their clients, as a multiple of the limit of open
+/// uploads.
 const FORGET_BEYOND: usize = 10;
 
-/// What the journal and the directory of uploads say together.
+/// The uploads after comparing the journal with the directory of uploads.
 #[derive(Default)]
 struct Leftovers {
     table: Table,
@@ -195,12 +196,12 @@ struct Leftovers {
     cut: usize,
     lost: usize,
     strays: usize,
-    /// Files that no upload has.
+    /// Files without an upload.
     unwanted: Vec<String>,
     skipped: u64,
 }
 
-/// An upload that goes on.
+/// An upload that continues.
 struct ResumableUpload {
     id: StoreId,
     path: Option<String>,
@@ -209,11 +210,12 @@ struct ResumableUpload {
     on_disk: u64,
 }
 
-/// What becomes of an upload.
+/// What happens to an upload of the last run.
 enum Fate {
-    /// It goes on with this file, or without one yet.
+    /// It continues with this file, or has no file yet.
     Goes(Option<Stat>),
-    /// It has its name, and its client may not know. Names that have not been flushed have been since.
+    /// It has its name, and its client may not know. Names that had not been flushed are flushed by
+    /// now.
     Named,
     /// It is given up.
     Lost,
@@ -235,16 +237,16 @@ impl Leftovers {
                 Err(errno) => return Err(errno.into()),
             };
             let fate = match stat {
-                // Its data's own name goes only after its title's name is durable.
+                // The upload's own name is removed only after the title's name is durable.
                 None if complete && offset > 0 => Fate::Named,
                 None if offset > 0 => Fate::Lost,
                 Some(stat) if super::len_of(&stat).0 < offset => Fate::Lost,
-                // Visible, hence whole, and perhaps replaced soon: it is not named again, and it counts as what
-                // is stored, which the walk finds, and not as an upload beside it.
+                // The title is visible, hence whole, and may be replaced soon. It is not named
+                // again. The census counts it as stored, so it is not counted as an upload.
                 Some(stat) if complete && has_its_name(names, &entry.created, &stat)? => {
                     Fate::Named
                 }
-                // A title already: it is not to be cut, whatever the journal says.
+                // The file is already a title: it must not be cut, whatever the journal says.
                 Some(stat) if stat.st_nlink > 1 && !complete => Fate::Lost,
                 stat => Fate::Goes(stat),
             };
@@ -260,7 +262,7 @@ impl Leftovers {
                     let on_disk =
                         stat.map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * 512);
                     let reserved = entry.len.unwrap_or(offset);
-                    // What lies beyond the offset was just given back.
+                    // The blocks beyond the offset were just freed.
                     let on_disk = on_disk.min(offset);
                     if complete {
                         left.unnamed.push((id, principal.clone()));
@@ -284,7 +286,7 @@ impl Leftovers {
     }
 }
 
-/// Whether the title that an upload becomes is this very file. If so, its name is durable afterwards.
+/// Whether the title at the upload's path is this file. If so, its name is durable afterwards.
 fn has_its_name(names: &Names, created: &Created, data: &Stat) -> std::io::Result<bool> {
     let name = created.path.as_deref().and_then(|path| TitleName::new(path).ok());
     let Some(name) = name.filter(|_| data.st_nlink > 1) else { return Ok(false) };
@@ -296,14 +298,14 @@ fn has_its_name(names: &Names, created: &Created, data: &Stat) -> std::io::Resul
     Ok(true)
 }
 
-/// Cuts off what was never acknowledged.
+/// Cuts off bytes that were never acknowledged.
 fn cut(names: &Names, name: &str, offset: u64) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&names.own.uploads, name, flags, Mode::empty())?;
     rustix::fs::ftruncate(file, offset)
 }
 
-/// Once a minute, what has expired is given up.
+/// Gives up expired uploads, once a minute.
 async fn tell_time(store: std::sync::Weak<Inner>) {
     let mut minutes = tokio::time::interval(Duration::from_secs(60));
     minutes.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -323,7 +325,7 @@ async fn tell_time(store: std::sync::Weak<Inner>) {
 
 const PRIVATE: Mode = Mode::RWXU;
 
-/// Makes and opens what is ours, and takes the lock.
+/// Makes and opens the server's own directories, and takes the lock.
 pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
     let failed = |what: &'static str| {
         move |error: Errno| match error {
@@ -353,7 +355,7 @@ pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
         make_directory(&sums, &format!("{first:02x}")).map_err(failed("sums"))?;
     }
     make_directory(&sums, ASIDE).map_err(failed("sums"))?;
-    // Their own names must last longer than anything in them.
+    // Their own names must be durable before anything is stored in them.
     for directory in [&sums, &*top, &*open] {
         rustix::fs::fsync(directory).map_err(failed("a directory's flush"))?;
     }
@@ -371,7 +373,7 @@ pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
 /// changes. A volume that another server uses, and a read-only one, pass.
 ///
 /// # Errors
-/// When it could not.
+/// When it cannot accept uploads.
 pub fn check(root: &Path) -> Result<(), OpenError> {
     let failed = |what: &'static str, errno: Errno| OpenError::Failed {
         root: root.to_owned(),
@@ -405,10 +407,10 @@ pub fn check(root: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// The file in our directory that says that a write or flush has failed on the volume.
+/// The file in the server's own directory that marks a volume with a failed write or flush.
 const FAILED: &str = "failed";
 
-/// Marks the volume, as far as its disk still lets us: from now on no start writes to it.
+/// Marks the volume, as far as its disk still permits it: no later start writes to it.
 pub(super) fn mark_failed(names: &Names) {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
@@ -420,11 +422,11 @@ pub(super) fn mark_failed(names: &Names) {
     }
 }
 
-/// Takes the mark of a failed write or flush away from the volume at `root`, which somebody has checked:
-/// the next start takes uploads again. Answers whether there was one.
+/// Removes the mark of a failed write or flush from the volume at `root` after the operator has
+/// checked it: the next start takes uploads again. Returns whether there was a mark.
 ///
 /// # Errors
-/// When it cannot be taken away.
+/// When it cannot be removed.
 pub fn clear_failed(root: &Path) -> std::io::Result<bool> {
     match rustix::fs::unlink(root.join(RESERVED).join(FAILED)) {
         Ok(()) => Ok(true),
@@ -441,7 +443,7 @@ fn make_directory(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     open_beneath(parent, name, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// Tries an attribute on a file that is gone at once.
+/// Tests an attribute on a temporary file.
 fn check_attributes(top: &Arc<OwnedFd>, root: &Path) -> Result<(), OpenError> {
     let name = format!("probe.{}", std::process::id());
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
@@ -461,12 +463,12 @@ fn check_attributes(top: &Arc<OwnedFd>, root: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// What is on the stage was between two names: what was to be named was not answered, what was
-/// replaced is not wanted.
+/// Removes the files on the stage. They are between two names: a new one was not acknowledged, and
+/// a replaced one is not needed.
 fn clear_stage(names: &Names) -> std::io::Result<usize> {
     let strays = list(&names.own.stage)?;
     if !strays.is_empty() {
-        // The swap that put them here must be durable before what it left is taken away.
+        // The exchange of names that put them here must be durable before they are removed.
         rustix::fs::syncfs(&names.root)?;
     }
     for name in &strays {
@@ -475,7 +477,7 @@ fn clear_stage(names: &Names) -> std::io::Result<usize> {
     Ok(strays.len())
 }
 
-/// Unlinks what has been discarded, one after the other: first what the last run has left. Directories
+/// Unlinks discarded objects one after another, beginning with those of the last run. Directories
 /// are taken apart while nothing else waits.
 async fn sweep(names: Arc<Names>, quotas: Arc<Quotas>, mut queue: mpsc::Receiver<Discard>) {
     let trash = Arc::clone(&names);
@@ -494,7 +496,7 @@ async fn sweep(names: Arc<Names>, quotas: Arc<Quotas>, mut queue: mpsc::Receiver
     });
     let mut directories = Vec::new();
     match emptied.await {
-        // What they held was not counted.
+        // The titles in it were not counted.
         Ok(left) => {
             directories.extend(left.iter().filter_map(|name| Some((name.parse().ok()?, false))))
         }
@@ -531,7 +533,7 @@ async fn sweep(names: Arc<Names>, quotas: Arc<Quotas>, mut queue: mpsc::Receiver
                     Err(error) => tracing::warn!(%error, "{NOT_UNLINKED}"),
                 }
             }
-            // What is left is in the trash, where the next start finds it.
+            // The rest stays in the trash, where the next start finds it.
             Err(TryRecvError::Disconnected) => return,
         }
     }

@@ -1,9 +1,9 @@
-//! Uploads that can be resumed (W8).
+//! Resumable uploads (W8).
 //!
-//! Promise: the offset that is told comes from the journal, and every byte below it is durable and
-//! right, whatever happens. One request writes at a time: a newer one ends an older one, which gets
-//! time to make durable what it has. An upload is named only when all of it is durable, and its name
-//! is durable before anybody is told.
+//! Promise: the reported offset comes from the journal, and every byte below it is durable and
+//! right, whatever happens. One request writes at a time: a newer request ends an older one, which
+//! gets time to make its bytes durable. An upload is named only when all of it is durable, and its
+//! name is durable before any client learns of it.
 
 mod appender;
 mod live;
@@ -41,54 +41,54 @@ pub use live::LeftoverUpload;
 pub use recording::RecordingSpec;
 pub(super) use session::Sessions;
 
-/// An upload that is to begin.
+/// A new upload.
 #[derive(Clone, Debug)]
 pub struct Create {
-    /// The title's path in the volume, decoded, without outer slashes; none for a part that is to be
-    /// joined with others.
+    /// The title's path in the volume, decoded, without outer slashes; none for a part of a later
+    /// concatenation.
     pub path: Option<String>,
-    /// Its length, when it is known already.
+    /// Its length, if known.
     pub len: Option<u64>,
-    /// When it may have the name.
+    /// The precondition of its name.
     pub precondition: Precondition,
-    /// Whose it is; nobody else will find it.
+    /// Its owner; no other principal can find it.
     pub principal: Principal,
-    /// Kept for the protocol as it is.
+    /// The protocol's metadata, stored unchanged.
     pub metadata: Vec<u8>,
 }
 
-/// What the journal says of an upload.
+/// The state of an upload in the journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// The path it will have, or has; none for a part.
+    /// The path of the title; none for a part.
     pub path: Option<String>,
     /// The precondition of its name.
     pub precondition: Precondition,
     /// Bytes that are durable.
     pub offset: u64,
-    /// How many it will have.
+    /// Its length, if known.
     pub len: Option<u64>,
-    /// As they came.
+    /// The protocol's metadata, unchanged.
     pub metadata: Vec<u8>,
-    /// When it is given up.
+    /// When it expires.
     pub expires: SystemTime,
-    /// Whether it has its name. One that has all its bytes and no name, and is no part, should be
-    /// finished before a client hears of its offset: the client would think it was.
+    /// Whether it has its name. An upload with all its bytes and no name that is not a part must be
+    /// finished before a client learns its offset: the client would take it for stored.
     pub finished: bool,
 }
 
-/// Parts that can be joined.
+/// Upper bound of the parts of a concatenation.
 pub const PARTS_MAX: usize = 1000;
 
-/// Bytes of metadata, and of entity tags in a precondition: a record must fit into a place.
+/// Bytes of metadata, and of entity tags in a precondition: a record must fit into a write slot.
 const METADATA_MAX: usize = 8 * 1024;
 const TAGS_MAX: usize = 4 * 1024;
 
 impl Store {
-    /// Begins an upload that can be resumed. When this returns, it survives a crash.
+    /// Begins a resumable upload. When this returns, it survives a crash.
     ///
     /// # Errors
-    /// When it can be known already that the title cannot be stored.
+    /// When it is certain already that the title cannot be stored.
     pub async fn create(&self, create: Create) -> Result<StoreId, ResumeError> {
         let inner = Arc::clone(&self.inner);
         inner.writable()?;
@@ -110,10 +110,10 @@ impl Store {
         work.await.map_err(stopped)?
     }
 
-    /// What is durable of an upload.
+    /// The durable state of an upload.
     ///
     /// # Errors
-    /// When there is none of this principal's.
+    /// When this principal has no such upload.
     pub fn status(&self, id: &StoreId, principal: &Principal) -> Result<Status, ResumeError> {
         self.inner.journal.look(|table| {
             let entry = owned(table.find(id), principal)?;
@@ -129,10 +129,10 @@ impl Store {
         })
     }
 
-    /// Says how long an upload will be that began without.
+    /// Declares the length of an upload that began without one.
     ///
     /// # Errors
-    /// When it has another length already, more bytes than that, or no room for so many.
+    /// When it has another length already, more bytes than that, or no room for the length.
     pub async fn declare(
         &self,
         id: &StoreId,
@@ -161,11 +161,11 @@ impl Store {
         work.await.map_err(stopped)?
     }
 
-    /// Goes on with an upload at `offset`, which must be where it is. An older request that writes to it
-    /// is told to end.
+    /// Continues an upload at `offset`, which must be its durable length. An older request that
+    /// writes to it has to end.
     ///
     /// # Errors
-    /// When there is no such upload of this principal's, it is elsewhere, or nobody can write now.
+    /// When this principal has no such upload, its offset differs, or it cannot be written now.
     pub async fn append(
         &self,
         id: &StoreId,
@@ -185,7 +185,7 @@ impl Store {
         let inner = Arc::clone(&self.inner);
         inner.writable()?;
         let (session, entry) = inner.open_session(id, principal)?;
-        // Before anybody is ended for it.
+        // Checked before an older request is ended.
         if entry.offset() > offset {
             return Err(ResumeError::OffsetMismatch(entry.offset()));
         }
@@ -222,11 +222,11 @@ impl Store {
         Ok(Appender { parts: Some(parts), newest, declared, wanted, checkpoints, recording })
     }
 
-    /// Gives a complete upload its name (W3 to W6). Asked again, it answers the same. Goes on to its
-    /// end also when nobody waits any more.
+    /// Gives a complete upload its name (W3 to W6). A repeated call returns the same answer. The
+    /// operation completes even when the caller stops waiting.
     ///
     /// # Errors
-    /// When the title is not, or not surely, stored. The upload stays until it expires.
+    /// When the title is not, or not certainly, stored. The upload stays until it expires.
     pub async fn finish(
         &self,
         id: &StoreId,
@@ -237,10 +237,10 @@ impl Store {
         tokio::spawn(async move { inner.finish(id, &principal).await }).await.map_err(stopped)?
     }
 
-    /// Gives an upload up, or forgets one that is finished.
+    /// Gives an upload up, or forgets a finished one.
     ///
     /// # Errors
-    /// When there is none of this principal's, or its writer does not end.
+    /// When this principal has no such upload, or its writer does not end.
     pub async fn terminate(&self, id: &StoreId, principal: &Principal) -> Result<(), ResumeError> {
         let inner = Arc::clone(&self.inner);
         inner.writable()?;
@@ -249,8 +249,8 @@ impl Store {
         tokio::spawn(async move { inner.terminate(id).await }).await.map_err(stopped)?
     }
 
-    /// Gives up what has expired at `now` and is not being written. The store does so by itself once
-    /// a minute.
+    /// Gives up uploads that have expired at `now` and are not being written. The store itself does
+    /// this once a minute.
     ///
     /// # Errors
     /// When the journal cannot be written.
@@ -258,11 +258,12 @@ impl Store {
         self.inner.expire(now).await
     }
 
-    /// Joins complete parts, in this order, to one title. Bytes are copied; the parts stay until they
-    /// expire or are terminated. The identifier is that of the whole, for whoever asks later.
+    /// Joins complete parts, in this order, to one title. Bytes are copied; the parts stay until
+    /// they expire or are terminated. Returns the identifier of the whole, for later requests.
     ///
     /// # Errors
-    /// When the parts do not fit together, are not all this principal's, or the title is not stored.
+    /// When the parts do not fit together, do not all belong to this principal, or the title is not
+    /// stored.
     pub async fn concat(
         &self,
         parts: &[StoreId],
@@ -300,7 +301,7 @@ impl Store {
         match joined.await {
             Ok(finished) => Ok((id, finished)),
             Err(error) => {
-                // What is left of it would only wait for its expiry.
+                // Otherwise its remains would stay until they expire.
                 if let Err(error) = self.terminate(&id, &principal).await {
                     tracing::warn!(%error, %id, "a joined upload cannot be given up");
                 }
@@ -309,7 +310,8 @@ impl Store {
         }
     }
 
-    /// Copies a part, as the disk has time for it where that is planned, comparing what is read with what came.
+    /// Copies a part, at the disk's pace if reads are planned, and compares its bytes with their
+    /// checksums.
     async fn copy(&self, entry: &Entry, appender: &mut Appender) -> Result<(), ResumeError> {
         let file = self.inner.data(entry.created.id, false).await?;
         let (mut at, mut sum, len) = (0, 0, entry.mark.len);
@@ -349,7 +351,7 @@ impl Store {
     }
 }
 
-/// As much as the way from the disk holds at once.
+/// As much as the reading path from the disk holds at once.
 const COPIED_AT_ONCE: usize = 256 * 1024;
 
 impl Inner {
@@ -370,7 +372,7 @@ impl Inner {
         let file = self.data(id, true).await?;
         let stored = async {
             self.allocate(&file, 0, len.unwrap_or(0), &mut claim).await?;
-            // Its name in our directory must be there when its bytes are: one flush for both.
+            // The data file's name must be durable together with its bytes: one flush for both.
             let uploads = Arc::clone(&self.names.own.uploads);
             self.sync(&[Arc::clone(&file)], &[uploads]).await?;
             self.sessions.add(id, claim, true);
@@ -397,7 +399,8 @@ impl Inner {
         if let Some(finished) = finished(&entry) {
             return Ok(finished);
         }
-        // Else the walk of the start would count a title that is named beside it, and so would we.
+        // The census must be complete: otherwise it could count a title that is named at the same
+        // time twice.
         self.counted().await;
         let session = self.sessions.find(&id).ok_or(ResumeError::NotFound)?;
         let mut hold = session.wait().await?;
@@ -426,8 +429,7 @@ impl Inner {
         if let Some(announced) = hold.announced.take() {
             announced.complete(finished.len);
         }
-        // Only now, that the title's name is durable. An upload that is complete and has no data is
-        // therefore one that has been named.
+        // Only after the title's name is durable: a complete upload without data counts as named.
         self.drop_data(id).await;
         let stat = rustix::fs::fstat(&file).map_err(|errno| ResumeError::io(errno.into()))?;
         finished.etag = crate::catalogue::FileVersion::of(&stat).etag();
@@ -473,7 +475,7 @@ impl Inner {
         Ok(count)
     }
 
-    /// When what is durable now is given up.
+    /// When an upload with the present activity expires.
     fn expires(&self) -> u64 {
         seconds(SystemTime::now() + self.expiry)
     }
@@ -500,7 +502,7 @@ impl Inner {
         Ok((session, entry))
     }
 
-    /// Opens an upload's data, making the file when it `may_begin`.
+    /// Opens an upload's data file, and creates it when it `may_begin`.
     async fn data(
         self: &Arc<Self>,
         id: StoreId,
@@ -522,7 +524,7 @@ impl Inner {
         }
     }
 
-    /// Lets an upload be read as far as the journal has it, when others may see it.
+    /// Makes an upload readable up to its journal offset, if titles are shown during uploads.
     async fn show(
         &self,
         hold: &mut WriterState,
@@ -544,7 +546,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes an upload's own name for its data away.
+    /// Removes the upload's own name for its data.
     async fn drop_data(self: &Arc<Self>, id: StoreId) {
         let this = Arc::clone(self);
         let dropped = self.blocking(move || {
@@ -554,13 +556,13 @@ impl Inner {
             }
         });
         if let Err(error) = dropped.await {
-            // The next start finds a file that no upload has.
+            // The next start finds a file without an upload.
             tracing::warn!(%error, %id, "an upload's data cannot be unlinked");
         }
     }
 
-    /// The bytes since the last whole sector, from the disk: nobody has them any more. The whole unit is
-    /// read, so that it can be compared with what came.
+    /// Reads the bytes since the last whole sector from the disk, because memory no longer has
+    /// them. Reads the whole unit, to compare it with its checksum.
     async fn reread(
         self: &Arc<Self>,
         file: &Arc<OwnedFd>,
@@ -595,7 +597,7 @@ fn finished(entry: &Entry) -> Option<StoredTitle> {
     Some(StoredTitle { etag, created: false, len })
 }
 
-/// The other way round; a time that cannot be said has come.
+/// The inverse of `seconds`; an unrepresentable time counts as passed.
 fn point(seconds: u64) -> SystemTime {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(UNIX_EPOCH)
 }

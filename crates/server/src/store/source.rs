@@ -1,4 +1,4 @@
-//! Reading what is stored, when whoever plans the disk has time for it.
+//! Reads stored bytes when the disk's plan has time for them.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use tokio::io::AsyncRead;
 
 use super::medium::Pending;
 
-/// Bytes of a file, in their order. They end early when they cannot be read.
+/// Bytes of a file, in order. They end early when they cannot be read.
 pub type Reading = Box<dyn AsyncRead + Send + Unpin>;
 
-/// A way from stable storage that keeps to the disk's plan.
+/// A way to read from stable storage within the disk's plan.
 pub trait Source: Send + Sync {
     /// The first `len` bytes of `file`, at least one.
     fn read(&self, file: Arc<OwnedFd>, len: u64) -> Pending<Result<Reading, Busy>>;
 }
 
-/// There is no room for one more reader: what is short, in a sentence.
+/// No capacity for one more reader: the text names the resource that is short.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Busy(pub String);

@@ -1,8 +1,9 @@
-//! Checksums of a title: one CRC32C for each 64 KiB, in a manifest that checks itself. That of a short
-//! title lies in an attribute of its file and costs no flush of its own; others have a file.
+//! Checksums of a title: one CRC32C for each 64 KiB, in a manifest with a checksum of its own. The
+//! manifest of a short title is an attribute of its file and costs no flush of its own; other
+//! manifests are files.
 //!
-//! Promise: what has been read from a manifest is what was written into it, for a title of this
-//! length; everything else is damage. Writing and reading share this one form.
+//! Promise: a manifest that was read successfully equals the one that was written, for a title of
+//! this length. Everything else is damage. Writing and reading share one encoding.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,9 +20,9 @@ pub use crate::catalogue::Damaged;
 /// Bytes that have one checksum.
 pub const UNIT: u64 = sums::UNIT.0;
 
-/// The attribute that names a title's checksums, and the inode that they were made for.
+/// The attribute that refers to a title's checksums, and holds the inode that they were made for.
 pub(super) const ATTRIBUTE: &str = "user.tactus";
-/// The attribute that names whose quota a title counts against.
+/// The attribute that names the principal whose quota a title counts against.
 pub(super) const OWNER_ATTRIBUTE: &str = "user.tactus.owner";
 
 /// The checksums of one version of a title.
@@ -44,7 +45,8 @@ impl Sums {
         self.whole
     }
 
-    /// CRC32C of each [`UNIT`], the last of which may be shorter, as the block server takes them.
+    /// CRC32C of each [`UNIT`], in the form that the block server uses; the last unit may be
+    /// shorter.
     #[must_use]
     pub fn table(&self) -> &Arc<sums::Sums> {
         &self.table
@@ -56,21 +58,21 @@ impl Sums {
     }
 }
 
-/// Adds up checksums while bytes come in.
+/// Computes checksums while bytes arrive.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SumsBuilder {
-    /// Units that ended before this began to count.
+    /// Units before the first counted one.
     first: usize,
-    /// Units that have ended since.
+    /// Checksums of the whole units since.
     units: Vec<u32>,
-    /// Of all bytes of the units that have ended.
+    /// CRC32C of all bytes of whole units.
     prefix: u32,
-    /// Of the bytes of the unit that has not.
+    /// CRC32C of the bytes after the last whole unit.
     partial: u32,
     len: u64,
 }
 
-/// The state of a [`SumsBuilder`] at one length: what goes on from it needs no earlier byte.
+/// The state of a [`SumsBuilder`] at one length; it continues without any earlier byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct SumsState {
     pub(super) len: u64,
@@ -81,7 +83,7 @@ pub(super) struct SumsState {
 }
 
 impl SumsBuilder {
-    /// Goes on from `mark`. What comes out has only the units that end after it.
+    /// Continues from `mark`. The result has only the units that end after it.
     pub(super) fn after(mark: SumsState, prefix: u32) -> Self {
         let first = (mark.len / UNIT) as usize;
         Self { first, units: Vec::new(), prefix, partial: mark.partial, len: mark.len }
@@ -112,17 +114,17 @@ impl SumsBuilder {
         self.prefix
     }
 
-    /// The units that have ended since `from` units had, counted from the title's beginning.
+    /// The checksums of whole units from unit `from` on, counted from the title's beginning.
     pub(super) fn units_from(&self, from: usize) -> &[u32] {
         &self.units[from - self.first..]
     }
 
-    /// Units that have ended, counted from the title's beginning.
+    /// Whole units so far, counted from the title's beginning.
     pub(super) fn ended(&self) -> usize {
         self.first + self.units.len()
     }
 
-    /// All of it, when it has counted from the first byte on.
+    /// The checksums of all bytes, if the builder has counted from the first byte on.
     pub(super) fn finish(self) -> Sums {
         assert_eq!(self.first, 0, "the sums of a title begin at its beginning");
         let mark = self.mark();
@@ -131,7 +133,7 @@ impl SumsBuilder {
 }
 
 impl Sums {
-    /// From the whole units and where they ended.
+    /// From the whole units and the state at their end.
     pub(super) fn of(mut units: Vec<u32>, mark: SumsState) -> Self {
         if !mark.len.is_multiple_of(UNIT) {
             units.push(mark.partial);
@@ -202,17 +204,17 @@ impl Reader<'_> {
     }
 }
 
-/// The checksums of one volume, for whoever reads its titles. Needs no store.
+/// The checksums of one volume, for readers of its titles. Needs no store.
 #[derive(Debug)]
 pub struct Manifests {
     sums: OwnedFd,
 }
 
 impl Manifests {
-    /// Of the volume at `root`; none where nothing has been uploaded yet.
+    /// The checksums of the volume at `root`; none if it has had no upload yet.
     ///
     /// # Errors
-    /// When the directory is there and cannot be opened.
+    /// When the directory exists and cannot be opened.
     pub fn open(root: impl AsFd) -> io::Result<Option<Self>> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
@@ -223,10 +225,11 @@ impl Manifests {
         }
     }
 
-    /// The checksums of a title that is open below `root`, as the catalogue asks for them. May block.
+    /// The checksums of a title that is open below `root`, in the form that the catalogue uses. May
+    /// block.
     ///
     /// # Errors
-    /// When it has some that do not fit, or cannot be read.
+    /// When its checksums do not fit the title, or cannot be read.
     pub fn look_up(
         root: BorrowedFd<'_>,
         title: BorrowedFd<'_>,
@@ -234,12 +237,12 @@ impl Manifests {
         Ok(Self::of_title(root, title)?.map(|sums| Arc::clone(sums.table())))
     }
 
-    /// The same with the sum of the whole title.
+    /// The same with the checksum of the whole title.
     pub(super) fn of_title(
         root: BorrowedFd<'_>,
         title: BorrowedFd<'_>,
     ) -> Result<Option<Arc<Sums>>, Damaged> {
-        // Most files of most volumes have none: that is known without looking further.
+        // Most files of most volumes have none: the attribute alone shows that.
         let Some(mark) = SumsAttribute::read(title)? else { return Ok(None) };
         let unreadable = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
         let open = Self::open(root).map_err(|error| Damaged::Unreadable(unreadable(error)))?;
@@ -263,7 +266,7 @@ impl Manifests {
     /// The checksums of an open title; none when it has none. May block.
     ///
     /// # Errors
-    /// When it has some that do not fit, or cannot be read.
+    /// When its checksums do not fit the title, or cannot be read.
     pub fn sums_of(&self, title: impl AsFd) -> Result<Option<Arc<Sums>>, Damaged> {
         let title = title.as_fd();
         let Some(mark) = SumsAttribute::read(title)? else { return Ok(None) };
@@ -272,7 +275,8 @@ impl Manifests {
         let sums = match mark.held {
             SumsLocation::Here(sums) => sums,
             SumsLocation::Apart(id) => match self.read_manifest(id, len) {
-                // A copy has its original's attribute, and may outlive its checksums.
+                // A copy has the attribute of its original, and may exist longer than the
+                // original's checksums.
                 Err(Damaged::Missing) if mark.inode != stat.st_ino => return Ok(None),
                 sums => sums?,
             },
@@ -291,7 +295,7 @@ impl Manifests {
             manifest => manifest.map_err(unreadable)?,
         };
         let size = rustix::fs::fstat(&manifest).map_err(unreadable)?.st_size;
-        // Checked before it is read: a damaged file has any length.
+        // Checked before reading: a damaged file may have any length.
         let limit = manifest_len(len).max(manifest_len(0));
         let mut bytes = vec![0; usize::try_from(limit).map_err(|_| Damaged::Length)?];
         if u64::try_from(size).unwrap_or(u64::MAX) > limit {
@@ -309,7 +313,7 @@ impl Manifests {
         Sums::decode(&bytes[..filled])
     }
 
-    /// Opens a manifest; one that the census has put aside comes back.
+    /// Opens a manifest; moves it back if the census has put it aside.
     fn open_manifest(&self, id: StoreId) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let path = place_of(id);
@@ -319,16 +323,16 @@ impl Manifests {
         }
         let aside = format!("{ASIDE}/{id}");
         match rustix::fs::renameat(&self.sums, &aside, &self.sums, &path) {
-            // Somebody else may have brought it back at the same time.
+            // Another reader may have moved it back at the same time.
             Ok(()) | Err(Errno::NOENT) => {
                 rustix::fs::openat(&self.sums, &path, flags, Mode::empty())
             }
-            // A volume that cannot be written to: read it where it lies.
+            // On a read-only volume the manifest is read where it lies.
             Err(_) => rustix::fs::openat(&self.sums, &aside, flags, Mode::empty()),
         }
     }
 
-    /// Takes the checksums away. Those that are not there are away already.
+    /// Removes the checksums. Missing ones count as removed.
     pub(super) fn remove(&self, id: StoreId) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.sums, place_of(id), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -341,7 +345,7 @@ impl Manifests {
     }
 }
 
-/// Where the census puts what seems to belong to nobody.
+/// Where the census puts manifests without a title.
 pub(super) const ASIDE: &str = "aside";
 
 /// The path of a manifest below `sums/`.
@@ -349,28 +353,29 @@ pub(super) fn place_of(id: StoreId) -> String {
     format!("{:02x}/{id}", id.0[0])
 }
 
-/// What the attribute says: where the checksums are, and for which inode they were made. The second
-/// tells a copy that took the attribute along from the title itself.
+/// The content of the attribute: where the checksums are, and for which inode they were made. The
+/// inode distinguishes the title from a copy that has the same attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct SumsAttribute {
     pub(super) inode: u64,
     pub(super) held: SumsLocation,
 }
 
-/// Where a title's checksums are.
+/// Where a title's checksums are stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum SumsLocation {
-    /// In a file of this name.
+    /// In a manifest file with this name.
     Apart(StoreId),
     /// In the attribute itself.
     Here(Sums),
 }
 
-/// Most units whose sums an attribute holds: what fits beside the other attributes of an inode, or into
-/// one block. A title of 1 MiB.
+/// Most units whose checksums an attribute holds: they fit beside the other attributes of an inode,
+/// or into one block. A title of 1 MiB.
 pub const ATTRIBUTE_UNITS_MAX: usize = 16;
 
-/// Begins an attribute that holds the sums themselves; a name of a manifest never does.
+/// First byte of an attribute that holds the checksums themselves; the name of a manifest never
+/// begins with it.
 const HERE: u8 = b'+';
 
 /// Longest value of the attribute.
@@ -394,7 +399,7 @@ impl SumsAttribute {
         rustix::fs::fsetxattr(title, ATTRIBUTE, &value, XattrFlags::empty())
     }
 
-    /// None when there is no attribute: then the file is as any other.
+    /// None when there is no attribute: the file is not an uploaded title.
     pub(super) fn read(title: impl AsFd) -> Result<Option<Self>, Damaged> {
         let mut value = [0; MARK_MAX];
         let value = attribute(title, ATTRIBUTE, &mut value)
@@ -417,7 +422,7 @@ impl SumsAttribute {
     }
 }
 
-/// An extended attribute's value, when there is one that fits.
+/// The value of an extended attribute, if there is one that fits into the buffer.
 pub(super) fn attribute<'a>(
     file: impl AsFd,
     name: &str,

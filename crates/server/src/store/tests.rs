@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use super::*;
 
-/// A volume of its own, beside the test's program: on a real file system, with direct writes and
+/// A temporary volume beside the test program: on a real file system with direct I/O and
 /// attributes, which the directory for temporary files may lack.
 struct TestVolume(tempfile::TempDir);
 
-/// As by default, but that few titles are so short that they have no manifest.
+/// The defaults, except that most titles are too long for an attribute and have a manifest.
 fn options() -> StoreOptions {
     StoreOptions { attribute_units: 1, ..StoreOptions::default() }
 }
@@ -41,7 +41,7 @@ impl TestVolume {
         open(self, options).await.0
     }
 
-    /// The titles there are, by their paths, with their lengths.
+    /// The titles of the volume, by path, with their lengths.
     fn titles(&self) -> Vec<(String, u64)> {
         fn walk(top: &Path, directory: &Path, found: &mut Vec<(String, u64)>) {
             for entry in std::fs::read_dir(directory).unwrap() {
@@ -62,14 +62,14 @@ impl TestVolume {
         found
     }
 
-    /// Files of ours in a directory, without those directories that are always there.
+    /// The server's own files in a directory, without the permanent directories.
     fn own(&self, directory: &str) -> usize {
         let mut count = 0;
         for entry in std::fs::read_dir(self.path(".tactus").join(directory)).unwrap() {
             let path = entry.unwrap().path();
             count += match std::fs::read_dir(&path) {
                 Ok(inside) => inside.count(),
-                // A file; or what has just been removed, should the store be taking it apart.
+                // A file; or a directory that the store has removed meanwhile.
                 Err(_) => usize::from(path.exists()),
             };
         }
@@ -82,7 +82,7 @@ async fn open(volume_dir: &TestVolume, options: StoreOptions) -> (Store, Recover
     Store::open(volume_dir.0.path(), medium, options).await.unwrap()
 }
 
-/// Bytes that look like no others of another `seed`.
+/// Bytes that depend on `seed`.
 fn content(seed: u64, len: usize) -> Vec<u8> {
     let word = |at: u64| (at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
     (0..len.div_ceil(8) as u64).flat_map(|at| word(at).to_le_bytes()).take(len).collect()

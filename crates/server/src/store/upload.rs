@@ -1,6 +1,6 @@
-//! One upload in one go: W1 and W2, then everything else at its end.
+//! One upload in one request: W1 and W2, then the other steps at its end.
 //!
-//! Promise: what is not finished leaves nothing, neither a file nor a claim: dropping it is enough.
+//! Promise: an unfinished upload leaves nothing, neither a file nor a claim: dropping it is enough.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use super::quotas::{Claim, Principal, Purpose};
 use super::write_buffer::WriteBuffer;
 use super::{Inner, Store};
 
-/// What is to be stored.
+/// The properties of a title to store.
 #[derive(Clone, Debug)]
 pub struct UploadSpec {
     /// The title's path in the volume, decoded, without outer slashes.
     pub path: String,
-    /// Its length, when it is known.
+    /// Its length, if known.
     pub len: Option<u64>,
-    /// When it may have the name.
+    /// The precondition of its name.
     pub precondition: Precondition,
-    /// Whose quota it counts against.
+    /// The principal whose quota it counts against.
     pub principal: Principal,
 }
 
-/// A title that is coming in. Dropped, it has never been.
+/// A title that is being uploaded. Dropping it leaves no trace.
 pub struct Upload {
     inner: Arc<Inner>,
     name: TitleName,
@@ -41,21 +41,21 @@ pub struct Upload {
     claim: Claim,
     write_buffer: WriteBuffer,
     metadata: TitleMetadata,
-    /// Who reads it meanwhile.
+    /// Shows the title to readers during the upload.
     growing: Option<GrowingTitle>,
-    // After `write_buffer`, so that its handle is the last.
+    // Declared after `write_buffer`, so that its handle is dropped last.
     staged: Staged,
 }
 
-/// An upload of unknown length claims so much at a time: seconds of a fast one, and little enough to
-/// be found on a nearly full disk.
+/// An upload of unknown length claims this much at a time: seconds of a fast upload, and small
+/// enough to be free on a nearly full disk.
 const STEP: u64 = 64 * MIB;
 
 impl Store {
     /// Reserves quota and space for a title (W1), and makes a file without a name for it (W2).
     ///
     /// # Errors
-    /// When it can be known already that the title cannot be stored.
+    /// When it is certain already that the title cannot be stored.
     pub async fn begin(&self, put: UploadSpec) -> Result<Upload, UploadError> {
         let inner = &self.inner;
         inner.writable()?;
@@ -115,11 +115,11 @@ impl Upload {
         self.write_buffer.len()
     }
 
-    /// Room for the next bytes, at least one: fill it from its beginning, then tell with
-    /// [`Self::advance`]. Waits for a place, and for nothing else.
+    /// Memory for the next bytes, at least one: fill it from its beginning, then call
+    /// [`Self::advance`]. Waits for a write slot, and for nothing else.
     ///
     /// # Errors
-    /// When there may be no more bytes, or a write has failed. Then the upload is over.
+    /// When no more bytes are permitted, or a write has failed. Then the upload is over.
     pub async fn space(&mut self) -> Result<&mut [u8], UploadError> {
         let room =
             room(&self.inner, &mut self.claim, &mut self.write_buffer, self.declared).await?;
@@ -129,12 +129,12 @@ impl Upload {
         Ok(&mut space[..room])
     }
 
-    /// The first `count` bytes of the space have been filled.
+    /// Records that the first `count` bytes of the space have been filled.
     pub fn advance(&mut self, count: usize) {
         self.write_buffer.advance(count);
     }
 
-    /// Takes `bytes` at once.
+    /// Appends `bytes` at once.
     ///
     /// # Errors
     /// As [`Self::space`].
@@ -149,22 +149,22 @@ impl Upload {
         Ok(())
     }
 
-    /// Gives back the place that is being filled. For a client that sends nothing for a moment: else
-    /// a few slow ones would hold all places.
+    /// Returns the slot that is being filled. Call it when a client sends nothing for a moment:
+    /// otherwise a few slow clients would hold all slots.
     pub fn park(&mut self) {
         self.write_buffer.park();
     }
 
-    /// Metadata of the title from the client; it is as durable as the bytes.
+    /// Sets the client's metadata of the title; it is as durable as the bytes.
     pub fn describe(&mut self, metadata: TitleMetadata) {
         self.metadata = metadata;
     }
 
-    /// Everything has come: makes a title of it (W3 to W6). When this returns, it may be answered
-    /// (W7). Goes on to its end also when nobody waits any more.
+    /// Makes a title of the complete upload (W3 to W6). When this returns, the upload may be
+    /// acknowledged (W7). The operation completes even when the caller stops waiting.
     ///
     /// # Errors
-    /// When the title is not, or not surely, stored.
+    /// When the title is not, or not certainly, stored.
     pub async fn finish(self) -> Result<StoredTitle, UploadError> {
         let got = self.write_buffer.len();
         if let Some(declared) = self.declared.filter(|&declared| declared != got) {
@@ -205,11 +205,11 @@ impl Upload {
     }
 }
 
-/// How many bytes may still come, claiming more when the length is unknown.
+/// How many more bytes are permitted; claims more when the length is unknown.
 pub(super) async fn room(
     inner: &Arc<Inner>,
     claim: &mut Claim,
-    // Not shared: what is under way may be looked at by one thread only.
+    // Exclusive, because only one thread may poll the writes under way.
     write_buffer: &mut WriteBuffer,
     declared: Option<u64>,
 ) -> Result<u64, UploadError> {
@@ -238,7 +238,7 @@ pub(super) async fn room(
     }
 }
 
-/// Claims `best`, or what the quota still has, or at least `enough`.
+/// Claims `best`, or the rest of the quota, but at least `enough`.
 pub(super) fn claim_more(claim: &mut Claim, best: u64, enough: u64) -> Result<(), UploadError> {
     match claim.grow(best) {
         Err(UploadError::QuotaExceeded(left)) if left > 0 => claim.grow(claim.reserved() + left),
@@ -248,7 +248,7 @@ pub(super) fn claim_more(claim: &mut Claim, best: u64, enough: u64) -> Result<()
 }
 
 impl Inner {
-    /// Sets the file system's blocks aside for what is claimed, where it can do that.
+    /// Allocates the claimed blocks, where the file system supports it.
     pub(super) async fn allocate(
         self: &Arc<Self>,
         file: &Arc<OwnedFd>,
@@ -262,7 +262,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The same without a claim; whether the file system can do that.
+    /// The same without a claim; returns whether the file system supports it.
     pub(super) async fn set_aside(
         self: &Arc<Self>,
         file: &Arc<OwnedFd>,
@@ -276,8 +276,9 @@ impl Inner {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(false),
                 Err(errno) => return Err(errno.into()),
             }
-            // Long from the beginning: writes that make a file longer hold its lock one by one, and on a
-            // disk with an arm are a fifth as fast. What is in it nobody learns from its length.
+            // The file has its full length from the beginning: writes that extend a file hold its
+            // lock one by one, and are five times slower on a hard disk. The length is not visible
+            // to readers.
             if super::len_of(&rustix::fs::fstat(&file)?).0 < from + len {
                 rustix::fs::ftruncate(&file, from + len)?;
             }
@@ -287,7 +288,7 @@ impl Inner {
     }
 }
 
-/// The file, and its name on the stage where the file system knows no files without one.
+/// The file, and its name on the stage where the file system has no unnamed files.
 struct Staged {
     inner: Arc<Inner>,
     file: Option<Arc<OwnedFd>>,
@@ -296,13 +297,14 @@ struct Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // With its last handle go its blocks, which can take long: not on a thread that must not wait.
+        // Closing the last handle frees the blocks, which can take long: not on a thread that must
+        // not block.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let file = self.file.take();
             runtime.spawn_blocking(move || drop(file));
         }
         if let Some(id) = self.id {
-            // Full: then the next start takes it away.
+            // If the queue is full, the next start removes the file.
             let discard = Discard { place: (PrivateDirectory::Stage, id), is_settled: true };
             self.inner.discards.try_send(discard).ok();
         }

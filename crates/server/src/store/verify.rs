@@ -1,6 +1,7 @@
 //! Reads a title and compares it with its checksums, without a running store.
 //!
-//! Promise: it changes nothing, and finds every byte that is not what was stored, or that cannot be read.
+//! Promise: verification changes nothing, and finds every byte that differs from the stored title
+//! or that cannot be read.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,14 +16,14 @@ use super::medium::AlignedMemory;
 use super::names::{TitleName, open_beneath, past_cache};
 use super::sums::{Damaged, Manifests, UNIT};
 
-/// What became of a stored title.
+/// The state of a stored title.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// All of its bytes are as they came.
+    /// All bytes match their checksums.
     Whole(Bytes),
-    /// Nobody has summed it up: it was not uploaded, or is a copy. All of it can be read.
+    /// The title has no checksums: it was not uploaded, or is a copy. All of it can be read.
     NoSums,
-    /// Some of it is not what came, or cannot be read.
+    /// Some bytes do not match, or cannot be read.
     Damaged {
         /// Where the first damaged unit begins.
         first: Bytes,
@@ -33,16 +34,16 @@ pub enum Verdict {
     },
 }
 
-/// Why a title cannot be compared.
+/// Why a title cannot be verified.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     /// The name cannot be used.
     #[error(transparent)]
     Name(#[from] NameFault),
-    /// Nothing has it.
+    /// No title has the name.
     #[error("no title has this name")]
     NotFound,
-    /// Its checksums do not fit.
+    /// Its checksums do not fit the title.
     #[error(transparent)]
     Damaged(#[from] Damaged),
     /// It cannot be read.
@@ -50,10 +51,11 @@ pub enum VerifyError {
     Io(#[from] io::Error),
 }
 
-/// Compares the title at `path` of the volume at `root`; tells `progress` how many bytes it has read.
+/// Verifies the title at `path` of the volume at `root`; reports the bytes read so far to
+/// `progress`.
 ///
 /// # Errors
-/// When it cannot be compared.
+/// When it cannot be verified.
 pub fn verify(
     root: &Path,
     path: &str,
@@ -106,7 +108,7 @@ pub fn verify(
 struct Units<'a> {
     title: &'a OwnedFd,
     memory: AlignedMemory,
-    /// What the memory holds.
+    /// The offset of the memory's content.
     at: u64,
     end: u64,
 }
@@ -117,7 +119,7 @@ impl Units<'_> {
             let memory = self.memory.bytes();
             let count = match super::medium::read_full(self.title, memory, offset) {
                 Ok(count) => count,
-                // One sector fails all that is asked for with it.
+                // One bad sector fails the whole read.
                 Err(_) => {
                     super::medium::read_full(self.title, &mut memory[..UNIT as usize], offset)?
                 }

@@ -1,8 +1,8 @@
-//! Bytes into a file: fills places, sums up on the way, hands them over in order.
+//! Writes bytes into a file: fills slots, computes checksums, and hands the slots over in order.
 //!
-//! Promise: what has settled lies in the file, in its order, with the checksums of exactly these
-//! bytes. It waits only for places; writes are whole sectors, so the last one is filled up with
-//! zeros, which are written over when more comes and cut off at the end.
+//! Promise: settled bytes lie in the file, in order, with the checksums of exactly these bytes. The
+//! buffer waits only for slots. Writes are whole sectors: the last one is padded with zeros, which
+//! are overwritten by later bytes or cut off at the end.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,24 +19,24 @@ pub(super) struct WriteBuffer {
     medium: Arc<dyn Medium>,
     file: Arc<OwnedFd>,
     place: Option<Box<dyn WriteSlot>>,
-    /// Where the place begins in the file, a whole sector.
+    /// The slot's offset in the file, a whole sector.
     base: u64,
-    /// Bytes in the place; without one, in `tail`.
+    /// Bytes in the slot; without a slot, in `tail`.
     filled: usize,
-    /// What is to stand at the beginning of the next place: less than a sector.
+    /// The first bytes of the next slot: less than a sector.
     tail: Vec<u8>,
     flying: InFlight,
     sums: SumsBuilder,
-    /// Who is told of what has landed.
+    /// The watermark that completed writes advance.
     landed: Option<Arc<WrittenWatermark>>,
-    /// A sector that was filled up, and is written once more with what comes next.
+    /// A padded sector that must be written again with the next bytes.
     rounded: Option<PaddedWrite>,
 }
 
-/// The write of a sector that was filled up with zeros.
+/// The write of a sector that was padded with zeros.
 struct PaddedWrite {
     end: u64,
-    /// Whether it has landed.
+    /// Whether it has completed.
     done: watch::Receiver<Option<bool>>,
 }
 
@@ -46,7 +46,7 @@ impl WriteBuffer {
         Self::after(medium, file, SumsBuilder::default(), Vec::new())
     }
 
-    /// Goes on where `sums` ended; `tail` is what the file has since the last whole sector.
+    /// Continues where `sums` ended; `tail` holds the file's bytes since the last whole sector.
     pub(super) fn after(
         medium: Arc<dyn Medium>,
         file: Arc<OwnedFd>,
@@ -66,12 +66,12 @@ impl WriteBuffer {
         self.base + self.filled as u64
     }
 
-    /// Where the next place would end: what must be reserved before `space`.
+    /// The end of the next slot in the file: this must be reserved before `space`.
     pub(super) fn reach(&self) -> u64 {
         self.base + self.medium.slot_size() as u64
     }
 
-    /// From now on `landed` is told of what has landed.
+    /// Advances `landed` with completed writes from now on.
     pub(super) fn tell(&mut self, landed: Arc<WrittenWatermark>) {
         self.landed = Some(landed);
     }
@@ -84,24 +84,24 @@ impl WriteBuffer {
         &self.file
     }
 
-    /// Whether everything up to `end` has landed, as far as [`Self::space`] has seen.
+    /// Whether all writes up to `end` have completed, as far as [`Self::space`] has seen.
     pub(super) fn landed(&self, end: u64) -> bool {
         self.flying.landed(end)
     }
 
-    /// Room for the next bytes, at least one. Waits for a place.
+    /// Memory for the next bytes, at least one. Waits for a slot.
     pub(super) async fn space(&mut self) -> io::Result<&mut [u8]> {
         self.ready().await?;
         Ok(self.space_there())
     }
 
-    /// The room in the place that is there.
+    /// The free memory of the present slot.
     pub(super) fn space_there(&mut self) -> &mut [u8] {
         let place = self.place.as_mut().expect("there is one now");
         &mut place.memory()[self.filled..]
     }
 
-    /// Waits for a place, when there is none. Nothing is lost when it is given up.
+    /// Waits for a slot, if there is none. Cancelling the wait loses nothing.
     pub(super) async fn ready(&mut self) -> io::Result<()> {
         self.flying.reap()?;
         if self.place.is_none() {
@@ -112,7 +112,7 @@ impl WriteBuffer {
         Ok(())
     }
 
-    /// The same without a wait; whether there is a place.
+    /// The same without a wait; returns whether there is a slot.
     pub(super) fn ready_now(&mut self) -> io::Result<bool> {
         self.flying.reap()?;
         if self.place.is_none()
@@ -123,12 +123,12 @@ impl WriteBuffer {
         Ok(self.place.is_some())
     }
 
-    /// Whether a place is being filled.
+    /// Whether a slot is being filled.
     pub(super) fn has_place(&self) -> bool {
         self.place.is_some()
     }
 
-    /// Goes on in a spare place, when there is one; tells how much it takes.
+    /// Continues in a spare slot, if there is one; returns how much it holds.
     pub(super) fn spare_now(&mut self) -> u64 {
         assert!(self.place.is_none(), "one is filled after the other");
         let Some(place) = self.medium.spare_now() else { return 0 };
@@ -143,13 +143,13 @@ impl WriteBuffer {
         self.place = Some(place);
     }
 
-    /// Takes notice of what has landed.
+    /// Removes completed writes.
     pub(super) fn reap(&mut self) -> io::Result<()> {
         self.flying.reap()
     }
 
-    /// The first `count` bytes of the space have been filled. Tells the length at which a place has
-    /// been handed over by this.
+    /// Records that the first `count` bytes of the space have been filled. Returns the length at
+    /// which this has handed a slot over.
     pub(super) fn advance(&mut self, count: usize) -> Option<u64> {
         let place = self.place.as_mut().expect("space was given");
         self.sums.add(&place.memory()[self.filled..][..count]);
@@ -160,7 +160,7 @@ impl WriteBuffer {
         })
     }
 
-    /// Gives the place back while nothing comes: whole sectors are written, the rest is kept.
+    /// Returns the slot while no bytes arrive: whole sectors are written, the rest is kept.
     pub(super) fn park(&mut self) {
         let Some(place) = &mut self.place else { return };
         let whole = self.filled - self.filled % SECTOR as usize;
@@ -171,7 +171,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Writes the place's first `whole` bytes; what is after them must be in `tail`.
+    /// Writes the slot's first `whole` bytes; the bytes after them must be in `tail`.
     fn hand_over(&mut self, whole: usize) {
         let place = self.place.take().expect("there is something to write");
         let from = self.base;
@@ -185,7 +185,7 @@ impl WriteBuffer {
         self.flying.push(self.base, write);
     }
 
-    /// Begins a write; of a sector that is on its way already, only when that has landed.
+    /// Begins a write. A write of a sector that is under way already waits for the first one.
     fn begin(&mut self, place: Box<dyn WriteSlot>, offset: u64, len: usize) -> PendingIo {
         let (file, offset) = (Arc::clone(&self.file), Bytes(offset));
         let extent = Extent { file, offset, len };
@@ -194,7 +194,7 @@ impl WriteBuffer {
                 let write = tokio::spawn(async move {
                     match rounded.done.wait_for(Option::is_some).await.map(|done| *done) {
                         Ok(Some(true)) => place.write(extent).await,
-                        // Whoever waits for that one hears why.
+                        // The caller that waits for the first write gets its error.
                         _ => Err(stopped()),
                     }
                 });
@@ -204,7 +204,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Writes what does not fill a sector, filled up with zeros.
+    /// Writes a partial sector, padded with zeros.
     fn fill_up(&mut self, mut place: Box<dyn WriteSlot>) -> PendingIo {
         let sector = &mut place.memory()[..SECTOR as usize];
         sector[..self.tail.len()].copy_from_slice(&self.tail);
@@ -212,8 +212,8 @@ impl WriteBuffer {
         self.begin(place, self.base, SECTOR as usize)
     }
 
-    /// Begins to write everything that has come, also what does not fill a sector, without a wait. Tells where
-    /// it will have ended; nothing while there is no place for that.
+    /// Begins to write all bytes, including a partial sector, without a wait. Returns where the
+    /// write ends; none while there is no slot for it.
     pub(super) fn round_off(&mut self) -> Option<u64> {
         self.park();
         if self.tail.is_empty() {
@@ -233,24 +233,24 @@ impl WriteBuffer {
         Some(end)
     }
 
-    /// Waits until everything lies in the file.
+    /// Waits until all bytes lie in the file.
     pub(super) async fn settle(&mut self) -> io::Result<()> {
         self.park();
         if !self.tail.is_empty() {
             let place = self.medium.place().await;
             let write = self.fill_up(place);
-            // The same sector may be written again, by what comes next: only after this.
+            // Later bytes may write the same sector again, only after this write.
             self.flying.push(self.base + SECTOR, write);
         }
         self.flying.land().await
     }
 
-    /// Waits until nothing is under way, also after a failure.
+    /// Waits until no write is under way, even after a failure.
     pub(super) async fn land(&mut self) -> io::Result<()> {
         self.flying.land().await
     }
 
-    /// What the file has since the last whole sector; after it has settled.
+    /// The file's bytes since the last whole sector.
     pub(super) fn tail(&self) -> &[u8] {
         &self.tail
     }

@@ -1,6 +1,6 @@
 //! One record of the journal, in bytes.
 //!
-//! Promise: `read(write(x)) == x`, and no bytes whatever make it do anything but answer or refuse.
+//! Promise: `read(write(x)) == x`, and arbitrary bytes give a record or an error, never a panic.
 
 use tactus_core::sums::{UNIT, combine};
 
@@ -9,18 +9,18 @@ use crate::store::names::Precondition;
 use crate::store::quotas::Principal;
 use crate::store::sums::SumsState;
 
-/// What happened to an upload.
+/// A change of an upload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::store) enum Record {
-    /// It began.
+    /// The upload began.
     Created(Box<Created>),
-    /// Bytes of it are durable.
+    /// More bytes are durable.
     Advanced(Advanced),
-    /// Its length is known now.
+    /// The length was declared.
     Length { id: StoreId, len: u64 },
-    /// It has its name, and this entity tag.
+    /// The title has its name and this entity tag.
     Named { id: StoreId, etag: String },
-    /// It is no more.
+    /// The upload was given up or forgotten.
     Gone { id: StoreId },
 }
 
@@ -32,32 +32,32 @@ pub(in crate::store) struct Created {
     pub(in crate::store) path: Option<String>,
     pub(in crate::store) precondition: Precondition,
     pub(in crate::store) len: Option<u64>,
-    /// The protocol's own, as it came.
+    /// The protocol's metadata, unchanged.
     pub(in crate::store) metadata: Vec<u8>,
-    /// When it is given up: seconds since 1970.
+    /// When it expires: seconds since 1970.
     pub(in crate::store) expires: u64,
 }
 
-/// Up to `mark` everything is durable.
+/// All bytes below `mark` are durable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::store) struct Advanced {
     pub(in crate::store) id: StoreId,
     pub(in crate::store) mark: SumsState,
     /// CRC32C of the whole units below the mark.
     pub(in crate::store) prefix: u32,
-    /// The unit that `units` begins with.
+    /// The index of the first unit in `units`.
     pub(in crate::store) from: u64,
-    /// The units up to the mark.
+    /// The checksums of the units up to the mark.
     pub(in crate::store) units: Vec<u32>,
     pub(in crate::store) expires: u64,
 }
 
-/// Units in one record; with more, it would not fit into a place. Half a gibibyte of a title.
+/// Units in one record; more would not fit into a write slot. Half a gibibyte of a title.
 pub(in crate::store) const UNITS_MAX: usize = 8192;
 
 impl Advanced {
-    /// The same in records that fit into a place each; `before` is the CRC32C of all units below
-    /// `from`.
+    /// The same in records that each fit into a write slot; `before` is the CRC32C of all units
+    /// below `from`.
     pub(in crate::store) fn split(self, before: u32) -> Vec<Self> {
         let Self { id, mark, prefix, mut from, units, expires } = self;
         let mut parts = Vec::new();
@@ -201,7 +201,7 @@ fn text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// Takes bytes apart; what is not there is none.
+/// Reads fields; a field beyond the end is none.
 pub(in crate::store) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
         Self(bytes)
     }
 
-    /// All records up to the end, or to the first that is none.
+    /// All records up to the end, or to the first invalid one.
     pub(in crate::store) fn records(mut self) -> impl Iterator<Item = Record> + 'a {
         std::iter::from_fn(move || self.record())
     }

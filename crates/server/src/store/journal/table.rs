@@ -1,7 +1,8 @@
-//! What all records together say.
+//! The state that all records together add up to.
 //!
-//! Promise: the same after a start as before, because both come from the same records by this same
-//! function. A record that does not fit what is known changes nothing, or gives the upload up.
+//! Promise: the state after a start equals the state before it, because both come from the same
+//! records by this same function. A record that does not fit the state changes nothing, or gives
+//! the upload up.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::store::sums::{SumsState, UNIT};
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(in crate::store) struct Table(HashMap<StoreId, Entry>);
 
-/// One upload, as far as it is durable.
+/// The durable state of one upload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::store) struct Entry {
     pub(in crate::store) created: Arc<Created>,
@@ -23,17 +24,17 @@ pub(in crate::store) struct Entry {
     pub(in crate::store) prefix: u32,
     pub(in crate::store) units: Vec<u32>,
     pub(in crate::store) expires: u64,
-    /// The entity tag of the title that it has become.
+    /// The entity tag of the finished title.
     pub(in crate::store) named: Option<String>,
 }
 
 impl Entry {
-    /// Whether all its bytes are there.
+    /// Whether all its bytes are durable.
     pub(in crate::store) fn is_complete(&self) -> bool {
         self.named.is_some() || self.len == Some(self.mark.len)
     }
 
-    /// Bytes that are there.
+    /// Bytes that are durable.
     pub(in crate::store) fn offset(&self) -> u64 {
         match self.named {
             Some(_) => self.len.unwrap_or_default(),
@@ -56,7 +57,7 @@ impl Table {
             Record::Advanced(advanced) => {
                 let id = advanced.id;
                 if self.0.get_mut(&id).is_some_and(|entry| !entry.advance(advanced)) {
-                    // A record before this one was damaged. What is missing cannot be made up.
+                    // A record before this one was damaged, and its contents cannot be restored.
                     self.0.remove(&id);
                 }
             }
@@ -68,7 +69,7 @@ impl Table {
             Record::Named { id, etag } => {
                 if let Some(entry) = self.0.get_mut(&id) {
                     entry.named = Some(etag);
-                    // What they were for is done.
+                    // A finished title has its checksums elsewhere.
                     entry.units = Vec::new();
                     (entry.mark, entry.prefix) = (SumsState::default(), 0);
                 }
@@ -87,7 +88,7 @@ impl Table {
         self.0.iter()
     }
 
-    /// Forgets finished uploads, the oldest first, until at most `count` are left of all.
+    /// Forgets finished uploads, the oldest first, until at most `count` uploads are left in all.
     pub(in crate::store) fn keep_at_most(&mut self, count: usize) {
         let more = self.0.len().saturating_sub(count);
         let finished = self.0.iter().filter(|(_, entry)| entry.named.is_some());
@@ -98,7 +99,7 @@ impl Table {
         }
     }
 
-    /// Records that add up to this.
+    /// Records that add up to this state.
     pub(in crate::store) fn records(&self) -> impl Iterator<Item = Record> {
         self.0.values().flat_map(Entry::records)
     }

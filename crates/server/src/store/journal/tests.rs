@@ -1,4 +1,4 @@
-//! The journal's bytes: whatever happens to them, nothing is told that was not committed.
+//! The journal's bytes: whatever happens to them, only committed states are reported.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ fn created(id: StoreId, len: Option<u64>) -> Record {
 
 type State = (SumsState, Vec<u32>, Option<String>);
 
-/// Uploads that advance in turn, a group for each step; with every state that each has had.
+/// Uploads that advance in turn, one group for each step, with every state of each upload.
 struct History {
     bytes: Vec<u8>,
-    /// Where the last record of each group ends, and what the table says then.
+    /// For each group, where its last record ends and the state after it.
     groups: Vec<(usize, Table)>,
     states: BTreeMap<StoreId, Vec<State>>,
 }
@@ -78,7 +78,7 @@ fn steps() -> Vec<(usize, usize)> {
 }
 
 impl History {
-    /// Whatever is told of an upload must have been true at some time.
+    /// Every reported state of an upload must have been true at some time.
     fn judge(&self, bytes: &[u8]) {
         for (id, entry) in replay(bytes).table.entries() {
             let state = (entry.mark, entry.units.clone(), entry.named.clone());
@@ -102,7 +102,7 @@ fn w8_a_flipped_bit_never_makes_an_offset_that_was_not() {
     let history = history(&steps());
     let mut bytes = history.bytes.clone();
     for bit in 0..bytes.len() * 8 {
-        // Most of a sector is zeros that nobody reads: all heads and records, and some of the rest.
+        // Most of a sector is unused zeros: all heads and records, and some of the rest.
         if history.bytes[bit / 8] == 0 && bit % 61 != 0 {
             continue;
         }
@@ -189,7 +189,8 @@ proptest! {
     ) {
         replay(&bytes);
         drop(Reader::new(&bytes).records().collect::<Vec<_>>());
-        // Nor do records that no writer would write, in a group that checks itself.
+        // Records that the writer never produces, in a group with a valid checksum, are harmless
+        // too.
         let mut body = Vec::new();
         for record in &records {
             record.write(&mut body);
@@ -266,7 +267,7 @@ async fn w11_a_long_journal_is_replaced_and_says_the_same() {
         let (mark, prefix, from) = (sums.mark(), sums.prefix(), from as u64);
         let advanced = Advanced { id, mark, prefix, from, units, expires: u64::MAX };
         journal.commit(Record::Advanced(advanced)).await.unwrap();
-        // What has been committed is found whenever the next start comes.
+        // Every later start finds the committed records.
         let found = read(&names.own.top).unwrap();
         assert_eq!(found.skipped, 0);
         assert!(found.table == journal.look(Table::clone));
@@ -300,7 +301,7 @@ async fn p5_a_volume_with_ten_thousand_open_uploads_is_ready_within_five_seconds
         let (mark, prefix) = (sums.mark(), sums.prefix());
         let expires = u64::MAX;
         table.apply(Record::Advanced(Advanced { id, mark, prefix, from: 0, units, expires }));
-        // All of them are ahead of the journal.
+        // All of the files are ahead of the journal.
         std::fs::write(house.path().join(format!(".tactus/uploads/{id}")), [1; 71_000]).unwrap();
     }
     let (journal, keeper) =

@@ -1,8 +1,8 @@
-//! Directories: making one, taking one away with all that is in it, and taking that apart afterwards.
+//! Directories: making one, removing one with its contents, and taking a removed one apart.
 //!
-//! Promise: for every reader a directory goes in one step, with everything beneath it. What is left of
-//! it lies in the trash, however deep it is and whenever the server ends: no walk has to begin before
-//! the answer, and none has to end.
+//! Promise: for every reader a directory disappears in one step, with everything beneath it. Its
+//! contents lie in the trash, however deep it is and whenever the server ends. No walk has to begin
+//! before the answer, and none has to end.
 
 use std::ffi::CStr;
 use std::io;
@@ -24,14 +24,14 @@ use crate::store::fault::{NameFault, UploadError};
 use crate::store::id::StoreId;
 use crate::store::metadata::TitleMetadata;
 
-/// What one step of taking a directory apart has done.
+/// The result of one step of taking a directory apart.
 #[derive(Default)]
 pub(in crate::store) struct Dismantled {
-    /// Titles that are gone.
+    /// Titles that were removed.
     pub(in crate::store) titles: Vec<QuotaEntry>,
-    /// Directories that were in it, and are in the trash by themselves now.
+    /// Subdirectories that were moved into the trash beside it.
     pub(in crate::store) directories: Vec<StoreId>,
-    /// Whether it is gone.
+    /// Whether the directory is gone.
     pub(in crate::store) is_gone: bool,
 }
 
@@ -75,12 +75,12 @@ impl Visitor for LongestPath {
     }
 }
 
-/// Entries of one step: some tens of milliseconds on a disk with an arm, so that a title that has been
-/// deleted meanwhile does not wait for a directory of thousands.
+/// Entries of one step: some tens of milliseconds on a hard disk, so that a title that is deleted
+/// meanwhile does not wait for a directory of thousands.
 const ENTRIES_PER_STEP: usize = 64;
 
 impl Names {
-    /// Makes a directory, in one that is there.
+    /// Makes a directory in an existing one.
     pub(in crate::store) fn make_directory(&self, name: &AnyName) -> Result<Changed, UploadError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (parent, mut chain, mut flush) = self.parents(&name.name, Missing::Refuse)?;
@@ -127,8 +127,8 @@ impl Names {
         Ok(Some(Changed { etag, created: false, flush, replaced: None, chain }))
     }
 
-    /// Takes away what has the name, a directory with all that is in it (W10); none when nothing
-    /// has it.
+    /// Removes the title with this name, or the directory with its contents (W10); none when the
+    /// name is free.
     pub(in crate::store) fn remove(
         &self,
         name: &AnyName,
@@ -171,7 +171,7 @@ impl Names {
         }
     }
 
-    /// Moves what has the name into the trash; none when it has gone.
+    /// Moves the object with this name into the trash; none when it is gone.
     fn bring_to_trash(
         &self,
         parent: &OwnedFd,
@@ -194,8 +194,8 @@ impl Names {
         Ok(Some(gone))
     }
 
-    /// Gives something the name of `present`, which goes to the trash; one of the two is a directory.
-    /// First they are swapped: whenever the power fails, both are there.
+    /// Gives an object the name of `present`, which goes to the trash; one of the two is a
+    /// directory. First they exchange names: at every power failure both exist.
     pub(super) fn swap_away(
         &self,
         old_parent: &OwnedFd,
@@ -207,7 +207,7 @@ impl Names {
         let swap = RenameFlags::EXCHANGE;
         match rustix::fs::renameat_with(old_parent, old_last, parent, last, swap) {
             Ok(()) => self.bring_to_trash(old_parent, old_last, present),
-            // The file system cannot swap, or it has gone in the meantime.
+            // The file system cannot exchange names, or the object is gone.
             Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 let replaced = self.bring_to_trash(parent, last, present)?;
                 let flags = RenameFlags::NOREPLACE;
@@ -219,8 +219,8 @@ impl Names {
         }
     }
 
-    /// Takes a directory in the trash apart, one step. Those in it are moved beside it: so no path gets
-    /// too long and no depth needs memory.
+    /// Takes a directory in the trash apart, one step. Its subdirectories are moved beside it: no
+    /// path gets too long, and the depth needs no memory.
     pub(in crate::store) fn dismantle(&self, id: StoreId) -> io::Result<Dismantled> {
         let (trash, name) = (&self.own.trash, id.to_string());
         let mut done = Dismantled::default();

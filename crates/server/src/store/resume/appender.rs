@@ -1,7 +1,7 @@
-//! An upload that goes on: bytes come in, and what has come is made durable beside them.
+//! An upload that continues: bytes arrive, and earlier ones are made durable at the same time.
 //!
-//! Promise: what the journal is told has landed and been flushed before; whoever comes next finds nothing
-//! under way; dropped, it keeps what was made durable on the way.
+//! Promise: bytes are written and flushed before the journal records them. The next request finds
+//! no write under way. An appender that is dropped keeps the bytes of its checkpoints.
 
 use std::sync::Arc;
 
@@ -20,25 +20,25 @@ use crate::store::sums::UNIT;
 use crate::store::upload::room;
 use crate::store::write_buffer::WriteBuffer;
 
-/// While bytes come, what has come is made durable after so many. With what comes during the two
-/// flushes of that, about 8 MiB have to be sent again after a crash. To stop the client for them would
-/// cost it half of its rate.
+/// Checkpoints happen once in so many bytes, while more arrive. With the bytes that arrive during
+/// the two flushes of a checkpoint, a client has to send about 8 MiB again after a crash. Stopping
+/// the client during checkpoints would halve its rate.
 const CHECKPOINT: u64 = 4 * MIB;
 
-/// An upload that goes on. Dropped, it keeps what was made durable on the way.
+/// An upload that continues. Dropped, it keeps the bytes of its checkpoints.
 pub struct Appender {
-    /// None only while it is being dropped.
+    /// None only during `drop`.
     pub(super) parts: Option<PendingWrites>,
     pub(super) newest: RequestGeneration,
     pub(super) declared: Option<u64>,
-    /// What is to be made durable when it has landed, and where it ends.
+    /// The next checkpoint, once its writes have completed, and where it ends.
     pub(super) wanted: Option<(u64, Advanced)>,
     pub(super) checkpoints: bool,
-    /// It comes at a rate.
+    /// The state of a recording, for an upload with a rate.
     pub(super) recording: Option<RecordingUpload>,
 }
 
-/// What must come to rest before the next request may write.
+/// The parts whose work must complete before the next request may write.
 pub(super) struct PendingWrites {
     pub(super) inner: Arc<Inner>,
     pub(super) id: StoreId,
@@ -46,16 +46,17 @@ pub(super) struct PendingWrites {
     pub(super) write_buffer: WriteBuffer,
     pub(super) begun: JournalPosition,
     pub(super) checkpoint: Option<JoinHandle<Result<(), UploadError>>>,
-    /// The file gets room ahead of what comes. It is not cut to its length before that has ended.
+    /// The allocation of blocks ahead of the bytes. The file must not be cut to its length before
+    /// it has ended.
     pub(super) setting_aside: Option<JoinHandle<Result<bool, UploadError>>>,
 }
 
-/// Up to where records have been handed to the journal.
+/// The position up to which records were handed to the journal.
 #[derive(Clone, Copy)]
 pub(super) struct JournalPosition {
-    /// Units.
+    /// In units.
     pub(super) from: usize,
-    /// Their CRC32C.
+    /// The CRC32C of these units.
     pub(super) prefix: u32,
 }
 
@@ -71,21 +72,21 @@ impl Appender {
         self.parts.as_ref().expect("only the end takes it apart")
     }
 
-    /// Makes nothing durable before [`Self::commit`]: for bytes with a checksum that is known only at
-    /// their end.
+    /// Makes nothing durable before [`Self::commit`]: for bytes with a checksum that is known only
+    /// at their end.
     pub fn hold_back(&mut self) {
         self.checkpoints = false;
     }
 
-    /// Resolves when a newer request wants to write. Then [`Self::commit`] what there is, at once.
+    /// Resolves when a newer request wants to write. Then call [`Self::commit`] at once.
     pub async fn superseded(&mut self) {
         self.newest.over().await;
     }
 
-    /// Room for the next bytes, at least one, as [`Upload::space`](crate::store::Upload::space).
+    /// Memory for the next bytes, at least one, as [`Upload::space`](crate::store::Upload::space).
     ///
     /// # Errors
-    /// As there; and when a newer request has taken over. After that one, `commit` still works.
+    /// As there; and when a newer request has taken over. After that error, `commit` still works.
     pub async fn space(&mut self) -> Result<&mut [u8], ResumeError> {
         if self.newest.is_over() {
             return Err(ResumeError::Superseded);
@@ -105,7 +106,7 @@ impl Appender {
         Ok(&mut space[..room])
     }
 
-    /// The first `count` bytes of the space have been filled.
+    /// Records that the first `count` bytes of the space have been filled.
     pub fn advance(&mut self, count: usize) {
         let parts = self.parts.as_mut().expect("only the end takes it apart");
         let Some(end) = parts.write_buffer.advance(count) else { return };
@@ -117,7 +118,7 @@ impl Appender {
         }
     }
 
-    /// Takes `bytes` at once.
+    /// Appends `bytes` at once.
     ///
     /// # Errors
     /// As [`Self::space`].
@@ -132,16 +133,16 @@ impl Appender {
         Ok(())
     }
 
-    /// Gives back the place that is being filled, as [`Upload::park`](crate::store::Upload::park).
+    /// Returns the slot that is being filled, as [`Upload::park`](crate::store::Upload::park).
     pub fn park(&mut self) {
         self.parts.as_mut().expect("only the end takes it apart").write_buffer.park();
     }
 
-    /// Makes durable all that has come, and tells the offset that the journal has now. Goes on to its
-    /// end also when nobody waits any more.
+    /// Makes all bytes durable, and returns the new offset in the journal. The operation completes
+    /// even when the caller stops waiting.
     ///
     /// # Errors
-    /// When it is not, or not surely, durable.
+    /// When the bytes are not, or not certainly, durable.
     pub async fn commit(mut self) -> Result<u64, ResumeError> {
         let mut parts = self.parts.take().expect("only the end takes it apart");
         let work = tokio::spawn(async move {
@@ -152,7 +153,7 @@ impl Appender {
         Ok(work.await.map_err(stopped)??)
     }
 
-    /// Begins a checkpoint when its bytes have landed, and hears how the one before has ended.
+    /// Begins a checkpoint when its bytes are written, and reports errors of the previous one.
     pub(super) fn check(&mut self) -> Result<(), ResumeError> {
         let parts = self.parts.as_mut().expect("only the end takes it apart");
         if parts.checkpoint.as_ref().is_some_and(JoinHandle::is_finished)
@@ -172,7 +173,7 @@ impl Appender {
 }
 
 impl PendingWrites {
-    /// What the journal is to know of all bytes so far.
+    /// The journal record of all bytes so far.
     pub(super) fn advanced(&self) -> Advanced {
         let sums = self.write_buffer.sums();
         let (from, units) = (self.begun.from as u64, sums.units_from(self.begun.from).to_vec());
@@ -180,7 +181,7 @@ impl PendingWrites {
         Advanced { id: self.id, mark, prefix, from, units, expires }
     }
 
-    /// Makes durable what has landed, while more comes.
+    /// Makes written bytes durable, while more arrive.
     fn checkpoint(&mut self, advanced: Advanced) {
         let (inner, file) = (Arc::clone(&self.inner), Arc::clone(self.write_buffer.file()));
         let (begun, announced) = (self.begun, self.hold.announced.clone());
@@ -200,7 +201,8 @@ impl PendingWrites {
     }
 
     async fn checkpointed(&mut self) -> Result<(), UploadError> {
-        // Left in its place until it has ended, for who waits again after giving up.
+        // The handle stays in its place until the checkpoint has ended, because the caller may stop
+        // waiting and wait again.
         let Some(checkpoint) = &mut self.checkpoint else { return Ok(()) };
         let ended = checkpoint.await;
         self.checkpoint = None;
@@ -218,15 +220,15 @@ impl PendingWrites {
         Ok(len)
     }
 
-    /// Comes to rest: nothing is under way any more when the next one may write.
+    /// Waits for everything that is under way, so that the next request may write.
     async fn rest(mut self) {
         if let Err(error) = self.write_buffer.land().await {
             self.inner.write_failed(error);
         }
-        // Who has failed has said so; whoever comes next finds the volume closed.
+        // An earlier error was reported already, and the next request finds the volume closed.
         self.checkpointed().await.ok();
         if let Some(setting) = self.setting_aside.take() {
-            // Too little room is no concern any more.
+            // A failed allocation does not matter any more.
             drop(setting.await);
         }
     }

@@ -1,8 +1,8 @@
-//! Uploads that come at a rate and cannot wait: recordings.
+//! Uploads that arrive at a rate and cannot wait: recordings.
 //!
-//! Promise: [`Appender::space_now`] and [`Appender::tend`] wait for nothing. Quota and space are taken
-//! ahead of what comes; what has come is in the journal after a bounded time, however slowly it comes.
-//! It decides nothing about what has no room: that is for whoever brings it.
+//! Promise: [`Appender::space_now`] and [`Appender::tend`] do not wait. Quota and space are taken
+//! ahead of the data. The journal has received data after a bounded time, however slowly it
+//! arrives. This module does not decide about data without room: its caller does.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,33 +14,33 @@ use crate::store::fault::too_large;
 use crate::store::medium::now;
 use crate::store::upload::claim_more;
 
-/// An upload that an earlier run has left.
+/// An upload that an earlier run has left unfinished.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeftoverUpload {
     /// Its identifier.
     pub id: StoreId,
-    /// Whose it is.
+    /// Its owner.
     pub principal: Principal,
-    /// The path that it was to have.
+    /// The path of the future title.
     pub path: String,
     /// Bytes that are durable.
     pub len: u64,
 }
 
-/// What comes too slowly to fill a place is written after so long though it does not fill it.
+/// Data that arrives too slowly to fill a slot is written after this time.
 const ROUNDED_AFTER: Duration = Duration::from_secs(4);
 
 /// The interval when no data has come for this long: an unchanged state is not written twice.
 const STILL_AFTER: Duration = Duration::from_secs(1);
 
-/// How often it is looked what is to be done.
+/// The period of the check for due work.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Store {
-    /// Goes on with an upload from its beginning, of which nothing has come, at its rate.
+    /// Opens an upload without data for writing at its rate.
     ///
     /// # Errors
-    /// As [`Store::append`], and when there is no room for what will come soon.
+    /// As [`Store::append`], and when there is no room for the data of the next seconds.
     pub async fn append_live(
         &self,
         id: &StoreId,
@@ -62,7 +62,8 @@ impl Store {
         Ok(appender)
     }
 
-    /// Uploads that have no name yet and whose metadata begins so, in the order in which they were begun.
+    /// Uploads without a name whose metadata begins with this prefix, in the order in which they
+    /// began.
     #[must_use]
     pub fn left(&self, metadata: &[u8]) -> Vec<LeftoverUpload> {
         self.inner.journal.look(|table| {
@@ -73,7 +74,7 @@ impl Store {
                 let (path, len) = (entry.created.path.clone()?, entry.mark.len);
                 let left =
                     LeftoverUpload { id, principal: entry.created.principal.clone(), path, len };
-                // All have the same time to live: who expires first has begun first.
+                // All have the same time to live: the order of expiry is the order of beginning.
                 Some((entry.created.expires, left))
             });
             let mut left: Vec<_> = left.collect();
@@ -84,14 +85,15 @@ impl Store {
 }
 
 impl Appender {
-    /// Room for the next bytes, without a wait: none while no place is free, or the file system has not
-    /// yet set its blocks aside.
+    /// Memory for the next bytes, without a wait. None while no slot is free, or while the file
+    /// system has not yet allocated blocks.
     ///
     /// # Errors
-    /// When there may be no more bytes, or a write has failed. What has come can still be committed.
+    /// When no more bytes are permitted, or a write has failed. Received bytes can still be
+    /// committed.
     ///
     /// # Panics
-    /// When it does not come at a rate.
+    /// When the upload has no rate.
     pub fn space_now(&mut self) -> Result<Option<&mut [u8]>, ResumeError> {
         let recording = self.recording.as_mut().expect("it comes at a rate");
         let parts = self.parts.as_mut().expect("only the end takes it apart");
@@ -110,30 +112,30 @@ impl Appender {
         Ok(Some(&mut space[..room]))
     }
 
-    /// Whether a place is being filled.
+    /// Whether a slot is being filled.
     #[must_use]
     pub fn has_place(&self) -> bool {
         self.parts().write_buffer.has_place()
     }
 
-    /// Goes on in a place that uploads do not need, when there is one. Tells the bytes that it takes: these
-    /// need nothing of what was promised for the rate.
+    /// Continues in a slot that uploads do not need, if there is one. Returns the bytes that it
+    /// holds: they use nothing of the recording's reservation.
     ///
     /// # Panics
-    /// When a place is being filled.
+    /// When a slot is being filled.
     pub fn hurry(&mut self) -> u64 {
         let parts = self.parts.as_mut().expect("only the end takes it apart");
         parts.write_buffer.spare_now()
     }
 
-    /// Does what is due, without a wait: to be called before each write, and several times a second while
-    /// nothing comes. Whether there was anything to look at.
+    /// Does the work that is due, without a wait. Call it before each write, and several times a
+    /// second while no data arrives. Returns whether a check was due.
     ///
     /// # Errors
-    /// When what has come cannot be made durable.
+    /// When received data cannot be made durable.
     ///
     /// # Panics
-    /// When it does not come at a rate.
+    /// When the upload has no rate.
     pub fn tend(&mut self, now: Instant) -> Result<bool, ResumeError> {
         let recording = self.recording.as_mut().expect("it comes at a rate");
         if recording.looked.is_some_and(|looked| now.saturating_duration_since(looked) < LOOK) {
@@ -166,7 +168,7 @@ impl Appender {
         Ok(true)
     }
 
-    /// What of it the journal has: a start after a power failure finds that.
+    /// The length in the journal: a start after a power failure finds at least this.
     #[must_use]
     pub fn durable(&self) -> u64 {
         let parts = self.parts();
@@ -174,7 +176,7 @@ impl Appender {
         parts.inner.journal.look(|table| table.find(&parts.id).map_or(0, mark))
     }
 
-    /// Asks for room, when half of what was taken ahead is used up.
+    /// Requests more room when half of the earlier room is used.
     fn take_room(&mut self) -> Result<(), ResumeError> {
         let recording = self.recording.as_mut().expect("it comes at a rate");
         let parts = self.parts.as_mut().expect("only the end takes it apart");
@@ -213,7 +215,7 @@ impl Appender {
         Ok(())
     }
 
-    /// The file has room for all that is claimed.
+    /// Records that the file has room for the whole claim.
     fn have_room(&mut self, is_set_aside: bool) {
         let recording = self.recording.as_mut().expect("it comes at a rate");
         let parts = self.parts.as_mut().expect("only the end takes it apart");
@@ -234,7 +236,8 @@ mod tests {
     use crate::store::medium::Medium;
     use crate::store::{Create, PlainMedium, Precondition, StoreOptions, Verdict, verify};
 
-    /// What is filled up to a sector is written again with what follows it; the two are never swapped.
+    /// A padded sector is written again with the bytes that follow; the order of the two writes is
+    /// kept.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_was_rounded_off_is_written_over_by_what_comes_next_at_any_byte() {
         let program = std::env::current_exe().unwrap();
@@ -266,7 +269,7 @@ mod tests {
             all.extend(bytes);
             if state.is_multiple_of(3) {
                 let parts = appender.parts.as_mut().unwrap();
-                // None while all places are on their way: then nothing has been begun.
+                // None while all slots are under way: then no write has begun.
                 if let Some(end) = parts.write_buffer.round_off() {
                     assert!(end >= all.len() as u64 && end - (all.len() as u64) < 4096);
                 }

@@ -1,4 +1,4 @@
-//! What an upload that comes at a rate remembers.
+//! The state of an upload that arrives at a rate.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,37 +8,38 @@ use tactus_core::units::{BitRate, MIB, Nanos};
 use crate::store::fault::UploadError;
 use crate::store::medium::Medium;
 
-/// How a title comes that is recorded.
+/// The properties of a recording.
 #[derive(Clone)]
 pub struct RecordingSpec {
     /// Its rate.
     pub rate: BitRate,
-    /// Places of its own.
+    /// Its reserved write slots.
     pub medium: Arc<dyn Medium>,
 }
 
-/// Room is taken for so much media time ahead, and asked for again at the half of it: a file system that
-/// is busy with its journal may take seconds.
+/// Room is taken this far ahead in media time, and again when half of it is used: a file system
+/// that is busy with its journal may need seconds.
 const AHEAD: Nanos = Nanos::from_millis(16_000);
-/// And at least for so much.
+/// Least room that is taken ahead, in bytes.
 pub(super) const AHEAD_MIN: u64 = 16 * MIB;
 
-/// The journal is told at most so often. Each time costs two flushes, shared with all others who wait.
+/// Least time between two journal records. Each record costs two flushes, which all waiting uploads
+/// share.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// What an upload at a rate needs besides.
+/// The additional state of an upload with a rate.
 pub(super) struct RecordingUpload {
-    /// Bytes for which room is taken before they come.
+    /// Bytes for which room is taken ahead.
     pub(super) ahead: u64,
-    /// Up to where the file has room.
+    /// The length up to which the file has room.
     pub(super) room: u64,
-    /// Why there is no more room.
+    /// Why no more room was granted.
     pub(super) short: Option<UploadError>,
-    /// When the last place was handed over, or rounded off.
+    /// When the last slot was handed over or padded.
     pub(super) handed_over: Instant,
-    /// When the journal was last to be told of something.
+    /// When the last journal record was requested.
     pub(super) told: Instant,
-    /// How much of it the journal knows, or will.
+    /// The length in the last requested journal record.
     pub(super) told_len: u64,
     pub(super) looked: Option<Instant>,
     /// The length at the last check, and since when it has not grown.
@@ -60,7 +61,7 @@ impl RecordingUpload {
         }
     }
 
-    /// A place has been handed over; whether the journal is to be told.
+    /// Records that a slot was handed over; returns whether a journal record is due.
     pub(super) fn handed_over(&mut self) -> bool {
         self.handed_over = Instant::now();
         self.told.elapsed() >= TOLD_EVERY

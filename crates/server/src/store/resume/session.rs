@@ -1,7 +1,7 @@
-//! Who writes to an upload: one request at a time, the newest.
+//! The writers of uploads: one request at a time, the newest.
 //!
-//! Promise: a newer request tells the older one to end, and waits for it, not for ever; what belongs to
-//! whoever writes is handed from one to the next.
+//! Promise: a newer request ends the older one, and waits for it for a bounded time. The state of
+//! the writer passes from one request to the next.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -18,26 +18,26 @@ use crate::store::quotas::Claim;
 /// How long a newer request waits for an older one.
 const TURN_WAIT: Duration = Duration::from_secs(2);
 
-/// The open uploads, and who writes to each.
+/// The open uploads, and the writer of each.
 #[derive(Default, Debug)]
 pub(in super::super) struct Sessions(Mutex<HashMap<StoreId, Arc<Session>>>);
 
 #[derive(Debug)]
 pub(in super::super) struct Session {
     pub(super) turn: Arc<tokio::sync::Mutex<WriterState>>,
-    /// Counts the requests; the last one has the word.
+    /// Counts the requests; the newest one may write.
     pub(super) newest: watch::Sender<u64>,
 }
 
-/// What belongs to whoever writes.
+/// The state that passes from one writer to the next.
 #[derive(Debug)]
 pub(super) struct WriterState {
     pub(super) claim: Option<Claim>,
-    /// Whether the blocks that are claimed have been set aside since the start.
+    /// Whether the claimed blocks have been allocated since the start.
     pub(super) set_aside: bool,
     /// The bytes since the last whole sector, and where they end.
     pub(super) tail: Option<(u64, Vec<u8>)>,
-    /// Who reads it meanwhile is told here, also between two requests.
+    /// Advances the readers of the growing title, also between two requests.
     pub(super) announced: Option<Arc<GrowthPublisher>>,
 }
 
@@ -60,7 +60,7 @@ impl Sessions {
 }
 
 impl Session {
-    /// Waits until nobody writes, after telling whoever does to end.
+    /// Ends the present writer, if there is one, and waits for it.
     pub(super) async fn take_over(
         &self,
     ) -> Result<(OwnedMutexGuard<WriterState>, RequestGeneration), ResumeError> {
@@ -94,7 +94,7 @@ impl RequestGeneration {
 
     pub(super) async fn over(&mut self) {
         let own = self.own;
-        // Without a sender the upload is gone: over, too.
+        // Without a sender the upload is gone, which also ends the request.
         self.newest.wait_for(|newest| *newest != own).await.ok();
     }
 }

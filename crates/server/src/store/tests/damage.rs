@@ -1,4 +1,4 @@
-//! What is not as it was stored is found, and what only looks so is served.
+//! Damaged titles are found, and undamaged ones with unusual attributes are served.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -92,7 +92,7 @@ async fn p7_every_flipped_bit_of_checksums_in_an_attribute_is_found() {
         let flags = rustix::fs::XattrFlags::empty();
         rustix::fs::fsetxattr(&title, sums::ATTRIBUTE, value, flags).unwrap();
     };
-    // The inode only tells copies apart, and these have their sums with them.
+    // The inode only identifies copies, and this attribute holds its own checksums.
     for bit in (0..8).chain(9 * 8..good.len() * 8) {
         let mut bad = good.to_vec();
         bad[bit / 8] ^= 1 << (bit % 8);
@@ -151,7 +151,7 @@ async fn checksums_of_nobody_go_with_the_second_census() {
         File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
     }
     std::fs::remove_file(volume_dir.path("gone.ts")).unwrap();
-    // As if another program's rename had hidden it from the census.
+    // As if a rename by another program had hidden the title from the census.
     std::fs::rename(volume_dir.path("kept.ts"), volume_dir.path(".tactus/kept.ts")).unwrap();
     let volume = volume_dir.open_with(options.clone()).await;
     volume.close().await;

@@ -1,4 +1,4 @@
-//! Writes and flushes that fail (W9), full disks, and who else is there.
+//! Failing writes and flushes (W9), full disks, and other servers on the same volume.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use super::*;
 #[derive(Clone)]
 struct Failing {
     plain: PlainMedium,
-    /// Operations until the one that fails.
+    /// Operations before the failing one.
     left: Arc<AtomicUsize>,
     after: Arc<AtomicUsize>,
 }
@@ -77,10 +77,10 @@ impl Medium for Failing {
     }
 }
 
-/// What has been answered.
+/// The acknowledged operations.
 #[derive(Clone, Default)]
 pub(super) struct Acked {
-    /// Names and what they have at least been given.
+    /// Names and their least acknowledged versions.
     put: Option<u64>,
     replaced: Option<u64>,
     deleted: bool,
@@ -95,7 +95,7 @@ fn bytes() -> [Vec<u8>; 3] {
     [content(1, 140_000), content(2, 200_000), content(3, SENT[2])]
 }
 
-/// Does a bit of everything until something fails.
+/// Runs one operation of each kind until one fails.
 pub(super) async fn live(
     volume: &Store,
     acked: &Mutex<Acked>,
@@ -155,7 +155,7 @@ async fn w9_a_failed_write_or_flush_ends_all_writing_and_loses_nothing() {
                 assert!(matches!(refused, Err(ChangeError::ReadOnly(_))));
                 assert_eq!(medium.after.load(Ordering::SeqCst), operations, "nothing is tried");
                 volume.close().await;
-                // No start writes there before somebody has looked.
+                // No start writes to the volume before the operator has cleared the mark.
                 let opened = Store::open(volume_dir.0.path(), Arc::new(medium.clone()), options());
                 assert!(matches!(opened.await, Err(OpenError::Unchecked(_))));
                 assert_eq!(medium.after.load(Ordering::SeqCst), operations);
@@ -169,7 +169,7 @@ async fn w9_a_failed_write_or_flush_ends_all_writing_and_loses_nothing() {
     assert!(number > 20, "only {number} operations");
 }
 
-/// After the next start, everything that was answered is there, and nothing is half there.
+/// After the next start, every acknowledged change is there, and no change is there by half.
 async fn judge(volume_dir: &TestVolume, acked: &Acked, number: usize) {
     judge_opened(volume_dir, volume_dir.open().await, acked, number).await;
 }
@@ -209,7 +209,7 @@ pub(super) async fn judge_opened(
     volume.close().await;
     for directory in ["uploads", "stage", "trash"] {
         let left = volume_dir.own(directory);
-        // An upload that was never answered may wait for its expiry.
+        // An upload that was never acknowledged may remain until it expires.
         let may = usize::from(directory == "uploads" && acked.upload.is_none());
         assert!(left <= may, "operation {number}: {left} in {directory}");
     }

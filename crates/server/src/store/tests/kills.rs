@@ -1,4 +1,4 @@
-//! The process ends between two writes or flushes, and what the next start makes of it.
+//! The process ends between two writes or flushes: the state after the next start.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use super::quota::{compare, limits};
 use super::resume::{ann, create, send};
 use super::*;
 
-/// So many writes and flushes happen, and none after them: to those who wait it is as if the process had ended.
+/// Permits a number of writes and flushes, and none after them, as if the process had ended.
 #[derive(Clone)]
 struct Ending {
     plain: PlainMedium,
@@ -73,16 +73,17 @@ impl Medium for Ending {
     }
 }
 
-/// All of it ends with the runtime: tasks where they wait, threads when they have done what they began.
+/// A runtime in place of a process: at its end, tasks stop at their await points and threads after
+/// their current work.
 fn process() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
 const END_WITHIN: Duration = Duration::from_secs(60);
-/// More than anybody stores here.
+/// More than these tests store.
 const QUOTA: u64 = 4 << 20;
 
-/// Holds the books of a start against the disk, when it has counted and named what there is.
+/// Compares the quotas after a start with the disk, once the census and all names are complete.
 async fn audit(volume_dir: &TestVolume, volume: &Store) {
     settle(volume).await;
     let open = volume.inner.journal.look(|table| {
@@ -95,7 +96,7 @@ async fn audit(volume_dir: &TestVolume, volume: &Store) {
     compare(volume_dir, volume, &open);
 }
 
-/// Waits until what is stored has been counted, and what was complete has its name and is no upload any more.
+/// Waits until the stored titles are counted, and every complete upload has its name and is closed.
 async fn settle(volume: &Store) {
     volume.inner.counted().await;
     let complete = volume.inner.journal.look(|table| {
@@ -104,14 +105,15 @@ async fn settle(volume: &Store) {
     });
     for id in complete {
         volume.finish(&id, &ann()).await.unwrap();
-        // Its claim goes a moment after its record.
+        // The claim is released shortly after the journal record.
         while volume.inner.sessions.find(&id).is_some() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 }
 
-/// Lives until write or flush `number`, and judges what the next start finds; whether there are no more.
+/// Runs until write or flush `number`, and checks the state after the next start. Returns whether
+/// the run had fewer operations than that.
 fn killed_at(number: usize) -> bool {
     let volume_dir = TestVolume::new();
     let ending = Ending::after(number);
@@ -140,7 +142,7 @@ fn killed_at(number: usize) -> bool {
     lived
 }
 
-/// Tasks that end with the server leave writes of which nobody hears the end: the disk has not failed.
+/// Tasks that end with the server lose the results of their writes: this is not a disk failure.
 #[tokio::test]
 async fn a_stop_is_no_failure_of_the_disk() {
     let volume_dir = TestVolume::new();
@@ -154,7 +156,7 @@ async fn a_stop_is_no_failure_of_the_disk() {
 #[test]
 fn p4_p12_a_kill_at_any_write_or_flush_loses_nothing_and_keeps_no_room() {
     let (next, last) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-    // Most of a case is waiting for the disk.
+    // Most of a case waits for the disk.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -174,7 +176,8 @@ fn p4_p12_a_kill_at_any_write_or_flush_loses_nothing_and_keeps_no_room() {
     assert!(last > 20, "only {last} operations");
 }
 
-/// The walk of a start sees a title that gets its name beside it, or does not: whoever names it cannot know.
+/// The census of a start may or may not see a title that gets its name at the same time: the thread
+/// that names it cannot tell.
 #[test]
 fn a_title_that_is_named_while_a_start_counts_is_counted_once() {
     process().block_on(async {
@@ -191,7 +194,7 @@ fn a_title_that_is_named_while_a_start_counts_is_counted_once() {
         let opening = Store::open_and_count(path, medium, limits(QUOTA), after);
         let (volume, opened) = opening.await.unwrap();
         assert_eq!(opened.unnamed, 1);
-        // Time enough for who does not wait.
+        // Long enough for an operation that does not wait.
         for _ in 0..50 {
             tokio::time::sleep(Duration::from_millis(10)).await;
             assert!(!volume_dir.path("a.ts").exists(), "it is named beside the count");

@@ -1,4 +1,4 @@
-//! Uploads in one go, replacements, deletions and renames.
+//! Uploads in one request, replacements, deletions and renames.
 
 use super::*;
 
@@ -92,11 +92,12 @@ async fn w10_a_directory_goes_in_one_step_and_is_taken_apart_afterwards() {
     volume.make_directory("old").await.unwrap();
     volume.rename("films/", any(), "old/films", Over::Nothing).await.unwrap();
     assert_eq!(volume_dir.titles().len(), 100);
-    // The same name again, perhaps with the same inodes: its own name is made durable anew.
+    // The same name again, perhaps with the same inodes: the directory's name is made durable
+    // again.
     store(&volume, put("films/0/new.ts", None), &bytes).await.unwrap();
     volume.remove("old/", any()).await.unwrap();
     assert_eq!(volume_dir.titles(), [("films/0/new.ts".to_owned(), 200_000)]);
-    // What is taken apart counts no more.
+    // Titles in a directory that was taken apart no longer count.
     let left = || (volume_dir.own("trash"), volume_dir.own("sums"), volume.usage().stored);
     for _ in 0..2000 {
         if left() == (0, 1, 200_000) {
@@ -131,7 +132,7 @@ async fn what_a_directory_left_is_taken_apart_by_the_next_start() {
     volume.close().await;
 }
 
-/// Counts how many descriptors of the volume are open during flushes; else plain files.
+/// Counts the open descriptors of the volume during flushes; otherwise plain files.
 struct CountingMedium {
     plain: PlainMedium,
     root: PathBuf,
@@ -196,7 +197,7 @@ async fn s03_a_path_of_thousands_of_new_directories_needs_few_descriptors() {
             at = rustix::fs::openat(&at, segment, DIRECTORY, rustix::fs::Mode::empty()).unwrap();
         }
         assert!(lock(&medium.flushed).contains(&rustix::fs::fstat(&at).unwrap().st_ino));
-        // Names that are durable are not flushed again.
+        // Durable names are not flushed again.
         lock(&medium.flushed).clear();
         store(&volume, put(&format!("{above}/u"), None), b"hello").await.unwrap();
         assert!(lock(&medium.flushed).len() <= 2, "{depth}: {:?}", lock(&medium.flushed).len());

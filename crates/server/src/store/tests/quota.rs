@@ -1,4 +1,4 @@
-//! Quotas: never exceeded, and always what the disk says.
+//! Quotas: never exceeded, and always equal to the state of the disk.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ pub(super) fn limits(quota: u64) -> StoreOptions {
     StoreOptions { limits, ..options() }
 }
 
-/// How many of fifty uploads at once are stored, of which each fills more than half of the quota.
+/// How many of fifty concurrent uploads are stored, if each fills more than half of the quota.
 async fn race(known: impl Fn(u64) -> bool) -> usize {
     let volume_dir = TestVolume::new();
     let volume = volume_dir.open_with(limits(100_000)).await;
@@ -41,12 +41,13 @@ async fn race(known: impl Fn(u64) -> bool) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn u17_of_fifty_that_ask_for_the_last_room_one_gets_it() {
     assert_eq!(race(|_| true).await, 1);
-    // Of unknown length: two may each hold what the other one would need; never both get it.
+    // Of unknown length: two uploads may each hold space that the other needs; never do both
+    // complete.
     assert!(race(|_| false).await <= 1);
     assert!(race(|number| number % 2 == 0).await <= 1);
 }
 
-/// One act of somebody.
+/// One operation of a principal.
 #[derive(Clone, Debug)]
 enum Act {
     Put { name: usize, who: usize, len: usize, known: bool, finish: bool },
@@ -78,7 +79,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     proptest::collection::vec(act, 1..16)
 }
 
-/// Lives through `acts`; after each, the ledger must say what the disk does.
+/// Runs `acts`; after each one, the ledger must equal the state of the disk.
 async fn live(acts: Vec<Act>) {
     let volume_dir = TestVolume::new();
     let mut volume = volume_dir.open_with(limits(QUOTA)).await;

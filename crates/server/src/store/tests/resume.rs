@@ -1,4 +1,4 @@
-//! Uploads that can be resumed: W8, and what crashes, other requests and other people do to them.
+//! Resumable uploads: W8 under crashes, concurrent requests and other principals.
 
 use std::time::{Duration, SystemTime};
 
@@ -119,7 +119,7 @@ async fn p5_at_most_one_chunk_is_lost_of_a_long_request_that_is_dropped() {
     let mut appender = volume.append(&id, &ann(), 0).await.unwrap();
     for piece in bytes[..20 << 20].chunks(100_000) {
         appender.append(piece).await.unwrap();
-        // As from a socket, not from memory: a disk under others' load must be able to follow.
+        // At the pace of a socket, not of memory: a disk under other load must be able to follow.
         while appender.len() > offset(&volume, &id) + (7 << 20) {
             appender.space().await.unwrap();
             tokio::time::sleep(Duration::from_millis(1)).await;
