@@ -1,9 +1,10 @@
 //! The packet server: a link server whose streams leave as datagrams, each at its own time.
 //!
-//! Promise: no datagram leaves before it is due; what is due in a tick leaves in one turn; an outlet that takes nothing
-//! makes its own streams late and loses nothing, and a message that the kernel refuses costs its stream nothing else; when
-//! the machine stood still, or a disk did, clocks are moved instead of sending a burst. It knows no titles and no disks: it is fed
-//! leases in order, and returns each. The argument: `docs/design/packets.md`.
+//! Promise: no datagram leaves before it is due. All datagrams that are due in a tick leave in one
+//! turn. A full outlet makes its own streams late and loses nothing. A message that the kernel
+//! refuses has no other effect on its stream. After a stall of the machine or of a disk, clocks are
+//! moved instead of sending a burst. It knows no titles and no disks: it is fed leases in order,
+//! and returns each. The argument: `docs/design/packets.md`.
 
 mod ahead;
 mod batch;
@@ -40,68 +41,68 @@ use crate::server::Server;
 pub(crate) struct PacketServer {
     port: Box<dyn PacketPort>,
     tick: Nanos,
-    /// How long before it is due a message is given to the port.
+    /// The time between handing a message to the port and its due time.
     ahead: Nanos,
-    /// When the port wants a turn.
+    /// When the port needs a turn.
     wanted: Option<MonoTime>,
-    /// Streams.
+    /// Number of streams.
     open: usize,
     memories: Vec<Memory>,
     requests: Consumer<ToLink<Datagrams>>,
     answers: Producer<FromLink>,
     changes: Consumer<ClassChange>,
     entries: Vec<Option<Entry>>,
-    /// Streams that the control side makes, by the same places.
+    /// Generated streams, by the same slots.
     generated: Vec<Option<generated::Entry>>,
-    /// Those of them that had nothing when they were looked at.
+    /// The generated streams whose ring was empty at the last look.
     empty: Moved,
-    /// None, but while it is looked again.
+    /// Empty except during the next look.
     looked_at: Moved,
     fed: Pool<Fed>,
-    /// Of streams whose blocks are in the page cache.
+    /// Read-ahead of streams whose blocks are in the page cache.
     pieces: Pieces,
     pacer: Pacer,
     classes: Classes,
-    /// Which stream a class is.
+    /// The stream of each class.
     streams_of: Vec<Of>,
     /// The last turn of the pacer whose streams were looked up.
     looked_up: u64,
-    /// The last stream of each place.
+    /// The last stream of each slot.
     ended: Vec<Option<Ended>>,
-    /// Those whose turn has come.
+    /// Streams whose predecessor has ended.
     following: Vec<StreamId>,
     batch: Batch,
     full: FullOutlets,
     moved: Moved,
-    /// Room in the ring of answers that moved clocks leave to all others.
+    /// Room in the ring of answers that the messages of moved clocks leave free for all others.
     reserved: usize,
     counters: Arc<PacketCounters>,
     streams: Arc<[StreamCounters]>,
 }
 
-/// Whose messages a class of the pacer are, by the stream's place. To look for it in the tables of both would cost a line of
-/// memory for each message.
+/// The stream of a class of the pacer, by its slot. A search in the tables of both kinds would
+/// touch one more cache line for each message.
 #[derive(Clone, Copy)]
 enum Of {
-    /// A title's.
+    /// A stream of a title.
     Read(u32),
-    /// The control side makes it.
+    /// A generated stream.
     Generated(u32),
 }
 
-/// What a packet server is made of.
+/// The parts of a packet server.
 pub(crate) struct PacketParts {
     pub(crate) port: Box<dyn PacketPort>,
-    /// What the link carries, with all that is on the wire.
+    /// The rate of the link, with all headers on the wire.
     pub(crate) rate: BitRate,
     pub(crate) tick: Nanos,
     pub(crate) classes: Vec<PacketClass>,
     pub(crate) memories: Vec<Memory>,
     pub(crate) requests: Consumer<ToLink<Datagrams>>,
     pub(crate) answers: Producer<FromLink>,
-    /// What classes are to be from now on.
+    /// Changes of the limits of classes.
     pub(crate) changes: Consumer<ClassChange>,
-    /// Most leases that can be held at once.
+    /// Limit of leases held at once.
     pub(crate) leases: usize,
     pub(crate) counters: Arc<PacketCounters>,
     pub(crate) class_counters: Arc<[ClassCounters]>,
@@ -147,7 +148,7 @@ impl PacketServer {
         }
     }
 
-    /// Classes that may something else: as many as the ring holds, each a constant amount of work.
+    /// Applies changes of classes: as many as the ring holds, each a constant amount of work.
     fn take_changes(&mut self, now: MonoTime) -> bool {
         let mut any = false;
         while let Some(change) = self.changes.pop() {
@@ -168,7 +169,7 @@ impl PacketServer {
                 }
                 ToLink::Pass(Pass::Settle { stream, len }) => self.settle(now, stream, len),
                 ToLink::Pass(Pass::Interleave { stream, message }) => {
-                    // There is nothing between datagrams.
+                    // Datagrams have no place for interleaved messages.
                     self.answer(FromLink::Interleaved { stream, message, is_sent: false });
                 }
                 ToLink::Pass(Pass::Close(stream)) => {
@@ -198,7 +199,7 @@ impl PacketServer {
     ) {
         let index = stream.index;
         let Some(Rate { rate, .. }) = blocks.rate else {
-            // Best effort fits no datagrams: such a delivery cannot be made.
+            // Datagrams cannot be best effort: `Delivery` refuses such a combination.
             let (outcome, sent) = (Outcome::Stopped, Bytes(0));
             return self.answer(FromLink::Closed { stream, outcome, sent });
         };
@@ -227,7 +228,7 @@ impl PacketServer {
         }
     }
 
-    /// Gives a stream its clock: it goes on where the one before it has ended, or by itself.
+    /// Gives a stream its clock: it follows its predecessor, or starts by itself.
     fn begin(&mut self, now: MonoTime, index: u32) {
         let entry = entry_of(&mut self.entries, index);
         let cutting = (entry.form, entry.output.burst, entry.turn, entry.plan.clone());
@@ -252,7 +253,7 @@ impl PacketServer {
         self.offer(now, index);
     }
 
-    /// Begins those whose predecessors have ended.
+    /// Begins the streams whose predecessors have ended.
     fn begin_following(&mut self, now: MonoTime) -> bool {
         let any = !self.following.is_empty();
         while let Some(stream) = self.following.pop() {
@@ -268,7 +269,7 @@ impl PacketServer {
         (form, burst, turn, plan): (Form, Nanos, Option<Bytes>, Option<Arc<Plan>>),
         clock: ByteClock,
     ) -> Cutter {
-        // A port that keeps the time itself saves nothing by bursts.
+        // A port with transmit times of its own gains nothing from bursts.
         let burst = if self.ahead > Nanos(0) { Nanos(0) } else { burst };
         let gathering = Gathering::of(burst, self.tick);
         let segments_max = self.port.segments_max();
@@ -287,7 +288,7 @@ impl PacketServer {
         self.offer(now, stream.index);
     }
 
-    /// The length of a stream is known now.
+    /// Sets the length of a stream, which is known now.
     fn settle(&mut self, now: MonoTime, stream: StreamId, len: Bytes) {
         let Some(entry) = self.find(stream) else { return };
         entry.len = Some(len);
@@ -298,7 +299,7 @@ impl PacketServer {
         }
     }
 
-    /// Gives the pacer a stream's next message, if it has none and the message is in memory.
+    /// Gives the pacer a stream's next message, if the pacer has none and the message is in memory.
     fn offer(&mut self, now: MonoTime, index: u32) {
         let entry = entry_of(&mut self.entries, index);
         if entry.offered.is_some() || entry.is_waiting {
@@ -311,7 +312,7 @@ impl PacketServer {
                 self.counters.underruns.add(1);
                 self.streams[index as usize].underruns.add(1);
             }
-            // What was missing is not owed at once.
+            // Missing bytes are delayed, not sent in a burst.
             entry.delay(now.since(message.due));
             self.moved.add(index);
             message = entry.next().expect("it is in memory");
@@ -321,7 +322,7 @@ impl PacketServer {
         self.pacer.offer(now + self.ahead, entry.class, packet);
     }
 
-    /// Sends what is due in this tick.
+    /// Sends the messages that are due in this tick.
     fn turn(&mut self, now: MonoTime) -> bool {
         let mut any = self.look_at_full(now);
         loop {
@@ -355,7 +356,7 @@ impl PacketServer {
         outlet.expect("who is sent for is open")
     }
 
-    /// Puts what a stream has offered into the batch, and offers what comes next.
+    /// Puts the offered message of a stream into the batch, and offers the next one.
     fn depart(&mut self, now: MonoTime, index: u32) {
         let Some(entry) = &mut self.entries[index as usize] else {
             self.gather_generated(now, index);
@@ -381,7 +382,8 @@ impl PacketServer {
         }
         entry_of(&mut self.entries, index).cutter.advance(&message);
         if mutant!(StallOwed, false, lateness > STALL_MAX) {
-            // So late by its outlet, or by many short stops, of which none was long enough to move all clocks.
+            // Late because of its outlet, or because of many short stalls that were each too short
+            // to move all clocks.
             entry_of(&mut self.entries, index).delay(lateness);
             self.counters.stalled_streams.add(1);
             self.streams[index as usize].count_stall(lateness);
@@ -390,7 +392,7 @@ impl PacketServer {
         self.offer(now, index);
     }
 
-    /// A message that was gathered has left, or was refused.
+    /// Notes that a gathered message has left, or was refused.
     fn leave(&mut self, gathered: &Gathered, was_taken: bool) {
         let (index, message) = (gathered.index, gathered.message);
         if was_taken {
@@ -420,7 +422,7 @@ impl PacketServer {
         }
     }
 
-    /// Counts bytes as sent and gives back the leases that they used up.
+    /// Counts bytes as sent and returns the used leases.
     fn use_up(&mut self, index: u32, bytes: Bytes) {
         let entry = entry_of(&mut self.entries, index);
         entry.sent += bytes;
@@ -456,7 +458,7 @@ impl PacketServer {
             self.answer(FromLink::Returned { stream, lease: fed.lease });
         }
         self.streams[index as usize].clear();
-        // One that has never begun leaves nothing.
+        // A stream that has never begun leaves no state.
         self.ended[index as usize] = (!entry.is_waiting).then(|| Ended {
             stream,
             trace: entry.cutter.trace(entry.sent),
@@ -464,16 +466,16 @@ impl PacketServer {
         });
         self.following.extend(entry.next);
         let sent = entry.sent;
-        // Its plan goes before the delivery server may say that it is free.
+        // Its plan is dropped before the delivery server may report that it is free.
         drop(entry);
         self.answer(FromLink::Closed { stream, outcome, sent });
     }
 
-    /// Moves all clocks when the machine itself stood still.
+    /// Moves all clocks after a stall of the machine.
     fn watch_stall(&mut self, now: MonoTime) {
         let Some(expected) = self.pacer.poll_timeout() else { return };
         let pause = (now + self.ahead).since(expected);
-        // Where outlets keep all memory, nobody is asked for what is due.
+        // If full outlets hold all memory, the pacer is not polled, so a pause is no stall.
         if !self.batch.is_stuck() && pause > STALL_MAX {
             self.pause(now, pause);
         }
@@ -507,7 +509,8 @@ impl PacketServer {
         self.streams[index as usize].count_stall(pause);
     }
 
-    /// Tells the delivery server of moved clocks, as far as there is room beside what must be told.
+    /// Sends moved clocks to the delivery server, as far as the ring has room beside the reserved
+    /// part.
     fn tell_moved(&mut self) {
         while self.answers.free() > self.reserved
             && let Some(index) = self.moved.take()
@@ -526,7 +529,7 @@ impl PacketServer {
         let deviation = if entry.cutter.is_even() {
             second.deviation(BitRate(stream.rate.value()))
         } else {
-            // Of a variable rate: against what was due in just that second.
+            // At a variable rate: compared with the bytes that were due in this second.
             let end = MonoTime(now.0 / SECOND.0 * SECOND.0);
             let before = entry.cutter.allowed(end.before(SECOND));
             second.deviation_from(entry.cutter.allowed(end).saturating_sub(before))
@@ -564,7 +567,7 @@ impl Server for PacketServer {
         any |= self.turn(now);
         any |= self.begin_following(now);
         self.counters.turns.add(self.pacer.work().turns - turns);
-        // The pacer decides as of the beginning of a tick.
+        // The pacer decides for the beginning of a tick.
         let until = (now + self.ahead).0 / self.tick.0 * self.tick.0;
         let until = if self.open > 0 { MonoTime(until) } else { MonoTime(0) };
         self.wanted = self.port.turn(now, until);

@@ -1,7 +1,7 @@
 //! Lists without allocation: nodes from one pool, linked by number.
 //!
-//! A server keeps one pool and many lists; the pool's size is the sum of what the ledger can grant,
-//! so it cannot run out.
+//! A server keeps one pool and many lists. The size of the pool is the sum of everything that the
+//! ledger can grant, so it cannot run out.
 
 const NONE: u32 = u32::MAX;
 
@@ -37,7 +37,8 @@ impl List {
         self.head == NONE
     }
 
-    /// Reads it, for whoever reads many before the first is used: a number without a meaning.
+    /// Loads the list into the cache, for callers that read many before using the first. The number
+    /// has no meaning.
     pub(crate) fn look_up(&self) -> u64 {
         u64::from(self.head ^ self.tail)
     }
@@ -52,7 +53,7 @@ impl<T> Pool<T> {
         Self { nodes, free: if size == 0 { NONE } else { 0 } }
     }
 
-    /// Takes a node that is on no list; its number is the token.
+    /// Takes a node that is on no list. Its number is the token.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         let at = self.free;
         assert!(at != NONE, "the ledger grants no more than the pool has");
@@ -63,7 +64,7 @@ impl<T> Pool<T> {
         at
     }
 
-    /// Gives a node back that is on no list.
+    /// Returns a node that is on no list.
     pub(crate) fn remove(&mut self, at: u32) -> T {
         let node = &mut self.nodes[at as usize];
         node.next = self.free;
@@ -86,7 +87,7 @@ impl<T> Pool<T> {
         at
     }
 
-    /// Takes the first node off `list` but leaves it in use.
+    /// Removes the first node from `list` but leaves it in use.
     pub(crate) fn detach_front(&mut self, list: &mut List) -> Option<u32> {
         let at = self.front(list)?;
         list.head = self.nodes[at as usize].next;
@@ -97,7 +98,7 @@ impl<T> Pool<T> {
         Some(at)
     }
 
-    /// Takes the first node off `list` and gives it back.
+    /// Removes the first node from `list` and frees it.
     pub(crate) fn pop_front(&mut self, list: &mut List) -> Option<T> {
         let at = self.detach_front(list)?;
         Some(self.remove(at))

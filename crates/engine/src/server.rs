@@ -1,14 +1,15 @@
-//! What a server is to its core: something to poll, with a next deadline.
+//! A server, as its core sees it: a state machine to poll, with a next deadline.
 
 use tactus_core::units::MonoTime;
 
-/// A state machine with one job. It is polled by the core that it sits on, and by nobody else; it
-/// never waits, and it is a value: moving it to another core moves all of its state.
+/// A state machine with one job. Only its core polls it. It never waits. It is a value: moving it
+/// to another core moves all of its state.
 pub trait Server: Send {
-    /// Does what can be done at `now`. Says whether anything was done: then others may have work.
+    /// Does the work that is possible at `now`. Returns whether anything was done: then other
+    /// servers may have work.
     fn poll(&mut self, now: MonoTime) -> bool;
 
-    /// When it must be polled again even if nobody sends it anything.
+    /// When it must be polled again even without new messages.
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime>;
 }
 

@@ -1,8 +1,8 @@
-//! What is done for a whole turn before it begins.
+//! Work for a whole turn, before the turn begins.
 //!
-//! A stream's state is cold when its time comes: thousands of others have been sent for since. Met one after the other
-//! each of its lines of memory is waited for alone, a sixth of what a message costs. Read in one go, with nothing that
-//! depends on them between, they come together.
+//! A stream's state is cold when it is due: thousands of other streams have been sent since. Loaded
+//! one after the other, each cache line costs a full wait, a sixth of the cost of a message. Loaded
+//! together, without dependencies between them, the waits overlap.
 
 use std::hint::black_box;
 
@@ -12,7 +12,7 @@ use tactus_core::units::{MonoTime, Nanos};
 use super::{Of, PacketServer};
 
 impl PacketServer {
-    /// Once in a turn, before anything leaves.
+    /// Runs once in a turn, before the first message leaves.
     pub(super) fn look_ahead(&mut self, now: MonoTime) {
         let turn = self.pacer.work().turns;
         if std::mem::replace(&mut self.looked_up, turn) == turn {
@@ -22,8 +22,9 @@ impl PacketServer {
         self.catch_up(now);
     }
 
-    /// A turn that comes late finds more due of each stream than what leaves together as a rule. All of it goes as one
-    /// message: what a message costs is what there is no time for. A port that keeps the times itself is not late.
+    /// In a late turn, each stream has more due than the normal message. All of it goes into one
+    /// message, as the cost is per message and time is short. A port with transmit times of its own
+    /// is not late.
     fn catch_up(&mut self, now: MonoTime) {
         let behind = self.pacer.behind();
         if behind == Nanos(0) || self.ahead > Nanos(0) {
@@ -34,11 +35,11 @@ impl PacketServer {
             let class = self.pacer.woken()[nth];
             let Of::Read(index) = self.streams_of[class as usize] else { continue };
             let Some(entry) = &mut self.entries[index as usize] else { continue };
-            // Classes are woken too, and places are used again.
+            // The pacer wakes inner classes too, and slots are reused.
             let Some(offered) = entry.offered.filter(|_| entry.class.index == class) else {
                 continue;
             };
-            // A class that may not send more is late because of that.
+            // A class that has used up its limit is late for that reason only.
             let late = turn.min(offered.due + behind);
             let late = mutant!(LateEarly, late + Nanos::from_millis(50), late);
             if let Some(bytes) = entry.catch_up(late) {
@@ -47,7 +48,7 @@ impl PacketServer {
         }
     }
 
-    /// Reads the state of those whose time has come, and then what that points to.
+    /// Loads the state of the due streams, and then the memory that this state points to.
     fn read_ahead(&self) {
         let woken = || {
             self.pacer.woken().iter().filter_map(|&class| match self.streams_of[class as usize] {

@@ -1,8 +1,9 @@
-//! What leaves in one call: messages whose time has come, what stands in front of their datagrams, and where
-//! their bytes are.
+//! The batch of one call: due messages, the headers of their datagrams, and the places of their
+//! bytes.
 //!
-//! Promise: nothing is allocated after the start; what was gathered is described again, the same, until it
-//! has left or its stream is closed. What is kept back stays where it is: the next batch then gets other memory.
+//! Promise: no allocation after the start. A gathered message is described again, in the same way,
+//! until it has left or its stream is closed. The bytes of a kept message stay in place: the next
+//! batch gets other memory.
 
 use tactus_core::datagrams::{Message, PAYLOAD, SEGMENTS_MAX};
 use tactus_core::ports::{self, SocketHandle};
@@ -15,58 +16,58 @@ use super::generated;
 use crate::feeding::{Fed, Memory};
 use crate::pool::Pool;
 
-/// Most messages gathered at once: what one call takes.
+/// Limit of gathered messages: the limit of one call.
 pub(super) const MESSAGES: usize = 64;
-/// Most parts of a call: four for each of that many, which is a header, a payload and two more where
-/// blocks meet; or nearly three of the longest messages.
+/// Limit of the parts of a call: four for each message (a header, a payload and two more where
+/// blocks meet), or nearly three of the longest messages.
 pub(super) const PARTS: usize = 256;
-/// Memory for what is copied: nine of the longest messages.
+/// Memory for copied bytes: nine of the longest messages.
 const STAGE: usize = 512 * 1024;
-/// Batches of which something may be kept back at once, and the one that is gathered. A batch is that of all outlets, so two
-/// are enough for any number of outlets that become full together.
+/// The batches that may hold kept messages at once, plus the one being filled. A batch serves all
+/// outlets, so two are enough for any number of outlets that become full together.
 const STAGES: usize = 9;
-/// Messages that can be kept back.
+/// Limit of kept messages.
 pub(super) const KEPT_MAX: usize = STAGES * MESSAGES;
 const MESSAGE_MAX: usize = SEGMENTS_MAX as usize * (rtp::HEADER + PAYLOAD.0 as usize);
 
 /// Messages that leave as soon as the port takes them.
 pub(super) struct Batch {
     gathered: Vec<Gathered>,
-    /// How many of them have left, or are kept back.
+    /// Number of messages that have left or are kept.
     gone: usize,
     stages: Vec<Stage>,
-    /// The one that is filled; none while something of each is kept back.
+    /// The stage being filled; `None` while every stage holds kept messages.
     filled: Option<usize>,
 }
 
 /// Memory of one batch.
 struct Stage {
-    /// What stands in front of datagrams that are not copied.
+    /// Headers of datagrams that are not copied.
     headers: Vec<[u8; rtp::HEADER]>,
     bytes: Vec<u8>,
     used: usize,
-    /// Messages that are kept back.
+    /// Number of kept messages.
     kept: usize,
 }
 
-/// A message whose time has come.
+/// A due message.
 #[derive(Clone, Copy)]
 pub(super) struct Gathered {
-    /// The place of its stream.
+    /// The slot of its stream.
     pub(super) index: u32,
     pub(super) message: Message,
     outlet: SocketHandle,
-    /// The memory of its batch.
+    /// The stage of its batch.
     stage: u8,
-    /// The first of its headers, when they are not in front of what was copied.
+    /// The index of its first header, if the headers are not in front of copied payloads.
     header: usize,
-    /// Where its datagrams are, when they have been copied, and how long they are.
+    /// The offset and length of its datagrams in the stage, if they are copied.
     staged: Option<(usize, usize)>,
-    /// Which it is of its stream, when the control side has made it.
+    /// The number of a generated datagram within its stream.
     pub(super) generated: Option<u64>,
 }
 
-/// A batch as the port wants it: messages of one outlet.
+/// A batch in the form of the port: messages of one outlet.
 pub(super) struct Described<'a> {
     messages: [ports::Message; MESSAGES],
     due: [MonoTime; MESSAGES],
@@ -89,13 +90,13 @@ impl Batch {
         self.gathered.is_empty()
     }
 
-    /// Whether any message may be added.
+    /// Whether a message may be added.
     pub(super) fn has_room(&self) -> bool {
         let Some(filled) = self.filled else { return false };
         self.gathered.len() < MESSAGES && self.stages[filled].used + MESSAGE_MAX <= STAGE
     }
 
-    /// Whether something of each memory is kept back, so that nothing can be gathered.
+    /// Whether every stage holds kept messages, so that no message can be gathered.
     pub(super) fn is_stuck(&self) -> bool {
         self.filled.is_none()
     }
@@ -120,13 +121,13 @@ impl Batch {
         self.gathered.push(Gathered { index, message, outlet, stage, header, staged, generated });
     }
 
-    /// Writes what stands in front of the datagrams of the message that was added last, whose bytes are not copied.
+    /// Writes the headers of the datagrams of the last added message, whose bytes are not copied.
     pub(super) fn add_headers(&mut self, entry: &Entry, message: &Message) {
         let headers = (0..message.datagrams).filter_map(|nth| entry.cutter.header(nth));
         self.filled().1.headers.extend(headers);
     }
 
-    /// Memory for the datagrams of the message that was added last, with `room` in front of each.
+    /// Memory for the datagrams of the last added message, with `room` in front of each.
     pub(super) fn stage(&mut self, room: usize) -> &mut [u8] {
         let last = self.gathered.last_mut().expect("a message was added");
         let message = &last.message;
@@ -143,7 +144,7 @@ impl Batch {
         self.gathered.get(self.gone).map(|first| first.outlet)
     }
 
-    /// Takes out the first message.
+    /// Removes the first message.
     pub(super) fn take(&mut self) -> Gathered {
         let first = self.gathered[self.gone];
         self.gone += 1;
@@ -151,14 +152,15 @@ impl Batch {
         first
     }
 
-    /// Takes out the first message to keep it back: its bytes stay where they are until it is [given back](Self::give_back).
+    /// Removes the first message to keep it: its bytes stay in place until it is [given
+    /// back](Self::give_back).
     pub(super) fn keep(&mut self) -> Gathered {
         let first = &self.gathered[self.gone];
         self.stages[usize::from(first.stage)].kept += 1;
         self.take()
     }
 
-    /// A message that was kept back has left, or its stream is closed.
+    /// Frees a kept message that has left, or whose stream is closed.
     pub(super) fn give_back(&mut self, gathered: &Gathered) {
         let stage = usize::from(gathered.stage);
         self.stages[stage].kept -= 1;
@@ -167,7 +169,7 @@ impl Batch {
         }
     }
 
-    /// Takes out what a stream has that is closed.
+    /// Removes the messages of a closed stream.
     pub(super) fn cancel(&mut self, index: u32) {
         self.gathered.drain(..self.gone);
         self.gone = 0;
@@ -181,7 +183,7 @@ impl Batch {
         }
         self.gathered.clear();
         self.gone = 0;
-        // The same memory again, as it is warm.
+        // Reuses the last stage, as it is warm in the cache.
         let last = self.filled.filter(|&last| self.stages[last].kept == 0);
         self.filled = last.or_else(|| self.stages.iter().position(|stage| stage.kept == 0));
         if let Some(filled) = self.filled {
@@ -190,13 +192,13 @@ impl Batch {
         }
     }
 
-    /// The messages with which the batch begins that leave by one outlet.
+    /// The first messages of the batch that share one outlet.
     pub(super) fn first_of_one_outlet(&self) -> impl Iterator<Item = &Gathered> {
         let outlet = self.outlet();
         self.gathered[self.gone..].iter().take_while(move |each| Some(each.outlet) == outlet)
     }
 
-    /// Describes the first of these messages, all of one outlet, as many as there is room for.
+    /// Describes the first of these messages, all of one outlet, as many as fit.
     pub(super) fn describe<'a>(
         &'a self,
         messages: impl Iterator<Item = &'a Gathered>,
@@ -272,7 +274,7 @@ impl Stage {
     }
 }
 
-/// The bytes of the title in a message, block by block, and what follows them.
+/// The bytes of the title in a message, block by block, and the bytes behind them.
 pub(super) fn parts_of<'a>(
     view: &'a View,
     fed: &'a Pool<Fed>,
@@ -289,7 +291,7 @@ pub(super) fn parts_of<'a>(
 }
 
 impl<'a> Described<'a> {
-    /// When each of its messages is due.
+    /// The due time of each of its messages.
     pub(super) fn due(&self) -> &[MonoTime] {
         &self.due[..self.count]
     }
@@ -298,7 +300,7 @@ impl<'a> Described<'a> {
         ports::Batch { messages: &self.messages[..self.count], parts: &self.parts[..self.used] }
     }
 
-    /// Adds the parts of all datagrams of a message; none when there is no room for them.
+    /// Adds the parts of all datagrams of a message; `None` if they do not fit.
     fn add_datagrams(
         &mut self,
         headers: &'a [[u8; rtp::HEADER]],
@@ -336,6 +338,6 @@ impl<'a> Described<'a> {
     }
 }
 
-/// For places of the array that are not used.
+/// Filler for the unused elements of the array.
 const NOWHERE: std::net::SocketAddr =
     std::net::SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0));

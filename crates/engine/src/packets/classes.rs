@@ -1,8 +1,9 @@
-//! The classes of the packet server's link: where in the pacer each is, and what it has sent.
+//! The classes of the packet server's link: their places in the pacer, and their counts of sent
+//! bytes.
 //!
-//! Promise: they are there before the first stream and after the last, whatever they may meanwhile; what a class has
-//! sent, and what of it was more than its guarantee, is told once a second, so that a datagram costs no more with
-//! them.
+//! Promise: they exist before the first stream and after the last one, whatever their limits are
+//! meanwhile. Their counters are updated once a second (sent bytes, and the part beyond the
+//! guarantee), so that they add no cost to a datagram.
 
 use std::sync::Arc;
 
@@ -15,27 +16,27 @@ use crate::message::{ClassChange, Datagrams, PacketClass};
 pub(super) struct Classes {
     ids: Vec<ClassId>,
     guaranteed: Vec<Guaranteed>,
-    /// What each had sent when the running second began.
+    /// The counts of each class when the running second began.
     told: Vec<Bytes>,
     counters: Arc<[ClassCounters]>,
-    /// When the running second ends; none before the first.
+    /// When the running second ends; `None` before the first.
     ends: Option<MonoTime>,
-    /// Something was sent in the second before.
+    /// Bytes were sent in the second before.
     is_used: bool,
 }
 
-/// What a class is guaranteed of the running second.
+/// The guarantee of a class in the running second.
 #[derive(Clone, Copy)]
 struct Guaranteed {
     rate: BitRate,
-    /// Since when it has this rate, or when the second began.
+    /// When this rate began, or the second.
     since: MonoTime,
-    /// What it was guaranteed in the second before that.
+    /// The guaranteed bytes of the second before that time.
     before: Bytes,
 }
 
 impl Guaranteed {
-    /// Goes on at `rate`; what was guaranteed so far.
+    /// Continues at `rate`. Returns the bytes guaranteed so far.
     fn go_on(&mut self, now: MonoTime, rate: BitRate) -> Bytes {
         let so_far = self.before + self.rate.bytes_in(now.since(self.since));
         *self = Self { rate, since: now, before: Bytes(0) };
@@ -44,7 +45,7 @@ impl Guaranteed {
 }
 
 impl Classes {
-    /// Puts `classes` into the pacer, which has room for them.
+    /// Adds `classes` to the pacer, which has room for them.
     pub(super) fn new(
         pacer: &mut Pacer,
         classes: &[PacketClass],
@@ -61,7 +62,7 @@ impl Classes {
         Self { ids, guaranteed, told, counters, ends: None, is_used: false }
     }
 
-    /// Lets a class have something else; `at` is the time that the pacer goes by.
+    /// Changes the limits of a class; `at` is the pacer's time.
     pub(super) fn change(
         &mut self,
         now: MonoTime,
@@ -79,7 +80,7 @@ impl Classes {
         output.class.map_or(LINK, |class| self.ids[class.index()])
     }
 
-    /// Tells what each has sent, when a second is over.
+    /// Updates the counters when a second is over.
     pub(super) fn tell(&mut self, now: MonoTime, pacer: &Pacer) {
         if self.ids.is_empty() || self.ends.is_some_and(|ends| now < ends) {
             return;
@@ -99,7 +100,7 @@ impl Classes {
         self.ends = Some(MonoTime(now.0 / SECOND.0 * SECOND.0) + SECOND);
     }
 
-    /// When there is something to tell, while streams are open and in the second after.
+    /// When the counters must be updated, while streams are open and in the second after.
     pub(super) fn poll_timeout(&self, is_open: bool) -> Option<MonoTime> {
         self.ends.filter(|_| is_open || self.is_used)
     }

@@ -1,7 +1,8 @@
-//! A message's bytes in memory of its own.
+//! A copy of the bytes of a message.
 //!
-//! Promise: what leaves is what the title holds there, wherever that lies: in blocks of the arena, in the page cache, or over the
-//! seam of a title that begins again. What is copied may be changed; a block never is.
+//! Promise: the copy equals the bytes of the title, whatever their place: blocks of the arena, the
+//! page cache, or both sides of the seam of a repeating title. A copy may be changed; a block is
+//! never changed.
 
 use std::iter;
 
@@ -16,8 +17,8 @@ use super::{PacketServer, batch, entry_of};
 use crate::feeding::Memory;
 
 impl PacketServer {
-    /// Notes the counters of the message that was gathered last, if anybody wants them; false when it has to be copied first, as
-    /// it lies in two blocks.
+    /// Notes the continuity counters of the last gathered message, if they are needed. Returns
+    /// false if the message must be copied first, as it lies in two blocks.
     pub(super) fn watch(&mut self, index: u32, message: &Message) -> bool {
         let entry = entry_of(&mut self.entries, index);
         let Memory::Arena(view) = &self.memories[entry.volume] else { return false };
@@ -29,8 +30,9 @@ impl PacketServer {
         whole.map(|whole| entry.cutter.watch(whole)).is_some()
     }
 
-    /// Copies the bytes of the message that was gathered last into memory of its own, out of the page cache or because
-    /// they are to be changed, and puts in front of each datagram what stands there: so it is one part.
+    /// Copies the bytes of the last gathered message into the stage, because they come from the
+    /// page cache or will be changed. Each datagram's header goes in front of it, so the message is
+    /// one part.
     pub(super) fn copy(&mut self, now: MonoTime, index: u32, message: Message) -> Result<(), i32> {
         let entry = entry_of(&mut self.entries, index);
         let room = entry.header();
@@ -73,7 +75,7 @@ impl PacketServer {
     }
 }
 
-/// Fills `places` one after the other with what `parts` hold.
+/// Fills `places` one after the other with the bytes of `parts`.
 fn fill<'a, 'b>(
     mut places: impl Iterator<Item = &'a mut [u8]>,
     parts: impl Iterator<Item = &'b [u8]>,
@@ -86,7 +88,7 @@ fn fill<'a, 'b>(
             here.copy_from_slice(&part[..len]);
             (into, part) = (behind, &part[len..]);
             if into.is_empty() {
-                // Where the parts behind are is cold, and nobody's business yet.
+                // Later parts are cold and not needed yet.
                 let Some(next) = places.next() else { return };
                 into = next;
             }
@@ -95,7 +97,7 @@ fn fill<'a, 'b>(
     panic!("only what was fed is offered");
 }
 
-/// Moves payloads that lie one after the other, from `from` on, to where each has `room` in front.
+/// Moves adjacent payloads, from `from` on, apart so that each has `room` in front.
 fn spread(staged: &mut [u8], room: usize, mut from: usize) {
     let (payload, mut to) = (PAYLOAD.0 as usize, room);
     while to < from {
@@ -113,7 +115,7 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    /// Fills `into` with what comes from byte `at` of the stream on, counted over all turns.
+    /// Fills `into` with the bytes from `at` of the stream on, counted over all turns.
     fn read(
         &mut self,
         now: MonoTime,

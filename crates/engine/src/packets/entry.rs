@@ -1,4 +1,4 @@
-//! One stream as the packet server sees it.
+//! The state of one stream in the packet server.
 
 use std::sync::Arc;
 
@@ -22,41 +22,43 @@ pub(super) struct Entry {
     pub(super) form: Form,
     pub(super) class: ClassId,
     pub(super) cutter: Cutter,
-    /// What the pacer has of it.
+    /// The message that the pacer has.
     pub(super) offered: Option<Message>,
-    /// Its next message was not in memory when it could have been offered.
+    /// Its next message was not in memory at the time of its offer.
     pub(super) is_starved: bool,
-    /// What it is sent from where the page cache holds the blocks.
+    /// The file, if the page cache holds the blocks.
     pub(super) file: FileHandle,
-    /// Where in the file the first byte is, and how many come before it comes again.
+    /// The offset of the first byte in the file, and the number of bytes after which the title
+    /// repeats.
     pub(super) first_byte: Bytes,
     pub(super) turn: Option<Bytes>,
     pub(super) fed: List,
     /// Bytes fed and not sent; some of them may be gathered.
     pub(super) available: Bytes,
     pub(super) sent: Bytes,
-    /// None while the title grows, and when it repeats.
+    /// `None` while the title grows, and if it repeats.
     pub(super) len: Option<Bytes>,
     /// The running second.
     pub(super) window: Window,
-    /// The stream that it follows has not ended.
+    /// The predecessor has not ended.
     pub(super) is_waiting: bool,
-    /// Who follows it.
+    /// The stream that follows it.
     pub(super) next: Option<StreamId>,
-    /// Of its session, its own among them.
+    /// Counts of its session, including its own.
     pub(super) session: Session,
-    /// What is known of its bytes. The delivery server has it too, and longer: it is never the last that is dropped here.
+    /// The plan. The delivery server also holds it, and longer: the last reference is never dropped
+    /// here.
     pub(super) plan: Option<Arc<Plan>>,
 }
 
-/// What has left of a session, whichever stream sent it.
+/// Counts of the sent datagrams of a session, over all its streams.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Session {
     pub(super) packets: u64,
     pub(super) bytes: u64,
 }
 
-/// What is known of a stream that has ended.
+/// The final state of a stream that has ended.
 #[derive(Clone, Copy)]
 pub(super) struct Ended {
     pub(super) stream: StreamId,
@@ -96,7 +98,7 @@ impl Entry {
         }
     }
 
-    /// Reads what sending reads: a number without a meaning.
+    /// Loads the state that sending needs into the cache. The number has no meaning.
     pub(super) fn look_up(&self) -> u64 {
         let offered = self.offered.map_or(0, |message| message.at.0 ^ message.due.0);
         let (fed, window) = (self.fed.look_up(), self.window.look_up());
@@ -105,23 +107,24 @@ impl Entry {
         self.cutter.look_up() ^ offered ^ fed ^ window ^ output ^ counts ^ self.first_byte.0
     }
 
-    /// The next message, when all of it is in memory; none also when there will be no more.
+    /// The next message, if all of it is in memory; also `None` if no more will come.
     pub(super) fn next(&mut self) -> Option<Message> {
         let message = self.cutter.next(self.len)?;
         self.is_starved = self.ready() < mutant!(OfferedUnready, Bytes(1), message.taken);
         (!self.is_starved).then_some(message)
     }
 
-    /// What is in memory of the title and has not been cut.
+    /// The bytes of the title in memory that have not been cut.
     fn ready(&self) -> Bytes {
         self.sent + self.available - self.cutter.taken()
     }
 
-    /// Puts what else is due by `late` into the message that has been offered; what it is on the wire then, if it grows.
+    /// Adds the bytes due by `late` to the offered message. Returns its new size on the wire if it
+    /// grows.
     pub(super) fn catch_up(&mut self, late: MonoTime) -> Option<Bytes> {
         let offered = self.offered?;
         let message = self.cutter.next_late(self.len, late)?;
-        // One that has grown in a later turn than this one waits for its class, and stays as it is.
+        // A message that has grown in an earlier turn waits for its class and stays as it is.
         if message.datagrams <= offered.datagrams || self.ready() < message.taken {
             return None;
         }
@@ -129,7 +132,7 @@ impl Entry {
         Some(self.wire(&message))
     }
 
-    /// What a message is on the wire.
+    /// The size of a message on the wire.
     pub(super) fn wire(&self, message: &Message) -> Bytes {
         self.form.wire(message.bytes, message.datagrams, self.output.ip())
     }
@@ -143,22 +146,22 @@ impl Entry {
         matches!(self.form, Form::Rtp(_))
     }
 
-    /// How long it is.
+    /// Length of the header.
     pub(super) fn header(&self) -> usize {
         self.form.header().0 as usize
     }
 
-    /// Whether every byte has been sent, and there will be no more.
+    /// Whether every byte has been sent, and no more will come.
     pub(super) fn is_complete(&self) -> bool {
         self.len == Some(self.sent)
     }
 
-    /// Whether nobody knows when its next bytes come.
+    /// Whether the time of the next bytes is unknown.
     pub(super) fn is_growing(&self) -> bool {
         self.len.is_none() && self.turn.is_none()
     }
 
-    /// Moves what is to come.
+    /// Delays all unsent bytes.
     pub(super) fn delay(&mut self, by: Nanos) {
         self.cutter.delay(by);
     }

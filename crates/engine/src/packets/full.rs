@@ -1,8 +1,9 @@
-//! Outlets that take nothing: what they have been offered, and who waits for them.
+//! Full outlets: their kept messages, and the streams that wait for them.
 //!
-//! Promise: an outlet that is full makes late who leaves by it and nobody else; it loses nothing, and its messages leave in
-//! their order when it takes some again. Nothing is allocated after the start. What is kept back lies in the memory of its
-//! batch; where all of that is taken by outlets that became full one after the other, everybody waits.
+//! Promise: a full outlet makes only its own streams late. It loses nothing, and its messages leave
+//! in order when it has room again. No allocation after the start. Kept messages lie in the memory
+//! of their batch. If outlets that became full one after the other use all of that memory, all
+//! streams wait.
 
 use std::collections::VecDeque;
 
@@ -15,14 +16,14 @@ use super::PacketServer;
 use super::batch::{Batch, Gathered, KEPT_MAX};
 use crate::pool::{List, Pool};
 
-/// Outlets that are offered what they have not taken, in a tick: what a thousand of them cost is a part of the core then, and
-/// each is asked every 16 ms.
+/// Full outlets that are tried in a tick. A thousand full outlets then cost a part of the core, and
+/// each is tried every 16 ms.
 const LOOKS_MAX: usize = 16;
 
-/// All that are full; the first is the next to be offered something again.
+/// All full outlets; the first one is tried next.
 pub(super) struct FullOutlets {
     outlets: VecDeque<Full>,
-    /// When that is.
+    /// Time of the next try.
     again: MonoTime,
     kept: Pool<Gathered>,
     waiting: Pool<u32>,
@@ -32,9 +33,9 @@ pub(super) struct FullOutlets {
 struct Full {
     outlet: SocketHandle,
     since: MonoTime,
-    /// What it has not taken.
+    /// Its kept messages.
     kept: List,
-    /// The places of streams whose turn has come meanwhile. Their next message stays with them.
+    /// The slots of streams that have become due meanwhile. Their next message stays with them.
     waiting: List,
 }
 
@@ -49,7 +50,7 @@ impl FullOutlets {
         self.outlets.is_empty()
     }
 
-    /// When one of them is offered something again.
+    /// The time of the next try.
     pub(super) fn again(&self) -> Option<MonoTime> {
         (!self.is_empty()).then_some(self.again)
     }
@@ -58,7 +59,7 @@ impl FullOutlets {
         self.outlets.iter_mut().find(|full| full.outlet == outlet)
     }
 
-    /// The turn of the stream in `place` has come: whether it waits, as its outlet is full.
+    /// Whether the due stream in `place` must wait because its outlet is full.
     pub(super) fn waits(&mut self, place: u32, outlet: SocketHandle) -> bool {
         let Self { outlets, waiting, .. } = self;
         let is_its = |full: &&mut Full| mutant!(FullForAll, true, full.outlet == outlet);
@@ -67,7 +68,7 @@ impl FullOutlets {
         true
     }
 
-    /// Whether the first message of the batch is kept back, as its outlet is full.
+    /// Whether the first message of the batch is kept, as its outlet is full.
     fn keeps(&mut self, outlet: SocketHandle, batch: &mut Batch) -> bool {
         let Self { outlets, kept, .. } = self;
         let Some(full) = outlets.iter_mut().find(|full| full.outlet == outlet) else {
@@ -77,14 +78,15 @@ impl FullOutlets {
         true
     }
 
-    /// Nobody waits any more: all have been given other times.
+    /// Forgets the waiting streams: all have new times.
     pub(super) fn forget_waiting(&mut self) {
         for full in &mut self.outlets {
             while self.waiting.pop_front(&mut full.waiting).is_some() {}
         }
     }
 
-    /// Takes out what the stream in `place` has, as it is closed. One that is empty then stays until it is looked at.
+    /// Removes the messages of the closed stream in `place`. An outlet without messages stays
+    /// listed until its next try.
     pub(super) fn cancel(&mut self, place: u32, batch: &mut Batch) {
         for full in &mut self.outlets {
             let count = self.kept.iter(&full.kept).count();
@@ -108,7 +110,8 @@ impl FullOutlets {
 }
 
 impl PacketServer {
-    /// Offers what was gathered to its outlets. What one of them does not take is kept back for it.
+    /// Offers the gathered messages to their outlets. The messages that an outlet does not take are
+    /// kept for it.
     pub(super) fn flush(&mut self, now: MonoTime) {
         while let Some(outlet) = self.batch.outlet() {
             if self.full.keeps(outlet, &mut self.batch) {
@@ -150,20 +153,21 @@ impl PacketServer {
             *again = now + self.tick;
         }
         if outlets.len() == outlets.capacity() {
-            // Those of streams that have been closed meanwhile; each of the others has one.
+            // Entries of streams that have been closed meanwhile; each of the others has a message.
             outlets.retain(|full| !full.kept.is_empty() || !full.waiting.is_empty());
         }
         assert!(outlets.len() < outlets.capacity(), "each has a stream");
         outlets.push_back(Full { outlet, since, kept: List::default(), waiting });
     }
 
-    /// Offers full outlets what was kept back for them, when it is time to; whether there was any to be looked at.
+    /// Offers full outlets their kept messages, if it is time. Returns whether there was an outlet
+    /// to try.
     pub(super) fn look_at_full(&mut self, now: MonoTime) -> bool {
         if self.full.is_empty() || now < self.full.again {
             return false;
         }
         self.full.again = now + self.tick;
-        // Those that are full still, or again, come behind.
+        // Outlets that are still full, or full again, go to the end.
         for _ in 0..self.full.outlets.len().min(LOOKS_MAX) {
             let is_open = self.offer_kept(now);
             let first = self.full.outlets.pop_front().expect("nobody else takes it out");
@@ -176,7 +180,7 @@ impl PacketServer {
         true
     }
 
-    /// Whether the first outlet has taken all that was kept back.
+    /// Whether the first outlet has taken all kept messages.
     fn offer_kept(&mut self, now: MonoTime) -> bool {
         while let Full { outlet, kept, .. } = self.full.outlets[0]
             && !kept.is_empty()
@@ -213,8 +217,8 @@ impl PacketServer {
         self.batch.give_back(&gathered);
     }
 
-    /// It has taken all that was kept back: those who wait for it go on, each with one message. Who is very late gets
-    /// another time for the rest.
+    /// The outlet has taken all kept messages: its waiting streams continue, each with one message.
+    /// A very late stream gets a new time for the rest.
     fn open_again(&mut self, now: MonoTime, full: Full) {
         let Full { outlet, since, mut waiting, .. } = full;
         if now.since(since) > STALL_MAX {
@@ -237,7 +241,7 @@ impl PacketServer {
         }
     }
 
-    /// Takes out all that the stream in `place` has in batches, as it is closed.
+    /// Removes all messages of the closed stream in `place` from batches.
     pub(super) fn cancel(&mut self, place: u32) {
         self.batch.cancel(place);
         if !self.full.is_empty() {

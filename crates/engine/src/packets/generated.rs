@@ -1,10 +1,9 @@
-//! Streams whose datagrams the control side makes.
+//! Streams of generated datagrams.
 //!
-//! Promise: they leave as those of titles do: in order, none before it is due, by the same pacer and in the
-//! same batches; what was not made in time is counted, and moves the clock of its stream only, as does a class that has no
-//! room for it. A datagram
-//! stays where it was put until it has left. Nothing is allocated or freed here: the ring's memory is the
-//! control side's.
+//! Promise: they leave like those of titles: in order, none before it is due, by the same pacer and
+//! in the same batches. A datagram that is not generated in time is counted, and moves the clock of
+//! its stream only; so does a class without room. A datagram stays in its ring until it has left.
+//! This module allocates and frees nothing: the ring's memory belongs to the control side.
 
 use tactus_core::datagrams::{Form, Message};
 use tactus_core::generated::Timed;
@@ -18,8 +17,8 @@ use crate::feeding::Window;
 use crate::internal::FromLink;
 use crate::message::{Chunks, Datagrams, Outcome, StreamId};
 
-/// How soon a stream that had nothing is looked at again. It is fed far ahead, so only one that is late
-/// already waits for this.
+/// Interval at which an empty ring is polled. Streams are fed far ahead, so only a late one waits
+/// for this.
 pub(super) const LOOK: Nanos = Nanos::from_millis(1);
 
 /// A generated stream that is sent.
@@ -28,14 +27,14 @@ pub(super) struct Entry {
     pub(super) output: Datagrams,
     class: ClassId,
     ring: Consumer<Timed>,
-    /// What times count from; it moves when something was not there in time.
+    /// The origin of the times; it moves when a datagram is late.
     begin: MonoTime,
-    /// How many have left, and how many of those that come next are gathered.
+    /// The number of datagrams that have left, and of the next ones that are gathered.
     gone: u64,
     gathered: u64,
-    /// When the one that the pacer has is due.
+    /// When the datagram of the pacer is due.
     offered: Option<MonoTime>,
-    /// Nothing was there when it could have been offered.
+    /// The ring was empty at the time of the offer.
     is_starved: bool,
     sent: Bytes,
     /// The running second.
@@ -48,10 +47,9 @@ impl Entry {
         self.gone + self.gathered
     }
 
-    /// A datagram that is gathered, or the next one.
+    /// A gathered datagram, or the next one.
     ///
-    /// # Panics
-    /// When it has left, or was never seen.
+    /// # Panics If it has left, or was never seen.
     pub(super) fn datagram(&self, number: u64) -> &Timed {
         let nth = number - self.gone;
         self.ring.peek(nth as usize).expect("what is gathered stays in its ring")
@@ -81,7 +79,7 @@ impl PacketServer {
             output,
             class,
             ring,
-            // What is due before anybody could send it is not late.
+            // A datagram that was due before it could be sent is not late.
             begin: begin.max(now),
             gone: 0,
             gathered: 0,
@@ -101,7 +99,7 @@ impl PacketServer {
         self.generated[stream.index as usize].as_ref().filter(|entry| entry.stream == stream)
     }
 
-    /// Looks at those that had nothing.
+    /// Polls the empty rings.
     pub(super) fn look_for_generated(&mut self, now: MonoTime) -> bool {
         let mut any = false;
         std::mem::swap(&mut self.empty, &mut self.looked_at);
@@ -113,7 +111,7 @@ impl PacketServer {
         any
     }
 
-    /// Gives the pacer a stream's next datagram, if it has none; whether it has now.
+    /// Gives the pacer a stream's next datagram, if it has none. Returns whether it has one now.
     fn offer_generated(&mut self, now: MonoTime, index: u32) -> bool {
         let entry = self.generated[index as usize].as_mut().expect("it is open");
         if entry.offered.is_some() {
@@ -134,7 +132,7 @@ impl PacketServer {
         }
         let wire = entry.wire(next.bytes().len());
         if std::mem::take(&mut entry.is_starved) && due < now {
-            // What was missing is not owed at once.
+            // Missing datagrams are delayed, not sent in a burst.
             let late = now.since(due);
             entry.begin += late;
             due = now;
@@ -162,7 +160,8 @@ impl PacketServer {
         self.batch.add_generated(index, entry, message);
         entry.gathered += 1;
         if lateness > STALL_MAX {
-            // As of titles: so late by its class, or by many short stops, of which none was long enough to move all clocks.
+            // As for titles: late because of its class, or of many short stalls that were each too
+            // short to move all clocks.
             entry.begin += lateness;
             self.counters.stalled_streams.add(1);
             self.streams[index as usize].count_stall(lateness);
@@ -171,7 +170,7 @@ impl PacketServer {
         self.offer_generated(now, index);
     }
 
-    /// The first gathered datagram of a stream has left, or was refused.
+    /// Notes that the first gathered datagram of a stream has left, or was refused.
     pub(super) fn leave_generated(&mut self, index: u32, was_taken: bool) {
         let entry = self.generated[index as usize].as_mut().expect("what has gathered is open");
         let bytes = entry.datagram(entry.gone).bytes().len() as u64;
@@ -179,7 +178,7 @@ impl PacketServer {
         if was_taken {
             let counters = &self.streams[index as usize];
             counters.session_packets.add(1);
-            // What an RTP header takes is none of its payload.
+            // The RTP header does not count as payload.
             counters.session_bytes.add(bytes.saturating_sub(rtp::HEADER as u64));
         }
         entry.ring.discard();
@@ -199,7 +198,7 @@ impl PacketServer {
         self.answer(FromLink::Closed { stream: entry.stream, outcome, sent: entry.sent });
     }
 
-    /// Moves what is to come of a generated stream, if one is here.
+    /// Delays the unsent datagrams of the generated stream in this slot, if any.
     pub(super) fn pause_generated(&mut self, now: MonoTime, index: u32, pause: Nanos) {
         let Some(entry) = &mut self.generated[index as usize] else { return };
         entry.begin += pause;

@@ -1,35 +1,36 @@
 //! Titles in the page cache, read some datagrams ahead.
 //!
-//! A call of the kernel for each datagram costs half as much as sending it. So each place has a piece of memory, which
-//! is filled with what comes next of the stream there, as far as it was fed: no further, as what was not fed may not be in
-//! the cache, and reading would wait for a disk.
+//! A kernel call for each datagram costs half as much as sending it. So each slot has a piece of
+//! memory for the next bytes of its stream, as far as they have been fed. Bytes that have not been
+//! fed may be missing in the cache, and reading them would wait for a disk.
 
 use std::ops::Range;
 
-/// As many bytes as are read at once: twelve datagrams.
+/// Bytes of one read: twelve datagrams.
 pub(super) const PIECE: usize = 16 * 1024;
 
-/// A piece for each place. The memory of one that nobody uses is not touched, and so not there.
+/// A piece for each slot. The memory of an unused piece is never touched, so the kernel does not
+/// allocate it.
 pub(super) struct Pieces {
     memory: Vec<u8>,
-    /// What is in each, counted from the first byte of the stream, over all turns.
+    /// The content of each piece, counted from the first byte of the stream, over all turns.
     held: Vec<Range<u64>>,
 }
 
 impl Pieces {
-    /// For so many places.
+    /// Makes this number of pieces.
     pub(super) fn new(places: usize) -> Self {
         Self { memory: vec![0; places * PIECE], held: vec![0..0; places] }
     }
 
-    /// Another stream has the place.
+    /// Empties the piece of a slot, which has a new stream.
     pub(super) fn clear(&mut self, place: u32) {
         if let Some(held) = self.held.get_mut(place as usize) {
             *held = 0..0;
         }
     }
 
-    /// What is held of a stream from byte `at` on; empty when that byte is not.
+    /// The content from byte `at` of a stream on; empty if that byte is not in the piece.
     pub(super) fn from(&self, place: u32, at: u64) -> &[u8] {
         let held = &self.held[place as usize];
         if !held.contains(&at) {
@@ -39,13 +40,13 @@ impl Pieces {
         &self.memory[begin + (at - held.start) as usize..begin + (held.end - held.start) as usize]
     }
 
-    /// Memory for `len` bytes, which are held when [`keep`](Self::keep) says which.
+    /// Memory for `len` bytes; they become valid with [`keep`](Self::keep).
     pub(super) fn room(&mut self, place: u32, len: usize) -> &mut [u8] {
         self.clear(place);
         &mut self.memory[place as usize * PIECE..][..len]
     }
 
-    /// The room of a place has been filled with the bytes `held`.
+    /// Declares that the piece of a slot holds the bytes `held`.
     pub(super) fn keep(&mut self, place: u32, held: Range<u64>) {
         self.held[place as usize] = held;
     }
