@@ -1,11 +1,12 @@
-//! Live inputs: transport streams that come by UDP or RTP, recorded as titles.
+//! Live inputs: transport streams over UDP or RTP, recorded as titles.
 //!
-//! Promise: what comes is checked, put in order and stored, or dropped and counted, never waited for: the
-//! socket's buffer and a queue of known size are all that a stream can fill. A disk that stalls costs an
-//! alarm and a counted gap. What has come of a title is one also after a crash, see [`crate::recording`].
+//! Promise: received packets are checked, put in order and stored, or dropped and counted; the
+//! input never waits. A stream can fill only the socket's buffer and a queue of known size. A disk
+//! that stalls causes an alarm and a counted gap. The stored bytes of a title are a title also
+//! after a crash, see [`crate::recording`].
 //!
-//! The way of a packet: `session` (socket) → `reception` (`source`, RTP and transport stream of the core)
-//! → `cut` → `titles` → store.
+//! The path of a packet: `session` (socket) → `reception` (`source`, RTP and transport stream of
+//! the core) → `cut` → `titles` → store.
 
 mod cut;
 mod source;
@@ -52,16 +53,16 @@ pub struct Recordings {
 
 struct Inner {
     catalogue: Arc<Catalogue>,
-    /// By the numbers of the volumes; none where nothing is taken.
+    /// By volume number; none for a volume that takes no uploads.
     volumes: Arc<[Option<Store>]>,
     recorder: Recorder,
-    /// Their directories.
+    /// The directories of the volumes.
     roots: Vec<PathBuf>,
     book: Mutex<BTreeMap<String, Entry>>,
     names: Arc<Names>,
 }
 
-/// One recording, running or not.
+/// One recording, running or stopped.
 struct Entry {
     recording: Recording,
     principal: Principal,
@@ -74,34 +75,36 @@ struct Run {
     task: JoinHandle<()>,
 }
 
-/// Names of titles that are being recorded: two titles of one second must not want the same.
+/// Names of titles that are being recorded: two titles that begin in one second must not get the
+/// same name.
 #[derive(Default)]
 struct Names(Mutex<HashSet<String>>);
 
-/// Recordings that may be known at once: each has a socket and a queue.
+/// Upper bound of the recordings of a server: each has a socket and a queue.
 pub const RECORDINGS_MAX: usize = 64;
-/// What is being stored at the end is waited for so long, unless the disk hangs.
+/// Upper bound of the wait for the last title; only a disk that hangs needs longer.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// Why a recording does not begin.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BeginError {
-    /// One of this name runs.
+    /// A recording with this name is running.
     #[error("a recording of this name is running; stop it first, or choose another name")]
     Exists,
-    /// There are too many.
+    /// The limit of recordings is reached.
     #[error("{RECORDINGS_MAX} recordings are known already; delete one")]
     TooMany,
-    /// No volume is mounted there, or it takes nothing.
+    /// No volume is mounted there, or it takes no uploads.
     #[error("no volume takes uploads at {0}")]
     NoVolume(String),
-    /// Another one makes the same titles.
+    /// Another recording has the same title pattern.
     #[error("the recording {0:?} has the same `to`; give each its own")]
     SameTitles(String),
 }
 
 impl Recordings {
-    /// None yet; titles go to `volumes`, which are those of `config` and `catalogue` by their numbers.
+    /// Without recordings yet; titles go to `volumes`, which have the volume numbers of `config`
+    /// and `catalogue`.
     #[must_use]
     pub fn new(
         config: &Config,
@@ -114,8 +117,8 @@ impl Recordings {
         Self { inner: Arc::new(Inner { catalogue, volumes, recorder, roots, book, names }) }
     }
 
-    /// Begins those of `config`, each on its own account. What cannot begin is logged: titles are served all
-    /// the same.
+    /// Begins the recordings of `config`, each with its own principal. A recording that cannot
+    /// begin is logged; the server serves titles all the same.
     pub fn begin_configured(&self, config: &Config) {
         for recording in &config.recordings {
             let principal = Principal::new(&recording.name);
@@ -125,11 +128,11 @@ impl Recordings {
         }
     }
 
-    /// Begins a recording, on the account of `principal`. What its input or its disk refuses later is told
-    /// by its status, and tried again.
+    /// Begins a recording on the account of `principal`. Later failures of its input or its disk
+    /// appear in its status, and are retried.
     ///
     /// # Errors
-    /// When it can never work.
+    /// When the recording can never work.
     pub fn begin(&self, recording: Recording, principal: Principal) -> Result<(), BeginError> {
         let target = self.target(&recording.to)?;
         let mut book = self.book();
@@ -159,7 +162,7 @@ impl Recordings {
         Ok(())
     }
 
-    /// Begins one again that has been stopped; false when there is none of this name.
+    /// Begins a stopped recording again; false when no recording has this name.
     ///
     /// # Errors
     /// As for [`Self::begin`].
@@ -169,13 +172,13 @@ impl Recordings {
         self.begin(recording, principal).map(|()| true)
     }
 
-    /// Ends a recording: its last title is stored. None when there is none of this name; else whether all
-    /// is stored already, or still being stored.
+    /// Stops a recording and stores its last title. None when no recording has this name; otherwise
+    /// whether everything is stored already, or is still being stored.
     pub async fn stop(&self, name: &str) -> Option<bool> {
         let run = self.book().get_mut(name)?.run.take();
         let Some(mut run) = run else { return Some(true) };
         run.stop.send_replace(true);
-        // Not in time: it goes on by itself.
+        // After the timeout the task continues in the background.
         let ended = tokio::time::timeout(STOP_WAIT, &mut run.task).await.is_ok();
         if !ended && let Some(entry) = self.book().get_mut(name) {
             entry.run.get_or_insert(run);
@@ -183,7 +186,7 @@ impl Recordings {
         Some(ended)
     }
 
-    /// Forgets a recording that does not run.
+    /// Removes a stopped recording.
     pub fn forget(&self, name: &str) {
         let mut book = self.book();
         if book.get(name).is_some_and(|entry| !entry.runs()) {
@@ -197,19 +200,19 @@ impl Recordings {
         self.book().get(name).map(|entry| entry.recording.clone())
     }
 
-    /// All of them, by name.
+    /// The status of all recordings, by name.
     #[must_use]
     pub fn all(&self) -> Vec<Status> {
         self.book().values().map(|entry| entry.board.read()).collect()
     }
 
-    /// One of them.
+    /// The status of one recording.
     #[must_use]
     pub fn one(&self, name: &str) -> Option<Status> {
         self.book().get(name).map(|entry| entry.board.read())
     }
 
-    /// Ends all of them.
+    /// Stops all recordings.
     pub async fn close(&self) {
         let names: Vec<String> = self.book().keys().cloned().collect();
         let stopping = names.iter().map(|name| {
@@ -224,10 +227,10 @@ impl Recordings {
         }
     }
 
-    /// Where titles of `to` belong.
+    /// The volume and mount for the titles of `to`.
     fn target(&self, to: &Pattern) -> Result<Target, BeginError> {
         let none = || BeginError::NoVolume(to.to_string());
-        // The directory, as the rest has fields in it: a name that could be in it stands for all.
+        // Only the directory is known, because the rest has fields: any name in it finds the mount.
         let inside = format!("{}/x", to.directory());
         let url = Pattern::url(inside.trim_start_matches('/'));
         let path = RequestPath::parse(url.as_bytes()).map_err(|_| none())?;
@@ -255,7 +258,7 @@ impl Entry {
     }
 }
 
-/// A volume, its directory, and what of a title's path is its mount.
+/// A volume, its directory, and the part of a title's path that is its mount.
 #[derive(Clone)]
 struct Target {
     store: Store,

@@ -1,42 +1,42 @@
-//! Where one title ends and the next begins.
+//! Finds the packet at which one title ends and the next begins.
 //!
-//! Promise: titles joined in their order are the stream, packet by packet. A title that is due to
-//! end does so at the next PAT that is followed by a place where a decoder can begin; after a while
-//! at any PAT, and then at any packet. It holds some packets for that and no more.
+//! Promise: the titles, joined in order, are the stream, packet by packet. A title that is due to
+//! end does so at the next PAT that precedes an access point; after a timeout at any PAT, and after
+//! another one at any packet. The cutter holds a bounded number of packets back for that.
 
 use tactus_core::ts::{Mark, PACKET};
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND, WallTime};
 
 use crate::config::recording::Rotate;
 
-/// Tells packets and cuts in their order.
+/// Splits the stream into packets and cuts, in order.
 #[derive(Debug)]
 pub(super) struct Cutter {
     rotate: Option<Rotate>,
     /// Bytes of the title so far.
     len: u64,
-    /// When the title is due to end, where that is a matter of time.
+    /// When the title is due to end, if it is cut by time.
     end: Option<MonoTime>,
-    /// Since when it is due.
+    /// Since when the title is due.
     due: Option<MonoTime>,
-    /// From the last PAT on, while it is not known whether a decoder can begin there.
+    /// Packets from the last PAT on, until an access point is found or excluded.
     held: Vec<u8>,
 }
 
-/// What happens next.
+/// The next step of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step<'a> {
-    /// Whole packets of the title.
+    /// Whole packets of the present title.
     Packets(&'a [u8]),
-    /// Another title begins.
+    /// The next title begins.
     Cut,
 }
 
-/// Video frames behind each other lie no further apart, in what is broadcast: then any PAT will do.
+/// Wait for an access point: broadcast streams have them closer together. Then any PAT will do.
 const BEGINNING_WAIT: Nanos = SECOND.times(5);
-/// A stream without PAT is cut all the same.
+/// Further wait for a PAT: a stream without one is cut at any packet.
 const PAT_WAIT: Nanos = SECOND.times(10);
-/// Between a PAT and the video frame that it belongs to stand a PMT and some audio.
+/// Packets held back: between a PAT and its video frame there are only a PMT and some audio.
 const HELD_MAX: usize = 64 * PACKET;
 
 impl Cutter {
@@ -44,16 +44,16 @@ impl Cutter {
         Self { rotate, len: 0, end: None, due: None, held: Vec::new() }
     }
 
-    /// A title has begun.
+    /// Begins a title.
     pub(super) fn begin(&mut self, now: MonoTime, wall: WallTime) {
         self.end = match self.rotate {
-            // Counted from here on the monotonic clock: a wall clock that steps ends no title.
+            // The period is counted on the monotonic clock: a step of the wall clock ends no title.
             Some(Rotate::Time(period)) => Some(now + Nanos(period.0 - wall.0 % period.0)),
             _ => None,
         };
     }
 
-    /// Takes the next packet.
+    /// Passes the next packet to the stream.
     pub(super) fn handle_packet(
         &mut self,
         now: MonoTime,
@@ -90,19 +90,19 @@ impl Cutter {
         }
     }
 
-    /// Whether the title's time is over, or it waits for a place to be cut.
+    /// Whether the title's time is over, including the wait for a place to cut.
     pub(super) fn is_due(&self, now: MonoTime) -> bool {
         self.due.is_some() || self.len > 0 && self.end.is_some_and(|end| now >= end)
     }
 
-    /// The title has ended before it was due.
+    /// Records that the title has ended early.
     pub(super) fn handle_loss(&mut self) {
         self.len = 0;
         self.due = None;
         self.end = None;
     }
 
-    /// Nothing more comes.
+    /// Passes the held packets at the end of the stream.
     pub(super) fn end(&mut self, mut each: impl FnMut(Step<'_>)) {
         self.release(&mut each);
     }
@@ -112,7 +112,7 @@ impl Cutter {
             Some(Rotate::Size(Bytes(size))) => self.len + PACKET as u64 > size,
             _ => self.end.is_some_and(|end| now >= end),
         };
-        // Nothing has been written: there is nothing to end.
+        // Nothing has been written: there is no title to end.
         if full && self.due.is_none() && self.len > 0 {
             self.due = Some(now);
         }
@@ -143,7 +143,7 @@ mod tests {
     const PICTURE: Mark = Mark { pat: false, random_access: true };
     const OTHER: Mark = Mark { pat: false, random_access: false };
 
-    /// Titles by the numbers of their packets; a packet comes each ten milliseconds.
+    /// Titles as the numbers of their packets; a packet arrives every ten milliseconds.
     fn titles(cutter: &mut Cutter, marks: &[Mark]) -> Vec<Vec<u8>> {
         let mut titles = vec![Vec::new()];
         let wall = WallTime(0);
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_title_ends_before_the_pat_of_a_video_frame() {
-        // A PAT that is only repeated, then one before a video frame.
+        // A repeated PAT, then one before a video frame.
         let marks = [OTHER, OTHER, OTHER, PAT, OTHER, PAT, OTHER, PICTURE, OTHER];
         let titles = titles(&mut of_size(2), &marks);
         assert_eq!(titles, [vec![0, 1, 2, 3, 4], vec![5, 6, 7, 8]]);

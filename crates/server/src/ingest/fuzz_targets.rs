@@ -1,6 +1,6 @@
-//! What strangers send to a live input, read without a socket: for fuzzing and its tests.
+//! Untrusted datagrams of a live input, parsed without a socket: for fuzzing and its tests.
 //!
-//! Promise: as all fuzz targets, see [`crate::untrusted`].
+//! Promise: the same as that of all fuzz targets, see [`crate::untrusted`].
 
 use tactus_core::ts::{PACKET, SYNC};
 use tactus_core::units::{MILLISECOND, MonoTime, SECOND};
@@ -8,8 +8,8 @@ use tactus_core::units::{MILLISECOND, MonoTime, SECOND};
 use super::reception::{IncomingDatagram, Reception};
 use crate::config::recording::Kind;
 
-/// Datagrams, each behind its length in two bytes; the first byte says how they are wrapped and who
-/// sends. Understood when a transport packet comes out.
+/// Datagrams, each after its length in two bytes. The first byte selects the encapsulation and the
+/// sender. The input is valid if a transport packet comes out.
 pub fn datagrams(bytes: &[u8]) -> bool {
     let Some((kind, mut rest)) = bytes.split_first() else { return false };
     let kind = if kind & 1 == 0 { Kind::Udp } else { Kind::Rtp };
@@ -21,7 +21,7 @@ pub fn datagrams(bytes: &[u8]) -> bool {
     };
     while let Some((len, more)) = rest.split_first_chunk::<2>() {
         let len = usize::from(u16::from_be_bytes(*len));
-        // The highest bit: another sender.
+        // The highest bit selects another sender.
         let port = if len & 0x8000 == 0 { 7 } else { 8 };
         let len = (len & 0x7fff).min(more.len());
         let (datagram, more) = more.split_at(len);

@@ -1,7 +1,7 @@
 //! From datagrams to transport packets: source, RTP, order, sync.
 //!
-//! Promise: what comes out are whole packets of one source, in their order; everything else has
-//! been counted. It holds a window of datagrams and no more, and reads no socket.
+//! Promise: the output is whole packets of one source, in order; everything else is counted. It
+//! holds a window of datagrams and no more, and reads no socket.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,19 +21,19 @@ pub(super) struct Reception {
     counts: Counts,
 }
 
-/// The conversation with one RTP source after the other.
+/// The RTP state of the input: one source at a time.
 #[derive(Debug, Default)]
 struct Rtp {
     /// The RTP source (SSRC).
     locked: Option<u32>,
-    /// Somebody new, and the number that would be next.
+    /// A candidate for a new source, and its next sequence number.
     new: Option<(u32, u16)>,
     order: Order,
-    /// Of sources before.
+    /// Counters of earlier sources.
     before: rtp::Counts,
 }
 
-/// A datagram, and when it came.
+/// A datagram and its time of arrival.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IncomingDatagram<'a> {
     pub(super) now: MonoTime,
@@ -49,7 +49,7 @@ impl Reception {
         Self { source, rtp, resync: Resync::default(), counts: Counts::default() }
     }
 
-    /// Takes a datagram; `each` gets the packets that it completes.
+    /// Handles a datagram; `each` gets the packets that it completes.
     pub(super) fn handle(
         &mut self,
         came: IncomingDatagram<'_>,
@@ -101,7 +101,7 @@ impl Reception {
                 rtp.begin_anew();
             }
         }
-        // What has waited long enough goes first.
+        // Packets that have waited long enough go first.
         while let Some(payload) = rtp.order.poll(now) {
             self.resync.handle(&payload, &mut each);
         }
@@ -114,7 +114,7 @@ impl Reception {
         }
     }
 
-    /// What has waited long enough for a missing packet.
+    /// Passes on packets that have waited long enough for a missing one.
     pub(super) fn poll(&mut self, now: MonoTime, mut each: impl FnMut(&[u8; PACKET], Mark)) {
         let Some(rtp) = &mut self.rtp else { return };
         while let Some(payload) = rtp.order.poll(now) {
@@ -122,7 +122,7 @@ impl Reception {
         }
     }
 
-    /// Nothing more comes.
+    /// Passes on the rest at the end of the input.
     pub(super) fn end(&mut self, now: MonoTime, each: impl FnMut(&[u8; PACKET], Mark)) {
         if let Some(rtp) = &mut self.rtp {
             rtp.order.handle_end();
@@ -130,27 +130,27 @@ impl Reception {
         self.poll(now, each);
     }
 
-    /// Who sends.
+    /// The address of the sender.
     pub(super) fn sender(&self) -> Option<SocketAddr> {
         self.source.locked()
     }
 
-    /// When something valid came last.
+    /// When the last valid packet arrived.
     pub(super) fn last(&self) -> Option<MonoTime> {
         self.source.last()
     }
 
-    /// The rate by the stream's clock.
+    /// The rate that the stream's PCRs give.
     pub(super) fn rate(&self) -> Option<BitRate> {
         self.resync.rate()
     }
 
-    /// Breaks of the counters by PID.
+    /// Continuity errors by PID.
     pub(super) fn gaps(&self) -> impl Iterator<Item = (Pid, u32)> {
         self.resync.gaps()
     }
 
-    /// What has been counted here; the rest is zero.
+    /// The counters of this module; the others are zero.
     pub(super) fn counts(&self) -> Counts {
         Counts {
             src_refused: self.counts.src_refused + self.source.refused(),
@@ -161,16 +161,16 @@ impl Reception {
     }
 }
 
-/// Of which RTP source a packet is.
+/// The RTP source of a packet.
 enum PacketSource {
     Current,
-    /// Of one that has the place from now on.
+    /// A new source that is accepted from now on.
     New,
     Unknown,
 }
 
 impl Rtp {
-    /// Two packets in a row make a source, when no other comes between (RFC 3550, A.1): one stray
+    /// Two successive packets, without another in between, make a source (RFC 3550, A.1): one stray
     /// packet does not end a stream.
     fn whose(&mut self, packet: &rtp::Packet<'_>) -> PacketSource {
         let source = packet.source;
@@ -283,7 +283,7 @@ mod tests {
         stage.come(3, ONE, &rtp(2, 91, &packets(107, 7)));
         stage.come(4, ONE, &rtp(1, 12, &packets(14, 7)));
         assert!(stage.out == packets(0, 21));
-        // The same sender has begun anew.
+        // The same sender has restarted.
         stage.come(5, ONE, &rtp(2, 100, &packets(0, 7)));
         stage.come(6, ONE, &rtp(2, 101, &packets(21, 7)));
         stage.come(7, ONE, &rtp(2, 102, &packets(28, 7)));

@@ -1,9 +1,9 @@
-//! Which titles of a recording go, oldest first, when there are more than it keeps.
+//! Selects the titles of a recording to delete, oldest first, when it has more than it keeps.
 //!
-//! Promise: it only touches what the recording's own pattern could have named, and the youngest title
-//! always stays. It looks at names and files, and deletes nothing itself. Which title is older says its
-//! counter, where it has one: the time of a file is that of its last change, and titles that follow each
-//! other closely, or that a crash has cut off, need not be finished in their order.
+//! Promise: it selects only names that the recording's own pattern could have produced, and the
+//! newest title always stays. It reads names and files, and deletes nothing itself. The counter in
+//! the names decides the age of titles, if there is one. Modification times are less exact: titles
+//! that follow closely, or that a crash has cut off, may finish out of order.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -17,22 +17,22 @@ use crate::config::recording::Keep;
 /// A title of a recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Stored {
-    /// When it was last changed.
+    /// Its modification time.
     pub(super) time: WallTime,
     /// Its counter.
     pub(super) number: u64,
-    /// Its path from the root, without its leading slash.
+    /// Its path from the root, without the leading slash.
     pub(super) name: String,
     pub(super) len: Bytes,
 }
 
-/// More entries than this are not looked through: a directory of others', or a mistake.
+/// Larger directories are not searched: they belong to other programs, or are a mistake.
 const ENTRIES_MAX: usize = 1_000_000;
-/// A pattern's directories are no deeper than its path may be.
+/// The directories of a pattern cannot be deeper, because a path has a limited length.
 const DEPTH_MAX: usize = 64;
 
-/// The titles that `to` has named, oldest first. `root` is the volume's directory, and `mount` the part of the
-/// path before it. May block.
+/// The titles that `to` has named, oldest first. `root` is the volume's directory, and `mount` the
+/// part of the path before it. May block.
 pub(super) fn titles(root: &Path, mount: &str, to: &Pattern) -> Vec<Stored> {
     let mut found = Vec::new();
     let within = to.directory().strip_prefix(mount.trim_end_matches('/')).unwrap_or_default();
@@ -43,7 +43,7 @@ pub(super) fn titles(root: &Path, mount: &str, to: &Pattern) -> Vec<Stored> {
         let Ok(listed) = fs::read_dir(directory) else { continue };
         for entry in listed.flatten() {
             entries += 1;
-            // Links are not followed: what they lead to is not the recording's.
+            // Links are not followed: their targets do not belong to the recording.
             let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type()) else {
                 continue;
             };
@@ -64,7 +64,7 @@ pub(super) fn titles(root: &Path, mount: &str, to: &Pattern) -> Vec<Stored> {
     found
 }
 
-/// How many of `titles`, oldest first, are to go.
+/// How many of `titles`, oldest first, must be deleted.
 pub(super) fn surplus(titles: &[Stored], keep: &Keep, now: WallTime) -> usize {
     let is_old = |title: &Stored| {
         keep.age.is_some_and(|Nanos(age)| now.0.saturating_sub(title.time.0) > age)
@@ -113,7 +113,7 @@ mod tests {
             let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
             file.set_modified(time).unwrap();
         };
-        // The eighth was cut to its length after the ninth and the tenth.
+        // The eighth title was cut to its length after the ninth and the tenth.
         for (name, seconds) in [("0007", 10), ("0008", 40), ("0009", 20), ("0010", 30)] {
             changed(&format!("{name}.ts"), seconds);
             changed(&format!("at-20240101-00{name}.ts"), seconds);

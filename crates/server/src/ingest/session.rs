@@ -1,9 +1,8 @@
 //! One recording from its beginning to its end: socket, clock, alarms.
 //!
-//! Promise: the socket is read at most at twice the rate that is reserved, so a flood stays in the
-//! kernel and is dropped and counted there (row D02); nothing that the disk does keeps the socket
-//! waiting. What cannot be had, an interface or a disk with room, is tried again until the
-//! recording is stopped.
+//! Promise: the socket is read at most at twice the reserved rate, so the excess of a flood stays
+//! in the kernel, which drops and counts it (row D02). The disk never delays the socket. A missing
+//! interface or a full disk is retried until the recording is stopped.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -42,30 +41,30 @@ pub(super) struct Session {
     pub(super) names: Arc<Names>,
 }
 
-/// What could not be had is tried again after this.
+/// Interval between attempts to open the input or a title.
 const RETRY: Duration = Duration::from_secs(5);
-/// How often clocks are looked at.
+/// Interval of the timers' check.
 const TICK: Duration = Duration::from_millis(50);
-/// The kernel may hold so much of a stream whose rate is not known: what a busy host is late by.
+/// Socket buffer for a stream of unknown rate: it covers the delays of a busy host.
 const BUFFER: usize = 8 * MIB as usize;
-/// Within these bounds it holds two seconds of one whose rate is known.
+/// Bounds of the socket buffer for a known rate; it holds two seconds of the stream.
 const BUFFERS: std::ops::RangeInclusive<usize> = MIB as usize..=32 * MIB as usize;
-/// A stream whose rate is not known yet is read no faster.
+/// Upper bound of the reading rate while the stream's rate is unknown.
 const UNKNOWN: BitRate = BitRate(100_000_000);
-/// A clock that has said nothing for so long will not tell the rate.
+/// A stream whose clock gives no rate within this time is recorded without one.
 const CLOCK_WAIT: Nanos = SECOND.times(10);
-/// How often titles that have become too old are looked for.
+/// Interval of the retention check.
 const RETENTION_EVERY: Nanos = SECOND.times(600);
-/// Datagrams that are still taken at the end, when the kernel holds them already.
+/// Upper bound of batches that are read at the end from the kernel's buffer.
 const LAST_BATCHES: usize = 4096;
-/// After this silence, a title whose time is over no longer waits for a place to be cut, and the
+/// After this silence, a title whose time is over no longer waits for a place to cut, and the
 /// packets held back for it are stored.
 const QUIET: Nanos = SECOND;
-/// PIDs whose gaps are told one by one.
+/// PIDs whose gaps are reported individually.
 const PIDS_MAX: usize = 32;
 
 impl Session {
-    /// Records until it is told to stop, then stores what has come.
+    /// Records until it is stopped, then stores the received packets.
     pub(super) async fn run(self, mut stop: watch::Receiver<bool>) {
         if let Some(mut inbox) = self.open(&mut stop).await {
             let first = self.first_number().await;
@@ -107,12 +106,12 @@ impl Session {
             usize::try_from(bytes).unwrap_or(usize::MAX).clamp(*BUFFERS.start(), *BUFFERS.end())
         });
         let from = self.recording.from;
-        // For others than groups the source is compared, so that strangers are counted.
+        // Unicast sources are compared here, so that datagrams of other senders are counted.
         let source = from.source.filter(|_| from.to.ip().is_multicast());
         let inbox = UdpInput::open(&InputOptions { to: from.to, source, interface, buffer })?;
         let mut status = self.board.status();
         status.address = inbox.address().ok().map(|address| address.to_string());
-        // The kernel doubles what it is asked for, and gives less where it must.
+        // The kernel doubles the requested size, and gives less at its limit.
         let given = inbox.buffer()?;
         status.socket_buffer_bytes = given as u64;
         if given < buffer {
@@ -122,12 +121,12 @@ impl Session {
             );
         }
         drop(status);
-        // The same socket by another handle: that one only tells when something has come.
+        // A second handle of the same socket, which only signals readiness.
         let handle = std::net::UdpSocket::from(inbox.as_fd().try_clone_to_owned()?);
         Ok(Inbox { ready: UdpSocket::from_std(handle)?, datagrams: inbox })
     }
 
-    /// The number of the next title: one more than any that is there.
+    /// The number of the next title: one more than the highest existing one.
     async fn first_number(&self) -> u64 {
         if !self.recording.to.has_counter() {
             return 1;
@@ -148,7 +147,7 @@ impl Session {
     }
 }
 
-/// A socket, and who tells when it has something.
+/// A socket and its readiness.
 struct Inbox {
     ready: UdpSocket,
     datagrams: UdpInput,
@@ -159,12 +158,12 @@ struct Running {
     reception: Reception,
     flow: Flow,
     allowance: Allowance,
-    /// What is reserved; none: its rate is not known yet, or never will be.
+    /// The reserved rate; none: the rate is not known yet, or never will be.
     reserved: Option<BitRate>,
     is_admitted: bool,
-    /// Since when the clock is waited for.
+    /// Since when the recording waits for the stream's clock.
     valid_since: Option<MonoTime>,
-    /// What the kernel had dropped when it was asked last.
+    /// The kernel's count of dropped datagrams at the last check.
     dropped: u32,
     dropped_at: MonoTime,
     retention: Option<JoinHandle<u64>>,
@@ -174,17 +173,17 @@ struct Running {
     counted_at: MonoTime,
 }
 
-/// The way of packets from the cut to titles.
+/// The path of packets from the cutter to titles.
 struct Flow {
     session: Session,
     cutter: Cutter,
     titles: Titles,
-    /// Of gaps and titles; the rest is the reception's.
+    /// Counts of gaps and titles; the reception has the others.
     counts: Counts,
     removed: Arc<AtomicU64>,
-    /// Something has been dropped, and nothing taken since.
+    /// Data has been dropped, and none accepted since.
     in_gap: bool,
-    /// After a failure no title begins before.
+    /// After a failure, no title begins before this time.
     retry_at: Option<MonoTime>,
     has_begun: bool,
     number: u64,
@@ -254,7 +253,7 @@ impl Running {
         }
     }
 
-    /// Takes what has come, some of it.
+    /// Reads some of the received datagrams.
     fn receive(&mut self, inbox: &mut UdpInput) -> io::Result<usize> {
         let now = clock::now();
         let Self { reception, flow, allowance, .. } = self;
@@ -288,13 +287,13 @@ impl Running {
         self.tell(now, false);
     }
 
-    /// The rate is known, or will not be: titles can be stored.
+    /// Permits titles once the rate is known, or is known to stay unknown.
     fn admit(&mut self, now: MonoTime) {
         if self.is_admitted {
             return;
         }
         if let Some(measured) = self.reception.rate() {
-            // A quarter more, for rates that vary.
+            // A quarter more, for variable rates.
             let rate = BitRate(measured.0.saturating_add(measured.0 / 4));
             self.reserved = Some(rate);
             self.is_admitted = true;
@@ -312,7 +311,7 @@ impl Running {
             };
             self.board().raise(Alarm::Reserve, what);
         } else if self.flow.is_quiet(now) {
-            // The next title may get a rate again. The rest of this one continues without.
+            // The next title may get a rate again. The rest of this one continues without one.
             self.flow.titles.admit(Admission { rate: None });
         }
     }
@@ -367,7 +366,7 @@ impl Running {
         }
     }
 
-    /// Takes away what is not to stay, in the background.
+    /// Deletes surplus titles in the background.
     fn retain(&mut self, now: MonoTime) {
         self.retention_at = now;
         let keep = self.flow.session.recording.keep;
@@ -409,10 +408,10 @@ impl Running {
         }
     }
 
-    /// Stops receiving, and stores what has come.
+    /// Stops receiving, and stores the received packets.
     async fn end(mut self, inbox: &mut UdpInput) {
         let mut batches = 0;
-        // Faster than it may come: it has come already.
+        // Without the rate limit: these datagrams have arrived already.
         while batches < LAST_BATCHES && self.receive(inbox).is_ok_and(|count| count == BATCH) {
             batches += 1;
         }
@@ -430,7 +429,7 @@ impl Running {
             let ended = self.flow.titles.ended().await;
             self.handle_ended(ended);
         }
-        // One that is under way may not have seen the last title: it is looked once more.
+        // A check that was under way may have missed the last title: it is repeated once.
         self.end_of_retention().await;
         self.retain(clock::now());
         self.end_of_retention().await;
@@ -440,7 +439,7 @@ impl Running {
         self.tell(clock::now(), true);
     }
 
-    /// Writes down what there is to know.
+    /// Updates the status.
     fn tell(&self, now: MonoTime, is_over: bool) {
         let (seen, own) = (self.reception.counts(), self.flow.counts);
         let counts = Counts {
@@ -481,7 +480,7 @@ impl Running {
 impl Flow {
     fn handle_packet(&mut self, now: MonoTime, packet: &[u8; PACKET], mark: Mark) {
         self.packet_at = now;
-        // The cutter decides while the rest acts.
+        // The cutter is taken out, because the rest is used while it decides.
         let none = Cutter::new(None);
         let mut cutter = std::mem::replace(&mut self.cutter, none);
         cutter.handle_packet(now, packet, mark, |step| self.handle_step(now, step));
@@ -495,7 +494,7 @@ impl Flow {
         let packets = match step {
             Step::Packets(packets) => packets,
             Step::Cut => {
-                // While older ones are still being stored it grows on.
+                // The title continues while older ones are still being stored.
                 if self.titles.may_cut() {
                     let pushed = self.titles.close(true);
                     self.count(pushed);
@@ -538,7 +537,7 @@ impl Flow {
         self.count(pushed);
     }
 
-    /// Whether the source has stopped, as far as can be known.
+    /// Whether the source has stopped, as far as it can be detected.
     fn is_quiet(&self, now: MonoTime) -> bool {
         now.since(self.packet_at) >= QUIET
     }
@@ -568,7 +567,7 @@ impl Flow {
                 self.counts.write_gap_bytes += bytes;
                 if !std::mem::replace(&mut self.in_gap, true) {
                     self.counts.write_gaps += 1;
-                    // Where there is no title, that has been said.
+                    // Without a title, the failure was reported already.
                     if self.titles.has_current() {
                         let what = "the disk does not take what comes, and it is being dropped";
                         self.session.board.raise(Alarm::Stall, what);
@@ -578,7 +577,7 @@ impl Flow {
         }
     }
 
-    /// True when a title was stored.
+    /// Handles the end of a title; true when it was stored.
     fn handle_ended(&mut self, now: MonoTime, ended: EndedTitle) -> bool {
         let EndedTitle { name, result, cut_short, lost, was_current, .. } = ended;
         if was_current {
@@ -596,7 +595,7 @@ impl Flow {
             self.retry_at = Some(now + RETRY_NANOS);
         }
         match result {
-            // Nothing came of it.
+            // The title was empty.
             Ok(0) => false,
             Ok(len) => {
                 self.counts.titles += 1;
@@ -626,11 +625,11 @@ impl Flow {
 
 const RETRY_NANOS: Nanos = SECOND.times(5);
 
-/// How much may be read: twice the rate, so that what a sender sends in bursts is not lost and what
-/// is no stream of this rate is.
+/// The reading allowance: twice the rate, so that a sender's bursts are not lost and a flood is not
+/// read.
 struct Allowance {
     rate: BitRate,
-    /// Less than none when a batch was larger than what was left.
+    /// Negative when a batch was larger than the rest.
     bytes: i64,
     last: MonoTime,
 }
@@ -648,7 +647,7 @@ impl Allowance {
         self.bytes = self.bytes.min(self.most());
     }
 
-    /// A second's worth, and never less than a slow stream's sender sends at once.
+    /// The bytes of a second, and at least the burst of a slow stream's sender.
     fn most(&self) -> i64 {
         let second = self.rate.bytes_in(SECOND).0.max(256 * KIB);
         i64::try_from(second).unwrap_or(i64::MAX)
@@ -656,7 +655,7 @@ impl Allowance {
 
     fn handle_time(&mut self, now: MonoTime) {
         let more = self.rate.bytes_in(now.since(self.last));
-        // Time that is worth no byte yet is kept.
+        // Time that is worth less than a byte is kept.
         if more.0 > 0 {
             self.last = now;
             let more = i64::try_from(more.0).unwrap_or(i64::MAX);
@@ -673,7 +672,7 @@ impl Allowance {
     }
 }
 
-/// Why most datagrams since `before` were dropped; none when they were not.
+/// The reason for which most datagrams since `before` were dropped; none when most were not.
 fn dropped(counts: &Counts, before: &Counts) -> Option<String> {
     let came = counts.datagrams - before.datagrams;
     let causes = counts.dropped().into_iter().zip(before.dropped());
@@ -683,7 +682,7 @@ fn dropped(counts: &Counts, before: &Counts) -> Option<String> {
         .then(|| format!("{count} of {came} received datagrams were dropped: they {why}"))
 }
 
-/// Waits until the recording is to end; also when nobody is left who could say so.
+/// Waits for the stop of the recording, or for the end of its sender.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await);
 }
@@ -711,7 +710,7 @@ mod tests {
                 read += 1316;
             }
         }
-        // Ten seconds of 2 MB, and what could come at once at the beginning.
+        // Ten seconds of 2 MB, and the burst at the beginning.
         assert!((20_000_000..22_100_000).contains(&read), "{read}");
     }
 }

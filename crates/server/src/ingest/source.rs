@@ -1,8 +1,8 @@
-//! Whose datagrams count (row D01): those of the source that is configured, or of the first one that sends
-//! something valid.
+//! The accepted source of datagrams (row D01): the configured one, or the first that sends valid
+//! data.
 //!
-//! Promise: as long as a source sends, nobody else is listened to. After a silence of the configured length
-//! the next valid one has its place: who cannot accept that names the source.
+//! Promise: while a source sends, no other is accepted. After a silence of the configured length
+//! the next valid source replaces it. To prevent that, configure the source.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +12,7 @@ use tactus_core::units::{MonoTime, Nanos};
 pub(super) struct SourceLock {
     only: Option<IpAddr>,
     silence: Nanos,
-    /// Who has sent something valid, and when last.
+    /// The accepted source, and the time of its last valid datagram.
     locked: Option<(SocketAddr, MonoTime)>,
     refused: u64,
 }
@@ -22,7 +22,7 @@ impl SourceLock {
         Self { only, silence, locked: None, refused: 0 }
     }
 
-    /// Whether a datagram from there is looked at; counts it when it is not.
+    /// Whether a datagram from this sender is accepted; counts it when it is not.
     pub(super) fn admits(&mut self, now: MonoTime, from: SocketAddr) -> bool {
         let admits = match (self.only, self.locked) {
             (Some(only), _) => only == from.ip().to_canonical(),
@@ -33,7 +33,7 @@ impl SourceLock {
         admits
     }
 
-    /// What was admitted has turned out to be valid.
+    /// Records that an accepted datagram was valid.
     pub(super) fn handle_valid(&mut self, now: MonoTime, from: SocketAddr) {
         self.locked = Some((from, now));
     }
@@ -42,7 +42,7 @@ impl SourceLock {
         self.locked.map(|(from, _)| from)
     }
 
-    /// Since when nothing valid has come; none when nothing ever has.
+    /// When the last valid datagram arrived; none when there was none.
     pub(super) fn last(&self) -> Option<MonoTime> {
         self.locked.map(|(_, last)| last)
     }

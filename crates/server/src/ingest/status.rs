@@ -1,7 +1,7 @@
-//! What a recording says of itself.
+//! The status of a recording.
 //!
-//! Promise: looking costs the recording nothing; what is told is at most a tick old. An alarm stands as
-//! long as its cause, and its beginning and end are logged.
+//! Promise: reading the status costs the recording nothing, and it is at most one tick old. An
+//! alarm is set as long as its cause persists, and its beginning and end are logged.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,22 +12,22 @@ use tactus_core::{rtp, ts};
 
 use crate::config::recording::Recording;
 
-/// What goes on.
+/// The state of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Nothing valid has come yet.
+    /// No valid data has arrived yet.
     #[default]
     Waiting,
-    /// Something comes and is recorded.
+    /// Data arrives and is recorded.
     Recording,
-    /// Nothing comes any more.
+    /// The input has stopped.
     Silent,
-    /// It has been ended.
+    /// The recording was stopped.
     Stopped,
 }
 
-/// What somebody should look at.
+/// A condition that needs attention.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Alarm {
@@ -35,18 +35,18 @@ pub enum Alarm {
     Input,
     /// The input has stopped.
     Silence,
-    /// More comes than was reserved.
+    /// The stream's rate exceeds the reserved rate.
     Rate,
-    /// Nothing is reserved.
+    /// There is no reservation.
     Reserve,
-    /// The disk does not take it in time, and there are gaps.
+    /// The disk is too slow, and there are gaps.
     Stall,
-    /// A title is not stored.
+    /// A title cannot be stored.
     Storage,
 }
 
 impl Alarm {
-    /// All of them, by their names.
+    /// All alarms, with their names.
     pub const ALL: [(Self, &str); 6] = [
         (Self::Input, "input"),
         (Self::Silence, "silence"),
@@ -57,30 +57,30 @@ impl Alarm {
     ];
 }
 
-/// Everything that is counted, since the recording began.
+/// All counters since the recording began.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Datagrams that came.
+    /// Received datagrams.
     pub datagrams: u64,
-    /// Their bytes.
+    /// Received bytes.
     pub received_bytes: u64,
     /// Datagrams of other sources, dropped.
     pub src_refused: u64,
-    /// Datagrams that the kernel dropped, because they came faster than they are taken.
+    /// Datagrams that the kernel dropped, because they arrived faster than they were read.
     pub socket_dropped: u64,
-    /// Datagrams longer than any that is taken, dropped.
+    /// Datagrams that exceed the largest accepted size, dropped.
     pub too_long: u64,
-    /// Datagrams of nobody yet that are no transport stream, dropped.
+    /// Datagrams without a transport stream before a source was accepted, dropped.
     pub not_ts: u64,
-    /// Datagrams that are no RTP, or carry something else, dropped.
+    /// Datagrams that are not RTP, or have another payload, dropped.
     pub rtp_bad: u64,
-    /// What has been seen of their RTP.
+    /// Counters of RTP.
     pub rtp: rtp::Counts,
-    /// What has been seen of their stream.
+    /// Counters of the transport stream.
     pub ts: ts::Counts,
-    /// Times that the disk did not take what came, and something was dropped.
+    /// Gaps, because the disk did not accept the data in time.
     pub write_gaps: u64,
-    /// Bytes dropped by that.
+    /// Bytes lost in these gaps.
     pub write_gap_bytes: u64,
     /// Titles stored.
     pub titles: u64,
@@ -88,11 +88,11 @@ pub struct Counts {
     pub stored_bytes: u64,
     /// Titles that could not be stored.
     pub titles_failed: u64,
-    /// Titles that had to go, by `keep`.
+    /// Titles deleted by `keep`.
     pub titles_removed: u64,
 }
 
-/// What is no fault, or has a metric of its own.
+/// Counters that are not faults, or have metrics of their own.
 const OTHERS: [&str; 7] = [
     "datagrams",
     "received_bytes",
@@ -104,7 +104,7 @@ const OTHERS: [&str; 7] = [
 ];
 
 impl Counts {
-    /// Each with its name, in the order of the way of a packet.
+    /// Each counter with its name, in the order of a packet's path.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         let came = [
             ("datagrams", self.datagrams),
@@ -135,7 +135,7 @@ impl Counts {
         ]
     }
 
-    /// Each count but those of received bytes and of titles, with its name.
+    /// Each counter except those of received bytes and of titles, with its name.
     pub fn faults(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         self.named().filter(|(name, _)| !OTHERS.contains(name))
     }
@@ -147,54 +147,54 @@ impl Serialize for Counts {
     }
 }
 
-/// One recording at one moment.
+/// The status of one recording at one moment.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Debug)]
 pub struct Status {
     /// Its name.
     pub name: String,
-    /// Its input, as it was configured.
+    /// Its input, as configured.
     pub from: String,
-    /// The names of its titles.
+    /// The pattern of its titles' names.
     pub to: String,
-    /// What goes on.
+    /// Its state.
     pub state: State,
-    /// What somebody should look at, with what is known of it.
+    /// The present alarms, each with a description.
     pub alarms: BTreeMap<Alarm, String>,
-    /// Since when each of these stands.
+    /// The beginning of each alarm.
     #[serde(skip)]
     pub alarmed: BTreeMap<Alarm, Instant>,
-    /// Where it listens.
+    /// The address of its socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Who sends.
+    /// The address of the sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// What is reserved.
+    /// The reserved rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_bits_per_second: Option<u64>,
-    /// What the stream's clock said last.
+    /// The rate that the stream's clock gave last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_rate_bits_per_second: Option<u64>,
-    /// The title that is coming in.
+    /// The title that is being recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Bytes of it so far; those that wait for the disk included.
+    /// Its bytes so far, including those that wait for the disk.
     pub title_bytes: u64,
-    /// Of these, what a start after a power failure would find; none of a title for which nothing is
-    /// reserved.
+    /// Of these, the bytes that a start after a power failure would find; zero for a title without
+    /// a reservation.
     pub title_durable_bytes: u64,
-    /// The last title that was stored.
+    /// The last stored title.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_title: Option<String>,
-    /// Bytes that the kernel may hold for it.
+    /// Size of the socket buffer in the kernel.
     pub socket_buffer_bytes: u64,
-    /// What has been counted.
+    /// The counters.
     pub counts: Counts,
-    /// Breaks of the continuity counters by PID, of the PIDs that have any: the first ones.
+    /// Continuity errors by PID, of the first PIDs with errors.
     pub gaps_by_pid: BTreeMap<u16, u32>,
 }
 
-/// Where a recording writes what it is.
+/// The cell to which a recording writes its status.
 pub(super) struct StatusCell(Mutex<Status>);
 
 impl StatusCell {
@@ -208,12 +208,12 @@ impl StatusCell {
         self.status().clone()
     }
 
-    /// Changes what is told; it must not take long.
+    /// Locks the status for a change, which must be short.
     pub(super) fn status(&self) -> MutexGuard<'_, Status> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The cause of an alarm is there.
+    /// Sets an alarm.
     pub(super) fn raise(&self, alarm: Alarm, what: impl Into<String>) {
         let what = what.into();
         let mut status = self.status();
@@ -224,7 +224,7 @@ impl StatusCell {
         }
     }
 
-    /// The cause of an alarm has gone.
+    /// Clears an alarm.
     pub(super) fn clear(&self, alarm: Alarm) {
         let mut status = self.status();
         if status.alarms.remove(&alarm).is_some() {

@@ -1,9 +1,9 @@
-//! The titles of one recording: a task that stores them one after the other, from a bounded queue.
+//! The titles of one recording: a task that stores them one after another, from a bounded queue.
 //!
-//! Promise: handing bytes over never waits. When the queue is full they are dropped, whole packets of them, and
-//! counted. What has come of a title is stored also when the disk has no room for more of it. A title has
-//! disk time and memory of its own where its rate is known and there is room for it, and hands them on to the
-//! next one; else it gets what is left, and an alarm says so.
+//! Promise: handing bytes over never waits. When the queue is full, whole packets are dropped and
+//! counted. The received part of a title is stored even when the disk has no room for more. A title
+//! has reserved disk time and memory if its rate is known and there is room for it, and passes them
+//! on to the next title. Otherwise it uses the time left over, and an alarm reports that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,25 +20,25 @@ use crate::config::pattern::another;
 use crate::recording::{Begin, BeginError, Recording};
 use crate::store::{Precondition, Principal, ResumeError, Upload, UploadError, UploadSpec};
 
-/// Where titles come from and go to.
+/// The sender's side of the titles.
 pub(super) struct Titles {
     words: mpsc::UnboundedSender<Command>,
     /// Chunks in the queue.
     queued: Arc<AtomicUsize>,
     queued_max: usize,
     ends: mpsc::UnboundedReceiver<EndedTitle>,
-    /// What titles are admitted with, once it is known.
+    /// The admission of titles, once it is known.
     terms: watch::Sender<Option<Admission>>,
     current: Option<Current>,
-    /// Titles of which no more comes and no end has been heard: number and bytes.
+    /// Titles that are closed and whose result is pending: number and bytes.
     closed: Vec<(u64, u64)>,
-    /// Packets that are on their way into the queue.
+    /// Packets of the next chunk.
     chunk: Vec<u8>,
     chunk_since: Option<MonoTime>,
     begun: u64,
 }
 
-/// The title that comes in.
+/// The title that is being recorded.
 struct Current {
     number: u64,
     name: String,
@@ -46,7 +46,7 @@ struct Current {
     durable: Arc<AtomicU64>,
 }
 
-/// To the task: at most so many chunks, and few others.
+/// A message to the task: the chunks are bounded, and the others are few.
 enum Command {
     Begin {
         number: u64,
@@ -54,87 +54,88 @@ enum Command {
         durable: Arc<AtomicU64>,
     },
     Chunk(Vec<u8>),
-    /// Whether another one begins at once.
+    /// Whether another title begins at once.
     End {
         goes_on: bool,
     },
 }
 
-/// What has become of a title.
+/// The result of a title.
 pub(super) struct EndedTitle {
     number: u64,
-    /// Its path, as it was stored.
+    /// Its path, as stored.
     pub(super) name: String,
     /// Bytes stored.
     pub(super) result: Result<u64, Failure>,
-    /// Why it ended before its end.
+    /// Why it ended early.
     pub(super) cut_short: Option<Failure>,
-    /// Bytes that were handed over and are not in it.
+    /// Bytes that were handed over and are not in the title.
     pub(super) lost: u64,
-    /// Whether more was to come.
+    /// Whether the title was still being recorded.
     pub(super) was_current: bool,
 }
 
-/// Why a title is not stored, or ends.
+/// Why a title is not stored, or ends early.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) what: String,
     pub(super) cause: Cause,
 }
 
-/// What can be done about it.
+/// The cause of a failure, which decides the reaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
     /// Another title has the name.
     Taken,
-    /// It is as long as a title may be.
+    /// It has the largest permitted length.
     Long,
-    /// Disk or quota are full.
+    /// The disk or the quota is full.
     Full,
-    /// Nothing.
+    /// Any other cause: there is no reaction.
     Other,
 }
 
-/// What a title is admitted with.
+/// The admission of a title.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Admission {
-    /// What is reserved; none: it gets what is left.
+    /// The reserved rate; none: the title uses the time left over.
     pub(super) rate: Option<BitRate>,
 }
 
-/// What became of bytes that were handed over.
+/// The result of handing bytes over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PushResult {
-    /// They wait for more.
+    /// They wait until a chunk is full.
     Kept,
-    /// They are on their way.
+    /// They are in the queue.
     Taken,
-    /// They have been dropped.
+    /// This many bytes were dropped.
     Dropped(u64),
 }
 
-/// Handed over at once: 348 packets, a little less than 64 KiB.
+/// Size of a chunk: 348 packets, a little less than 64 KiB.
 const CHUNK: usize = 348 * PACKET;
-/// What has come is handed over after this time, though it is less.
+/// A partial chunk is handed over after this time.
 const CHUNK_WAIT: Nanos = Nanos::from_millis(200);
-/// Chunks that wait at most: from what a slow disk is behind in an ordinary cycle, to 32 MiB.
+/// Bounds of the queue in chunks: from the delay of a slow disk's ordinary cycle to 32 MiB.
 const CHUNKS: std::ops::RangeInclusive<u64> = 64..=512;
-/// Seconds of the stream that a stall of the disk, or the beginning of many titles at once, may last without a
-/// gap, within these bounds.
+/// Length of a disk stall, or of the beginning of many titles at once, that the queue covers
+/// without a gap, in seconds of the stream, within these bounds.
 const STALL_SECONDS: u64 = 10;
-/// Titles that are being stored besides the one that comes in: then a title grows on.
+/// Titles that are being stored while another is recorded; at this limit the present title
+/// continues.
 const FINISHING_MAX: usize = 2;
-/// A title of which nothing comes for so long gives its place of the write share to others.
+/// A title without data for this long returns its write slot for use by others.
 const PARK_AFTER: Duration = Duration::from_millis(500);
 /// How often the durable length of a title that receives no data is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// A title that has ended hands its disk time on to one that begins within this time.
+/// A title that has ended passes its disk time on to a title that begins within this time.
 const HEIR_WAIT: Duration = Duration::from_secs(1);
-/// Titles of one name that are tried.
+/// Upper bound of alternative names for one title.
 const AGAIN_MAX: u32 = 10_000;
 
 impl Titles {
-    /// None yet. `rate` is what is reserved, if that is known.
+    /// Without a title yet. `rate` is the reserved rate, if known.
     pub(super) fn new(
         target: Target,
         principal: Principal,
@@ -173,22 +174,22 @@ impl Titles {
         }
     }
 
-    /// From now on titles may be stored, on these terms.
+    /// Permits titles with this admission.
     pub(super) fn admit(&mut self, terms: Admission) {
         self.terms.send_replace(Some(terms));
     }
 
-    /// Whether a title comes in.
+    /// Whether a title is being recorded.
     pub(super) fn has_current(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Whether another title may begin.
+    /// Whether a further title may begin.
     pub(super) fn may_cut(&self) -> bool {
         self.closed.len() < FINISHING_MAX
     }
 
-    /// Begins a title that wants the name `wanted`.
+    /// Begins a title with the preferred name `wanted`.
     pub(super) fn begin(&mut self, wanted: String) {
         assert!(self.current.is_none(), "one title at a time comes in");
         self.begun += 1;
@@ -198,7 +199,7 @@ impl Titles {
         self.say(Command::Begin { number, wanted, durable });
     }
 
-    /// Takes whole packets.
+    /// Adds whole packets.
     pub(super) fn push(&mut self, now: MonoTime, packets: &[u8]) -> PushResult {
         self.chunk_since.get_or_insert(now);
         if self.chunk.capacity() == 0 {
@@ -208,7 +209,7 @@ impl Titles {
         if self.chunk.len() >= CHUNK { self.flush() } else { PushResult::Kept }
     }
 
-    /// Hands over what has waited long enough for more.
+    /// Hands over a partial chunk that has waited long enough.
     pub(super) fn handle_tick(&mut self, now: MonoTime) -> PushResult {
         match self.chunk_since {
             Some(since) if now.since(since) >= CHUNK_WAIT => self.flush(),
@@ -233,7 +234,7 @@ impl Titles {
         PushResult::Taken
     }
 
-    /// The title that comes in has come to its end; whether another one begins at once.
+    /// Closes the present title; `goes_on` if another one begins at once.
     pub(super) fn close(&mut self, goes_on: bool) -> PushResult {
         let pushed = self.flush();
         if let Some(current) = self.current.take() {
@@ -244,11 +245,12 @@ impl Titles {
     }
 
     fn say(&self, word: Command) {
-        // Its task hears until nobody can say anything more.
+        // The task runs until all senders are gone.
         drop(self.words.send(word));
     }
 
-    /// The next title that has ended. Nothing is lost when it is given up; waits for ever when there is none.
+    /// The next title that has ended. Cancelling the wait loses nothing; without a title it waits
+    /// for ever.
     pub(super) async fn ended(&mut self) -> EndedTitle {
         let Some(mut ended) = self.ends.recv().await else { return std::future::pending().await };
         let pushed = match self.current.take_if(|title| title.number == ended.number) {
@@ -265,19 +267,19 @@ impl Titles {
         ended
     }
 
-    /// Whether something is still being stored.
+    /// Whether a title is still being stored.
     pub(super) fn is_busy(&self) -> bool {
         self.current.is_some() || !self.closed.is_empty()
     }
 
-    /// Name, bytes so far and durable bytes of the title that comes in.
+    /// Name, bytes so far and durable bytes of the present title.
     pub(super) fn current(&self) -> Option<(&str, u64, u64)> {
         let current = self.current.as_ref()?;
         Some((&current.name, current.len, current.durable.load(Ordering::Relaxed)))
     }
 }
 
-/// The task that stores.
+/// The task that stores titles.
 struct Writer {
     target: Target,
     principal: Principal,
@@ -290,7 +292,7 @@ struct Writer {
     turns: OrderedTasks,
 }
 
-/// Does one thing after the other, in the order in which they were given, beside whoever gives them.
+/// Runs jobs in their order, concurrently with the caller.
 #[derive(Default)]
 struct OrderedTasks(Option<JoinHandle<()>>);
 
@@ -299,7 +301,7 @@ impl OrderedTasks {
         let before = self.0.take();
         self.0 = Some(tokio::spawn(async move {
             if let Some(before) = before {
-                // One that has panicked has had its turn, too.
+                // A job that has panicked counts as done.
                 drop(before.await);
             }
             work.await;
@@ -307,7 +309,7 @@ impl OrderedTasks {
     }
 }
 
-/// A title that takes bytes.
+/// A title that accepts bytes.
 struct Open {
     number: u64,
     name: String,
@@ -316,16 +318,16 @@ struct Open {
 }
 
 enum Sink {
-    /// With disk time and memory of its own.
+    /// With reserved disk time and memory.
     Recorded(Box<Recording>),
-    /// In the time that is left.
+    /// Without a reservation, in the time left over.
     Uploaded(Box<Upload>),
 }
 
 impl Writer {
     async fn run(mut self) {
         let mut open: Option<Open> = None;
-        // It has ended, and may hand on what it has.
+        // The previous title, which has ended and may pass on its reservation.
         let mut before: Option<Open> = None;
         loop {
             let word = tokio::select! {
@@ -352,11 +354,11 @@ impl Writer {
                 }
                 Some(Command::Chunk(chunk)) => {
                     self.queued.fetch_sub(1, Ordering::Relaxed);
-                    // Without a title it is lost: who has sent it counts that.
+                    // Without a title the chunk is lost; the sender counts it.
                     let Some(title) = &mut open else { continue };
                     let Err(failure) = title.append(&chunk).await else { continue };
                     if matches!(failure.cause, Cause::Long | Cause::Full) {
-                        // Nothing is wrong with what has come.
+                        // The bytes so far are good.
                         self.finish(open.take(), Some(failure));
                     } else if let Some(title) = open.take() {
                         self.fail(title.number, title.name, failure);
@@ -376,13 +378,13 @@ impl Writer {
         self.finish(open, None);
     }
 
-    /// Opens a title of the name that is wanted, or of one that is like it.
+    /// Opens a title with the preferred name, or with a similar one.
     async fn begin(
         &mut self,
         wanted: &str,
         before: &mut Option<Open>,
     ) -> Result<(String, Sink), (String, Failure)> {
-        // Until it is known how fast it comes, it waits in the queue.
+        // Chunks wait in the queue until the rate is known.
         let rate = match self.terms.wait_for(Option::is_some).await {
             Ok(terms) => terms.and_then(|terms| terms.rate),
             Err(_) => None,
@@ -439,8 +441,9 @@ impl Writer {
         Ok(Sink::Uploaded(Box::new(upload)))
     }
 
-    /// Makes a title of what has come, beside the next one and after the one before: files change last in
-    /// the order of their titles, which is what `keep` goes by where names have no counter.
+    /// Makes a title of the bytes so far, concurrently with the next title and after the previous
+    /// one. So modification times have the order of the titles, which `keep` uses when names have
+    /// no counter.
     fn finish(&mut self, title: Option<Open>, cut_short: Option<Failure>) {
         let Some(Open { number, name, sink, .. }) = title else { return };
         let (names, ends) = (Arc::clone(&self.names), self.ends.clone());
@@ -448,7 +451,7 @@ impl Writer {
             let result = sink.finish().await;
             names.release(&name);
             let (lost, was_current) = (0, false);
-            // Nobody listens any more: the log has it.
+            // Without a receiver, the log has the result.
             drop(ends.send(EndedTitle { number, name, result, cut_short, lost, was_current }));
         });
     }
@@ -461,7 +464,7 @@ impl Writer {
     }
 }
 
-/// Does for a title what is due while nothing comes; ends only with a failure.
+/// Does the due work of a title while no data arrives; ends only with a failure.
 async fn tend(title: &mut Option<Open>) -> Failure {
     match title {
         Some(Open { sink: Sink::Recorded(recording), durable, .. }) => loop {
@@ -481,7 +484,7 @@ async fn tend(title: &mut Option<Open>) -> Failure {
 }
 
 impl Open {
-    /// Takes `bytes`, at the pace of the disk.
+    /// Appends `bytes`, at the pace of the disk.
     async fn append(&mut self, mut bytes: &[u8]) -> Result<(), Failure> {
         match &mut self.sink {
             Sink::Uploaded(upload) => upload.append(bytes).await?,
@@ -501,7 +504,7 @@ impl Open {
 }
 
 impl Sink {
-    /// Bytes of the title that it has become; without any there is none.
+    /// Returns the bytes of the stored title; zero if there was no data and hence no title.
     async fn finish(self) -> Result<u64, Failure> {
         match self {
             // An empty title would hide that nothing was stored.
