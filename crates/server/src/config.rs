@@ -1,9 +1,9 @@
-//! Configuration: file → raw (what was written) → checked (what it means).
+//! Configuration: file → raw (as written) → checked (its meaning).
 //!
-//! Promise: a [`Config`] is complete and consistent: every key has a value, every value lies in its
+//! Promise: a [`Config`] is complete and consistent. Every key has a value, every value lies in its
 //! range, and each mistake in a file is reported with line and column. It reads one file and
-//! nothing else: no layers, no environment. What only the host can tell (the size of the memory, the
-//! speed of the link, the kind of disk) stays [`Auto`] here and is found out at start.
+//! nothing else: no layers, no environment. Values that depend on the host (the size of the memory,
+//! the speed of the link, the kind of disk) stay [`Auto`] here and are determined at start.
 
 pub mod address;
 pub mod error;
@@ -54,17 +54,17 @@ use rtsp::Rtsp;
 use units::Percent;
 pub use unix_socket::UnixSocket;
 
-/// A value that the operator has given, or that is found out at start.
+/// A value that the operator has given, or that is determined at start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Auto<T> {
-    /// Found out at start.
+    /// Determined at start.
     Auto,
     /// Given.
     Set(T),
 }
 
 impl<T> Auto<T> {
-    /// The given value, or what `found` says.
+    /// The given value, or the result of `found`.
     pub fn or_else(self, found: impl FnOnce() -> T) -> T {
         match self {
             Self::Auto => found(),
@@ -73,45 +73,45 @@ impl<T> Auto<T> {
     }
 }
 
-/// Everything that can be configured.
+/// The whole configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Listening, and the limits of requests.
+    /// Addresses, and the limits of requests.
     pub http: Http,
     /// Metrics and status.
     pub admin: Admin,
-    /// The disks, at least one once a directory is known.
+    /// The disks; at least one unless the command line gives a directory.
     pub volumes: Vec<Volume>,
-    /// What the server may hold.
+    /// Limits of memory and streams.
     pub memory: Memory,
     /// The network path.
     pub link: Link,
-    /// How fast streams go.
+    /// Rates of streams.
     pub rate: Rate,
     /// Share of each real-time core's time that streams may fill.
     pub cpu_budget: Percent,
-    /// Which server sits on which core, and with which right.
+    /// Placement of servers on cores, and their priority.
     pub cores: Cores,
-    /// How datagrams leave.
+    /// How datagrams are sent.
     pub packets: Packets,
-    /// The link that is kept full, so that it keeps the time of its datagrams.
+    /// The link that is kept full with gap frames, which time its datagrams exactly.
     pub gap_frames: Option<GapFrames>,
     /// Deliveries without a rate.
     pub best_effort: BestEffort,
-    /// When a client that does not take its bytes is ended.
+    /// When the connection of a slow client is ended.
     pub slow_reader: SlowReader,
-    /// Who may put titles here.
+    /// Uploads and their principals.
     pub upload: Upload,
     /// Live inputs that are recorded from the start.
     pub recordings: Vec<Recording>,
-    /// Parts of the link, for what leaves as datagrams.
+    /// Classes of the link, for datagrams.
     pub classes: Classes,
-    /// Titles that are sent as datagrams from the start.
+    /// Channels that are sent from the start.
     pub channels: Vec<Channel>,
-    /// Titles that are asked for by RTSP.
+    /// The RTSP server.
     pub rtsp: Rtsp,
-    /// The directory for state that must outlast the server and is in no configuration; none:
-    /// nothing is stored.
+    /// The directory for state that must outlast the server and is not configuration; none: nothing
+    /// is stored.
     pub state: Option<PathBuf>,
     /// Whether problems of the host or the configuration fail the start and the readiness check.
     pub strict: bool,
@@ -137,11 +137,11 @@ pub enum AccessTo {
     Stdout,
     /// Standard error.
     Stderr,
-    /// A file, which is opened anew at SIGHUP.
+    /// A file, which is reopened at SIGHUP.
     File(PathBuf),
 }
 
-/// Listening, and the limits of requests.
+/// Addresses, and the limits of requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Http {
     /// Where to listen.
@@ -158,7 +158,7 @@ pub struct Http {
     pub allowed_hosts: Vec<String>,
     /// Sites whose pages may use this server (CORS).
     pub origins: Origins,
-    /// What stored pages may run in a browser.
+    /// What a browser may run of stored pages.
     pub stored_pages: StoredPages,
     /// Whether directories are listed.
     pub listing: bool,
@@ -179,7 +179,7 @@ pub struct Http {
     pub fields_max: u32,
     /// Most bytes of header fields.
     pub fields_size_max: Bytes,
-    /// Most bytes of a body that comes with GET or HEAD; it is read and thrown away.
+    /// Most bytes of a body of GET or HEAD, which is read and discarded.
     pub body_max: Bytes,
     /// Most ranges in one request.
     pub ranges_max: u32,
@@ -200,7 +200,7 @@ pub struct Admin {
     pub unix_sockets: Vec<UnixSocket>,
     /// Host names that are accepted there besides this machine's; `*` accepts every name.
     pub allowed_hosts: Vec<String>,
-    /// Whether they are served at the addresses of [`Http`] too.
+    /// Whether they are also served at the addresses of [`Http`].
     pub on_http: bool,
 }
 
@@ -209,36 +209,36 @@ pub struct Admin {
 pub struct Volume {
     /// The directory.
     pub path: PathBuf,
-    /// Where its files appear: `/`, or `/name/`.
+    /// Path of its files in URLs: `/`, or `/name/`.
     pub mount: String,
     /// One turn of the disk: divides a second, or is a whole number of them. By default 250 ms on
-    /// flash, 4 s on a disk with an arm.
+    /// flash, 4 s on a hard disk.
     pub cycle: Auto<Nanos>,
-    /// Size of a read. By default 256 KiB on flash, 1 MiB on a disk with an arm.
+    /// Size of a read. By default 256 KiB on flash, 1 MiB on a hard disk.
     pub block: Auto<Bytes>,
-    /// Requests in flight; by default what the disk model says.
+    /// Requests in flight; by default from the disk model.
     pub depth: Auto<u32>,
-    /// The file that `tactus measure` has written; by default inside the volume.
+    /// The disk model, a file written by `tactus measure`; by default inside the volume.
     pub model: PathBuf,
     /// Part of each cycle that paced streams may fill.
     pub budget: Percent,
     /// Whether blocks are kept in the page cache and sent by reference, or read directly and copied.
     pub sendfile: Sendfile,
-    /// Whether titles may be uploaded to it, changed and deleted.
+    /// Whether it takes uploads, changes and deletions of titles.
     pub uploads: bool,
-    /// Whether titles can be read while they come in.
+    /// Whether titles can be read during their upload.
     pub unfinished: Unfinished,
-    /// Memory for what is on its way to the disk.
+    /// Memory for writes under way.
     pub write_share: Bytes,
     /// Part of each cycle that uploads get even when streams fill the rest.
     pub upload_floor: Percent,
 }
 
-/// What the server may hold.
+/// Limits of memory and streams.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Memory {
-    /// Memory for blocks, of all volumes together; by default a quarter of what is free, at
-    /// most [`ARENA_MAX_AUTO`].
+    /// Memory for blocks, of all volumes together; by default a quarter of the free memory, at most
+    /// [`ARENA_MAX_AUTO`].
     pub arena: Auto<Bytes>,
     /// Most streams at once.
     pub streams_max: u32,
@@ -249,7 +249,7 @@ pub struct Memory {
 /// The network path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// What the link carries; by default the speed of the interface.
+    /// The capacity of the link; by default the speed of the interface.
     pub rate: Auto<BitRate>,
     /// Part of it that paced payload may fill.
     pub budget: Percent,
@@ -275,12 +275,12 @@ pub struct BestEffort {
     pub client_share: ClientShare,
 }
 
-/// How fast streams go.
+/// Rates of streams.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rate {
     /// Rate of a title whose own rate is not known; `None` is a best-effort download.
     pub default: Option<BitRate>,
-    /// The slowest rate that may be asked for.
+    /// The slowest permitted rate.
     pub min: BitRate,
     /// Streams at their title's own rate.
     pub title: RateClass,
@@ -295,7 +295,7 @@ pub struct Rate {
 pub struct RateClass {
     /// Added to the rate.
     pub headroom: Percent,
-    /// The fastest; higher rates are lowered to it.
+    /// The fastest permitted rate; higher rates are lowered to it.
     pub ceiling: BitRate,
     /// Media time that is sent at once at the start.
     pub start_burst: Nanos,
@@ -306,7 +306,7 @@ pub struct RateClass {
 }
 
 impl RateClass {
-    /// The rate in force for a stream that names `rate`. Rounds down.
+    /// The effective rate of a stream that names `rate`. Rounds down.
     pub fn in_force(&self, rate: BitRate) -> BitRate {
         let extra = self.headroom.of(rate.0);
         BitRate(rate.0.saturating_add(extra)).min(self.ceiling)
@@ -318,7 +318,7 @@ impl RateClass {
     }
 }
 
-/// Which server sits on which core, and with which right.
+/// Placement of servers on cores, and their priority.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cores {
     /// By default [`placement::default_placement`].
@@ -329,27 +329,27 @@ pub struct Cores {
     pub priority: u32,
 }
 
-/// How datagrams leave.
+/// How datagrams are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packets {
-    /// How finely the link divides time for them.
+    /// The link's time resolution for datagrams.
     pub tick: Nanos,
-    /// Which back end; by default the one that was measured to cost the least.
+    /// The back end that sends them; by default the cheapest one in measurements.
     pub back_end: raw::BackEnd,
 }
 
-/// A link that is kept full.
+/// A link that is kept full with gap frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GapFrames {
     /// Its device.
     pub device: String,
-    /// What it carries, exactly, with all that is on the wire.
+    /// Its exact capacity, including everything on the wire.
     pub rate: BitRate,
-    /// What the wire adds to each frame.
+    /// Bytes that the wire adds to each frame.
     pub overhead: u32,
 }
 
-/// When a client that does not take its bytes is ended.
+/// When the connection of a slow client is ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlowReader {
     /// Time that a paced stream may be behind its clock.
@@ -360,52 +360,52 @@ pub struct SlowReader {
     pub download_window: Nanos,
 }
 
-/// Who may put titles here, and how many.
+/// Uploads: principals and limits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Upload {
-    /// Everybody who may; nobody: nothing is taken.
+    /// All principals; without any, uploads are refused.
     pub principals: Vec<Principal>,
     /// The largest title.
     pub object_max: Bytes,
-    /// Most uploads that are not finished, of all together.
+    /// Most unfinished uploads, of all principals together.
     pub open_max: u32,
-    /// Most of one principal.
+    /// Most unfinished uploads of one principal.
     pub open_per_principal_max: u32,
-    /// For how long an upload that can be resumed waits for more.
+    /// How long a resumable upload is kept without new bytes.
     pub expiry: Nanos,
-    /// Most write locks of WebDAV, of all together.
+    /// Most WebDAV write locks, of all principals together.
     pub locks_max: u32,
-    /// Most of one principal.
+    /// Most WebDAV write locks of one principal.
     pub locks_per_principal_max: u32,
-    /// For how long one holds without a refresh.
+    /// Longest lifetime of a lock without a refresh.
     pub lock_timeout_max: Nanos,
 }
 
 /// A principal, identified by a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Principal {
-    /// In logs and in the books.
+    /// Its name in logs and quotas.
     pub name: String,
-    /// How it is known.
+    /// Its token.
     pub token: Token,
-    /// Bytes of titles that it may have stored; `None` is whatever the disk holds.
+    /// Bytes of titles that it may store; `None`: limited only by the disk.
     pub quota: Option<Bytes>,
     /// Its rights, and the paths where they hold.
     pub rights: Rights,
 }
 
-/// A secret, or where to find it.
+/// A secret, or its location.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Token {
-    /// A file that holds it; white space around it does not count.
+    /// A file with the secret; surrounding white space does not count.
     File(PathBuf),
-    /// Its SHA-256.
+    /// The secret's SHA-256.
     Sha256([u8; 32]),
 }
 
-/// The most memory that is taken for blocks without being asked.
+/// Upper bound of the default memory for blocks.
 pub const ARENA_MAX_AUTO: Bytes = Bytes(1024 * MIB);
-/// The directory inside a volume that is the server's own and never served.
+/// The server's own directory inside a volume, which is never served.
 pub const RESERVED: &str = ".tactus";
 
 /// Whether the server itself answers requests for this path, decoded and without outer slashes, so
@@ -426,7 +426,7 @@ pub(crate) const API_PATH: &str = "/metrics, /healthz, /readyz and everything be
 pub const MODEL_FILE: &str = ".tactus/disk-model.toml";
 
 impl Config {
-    /// Everything by default, no volume yet.
+    /// The default configuration, without a volume.
     pub fn unconfigured() -> Self {
         check::check(raw::Raw::default(), Path::new("."))
             .unwrap_or_else(|mistake| unreachable!("the defaults are right: {}", mistake.message))
@@ -468,7 +468,7 @@ impl Config {
             .map_err(|mistake| mistake.in_file(Path::new("recording"), text))
     }
 
-    /// The channel that `text` asks for: the keys of `[[channel]]`.
+    /// Checks `text`, the content of one `[[channel]]`.
     ///
     /// # Errors
     /// The first mistake, with line and column.
@@ -479,7 +479,7 @@ impl Config {
             .map_err(|mistake| mistake.in_file(Path::new("channel"), text))
     }
 
-    /// The class that `text` asks for, the keys of `[[class]]`, as it may be among those that are `known`.
+    /// Checks `text`, the content of one `[[class]]`, against the existing classes `known`.
     ///
     /// # Errors
     /// The first mistake, with line and column.
@@ -490,7 +490,7 @@ impl Config {
             .map_err(|mistake| mistake.in_file(Path::new("class"), text))
     }
 
-    /// Replaces the volumes by one, as on the command line: `tactus serve DIR`.
+    /// Replaces the volumes by the one of the command line: `tactus serve DIR`.
     pub fn serve_only(&mut self, dir: &Path) {
         self.volumes = vec![check::default_volume(dir.into())];
     }

@@ -1,6 +1,6 @@
-//! `[[channel]]`: titles that are sent as datagrams, one after the other, without being asked for.
+//! `[[channel]]`: titles that are sent as datagrams, one after another, without a request.
 //!
-//! Promise: an address that can be understood in two ways is refused, as for inputs.
+//! Promise: an ambiguous address is refused, as for inputs.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::{fmt, io};
@@ -16,71 +16,71 @@ use crate::dates;
 /// One channel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Channel {
-    /// How it is called in logs, metrics and the API.
+    /// Its name in logs, metrics and the API.
     pub name: String,
-    /// What it sends, and when.
+    /// Its titles and their times.
     pub playlist: Playlist,
-    /// Where it goes.
+    /// Its destination.
     pub to: Output,
-    /// The interface by its name: for groups, and for addresses of one link.
+    /// The name of the interface, for groups and link-local addresses.
     pub interface: Option<String>,
-    /// The address that it comes from.
+    /// The source address of its datagrams.
     pub source: Option<IpAddr>,
-    /// How many routers it may pass.
+    /// The hop limit of its datagrams.
     pub hops: u8,
-    /// The class of the link that it belongs to.
+    /// The class of the link.
     pub class: Option<String>,
-    /// The class of the network, six bits; none: what its class says.
+    /// The DSCP of its datagrams, six bits; none: the DSCP of its class.
     pub dscp: Option<u8>,
-    /// Its rate; by default what the title's clock says.
+    /// Its rate; by default the rate that the title's PCRs give.
     pub rate: Auto<BitRate>,
-    /// Null packets are put between those of the title, so that all leaves at this rate.
+    /// The constant rate of the output; null packets fill the difference to the title's rate.
     pub stuff: Option<BitRate>,
-    /// How long the first of several datagrams may wait for the last of them; none: what its class
-    /// allows.
+    /// How long the first of several datagrams may wait for the last of them; none: the limit of
+    /// its class.
     pub burst: Option<Nanos>,
-    /// It is announced to whoever listens for announcements.
+    /// Whether it is announced by SAP.
     pub announced: bool,
 }
 
-/// What a channel sends, and when.
+/// The titles of a channel and their times.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Playlist {
-    /// One title after the other.
+    /// Titles that follow each other.
     pub list: List,
-    /// After the last comes the first.
+    /// Whether the list starts again after its end.
     pub repeats: bool,
-    /// When the list begins; none for at once.
+    /// When the list begins; none: at once.
     pub start: Option<When>,
-    /// Titles that have their time: then whatever is sent is left for them.
+    /// Titles with a fixed time, at which they interrupt the present title.
     pub timed: Vec<(When, String)>,
-    /// The title that is sent, again and again, when there is nothing else.
+    /// The title that is repeated when there is no other.
     pub fill: Option<String>,
 }
 
 /// Where the titles of a channel are listed; their paths are written as in URLs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum List {
-    /// Here; at least one.
+    /// In the configuration; at least one.
     Titles(Vec<String>),
     /// In a file on a volume, one on each line.
     File(String),
 }
 
-/// A moment, or one of each day.
+/// A moment, or a time of each day.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     /// Once.
     At(WallTime),
-    /// Each day at this second, by the host's time zone.
+    /// Each day at this second, in the host's time zone.
     Daily(u32),
 }
 
 impl When {
-    /// The moment that is written as `text`.
+    /// Parses a moment.
     ///
     /// # Errors
-    /// What to write instead.
+    /// The text is invalid; the message shows the valid forms.
     pub fn parse(text: &str) -> Result<Self, String> {
         let daily = || {
             let parts: Option<Vec<_>> = text.split(':').map(number).collect();
@@ -97,7 +97,7 @@ impl When {
         })
     }
 
-    /// When it comes next after `now`; a moment comes once.
+    /// Its next occurrence after `now`; a moment occurs once.
     pub fn next(self, now: WallTime) -> Option<WallTime> {
         match self {
             Self::At(time) => (time > now).then_some(time),
@@ -124,7 +124,7 @@ impl fmt::Display for When {
 }
 
 impl List {
-    /// What is written as a playlist: one name of a list is a file.
+    /// Interprets a written playlist: a single name with the ending of a list is a file.
     pub fn of(mut names: Vec<String>) -> Self {
         match &names[..] {
             [one] if is_list(one) => Self::File(names.remove(0)),
@@ -140,23 +140,23 @@ impl List {
     }
 }
 
-/// Whether a path is that of a list, by its ending.
+/// Whether a path has the ending of a list.
 fn is_list(path: &str) -> bool {
     let ending = path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
     ["m3u", "m3u8", "txt"].contains(&&*ending)
 }
 
 impl Channel {
-    /// How its datagrams leave.
+    /// How its datagrams are sent.
     ///
     /// # Errors
-    /// What to write instead, when its class is unknown or does not allow it.
+    /// Its class is unknown or does not permit this; the message says what to write instead.
     pub fn terms(&self, classes: &Classes) -> Result<Terms, String> {
         classes.terms(self.class.as_deref(), self.burst, self.dscp)
     }
 
-    /// Whether `other` leaves in the same way, so that one can become the other while it is sent:
-    /// it may send something else, and be announced or not.
+    /// Whether `other` has the same output, so that this channel can change into `other` while it
+    /// is sent: only the titles and the announcement may differ.
     pub fn leaves_as(&self, other: &Self) -> bool {
         let Self {
             name,
@@ -178,7 +178,7 @@ impl Channel {
             && *class == other.class
     }
 
-    /// It in the words of the configuration.
+    /// The keys of the channel, as in the configuration.
     pub fn keys(&self) -> Map<String, Value> {
         let mut keys = Map::new();
         let mut say = |key: &str, value: Option<Value>| {
@@ -211,20 +211,20 @@ impl Channel {
     }
 }
 
-/// Where a channel goes: `udp://239.1.1.1:5000`, `rtp://[ff3e::8000:1]:5004`.
+/// The destination of a channel: `udp://239.1.1.1:5000`, `rtp://[ff3e::8000:1]:5004`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Output {
-    /// How the transport stream is wrapped.
+    /// The encapsulation of the transport stream.
     pub kind: Kind,
-    /// Whereto.
+    /// The destination address.
     pub to: SocketAddr,
 }
 
 impl Output {
-    /// The output that is written as `text`.
+    /// Parses a destination.
     ///
     /// # Errors
-    /// What to write instead.
+    /// The text is invalid; the message says what to write instead.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (kind, place) = if let Some(place) = text.strip_prefix("udp://") {
             (Kind::Udp, place)
@@ -254,7 +254,7 @@ impl Output {
         Ok(Self { kind, to })
     }
 
-    /// Whether its interface must be named: an address of one link has no other.
+    /// Whether its interface must be named: a link-local address does not determine it.
     pub fn needs_interface(&self) -> bool {
         match self.to.ip() {
             IpAddr::V4(_) => false,

@@ -1,7 +1,8 @@
-//! From raw to checked: the defaults, the ranges, and what must hold between keys.
+//! From raw to checked: the defaults, the ranges, and the conditions between keys.
 //!
-//! Promise: each default stands here once, and `tactus.sample.toml` shows the same (a test compares
-//! them). It looks at directories only to say early that one is missing. Sections that are lists, or long, are files below.
+//! Promise: each default is defined here once, and `tactus.sample.toml` shows the same value (a
+//! test compares them). The check reads directories only to report a missing one early. Lists and
+//! long sections have files of their own below.
 
 mod channels;
 mod classes;
@@ -89,7 +90,7 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
     })
 }
 
-/// A volume of which only the directory is known.
+/// The default volume for a directory.
 pub(super) fn default_volume(path: PathBuf) -> Volume {
     let path = absolute(&path);
     Volume {
@@ -217,14 +218,14 @@ fn volume(raw: raw::Volume, base: &Path, alone: bool) -> Checked<Volume> {
     })
 }
 
-/// Half a second of a fast disk's writes: more would only wait longer before a flush.
+/// Half a second of a fast disk's writes: more would only lengthen the wait before a flush.
 const WRITE_SHARE: Bytes = Bytes(64 * MIB);
-/// From eight places of a mebibyte, with which two uploads still keep a disk busy, to what a disk writes
-/// in some seconds.
+/// From eight slots of a mebibyte, with which two uploads still keep a disk busy, to the writes of
+/// some seconds.
 const WRITE_SHARES: RangeInclusive<Bytes> = Bytes(8 * MIB)..=Bytes(4096 * MIB);
 const UPLOAD_FLOOR: Percent = Percent::whole(5);
 
-/// A cycle and a second share their borders, so that a window of one second always holds the same
+/// Cycles and seconds have common boundaries, so that a window of one second always holds the same
 /// work.
 fn cycle_fits(cycle: Nanos) -> bool {
     let in_range = (Nanos::from_millis(50)..=SECOND.times(10)).contains(&cycle);
@@ -380,8 +381,8 @@ fn packets(raw: raw::Packets) -> Checked<Packets> {
     })
 }
 
-/// 4,000 wake-ups a second at most, which cost 2 % of a core; a datagram is late by half of it on average,
-/// which is less than a receiver's own clock errs by.
+/// At most 4,000 wake-ups a second, which cost 2 % of a core. A datagram is late by half a tick on
+/// average, which is less than the error of a receiver's clock.
 const PACKET_TICK: Nanos = Nanos::from_micros(250);
 
 fn gap_frames(raw: raw::GapFrames, back_end: raw::BackEnd) -> Checked<Option<GapFrames>> {
@@ -398,7 +399,7 @@ fn gap_frames(raw: raw::GapFrames, back_end: raw::BackEnd) -> Checked<Option<Gap
 }
 
 const GAP_RATE: BitRate = BitRate(1_000_000_000);
-/// Above it 2 ms do not fit into the ring of frames.
+/// Above this rate, 2 ms do not fit into the ring of frames.
 const GAP_RATES: RangeInclusive<BitRate> = BitRate(10_000_000)..=BitRate(10_000_000_000);
 /// Checksum, preamble and the gap between frames (IEEE 802.3).
 const ETHERNET_OVERHEAD: u32 = 24;
@@ -411,7 +412,7 @@ fn core_plan(core: raw::Core) -> Result<CorePlan, String> {
 fn interface(written: Placed<Switch<String>>) -> Checked<Option<String>> {
     match or_auto(written)? {
         Auto::Auto => Ok(None),
-        // IFNAMSIZ with its closing zero.
+        // IFNAMSIZ includes a closing zero.
         Auto::Set((name, _)) if (1..16).contains(&name.len()) => Ok(Some(name)),
         Auto::Set((name, span)) => Err(Mistake::at(
             span,
@@ -443,7 +444,7 @@ fn address(text: &str, span: Range<usize>) -> Checked<SocketAddr> {
     super::address::parse(text).map_err(|message| Mistake::at(span, message))
 }
 
-/// A quantity that `fits`, or `"auto"`.
+/// A quantity that satisfies `fits`, or `"auto"`.
 fn auto_quantity<Q: Quantity + std::fmt::Display>(
     written: Placed<Switch<Value<Q>>>,
     fits: impl FnOnce(Q) -> bool,
@@ -458,7 +459,7 @@ fn auto_quantity<Q: Quantity + std::fmt::Display>(
     }
 }
 
-/// What was written and where, or `"auto"`, which is also the default.
+/// The written value and its place, or `"auto"`, which is also the default.
 fn or_auto<T>(written: Placed<Switch<T>>) -> Checked<Auto<(T, Range<usize>)>> {
     let Some(written) = written else { return Ok(Auto::Auto) };
     let span = written.span();

@@ -1,6 +1,7 @@
 //! `[[class]]`: parts of the link, for channels and RTSP.
 //!
-//! Promise: each stands behind its parent, and what its children are guaranteed fits its own guarantee.
+//! Promise: each class follows its parent, and the guarantees of its children fit into its own
+//! guarantee.
 
 use serde_json::{Map, Value};
 use tactus_core::classes::{ClassNumber, ClassTerms};
@@ -9,43 +10,44 @@ use tactus_core::units::{BitRate, Nanos};
 
 use super::units::exact;
 
-/// One class. Its rates are of what is on the wire.
+/// One class. Its rates include everything on the wire.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Class {
-    /// What channels name.
+    /// The name that channels refer to.
     pub name: String,
-    /// The class that it is a part of; none: the link itself.
+    /// The parent class; none: the link itself.
     pub parent: Option<ClassNumber>,
-    /// What it has whatever others ask for.
+    /// The rate that it always has.
     pub guaranteed: BitRate,
-    /// What it never exceeds.
+    /// The rate that it never exceeds.
     pub ceiling: Option<BitRate>,
-    /// Who borrows first among siblings: smaller numbers.
+    /// Order of borrowing among siblings: smaller numbers borrow first.
     pub priority: u8,
-    /// Its part of what is lent, against siblings of the same priority.
+    /// Its weight among siblings of the same priority that borrow.
     pub share: BitRate,
-    /// Its streams may ask for more than its ceiling.
+    /// Whether the reservations of its streams may exceed its ceiling.
     pub is_oversubscribed: bool,
     /// How long datagrams of its streams may be gathered, at most.
     pub burst: Nanos,
-    /// The class of the network of streams that name none.
+    /// The DSCP of streams without a DSCP of their own.
     pub dscp: Option<u8>,
 }
 
 impl Class {
-    /// As admission sees it.
+    /// Its form for admission.
     pub const fn terms(&self) -> ClassTerms {
         let Self { parent, guaranteed, ceiling, is_oversubscribed, .. } = *self;
         ClassTerms { parent, guaranteed, ceiling, is_oversubscribed }
     }
 
-    /// As the pacer sees it.
+    /// Its form for the pacer.
     pub const fn paced(&self) -> pacer::Class {
         let Self { guaranteed, ceiling, priority, share, .. } = *self;
         pacer::Class { guaranteed, ceiling, priority, share }
     }
 
-    /// Which of the keys that count from a start on are not those of `other`: all but its rates and its priority.
+    /// The first key that differs from `other` and needs a restart: every key except rates and
+    /// priority.
     pub fn fixed_unlike(&self, other: &Self) -> Option<&'static str> {
         [
             ("name", self.name != other.name),
@@ -59,44 +61,44 @@ impl Class {
     }
 }
 
-/// What a class borrows with that says nothing of it: what it is guaranteed, or its ceiling.
+/// The default share of a class: its guarantee, or its ceiling.
 pub(super) fn share_of(guaranteed: BitRate, ceiling: Option<BitRate>) -> BitRate {
     Some(guaranteed).filter(|&rate| rate > BitRate(0)).or(ceiling).unwrap_or(SHARE)
 }
 
-/// What a class borrows with that has neither a guarantee nor a ceiling.
+/// The share of a class with neither a guarantee nor a ceiling.
 const SHARE: BitRate = BitRate(1_000_000);
 
-/// The keys that count from a start on, as they are written.
+/// The names of the keys that need a restart.
 pub const FIXED: [&str; 5] = ["name", "parent", "oversubscribe", "burst", "dscp"];
 
-/// All classes, each behind its parent.
+/// All classes, each after its parent.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Classes(pub Vec<Class>);
 
-/// How datagrams of a stream leave, by what it asks for and what its class allows.
+/// How the datagrams of a stream are sent, by its own keys and the limits of its class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
     /// Its class; none: the link itself.
     pub class: Option<ClassNumber>,
     /// How long the first of several datagrams may wait for the last of them.
     pub burst: Nanos,
-    /// The class of the network, six bits.
+    /// The DSCP, six bits.
     pub dscp: u8,
 }
 
 impl Classes {
-    /// The class of a name.
+    /// The class with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<(ClassNumber, &Class)> {
         let at = self.0.iter().position(|class| class.name == name)?;
         Some((ClassNumber(at as u16), &self.0[at]))
     }
 
-    /// Whether each is guaranteed what those below it are; if not, which one is not, and what to say.
+    /// Checks that each guarantee covers those of the classes below it.
     ///
     /// # Errors
-    /// The first one, and what is wrong.
+    /// The first class whose guarantee is too small, with the message.
     pub fn check(&self) -> Result<(), (ClassNumber, String)> {
         for (at, class) in self.0.iter().enumerate() {
             let number = ClassNumber(at as u16);
@@ -114,13 +116,13 @@ impl Classes {
         Ok(())
     }
 
-    /// What the children of a class are guaranteed; none: of the link.
+    /// The sum of the guarantees of a class's children; none: of the top classes.
     pub(super) fn guaranteed(&self, parent: Option<ClassNumber>) -> BitRate {
         let children = self.0.iter().filter(|class| class.parent == parent);
         BitRate(children.map(|class| class.guaranteed.0).sum())
     }
 
-    /// The keys of `[[class]]` of one of them, as they would be written.
+    /// The keys of a class, as in `[[class]]`.
     #[must_use]
     pub fn keys(&self, class: &Class) -> Map<String, Value> {
         let Class { name, parent, guaranteed, ceiling, .. } = class;
@@ -140,10 +142,10 @@ impl Classes {
         all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
     }
 
-    /// What a stream that names `class` has with the `burst` and the `dscp` that it asks for.
+    /// How the datagrams of a stream in `class` are sent, with its own `burst` and `dscp`.
     ///
     /// # Errors
-    /// What to write instead.
+    /// The values are not permitted; the message says what to write instead.
     pub fn terms(
         &self,
         class: Option<&str>,
@@ -277,7 +279,7 @@ mod tests {
             let error = read(&text).expect_err(&text);
             assert!(error.contains(said), "{text}: {error}");
         }
-        // Nine on top of each other.
+        // Nine nested classes.
         let mut deep = class("");
         for at in 1..9 {
             let parent = if at == 1 { "a".to_owned() } else { format!("c{}", at - 1) };

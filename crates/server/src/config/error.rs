@@ -1,7 +1,7 @@
-//! What is wrong with a configuration file, and where.
+//! Mistakes in a configuration file, with their places.
 //!
 //! Promise: each message names file, line and column, shows the line, and says what to write
-//! instead. An unknown key is answered with the nearest known one.
+//! instead. The message about an unknown key suggests the most similar known one.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 pub struct ConfigError {
     /// The file as it was named.
     pub file: PathBuf,
-    /// Where in it; nowhere when it could not be read at all.
+    /// Its place; none when the file could not be read.
     pub place: Option<TextPosition>,
-    /// What is wrong and what to do.
+    /// The problem and its correction.
     pub message: String,
 }
 
@@ -25,18 +25,18 @@ pub struct TextPosition {
     pub line: usize,
     /// Counted from 1, in characters.
     pub column: usize,
-    /// Characters that are meant, at least 1.
+    /// Number of marked characters, at least 1.
     pub width: usize,
     /// The line's text.
     pub text: String,
 }
 
-/// A mistake found while checking, before it is known to which file it belongs.
+/// A mistake found by the check, before its file is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mistake {
-    /// Bytes of the text that are meant.
+    /// The marked bytes of the text.
     pub span: Option<Range<usize>>,
-    /// What is wrong and what to do.
+    /// The problem and its correction.
     pub message: String,
 }
 
@@ -46,7 +46,7 @@ impl Mistake {
         Self { span: Some(span), message: message.into() }
     }
 
-    /// Puts the mistake into its file.
+    /// Adds the file to the mistake.
     pub fn in_file(self, file: &Path, text: &str) -> ConfigError {
         let place = self.span.map(|span| TextPosition::of(text, span));
         ConfigError { file: file.into(), place, message: self.message }
@@ -80,7 +80,7 @@ fn floor_char_boundary(text: &str, at: usize) -> usize {
     (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
-/// Says in the operator's words what serde says in its own.
+/// Replaces messages of serde by messages in the operator's words.
 fn reworded(message: &str) -> String {
     let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(String::from).collect();
     if let Some(rest) = message.strip_prefix("unknown field ") {
@@ -120,7 +120,8 @@ fn advice(unknown: &str, known: &[String]) -> String {
     }
 }
 
-/// Likeness above which a name is offered: `adress` and `address` have 0.97, `colour` and `cycle` 0.67.
+/// Similarity above which a name is suggested: `adress` and `address` have 0.97, `colour` and
+/// `cycle` 0.67.
 const ALIKE: f64 = 0.8;
 
 impl fmt::Display for ConfigError {
@@ -129,7 +130,7 @@ impl fmt::Display for ConfigError {
             return write!(f, "{}: {}", self.file.display(), self.message);
         };
         let margin = " ".repeat(place.line.to_string().len());
-        // Tabs stay tabs, so that the marks stand below what they mean.
+        // Tabs stay tabs, so that the marks stand below the marked characters.
         let before = place.text.chars().take(place.column - 1);
         let before: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         writeln!(f, "{}:{}:{}: {}", self.file.display(), place.line, place.column, self.message)?;

@@ -1,7 +1,8 @@
-//! A configuration file that may be read again while the server runs.
+//! A configuration file that can be read again while the server runs.
 //!
-//! Promise: of two readings each key is named whose meaning is another one and counts only from a start on; how a value is
-//! written does not matter. What may change while streams run are channels, and rates and priorities of classes.
+//! Promise: the comparison of two readings names each key whose meaning has changed and that needs
+//! a restart. The notation of a value does not matter. Channels, and the rates and priorities of
+//! classes, may change while streams run.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,14 +23,14 @@ pub enum Key<'a> {
     Entry(usize),
 }
 
-/// A configuration, as it stands in its file.
+/// A configuration and its text in the file.
 #[derive(Clone, Debug)]
 pub struct ConfigFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What it means.
+    /// The checked configuration.
     pub config: Config,
-    /// What is written there.
+    /// The written keys.
     written: Table,
     /// The text of the file.
     text: String,
@@ -75,7 +76,7 @@ impl ConfigFile {
         table.is_some_and(|table| table.contains_key(key))
     }
 
-    /// What of `other` would count only after a restart.
+    /// The keys of `other` that would need a restart.
     #[must_use]
     pub fn needs_restart(&self, other: &Self) -> Vec<String> {
         let mut unlike = vec![];
@@ -86,11 +87,11 @@ impl ConfigFile {
             let mut table = self.written.clone();
             put(&mut table, Some(&other.written), path);
             let text = toml::to_string(&table).unwrap_or_default();
-            // What makes sense only with other keys is another thing, too.
+            // A key that is invalid without other keys has changed, too.
             Config::parse(&self.path, &text).map_or(true, |config| fixed(&config) != own)
         };
         let (mut keys, spelled): (Vec<_>, Vec<_>) = unlike.into_iter().partition(means_other);
-        // None of them by itself, but together.
+        // No key has changed by itself, but all together have.
         if keys.is_empty() && own != fixed(&other.config) {
             keys = spelled;
         }
@@ -100,12 +101,12 @@ impl ConfigFile {
     }
 }
 
-/// A configuration without what may change while streams run.
+/// A configuration without the parts that may change while streams run.
 fn fixed(config: &Config) -> Config {
     Config { classes: Classes::default(), channels: vec![], ..config.clone() }
 }
 
-/// Finds the keys that are not written alike; a list is one key.
+/// Finds the keys that are written differently; a list is one key.
 fn compare(own: &Table, other: &Table, above: &[String], found: &mut Vec<Vec<String>>) {
     let names: BTreeSet<&String> = own.keys().chain(other.keys()).collect();
     for name in names {
@@ -123,7 +124,7 @@ fn compare(own: &Table, other: &Table, above: &[String], found: &mut Vec<Vec<Str
     }
 }
 
-/// Writes one key as it is written in another table.
+/// Copies one key from another table.
 fn put(into: &mut Table, from: Option<&Table>, path: &[String]) {
     let [name, below @ ..] = path else { return };
     let from = from.and_then(|from| from.get(name));
@@ -140,7 +141,7 @@ fn put(into: &mut Table, from: Option<&Table>, path: &[String]) {
     }
 }
 
-/// Classes that come or go, and keys of them that count from a start on.
+/// Classes that are added or removed, and their changed keys that need a restart.
 fn classes(own: &Classes, other: &Classes) -> Vec<String> {
     let mut named = vec![];
     for class in &own.0 {

@@ -1,7 +1,7 @@
-//! Proxies before the HTTP side, its public URL, and sites that may use it.
+//! Proxies in front of the HTTP side, its public URL, and permitted sites.
 //!
-//! Promise: by default, no proxy's statement about a client is believed, and no page of another
-//! site may read anything.
+//! Promise: by default, no proxy's statement about a client is trusted, and no page of another site
+//! can read anything.
 
 use std::net::IpAddr;
 
@@ -9,19 +9,19 @@ use tactus_core::path::{RequestPath, encode_segment};
 
 use super::rtsp::Net;
 
-/// Proxies whose statements about their clients are believed.
+/// Proxies whose statements about their clients are trusted.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Proxies {
     /// Their addresses.
     pub trusted: Vec<Net>,
-    /// Whether every peer of a Unix socket is one.
+    /// Whether every peer of a Unix socket is a trusted proxy.
     pub unix: bool,
     /// The request field that they set.
     pub field: ForwardedField,
 }
 
 impl Proxies {
-    /// Whether there are none.
+    /// Whether there are no trusted proxies.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.trusted.is_empty() && !self.unix
@@ -102,7 +102,7 @@ impl PublicUrl {
         Some(self.origin.as_deref()?.split_once("://")?.1)
     }
 
-    /// Its host alone.
+    /// Its host without the port.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         let authority = self.authority()?;

@@ -1,7 +1,7 @@
-//! Names that titles of a recording get: a path with fields for the time and a counter.
+//! Names for the titles of a recording: a path with fields for the time and a counter.
 //!
-//! Promise: what a pattern names, it knows again, and nothing else that could have been meant otherwise.
-//! Times are UTC: a name never comes twice because a clock was set back for winter.
+//! Promise: a pattern recognises the names that it produces, and excludes names that it could not
+//! have produced. Times are UTC: the end of daylight saving time repeats no name.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use tactus_core::units::WallTime;
 
 use crate::dates;
 
-/// A path in which some parts are filled in.
+/// A path with fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
     text: String,
@@ -24,7 +24,7 @@ enum Part {
     Field(Field),
 }
 
-/// What is filled in.
+/// A field of a pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Field {
     Year,
@@ -36,12 +36,12 @@ enum Field {
     Counter,
 }
 
-/// What a title is named by.
+/// The values of the fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Occasion {
-    /// When it begins.
+    /// The beginning of the title.
     pub time: WallTime,
-    /// Which one it is of its recording, from 1.
+    /// The number of the title in its recording, from 1.
     pub number: u64,
 }
 
@@ -56,17 +56,17 @@ const FIELDS: [(char, Field); 7] = [
 ];
 
 impl Field {
-    /// Digits; a counter has at least so many.
+    /// The number of digits; for a counter the least number.
     fn digits(self) -> usize {
         if matches!(self, Self::Year | Self::Counter) { 4 } else { 2 }
     }
 }
 
 impl Pattern {
-    /// The pattern that is written as `text`: a path from the root, with `%Y %m %d %H %M %S %n`.
+    /// Parses a pattern: a path from the root, with `%Y %m %d %H %M %S %n`.
     ///
     /// # Errors
-    /// What to write instead.
+    /// The text is invalid; the message says what to write instead.
     pub fn parse(text: &str) -> Result<Self, String> {
         let inner = text.strip_prefix('/').ok_or("write a path that begins with a slash")?;
         let mut parts: Vec<Part> = Vec::new();
@@ -96,7 +96,7 @@ impl Pattern {
             }
         }
         let pattern = Self { text: text.into(), parts };
-        // As long as a name gets with a counter of all digits.
+        // The longest possible name, with a counter of all digits.
         let longest = pattern.name(Occasion { time: WallTime(0), number: u64::MAX });
         if longest.len() + SUFFIX > PATH_BYTES_MAX {
             return Err("this is too long for a path".into());
@@ -150,16 +150,16 @@ impl Pattern {
         self.parts.iter().any(|part| matches!(part, Part::Field(_)))
     }
 
-    /// Whether its titles are counted.
+    /// Whether its names have a counter.
     pub fn has_counter(&self) -> bool {
         self.parts.contains(&Part::Field(Field::Counter))
     }
 
-    /// The counter in `name`, when this pattern could have named it: also behind another title of the same
-    /// name. 0 where the pattern has none.
+    /// The counter in `name`, if this pattern could have produced it, with or without the suffix
+    /// for a repeated name. 0 if the pattern has no counter.
     pub fn number_in(&self, name: &str) -> Option<u64> {
         let mut numbers = vec![(name, 0)];
-        // A counter may have more digits than it needs: all readings are followed.
+        // A counter may have more digits than its least number: all readings are tried.
         for (at, part) in self.parts.iter().enumerate() {
             let is_last = at + 1 == self.parts.len();
             numbers = numbers
@@ -170,7 +170,8 @@ impl Pattern {
         numbers.into_iter().find(|(rest, _)| rest.is_empty()).map(|(_, number)| number)
     }
 
-    /// The directory in which all of its titles lie, deep or not, without slashes at its ends.
+    /// The directory that contains all of its titles, perhaps in subdirectories, without outer
+    /// slashes.
     pub fn directory(&self) -> &str {
         let Some(Part::Text(text)) = self.parts.first() else { return "" };
         text.rfind('/').map_or("", |slash| &text[..slash])
@@ -195,7 +196,7 @@ impl Pattern {
     }
 }
 
-/// `name`, for the `again`th title that would get it: `a.ts`, `a-2.ts`.
+/// The name for the `again`th title that would be called `name`: `a.ts`, `a-2.ts`.
 pub fn another(name: &str, again: u32) -> String {
     if again < 2 {
         return name.into();
@@ -204,23 +205,23 @@ pub fn another(name: &str, again: u32) -> String {
     format!("{}-{again}{}", &name[..dot], &name[dot..])
 }
 
-/// Where the last segment's ending begins.
+/// Where the extension of the last segment begins.
 fn stem(name: &str) -> usize {
     let slash = name.rfind('/').map_or(0, |slash| slash + 1);
     name[slash..].rfind('.').filter(|&dot| dot > 0).map_or(name.len(), |dot| slash + dot)
 }
 
-/// Room for what [`another`] adds.
+/// Room for the suffix of [`another`].
 const SUFFIX: usize = 12;
 
-/// What is left of `name` behind `part`, each way in which it can be read.
+/// The rest of `name` after `part`, in each possible reading.
 fn readings<'a>(part: &Part, name: &'a str, number: u64, is_last: bool) -> Vec<(&'a str, u64)> {
     match part {
         Part::Text(text) => match name.strip_prefix(&**text) {
             Some(rest) if !is_last || rest.is_empty() => vec![(rest, number)],
             _ if !is_last => Vec::new(),
             _ => {
-                // `-2` before the ending, which stands in the last part.
+                // `-2` before the extension, which is in the last part.
                 let dot = text.rfind('.').filter(|&dot| !text[dot..].contains('/'));
                 let (before, ending) = text.split_at(dot.unwrap_or(text.len()));
                 let rest = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(ending));
@@ -245,7 +246,7 @@ fn readings<'a>(part: &Part, name: &'a str, number: u64, is_last: bool) -> Vec<(
     }
 }
 
-/// `rest` of a name without a `-2`.
+/// `rest` of a name without the suffix `-2`.
 fn without_again(rest: &str) -> &str {
     let again = rest.strip_prefix('-').and_then(|again| Some((again, again.parse::<u32>().ok()?)));
     let is_again = again.is_some_and(|(text, again)| again > 1 && text == again.to_string());
@@ -340,7 +341,7 @@ mod tests {
                 prop_assert_eq!(found, Some(number));
             }
             let known = pattern.number_in(&another(&name, again)).is_some();
-            // An ending that is itself put together from fields is not looked into.
+            // An extension that contains fields is not searched for the suffix.
             prop_assert!(known || text.matches('.').count() > 0);
         }
     }

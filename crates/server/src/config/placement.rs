@@ -1,7 +1,7 @@
-//! Placement: which server sits on which core.
+//! Placement: the assignment of servers to cores.
 //!
-//! Promise: every server has exactly one core, and the default leaves the control side a core of
-//! its own wherever there are two. It decides only; pinning is done when the cores start.
+//! Promise: every server has exactly one core. By default the control side has a core of its own on
+//! machines with two or more. This module only decides; the cores are pinned when they start.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,28 +9,28 @@ use std::str::FromStr;
 /// A server's job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Job {
-    /// Talks to one volume's device.
+    /// Reads and writes one volume's device.
     Disk,
-    /// Keeps one volume's arena.
+    /// Manages one volume's arena.
     Block,
-    /// Keeps the delivery table.
+    /// Manages the delivery table.
     Delivery,
-    /// Sends into connections.
+    /// Sends to connections.
     Link,
     /// Sends datagrams.
     Packets,
 }
 
-/// One server: its job, and which one of those with this job.
+/// One server: its job, and its index among the servers with this job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ServerName {
-    /// What it does.
+    /// Its job.
     pub job: Job,
     /// For disk and block the volume, in the order of the file.
     pub index: u16,
 }
 
-/// One core and what sits on it.
+/// One core and its servers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CorePlan {
     /// The processor's number, as in `/proc/cpuinfo`.
@@ -39,7 +39,7 @@ pub struct CorePlan {
     pub servers: Vec<ServerName>,
 }
 
-/// All servers of a machine with `volumes` disks, in the order in which a byte meets them.
+/// All servers of a machine with `volumes` disks, in the order of a byte's path.
 pub fn servers(volumes: u16) -> Vec<ServerName> {
     let named = |job, index| ServerName { job, index };
     let of_volume = |index| [named(Job::Disk, index), named(Job::Block, index)];
@@ -50,10 +50,11 @@ pub fn servers(volumes: u16) -> Vec<ServerName> {
 
 /// The default for a machine whose usable processors are `cpus`, in ascending order.
 ///
-/// - one: everything on it, beside the control side;
-/// - two or three: all servers on the last, so that no work of the control side is in their way;
-/// - four or more: sending (delivery, link, packets) on the last, reading (disks, blocks) on the one before;
-///   the control side has all others. The first is left alone because it takes most interrupts.
+/// - one: everything on it, together with the control side;
+/// - two or three: all servers on the last one, apart from the control side;
+/// - four or more: sending (delivery, link, packets) on the last, reading (disks, blocks) on the
+///   one before; the control side has all others. The first processor has no server because it
+///   takes most interrupts.
 pub fn default_placement(cpus: &[u32], volumes: u16) -> Vec<CorePlan> {
     let all = servers(volumes);
     match cpus {
@@ -70,14 +71,14 @@ pub fn default_placement(cpus: &[u32], volumes: u16) -> Vec<CorePlan> {
     }
 }
 
-/// The processors that are left to the control side: those without a server, or all.
+/// The processors of the control side: those without a server, or all.
 pub fn control_cpus(cpus: &[u32], placement: &[CorePlan]) -> Vec<u32> {
     let free = |cpu: &u32| placement.iter().all(|plan| plan.cpu != *cpu);
     let left: Vec<u32> = cpus.iter().copied().filter(free).collect();
     if left.is_empty() { cpus.to_vec() } else { left }
 }
 
-/// Adds the indices that the operator left out and checks that each server has one core.
+/// Adds the omitted indices and checks that each server has one core.
 ///
 /// # Errors
 /// A sentence that names the server, for the message about the key.
@@ -100,7 +101,7 @@ pub fn complete(mut placement: Vec<CorePlan>, volumes: u16) -> Result<Vec<CorePl
     if !written.contains(&packets)
         && let Some(core) = placement.iter_mut().find(|core| core.servers.contains(&link))
     {
-        // A file from before there was one: it sits where all else is sent.
+        // Files from before the packet server existed: it shares the core of the link.
         core.servers.push(packets);
     }
     let written: Vec<_> = placement.iter().flat_map(|plan| &plan.servers).copied().collect();

@@ -1,7 +1,7 @@
-//! The configuration as it was written: which keys exist, and of which kind each is.
+//! The configuration as written: the keys and their types.
 //!
-//! Promise: a key that is not here is an error. It knows no defaults and no meaning: an absent key
-//! is `None`, and the check decides.
+//! Promise: a key that is missing here is an error. This module has no defaults and no meanings: an
+//! absent key is `None`, and the check decides.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -184,14 +184,14 @@ pub struct Volume {
     pub upload_floor: Placed<Value<Percent>>,
 }
 
-/// Whether titles can be read while they come in.
+/// Whether titles can be read during their upload.
 #[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum Unfinished {
-    /// A title is there when all of it is.
+    /// A title becomes visible when it is complete.
     #[default]
     Hidden,
-    /// As far as it is on stable storage.
+    /// Up to the durable watermark.
     Visible,
 }
 
@@ -199,16 +199,16 @@ pub enum Unfinished {
 #[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum Sendfile {
-    /// Where it costs less, as far as the host allows.
+    /// Where it costs less, if the host permits it.
     #[default]
     Auto,
-    /// If the host allows it at all.
+    /// Wherever the host permits it.
     On,
     /// Never: direct reads only.
     Off,
 }
 
-/// `[memory]`: what the server may hold.
+/// `[memory]`: limits of memory and streams.
 #[derive(serde::Deserialize, Default, Debug)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -227,7 +227,7 @@ pub struct Link {
     pub budget: Placed<Value<Percent>>,
 }
 
-/// `[rate]`: how fast streams go.
+/// `[rate]`: rates of streams.
 #[derive(serde::Deserialize, Default, Debug)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -239,7 +239,7 @@ pub struct Rate {
     pub cmcd: RateClass,
 }
 
-/// `[rate.title]`, `[rate.asked]`, `[rate.cmcd]`: by who named the rate.
+/// `[rate.title]`, `[rate.asked]`, `[rate.cmcd]`: by the source of the rate.
 #[derive(serde::Deserialize, Default, Debug)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -251,7 +251,7 @@ pub struct RateClass {
     pub client_share: Placed<Switch<Value<Percent>>>,
 }
 
-/// `[cpu]`: how much of the processors may be promised.
+/// `[cpu]`: the part of the processors' time that may be reserved.
 #[derive(serde::Deserialize, Default, Debug)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -259,7 +259,7 @@ pub struct Cpu {
     pub budget: Placed<Value<Percent>>,
 }
 
-/// `[cores]`: which server sits on which core, and with which right.
+/// `[cores]`: placement of servers on cores, and their priority.
 #[derive(serde::Deserialize, Default, Debug)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -278,7 +278,7 @@ pub struct Core {
     pub servers: Vec<String>,
 }
 
-/// `[packets]`: how datagrams leave.
+/// `[packets]`: how datagrams are sent.
 #[derive(serde::Deserialize, Default, Debug)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -287,11 +287,11 @@ pub struct Packets {
     pub back_end: Option<BackEnd>,
 }
 
-/// By which of the kernel's doors datagrams leave.
+/// The kernel interface for datagrams.
 #[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum BackEnd {
-    /// The one that was measured to cost the least.
+    /// The cheapest one in measurements.
     #[default]
     Auto,
     /// `sendmmsg`.
@@ -299,13 +299,13 @@ pub enum BackEnd {
     /// io_uring.
     #[serde(rename = "io_uring")]
     IoUring,
-    /// `sendmmsg` with times that `fq` keeps.
+    /// `sendmmsg` with transmission times that `fq` keeps.
     #[serde(rename = "so_txtime")]
     Txtime,
-    /// Frames by a packet socket, where a destination can be reached by them; `sendmmsg` for the others.
+    /// Frames on a packet socket for the destinations that permit it; `sendmmsg` for the others.
     #[serde(rename = "af_packet")]
     PacketSocket,
-    /// The same by AF_XDP.
+    /// The same with AF_XDP.
     #[serde(rename = "af_xdp")]
     Xdp,
 }
@@ -329,7 +329,7 @@ pub struct BestEffort {
     pub client_share: Placed<Switch<Value<Percent>>>,
 }
 
-/// `[slow_reader]`: when a client that does not take its bytes is ended.
+/// `[slow_reader]`: when the connection of a slow client is ended.
 #[derive(serde::Deserialize, Default, Debug)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -339,7 +339,7 @@ pub struct SlowReader {
     pub download_window: Placed<Value<Nanos>>,
 }
 
-/// `[upload]`: who may put titles here, and how many.
+/// `[upload]`: principals and limits of uploads.
 #[derive(serde::Deserialize, Default, Debug)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -354,7 +354,7 @@ pub struct Upload {
     pub principal: Vec<Principal>,
 }
 
-/// `[[upload.principal]]`: one who may put titles here.
+/// `[[upload.principal]]`: one principal.
 #[derive(serde::Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -405,7 +405,7 @@ pub struct Recording {
     pub silence: Placed<Value<Nanos>>,
 }
 
-/// `[rtsp]`: titles that are asked for by RTSP.
+/// `[rtsp]`: the RTSP server.
 #[derive(serde::Deserialize, Default, Debug)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -429,7 +429,7 @@ pub struct Rtsp {
     pub principal: Vec<RtspPrincipal>,
 }
 
-/// `[[rtsp.principal]]`: one with a name and a password.
+/// `[[rtsp.principal]]`: one principal with a password.
 #[derive(serde::Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -468,7 +468,7 @@ pub struct Class {
     pub dscp: Placed<u32>,
 }
 
-/// `[[channel]]`: a title that is sent as datagrams from the start.
+/// `[[channel]]`: titles that are sent as datagrams from the start.
 #[derive(serde::Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -507,7 +507,7 @@ pub struct Channel {
     pub repeat: Option<bool>,
 }
 
-/// A title of a channel that has its time.
+/// A title of a channel with a fixed time.
 #[derive(serde::Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -523,13 +523,13 @@ pub struct OneOrMore(pub Vec<String>);
 /// A value, or a word in its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Switch<T> {
-    /// `"auto"`: found out at start.
+    /// `"auto"`: determined at start.
     Auto,
     /// `"off"`.
     Off,
-    /// `"max"`: as fast as it goes.
+    /// `"max"`: without a limit.
     Max,
-    /// What was written.
+    /// A value.
     Value(T),
 }
 
@@ -538,7 +538,7 @@ pub enum Switch<T> {
 pub enum AutoOrList {
     /// `"auto"`
     Auto,
-    /// One entry a core.
+    /// One entry for each core.
     List(Vec<Core>),
 }
 
@@ -556,7 +556,7 @@ impl<'de> Deserialize<'de> for OneOrMore {
                 Ok(OneOrMore(vec![one.into()]))
             }
 
-            /// A port number alone is an address, too.
+            /// A port number alone is also an address.
             fn visit_i64<E: de::Error>(self, one: i64) -> Result<OneOrMore, E> {
                 Ok(OneOrMore(vec![one.to_string()]))
             }
@@ -573,21 +573,21 @@ impl<'de> Deserialize<'de> for OneOrMore {
     }
 }
 
-/// What may stand in place of a word.
+/// A type whose values may stand in place of a word.
 pub trait Switched: Sized {
-    /// For messages.
+    /// Writes the expected forms, for messages.
     fn expecting(f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
-    /// From a string that is none of the words.
+    /// From a string other than the words.
     ///
     /// # Errors
-    /// When it is not one.
+    /// When the string is invalid.
     fn from_text<E: de::Error>(text: &str) -> Result<Self, E>;
 
     /// From a whole number.
     ///
     /// # Errors
-    /// When it is not one.
+    /// When the number is invalid.
     fn from_number<E: de::Error>(number: i64) -> Result<Self, E>;
 }
 

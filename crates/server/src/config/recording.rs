@@ -1,7 +1,7 @@
-//! `[[recording]]`: live inputs and the titles that are made of them.
+//! `[[recording]]`: live inputs and their titles.
 //!
-//! Promise: an input that can be understood in two ways is refused: addresses are written as numbers, a
-//! group for one source names it.
+//! Promise: an ambiguous input is refused: addresses are written as numbers, and an address of
+//! source-specific multicast needs its source.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,25 +15,26 @@ use super::units::{self, Quantity};
 /// One live input and its titles.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recording {
-    /// How it is called in logs, metrics and the API.
+    /// Its name in logs, metrics and the API.
     pub name: String,
-    /// What comes, and from where.
+    /// The input's address and source.
     pub from: Input,
-    /// The interface by its name: where a group is joined, or the only one for others.
+    /// The name of the interface: where a group is joined, or the only one that is accepted for
+    /// others.
     pub interface: Option<String>,
-    /// The names of its titles.
+    /// The pattern of its titles' names.
     pub to: Pattern,
-    /// The rate that is reserved; by default what the stream's clock says, and a quarter more.
+    /// The reserved rate; by default the rate of the stream's clock, and a quarter more.
     pub rate: Auto<BitRate>,
-    /// When another title begins; none: never.
+    /// When the next title begins; none: never.
     pub rotate: Option<Rotate>,
-    /// Which titles stay.
+    /// Which titles are kept.
     pub keep: Keep,
-    /// An input that says nothing for so long has stopped, and its source may be another one.
+    /// After this silence the input counts as stopped, and another source may replace it.
     pub silence: Nanos,
 }
 
-/// When another title begins.
+/// When the next title begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rotate {
     /// At whole multiples of this time in UTC.
@@ -42,19 +43,19 @@ pub enum Rotate {
     Size(Bytes),
 }
 
-/// Which titles of a recording stay; the oldest go first.
+/// Which titles of a recording are kept; the oldest are deleted first.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Keep {
-    /// At most so many.
+    /// Most titles.
     pub titles: Option<u32>,
-    /// At most so much of all together.
+    /// Most bytes of all titles together.
     pub size: Option<Bytes>,
-    /// None that is older.
+    /// Greatest age of a title.
     pub age: Option<Nanos>,
 }
 
 impl Keep {
-    /// Whether anything goes.
+    /// Whether there is any limit.
     pub fn is_limited(&self) -> bool {
         self.titles.is_some() || self.size.is_some() || self.age.is_some()
     }
@@ -63,28 +64,28 @@ impl Keep {
 /// A live input: `udp://239.1.1.1:5000`, `rtp://[ff3e::8000:1]:5004?source=2001:db8::7`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Input {
-    /// How the transport stream is wrapped.
+    /// The encapsulation of the transport stream.
     pub kind: Kind,
-    /// Where it is sent.
+    /// The address that it is sent to.
     pub to: SocketAddr,
-    /// Who sends it; anybody, where it is not said: then the first one who sends something valid.
+    /// The accepted source; none: the first one that sends valid data.
     pub source: Option<IpAddr>,
 }
 
-/// How a transport stream is wrapped.
+/// The encapsulation of a transport stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Not at all.
+    /// Directly in UDP.
     Udp,
     /// In RTP (RFC 2250).
     Rtp,
 }
 
 impl Input {
-    /// The input that is written as `text`.
+    /// Parses an input.
     ///
     /// # Errors
-    /// What to write instead.
+    /// The text is invalid; the message says what to write instead.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (kind, rest) = if let Some(rest) = text.strip_prefix("udp://") {
             (Kind::Udp, rest)
@@ -97,7 +98,7 @@ impl Input {
             ));
         };
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        // Players write `@` before where they listen.
+        // Players write `@` before the local address.
         let place = place.strip_prefix('@').unwrap_or(place);
         let place = place.strip_suffix('/').unwrap_or(place);
         let to: SocketAddr = place.parse().map_err(|_| {
@@ -140,7 +141,8 @@ impl Input {
         Ok(())
     }
 
-    /// Whether its interface must be named: a group of one link, or of the host, has no other.
+    /// Whether its interface must be named: a link-local or interface-local group does not
+    /// determine it.
     pub fn needs_interface(&self) -> bool {
         match self.to.ip() {
             IpAddr::V4(_) => false,
@@ -155,7 +157,8 @@ impl Input {
 const EXAMPLE: &str =
     "\"udp://239.1.1.1:5000\" or \"rtp://[ff3e::8000:1]:5004?source=2001:db8::7\"";
 
-/// 232.0.0.0/8 and ff3x::/96 (RFC 4607 section 1).
+/// Whether a group is for source-specific multicast: 232.0.0.0/8 and ff3x::/96 (RFC 4607 section
+/// 1).
 fn is_for_one_source(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(ip) => ip.octets()[0] == 232,
@@ -178,10 +181,10 @@ impl fmt::Display for Input {
 }
 
 impl Rotate {
-    /// `"1 h"`, `"2 GB"`.
+    /// Parses `"1 h"` or `"2 GB"`.
     ///
     /// # Errors
-    /// What to write instead.
+    /// The text is invalid; the message says what to write instead.
     pub fn parse(text: &str) -> Result<Self, String> {
         let time = units::read::<Nanos>(text);
         let size = units::read::<Bytes>(text);
@@ -204,7 +207,7 @@ impl Rotate {
     }
 }
 
-/// Smaller titles would be more flushes than bytes.
+/// Smaller titles would spend more time on flushes than on data.
 const SIZE_MIN: Bytes = Bytes(64 * 1024);
 
 impl fmt::Display for Rotate {

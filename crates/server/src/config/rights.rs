@@ -23,9 +23,9 @@ pub enum Right {
     Recordings,
     /// Change classes.
     Classes,
-    /// Read the configuration again.
+    /// Reload the configuration.
     Reload,
-    /// Classes, reloading, and giving back any lock.
+    /// Classes, reloading, and releasing any lock.
     Manage,
 }
 
@@ -63,7 +63,7 @@ impl Right {
 #[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum Readers {
-    /// Everybody.
+    /// Every client.
     #[default]
     Anyone,
     /// Principals with the right.

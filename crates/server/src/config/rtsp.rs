@@ -1,6 +1,7 @@
-//! `[rtsp]`: where RTSP is served, who may do what, and which groups may be used.
+//! `[rtsp]`: addresses, permissions and groups of the RTSP server.
 //!
-//! Promise: nothing is sent to a group or to anybody but who asks unless it is written here.
+//! Promise: without an entry here, packets go to no group and to no address other than the
+//! client's.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -13,24 +14,24 @@ pub use super::rights::Readers;
 
 use super::rights::Paths;
 
-/// RTSP.
+/// The RTSP server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rtsp {
-    /// Where to listen; nowhere: it is off.
+    /// Listening addresses; without any, RTSP is off.
     pub addresses: Vec<SocketAddr>,
     /// Who may play.
     pub readers: Readers,
-    /// Groups that may be sent to.
+    /// Permitted multicast groups.
     pub groups: Vec<Net>,
     /// The port of RTP in a group; that of RTCP is the next.
     pub group_port: u16,
-    /// The interface by its name that groups are sent by.
+    /// The name of the interface for groups.
     pub interface: Option<String>,
-    /// How many routers packets to a group may pass.
+    /// The hop limit of packets to a group.
     pub hops: u8,
-    /// The class of the link, as which datagrams leave.
+    /// The class of the link for datagrams.
     pub class: Option<ClassNumber>,
-    /// The class of the network, six bits.
+    /// The DSCP, six bits.
     pub dscp: u8,
     /// How long the first of several datagrams may wait for the last of them.
     pub burst: Nanos,
@@ -38,17 +39,17 @@ pub struct Rtsp {
     pub connections_max: u32,
     /// Most connections from one address at once.
     pub connections_per_address_max: u32,
-    /// Most sessions at once, whoever they are of.
+    /// Most sessions at once, of all clients together.
     pub sessions_max: u32,
     /// Who may record.
     pub recorders: Recorders,
-    /// What is reserved for a recording whose announcement does not say its rate.
+    /// The reserved rate of a recording whose announcement has no rate.
     pub record_rate: BitRate,
     /// Most recordings at once.
     pub recordings_max: u32,
-    /// Whether a recording may take the place of a title.
+    /// Whether a recording may replace a title.
     pub overwrite: bool,
-    /// Everybody with a name.
+    /// The principals.
     pub principals: Vec<Principal>,
 }
 
@@ -56,44 +57,44 @@ pub struct Rtsp {
 #[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum Recorders {
-    /// Nobody.
+    /// No client.
     #[default]
     Nobody,
-    /// Those with a name and a password of whom it is said.
+    /// Principals with the right to record.
     Principals,
-    /// Whoever asks.
+    /// Every client.
     Anyone,
 }
 
-/// One with a name and a password.
+/// A principal with a password.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Principal {
-    /// In logs, and what it is called by players.
+    /// Its name in logs, and its user name in players.
     pub name: String,
     /// The file that holds its password.
     pub password: PathBuf,
-    /// Receivers other than itself that it may name.
+    /// Permitted destinations besides its own address.
     pub destinations: Vec<Net>,
-    /// It may record, where principals may.
+    /// Whether it may record, where principals may.
     pub records: bool,
     /// Where it may play (if only principals may) and record.
     pub paths: Paths,
 }
 
-/// Addresses that begin with the same bits.
+/// A network: addresses with a common prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Net {
-    /// The first of them.
+    /// Its first address.
     pub first: IpAddr,
-    /// How many bits they share.
+    /// Length of the prefix in bits.
     pub bits: u8,
 }
 
 impl Net {
-    /// The addresses that are written as `text`: `10.0.0.0/8`, or one alone.
+    /// Parses a network, `10.0.0.0/8`, or one address.
     ///
     /// # Errors
-    /// What to write instead.
+    /// The text is invalid; the message says what to write instead.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("{text:?} is no address; write it like \"10.0.0.0/8\" or \"fd00::/8\"");
@@ -120,25 +121,25 @@ impl Net {
         Ok(net)
     }
 
-    /// Whether `address` is one of them.
+    /// Whether the network contains `address`.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.first.is_ipv4() == address.is_ipv4() && self.of(address) == self.of(self.first)
     }
 
-    /// How many there are.
+    /// Number of addresses.
     #[must_use]
     pub fn len(&self) -> u128 {
         1u128.checked_shl(u32::from(width(self.first) - self.bits)).unwrap_or(u128::MAX)
     }
 
-    /// There is always one.
+    /// Never: a network has at least one address.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The one that is `nth` behind the first.
+    /// The `nth` address after the first.
     #[must_use]
     pub fn nth(&self, nth: u128) -> Option<IpAddr> {
         (nth < self.len()).then_some(())?;
@@ -148,7 +149,7 @@ impl Net {
         })
     }
 
-    /// The bits that are shared, and no others.
+    /// The prefix bits of an address.
     fn of(&self, address: IpAddr) -> u128 {
         let below = width(self.first) - self.bits;
         self.of_bits(address).checked_shr(u32::from(below)).unwrap_or(0) << (below % 128)
@@ -168,7 +169,7 @@ impl fmt::Display for Net {
     }
 }
 
-/// Bits before an IPv4 address that is written as IPv6 (RFC 4291 section 2.5.5.2).
+/// Bits before the IPv4 address in an IPv4-mapped one (RFC 4291 section 2.5.5.2).
 const MAPPED: u8 = 96;
 
 fn width(address: IpAddr) -> u8 {

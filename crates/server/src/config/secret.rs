@@ -11,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Longest secret file that is read.
+/// Upper bound of a secret file, in bytes.
 const BYTES_MAX: u64 = 64 * 1024;
 
 /// Mode bits that give access to the group or others.
@@ -30,7 +30,7 @@ pub fn read(file: &Path, what: &str, chars_min: usize, chars_max: usize) -> Resu
     let shown = file.display();
     let unread = || format!("cannot read the {what} in {shown}");
     let mut open = File::open(file).with_context(unread)?;
-    // The open file is checked, because the name may lead to another file by now.
+    // The open file is checked, because its name may refer to another file by now.
     let about = open.metadata().with_context(unread)?;
     if about.is_dir() {
         bail!("cannot read the {what} in {shown}: it is a directory");

@@ -1,4 +1,4 @@
-//! Promises of the configuration as a whole.
+//! Properties of the configuration as a whole.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ fn the_sample_shows_the_defaults() {
     assert_eq!(sample, expected);
 }
 
-/// Keys of a table, as the reader itself lists them when it meets one that it does not know.
+/// The keys of a table, as the parser lists them after an unknown key.
 fn keys(table: &str) -> Vec<String> {
     let opened = match table {
         "volume" | "upload.principal" | "rtsp.principal" | "recording" | "class" | "channel"
@@ -234,7 +234,7 @@ fn s14_rtsp_is_no_open_door_beside_http_for_principals() {
     let closed = "[http]\nreaders = \"principals\"\n";
     assert_eq!(readers(""), Readers::Anyone);
     assert_eq!(readers("[rtsp]\naddress = \"8554\"\n"), Readers::Anyone);
-    // Also where only the command line has an address.
+    // The same when only the command line has an address.
     assert_eq!(readers(closed), Readers::Principals);
     assert_eq!(readers(&format!("{closed}[rtsp]\naddress = \"8554\"\n")), Readers::Principals);
     assert_eq!(readers(&format!("{closed}[rtsp]\nreaders = \"anyone\"\n")), Readers::Anyone);

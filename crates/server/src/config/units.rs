@@ -1,8 +1,8 @@
-//! Values with their units, as people write them: `"3.75 Mbit/s"`, `"500 ms"`, `"64 KiB"`, `"70 %"`.
+//! Values with units, as people write them: `"3.75 Mbit/s"`, `"500 ms"`, `"64 KiB"`, `"70 %"`.
 //!
-//! Promise: reading never rounds (a value finer than the base unit is an error), and what [`exact`]
-//! prints reads back as the same value. It does not guess: a number without its unit is an error,
-//! and so is a unit in the wrong case (`mbit/s` would be a thousandth of a bit).
+//! Promise: reading never rounds (a value finer than the base unit is an error), and the output of
+//! [`exact`] reads back as the same value. There are no guesses: a number without its unit is an
+//! error, and so is a unit in the wrong case (`mbit/s` would be a thousandth of a bit).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos};
 pub struct Percent(pub u64);
 
 impl Percent {
-    /// All of it.
+    /// The whole.
     pub const WHOLE: Self = Self(10_000);
 
     /// A share of whole percents.
@@ -37,13 +37,13 @@ impl fmt::Display for Percent {
 
 /// A quantity that is written with a unit.
 pub trait Quantity: Copy {
-    /// What it is, for messages: `a rate`.
+    /// Its name with an article, for messages: `a rate`.
     const WHAT: &'static str;
-    /// How one is written, for messages.
+    /// An example, for messages.
     const EXAMPLE: &'static str;
     /// Names of its units and their size in the base unit, largest first. [`exact`] prints these.
     const UNITS: &'static [(&'static str, u64)];
-    /// Other names that are understood.
+    /// Other accepted names.
     const ALSO: &'static [(&'static str, u64)];
 
     /// The quantity of this many base units.
@@ -137,40 +137,40 @@ impl Quantity for Percent {
 /// Why a text is not a quantity. The message says what to write instead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UnitError {
-    /// No number in front.
+    /// It does not begin with a number.
     #[error("{text:?} is not {what}; write it like \"{example}\"")]
     NoNumber {
-        /// What was written.
+        /// The written text.
         text: String,
-        /// What was expected.
+        /// The expected quantity.
         what: &'static str,
-        /// How it is written.
+        /// An example.
         example: &'static str,
     },
-    /// A number alone.
+    /// The unit is missing.
     #[error("{text:?} has no unit; write {what} like \"{example}\"")]
     NoUnit {
-        /// What was written.
+        /// The written text.
         text: String,
-        /// What was expected.
+        /// The expected quantity.
         what: &'static str,
-        /// How it is written.
+        /// An example.
         example: &'static str,
     },
-    /// A unit of something else, or none.
+    /// The unit is unknown, or belongs to another quantity.
     #[error("{unit:?} is not a unit of {what}; {advice}")]
     UnknownUnit {
-        /// The unit that was written.
+        /// The written unit.
         unit: String,
-        /// What was expected.
+        /// The expected quantity.
         what: &'static str,
-        /// The nearest unit, or all of them.
+        /// The most similar unit, or all units.
         advice: String,
     },
     /// A fraction of the smallest unit.
     #[error("{text:?} is finer than {smallest}; write a whole number of it")]
     TooFine {
-        /// What was written.
+        /// The written text.
         text: String,
         /// The smallest step.
         smallest: String,
@@ -178,15 +178,15 @@ pub enum UnitError {
     /// More than 64 bits of the base unit.
     #[error("{text:?} is too large")]
     TooLarge {
-        /// What was written.
+        /// The written text.
         text: String,
     },
 }
 
-/// Reads a quantity: digits, maybe a fraction, maybe a space, a unit.
+/// Reads a quantity: digits, an optional fraction, an optional space, a unit.
 ///
 /// # Errors
-/// When it is not written so, or cannot be kept exactly.
+/// When the text has another form, or cannot be represented exactly.
 pub fn read<Q: Quantity>(text: &str) -> Result<Q, UnitError> {
     let trimmed = text.trim();
     let number_len =
@@ -226,7 +226,7 @@ pub fn read<Q: Quantity>(text: &str) -> Result<Q, UnitError> {
     u64::try_from(base).map(Q::from_base).map_err(|_| too_large())
 }
 
-/// Reads a rate as it stands in a query or on the command line: `8800000`, `8.8M`, or with its unit.
+/// Reads a rate in the form of a query or the command line: `8800000`, `8.8M`, or with its unit.
 ///
 /// # Errors
 /// As [`read`].
@@ -237,7 +237,7 @@ pub fn read_short_rate(text: &str) -> Result<BitRate, UnitError> {
         _ => "",
     };
     read(&format!("{text}{unit}")).map_err(|error| match error {
-        // Names what was written, not what was made of it.
+        // The error names the written text, not its expansion.
         UnitError::TooFine { smallest, .. } => UnitError::TooFine { text: text.into(), smallest },
         UnitError::NoNumber { what, example, .. } => {
             UnitError::NoNumber { text: text.into(), what, example }
@@ -247,7 +247,7 @@ pub fn read_short_rate(text: &str) -> Result<BitRate, UnitError> {
     })
 }
 
-/// The size of the unit called `name`, in base units.
+/// The size of the unit `name`, in base units.
 fn unit_size<Q: Quantity>(name: &str) -> Result<u64, UnitError> {
     let all = || Q::UNITS.iter().chain(Q::ALSO);
     if let Some((_, size)) = all().find(|(known, _)| *known == name) {
@@ -263,8 +263,8 @@ fn unit_size<Q: Quantity>(name: &str) -> Result<u64, UnitError> {
     Err(UnitError::UnknownUnit { unit: name.into(), what: Q::WHAT, advice })
 }
 
-/// Writes a quantity so that [`read`] gives the same value back: in the largest unit in which it
-/// has at most three decimals.
+/// Writes a quantity so that [`read`] gives the same value back: in the largest unit that needs at
+/// most three decimals.
 pub fn exact<Q: Quantity>(quantity: Q) -> String {
     let base = quantity.base();
     for &(name, size) in Q::UNITS {
@@ -286,7 +286,7 @@ fn with_decimals(whole: u64, fraction: u64, decimals: usize, unit: &str) -> Stri
     format!("{whole}.{} {unit}", digits.trim_end_matches('0'))
 }
 
-/// A quantity as it stands in a configuration file: a string with its unit.
+/// A quantity in a configuration file: a string with its unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Value<Q>(pub Q);
 

@@ -15,7 +15,7 @@ use super::written::Checked;
 pub struct UnixSocket {
     /// Its path.
     pub path: PathBuf,
-    /// Its permissions: who can write to the file can connect.
+    /// Its permissions: write permission for the file is permission to connect.
     pub mode: u32,
     /// Its user, by name or number; none: the server's.
     pub owner: Option<String>,

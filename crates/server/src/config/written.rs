@@ -1,6 +1,6 @@
-//! From what was written to values in their ranges: what several tables have.
+//! Checks of written values that several tables share.
 //!
-//! Promise: a value out of its range is a mistake at its place, with the range.
+//! Promise: a value out of its range is an error at its place, with the range.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -50,7 +50,7 @@ where
     Err(Mistake::at(span, message))
 }
 
-/// What was written and where; none for `"off"`, which is also the default.
+/// The written value and its place; none for `"off"`, which is also the default.
 pub(super) fn unless_off<T>(
     written: Placed<Switch<T>>,
     otherwise: &str,
@@ -64,21 +64,22 @@ pub(super) fn unless_off<T>(
     }
 }
 
-/// A class of the network, where one is written.
+/// The DSCP, if one is written.
 pub(super) fn dscp(written: Placed<u32>) -> Checked<Option<u8>> {
     let Some(written) = written else { return Ok(None) };
     let span = written.span();
     Ok(Some(in_range(written.into_inner(), span, 0..=63)? as u8))
 }
 
-/// How long datagrams may be gathered, where it is written.
+/// How long datagrams may be gathered, if it is written.
 pub(super) fn burst(written: Placed<Value<Nanos>>) -> Checked<Option<Nanos>> {
     let Some(written) = written else { return Ok(None) };
     let span = written.span();
     Ok(Some(in_range(written.into_inner().0, span, Nanos(0)..=BURST_MAX)?))
 }
 
-/// What a receiver of television by IP evens out: 40 ms from peak to peak (ETSI TS 102 034, section 7.2).
+/// The jitter that receivers of IP television compensate: 40 ms from peak to peak (ETSI TS 102 034,
+/// section 7.2).
 const BURST_MAX: Nanos = Nanos::from_millis(40);
 
 pub(super) fn is_plain_name(name: &str) -> bool {

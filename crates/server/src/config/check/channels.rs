@@ -1,4 +1,4 @@
-//! `[[channel]]`: from what was written to what is sent, when and whereto.
+//! Checks `[[channel]]`: titles, times and destinations.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::config::written::{
 };
 use crate::config::{Auto, raw};
 
-/// Most titles of a channel: a month of a minute each.
+/// Upper bound of the titles of a channel: a month of one-minute titles.
 pub(crate) const TITLES_MAX: usize = 50_000;
 
 pub(super) fn channels(raw: Vec<raw::Channel>, classes: &Classes) -> Checked<Vec<Channel>> {

@@ -1,4 +1,4 @@
-//! `[[class]]`: from what was written to classes, each behind its parent.
+//! Checks `[[class]]` and sorts each class after its parent.
 
 use std::collections::HashMap;
 
@@ -15,12 +15,12 @@ use crate::config::written::{
 };
 use crate::config::{Auto, GapFrames, Link, raw};
 
-/// Classes that may be configured: those of a country's channels, each by itself, and 6 KB each.
+/// Upper bound of the configured classes: one for each of a country's channels, with 6 KB each.
 const CLASSES_MAX: usize = 1000;
 const RATE_MAX: BitRate = BitRate(100_000_000_000);
 const RATE_MIN: BitRate = BitRate(1_000);
 
-/// Checks all classes, and puts each behind its parent.
+/// Checks all classes, and sorts each after its parent.
 pub(super) fn classes(
     raw: Vec<raw::Class>,
     link: &Link,
@@ -42,7 +42,7 @@ pub(super) fn classes(
     }
     let mut left = raw;
     let mut classes = Classes::default();
-    // One level of the hierarchy after the other.
+    // One level of the hierarchy after another.
     for depth in 0..=DEPTH_MAX {
         let mut behind = vec![];
         let known = classes.0.len();
@@ -103,7 +103,7 @@ pub(super) fn classes(
     Ok(classes)
 }
 
-/// Checks one class by itself, as it may be among those that are `known`.
+/// Checks one class against the existing classes `known`.
 pub(in crate::config) fn one(raw: raw::Class, known: &Classes) -> Checked<Class> {
     let Some(parent) = &raw.parent else { return class(raw, None) };
     let Some((number, _)) = known.find(parent.get_ref()) else {

@@ -1,4 +1,4 @@
-//! `[[recording]]`: from what was written to live inputs and the names of their titles.
+//! Checks `[[recording]]`: live inputs and the names of their titles.
 
 use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
 use toml::Spanned;
@@ -42,7 +42,7 @@ pub(super) fn recordings(raw: Vec<raw::Recording>, volumes: &[Volume]) -> Checke
     Ok(all)
 }
 
-/// One recording, by itself.
+/// Checks one recording without regard to the others.
 pub(in crate::config) fn recording(raw: raw::Recording) -> Checked<Recording> {
     let said = |text: &Spanned<String>| {
         let span = text.span();

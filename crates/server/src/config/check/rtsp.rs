@@ -1,4 +1,4 @@
-//! `[rtsp]`: from what was written to who may do what, and which groups may be used.
+//! Checks `[rtsp]`: principals, permissions and groups.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::config::written::{
 };
 use crate::config::{Memory, Readers, raw};
 
-/// The section; without a word about its readers they are as restricted as those of HTTP.
+/// Checks the section; by default its readers are as restricted as those of HTTP.
 pub(super) fn rtsp(
     raw: raw::Rtsp,
     base: &Path,
@@ -94,7 +94,7 @@ pub(super) fn rtsp(
         burst,
         connections_max: number(raw.connections_max, 10_000, 1..=1_000_000)?,
         connections_per_address_max: number(raw.connections_per_address_max, 100, 1..=1_000_000)?,
-        // As many that are sent as there may be, and as many that wait.
+        // The limit of streams, and as many sessions that wait.
         sessions_max: number(raw.sessions_max, 2 * memory.streams_max, 1..=2_000_000)?,
         recorders: raw.recorders.unwrap_or_default(),
         record_rate: quantity(raw.record_rate, BitRate(20_000_000), RATES)?,

@@ -75,7 +75,7 @@ fn rights(
         (Some(rights), below) => granted.push(Grant::new(rights.get_ref(), paths(below)?)),
         (None, below @ Some(_)) => granted.push(Grant::new(&Right::OF_PATHS, paths(below)?)),
         (None, None) if grants.is_empty() => return Ok(Rights::all()),
-        // With all rights everywhere, further grants add nothing.
+        // A principal with all rights everywhere needs no further grants.
         (None, None) => {}
     }
     for grant in grants {
