@@ -258,7 +258,7 @@ struct AccessLog {
 struct Shared {
     /// Lost records.
     dropped: AtomicU64,
-    /// The file is to be opened again.
+    /// The file must be opened again.
     reopen: AtomicBool,
 }
 

@@ -595,7 +595,7 @@ impl Catalogue {
         }
     }
 
-    /// A title for a file without a name; only the caller can read it.
+    /// A title for a file that need not have a name. It is not remembered.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -644,7 +644,7 @@ impl Catalogue {
         self.volumes.get(volume).map_or(Ok(false), |volume| volume.reopen(may))
     }
 
-    /// Converts a failed opening of `path`; a lack of permission is reported as a condition.
+    /// Converts a failed opening of `path`; raises a condition if a permission is missing.
     fn told(&self, path: &RequestPath, fault: volume::Fault) -> OpenFault {
         if fault == volume::Fault::Denied {
             let text = "the server lacks the permission: let it read the file and enter its \

@@ -2,7 +2,8 @@
 //!
 //! Promise: a condition lasts as long as its cause, under one kind and one subject, and is logged
 //! once when it begins and once when it ends. Reading the list never blocks. Status, readiness and
-//! metrics are views of it and of the alarms of live inputs. The severity follows from the kind alone.
+//! metrics are views of it and of the alarms of live inputs. The severity follows from the kind
+//! alone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,9 +1,9 @@
 //! HTTP/1.1: strict requests in, exact streams out (RFC 9110, RFC 9112).
 //!
-//! Promise: what a client may hold, send and take is bounded ([`Limits`]); a request is understood in
-//! one way or refused and the connection closed; a title's bytes go from the engine to the socket and
-//! never through here, and an upload's from the socket to places of the store. There is no TLS and no
-//! HTTP/2 here.
+//! Promise: the connections, requests and memory of each client are bounded ([`Limits`]). A request
+//! has exactly one interpretation, or it is refused and its connection is closed. The bytes of a
+//! title go from the engine to the socket, and those of an upload from the socket to places of the
+//! store; none is copied here. There is no TLS and no HTTP/2 here.
 //!
 //! The path of a request, by file: `accept` (`transport`) → `connection` (`connection_limit`) →
 //! `inbox` (`proxy_protocol`, `scan`, `request` and its rules: `fields`, `target`, `host`,
@@ -121,7 +121,7 @@ use addresses::{AddressRules, Addresses};
 use connection::Preamble;
 use transport::ClientKey;
 
-/// What is served and by which terms: shared by all listeners and connections.
+/// The served content and its limits, shared by all listeners and connections.
 pub struct Site {
     limits: Limits,
     counters: Arc<Counters>,
@@ -141,29 +141,29 @@ const WARN_EVERY: Duration = Duration::from_secs(60);
 /// Addresses with log lines of their own per interval; the others share one line.
 const WARNED_MAX: usize = 64;
 
-/// Where titles come from.
+/// The source of titles.
 #[derive(Clone)]
 pub struct Store {
-    /// Finds them.
+    /// Finds titles.
     pub catalogue: Arc<Catalogue>,
-    /// Admits and delivers them.
+    /// Admits and delivers titles.
     pub broker: Broker,
-    /// How fast.
+    /// The terms of rates.
     pub rates: config::Rate,
     /// Whether directories are listed.
     pub listing: bool,
-    /// Who may put titles there; none: nobody.
+    /// Uploads and their principals; none if the server takes no uploads.
     pub uploads: Option<Uploads>,
-    /// What operators change, with tokens of the principals of `uploads`.
+    /// The objects that operators change, with tokens of the principals of `uploads`.
     pub control: Control,
-    /// Which volumes' disks answer.
+    /// The state of each volume's disk.
     pub watchdog: Watchdog,
-    /// Takes titles at a rate that is promised.
+    /// Records titles at a reserved rate.
     pub recorder: Option<Recorder>,
 }
 
 impl Site {
-    /// A site that serves `store`, or only what `internal` answers when there is none.
+    /// A site that serves `store`; without a store, it serves only the paths of `internal`.
     pub fn new(
         limits: Limits,
         counters: Arc<Counters>,
@@ -182,13 +182,13 @@ impl Site {
         Self { limits, counters, store, titles, internal, addresses, long_answers, stop, warnings }
     }
 
-    /// Serves no titles and takes no uploads: for addresses of operators.
+    /// The same site without titles and uploads, for the addresses of operators.
     #[must_use]
     pub fn without_titles(self) -> Self {
         Self { titles: false, ..self }
     }
 
-    /// Ends politely: no new connections, no new requests; running answers are finished.
+    /// Stops gracefully: accepts no new connections or requests, and completes running answers.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -234,7 +234,7 @@ impl Site {
     }
 
     fn addresses(&self) -> MutexGuard<'_, Addresses> {
-        // A panic elsewhere leaves at worst one connection too many in the book.
+        // A panic of another thread leaves at worst one connection too many in the table.
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -250,12 +250,12 @@ pub async fn serve_proxies(listener: impl Into<Listener>, site: Arc<Site>) {
     accept::serve(listener.into(), site, Preamble::WithProxyHeader).await;
 }
 
-/// The wish to end.
+/// The signal to stop.
 struct Stopping(watch::Receiver<bool>);
 
 impl Stopping {
     async fn wait(&mut self) {
-        // The sender lives in the site, and whoever waits holds the site.
+        // The sender lives in the site, and every waiting task holds the site.
         if self.0.wait_for(|stop| *stop).await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -1,8 +1,8 @@
-//! The accept loop: who gets a connection, and when nobody does.
+//! The accept loop: the limits on connections, and pauses when files run short.
 //!
-//! Promise: a listener and an address never exceed their limits of connections. Open files are
-//! reserved for titles and the engine: when they run short, accepting pauses, and the kernel's
-//! queue holds further connections. A refused client is told the limit by its key.
+//! Promise: a listener and an address never exceed their limits of connections. Some open files are
+//! reserved for titles and the engine: when files run short, accepting pauses, and the kernel's
+//! queue holds further connections. The answer to a refused client names the key of the limit.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::transport::{Client, Listener, Transport};
 use super::{Site, connection};
 use crate::config::http::Origins;
 
-/// How long accepting pauses when the kernel is out of something.
+/// Length of the pause when the kernel lacks a resource.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Refused connections of a listener that are kept open briefly, so that the answer arrives. Beyond
@@ -85,7 +85,8 @@ fn welcome(
     Ok(())
 }
 
-/// Best effort: a client that does not read a short answer at once gets none.
+/// Refuses a client. This is best effort: a client that does not read a short answer at once gets
+/// no answer.
 fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: Transport, answer: Response) {
     if farewells.len() >= FAREWELLS_MAX {
         let mut request = [0; READ_BYTES];
@@ -110,8 +111,8 @@ fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: Transport, a
     });
 }
 
-/// Waits for the first bytes of a request; none when the client has closed. `readable` may return
-/// though there are none.
+/// Waits for the first bytes of a request; none if the client has closed the connection. `readable`
+/// may return although there are no bytes.
 async fn beginning(socket: &Transport, request: &mut [u8]) -> usize {
     while socket.readable().await.is_ok() {
         match socket.try_read(request) {
@@ -157,7 +158,7 @@ struct Descriptors {
 impl Descriptors {
     fn new(reserve: usize) -> Self {
         let all = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        // With a very low limit, half of it is all that can be kept.
+        // With a very low limit, half of the files stay for connections.
         Self { for_connections: all - (reserve as u64).min(all / 2) }
     }
 
@@ -171,8 +172,8 @@ impl Descriptors {
     }
 }
 
-/// A connection that was gone before it was accepted is nothing; everything else is a lack of
-/// something, and passes.
+/// Ignores a connection that was closed before it was accepted. Every other error is a temporary
+/// lack of a resource.
 async fn pause_after(error: &io::Error, site: &Site) {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {

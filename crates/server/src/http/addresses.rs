@@ -1,30 +1,30 @@
 //! Connections, requests behind proxies, and abuse scores by address.
 //!
-//! Promise: an address holds at most its share, and nothing for a while after its abuse score is
-//! full. The table is bounded. There are no sockets here; the time is an argument.
+//! Promise: an address has at most its share of connections. When its abuse score is full, it has
+//! none for a while. The table is bounded. There are no sockets here; the time is an argument.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::transport::ClientKey;
 
-/// Addresses that are remembered for their score alone.
+/// Addresses that are remembered only for their score.
 const SCORES_MAX: usize = 16 * 1024;
 
 /// The bounds of one address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AddressRules {
     pub(super) connections_max: usize,
-    /// Zero: no address is refused.
+    /// The score at which an address is refused; zero refuses no address.
     pub(super) score_max: u32,
     pub(super) refusal: Duration,
 }
 
-/// Whether a new connection or request may stay.
+/// The decision about a new connection or request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AddressVerdict {
     Yes,
-    /// The address has all its connections.
+    /// The address has reached its limit of connections.
     Full,
     /// The address is refused for its score, for this time.
     Refused(Duration),
@@ -50,8 +50,8 @@ impl Addresses {
         Self { rules, book: HashMap::new() }
     }
 
-    /// Counts a new connection, or a request through a proxy, if it may stay. [`Self::left`] is its
-    /// counterpart.
+    /// Counts a new connection, or a request through a proxy, if it is admitted. [`Self::left`] is
+    /// the counterpart.
     pub(super) fn handle_connection(&mut self, now: Instant, unit: ClientKey) -> AddressVerdict {
         let record = self.book.entry(unit).or_insert_with(|| Record::new(now));
         if let Some(left) = record.refused_for(now) {
@@ -64,7 +64,7 @@ impl Addresses {
         AddressVerdict::Yes
     }
 
-    /// Takes back a connection that was welcome.
+    /// Releases an admitted connection.
     pub(super) fn left(&mut self, now: Instant, unit: ClientKey) {
         let Some(record) = self.book.get_mut(&unit) else { return };
         record.open = record.open.saturating_sub(1);
@@ -92,7 +92,7 @@ impl Addresses {
         is_full
     }
 
-    /// Bounds the table: scores are dropped before refusals.
+    /// Bounds the table: drops scores before refusals.
     fn forget_some(&mut self, now: Instant) {
         if self.book.len() > SCORES_MAX {
             self.book.retain(|_, record| record.open > 0 || record.refused_for(now).is_some());
@@ -108,14 +108,14 @@ impl Record {
         Self { open: 0, score: 0, scored: now, refused_until: None }
     }
 
-    /// One point is forgiven for each whole second that has passed.
+    /// Subtracts one point for each whole second that has passed.
     fn forgive(&mut self, now: Instant) {
         let seconds = now.saturating_duration_since(self.scored).as_secs();
         self.score = self.score.saturating_sub(u32::try_from(seconds).unwrap_or(u32::MAX));
         self.scored += Duration::from_secs(seconds);
     }
 
-    /// For how long the address is still refused.
+    /// The remaining time of a refusal.
     fn refused_for(&self, now: Instant) -> Option<Duration> {
         self.refused_until
             .and_then(|until| until.checked_duration_since(now))

@@ -1,4 +1,4 @@
-//! What can be sent: content that is in memory, a delivery by the engine, or a refusal.
+//! The kinds of answers: content in memory, a delivery by the engine, or a refusal.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,52 +11,52 @@ use crate::catalogue::{Catalogue, OpenFault, OpenTitle};
 use crate::config::ClientShare;
 use crate::engine::Watchdog;
 
-/// What is sent.
+/// An answer to a request.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// All of it is in memory, or there is no content.
+    /// All content is in memory, or there is no content.
     Short(Response),
     /// The engine sends the content.
     Delivery(Box<Delivery>),
 }
 
-/// Parts of a title, each with the words before it.
+/// Parts of a title, each with the bytes that precede it.
 pub(super) type Parts = Vec<(Vec<u8>, Range<u64>)>;
 
-/// The end of an answer that follows its title.
+/// The end of an answer with a growing title.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ContentEnd {
     /// Its length is known.
     Until(u64),
-    /// The end of the connection is its end.
+    /// The content ends with the connection.
     UntilClosed,
 }
 
 /// An answer whose content the engine sends.
 #[derive(Debug)]
 pub(super) struct Delivery {
-    /// The head, with the length of everything.
+    /// The head, with the total length.
     pub(super) head: Response,
-    /// What is sent.
+    /// The title.
     pub(super) title: Arc<OpenTitle>,
-    /// How fast.
+    /// The pace.
     pub(super) pace: Pace,
-    /// The share of its client in the resources of such streams.
+    /// The client's share in the resources of such streams.
     pub(super) share: ClientShare,
-    /// The parts, none empty, each with the words before it.
+    /// The parts, each with the bytes that precede it. No part is empty.
     pub(super) parts: Parts,
-    /// The words behind the last part.
+    /// The bytes after the last part.
     pub(super) tail: Vec<u8>,
-    /// All of a title that still comes in is sent, as it comes; there are no parts.
+    /// Set for a growing title that is sent as it comes; `parts` is then empty.
     pub(super) follows: Option<ContentEnd>,
 }
 
 impl Delivery {
-    /// Bytes of the title that are sent.
+    /// Bytes of the title in the answer.
     pub(super) fn len(&self) -> u64 {
         match self.follows {
             Some(ContentEnd::Until(len)) => return len,
-            // As long as any title may be.
+            // The longest possible title.
             Some(ContentEnd::UntilClosed) => return u64::MAX / 2,
             None => {}
         }
@@ -64,8 +64,8 @@ impl Delivery {
     }
 }
 
-/// The refusal of everything on a volume whose disk does not answer: even to look for a name there would
-/// wait for the disk.
+/// The refusal of every path on a volume whose disk does not answer, because even looking up a name
+/// would wait for the disk.
 pub(super) fn if_down(
     watchdog: &Watchdog,
     catalogue: &Catalogue,
@@ -79,7 +79,7 @@ pub(super) fn if_down(
     Err(Response::text(503, text).with("Retry-After", DOWN_FOR))
 }
 
-/// Seconds. A disk that has reset itself is back by then; one that is broken takes longer.
+/// Seconds until a retry. A disk that resets itself is back by then; a broken disk takes longer.
 const DOWN_FOR: &str = "5";
 
 /// The refusal of an object that cannot be opened.
@@ -92,7 +92,7 @@ pub(super) fn not_served(fault: OpenFault) -> Response {
     }
 }
 
-/// The refusal of bytes that begin with some that the disk could not read a while ago.
+/// The refusal of a range that begins with bytes that the disk recently failed to read.
 pub(super) fn unreadable(at: u64) -> Response {
     let text = format!(
         "the disk cannot read this title at byte {at}; store it again, or ask again in ten minutes"
@@ -100,7 +100,7 @@ pub(super) fn unreadable(at: u64) -> Response {
     Response::text(500, text)
 }
 
-/// 503, with the name of what is short for programs and a sentence for people.
+/// 503, with the name of the missing resource for programs and a sentence for people.
 pub(super) fn refused(refusal: &Refusal) -> Response {
     let seconds = refusal.retry_after.as_secs().max(1);
     let body = serde_json::json!({

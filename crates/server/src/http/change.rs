@@ -1,8 +1,8 @@
-//! Requests that change what is stored, or say in a body what they ask: which one it is, who sends it,
-//! what became of it.
+//! Requests that change stored objects, or that have a body: dispatch by method, the sender, and
+//! the outcome.
 //!
-//! Promise: nothing of a request's body is read before the request may do what it wants. It knows no
-//! socket but the body's.
+//! Promise: no byte of a body is read before the request's rights are checked. The only socket
+//! access is through the body.
 
 use tactus_core::path::RequestPath;
 
@@ -28,17 +28,17 @@ pub(super) struct Change<'a> {
     query: Option<&'a str>,
 }
 
-/// What became of one.
+/// The outcome of a change.
 pub(super) enum ChangeOutcome {
-    /// It is to be answered; whether another request can follow.
+    /// The answer, and whether another request can follow on the connection.
     Answer(Response, bool),
-    /// It broke the rules on its way.
+    /// The request broke the rules while its body came.
     Fault(Fault),
-    /// The client has gone.
+    /// The client has closed the connection.
     Disconnected,
 }
 
-/// What `request` may change; none when it only asks by its head, or nothing can be changed here.
+/// The change of `request`; none if it reads only, or if nothing can be changed here.
 pub(super) fn wanted<'a>(site: &'a Site, request: &'a Request) -> Option<Change<'a>> {
     let store = site.store.as_ref()?;
     let uploads = store.uploads.as_ref();
@@ -51,8 +51,9 @@ pub(super) fn wanted<'a>(site: &'a Site, request: &'a Request) -> Option<Change<
         _ if uploads.is_none() => false,
         Method::Put | Method::Post | Method::Patch | Method::Delete | Method::Move => true,
         Method::Copy | Method::Mkcol | Method::Proppatch | Method::Lock | Method::Unlock => true,
-        // HEAD of an upload is for those who may go on with it; what is recorded is for those who may record.
-        // Of channels and classes nearby everybody may know; from afar, those who may change them.
+        // HEAD of an upload needs the right to continue it, and recordings need the right to
+        // record. Channels and classes are public at the address of `[admin]`; elsewhere they need
+        // the right to change them.
         Method::Head | Method::Get if control::is_status(path) => {
             request.fields.one("authorization").is_some()
         }
@@ -70,7 +71,7 @@ fn is_for_operators(request: &Request, path: &RequestPath) -> bool {
 }
 
 impl Change<'_> {
-    /// Does what is asked for.
+    /// Makes the change.
     pub(super) async fn make(
         self,
         site: &Site,

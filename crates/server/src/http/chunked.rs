@@ -1,22 +1,23 @@
 //! The chunked coding (RFC 9112 section 7.1), read strictly, to find where a body ends.
 //!
-//! Promise: it takes exactly the bytes of the body and refuses the first one that has no place in it;
-//! sizes are checked, extensions and trailers bounded. The content is thrown away by the caller.
+//! Promise: it consumes exactly the bytes of the body and refuses the first invalid byte. Sizes are
+//! checked, extensions and trailers are bounded. The caller discards the content.
 
 /// Most digits of a chunk's size: 64 bits.
 const SIZE_DIGITS_MAX: u32 = 16;
 
-/// Most bytes of the extensions of one chunk, and of all chunks together. Nobody uses extensions.
+/// Most bytes of the extensions of one chunk, and of all chunks together. Extensions are not in
+/// use.
 const EXTENSION_BYTES_MAX: u32 = 256;
 
 /// Most bytes of the trailer section.
 const TRAILER_BYTES_MAX: u32 = 4096;
 
-/// Where in a chunked body the next byte lies.
+/// The state of the parser between two bytes of a chunked body.
 #[derive(Debug)]
 pub(super) struct Chunked {
     state: State,
-    /// Bytes of content so far, with those that the current chunk has announced.
+    /// Bytes of content so far, with those of the current chunk.
     content: u64,
     extension_bytes: u32,
     trailer_bytes: u32,
@@ -38,12 +39,12 @@ enum State {
     Done,
 }
 
-/// A byte that has no place in a chunked body.
+/// A byte that is invalid in a chunked body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct BadChunk;
 
 impl Chunked {
-    /// At the start of a body.
+    /// A parser at the start of a body.
     pub(super) fn new() -> Self {
         let state = State::Size { value: 0, digits: 0 };
         Self { state, content: 0, extension_bytes: 0, trailer_bytes: 0 }
@@ -54,12 +55,12 @@ impl Chunked {
         self.state == State::Done
     }
 
-    /// Bytes of content so far, with those that are announced.
+    /// Bytes of content so far, with those of the current chunk.
     pub(super) fn content(&self) -> u64 {
         self.content
     }
 
-    /// Takes what belongs to the body from the front of `bytes`, and tells how much that was.
+    /// Consumes bytes of the body from the front of `bytes`, and returns how many they were.
     pub(super) fn handle(&mut self, bytes: &[u8]) -> Result<usize, BadChunk> {
         let mut at = 0;
         while at < bytes.len() && !self.is_done() {
@@ -71,7 +72,7 @@ impl Chunked {
         Ok(at)
     }
 
-    /// How many bytes of content come next; none when the next byte is one of the coding.
+    /// How many bytes of content come next; zero if the next byte belongs to the coding.
     pub(super) fn content_next(&self) -> u64 {
         match self.state {
             State::Data { left } => left,
@@ -79,7 +80,7 @@ impl Chunked {
         }
     }
 
-    /// The next `count` bytes of content have been taken by somebody else.
+    /// Records that the caller has read the next `count` bytes of content itself.
     pub(super) fn took(&mut self, count: u64) {
         let State::Data { left } = self.state else {
             assert_eq!(count, 0, "no content comes here");
@@ -92,8 +93,8 @@ impl Chunked {
         };
     }
 
-    /// Takes bytes of the coding from the front of `bytes`, up to the next byte of content, and tells
-    /// how many that were.
+    /// Consumes bytes of the coding from the front of `bytes`, up to the next byte of content, and
+    /// returns how many they were.
     pub(super) fn words(&mut self, bytes: &[u8]) -> Result<usize, BadChunk> {
         let mut at = 0;
         while at < bytes.len() && !self.is_done() && self.content_next() == 0 {
@@ -116,7 +117,7 @@ impl Chunked {
             (State::Size { value, .. }, b'\r') => Ok(State::SizeEnd { size: value }),
             (State::Size { value, .. }, b';') => self.extension(value),
             (State::Extension { size }, b'\r') => Ok(State::SizeEnd { size }),
-            // Tokens only: no quoted strings, in which a line end could hide, and no spaces.
+            // Tokens only: a quoted string could hide a line end, and spaces are not allowed.
             (State::Extension { size }, _) if is_token(byte) || b";=".contains(&byte) => {
                 self.extension(size)
             }
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What is left over behind the body, or the fault.
+    /// The content so far and the bytes after the body, or the fault.
     fn read(bytes: &[u8]) -> Result<(u64, &[u8]), BadChunk> {
         let mut chunked = Chunked::new();
         let taken = chunked.handle(bytes)?;

@@ -1,17 +1,17 @@
-//! What a player says about itself (CTA-5004): of all keys only `rtp`, the rate it asks for.
+//! Client media data (CMCD, CTA-5004): of all keys only `rtp`, the requested rate.
 //!
-//! Promise: malformed data is ignored and never an error, as the specification wants. It is taken
-//! from any of the four fields, and from the query.
+//! Promise: malformed data is ignored and never an error, as the specification requires. The key is
+//! read from each of the four fields, and from the query.
 
 use tactus_core::units::BitRate;
 
 use super::fields::Fields;
 use super::query;
 
-/// The fields that carry keys; `rtp` belongs into the first.
+/// The fields that carry keys; the specification puts `rtp` into the first.
 const FIELDS: [&str; 4] = ["cmcd-status", "cmcd-request", "cmcd-object", "cmcd-session"];
 
-/// The rate that the player asks for ("requested maximum throughput").
+/// The rate that the player requests ("requested maximum throughput").
 pub(super) fn requested_throughput(fields: &Fields, query: Option<&str>) -> Option<BitRate> {
     let in_fields = FIELDS.iter().flat_map(|name| fields.all(name)).find_map(rtp);
     in_fields
@@ -28,7 +28,7 @@ fn rtp(list: &[u8]) -> Option<BitRate> {
     })
 }
 
-/// The elements of a list, in whose strings a comma separates nothing.
+/// The elements of a list; a comma within a string is no separator.
 fn elements(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let (mut quoted, mut escaped) = (false, false);
     list.split(move |&byte| {

@@ -1,28 +1,29 @@
-//! Conditional requests (RFC 9110 section 13): whether a title is sent, and whether a range counts.
+//! Conditional requests (RFC 9110 section 13): whether a title is sent, and whether a range
+//! applies.
 //!
-//! Promise: the fields are evaluated in the order of section 13.2.2, and a range is honoured only
-//! when it is certain that it belongs to the version that the client has. Dates are whole seconds.
+//! Promise: the fields are evaluated in the order of section 13.2.2. A range applies only if it
+//! certainly belongs to the version that the client has. Dates are whole seconds.
 
 use std::time::{Duration, SystemTime};
 
 use super::fields::Fields;
 
-/// What identifies the version that would be sent.
+/// The validators of the current version.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Validators<'a> {
     /// A strong entity tag, with quotes.
     pub(super) etag: &'a str,
-    /// When the version was made, cut to whole seconds.
+    /// The modification time, rounded down to whole seconds.
     pub(super) modified: SystemTime,
 }
 
-/// What the preconditions say.
+/// The result of the preconditions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     Send,
     /// 304: the client has this version.
     NotModified,
-    /// 412: the client wanted another version.
+    /// 412: the client requested another version.
     Failed,
 }
 
@@ -48,22 +49,23 @@ pub(super) fn verdict(fields: &Fields, current: Validators<'_>) -> Verdict {
     if changed { Verdict::Send } else { Verdict::NotModified }
 }
 
-/// Whether a `Range` counts, by `If-Range` (section 13.1.5).
+/// Whether a `Range` applies, by `If-Range` (section 13.1.5).
 pub(super) fn range_counts(fields: &Fields, current: Validators<'_>, now: SystemTime) -> bool {
     let Some(value) = fields.one("if-range") else { return true };
-    // A weak tag begins with W and never matches here, as strong comparison wants.
+    // A weak tag begins with W and never matches here, because section 13.1.5 requires strong
+    // comparison.
     if value.starts_with(b"\"") || value.starts_with(b"W/") {
         return value == current.etag.as_bytes();
     }
-    // A date is a strong validator only when the second that it names is over (section 8.8.2.2).
+    // A date is a strong validator only after the end of its second (section 8.8.2.2).
     let is_over = now.duration_since(current.modified).is_ok_and(|age| age >= STRONG_AGE);
     is_over && http_date(value) == Some(current.modified)
 }
 
-/// A file may change twice within the second of its date; after this time it no longer can.
+/// A file can change twice within the second of its date. After this time it no longer can.
 const STRONG_AGE: Duration = Duration::from_secs(2);
 
-/// Entity tags that a change depends on.
+/// Entity tags that are a condition of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum WantedTags {
     /// `*`: any version.
@@ -96,13 +98,13 @@ fn wanted(
     Some(WantedTags::Listed(compared.collect()))
 }
 
-/// Whether any element of a list of tags is `*` or satisfies `fits`. Elements that are no tags fit
+/// Whether any element of a list of tags is `*` or satisfies `fits`. An invalid element satisfies
 /// nothing.
 fn any_tag(fields: &Fields, name: &str, fits: impl Fn(&[u8]) -> bool) -> bool {
     fields.all(name).any(|list| list == b"*" || tags(list).any(&fits))
 }
 
-/// The entity tags of a list; a tag may hold commas, so it is read from quote to quote.
+/// The entity tags of a list. A tag may contain commas, so it is read from quote to quote.
 fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = list;
     std::iter::from_fn(move || {
@@ -120,8 +122,8 @@ fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The time of `If-Unmodified-Since` for a change, in seconds since 1970. None when the field is
-/// ignored: beside `If-Match`, and when it is no valid date (section 13.1.4).
+/// The time of `If-Unmodified-Since` for a change, in seconds since 1970. None if the field is
+/// ignored: beside `If-Match`, or if its date is invalid (section 13.1.4).
 pub(super) fn unmodified_since(fields: &Fields) -> Option<i64> {
     if fields.one("if-match").is_some() {
         return None;

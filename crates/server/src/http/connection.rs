@@ -1,8 +1,8 @@
-//! One connection's life: request, answer, request, until one of both sides has had enough.
+//! One connection: requests and answers in turn, until one side closes it.
 //!
-//! Promise: requests are served one after the other, so a client that sends more than it takes is
-//! held back by its own socket, and nothing is read for it meanwhile. Every wait has a bound. While
-//! the engine sends, the connection costs a task that sleeps.
+//! Promise: requests are served one after the other. A client with too many requests sees
+//! backpressure from its own socket, because nothing is read meanwhile. Every wait has a bound.
+//! While the engine sends, the connection costs only a sleeping task.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -78,35 +78,35 @@ struct Connection {
     client: Client,
     /// The CORS fields of the current answer.
     cors: Cors,
-    /// The principal whose share the streams count in, if one is identified.
+    /// The principal whose share the streams count in, if it is identified.
     party: Option<Box<Party>>,
     /// Whether paths in the answer get the public prefix.
     prefix: bool,
     inbox: Inbox,
-    /// How much the client may still send when the connection closes.
+    /// How much the client may still send after the connection's last answer.
     to_come: UnreadInput,
 }
 
-/// How much a client may still send after the last answer.
+/// How much of a client's input is read after the last answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnreadInput {
-    /// Bytes that were already on their way.
+    /// A bounded number of bytes that were already in transit.
     Little,
     /// The rest of a refused body.
     Body,
 }
 
-/// What the head of an answer has to know of its request.
+/// Properties of the request that the head of its answer needs.
 #[derive(Clone, Copy)]
 struct HeadContext {
     version: Version,
     afterwards: Persistence,
-    /// HEAD: everything but the content.
+    /// HEAD: the answer has no content.
     head_only: bool,
 }
 
 impl Connection {
-    /// Answers requests; gives the socket back when it is to be closed politely.
+    /// Answers requests; returns the socket if it must be closed with a linger.
     async fn requests(&mut self, mut socket: Transport) -> Option<Transport> {
         let mut wait = WaitFor::First;
         let mut stop = self.site.stopping();
@@ -145,7 +145,7 @@ impl Connection {
                 true => Persistence::Keep,
                 false => Persistence::Close,
             };
-            // A direct client holds a permit by its connection; its requests need none.
+            // A direct client holds a permit for its connection, so its requests need none.
             let permit = match self.client == self.peer {
                 true => Ok(None),
                 false => ConnectionPermit::take(&self.site, self.client),
@@ -171,7 +171,7 @@ impl Connection {
                 let (limits, received) = (&self.site.limits, exchange.received());
                 let inbox = &mut self.inbox;
                 let incoming = Incoming::new(&mut socket, inbox, limits, &request, received);
-                // Not in this task: what only waits should cost little.
+                // Boxed, to keep an idle connection's future small.
                 let made = Box::pin(change.make(&self.site, self.client, &request, incoming)).await;
                 let (response, another) = match made {
                     ChangeOutcome::Answer(response, another) => (response, another),
@@ -224,8 +224,8 @@ impl Connection {
         }
     }
 
-    /// Reads the PROXY protocol header. Returns the socket for requests with the client's permit;
-    /// or the socket to close, unless the peer closed it.
+    /// Reads the PROXY protocol header. Returns the socket for requests with the client's permit,
+    /// or the socket to close; none if the peer closed it.
     async fn proxied(
         &mut self,
         mut socket: Transport,
@@ -289,13 +289,15 @@ impl Connection {
         Ok(hop)
     }
 
-    /// Reads over the request's body before the answer, so that no byte of it can be a request.
+    /// Reads over the request's body before the answer, so that no byte of the body can be a
+    /// request.
     async fn body(&mut self, socket: &mut Transport, request: &Request) -> NextStep {
         let limits = &self.site.limits;
         let too_large = matches!(request.body, Body::Length(len) if len > limits.body_bytes_max);
         if request.body != Body::None && request.expects_continue && !too_large {
             if !matches!(request.method, Method::Get | Method::Head) {
-                // The answer is final and comes at once; whether the body follows, nobody knows.
+                // The answer is final and is sent at once. The body may follow or not, so the
+                // connection is closed.
                 return NextStep::Answer(Some(Persistence::Close));
             }
             let said = socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -310,7 +312,7 @@ impl Connection {
         }
     }
 
-    /// Tells the client what was wrong, as the last thing.
+    /// Sends the client the error as the last answer.
     async fn refuse(
         &self,
         socket: Transport,
@@ -389,7 +391,7 @@ impl Connection {
         let mut framed = false;
         while let Some(part) = next {
             let Ok(part) = part else {
-                // The missing last chunk, or the reset, shows the client that the content was
+                // The missing last chunk, or the reset, shows the client that the content is
                 // truncated.
                 socket.reset_at_close().ok();
                 return None;
@@ -398,7 +400,8 @@ impl Connection {
                 true => [format!("{:x}\r\n", part.len()).as_bytes(), &part, b"\r\n"].concat(),
                 false => part,
             };
-            // A slow reader would hold the memory for hours.
+            // The limit grows with the bytes sent. Otherwise a slow reader would hold the memory
+            // for hours.
             let time = self.site.limits.answer_time + PARTS_TIME * (sent / PARTS_PER_TIME) as u32;
             match timeout_at(begun + time, socket.write_all(&bytes)).await {
                 Ok(Ok(())) => {}
@@ -425,7 +428,7 @@ impl Connection {
         }
     }
 
-    /// Lets the engine send a title, when there is room for it.
+    /// Starts a delivery by the engine, if the broker admits it.
     async fn deliver(
         &self,
         mut socket: Transport,
@@ -443,7 +446,7 @@ impl Connection {
         let viewer = Viewer {
             party: self.party.as_deref().cloned().unwrap_or_else(|| self.client.peer.party()),
             client: self.client.to_string(),
-            // A proxy that names no client may stand for any number of clients.
+            // A proxy that does not name its client may serve any number of clients.
             share: match self.client.peer.is_trusted(&self.site.limits.proxies)
                 && self.party.is_none()
             {
@@ -479,7 +482,7 @@ impl Connection {
                     Transport::from_engine(kind, socket).ok()
                 }
                 (Outcome::Complete, Some(socket)) => {
-                    // Its end is the end of the connection, and a clean one.
+                    // The end of the connection is the regular end of this content.
                     let socket = Transport::from_engine(kind, socket).ok()?;
                     socket.end_at_close().ok()?;
                     Box::pin(linger(socket, &self.site, UnreadInput::Little)).await;
@@ -506,12 +509,14 @@ impl Connection {
                 }
                 left = match (delivered.outcome, delivered.readable_to) {
                     (Outcome::Complete, _) => left.end..left.end,
-                    // What lies before is sent all the same. It ends, as each place is before the last.
+                    // Sends the bytes before the unreadable place. This ends, because each place is
+                    // before the last one.
                     (Outcome::Unreadable { .. }, Some(end)) if end < left.end => {
                         let at = left.start + delivered.sent;
                         at..end.max(at)
                     }
-                    // The announced length is not reached: closing is how HTTP/1.1 says so.
+                    // The content is shorter than announced: closing the connection shows this to
+                    // an HTTP/1.1 client.
                     _ => return None,
                 };
                 socket = Transport::from_engine(kind, delivered.socket?).ok()?;
@@ -544,15 +549,15 @@ impl Connection {
     }
 }
 
-/// What is to be done before the answer.
+/// The next step of the connection.
 enum NextStep {
-    /// Answer; perhaps for the last time.
+    /// Answer, perhaps for the last time.
     Answer(Option<Persistence>),
     Fault(Fault),
     Disconnected,
 }
 
-/// Takes the socket out of the control side's hands, ready for the link.
+/// Detaches the socket from the control side, ready for the link.
 fn prepare(socket: Transport, pace: Pace) -> io::Result<OwnedFd> {
     let not_sent_max = match pace {
         Pace::Paced { rate, burst, tick } => {
@@ -564,36 +569,37 @@ fn prepare(socket: Transport, pace: Pace) -> io::Result<OwnedFd> {
     socket.into_engine(not_sent_max)
 }
 
-/// The answer when there is no memory for another long answer.
+/// The answer if there is no memory for another long answer.
 fn busy() -> Response {
     Response::text(503, "the limit of large responses in progress is reached; try again shortly")
         .with("Retry-After", "1")
 }
 
-/// Memory of an answer in parts: names of a directory, a part, and its text.
+/// Memory of an answer in parts, in bytes: names of a directory, a part, and its text.
 const PARTS_MEMORY: u32 = 2 << 20;
 
-/// With [`PARTS_PER_TIME`], the slowest reader: 32 KiB/s.
+/// With [`PARTS_PER_TIME`], the limit for slow readers: 32 KiB/s.
 const PARTS_TIME: Duration = Duration::from_secs(1);
 /// See [`PARTS_TIME`].
 const PARTS_PER_TIME: usize = 32 * KIB as usize;
 
-/// Answers of at most this length are always sent: they fit beside the buffers of their connection.
+/// Answers up to this length in bytes are always sent: they fit beside the buffers of their
+/// connection.
 const SHORT_ANSWER: usize = 16 * KIB as usize;
 
-/// Less than this in the kernel, and a late wake-up of ours empties it.
+/// Below this many bytes in the kernel, a late wake-up of the engine empties the socket.
 const NOT_SENT_MIN: u64 = 128 * KIB;
 
-/// More than this in the kernel, and a slow peer is seen late.
+/// Above this many bytes in the kernel, a slow peer is detected late.
 const NOT_SENT_MAX: u64 = MIB;
 
-/// How long a new connection may still send its first request after the server was told to stop.
-/// Its client cannot know of the stop, and when the listening socket outlives the server, the
-/// request would be lost.
+/// How long a new connection may still send its first request after the server began to stop. Its
+/// client cannot detect the stop. When the listening socket outlives the server, the request would
+/// be lost.
 const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 
-/// Waits until no further request is accepted: the stop of the server, and on a connection without
-/// a request yet, a moment later.
+/// Waits until the connection accepts no further request: at the stop of the server, or
+/// [`FIRST_REQUEST_GRACE`] later on a connection without a request yet.
 async fn wait_for_stop(stop: &mut Stopping, wait: WaitFor) {
     stop.wait().await;
     if wait == WaitFor::First {
@@ -602,8 +608,8 @@ async fn wait_for_stop(stop: &mut Stopping, wait: WaitFor) {
     }
 }
 
-/// Closes a connection so that the client sees the answer: the kernel would discard it if bytes that
-/// nobody has read were still there (RFC 9112 section 9.6).
+/// Closes a connection so that the answer reaches the client: the kernel would discard the answer
+/// if unread bytes were left (RFC 9112 section 9.6).
 pub(super) async fn linger(mut socket: Transport, site: &Site, to_come: UnreadInput) {
     if socket.shutdown().await.is_err() {
         return;
@@ -623,7 +629,7 @@ pub(super) async fn linger(mut socket: Transport, site: &Site, to_come: UnreadIn
     let mut end = Instant::now() + time;
     let mut stop = site.stopping();
     let mut stops = false;
-    // Not on the stack: every connection's task would carry it from the start.
+    // On the heap: on the stack it would enlarge every connection's task from the start.
     let mut thrown_away = vec![0; space];
     while left > 0 {
         let until = end.min(Instant::now() + silence);

@@ -1,9 +1,9 @@
-//! Permits of clients: each direct connection holds one, and each request that a trusted proxy
-//! forwards.
+//! Permits of clients: each direct connection holds one, and so does each request that a trusted
+//! proxy forwards.
 //!
-//! Promise: a trusted proxy itself needs none, whatever the number of its clients. A client that
-//! gets none is told the limit's key and the time to wait, and the log has one line per minute
-//! about it.
+//! Promise: a trusted proxy itself needs no permit, whatever the number of its clients. The answer
+//! to a client without a permit has the limit's key and the time to wait, and the log has one line
+//! per minute about it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub(super) struct ConnectionPermit {
 }
 
 impl ConnectionPermit {
-    /// Takes a permit for `client`; none where it needs none.
+    /// Takes a permit for `client`; none if it needs none.
     ///
     /// # Errors
     /// The answer for a client that gets none.
@@ -62,7 +62,7 @@ impl Drop for ConnectionPermit {
 /// The key of the abuse score in messages.
 pub(super) const SCORE: &str = "http.abuse_score_max";
 
-/// Seconds, within which the next short request of the same address usually ends.
+/// Seconds until a retry. The next short request of the same address usually ends by then.
 const WHEN_FULL: &str = "5";
 
 fn score_refusal(left: Duration) -> Response {

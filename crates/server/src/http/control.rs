@@ -1,7 +1,7 @@
-//! The control API: recordings, channels, classes, and reading the configuration again.
+//! The control API: recordings, channels, classes, and reloading the configuration.
 //!
-//! Promise: each action needs its own right, and no right of uploads. The rights are checked before
-//! any byte of a body is read.
+//! Promise: each action needs its own right; rights of uploads do not suffice. The rights are
+//! checked before any byte of a body is read.
 
 mod recordings;
 
@@ -23,16 +23,16 @@ use crate::config::rights::Right;
 use crate::ingest::Recordings;
 use crate::reload::Reload;
 
-/// What the control API changes. What is none answers 404.
+/// The objects that the control API changes. An absent one answers 404.
 #[derive(Clone, Default, Debug)]
 pub struct Control {
-    /// Live inputs, where they can be recorded.
+    /// Live inputs, if they can be recorded.
     pub recordings: Option<Recordings>,
-    /// What is sent as datagrams.
+    /// Channels, which are sent as datagrams.
     pub channels: Option<Channels>,
-    /// Parts of the link.
+    /// Classes of the link.
     pub classes: Option<Classes>,
-    /// Reads the configuration again, where there is a file.
+    /// Reloads the configuration, if it came from a file.
     pub reload: Option<Reload>,
 }
 
@@ -60,23 +60,23 @@ pub(super) fn is_here(path: &RequestPath) -> bool {
     part(path).is_some()
 }
 
-/// Whether reading `path` needs a token at the address of `[http]`, while the address of `[admin]`
-/// answers everybody. A channel's description is for its receivers.
+/// Whether reading `path` needs a token at the address of `[http]`, but none at the address of
+/// `[admin]`. A channel's description is public, because its receivers need it.
 pub(super) fn is_status(path: &RequestPath) -> bool {
     matches!(part(path), Some(Section::Channels | Section::Classes)) && !channels::is_guide(path)
 }
 
-/// Whether the address of `[http]` tells nothing about `path` without a token.
+/// Whether the address of `[http]` reveals nothing about `path` without a token.
 pub(super) fn is_protected(path: &RequestPath) -> bool {
     matches!(part(path), Some(Section::Channels | Section::Classes))
 }
 
-/// Whether `path` is of recordings: even to read them needs the right.
+/// Whether `path` belongs to recordings: even reading them needs the right.
 pub(super) fn is_recording(path: &RequestPath) -> bool {
     part(path) == Some(Section::Recordings)
 }
 
-/// Any one of these rights is needed.
+/// The rights of which one is needed.
 fn rights(part: Section, is_read: bool) -> &'static [Right] {
     match (part, is_read) {
         (Section::Recordings, _) => &[Right::Recordings],
@@ -97,7 +97,7 @@ fn check(caller: &Caller<'_>, part: Section, is_read: bool) -> Result<(), Respon
     caller.check_somewhere(rights[0])
 }
 
-/// Does what is asked for; none for a path of something else.
+/// Handles a request to the API; none if the path belongs to something else.
 pub(super) async fn answer(
     control: &Control,
     caller: &Caller<'_>,

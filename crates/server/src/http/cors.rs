@@ -1,4 +1,4 @@
-//! Requests of pages of other sites (CORS; the Fetch standard, section 3.2).
+//! Requests from pages of other sites (CORS; the Fetch standard, section 3.2).
 //!
 //! Promise: without `allowed_origins` no CORS fields are sent, and browsers block such pages.
 //! Passwords stored in the browser are never available to other sites (no
@@ -20,7 +20,7 @@ const METHODS: &str = "GET, HEAD, OPTIONS, PUT, POST, PATCH, DELETE, MOVE, COPY,
  PROPPATCH, MKCOL, \
      LOCK, UNLOCK";
 
-/// Fields of players and uploaders, for a browser that does not list the fields it wants to send.
+/// Fields of players and uploaders, for a browser that does not list the fields of its request.
 const FIELDS: &str = "Authorization, CMCD-Object, CMCD-Request, CMCD-Session, CMCD-Status, \
     Content-Type, Depth, Destination, If, If-Match, If-Modified-Since, If-None-Match, If-Range, \
     If-Unmodified-Since, Lock-Token, Overwrite, Range, Timeout, Tus-Resumable, Upload-Checksum, \
@@ -28,7 +28,7 @@ const FIELDS: &str = "Authorization, CMCD-Object, CMCD-Request, CMCD-Session, CM
     Upload-Defer-Length, Upload-Length, Upload-Metadata, Upload-Offset, X-HTTP-Method-Override, \
     X-Requested-With";
 
-/// Longest list of fields that is repeated in the answer.
+/// Longest list of fields that the answer repeats, in bytes.
 const ASKED_BYTES_MAX: usize = 2048;
 
 /// Seconds for which browsers cache the answer to a preflight; Chromium's maximum.

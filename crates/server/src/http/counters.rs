@@ -1,10 +1,10 @@
-//! What happened on the HTTP side, by name; one named count per kind of abuse.
+//! Counters of the HTTP side, by name; one counter per kind of abuse.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 macro_rules! abuses {
     ($($(#[doc = $doc:literal])+ $kind:ident $name:literal $points:literal,)+) => {
-        /// A kind of abuse, or of something that only broken or hostile clients do.
+        /// A kind of abuse, or of behaviour that only broken or hostile clients show.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Abuse {
             $($(#[doc = $doc])+ $kind,)+
@@ -19,7 +19,8 @@ macro_rules! abuses {
                 match self { $(Self::$kind => $name,)+ }
             }
 
-            /// What it adds to the score of an address. Zero where an honest client can do it.
+            /// The points that it adds to the score of an address. Zero for behaviour that an
+            /// honest client can show.
             pub fn points(self) -> u32 {
                 match self { $(Self::$kind => $points,)+ }
             }
@@ -28,7 +29,7 @@ macro_rules! abuses {
 }
 
 abuses! {
-    /// A connection said nothing at all within the head's time.
+    /// A connection sent no byte within the time for a head.
     IdleNew "idle_new" 1,
     /// A head did not end within its time.
     SlowHeader "slow_header" 10,
@@ -36,7 +37,7 @@ abuses! {
     SlowBody "slow_body" 10,
     /// A client took its bytes too slowly.
     SlowReader "slow_reader" 0,
-    /// The length of a body was given twice, or in no single meaning.
+    /// The length of a body was given twice, or was ambiguous.
     FramingConflict "framing_conflict" 20,
     /// A chunked body broke its format.
     BadChunk "bad_chunk" 20,
@@ -46,17 +47,17 @@ abuses! {
     LongLine "long_line" 5,
     /// A request had too many fields, or too long ones.
     ManyFields "many_fields" 5,
-    /// A request named no host, two, or one that is not served.
+    /// A request had no host, two hosts, or one that is not served.
     BadHost "bad_host" 1,
     /// A request had a method that is not served.
     BadMethod "bad_method" 0,
     /// A request had a body that is too large.
     LargeBody "large_body" 1,
-    /// A token was not right.
+    /// A token was invalid.
     WrongToken "wrong_token" 5,
-    /// A path tried what would need a repair.
+    /// A path was invalid, and only a repair could make it valid.
     BadPath "bad_path" 1,
-    /// A range field asked for too many or no bytes.
+    /// A range field requested too many or no bytes.
     BadRange "bad_range" 0,
     /// An address had all its connections.
     PerIpLimit "per_ip_limit" 0,
@@ -66,7 +67,7 @@ abuses! {
     ConnectionLimit "connection_limit" 0,
 }
 
-/// Counts that any thread may raise and read.
+/// Counters that any thread may increase and read.
 #[derive(Debug, Default)]
 pub struct Counters {
     abuses: [AtomicU64; Abuse::ALL.len()],
@@ -100,7 +101,7 @@ impl Counters {
         classes.into_iter().zip(self.answers.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
-    /// Everything else that only grows, by name.
+    /// All other counters, by name.
     pub fn totals(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         [

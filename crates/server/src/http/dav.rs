@@ -1,11 +1,10 @@
-//! What WebDAV clients ask and change beside titles: properties, collections and locks (RFC 4918,
-//! class 2).
+//! WebDAV requests beside titles: properties, collections and locks (RFC 4918, class 2).
 //!
-//! Promise: a client learns no more than from the page of the directory, unless it has the right to
-//! read everything there. An answer lists a whole directory, or is visibly truncated. Its memory is
-//! bounded: by the bodies that are read ([`XML_BYTES_MAX`]), the number of properties in a request,
-//! and the part of a listing that is held while it is sent. Properties are those of the file
-//! system; none is stored.
+//! Promise: a client gets no more information than from the page of the directory, unless it has
+//! the right to read everything there. An answer lists a whole directory, or is visibly truncated.
+//! Its memory is bounded: by the length of bodies ([`XML_BYTES_MAX`]), the number of properties in
+//! a request, and the part of a listing that is held while it is sent. Properties are those of the
+//! file system; none is stored.
 
 mod xml;
 
@@ -39,10 +38,10 @@ use crate::store::{ChangeError, Precondition, Principal, QuotaUsage};
 
 pub(super) use lock::{lock, unlock};
 
-/// The longest body of XML that is read. Clients send less than a thousandth.
+/// The longest XML body, in bytes. Clients send less than a thousandth of it.
 const XML_BYTES_MAX: u64 = 64 * tactus_core::units::KIB;
 
-/// PROPFIND: what `path` is, and what is in it.
+/// PROPFIND: the properties of `path` and of its members.
 pub(super) async fn find(
     store: &Store,
     public: &PublicUrl,
@@ -74,7 +73,7 @@ pub(super) async fn find(
     let deep = match fields.one("depth") {
         Some(b"0") => false,
         Some(b"1") => true,
-        // RFC 4918 section 9.1: this is what it means to say nothing.
+        // RFC 4918 section 9.1: a missing `Depth` means `infinity`.
         None => return Err(endless().into()),
         Some(depth) if depth.eq_ignore_ascii_case(b"infinity") => return Err(endless().into()),
         Some(_) => {
@@ -104,7 +103,7 @@ pub(super) async fn find(
     if within.is_none() && sight.own.kind == EntryKind::Directory {
         return Err(not_shown(store, fields));
     }
-    // A client with a token sends it only after a 401.
+    // Clients send their token only after a 401.
     if asks_for_room(&asked)
         && fields.one("authorization").is_none()
         && let Some(uploads) = &store.uploads
@@ -138,7 +137,7 @@ fn asks_for_room(asked: &PropertyQuery) -> bool {
         .any(|name| asked.names(request_body::DAV, name))
 }
 
-/// How much a principal may store below `path` (RFC 4331); none where nothing can be stored.
+/// How much a principal may store below `path` (RFC 4331); none if nothing can be stored there.
 async fn room(store: &Store, path: &RequestPath, principal: &Principal) -> Option<QuotaUsage> {
     let volume = store.catalogue.volume_at(path)?;
     let volumes = &store.uploads.as_ref()?.volumes;
@@ -218,10 +217,10 @@ pub(super) async fn set(
     Ok(BodyOutcome::Answer(response_body::property_results(prefix, path, &own, &property_results)))
 }
 
-/// The effect of a change of one property.
+/// The effect of changing one property.
 enum Effect {
     Modified(WallTime),
-    /// Nothing: the value is already so, or is not kept.
+    /// Nothing: the property already has this value, or is not stored.
     Nothing,
 }
 
@@ -297,7 +296,7 @@ pub(super) async fn make(locking: Locking<'_>, path: &RequestPath) -> Result<Res
     }
 }
 
-/// Reads the body into memory, as far as one may be.
+/// Reads the body into memory, up to the limit.
 async fn body(incoming: &mut Incoming<'_>) -> Result<Result<Vec<u8>, BodyEnd>, Refusal> {
     match incoming.whole(XML_BYTES_MAX).await {
         Ok(Some(body)) => Ok(Ok(body)),
@@ -306,7 +305,7 @@ async fn body(incoming: &mut Incoming<'_>) -> Result<Result<Vec<u8>, BodyEnd>, R
     }
 }
 
-/// Any bytes as a body: what is understood can be answered, and the answer is XML.
+/// Fuzz target: any bytes as a body. A valid body can be answered, and the answer is XML.
 #[cfg(any(test, fuzzing))]
 pub(super) fn understood(bytes: &[u8]) -> bool {
     let (asked, named) = (request_body::propfind(bytes), request_body::proppatch(bytes));

@@ -1,7 +1,7 @@
 //! One request and its answer, for the access log.
 //!
-//! Promise: each request is logged once, however it ends, also when its connection breaks or the
-//! server stops. When the access log is off, this costs nothing.
+//! Promise: each request is logged once, however it ends, also if its connection breaks or the
+//! server stops. If the access log is off, this costs nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -19,18 +19,18 @@ use super::transport::Peer;
 use crate::access::{self, Protocol, Record};
 use crate::broker::Delivered;
 
-/// The record so far; none when the log is off.
+/// The record so far; none if the log is off.
 pub(super) struct Exchange(Option<Box<OpenRecord>>);
 
 struct OpenRecord {
     record: Record,
     begun: Instant,
-    /// Of the request's content.
+    /// Received bytes of the request's content.
     received: AtomicU64,
 }
 
 impl Exchange {
-    /// A parsed request.
+    /// Begins a record for a parsed request.
     pub(super) fn of(site: &Site, request: &Request, peer: Peer) -> Self {
         if !access::is_on() {
             return Self(None);
@@ -60,7 +60,7 @@ impl Exchange {
         Self::begun(record)
     }
 
-    /// Input that is not a valid request.
+    /// Begins a record for input that is not a valid request.
     pub(super) fn of_fault(peer: Peer) -> Self {
         if !access::is_on() {
             return Self(None);
@@ -79,12 +79,12 @@ impl Exchange {
         })))
     }
 
-    /// Where content of the request is counted as it comes.
+    /// The counter for received content; callers count content as it comes.
     pub(super) fn received(&self) -> Option<&AtomicU64> {
         self.0.as_ref().map(|known| &known.received)
     }
 
-    /// The request's content was read over.
+    /// Counts content that was read over.
     pub(super) fn read_over(&self, body: Body) {
         if let (Body::Length(len), Some(received)) = (body, self.received()) {
             received.store(len, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! Why a request is not understood, and what each reason means in HTTP: the one place that maps.
+//! Why a request is invalid, and the one place that maps each reason to HTTP.
 //!
-//! After any of these the connection is closed: where a request was not understood, nobody can know
-//! where the next one begins.
+//! After each of these faults the connection is closed: the end of the invalid request, and with it
+//! the start of the next one, is unknown.
 
 use tactus_core::path::PathFault;
 
@@ -86,7 +86,7 @@ impl Fault {
         }
     }
 
-    /// What it is counted as.
+    /// The counter that it increases.
     pub(super) fn abuse(self) -> Abuse {
         match self {
             Self::SlowHead => Abuse::SlowHeader,

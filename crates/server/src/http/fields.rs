@@ -1,17 +1,17 @@
-//! A request's fields, in the bytes in which they came.
+//! The fields of a request, as received.
 
 use std::ops::Range;
 
 use super::fault::Fault;
 
-/// Names and values, in their order.
+/// Names and values, in the order of the request.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     head: Vec<u8>,
     places: Vec<(Range<usize>, Range<usize>)>,
 }
 
-/// Fields that are understood here; no other may imitate their names.
+/// Fields that the server understands; no other name may imitate one of these.
 const KNOWN: &[&str] = &[
     "accept",
     "authorization",
@@ -55,8 +55,8 @@ const KNOWN: &[&str] = &[
     "x-http-method-override",
 ];
 
-/// Of these, those whose value is no list (RFC 9110 section 5.3). What frames the body or names the
-/// host is not here: that has its own rules.
+/// The known fields whose value is no list (RFC 9110 section 5.3). Fields that frame the body or
+/// name the host have their own rules and are not here.
 const SINGLE: &[&str] = &[
     "authorization",
     "content-range",
@@ -84,7 +84,7 @@ const SINGLE: &[&str] = &[
 ];
 
 impl Fields {
-    /// Keeps `head` and remembers where in it `parsed` lie.
+    /// Stores `head`, and the positions of its fields.
     pub(super) fn new(head: Vec<u8>, places: Vec<(Range<usize>, Range<usize>)>) -> Self {
         Self { head, places }
     }
@@ -104,7 +104,7 @@ impl Fields {
         Self { head, places }
     }
 
-    /// Refuses names that some other program could take for one another, and singles that repeat.
+    /// Refuses names that other programs could confuse with each other, and repeated singles.
     pub(super) fn check(&self) -> Result<(), Fault> {
         for (name, _) in self.iter() {
             if name.contains(&b'_') && self.has_twin(name) {
@@ -124,12 +124,13 @@ impl Fields {
             .map(|(_, value)| value)
     }
 
-    /// The value of a field that stands at most once.
+    /// The value of a field that occurs at most once.
     pub(super) fn one(&self, name: &str) -> Option<&[u8]> {
         self.all(name).next()
     }
 
-    /// The elements of a list that may stand in several fields (RFC 9110 section 5.6.1), trimmed.
+    /// The trimmed elements of a list that may be spread over several fields (RFC 9110 section
+    /// 5.6.1).
     pub(super) fn list<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         self.all(name)
             .flat_map(|value| value.split(|&byte| byte == b','))
@@ -143,7 +144,7 @@ impl Fields {
             .map(|(name, value)| (&self.head[name.clone()], self.head[value.clone()].trim_ascii()))
     }
 
-    /// Whether another field of the request, or one that is understood, differs only by `-` for `_`.
+    /// Whether another field of the request, or a known one, differs only by `-` for `_`.
     fn has_twin(&self, name: &[u8]) -> bool {
         KNOWN.iter().any(|known| same_but_for_dashes(name, known.as_bytes()))
             || self.iter().any(|(other, _)| {

@@ -1,7 +1,7 @@
 //! The client of a request behind proxies: `X-Forwarded-For`, and `Forwarded` (RFC 7239).
 //!
-//! Promise: only trusted proxies are believed. The client is the rightmost address that is no
-//! trusted proxy, so entries that a client writes itself have no effect. There is no state.
+//! Promise: only trusted proxies can name the client. The client is the rightmost address that is
+//! no trusted proxy, so entries that a client writes itself have no effect. There is no state.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::config::http::{ForwardedField, Proxies};
 /// The origin of a request, according to trusted proxies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Hop {
-    /// The client; the proxy itself if it names none.
+    /// The client; the proxy itself if it names no client.
     pub(super) client: Client,
     /// The scheme that the client used.
     pub(super) scheme: Option<String>,
@@ -78,7 +78,7 @@ fn node(text: &[u8]) -> Option<Client> {
     }
     let text = without_hidden_port(text);
     let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    // A zone has a meaning on the proxy's own links only (RFC 4007 section 11.2).
+    // A zone is valid only on the proxy's own links (RFC 4007 section 11.2).
     let address = inner.split_once('%').map_or(inner, |(address, _)| address);
     address.parse().ok().map(Client::of)
 }
@@ -244,7 +244,7 @@ mod tests {
         ] {
             assert_eq!(of(value), meant, "{value}");
         }
-        // Text that the client wrote must not swallow the entry of the proxy.
+        // Text from the client must not swallow the entry of the proxy.
         for broken in [
             "for=\"x, for=192.0.2.7",
             "for=x;y=\", for=192.0.2.7",

@@ -1,7 +1,7 @@
-//! How long a request's body is (RFC 9112 section 6), and whether the connection goes on.
+//! The length of a request's body (RFC 9112 section 6), and whether the connection persists.
 //!
-//! Promise: a body has one length in one meaning, or the request is refused. So no two programs in a
-//! row can see different requests in the same bytes (request smuggling).
+//! Promise: a body has one length in one interpretation, or the request is refused. No two programs
+//! in a chain can see different requests in the same bytes (request smuggling).
 
 use super::fault::Fault;
 use super::fields::Fields;
@@ -13,7 +13,7 @@ pub(super) enum Version {
     Http11,
 }
 
-/// What follows the head.
+/// The body after the head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Body {
     None,
@@ -29,7 +29,7 @@ pub(super) fn body(version: Version, fields: &Fields) -> Result<Body, Fault> {
     match (lengths.next(), codings.next()) {
         (Some(_), Some(_)) => Err(Fault::TwoLengths),
         (None, None) => Ok(Body::None),
-        // RFC 9112 section 6.3 would let equal lengths pass: one more thing to get wrong.
+        // RFC 9112 section 6.3 allows equal lengths; refusing them is simpler and safer.
         (Some(_), None) if lengths.next().is_some() => Err(Fault::TwoLengths),
         (Some(length), None) => match plain_number(length) {
             Some(0) => Ok(Body::None),
@@ -54,7 +54,7 @@ pub(super) fn keeps_alive(version: Version, fields: &Fields) -> bool {
 /// Whether the client waits for `100 Continue` before it sends its body.
 pub(super) fn expects_continue(version: Version, fields: &Fields) -> Result<bool, Fault> {
     match fields.one("expect") {
-        // RFC 9110 section 10.1.1: an HTTP/1.0 client cannot mean it.
+        // RFC 9110 section 10.1.1: `Expect` from an HTTP/1.0 client is ignored.
         _ if version == Version::Http10 => Ok(false),
         None => Ok(false),
         Some(value) if value.eq_ignore_ascii_case(b"100-continue") => Ok(true),
@@ -75,7 +75,7 @@ fn chunked(coding: &[u8]) -> Result<Body, Fault> {
     Err(if all_known { Fault::BadCoding } else { Fault::UnknownCoding })
 }
 
-/// Digits and nothing else, within 64 bits.
+/// A decimal number of digits only, within 64 bits.
 fn plain_number(digits: &[u8]) -> Option<u64> {
     let all_digits = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(digits).ok().filter(|_| all_digits)?.parse().ok()

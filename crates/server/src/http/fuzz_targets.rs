@@ -1,8 +1,7 @@
-//! What strangers send over HTTP, read without a socket: for fuzzing and its tests.
+//! Fuzz targets for untrusted HTTP input, without a socket, and their tests.
 //!
-//! Promise: each fuzz target takes any bytes, returns, and tells whether they were understood; what
-//! came out then has kept its rules, or the fuzz target panics. Compiled for tests and fuzzing
-//! only.
+//! Promise: each fuzz target takes any bytes, and returns whether they are valid. It panics if the
+//! result of valid bytes breaks a rule. Compiled for tests and fuzzing only.
 
 use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
@@ -32,7 +31,7 @@ use crate::config::rights::Rights;
 use crate::config::rtsp::Net;
 use crate::config::{self, Config};
 
-/// A request's head, and the body behind it.
+/// A request's head, and the body after it.
 pub fn request(bytes: &[u8]) -> bool {
     let limits = Limits::default();
     let whole = HeadScan::default().advance(bytes, &limits);
@@ -67,7 +66,7 @@ pub fn request(bytes: &[u8]) -> bool {
     }
 }
 
-/// The body of a request about properties.
+/// The body of a PROPFIND or PROPPATCH.
 pub fn properties(bytes: &[u8]) -> bool {
     dav::understood(bytes)
 }
@@ -86,8 +85,8 @@ pub fn listing(bytes: &[u8]) -> bool {
     dav::check_parts(body, &names) && !names.is_empty()
 }
 
-/// An index as it is kept: what is told of the title, and where parts of it begin. It is read on a
-/// thread of its own.
+/// A stored index: the JSON about its title, and the places where parts of the title begin. Reads
+/// it on a thread of its own.
 pub fn times(bytes: &[u8]) -> bool {
     let Some(index) = aside(|| Index::decode(bytes)) else { return false };
     let told = Response::json(200, &seek::facts(&index));
@@ -191,7 +190,7 @@ pub fn pace(bytes: &[u8]) -> bool {
     paced(Some(&query), &Fields::new([name, value].concat(), places))
 }
 
-/// A path names what it says, however often it is written and read.
+/// A path stays the same, however often it is written and read.
 fn safe(path: &RequestPath) {
     let mut link = String::new();
     for segment in path.segments() {

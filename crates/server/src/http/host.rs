@@ -1,7 +1,7 @@
-//! Which host a request is for (RFC 9112 section 3.2): one, well formed, and one of ours.
+//! The host of a request (RFC 9112 section 3.2): exactly one, well formed, and accepted here.
 //!
 //! Promise: unless every name is allowed, pages of other sites cannot reach this server through a
-//! name of their own that resolves to it (DNS rebinding).
+//! name of their own that resolves to its address (DNS rebinding).
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -19,8 +19,8 @@ pub enum Hosts {
     Local {
         /// Further names.
         named: Vec<String>,
-        /// The address that is listened on. If it means all interfaces, every numeric address is
-        /// accepted: DNS rebinding needs a name.
+        /// The address of the listener. If it means all interfaces, every numeric address is
+        /// accepted, because DNS rebinding needs a name.
         address: IpAddr,
     },
 }
@@ -50,7 +50,7 @@ fn is_localhost(name: &[u8]) -> bool {
     name == b"localhost" || name.ends_with(b".localhost")
 }
 
-/// The address that a host is written as, if it is numeric.
+/// The address in the name, if it is numeric.
 fn address_of(name: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(name).ok()?;
     match text.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')) {
@@ -70,7 +70,7 @@ pub(super) fn check<'a>(
     let host = match (hosts.next(), hosts.next()) {
         (_, Some(_)) => return Err(Fault::TwoHosts),
         (Some(host), None) => Some(host),
-        // HTTP/1.0 knows no hosts; but then it cannot name an allowed one.
+        // An HTTP/1.0 request may lack `Host`, but only if every name is allowed.
         (None, None) if version == Version::Http10 && *allowed == Hosts::Any => None,
         (None, None) => return Err(Fault::NoHost),
     };

@@ -1,48 +1,48 @@
-//! The field `If` of WebDAV (RFC 4918 section 10.4): conditions on locks and versions, and the
-//! tokens of locks that a client has.
+//! The field `If` of WebDAV (RFC 4918 section 10.4): conditions on locks and versions, and the lock
+//! tokens of a client.
 //!
-//! Promise: a value is understood in one way or refused; time is linear in its length, and a value
-//! has at most [`CONDITIONS_MAX`] conditions.
+//! Promise: a value has one interpretation or is refused. The time is linear in its length, and a
+//! value has at most [`CONDITIONS_MAX`] conditions.
 
 use super::response::Response;
 
-/// A list of conditions that must all hold.
+/// A list of conditions that must all be true.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct List<'a> {
-    /// The URL of what it is about; none: of the request.
+    /// The URL of the resource; none for the resource of the request.
     pub(super) resource: Option<&'a [u8]>,
     pub(super) conditions: Vec<Condition>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Condition {
-    /// It must not hold.
+    /// The condition is negated.
     pub(super) not: bool,
     pub(super) state: State,
 }
 
-/// What a thing may have.
+/// A state of a resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// A lock with this token covers it.
     Token(String),
-    /// This is its entity tag, with quotes.
+    /// The entity tag, with quotes.
     Tag(String),
 }
 
-/// Clients send one, or one for each of two paths.
+/// Most conditions of a value. Clients send one, or one for each of two paths.
 const CONDITIONS_MAX: usize = 64;
 
-/// The lists of which one must hold.
+/// The lists, of which at least one must be true.
 ///
 /// # Errors
-/// 400 when it is not written as RFC 4918 says.
+/// 400 when the value breaks the grammar of RFC 4918.
 pub(super) fn lists(value: &[u8]) -> Result<Vec<List<'_>>, Response> {
     let wrong = "If is like (<token>), or <url> (<token>) [\"tag\"]; at most 64 conditions";
     read(value).ok_or_else(|| Response::text(400, wrong))
 }
 
-/// All tokens of locks that stand there, which by that are submitted (section 10.4.1).
+/// All lock tokens in the lists. A token in a list counts as submitted (section 10.4.1).
 pub(super) fn tokens(lists: &[List<'_>]) -> Vec<String> {
     let all = lists.iter().flat_map(|list| &list.conditions);
     let token = |condition: &Condition| match &condition.state {
@@ -58,7 +58,7 @@ fn read(value: &[u8]) -> Option<Vec<List<'_>>> {
     while let Some((&first, tail)) = rest.split_first() {
         match first {
             b'<' => {
-                // Either all lists name what they are about, or none does.
+                // Either all lists have a resource, or none does.
                 if is_empty || (resource.is_none() && !lists.is_empty()) {
                     return None;
                 }
@@ -77,7 +77,7 @@ fn read(value: &[u8]) -> Option<Vec<List<'_>>> {
     (!lists.is_empty() && !is_empty).then_some(lists)
 }
 
-/// The conditions up to the bracket that ends them, and what is behind it.
+/// The conditions up to the closing bracket, and the bytes after it.
 fn conditions<'a>(mut rest: &'a [u8], left: &mut usize) -> Option<(Vec<Condition>, &'a [u8])> {
     let mut all = Vec::new();
     loop {
@@ -108,7 +108,7 @@ fn conditions<'a>(mut rest: &'a [u8], left: &mut usize) -> Option<(Vec<Condition
     }
 }
 
-/// An entity tag and what is behind the bracket; within its quotes a bracket means nothing.
+/// An entity tag, and the bytes after the bracket. A bracket within its quotes has no meaning.
 fn tag(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let bare = bytes.strip_prefix(b"W/").unwrap_or(bytes);
     let Some(quoted) = bare.strip_prefix(b"\"") else { return until(bytes, b']') };
@@ -126,7 +126,7 @@ fn text(bytes: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).ok().map(str::to_owned)
 }
 
-/// Whether any bytes are such a value; what came out keeps the bounds.
+/// Whether any bytes are a valid value; checks the bounds of the result.
 #[cfg(any(test, fuzzing))]
 pub(super) fn understood(value: &[u8]) -> bool {
     let Ok(lists) = lists(value) else { return false };
@@ -157,7 +157,7 @@ mod tests {
         Some(lists.iter().map(list).collect::<Vec<_>>().join(" or "))
     }
 
-    /// The examples of RFC 4918 section 10.4, and what clients send.
+    /// The examples of RFC 4918 section 10.4, and values that clients send.
     #[test]
     fn w05_conditions_of_clients_are_understood() {
         for (value, meaning) in [

@@ -1,7 +1,8 @@
-//! What a client has sent and nobody has read yet: heads come out whole, bodies are thrown away.
+//! Input that a client has sent and that is not used yet: heads are returned whole, bodies are
+//! discarded.
 //!
-//! Promise: it holds at most one head and one read; a connection that waits holds nothing. What
-//! belongs to a body never comes out as a request. Every wait has an end.
+//! Promise: it holds at most one head and one read; a waiting connection holds no buffer. Bytes of
+//! a body are never returned as a request. Every wait has a bound.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,22 +19,23 @@ use super::request::{InvalidHead, Request};
 use super::scan::HeadScan;
 use super::transport::Transport;
 
-/// What came instead of, or as, the next request.
+/// The result of waiting for a request.
 #[derive(Debug)]
 pub(super) enum NextRequest {
     Request(Request),
-    /// The client sent what is no request.
+    /// The client sent an invalid request.
     Fault(InvalidHead),
-    /// The client has gone.
+    /// The client closed the connection.
     Disconnected,
-    /// The client said nothing for too long.
+    /// The client was silent for too long.
     Silent,
 }
 
-/// What a connection waits for.
+/// The position of a wait in its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WaitFor {
-    /// Its first request: head's time from the start, whether the client begins to speak or not.
+    /// The first request: the time for a head counts from the start, even if the client sends
+    /// nothing.
     First,
     /// Another request.
     Another,
@@ -78,7 +80,7 @@ impl Inbox {
         }
         let mut at_start = true;
         loop {
-            // RFC 9112 section 2.2: one empty line before a request is read over.
+            // RFC 9112 section 2.2: one empty line before a request is ignored.
             if at_start && self.bytes.len() >= 2 {
                 at_start = false;
                 if self.bytes.starts_with(b"\r\n") {
@@ -106,11 +108,11 @@ impl Inbox {
         }
     }
 
-    /// Waits for the PROXY protocol header. Returns the client's address; none when the proxy
-    /// speaks for itself.
+    /// Waits for the PROXY protocol header. Returns the client's address; none if the proxy itself
+    /// is the client.
     ///
     /// # Errors
-    /// When the peer sends something else, or nothing within the time for a head; none when it has
+    /// When the peer sends something else, or nothing within the time for a head; none if it has
     /// closed the connection.
     pub(super) async fn proxied(
         &mut self,
@@ -133,7 +135,7 @@ impl Inbox {
         }
     }
 
-    /// Throws away a request's body.
+    /// Discards a request's body.
     pub(super) async fn drain(
         &mut self,
         socket: &mut Transport,
@@ -167,7 +169,7 @@ impl Inbox {
         }
     }
 
-    /// Reads without holding a buffer while there is nothing to read.
+    /// Waits for bytes without a buffer, and then reads them.
     async fn first_bytes(&mut self, socket: &Transport) -> io::Result<usize> {
         loop {
             self.bytes = Vec::new();
@@ -180,7 +182,7 @@ impl Inbox {
         }
     }
 
-    /// What has been read and belongs to nobody yet.
+    /// Bytes that were read and not used yet.
     pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -194,14 +196,14 @@ impl Inbox {
     }
 }
 
-/// What is missing of a body.
+/// The rest of a body.
 enum RemainingBody {
     Length(u64),
     Chunked(Chunked),
 }
 
 impl RemainingBody {
-    /// Takes what belongs to the body from `bytes`, and tells whether it has ended.
+    /// Removes the body's bytes from `bytes`, and returns whether the body has ended.
     fn take(&mut self, bytes: &mut Vec<u8>, limits: &Limits) -> Result<bool, Fault> {
         match self {
             Self::Length(left) => {

@@ -1,10 +1,10 @@
-//! A request's body on its way into somebody's memory: straight from the socket, without a buffer
+//! A request's body on its way into the caller's memory: directly from the socket, without a buffer
 //! in between.
 //!
-//! Promise: exactly the body's bytes come out, in the memory that the caller gives and nowhere else;
-//! nothing is read before the caller asks, so who does not ask holds the client back. A client that
-//! waits for `100 Continue` gets it when the first bytes are asked for. A body that comes too slowly
-//! ends; only the time in which somebody waits for it counts.
+//! Promise: exactly the bytes of the body are returned, only in the memory that the caller gives.
+//! Nothing is read before the caller reads, so a caller that does not read holds the client back. A
+//! client that waits for `100 Continue` gets it at the first read. A body that comes too slowly
+//! ends; only the time of the caller's waits counts.
 
 use std::future::Future;
 use std::io;
@@ -22,55 +22,56 @@ use super::limits::{Limits, READ_BYTES};
 use super::request::Request;
 use super::transport::Transport;
 
-/// A body that may be read, and how much of it has been.
+/// A body that may be read, and the progress of reading it.
 pub(super) struct Incoming<'a> {
     socket: &'a mut Transport,
     inbox: &'a mut Inbox,
     limits: &'a Limits,
     rest: RemainingBody,
-    /// The client waits for a word before it sends.
+    /// The client waits for `100 Continue` before it sends.
     waits: bool,
-    /// The client, or its way of speaking, is of no more use.
+    /// Why nothing more can be read, once that is known.
     ended: Option<BodyEnd>,
-    /// How long the client has been waited for since its speed was last looked at, and what came.
+    /// The time spent waiting for the client since the last check of its speed, and the bytes that
+    /// came.
     waited: Duration,
     came: u64,
-    /// Counts what was read of its content, where somebody wants to know.
+    /// Counts the received content, for the access log.
     received: Option<&'a AtomicU64>,
 }
 
-/// What is missing of a body.
+/// The rest of a body.
 enum RemainingBody {
     Length(u64),
     Chunked(Chunked),
 }
 
-/// Why no more of a body comes.
+/// Why a body ended early.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BodyEnd {
-    /// It breaks the rules, or is too slow.
+    /// The body breaks the rules, or is too slow.
     Fault(Fault),
-    /// The client has gone.
+    /// The client closed the connection.
     Disconnected,
 }
 
-/// Why a read into somebody's memory came back.
+/// Why a read returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ReadEnd {
-    /// The memory is full, or the body over.
+    /// The memory is full, or the body is complete.
     Full,
-    /// Nothing came for a moment; the memory may be wanted by others.
+    /// No bytes came for [`SILENCE`]; other uploads may need the memory.
     Silence,
-    /// Nothing more will come.
+    /// No more bytes will come.
     BodyEnd(BodyEnd),
 }
 
-/// A client that says nothing for so long gives back the memory that it fills: longer than the path
-/// to any client takes for a packet that was lost once.
+/// After this time without a byte, an upload gives its memory back. It is longer than a
+/// retransmission of one lost packet takes on any path.
 const SILENCE: Duration = Duration::from_millis(500);
 
 impl<'a> Incoming<'a> {
-    /// The body of `request`, of which `inbox` may hold the beginning.
+    /// The body of `request`; `inbox` may hold its beginning.
     pub(super) fn new(
         socket: &'a mut Transport,
         inbox: &'a mut Inbox,
@@ -88,7 +89,7 @@ impl<'a> Incoming<'a> {
         Self { socket, inbox, limits, rest, waits, ended, waited, came, received }
     }
 
-    /// How many bytes are to come, if that is known.
+    /// How many bytes are to come, if known.
     pub(super) fn announced(&self) -> Option<u64> {
         match self.rest {
             RemainingBody::Length(left) => Some(left),
@@ -96,7 +97,7 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Waits until content can be read, without any memory for it; false when the body is over.
+    /// Waits until content can be read, without memory for it; false if the body is complete.
     pub(super) async fn more(&mut self) -> Result<bool, BodyEnd> {
         loop {
             self.rest.words(self.inbox.bytes()).map_err(|ended| self.end(ended))?;
@@ -124,7 +125,7 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Reads into `space`; tells how many bytes came, and why no more.
+    /// Reads into `space`; returns how many bytes came, and why no more came.
     pub(super) async fn fill(&mut self, space: &mut [u8]) -> (usize, ReadEnd) {
         let mut filled = 0;
         loop {
@@ -141,7 +142,7 @@ impl<'a> Incoming<'a> {
             if let Err(ended) = self.go_ahead().await {
                 return (filled, ReadEnd::BodyEnd(ended));
             }
-            // Between the words of a chunked body the bytes of its content come alone.
+            // The content of a chunk is read alone, without the coding around it.
             let direct = self.rest.content_next().min((space.len() - filled) as u64) as usize;
             let read = if direct > 0 {
                 let read = self.socket.read(&mut space[filled..][..direct]);
@@ -169,7 +170,7 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// All of a body of at most `most` bytes, which is little enough to be held; none when it is longer.
+    /// The whole body of at most `most` bytes; none if it is longer. Holds all of it in memory.
     pub(super) async fn whole(&mut self, most: u64) -> Result<Option<Vec<u8>>, BodyEnd> {
         if self.announced().is_some_and(|announced| announced > most) {
             return Ok(None);
@@ -190,7 +191,7 @@ impl<'a> Incoming<'a> {
         Ok(Some(body))
     }
 
-    /// Judges one wait: bytes, none because the time was over, or the end.
+    /// Evaluates one wait: bytes, none after a timeout, or the end.
     fn read(&mut self, read: Option<io::Result<usize>>) -> Result<Option<usize>, BodyEnd> {
         match read {
             Some(Ok(0) | Err(_)) => return Err(self.end(BodyEnd::Disconnected)),
@@ -220,7 +221,7 @@ impl<'a> Incoming<'a> {
         done
     }
 
-    /// Says that the body may come, if the client waits for it.
+    /// Sends `100 Continue`, if the client waits for it.
     async fn go_ahead(&mut self) -> Result<(), BodyEnd> {
         if !std::mem::take(&mut self.waits) {
             return Ok(());
@@ -236,8 +237,8 @@ impl<'a> Incoming<'a> {
         *self.ended.insert(ended)
     }
 
-    /// Reads over what nobody has asked for, within the bound for bodies that nobody wants. Tells
-    /// whether the next request can begin behind it; or that the client has gone.
+    /// Reads over the rest of the body, up to the limit for unused bodies. Returns whether the next
+    /// request can begin after it, or that the client closed the connection.
     pub(super) async fn read_over(mut self) -> Result<bool, Disconnected> {
         match self.ended {
             Some(BodyEnd::Disconnected) => return Err(Disconnected),
@@ -247,7 +248,8 @@ impl<'a> Incoming<'a> {
         if self.rest.is_over() {
             return Ok(true);
         }
-        // Who waits for a word gets an answer instead; whether the body follows, nobody knows.
+        // A client that waits for `100 Continue` gets the answer instead. Its body may follow or
+        // not.
         let mut left = self.limits.body_bytes_max;
         if self.waits || self.announced().is_some_and(|announced| announced > left) {
             return Ok(false);
@@ -256,7 +258,8 @@ impl<'a> Incoming<'a> {
         while left > 0 && !self.rest.is_over() {
             match self.fill(&mut space).await {
                 (filled, ReadEnd::Full) => left = left.saturating_sub(filled as u64),
-                // Who sends as it comes, a camera say, is not kept from its answer by what is yet to come.
+                // A live source, such as a camera, sends for long: its answer does not wait for the
+                // rest.
                 (_, ReadEnd::Silence) => return Ok(false),
                 (_, ReadEnd::BodyEnd(BodyEnd::Disconnected)) => return Err(Disconnected),
                 (_, ReadEnd::BodyEnd(BodyEnd::Fault(_))) => return Ok(false),
@@ -266,7 +269,7 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// The client has gone.
+/// The client closed the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Disconnected;
 
@@ -300,7 +303,7 @@ impl RemainingBody {
         }
     }
 
-    /// Takes what is no content from the front of `bytes`.
+    /// Removes bytes of the chunked coding from the front of `bytes`.
     fn words(&mut self, bytes: &mut Vec<u8>) -> Result<(), BodyEnd> {
         if let Self::Chunked(chunked) = self {
             let taken = chunked.words(bytes).map_err(bad_chunk)?;
@@ -309,7 +312,7 @@ impl RemainingBody {
         Ok(())
     }
 
-    /// Whether nothing is missing.
+    /// Whether the body is complete.
     fn is_over(&self) -> bool {
         match self {
             Self::Length(left) => *left == 0,
@@ -325,7 +328,7 @@ impl RemainingBody {
         }
     }
 
-    /// So many of them have been read.
+    /// Records that `read` bytes of content have been read.
     fn took(&mut self, read: usize) {
         match self {
             Self::Length(left) => *left -= read as u64,

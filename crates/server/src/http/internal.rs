@@ -1,5 +1,5 @@
-//! What the server says about itself (`/metrics`, `/api/v1/...`): answered by somebody else, in here
-//! only asked.
+//! The interface for the server's own paths (`/metrics`, `/api/v1/...`). Other modules implement
+//! it.
 
 use super::response::Response;
 
@@ -11,7 +11,7 @@ pub trait Internal: Send + Sync {
     fn answer(&self, path: &str, query: Option<&str>, accept: Option<&str>) -> Option<Response>;
 }
 
-/// Nothing is said.
+/// A server without paths of its own.
 impl Internal for () {
     fn answer(&self, _: &str, _: Option<&str>, _: Option<&str>) -> Option<Response> {
         None
