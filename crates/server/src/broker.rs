@@ -1,9 +1,9 @@
 //! The broker: the only part that admits or refuses, and the only one that commands the engine.
 //!
-//! Promise: what it grants the ledger has room for; a refusal names the short resource and changes
-//! nothing; whatever becomes of a request (finished, cancelled, connection lost), its grant returns
-//! when the engine has retired the stream, and not before. A socket that is handed over belongs to
-//! the engine until it reports the stream as finished.
+//! Promise: the ledger has room for every grant. A refusal names the short resource and changes
+//! nothing. However a request ends (finished, cancelled, connection lost), its grant returns when
+//! the engine has retired the stream, and not before. A socket that is handed over belongs to the
+//! engine until the engine reports the stream as finished.
 
 mod bad_ranges;
 mod output;
@@ -77,7 +77,7 @@ pub struct Broker {
 struct Shared {
     table: Mutex<StreamTable>,
     rules: BrokerRules,
-    /// What the engine counts for each slot.
+    /// The engine's counters of each slot.
     streams: Arc<[StreamCounters]>,
     /// The degradation level of each volume.
     degradations: Degradations,
@@ -85,51 +85,51 @@ struct Shared {
 
 /// The parts of a broker.
 pub struct BrokerParts {
-    /// Sums what is promised.
+    /// Sums the promises.
     pub ledger: Ledger,
-    /// The way to the engine.
+    /// The ring of commands to the engine.
     pub commands: Producer<Command>,
-    /// The way of changes of link classes; `None` where no datagrams are sent.
+    /// The ring of changes of link classes; `None` if no datagrams are sent.
     pub class_changes: Option<Producer<ClassChange>>,
     /// Wakes the engine after a command.
     pub waker: Box<dyn Waker>,
-    /// See there.
+    /// The rules of admission.
     pub rules: BrokerRules,
-    /// What the engine counts for each slot.
+    /// The engine's counters of each slot.
     pub counters: Arc<[StreamCounters]>,
     /// The degradation level of each volume.
     pub degradations: Degradations,
 }
 
-/// What the broker goes by.
+/// The rules of admission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BrokerRules {
     /// Deliveries without a rate.
     pub best_effort: BestEffort,
-    /// What a refused client is told to wait.
+    /// The retry time in a refusal.
     pub retry_after: Duration,
     /// Media time that a stream at its title's rate sends at once at its start.
     pub start_burst: Nanos,
-    /// CPU time of datagrams, at first.
+    /// The CPU time of datagrams, before it is measured.
     pub datagram: DatagramCost,
     /// For each volume, whether its titles are read through the page cache.
     pub sendfile: Vec<bool>,
-    /// For each volume, what sending its blocks to a connection costs.
+    /// For each volume, the cost of sending its blocks to a connection.
     pub connections: Vec<SendCost>,
-    /// How the classes of the link are called.
+    /// The names of the link classes.
     pub classes: Vec<String>,
 }
 
-/// What became of a delivery.
+/// The result of a delivery.
 #[derive(Debug)]
 pub struct Delivered {
-    /// The socket, for the next request; none when the connection is of no more use.
+    /// The socket, for the next request; `None` if the connection is unusable.
     pub socket: Option<OwnedFd>,
     /// How it ended.
     pub outcome: Outcome,
     /// Bytes that the socket has taken.
     pub sent: u64,
-    /// The first byte that could not be read. The bytes before it can still be delivered.
+    /// The first unreadable byte. The bytes before it can still be delivered.
     pub readable_to: Option<u64>,
     /// Its punctuality.
     pub late: Punctuality,
@@ -151,7 +151,7 @@ impl Delivered {
 }
 
 impl Broker {
-    /// A broker without streams.
+    /// Makes a broker without streams.
     pub fn new(parts: BrokerParts) -> Self {
         let BrokerParts { ledger, commands, class_changes, waker, rules, counters, degradations } =
             parts;
@@ -177,8 +177,8 @@ impl Broker {
         Self { shared: Arc::new(Shared { table, rules, streams: counters, degradations }) }
     }
 
-    /// Reserves what a delivery needs. When several viewers watch a title at a rate, it is read into
-    /// memory, and the next ones need no disk.
+    /// Reserves the resources of a delivery. A title that several viewers watch at a rate becomes
+    /// hot and is read into memory; its next viewers need no disk time.
     ///
     /// # Errors
     /// [`Refusal`] names the short resource; nothing has changed.
@@ -186,7 +186,8 @@ impl Broker {
         let DeliverySpec { title, needs, rate, viewer, is_of_any_title, ref what, .. } = *spec;
         let rules = &self.shared.rules;
         let level = self.shared.level(needs.volume);
-        // Best effort neither makes a title hot nor relies on it; of a title that grows nothing is held.
+        // Best effort neither makes a title hot nor relies on a hot one. A growing title is never
+        // held.
         let (refuses_from, order) = match needs.read {
             Read::Elsewhere => (None, None),
             Read::BestEffort(..) => (Some(DegradationLevel::Downloads), None),
@@ -218,7 +219,8 @@ impl Broker {
                 return Err(refusal(short, what, rules));
             }
         };
-        // A reader of scattered blocks is no further viewer; but the memory that it relies on stays.
+        // A reader of scattered blocks does not count as a viewer; but the memory that it relies on
+        // stays.
         if order != Some(Order::Scattered) || is_held {
             table.watch(admitted.slot, hot, level, rules);
         }
@@ -231,15 +233,15 @@ impl Broker {
         Ok(Grant { shared, slot, cost, window, rate, retiring: None, in_engine: false })
     }
 
-    /// The end of the part of `bytes` that can be read: up to a bad range that is known, for which the
-    /// disk is not asked again so soon.
+    /// The end of the readable part of `bytes`: up to a known bad range, which is not read again so
+    /// soon.
     pub fn readable(&self, title: &OpenTitle, bytes: &Range<u64>) -> u64 {
         let table = self.shared.table();
         let bad = table.bad_ranges.within(Instant::now(), &version_of(title), bytes.clone());
         bad.map_or(bytes.end, |bad| bad.bytes.start.max(bytes.start))
     }
 
-    /// The bad ranges that are known, and not read meanwhile.
+    /// The known bad ranges, which are not read meanwhile.
     pub fn bad_ranges(&self) -> Vec<BadRange> {
         self.shared.table().bad_ranges.all(Instant::now())
     }
@@ -258,7 +260,7 @@ impl Broker {
         self.shared.rules.best_effort.client_share
     }
 
-    /// How full everything is.
+    /// The use of every resource.
     pub fn levels(&self) -> Vec<Level> {
         self.shared.table().ledger.levels().collect()
     }
@@ -278,12 +280,12 @@ impl Broker {
         table.ledger.limit_for(needs.cost(&table.ledger, false).0)
     }
 
-    /// The size in which titles of `volume` are read.
+    /// The block size of `volume`.
     pub fn block_of(&self, volume: VolumeId) -> Bytes {
         self.shared.table().ledger.terms().disks[usize::from(volume.0)].block
     }
 
-    /// What the engine counts for a slot of the delivery table.
+    /// The engine's counters of a slot of the stream table.
     pub fn counters_of(&self, slot: u32) -> Option<&StreamCounters> {
         self.shared.streams.get(slot as usize)
     }
@@ -292,12 +294,12 @@ impl Broker {
         &self.shared.rules
     }
 
-    /// Titles of which all is held in memory.
+    /// The number of titles that are wholly in memory.
     pub fn held_titles(&self) -> usize {
         self.shared.table().hot_titles.held()
     }
 
-    /// Requests that were refused so far.
+    /// The refused requests so far.
     pub fn refusals(&self) -> Refusals {
         self.shared.table().refusals
     }
@@ -312,7 +314,7 @@ impl Broker {
         self.shared.table().ledger.terms().link
     }
 
-    /// How many disks there are.
+    /// The number of volumes.
     pub fn volumes(&self) -> u16 {
         self.shared.table().ledger.terms().disks.len() as u16
     }
@@ -328,8 +330,8 @@ impl Broker {
         }
     }
 
-    /// Ends an eighth of the deliveries that need the disk of `volume`, at least one: those without a
-    /// rate first, then the newest. Answers how many.
+    /// Ends an eighth of the deliveries that need the disk of `volume`, at least one: deliveries
+    /// without a rate first, then the newest. Returns the number of ended deliveries.
     pub(crate) fn end_newest(&self, volume: VolumeId) -> u32 {
         let mut table = self.shared.table();
         let slots = (0u32..).zip(&table.slots);
@@ -367,7 +369,7 @@ impl Broker {
         counters.map_or(0, |one| one.ended_session_bytes.value())
     }
 
-    /// Passes on all reports that are there. Called by the one thread that waits for them.
+    /// Passes on all waiting reports. Called by the one thread that waits for reports.
     pub fn handle_reports(&self, reports: &mut Consumer<Report>) {
         while let Some(report) = reports.pop() {
             match report {
@@ -393,7 +395,7 @@ impl Broker {
                 }
                 Report::Held { stream } => self.shared.table().held(stream),
                 Report::Retired { stream, .. } => {
-                    // Closing a file may take long: not under the lock.
+                    // Closing a file may take long, so it happens outside of the lock.
                     drop(self.shared.table().retired(stream));
                 }
             }
@@ -402,7 +404,7 @@ impl Broker {
 }
 
 impl Shared {
-    /// What a volume has given up.
+    /// The degradation level of a volume.
     fn level(&self, volume: VolumeId) -> DegradationLevel {
         self.degradations.level(volume)
     }
@@ -413,8 +415,8 @@ impl Shared {
     }
 
     fn table(&self) -> MutexGuard<'_, StreamTable> {
-        // A panic while the table was open has already been reported; its sums are kept by single
-        // statements that cannot be half done.
+        // A panic while the table was locked has already been reported. Each sum of the table
+        // changes in one statement, so no change is half done.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Which deliveries are running, for the status page and the metrics.
+//! The running deliveries, for the status page and the metrics.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use crate::catalogue::OpenTitle;
 /// A delivery that the engine has begun and not retired.
 #[derive(Clone, Debug)]
 pub struct ActiveStream {
-    /// Its slot in the delivery table, by which the engine counts for it.
+    /// Its slot in the stream table, which selects the engine's counters.
     pub slot: u32,
-    /// What is delivered.
+    /// The title.
     pub title: Arc<OpenTitle>,
     /// The client's address, if known; behind a proxy, that of the proxy's client.
     pub client: Option<String>,
@@ -19,7 +19,7 @@ pub struct ActiveStream {
 }
 
 impl Broker {
-    /// Every delivery that is running, in the order of the table.
+    /// All running deliveries, in the order of the table.
     pub fn running(&self) -> Vec<ActiveStream> {
         let table = self.shared.table();
         let slots = (0u32..).zip(&table.slots);

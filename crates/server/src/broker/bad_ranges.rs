@@ -1,7 +1,7 @@
-//! Places that a disk could not read: remembered for a while, so that nobody asks for them again.
+//! Bad ranges: unreadable places of a disk, kept for a while so that they are not read again.
 //!
-//! Promise: bounded in number and time; what has been replaced is another version, and has no marks.
-//! It reads no clock and no disk; the broker does.
+//! Promise: limited in number and time. A replaced title is another version, without bad ranges.
+//! This module reads no clock and no disk; the broker does.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,44 +11,44 @@ use std::time::{Duration, Instant};
 use tactus_core::units::Bytes;
 use tactus_engine::message::VolumeId;
 
-/// A disk that cannot read a sector tries for seconds, which are those of all its streams: so one such
-/// sector takes at most some per cent of its time. A disk whose cable was loose is asked again after as
-/// long.
+/// A disk retries an unreadable sector for seconds, which delays all its streams. With this time,
+/// one such sector takes at most some per cent of the disk's time. A disk with a loose cable is
+/// tried again after the same time.
 pub(super) const MARKED_FOR: Duration = Duration::from_secs(600);
 
-/// With more, a disk is dying as a whole, and its oldest marks go.
+/// Limit of bad ranges. With more, the whole disk is failing, and the oldest ones are removed.
 const MARKS_MAX: usize = 1024;
 
-/// Which version of which title: its entity tag outlives that it is forgotten and found again.
+/// A version of a title. Its entity tag stays the same if the title is removed and found again.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Version {
     pub(super) volume: VolumeId,
     pub(super) etag: String,
 }
 
-/// A place that could not be read.
+/// A range that could not be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadRange {
     /// The disk.
     pub volume: VolumeId,
-    /// The title's file, as it was called then.
+    /// The title's file, by its name at that time.
     pub file: PathBuf,
     /// Its entity tag.
     pub etag: String,
-    /// The bytes of the title that nobody asks for meanwhile.
+    /// The bytes of the title that are not read meanwhile.
     pub bytes: Range<u64>,
     /// The error number.
     pub errno: i32,
-    /// Since when.
+    /// When the read failed.
     pub since: Instant,
 }
 
-/// All of them, by version and first byte.
+/// All bad ranges, by version and first byte.
 #[derive(Default, Debug)]
 pub(super) struct BadRanges(BTreeMap<(Version, u64), BadRange>);
 
 impl BadRanges {
-    /// Remembers a place.
+    /// Adds a range.
     pub(super) fn insert(&mut self, place: BadRange) {
         self.0.retain(|_, old| is_fresh(old, place.since));
         let version = Version { volume: place.volume, etag: place.etag.clone() };
@@ -61,14 +61,14 @@ impl BadRanges {
         self.0.insert(key, place);
     }
 
-    /// The first marked place that `bytes` of a version would come across.
+    /// The first bad range that overlaps `bytes` of a version.
     pub(super) fn within(
         &self,
         now: Instant,
         version: &Version,
         bytes: Range<u64>,
     ) -> Option<&BadRange> {
-        // Mostly there is none, and then no key need be made.
+        // Usually the list is empty, and no key is needed.
         if self.0.is_empty() {
             return None;
         }
@@ -78,12 +78,12 @@ impl BadRanges {
         met.next()
     }
 
-    /// All that are marked.
+    /// All bad ranges.
     pub(super) fn all(&self, now: Instant) -> Vec<BadRange> {
         self.0.values().filter(|place| is_fresh(place, now)).cloned().collect()
     }
 
-    /// Forgets those that are not to be kept.
+    /// Removes the ranges for which `keep` is false.
     pub(super) fn retain(&mut self, keep: impl Fn(&BadRange) -> bool) {
         self.0.retain(|_, place| keep(place));
     }
@@ -93,21 +93,21 @@ fn is_fresh(place: &BadRange, now: Instant) -> bool {
     now.saturating_duration_since(place.since) < MARKED_FOR
 }
 
-/// Whether an error is the place's: a disk that has gone has no bad ranges.
+/// Whether an error concerns a place. A disk that has gone has no bad ranges.
 pub(super) fn is_of_a_place(errno: i32) -> bool {
-    // What Linux makes of errors of a medium, of a path to it, and of a sum that it keeps itself
-    // (`blk_errors` in block/blk-core.c).
+    // The error numbers of Linux for errors of a medium, of a path to it, and of a checksum of the
+    // kernel's own (`blk_errors` in block/blk-core.c).
     [libc::EIO, libc::ENODATA, libc::EREMOTEIO, libc::EILSEQ].contains(&errno)
 }
 
 impl BadRange {
-    /// How long it has been marked.
+    /// The time since the read failed.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// How many bytes nobody asks for.
+    /// The number of bytes that are not read.
     #[must_use]
     pub fn len(&self) -> Bytes {
         Bytes(self.bytes.end - self.bytes.start)

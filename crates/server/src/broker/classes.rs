@@ -1,7 +1,8 @@
 //! Classes of the link that change while streams run.
 //!
-//! Promise: what has been promised to streams stays promised: what the ledger cannot keep then is refused by the name
-//! of what is short, and changes nothing. The engine is told of all that changes at once, or of nothing.
+//! Promise: promises to streams are kept. A change that the ledger could not keep is refused with
+//! the name of the short resource, and changes nothing. The engine gets all changes at once, or
+//! none.
 
 use tactus_core::classes::{ClassNumber, ClassTerms, Full, Unkept};
 use tactus_core::ledger::Resource;
@@ -10,33 +11,33 @@ use tactus_engine::message::ClassChange;
 
 use super::Broker;
 
-/// What streams have of a class, and of those below it.
+/// The use of a class, including the classes below it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClassUse {
-    /// What they are promised.
+    /// The promised rate.
     pub promised: BitRate,
-    /// How many there are.
+    /// The number of streams.
     pub streams: u32,
 }
 
-/// Why classes stay as they are.
+/// Why the classes could not be changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unchanged {
-    /// What has been promised could not be kept.
+    /// The promises could not be kept.
     #[error("{message}")]
     NoRoom {
-        /// What is short.
+        /// The short resource.
         resource: Resource,
         /// One sentence for people.
         message: String,
     },
-    /// The engine has not taken what it was told before.
+    /// The engine has not taken the previous changes yet.
     #[error("the link has not taken yet what was changed before; ask again in a moment")]
     Busy,
 }
 
 impl Broker {
-    /// What each class of the link is asked for.
+    /// The use of each class of the link.
     pub fn classes(&self) -> Vec<ClassUse> {
         let table = self.shared.table();
         let classes = table.ledger.classes();
@@ -46,10 +47,10 @@ impl Broker {
         (0..count).map(|at| of(ClassNumber(at))).collect()
     }
 
-    /// Changes classes: all are to be as `terms` say, of which `changes` are other than before.
+    /// Changes classes: all get the limits of `terms`; `changes` lists those that differ from
+    /// before.
     ///
-    /// # Errors
-    /// What is short; nothing has changed.
+    /// # Errors The short resource; nothing has changed.
     pub fn change_classes(
         &self,
         terms: Vec<ClassTerms>,

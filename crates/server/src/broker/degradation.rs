@@ -1,24 +1,26 @@
-//! What a volume gives up when its disk does not keep its model, and in which order: one scale.
+//! Degradation levels: which services a volume gives up when its disk does not keep its model, in
+//! one order.
 //!
-//! Promise: one order, and one place where it stands. When a level is taken is decided by who watches the
-//! disks; what it means is done by the broker, and by the disk's cycle.
+//! Promise: one order, defined in one place. The supervision of the disks decides when a level is
+//! taken; the broker and the disk's cycle apply it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use tactus_engine::message::VolumeId;
 
-/// What has been given up on a volume, with all that stands before it. There is no second level yet:
-/// nothing is synchronised with other sites.
+/// A degradation level of a volume; it includes all levels before it. Level 2 does not exist yet:
+/// no content is synchronised with other sites.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 #[repr(u8)]
 pub enum DegradationLevel {
-    /// Nothing.
+    /// No degradation.
     #[default]
     Nothing = 0,
     /// Hot titles are not read ahead.
     Ahead = 1,
-    /// Uploads have their floor and no more: the disk's cycle sees to it while real-time work fills it.
+    /// Uploads get their reserved time and no more: the disk's cycle ensures it while real-time
+    /// work fills it.
     Uploads = 3,
     /// Downloads without a rate are refused.
     Downloads = 4,
@@ -29,7 +31,7 @@ pub enum DegradationLevel {
 }
 
 impl DegradationLevel {
-    /// From the least to the last.
+    /// All levels, in ascending order.
     pub const ALL: [Self; 6] = [
         Self::Nothing,
         Self::Ahead,
@@ -45,7 +47,7 @@ impl DegradationLevel {
         self as u8
     }
 
-    /// What is given up.
+    /// The degraded service.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -69,8 +71,8 @@ impl DegradationLevel {
     }
 }
 
-/// The levels of all volumes as they are now. Clones see the same; the default is of volumes that give
-/// up nothing.
+/// The current levels of all volumes. Clones share them. The default has volumes without
+/// degradation.
 #[derive(Clone, Default, Debug)]
 pub struct Degradations(Arc<[Degradation]>);
 
@@ -86,7 +88,7 @@ impl Degradations {
         Self((0..volumes).map(|_| Degradation::default()).collect())
     }
 
-    /// What a volume has given up.
+    /// The degradation level of a volume.
     #[must_use]
     pub fn level(&self, volume: VolumeId) -> DegradationLevel {
         let degradation = self.0.get(usize::from(volume.0));
@@ -94,7 +96,7 @@ impl Degradations {
         DegradationLevel::ALL[usize::from(at)]
     }
 
-    /// Streams of a volume that were ended for its disk.
+    /// The number of streams of a volume that were ended because of its disk.
     #[must_use]
     pub fn ended(&self, volume: VolumeId) -> u64 {
         let degradation = self.0.get(usize::from(volume.0));

@@ -1,8 +1,8 @@
-//! Deliveries of titles that are still coming in: up to what is on stable storage, and on as more is.
+//! Deliveries of growing titles: up to the durable watermark, and further as it moves.
 //!
-//! Promise: the engine is never told of a byte that is not durable. Who follows a title gets all that is,
-//! and then waits for more, but not without end; one whose title is whole goes on to its end in the same
-//! file, whatever has the name by then.
+//! Promise: the engine never gets a byte that is not durable. A delivery sends all durable bytes,
+//! then waits for more, up to a bound. When the title is whole, the delivery continues to its end
+//! in the same file, even if the name has another file by then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,22 +16,23 @@ use super::grant::{Grant, Source};
 use super::output::Output;
 use crate::catalogue::{Follower, Growth, OpenTitle, Watermark};
 
-/// Who has had all of a title for so long, and it has not grown, waits no more. A recording's source may
-/// pause for a change of program, an upload's client for a lost connection that it takes up again.
+/// A delivery that has sent all bytes of a title ends if the title has not grown for this time. A
+/// recording's source may pause for a change of program; an upload's client may lose its connection
+/// and resume.
 const STALL_MAX: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether a stream has had all there is.
+/// Interval of the check whether a stream has sent all bytes.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// When the engine has not yet taken what it was told before.
+/// Retry interval while the ring of commands is full.
 const AGAIN: Duration = Duration::from_millis(5);
 
 impl Grant {
-    /// Delivers `title`, which grows, from `first` to the end that it will have. The socket as in
-    /// [`Self::deliver`]. What does not become whole is sent as far as it is there, and is not complete.
+    /// Delivers the growing `title` from `first` to its final end. The socket as in
+    /// [`Self::deliver`]. A title that does not become whole is sent as far as it has grown, and
+    /// the delivery is not complete.
     ///
-    /// # Panics
-    /// When the title does not grow.
+    /// # Panics If the title does not grow.
     pub async fn follow(
         &mut self,
         title: &Arc<OpenTitle>,
@@ -40,12 +41,12 @@ impl Grant {
     ) -> Delivered {
         let mut following = title.following.clone().expect("a title that grows is followed");
         let nothing = Delivered::without_socket;
-        // The engine has no word for a delivery of nothing.
+        // The engine has no empty delivery.
         let mut watermark = following.look();
         while watermark.durable.0 <= first {
             match watermark.state {
                 Growth::Growing => {}
-                // All of it has been sent: there is nothing.
+                // All of the title has been sent already.
                 Growth::Whole => {
                     let socket = Arc::into_inner(output.socket);
                     return Delivered { socket, ..nothing(Outcome::Complete) };
@@ -74,7 +75,7 @@ impl Grant {
             }
         }
         match running.ended().await {
-            // It ends where the title has stopped to grow, and not where the title would.
+            // The delivery ends where the title has stopped growing, not at the title's end.
             Delivered { outcome: Outcome::Complete, sent, late, .. } if !is_whole => {
                 Delivered { sent, late, ..nothing(Outcome::Stopped) }
             }
@@ -84,7 +85,8 @@ impl Grant {
 }
 
 impl super::Shared {
-    /// Tells the engine of what comes, until there will be no more; whether the title is whole then.
+    /// Passes the growth to the engine until the title grows no more. Returns whether the title is
+    /// whole then.
     async fn extend(
         &self,
         stream: StreamId,
@@ -114,14 +116,15 @@ impl super::Shared {
         }
     }
 
-    /// Bytes that the stream in a slot has sent.
+    /// The number of bytes that the stream in a slot has sent.
     fn sent(&self, slot: u32) -> u64 {
         self.streams.get(slot as usize).map_or(0, |stream| stream.bytes.value())
     }
 }
 
 impl super::StreamTable {
-    /// Tells the engine of more where what must be said keeps its room in the ring; whether it has.
+    /// Sends an extension to the engine if the ring keeps its room for urgent commands. Returns
+    /// whether it was sent.
     fn may_extend(&mut self, stream: StreamId, end: Bytes) -> bool {
         let has_room = self.commands.free() > 4 * self.slots.len();
         if has_room {

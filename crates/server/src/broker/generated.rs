@@ -1,6 +1,6 @@
-//! Streams that are generated out of a title: what is read for them, what they need, and their ring.
+//! Generated streams: the reading of their title, their needs and their ring.
 //!
-//! Promise: the memory between the two sides lives until the engine has retired the stream.
+//! Promise: the memory of the ring lives until the engine has retired the stream.
 
 use std::ops::Range;
 
@@ -9,36 +9,36 @@ use tactus_core::generated::Timed;
 use tactus_core::units::{BitRate, Bytes};
 use tactus_ring::spsc::{Consumer, Keep, Producer, ring};
 
-/// What is read for a reader of our own, and how fast.
+/// The bytes of a title for a reader in this process, and their rate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reading {
-    /// Bytes of the title; of a block list its own, from zero on.
+    /// Bytes of the title; for a block list, bytes of the list, from zero on.
     pub range: Range<u64>,
-    /// Which blocks are read instead, in which order.
+    /// The blocks and their order, if they differ from those of the title.
     pub block_list: Option<BlockList>,
-    /// How fast.
+    /// The rate.
     pub rate: BitRate,
     /// Bytes that come at once at the beginning.
     pub burst: Bytes,
 }
 
-/// What a generated stream needs.
+/// The needs of a generated stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GeneratedRate {
-    /// Most bits of its datagrams in a second.
+    /// The peak rate of its datagrams over a second.
     pub rate: BitRate,
-    /// Most datagrams in a second.
+    /// The limit of datagrams in a second.
     pub datagrams: u32,
 }
 
-/// The engine's end of a ring of chunks, with what keeps its memory.
+/// The engine's end of a ring of chunks, with the owner of its memory.
 pub struct ChunkRing {
     pub(super) ring: Consumer<Timed>,
     pub(super) keep: Keep<Timed>,
 }
 
 impl ChunkRing {
-    /// A ring of `capacity` chunks, and the end that fills it.
+    /// Makes a ring of `capacity` chunks. Returns the producer and the engine's end.
     pub fn new(capacity: usize) -> (Producer<Timed>, Self) {
         let (ours, ring) = ring(capacity);
         let keep = ours.keep();

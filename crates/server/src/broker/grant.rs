@@ -23,34 +23,34 @@ use super::stream_table::Opened;
 use super::{Delivered, Shared};
 use crate::catalogue::OpenTitle;
 
-/// Room for one delivery at a time. Returned when dropped; then its delivery is stopped.
+/// Room for one delivery at a time. Dropping it stops its delivery and returns the grant.
 pub struct Grant {
     pub(super) shared: Arc<Shared>,
-    /// Its slot in the delivery table.
+    /// Its slot in the stream table.
     pub(super) slot: u32,
     pub(super) cost: Cost,
-    /// Blocks that its deliveries may hold or wait for at once.
+    /// Limit of the blocks that its deliveries may hold or wait for.
     pub(super) window: u32,
-    /// None for best effort.
+    /// `None` for best effort.
     pub(super) rate: Option<Rate>,
-    /// A delivery of this grant that has finished but perhaps not retired.
+    /// A delivery of this grant that has finished but may not have retired.
     pub(super) retiring: Option<oneshot::Receiver<()>>,
     pub(super) in_engine: bool,
 }
 
-/// What a delivery sends of a title.
+/// The source of a delivery.
 pub enum Source {
     /// Its blocks.
     Blocks {
-        /// Which bytes; not none.
+        /// The bytes; at least one.
         extent: Extent,
-        /// What frames them.
+        /// Their framing.
         framing: Form,
-        /// What is known of their times; `None` if they are due at the granted rate.
+        /// The plan of their times; `None` if they are due at the granted rate.
         plan: Option<Arc<Plan>>,
     },
-    /// Chunks that are generated out of it, each with its time after `begin`. They end with the end mark
-    /// in the ring.
+    /// Chunks generated from the title, each with its time after `begin`. The end mark in the ring
+    /// ends them.
     Chunks {
         /// The engine's end of their ring.
         ring: ChunkRing,
@@ -60,13 +60,13 @@ pub enum Source {
 }
 
 impl Source {
-    /// These bytes, once and as they are.
+    /// These bytes, once and unframed.
     #[must_use]
     pub fn range(range: Range<u64>) -> Self {
         Self::of(Extent::Range(Bytes(range.start)..Bytes(range.end)))
     }
 
-    /// These bytes as they are.
+    /// These bytes, unframed.
     #[must_use]
     pub fn of(extent: Extent) -> Self {
         Self::Blocks { extent, framing: Form::Udp, plan: None }
@@ -76,11 +76,9 @@ impl Source {
 impl Grant {
     /// Starts a delivery, once the one before it has retired.
     ///
-    /// # Errors
-    /// Why it could not start.
+    /// # Errors Why it could not start.
     ///
-    /// # Panics
-    /// When the source is an empty range.
+    /// # Panics If the source is an empty range.
     pub async fn start(
         &mut self,
         title: &Arc<OpenTitle>,
@@ -88,7 +86,7 @@ impl Grant {
         output: Output,
     ) -> Result<Running, Delivered> {
         if let Some(retiring) = self.retiring.take() {
-            // A closed channel says the same: the slot is empty.
+            // A closed channel also means that the slot is empty.
             drop(retiring.await);
         }
         self.start_now(title, source, output)
@@ -96,11 +94,9 @@ impl Grant {
 
     /// Starts the first delivery of the grant.
     ///
-    /// # Errors
-    /// Why it could not start.
+    /// # Errors Why it could not start.
     ///
-    /// # Panics
-    /// When the source is an empty range, or the grant has been used before.
+    /// # Panics If the source is an empty range, or the grant has been used before.
     pub fn start_now(
         &mut self,
         title: &Arc<OpenTitle>,
@@ -165,10 +161,9 @@ impl Grant {
         Delivery::of_blocks(blocks, framing, schedule, output.engine)
     }
 
-    /// Delivers `range` of `title`. When the future is dropped, the delivery is stopped with its grant.
+    /// Delivers `range` of `title`. Dropping the future stops the delivery together with its grant.
     ///
-    /// # Panics
-    /// When the range is empty.
+    /// # Panics If the range is empty.
     pub async fn deliver(
         &mut self,
         title: &Arc<OpenTitle>,
@@ -189,16 +184,16 @@ impl Grant {
         }
     }
 
-    /// Returns it when nothing of its deliveries is left in the engine.
+    /// Returns the grant when its deliveries have left the engine.
     pub async fn retire(mut self) {
         self.stop();
         if let Some(retiring) = self.retiring.take() {
-            // A closed channel says the same: the slot is empty.
+            // A closed channel also means that the slot is empty.
             drop(retiring.await);
         }
     }
 
-    /// Its slot in the delivery table, by which the engine counts.
+    /// Its slot in the stream table, which selects the engine's counters.
     pub fn slot(&self) -> u32 {
         self.slot
     }
@@ -226,18 +221,18 @@ impl Drop for Grant {
     }
 }
 
-/// A caller has put together what does not fit.
+/// The caller has combined parts that do not fit together.
 fn refused(mismatch: Mismatch) -> Delivered {
     tracing::error!(%mismatch, "a delivery cannot start");
     Delivered::without_socket(Outcome::Stopped)
 }
 
-/// A delivery that runs. It goes on when this is dropped, until its grant is.
+/// A running delivery. It continues when this handle is dropped, until its grant is dropped.
 pub struct Running {
     shared: Arc<Shared>,
     stream: StreamId,
     end: oneshot::Receiver<Delivered>,
-    /// How it ended, once that has been told.
+    /// The reported outcome and the sent bytes.
     outcome: Option<(Outcome, u64)>,
 }
 
@@ -252,7 +247,7 @@ impl Running {
         Interleaver::of(Arc::clone(&self.shared), self.stream)
     }
 
-    /// Stops it, behind the frame in progress. [`Self::ended`] waits for that.
+    /// Stops it, behind the frame in progress. [`Self::ended`] waits for the end.
     pub fn stop(&self) {
         let mut table = self.shared.table();
         let slot = &table.slots[self.stream.index as usize];
@@ -261,12 +256,12 @@ impl Running {
         }
     }
 
-    /// Waits for its end. The socket comes with the first answer.
+    /// Waits for its end. Only the first result has the socket.
     pub async fn ended(&mut self) -> Delivered {
         std::future::poll_fn(|context| self.poll_ended(context)).await
     }
 
-    /// Its end, once it has come. The socket comes with the first answer.
+    /// Its end, if it has come. Only the first result has the socket.
     pub fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<Delivered> {
         if let Some((outcome, sent)) = self.outcome {
             return Poll::Ready(Delivered { sent, ..Delivered::without_socket(outcome) });

@@ -1,22 +1,22 @@
-//! Hot titles: what several viewers watch at once is held in memory.
+//! Hot titles: titles with several viewers at once are held in memory.
 //!
-//! Promise: a title is held only while that leaves the other half of its arena to everybody else; a
-//! held title stays while one of its streams relies on it; when memory is short, titles that nobody
-//! watches go first, the one watched longest ago before the others. It decides; the broker does.
+//! Promise: a title is held only while half of its arena stays for all other streams. A held title
+//! stays while one of its streams relies on it. When memory is short, titles without viewers go
+//! first, the least recently watched before the others. This module decides; the broker acts.
 
 use std::collections::HashMap;
 
 use tactus_core::cost::Cost;
 use tactus_engine::message::TitleId;
 
-/// Viewers at once that make a title hot.
+/// Number of simultaneous viewers that makes a title hot.
 const WATCHERS: u32 = 2;
 
-/// Who watches what, and what is held.
+/// The viewers of each title, and the held titles.
 #[derive(Default)]
 pub(super) struct HotTitles {
     titles: HashMap<TitleId, Title>,
-    /// Counts uses, to tell which was longest ago.
+    /// Counts uses, for the order of last use.
     uses: u64,
 }
 
@@ -32,7 +32,7 @@ struct Title {
 /// A hold in the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Holding {
-    /// Its slot in the delivery table.
+    /// Its slot in the stream table.
     pub(super) slot: u32,
     pub(super) cost: Cost,
     /// All of it is in memory.
@@ -45,7 +45,7 @@ impl HotTitles {
         self.titles.get(&title).and_then(|t| t.hold).is_some_and(|hold| hold.is_complete)
     }
 
-    /// Notes a new viewer; says whether the title should now be held.
+    /// Adds a viewer. Returns whether the title should now be held.
     pub(super) fn enter(&mut self, title: TitleId, relies: bool) -> bool {
         self.uses += 1;
         let entry = self.titles.entry(title).or_default();
@@ -55,7 +55,7 @@ impl HotTitles {
         entry.watchers >= WATCHERS && entry.hold.is_none()
     }
 
-    /// Notes that a viewer has gone.
+    /// Removes a viewer.
     pub(super) fn leave(&mut self, title: TitleId, relied: bool) {
         let entry = self.titles.get_mut(&title).expect("only who has entered leaves");
         entry.watchers -= 1;
@@ -88,13 +88,13 @@ impl HotTitles {
         hold
     }
 
-    /// Where the engine keeps the title, or reads it to keep it.
+    /// The slot in which the engine holds the title, or reads it to hold it.
     pub(super) fn slot_of(&self, title: TitleId) -> Option<u32> {
         self.titles.get(&title).and_then(|title| title.hold).map(|hold| hold.slot)
     }
 
-    /// The held title that can best be done without: all of it is in memory, nobody relies on it,
-    /// and it was used longest ago.
+    /// The held title that is needed least: complete in memory, no viewer relies on it, and it is
+    /// the least recently used.
     pub(super) fn least_needed(&self) -> Option<TitleId> {
         let idle = self.titles.iter().filter(|(_, title)| {
             title.relying == 0 && title.hold.is_some_and(|hold| hold.is_complete)
@@ -102,7 +102,7 @@ impl HotTitles {
         idle.min_by_key(|(_, title)| (title.watchers > 0, title.used)).map(|(&id, _)| id)
     }
 
-    /// Titles of which all is in memory.
+    /// The number of titles that are complete in memory.
     pub(super) fn held(&self) -> usize {
         self.titles.values().filter(|t| t.hold.is_some_and(|hold| hold.is_complete)).count()
     }

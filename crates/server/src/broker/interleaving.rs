@@ -1,7 +1,7 @@
-//! Interleaved messages: what the control side sends between the frames of a delivery.
+//! Interleaved messages: bytes of the control side between the frames of a delivery.
 //!
-//! Promise: every message is either sent whole, in the order in which messages were given, or comes back.
-//! A connection that comes back stands behind a whole frame and behind every message that was sent.
+//! Promise: every message is sent whole, in the order of the calls, or comes back. A connection
+//! that comes back stands behind a whole frame and behind every sent message.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{Shared, StreamTable};
 
-/// Whether a connection is of use after its stream has ended like this.
+/// Whether a connection is usable after a stream with this outcome.
 pub fn is_whole(outcome: Outcome) -> bool {
     match outcome {
         Outcome::Complete
@@ -35,14 +35,13 @@ impl Interleaver {
         Self { shared, stream }
     }
 
-    /// Has `message` sent between two frames: an answer, or packets in frames of their own. It waits
-    /// behind those that were given before.
+    /// Sends `message` between two frames: an answer, or packets in frames of their own. It waits
+    /// behind earlier messages.
     ///
-    /// The future gives the message back if the stream has ended before it: then the connection, if it
-    /// comes back at all, is the caller's to write it to.
+    /// The future returns the message if the stream has ended before it. If the connection comes
+    /// back in that case, the caller writes the message to it.
     ///
-    /// # Panics
-    /// When it is empty or longer than [`INTERLEAVED_MAX`].
+    /// # Panics If the message is empty or longer than [`INTERLEAVED_MAX`].
     pub fn send(
         &self,
         message: Box<[u8]>,
@@ -56,19 +55,19 @@ impl Interleaver {
 
 type Answer = oneshot::Sender<Result<(), Box<[u8]>>>;
 
-/// The messages of one stream that are not sent yet.
+/// The unsent messages of one stream.
 #[derive(Default)]
 pub(super) struct Messages {
-    /// The sender of the one that the engine has.
+    /// The answer channel of the message at the engine.
     at_engine: Option<Answer>,
     waiting: VecDeque<(Box<[u8]>, Answer)>,
 }
 
 impl Messages {
-    /// The stream has ended.
+    /// Returns all messages: the stream has ended.
     pub(super) fn give_back(&mut self) {
         for (message, answer) in self.waiting.drain(..) {
-            // A sender that waits no more does not need it.
+            // A sender that no longer waits does not need the message.
             answer.send(Err(message)).ok();
         }
     }
@@ -90,10 +89,10 @@ impl StreamTable {
         self.command(Command::Interleave { stream, message });
     }
 
-    /// The engine has answered: the next message may go.
+    /// Handles the engine's answer: the next message may go.
     pub(super) fn interleaved(&mut self, stream: StreamId, message: Box<[u8]>, is_sent: bool) {
         let slot = &mut self.slots[stream.index as usize];
-        // A message that came too late may be answered in the next life of the slot.
+        // The answer of a message that came too late may arrive in a later generation of the slot.
         let goes_on = is_sent || slot.generation != stream.generation;
         let stream = StreamId { generation: slot.generation, ..stream };
         let messages = &mut slot.messages;
@@ -104,7 +103,7 @@ impl StreamTable {
                 messages.at_engine = Some(answer);
                 self.command(Command::Interleave { stream, message });
             } else {
-                // None behind it may be sent before it.
+                // No later message may be sent before this one.
                 answer.send(Err(message)).ok();
                 self.slots[stream.index as usize].messages.give_back();
             }

@@ -1,4 +1,4 @@
-//! Outputs of deliveries: the engine's output, with what keeps its socket open.
+//! Outputs of deliveries: the engine's output, and the owner of its socket.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,25 +11,25 @@ use tactus_core::ports::SocketHandle;
 use tactus_core::units::{MIB, Nanos};
 use tactus_engine::message::{self, Backpressure, Connection, Datagrams, StreamId};
 
-/// Where a delivery goes.
+/// The destination of a delivery.
 #[derive(Clone, Debug)]
 pub struct Output {
     pub(super) engine: message::Output,
-    /// Open as long as the engine sends. It comes back if nothing else holds it.
+    /// Open while the engine sends. It comes back if nothing else holds it.
     pub(super) socket: Arc<OwnedFd>,
     /// The other end, if it has an address.
     pub(super) peer: Option<SocketAddr>,
 }
 
 impl Output {
-    /// A connection of a client, which must be non-blocking and prepared for the link. A client that
-    /// does not take its bytes is ended.
+    /// A connection of a client; it must be non-blocking and prepared for the link. The delivery
+    /// ends if the client does not take its bytes.
     pub fn connection(socket: impl Into<OwnedFd>) -> Self {
         Self::shared_connection(Arc::new(socket.into()))
     }
 
-    /// As [`Self::connection`], of which the caller keeps a handle. The engine alone writes to it until
-    /// the delivery has ended.
+    /// As [`Self::connection`]; the caller keeps a handle. Only the engine writes to it until the
+    /// delivery has ended.
     pub fn shared_connection(socket: Arc<OwnedFd>) -> Self {
         let peer = rustix::net::getpeername(&socket).ok().flatten();
         let peer = peer.and_then(|peer| peer.try_into().ok());
@@ -45,7 +45,7 @@ impl Output {
         Self { engine, ..output }
     }
 
-    /// A reader in this process, which is waited for.
+    /// A reader in this process, with backpressure.
     pub fn reader(socket: UnixStream) -> Self {
         let socket = Arc::new(OwnedFd::from(socket));
         let connection = Connection::of(SocketHandle(socket.as_raw_fd()));
@@ -54,14 +54,15 @@ impl Output {
         Self { engine, socket, peer: None }
     }
 
-    /// Datagrams from `udp` to `to`, of which those of `burst` may leave together.
+    /// Datagrams from `udp` to `to`; datagrams that are due within `burst` may leave together.
     pub fn datagrams(udp: &UdpOutput, to: SocketAddr, burst: Nanos) -> Self {
         Self::datagrams_after(udp, to, burst, None)
     }
 
-    /// As [`Self::datagrams`]. They follow those of another stream without a gap: RTP numbers, counters
-    /// and clocks go on. They begin when that stream has ended, with the datagram that would have been
-    /// due then; or by themselves, if it is no longer known: it is known as long as its grant is held.
+    /// As [`Self::datagrams`]. They follow those of another stream without a gap: RTP numbers,
+    /// counters and clocks continue. They begin when that stream has ended, with the datagram that
+    /// would have been due then. If that stream is no longer known, they begin by themselves; it is
+    /// known while its grant is held.
     pub fn datagrams_after(
         udp: &UdpOutput,
         to: SocketAddr,
@@ -85,7 +86,7 @@ impl Output {
         }
     }
 
-    /// The class of the link that it belongs to: connections have none.
+    /// Its class of the link; connections have none.
     pub(super) fn class(&self) -> Option<ClassNumber> {
         match self.engine {
             message::Output::Datagrams(datagrams) => datagrams.class,
@@ -102,13 +103,14 @@ impl Output {
     }
 }
 
-/// What the socket may hold: 25 ms of 2.5 Gbit/s, after which a link has stalled ten times over.
+/// Size of the socket buffer: 25 ms of 2.5 Gbit/s; ten times the delay that counts as a stall of
+/// the link.
 pub const UDP_BUFFER: usize = 8 * MIB as usize;
-/// Where it may hold less than this, few receivers that are not there fill it: the kernel keeps 208 KiB for each
-/// neighbour that it is looking for (`unres_qlen_bytes`).
+/// With a smaller buffer, few absent receivers fill it: the kernel keeps 208 KiB for each neighbour
+/// that it tries to resolve (`unres_qlen_bytes`).
 pub const UDP_BUFFER_MIN: usize = 4 * MIB as usize;
 
-/// A datagram socket, and the class of the link of its streams, which share it.
+/// A datagram socket, shared by its streams, and their class of the link.
 #[derive(Debug)]
 pub struct UdpOutput {
     socket: Arc<OwnedFd>,
@@ -116,7 +118,7 @@ pub struct UdpOutput {
 }
 
 impl UdpOutput {
-    /// A socket of `class`; without one, of the link itself.
+    /// A socket of `class`; of the link itself if `class` is `None`.
     #[must_use]
     pub fn of(socket: OwnedFd, class: Option<ClassNumber>) -> Arc<Self> {
         Arc::new(Self { socket: Arc::new(socket), class })
@@ -124,8 +126,7 @@ impl UdpOutput {
 
     /// The same socket, for reports and announcements.
     ///
-    /// # Errors
-    /// When file descriptors are exhausted.
+    /// # Errors If file descriptors are exhausted.
     pub fn try_clone(&self) -> std::io::Result<OwnedFd> {
         self.socket.try_clone()
     }

@@ -1,7 +1,7 @@
-//! Files that the control side itself reads: deliveries of best effort whose receiver is here.
+//! Planned reads of the control side: best-effort deliveries to a reader in this process.
 //!
-//! Promise: they are admitted, read in the time left over and cut into pieces as any download is; no
-//! stream is late for them. Who stops reading stops them.
+//! Promise: they are admitted, read in best-effort time and cut into pieces like any download. They
+//! make no stream late. Dropping the reader stops them.
 
 use std::io;
 use std::net::TcpStream;
@@ -26,8 +26,8 @@ pub struct Planned {
     volume: VolumeId,
 }
 
-/// As much as the link sends of one stream in its turn: less would cost a turn for each rest. The kernel
-/// doubles it for its own use, and may give less.
+/// The best-effort turn budget of the link for one stream: a smaller buffer would need a further
+/// turn for each rest. The kernel doubles the size for its own use, and may give less.
 const BUFFER: usize = 256 * KIB as usize;
 
 impl Planned {
@@ -43,7 +43,7 @@ impl Source for Planned {
         let catalogue = Arc::clone(&self.catalogue);
         Box::pin(async move {
             let busy = |error: io::Error| Busy(error.to_string());
-            // Where it lies is asked of its file system, which may have to look.
+            // The position on the disk comes from the file system, which may block.
             let open = move || catalogue.unnamed(volume, &file, Bytes(len));
             let opened = tokio::task::spawn_blocking(open).await;
             let title = opened.map_err(|error| Busy(error.to_string()))?.map_err(busy)?;
@@ -53,25 +53,24 @@ impl Source for Planned {
 }
 
 impl Broker {
-    /// All of a title, which is not empty, for somebody here.
+    /// Reads a whole title, which is not empty, for a reader in this process.
     ///
-    /// # Errors
-    /// When there is no room for one more reader.
+    /// # Errors If there is no room for another reader.
     pub fn read(&self, title: Arc<OpenTitle>) -> Result<Reading, Busy> {
         let len = title.len;
         self.read_first(title, len)
     }
 
-    /// The first `len` bytes of a title that has so many, for somebody here.
+    /// Reads the first `len` bytes of a title that is at least as long, for a reader in this
+    /// process.
     ///
-    /// # Errors
-    /// When there is no room for one more reader.
+    /// # Errors If there is no room for another reader.
     pub fn read_first(&self, title: Arc<OpenTitle>, len: Bytes) -> Result<Reading, Busy> {
         let grant = self.admit(&DeliverySpec::connection(self, &title, None, len));
         let mut grant = grant.map_err(|refusal| Busy(refusal.to_string()))?;
         let (ours, engines) = pair().map_err(|error| Busy(error.to_string()))?;
-        // It ends when all has been sent, when it cannot be read, or when nobody reads any more; each is
-        // the end of the connection.
+        // The read ends if all bytes are sent, the title cannot be read, or the reader is dropped.
+        // Each of them ends the connection.
         tokio::spawn(async move {
             drop(grant.deliver(&title, 0..len.0, Output::connection(engines)).await);
         });
@@ -79,7 +78,7 @@ impl Broker {
     }
 }
 
-/// The two ends of a way through the kernel. The engine sends to any socket.
+/// The two ends of a connection through the kernel. The engine sends to any socket.
 fn pair() -> io::Result<(tokio::net::UnixStream, TcpStream)> {
     let (ours, engines) = UnixStream::pair()?;
     for end in [&ours, &engines] {

@@ -1,4 +1,4 @@
-//! What sending datagrams costs, as the machine has measured it.
+//! The cost of sending datagrams, as measured on this machine.
 
 use tactus_core::datagrams::{Gathering, PAYLOAD};
 use tactus_core::units::{BitRate, Nanos};
@@ -8,23 +8,24 @@ use super::Broker;
 /// CPU time that datagrams take of the core that sends them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DatagramCost {
-    /// The first of a message, or one alone.
+    /// The first datagram of a message, or a single one.
     pub first: Nanos,
-    /// Each of those behind it.
+    /// Each further datagram of a message.
     pub further: Nanos,
-    /// How many may be one message.
+    /// Limit of datagrams in one message.
     pub together_max: u64,
-    /// How far the sender's turns are apart: what falls due between two leaves together in any case.
+    /// Interval of the sender's turns: datagrams that are due between two turns leave together in
+    /// any case.
     pub tick: Nanos,
 }
 
 impl DatagramCost {
-    /// Where each leaves by itself.
+    /// The cost if each datagram leaves by itself.
     pub fn each(cost: Nanos) -> Self {
         Self { first: cost, further: cost, together_max: 1, tick: Nanos::from_millis(1) }
     }
 
-    /// What a second of `out` takes, of which what falls due within `burst` may leave as one message.
+    /// CPU time per second of `out`, if datagrams due within `burst` may leave as one message.
     pub fn of(&self, out: BitRate, burst: Nanos) -> Nanos {
         let datagrams = (out.0 / 8).div_ceil(PAYLOAD.0);
         let together = Gathering::of(burst, self.tick).datagrams(out);
@@ -34,12 +35,12 @@ impl DatagramCost {
 }
 
 impl Broker {
-    /// What a datagram counts as now.
+    /// The current cost of a datagram.
     pub fn datagram_cost(&self) -> DatagramCost {
         self.shared.table().datagram
     }
 
-    /// Counts datagrams of newcomers as `cost`.
+    /// Sets the cost of datagrams for new streams.
     pub fn count_datagrams_as(&self, cost: DatagramCost) {
         self.shared.table().datagram = cost;
     }

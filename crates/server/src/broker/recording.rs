@@ -1,4 +1,4 @@
-//! Promises to recordings: time of the disk and places of the write share, at a rate.
+//! Promises to recordings: disk time and places of the write share, at a rate.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ pub struct RecordGrant {
     shared: Arc<Shared>,
     cost: Cost,
     places: u32,
-    /// The rate that is promised: a little more than was asked for.
+    /// The promised rate: slightly more than requested.
     pub rate: BitRate,
-    /// How soon each of its writes is done.
+    /// Bound of the duration of each write.
     pub within: Nanos,
 }
 
-/// What a recording is counted as.
+/// The reservation of a recording.
 struct Counted {
     promised: BitRate,
     source: Source,
-    /// How long a place is filled.
+    /// Time to fill a place.
     full: Nanos,
     cycle: Nanos,
 }
@@ -34,7 +34,8 @@ impl Counted {
         let terms = &ledger.terms().disks[disk as usize];
         let place = terms.intake.map_or(terms.block, |intake| intake.place);
         let promised = rate + BitRate(rate.0.div_ceil(DRIFT));
-        // Of a slow one a place is written before it is full, and still costs the disk a visit.
+        // A place of a slow recording is written before it is full, and still costs the disk a
+        // visit.
         let rate = promised.max(BitRate((place.0 * 8).div_ceil(WRITTEN_AFTER_SECONDS)));
         let full = Nanos((place.0 * 8).saturating_mul(SECOND.0) / rate.0);
         let source = ledger.disk(disk).recorded(rate);
@@ -43,10 +44,9 @@ impl Counted {
 }
 
 impl Broker {
-    /// Reserves what a recording at `rate` needs on a volume that takes uploads.
+    /// Reserves the resources of a recording at `rate` on a volume that takes uploads.
     ///
-    /// # Errors
-    /// [`Refusal`] names the short resource; nothing has changed.
+    /// # Errors [`Refusal`] names the short resource; nothing has changed.
     pub fn admit_recording(&self, volume: VolumeId, rate: BitRate) -> Result<RecordGrant, Refusal> {
         let mut table = self.shared.table();
         if self.shared.level(volume) >= DegradationLevel::Newcomers {
@@ -76,15 +76,16 @@ impl Broker {
     }
 }
 
-/// A source has a clock of its own, and a rate of its own to that clock: so much of it is promised on top.
+/// Reserve for the drift of the source's clock: the promised rate exceeds the requested one by this
+/// fraction.
 const DRIFT: u64 = 64;
 
-/// What comes too slowly to fill a place is written twice in four seconds: what fills sectors, and the last
-/// sector filled up.
+/// A source too slow to fill a place is written twice in four seconds: the full sectors, and the
+/// last sector, padded.
 const WRITTEN_AFTER_SECONDS: u64 = 2;
 
 impl RecordGrant {
-    /// Places of the write share that it may have.
+    /// Limit of its places of the write share.
     pub fn places(&self) -> u32 {
         self.places
     }

@@ -1,6 +1,6 @@
-//! What is said of a stream that has no room.
+//! The refusal of a stream without room.
 //!
-//! Promise: it names what is short, and the class of the stream where it has one.
+//! Promise: it names the short resource, and the class of the stream if it has one.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use super::shares::{Excess, Party, Viewer};
 /// Why a delivery was not admitted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// What is short.
+    /// The short resource.
     pub resource: Resource,
-    /// When it may be worth asking again.
+    /// When to try again.
     pub retry_after: Duration,
     /// One sentence for people.
     pub message: String,
@@ -31,11 +31,11 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Refused requests, by what was short.
+/// Refused requests, by short resource.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Refusals([u64; RESOURCES.len()]);
 
-/// Every resource, in the order in which they are listed.
+/// Every resource, in listing order.
 pub const RESOURCES: [Resource; 8] = [
     Resource::Disk,
     Resource::Arena,
@@ -52,12 +52,12 @@ fn place(resource: Resource) -> usize {
 }
 
 impl Refusals {
-    /// Each resource and how many requests were refused for it.
+    /// The number of refused requests of each resource.
     pub fn iter(&self) -> impl Iterator<Item = (Resource, u64)> {
         RESOURCES.into_iter().zip(self.0)
     }
 
-    /// How many were refused for `resource`.
+    /// The number of requests refused for `resource`.
     pub fn of(&self, resource: Resource) -> u64 {
         self.0[place(resource)]
     }

@@ -44,7 +44,7 @@ pub struct Viewer {
     pub share: ClientShare,
 }
 
-/// What a stream takes of a share.
+/// The use of a share by a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Claim {
     /// A download without a rate.
@@ -55,7 +55,7 @@ pub(super) enum Claim {
     Rate(BitRate),
 }
 
-/// What `len` bytes at a rate, or as best effort, take of a viewer's share; none when the share is
+/// The use of a viewer's share by `len` bytes at a rate, or as best effort; `None` if the share is
 /// everything.
 pub(super) fn claim(viewer: &Viewer, rate: Option<Rate>, len: Bytes) -> Option<Claim> {
     match rate {
@@ -74,7 +74,7 @@ pub(super) fn is_short(rate: Option<Rate>, len: Bytes) -> bool {
 /// Longer than pages, playlists, posters and subtitles; about a second of a film.
 const SHORT_MAX: Bytes = Bytes(MIB);
 
-/// What one party holds.
+/// The use by one party.
 #[derive(Clone, Copy, Default, Debug)]
 struct Holding {
     downloads: u32,
@@ -90,7 +90,7 @@ pub(super) struct Excess {
     pub(super) share: u64,
 }
 
-/// What all parties hold.
+/// The use by all parties.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     parties: HashMap<Party, Holding>,
@@ -103,7 +103,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Checks whether `party` may hold `claim` beside what it has, if there are `limit` in all.
+    /// Checks whether `party` may hold `claim` in addition to its use, with `limit` in all.
     pub(super) fn check(
         &self,
         party: &Party,
@@ -192,7 +192,7 @@ impl Shares {
     }
 }
 
-/// What one of `parties` may hold. The fair share leaves one share for a newcomer. Rounds down.
+/// The limit of one of `parties`. The fair share leaves one share for a newcomer. Rounds down.
 fn allowed(share: ClientShare, limit: u64, parties: u64) -> u64 {
     match share {
         ClientShare::All => u64::MAX,
@@ -248,7 +248,7 @@ mod tests {
             Err(Excess { needed: 60_000_000, share: 50_000_000 })
         );
         shares.check(&other, rate(33), fair, link).unwrap();
-        // On a disk that is half full with its streams alone, it has had its share.
+        // A party whose own streams use half of a disk has used up its share.
         let promised = BitRate(40_000_000);
         let of_disk = |used| {
             shares.check_part(&one, BitRate(10_000_000), fair, (used, 1000), promised).is_ok()
@@ -259,7 +259,7 @@ mod tests {
     }
 
     proptest! {
-        /// The counts always equal what is held.
+        /// The counts always equal the held claims.
         #[test]
         fn s10_what_is_given_back_is_free_again(
             steps in proptest::collection::vec((0u8..4, 0u8..3, any::<bool>()), 1..200)

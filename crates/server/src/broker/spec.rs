@@ -1,7 +1,7 @@
-//! What admission is asked for: what a delivery reads, and what sending it costs.
+//! The request for admission: the reads of a delivery, and the cost of sending.
 //!
-//! Promise: a specification is the sum of the costs of its source and its output. Admission knows neither
-//! kinds of sources nor kinds of outputs.
+//! Promise: a specification is the sum of the costs of its source and its output. Admission does
+//! not depend on kinds of sources or outputs.
 
 use std::sync::Arc;
 
@@ -27,19 +27,19 @@ use crate::catalogue::OpenTitle;
 pub struct DeliverySpec<'a> {
     pub(super) title: &'a Arc<OpenTitle>,
     pub(super) needs: Needs,
-    /// The rate that is granted; `None` for best effort.
+    /// The granted rate; `None` for best effort.
     pub(super) rate: Option<Rate>,
     /// Bytes to deliver in all.
     pub(super) len: Bytes,
     /// The client whose share it counts for.
     pub(super) viewer: Option<&'a Viewer>,
-    /// Whatever title it is: its memory is left alone.
+    /// The title is arbitrary: it does not become hot.
     pub(super) is_of_any_title: bool,
-    /// What is asked for, in a refusal.
+    /// The subject of the request, for a refusal.
     pub(super) what: String,
 }
 
-/// What a delivery needs of the machine.
+/// The resources of a delivery.
 #[derive(Clone, Copy)]
 pub(super) struct Needs {
     /// The disk that the title lies on.
@@ -48,26 +48,26 @@ pub(super) struct Needs {
     pub(super) output: OutputCost,
 }
 
-/// How a title is read.
+/// The reads of a title.
 #[derive(Clone, Copy)]
 pub(super) enum Read {
-    /// By another stream.
+    /// Done by another stream.
     Elsewhere,
-    /// At an exact rate. Whether the title is held is found out at admission.
+    /// At an exact rate. Admission finds out whether the title is held.
     Paced(PacedRead, Share),
-    /// In the time left over, for a download or for a short answer.
+    /// In best-effort time, for a download or a short answer.
     BestEffort(Share, Without),
 }
 
-/// What is delivered without a rate. Each kind has slots of its own.
+/// A delivery without a rate. Each kind has slots of its own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Without {
     Download,
     ShortAnswer,
 }
 
-/// Most bytes that a reader is given at once, where the shortest tick allows it: a third of what the kernel
-/// holds for it, so that it may miss two.
+/// Limit of the bytes that a reader gets at once, if the shortest tick allows it: a third of its
+/// kernel buffer, so it may miss two visits.
 const PIECE_MAX: Bytes = Bytes(64 * KIB);
 
 impl<'a> DeliverySpec<'a> {
@@ -104,8 +104,8 @@ impl<'a> DeliverySpec<'a> {
         self
     }
 
-    /// The same for bytes of any title of the disk: none becomes hot by it, and none that is hot is
-    /// relied on.
+    /// The same for bytes of an arbitrary title of the disk: it does not become hot, and the
+    /// delivery does not rely on a hot one.
     #[must_use]
     pub fn of_any_title(mut self) -> Self {
         self.is_of_any_title = true;
@@ -115,7 +115,7 @@ impl<'a> DeliverySpec<'a> {
         self
     }
 
-    /// What `reading` says of a title, to a reader in this process.
+    /// A title for a reader in this process, as described by `reading`.
     pub fn reader(broker: &Broker, title: &'a Arc<OpenTitle>, reading: &Reading) -> Self {
         let Reading { ref range, ref block_list, rate, burst } = *reading;
         let fits = |tick: &Tick| rate.bytes_in(tick.span()) <= PIECE_MAX;
@@ -133,8 +133,8 @@ impl<'a> DeliverySpec<'a> {
         Self { title, needs, rate, len, viewer: None, is_of_any_title: false, what }
     }
 
-    /// A title as datagrams at `rate`, the highest that it has, once or again and again after `turn`
-    /// bytes. What leaves has the rate `out`: more than `rate` if it is stuffed.
+    /// A title as datagrams at `rate`, its peak rate, once or repeatedly after `turn` bytes. The
+    /// output has the rate `out`: more than `rate` with stuffing.
     pub fn datagrams(
         broker: &Broker,
         title: &'a Arc<OpenTitle>,
@@ -149,15 +149,16 @@ impl<'a> DeliverySpec<'a> {
 
     /// A title at `rate` as RTP in a connection to a peer that speaks `ip`.
     pub fn interleaved(broker: &Broker, title: &'a Arc<OpenTitle>, rate: BitRate, ip: Ip) -> Self {
-        // A segment of TCP carries somewhat more than one frame, and its header is longer than UDP's: that
-        // of the frame covers the difference.
+        // A segment of TCP carries slightly more than one frame, and its header is longer than that
+        // of UDP. The frame header covers the difference.
         let session = Session { source: 0, sequence: 0, timestamp: 0 };
         let wire = Form::Rtp(session).wire_rate(rate, ip);
         let wire = BitRate(wire.0 + wire.0 * frame::HEAD as u64 / 1316);
         Self::packets(broker, title, rate, [rate, wire], (Nanos(0), None), None)
     }
 
-    /// A title at `rate` as packets, whose payload is `out`, and which are `wire` with their headers.
+    /// A title at `rate` as packets. Their payload has the rate `out`; with headers they have the
+    /// rate `wire`.
     fn packets(
         broker: &Broker,
         title: &'a Arc<OpenTitle>,
@@ -170,7 +171,7 @@ impl<'a> DeliverySpec<'a> {
         let tick = Tick::not_under(burst);
         let order = turn.map_or(Order::Once, Order::Repeating);
         let read = PacedRead { rate, tick, burst: Bytes(0), order, is_held: false };
-        // Of a title that repeats the same block may be needed twice at once.
+        // A repeating title may need the same block twice at once.
         let share = Share::whole(Bytes(u64::MAX));
         let output = OutputCost::datagrams(wire, sending, class);
         let what = format!("packets of {rate}{}", in_class(class, broker.rules()));
@@ -179,7 +180,7 @@ impl<'a> DeliverySpec<'a> {
         Self { title, needs, rate, len: title.len, viewer: None, is_of_any_title: false, what }
     }
 
-    /// Datagrams or frames that are generated out of a title.
+    /// Datagrams or frames that are generated from a title.
     pub fn generated(
         broker: &Broker,
         title: &'a Arc<OpenTitle>,
@@ -188,7 +189,7 @@ impl<'a> DeliverySpec<'a> {
     ) -> Self {
         let GeneratedRate { rate, datagrams } = needs;
         let class = output.class();
-        // A segment of TCP carries somewhat more than one frame: that covers its longer header.
+        // A segment of TCP carries slightly more than one frame, which covers its longer header.
         let wire = generated::wire_rate(rate, datagrams, output.ip());
         let sending = broker.datagram_cost().first.times(datagrams.into());
         let cost = OutputCost::datagrams(wire, sending, class);
@@ -218,7 +219,7 @@ impl Needs {
         Self { volume, read, output }
     }
 
-    /// Their cost, and how many blocks the delivery may have at once.
+    /// The cost, and the limit of the blocks of the delivery.
     pub(super) fn cost(&self, ledger: &Ledger, is_held: bool) -> (Cost, u32) {
         let disk = ledger.disk(u32::from(self.volume.0));
         let source = match self.read {
@@ -229,7 +230,7 @@ impl Needs {
         (Cost::stream(source.cost, self.output), source.window)
     }
 
-    /// What it is delivered as, when it has no rate.
+    /// The kind of a delivery without a rate.
     pub(super) fn without_rate(&self) -> Option<Without> {
         match self.read {
             Read::BestEffort(_, kind) => Some(kind),

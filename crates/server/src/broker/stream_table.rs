@@ -1,7 +1,7 @@
-//! The broker's table: what has been promised to whom, and what the engine has been told.
+//! The broker's stream table: the promises, and the commands to the engine.
 //!
-//! Promise: a slot is used again when the engine has retired it, and its promise returns just then.
-//! A socket without a waiting caller is closed here. It decides nothing: the
+//! Promise: a slot is reused when the engine has retired it, and its promise returns at that time.
+//! A socket without a waiting caller is closed here. This module decides nothing: the
 //! [ledger](tactus_core::ledger) admits.
 
 use std::collections::BTreeSet;
@@ -32,57 +32,57 @@ use crate::catalogue::{self, OpenTitle};
 
 pub(super) struct StreamTable {
     pub(super) ledger: Ledger,
-    /// What datagrams of newcomers count as: what the rules say, until more is known.
+    /// The cost of datagrams for new streams: from the rules until it has been measured.
     pub(super) datagram: DatagramCost,
     pub(super) commands: Producer<Command>,
-    /// What classes of the link may from now on; none where there is nobody to be told.
+    /// Changes of the limits of link classes; `None` if there is no datagram link.
     pub(super) class_changes: Option<Producer<ClassChange>>,
     pub(super) waker: Box<dyn Waker>,
-    /// Free slots of the delivery table.
+    /// Free slots of the stream table.
     pub(super) free: Vec<u32>,
     pub(super) slots: Vec<Slot>,
     pub(super) best_effort: u32,
     /// Short answers without a rate.
     pub(super) short_answers: u32,
-    /// What each client holds.
+    /// The use of each client.
     pub(super) shares: Shares,
-    /// Deliveries so far.
+    /// Number of deliveries so far.
     pub(super) begun: u64,
     pub(super) refusals: Refusals,
     pub(super) hot_titles: HotTitles,
     /// Damaged blocks that have been logged.
     pub(super) damaged: BTreeSet<(TitleId, u64)>,
-    /// Places that could not be read.
+    /// Unreadable ranges.
     pub(super) bad_ranges: BadRanges,
 }
 
-/// With more than these, some are logged again.
+/// Limit of this set. With more damaged blocks, some are logged again.
 const DAMAGED_MAX: usize = 1024;
 
-/// What nobody has been told of yet: a block that is not what was stored, or cannot be read.
+/// Damage that is not reported yet: a block that differs from the stored bytes, or cannot be read.
 pub(super) struct Damage {
     pub(super) title: Arc<OpenTitle>,
     pub(super) block: u64,
-    /// Why it cannot be read; none when it can.
+    /// The error number of an unreadable block; `None` for a readable one.
     pub(super) errno: Option<i32>,
 }
 
-/// A request that was admitted.
+/// An admitted request.
 pub(super) struct Admitted {
     pub(super) slot: u32,
     pub(super) cost: Cost,
-    /// Blocks that it may have at once.
+    /// Limit of its blocks.
     pub(super) window: u32,
 }
 
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) generation: u32,
-    /// Who waits for the socket.
+    /// The waiting receiver of the socket.
     pub(super) finished: Option<oneshot::Sender<Delivered>>,
-    /// Waits for the slot, to be used again by the same grant.
+    /// Waits for the slot, which the same grant uses again.
     pub(super) retired: Option<oneshot::Sender<()>>,
-    /// What the engine sends on, while it does.
+    /// The output, while the engine sends.
     pub(super) output: Option<Output>,
     /// It carries frames.
     pub(super) is_framed: bool,
@@ -90,18 +90,18 @@ pub(super) struct Slot {
     pub(super) messages: Messages,
     /// Keeps the file open until no read of it is under way.
     pub(super) title: Option<Opened>,
-    /// The grant is gone: returned when the stream retires.
+    /// The cost that returns when the stream retires; the grant is gone.
     pub(super) release: Option<Cost>,
     pub(super) without_rate: Option<Without>,
-    /// What it takes of a client's share.
+    /// Its use of a client's share.
     pub(super) claim: Option<(Party, Claim)>,
     /// The client, if it is not the other end of the connection.
     pub(super) client: Option<String>,
-    /// Which delivery it is, of all so far.
+    /// Number of the delivery, counted over all so far.
     pub(super) begun: u64,
-    /// The engine has been told to end it.
+    /// The engine has the command to end it.
     pub(super) stopped: bool,
-    /// Whose popularity the grant counts for, and whether it relies on the title being held.
+    /// The title whose viewers it counts for, and whether it relies on the title being held.
     pub(super) watches: Option<(TitleId, bool)>,
     /// The slot keeps this title in memory.
     pub(super) holds: Option<TitleId>,
@@ -110,15 +110,15 @@ pub(super) struct Slot {
 /// A title, and the file that the engine reads.
 pub(super) struct Opened {
     pub(super) title: Arc<OpenTitle>,
-    /// None when it reads the title's own: past the page cache, where readers do not meet.
+    /// `None` if the engine reads the title's own file: past the page cache, where readers do not
+    /// interact.
     pub(super) file: Option<OwnedFd>,
     /// The memory of the ring, if chunks are generated out of it.
     _ring: Option<Keep<Timed>>,
 }
 
 impl Opened {
-    /// # Errors
-    /// The error number, when file descriptors are exhausted.
+    /// # Errors The error number, if file descriptors are exhausted.
     pub(super) fn open(title: &Arc<OpenTitle>, rules: &BrokerRules) -> Result<Self, i32> {
         // Reopens the file: read-ahead state belongs to the file description.
         let file = rules.sendfile[usize::from(title.volume.0)]
@@ -128,7 +128,7 @@ impl Opened {
         Ok(Self { title: Arc::clone(title), file, _ring: None })
     }
 
-    /// A title out of which chunks are generated.
+    /// A title from which chunks are generated.
     pub(super) fn chunks(title: &Arc<OpenTitle>, ring: Keep<Timed>) -> Self {
         Self { title: Arc::clone(title), file: None, _ring: Some(ring) }
     }
@@ -141,7 +141,7 @@ impl Opened {
 }
 
 impl StreamTable {
-    /// Counts a viewer of `title`, which is read into memory when it is not the first.
+    /// Adds a viewer of `title`, which is read into memory from the second viewer on.
     pub(super) fn watch(
         &mut self,
         slot: u32,
@@ -173,7 +173,7 @@ impl StreamTable {
                     Claim::Short => self.short_answers_max(),
                     _ => rules.best_effort.streams_max,
                 };
-                // If there are no downloads at all, the share is not what refuses.
+                // Without any downloads, the share is not the reason of the refusal.
                 let max = u64::from(max.max(1));
                 return self
                     .shares
@@ -203,7 +203,7 @@ impl StreamTable {
         Ok(())
     }
 
-    /// Counts what a viewer holds at `slot`.
+    /// Adds the use of a viewer at `slot`.
     pub(super) fn take_share(&mut self, slot: u32, viewer: &Viewer, spec: &DeliverySpec<'_>) {
         let at = &mut self.slots[slot as usize];
         at.client = Some(viewer.client.clone());
@@ -233,7 +233,7 @@ impl StreamTable {
         self.waker.wake();
     }
 
-    /// Frees the socket. What it answers is damage that nobody has been told of.
+    /// Frees the socket. Returns damage that is not reported yet.
     pub(super) fn finished(
         &mut self,
         stream: StreamId,
@@ -250,14 +250,15 @@ impl StreamTable {
         slot.messages.give_back();
         let title = slot.title.as_ref().map(|source| Arc::clone(&source.title));
         let finished = slot.finished.take();
-        // Before anybody hears of it, and asks again.
+        // Before the caller gets the result and tries again.
         let mut readable_to = None;
         let mut found = None;
         if let (Outcome::Unreadable { block, errno }, Some(title)) = (outcome, &title) {
             let block_size = self.ledger.terms().disks[usize::from(title.volume.0)].block.0;
             let start = block * block_size;
             readable_to = Some(start);
-            // One that grows gets another tag when it is whole, and is not flushed where it fails.
+            // A growing title gets another tag when it is whole, and a failed part of it is not
+            // flushed.
             if bad_ranges::is_of_a_place(errno) && title.following.is_none() {
                 let Version { volume, etag } = version_of(title);
                 let file = catalogue::path_of(&title.file);
@@ -268,7 +269,7 @@ impl StreamTable {
             }
         }
         if let Some(finished) = finished {
-            // Whoever asked may have gone; then the socket closes here.
+            // If the caller has gone, the socket closes here.
             drop(finished.send(Delivered { socket, outcome, sent: sent.0, readable_to, late }));
         }
         let (Outcome::Damaged { block }, Some(title)) = (outcome, title) else { return found };
@@ -288,11 +289,11 @@ impl StreamTable {
         let slot = &mut self.slots[stream.index as usize];
         let title = slot.title.take();
         if let Some(retired) = slot.retired.take() {
-            // The grant may have gone with its request.
+            // The grant may have been dropped with its request.
             retired.send(()).ok();
         }
         if let Some(held) = slot.holds.take() {
-            // It ended by itself when the title could not be read.
+            // The hold ended by itself, as the title could not be read.
             if self.hot_titles.slot_of(held) == Some(stream.index)
                 && let Some(hold) = self.hot_titles.end_hold(held)
             {
@@ -307,7 +308,8 @@ impl StreamTable {
         title
     }
 
-    /// A slot and a promise for a delivery, if need be instead of a held title without viewers.
+    /// Takes a slot and a promise for a delivery, if necessary in place of a held title without
+    /// viewers.
     pub(super) fn admit(
         &mut self,
         needs: &Needs,
@@ -340,7 +342,7 @@ impl StreamTable {
             }
         }
         let streams = u64::from(self.ledger.terms().streams);
-        // A slot whose hold was given up is free only when the engine has retired it.
+        // The slot of a hold that was given up is free only when the engine has retired it.
         let (resource, class) = (Resource::Streams, None);
         let none_free = Short { resource, needed: streams + 1, limit: streams, class };
         let slot = self.free.pop().ok_or(none_free)?;
@@ -354,7 +356,7 @@ impl StreamTable {
         Ok(Admitted { slot, cost, window })
     }
 
-    /// Reads `title` into memory, when half of the arena stays for everybody else.
+    /// Reads `title` into memory if half of the arena stays for all other streams.
     pub(super) fn hold(&mut self, title: &Arc<OpenTitle>, rules: &BrokerRules) {
         if self.bad_ranges.within(Instant::now(), &version_of(title), 0..title.len.0).is_some() {
             return;
@@ -385,8 +387,8 @@ impl StreamTable {
         self.command(Command::Hold(hold));
     }
 
-    /// Gives up a held title that can be done without, but not `wanted`. Its memory may be promised
-    /// at once: the engine takes commands in order, and all its blocks are there to be returned.
+    /// Gives up a held title that is not needed, but not `wanted`. Its memory may be promised at
+    /// once: the engine takes commands in order, and all its blocks are in memory to be returned.
     pub(super) fn give_up_one(&mut self, wanted: Option<TitleId>) -> bool {
         let Some(title) = self.hot_titles.least_needed().filter(|&title| Some(title) != wanted)
         else {
