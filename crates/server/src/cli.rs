@@ -1,7 +1,7 @@
-//! The command line: what can be said to `tactus`, and what its answers mean.
+//! The command line: commands, options, errors and exit codes.
 //!
-//! Promise: every error says what to do, and the exit code says of which kind it was. Each command
-//! has its own file; this one only parses and dispatches.
+//! Promise: every error says what to do, and the exit code tells its kind. Each command has its own
+//! file; this one only parses and dispatches.
 
 mod adopt;
 mod api;
@@ -94,7 +94,7 @@ enum Command {
     Man(manual::Man),
 }
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The arguments or the configuration are wrong.
@@ -165,7 +165,7 @@ impl From<ClientError> for Failure {
     }
 }
 
-/// Does what the command line says.
+/// Runs the command line.
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(serve) => serve.run(),
@@ -200,14 +200,14 @@ pub fn main() -> ExitCode {
     ExitCode::from(failure.code())
 }
 
-/// Logs go to standard error, where the journal and people find them.
+/// Logs go to standard error, where the journal collects them and people see them.
 fn log(form: LogForm) {
     let wanted = std::env::var_os("TACTUS_LOG").unwrap_or_default();
     let filter = filter(&wanted.to_string_lossy()).unwrap_or_else(|refused| {
         console::notice(format_args!("tactus: {refused}"));
         EnvFilter::new(LEVEL)
     });
-    // Colours are for people, not for files and journals.
+    // Colours are for terminals, not for files and journals.
     let is_seen = progress::takes_escapes();
     let logger = tracing_subscriber::fmt().with_env_filter(filter);
     // By default the logger reports a failed write with `eprintln!`, which panics for the same

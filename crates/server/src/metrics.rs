@@ -1,4 +1,4 @@
-//! What the server says about itself: `/metrics` for Prometheus, `/api/v1/...` for programs and people.
+//! The server's figures: `/metrics` for Prometheus, `/api/v1/...` for programs and people.
 //!
 //! Promise: reading costs the real-time threads nothing, as they only write counters. Every name
 //! ends in its unit. No history is stored: that is Prometheus' work. The listeners are chosen
@@ -37,7 +37,7 @@ use crate::ingest::Recordings;
 use crate::recording::{Recorder, Totals};
 use crate::rtsp::Rtsp;
 
-/// Where all figures come from.
+/// The sources of all figures.
 pub struct Sources {
     broker: Broker,
     counters: Counters,
@@ -61,7 +61,7 @@ pub struct Sources {
     config: Config,
 }
 
-/// One volume, as it was configured and as it was found.
+/// One volume: its configuration, and its properties as determined at the start.
 struct Volume {
     mount: String,
     facts: VolumeFacts,
@@ -200,7 +200,7 @@ impl PublicPages {
             return Some(Response::new(200, "audio/x-mpegurl", channels.m3u()));
         }
         let name = path.strip_prefix(CHANNELS)?.strip_suffix(".sdp")?;
-        // A channel may be called so itself.
+        // The name of a channel may itself have this ending.
         let text = channels.description(name)?;
         Some(Response::new(200, "application/sdp", text))
     }
@@ -244,7 +244,7 @@ impl Internal for MetricsEndpoint {
     }
 }
 
-/// `?rate=8.8M`: the rate for which somebody wants to know the room.
+/// `?rate=8.8M`: the rate for which the capacity is requested.
 fn asked_rate(query: Option<&str>) -> Result<Option<BitRate>, String> {
     let pairs = query.unwrap_or_default().split('&');
     let Some(text) = pairs.filter_map(|pair| pair.strip_prefix("rate=")).next() else {
@@ -257,7 +257,7 @@ fn asked_rate(query: Option<&str>) -> Result<Option<BitRate>, String> {
     Ok(Some(rate))
 }
 
-/// One running delivery and what the engine counts for it.
+/// One running delivery and its counters in the engine.
 struct Stream<'a> {
     running: ActiveStream,
     counters: &'a tactus_engine::counters::StreamCounters,
@@ -277,7 +277,7 @@ impl Sources {
             .collect()
     }
 
-    /// The title's path in URLs, which the kernel knows from the open file.
+    /// The title's path in URLs, from the path that the kernel has for the open file.
     fn title_of(&self, running: &ActiveStream) -> String {
         let volume = self.volumes.get(usize::from(running.title.volume.0));
         if let (Some(volume), Some(following)) = (volume, &running.title.following) {
@@ -338,12 +338,12 @@ impl Sources {
         packets.underruns.value() + packets.stalled_streams.value()
     }
 
-    /// Why a volume that is to take uploads takes none.
+    /// Why a volume that is configured for uploads takes none.
     fn trouble(&self, index: usize) -> Option<String> {
         self.uploads.as_ref().and_then(|uploads| uploads.trouble(index))
     }
 
-    /// The volumes that take uploads, by their numbers, and what has been recorded to each.
+    /// The volumes that take uploads, by number, each with the totals of its recordings.
     fn recorded(&self) -> impl Iterator<Item = (usize, Totals)> {
         let open = self.intakes.iter().enumerate().filter(|(_, intake)| intake.is_some());
         let totals = |index: usize| {
@@ -380,7 +380,7 @@ impl Stream<'_> {
     }
 }
 
-/// Parts of a whole that are counted in millionths.
+/// Millionths as a fraction.
 fn ratio(millionths: u64) -> f64 {
     millionths as f64 / 1e6
 }

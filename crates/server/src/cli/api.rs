@@ -1,6 +1,6 @@
-//! What a server answers to the commands that look at what it sends, and change it: JSON below `/api/v1`.
+//! Requests of the commands that show and change a server's objects: JSON below `/api/v1`.
 //!
-//! Promise: an answer that is not the expected one becomes a failure with the server's own words.
+//! Promise: an unexpected answer becomes a failure with the server's own message.
 
 use anyhow::Context;
 use serde_json::{Map, Value};
@@ -10,15 +10,15 @@ use super::put::refused;
 use super::token::Credentials;
 use super::{Failure, console};
 
-/// Longer than what ten thousand channels say of themselves.
+/// Longer than the answer about ten thousand channels.
 const ANSWER_MAX: u64 = 64 << 20;
 
-/// Things of one kind that a server knows by their names.
+/// A kind of objects that a server identifies by name.
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
-    /// Where they are.
+    /// Their path.
     pub(super) path: &'static str,
-    /// What there is not when one is unknown, for people.
+    /// Their name in messages about unknown ones.
     pub(super) what: &'static str,
 }
 
@@ -34,14 +34,14 @@ pub(super) struct NamedObject {
 }
 
 impl Kind {
-    /// Asks for all of them, as everybody may on the machine itself.
+    /// Requests all of them; the API permits this to every client on the same machine.
     pub(super) fn all(self, server: &str, credentials: &Credentials) -> Result<Value, Failure> {
         let authorization = credentials.field_if_any()?;
         let answer = ask(server, "GET", self.path, authorization.as_deref(), None)?;
         self.read(answer, 200)
     }
 
-    /// Asks for one of them, or for all by no name; `below` stands behind its path.
+    /// Requests one of them, or all by no name; `below` follows its path.
     pub(super) fn ask(
         self,
         which: &NamedObject,
@@ -60,7 +60,7 @@ impl Kind {
         ask(&which.server, method, &path, authorization.as_deref(), body)
     }
 
-    /// What the server says, when it is what was `expected`.
+    /// The server's answer, if it has the `expected` status.
     pub(super) fn read(self, answer: Response, expected: u16) -> Result<Value, Failure> {
         if answer.status != expected {
             return Err(self.not_done(answer));
@@ -72,7 +72,7 @@ impl Kind {
         )?)
     }
 
-    /// Why it has not been done.
+    /// The failure for a refusal.
     pub(super) fn not_done(self, answer: Response) -> Failure {
         let what = self.what;
         match answer.status {
@@ -110,7 +110,7 @@ fn ask(
     Ok(answer?)
 }
 
-/// Shows an answer as JSON.
+/// Prints an answer as JSON.
 pub(super) fn print(value: &Value) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
     console::line(text)

@@ -1,4 +1,4 @@
-//! `tactus channel`: looks at the channels of a server, and changes them while they are sent.
+//! `tactus channel`: shows the channels of a server, and changes them while they are sent.
 
 use std::str::FromStr;
 
@@ -136,7 +136,7 @@ struct Keys {
     burst: Option<KeyChange<String>>,
 }
 
-/// What a key is to be, or that it is taken away, as `null` does over the interface.
+/// The new value of a key, or its removal, which is `null` in the API.
 #[derive(Clone, Debug)]
 enum KeyChange<T> {
     Clear,
@@ -174,7 +174,7 @@ impl Channel {
             }
             Action::Add { which, to, keys } => {
                 let mut body = keys.body()?;
-                // Of one that is new there is nothing to take away.
+                // A new channel has no keys to remove.
                 body.retain(|_, value| !value.is_null());
                 if body.get("playlist").is_none() {
                     return Err(Failure::usage("name at least one title for the channel"));
@@ -218,7 +218,7 @@ impl Channel {
 }
 
 impl Keys {
-    /// Those that were said, in the words of the configuration.
+    /// The given keys, as in the configuration.
     fn body(self) -> Result<Map<String, Value>, Failure> {
         let mut body = Map::new();
         let mut say = |key: &str, value: Option<Value>| {
@@ -339,7 +339,7 @@ mod tests {
         let mut said = said.body().unwrap();
         said.extend([("name".into(), "a".into()), ("to".into(), "udp://239.1.1.1:5000".into())]);
         let channel = Config::parse_channel(&toml::to_string(&said).unwrap()).unwrap();
-        // All that a channel can have, by its own words.
+        // All keys of a channel.
         assert_eq!(channel.keys(), said);
 
         let back = keys(&[
@@ -377,7 +377,7 @@ mod tests {
                 "{words:?}"
             );
         }
-        // A title is none of its words.
+        // A title is not the value of the option.
         assert_eq!(keys(&["--announce", "/a.ts"]).titles, ["/a.ts"]);
         assert!(matches!(
             keys(&["--at", "off", "--at", "20:00=/n.ts"]).body(),

@@ -1,4 +1,4 @@
-//! `tactus class`: looks at the classes of a server's link, and changes them while they send.
+//! `tactus class`: shows the classes of a server's link, and changes them while streams run.
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value};
@@ -96,7 +96,7 @@ impl Class {
 }
 
 impl Keys {
-    /// Those that were said, in the words of the configuration.
+    /// The given keys, as in the configuration.
     fn body(self) -> Map<String, Value> {
         let all = [
             ("guaranteed", self.guaranteed.map(Value::from)),
@@ -140,7 +140,7 @@ fn print_tree(all: &Value) -> Result<(), Failure> {
     console::line(table)
 }
 
-/// Each class behind its parent, with how many are above it. They come with parents first.
+/// Each class after its parent, with its depth. The input has parents first.
 fn tree<'a>(all: &[&'a Value]) -> Vec<(usize, &'a Value)> {
     let mut rows: Vec<(usize, &Value)> = vec![];
     for &one in all {
@@ -148,7 +148,7 @@ fn tree<'a>(all: &[&'a Value]) -> Vec<(usize, &'a Value)> {
             .iter()
             .position(|(_, row)| !one["parent"].is_null() && row["name"] == one["parent"]);
         let depth = parent.map_or(0, |at| rows[at].0 + 1);
-        // Behind all that are below the same parent.
+        // After all classes below the same parent.
         let from = parent.map_or(rows.len(), |at| at + 1);
         let len = rows[from..].iter().take_while(|(other, _)| *other >= depth).count();
         rows.insert(from + len, (depth, one));

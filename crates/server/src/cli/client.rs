@@ -22,7 +22,7 @@ use tls::Tls;
 
 use crate::percent;
 
-/// Where to connect, and what to ask for.
+/// A URL: the server, the path and the query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Url {
     /// The scheme is https.
@@ -40,17 +40,17 @@ pub(crate) struct Url {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
-    /// The text is no HTTP URL.
+    /// The text is not an HTTP URL.
     #[error("{0:?} is not a URL that can be fetched; write it like http://127.0.0.1:8080/film.ts")]
     Url(String),
-    /// No connection.
+    /// The connection failed.
     #[error("cannot connect to {host}:{port}: {error}; is the server running?")]
     Connect {
-        /// Where.
+        /// The server.
         host: String,
-        /// Where.
+        /// Its port.
         port: u16,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
     /// The certificate is not valid for the server, or the server does not speak TLS.
@@ -64,7 +64,7 @@ pub(crate) enum ClientError {
         /// The error.
         error: String,
     },
-    /// The connection broke, or nothing came for [`SILENCE_MAX`].
+    /// The connection broke, or no data arrived for [`SILENCE_MAX`].
     #[error("the connection broke: {0}")]
     Broken(#[from] io::Error),
     /// The answer is not HTTP, or uses a feature that this client lacks.
@@ -93,8 +93,8 @@ pub(crate) struct Body(Option<ureq::BodyReader<'static>>);
 
 /// Time for name lookup, connection and TLS handshake.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Time without a byte after which a connection counts as broken. A paced stream sends at least four
-/// times a second; a server that waits longer than this for its disk is not coming back.
+/// Time without a byte after which a connection counts as broken. A paced stream sends at least
+/// four times a second; a server that waits longer than this for its disk does not recover.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Longest head of an answer.
 const HEAD_MAX: usize = 64 * 1024;
@@ -102,7 +102,7 @@ const HEAD_MAX: usize = 64 * 1024;
 const REDIRECTS_MAX: usize = 10;
 /// Larger bodies, and those of unknown length, wait for `100 Continue`.
 const UNASKED_MAX: u64 = 64 * 1024;
-/// Longest wait for `100 Continue`; then the body is sent all the same (RFC 9110, 10.1.1).
+/// Longest wait for `100 Continue`; then the body is sent without it (RFC 9110, 10.1.1).
 const AGREE_MAX: Duration = Duration::from_secs(2);
 
 impl Url {
@@ -159,19 +159,20 @@ impl Url {
         self
     }
 
-    /// The last part of the path, decoded; `None` for a directory or what is no plain file name.
+    /// The last segment of the path, decoded; `None` for a directory or an invalid file name.
     pub(crate) fn file_name(&self) -> Option<String> {
         let name = percent::decode(self.path.rsplit('/').next()?)?;
         let plain = !matches!(&*name, "" | "." | "..");
         (plain && !name.contains(['/', '\0'])).then(|| name.into_owned())
     }
 
-    /// As it is written.
+    /// The URL as text.
     pub(crate) fn text(&self) -> String {
         format!("{}://{}{}", self.scheme(), self.authority(), self.target())
     }
 
-    /// The same server's `target`, a path with perhaps a query, or another server's URL.
+    /// The URL of `target`: a path on the same server, perhaps with a query, or another server's
+    /// URL.
     ///
     /// # Errors
     /// [`ClientError::Url`]
@@ -224,10 +225,10 @@ impl Url {
     }
 }
 
-/// Asks for `url` with `method`, GET or HEAD, and these further fields.
+/// Requests `url` with `method`, GET or HEAD, and these further fields.
 ///
 /// # Errors
-/// When there is no connection or no proper answer. Every status is an answer.
+/// When there is no connection or no valid answer. Every status is an answer.
 pub(crate) fn fetch(
     method: &str,
     url: &Url,
@@ -236,8 +237,8 @@ pub(crate) fn fetch(
     send(method, url, fields, None)
 }
 
-/// A request's body: so many bytes of `from`, or all of it, in chunks. `seen` is told how many have been
-/// sent.
+/// A request's body: a number of bytes of `from`, or all of it, in chunks. `seen` gets the number
+/// of sent bytes.
 pub(crate) struct RequestBody<'a> {
     pub(crate) from: &'a mut dyn Read,
     pub(crate) len: Option<u64>,
@@ -405,7 +406,7 @@ fn fault(url: &Url, error: ureq::Error) -> ClientError {
 }
 
 impl Response {
-    /// The first field of this name, in lower case.
+    /// The first field with this name, in lower case.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -442,14 +443,15 @@ impl Read for Body {
     }
 }
 
-/// Encodes all of `text` that has a meaning in a query or a path, but not slashes.
+/// Encodes all characters of `text` with a meaning in a query or a path, but not slashes.
 pub(crate) fn escaped(text: &str) -> String {
     const ESCAPED: AsciiSet =
         NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
     utf8_percent_encode(text, &ESCAPED).to_string()
 }
 
-/// Encodes what a request line may not hold: controls, spaces, and everything beyond ASCII.
+/// Encodes characters that a request line cannot contain: controls, spaces, and everything beyond
+/// ASCII.
 fn encoded(text: &str) -> String {
     const BARRED: AsciiSet = CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^');
     const ALL_BARRED: AsciiSet = BARRED.add(b'`').add(b'{').add(b'|').add(b'}');

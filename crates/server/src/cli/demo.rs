@@ -1,4 +1,4 @@
-//! `tactus demo`: real sample titles, a running server, and what to type next.
+//! `tactus demo`: real sample titles, a running server, and the next commands to try.
 //!
 //! Promise: one command on a fresh machine. It writes only into its own directory, and keeps
 //! existing files. If the usual ports are in use, it chooses other ports, or leaves the service
@@ -78,7 +78,7 @@ impl Demo {
         config.serve_only(&dir);
         config.rate.title.start_burst = LOOK;
         config.http.addresses = vec![self.http.unwrap_or_else(|| or_any_port(HTTP))];
-        // Another server may be there; then there is none by RTSP.
+        // If the port is in use, RTSP is left out.
         let rtsp = self.rtsp.unwrap_or_else(|| TcpListener::bind(RTSP).is_ok().then_some(RTSP));
         config.rtsp.addresses = rtsp.into_iter().collect();
         if let Some(admin) = self.admin {
@@ -108,7 +108,7 @@ impl Demo {
 const LOOK: Nanos = Nanos(5_000_000_000);
 /// The demo's default address.
 const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
-/// Where titles can be asked for by RTSP.
+/// The demo's RTSP address.
 const RTSP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8554);
 
 /// `address`, or with a free port if that one is in use.
@@ -133,11 +133,11 @@ struct Endpoints {
     admin: Option<SocketAddr>,
     /// The token for uploads.
     token: Option<String>,
-    /// How this program is called.
+    /// The name of this program in the shell.
     program: String,
 }
 
-/// What to type next.
+/// The next commands to try.
 fn invitation(titles: &[DemoTitle], places: &Endpoints) -> String {
     let mut text = String::from("\n");
     let name = |title: &DemoTitle| {

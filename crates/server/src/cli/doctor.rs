@@ -1,4 +1,4 @@
-//! `tactus doctor`: says what the host could do better.
+//! `tactus doctor`: reports how the host can be improved.
 
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ pub(super) struct Doctor {
 
 #[derive(serde::Serialize)]
 struct Report<'a> {
-    /// The worst of all.
+    /// The worst state of all findings.
     state: State,
     findings: &'a [Finding],
 }

@@ -188,7 +188,7 @@ impl Get {
         let start = match response.status {
             200 => 0,
             206 if starts_at(&response, have) => have,
-            // All of it has come already, but the rename was not reached.
+            // The file is complete, but an interruption prevented the rename.
             416 if is_whole(&response, have) => return Ok(()),
             206 | 416 => {
                 part.forget_version()?;
@@ -198,7 +198,7 @@ impl Get {
             _ => return Err(refused(response).into()),
         };
         let mut file = part.open(start)?;
-        // A weak tag does not vouch for bytes (RFC 9110, 13.1.5): then the next try starts over.
+        // A weak tag does not identify bytes (RFC 9110, 13.1.5): the next attempt starts over.
         match response.field("etag").filter(|tag| tag.starts_with('"')) {
             Some(tag) => part.set_version(tag)?,
             None => part.forget_version()?,
@@ -219,7 +219,7 @@ impl Get {
     }
 }
 
-/// A download that is not whole yet: its bytes, and the version that they are of.
+/// An incomplete download: its bytes, and their version.
 struct PartialDownload {
     path: PathBuf,
     version_path: PathBuf,
@@ -259,8 +259,8 @@ impl PartialDownload {
         }
     }
 
-    /// Opens the part for writing at `start`; what lay behind it is gone. Its version is unknown
-    /// until it is set.
+    /// Opens the part for writing at `start` and cuts it there. Its version is unknown until it is
+    /// set.
     fn open(&self, start: u64) -> Result<File, Failure> {
         let open = || -> io::Result<File> {
             let options =
@@ -283,7 +283,7 @@ fn is_whole(response: &Response, have: u64) -> bool {
     response.field("content-range") == Some(&format!("bytes */{have}"))
 }
 
-/// What an answer other than the title means.
+/// The failure for an answer other than the title.
 pub(super) fn refused(response: Response) -> Failure {
     let status = response.status;
     let after = response.field("retry-after").map(String::from);
@@ -301,7 +301,7 @@ pub(super) fn refused(response: Response) -> Failure {
     }
 }
 
-/// Copies a body, showing where it is.
+/// Copies a body and shows the progress.
 fn copy(
     mut response: Response,
     start: u64,

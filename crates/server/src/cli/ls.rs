@@ -115,7 +115,7 @@ impl Ls {
     }
 }
 
-/// Asks for the head of a title: the server looks for its rate then.
+/// Sends HEAD for a title, which makes the server determine its rate.
 fn ask_rate(directory: &Url, entry: &mut Entry) -> Result<(), Failure> {
     let path = format!("{}{}", directory.path, entry.href);
     let response = client::fetch("HEAD", &Url { path, ..directory.clone() }, &[])?;
@@ -150,7 +150,7 @@ fn table(entries: &[Entry]) -> Table {
     table
 }
 
-/// A name from a server must not steer the terminal.
+/// Removes control characters, with which a name could control the terminal.
 fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

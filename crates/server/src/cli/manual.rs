@@ -1,4 +1,4 @@
-//! `tactus completions` and `tactus man`: what packages install beside the binary.
+//! `tactus completions` and `tactus man`: files that packages install beside the binary.
 //!
 //! Promise: each command has a page in the form of man-pages(7). So has the configuration; its page
 //! is generated from the sample file.

@@ -1,8 +1,8 @@
-//! `tactus probe` and `tactus index`: what the bytes of titles say of their times, for people; and
-//! indexes for all titles of a directory at once.
+//! `tactus probe` and `tactus index`: the timing of titles, for people, and indexes for all titles
+//! of a directory.
 //!
-//! Promise: titles are only read. An index is kept where the volume has a place for it; indexes of
-//! what is not there any more are removed by `tactus index`, and nothing else is.
+//! Promise: titles are only read. An index is stored where the volume has a place for it. `tactus
+//! index` removes indexes whose titles no longer exist, and nothing else.
 
 mod container;
 
@@ -106,7 +106,7 @@ fn stream(title: &Path, file: &File) -> Result<Index, IndexError> {
         return Ok(index);
     }
     let (index, stat) = index::make(file, |_, _| {})?;
-    // Who may only read gets to see it all the same.
+    // Without write permission the result is shown all the same.
     index::keep(&root, &stat, &index).unwrap_or_default();
     Ok(index)
 }
@@ -160,7 +160,7 @@ impl MakeIndex {
         }
         meter.finish_and_clear();
         let gone = match bad {
-            // What could not be looked at may have an index.
+            // An unreadable title may have an index.
             0 => index::remove_others(&root, &inodes).context(
                 "indexes without a title could not \
                 be removed",
@@ -175,7 +175,7 @@ impl MakeIndex {
     }
 }
 
-/// All files below `directory`, but for what is ours and what is only linked.
+/// All files below `directory`, except the server's own files and links.
 fn collect(directory: &Path, into: &mut Vec<(PathBuf, u64)>, bad: &mut u64) -> Result<(), Failure> {
     let entries = directory.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let Ok(mut entries) = entries else {
@@ -254,5 +254,5 @@ fn described(index: &Index) -> String {
     lines.join("\n")
 }
 
-/// Jumps that are told one by one.
+/// Discontinuities that are listed individually.
 const DISCONTINUITIES_MAX: usize = 10;

@@ -169,7 +169,7 @@ impl Upload<'_> {
         Ok(())
     }
 
-    /// Sends what is missing, by one connection.
+    /// Sends the missing bytes on one connection.
     fn attempt(
         &mut self,
         known: &mut Option<Url>,
@@ -181,7 +181,7 @@ impl Upload<'_> {
         };
         let (at, offset) = match offset {
             Some((at, offset)) => (known.insert(at).clone(), offset),
-            // There is none, or no more: it has expired, or the server has another disk.
+            // The upload never began, has expired, or belongs to another disk of the server.
             _ => {
                 *known = None;
                 let Some(at) = self.create()? else { return Ok(()) };
@@ -205,7 +205,7 @@ impl Upload<'_> {
         let answer = client::send("PATCH", &at, &fields, Some(body))?;
         match answer.status {
             204 => Ok(()),
-            // Somebody else's word about where it goes on; or the one before is still being ended.
+            // The offset has changed, or the server is still ending an earlier request.
             409 | 423 => Err(AttemptError::Temporary(refused(answer), None)),
             404 | 410 => {
                 *known = None;
@@ -272,7 +272,7 @@ fn stopped(answer: Response) -> AttemptError {
     if passes { AttemptError::Temporary(failure, after) } else { AttemptError::Failed(failure) }
 }
 
-/// What an answer other than the hoped for means.
+/// The failure for an unexpected answer.
 pub(super) fn refused(answer: Response) -> Failure {
     let status = answer.status;
     let body = answer.into_text(64 * 1024).unwrap_or_default();
@@ -290,13 +290,14 @@ pub(super) fn refused(answer: Response) -> Failure {
     }
 }
 
-/// Which upload a file belongs to, for the next time.
+/// The upload of a file, stored for the next attempt.
 struct ResumeRecord {
     file: Option<PathBuf>,
 }
 
 impl ResumeRecord {
-    /// Of this version of the file, to this place. Without a home directory nothing is remembered.
+    /// For this version of the file and this destination. Without a home directory nothing is
+    /// stored.
     fn of(source: &Source, to: &Url) -> Self {
         let nanos = source.modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let mut name = Sha256::new();
@@ -327,7 +328,7 @@ impl ResumeRecord {
             std::fs::write(file, format!("{at}\n"))
         };
         if let Err(error) = keep() {
-            // The upload itself is none the worse.
+            // The upload itself continues.
             console::notice(format_args!(
                 "tactus: this upload cannot be resumed later: {}: {error}",
                 file.display()
@@ -337,7 +338,7 @@ impl ResumeRecord {
 
     fn forget(&self) {
         if let Some(file) = &self.file {
-            // There is none when it went in one go.
+            // An upload in one request has no record.
             drop(std::fs::remove_file(file));
         }
     }

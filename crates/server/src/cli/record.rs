@@ -1,8 +1,8 @@
-//! `tactus record`: a stream that comes live becomes titles of a server.
+//! `tactus record`: records a live stream as titles of a server.
 //!
-//! Promise: a stream from the network is received by the server, where its disk time and memory are
-//! reserved; what becomes of this command's own connection costs no packet. One from standard input is
-//! sent at its rate, and is a title as far as it came, whoever ends it.
+//! Promise: the server itself receives a stream from the network, with reserved disk time and
+//! memory; a break of this command's connection loses no packet. A stream from standard input is
+//! sent at its rate, and its received part becomes a title, however it ends.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -70,11 +70,11 @@ pub(super) struct Record {
 }
 
 const RECORDINGS: &str = "/api/v1/recordings";
-/// How often the server is asked how it goes.
+/// Interval of the status requests.
 const LOOK: Duration = Duration::from_millis(250);
-/// A server that does not answer for so long is not coming back.
+/// A server that does not answer for this long does not recover.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Longer than what a recording says of itself.
+/// Longer than the status of a recording.
 const STATUS_MAX: u64 = 256 * 1024;
 
 fn read_rate(text: &str) -> Result<BitRate, String> {
@@ -101,7 +101,7 @@ impl Record {
         self.receive(&to)
     }
 
-    /// Has the server receive it.
+    /// Starts the recording on the server, which receives the stream.
     fn receive(&self, to: &Url) -> Result<(), Failure> {
         let authorization = self.credentials.field()?;
         let interrupted = interruption()?;
@@ -130,7 +130,7 @@ impl Record {
         watch.until_ended(self.duration, &interrupted)
     }
 
-    /// The recording in the words of the configuration.
+    /// The recording, as in the configuration.
     fn wanted(&self) -> Map<String, Value> {
         let pattern = pattern_of(&self.to);
         let name = self.name.clone().unwrap_or_else(|| name_of(pattern));
@@ -147,7 +147,7 @@ impl Record {
         keys
     }
 
-    /// Sends what comes by standard input.
+    /// Sends the stream from standard input.
     fn send(&self, to: &Url) -> Result<(), Failure> {
         let misplaced = [
             ("--rotate", self.rotate.is_some()),
@@ -191,13 +191,13 @@ impl Record {
     }
 }
 
-/// The names of titles: what stands behind the server in a URL, as it is written.
+/// The pattern of the titles' names: the part of a URL after the server, as written.
 fn pattern_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.find('/').map_or("/", |at| &rest[at..])
 }
 
-/// How a recording is called whose titles have these names: by what does not change in them.
+/// The name of a recording whose titles have these names: their constant part.
 fn name_of(pattern: &str) -> String {
     let last = pattern.rfind('/').map_or(0, |slash| slash + 1);
     let ending = pattern[last..].rfind('.').map_or(pattern.len(), |dot| last + dot);
@@ -215,10 +215,10 @@ fn name_of(pattern: &str) -> String {
     if name.is_empty() { "record".into() } else { name }
 }
 
-/// A name is no longer (see `[[recording]]`).
+/// Upper bound of a name (see `[[recording]]`).
 const NAME_MAX: usize = 64;
 
-/// A recording that the server has begun.
+/// A recording that has begun on the server.
 struct RecordingProgress {
     at: Url,
     authorization: String,
@@ -231,7 +231,7 @@ impl RecordingProgress {
         client::fetch(method, &self.at, &[("Authorization", &self.authorization)])
     }
 
-    /// Waits until it is over, and ends it when it should be.
+    /// Waits until the recording ends, and stops it when its time is over.
     fn until_ended(
         &self,
         duration: Option<Nanos>,
@@ -268,7 +268,8 @@ impl RecordingProgress {
                 first.elapsed() >= Duration::from_nanos(duration.0)
             });
             if !is_ending && (is_over || interrupted.load(Ordering::Relaxed)) {
-                // Answered when its last title is stored, or being stored: then it is waited for here.
+                // The answer may arrive before the last title is stored: this command waits for
+                // that.
                 is_ending = self.ask("DELETE").is_ok_and(|answer| answer.status < 300);
                 continue;
             }
@@ -291,7 +292,7 @@ impl RecordingProgress {
         *known = alarms.into_iter().map(|(alarm, _)| alarm).collect();
     }
 
-    /// Says what has become of it, and has the server forget it.
+    /// Prints the result, and removes the recording from the server.
     fn ended(&self, status: &Value) -> Result<(), Failure> {
         self.meter.finish_and_clear();
         if self.ask("DELETE").is_err() {
@@ -336,7 +337,7 @@ fn count(status: &Value, name: &str) -> u64 {
     status["counts"][name].as_u64().unwrap_or(0)
 }
 
-/// Why the server does not begin it.
+/// The failure for a recording that does not begin.
 fn not_begun(answer: Response) -> Failure {
     match answer.status {
         400 | 403 | 409 => {
@@ -374,7 +375,7 @@ fn interruption() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(interrupted)
 }
 
-/// What comes until it is enough.
+/// A reader that ends after a time.
 struct Until<R> {
     from: R,
     interrupted: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! `tactus reload`: has a server read its configuration again.
+//! `tactus reload`: makes a server read its configuration again.
 
 use super::api::{self, Kind, NamedObject};
 use super::token::Credentials;

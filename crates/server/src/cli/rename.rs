@@ -1,4 +1,4 @@
-//! `tactus rm` and `tactus mv`: takes titles of a server away, or gives one another name.
+//! `tactus rm` and `tactus mv`: deletes or renames titles of a server.
 
 use super::client::{self, ClientError, Url};
 use super::token::Credentials;
@@ -48,7 +48,8 @@ impl Rm {
         let authorization = self.credentials.field()?;
         let urls = self.urls.iter().map(|url| Url::parse(url)).collect::<Result<Vec<_>, _>>();
         for url in urls.map_err(Failure::usage)? {
-            // Only a title meets a condition: a directory goes only with the word for it.
+            // Only a title satisfies the condition: a directory is deleted only on explicit
+            // request.
             let fields = [("Authorization", &*authorization), ("If-Match", "*")];
             let fields = if self.recursive { &fields[..1] } else { &fields[..] };
             done(client::fetch("DELETE", &url, fields))?;
@@ -63,7 +64,7 @@ impl Mv {
         let from = Url::parse(&self.from).map_err(Failure::usage)?;
         let to = Url::parse(&self.to).map_err(Failure::usage)?;
         let destination = to.text();
-        // Without the last, a title is replaced, and a directory is not.
+        // Without the last field, a title is replaced and a directory is not.
         let fields = [
             ("Authorization", &*authorization),
             ("Destination", &*destination),

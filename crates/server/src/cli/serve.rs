@@ -1,10 +1,10 @@
-//! `tactus serve`: reads the configuration, opens the server, says where it is, and serves until it is
-//! told to end.
+//! `tactus serve`: reads the configuration, opens the server, prints its addresses, and serves
+//! until it is stopped.
 //!
 //! Promise: the first line on standard output is `Serving DIR at http://ADDRESS/` (`at unix:PATH`
-//! when only socket files are configured), printed when the
-//! addresses are bound; programs may wait for it. What the host refused is said in one line each, on
-//! standard error. SIGTERM and SIGINT drain; a second signal ends at once; SIGHUP has the configuration read again.
+//! when only socket files are configured). It is printed when the addresses are bound; programs may
+//! wait for it. Each refusal of the host is one line on standard error. SIGTERM and SIGINT drain; a
+//! second signal ends at once; SIGHUP reads the configuration again.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -157,7 +157,7 @@ fn admin(text: &str) -> Result<AdminAddress, String> {
     }
 }
 
-/// Lets the one who knows the first volume's own token put titles there.
+/// Permits uploads to the first volume with the volume's own token.
 pub(super) fn allow_uploads(config: &mut Config) -> Result<Option<token::ServerToken>, Failure> {
     for volume in &mut config.volumes {
         volume.uploads = true;
@@ -181,8 +181,8 @@ pub(super) fn allow_uploads(config: &mut Config) -> Result<Option<token::ServerT
     Ok(Some(own))
 }
 
-/// A directory that the command line names and that was emptied or created anew is a new volume:
-/// its disk is not missing.
+/// Accepts a directory of the command line that was emptied or created again as a new volume: its
+/// disk is not missing.
 fn accept_recreated(config: &Config) {
     let path = &first(config).path;
     let Some(known) = config.state.as_deref().map(KnownIdentities::within) else { return };
@@ -205,10 +205,10 @@ fn first(config: &Config) -> &Volume {
     config.volumes.first().expect("there is something to serve")
 }
 
-/// Who knows the token that `--uploads` makes.
+/// The principal with the token of `--uploads`.
 const OWN_PRINCIPAL: &str = "local";
 
-/// What to do with the token.
+/// The text about the use of the token.
 fn invitation(own: &token::ServerToken) -> String {
     let file = own.file.display();
     match &own.made {
@@ -217,7 +217,7 @@ fn invitation(own: &token::ServerToken) -> String {
     }
 }
 
-/// What a server needs before it has a configuration.
+/// The runtime and signal handlers, which a server needs before it has a configuration.
 pub(super) struct Bootstrap {
     runtime: tokio::runtime::Runtime,
     signals: Signals,
@@ -293,7 +293,7 @@ pub(super) fn run(
         house.serve(end, signals).await
     })?;
     access::close();
-    // What still looks up a name is not waited for.
+    // Pending name lookups are not awaited.
     runtime.shutdown_background();
     Ok(())
 }

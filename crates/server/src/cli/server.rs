@@ -1,8 +1,8 @@
 //! The whole server: engine, catalogue, HTTP and metrics, from a configuration to its end.
 //!
 //! Promise: either everything runs and all addresses are bound, or an error says what to do. At the
-//! end no new connection is taken, running deliveries may finish within the drain limit, and then the
-//! rest is stopped.
+//! end the server accepts no new connections, running deliveries may finish within the drain limit,
+//! and the rest is then stopped.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -41,7 +41,7 @@ use crate::supervisor;
 
 use super::signals::Signals;
 
-/// A server that is ready: bound, and its cores running.
+/// A server whose addresses are bound and whose cores run.
 pub(super) struct Server {
     engine: Engine,
     config: Config,
@@ -63,7 +63,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Takes memory and cores, opens the volumes and binds the addresses. Where there is a `file`, it may be read again.
+    /// Takes memory and cores, opens the volumes and binds the addresses. A reload reads `file`
+    /// again, if there is one.
     pub(super) async fn open(config: Config, file: Option<ConfigFile>) -> Result<Self> {
         raise_limits();
         let mut passed = PassedSockets::take()?;
@@ -166,7 +167,7 @@ impl Server {
         })
     }
 
-    /// Where HTTP is served.
+    /// The addresses of HTTP.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
@@ -176,7 +177,7 @@ impl Server {
         self.proxied.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
-    /// Where RTSP is served.
+    /// The addresses of RTSP.
     pub(super) fn rtsp_addresses(&self) -> Vec<SocketAddr> {
         self.rtsp_listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
@@ -193,7 +194,7 @@ impl Server {
             .map(|all| all.iter().map(|listener| listener.path().to_owned()).collect())
     }
 
-    /// Whether titles can be put here.
+    /// Whether the server takes uploads.
     pub(super) fn takes_uploads(&self) -> bool {
         self.uploads.as_ref().is_some_and(Uploads::may_anybody)
     }
@@ -214,7 +215,7 @@ impl Server {
         .collect()
     }
 
-    /// What the host refused, with what it costs.
+    /// Refusals of the host, with their effects.
     pub(super) fn degraded(&self) -> &[String] {
         &self.engine.degraded
     }
@@ -266,8 +267,8 @@ impl Server {
         let address = self.admin.as_ref().and_then(|listener| listener.local_addr().ok());
         let address = address.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip());
         let hosts = Hosts::Local { named: self.config.admin.allowed_hosts.clone(), address };
-        // Neither may pages of other sites read it: `allowed_origins` and `public_url` are of the
-        // titles.
+        // Pages of other sites cannot read it either: `allowed_origins` and `public_url` apply only
+        // to titles.
         let (origins, public_url) = (Origins::default(), PublicUrl::default());
         let limits_of_admin = Limits { hosts, origins, public: public_url, ..limits.clone() };
         let admin = site(limits_of_admin, figures, Some(store.clone()));
@@ -316,7 +317,7 @@ impl Server {
             serving.shutdown().await;
         }
         if let Some(rtsp) = self.rtsp {
-            // Sessions that were set up meanwhile.
+            // Closes sessions that were set up meanwhile.
             rtsp.close().await;
         }
         forgetting.abort();
@@ -328,7 +329,7 @@ impl Server {
         if let Some(uploads) = self.uploads {
             uploads.close().await;
         }
-        // Its cores are joined here, when nobody can start a delivery any more.
+        // Joins the engine's cores, when no delivery can start any more.
         drop(self.engine);
         Ok(())
     }
@@ -350,7 +351,7 @@ fn start_error(error: std::io::Error, config: &Config) -> anyhow::Error {
     }
 }
 
-/// How long the room of a deleted title may stay taken though nobody sees it any more.
+/// How long a deleted title may still occupy space that is no longer visible.
 const FORGET_EVERY: Duration = Duration::from_secs(3);
 
 async fn forget_changed(catalogue: Arc<Catalogue>, broker: Broker) {
@@ -361,7 +362,7 @@ async fn forget_changed(catalogue: Arc<Catalogue>, broker: Broker) {
             catalogue.forget_changed();
             broker.forget_bad_ranges(|place| catalogue::is_version(&place.file, &place.etag));
         };
-        // On a disk that hangs it waits, and is not begun again.
+        // On a disk that hangs the task waits, and is not started again.
         if tokio::task::spawn_blocking(forget).await.is_err() {
             tracing::error!("the space of deleted titles is not released");
         }
@@ -404,8 +405,8 @@ fn is_without_ipv6(error: &io::Error) -> bool {
     [libc::EAFNOSUPPORT, libc::EADDRNOTAVAIL].into_iter().any(|no| errno == Some(no))
 }
 
-/// The default admin address may be taken by another Tactus on this machine: that is no reason not to
-/// serve titles, so it is said and left out. A configured one must be had.
+/// Another Tactus on this machine may use the default admin address. That must not stop this
+/// server, so the address is left out with a message. A configured address must be available.
 fn admin_listener(address: SocketAddr) -> Result<Option<TcpListener>> {
     let is_default = Config::unconfigured().admin.address == Some(address);
     match listener(address) {
@@ -458,7 +459,7 @@ fn too_few_files(config: &Config, engine: &Engine) -> Option<String> {
     })
 }
 
-/// As many files and as much locked memory as this process may have without asking anybody.
+/// Raises the limits of open files and locked memory as far as this process may.
 fn raise_limits() {
     for resource in [Resource::Nofile, Resource::Memlock] {
         let limit = rustix::process::getrlimit(resource);
@@ -469,7 +470,7 @@ fn raise_limits() {
     }
 }
 
-/// The control side's threads inherit this: they keep off the cores that send.
+/// Keeps the control side's threads, which inherit this, off the cores that send.
 fn leave_cores_to_the_engine(engine: &Engine) {
     let Ok(cpus) = tactus_sys::thread::allowed_cores() else { return };
     let mut set = CpuSet::new();

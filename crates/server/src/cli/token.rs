@@ -1,8 +1,7 @@
-//! Tokens: where the commands that change something find theirs, and the one that `serve --uploads`
-//! makes.
+//! Tokens: the source of a command's token, and the token that `serve --uploads` makes.
 //!
-//! Promise: a token is never in the arguments, where others see it; a file that is made for one can
-//! be read by its owner only.
+//! Promise: a token is never in the arguments, where other users see it. Only the owner can read a
+//! generated token file.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
@@ -50,10 +49,10 @@ impl Credentials {
     }
 }
 
-/// A token of the server's own.
+/// The token of a volume.
 pub(super) struct ServerToken {
     pub(super) file: PathBuf,
-    /// The token, when it has just been made: the only time that it is shown.
+    /// A new token, which is shown only this once.
     pub(super) made: Option<String>,
 }
 
@@ -72,7 +71,7 @@ pub(super) fn own(dir: &Path) -> Result<ServerToken> {
     let mut bytes = [0; 32];
     let filled = getrandom(&mut bytes, GetRandomFlags::empty()).context("no random bytes")?;
     anyhow::ensure!(filled == bytes.len(), "the kernel gives up to 256 random bytes at once");
-    // One that began with a dash would be an option to the programs that it is given to.
+    // Clients would take a token that begins with a dash for an option.
     let token = data_encoding::HEXLOWER.encode(&bytes);
     let write = || -> std::io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;

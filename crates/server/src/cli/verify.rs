@@ -1,7 +1,7 @@
 //! `tactus verify`: compares stored titles with their checksums.
 //!
-//! Promise: it changes nothing and needs no server. What is damaged is named with the place where the
-//! damage begins; a walk over a volume leaves out only what is no title.
+//! Promise: it changes nothing and needs no server. Each damaged title is named with the beginning
+//! of the damage. A walk over a volume leaves out only files that are not titles.
 
 use std::path::{Path, PathBuf};
 
@@ -134,7 +134,7 @@ fn judge(
             found.bytes += len.0;
             return Ok(());
         }
-        // A name that no request can have, and what has gone meanwhile, is no title.
+        // A file with an unusable name, or one that was removed meanwhile, is not a title.
         Ok(Verdict::NoSums) | Err(VerifyError::Name(_) | VerifyError::NotFound) => {
             found.without += 1;
             return Ok(());
@@ -158,15 +158,15 @@ fn judge(
     Ok(())
 }
 
-/// The volume that holds `path`: what has a directory of ours.
+/// The volume of `path`: the directory with the server's own directory in it.
 pub(super) fn volume_of(path: &Path) -> PathBuf {
     let has_ours = |above: &&Path| above.join(RESERVED).is_dir();
     let directory = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
     directory.ancestors().find(has_ours).unwrap_or(directory).to_owned()
 }
 
-/// All files at and below `path`, in the order of their names, but for what is ours and what is only
-/// linked.
+/// All files at and below `path`, in the order of their names, except the server's own files and
+/// links.
 fn collect(root: &Path, path: &Path, into: &mut Vec<Candidate>, found: &mut Found) {
     let read = || -> std::io::Result<Vec<(PathBuf, std::fs::Metadata)>> {
         let facts = path.symlink_metadata()?;
@@ -197,7 +197,7 @@ fn collect(root: &Path, path: &Path, into: &mut Vec<Candidate>, found: &mut Foun
                     let (root, name) = (root.to_owned(), name.to_owned());
                     into.push(Candidate { root, name, len: facts.len() });
                 }
-                // Titles have names of text.
+                // The name of a title is valid UTF-8.
                 None => found.without += 1,
             }
         }

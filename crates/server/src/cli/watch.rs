@@ -158,7 +158,7 @@ impl VolumeWatch {
         conditions.set(Kind::QuotaUnknown, &self.mount, uncounted);
     }
 
-    /// Whether the file system that is mounted now may replace the one that is open.
+    /// Whether the mounted file system may replace the open one.
     fn may_take(&self) -> bool {
         let store = self.uploads.as_ref().and_then(|uploads| uploads.volumes.get(self.index));
         let Some(Some(store)) = store else { return true };
@@ -167,7 +167,7 @@ impl VolumeWatch {
             return true;
         }
         store.refuse("another file system was mounted over the volume; restart the server");
-        // An empty mount point is no volume: the open file system is served on.
+        // An empty mount point is not a volume: the open file system stays in service.
         there.is_some()
     }
 

@@ -1,7 +1,7 @@
-//! `GET /api/v1/capacity`: what would still fit, and what each resource has left.
+//! `GET /api/v1/capacity`: how many more streams fit, and the free part of each resource.
 //!
-//! Promise: it asks the ledger, so an answer of n means that n more streams of that rate would have
-//! been admitted at that moment. Nothing is reserved by asking.
+//! Promise: the figures come from the ledger, so an answer of n means that n more streams of that
+//! rate would have been admitted at that moment. A request reserves nothing.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ struct Fit {
     streams: u32,
     /// The resource that refuses the next stream.
     ends_with: String,
-    /// Absent where nothing is taken.
+    /// Absent if the server takes no uploads.
     #[serde(skip_serializing_if = "Option::is_none")]
     recordings: Option<u32>,
 }
@@ -42,7 +42,7 @@ struct ResourceLevel {
     unit: &'static str,
 }
 
-/// Rates for which the room is told when nobody asks for one: speech to ultra high definition.
+/// Rates of the answer if the request names none: speech to ultra high definition.
 pub(super) const RATES: [u64; 6] =
     [128_000, 1_000_000, 4_000_000, 8_800_000, 20_000_000, 50_000_000];
 

@@ -1,8 +1,8 @@
-//! The page for Prometheus: counters and histograms of the servers, gauges of what is promised, and
+//! The page for Prometheus: counters and histograms of the servers, gauges of reservations, and
 //! each running stream.
 //!
-//! Promise: names end in the unit, help texts are sentences, and labels have few values, except
-//! those of single streams, of which there are as many as places in the delivery table.
+//! Promise: names end in the unit, help texts are sentences, and labels have few values. Only
+//! labels of single streams have more: at most as many as the slots of the stream table.
 
 use std::fmt;
 use std::sync::Arc;
@@ -185,7 +185,7 @@ fn classes(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.gauge("tactus_class_lent", help, per_second(), each)
 }
 
-/// RTSP, where it is served.
+/// RTSP, if it is enabled.
 fn rtsp(page: &mut Page, sources: &Sources) -> fmt::Result {
     let Some(rtsp) = sources.rtsp.as_ref() else { return Ok(()) };
     let counters = rtsp.counters();
@@ -290,7 +290,7 @@ const LATENESS: [u64; 11] = [
 const DEVIATION: [u64; 9] = [0, 10, 100, 500, 1_000, 5_000, 10_000, 50_000, 250_000];
 /// Bounds of loss in millionths: receivers count in 256ths.
 const LOST: [u64; 8] = [0, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 500_000];
-/// Bounds of a disk's answer in ns, from flash to a spinning disk with a queue.
+/// Bounds of a disk's service time in ns, from flash to a hard disk with a queue.
 const SERVICE: [u64; 12] = [
     100_000,
     200_000,
@@ -374,7 +374,7 @@ fn disks(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.gauge("tactus_blocks_resident", "Blocks in memory", None, each)
 }
 
-/// What volumes that take uploads write and flush.
+/// Writes and flushes of volumes that take uploads.
 fn uploads(page: &mut Page, sources: &Sources) -> fmt::Result {
     let volume = |index: usize| ("volume", sources.mount(index).to_owned());
     let open = || {
@@ -460,7 +460,7 @@ fn recordings(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_recording_stored", "Bytes of titles stored", Some(Unit::Bytes), each)
 }
 
-/// What is recorded at a rate.
+/// Recordings with a reserved rate.
 fn recorders(page: &mut Page, sources: &Sources) -> fmt::Result {
     let all: Vec<_> = sources.recorded().collect();
     let volume = |index: usize| ("volume", sources.mount(index).to_owned());
@@ -549,7 +549,7 @@ fn bytes(bits: u64) -> f64 {
     bits as f64 / 8.0
 }
 
-/// The usual ending of shares is in the singular; the library's own is not.
+/// The usual suffix of fractions is singular (`ratio`); the library's is not.
 fn ratio_unit() -> Unit {
     Unit::Other("ratio".into())
 }
@@ -601,7 +601,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Histograms whose values are counted in `scale` parts of the unit.
+    /// Writes histograms whose values are counted in `scale` parts of the unit.
     fn histogram(
         &mut self,
         name: &str,

@@ -1,7 +1,7 @@
 //! Health: whether the server works as configured (`/healthz`, `/readyz`, the status).
 //!
-//! Promise: an answer waits for no disk: it is a view of conditions, counters and alarms that
-//! others maintain. Liveness depends on nothing.
+//! Promise: an answer waits for no disk: it is a view of conditions, counters and alarms that other
+//! parts maintain. Liveness depends on nothing.
 
 use serde::Serialize;
 

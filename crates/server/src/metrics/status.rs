@@ -1,7 +1,8 @@
-//! `GET /api/v1/status`: what runs here, on what terms, and for whom.
+//! `GET /api/v1/status`: the state of the server: volumes, terms and streams.
 //!
-//! Promise: it shows what is in force, not what was wished: the placement, models and sizes that were
-//! found at the start, everything that the host refused, and each stream's set and real rate.
+//! Promise: it shows effective values, not configured ones: the placement, models and sizes that
+//! were determined at the start, everything that the host refused, and each stream's set and real
+//! rate.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,10 +42,10 @@ pub(super) struct Status {
     volumes: Vec<VolumeStatus>,
     totals: Totals,
     packets: Packets,
-    /// Parts of the link, for datagrams.
+    /// Classes of the link, for datagrams.
     classes: Vec<classes::Status>,
     streams: Vec<StreamStatus>,
-    /// Titles that come in at a rate that is promised.
+    /// Recordings with a reserved rate.
     recordings: Vec<RecordingStatus>,
     /// Titles that are sent as datagrams.
     channels: Vec<channels::Status>,
@@ -53,13 +54,13 @@ pub(super) struct Status {
 /// Datagrams of all streams since the start.
 #[derive(Serialize)]
 struct Packets {
-    /// By what they leave.
+    /// The back end that sends them.
     back_end: &'static str,
-    /// Whether several may leave as one message (`UDP_SEGMENT`).
+    /// Whether several can be sent in one message (`UDP_SEGMENT`).
     segments: bool,
-    /// What admission counts for one.
+    /// The cost of a datagram in admission.
     datagram_cpu_seconds: f64,
-    /// What was measured at the start, on the loopback.
+    /// Measurements at the start, on the loopback.
     back_ends: Vec<BackEndStatus>,
     sent_bytes: u64,
     datagrams: u64,
@@ -78,9 +79,9 @@ struct Packets {
     lateness_p999_seconds: f64,
     deviation_mean_ratio: f64,
     deviation_p99_ratio: f64,
-    /// Where datagrams of this host may be thrown away after a socket was told that they were sent.
+    /// Queues that may drop datagrams of this host after the send call has succeeded.
     queues: Vec<Queue>,
-    /// The link that is kept full.
+    /// The link that is kept full with gap frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     gap_frames: Option<GapFrames>,
 }
@@ -89,7 +90,7 @@ struct Packets {
 struct Queue {
     device: String,
     discipline: String,
-    /// Packets of whoever sent them, since the discipline was made.
+    /// Packets of all senders, since the discipline was created.
     dropped: u64,
 }
 
@@ -97,13 +98,13 @@ struct Queue {
 struct GapFrames {
     /// Frames with datagrams.
     frames: u64,
-    /// Frames that filled the time between them.
+    /// Gap frames.
     gaps: u64,
-    /// Times at which the link had run empty.
+    /// Times at which the link was empty.
     empty: u64,
-    /// By how much the link has been behind the rate that it is said to have.
+    /// The largest delay of the link against its configured rate.
     behind_seconds: f64,
-    /// Datagrams that had been taken when it turned out that they could not be sent.
+    /// Datagrams that were accepted and could not be sent.
     refused: u64,
 }
 
@@ -112,7 +113,7 @@ struct BackEndStatus {
     back_end: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     datagram_cpu_seconds: Option<f64>,
-    /// Of each of seven in one message.
+    /// The cost of each of seven datagrams in one message.
     #[serde(skip_serializing_if = "Option::is_none")]
     of_seven_cpu_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,7 +127,7 @@ struct StallStatus {
     longest_seconds: f64,
     /// Cores that are stalled now.
     standing: Vec<StalledCore>,
-    /// The last one that was logged.
+    /// The last stall that was logged.
     #[serde(skip_serializing_if = "Option::is_none")]
     last: Option<LastStall>,
 }
@@ -164,7 +165,7 @@ struct VolumeStatus {
     path: String,
     /// Whether its disk answers.
     up: bool,
-    /// What is given up because its disk is too slow.
+    /// The degradation because its disk is too slow.
     degradation: Degradation,
     cycle: String,
     block: String,
@@ -172,9 +173,9 @@ struct VolumeStatus {
     /// Whether blocks are sent by reference from the page cache.
     sendfile: bool,
     model: Model,
-    /// What could not be read, and is not asked for meanwhile.
+    /// Ranges that could not be read, and are skipped for a time.
     bad_ranges: Vec<BadRangeStatus>,
-    /// Absent where no uploads are taken.
+    /// Absent if the volume takes no uploads.
     #[serde(skip_serializing_if = "Option::is_none")]
     uploads: Option<Uploads>,
 }
@@ -190,7 +191,7 @@ struct BadRangeStatus {
 
 #[derive(Serialize)]
 struct Degradation {
-    /// Its number in the manual; 0: nothing.
+    /// Its number in the manual; 0: none.
     level: u8,
     name: &'static str,
     ended_streams: u64,
@@ -198,7 +199,7 @@ struct Degradation {
 
 #[derive(Serialize)]
 struct Uploads {
-    /// Why nothing is taken any more; absent while all is well.
+    /// Why the volume takes no uploads any more; absent while it takes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     failed: Option<String>,
     write_share: String,
@@ -215,7 +216,7 @@ struct Uploads {
 
 #[derive(Serialize)]
 struct Model {
-    /// Whether by `tactus measure`, or cautiously at the start.
+    /// True: by `tactus measure`; false: a cautious model from the start.
     measured: bool,
     visit: String,
     sweep: String,
@@ -264,7 +265,7 @@ struct RecordingStatus {
     rate_bits_per_second: u64,
     seconds: u64,
     taken_bytes: u64,
-    /// What of it a start after a power failure would find.
+    /// The bytes that a start after a power failure would find.
     durable_bytes: u64,
     /// By cause.
     lost: BTreeMap<&'static str, Lost>,

@@ -1,4 +1,4 @@
-//! What the figures promise, on a real engine.
+//! The properties of the figures, on a running engine.
 
 use std::sync::Arc;
 
@@ -124,7 +124,7 @@ fn capacity_is_told_for_the_rate_that_is_asked_for() {
     assert_eq!(wrong.status(), 400);
 }
 
-/// Row by row: `# TYPE` and `# HELP` for each family, and every family in the guide.
+/// Line by line: `# TYPE` and `# HELP` for each family, and every family in the guide.
 #[test]
 fn every_metric_is_in_the_guide() {
     let fixture = fixture();
