@@ -1,9 +1,9 @@
-//! Streams whose datagrams are made here, out of bytes of a title.
+//! Generated streams: datagrams made in this process from bytes of a title.
 //!
-//! Promise: the title is read at a promised rate, never beside the disk's plan; what is made of it
-//! leaves by the engine's clock, each datagram at its own time. What is made ahead is bounded, and
-//! so is what is read ahead; when anything of a stream ends, all of it does, and everything goes
-//! back. The argument: `docs/design/generated.md`.
+//! Promise: the title is read at a promised rate, always within the disk's plan. The datagrams
+//! leave by the engine's clock, each at its own time. Generation ahead is bounded, and so is
+//! read-ahead. When one part of a session ends, all of it ends, and all resources return. The
+//! argument: `docs/design/generated.md`.
 //!
 //! ```text
 //! disk ─► arena ─► link ─► pair of sockets ─► packetizer ─► rings ─► packet server ─► outlets
@@ -38,50 +38,49 @@ use crate::broker::{
 use crate::catalogue::OpenTitle;
 use tally::Tally;
 
-/// Makes datagrams out of bytes. It is asked on an ordinary thread, which it must not hold for
-/// long.
+/// Makes datagrams from bytes. It runs on an ordinary thread, which it must not block for long.
 pub trait Packetizer: Send + 'static {
     /// More bytes of the source, in order.
     fn push(&mut self, bytes: &[u8]);
 
-    /// There are no more.
+    /// The source has ended.
     fn end(&mut self);
 
     /// The next datagram and the number of its output, in order of their times over all outputs.
-    /// None when more bytes are needed, or there is nothing left.
+    /// `None` if more bytes are needed, or the end is reached.
     fn next(&mut self) -> Option<(usize, Timed)>;
 
-    /// Whether the last answer was none only because the work paused for other tasks, so that it
+    /// Whether the last result was `None` only because the work paused for other tasks. Then `next`
     /// must be called again.
     fn is_pausing(&self) -> bool {
         false
     }
 
-    /// Bytes that were pushed and are still needed.
+    /// Number of pushed bytes that are still needed.
     fn held(&self) -> usize;
 }
 
-/// What is read, and how fast.
+/// The source of a session, and its rate.
 #[derive(Clone, Debug)]
 pub struct Feed {
-    /// What.
+    /// The title.
     pub title: Arc<OpenTitle>,
-    /// What of it; not nothing.
+    /// Its bytes; at least one.
     pub reading: Reading,
-    /// Bytes that must have come when the streams begin. Within each stretch of time no more may be
-    /// needed than these and what comes in it at the rate at which it is read.
+    /// Bytes that must have come when the streams begin. In any interval, the need must not exceed
+    /// these bytes and the bytes that come in it at the read rate.
     pub ready: Bytes,
-    /// Most bytes that the packetizer holds before it is given more: at least `ready`, or it waits
-    /// for ever.
+    /// Limit of the bytes in the packetizer; beyond it, no more are pushed. At least `ready`;
+    /// otherwise the session never begins.
     pub hold: Bytes,
 }
 
-/// Where one of the generated streams goes, as it is generated.
+/// The destination of one generated stream.
 #[derive(Clone, Debug)]
 pub struct Lane {
     /// Its output.
     pub output: Output,
-    /// What it needs at most.
+    /// Its peak needs.
     pub needs: GeneratedRate,
 }
 
@@ -94,18 +93,18 @@ pub struct FrameOutput {
     pub channels: Vec<u8>,
 }
 
-/// What has left of one output.
+/// The sent packets of one output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gone {
-    /// What its times count from, as it is now: it moves when it is late.
+    /// The current origin of its times. It moves when the output is late.
     pub begin: MonoTime,
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Their payload, which what RTP puts in front is none of.
+    /// Their payload bytes, without RTP headers.
     pub bytes: u64,
 }
 
-/// A generated session: one source and the streams that are made of it. It ends when this is dropped.
+/// A generated session: one source and the streams generated from it. Dropping it ends the session.
 pub struct GeneratedSession {
     broker: Broker,
     shared: Arc<Shared>,
@@ -117,22 +116,22 @@ pub struct GeneratedSession {
 /// How a session ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ended {
-    /// Why.
+    /// The reason.
     pub why: End,
-    /// How many datagrams have left of each output.
+    /// Number of datagrams sent by each output.
     pub packets: Vec<u64>,
 }
 
 /// Why a session ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// It was asked to.
+    /// It was stopped.
     Stopped,
-    /// All that was made has left.
+    /// All generated datagrams have left.
     Complete,
     /// The source ended early.
     Source(Outcome),
-    /// An output did.
+    /// An output ended early.
     Output(Outcome),
 }
 
@@ -150,27 +149,26 @@ impl End {
 
 struct Shared {
     begin: OnceLock<MonoTime>,
-    /// Told to stop.
+    /// Signals the stop.
     stop: Notify,
-    /// Told to begin, where what is made goes between what is said.
+    /// Signals the start of the frames, if the session shares its connection with interleaved
+    /// messages.
     go: Notify,
     slots: Vec<u32>,
-    /// Where there is one slot for all outputs: which of them its frames were of.
+    /// If all outputs share one slot: the outputs of the sent frames.
     tally: Option<Tally>,
-    /// When the engine took it over, where that is not when it began.
+    /// When the engine opened the stream, if that differs from the beginning.
     opened: Option<MonoTime>,
-    /// A connection stands behind half a frame.
+    /// A connection was left in the middle of a frame.
     is_cut: AtomicBool,
 }
 
 impl GeneratedSession {
     /// Admits a source and its outputs, all or none, and begins.
     ///
-    /// # Errors
-    /// [`Refusal`] names the short resource; nothing has changed.
+    /// # Errors [`Refusal`] names the short resource; nothing has changed.
     ///
-    /// # Panics
-    /// Outside of an executor, and when the range is empty or more must be ready than may be held.
+    /// # Panics Outside of an executor, if the range is empty, or if `ready` exceeds `hold`.
     pub fn start(
         broker: &Broker,
         feed: Feed,
@@ -203,15 +201,13 @@ impl GeneratedSession {
         Ok(Self::run(broker, feed, source, lanes, packetizer, shared, None))
     }
 
-    /// The same into a connection, which is the engine's for writing from now on until it has
-    /// ended. What is made waits for [`Self::go`]; what is said meanwhile, and later, is said by
-    /// [`Self::interleaver`].
+    /// The same into a connection. The engine owns its writing side from now until the session has
+    /// ended. Generated frames wait for [`Self::go`]; [`Self::interleaver`] sends messages before
+    /// and after it.
     ///
-    /// # Errors
-    /// [`Refusal`] names the short resource; nothing has changed.
+    /// # Errors [`Refusal`] names the short resource; nothing has changed.
     ///
-    /// # Panics
-    /// As above.
+    /// # Panics As above.
     pub fn start_in_frames(
         broker: &Broker,
         feed: Feed,
@@ -267,35 +263,35 @@ impl GeneratedSession {
         let session = Session { feed, source, lanes, packetizer, shared: Arc::clone(&shared) };
         let task = tokio::spawn(async move {
             let ended = session.run().await;
-            // Whoever asked may have gone.
+            // The receiver may have gone.
             drop(tell.send(Some(ended)));
         });
         Self { broker: broker.clone(), shared, task, end, interleaver }
     }
 
-    /// Lets frames follow what has been said.
+    /// Releases the frames, after the messages sent so far.
     pub fn go(&self) {
         self.shared.go.notify_one();
     }
 
-    /// How to say something between frames; none where it goes as datagrams.
+    /// The sender of messages between frames; `None` for datagrams.
     #[must_use]
     pub fn interleaver(&self) -> Option<&Interleaver> {
         self.interleaver.as_ref()
     }
 
-    /// Whether its connection is of no more use; known when it has ended.
+    /// Whether its connection is unusable; valid after the end.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.shared.is_cut.load(Ordering::Relaxed)
     }
 
-    /// What has left of output `nth` by now; none before it has begun.
+    /// The packets sent by output `nth` so far; `None` before it has begun.
     #[must_use]
     pub fn gone(&self, nth: usize) -> Option<Gone> {
         let begin = self.begin()?;
         let counters = self.broker.counters_of(self.shared.slots[nth])?;
-        // When nothing is sent any more it is forgotten.
+        // The engine resets the counter when the stream has ended.
         let epoch = counters.epoch.value();
         if epoch == 0 && self.shared.tally.is_none() {
             return None;
@@ -311,21 +307,20 @@ impl GeneratedSession {
         Some(Gone { begin, packets, bytes })
     }
 
-    /// When it began: what all times count from. None before.
+    /// When it began: the origin of all times. `None` before that.
     #[must_use]
     pub fn begin(&self) -> Option<MonoTime> {
         self.shared.begin.get().copied()
     }
 
-    /// The slot of each output, by which the engine counts: packets, underruns, and what its times
-    /// count from (`epoch`, which moves when it is late).
+    /// The slot of each output, which selects the engine's counters: packets, underruns, and the
+    /// origin of its times (`epoch`, which moves when the output is late).
     #[must_use]
     pub fn slots(&self) -> &[u32] {
         &self.shared.slots
     }
 
-    /// Payload bytes that have left of all outputs, and how punctual they were: of a session that
-    /// has ended.
+    /// Payload bytes sent by all outputs, and their punctuality; for a session that has ended.
     pub(crate) fn sent(&self) -> (u64, Punctuality) {
         let mut slots = self.slots().to_vec();
         slots.dedup();
@@ -356,7 +351,7 @@ impl GeneratedSession {
 
 impl Drop for GeneratedSession {
     fn drop(&mut self) {
-        // What it holds stops the engine's streams, and gives their grants back when they have
+        // Dropping its state stops the engine's streams, and returns their grants when they have
         // retired.
         self.task.abort();
     }
@@ -368,18 +363,19 @@ struct Admitted {
     needs: GeneratedRate,
 }
 
-/// The ways out of a session.
+/// The outputs of a session, with their rings.
 struct Lanes {
-    /// Each with what the engine has not been given yet.
+    /// Each output, with its ring until the engine gets it.
     outputs: Vec<(Admitted, Option<ChunkRing>)>,
     rings: Vec<Producer<Timed>>,
     streams: Vec<Running>,
-    /// All goes by one ring, each output in frames of its channel; none: each by its own, as it is.
+    /// The channels of the outputs, if one ring carries all of them in frames; `None`: each output
+    /// has its own ring of datagrams.
     channels: Option<Vec<u8>>,
 }
 
 impl Lanes {
-    /// How many outputs there are.
+    /// Number of outputs.
     fn len(&self) -> usize {
         self.channels.as_ref().map_or(self.rings.len(), Vec::len)
     }
@@ -396,7 +392,7 @@ fn ring_for(needs: GeneratedRate) -> (Producer<Timed>, ChunkRing) {
     ChunkRing::new((ahead as usize).max(ROOM_MIN))
 }
 
-/// The rate of what is made with a head in front of each frame.
+/// The rate with a head in front of each frame.
 fn in_frames(needs: &GeneratedRate) -> BitRate {
     BitRate(needs.rate.0 + u64::from(needs.datagrams) * 8 * frame::HEAD as u64)
 }
@@ -409,24 +405,23 @@ struct Session {
     shared: Arc<Shared>,
 }
 
-/// How far ahead datagrams are made: a task may be kept waiting for nearly as long on a busy
+/// Lead of generation over departure: a task may have to wait for nearly this long on a busy
 /// machine.
 const AHEAD: Nanos = Nanos::from_millis(500);
 
-/// How often a full ring is looked at.
+/// Interval at which a full ring is polled.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// From the moment that all is there to the first datagram: the way of the commands into the
-/// engine.
+/// Time from readiness to the first datagram, for the commands to reach the engine.
 const LEAD: Nanos = MILLISECOND.times(5);
 
-/// The least room of a ring.
+/// Minimum capacity of a ring.
 const ROOM_MIN: usize = 64;
 
 /// Datagrams generated before other tasks may run: about a millisecond.
 const DATAGRAMS_AT_ONCE: u32 = 1024;
 
-/// Bytes taken from the pair of sockets at once: what the kernel holds of it.
+/// Bytes taken from the socket pair at once: its kernel buffer.
 const PIECE: usize = 256 * KIB as usize;
 
 impl Session {
@@ -459,13 +454,13 @@ impl Session {
             }
         };
         let packets = maker.close(&shared).await;
-        // Who seeks begins again at once, and is no second viewer of the title.
+        // A seek begins again at once, and must not count as a second viewer of the title.
         source.retire().await;
         Ended { why, packets }
     }
 }
 
-/// Has the engine read the source into one end of a pair of sockets.
+/// Has the engine read the source into one end of a socket pair.
 async fn read(source: &mut Grant, feed: &Feed, to: UnixStream) -> Outcome {
     let Reading { range, block_list, .. } = feed.reading.clone();
     let range = Extent::Range(Bytes(range.start)..Bytes(range.end));
@@ -485,7 +480,7 @@ fn pair() -> std::io::Result<(tokio::net::UnixStream, UnixStream)> {
     Ok((tokio::net::UnixStream::from_std(ours)?, theirs))
 }
 
-/// Between the pair of sockets and the rings.
+/// The stage between the socket pair and the rings.
 struct Maker<'a> {
     feed: &'a Feed,
     packetizer: Box<dyn Packetizer>,
@@ -494,15 +489,15 @@ struct Maker<'a> {
     received: u64,
     has_ended: bool,
     lanes: Lanes,
-    /// How many each ring has been given, ends included.
+    /// Number of entries pushed into each ring, including end marks.
     pushed: Vec<u64>,
-    /// How much later than it was made for what goes by frames is due by the engine's count.
+    /// Delay of the due times in frames, by the engine's clock, against the times of generation.
     later: Nanos,
-    /// What did not fit.
+    /// The datagram that did not fit.
     pending: Option<(usize, Timed)>,
-    /// The time of what was made last.
+    /// The time of the last generated datagram.
     last: Nanos,
-    /// Rings that have been told of their end.
+    /// Number of rings with an end mark.
     told: usize,
 }
 
@@ -529,11 +524,11 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// May be dropped and begun again at every await: what it has done is done.
+    /// Cancel safe: may be dropped and restarted at every await.
     async fn run(&mut self, shared: &Shared) -> End {
         loop {
             let has_begun = shared.begin.get().is_some();
-            // Frames have no times before it has begun.
+            // Frames have no times before the session has begun.
             if has_begun || self.lanes.channels.is_none() {
                 self.fill(shared).await;
             }
@@ -570,7 +565,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Generates datagrams while there is room. May be dropped as above.
+    /// Generates datagrams while there is room. Cancel safe as above.
     async fn fill(&mut self, shared: &Shared) {
         let mut left = DATAGRAMS_AT_ONCE;
         loop {
@@ -601,7 +596,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Puts what output `to` sends into its ring; whether there was room.
+    /// Pushes a datagram of output `to` into its ring. Returns whether there was room.
     fn give(&mut self, to: usize, timed: &Timed, shared: &Shared) -> bool {
         let (ring, timed) = match &self.lanes.channels {
             None => (to, *timed),
@@ -617,7 +612,8 @@ impl<'a> Maker<'a> {
         true
     }
 
-    /// Hands the rings to the engine, all with one beginning; or lets the one go on that it has.
+    /// Hands the rings to the engine, all with one origin of times; or releases the stream that the
+    /// engine already has.
     async fn begin(&mut self, shared: &Shared) {
         if shared.opened.is_some() {
             shared.go.notified().await;
@@ -633,7 +629,7 @@ impl<'a> Maker<'a> {
         shared.begin.set(begin).expect("it begins once");
     }
 
-    /// Ends all outputs; how many datagrams have left of each.
+    /// Ends all outputs. Returns the number of datagrams that each has sent.
     async fn close(&mut self, shared: &Shared) -> Vec<u64> {
         let count = self.lanes.len();
         let Lanes { outputs, rings, streams, .. } = &mut self.lanes;
@@ -647,7 +643,8 @@ impl<'a> Maker<'a> {
             return vec![0; count];
         }
         let left = |(ring, pushed): (&mut Producer<Timed>, &u64)| {
-            // Nobody takes any more; what has not left is still there, and an end never leaves.
+            // The ring has no consumer any more. Unsent entries are still in it, and an end mark
+            // never leaves.
             pushed - (ring.capacity() - ring.free()) as u64
         };
         let left: Vec<_> = rings.iter_mut().zip(&self.pushed).map(left).collect();
@@ -668,7 +665,7 @@ impl<'a> Maker<'a> {
     }
 }
 
-/// Waits for the first output that does not end as it was told to.
+/// Waits for the first output with an early end.
 async fn first_end(streams: &mut [Running]) -> Outcome {
     std::future::poll_fn(|context| {
         for stream in streams.iter_mut() {

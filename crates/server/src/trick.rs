@@ -1,9 +1,9 @@
-//! Trick play: transport streams, and [movies](movie), faster, backwards and slower than they are.
+//! Trick play: transport streams and [movies](movie) faster, backwards and slower.
 //!
-//! Promise: what is shown is read at a promised rate, only the blocks in which its pictures lie; where disks have no time
-//! for as many pictures, there are fewer, down to two a second. What leaves is a stream that nobody need complain
-//! of, in the numbers of the session that it is for; of a transport stream its continuity counters are among them. The
-//! argument: `docs/design/trick-play.md`.
+//! Promise: the pictures are read at a promised rate, and only the blocks that hold them. If the
+//! disks have no time for all pictures, fewer are shown, down to two a second. The output is a
+//! conforming stream with the numbering of its session; for a transport stream this includes the
+//! continuity counters. The argument: `docs/design/trick-play.md`.
 
 mod cut;
 mod fast;
@@ -36,21 +36,21 @@ use plan::Plan;
 use slow::Slow;
 use trail::Trail;
 
-/// How a title is to be shown.
+/// The scale and the start of a trick play.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// How fast, and in which direction; [`Scale::PLAY`] is no trick.
+    /// Speed and direction; [`Scale::PLAY`] is not a trick play.
     pub scale: Scale,
-    /// From where, by a player's time.
+    /// The start, on the player's timeline.
     pub from: MediaTime,
 }
 
-/// Where the generated stream goes.
+/// The destination of the generated stream.
 #[derive(Clone, Debug)]
 pub struct Destination {
     /// The output.
     pub output: Output,
-    /// The framing of its datagrams; of a movie it is that of the session that they are generated for.
+    /// The framing of its datagrams; for a movie, that of the generated session.
     pub form: Form,
     /// The channel of its frames in a connection; `None` for datagrams.
     pub channel: Option<u8>,
@@ -76,7 +76,7 @@ impl Destination {
     }
 }
 
-/// Why it is not.
+/// Why a trick play cannot start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// it has no pictures that can be shown alone
@@ -96,7 +96,7 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// A title that is shown so. It ends when this is dropped.
+/// A trick play. Dropping it ends it.
 pub struct Trick {
     generated: GeneratedSession,
     course: Course,
@@ -113,38 +113,38 @@ pub struct Continuation<'a> {
     pub tables: &'a [TableCount],
 }
 
-/// What a trick leaves behind.
+/// The state after a trick play.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Left {
-    /// Packets that have left.
+    /// Number of packets sent.
     pub packets: u64,
-    /// The connection that they went into, if any, is of use.
+    /// Whether its connection, if any, is usable.
     pub is_whole: bool,
-    /// Where the continuity counters of its streams are; nothing when nothing has left.
+    /// The continuity counters of its elementary streams; empty if nothing has left.
     pub counts: Vec<Count>,
     /// Table versions after it.
     pub tables: Vec<TableCount>,
     /// The last timestamp, in ticks of 90 kHz from the first one.
     pub ticks: u32,
-    /// Payload bytes, and how punctual it was.
+    /// Payload bytes, and punctuality.
     pub(crate) sent: (u64, Punctuality),
 }
 
-/// From where to where something is shown, and how fast; by a player's time.
+/// The course of a trick play: range and scale, on the player's timeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Course {
-    /// How fast, and destination.
+    /// Speed and direction.
     pub scale: Scale,
     /// The first picture.
     pub from: MediaTime,
-    /// How long after the beginning it is shown.
+    /// Delay of its display after the beginning.
     pub after: MediaTime,
-    /// How far it goes.
+    /// The position of the last picture.
     pub last: MediaTime,
 }
 
 impl Course {
-    /// What is shown at `now` of what began at `begin`, if it has begun.
+    /// The position at `now`, for a course that began at `begin`; `None` before it has begun.
     #[must_use]
     pub fn position(&self, begin: Option<MonoTime>, now: MonoTime) -> MediaTime {
         let Some(begin) = begin else { return self.from };
@@ -158,17 +158,17 @@ impl Course {
     }
 }
 
-/// Pictures in a second, as many as there may be: more of them look no better, and each is a way for the disk.
+/// Pictures in a second, from the highest: more pictures look no better, and each one costs a seek
+/// of the disk.
 const PER_SECOND: [u32; 4] = [8, 5, 3, PER_SECOND_MIN];
 
 impl Trick {
-    /// Admits it and begins; continuity counters and table versions continue those in `before`.
+    /// Admits the trick play and begins. Continuity counters and table versions continue those in
+    /// `before`.
     ///
-    /// # Errors
-    /// [`Fault`] says why not; nothing has changed.
+    /// # Errors [`Fault`] gives the reason; nothing has changed.
     ///
-    /// # Panics
-    /// Outside of an executor, and of titles that grow. It may take long; see [`started`].
+    /// # Panics Outside of an executor, and for growing titles. It may take long; see [`started`].
     pub fn start(
         broker: &Broker,
         title: &Arc<OpenTitle>,
@@ -247,7 +247,7 @@ impl Trick {
         let mut tables = before.tables.to_vec();
         let video_program =
             video_program_of(index, &access).ok_or(Fault::NoPictures)?.behind(&mut tables);
-        // Where it is fastest it still fits: it takes twice as long as it did.
+        // The peak of the title still fits: at half speed it takes twice as long.
         let rate = index.rates().map_or(RATE_MIN, |rates| rates.max).max(rate_of(index));
         let trail = Trail::new(&video_program, before.counts);
         let multiplex = Multiplex::new(video_program, rate, CLOCK, trail.counts());
@@ -267,7 +267,7 @@ impl Trick {
         let (form, cutter) = (destination.form, Cutter::new(destination.form, rate, trail.clone()));
         let maker = Slow::new(multiplex, Arc::clone(index), access.at, scale, cutter);
         let generated = destination.begin(broker, feed, needs_of(rate, form), maker)?;
-        // A picture is shown some time after its bytes have come; that time is twice as long, too.
+        // The delay between a picture's bytes and its display is doubled, too.
         let ahead = MediaTime(access.shown.0.saturating_sub(index.time_at(access.at).0));
         let after = scale.shown(ahead);
         let last = MediaTime(index.duration().0.saturating_sub(index.origin().0));
@@ -275,37 +275,37 @@ impl Trick {
         Ok(Self { generated, course: Course { scale, from, after, last }, trail, tables })
     }
 
-    /// How fast it goes.
+    /// Its scale.
     #[must_use]
     pub fn scale(&self) -> Scale {
         self.course.scale
     }
 
-    /// From where it is shown, and how far, by a player's time.
+    /// Its range, on the player's timeline.
     #[must_use]
     pub fn span(&self) -> (MediaTime, MediaTime) {
         (self.course.from, self.course.last)
     }
 
-    /// What is shown at `now`, by a player's time.
+    /// The position at `now`, on the player's timeline.
     #[must_use]
     pub fn position(&self, now: MonoTime) -> MediaTime {
         self.course.position(self.generated.begin(), now)
     }
 
-    /// What has left by now; none before it has begun.
+    /// The packets sent so far; `None` before it has begun.
     #[must_use]
     pub fn gone(&self) -> Option<Gone> {
         self.generated.gone(0)
     }
 
-    /// How to say something between frames.
+    /// The sender of messages between frames.
     #[must_use]
     pub fn interleaver(&self) -> Option<&Interleaver> {
         self.generated.interleaver()
     }
 
-    /// Lets frames follow what has been said.
+    /// Releases the frames, after the messages sent so far.
     pub fn go(&self) {
         self.generated.go();
     }
@@ -326,7 +326,7 @@ impl Trick {
 }
 
 /// Starts a trick play with `start` on a thread for long work: choosing and planning pictures takes
-/// time that grows with the title. Few run at once; none when the server ends.
+/// time that grows with the title. Few run at once. `None` if the server ends.
 pub async fn started<T: Send + 'static>(start: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     /// A plan of the largest title takes a second of processor time.
     static TURNS: Semaphore = Semaphore::const_new(2);
@@ -339,12 +339,12 @@ pub async fn started<T: Send + 'static>(start: impl FnOnce() -> T + Send + 'stat
     started.await.ok()
 }
 
-/// Tries it with fewer pictures in a second as long as reading them is what there is no room for.
+/// Retries with fewer pictures in a second while the reads are refused for lack of room.
 fn as_many_as_fit<T>(mut start: impl FnMut(u32) -> Result<T, Fault>) -> Result<T, Fault> {
     let mut refused = None;
     for per_second in PER_SECOND {
         match start(per_second) {
-            // Fewer pictures need less of the disk, and what goes with it.
+            // Fewer pictures need less disk time and fewer of the resources that depend on it.
             Err(Fault::Refused(refusal)) if is_of_reading(refusal.resource) => {
                 refused = Some(refusal);
             }
@@ -354,25 +354,27 @@ fn as_many_as_fit<T>(mut start: impl FnMut(u32) -> Result<T, Fault>) -> Result<T
     Err(Fault::Refused(refused.expect("each number of pictures was refused")))
 }
 
-/// What the clock of all that is built begins with: whoever has seen another one is told of the jump.
+/// Initial clock of every generated multiplex. A discontinuity is signalled to receivers of an
+/// earlier clock.
 const CLOCK: Pcr = Pcr::at(MediaTime(27_000_000));
 
-/// The title's own rate: that of its stamps.
+/// The title's own rate, by its time stamps.
 fn rate_of(index: &Index) -> BitRate {
     index.rates().map_or(RATE_MIN, |rates| rates.mean).max(RATE_MIN)
 }
 
-/// A player's time on the title's line.
+/// A player's time on the title's timeline.
 fn line(origin: MediaTime, played: MediaTime) -> MediaTime {
     MediaTime(origin.0.saturating_add(played.0))
 }
 
-/// What fewer pictures need less of.
+/// Whether fewer pictures need less of a resource.
 fn is_of_reading(resource: Resource) -> bool {
     matches!(resource, Resource::Disk | Resource::Arena | Resource::Cpu)
 }
 
-/// What datagrams of a multiplex need: whole ones, and for each clock, table and picture one that is not whole.
+/// The needs of the datagrams of a multiplex: full ones, and a partial one for each clock, table
+/// and picture.
 fn needs_of(rate: BitRate, form: Form) -> GeneratedRate {
     let whole = rate.bytes_in(SECOND).0.div_ceil(PAYLOAD.0);
     let datagrams = whole + PARTIAL;
@@ -380,7 +382,7 @@ fn needs_of(rate: BitRate, form: Form) -> GeneratedRate {
     GeneratedRate { rate, datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX) }
 }
 
-/// Clocks come 28 times in a second, tables five times, what describes the services once, pictures eight times.
+/// Partial datagrams in a second: 28 clocks, five tables, one service description, eight pictures.
 const PARTIAL: u64 = 2 * (28 + 5 + 1 + 8);
 
 /// Rounds up: nothing leaves early.

@@ -1,4 +1,4 @@
-//! The broker against its promises, with an engine played by the test.
+//! The broker against its promises, with an engine simulated by the test.
 
 use super::*;
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use tactus_ring::spsc::ring;
 
 use crate::catalogue::{Catalogue, CatalogueRules, Found, GrowingTitleSpec, GrowthPublisher};
 
-/// More than a start, two stops, a text and one more for each of a hundred slots.
+/// More than a start, two stops, a message and an extension for each of a hundred slots.
 const COMMANDS: usize = 512;
 
 struct Silent;
@@ -86,7 +86,7 @@ impl Stage {
         Self { broker, commands, to_control, reports, title, counters, dir }
     }
 
-    /// `len` bytes of any title.
+    /// `len` bytes of an arbitrary title.
     fn admit(&self, rate: Option<Rate>, len: Bytes) -> Result<Grant, Refusal> {
         let spec = DeliverySpec::connection(&self.broker, &self.title, rate, len);
         self.broker.admit(&spec.of_any_title())
@@ -107,7 +107,7 @@ impl Stage {
         levels.iter().find(|level| level.resource == resource).expect("it is listed").used
     }
 
-    /// Plays the engine: the title that two viewers watch is read and stays.
+    /// Simulates the engine: the title of two viewers is read and held.
     fn hold_title(&mut self) -> (Grant, Grant, StreamId) {
         let watch = || self.admit_title(LEN);
         let (first, second) = (watch().expect("room"), watch().expect("room"));
@@ -117,7 +117,7 @@ impl Stage {
         (first, second, hold.stream)
     }
 
-    /// A title that comes in, of which `durable` bytes are there.
+    /// A growing title with `durable` bytes.
     fn growing(&self, durable: u64) -> (Arc<OpenTitle>, GrowthPublisher) {
         let catalogue = Catalogue::new(self.dir.path(), CatalogueRules::default());
         let catalogue = catalogue.expect("a volume");
@@ -192,7 +192,7 @@ async fn when_datagrams_turn_out_to_cost_less_more_streams_fit_and_none_is_count
         let (broker, packets) = (&stage.broker, (Form::Udp, &output));
         broker.admit(&DeliverySpec::datagrams(broker, &stage.title, rates, packets, None))
     };
-    // A thousand datagrams a second: the core sends no more.
+    // A thousand datagrams per second are all that the core can send.
     stage.broker.count_datagrams_as(DatagramCost::each(Nanos::from_micros(600)));
     let first = admit().expect("room for one");
     let refusal = admit().err().expect("no room for two");
@@ -200,7 +200,7 @@ async fn when_datagrams_turn_out_to_cost_less_more_streams_fit_and_none_is_count
     stage.broker.count_datagrams_as(DatagramCost::each(Nanos::from_micros(100)));
     let others = [admit(), admit()];
     assert!(others.iter().all(Result::is_ok));
-    // What was promised at the old price goes at the old price.
+    // A promise at the old cost returns at the old cost.
     let before = stage.used(Resource::Cpu);
     drop(first);
     assert_eq!(before - stage.used(Resource::Cpu), Nanos::from_millis(600).0);
@@ -333,7 +333,7 @@ async fn a_title_that_cannot_be_read_is_not_held() {
     assert_eq!(stage.broker.held_titles(), 0);
 }
 
-/// Follows `title` without a rate; the grant too, when it has ended.
+/// Follows `title` without a rate. Also returns the grant, when the delivery has ended.
 fn follow(stage: &Stage, title: &Arc<OpenTitle>) -> tokio::task::JoinHandle<(Grant, Delivered)> {
     let (broker, title) = (stage.broker.clone(), Arc::clone(title));
     tokio::spawn(async move {
@@ -385,7 +385,7 @@ async fn who_has_not_had_all_that_is_there_is_never_sent_away_and_then_after_a_m
     assert_eq!(stage.commands.pop(), Some(Command::Extend { stream, end, is_whole: true }));
     stage.report(Report::Finished { stream, outcome: Outcome::Complete, sent: end });
     let (_, delivered) = following.await.expect("no panic");
-    // The title has not ended: its connection says so by breaking.
+    // The title has not ended; the broken connection shows it.
     assert!(delivered.socket.is_none() && delivered.outcome == Outcome::Stopped);
     drop(announced);
 }
@@ -461,12 +461,12 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     stage.report(Report::Finished { stream, outcome: Outcome::Stopped, sent });
     let delivered = framed.ended().await;
     assert!(delivered.socket.is_some() && delivered.sent == 1316);
-    // Too late for anything.
+    // The stream has ended.
     assert_eq!(interleaver.send(text("four")).await, Err(text("four")));
     framed.stop();
     assert_eq!(stage.commands.pop(), None);
     stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
-    // The same grant goes on, and a connection in the middle of a frame is not given back.
+    // The same grant continues. A connection in the middle of a frame is not returned.
     let started = grant.start(&title, blocks(1316..5000), Output::channel(socket(), 2)).await;
     let mut framed = started.expect("it begins");
     let interleaver = framed.interleaver();

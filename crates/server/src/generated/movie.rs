@@ -1,9 +1,9 @@
 //! A movie's tracks as elementary streams of RTP: H.264 (RFC 6184), H.265 (RFC 7798), AAC (RFC 3640).
 //!
-//! Promise: samples leave in the order in which they are decoded, each from its decoding time on, the packets
-//! of a picture spread over the time to the next one; timestamps say when they are shown (RFC 3550, section
-//! 5.1). What comes from the file in another order is held; what is not sent is passed over. All times may be
-//! some times as long.
+//! Promise: samples leave in decoding order, each from its decoding time on, with the packets of a
+//! picture spread over the time to the next one. Timestamps are presentation times (RFC 3550,
+//! section 5.1). Samples that the file has in another order are held; unsent tracks are skipped.
+//! All times may be stretched by a factor.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz_targets;
@@ -27,35 +27,35 @@ pub use payloads::PACKET_MAX;
 pub(crate) use payloads::units_of;
 pub(crate) use payloads::{Moment, Packets, bytes_of, needs};
 
-/// Which tracks of a movie are sent, and from where to where.
+/// The tracks and the range of a movie to send.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// The movie.
     pub movie: Arc<Movie>,
-    /// Where it begins.
+    /// The start position.
     pub begin: Begin,
-    /// What is decoded later is not sent.
+    /// Samples with later decoding times are not sent.
     pub end: Option<Nanos>,
-    /// Each track that is sent, in the order of the outputs.
+    /// The sent tracks, in the order of the outputs.
     pub tracks: Vec<Sent>,
-    /// How many times as long as it takes it is shown: once, or twice for half the speed.
+    /// Factor of the duration: 1, or 2 for half the speed.
     pub stretch: u32,
 }
 
-/// A track that is sent.
+/// A sent track.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     /// Its number in the movie.
     pub track: u32,
-    /// As it was described.
+    /// The payload type of its description.
     pub payload_type: u8,
-    /// Its source, the number of its first packet, and the timestamp of the movie's beginning: where that is
-    /// stretched, of so many times as far before.
+    /// Its SSRC, the sequence number of its first packet, and the timestamp of the movie's
+    /// beginning. With a stretch, that timestamp lies the factor times as far back.
     pub session: Session,
 }
 
 impl Part {
-    /// What has to be read for it; none when there is nothing to send.
+    /// The reads of this part; `None` if there is nothing to send.
     pub fn feed(&self, title: &Arc<OpenTitle>) -> Option<Feed> {
         let reading = self.reading(self.range()?);
         let ready = self.movie.needs.ahead;
@@ -64,19 +64,20 @@ impl Part {
 
     fn reading(&self, range: Range<u64>) -> Reading {
         let needs = self.movie.needs;
-        // With as much there at the beginning, what takes longer needs so much less.
+        // With the same bytes ready at the beginning, a stretched part needs a rate that is lower
+        // by the factor.
         let rate = needs.rate.0.div_ceil(self.stretch.into());
-        // What a reader of our own is late by is made up for.
+        // The surplus lets a reader in this process catch up after delays.
         let rate = BitRate(rate + rate.div_ceil(32));
         Reading { range, block_list: None, rate, burst: Bytes(needs.ahead.0.div_ceil(2)) }
     }
 
-    /// As much of the file as any part has.
+    /// A reading of all file bytes that any part needs.
     pub fn reading_of_all(&self) -> Reading {
         self.reading(0..self.movie.end().max(1))
     }
 
-    /// What each output needs at most.
+    /// The peak needs of each output.
     pub fn needs(&self) -> Vec<GeneratedRate> {
         let of = |sent: &Sent| {
             let track = &self.movie.tracks[sent.track as usize];
@@ -85,7 +86,7 @@ impl Part {
         self.tracks.iter().map(of).collect()
     }
 
-    /// What of the file has it all.
+    /// The file range of the part.
     fn range(&self) -> Option<Range<u64>> {
         let ranges = self.tracks.iter().filter_map(|sent| {
             let first = *self.begin.first.get(sent.track as usize)?;
@@ -94,12 +95,12 @@ impl Part {
         ranges.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end))
     }
 
-    /// The timestamp that stands for [`Begin::at`], of output `nth`: `rtptime` of `RTP-Info`.
+    /// The timestamp of output `nth` at [`Begin::at`]: `rtptime` of `RTP-Info`.
     pub fn stamp_at_begin(&self, nth: usize) -> u32 {
         self.stamp(nth, self.begin.ticks(self.clock(nth)))
     }
 
-    /// The timestamp that stands for the beginning of all streams, of output `nth`: rounded down.
+    /// The timestamp of output `nth` at the beginning of all streams: rounded down.
     pub fn stamp_at_epoch(&self, nth: usize) -> u32 {
         let ticks = self.epoch() * i128::from(self.clock(nth));
         self.stamp(nth, ticks.div_euclid(1_000_000_000))
@@ -109,13 +110,14 @@ impl Part {
         self.movie.tracks[self.tracks[nth].track as usize].clock()
     }
 
-    /// The timestamp that is so many ticks behind the movie's beginning.
+    /// The timestamp that is `ticks` after the movie's beginning.
     fn stamp(&self, nth: usize, ticks: i128) -> u32 {
         let ticks = ticks * i128::from(self.stretch);
         self.tracks[nth].session.timestamp.wrapping_add(ticks as u32)
     }
 
-    /// When the first packet of all is due on the movie's time: where the streams' own time begins.
+    /// The due time of the first packet of all, on the movie's timeline: the origin of the streams'
+    /// time.
     pub(crate) fn epoch(&self) -> i128 {
         let firsts = self.tracks.iter().filter_map(|sent| {
             let track = &self.movie.tracks[sent.track as usize];
@@ -134,17 +136,17 @@ pub struct MovieStreams {
     inbox: Vec<u8>,
     /// The file offset of its first byte.
     at: u64,
-    /// The next sample that comes from the file, and what has come of it.
+    /// The next sample from the file, and its received bytes.
     place: usize,
     partial: Vec<u8>,
     /// The next sample to send, and the end.
     time: usize,
     time_end: usize,
-    /// What has come and not left.
+    /// Received samples that have not left.
     ready: HashMap<(u32, u32), Vec<u8>>,
     held: usize,
     has_ended: bool,
-    /// The next number of each output.
+    /// The next sequence number of each output.
     sequences: Vec<u16>,
     /// The remaining packets of the sample that each output sends.
     packets: Vec<Option<Packets>>,
@@ -158,7 +160,7 @@ pub struct MovieStreams {
 const SAMPLES_AT_ONCE: usize = 4096;
 
 impl MovieStreams {
-    /// Those of `part`, whose source begins at byte `from` of the file.
+    /// The streams of `part`, whose source begins at byte `from` of the file.
     pub fn new(part: Part, from: u64) -> Self {
         let sequences: Vec<_> = part.tracks.iter().map(|sent| sent.session.sequence).collect();
         let (movie, epoch) = (&part.movie, part.epoch());
@@ -227,7 +229,7 @@ impl MovieStreams {
             let Sample { at, len, .. } = *movie.sample(id);
             let begun = self.partial.len() as u64;
             if self.output(id).is_none() || at + begun < self.at {
-                // Not sent; or it lies across another one, which nothing that is written does.
+                // An unsent sample, or one that overlaps another, which no valid file has.
                 self.held -= self.partial.len();
                 self.partial.clear();
                 self.place += 1;
@@ -315,7 +317,7 @@ impl Packetizer for MovieStreams {
             }
             let id = self.part.movie.by_time()[self.time];
             if let Some(output) = self.output(id) {
-                // What is due before it leaves before it, of whichever track.
+                // Packets of any track that are due before it leave before it.
                 let due = self.due(id);
                 if let Some((output, _)) = first.filter(|&(_, before)| before <= due) {
                     return self.pop(output);

@@ -1,7 +1,7 @@
-//! Indexes of movies that are wanted now, and of a few that were.
+//! Indexes of the movies in use, and of a few recent ones.
 //!
-//! Promise: an index is read once as long as anybody uses it, one at a time, on a thread that may wait; what
-//! is not used any more takes memory for `RECENT` movies at most.
+//! Promise: an index is read once while it is in use, one index at a time, on a thread that may
+//! block. Unused indexes take memory for `RECENT` movies at most.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -12,7 +12,7 @@ use tactus_engine::message::TitleId;
 use crate::catalogue::OpenTitle;
 use crate::media::movie::{Movie, MovieFault};
 
-/// Movies whose index stays in memory when nobody uses it: an index of two hours takes 20 MB.
+/// Number of unused movies whose index stays in memory: an index of two hours takes 20 MB.
 const RECENT: usize = 8;
 
 /// The indexes in memory.
@@ -32,20 +32,19 @@ struct Known {
 impl Movies {
     /// The index of `title`.
     ///
-    /// # Errors
-    /// Why it cannot be sent as its tracks.
+    /// # Errors Why its tracks cannot be sent.
     pub async fn of(&self, title: &Arc<OpenTitle>) -> Result<Arc<Movie>, MovieFault> {
         if let Some(movie) = self.known(title.id) {
             return Ok(movie);
         }
         let _reading = self.reading.lock().await;
-        // Somebody else may have wanted it too.
+        // Another session may have read it meanwhile.
         if let Some(movie) = self.known(title.id) {
             return Ok(movie);
         }
         let from = Arc::clone(title);
         let read = tokio::task::spawn_blocking(move || {
-            // The title's own handle may want aligned memory.
+            // The title's own handle may require aligned memory.
             let file = tactus_sys::file::reopen(&from.file)
                 .map_err(|error| MovieFault::Unreadable(error.to_string()))?;
             Movie::read(&File::from(file)).map(Arc::new)

@@ -1,6 +1,6 @@
-//! Which output the frames were of that have left by one ring.
+//! Tally: the outputs of the frames that one ring has sent.
 //!
-//! Promise: it holds no more than is in the ring, and what has left since it was last asked.
+//! Promise: it holds only the entries of the ring, and those sent since the last query.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,9 @@ use tactus_core::rtp;
 pub(super) struct Tally(Mutex<Inner>);
 
 struct Inner {
-    /// Those that may be in the ring: the output, and bytes of payload.
+    /// The frames that may be in the ring: output, and bytes of payload.
     order: VecDeque<(usize, u64)>,
-    /// How many have left.
+    /// Number of frames that have left.
     gone: u64,
     /// Packets and bytes of each output.
     sums: Vec<(u64, u64)>,
@@ -24,13 +24,14 @@ impl Tally {
         Self(Mutex::new(Inner { order, gone: 0, sums }))
     }
 
-    /// A packet of `len` bytes has been put into the ring.
+    /// Notes a packet of `len` bytes that was pushed into the ring.
     pub(super) fn pushed(&self, output: usize, len: usize) {
         let payload = len.saturating_sub(rtp::HEADER) as u64;
         self.inner().order.push_back((output, payload));
     }
 
-    /// Packets and bytes of each output, when `gone` have left in all; what was known stays known.
+    /// Packets and bytes of each output, when `gone` frames have left in all. A smaller `gone`
+    /// changes nothing.
     pub(super) fn gone(&self, gone: u64) -> Vec<(u64, u64)> {
         let mut inner = self.inner();
         while inner.gone < gone
@@ -60,7 +61,7 @@ mod tests {
         }
         assert_eq!(tally.gone(0), [(0, 0), (0, 0)]);
         assert_eq!(tally.gone(2), [(1, 100), (1, 50)]);
-        // The engine forgets its count when it has ended.
+        // The engine resets its count when the stream has ended.
         assert_eq!(tally.gone(0), [(1, 100), (1, 50)]);
         assert_eq!(tally.gone(9), [(2, 120), (1, 50)]);
     }

@@ -1,6 +1,7 @@
-//! Packets put into datagrams.
+//! Datagrams of a trick play: packets grouped into datagrams.
 //!
-//! Promise: a datagram holds at most seven packets, which follow each other closely; it is due when the first of them is.
+//! Promise: a datagram holds at most seven packets, which follow each other closely. It is due with
+//! its first packet.
 
 use std::collections::VecDeque;
 
@@ -16,20 +17,20 @@ use super::trail::Trail;
 
 pub(super) struct Cutter {
     form: Form,
-    /// Packets further apart than that leave in datagrams of their own.
+    /// Packets further apart than this leave in separate datagrams.
     apart: MediaTime,
     pending: Vec<DuePacket>,
     ready: VecDeque<Timed>,
-    /// Datagrams so far.
+    /// Number of datagrams so far.
     count: u64,
     trail: Trail,
 }
 
-/// Packets of a datagram.
+/// Packets in a datagram.
 const EACH: usize = PAYLOAD.0 as usize / PACKET;
 
 impl Cutter {
-    /// Cuts a multiplex of `rate`, and leaves a trail of its counters.
+    /// Cuts a multiplex of `rate`, and records its counters in `trail`.
     pub(super) fn new(form: Form, rate: BitRate, trail: Trail) -> Self {
         let datagram = rate.time_for(Bytes(PAYLOAD.0));
         let apart = MediaTime((u128::from(datagram.0) * 27 / 1000) as u64);
@@ -48,11 +49,11 @@ impl Cutter {
         self.pending.push(placed);
     }
 
-    /// What has been added leaves without what comes next.
+    /// Completes the current datagram without waiting for further packets.
     pub(super) fn flush(&mut self) {
         let Some(first) = self.pending.first() else { return };
         let nth = self.count;
-        // Runs modulo its width.
+        // Wraps at its width.
         let ticks = (first.due.0 / 300) as u32;
         self.count += 1;
         let mut parts: Vec<&[u8]> = Vec::with_capacity(1 + EACH);

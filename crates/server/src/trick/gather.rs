@@ -1,6 +1,6 @@
-//! Pictures out of the blocks that they lie in.
+//! Collects pictures from the blocks that hold them.
 //!
-//! Promise: what has been read is held as long as the next picture lies in it, and no longer.
+//! Promise: a block is held while the next picture needs it, and no longer.
 
 use std::collections::VecDeque;
 
@@ -10,12 +10,12 @@ use super::plan::Plan;
 
 pub(super) struct Gather {
     plan: Plan,
-    /// The next picture, and the next stop that comes with it.
+    /// The next picture, and the next block of its own.
     picture: usize,
     stop: usize,
-    /// Stops of this picture that are still to come.
+    /// Number of blocks of this picture that are still to come.
     missing: Option<u32>,
-    /// What has come of the next stop.
+    /// The received part of the next block.
     incoming: Vec<u8>,
     /// Blocks of this picture.
     blocks: VecDeque<(u32, Vec<u8>)>,
@@ -27,17 +27,17 @@ impl Gather {
         Self { plan, picture: 0, stop: 0, missing: None, incoming, blocks }
     }
 
-    /// More of what is read.
+    /// Adds read bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.incoming.extend(bytes);
     }
 
-    /// Bytes that are held.
+    /// Number of bytes held.
     pub(super) fn held(&self) -> usize {
         self.incoming.len() + self.blocks.iter().map(|(_, block)| block.len()).sum::<usize>()
     }
 
-    /// The next picture; none when it has not come, or there is none.
+    /// The next picture; `None` if it has not come, or there is none.
     pub(super) fn next(&mut self) -> Option<(Choice, Vec<u8>)> {
         let &choice = self.plan.choices.get(self.picture)?;
         let missing = self.missing.get_or_insert(self.plan.fresh[self.picture]);

@@ -1,8 +1,10 @@
-//! Trick play of movies: their pictures as packets of RTP, faster, backwards and slower, without sound.
+//! Trick play of movies: their pictures as RTP packets, faster, backwards and slower, without
+//! sound.
 //!
-//! Promise: at other speeds than half of their own the pictures that stand alone (`stss`) are shown, at the scale
-//! exactly, as many in a second as there is room for; each has been sent when it is its time to be shown, at a rate that is
-//! never more than that of the busiest second of all pictures. Timestamps run on with the time of whoever watches.
+//! Promise: except at half speed, only access points (`stss`) are shown, exactly at the scale, as
+//! many in a second as the disk and the rate allow. Each picture has been sent completely when it
+//! is shown, at a rate that is never above that of the busiest second of all pictures. Timestamps
+//! follow the viewer's time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,22 +23,21 @@ use crate::generated::movie::{Moment, MovieStreams, Packets, Part, Sent, bytes_o
 use crate::generated::{Feed, GeneratedSession, Packetizer};
 use crate::media::movie::{Codec, Movie, Sample, Track};
 
-/// A movie that is shown so. It ends when what is made is dropped.
+/// A trick play of a movie. Dropping its session ends it.
 pub struct MovieTrick {
-    /// What is made of it: the pictures alone.
+    /// The session, with pictures only.
     pub generated: GeneratedSession,
-    /// From where to where, and how fast.
+    /// The course: range and scale.
     pub course: Course,
 }
 
 impl MovieTrick {
-    /// Admits it and begins. What is `sent` are the pictures, and its timestamp is that of the first of them.
+    /// Admits the trick play and begins. `sent` is the video track; its timestamp is that of the
+    /// first picture.
     ///
-    /// # Errors
-    /// [`Fault`] says why not; nothing has changed.
+    /// # Errors [`Fault`] gives the reason; nothing has changed.
     ///
-    /// # Panics
-    /// Outside of an executor. It may take long: see [`super::started`].
+    /// # Panics Outside of an executor. It may take long: see [`super::started`].
     pub fn start(
         broker: &Broker,
         title: &Arc<OpenTitle>,
@@ -56,7 +57,7 @@ impl MovieTrick {
     }
 }
 
-/// What is to be shown.
+/// The pictures to show.
 struct Show<'a> {
     broker: &'a Broker,
     title: &'a Arc<OpenTitle>,
@@ -105,7 +106,7 @@ impl Show<'_> {
     }
 
     fn slow(&self, destination: Destination) -> Result<MovieTrick, Fault> {
-        /// It takes so many times as long.
+        /// Factor of the duration.
         const STRETCH: u32 = 2;
         let Wanted { scale, from } = self.wanted;
         let begin = self.movie.begin(nanos(from));
@@ -119,7 +120,7 @@ impl Show<'_> {
         let part = Part { movie, begin, end: None, tracks: vec![sent], stretch: STRETCH };
         let feed = part.feed(self.title).ok_or(Fault::NoPictures)?;
         let needs: GeneratedRate = part.needs()[0];
-        // A picture is shown some time after it has been sent; that time is as much longer.
+        // The delay between sending and showing a picture is stretched, too.
         let ahead = (i128::from(at.0) - part.epoch()) * i128::from(STRETCH);
         let course = Course {
             scale,
@@ -133,8 +134,9 @@ impl Show<'_> {
     }
 }
 
-/// Chooses pictures that stand alone, each with its number in the track: the last at or before the beginning, or else
-/// the first of all; then whatever comes soon enough and can be sent since the one before it.
+/// Chooses access points, each with its number in the track: the last one at or before the
+/// beginning, or else the first of all; then each one that comes soon enough and can be sent after
+/// its predecessor.
 fn choose(track: &Track, terms: Terms) -> Vec<(usize, Choice)> {
     let Terms { scale, from, per_second, rate } = terms;
     let shown = |sample: &Sample| {
@@ -171,30 +173,30 @@ fn choose(track: &Track, terms: Terms) -> Vec<(usize, Choice)> {
     chosen
 }
 
-/// How long it takes to send a picture.
+/// Time to send a picture.
 fn to_send(track: &Track, sample: &Sample, rate: BitRate) -> MediaTime {
     let span = rate.time_for(bytes_of(track, sample.len));
     MediaTime((u128::from(span.0) * 27).div_ceil(1000) as u64)
 }
 
-/// Packets of pictures that stand alone, each of which has been sent when it is shown.
+/// Packets of access points. Each picture has been sent completely when it is shown.
 struct Pictures {
     movie: Arc<Movie>,
     sent: Sent,
-    /// Of the next packet.
+    /// Sequence number of the next packet.
     sequence: u16,
     rate: BitRate,
     /// When the first picture is shown.
     after: MediaTime,
-    /// The numbers of those that have not come.
+    /// Numbers of the pictures that have not come.
     samples: VecDeque<usize>,
     gather: Gather,
-    /// The packets of the picture that is sent.
+    /// The packets of the current picture.
     packets: Option<Packets>,
 }
 
 impl Pictures {
-    /// The packets of the next picture; false when it has not come, or there is none.
+    /// Builds the packets of the next picture; false if it has not come, or there is none.
     fn build(&mut self) -> bool {
         let Some((choice, mut bytes)) = self.gather.next() else { return false };
         let track = &self.movie.tracks[self.sent.track as usize];
@@ -208,7 +210,7 @@ impl Pictures {
         let moment = Moment {
             due: nanos(MediaTime(self.after.0 + choice.due.0 - lasts.0)),
             lasts: nanos(lasts),
-            // Runs modulo its width.
+            // Wraps at its width.
             timestamp: self.sent.session.timestamp.wrapping_add(ticks as u32),
         };
         let packets = (track, sample, bytes);
@@ -240,9 +242,10 @@ impl Packetizer for Pictures {
     }
 }
 
-/// Makes a picture the first of a sequence of its own, behind which no picture comes that was coded with those
-/// before it: a decoder shows what it has before it, also where its own count (POC) runs backwards. It differs
-/// from a picture of an open group in the type of its units only (H.265, 7.4.2.2 and 8.1.3).
+/// Makes a picture the first of a coded sequence of its own, so that no later picture refers to
+/// earlier ones. A decoder then outputs all earlier pictures before it, even if the picture order
+/// count (POC) runs backwards. It differs from a picture of an open group in the type of its units
+/// only (H.265, 7.4.2.2 and 8.1.3).
 fn cut_off(bytes: &mut [u8], width: usize) {
     const CRA: u8 = 21;
     const BLA_N_LP: u8 = 18;

@@ -1,35 +1,35 @@
-//! What is read for pictures, in which order, and how fast.
+//! The read plan of a trick play: blocks, order and rate.
 //!
-//! Promise: each block is read once, however many pictures that follow each other lie in it; each picture is there when
-//! the one before it is shown, at the rate that is asked for.
+//! Promise: each block is read once, even if several consecutive pictures lie in it. At the planned
+//! rate, each picture is in memory when the one before it is shown.
 
 use tactus_core::ts::trick::Choice;
 use tactus_core::units::{BitRate, Bytes, MediaTime};
 
-/// Pictures, and the blocks that they lie in.
+/// Pictures, and their blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Plan {
     pub(super) choices: Vec<Choice>,
-    /// Blocks of the title, in the order in which they are read.
+    /// Blocks of the title, in read order.
     pub(super) stops: Vec<u32>,
-    /// For each picture, how many of the stops come with it.
+    /// For each picture, the number of blocks that are read for it.
     pub(super) fresh: Vec<u32>,
     pub(super) block: Bytes,
     pub(super) title_len: Bytes,
     pub(super) rate: BitRate,
     pub(super) ready: Bytes,
-    /// Bytes that are held of what has been read, at most.
+    /// Limit of the read bytes held.
     pub(super) hold: Bytes,
 }
 
-/// When so many bytes more must have come.
+/// A need: this number of further bytes at this time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Need {
     pub(super) at: MediaTime,
     pub(super) bytes: u64,
 }
 
-/// A rate, and what must be there at the beginning, so that needs are met.
+/// A rate, and the bytes that must be ready at the beginning, to meet the needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Pace {
     pub(super) rate: BitRate,
@@ -55,31 +55,31 @@ impl Plan {
             before = Some((from, to));
         }
         let Pace { rate, ready } = Pace::of(&needs);
-        // What the picture that is built lies in, and what comes meanwhile.
+        // The blocks of the current picture, and the bytes that come meanwhile.
         let hold = Bytes(ready.0 + 2 * largest);
         Self { choices, stops, fresh, block, title_len, rate, ready, hold }
     }
 
-    /// Bytes that are read in all.
+    /// Number of bytes to read.
     pub(super) fn len(&self) -> Bytes {
         let each = |&stop: &u32| len_of(stop, self.block, self.title_len);
         Bytes(self.stops.iter().map(each).sum())
     }
 
-    /// The blocks in which picture `nth` lies, first and last.
+    /// The first and the last block of picture `nth`.
     pub(super) fn blocks(&self, nth: usize) -> Option<(u32, u32)> {
         self.choices.get(nth).map(|choice| blocks_of(choice, self.block))
     }
 
-    /// Bytes of a block.
+    /// Length of a block.
     pub(super) fn len_of(&self, stop: u32) -> u64 {
         len_of(stop, self.block, self.title_len)
     }
 }
 
 impl Pace {
-    /// The least rate at which `needs` are met when the two next ones are there at the beginning, and never more
-    /// than that has been read ahead.
+    /// The lowest rate that meets `needs` if the next two are ready at the beginning, with never
+    /// more than that read ahead.
     pub(super) fn of(needs: &[Need]) -> Self {
         let pairs = needs.windows(2).map(|pair| pair[0].bytes + pair[1].bytes);
         let single = needs.iter().map(|need| need.bytes);
@@ -93,17 +93,17 @@ impl Pace {
                 low = rate + 1;
             }
         }
-        // What a reader of our own is late by is made up for.
+        // The surplus lets a reader in this process catch up after delays.
         Self { rate: BitRate(low + low.div_ceil(32)), ready: Bytes(ready) }
     }
 }
 
-/// Slower is nothing that a disk would notice.
+/// Lower limit of the rate: a lower rate makes no difference to a disk.
 const RATE_LEAST: u64 = 64_000;
 const RATE_MOST: u64 = 100_000_000_000;
 
 fn meets(needs: &[Need], rate: u64, ready: u64) -> bool {
-    // In bits and ticks: no rounding.
+    // In bits and ticks, without rounding.
     const TICKS: u128 = 27_000_000;
     let full = u128::from(ready) * 8 * TICKS;
     let (mut level, mut now) = (full, 0);
@@ -118,7 +118,7 @@ fn meets(needs: &[Need], rate: u64, ready: u64) -> bool {
 }
 
 fn blocks_of(choice: &Choice, block: Bytes) -> (u32, u32) {
-    // Titles of more than 2^32 blocks are longer than any file.
+    // A title of more than 2^32 blocks is longer than any file.
     ((choice.at / block.0) as u32, ((choice.end - 1) / block.0) as u32)
 }
 
@@ -133,7 +133,7 @@ mod tests {
 
     const BLOCK: Bytes = Bytes(1000);
 
-    /// Pictures that follow each other, shown at any times: where each is and how long.
+    /// Consecutive pictures at arbitrary times: place and length of each.
     fn choices() -> impl Strategy<Value = (Vec<Choice>, u64)> {
         let one = (0u64..3000, 1u64..2500, 1u64..30_000_000);
         (prop::collection::vec(one, 1..40), 0u64..900, any::<bool>()).prop_map(
@@ -194,7 +194,7 @@ mod tests {
                 })
                 .collect();
             let Pace { rate, ready } = Pace::of(&needs);
-            // Where needs come at one time there is no rate that is enough.
+            // If several needs have the same time, no rate is high enough.
             prop_assume!(rate.0 < RATE_MOST);
             prop_assert!(meets(&needs, rate.0, ready.0));
             let least = rate.0 * 32 / 33 - 1;

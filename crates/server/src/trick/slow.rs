@@ -1,4 +1,4 @@
-//! All pictures, slower.
+//! Slow motion: all pictures at a lower speed.
 
 use std::sync::Arc;
 
@@ -17,27 +17,27 @@ pub(super) struct Slow {
     scale: Scale,
     begin: MediaTime,
     cutter: Cutter,
-    /// Where in the title the next byte is.
+    /// Position of the next byte in the title.
     at: u64,
     incoming: Vec<u8>,
-    /// How many of them have been looked at.
+    /// Number of inspected bytes.
     used: usize,
     has_ended: bool,
 }
 
-/// Packets that are looked at before anybody else's turn.
+/// Packets inspected before other tasks may run.
 const TURN: usize = 256;
-/// What is read is planned in steps of so much of the title.
+/// Step of the read plan, in media time of the title.
 const STEP: u64 = 27_000_000 / 2;
 
-/// What must have come of a title when, from `access` on.
+/// The needs of a title, from `access` on.
 pub(super) fn needs(index: &Index, access: &Access, scale: Scale) -> Vec<Need> {
     let begin = index.time_at(access.at).0;
     let mut from = access.at;
     let mut needs = vec![];
     for nth in 0.. {
         let to = index.position_at(MediaTime(begin + (nth + 1) * STEP)).min(index.len());
-        // One step ahead, as its first bytes are needed when it begins.
+        // One step ahead, as the first bytes of a step are needed at its beginning.
         needs.push(Need { at: scale.shown(MediaTime(nth * STEP)), bytes: to.saturating_sub(from) });
         from = from.max(to);
         if to == index.len() {
@@ -60,12 +60,12 @@ impl Slow {
         Self { multiplex, index, scale, begin, cutter, at, incoming, used: 0, has_ended: false }
     }
 
-    /// Looks at the next packets; false when there are none.
+    /// Inspects the next packets; false if there are none.
     fn build(&mut self) -> bool {
         let stride = self.index.stride();
         for _ in 0..TURN {
             let rest = &self.incoming[self.used..];
-            // The last one need not be followed by anything.
+            // The last packet needs no successor.
             if rest.len() < if self.has_ended { PACKET } else { stride } {
                 self.incoming.drain(..self.used);
                 self.used = 0;
@@ -84,7 +84,7 @@ impl Slow {
                     });
                     stride.min(rest.len())
                 }
-                // Out of step: the next byte that may begin one.
+                // Lost synchronisation: continue at the next byte that may begin a packet.
                 None => 1,
             };
             self.used += step;

@@ -1,6 +1,8 @@
-//! Where continuity counters and timestamps are behind each datagram of a trick.
+//! The trail: continuity counters and timestamps behind each datagram of a trick play.
 //!
-//! Promise: whoever goes on behind the last datagram that has left learns what stood in it, however much had been made ahead. It is of the four streams that a trick has: three tables, and the pictures.
+//! Promise: the counters behind the last sent datagram are available, however many datagrams were
+//! generated ahead. The trail covers the four elementary streams of a trick play: three tables, and
+//! the pictures.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tactus_core::ts::trick::{Counts, VideoProgram};
 use tactus_core::ts::{Count, PACKET, Packet, Pid};
 
-/// One is written, the other one read.
+/// One handle writes, the other one reads.
 #[derive(Clone)]
 pub(super) struct Trail(Arc<Mutex<Steps>>);
 
-/// What a datagram leaves behind.
+/// The state behind a datagram.
 #[derive(Clone, Copy)]
 struct Step {
     counts: [u8; 4],
@@ -21,21 +23,23 @@ struct Step {
 }
 
 struct Steps {
-    /// Of the association table, the program's table, that of the services, and the pictures.
+    /// PIDs of the association table, the program map table, the service description table, and the
+    /// pictures.
     pids: [Pid; 4],
-    /// In what was cut last.
+    /// Counters in the last datagram.
     now: [u8; 4],
-    /// Behind each datagram, but for the first ones.
+    /// The state behind each datagram, except the first ones.
     behind: VecDeque<Step>,
-    /// How many of those are forgotten.
+    /// Number of removed entries.
     forgotten: u64,
 }
 
-/// Datagrams that are remembered: half a second is made ahead, and one picture more, which is fewer at 1 Gbit/s.
+/// Limit of the entries: half a second is generated ahead, and one picture more; at 1 Gbit/s these
+/// are fewer datagrams.
 const STEPS_MAX: usize = 65_536;
 
 impl Trail {
-    /// Of what is shown as `video_program`, behind `before`.
+    /// A trail of a trick play with `video_program`, continuing the counters `before`.
     pub(super) fn new(video_program: &VideoProgram, before: &[Count]) -> Self {
         let pids = [Pid(0), video_program.pmt_pid, Pid::SDT, video_program.pid];
         let last = |pid| before.iter().find(|count| count.pid == pid).map_or(0, |count| count.last);
@@ -43,13 +47,13 @@ impl Trail {
         Self(Arc::new(Mutex::new(Steps { pids, now, behind, forgotten: 0 })))
     }
 
-    /// What the next packets go on behind.
+    /// The counters that the next packets continue.
     pub(super) fn counts(&self) -> Counts {
         let [pat, pmt, sdt, video_program] = self.steps().now;
         Counts { pat, pmt, sdt, video_program }
     }
 
-    /// These packets are the next datagram, with this timestamp from the first one on.
+    /// Adds the next datagram, with these packets and this timestamp relative to the first one.
     pub(super) fn add<'a>(&self, ticks: u32, packets: impl Iterator<Item = &'a [u8; PACKET]>) {
         let mut steps = self.steps();
         for packet in packets.filter_map(Packet::read) {
@@ -65,7 +69,7 @@ impl Trail {
         }
     }
 
-    /// Where counters and timestamps are when so many datagrams have left; nothing when none has.
+    /// Counters and timestamp when this number of datagrams have left; empty if none has.
     pub(super) fn behind(&self, datagrams: u64) -> (Vec<Count>, u32) {
         let steps = self.steps();
         let nth = datagrams.checked_sub(steps.forgotten + 1);
@@ -77,7 +81,7 @@ impl Trail {
     }
 
     fn steps(&self) -> MutexGuard<'_, Steps> {
-        // Each change is whole.
+        // Each change is complete.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What a movie's tables make of a request to play it: for fuzzing and its tests.
+//! Fuzz target: a request to play a movie, against the movie's tables.
 //!
 //! Promise: as all fuzz targets, see [`crate::untrusted`].
 
@@ -12,9 +12,9 @@ use crate::aside::aside;
 use crate::generated::{DATAGRAMS_AT_ONCE, PIECE, Packetizer};
 use crate::media::movie::rows;
 
-/// Where to begin and where to end, in milliseconds of four bytes each (none: zero), and the rows
-/// of the tables. The tables are read on a thread of its own. What is done at once is searching for
-/// the beginning, taking in a piece of the file, and making the first datagrams.
+/// The begin and the end in milliseconds of four bytes each (zero: none), then the rows of the
+/// tables. A separate thread reads the tables. This function searches for the beginning, takes in a
+/// piece of the file, and makes the first datagrams.
 pub fn film(bytes: &[u8]) -> bool {
     let Some((head, rest)) = bytes.split_first_chunk::<8>() else { return false };
     let [from, to] = [0, 4].map(|at| u32::from_be_bytes([0, 1, 2, 3].map(|nth| head[at + nth])));
@@ -28,7 +28,7 @@ pub fn film(bytes: &[u8]) -> bool {
         payload_type: 96,
         session: Session { source: 1, sequence: 2, timestamp: 3 },
     };
-    // Only the pictures: the sound between them is passed over.
+    // Only the video track: the sound between its samples is skipped.
     let (kept, tracks) = (Arc::clone(&movie), vec![sent(0)]);
     let part = Part { movie, begin, end, tracks, stretch: 1 };
     let is_sent = send(part);

@@ -1,8 +1,8 @@
 //! Samples in packets.
 //!
-//! Promise: the packets of a sample are at most `PACKET_MAX` long, spread evenly over the time that it is given, and
-//! the last one is marked; a picture that stands alone brings its parameter sets. A packet is made
-//! when it is wanted.
+//! Promise: the packets of a sample are at most `PACKET_MAX` long and spread evenly over the
+//! sample's duration; the last one is marked. A picture that is an access point brings its
+//! parameter sets. A packet is made on demand.
 
 use tactus_core::generated::Timed;
 use tactus_core::rtp::{self, Header, LengthPrefixed, aac, h264, h265};
@@ -12,29 +12,30 @@ use super::Sent;
 use crate::broker::GeneratedRate;
 use crate::media::movie::{Codec, Sample, Track};
 
-/// Most bytes of a packet, its RTP header included: room for tunnels that a frame of 1,500 bytes goes through.
+/// Limit of the bytes of a packet, including its RTP header: leaves room for tunnels over frames of
+/// 1,500 bytes.
 pub const PACKET_MAX: usize = 1400;
-/// Most bytes of a payload.
+/// Limit of the bytes of a payload.
 const PAYLOAD_MAX: usize = PACKET_MAX - rtp::HEADER;
-/// Least bytes of a sample in a packet that is full.
+/// Minimum of sample bytes in a full packet.
 const FULL: u64 = PAYLOAD_MAX as u64 - 4;
-/// Packets of a sample that are not full: one of a unit beside the pictures', its parameter sets, and its end.
+/// Packets of a sample that are not full: a non-picture unit, the parameter sets, and the end.
 const PARTIAL: u64 = 3;
-/// What stands in front of the bytes of a packet, at most.
+/// Limit of the bytes in front of the sample bytes of a packet.
 const FRONT: u64 = 16;
 
-/// When a sample leaves, and what is said of it.
+/// Times of a sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     /// When its first packet is due.
     pub(crate) due: Nanos,
-    /// How long its packets take.
+    /// Duration over which its packets are spread.
     pub(crate) lasts: Nanos,
-    /// When it is shown.
+    /// Its presentation time.
     pub(crate) timestamp: u32,
 }
 
-/// What the packets of `track` need at most, when so many samples leave in its busiest second.
+/// The peak needs of the packets of `track`, with this number of samples in the busiest second.
 pub(crate) fn needs(track: &Track, samples_per_second: u32) -> GeneratedRate {
     let bytes = track.rate.0.div_ceil(8);
     let datagrams = bytes.div_ceil(FULL) + PARTIAL * u64::from(samples_per_second);
@@ -42,7 +43,7 @@ pub(crate) fn needs(track: &Track, samples_per_second: u32) -> GeneratedRate {
     GeneratedRate { rate, datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX) }
 }
 
-/// The bytes of all packets of a sample of `len` bytes, at most; a picture that stands alone.
+/// Limit of the bytes of all packets of a sample of `len` bytes that is an access point.
 pub(crate) fn bytes_of(track: &Track, len: u32) -> Bytes {
     let sets: usize = match &track.codec {
         Codec::H264 { sets, .. } => sets.iter().map(Vec::len).sum(),
@@ -73,7 +74,7 @@ enum Cut {
     Part { front: [u8; FRONT_MAX], front_len: u8, at: usize, len: usize },
 }
 
-/// Most prefix bytes: the headers of AAC.
+/// Limit of prefix bytes: the headers of AAC.
 const FRONT_MAX: usize = 4;
 
 impl Packets {
@@ -109,7 +110,7 @@ impl Packets {
         Self { bytes, sets, count: cuts.len(), cuts: cuts.into_iter(), header, moment }
     }
 
-    /// The due time of the next packet; none after the last.
+    /// The due time of the next packet; `None` after the last.
     pub(crate) fn due(&self) -> Option<Nanos> {
         let nth = self.count - self.cuts.len();
         let after = u128::from(self.moment.lasts.0) * nth as u128;
@@ -168,8 +169,8 @@ fn each_payload(track: &Track, sample: &Sample, bytes: &[u8], mut take: impl FnM
     }
 }
 
-/// Parameter sets in one packet, when there are any and they fit: then whoever joins here can begin, and
-/// whoever knows them loses nothing.
+/// Parameter sets in one packet, if there are any and they fit. A receiver that joins here can
+/// begin to decode; for other receivers they are redundant.
 fn take_sets<'a>(
     header: &[u8],
     sets: impl Iterator<Item = &'a Vec<u8>>,

@@ -1,4 +1,4 @@
-//! Packets of a movie, put together again and compared with its samples.
+//! Packets of a movie, reassembled and compared with its samples.
 
 use super::*;
 use crate::media::sample;
@@ -15,12 +15,12 @@ const SESSIONS: [Session; 2] = [
 struct Packets {
     part: Part,
     from: u64,
-    /// Of each output.
+    /// The packets of each output.
     packets: [Vec<Timed>; 2],
     held_max: usize,
 }
 
-/// All packets of the sample movie from `wish` on, whose bytes come in pieces of `piece`.
+/// All packets of the sample movie from `wish` on. Its bytes come in pieces of `piece`.
 fn packets(seconds: u64, wish: Nanos, end: Option<Nanos>, piece: usize) -> (Vec<u8>, Packets) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("movie.mp4");
@@ -92,7 +92,7 @@ fn access_units_come_out_as_they_lie_in_the_file_in_order_and_not_before_their_t
                         (packet.source, packet.payload_type),
                         (output as u32 + 1, 96 + output as u8)
                     );
-                    // Not before it is decoded, and before the next one is.
+                    // Not before its decoding time, and before that of the next one.
                     let since = i128::from(packets[at].due.0) - (track.decoded(sample) - epoch);
                     let lasts = i128::from(track.lasts(first + nth).0);
                     assert!(since >= 0 && (since < lasts || within == 0), "{since} of {lasts}");
@@ -151,7 +151,8 @@ fn the_time_that_is_announced_is_exact_where_pictures_have_no_whole_nanoseconds(
     };
     let sent = Sent { track: 0, payload_type: 96, session: SESSIONS[0] };
     let mut rounded_wrongly = 0;
-    // The first two have pictures at thirds of nanoseconds that are whole ticks, as 30000/1001 a second has.
+    // In the first two, pictures at thirds of nanoseconds fall on whole ticks, as at 30000/1001
+    // pictures a second.
     for timescale in [90_000, 45_000, 30_000, 12_799] {
         let movie = read(timescale);
         for wish in 0..30 {

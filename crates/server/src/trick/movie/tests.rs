@@ -1,4 +1,4 @@
-//! Pictures that were chosen, put together again and compared with the samples of the file.
+//! Chosen pictures, reassembled and compared with the samples of the file.
 
 use super::*;
 use crate::media::sample;
@@ -12,7 +12,7 @@ use tactus_core::units::{Bytes, SECOND};
 const SESSION: Session = Session { source: 5, sequence: 65_530, timestamp: u32::MAX - 90_000 };
 const TICKS: u64 = 27_000_000;
 
-/// Forty seconds: its bytes and its index.
+/// Forty seconds: bytes and index.
 fn movie() -> &'static (Vec<u8>, Arc<Movie>) {
     static MOVIE: OnceLock<(Vec<u8>, Arc<Movie>)> = OnceLock::new();
     MOVIE.get_or_init(|| {
@@ -56,7 +56,7 @@ proptest! {
             let gap = pair[1].1.due.0 - pair[0].1.due.0;
             prop_assert!(gap >= TICKS / u64::from(per_second));
             prop_assert!(gap >= to_send(track, &track.samples()[pair[1].0], rate).0);
-            // None is left out that there was time for.
+            // No picture is left out if there is time for it.
             let between = match scale.is_reverse() {
                 true => pair[1].0 + 1..pair[0].0,
                 false => pair[0].0 + 1..pair[1].0,
@@ -125,7 +125,7 @@ proptest! {
             let own = &bytes[sample.at as usize..][..sample.len as usize];
             let stamp = SESSION.timestamp.wrapping_add((choice.due.0 / 300) as u32);
             prop_assert!(unit.iter().all(|(_, packet)| packet.timestamp == stamp));
-            // Parameter sets in front, then what the file has.
+            // Parameter sets in front, then the sample of the file.
             prop_assert_eq!(unit[0].1.payload[0] & 0x1f, 24);
             let came = crate::generated::movie::units_of(unit.iter().map(|(_, packet)| packet.payload));
             let expected: Vec<_> = LengthPrefixed::new(own, 4).map(<[u8]>::to_vec).collect();
@@ -153,7 +153,7 @@ fn a_picture_of_an_open_group_begins_a_sequence_of_its_own() {
     let mut bytes = of([32, 21, 39, 21]);
     cut_off(&mut bytes, 4);
     assert_eq!(bytes, of([32, 18, 39, 18]));
-    // What has no whole unit is left as it is.
+    // A sample without a whole unit is left unchanged.
     let mut bytes = vec![0, 0, 0, 9, 42, 1];
     cut_off(&mut bytes, 4);
     assert_eq!(bytes, [0, 0, 0, 9, 42, 1]);
