@@ -1,6 +1,6 @@
-//! Bodies that say in JSON what a table of the configuration says.
+//! JSON bodies with the keys of a table of the configuration.
 //!
-//! Promise: what is asked for is checked by the rules of the configuration, with the same words.
+//! Promise: values are checked by the rules of the configuration, with the same error messages.
 
 use serde_json::{Map, Value};
 
@@ -20,7 +20,7 @@ pub(super) fn read(body: &[u8], table: &str) -> Result<Map<String, Value>, Respo
     })
 }
 
-/// The same with the name that the path says of a `what`.
+/// The keys with the name from the path; `what` is the kind of object in error messages.
 pub(super) fn named(
     mut keys: Map<String, Value>,
     name: &str,
@@ -36,8 +36,8 @@ pub(super) fn named(
     }
 }
 
-/// Works a body out on a thread that may take long: one of 64 KiB takes about as long as a thread
-/// may that serves other clients as well.
+/// Runs work on a thread that may take long. Checking a body of 64 KiB takes about as long as a
+/// thread that serves other clients may be busy.
 pub(super) async fn worked_out<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Response> + Send + 'static,
 ) -> Result<T, Response> {
@@ -45,7 +45,7 @@ pub(super) async fn worked_out<T: Send + 'static>(
     done.unwrap_or_else(|_| Err(Response::text(500, "the body could not be processed; try again")))
 }
 
-/// What they mean by the rules of the configuration.
+/// Checks the keys by the rules of the configuration.
 pub(super) fn checked<T>(
     keys: &Map<String, Value>,
     parse: impl FnOnce(&str) -> Result<T, ConfigError>,

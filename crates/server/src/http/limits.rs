@@ -1,4 +1,4 @@
-//! Every bound of the HTTP side, in one place. All can be lowered; each says why it is what it is.
+//! All limits of the HTTP side, with the reason for each value. All can be lowered.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tactus_core::units::{KIB, MIB, SECOND};
 use super::host::Hosts;
 use crate::config::http::{Origins, Proxies, PublicUrl, StoredPages};
 
-/// Bounds on what clients may hold, send and take.
+/// Limits on the resources of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections of one listener. One more gets 503 and is closed.
@@ -15,11 +15,12 @@ pub struct Limits {
     /// Connections of one address (an IPv6 network of 64 bits counts as one), or its requests
     /// through a trusted proxy. One more gets 429.
     pub connections_per_address_max: usize,
-    /// Open files that are kept for titles, logs and the engine; without them accepting pauses.
+    /// Open files that are reserved for titles, logs and the engine; below this number accepting
+    /// pauses.
     pub descriptors_reserve: usize,
     /// Time from the first wait for a request to the end of its head.
     pub head_time: Duration,
-    /// Time that a kept connection may say nothing.
+    /// Time for which a kept connection may be silent.
     pub keep_alive_time: Duration,
     /// Longest request line, in bytes.
     pub request_line_max: usize,
@@ -29,19 +30,20 @@ pub struct Limits {
     pub fields_max: usize,
     /// Most ranges of one request.
     pub ranges_max: usize,
-    /// Longest request body that is read, and thrown away, in bytes.
+    /// Longest unused request body that is read and discarded, in bytes.
     pub body_bytes_max: u64,
     /// A request body must bring `body_bytes_min` in every span of this length.
     pub body_time: Duration,
     /// See `body_time`.
     pub body_bytes_min: u64,
-    /// Time in which a client must take a short answer.
+    /// Time for a client to take a short answer.
     pub answer_time: Duration,
-    /// Memory for answers that are made here (listings, metrics), of all connections together.
+    /// Memory for answers that are generated here (listings, metrics), for all connections
+    /// together.
     pub answers_bytes_max: usize,
-    /// Time for which a closed connection is still listened to, so that the answer arrives.
+    /// Time for which a closed connection is still read, so that the answer arrives.
     pub linger_time: Duration,
-    /// Bytes that are thrown away in that time.
+    /// Most bytes that are discarded in that time.
     pub linger_bytes_max: u64,
     /// Longest time for which the rest of a refused body is read.
     pub linger_body_time: Duration,
@@ -51,15 +53,15 @@ pub struct Limits {
     pub linger_body_silence: Duration,
     /// Abuse score at which an address is refused; one point is forgiven per second. Zero: never.
     pub abuse_score_max: u32,
-    /// For how long it is refused.
+    /// Duration of a refusal.
     pub abuse_refusal: Duration,
-    /// Proxies whose statements about clients are believed.
+    /// Proxies that are trusted to name their clients.
     pub proxies: Proxies,
     /// The URL by which clients reach this server.
     pub public: PublicUrl,
     /// Sites whose pages may use this server.
     pub origins: Origins,
-    /// What stored pages may run in a browser.
+    /// The rights of stored pages in a browser.
     pub stored_pages: StoredPages,
     /// Accepted host names.
     pub hosts: Hosts,
@@ -125,15 +127,15 @@ impl From<&crate::config::Http> for Limits {
     }
 }
 
-/// Ten thousand idle connections cost about 40 MB.
+/// Ten thousand idle connections take about 40 MB.
 const CONNECTIONS_MAX: usize = 10_000;
-/// A household with a player on every screen has a tenth of this.
+/// A household with a player on every screen needs a tenth of this.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 100;
-/// The known titles, twice over: in the catalogue, and held by streams after they were forgotten.
+/// Twice the remembered titles: those in the catalogue, and those that streams hold after eviction.
 const DESCRIPTORS_RESERVE: usize = 2 * crate::catalogue::KNOWN_TITLES_MAX;
-/// A head fits one or two packets; ten seconds bridge two lost ones on the worst path.
+/// A head fits into one or two packets; ten seconds suffice for two lost ones on the worst path.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// Longer than a segment of adaptive streaming, shorter than most middle boxes remember.
+/// Longer than a segment of adaptive streaming, shorter than the timeout of most middle boxes.
 const KEEP_ALIVE_TIME: Duration = Duration::from_secs(60);
 /// RFC 9112 section 3 recommends at least 8,000.
 const REQUEST_LINE_MAX: usize = 8 * KIB as usize;
@@ -141,7 +143,7 @@ const REQUEST_LINE_MAX: usize = 8 * KIB as usize;
 const FIELDS_BYTES_MAX: usize = 32 * KIB as usize;
 /// Browsers send about twenty.
 const FIELDS_MAX: usize = 100;
-/// No request that is served has a use for a body; this much is read over, out of courtesy.
+/// No served request needs a body. Bodies up to this length are read over, to keep the connection.
 const BODY_BYTES_MAX: u64 = 64 * KIB;
 /// With `BODY_BYTES_MIN`: 1 KiB/s, a tenth of the slowest modem that plays anything.
 const BODY_TIME: Duration = Duration::from_secs(30);
@@ -153,19 +155,19 @@ const ANSWER_TIME: Duration = Duration::from_secs(30);
 const ANSWERS_BYTES_MAX: usize = 64 * MIB as usize;
 /// One round trip of the longest path is below a second.
 const LINGER_TIME: Duration = Duration::from_secs(2);
-/// What a client may have sent before it has seen the answer: a usual window.
+/// The usual window: bytes that a client may have sent before it has read the answer.
 const LINGER_BYTES_MAX: u64 = 256 * KIB;
 /// Clients of the library neon (cadaver, davfs2) send all of a body before they read the answer.
 /// The value is nginx's.
 const LINGER_BODY_TIME: Duration = Duration::from_secs(30);
-/// As many bytes as arrive at 70 Mbit/s in that time. Clients with more to send should use
+/// As many bytes as arrive at 70 Mbit/s in that time. Clients with longer bodies should use
 /// `Expect`.
 const LINGER_BODY_BYTES_MAX: u64 = 256 * MIB;
 /// The value of nginx.
 const LINGER_BODY_SILENCE: Duration = Duration::from_secs(5);
 /// Ten slow heads or five framing attacks.
 const ABUSE_SCORE_MAX: u32 = 100;
-/// Long enough to make an attack dull, short enough to forgive a broken client.
+/// Long enough to slow an attack down, short enough to forgive a broken client.
 const ABUSE_REFUSAL: Duration = Duration::from_secs(60);
 
 /// The size of one read, and of a fresh buffer.

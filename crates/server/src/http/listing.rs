@@ -17,8 +17,8 @@ use super::response::{NextPart, Response, Source, Truncation};
 use crate::catalogue::{Entry, OpenFault, Position, Scroll};
 use crate::warnings;
 
-/// The page runs the server's own scripts only, whatever a file is called, and connects to this
-/// server only. `blob:` is for media that its player has fetched.
+/// The page runs only the server's own scripts, whatever the name of a file is, and connects only
+/// to this server. `blob:` is for media that its player has fetched.
 const POLICY: &str = "default-src 'none'; script-src 'self'; connect-src 'self'; \
                       style-src 'self'; media-src 'self' blob:; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
@@ -212,14 +212,15 @@ pub(super) async fn whole(
     Ok(Response::parts(status, media_type, Box::new(listed)))
 }
 
-/// Entries that are read at once.
+/// Entries that are read at a time.
 const PART_ENTRIES: usize = 256;
 
 /// Longer listings are sent while they are generated.
 const HELD_BYTES_MAX: usize = 256 * KIB as usize;
 
-/// Bytes that are written at once, besides the rest of the last entry: well below a millisecond of
-/// the thread, which serves other connections too. An entry of a PROPFIND may have 50 KiB.
+/// Bytes that are written at a time, besides the rest of the last entry. This takes well below a
+/// millisecond of the thread, which serves other connections too. An entry of a PROPFIND may have
+/// 50 KiB.
 pub(super) const PART_BYTES: usize = 64 * KIB as usize;
 
 /// Writes `entries` until a part of [`PART_BYTES`] is full; returns whether more are left.
@@ -334,7 +335,7 @@ impl Kind {
     }
 }
 
-/// Which form the `Accept` fields prefer (RFC 9110 section 12.5.1); HTML when both are as good.
+/// The format that the `Accept` fields prefer (RFC 9110 section 12.5.1); HTML if both are equal.
 fn preferred(fields: &Fields) -> Kind {
     let weight = |media_type: &str| {
         fields
@@ -347,7 +348,8 @@ fn preferred(fields: &Fields) -> Kind {
     if weight("application/json") > weight("text/html") { Kind::Json } else { Kind::Html }
 }
 
-/// How well a media range fits a type, and its weight in thousandths; none when it does not fit.
+/// How specifically a media range matches a type, and its weight in thousandths; none if it does
+/// not match.
 fn weight_for(range: &str, media_type: &str) -> Option<(u8, u16)> {
     let mut parts = range.split(';').map(str::trim);
     let name = parts.next()?.to_ascii_lowercase();
@@ -363,7 +365,7 @@ fn weight_for(range: &str, media_type: &str) -> Option<(u8, u16)> {
     Some((fit, weight.unwrap_or(0)))
 }
 
-/// A weight of at most three decimals.
+/// A weight with at most three decimals.
 fn thousandths(text: &str) -> Option<u16> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let whole: u16 = whole.parse().ok().filter(|&whole| whole <= 1)?;
@@ -376,7 +378,7 @@ fn thousandths(text: &str) -> Option<u16> {
 /// each.
 ///
 /// # Panics
-/// When a part is longer.
+/// When a part is longer than its limit.
 #[cfg(any(test, fuzzing))]
 pub(super) fn check(names: &[&str]) {
     let path = RequestPath::parse(b"/a/").expect("it is one");
@@ -391,7 +393,7 @@ pub(super) fn check(names: &[&str]) {
 /// Like `written`, in one format.
 ///
 /// # Panics
-/// When a part is longer.
+/// When a part is longer than its limit.
 #[cfg(any(test, fuzzing))]
 pub(super) fn check_parts(names: &[&str], form: &mut dyn Format) {
     use tactus_core::units::{BitRate, Bytes, Nanos, WallTime};

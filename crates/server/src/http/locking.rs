@@ -1,9 +1,10 @@
-//! Whether locks, and the conditions of WebDAV on them, let a request change something (RFC 4918
-//! sections 6, 7 and 10.4).
+//! Checks whether locks, and WebDAV's conditions on them, allow a change (RFC 4918 sections 6, 7
+//! and 10.4).
 //!
-//! Promise: what a lock covers is changed only by a request with its token and by its principal.
-//! That is looked at before the body of a request, so that it is refused early, and again before
-//! the change, and from there to its end no other lock is granted.
+//! Promise: the objects under a lock are changed only by a request with its token and from its
+//! principal. The locks are checked before the body of a request, for an early refusal, and again
+//! before the change. Between the second check and the end of the change, no conflicting lock is
+//! granted.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::catalogue::{Catalogue, Detail, Entry, EntryKind, OpenFault};
 use crate::config::http::PublicUrl;
 use crate::store::Principal;
 
-/// A request that changes something, with all that decides whether it may.
+/// A request for a change, with everything that the check of its locks needs.
 #[derive(Clone, Copy)]
 pub(super) struct Locking<'a> {
     pub(super) uploads: &'a Uploads,
@@ -31,20 +32,20 @@ pub(super) struct Locking<'a> {
     pub(super) caller: &'a Caller<'a>,
 }
 
-/// Changes that locks allow, for now.
+/// Changes that the locks allow at the moment.
 #[derive(Debug)]
 pub(super) struct Permit {
     locks: Locks,
     changes: Vec<Change>,
     tokens: Vec<String>,
     principal: Principal,
-    /// What stands before each path that the client is told.
+    /// The prefix of each path in answers.
     prefix: String,
 }
 
 impl Locking<'_> {
-    /// Refuses what `If` does not allow (412), and what is locked (423). `path` is what the request
-    /// is about.
+    /// Refuses a request that `If` does not allow (412), or whose objects are locked (423). `path`
+    /// is the path of the request.
     pub(super) async fn permit(
         &self,
         path: &RequestPath,
@@ -70,7 +71,8 @@ impl Locking<'_> {
         Ok(permit)
     }
 
-    /// The change that stores something at `path`: where nothing is there, a name appears as well.
+    /// The change that stores an object at `path`. If nothing is there yet, the change also adds a
+    /// name.
     pub(super) async fn storing(&self, path: &RequestPath) -> Result<Change, Refusal> {
         let mut change = Change::of(path.name());
         if !self.uploads.locks.guard_names_above(path.name()) {
@@ -84,12 +86,12 @@ impl Locking<'_> {
         Ok(change)
     }
 
-    /// Whether one of the lists holds.
+    /// Whether one of the lists is true.
     async fn holds(&self, path: &RequestPath, lists: &[List<'_>]) -> Result<bool, Refusal> {
         for list in lists {
             let about = match list.resource {
                 None => Some(path.clone()),
-                // A URL of another server is in no state that is known here.
+                // The state of a URL of another server is unknown here.
                 Some(url) => public::path_of(self.public, self.request, url).ok(),
             };
             if self.all_hold(about.as_ref(), list).await? {
@@ -124,7 +126,7 @@ impl Locking<'_> {
         Ok(true)
     }
 
-    /// What there is at `path`; none when nothing is.
+    /// The object at `path`; none if nothing is there.
     pub(super) async fn present(&self, path: &RequestPath) -> Result<Option<Entry>, Refusal> {
         match self.catalogue.look(path, None, Detail::Status).await {
             Ok(sight) => Ok(Some(sight.own)),
@@ -133,7 +135,7 @@ impl Locking<'_> {
         }
     }
 
-    /// Whether the directory that `path` belongs into is there.
+    /// Whether the parent directory of `path` exists.
     pub(super) async fn has_directory(&self, path: &RequestPath) -> Result<bool, Refusal> {
         let above = path_of(locks::above(path.name()))?;
         let own = self.present(&above).await?;
@@ -142,18 +144,18 @@ impl Locking<'_> {
 }
 
 impl Permit {
-    /// Looks again, and holds off locks of what is changed until what is returned is dropped.
+    /// Checks the locks again. Conflicting locks wait until the returned guard is dropped.
     pub(super) fn begin(&self) -> Result<ChangeGuard, Response> {
         let begun = self.locks.begin(&self.changes, &self.tokens, &self.principal);
         begun.map_err(|path| locked(&self.prefix, &path, "lock-token-submitted"))
     }
 
-    /// The tokens that came with the request.
+    /// The lock tokens of the request.
     pub(super) fn tokens(&self) -> &[String] {
         &self.tokens
     }
 
-    /// Ends the locks of what was at these paths and below them, as it is gone.
+    /// Ends the locks at these paths and below them, because the objects are gone.
     pub(super) fn forget(&self, paths: &[&RequestPath]) {
         paths.iter().for_each(|path| self.locks.forget(path.name()));
     }
@@ -166,7 +168,7 @@ impl Permit {
     }
 }
 
-/// 423, with the path of the lock and the condition of RFC 4918 section 16 that is not met.
+/// 423, with the path of the lock and the violated condition of RFC 4918 section 16.
 pub(super) fn locked(prefix: &str, path: &str, condition: &str) -> Response {
     let mut href = String::from(prefix);
     path.split('/').filter(|segment| !segment.is_empty()).for_each(|segment| {
@@ -187,11 +189,11 @@ pub(super) fn locked(prefix: &str, path: &str, condition: &str) -> Response {
     Response::new(423, "application/xml; charset=utf-8", xml)
 }
 
-/// A decoded path as one of a request.
+/// A decoded path as the path of a request.
 pub(super) fn path_of(name: &str) -> Result<RequestPath, Response> {
     let mut path = String::new();
     for segment in name.split('/') {
-        // The root has an empty one.
+        // The root has an empty path.
         path.push('/');
         encode_segment(segment, &mut path);
     }

@@ -1,9 +1,9 @@
-//! Write locks (RFC 4918 section 6): which paths only the holder of a token may change, and until
-//! when.
+//! Write locks (RFC 4918 section 6): paths that only the holder of a token may change, for a
+//! limited time.
 //!
-//! Promise: no two locks contradict each other, and none is granted while a change of what it
-//! covers is under way. Their number and lifetime are bounded ([`LockLimits`]). They are in memory
-//! and end with the server. This file knows paths and tokens, but neither XML nor files.
+//! Promise: no two locks conflict, and no lock is granted while a change of its objects is in
+//! progress. Their number and lifetime are bounded ([`LockLimits`]). They are in memory and end
+//! with the server. This file contains neither XML nor file access.
 
 mod change;
 
@@ -20,18 +20,18 @@ pub(super) use change::{Change, above};
 
 use table::Table;
 
-/// How many locks there may be, and for how long.
+/// Limits on the number of locks and their lifetime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct LockLimits {
-    /// Of all principals together.
+    /// For all principals together.
     pub(super) locks_max: usize,
-    /// Of one principal.
+    /// For one principal.
     pub(super) per_principal_max: usize,
     /// The longest time without a refresh.
     pub(super) timeout_max: Duration,
 }
 
-/// The locks of a server. Clones are the same ones.
+/// The locks of a server. Clones share the same locks.
 #[derive(Clone, Debug)]
 pub(super) struct Locks {
     inner: Arc<Inner>,
@@ -41,27 +41,27 @@ pub(super) struct Locks {
 struct Inner {
     limits: LockLimits,
     table: Mutex<Table>,
-    /// A change has ended.
+    /// Wakes tasks when a change ends.
     ended: Notify,
 }
 
-/// Who may share a lock.
+/// Whether a lock can be shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Scope {
     Exclusive,
     Shared,
 }
 
-/// What a lock of a directory covers.
+/// The objects that a lock of a directory covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Depth {
-    /// The thing itself; of a directory also which names are in it (section 7.4).
+    /// The object itself; for a directory also the names of its members (section 7.4).
     Zero,
-    /// All that is in it as well.
+    /// All members as well.
     Infinity,
 }
 
-/// A lock that is asked for.
+/// A request for a lock.
 #[derive(Clone, Debug)]
 pub(super) struct LockRequest {
     /// The decoded path, without outer slashes.
@@ -70,13 +70,13 @@ pub(super) struct LockRequest {
     pub(super) scope: Scope,
     pub(super) depth: Depth,
     pub(super) principal: Principal,
-    /// The element `owner` as it is told again.
+    /// The element `owner`, as answers repeat it.
     pub(super) owner: Option<String>,
-    /// What the client asks for; none: as long as possible.
+    /// The requested lifetime; none for the longest possible one.
     pub(super) timeout: Option<Duration>,
 }
 
-/// A lock that is held.
+/// A granted lock.
 #[derive(Clone, Debug)]
 pub(super) struct Lock {
     pub(super) token: Arc<str>,
@@ -100,32 +100,33 @@ pub(super) enum LockError {
     Busy,
 }
 
-/// Why a lock is not given back.
+/// Why a lock is not released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum UnlockError {
     /// No lock of this token covers the path.
     Unknown,
-    /// It is another principal's.
+    /// The lock belongs to another principal.
     NotYours,
 }
 
-/// Longer than most uploads need to get their names; a disk that hangs takes longer.
+/// Upper bound of the wait for a change. Most uploads get their names in less; a disk that hangs
+/// takes longer.
 const CHANGE_WAIT: Duration = Duration::from_secs(10);
 
 impl Locks {
-    /// No lock yet.
+    /// A table without locks.
     pub(super) fn new(limits: LockLimits) -> Self {
         let (table, ended) = (Mutex::default(), Notify::new());
         Self { inner: Arc::new(Inner { limits, table, ended }) }
     }
 
-    /// Grants a lock, when the changes that are under way have ended.
+    /// Grants a lock, after the changes in progress have ended.
     pub(super) async fn lock(&self, wish: LockRequest) -> Result<Lock, LockError> {
         let wish = Arc::new(wish);
         let granted = async {
             loop {
                 let mut ended = std::pin::pin!(self.inner.ended.notified());
-                // From here on no end is missed.
+                // From here on the notification of an end cannot be missed.
                 ended.as_mut().enable();
                 match self.try_lock(&wish, Instant::now()) {
                     Err(LockError::Busy) => ended.await,
@@ -158,7 +159,7 @@ impl Locks {
         Ok(lock)
     }
 
-    /// Prolongs the first of the locks with these tokens that covers `path` and is the principal's.
+    /// Extends the first lock of these tokens that covers `path` and belongs to the principal.
     pub(super) fn refresh(
         &self,
         path: &str,
@@ -175,7 +176,7 @@ impl Locks {
         table.prolong(&token, expires)
     }
 
-    /// Gives a lock that covers `path` back; `any` also one of another principal.
+    /// Releases a lock that covers `path`; with `any` also that of another principal.
     pub(super) fn unlock(
         &self,
         path: &str,
@@ -209,15 +210,16 @@ impl Locks {
         table.covering(path).cloned().collect()
     }
 
-    /// Whether a lock begins at a directory above `path`, which may guard the names in it.
+    /// Whether a lock begins at a directory above `path`, because such a lock may cover the names
+    /// in it.
     pub(super) fn guard_names_above(&self, path: &str) -> bool {
         let mut table = self.table();
         table.expire(Instant::now());
         table.has_root_above(path)
     }
 
-    /// The path of a lock that forbids one of `changes` to who has sent `tokens`; none when all may
-    /// be.
+    /// The path of a lock that forbids one of `changes` to a request with `tokens`; none if all
+    /// changes are allowed.
     pub(super) fn forbids(
         &self,
         changes: &[Change],
@@ -229,8 +231,8 @@ impl Locks {
         changes.iter().find_map(|change| table.forbids(change, tokens, principal))
     }
 
-    /// The same, and until what is returned is dropped no lock is granted that covers one of
-    /// `changes`.
+    /// As [`Self::forbids`]; if all changes are allowed, no lock that covers one of them is granted
+    /// until the returned guard is dropped.
     pub(super) fn begin(
         &self,
         changes: &[Change],
@@ -245,7 +247,7 @@ impl Locks {
         }
     }
 
-    /// Ends all locks of what was at `path` and below it, as it is gone (RFC 4918 sections 7.7,
+    /// Ends all locks at `path` and below it, because the objects are gone (RFC 4918 sections 7.7,
     /// 9.6).
     pub(super) fn forget(&self, path: &str) {
         self.table().forget(path);
@@ -257,15 +259,15 @@ impl Locks {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Each change of the table is one step.
+        // Each change of the table is one step, so the table stays valid after a panic.
         self.inner.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A shorter one would end before its answer arrives.
+/// Shortest lifetime: a shorter lock would end before its answer arrives.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// A change between the last look at the locks and its end.
+/// A change in progress, between the last check of the locks and its end.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct ChangeGuard {
@@ -281,19 +283,20 @@ impl Drop for ChangeGuard {
 }
 
 impl Lock {
-    /// Seconds until it ends, rounded up.
+    /// Seconds until its end, rounded up.
     pub(super) fn seconds_left(&self) -> u64 {
         let left = self.expires.saturating_duration_since(Instant::now());
         left.as_nanos().div_ceil(1_000_000_000) as u64
     }
 
-    /// Whether its token is among `tokens`, and sent by its own principal (section 6.4).
+    /// Whether its token is among `tokens`, and the request is from its own principal (section
+    /// 6.4).
     fn is_opened_by(&self, tokens: &[String], principal: &Principal) -> bool {
         self.wish.principal == *principal && tokens.iter().any(|token| **token == *self.token)
     }
 }
 
-/// A token that nobody can guess (RFC 4918 appendix C): a random UUID.
+/// An unpredictable token (RFC 4918 appendix C): a random UUID.
 fn token() -> String {
     let digits = StoreId::random().to_string();
     let part = |range| &digits[range];

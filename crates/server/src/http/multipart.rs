@@ -1,25 +1,26 @@
 //! Several ranges in one answer: `multipart/byteranges` (RFC 9110 section 14.6).
 //!
-//! Promise: the announced length is the sum of what is sent. It holds the words between the parts;
-//! the parts themselves go from the disk to the socket without passing here.
+//! Promise: the announced length is the sum of all bytes. This file generates only the text between
+//! the parts; the parts themselves go from the disk to the socket.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
-/// The words around the parts of one answer.
+/// The text around the parts of one answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Multipart {
     boundary: String,
-    /// What goes before each part.
+    /// The text before each part.
     heads: Vec<Vec<u8>>,
-    /// What goes behind the last.
+    /// The text after the last part.
     tail: Vec<u8>,
 }
 
 impl Multipart {
-    /// The words for `parts` of a title of `len` bytes.
+    /// The text for `parts` of a title of `len` bytes.
     pub(super) fn new(parts: &[Range<u64>], len: u64, media_type: &str) -> Self {
-        // Nobody can store a file that holds a boundary drawn later.
+        // The boundary is drawn later than any file is stored, so no stored file can contain it on
+        // purpose.
         let boundary = format!("{:016x}{:016x}", random(), random());
         let head = |(index, part): (usize, &Range<u64>)| {
             let line_end = if index == 0 { "" } else { "\r\n" };
@@ -40,13 +41,13 @@ impl Multipart {
         format!("multipart/byteranges; boundary={}", self.boundary)
     }
 
-    /// The length of all words; the parts' own lengths come on top.
+    /// The total length of the text, without the parts.
     pub(super) fn words_len(&self) -> u64 {
         let heads: usize = self.heads.iter().map(Vec::len).sum();
         (heads + self.tail.len()) as u64
     }
 
-    /// What goes before each part, and behind the last.
+    /// The text before each part, and after the last one.
     pub(super) fn into_words(self) -> (Vec<Vec<u8>>, Vec<u8>) {
         (self.heads, self.tail)
     }

@@ -1,8 +1,8 @@
 //! Metadata from ownCloud and Nextcloud clients: `X-OC-Mtime`, `OC-Checksum`. rclone sends them
 //! with the vendors `owncloud` and `nextcloud`.
 //!
-//! Promise: stored checksums were computed from the received bytes; a body with a different
-//! checksum is not stored. Unknown algorithms are ignored, as neither side can compare them.
+//! Promise: stored checksums were computed from the received bytes. A body with a different
+//! checksum is not stored. Unknown algorithms are ignored, because this server cannot compute them.
 
 use std::fmt::Write;
 
@@ -19,10 +19,10 @@ use crate::store::TitleMetadata;
 /// The namespace of ownCloud's properties.
 pub(super) const NAMESPACE: &str = "http://owncloud.org/ns";
 
-/// The metadata of a request, while its body is received.
+/// The metadata of a request while its body is received.
 pub(super) struct Metadata {
     modified: Option<WallTime>,
-    /// Each checksum with the value that the client expects, if it has sent one.
+    /// Each checksum with the value from the client, if it has sent one.
     sums: Vec<(Checksum, Option<String>)>,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn said(fields: &Fields) -> Result<Metadata, Response> {
         }
     }
     if !sums.is_empty() {
-        // Clients that compare trees later may support only one of these.
+        // Clients that compare trees later may support only one of these algorithms.
         for other in [Checksum::Sha1(Sha1::new()), Checksum::Md5(Md5::new())] {
             if !sums.iter().any(|(known, _)| known.name() == other.name()) {
                 sums.push((other, None));
@@ -126,7 +126,7 @@ impl Metadata {
     }
 }
 
-/// Confirms the time, if the request has set one.
+/// Adds the confirmation of the time, if the request has set one.
 pub(super) fn accepted(response: Response, modified: Option<WallTime>) -> Response {
     match modified {
         Some(_) => response.with("X-OC-Mtime", "accepted"),

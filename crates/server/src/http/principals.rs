@@ -1,8 +1,8 @@
-//! Principals: clients with further rights, each identified by a secret token.
+//! Principals: clients with rights, each identified by a secret token.
 //!
-//! Promise: a token is compared by its digest, with all digests for every request and in constant
-//! time, so that timing reveals nothing. The token itself is neither stored nor logged. A request
-//! without a token has no principal.
+//! Promise: every token is compared by its digest with all digests in constant time, so that timing
+//! reveals nothing. The token itself is neither stored nor logged. A request without a token has no
+//! principal.
 
 use std::fmt;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::fields::Fields;
 use crate::config::rights::Rights;
 use crate::config::{self, Token, secret};
 
-/// Everybody who may.
+/// All principals.
 pub struct Principals(Vec<Known>);
 
 struct Known {
@@ -24,28 +24,28 @@ struct Known {
     rights: Rights,
 }
 
-/// Who a request comes from.
+/// The sender of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Authentication<'a> {
     /// The principal with this name and its rights.
     Principal(&'a str, &'a Rights),
-    /// Somebody with credentials that are not right.
+    /// Invalid credentials.
     Invalid,
-    /// Somebody without any, or with an empty password.
+    /// No credentials, or an empty password.
     Anonymous,
 }
 
-/// Shorter ones could be guessed.
+/// Shortest token, in characters: a shorter one could be guessed.
 const TOKEN_CHARS_MIN: usize = 16;
 
-/// A longer one is no token, whatever the file may be.
+/// Longest token, in characters: a file with a longer line holds no token.
 const TOKEN_CHARS_MAX: usize = 1024;
 
 impl Principals {
-    /// Reads the tokens of those who are configured.
+    /// Reads the tokens of the configured principals.
     ///
     /// # Errors
-    /// When a file of a token cannot be read, or holds none.
+    /// When the file of a token cannot be read, or holds no token.
     pub fn read(configured: &[config::Principal]) -> Result<Self> {
         let mut all: Vec<Known> = Vec::with_capacity(configured.len());
         for principal in configured {
@@ -59,14 +59,14 @@ impl Principals {
         Ok(Self(all))
     }
 
-    /// Whether there is nobody.
+    /// Whether there are no principals.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Who has sent `fields`, by `Authorization` (RFC 9110 section 11.6.2): `Bearer TOKEN`, or
-    /// `Basic` with the token as the password, whatever the user's name.
+    /// The sender of `fields`, by `Authorization` (RFC 9110 section 11.6.2): `Bearer TOKEN`, or
+    /// `Basic` with the token as the password and any user name.
     pub(super) fn who(&self, fields: &Fields) -> Authentication<'_> {
         let mut given = fields.all("authorization");
         let (Some(value), None) = (given.next(), given.next()) else {
@@ -77,7 +77,7 @@ impl Principals {
             };
         };
         let Some(token) = token(value) else { return Authentication::Invalid };
-        // A guest: file managers that were asked for a password send an empty one.
+        // A guest: a file manager sends an empty password if its user gives none.
         if token.is_empty() && is_basic(value) {
             return Authentication::Anonymous;
         }
@@ -101,7 +101,7 @@ impl fmt::Debug for Principals {
 /// The digest of a token.
 ///
 /// # Errors
-/// When its file cannot be read, or holds none.
+/// When the file cannot be read, or holds no token.
 pub(crate) fn digest_of(token: &Token) -> Result<[u8; 32]> {
     Ok(match token {
         Token::Sha256(digest) => *digest,
@@ -109,15 +109,15 @@ pub(crate) fn digest_of(token: &Token) -> Result<[u8; 32]> {
     })
 }
 
-/// The error for two principals with one token, whose rights would be ambiguous.
+/// The error for two principals with the same token, because their rights would be ambiguous.
 pub(crate) fn same_token(name: &str, other: &str) -> String {
     format!("the principals {name:?} and {other:?} have the same token; give each its own")
 }
 
-/// The token that `file` holds.
+/// Reads a token from `file`.
 ///
 /// # Errors
-/// When it cannot be read, or holds no token.
+/// When the file cannot be read, or holds no token.
 pub(crate) fn token_in(file: &Path) -> Result<Vec<u8>> {
     secret::read(file, "token", TOKEN_CHARS_MIN, TOKEN_CHARS_MAX)
 }
@@ -130,7 +130,7 @@ fn is_basic(value: &[u8]) -> bool {
     value.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic "))
 }
 
-/// What the value of an `Authorization` field gives as the token.
+/// The token in the value of an `Authorization` field.
 fn token(value: &[u8]) -> Option<Vec<u8>> {
     let at = value.iter().position(|&byte| byte == b' ')?;
     let (scheme, rest) = value.split_at(at);
@@ -141,7 +141,7 @@ fn token(value: &[u8]) -> Option<Vec<u8>> {
     if !scheme.eq_ignore_ascii_case(b"basic") {
         return None;
     }
-    // RFC 7617 section 2: a user's name has no colon, a password may.
+    // RFC 7617 section 2: a user name has no colon, but a password may have one.
     let pair = data_encoding::BASE64.decode(credentials).ok()?;
     let colon = pair.iter().position(|&byte| byte == b':')?;
     Some(pair[colon + 1..].to_vec())

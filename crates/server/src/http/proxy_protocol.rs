@@ -2,12 +2,12 @@
 //! client's address at the start of a connection.
 //!
 //! Promise: a header has one interpretation or is refused; it is never longer than
-//! [`HEADER_BYTES_MAX`]. This parses available bytes and waits for nothing; who may send a header
-//! is decided elsewhere.
+//! [`HEADER_BYTES_MAX`]. This file parses available bytes without waiting. Trust in the sender is
+//! decided elsewhere.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Longest header: version 2 with further values (certificates, names).
+/// Longest header: version 2 with additional values (certificates, names).
 pub(super) const HEADER_BYTES_MAX: usize = 4096;
 
 /// Longest header of version 1, with its line end (section 2.1).
@@ -23,18 +23,19 @@ const V2_HEAD: usize = 16;
 pub(super) struct Header {
     /// Its length.
     pub(super) len: usize,
-    /// The client of the proxy; none when the proxy speaks for itself, or does not know the client.
+    /// The client of the proxy; none if the proxy itself is the client, or does not have the
+    /// client's address.
     pub(super) source: Option<SocketAddr>,
 }
 
-/// The bytes are no PROXY protocol header.
+/// The bytes are not a PROXY protocol header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct MalformedHeader;
 
-/// The header at the beginning of `bytes`; none when it is incomplete.
+/// The header at the beginning of `bytes`; none if it is incomplete.
 ///
 /// # Errors
-/// When it is no header, whatever may follow.
+/// When the bytes are not the beginning of a header.
 pub(super) fn header(bytes: &[u8]) -> Result<Option<Header>, MalformedHeader> {
     if begins(bytes, V1) {
         return version_1(bytes);
@@ -45,7 +46,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<Option<Header>, MalformedHeader> {
     Err(MalformedHeader)
 }
 
-/// Whether `bytes` and `mark` agree as far as both reach.
+/// Whether `bytes` and `mark` are equal up to the end of the shorter one.
 fn begins(bytes: &[u8], mark: &[u8]) -> bool {
     let len = bytes.len().min(mark.len());
     bytes[..len] == mark[..len]

@@ -1,7 +1,7 @@
-//! The public URL of this server, in URLs that clients send and receive.
+//! The public URL of this server, as it occurs in URLs from and for clients.
 //!
 //! Promise: a path of this server has one meaning, whether a client writes it with the public host
-//! and prefix or in the server's own form. A URL of another server is never taken for one of this
+//! and prefix or in the server's own form. A URL of another server never counts as one of this
 //! server.
 
 use tactus_core::path::{RequestPath, encode_segment};
@@ -27,16 +27,16 @@ pub(super) fn is_ours(public: &PublicUrl, request: &Request, authority: &[u8]) -
     [host, forwarded, public].into_iter().flatten().any(|own| own.eq_ignore_ascii_case(authority))
 }
 
-/// Why a URL that a client has written names nothing here.
+/// Why a URL from a client is not a path of this server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum UrlError {
-    /// It is no path.
+    /// It is not a path.
     NoPath,
-    /// It is another server's.
+    /// It belongs to another server.
     Elsewhere,
 }
 
-/// What a client names by `url`: a URL of this server as the client reaches it, or a path.
+/// The path in `url`: a URL of this server in the client's form, or a path.
 pub(super) fn path_of(
     public: &PublicUrl,
     request: &Request,
@@ -64,8 +64,8 @@ pub(super) fn is_own_origin(public: &PublicUrl, request: &Request, origin: &[u8]
     host.is_some_and(|host| is_ours(public, request, host))
 }
 
-/// Converts a public `path` to the server's form by removing the public prefix; none when the host
-/// is the public one but the prefix differs.
+/// Converts a public `path` to the server's form by removing the public prefix; none if the host is
+/// the public one but the prefix differs.
 pub(super) fn without_prefix(
     public: &PublicUrl,
     request: &Request,
@@ -97,7 +97,7 @@ fn forwarded_host(request: &Request) -> Option<&str> {
     request.hop.as_ref().and_then(|hop| hop.host.as_deref())
 }
 
-/// The URL of this server as the sender of `request` reaches it, without a slash at its end.
+/// The URL of this server from the view of the sender of `request`, without a slash at its end.
 pub(super) fn base(public: &PublicUrl, request: &Request) -> String {
     let prefix = prefix(public, request);
     if let Some(origin) =

@@ -1,7 +1,7 @@
 //! PUT, DELETE and MOVE of titles (RFC 9110 section 9.3, RFC 4918 section 9.9).
 //!
-//! Promise: whatever can be refused is refused before the body; the body goes from the socket into
-//! places of the store and nowhere else; 201 and 204 are said when the store says that it is durable.
+//! Promise: every possible refusal comes before the body. The body goes from the socket directly
+//! into places of the store. 201 and 204 are sent only after the store has made the title durable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,37 +31,37 @@ use crate::store::{
     Upload, UploadError, UploadSpec,
 };
 
-/// Something that takes the bytes of a body.
+/// The receiver of a body's bytes.
 pub(super) trait BodySink {
     type Error;
 
-    /// Room for at least one byte.
+    /// Returns memory for at least one byte.
     async fn space(&mut self) -> Result<&mut [u8], Self::Error>;
 
-    /// So many bytes of it have been filled.
+    /// Marks `count` bytes of the memory as filled.
     fn advance(&mut self, count: usize);
 
-    /// Nothing comes for a moment.
+    /// Gives the memory back while the client is silent.
     fn park(&mut self);
 
-    /// Resolves when nothing more is wanted.
+    /// Resolves when the receiver needs no more bytes.
     async fn unwanted(&mut self) -> Self::Error {
         std::future::pending().await
     }
 }
 
-/// Why a body has not been taken to its end.
+/// Why a body was not received completely.
 #[derive(Debug)]
 pub(super) enum BodyError<E> {
-    /// By the client.
+    /// The client's side failed.
     Client(BodyEnd),
-    /// By the one who takes it.
+    /// The receiver failed.
     BodySink(E),
-    /// There was no space for too long.
+    /// There was no memory for too long.
     NoSpace,
 }
 
-/// Moves a body from the socket to `sink`; `seen` sees each byte once.
+/// Moves a body from the socket to `sink`; calls `seen` with each byte once.
 pub(super) async fn take<S: BodySink>(
     incoming: &mut Incoming<'_>,
     sink: &mut S,
@@ -76,7 +76,7 @@ pub(super) async fn take<S: BodySink>(
         if !more {
             return Ok(());
         }
-        // A disk that hangs must not hang its clients.
+        // A disk that hangs must not block its clients.
         let space = tokio::time::timeout(SPACE_TIME, sink.space()).await;
         let space = space.map_err(|_| BodyError::NoSpace)?.map_err(BodyError::BodySink)?;
         let (filled, pause) = incoming.fill(space).await;
@@ -90,10 +90,11 @@ pub(super) async fn take<S: BodySink>(
     }
 }
 
-/// How long a body waits for space: many times what the slowest disk takes for all that may wait.
+/// How long a body waits for memory: many times as long as the slowest disk takes for everything
+/// that may wait.
 const SPACE_TIME: Duration = Duration::from_secs(60);
 
-/// The answer when there was none.
+/// The answer if no memory became free within [`SPACE_TIME`].
 pub(super) fn no_space() -> Response {
     let text = "the disk was busy for a minute and could not take this request; try again later";
     Response::text(503, text).with("Retry-After", "60")
@@ -115,11 +116,11 @@ impl BodySink for Upload {
     }
 }
 
-/// What becomes of a request that brings a title.
+/// The outcome of a request with a title.
 pub(super) enum BodyOutcome {
-    /// It is answered.
+    /// The request has an answer.
     Answer(Response),
-    /// It broke off.
+    /// The body ended early.
     BodyEnd(BodyEnd),
 }
 
@@ -162,8 +163,8 @@ pub(super) async fn put(
     Ok(BodyOutcome::Answer(oc::accepted(stored(&finished, path), modified)))
 }
 
-/// PUT with a rate: records the body as the title `path`, at that rate. What has come is a title also
-/// when the body breaks off.
+/// PUT with a rate: records the body as the title `path`, at that rate. If the body ends early, the
+/// received bytes become a title.
 pub(super) async fn record(
     recorder: &Recorder,
     locking: Locking<'_>,
@@ -181,7 +182,7 @@ pub(super) async fn record(
     }
     let terms = caller.terms(path.name(), precondition(fields)?)?;
     let permit = locking.permit(path, vec![locking.storing(path).await?]).await?;
-    // It becomes a title however it ends, so no lock can come between.
+    // It becomes a title in every case, so no lock may be granted in between.
     let _under_way = permit.begin()?;
     let not_resumed = |error: &ResumeError| match error {
         ResumeError::Upload(narrow) => caller
@@ -197,7 +198,7 @@ pub(super) async fn record(
     })?;
     let taken = take(incoming, &mut recording, |_| {}).await;
     if let Err(BodyError::NoSpace) = taken {
-        // The disk hangs, and so would its end.
+        // The disk hangs, and finishing the recording would hang too.
         drop(recording);
         return Err(no_space().into());
     }
@@ -214,7 +215,7 @@ pub(super) async fn record(
     }
 }
 
-/// What a recording that does not begin means in HTTP.
+/// The answer for a recording that cannot begin.
 fn not_begun(error: &BeginError) -> Response {
     match error {
         BeginError::Refused(refusal) => refused(refusal),
@@ -235,7 +236,7 @@ impl BodySink for Recording {
         Self::advance(self, count);
     }
 
-    /// Its places are its own, and what lies in them is written in time.
+    /// Its places belong to it alone, and the bytes in them are written in time.
     fn park(&mut self) {}
 
     async fn unwanted(&mut self) -> ResumeError {
@@ -243,7 +244,7 @@ impl BodySink for Recording {
     }
 }
 
-/// The answer when a title is stored.
+/// The answer after a title is stored.
 fn stored(finished: &StoredTitle, path: &RequestPath) -> Response {
     let response = match finished.created {
         true => Response::text(201, "stored").with("Location", location(path)),
@@ -252,9 +253,9 @@ fn stored(finished: &StoredTitle, path: &RequestPath) -> Response {
     response.with("ETag", finished.etag.clone())
 }
 
-/// What a body must be to be stored as it is.
+/// Refuses a body that cannot be stored unchanged.
 fn representation(fields: &Fields) -> Result<(), Response> {
-    // RFC 9110 section 14.5: a part must not be taken for the whole.
+    // RFC 9110 section 14.5: a part must not be stored as the whole.
     if fields.one("content-range").is_some() {
         return Err(Response::text(400, "PUT stores a whole title; use tus to upload parts"));
     }
@@ -268,7 +269,7 @@ fn representation(fields: &Fields) -> Result<(), Response> {
     Ok(())
 }
 
-/// DELETE: takes the title or the directory `path` away.
+/// DELETE: removes the title or the directory `path`.
 pub(super) async fn delete(locking: Locking<'_>, path: &RequestPath) -> Result<Response, Refusal> {
     let Locking { uploads, catalogue, request, .. } = locking;
     let fields = &request.fields;
@@ -284,7 +285,7 @@ pub(super) async fn delete(locking: Locking<'_>, path: &RequestPath) -> Result<R
     Ok(Response::empty(204))
 }
 
-/// MOVE: gives the title or the directory `path` another name of its volume.
+/// MOVE: gives the title or the directory `path` another name on the same volume.
 pub(super) async fn relocate(
     locking: Locking<'_>,
     path: &RequestPath,
@@ -293,8 +294,8 @@ pub(super) async fn relocate(
     let fields = &request.fields;
     whole(fields)?;
     let source = precondition(fields)?;
-    // RFC 4918 section 10.6: what is not forbidden to be replaced is replaced. But a directory is lost
-    // only by those who say so.
+    // RFC 4918 section 10.6: the default of `Overwrite` is to replace. But a directory is replaced
+    // only by an explicit `Overwrite: T`.
     let over = match fields.one("overwrite") {
         None => Over::Titles,
         Some(b"T" | b"t") => Over::Everything,
@@ -305,7 +306,7 @@ pub(super) async fn relocate(
     let to = destination(public, request)?;
     caller.check(Right::Delete, path.name())?;
     caller.check(Right::Publish, to.name())?;
-    // As by COPY: what the caller may not read does not go where it may.
+    // As with COPY: a title that the caller may not read must not move to a path that it may read.
     if uploads.is_closed() && caller.rights.has(Right::Read, to.name()) {
         caller.check(Right::Read, path.name())?;
     }
@@ -335,7 +336,7 @@ pub(super) async fn relocate(
         }
         error => not_changed(&error),
     })?;
-    // RFC 4918 section 7.7: no lock moves along; what was replaced is gone, with its locks.
+    // RFC 4918 section 7.7: locks do not move. The locks of a replaced object end.
     if path.name() != to.name() {
         permit.forget(&[path, &to]);
     }
@@ -354,8 +355,9 @@ pub(super) async fn relocate(
     Ok(oc::accepted(response, modified))
 }
 
-/// COPY: stores what the title `path` holds under another name, on this volume or another. It is read as
-/// the disk has time for it, compared with its checksums, and stored like any upload.
+/// COPY: stores the content of the title `path` under another name, on this volume or another. The
+/// read is a best-effort delivery. The bytes are compared with the title's checksums and stored
+/// like any upload.
 pub(super) async fn duplicate(
     store: &Store,
     locking: Locking<'_>,
@@ -409,7 +411,7 @@ pub(super) async fn duplicate(
     let version = (Some(title.etag.clone()), modified_at);
     source.holds_for(Some(version)).map_err(|error| not_stored(&error))?;
     let spot = uploads.spot(catalogue, &to)?;
-    // RFC 4918 section 9.8.5: unlike by PUT, no directory is made.
+    // RFC 4918 section 9.8.5: unlike PUT, COPY does not make directories.
     if !locking.has_directory(&to).await? {
         return Err(Response::text(409, "the directory of the destination does not exist").into());
     }
@@ -449,7 +451,7 @@ pub(super) async fn duplicate(
     Ok(oc::accepted(stored(&finished, &to), modified))
 }
 
-/// Refuses what would take other volumes away, or move them.
+/// Refuses a change that would remove or move other volumes.
 fn stands_alone(catalogue: &Catalogue, path: &RequestPath) -> Result<(), Response> {
     match catalogue.holds_volumes(path) {
         false => Ok(()),
@@ -471,7 +473,7 @@ fn destination(public: &PublicUrl, request: &Request) -> Result<RequestPath, Res
     })
 }
 
-/// The path of a title as a URL has it.
+/// The URL path of a title.
 pub(super) fn location(path: &RequestPath) -> String {
     let mut location = String::new();
     for segment in path.segments() {
@@ -481,7 +483,7 @@ pub(super) fn location(path: &RequestPath) -> String {
     location
 }
 
-/// The same as [`understood`](super::tus::understood) for a title.
+/// Fuzz target: as [`understood`](super::tus::understood), for a title.
 #[cfg(any(test, fuzzing))]
 pub(super) fn understood(request: &Request) -> bool {
     let fields = &request.fields;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::percent::decode;
 
-/// Every value of `key`, decoded; `None` for one that cannot be.
+/// Every value of `key`, decoded; `None` for a value that cannot be decoded.
 pub(super) fn values<'a>(
     query: Option<&'a str>,
     key: &'a str,

@@ -1,8 +1,8 @@
-//! How fast a stream goes: whoever knows best decides, within the configured terms.
+//! The pace of a stream: chosen from the request, the player, the title or the configured default.
 //!
-//! Promise: an explicit `?rate=` goes before what the player says (CMCD `rtp`), that before the
-//! title's own rate, and that before the configured default. A rate in force never exceeds its
-//! class's ceiling. It finds out nothing itself: the title's rate is handed in.
+//! Promise: an explicit `?rate=` precedes the player's rate (CMCD `rtp`), which precedes the
+//! title's own rate, which precedes the configured default. A granted rate never exceeds its
+//! class's ceiling. The title's rate is an argument.
 
 use std::ops::Range;
 
@@ -16,16 +16,16 @@ use crate::media::MediaFacts;
 use super::fields::Fields;
 use super::{cmcd, query};
 
-/// What a request says about its rate.
+/// The rate in a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RateRequest {
     /// `?rate=8800000`: this rate.
     Exact(BitRate),
-    /// `?rate=max`: a download in the time that is left.
+    /// `?rate=max`: a best-effort download.
     Max,
-    /// The player's rate.
+    /// The rate that the player requests.
     Player(BitRate),
-    /// Nothing: the title's own rate.
+    /// No rate: the title's own rate applies.
     Title,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum RateFault {
     TooLow(BitRate),
 }
 
-/// Reads what a request says about its rate.
+/// Reads the rate of a request.
 pub(super) fn wish(query: Option<&str>, fields: &Fields) -> Result<RateRequest, RateFault> {
     let mut asked = query::values(query, "rate");
     match (asked.next(), asked.next()) {
@@ -57,16 +57,16 @@ pub(super) fn wish(query: Option<&str>, fields: &Fields) -> Result<RateRequest, 
     }
 }
 
-/// What a title needs by its own bytes, where these parts of it are sent.
+/// The rate that a title needs by its own bytes, for the requested parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct TitleRate {
     pub(super) rate: BitRate,
-    /// What a player must have before any media is of use to it.
+    /// The bytes that a player needs before any media.
     pub(super) head: Bytes,
 }
 
 impl TitleRate {
-    /// Of several parts, which go at one pace, the one counts that has the least of the head.
+    /// Several parts have one pace. The part with the fewest bytes of the head determines it.
     pub(super) fn of(media: &MediaFacts, asked: &Asked) -> Self {
         let of_head = |part: &Range<u64>| media.head.0.min(part.end).saturating_sub(part.start);
         let head = match asked {
@@ -77,11 +77,11 @@ impl TitleRate {
     }
 }
 
-/// The most of a title's head that is sent at once. The index of a movie of three hours has about 5 MiB;
-/// a longer burst would be memory that the stream keeps as long as it lives.
+/// Most bytes of a title's head that are sent at once. The index of a movie of three hours has
+/// about 5 MiB. A longer burst would take memory for the whole life of the stream.
 const HEAD_AT_ONCE_MAX: Bytes = Bytes(8 * MIB);
 
-/// The pace in force for a wish. `own` is the title's, where the wish leaves it to that.
+/// The granted pace. `own` is the title's rate, for a request without a rate.
 pub(super) fn pace(
     wish: RateRequest,
     own: Option<TitleRate>,
@@ -91,7 +91,7 @@ pub(super) fn pace(
         (RateRequest::Max, ..) => Ok(Pace::BestEffort),
         (RateRequest::Exact(rate), ..) if rate < terms.min => Err(RateFault::TooLow(terms.min)),
         (RateRequest::Exact(rate), ..) => Ok(paced(terms.asked.in_force(rate), &terms.asked)),
-        // A player cannot be told about its mistake; the slowest rate is nearest to what it wants.
+        // A player cannot handle an error here; the slowest allowed rate is nearest to its rate.
         (RateRequest::Player(rate), ..) => {
             Ok(paced(terms.cmcd.in_force(rate.max(terms.min)), &terms.cmcd))
         }
@@ -100,7 +100,7 @@ pub(super) fn pace(
             let burst = terms.title.burst(rate).max(head.min(HEAD_AT_ONCE_MAX));
             Ok(Pace::Paced { rate, burst, tick: terms.title.tick })
         }
-        // The default is what the operator wrote, with nothing added.
+        // The default is used exactly as configured, without an addition.
         (RateRequest::Title, _, Some(rate)) => {
             Ok(paced(rate.min(terms.title.ceiling), &terms.title))
         }
@@ -108,7 +108,7 @@ pub(super) fn pace(
     }
 }
 
-/// The rate at which a title is recorded; none when it is only stored.
+/// The rate at which a title is recorded; none if it is only stored.
 pub(super) fn recorded(wish: RateRequest, terms: &RateTerms) -> Result<Option<BitRate>, RateFault> {
     match wish {
         RateRequest::Exact(rate) if rate < terms.min => Err(RateFault::TooLow(terms.min)),
@@ -117,7 +117,7 @@ pub(super) fn recorded(wish: RateRequest, terms: &RateTerms) -> Result<Option<Bi
     }
 }
 
-/// A pace as the field `Tactus-Rate` says it.
+/// A pace as the value of `Tactus-Rate`.
 pub(super) fn in_words(pace: Pace) -> String {
     match pace {
         Pace::Paced { rate, .. } => rate.0.to_string(),
@@ -129,7 +129,8 @@ fn paced(rate: BitRate, class: &RateClass) -> Pace {
     Pace::Paced { rate, burst: class.burst(rate), tick: class.tick }
 }
 
-/// A rate in bits per second: digits, perhaps a fraction, perhaps `k`, `M` or `G`; exact, above zero.
+/// A rate in bits per second: digits, an optional fraction, an optional `k`, `M` or `G`. It must be
+/// exact and above zero.
 fn bit_rate(text: &str) -> Option<BitRate> {
     let (number, places) = match text.as_bytes().last()? {
         b'k' | b'K' => (&text[..text.len() - 1], 3),
@@ -143,7 +144,7 @@ fn bit_rate(text: &str) -> Option<BitRate> {
         None => (number, ""),
     };
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    // A fraction of a bit per second is no rate.
+    // A rate is a whole number of bits per second.
     let fits = !whole.is_empty() && digits(whole) && digits(fraction) && fraction.len() <= places;
     let scaled = format!("{whole}{fraction:0<places$}");
     let rate = scaled.parse::<u64>().ok().filter(|_| fits)?;

@@ -1,7 +1,7 @@
-//! One request, read strictly: what httparse makes of a head, and the rules it does not know.
+//! One request, parsed strictly: by httparse, and by further rules here.
 //!
-//! Promise: a request that comes out has one method, one target, one host, and a body of one length;
-//! anything else is a [`Fault`]. It reads bytes that are there and waits for nothing.
+//! Promise: a parsed request has one method, one target, one host, and a body of one length; every
+//! other request is a [`Fault`]. It parses available bytes without waiting.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use super::limits::Limits;
 use super::scan::HeadEnd;
 use super::target::{self, Target};
 
-/// What a client wants done.
+/// The method of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Method {
     Get,
@@ -31,9 +31,9 @@ pub(super) enum Method {
     Mkcol,
     Lock,
     Unlock,
-    /// A method that exists, but not here.
+    /// A standard method that is not supported here.
     Other,
-    /// A method nobody has heard of.
+    /// An unknown method.
     Unknown,
 }
 
@@ -45,9 +45,9 @@ pub(super) struct Request {
     pub(super) target: Target,
     pub(super) fields: Fields,
     pub(super) body: Body,
-    /// The client waits before it sends the body.
+    /// The client waits for `100 Continue` before it sends the body.
     pub(super) expects_continue: bool,
-    /// The client would send another request on this connection.
+    /// The client may send another request on this connection.
     pub(super) keeps_alive: bool,
     /// The client, once the connection has evaluated the fields.
     pub(super) hop: Option<Box<Hop>>,
@@ -68,7 +68,7 @@ impl From<Fault> for InvalidHead {
 }
 
 impl Request {
-    /// Reads a head that a [`HeadScan`](super::scan::HeadScan) has found complete.
+    /// Parses a head that a [`HeadScan`](super::scan::HeadScan) has found complete.
     pub(super) fn parse(head: Vec<u8>, end: HeadEnd, limits: &Limits) -> Result<Self, InvalidHead> {
         let mut parsed = vec![httparse::EMPTY_HEADER; end.fields];
         let mut line = httparse::Request::new(&mut parsed);
@@ -168,7 +168,7 @@ impl Method {
     }
 }
 
-/// Whether a line whose version is not understood has another version, or none.
+/// The fault for a line with an invalid version: another version, or none.
 fn version_fault(head: &[u8]) -> Fault {
     let line = head.split(|&byte| byte == b'\r').next().unwrap_or(head);
     let mut words = line.split(|&byte| byte == b' ').skip(2);
@@ -180,10 +180,10 @@ fn version_fault(head: &[u8]) -> Fault {
     }
 }
 
-/// Where `part`, which was cut out of `whole`, lies in it.
+/// The position of `part` in `whole`.
 fn place_within(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
-    // An empty value may point anywhere.
+    // The pointer of an empty value may have any address.
     if part.is_empty() {
         return 0..0;
     }

@@ -1,7 +1,7 @@
 //! Answers: heads, short contents in memory, and sources of long contents.
 //!
 //! Promise: every answer states its length or its end, its date, and that its type must not be
-//! guessed. Field values that come from names are encoded by the caller.
+//! guessed. The caller encodes names in field values.
 
 use std::fmt::Write;
 use std::future::Future;
@@ -26,7 +26,7 @@ enum Content {
     /// No content, and no length: 204 and 304.
     Never,
     Bytes(Vec<u8>),
-    /// Content of this length, sent by somebody else, or left out for HEAD.
+    /// Content of this length that is sent elsewhere, or omitted for HEAD.
     Announced(u64),
     /// Content up to the end of the connection (RFC 9112 section 6.3).
     Unbounded,
@@ -44,7 +44,7 @@ pub(super) trait Source: Send {
 pub(super) type NextPart<'a> =
     Pin<Box<dyn Future<Output = Option<Result<Vec<u8>, Truncation>>> + Send + 'a>>;
 
-/// Generating the content failed: the client must not take what it has for the whole.
+/// Generating the content failed, and the client must see that its content is incomplete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Truncation;
 
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Parts {
     }
 }
 
-/// What becomes of the connection behind an answer.
+/// Whether the connection stays open after an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Persistence {
     Keep,
@@ -100,7 +100,7 @@ impl Response {
         Self { status, fields: Vec::new(), content: Content::Never }
     }
 
-    /// The head of an answer whose content is sent apart, or not at all.
+    /// The head of an answer whose content is sent separately, or not at all.
     pub(super) fn announcing(status: u16, media_type: &str, len: u64) -> Self {
         Self { status, fields: Vec::new(), content: Content::Announced(len) }
             .with("Content-Type", media_type)
@@ -210,7 +210,8 @@ impl Response {
 /// Most heads are shorter.
 const HEAD_BYTES_USUAL: usize = 512;
 
-/// The reason phrases of RFC 9110 section 15, RFC 4918, RFC 6585 and tus 1.0, of the statuses that are used.
+/// The reason phrases of RFC 9110 section 15, RFC 4918, RFC 6585 and tus 1.0, for the statuses in
+/// use.
 fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",

@@ -1,8 +1,8 @@
 //! The rights of a request's sender.
 //!
-//! Promise: rights are checked before any change, against the path as decoded once. A refusal names
-//! the right, the path and the key. A title is stored under a precondition that the rights allow,
-//! so a race between check and change grants nothing more.
+//! Promise: rights are checked before any change, against the path after a single decoding. A
+//! refusal names the right, the path and the key. A title is stored under a precondition that the
+//! rights allow, so a race between check and change grants nothing more.
 
 use crate::config::rights::{Right, Rights};
 use crate::store::{Precondition, Principal, UploadError};
@@ -26,7 +26,7 @@ pub(super) struct StoreCondition {
 }
 
 impl StoreCondition {
-    /// The requested precondition as it is, for requests that give no name to a title.
+    /// The requested precondition unchanged, for requests that give no name to a title.
     pub(super) fn unrestricted(precondition: Precondition) -> Self {
         Self { precondition, lacks: None }
     }
@@ -41,7 +41,7 @@ impl Caller<'_> {
         }
     }
 
-    /// Refuses a caller that has `right` for no path.
+    /// Refuses a caller that has `right` for no path at all.
     pub(super) fn check_somewhere(&self, right: Right) -> Result<(), Response> {
         match self.rights.has_somewhere(right) {
             true => Ok(()),

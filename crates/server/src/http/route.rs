@@ -1,4 +1,4 @@
-//! From a request to an answer: which method, which object, or which refusal. It sends nothing.
+//! From a request to an answer: the method, the object, or a refusal. It sends nothing.
 
 use tactus_core::path::{RequestPath, encode_segment};
 
@@ -16,7 +16,7 @@ use super::{Store, control, listing, seek, title, tus, uploads};
 use crate::catalogue::{Found, ListingScope, OpenFault};
 use crate::config::http::PublicUrl;
 
-/// The methods that are served where directories are shown; elsewhere all but the last.
+/// The methods that are served if directories are listed; otherwise all but the last one.
 const ALLOWED_TO_READ: [&str; 2] = ["GET, HEAD, OPTIONS, PROPFIND", "GET, HEAD, OPTIONS"];
 
 /// Finds the answer to `request`.
@@ -43,7 +43,7 @@ pub(super) async fn answer(site: &Site, client: Client, request: &Request) -> An
     }
 }
 
-/// The methods that are served here.
+/// The methods that this site serves.
 fn allowed(site: &Site) -> &'static str {
     match takes_uploads(site) {
         true => uploads::ALLOWED,
@@ -52,7 +52,7 @@ fn allowed(site: &Site) -> &'static str {
     }
 }
 
-/// Whether there is anything that properties can be asked of.
+/// Whether the site has objects with properties.
 fn speaks_dav(site: &Site) -> bool {
     takes_uploads(site) || site.store.as_ref().is_some_and(|store| store.listing)
 }
@@ -62,8 +62,8 @@ fn takes_uploads(site: &Site) -> bool {
     uploads.is_some_and(Uploads::may_anybody)
 }
 
-/// What can be done, whatever is there: nothing is looked up. Whoever asks gets the same, but for
-/// file managers that are to ask their users for a password first.
+/// The supported methods, independent of the path: nothing is looked up. All clients get the same
+/// answer, except for file managers that must first ask their users for a password.
 fn options(site: &Site, request: &Request) -> Response {
     let uploads = site.store.as_ref().and_then(|store| store.uploads.as_ref());
     if let Some(uploads) = uploads
@@ -75,8 +75,8 @@ fn options(site: &Site, request: &Request) -> Response {
         (Some(uploads), Target::Path { path, .. }) if tus::is_here(path) => tus::options(uploads),
         _ => {
             let response = Response::empty(204).with("Allow", allowed(site));
-            // RFC 4918 section 10.1: class 2 has locks; where nothing can be changed there is
-            // nothing to lock. The other field is what some file managers look for.
+            // RFC 4918 section 10.1: class 2 has locks; a site without changes has nothing to lock.
+            // Some file managers look for the other field.
             let class = if takes_uploads(site) { "1, 2" } else { "1" };
             match speaks_dav(site) {
                 true => response.with("DAV", class).with("MS-Author-Via", "DAV"),
@@ -97,7 +97,7 @@ async fn object(
 ) -> Answer {
     let slash = if path.is_directory() && !path.name().is_empty() { "/" } else { "" };
     let written = format!("/{}{slash}", path.name());
-    // Before those who know everything else below the same path.
+    // Assets come before the other paths below the same prefix.
     if site.store.as_ref().is_some_and(|store| store.listing)
         && let Some(asset) = listing::asset(&written)
     {

@@ -1,13 +1,13 @@
-//! Finds the end of a request's head, byte by byte, and refuses what a parser could read in two ways.
+//! Finds the end of a request's head, byte by byte, and refuses ambiguous input.
 //!
-//! Promise: before anything is parsed, every line is known to end with CR LF, no line continues the
-//! one before, no byte is a control character, and the line, the fields and their number keep their
-//! bounds. It never looks at a byte twice, so slow senders cost no more than fast ones.
+//! Promise: before parsing, every line ends with CR LF, no line continues the previous one, no byte
+//! is a control character, and the request line, the fields and their number are within their
+//! limits. Each byte is scanned once, so slow senders cost no more than fast ones.
 
 use super::fault::Fault;
 use super::limits::Limits;
 
-/// How far a head has been looked at.
+/// The state of a scan.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct HeadScan {
     at: usize,
@@ -21,12 +21,12 @@ pub(super) struct HeadScan {
 pub(super) struct HeadEnd {
     /// Its length, with the empty line.
     pub(super) len: usize,
-    /// How many fields it has.
+    /// Number of its fields.
     pub(super) fields: usize,
 }
 
 impl HeadScan {
-    /// Goes on in `bytes`, which begin with the head and have only grown since the last call.
+    /// Continues in `bytes`, which begin with the head and have only grown since the last call.
     pub(super) fn advance(
         &mut self,
         bytes: &[u8],

@@ -1,7 +1,7 @@
-//! Parts of a title by time: `?start=75.5&end=90`, and what is known of a title's times as JSON.
+//! Parts of a title by time: `?start=75.5&end=90`, and the times of a title as JSON.
 //!
-//! Promise: a part begins where a decoder can, at or before the time asked for, with the tables
-//! that it needs in front; it ends before the first such place at or after its end. Its length is
+//! Promise: a part begins at an access point at or before its start, with the tables that a decoder
+//! needs in front. It ends before the first access point at or after its end. Its length is
 //! announced.
 
 use std::ops::Range;
@@ -18,7 +18,7 @@ use super::response::Response;
 use super::{Store, query};
 use crate::catalogue::{Found, Indexed, OpenFault, OpenTitle};
 
-/// Where the times of titles are told.
+/// The path of the times of titles.
 const TITLES: &str = "api/v1/titles";
 
 /// A span of a player's time.
@@ -28,16 +28,16 @@ pub(super) struct Span {
     end: Option<MediaTime>,
 }
 
-/// What a span of a title is.
+/// The part of a title for a span.
 pub(super) struct Part {
-    /// The tables in front.
+    /// The tables before the part.
     pub(super) before: Vec<u8>,
     pub(super) bytes: Range<u64>,
     /// When its first video frame is shown, in seconds.
     pub(super) start: String,
 }
 
-/// Why a span is not understood.
+/// Why a span is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum SpanFault {
     #[error(
@@ -51,7 +51,7 @@ pub(super) enum SpanFault {
     Backwards,
 }
 
-/// The span that a query asks for; none when it asks for none.
+/// The span in a query; none if the query has none.
 pub(super) fn span(text: Option<&str>) -> Result<Option<Span>, SpanFault> {
     let one = |key: &'static str| {
         let mut values = query::values(text, key);
@@ -102,7 +102,7 @@ fn time(text: &str) -> Option<MediaTime> {
 /// Ticks of media time in a second.
 const TICKS: u64 = 27_000_000;
 
-/// The part of `title` that is `span`.
+/// The part of `title` for `span`.
 pub(super) async fn part(
     store: &Store,
     title: &OpenTitle,
@@ -119,7 +119,7 @@ pub(super) async fn part(
     })
 }
 
-/// The index, or the answer to who needs it.
+/// The index, or the answer for a client that needs it.
 async fn known(
     store: &Store,
     title: &OpenTitle,
@@ -139,7 +139,7 @@ async fn known(
     }
 }
 
-/// Seconds after which somebody may ask again for an index that is being made.
+/// Seconds after which a client may retry while an index is being made.
 const AGAIN: &str = "5";
 
 fn cut(index: &Index, span: Span) -> Option<Part> {
@@ -154,18 +154,18 @@ fn cut(index: &Index, span: Span) -> Option<Part> {
     })
 }
 
-/// To the millisecond. Rounds down.
+/// Seconds with milliseconds. Rounds down.
 fn seconds(time: MediaTime) -> String {
     let millis = u128::from(time.0) * 1000 / u128::from(TICKS);
     format!("{}.{:03}", millis / 1000, millis % 1000)
 }
 
-/// The title in `/api/v1/titles/PATH`.
+/// The title's name in `/api/v1/titles/PATH`.
 pub(super) fn title_of(path: &RequestPath) -> Option<&str> {
     path.name().strip_prefix(TITLES)?.strip_prefix('/')
 }
 
-/// The answer to `/api/v1/titles/PATH`; none when it is another path.
+/// The answer for `/api/v1/titles/PATH`; none for another path.
 pub(super) async fn told(store: &Store, request: &Request, path: &RequestPath) -> Option<Response> {
     let name = title_of(path)?;
     if !matches!(request.method, Method::Get | Method::Head) {
@@ -195,7 +195,7 @@ pub(super) async fn told(store: &Store, request: &Request, path: &RequestPath) -
     })
 }
 
-/// What an index says, for programs.
+/// The facts of an index, for programs.
 pub(crate) fn facts(index: &Index) -> Value {
     let float = |time: MediaTime| (time.0 / (TICKS / 1_000_000)) as f64 / 1_000_000.0;
     let rates = index.rates();
@@ -264,7 +264,7 @@ pub(crate) fn facts(index: &Index) -> Value {
 /// Cuts parts of an index.
 ///
 /// # Panics
-/// When one lies outside of the title.
+/// When a part lies outside of the title.
 #[cfg(any(test, fuzzing))]
 pub(super) fn check(index: &Index) {
     let last = index.duration().0;

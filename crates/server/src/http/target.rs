@@ -1,13 +1,13 @@
-//! The request-target (RFC 9112 section 3.2): which path of this server is meant.
+//! The request-target (RFC 9112 section 3.2): the path of this server.
 
 use tactus_core::path::RequestPath;
 
 use super::fault::Fault;
 
-/// What a request is about.
+/// A parsed request-target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Target {
-    /// A path, and what stands behind the question mark.
+    /// A path, and the text after the question mark.
     Path { path: RequestPath, query: Option<String> },
     /// `*`: the server as a whole, for OPTIONS.
     Server,
@@ -46,7 +46,8 @@ pub(super) fn parse<'a>(method: &str, raw: &'a [u8]) -> Result<(Target, Option<&
     Ok((Target::Path { path, query }, authority))
 }
 
-/// Like the above for a URL in a field, which may be https: a proxy before this server speaks TLS.
+/// As [`parse`] for a URL in a field. Its scheme may be https, because a proxy before this server
+/// may use TLS.
 pub(super) fn of_url(raw: &[u8]) -> Result<(Target, Option<&[u8]>), Fault> {
     match after_scheme(raw, b"https://") {
         Some((authority, rest)) => Ok((parse("MOVE", rest)?.0, Some(authority))),
@@ -54,12 +55,12 @@ pub(super) fn of_url(raw: &[u8]) -> Result<(Target, Option<&[u8]>), Fault> {
     }
 }
 
-/// `http://authority`, and the rest.
+/// The authority of `http://authority`, and the rest.
 fn absolute(raw: &[u8]) -> Option<(&[u8], &[u8])> {
     after_scheme(raw, b"http://")
 }
 
-/// The authority after `begin`, a scheme in any case with its slashes, and the rest.
+/// The authority after `begin`, a scheme in any case with its slashes; and the rest.
 fn after_scheme<'a>(raw: &'a [u8], begin: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     let (scheme, rest) = raw.split_at_checked(begin.len())?;
     let end = rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len());

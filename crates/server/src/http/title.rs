@@ -1,4 +1,4 @@
-//! One title as an answer: preconditions, ranges, rate, and the fields that say so. It sends nothing.
+//! The answer for one title: preconditions, ranges, rate, and their fields. It sends nothing.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -54,15 +54,16 @@ pub(super) async fn answer(
         Err(fault) => return Answer::Short(Response::text(400, fault.to_string())),
     };
     let asked = match request.method {
-        // A part by time is content of its own: of it there are no ranges.
+        // A part by time is content of its own, without ranges.
         _ if part.is_some() => Asked::Whole,
-        // RFC 9110 section 14.2: a range means something for GET only.
+        // RFC 9110 section 14.2: a range applies to GET only.
         Method::Get if conditional::range_counts(&request.fields, validators, now) => {
             let field = request.fields.one("range");
             let max = site.limits.ranges_max;
             match field {
                 None => Asked::Whole,
-                // Of what has not come yet there is no part; who asks for all of it gets what comes.
+                // A part of bytes that have not come yet does not exist. A request for all bytes
+                // gets them as they come.
                 Some(field) if title.following.is_some() && title.len == Bytes(0) => {
                     match range::asked(field, 1, max) {
                         Asked::Unsatisfiable => Asked::Unsatisfiable,
@@ -111,7 +112,7 @@ pub(super) async fn answer(
             (head, parts, tail, None)
         }
     };
-    // What somebody has uploaded must not act in the name of this server's own pages.
+    // Uploaded content must not run in the origin of this server's own pages.
     let head =
         match (store.uploads.is_some() && is_active(title.media_type), site.limits.stored_pages) {
             (true, StoredPages::Sandbox) => head.with("Content-Security-Policy", "sandbox"),
@@ -121,7 +122,7 @@ pub(super) async fn answer(
         };
     let head =
         described(head).with("Accept-Ranges", ranges).with("Tactus-Rate", rate::in_words(pace));
-    // An empty title is all head, and so is every answer to HEAD.
+    // An empty title has no content, and neither has an answer to HEAD.
     match request.method == Method::Get && !(parts.is_empty() && follows.is_none()) {
         true => {
             Answer::Delivery(Box::new(Delivery { head, title, pace, share, parts, tail, follows }))
@@ -130,21 +131,20 @@ pub(super) async fn answer(
     }
 }
 
-/// What scripts of a stored page may do: play, show full screen and open other pages.
+/// The rights of scripts in a stored page: playing, full screen and opening other pages.
 const SCRIPTS: &str = "sandbox allow-scripts allow-forms allow-popups allow-presentation";
 
-/// Whether a browser runs what is written in it when it is opened.
+/// Whether a browser runs scripts in content of this type.
 fn is_active(media_type: &str) -> bool {
     let essence = media_type.split(';').next().unwrap_or_default().trim();
-    // Browsers show every XML type as a document, and XML may contain scripts of XHTML: also a
-    // manifest of DASH, subtitles, or a playlist (the MIME Sniffing standard, section 4.6: XML MIME
-    // types).
+    // Browsers show every XML type as a document, and XML may contain XHTML scripts: also a DASH
+    // manifest, subtitles, or a playlist (the MIME Sniffing standard, section 4.6: XML MIME types).
     matches!(essence, "text/html" | "text/xml" | "application/xml") || essence.ends_with("+xml")
 }
 
-/// The same for a title that still comes in: a range of what is on stable storage, or all of it, as it
-/// comes. Several ranges of what nobody knows the length of are not sent in one answer; a server may
-/// pass over the field (RFC 9110 section 14.2).
+/// As [`content`] for a growing title: a range of durable bytes, or all bytes as they come. An
+/// answer with several ranges needs the title's length. While it is unknown, the field is ignored,
+/// as RFC 9110 section 14.2 allows.
 fn grown(
     asked: Asked,
     title: &OpenTitle,
@@ -172,10 +172,10 @@ fn grown(
     }
 }
 
-/// What is not whole is not to be kept: under its name there will be something else.
+/// A cache must not store an unfinished title, because its name will have other content.
 const UNFINISHED: &str = "no-store";
 
-/// The head for what is asked for, and the parts and words behind it.
+/// The head of the answer, and the parts with the text around them.
 fn content(asked: Asked, title: &OpenTitle) -> (Response, Parts, Vec<u8>) {
     let (len, media_type) = (title.len.0, title.media_type);
     match asked {
@@ -200,7 +200,7 @@ fn content(asked: Asked, title: &OpenTitle) -> (Response, Parts, Vec<u8>) {
     }
 }
 
-/// The modification time in whole seconds, and never in the future (RFC 9110 section 8.8.2.1).
+/// The modification time in whole seconds, never in the future (RFC 9110 section 8.8.2.1).
 fn last_modified(title: &OpenTitle, now: SystemTime) -> SystemTime {
     let seconds = |time: Duration| UNIX_EPOCH + Duration::from_secs(time.as_secs());
     let modified = seconds(Duration::from_nanos(title.modified.0));

@@ -1,6 +1,6 @@
-//! What carries a connection, and who is at its other end.
+//! Transports of connections, and the identity of their clients.
 //!
-//! Promise: the rest of HTTP knows a connection as bytes in both directions, a [`Client`], and a
+//! Promise: for the rest of HTTP a connection is bytes in both directions, a [`Client`], and a
 //! socket that the engine borrows. A new transport is a new variant here. Nothing is parsed here.
 
 mod unix;
@@ -70,14 +70,14 @@ pub(super) enum Transport {
     Unix(UnixStream),
 }
 
-/// The kind of a connection whose socket the engine has.
+/// The kind of a connection while the engine has its socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Tcp,
     Unix,
 }
 
-/// Calls the same method of each kind of socket.
+/// Calls the same method on each kind of socket.
 macro_rules! each {
     ($transport:expr, $socket:ident => $call:expr) => {
         match $transport {
@@ -95,8 +95,8 @@ impl Transport {
         }
     }
 
-    /// Sets the options of a new connection: answers are written whole, and waiting to fill a
-    /// packet would only delay them.
+    /// Sets the options of a new connection. Answers are written whole, so waiting to fill a packet
+    /// would only delay them.
     pub(super) fn set_options(&self) -> io::Result<()> {
         match self {
             Self::Tcp(socket) => socket.set_nodelay(true),
@@ -104,7 +104,7 @@ impl Transport {
         }
     }
 
-    /// Waits until there may be something to read. It may return though there is nothing.
+    /// Waits until there may be bytes to read. It may return although there are none.
     pub(super) async fn readable(&self) -> io::Result<()> {
         each!(self, socket => socket.readable().await)
     }
@@ -121,19 +121,19 @@ impl Transport {
         each!(self, socket => socket.try_write(bytes))
     }
 
-    /// Makes closing a reset: without a length, only that tells a client that something is missing.
-    /// A Unix socket knows no reset: its client sees an ordinary end.
+    /// Makes closing a reset: for content without a length, only a reset shows the client that
+    /// bytes are missing. Unix sockets have no reset, so their clients see an ordinary end.
     pub(super) fn reset_at_close(&self) -> io::Result<()> {
         Ok(sockopt::set_socket_linger(self, Some(Duration::ZERO))?)
     }
 
-    /// Makes closing the regular end of the stream again.
+    /// Makes closing an ordinary end of the stream again.
     pub(super) fn end_at_close(&self) -> io::Result<()> {
         Ok(sockopt::set_socket_linger(self, None)?)
     }
 
     /// The socket for the engine, prepared for the link. The kernel holds at most about
-    /// `not_sent_max` bytes that it has not sent yet.
+    /// `not_sent_max` unsent bytes.
     ///
     /// # Errors
     /// When the kernel refuses an option that the link needs.
@@ -145,7 +145,8 @@ impl Transport {
                 Ok(socket.into())
             }
             Self::Unix(socket) => {
-                // Such a socket holds what its peer has not read. There is no further buffer.
+                // A Unix socket holds bytes until its peer has read them. There is no further
+                // buffer.
                 if let Some(size) = not_sent_max {
                     sockopt::set_socket_send_buffer_size(&socket, size as usize)?;
                 }
@@ -154,10 +155,10 @@ impl Transport {
         }
     }
 
-    /// The connection of a socket that comes back from the engine.
+    /// The connection for a socket that the engine returns.
     ///
     /// # Errors
-    /// When the runtime cannot watch it.
+    /// When the runtime cannot register it.
     pub(super) fn from_engine(kind: Kind, socket: OwnedFd) -> io::Result<Self> {
         match kind {
             Kind::Tcp => TcpStream::from_std(socket.into()).map(Self::Tcp),
@@ -215,7 +216,7 @@ pub struct Client {
 pub enum Peer {
     /// An address; never an IPv4 address mapped to IPv6.
     Address(IpAddr),
-    /// A process of this host, by the credentials that the kernel states (`SO_PEERCRED`).
+    /// A process of this host, by the kernel's credentials (`SO_PEERCRED`).
     Process(Credentials),
 }
 
@@ -230,13 +231,13 @@ pub struct Credentials {
     pub gid: u32,
 }
 
-/// What limits and scores count as one client.
+/// The unit of limits and scores.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum ClientKey {
-    /// An IPv4 address, or an IPv6 network of 64 bits: the rest of an IPv6 address is the
-    /// customer's to choose from.
+    /// An IPv4 address, or an IPv6 network of 64 bits, because a customer can choose the rest of an
+    /// IPv6 address.
     Network(IpAddr),
-    /// A user of this host: any number of processes can be his.
+    /// A user of this host, because one user can have any number of processes.
     User(u32),
 }
 
@@ -252,7 +253,7 @@ impl Client {
 }
 
 impl Peer {
-    /// Whether this is a proxy whose statements about clients are believed.
+    /// Whether this is a proxy that is trusted to name its clients.
     pub(super) fn is_trusted(self, proxies: &Proxies) -> bool {
         match self {
             Self::Address(ip) => proxies.trusts(ip),
@@ -260,7 +261,7 @@ impl Peer {
         }
     }
 
-    /// What limits and scores count it as.
+    /// The unit for limits and scores.
     pub(super) fn unit(self) -> ClientKey {
         match self {
             Self::Address(ip) => ClientKey::Network(match ip.to_canonical() {
@@ -274,7 +275,7 @@ impl Peer {
         }
     }
 
-    /// Whose share its streams count in, without a principal.
+    /// The party in whose share its streams count, if it has no principal.
     pub(super) fn party(self) -> Party {
         match self {
             Self::Address(ip) => Party::of(ip),

@@ -1,7 +1,8 @@
-//! tus 1.0: uploads that go on where they stopped, under `/api/v1/uploads`.
+//! tus 1.0: resumable uploads under `/api/v1/uploads`.
 //!
-//! Promise: the offset that is told is the journal's; what came before a cut is kept, unless its sum
-//! was promised and has not been seen; an upload is somebody's, and for everybody else there is none.
+//! Promise: the offset in answers is the journal's. Bytes that came before an interruption are
+//! kept, unless their checksum was announced and not verified. An upload belongs to one principal;
+//! for all others it does not exist.
 
 mod account;
 mod fields;
@@ -27,30 +28,31 @@ use crate::store::{
 
 use fields::{Checksum, Concat, FieldError, UPLOADS, VERSION};
 
-/// What is understood of tus.
+/// The supported extensions of tus.
 const EXTENSIONS: &str = "creation,creation-with-upload,creation-defer-length,expiration,checksum,\
                           termination,concatenation";
 
-/// Where uploads are created.
+/// Methods at the place where uploads are created.
 const ALLOWED_ABOVE: &str = "OPTIONS, GET, POST";
-/// What can be done with one.
+/// Methods of a single upload.
 const ALLOWED_BELOW: &str = "OPTIONS, HEAD, PATCH, DELETE";
 
-/// Longest list of parts that is kept to be told again: both fit into the store's record.
+/// Longest list of parts that is stored to be repeated, in bytes. It fits into the store's record
+/// together with the metadata.
 const CONCAT_KEPT_MAX: usize = 3 * 1024;
 
-/// Whether a path is one of an upload, or the one where they are created.
+/// Whether a path belongs to an upload, or is the place where uploads are created.
 pub(super) fn is_here(path: &RequestPath) -> bool {
     below(path).is_some()
 }
 
-/// What stands below the place of all uploads.
+/// The part of `path` below the place of all uploads.
 fn below(path: &RequestPath) -> Option<&str> {
     let rest = path.name().strip_prefix(&UPLOADS[1..])?;
     if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
 }
 
-/// The answer to OPTIONS, whatever is asked about.
+/// The answer to OPTIONS, independent of the path.
 pub(super) fn options(uploads: &Uploads) -> Response {
     Response::empty(204)
         .with("Allow", "OPTIONS, POST, HEAD, PATCH, DELETE")
@@ -61,14 +63,14 @@ pub(super) fn options(uploads: &Uploads) -> Response {
         .with("Tus-Max-Size", uploads.object_max.to_string())
 }
 
-/// A request about uploads.
+/// A request for uploads.
 pub(super) struct TusRequest<'a> {
     pub(super) locking: Locking<'a>,
     pub(super) path: &'a RequestPath,
     pub(super) query: Option<&'a str>,
 }
 
-/// Does what is asked for.
+/// Handles a request.
 pub(super) async fn answer(
     asked: TusRequest<'_>,
     incoming: &mut Incoming<'_>,
@@ -91,7 +93,7 @@ struct NewUpload<'a> {
     at: Option<String>,
 }
 
-/// An upload that is there.
+/// An existing upload.
 struct ExistingUpload<'a> {
     volume: VolumeId,
     store: &'a Store,
@@ -104,7 +106,7 @@ impl TusRequest<'_> {
         let fields = &self.locking.request.fields;
         let name = below(self.path).unwrap_or_default();
         if name.is_empty() && self.locking.request.method == Method::Get {
-            // No part of tus, so it needs no version of it.
+            // This is no part of tus, so the request needs no version of it.
             let response = account::told(
                 self.locking.uploads,
                 self.locking.catalogue,
@@ -149,8 +151,8 @@ impl TusRequest<'_> {
         own.unwrap_or(path)
     }
 
-    /// The method, which some clients can only write into a field. No other meaning than that of the
-    /// protocol's own methods can be given to a request so.
+    /// The method. Some clients can only send it in a field. Only the protocol's own methods are
+    /// accepted there.
     fn method(&self) -> Result<Method, FieldError> {
         const NAME: &str = "X-HTTP-Method-Override";
         match (self.locking.request.method, self.locking.request.fields.one(NAME)) {
@@ -178,7 +180,7 @@ impl TusRequest<'_> {
         Err(ResumeError::NotFound.into())
     }
 
-    /// The same, for what needs the disk.
+    /// As [`Self::find`], for requests that need the disk.
     fn find_up(&self, name: &str) -> Result<ExistingUpload<'_>, Refusal> {
         let known = self.find(name)?;
         self.locking.uploads.if_down(self.locking.catalogue, known.volume)?;
@@ -221,7 +223,7 @@ impl TusRequest<'_> {
             let appender = spot.store.append(&id, &self.locking.caller.principal, 0).await?;
             match self.receive(appender, sum, incoming).await? {
                 Received::All(len) => offset = len,
-                // The client does not know where it is: it cannot go on.
+                // The client has no URL of the upload, so it cannot continue it.
                 Received::BodyError(ended) => {
                     spot.store.terminate(&id, &self.locking.caller.principal).await?;
                     return Ok(BodyOutcome::BodyEnd(ended));
@@ -244,7 +246,7 @@ impl TusRequest<'_> {
         Ok(BodyOutcome::Answer(response))
     }
 
-    /// Where a new upload goes, and what is kept of its fields.
+    /// The target of a new upload, and the stored part of its fields.
     fn target(&self, partial: bool) -> Result<NewUpload<'_>, Refusal> {
         let fields = &self.locking.request.fields;
         let bad = |wrong: metadata::MetadataError| Response::text(400, wrong.to_string());
@@ -257,7 +259,8 @@ impl TusRequest<'_> {
         let target = metadata.target(self.query);
         let at = target.as_ref().ok().map(|path| path.name().to_owned());
         let spot = match target {
-            // A part goes where the whole may go; without a word, to the first volume.
+            // A part may go to the same places as the whole; without metadata it goes to the first
+            // volume.
             Err(metadata::MetadataError::Nowhere) if partial => {
                 let mut volumes = (0..).zip(self.locking.uploads.volumes.iter());
                 let first = volumes.find_map(|(at, store)| Some((VolumeId(at), store.as_ref()?)));
@@ -304,7 +307,7 @@ impl TusRequest<'_> {
         Ok(finished(response, &done))
     }
 
-    /// Whether locks allow a title at the path `at`; none where nothing gets a name.
+    /// Checks that locks allow a title at the path `at`; none if the upload gets no name.
     async fn permit(&self, at: Option<&str>) -> Result<Option<Permit>, Refusal> {
         let Some(at) = at else { return Ok(None) };
         let path = path_of(at)?;
@@ -335,7 +338,7 @@ impl TusRequest<'_> {
         let ExistingUpload { store, id, mut status, volume } = known;
         let complete = status.len == Some(status.offset);
         if complete && !status.finished && status.path.is_some() {
-            // A crash came between its last byte and its name, or a lock.
+            // A crash or a lock came between its last byte and its name.
             let at = status.path.as_ref().map(|path| self.path_of(volume, path));
             let permit = self.permit(at.as_deref()).await?;
             let _under_way = permit.as_ref().map(Permit::begin).transpose()?;
@@ -378,7 +381,7 @@ impl TusRequest<'_> {
                 "the rights of this token have changed since the upload began; start a new upload";
             return Err(Response::text(403, text).into());
         }
-        // The original precondition is no longer known: a refusal is blamed on the missing right.
+        // The original precondition is not stored, so a refusal is attributed to the missing right.
         let terms = match &at {
             Some(at) => self.locking.caller.terms(at, Precondition::Any)?,
             None => terms,
@@ -411,7 +414,7 @@ impl TusRequest<'_> {
         Ok(BodyOutcome::Answer(response))
     }
 
-    /// Takes a body, and makes it durable as far as it is to be kept.
+    /// Receives a body, and makes its kept bytes durable.
     async fn receive(
         &self,
         mut appender: Appender,
@@ -433,7 +436,7 @@ impl TusRequest<'_> {
                 Err(Response::text(460, text).into())
             }
             (Ok(()), _) => Ok(Received::All(appender.commit().await?)),
-            // Nobody knows whether these bytes are right.
+            // It is unknown whether these bytes are correct.
             (Err(BodyError::Client(ended)), Some(_)) => Ok(Received::BodyError(ended)),
             (Err(BodyError::BodySink(error)), Some(_)) => Err(error.into()),
             (Err(BodyError::NoSpace), _) => Err(no_space().into()),
@@ -451,14 +454,14 @@ impl TusRequest<'_> {
     }
 }
 
-/// What became of a body.
+/// The outcome of a body.
 enum Received {
-    /// It is durable, up to this offset of the upload.
+    /// Its bytes are durable, up to this offset of the upload.
     All(u64),
     BodyError(BodyEnd),
 }
 
-/// Whether what came before an error is as good as before.
+/// Whether the bytes before an error stay valid.
 fn keeps(error: &ResumeError) -> bool {
     use crate::store::UploadError::{NoSpace, QuotaExceeded, TooLarge};
     matches!(
@@ -488,7 +491,7 @@ impl BodySink for Appender {
     }
 }
 
-/// Whether a body of known length has room at `offset`.
+/// Checks that a body of known length fits at `offset`.
 fn fits(incoming: &Incoming<'_>, offset: u64, len: Option<u64>) -> Result<(), Refusal> {
     let (Some(announced), Some(len)) = (incoming.announced(), len) else { return Ok(()) };
     match offset.checked_add(announced).is_some_and(|end| end <= len) {
@@ -506,7 +509,7 @@ fn expiring(response: Response, status: &Status) -> Response {
     response.with("Upload-Expires", httpdate::fmt_http_date(expires))
 }
 
-/// The fields that are told again, as they came: one line each.
+/// The fields that answers repeat as received: one line each.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct StoredFields {
     metadata: String,
@@ -522,7 +525,7 @@ impl StoredFields {
     fn read(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let (metadata, concat) = text.split_once('\n').unwrap_or((&text, ""));
-        // What goes into a field has no other line, wherever it has been meanwhile.
+        // A field value has one line, so control characters are removed.
         let plain = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
         Self { metadata: plain(metadata), concat: Some(plain(concat)).filter(|c| !c.is_empty()) }
     }
@@ -540,7 +543,7 @@ impl From<FieldError> for Refusal {
     }
 }
 
-/// What fields say about an upload, for those who try all bytes on it; whether they are understood.
+/// Fuzz target: the fields of an upload; whether they are valid.
 #[cfg(any(test, fuzzing))]
 pub(super) fn understood(all: &super::fields::Fields, query: Option<&str>) -> bool {
     let numbers = [fields::length(all), fields::declared(all), fields::offset(all).map(Some)];

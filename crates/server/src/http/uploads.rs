@@ -1,7 +1,7 @@
-//! Where titles are put, and by whom: what every request that changes something has to pass.
+//! The common checks of every request that changes something: principals, rights, volumes.
 //!
-//! Promise: without a known token nothing is changed and nothing is said about what is there; a
-//! page of another site cannot use a browser's password for it. It changes nothing itself.
+//! Promise: without a valid token nothing is changed and nothing is revealed about stored objects.
+//! A page of another site cannot use a browser's password for a change. It changes nothing itself.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,11 +36,11 @@ use crate::store::{
 /// Uploads of a site.
 #[derive(Clone, Debug)]
 pub struct Uploads {
-    /// Who may.
+    /// The principals.
     pub principals: Arc<Principals>,
-    /// Who may read.
+    /// The rights to read.
     readers: Readers,
-    /// The volumes, by their numbers; none where nothing is taken.
+    /// The stores of the volumes, by number; none for a volume that takes no uploads.
     pub volumes: Arc<[Option<Store>]>,
     /// The reason why a writable volume accepts no uploads.
     closed: Arc<[Option<UploadsOff>]>,
@@ -48,7 +48,7 @@ pub struct Uploads {
     pub object_max: u64,
     /// Who alone may change what.
     pub(super) locks: Locks,
-    /// Which volumes' disks answer.
+    /// The state of each volume's disk.
     watchdog: Watchdog,
 }
 
@@ -97,11 +97,11 @@ fn store_identity(known: &KnownIdentities, root: &Path) {
 pub(super) struct StorePath<'a> {
     pub(super) store: &'a Store,
     pub(super) volume: VolumeId,
-    /// Its path within the volume; a slash at its end is a directory's.
+    /// Its path within the volume; the path of a directory ends with a slash.
     pub(super) path: String,
 }
 
-/// Why a request changes nothing.
+/// Why a request is refused.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) response: Response,
@@ -114,11 +114,11 @@ impl From<Response> for Refusal {
     }
 }
 
-/// The methods where something can be changed.
+/// The methods of a site that allows changes.
 pub(super) const ALLOWED: &str =
     "GET, HEAD, OPTIONS, PUT, DELETE, MOVE, COPY, PROPFIND, PROPPATCH, MKCOL, LOCK, UNLOCK";
 
-/// GNOME Files, and the Finder of macOS with its check before a mount.
+/// GNOME Files, and the Finder of macOS with the check before its mount.
 const MOUNTING_AGENTS: [&str; 3] = ["gvfs/", "WebDAVFS/", "WebDAVLib/"];
 
 /// The challenges of a 401 (RFC 9110 section 11.6.1): programs use the first, browsers the second.
@@ -185,7 +185,7 @@ impl Uploads {
                     }
                     volumes.push(Some(store));
                 }
-                // Its titles are served all the same.
+                // The volume's titles are served nevertheless.
                 Err(error @ (OpenError::Unchecked(_) | OpenError::ReadOnly(_))) => {
                     tracing::error!("{error}");
                     closed[volumes.len()] = Some(UploadsOff::Failed(error.to_string()));
@@ -205,12 +205,12 @@ impl Uploads {
         }))
     }
 
-    /// The same, and nothing is begun on a volume whose disk does not answer.
+    /// The same uploads, which start nothing on a volume whose disk does not answer.
     pub fn heeding(self, watchdog: Watchdog) -> Self {
         Self { watchdog, ..self }
     }
 
-    /// Whether anybody may put titles here.
+    /// Whether any principal may store titles.
     #[must_use]
     pub fn may_anybody(&self) -> bool {
         let is_somewhere =
@@ -218,7 +218,7 @@ impl Uploads {
         is_somewhere && !self.principals.is_empty()
     }
 
-    /// Why a volume that is to take uploads takes none; nothing while all is well.
+    /// Why a writable volume accepts no uploads; none if it accepts them.
     #[must_use]
     pub fn trouble(&self, index: usize) -> Option<String> {
         if let Some(Some(closed)) = self.closed.get(index) {
@@ -234,7 +234,7 @@ impl Uploads {
         matches!(self.closed.get(index), Some(Some(UploadsOff::Lost(_))))
     }
 
-    /// Lets the volumes go, when nobody can change anything any more.
+    /// Closes the volumes; callers ensure that no more changes come.
     pub async fn close(self) {
         let volumes: Vec<_> = self.volumes.iter().flatten().cloned().collect();
         drop(self);
@@ -243,7 +243,7 @@ impl Uploads {
         }
     }
 
-    /// Lets what is read of the volumes be read as the disks' plans have time for it.
+    /// Makes reads of the volumes best-effort deliveries of the broker.
     pub fn read_by_plan(&self, broker: &Broker, catalogue: &Arc<Catalogue>) {
         for (index, store) in self.volumes.iter().enumerate() {
             let volume = VolumeId(u16::try_from(index).expect("a host has fewer disks"));
@@ -253,7 +253,7 @@ impl Uploads {
         }
     }
 
-    /// Lets titles be found in `catalogue` while they come in, where the configuration says so.
+    /// Makes uploads visible in `catalogue` as growing titles, if the configuration says so.
     pub fn show_unfinished(&self, config: &Config, catalogue: &Arc<Catalogue>) {
         for (index, (volume, store)) in config.volumes.iter().zip(self.volumes.iter()).enumerate() {
             if let (Unfinished::Visible, Some(store)) = (volume.unfinished, store) {
@@ -263,19 +263,19 @@ impl Uploads {
         }
     }
 
-    /// Who sends the request, when it may change something.
+    /// The sender of the request, if its token is valid.
     pub(super) fn caller(&self, fields: &Fields) -> Result<Caller<'_>, Refusal> {
         self.known(fields, "changes need a token")
     }
 
-    /// Whether `fields` say who sends them, rightly or wrongly.
+    /// Whether `fields` have credentials, valid or not.
     pub(super) fn is_told_who(&self, fields: &Fields) -> bool {
         !matches!(self.principals.who(fields), Authentication::Anonymous)
     }
 
-    /// Refuses a file manager that mounts and does not say for whom, so that it asks its user. Most
-    /// ask at that moment alone: what may be read by everybody would be mounted for nobody, and be
-    /// read-only.
+    /// Refuses a file manager that mounts without credentials, so that it asks its user for a
+    /// password. Most file managers ask only at that moment. Otherwise a site that everybody may
+    /// read would be mounted without a principal, and read-only.
     pub(super) fn check_mounts(&self, fields: &Fields) -> Result<(), Refusal> {
         let agent = fields.one("user-agent").unwrap_or_default();
         let mounts = MOUNTING_AGENTS.iter().any(|name| agent.starts_with(name.as_bytes()));
@@ -318,7 +318,7 @@ impl Uploads {
         Err(Refusal { response, abuse })
     }
 
-    /// Where the title `path` belongs.
+    /// The place of the title `path`.
     pub(super) fn spot(
         &self,
         catalogue: &Catalogue,
@@ -343,7 +343,8 @@ impl Uploads {
         self.place(catalogue, path)
     }
 
-    /// Where the title or the directory `path` belongs; its path keeps the slash at its end.
+    /// The place of the title or the directory `path`; a directory's path keeps the slash at its
+    /// end.
     pub(super) fn place(
         &self,
         catalogue: &Catalogue,
@@ -369,14 +370,14 @@ impl Uploads {
         Ok(StorePath { store, volume, path: format!("{path}{slash}") })
     }
 
-    /// Refuses what would wait for a disk that does not answer.
+    /// Refuses a request that would wait for a disk that does not answer.
     pub(super) fn if_down(&self, catalogue: &Catalogue, volume: VolumeId) -> Result<(), Refusal> {
         Ok(if_down(&self.watchdog, catalogue, volume)?)
     }
 }
 
-/// Refuses requests that a browser sends for a page of another site, unless that site is allowed:
-/// the browser would add its stored password.
+/// Refuses requests that a browser sends for a page of another site, unless that site is allowed,
+/// because the browser would add its stored password.
 pub(super) fn check_same_site(limits: &Limits, request: &Request) -> Result<(), Response> {
     match is_cross_site(limits, request) {
         false => Ok(()),
@@ -388,7 +389,7 @@ pub(super) fn check_same_site(limits: &Limits, request: &Request) -> Result<(), 
     }
 }
 
-/// Browsers send `Sec-Fetch-Site` over TLS and to this machine, else `Origin`; programs send
+/// Browsers send `Sec-Fetch-Site` over TLS and to this machine, otherwise `Origin`. Programs send
 /// neither.
 fn is_cross_site(limits: &Limits, request: &Request) -> bool {
     let fields = &request.fields;
@@ -411,7 +412,8 @@ fn is_cross_site(limits: &Limits, request: &Request) -> bool {
     origin.is_some_and(|origin| !public::is_own_origin(&limits.public, request, origin))
 }
 
-/// Refuses what would not concern all of a collection (RFC 4918 sections 9.6.1 and 9.9.2).
+/// Refuses a request that would cover only a part of a collection (RFC 4918 sections 9.6.1 and
+/// 9.9.2).
 pub(super) fn whole(fields: &Fields) -> Result<(), Response> {
     match fields.one("depth") {
         None => Ok(()),
@@ -434,13 +436,13 @@ pub(super) fn precondition(fields: &Fields) -> Result<Precondition, Response> {
             Some(second) => Precondition::UnmodifiedSince(second),
             None => Precondition::Any,
         },
-        // `If-Unmodified-Since` adds nothing here: the title must not exist.
+        // `If-Unmodified-Since` adds nothing here, because the title must not exist.
         (None, Some(WantedTags::Any)) => Precondition::CreateOnly,
         (Some(WantedTags::Any), None) => Precondition::Exists,
         (Some(WantedTags::Listed(tags)), None) => Precondition::Match(tags),
         // A contradiction: no tag matches an empty list.
         (Some(_), Some(WantedTags::Any)) => Precondition::Match(Vec::new()),
-        // RFC 9110 section 13.1: a condition that is not understood must not be passed over.
+        // RFC 9110 section 13.1: an invalid condition must not be ignored.
         (_, Some(WantedTags::Listed(tags))) if tags.is_empty() => {
             return Err(Response::text(400, "If-None-Match must be `*` or quoted entity tags"));
         }
@@ -454,7 +456,7 @@ pub(super) fn precondition(fields: &Fields) -> Result<Precondition, Response> {
     })
 }
 
-/// What an upload that is not stored means in HTTP: the one place that maps.
+/// The one place that maps failed uploads to HTTP.
 pub(super) fn not_stored(error: &UploadError) -> Response {
     let text = error.to_string();
     match error {
@@ -479,7 +481,7 @@ fn no_descriptors() -> Response {
     Response::text(503, text).with("Retry-After", "5")
 }
 
-/// The same for one that can be resumed.
+/// The same for uploads that can be resumed.
 pub(super) fn not_resumed(error: &ResumeError) -> Response {
     let text = error.to_string();
     match error {
@@ -499,7 +501,7 @@ pub(super) fn not_resumed(error: &ResumeError) -> Response {
     }
 }
 
-/// The same for a deletion or a renaming.
+/// The same for deletions and renames.
 pub(super) fn not_changed(error: &ChangeError) -> Response {
     let text = error.to_string();
     match error {
@@ -589,7 +591,8 @@ mod tests {
         };
         assert!(!of(Origins::List(vec!["https://app.example".into()]), &[]));
         assert!(of(Origins::List(vec!["https://other.example".into()]), &[]));
-        // If all sites are allowed, a password that the browser adds is no consent.
+        // Even if all sites are allowed, a password that the browser adds does not show the user's
+        // consent.
         assert!(of(Origins::Any, &[]));
         assert!(of(Origins::Any, &[("authorization", "Basic eDp5")]));
         assert!(!of(Origins::Any, &[("authorization", "Bearer abc")]));
