@@ -1,4 +1,4 @@
-//! Costs: what a stream, a held title or a recording takes of the machine.
+//! Costs: the resources of a stream, a held title or a recording.
 //!
 //! Promise: the builder of a delivery adds the cost of its source to the cost of its output. The
 //! ledger sums costs and knows neither sources nor outputs.
@@ -13,7 +13,7 @@ use crate::units::{BitRate, Bytes, Nanos, SECOND};
 /// One disk as admission sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskTerms {
-    /// What the disk can do.
+    /// Performance of the disk.
     pub model: DiskModel,
     /// Its cycle.
     pub cycle: Nanos,
@@ -22,9 +22,10 @@ pub struct DiskTerms {
     pub share_thousandths: u32,
     /// Size of a block.
     pub block: Bytes,
-    /// Places for blocks.
+    /// Blocks of the arena.
     pub blocks: u32,
-    /// Blocks that the kernel reads ahead of each stream, beside those that the stream asks for.
+    /// Blocks that the kernel reads ahead of each stream, in addition to those that the stream
+    /// wants.
     pub ahead: u32,
     /// Time of a real-time core for each MiB that is read.
     pub read_per_mib: Nanos,
@@ -34,24 +35,24 @@ pub struct DiskTerms {
     pub intake: Option<IntakeTerms>,
 }
 
-/// The uploads of one disk as admission sees them. One flush of the model is kept for them in each
-/// cycle.
+/// The uploads of one disk as admission sees them. One flush of the model is reserved for them in
+/// each cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IntakeTerms {
     /// Places of the write share.
     pub places: u32,
-    /// Size of one.
+    /// Size of a place.
     pub place: Bytes,
-    /// Part of each cycle that uploads get even when streams fill the rest, in thousandths.
+    /// Part of each cycle reserved for uploads even if streams fill the rest, in thousandths.
     pub floor_thousandths: u32,
 }
 
-/// How much of a title a stream delivers.
+/// The part of a title that a stream delivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
     /// Bytes that it delivers in all.
     pub len: Bytes,
-    /// Bytes of the title; none is read beyond them.
+    /// Length of the title; the kernel's read-ahead ends there.
     pub title_len: Bytes,
 }
 
@@ -69,22 +70,22 @@ pub struct PacedRead {
     pub rate: BitRate,
     /// How often it is sent.
     pub tick: Tick,
-    /// Bytes that are sent at once at the start, beside those of the first tick.
+    /// Bytes that are sent at once at the start, in addition to those of the first tick.
     pub burst: Bytes,
-    /// Which of its bytes follow each other.
+    /// Contiguity of its bytes.
     pub order: Order,
-    /// All of it is in memory: it is read without the disk, and shares its blocks.
+    /// The title is held in memory: the stream needs no disk and shares its blocks.
     pub is_held: bool,
 }
 
-/// Which bytes of a title follow each other.
+/// Contiguity of the bytes of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// As they lie, once.
+    /// In the order of the title, once.
     Once,
-    /// As they lie, and again from the first one after so many bytes.
+    /// In the order of the title, repeating after this number of bytes.
     Repeating(Bytes),
-    /// By a list of blocks: each of them is a visit of its own for an arm.
+    /// By a block list: each block is a separate visit for an arm.
     Scattered,
 }
 
@@ -100,61 +101,60 @@ pub struct SourceCost {
     pub(crate) cpu: Nanos,
 }
 
-/// A source, and how many of its blocks are in use at once.
+/// The cost of a source, and the limit of its blocks in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Source {
     /// The cost.
     pub cost: SourceCost,
-    /// Blocks that the stream may hold or wait for at once; of a recording, places of the write
-    /// share.
+    /// Blocks that the stream may hold or wait for; for a recording, places of the write share.
     pub window: u32,
 }
 
-/// What sending to a connection costs a real-time core.
+/// The cost of sending to a connection, in time of a real-time core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendCost {
     /// Each send, whatever its size.
     pub per_send: Nanos,
-    /// Each MiB, beside what reading it costs.
+    /// Each MiB, in addition to the cost of reading it.
     pub per_mib: Nanos,
 }
 
 /// The part of a cost that belongs to the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OutputCost {
-    /// On the wire in all; zero where nothing leaves the host.
+    /// Rate on the wire in all; zero if the output stays on the host.
     pub(crate) wire: BitRate,
-    /// What of it is datagrams.
+    /// The part of it that is datagrams.
     pub(crate) datagrams: BitRate,
     /// The class of the datagrams; `None`: the link itself.
     pub(crate) class: Option<ClassNumber>,
-    /// CPU time of a core that sends, in each second.
+    /// CPU time of a sending core, per second.
     pub(crate) cpu: Nanos,
 }
 
 impl OutputCost {
-    /// Of a title that is only held, and of bytes that are sent in the time left over.
+    /// The cost of a title that is only held, and of best-effort bytes.
     pub const NONE: Self =
         Self { wire: BitRate(0), datagrams: BitRate(0), class: None, cpu: Nanos(0) };
 
-    /// Of a connection that takes `rate` in sends of one for each tick.
+    /// The cost of a connection at `rate` with one send for each tick.
     pub fn connection(cost: SendCost, rate: BitRate, tick: Tick) -> Self {
         Self { wire: rate, ..Self::reader(cost, rate, tick) }
     }
 
-    /// As a connection to a program on this host, which leaves the link alone.
+    /// The cost of a connection to a program on this host, which does not use the link.
     pub fn reader(cost: SendCost, rate: BitRate, tick: Tick) -> Self {
         let sends = SECOND.0.div_ceil(tick.span().0);
         Self { cpu: per_mib(cost.per_mib, rate) + cost.per_send.times(sends), ..Self::NONE }
     }
 
-    /// Of datagrams, or of frames that cost as much: `wire` with all headers, and `sending` of a core
-    /// in each second.
+    /// The cost of datagrams, or of frames with the same cost: `wire` with all headers, and
+    /// `sending` time of a core per second.
     pub const fn datagrams(wire: BitRate, sending: Nanos, class: Option<ClassNumber>) -> Self {
         Self { wire, datagrams: wire, class, cpu: sending }
     }
 
-    /// What of it is not datagrams.
+    /// The part of it that is not datagrams.
     pub(crate) fn connections(&self) -> BitRate {
         BitRate(self.wire.0 - self.datagrams.0)
     }
@@ -165,27 +165,27 @@ impl OutputCost {
 pub struct Cost {
     pub(crate) source: SourceCost,
     pub(crate) output: OutputCost,
-    /// Places of the delivery table.
+    /// Slots of the stream table.
     pub(crate) rows: u32,
 }
 
 impl Cost {
-    /// Of a source that leaves by an output, which takes a place of the delivery table.
+    /// The cost of a source with an output; it takes a slot of the stream table.
     pub const fn stream(source: SourceCost, output: OutputCost) -> Self {
         Self { source, output, rows: 1 }
     }
 
-    /// Of what the delivery table does not know.
+    /// The cost of a source without a slot of the stream table.
     pub const fn recording(source: SourceCost) -> Self {
         Self { source, output: OutputCost::NONE, rows: 0 }
     }
 
-    /// Time of the real-time cores in each second.
+    /// Time of the real-time cores per second.
     pub(crate) fn cpu(&self) -> Nanos {
         self.source.cpu + self.output.cpu
     }
 
-    /// As many of them.
+    /// The cost of `count` of them.
     pub(crate) fn times(&self, count: u32) -> Self {
         let Self { source, output, rows } = *self;
         let times = u64::from(count);
@@ -211,14 +211,14 @@ impl Cost {
     }
 }
 
-/// Most blocks that a stream of a held title has leased at once. Faster streams, over 25 Mbit/s
+/// Limit of the blocks that a stream of a held title leases at once. Faster streams, over 25 Mbit/s
 /// with blocks of 256 KiB, are admitted as if their title were not held.
 pub const RESIDENT_WINDOW: u32 = 8;
 
 /// Best-effort streams hold this many blocks: one being sent, one being read, one in reserve.
 const BEST_EFFORT_BLOCKS: u32 = 3;
 
-/// A disk by its number: what reading and writing cost there.
+/// A disk with its number, for the costs of reading and writing.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk<'a> {
     /// Its number.
@@ -228,22 +228,22 @@ pub struct Disk<'a> {
 }
 
 impl Disk<'_> {
-    /// No part of it.
+    /// The source without any blocks.
     pub fn nothing(&self) -> Source {
         Source { cost: SourceCost { disk: self.number, ..SourceCost::default() }, window: 0 }
     }
 
-    /// A whole title kept in memory.
+    /// A whole title held in memory.
     pub fn held(&self, title_len: Bytes) -> Source {
         self.of_memory(blocks_of(title_len, self.terms.block), title_len)
     }
 
-    /// Read in the time left over: needs memory, and no time of the disk.
+    /// Best-effort reads: memory, but no disk time.
     pub fn best_effort(&self, share: Share) -> Source {
         self.of_memory(BEST_EFFORT_BLOCKS.min(self.touched(share)), share.title_len)
     }
 
-    /// Read at an exact rate.
+    /// Reads at an exact rate.
     pub fn paced(&self, reading: &PacedRead, share: Share) -> Source {
         let Self { terms, .. } = *self;
         let PacedRead { rate, tick, burst, order, is_held } = *reading;
@@ -255,7 +255,7 @@ impl Disk<'_> {
         let needed =
             pieces.unwrap_or_else(|| window(rate, tick, burst, terms).min(self.touched(share)));
         let cpu = per_mib(terms.read_per_mib, rate);
-        // A burst is no reason to need memory of its own: it is as long as the leases allow.
+        // A burst needs no memory of its own here: the limit of leases bounds its length.
         if is_held && steady.max(pieces.unwrap_or(0)) <= RESIDENT_WINDOW {
             let window = needed.min(RESIDENT_WINDOW);
             return Source { cost: SourceCost { cpu, ..self.nothing().cost }, window };
@@ -274,7 +274,7 @@ impl Disk<'_> {
         Source { cost: SourceCost { visits, per_cycle, cpu, ..memory.cost }, ..memory }
     }
 
-    /// Written in real time, from places of the write share.
+    /// Writes in real time, from places of the write share.
     pub fn recorded(&self, rate: BitRate) -> Source {
         let Self { number: disk, terms } = *self;
         let written = rate.bytes_in(terms.cycle) + Bytes(1);
@@ -287,7 +287,7 @@ impl Disk<'_> {
             per_cycle: Moved { written, ..Moved::NOTHING },
             blocks: 0,
             places,
-            // Its bytes are not touched by a real-time core, only handed on.
+            // A real-time core does not touch its bytes, it only passes them on.
             cpu: terms.per_write.times(per_second),
         };
         Source { cost, window: places }
@@ -307,16 +307,16 @@ impl Disk<'_> {
     }
 }
 
-/// Blocks that a paced stream holds at most: the bytes of two cycles and of the tick that is being
-/// sent, its start burst, and one block at each end that is only partly needed.
+/// Limit of the blocks of a paced stream: the bytes of two cycles and of the current tick, its
+/// start burst, and one block at each end that is only partly needed.
 fn window(rate: BitRate, tick: Tick, burst: Bytes, terms: &DiskTerms) -> u32 {
     let steady = rate.bytes_in(terms.cycle.times(2) + tick.span());
     blocks_of(Bytes(steady.0.saturating_add(burst.0)), terms.block) + 2
 }
 
-/// As [`window`], of a stream that begins again after `turn` bytes: where turns meet, the last
-/// block of one and the first of the next are only partly needed, and a turn that is shorter than a
-/// block is a piece by itself.
+/// As [`window`], for a stream that repeats after `turn` bytes. Where turns meet, the last block of
+/// one and the first of the next are only partly needed; a turn shorter than a block is a piece by
+/// itself.
 fn pieces_of_turns(rate: BitRate, tick: Tick, turn: Bytes, terms: &DiskTerms) -> u32 {
     let held = rate.bytes_in(terms.cycle.times(2) + tick.span());
     let stretches = blocks_of(held, turn).saturating_add(1);
@@ -325,12 +325,12 @@ fn pieces_of_turns(rate: BitRate, tick: Tick, turn: Bytes, terms: &DiskTerms) ->
     blocks_of(held, terms.block).saturating_add(stretches.saturating_mul(2)).min(of_stretches)
 }
 
-/// What a block of a title that repeats brings on average. Rounds down.
+/// Average of useful bytes in a block of a repeating title. Rounds down.
 fn bytes_of_piece(turn: Bytes, block: Bytes) -> Bytes {
     Bytes((turn.0 / u64::from(blocks_of(turn, block))).clamp(1, block.0))
 }
 
-/// What a second of `rate` costs at so much for each MiB.
+/// Time per second for `rate` at `cost` for each MiB.
 fn per_mib(cost: Nanos, rate: BitRate) -> Nanos {
     let moving = u128::from(cost.0) * u128::from(rate.bytes_in(SECOND).0);
     Nanos((moving >> 20) as u64)
@@ -340,9 +340,8 @@ fn blocks_of(bytes: Bytes, block: Bytes) -> u32 {
     u32::try_from(bytes.0.div_ceil(block.0)).unwrap_or(u32::MAX - 2)
 }
 
-/// Visits in each cycle for so many bytes. A stream slower than a block per cycle visits the disk
-/// only in some cycles; a faster one finds its blocks one after the other, which is one way for an
-/// arm.
+/// Disk visits per cycle for this number of bytes. A stream slower than a block per cycle visits
+/// the disk only in some cycles. A faster one reads adjacent blocks, which is one visit for an arm.
 fn visits(per_cycle: Bytes, block: Bytes, model: &DiskModel) -> MilliVisits {
     let visits = (per_cycle.0 as u128 * 1000).div_ceil(block.0 as u128);
     MilliVisits(if model.has_arm() {
@@ -352,15 +351,15 @@ fn visits(per_cycle: Bytes, block: Bytes, model: &DiskModel) -> MilliVisits {
     })
 }
 
-/// Places that a recording fills or waits for at most. A place is filled for a place's duration,
-/// then waits for the next cycle, is written two cycles and a place's duration later at the latest,
-/// and comes back when the control side looks.
+/// Limit of the places of a recording. A place is filled for a place's duration, waits for the next
+/// cycle, is written two cycles and a place's duration later at the latest, and returns when the
+/// control side polls.
 fn record_places(rate: BitRate, place: Bytes, cycle: Nanos) -> u32 {
     blocks_of(rate.bytes_in(cycle.times(3) + COME_BACK), place) + 3
 }
 
-/// How long the control side may take to hear that a place has been written: it runs on ordinary
-/// threads, and a fast recording needs its places soon again.
+/// Bound of the time until the control side handles a completed write: it runs on ordinary threads,
+/// and a fast recording soon needs its places again.
 const COME_BACK: Nanos = Nanos::from_millis(50);
 
 #[cfg(test)]

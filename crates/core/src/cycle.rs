@@ -1,11 +1,11 @@
 //! One disk's cycle: decides which transfer goes to the device next.
 //!
-//! Promise: within a cycle, real-time transfers come first and in sweep order; when none is left,
-//! best-effort work goes on in pieces of at most 128 KiB, and flushes of all files that wait for
-//! one, each only if the model says that it ends before the cycle does; then the disk rests. When
-//! real-time work fills the cycle, its end still belongs to uploads: their floor, and one flush.
-//! The depth at the device is bounded here, because a deep device queue defeats any order. It knows
-//! no streams and reads no clock.
+//! Promise: within a cycle, real-time transfers come first and in sweep order. When none is left,
+//! best-effort work follows in pieces of at most 128 KiB, then flushes of all waiting files; each
+//! starts only if it ends before the cycle does by the model. Then the disk rests. When real-time
+//! work fills the cycle, its end still belongs to uploads: their reserved time, and one flush. The
+//! depth at the device is bounded here, because a deep device queue defeats any order. The cycle
+//! knows no streams and reads no clock.
 //!
 //! ```text
 //! |-- real-time, sorted --|-- best effort, piece by piece --|- rest -|-- real-time ...
@@ -33,23 +33,23 @@ use sweep::Sweeps;
 
 pub use flush::GROUP_MAX;
 
-/// A block to fill, or to empty.
+/// A block to fill or to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Job {
-    /// What to move, and where to.
+    /// The transfer.
     pub transfer: Transfer,
     /// When the block's first byte is due, or the place is needed again.
     pub deadline: MonoTime,
-    /// Place on the device, for the order of the sweep.
+    /// Position on the device, for the order of the sweep.
     pub position: u64,
 }
 
-/// A block that is filled, or not.
+/// The end of a read of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Filled {
-    /// Which block.
+    /// The block.
     pub block: BlockRef,
-    /// Bytes in it, or why it is not filled.
+    /// Number of bytes in it, or the reason of the failure.
     pub result: Result<u32, Unfilled>,
 }
 
@@ -58,70 +58,71 @@ pub struct Filled {
 pub enum Unfilled {
     /// The device failed.
     Fault(DiskFault),
-    /// Nobody wanted it any more before all of it had been begun.
+    /// The read was dropped for lack of waiters before all of it had begun.
     Dropped,
 }
 
-/// A place of the write share that the device has read, or not.
+/// The end of a write of a place of the write share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
-    /// Which place.
+    /// The place.
     pub block: BlockRef,
-    /// Why its bytes may not be in the file. That they are does not mean that they survive a power
-    /// cut.
+    /// The error, if the bytes may be missing in the file. After success the bytes may still be
+    /// lost in a power failure.
     pub result: Result<(), DiskFault>,
 }
 
 /// The end of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// Of a read.
+    /// End of a read.
     Filled(Filled),
-    /// Of a write.
+    /// End of a write.
     Written(Written),
 }
 
-/// For whom a transfer goes to the device.
+/// The kind of work that a transfer belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
     /// A paced stream or a recording.
     RealTime,
-    /// Whoever has no rate, in the time left over.
+    /// Work without a rate, in best-effort time.
     BestEffort,
-    /// An upload, in the time that is kept for uploads.
+    /// An upload, in the time reserved for uploads.
     Floor,
 }
 
-/// What bounds a cycle.
+/// The limits of a cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CycleLimits {
-    /// How long one turn of the disk is; divides or is a multiple of one second.
+    /// Length of a cycle; divides one second or is a multiple of it.
     pub length: Nanos,
-    /// What the disk can do.
+    /// Performance of the disk.
     pub model: DiskModel,
-    /// Best-effort pieces in flight at once. Above the model's depth are only pieces of one run.
+    /// Limit of best-effort pieces in flight. Pieces above the model's depth must belong to one
+    /// run.
     pub best_effort_depth: u32,
-    /// Most blocks that may wait: the places of the arena.
+    /// Limit of waiting blocks: the places of the arena.
     pub jobs_max: usize,
-    /// What may be written; nothing on a volume that takes no uploads.
+    /// Limits of writes; all zero on a volume that takes no uploads.
     pub intake: IntakeLimits,
 }
 
 impl CycleLimits {
-    /// Transfers in flight at once, of all kinds.
+    /// Limit of transfers in flight, of all kinds.
     pub fn in_flight_max(&self) -> u32 {
         self.model.in_flight_max(self.best_effort_depth)
     }
 }
 
-/// What bounds the uploads of one disk.
+/// Limits of the uploads of one disk.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct IntakeLimits {
-    /// Most writes that may wait: the places of the write share.
+    /// Limit of waiting writes: the places of the write share.
     pub jobs_max: usize,
-    /// Most files that may wait for a flush.
+    /// Limit of files that wait for a flush.
     pub syncs_max: usize,
-    /// Part of each cycle that uploads get if they need it, in thousandths.
+    /// Part of each cycle reserved for uploads that need it, in thousandths.
     pub floor_thousandths: u32,
 }
 
@@ -129,20 +130,22 @@ pub struct IntakeLimits {
 pub struct Cycle {
     limits: CycleLimits,
     sweeps: Sweeps,
-    /// Real-time writes that came in this cycle, and are swept in the next, with the reads of
-    /// running streams: a sweep for each would cost the arm more ways than were promised.
+    /// Real-time writes that came in this cycle. They join the sweep of the next cycle, with the
+    /// reads of running streams: a sweep for each write would cost the arm more seeks than were
+    /// promised.
     arrived: Vec<Arrived>,
     best_effort: BestEffortQueue,
     flushes: Flushes,
     floor: Floor,
-    /// The last cycle in which real-time work no longer fitted before the floor.
+    /// The last cycle in which no further real-time work fitted before the time reserved for
+    /// uploads.
     yielded: Option<u64>,
     /// Jobs whose transfers are at the device.
     open: Vec<Open>,
     in_flight: u32,
     /// A round of requests has ended since the last sweep began.
     committed: bool,
-    /// The last cycle in which the running streams have asked.
+    /// The last cycle whose wants from running streams are complete.
     asked: u64,
 }
 
@@ -159,14 +162,14 @@ struct Open {
     transfers: u32,
     bytes: u32,
     fault: Option<DiskFault>,
-    /// Nobody wants it any more.
+    /// The block has no waiters any more.
     is_dropped: bool,
-    /// All pieces have been handed out.
+    /// All pieces have been issued.
     cut: bool,
 }
 
 impl Cycle {
-    /// Empty queues; all memory is taken now.
+    /// Makes empty queues; allocates all memory.
     pub fn new(limits: CycleLimits) -> Self {
         let CycleLimits { length, model, intake, .. } = limits;
         let jobs = limits.jobs_max + intake.jobs_max;
@@ -188,56 +191,53 @@ impl Cycle {
         }
     }
 
-    /// Adds a real-time read; it is considered from the next commit on.
+    /// Adds a real-time read; it takes part from the next commit on.
     ///
-    /// # Panics
-    /// When more jobs wait than the arena has places.
+    /// # Panics If more jobs wait than the arena has places.
     pub fn add_real_time(&mut self, job: Job) {
         self.sweeps.push(job);
     }
 
-    /// Adds a real-time write; it is considered from the next cycle on.
+    /// Adds a real-time write; it takes part from the next cycle on.
     ///
-    /// # Panics
-    /// When more jobs wait than the write share has places.
+    /// # Panics If more jobs wait than the write share has places.
     pub fn add_recording(&mut self, now: MonoTime, job: Job) {
         assert!(self.arrived.len() < self.limits.intake.jobs_max, "a job has a place");
         self.arrived.push(Arrived { job, cycle: self.cycle_of(now) });
     }
 
-    /// Adds a job that may wait for free time.
+    /// Adds a best-effort job.
     ///
-    /// # Panics
-    /// When more jobs wait than its arena has places.
+    /// # Panics If more jobs wait than its arena has places.
     pub fn add_best_effort(&mut self, job: Job) {
         self.best_effort.push(job);
     }
 
     /// Adds a file that waits for a flush.
     ///
-    /// # Panics
-    /// When more wait than were agreed on.
+    /// # Panics If more files wait than `syncs_max`.
     pub fn add_sync(&mut self, sync: Sync) {
         self.flushes.push(sync);
     }
 
-    /// Makes a waiting read as urgent as `deadline`: a paced stream wants the same block by then.
+    /// Moves the deadline of a waiting read to `deadline`: a paced stream wants the same block by
+    /// then.
     pub fn promote(&mut self, block: BlockRef, deadline: MonoTime) {
         if self.sweeps.promote(block, deadline) {
             return;
         }
         if let Some(job) = self.best_effort.withdraw(block) {
-            // Its first pieces may be at the device: the rest follows in one.
+            // Its first pieces may be at the device: the rest follows in one transfer.
             self.add_real_time(Job { deadline, ..job });
         }
     }
 
-    /// Ends a round of requests: what waits now may be sorted and begun.
+    /// Ends a round of requests: the waiting requests may be sorted and begun.
     pub fn commit(&mut self) {
         self.committed = true;
     }
 
-    /// Ends the round in which all running streams ask for what they need in the next cycle.
+    /// Ends the round of wants of all running streams for the next cycle.
     pub fn commit_cycle(&mut self, now: MonoTime) {
         self.committed = true;
         self.asked = self.cycle_of(now);
@@ -253,7 +253,7 @@ impl Cycle {
         self.flushes.poll()
     }
 
-    /// The next transfer for the device, if one may start at `now`, and whose turn it is.
+    /// The next transfer for the device, if one may start at `now`, and its kind of work.
     pub fn poll_transfer(&mut self, now: MonoTime) -> Option<(Transfer, Turn)> {
         self.take_arrived(now);
         if self.in_flight >= self.limits.model.depth {
@@ -278,14 +278,14 @@ impl Cycle {
             return None;
         }
         let next = self.best_effort.next().filter(|&next| self.fits(now, next));
-        // Where the way to another file does not fit any more, the arm can still stay in this one.
+        // If a seek to another file does not fit any more, the arm may still continue in this one.
         let next =
             next.or_else(|| self.best_effort.further().filter(|&next| self.fits(now, next)))?;
         Some((self.begin_piece(next), Turn::BestEffort))
     }
 
-    /// The next piece of a run for a disk that has as much as the model says it gains from: whoever
-    /// looks for completions comes once a millisecond, in which two pieces of a run may have ended.
+    /// The next piece of a run beyond the model's depth. The disk server polls for completions once
+    /// a millisecond, in which two pieces of a run may end.
     fn further_piece(&self, now: MonoTime) -> Option<Next> {
         let is_busy = self.sweeps.is_running() || self.sweeps.is_waiting();
         let is_full = self.in_flight >= self.limits.in_flight_max();
@@ -300,7 +300,7 @@ impl Cycle {
         self.flushes.note_end(now);
     }
 
-    /// Notes the end of a transfer; a job has ended when its last piece has.
+    /// Notes the end of a transfer; a job ends with its last piece.
     pub fn handle_completion(&mut self, completion: Completion) -> Option<Ended> {
         let at = self.open_at(completion.transfer);
         let open = &mut self.open[at];
@@ -317,8 +317,8 @@ impl Cycle {
         self.end_if_done(at)
     }
 
-    /// Drops what has not been begun of a read that nobody waits for any more. It is answered now,
-    /// or by the last of its transfers; `None` also when all of it has been begun.
+    /// Drops the unissued rest of a read without waiters. The answer comes now, or with the last of
+    /// its transfers; `None` also if all of it has been issued.
     pub fn forget(&mut self, block: BlockRef) -> Option<Ended> {
         if !self.sweeps.remove(block) && self.best_effort.withdraw(block).is_none() {
             return None;
@@ -364,15 +364,15 @@ impl Cycle {
     }
 
     /// Whether a block that is due within the cycle that begins at `now` has not been begun: the
-    /// cycle before should have done it.
+    /// previous cycle is missed.
     pub fn is_overdue(&self, now: MonoTime) -> bool {
         let limit = now + self.limits.length;
         self.sweeps.is_due_before(limit)
             || self.arrived.iter().any(|arrived| arrived.job.deadline < limit)
     }
 
-    /// When something may begin that may not at `now`, if nothing is at the device and nothing
-    /// comes.
+    /// When work may begin that may not begin at `now`, if nothing is at the device and nothing
+    /// arrives.
     pub fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
         let best_effort = (!self.best_effort.is_empty()).then(|| self.best_effort_from(now));
         let flush = self.flushes.is_waiting().then(|| {
@@ -384,17 +384,17 @@ impl Cycle {
             }
         });
         let arrived = (!self.arrived.is_empty()).then(|| self.best_effort_from(now));
-        // What is left over when nobody is running is swept after the head.
+        // Without running streams, left-over reads are swept after the head.
         let swept = self.sweeps.is_waiting().then(|| self.best_effort_from(now));
         [best_effort, flush, arrived, swept].into_iter().flatten().min()
     }
 
-    /// When the cycle that `now` lies in ends.
+    /// End of the cycle that contains `now`.
     pub fn end_of_cycle(&self, now: MonoTime) -> MonoTime {
         MonoTime((self.cycle_of(now) + 1) * self.limits.length.0)
     }
 
-    /// When work in free time that may not begin at `now` can be looked at again.
+    /// When best-effort work that may not begin at `now` should be tried again.
     fn best_effort_from(&self, now: MonoTime) -> MonoTime {
         let from = self.end_of_head(now);
         if now < from { from } else { from + self.limits.length }
@@ -404,18 +404,18 @@ impl Cycle {
         now.0 / self.limits.length.0
     }
 
-    /// When the head of the cycle that `now` lies in ends.
+    /// End of the head of the cycle that contains `now`.
     fn end_of_head(&self, now: MonoTime) -> MonoTime {
         let length = self.limits.length;
         MonoTime(self.cycle_of(now) * length.0) + Nanos(HEAD.0.min(length.0 / 10))
     }
 
-    /// Whether what must be read in this cycle is known.
+    /// Whether the wants of this cycle are complete.
     fn is_asked(&self, now: MonoTime) -> bool {
         self.asked == self.cycle_of(now) || now >= self.end_of_head(now)
     }
 
-    /// Recordings of earlier cycles join the sweep of this one.
+    /// Moves recordings of earlier cycles into the sweep of this one.
     fn take_arrived(&mut self, now: MonoTime) {
         let cycle = self.cycle_of(now);
         if self.arrived.first().is_none_or(|first| first.cycle == cycle) || !self.is_asked(now) {
@@ -428,11 +428,11 @@ impl Cycle {
         self.committed = true;
     }
 
-    /// Takes what waits, most urgent first, as far as the model says that it can be done before the
-    /// cycle ends, or uploads have their turn, and sorts it by place. What is left over has later
-    /// deadlines and gets the next sweep: so the reads of a new cycle never wait for a long sweep
-    /// over what was less urgent. While the running streams have not asked, what was left over is
-    /// read one by one.
+    /// Takes waiting jobs, most urgent first, as many as fit by the model before the end of the
+    /// cycle or of the time left by uploads, and sorts them by position. Left-over jobs have later
+    /// deadlines and join the next sweep, so the reads of a new cycle never wait for a long sweep
+    /// over less urgent jobs. Before the wants of the running streams are complete, left-over jobs
+    /// are read one by one.
     fn begin_sweep(&mut self, now: MonoTime) {
         let reserve = self.reserve(now);
         let left = if mutant!(RoundIgnored, true, self.is_asked(now)) {
@@ -448,7 +448,7 @@ impl Cycle {
         self.committed = self.sweeps.is_waiting();
     }
 
-    /// The end of the cycle that is kept for uploads that wait, as long as they can still use it.
+    /// The end of the cycle that is reserved for waiting uploads, while they can still use it.
     fn reserve(&mut self, now: MonoTime) -> Nanos {
         let (cycle, time) = (self.cycle_of(now), self.flushes.time());
         let flush = self.flushes.is_waiting() && !self.flushes.has_begun_in(cycle);
@@ -461,17 +461,17 @@ impl Cycle {
         Nanos(SLACK.0.min(self.limits.length.0 / 25))
     }
 
-    /// The part of it that is for writing.
+    /// The part of it for writes.
     fn floor_reserve(&mut self, now: MonoTime) -> Nanos {
         let Some(next) = self.best_effort.next_write() else { return Nanos(0) };
         self.floor.note_waiting(self.cycle_of(now));
         let owed = self.floor.owed();
-        // What is owed is saved up until it is a piece.
+        // Time owed accumulates until it is enough for a piece.
         let is_usable = owed >= next.cost && self.is_before_the_end(now, next);
         if mutant!(FloorForgotten, false, is_usable) { owed } else { Nanos(0) }
     }
 
-    /// The next piece of an upload, when the time kept for uploads has come.
+    /// The next piece of an upload, if the time reserved for uploads has come.
     fn floor_piece(&mut self, now: MonoTime) -> Option<Next> {
         let reserve = self.floor_reserve(now);
         if reserve == Nanos(0) || now < self.end_of_head(now) {
@@ -479,7 +479,7 @@ impl Cycle {
         }
         let nothing_else_fits = self.yielded == Some(self.cycle_of(now));
         let is_near = now + reserve + self.slack() >= self.end_of_cycle(now);
-        // A disk that is slower than its model passes over the ends of cycles.
+        // A disk slower than its model misses the ends of cycles.
         let is_time = is_near || nothing_else_fits || self.floor.is_overdue();
         self.best_effort.next_write().filter(|_| is_time)
     }
@@ -503,7 +503,7 @@ impl Cycle {
         is_time && !self.flushes.has_begun_in(self.cycle_of(now))
     }
 
-    /// Whether a piece may begin in free time.
+    /// Whether a piece may begin in best-effort time.
     fn fits(&self, now: MonoTime, next: Next) -> bool {
         let may = mutant!(UploadsKeptBack, next.piece.direction == Direction::Read, true);
         may && now >= self.end_of_head(now) && self.is_before_the_end(now, next)
@@ -565,15 +565,15 @@ impl Open {
 }
 
 /// The head of a cycle, in which the real-time jobs of the new cycle arrive: a message passes two
-/// servers, which look for it every millisecond. Best-effort work that began in it would be in the
-/// way of the sweep; at most a tenth of the cycle is given up for that.
+/// servers, which poll every millisecond. Best-effort work that began in the head would delay the
+/// sweep. The head is at most a tenth of the cycle.
 const HEAD: Nanos = Nanos::from_millis(5);
 
-/// Who drives the cycle looks once a millisecond whether something has ended, and what is at the
-/// device by then ends first: uploads that had exactly their time would come too late.
+/// The disk server polls for completions once a millisecond, and transfers at the device end first:
+/// uploads with exactly their time would come too late.
 const SLACK: Nanos = Nanos::from_millis(2);
 
-/// A write that moved less than all of it: `EIO`.
+/// A write that moved fewer bytes than requested: `EIO`.
 const SHORT_WRITE: DiskFault = DiskFault(5);
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
-//! The ledger: what has been promised, and whether one more promise can be kept.
+//! The ledger: the sum of all promises, and the check of the next one.
 //!
 //! Promise: the sum of all admitted streams fits each disk's cycle, each arena, the link and the
-//! real-time cores; a refused request changes nothing; a returned grant leaves no trace. It is the
-//! only place that refuses. It knows average needs; that averages are enough follows from the
-//! delivery table, which reads every block at least one block's duration ahead
-//! (`docs/design/admission.md`).
+//! real-time cores. A refused request changes nothing; a returned grant leaves no trace. Only the
+//! ledger refuses for lack of resources. It uses average needs. Averages suffice because the stream
+//! table wants every block at least one block's duration ahead (`docs/design/admission.md`).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -20,36 +19,36 @@ use crate::units::{BitRate, Nanos};
 pub struct Terms {
     /// Each volume's disk and arena.
     pub disks: Vec<DiskTerms>,
-    /// Payload rate of the link that streams may fill.
+    /// Payload rate of the link available to streams.
     pub link: BitRate,
-    /// Of it, what datagrams and classes may fill, where they leave by something slower.
+    /// The part of it available to datagrams and classes, if their interface is slower.
     pub datagrams: Option<BitRate>,
     /// Classes of the link, parents first.
     pub classes: Vec<ClassTerms>,
-    /// Real-time cores' time in each second that streams may fill.
+    /// Real-time cores' time per second available to streams.
     pub cpu: Nanos,
-    /// Places of the delivery table.
+    /// Slots of the stream table.
     pub streams: u32,
 }
 
-/// What a machine can run out of.
+/// A resource of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Resource {
     /// Time in a disk's cycle.
     Disk,
     /// Blocks of memory.
     Arena,
-    /// Places for what is to be written.
+    /// Places for bytes to write.
     WriteShare,
     /// Rate of the link.
     Link,
-    /// Rate of what datagrams leave by, where that is less than the link's.
+    /// Rate of the interface of datagrams, if that is below the link's.
     Datagrams,
     /// The ceiling of a class of the link.
     Class,
     /// Time of the real-time cores.
     Cpu,
-    /// Places in the delivery table.
+    /// Slots of the stream table.
     Streams,
 }
 
@@ -68,29 +67,29 @@ impl fmt::Display for Resource {
     }
 }
 
-/// How full one resource is: nanoseconds per cycle or second, blocks, bits per second, or places.
+/// Use of one resource: nanoseconds per cycle or second, blocks, bits per second, or places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Level {
-    /// Which resource.
+    /// The resource.
     pub resource: Resource,
-    /// Which disk, for the resources that each disk has.
+    /// The disk, for per-disk resources.
     pub disk: u32,
-    /// Promised.
+    /// The promised amount.
     pub used: u64,
-    /// There is.
+    /// The available amount.
     pub limit: u64,
 }
 
 /// {resource} has no room: {needed} of {limit} would be promised
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Short {
-    /// What is short.
+    /// The short resource.
     pub resource: Resource,
-    /// What would be used.
+    /// The amount that would be promised.
     pub needed: u64,
-    /// What there is.
+    /// The available amount.
     pub limit: u64,
-    /// Which class, when it is one.
+    /// The class, if the resource is a class.
     pub class: Option<ClassNumber>,
 }
 
@@ -114,20 +113,20 @@ struct DiskUse {
 pub struct Ledger {
     terms: Terms,
     disks: Vec<DiskUse>,
-    /// Of the link, by connections.
+    /// Rate of the link promised to connections.
     connections: BitRate,
-    /// And as datagrams, without what classes take.
+    /// Rate promised to datagrams outside of classes.
     datagrams: BitRate,
     classes: Classes,
     cpu: Nanos,
     streams: u32,
 }
 
-/// Places of the write share that recordings leave to uploads: one being filled, one being written.
+/// Places of the write share that recordings leave to uploads: one to fill, one to write.
 const UPLOAD_PLACES: u32 = 2;
 
 impl Ledger {
-    /// Nothing promised yet.
+    /// Makes a ledger without promises.
     pub fn new(terms: Terms) -> Self {
         let disks = alloc::vec![DiskUse::default(); terms.disks.len()];
         let classes = Classes::new(terms.classes.clone());
@@ -140,20 +139,19 @@ impl Ledger {
         &self.terms
     }
 
-    /// The classes of the link, and what they are asked for.
+    /// The classes of the link, and their promised rates.
     pub fn classes(&self) -> &Classes {
         &self.classes
     }
 
-    /// The disk of this number.
+    /// The disk with this number.
     ///
-    /// # Panics
-    /// When there is none.
+    /// # Panics If there is none.
     pub fn disk(&self, number: u32) -> Disk<'_> {
         Disk { number, terms: &self.terms.disks[number as usize] }
     }
 
-    /// Promises `cost`, or says what is short.
+    /// Promises `cost`, or returns the short resource.
     ///
     /// # Errors
     /// [`Short`] names the first resource without room; the ledger is unchanged.
@@ -208,7 +206,7 @@ impl Ledger {
             fits(Resource::WriteShare, places, places_limit(terms))?;
         }
         if output.wire > BitRate(0) {
-            // With all that classes take, which send nothing but datagrams.
+            // With the rates of all classes, which carry datagrams only.
             let classes = match output.class {
                 Some(class) => self.classes.with(class, output.datagrams)?,
                 None => self.classes.taken() + output.datagrams,
@@ -227,10 +225,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes a promise back.
+    /// Returns a promise.
     ///
-    /// # Panics
-    /// When more is returned than was promised.
+    /// # Panics If more is returned than was promised.
     pub fn release(&mut self, cost: Cost) {
         let Cost { source, output, rows } = cost;
         let disk = &mut self.disks[source.disk as usize];
@@ -251,13 +248,11 @@ impl Ledger {
         self.streams -= rows;
     }
 
-    /// Changes what classes may, under all that is promised.
+    /// Changes the limits of classes, under all current promises.
     ///
-    /// # Errors
-    /// What could not be kept any more; nothing has changed.
+    /// # Errors The promise that could not be kept; nothing has changed.
     ///
-    /// # Panics
-    /// When there are others than before, or one has another parent.
+    /// # Panics If the list has other classes than before, or one has another parent.
     pub fn change_classes(&mut self, to: Vec<ClassTerms>) -> Result<(), Unkept> {
         let changed = self.classes.changed(to.clone())?;
         let datagrams = self.datagrams + changed.taken();
@@ -272,12 +267,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// Streams promised.
+    /// Number of promised streams.
     pub fn streams(&self) -> u32 {
         self.streams
     }
 
-    /// How many more streams of this cost would be admitted.
+    /// The number of further streams of this cost that would be admitted.
     pub fn room_for(&self, cost: Cost) -> u32 {
         self.limit_for(cost).0
     }
@@ -294,7 +289,7 @@ impl Ledger {
         (low, check(high).err().map_or(Resource::Streams, |short| short.resource))
     }
 
-    /// How full everything is.
+    /// The use of every resource.
     pub fn levels(&self) -> impl Iterator<Item = Level> {
         let disks = self.terms.disks.iter().zip(&self.disks).zip(0u32..);
         let of_disks = disks.flat_map(|((terms, disk), index)| {
@@ -322,12 +317,12 @@ impl Ledger {
     }
 }
 
-/// Time of a cycle that streams and recordings may fill.
+/// Time of a cycle available to streams and recordings.
 fn disk_limit(terms: &DiskTerms) -> Nanos {
     let part = |thousandths: u32| {
         Nanos((terms.cycle.0 as u128 * u128::from(thousandths)).div_ceil(1000) as u64)
     };
-    // Rounds down: the rest of what is not shared rounds up.
+    // Rounds down, because the part outside of the share rounds up.
     let shared = terms.cycle.saturating_sub(part(1000u32.saturating_sub(terms.share_thousandths)));
     let kept = terms.intake.map_or(Nanos(0), |intake| {
         terms.model.planned_flush(terms.cycle) + part(intake.floor_thousandths)
@@ -335,7 +330,7 @@ fn disk_limit(terms: &DiskTerms) -> Nanos {
     shared.saturating_sub(kept)
 }
 
-/// Places of the write share that recordings may have.
+/// Places of the write share available to recordings.
 fn places_limit(terms: &DiskTerms) -> u64 {
     terms.intake.map_or(0, |intake| u64::from(intake.places.saturating_sub(UPLOAD_PLACES)))
 }

@@ -1,4 +1,4 @@
-//! What sources and outputs cost.
+//! Costs of sources and outputs.
 
 use super::*;
 use crate::units::{KIB, MIB};
@@ -36,14 +36,14 @@ fn a_stream_costs_what_its_source_and_its_output_cost() {
     let rate = BitRate(8_000_000);
     let reading = PacedRead { tick: Tick::Ms10, ..reading(rate.0) };
     let source = disk(&ARM).paced(&reading, ENDLESS);
-    // 100 us for each MiB that is read.
+    // 100 us for each MiB read.
     assert_eq!(source.cost.cpu, Nanos(95_367));
     let connection = OutputCost::connection(SEND, rate, reading.tick);
-    // 300 us for each MiB that is sent, and 100 sends.
+    // 300 us for each MiB sent, and 100 sends.
     assert_eq!((connection.wire, connection.cpu), (rate, Nanos(286_102 + 600_000)));
     let reader = OutputCost::reader(SEND, rate, reading.tick);
     assert_eq!(reader, OutputCost { wire: BitRate(0), ..connection });
-    // Datagrams are counted on the wire and one by one.
+    // Datagrams count on the wire and one by one.
     let (wire, sending) = (BitRate(8_400_000), Nanos::from_millis(3));
     let datagrams = OutputCost::datagrams(wire, sending, None);
     assert_eq!((datagrams.wire, datagrams.cpu), (wire, sending));
@@ -70,11 +70,11 @@ fn a_held_title_is_read_without_the_disk_as_far_as_its_leases_go() {
     assert_eq!((held.cost.per_cycle, held.cost.visits), (Moved::NOTHING, MilliVisits(0)));
     assert_eq!(held.cost.blocks, 0);
     assert!(held.window > 0);
-    // Too fast to live on shared blocks: as if it were not held.
+    // Too fast for shared blocks: as if it were not held.
     let fast = of(PacedRead { is_held: true, ..reading(400_000_000) });
     assert_eq!(fast, of(reading(400_000_000)));
     assert!(fast.window > RESIDENT_WINDOW);
-    // A burst is as long as the leases allow.
+    // The limit of leases bounds a burst.
     let burst = of(PacedRead { is_held: true, burst: Bytes(50 * MIB), ..reading(4_000_000) });
     assert_eq!((burst.window, burst.cost.blocks), (RESIDENT_WINDOW, 0));
 }
@@ -115,7 +115,7 @@ fn each_block_of_an_block_list_is_a_visit_of_its_own() {
     assert_eq!(scattered.cost.visits, MilliVisits(8001));
     let visits = range.cost.visits;
     assert_eq!(Source { cost: SourceCost { visits, ..scattered.cost }, ..scattered }, range);
-    // So fast a reader of a held title is one of any.
+    // A scattered reader of a held title counts as if it were not held.
     assert_eq!(of(Order::Scattered, true), scattered);
     let slow = PacedRead { order: Order::Scattered, is_held: true, ..reading(1_000_000) };
     let slow = disk(&ARM).paced(&slow, ENDLESS).cost;
@@ -167,7 +167,7 @@ fn no_more_is_read_ahead_of_a_stream_than_its_title_has() {
     let sources =
         [disk.paced(&reading(8_800_000), whole), disk.best_effort(whole), disk.held(title_len)];
     assert!(sources.iter().all(|source| source.cost.blocks == 5), "{sources:?}");
-    // Of a few bytes the kernel reads on, as far as the title goes.
+    // After a few bytes the kernel reads ahead, up to the end of the title.
     let few = disk.best_effort(Share { len: Bytes(10), title_len });
     assert_eq!((few.window, few.cost.blocks), (2, 5));
 }
@@ -189,6 +189,6 @@ fn a_recording_fills_places_for_three_cycles() {
     // Three cycles of 1,000,000 bytes and 50,000 more, and three places.
     assert_eq!((source.window, source.cost.places), (6, 6));
     assert_eq!(source.cost.per_cycle.read, Bytes(0));
-    // One place each second is handed on.
+    // One place per second is passed on.
     assert_eq!(source.cost.cpu, Nanos::from_micros(6));
 }

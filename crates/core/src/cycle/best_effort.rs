@@ -1,9 +1,9 @@
-//! The time left over: best-effort reads and writes, in small pieces and fair turns.
+//! Best-effort time: reads and writes in small pieces and fair turns.
 //!
-//! Promise: reads and writes that both wait get equal time, whatever they cost each; a block's
-//! pieces follow each other; on a disk with an arm one file is stayed with while what waits goes on
-//! where the last piece ended: for [`TURN`] when somebody waits who has not had as much, else for
-//! [`RUN_MAX`]. When a piece may begin is not decided here.
+//! Promise: if reads and writes both wait, they get equal disk time, whatever their costs. The
+//! pieces of a block follow each other. On a disk with an arm, a run in one file continues while
+//! waiting jobs continue where the last piece ended: for [`TURN`] if a job of a newcomer waits,
+//! otherwise for [`RUN_MAX`]. This module does not decide when a piece may begin.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -14,25 +14,25 @@ use crate::ports::{BlockRef, Direction, FileHandle, Transfer};
 use crate::split::Pieces;
 use crate::units::{Bytes, MIB, Nanos};
 
-/// What is left of a run when the other way, or a newcomer, gets its turn: the two seeks of 30 ms
-/// then cost a disk with an arm half of its time, and nobody waits for a tenth of a second more.
+/// Limit of a run if the other direction or a newcomer waits. The two seeks of 30 ms then cost a
+/// disk with an arm half of its time, and a wait grows by at most a tenth of a second.
 const TURN: Bytes = Bytes(8 * MIB);
 
-/// What is left of a run when the next of those gets its turn who have had one before. They have
-/// long to go anyway: with eight of them, seeks were a seventh of the time of uploads after 8 MiB
-/// each, and are a twentieth now.
+/// Limit of a run if only jobs wait that have had a turn. They take long anyway: with eight of them
+/// and turns of 8 MiB, seeks took a seventh of the time of uploads; with this limit they take a
+/// twentieth.
 const RUN_MAX: Bytes = Bytes(32 * MIB);
 
-/// Files of which it is remembered that they have had a turn. Uploads that go on and on are few;
-/// where they are more, some are newcomers again.
+/// Limit of the files remembered to have had a turn. Long uploads are few; if they are more, some
+/// count as newcomers again.
 const SERVED_MAX: usize = 16;
 
-/// Both queues and whose turn it is.
+/// Both queues and the order of turns.
 pub(super) struct BestEffortQueue {
     model: DiskModel,
     reads: Lane,
     writes: Lane,
-    /// Where the last piece ended, unless something else has moved the arm.
+    /// End of the last piece, unless another transfer has moved the arm.
     run: Option<Run>,
     /// Pieces at the device, and the disk time of each by the model.
     flying: Vec<(Transfer, Nanos)>,
@@ -42,7 +42,7 @@ pub(super) struct BestEffortQueue {
 #[derive(Clone, Copy)]
 pub(super) struct Next {
     pub(super) piece: Transfer,
-    /// Which waiting job it begins; none when one is being cut.
+    /// Index of the waiting job that it begins; `None` for the job being cut.
     at: Option<usize>,
     /// It begins where the last one ended.
     pub(super) goes_on: bool,
@@ -60,13 +60,13 @@ pub(super) struct StartedJob {
 /// One direction.
 struct Lane {
     queue: VecDeque<Job>,
-    /// The job that is being cut.
+    /// The job being cut into pieces.
     cutting: Option<Cutting>,
     /// Disk time used, by the model; see `BestEffortQueue::push`.
     used: Nanos,
-    /// Files that have had a turn, and where it ended.
+    /// Files that have had a turn, and the end of that turn.
     served: VecDeque<(FileHandle, Bytes)>,
-    /// Disk time that newcomers have had since one of those had its turn.
+    /// Disk time used by newcomers since the last turn of such a file.
     favoured: Nanos,
 }
 
@@ -81,7 +81,7 @@ struct Run {
     file: FileHandle,
     end: Bytes,
     len: Bytes,
-    /// It is a newcomer's.
+    /// It belongs to a newcomer.
     is_new: bool,
 }
 
@@ -101,7 +101,7 @@ impl BestEffortQueue {
         let other = self.lane(direction.other()).used;
         let lane = self.lane_mut(direction);
         if lane.is_empty() {
-            // Who had nothing to do has no claim to the time that passed meanwhile.
+            // An idle direction has no claim to the time that passed meanwhile.
             lane.used = lane.used.max(other);
         }
         assert!(lane.queue.len() < lane.queue.capacity(), "a job has a place in its arena");
@@ -112,13 +112,13 @@ impl BestEffortQueue {
         self.reads.is_empty() && self.writes.is_empty()
     }
 
-    /// Nothing waits, and nothing that is being written would miss a flush that begins now.
+    /// Whether no write waits, and no write in progress would miss a flush that begins now.
     pub(super) fn is_written(&self) -> bool {
         let is_write = |&(piece, _): &(Transfer, Nanos)| piece.direction == Direction::Write;
         self.is_empty() && !self.flying.iter().any(is_write)
     }
 
-    /// The piece whose turn it is.
+    /// The piece of the current turn.
     pub(super) fn next(&self) -> Option<Next> {
         let [first, second] = match self.is_turn_of_writes() {
             true => [Direction::Write, Direction::Read],
@@ -127,7 +127,7 @@ impl BestEffortQueue {
         self.next_of(first).or_else(|| self.next_of(second))
     }
 
-    /// The piece that goes on where the last one ended, whoever else waits.
+    /// The piece that continues where the last one ended, whatever else waits.
     pub(super) fn further(&self) -> Option<Next> {
         let lane = self.lane(self.run?.direction);
         let at = lane.queue.iter().position(|job| self.goes_on(&job.transfer));
@@ -136,12 +136,12 @@ impl BestEffortQueue {
         Some(self.looked_at(piece, begun)).filter(|_| self.model.has_arm())
     }
 
-    /// The next piece that is written.
+    /// The next piece to write.
     pub(super) fn next_write(&self) -> Option<Next> {
         self.next_of(Direction::Write)
     }
 
-    /// Whether writes, and what else belongs to uploads, come before reads.
+    /// Whether writes, and other work of uploads, come before reads.
     pub(super) fn is_turn_of_writes(&self) -> bool {
         if self.model.has_arm()
             && let Some(run) = self.run.filter(|run| run.len < TURN)
@@ -152,18 +152,18 @@ impl BestEffortQueue {
         self.reads.is_empty() || self.writes.used <= self.reads.used
     }
 
-    /// Disk time that a flush takes from what uploads get.
+    /// Charges the disk time of a flush to the uploads.
     pub(super) fn charge_flush(&mut self, time: Nanos) {
         let from = if self.writes.is_empty() { self.reads.used } else { Nanos(0) };
         self.writes.used = self.writes.used.max(from) + time;
     }
 
-    /// Time until `next` ends that began now, behind those that are under way.
+    /// Time until `next` would end if it began now, behind the pieces under way.
     pub(super) fn time_of(&self, next: Next) -> Nanos {
         self.flying.iter().map(|&(_, cost)| cost).sum::<Nanos>() + next.cost
     }
 
-    /// Gives out `next`.
+    /// Issues `next`.
     pub(super) fn take(&mut self, next: Next) -> StartedJob {
         let Next { piece, at, goes_on, cost } = next;
         if !goes_on {
@@ -195,7 +195,7 @@ impl BestEffortQueue {
         StartedJob { piece, is_last }
     }
 
-    /// Something else goes to the device: the arm moves.
+    /// Ends the run: another transfer moves the arm.
     pub(super) fn interrupt(&mut self) {
         if let Some(Run { direction, file, end, len, .. }) = self.run.take()
             && len >= TURN
@@ -204,12 +204,12 @@ impl BestEffortQueue {
         }
     }
 
-    /// Pieces at the device.
+    /// Number of pieces at the device.
     pub(super) fn in_flight(&self) -> u32 {
         self.flying.len() as u32
     }
 
-    /// Notes the end of a transfer, if it was a piece.
+    /// Notes the end of a transfer, if it was a best-effort piece.
     pub(super) fn note_end(&mut self, transfer: Transfer) {
         let at = self.flying.iter().position(|&(piece, _)| piece == transfer);
         if let Some(at) = at {
@@ -217,7 +217,7 @@ impl BestEffortQueue {
         }
     }
 
-    /// Takes out what is left of the read of `block`, to be read in one.
+    /// Removes the rest of the read of `block`, to be read in one transfer.
     pub(super) fn withdraw(&mut self, block: BlockRef) -> Option<Job> {
         let lane = &mut self.reads;
         if let Some(Cutting { job, pieces }) =
@@ -241,7 +241,7 @@ impl BestEffortQueue {
         Some(self.looked_at(piece, Some(at)))
     }
 
-    /// The waiting job with which the run goes on, as long as it may.
+    /// The waiting job that continues the run, if it may continue.
     fn staying(&self, direction: Direction) -> Option<usize> {
         let run = self.run.filter(|_| self.model.has_arm())?;
         let lane = self.lane(direction);
@@ -251,7 +251,7 @@ impl BestEffortQueue {
         (run.len < TURN || (run.len < RUN_MAX && !is_urged())).then_some(at)
     }
 
-    /// The waiting job whose turn it is: newcomers', for as long as the others have had theirs.
+    /// The waiting job of the next turn: newcomers first, until the others are entitled to a turn.
     fn turning(&self, direction: Direction) -> Option<usize> {
         let lane = self.lane(direction);
         let turn = self.model.moving(MilliVisits(1000), moved(direction, TURN.0 as u32));
@@ -261,8 +261,8 @@ impl BestEffortQueue {
         whose.filter(|_| self.model.has_arm())
     }
 
-    /// Whether its file has not had a turn yet. The number of a file may be another file's later,
-    /// which then begins before the place where that one's turn ended.
+    /// Whether its file has not had a turn yet. A later file may get the same handle; its writes
+    /// then begin before the end of that turn.
     fn is_newcomer(&self, piece: &Transfer) -> bool {
         let served = &self.lane(piece.direction).served;
         !served.iter().any(|&(file, end)| file == piece.file && end <= piece.offset)
@@ -308,7 +308,7 @@ impl Lane {
         }
     }
 
-    /// The file has had a turn, up to `end`.
+    /// Notes a turn of the file, up to `end`.
     fn note_served(&mut self, file: FileHandle, end: Bytes) {
         let known = self.served.iter().position(|&(served, _)| served == file);
         if let Some(at) = known.or((self.served.len() == SERVED_MAX).then_some(0)) {
@@ -322,7 +322,7 @@ impl Lane {
     }
 }
 
-/// What one transfer moves.
+/// The bytes of one transfer, by direction.
 pub(super) fn moved(direction: Direction, len: u32) -> Moved {
     let len = Bytes(u64::from(len));
     match direction {

@@ -1,33 +1,35 @@
-//! The floor: disk time that uploads get even when real-time work fills the cycle.
+//! The floor: disk time reserved for uploads even when real-time work fills the cycle.
 //!
-//! Promise: while uploads wait, they are owed a fixed share of each cycle until they have had it. What a
-//! cycle could not give is owed in the next ones, up to a bound, so that it cannot crowd out what the
+//! Promise: while uploads wait, they are owed a fixed share of each cycle. Time that a cycle could
+//! not give is owed in the next ones, up to a bound, so that it cannot displace the promises of the
+//! ledger: the ledger admits streams to the time without the floor.
 //! ledger has promised: streams are admitted to what is left without the floor.
 
 use crate::units::Nanos;
 
-/// What uploads are owed.
+/// The time owed to uploads.
 pub(super) struct Floor {
     share: Nanos,
-    /// Most that can be owed.
+    /// Limit of the time owed.
     most: Nanos,
     owed: Nanos,
-    /// The last cycle for which something was added.
+    /// The last cycle that was accounted for.
     cycle: Option<u64>,
 }
 
 impl Floor {
-    /// At least `share` of each cycle; `piece` is the most that a piece costs.
+    /// A floor of at least `share` of each cycle; `piece` is the highest cost of a piece.
     pub(super) fn new(share: Nanos, piece: Nanos) -> Self {
-        // The end of a cycle cannot always be filled to the last piece, and what is made up later is
-        // missing in the ten cycles before: an eighth more is in the margin that is never promised.
+        // The end of a cycle cannot always be filled to the last piece, and time that is made up
+        // later is missing in the ten cycles before. The extra eighth comes from the margin that is
+        // never promised.
         let share = share + Nanos(share.0 / 8);
-        // Of a short cycle the share may be less than one piece: then it is saved up.
+        // In a short cycle the share may be less than one piece: then it accumulates.
         let most = share.times(2).max(share + piece);
         Self { share, most, owed: Nanos(0), cycle: None }
     }
 
-    /// Uploads wait in this cycle.
+    /// Notes that uploads wait in this cycle.
     pub(super) fn note_waiting(&mut self, cycle: u64) {
         if self.cycle != Some(cycle) {
             self.cycle = Some(cycle);
@@ -39,7 +41,7 @@ impl Floor {
         self.owed
     }
 
-    /// Whether so much is owed that no more can be: the ends of whole cycles have gone by.
+    /// Whether the limit of the time owed is reached: whole cycles passed without it.
     pub(super) fn is_overdue(&self) -> bool {
         self.owed == self.most
     }

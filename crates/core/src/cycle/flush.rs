@@ -1,32 +1,32 @@
-//! Flushes: all that wait go together, as one planned operation.
+//! Flushes: all waiting flushes go together, as one planned operation.
 //!
-//! Promise: a flush covers what was written before it was asked for; one group is under way at a time,
-//! of at most [`GROUP_MAX`] files; each flush goes to the device once, whatever becomes of it. When a
-//! group may begin is the cycle's decision.
+//! Promise: a flush covers the writes that were completed before its request. One group of at most
+//! [`GROUP_MAX`] files is under way at a time. Each flush goes to the device once, whatever its
+//! result. The cycle decides when a group may begin.
 
 use alloc::collections::VecDeque;
 
 use crate::ports::Sync;
 use crate::units::{MonoTime, Nanos};
 
-/// Flushes at the device at once. A journalling file system writes one record for all of them; more would
-/// only make the first wait for the last.
+/// Limit of flushes at the device. A journalling file system writes one record for all of them;
+/// with more, the first would only wait for the last.
 pub const GROUP_MAX: usize = 64;
 
 /// The files that wait for a flush.
 pub(super) struct Flushes {
     waiting: VecDeque<Sync>,
-    /// How many of those in front belong to the group that has begun.
+    /// Number of those in front that belong to the group under way.
     to_give: usize,
     under_way: u32,
     begun: MonoTime,
     /// The cycle in which the last group began.
     cycle: Option<u64>,
-    /// Before this a group gives way to what waits to be read or written.
+    /// Before this time, a group yields to waiting reads and writes.
     rested: MonoTime,
-    /// The last cycle in which there was free time.
+    /// The last cycle with best-effort time.
     free: Option<u64>,
-    /// Most that a group takes, by the model.
+    /// Limit of the duration of a group, by the model.
     time: Nanos,
 }
 
@@ -49,7 +49,7 @@ impl Flushes {
         self.waiting.push_back(sync);
     }
 
-    /// Files wait, and none is at the device.
+    /// Whether files wait and none is at the device.
     pub(super) fn is_waiting(&self) -> bool {
         self.under_way == 0 && self.to_give == 0 && !self.waiting.is_empty()
     }
@@ -62,7 +62,7 @@ impl Flushes {
         self.time
     }
 
-    /// What by the model is left of the group under way.
+    /// Remaining time of the group under way, by the model.
     pub(super) fn left(&self, now: MonoTime) -> Nanos {
         if self.under_way == 0 { Nanos(0) } else { (self.begun + self.time).since(now) }
     }
@@ -71,36 +71,37 @@ impl Flushes {
         self.cycle == Some(cycle)
     }
 
-    /// Until when a group in free time gives way to reads and writes that wait: flushes take at most half of
-    /// it, or a stream of small uploads would leave no time for what they write.
+    /// Until when a group in best-effort time yields to waiting reads and writes. Flushes take at
+    /// most half of this time; otherwise a sequence of small uploads would leave no time for their
+    /// writes.
     pub(super) fn rested(&self) -> MonoTime {
         self.rested
     }
 
-    /// Notes that `cycle` has free time, at `now`. What waits to be written comes before the first group,
-    /// and so into it, as long as a flush takes, and not so long that the group fits no more:
-    /// it must begin by `latest`.
+    /// Notes that `cycle` has best-effort time, at `now`. Waiting writes come before the first
+    /// group, and so into it, for the duration of a flush, but only while the group still fits: it
+    /// must begin by `latest`.
     pub(super) fn note_free(&mut self, now: MonoTime, cycle: u64, latest: MonoTime) {
         if self.free.replace(cycle) != Some(cycle) {
             self.rested = self.rested.max((now + self.time).min(latest));
         }
     }
 
-    /// Makes what waits a group.
+    /// Makes a group of the waiting flushes.
     pub(super) fn begin(&mut self, now: MonoTime, cycle: u64) {
         self.to_give = self.waiting.len().min(GROUP_MAX);
         self.begun = now;
         self.cycle = Some(cycle);
     }
 
-    /// The next file of the group that has begun.
+    /// The next file of the group under way.
     pub(super) fn poll(&mut self) -> Option<Sync> {
         self.to_give = self.to_give.checked_sub(1)?;
         self.under_way += 1;
         self.waiting.pop_front()
     }
 
-    /// Notes the end of one; true when the group has ended.
+    /// Notes the end of one flush; true when the group has ended.
     pub(super) fn note_end(&mut self, now: MonoTime) -> bool {
         assert!(self.under_way > 0, "the device only ends what was submitted");
         self.under_way -= 1;

@@ -1,8 +1,7 @@
-//! Sweeps: which of the real-time transfers that wait go next, and in which order.
+//! Sweeps: the selection and the order of waiting real-time transfers.
 //!
-//! Promise: the most urgent go first, as far as the model says that they can be done in the time
-//! given; within a sweep the order is that of the places. When a sweep may begin is not decided
-//! here.
+//! Promise: the most urgent jobs go first, as many as fit the given time by the model. Within a
+//! sweep the order is that of positions. This module does not decide when a sweep may begin.
 
 use alloc::vec::Vec;
 
@@ -13,10 +12,10 @@ use crate::mutant;
 use crate::ports::{BlockRef, Direction};
 use crate::units::{MonoTime, Nanos};
 
-/// What waits, and the running sweep.
+/// The waiting jobs, and the running sweep.
 pub(super) struct Sweeps {
     model: DiskModel,
-    /// Jobs that no sweep has taken yet.
+    /// Jobs outside of any sweep.
     waiting: Vec<Waiting>,
     /// The running sweep, last element first.
     sweep: Vec<Job>,
@@ -24,7 +23,8 @@ pub(super) struct Sweeps {
 
 struct Waiting {
     job: Job,
-    /// It begins where the one before it ends, so the arm stays where it is. Set by `begin`.
+    /// The transfer begins at the end of the previous one, so the arm does not move. Set by
+    /// `begin`.
     goes_on: bool,
 }
 
@@ -39,7 +39,7 @@ impl Sweeps {
         self.waiting.push(Waiting { job, goes_on: false });
     }
 
-    /// Makes the read of `block` as urgent as `deadline`, if it waits.
+    /// Moves the deadline of the read of `block` to `deadline`, if it waits.
     pub(super) fn promote(&mut self, block: BlockRef, deadline: MonoTime) -> bool {
         let mut waiting = self.waiting.iter_mut().map(|waiting| &mut waiting.job);
         let job = waiting
@@ -48,7 +48,7 @@ impl Sweeps {
         found.is_some()
     }
 
-    /// Takes out the read of `block`, if it waits or the running sweep has not come to it.
+    /// Removes the read of `block`, if it waits or is still ahead in the running sweep.
     pub(super) fn remove(&mut self, block: BlockRef) -> bool {
         let is_it =
             |job: &Job| (job.transfer.direction, job.transfer.block) == (Direction::Read, block);
@@ -72,7 +72,7 @@ impl Sweeps {
         !self.sweep.is_empty()
     }
 
-    /// Whether jobs wait that no sweep has taken.
+    /// Whether jobs wait outside of any sweep.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -83,8 +83,8 @@ impl Sweeps {
         waiting.chain(&self.sweep).any(|job| job.deadline < limit)
     }
 
-    /// Begins a sweep over the most urgent jobs that can be done in `left`; at least over one,
-    /// where there is nobody else whose time that would be.
+    /// Begins a sweep over the most urgent jobs that fit into `left`. With `at_least_one` it takes
+    /// at least one job: no other work needs the time.
     pub(super) fn begin(&mut self, left: Nanos, at_least_one: bool) {
         let model = self.model;
         self.waiting.sort_unstable_by_key(|waiting| waiting.job.position);
@@ -105,14 +105,14 @@ impl Sweeps {
         });
         let count = fits.count();
         self.sweep.extend(self.waiting.drain(..count).map(|waiting| waiting.job));
-        // Popped from the back: the lowest place first.
+        // Popped from the back: the lowest position first.
         self.sweep.sort_unstable_by_key(|job| {
             core::cmp::Reverse(mutant!(SweepUnsorted, job.deadline.0 % 997, job.position))
         });
     }
 }
 
-/// What a sweep costs so far.
+/// The cost of a sweep so far.
 #[derive(Default)]
 struct Cost {
     visits: u64,
@@ -120,7 +120,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// Counts one more job; always true, so that it can stand in a condition.
+    /// Counts one more job; always true, for use in a condition.
     fn add(&mut self, waiting: &Waiting) -> bool {
         let transfer = waiting.job.transfer;
         self.visits += u64::from(self.visits == 0 || !waiting.goes_on);

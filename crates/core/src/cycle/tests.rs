@@ -59,7 +59,7 @@ fn real_time_transfers_go_in_the_order_of_places() {
     assert_eq!(places, [10, 30, 50, 90]);
 }
 
-/// How many of 200 jobs, `gap` apart and the last the most urgent, are in the first sweep.
+/// The number of 200 jobs in the first sweep; they are `gap` apart and the last is the most urgent.
 fn first_sweep(gap: u64, begin: MonoTime, asked: bool) -> usize {
     let mut cycle = spinning(1);
     for place in 0..200 {
@@ -90,7 +90,7 @@ fn when_a_cycle_cannot_read_everything_the_most_urgent_go_first() {
 fn a_sweep_ends_with_its_cycle() {
     // 100 ms are left: n * 19 + sqrt(n) * 24 ms, for 3 of them 98.6 ms.
     assert_eq!(first_sweep(2 * MIB, MonoTime(LENGTH.0 - 100_000_000), true), 3);
-    // At least one read goes on, however little is left.
+    // At least one read continues, however little time is left.
     assert_eq!(first_sweep(2 * MIB, MonoTime(LENGTH.0 - 1), true), 1);
 }
 
@@ -98,7 +98,7 @@ fn a_sweep_ends_with_its_cycle() {
 fn what_the_last_cycle_left_does_not_fill_the_new_one_before_its_own_requests_have_come() {
     assert_eq!(first_sweep(2 * MIB, MonoTime(LENGTH.0), false), 1);
     assert_eq!(first_sweep(2 * MIB, MonoTime(LENGTH.0), true), 44);
-    // They need not come: nobody may be running.
+    // Wants may be absent: there may be no running streams.
     assert_eq!(first_sweep(2 * MIB, MonoTime(LENGTH.0) + HEAD, false), 43);
 }
 

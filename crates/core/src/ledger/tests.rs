@@ -1,4 +1,4 @@
-//! Sums of what is promised, what is refused, and that all comes back.
+//! Sums of promises, refusals, and complete returns.
 
 use super::*;
 use crate::cost::{IntakeTerms, Order, OutputCost, PacedRead, SendCost, Share};
@@ -47,7 +47,7 @@ fn a_flush_and_the_floor_of_uploads_are_kept_out_of_what_streams_may_fill() {
     let kept = DiskModel::SLOWEST.flush.0 + SECOND.0 / 20;
     assert_eq!(of(terms_with_uploads()), of(terms()) - kept);
     assert_eq!(of(terms()), SECOND.0 / 1000 * 950);
-    // A flush that is longer than half a cycle cannot be planned in one.
+    // A flush longer than half a cycle cannot be planned within one.
     let mut short = terms_with_uploads();
     short.disks[0].cycle = Nanos::from_millis(20);
     assert_eq!(of(short), 20_000_000 / 1000 * 900 - 10_000_000);
@@ -65,7 +65,7 @@ fn a_recording_is_admitted_or_refused_like_a_delivery() {
     }
     let short = ledger.admit(cost).expect_err("and for no more");
     assert_eq!((room, short.resource, short.limit), (6, Resource::WriteShare, 38));
-    // What is written needs the disk's time as what is read does.
+    // Writes need disk time like reads.
     let stream = connected(&ledger, 0, 8_000_000);
     let room_before = Ledger::new(terms_with_uploads()).room_for(stream);
     assert!(ledger.room_for(stream) < room_before);
@@ -75,7 +75,7 @@ fn a_recording_is_admitted_or_refused_like_a_delivery() {
         ledger.release(cost);
     }
     assert_eq!(ledger.levels().collect::<Vec<_>>(), empty);
-    // A volume that takes no uploads takes no recordings.
+    // A volume without uploads takes no recordings.
     let other = recording(&ledger, 1, 64_000);
     assert_eq!(ledger.admit(other).map_err(|s| s.resource), Err(Resource::WriteShare));
 }
@@ -87,7 +87,7 @@ fn reading(rate: u64) -> PacedRead {
     PacedRead { rate, tick, burst, order: Order::Once, is_held: false }
 }
 
-/// What packets that are made cost.
+/// The cost of generated packets.
 fn packets(ledger: &Ledger, wire: u64, class: Option<u16>) -> Cost {
     let output = OutputCost::datagrams(BitRate(wire), Nanos(1), class.map(ClassNumber));
     Cost::stream(ledger.disk(0).nothing().cost, output)
@@ -97,7 +97,7 @@ fn recording(ledger: &Ledger, disk: u32, rate: u64) -> Cost {
     Cost::recording(ledger.disk(disk).recorded(BitRate(rate)).cost)
 }
 
-/// What a stream at `rate` costs that leaves by a connection.
+/// The cost of a stream at `rate` into a connection.
 fn connected(ledger: &Ledger, disk: u32, rate: u64) -> Cost {
     let source = ledger.disk(disk).paced(&reading(rate), ENDLESS);
     Cost::stream(source.cost, OutputCost::connection(SEND, BitRate(rate), Tick::Ms62))
@@ -129,7 +129,7 @@ fn what_is_admitted_fits_and_the_next_one_names_the_short_resource() {
     assert_eq!(short.resource, Resource::Disk);
     assert!(short.needed > short.limit);
     assert_eq!(ledger.room_for(cost), 0);
-    // Another disk is not touched by it.
+    // Another disk is not affected.
     assert!(ledger.room_for(connected(&ledger, 1, 8_800_000)) > 0);
 }
 
@@ -144,7 +144,7 @@ fn a_class_keeps_its_guarantee_from_others_and_has_no_more_than_its_ceiling() {
     let mut ledger = Ledger::new(Terms { classes: alloc::vec![class], ..terms() });
     let empty: Vec<_> = ledger.levels().collect();
     assert_eq!(level(&ledger, Resource::Link).used, 600_000_000);
-    // Others have the rest.
+    // The rest is for the other streams.
     let other = packets(&ledger, 400_000_001, None);
     assert_eq!(ledger.admit(other).map_err(|short| short.resource), Err(Resource::Link));
     let other = packets(&ledger, 350_000_000, None);
@@ -152,7 +152,7 @@ fn a_class_keeps_its_guarantee_from_others_and_has_no_more_than_its_ceiling() {
     let own = packets(&ledger, 600_000_000, Some(0));
     ledger.admit(own).expect("it is guaranteed");
     assert_eq!(level(&ledger, Resource::Link).used, 950_000_000);
-    // Beyond its guarantee it has what the link has, and not that above its ceiling.
+    // Beyond its guarantee, the class may use the link's free rate, up to its ceiling.
     let more = ledger.admit(packets(&ledger, 60_000_000, Some(0))).expect_err("the link is full");
     assert_eq!((more.resource, more.class), (Resource::Link, None));
     ledger.release(other);
@@ -189,7 +189,7 @@ fn what_datagrams_leave_by_may_carry_less_than_the_link_and_connections_have_the
     };
     assert_eq!(used(&ledger), [760_000_000, 60_000_000]);
     assert_eq!(level(&ledger, Resource::Datagrams).limit, 100_000_000);
-    // Outside classes, and beyond the guarantee of one.
+    // Outside of classes, and beyond the guarantee of one.
     let other = packets(&ledger, 40_000_000, None);
     ledger.admit(other).expect("it is free");
     for class in [None, Some(0)] {
