@@ -1,8 +1,8 @@
-//! `doctor`: what the host gives the server, what it costs where it gives less, and how to change it.
+//! `doctor`: the properties of the host, the cost of each shortcoming, and its remedy.
 //!
-//! Promise: it changes nothing, and every finding that is not ok says what leaving it costs and the
-//! exact command that changes it. Looking (`tactus_sys::probe`) and judging ([`judge`]) are apart, so
-//! that each judgement is tested on facts that this host does not have.
+//! Promise: it changes nothing. Every finding that is not ok states the cost of leaving it and the
+//! exact command that changes it. Probing (`tactus_sys::probe`) and judging ([`judge`]) are apart,
+//! so that each judgement is tested on facts that this host does not have.
 
 pub mod judge;
 
@@ -19,31 +19,31 @@ use crate::config::{ARENA_MAX_AUTO, Auto, Config, MODEL_FILE};
 use crate::engine::{self, FLASH_BLOCK};
 use crate::measure::model_file;
 
-/// How good one thing is.
+/// The state of one checked property.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// As it should be.
     Ok,
-    /// The server works, and gives up something that is named.
+    /// The server works, with a named restriction.
     Warn,
     /// A promise cannot be kept on this host.
     Bad,
 }
 
-/// What was found about one thing.
+/// The result of one check.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Finding {
     /// A short fixed name, for programs.
     pub check: &'static str,
-    /// How good it is.
+    /// Its state.
     pub state: State,
     /// What was found.
     pub found: String,
-    /// What it costs to leave it so.
+    /// The cost of leaving it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<&'static str>,
-    /// What changes it.
+    /// The command that changes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
@@ -73,39 +73,39 @@ impl Finding {
     }
 }
 
-/// Everything that is judged.
+/// All facts to judge.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Facts {
     /// The machine.
     pub machine: Machine,
     /// Its network.
     pub network: Network,
-    /// The directory that is to be served, if one was named.
+    /// The directory to serve, if one was named.
     pub volume: Option<Volume>,
-    /// What its model file says, or that there is none, or what is wrong with it.
+    /// The source of the model in its file, none without a file, or the file's error.
     pub model: Option<Result<String, String>>,
-    /// What a datagram costs by each back end, or why it cannot be had.
+    /// The cost of a datagram with each back end, or why the back end is unavailable.
     pub packets: Vec<(BackEnd, Result<Nanos, String>)>,
-    /// What an outlet of datagrams may hold, where it can be found out.
+    /// The buffer of a UDP output, if it can be determined.
     pub outlet_buffer: Option<Bytes>,
 }
 
-/// What the server wants of the host.
+/// The server's needs on this host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Needs {
-    /// Memory for blocks, and for uploads on their way to the disk.
+    /// Memory for blocks, and for uploads under way.
     pub arena: Bytes,
-    /// Open files: connections, streams, blocks in the page cache, and some.
+    /// Open files: connections, streams, blocks in the page cache, and a reserve.
     pub descriptors: u64,
-    /// Whether `[link] rate` is configured, so that the interface need not tell.
+    /// Whether `[link] rate` is configured, so that the speed of the interface is not needed.
     pub link_is_set: bool,
 }
 
 impl Facts {
-    /// Looks at this host, and at `dir` if there is one.
+    /// Probes this host, and `dir` if there is one.
     ///
     /// # Errors
-    /// When `dir` is no directory that can be entered.
+    /// When `dir` is not an accessible directory.
     pub fn look(dir: Option<&Path>) -> io::Result<Self> {
         let volume = dir.map(probe::volume).transpose()?;
         let model = volume.as_ref().and_then(|volume| model_at(&volume.path.join(MODEL_FILE)));
@@ -127,7 +127,7 @@ fn model_at(path: &Path) -> Option<Result<String, String>> {
 }
 
 impl Needs {
-    /// What a server with `config` wants on a machine with `free` bytes of memory.
+    /// The needs of a server with `config` on a machine with `free` bytes of memory.
     pub fn of(config: &Config, free: Bytes) -> Self {
         let arena = match config.memory.arena {
             Auto::Set(size) => size,

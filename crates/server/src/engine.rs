@@ -1,8 +1,8 @@
 //! The engine's start: from the configuration and the host to running cores.
 //!
-//! It opens each volume's device, takes all memory, makes the ledger's terms, places the servers and
-//! starts the pinned threads. What the host refuses (real-time rights, huge pages, locked memory,
-//! io_uring) is not an error: the engine starts with less, promises less, and says so.
+//! It opens each volume's device, takes all memory, makes the ledger's terms, places the servers
+//! and starts the pinned threads. A refusal of the host (real-time rights, huge pages, locked
+//! memory, io_uring) is not an error: the engine starts with less, promises less, and reports it.
 
 mod claim;
 mod degradation;
@@ -50,30 +50,30 @@ pub use crate::engine::write_path::{WritePath, WritePathLevels};
 pub struct Engine {
     /// Admits and starts deliveries.
     pub broker: Broker,
-    /// What the servers count.
+    /// The servers' counters.
     pub counters: Counters,
-    /// Where each volume's uploads go in; none where none are taken.
+    /// Each volume's write path; none for a volume without uploads.
     pub intakes: Vec<Option<WritePath>>,
     /// Whether each volume's disk answers.
     pub watchdog: Watchdog,
-    /// What each volume has given up because its disk is too slow.
+    /// The degradation of each volume whose disk is too slow.
     pub degradations: Degradations,
-    /// What was found out about each volume.
+    /// The properties of each volume.
     pub volumes: Vec<VolumeFacts>,
     /// Stalls of real-time cores.
     pub stalls: Stalls,
-    /// Which server sits on which core.
+    /// The placement of servers on cores.
     pub placement: Vec<CorePlan>,
-    /// How datagrams leave, and what that costs.
+    /// How datagrams are sent, and their cost.
     pub packets: PacketFacts,
-    /// What the host refused, in words, each with what it costs.
+    /// Refusals of the host as text, each with its effect.
     pub degraded: Vec<String>,
     stopping: Arc<AtomicBool>,
     wakers: Vec<Waker>,
     report_waker: Waker,
     intake_waker: Waker,
     threads: Vec<JoinHandle<()>>,
-    /// Makes other servers of this host choose other cores.
+    /// Claims that make other servers of this host choose other cores.
     _claims: Vec<Claim>,
 }
 
@@ -101,7 +101,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     for (volume, &core) in facts.iter_mut().zip(&placement.disks) {
         let rights = FillerRights {
             core: Some(plan[core].cpu),
-            // The core's own thread goes first.
+            // The core's own thread has the higher priority.
             priority: (config.cores.realtime && config.cores.priority > 1)
                 .then(|| config.cores.priority as u8 - 1),
         };
@@ -275,7 +275,7 @@ fn start_cores(
         let body = move || {
             let _vital = Vital;
             let rights = Rights::take(cpu, priority);
-            // Nobody listens any more when another core has failed to start.
+            // The receiver is gone when another core has failed to start.
             drop(tell.send((CoreThread { cpu, thread: thread::current() }, rights)));
             drop(tell);
             core.run(&mut CoreHost::new(sleeper, stopping));

@@ -1,9 +1,10 @@
-//! What a volume's disk can do: measured thoroughly by `tactus measure`, or cautiously at each start.
+//! The model of a volume's disk: measured thoroughly by `tactus measure`, or cautiously at each
+//! start.
 //!
 //! Promise: no title is ever written to. Reads and writes go past the page cache (`O_DIRECT`), and
-//! scratch data has no name, so that the kernel removes it however the program ends. The result is a
-//! [`DiskModel`] that lies above every mean that was measured. It promises nothing about a disk that
-//! is busy with other work meanwhile: measure on a quiet host.
+//! scratch data has no name, so that the kernel removes it however the program ends. The result is
+//! a [`DiskModel`] that lies above every measured mean. It promises nothing about a disk with other
+//! work at the same time: measure on a quiet host.
 
 mod rig;
 mod scratch;
@@ -64,7 +65,7 @@ fn is_left_out(volume: &Volume) -> io::Result<()> {
 /// The model of a volume's disk, and whether it comes from `tactus measure`.
 ///
 /// # Errors
-/// When there is a model file that cannot be used, or the configuration names one that is not there.
+/// When the model file cannot be used, or a configured one is missing.
 pub fn model_of(volume: &Volume) -> io::Result<(DiskModel, bool)> {
     match model_file::read(&volume.model) {
         Ok(file) => {

@@ -1,8 +1,9 @@
-//! The configuration, read again while streams run.
+//! Reloads the configuration while streams run.
 //!
-//! Promise: what may change meanwhile is then as the file says: rates and priorities of classes, and channels; all else that
-//! is another thing there is named, and stays. A file with a mistake, or whose classes do not fit what is promised, changes
-//! nothing. No stream ends but those of channels that the file ends or sends in another way.
+//! Promise: after a reload, the rates and priorities of classes, and the channels, are as in the
+//! file. Every other changed key is named, and keeps its value. A file with a mistake, or with
+//! classes that do not fit the reservations, changes nothing. No stream ends except those of
+//! channels that the file removes or sends to another output.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::channels::{Channels, OrderError};
 use crate::classes::{ClassError, Classes};
 use crate::config::{ConfigError, ConfigFile};
 
-/// Who reads it.
+/// Reloads the configuration file.
 #[derive(Clone)]
 pub struct Reload {
     inner: Arc<Inner>,
@@ -22,22 +23,22 @@ pub struct Reload {
 struct Inner {
     classes: Classes,
     channels: Channels,
-    /// As it was at the start. One reads at a time.
+    /// The configuration of the start. The lock permits one reload at a time.
     started: tokio::sync::Mutex<ConfigFile>,
 }
 
-/// What has become of it.
+/// The result of a reload.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct Reloaded {
-    /// What is another thing now.
+    /// Keys that have changed.
     pub changed: Vec<String>,
-    /// What would be, after a restart.
+    /// Keys that would change at a restart.
     pub needs_restart: Vec<String>,
-    /// What could not be done now, and why.
+    /// Changes that failed, and why.
     pub failed: Vec<String>,
 }
 
-/// Why nothing has changed.
+/// Why a reload has changed nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReloadError {
     /// The file has a mistake.
@@ -46,7 +47,7 @@ pub enum ReloadError {
     /// Its classes do not fit.
     #[error(transparent)]
     Class(ClassError),
-    /// A channel of it makes no sense here.
+    /// A channel in the file is not possible on this server.
     #[error(
         "nothing is changed: {0}; adding or removing classes, and their bursts, needs a \
         restart"
@@ -58,13 +59,13 @@ pub enum ReloadError {
 }
 
 impl Reload {
-    /// Of a server that was `started` with a file, for its `classes` and `channels`.
+    /// For a server that was `started` with a file, and its `classes` and `channels`.
     pub fn new(started: ConfigFile, classes: Classes, channels: Channels) -> Self {
         let started = tokio::sync::Mutex::new(started);
         Self { inner: Arc::new(Inner { classes, channels, started }) }
     }
 
-    /// Reads the file, and does what it says as far as that can be done now. It is logged, too.
+    /// Reads the file, applies the possible changes, and logs the result.
     ///
     /// # Errors
     /// Why nothing has changed.
@@ -97,7 +98,7 @@ impl Inner {
             OrderError::Class(_) => ReloadError::Channel(error),
             error => ReloadError::TooMany(error),
         })?;
-        // What cannot be changed as a whole comes last.
+        // Changes that can fail by half come last.
         let mut changed =
             self.classes.configure(&file.config.classes).map_err(ReloadError::Class)?;
         let channels = self.channels.configure(file.config.channels).await;

@@ -107,7 +107,7 @@ fn real_time(facts: &Facts) -> Finding {
 }
 
 fn locked_memory(facts: &Facts, needs: &Needs) -> Finding {
-    // The program itself and its stacks, besides the arena.
+    // The program itself and its stacks, in addition to the arena.
     let needed = Bytes(needs.arena.0 + 64 * MIB);
     match highest(facts.machine.lockable) {
         None => Finding::ok("memlock", "memory may be locked without a limit"),
@@ -333,7 +333,7 @@ fn read_ahead(device: &Device, direct: &DirectReads) -> Option<Finding> {
     ))
 }
 
-/// Some blocks' worth; distributions set 128 KiB.
+/// The size of some blocks; distributions set 128 KiB.
 const READ_AHEAD_ENOUGH: Bytes = Bytes(4 * MIB);
 
 fn disk_model(volume: &Volume, model: Option<&Result<String, String>>) -> Finding {

@@ -37,7 +37,7 @@ pub(super) struct ClaimedPlan {
     pub(super) claims: Vec<Claim>,
     /// Processors of the plan that another server has claimed, because none was free.
     pub(super) shared: Vec<u32>,
-    /// Processors that were left to another server.
+    /// Processors that were left to other servers.
     pub(super) avoided: Vec<u32>,
 }
 

@@ -1,9 +1,9 @@
-//! When a volume gives something up because its disk does not keep its model.
+//! Degradation levels of a volume whose disk does not keep its model.
 //!
-//! Promise: a level down for a cycle that the disk has missed while it was looked after, a level back for
-//! each time in which it missed none; streams that are promised are ended last of all, and only when
-//! nothing else has helped for a while. It looks at counters; what a level means is done by the broker,
-//! and by the disk's cycle. The order is printed in `docs/guide/degradation.md`.
+//! Promise: one level down for each cycle that the disk has missed while it was attended, and one
+//! level up for each window without a missed cycle. Admitted streams are ended last, and only when
+//! no other measure has helped for a while. This module reads counters; the broker and the disk's
+//! cycle implement the levels. The order of the levels is in `docs/guide/degradation.md`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::VolumeFacts;
 use super::watchdog::LOOK;
 use crate::broker::{Broker, DegradationLevel, Degradations};
 
-/// Who looks at the disks.
+/// Watches the disks.
 pub(super) struct Watch {
     disks: Vec<Disk>,
     degradations: Degradations,
@@ -70,12 +70,12 @@ impl Watch {
     }
 }
 
-/// What is counted of a disk.
+/// The counters of a disk.
 #[derive(Clone, Copy, Default, Debug)]
 struct Seen {
     missed: u64,
     transfers: u64,
-    /// Time in which nobody looked after it.
+    /// Time in which the disk was not attended.
     unattended: u64,
 }
 
@@ -89,17 +89,17 @@ impl Seen {
     }
 }
 
-/// Where one volume stands.
+/// The state of one volume.
 struct Levels {
     level: DegradationLevel,
     window: Nanos,
     begun: MonoTime,
     seen: Seen,
-    /// Since when newcomers have been refused, and every window has missed a cycle.
+    /// Since when new streams have been refused, and every window has missed a cycle.
     refusing: Option<MonoTime>,
 }
 
-/// So long it must not have helped that nobody comes: a disk that only pauses is waited for.
+/// Refusing new streams must have failed to help for this long: a disk that only pauses recovers.
 const PATIENCE: Nanos = SECOND.times(2);
 
 impl Levels {
@@ -114,7 +114,7 @@ impl Levels {
         }
     }
 
-    /// Looks at what has been counted; whether streams must be ended now.
+    /// Evaluates the counters; returns whether streams must be ended now.
     fn look(&mut self, now: MonoTime, seen: Seen) -> bool {
         let length = now.since(self.begun);
         if length < self.window {
@@ -127,7 +127,7 @@ impl Levels {
             self.refusing = None;
             return false;
         }
-        // Late through no fault of the disk: nothing that could be given up would help.
+        // The disk is late without a fault of its own: no degradation would help.
         if seen.unattended - before.unattended > length.0 / UNATTENDED_PART {
             return false;
         }
@@ -135,7 +135,7 @@ impl Levels {
         if is_last && now.since(*self.refusing.get_or_insert(begun)) < PATIENCE {
             return false;
         }
-        // One that answers nothing would not be faster for fewer: who waits for it, waits.
+        // A disk without completions would not become faster with fewer streams: they wait.
         if is_last && seen.transfers == before.transfers {
             return false;
         }
@@ -144,7 +144,7 @@ impl Levels {
     }
 }
 
-/// A disk that nobody has looked after for a tenth of the time is not judged.
+/// A disk that was not attended for a tenth of the window is not judged.
 const UNATTENDED_PART: u64 = 10;
 
 #[cfg(test)]
@@ -165,7 +165,7 @@ mod tests {
             Self { levels: Levels::new(CYCLE, now), now, seen: Seen::default() }
         }
 
-        /// One more window, in which the disk has answered.
+        /// One more window with completed transfers.
         fn window(&mut self, missed: u64, unattended: Nanos) -> (DegradationLevel, bool) {
             self.now += CYCLE;
             self.seen.missed += missed;

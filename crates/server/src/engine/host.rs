@@ -1,4 +1,4 @@
-//! The thread under a core: pinned, real-time when the host allows it, asleep until the next deadline.
+//! The thread of a core: pinned, real-time if the host permits it, asleep until the next deadline.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,15 +9,15 @@ use tactus_engine::cores::Host;
 use tactus_sys::waker::{Sleeper, Waker};
 use tactus_sys::{clock, thread};
 
-/// What a core's thread was allowed.
+/// The rights of a core's thread.
 pub(super) struct Rights {
     pub(super) real_time: bool,
-    /// What the host refused, with what it costs.
+    /// Refusals of the host, with their effects.
     pub(super) refused: Vec<String>,
 }
 
 impl Rights {
-    /// Pins the calling thread and makes it real-time with `priority`, as far as the host allows.
+    /// Pins the calling thread and makes it real-time with `priority`, as far as the host permits.
     pub(super) fn take(cpu: u32, priority: Option<u8>) -> Self {
         let mut refused = vec![];
         if let Err(error) = thread::pin(cpu) {
@@ -82,5 +82,5 @@ impl ports::Waker for Wakers {
     }
 }
 
-/// A core without work is woken by its waker; this only bounds what a lost wake-up could cost.
+/// A waker wakes a core without work; this only limits the delay after a lost wake-up.
 const IDLE_LOOK: Nanos = Nanos::from_millis(200);

@@ -1,7 +1,8 @@
-//! The packet link's back end: which one, by what was measured, and what a datagram costs for admission.
+//! The packet link's back end, chosen by measurement, and the cost of a datagram in admission.
 //!
-//! Promise: where streams are refused because the processor was slow when the start measured, it is measured again, and the
-//! cheapest stretch counts. What has been admitted stays admitted, at its price.
+//! Promise: if streams are refused because the processor was slow during the measurement at the
+//! start, the measurement is repeated, and the cheapest one counts. Admitted streams keep their
+//! cost.
 
 use std::sync::Arc;
 
@@ -17,18 +18,18 @@ use crate::config::units::exact;
 use crate::config::{Config, GapFrames, raw};
 use crate::engine::watchdog::LOOK;
 
-/// What was found about sending datagrams.
+/// The properties of sending datagrams.
 #[derive(Clone, Debug)]
 pub struct PacketFacts {
-    /// By what they leave.
+    /// The back end that sends them.
     pub back_end: BackEnd,
-    /// Who cuts messages of several, where they leave by a socket.
+    /// Where messages of several datagrams are cut, if a socket sends them.
     pub cutting: Cutting,
-    /// What was measured of each back end.
+    /// The measurements of each back end.
     pub candidates: Vec<Candidate>,
-    /// What admission counts at first.
+    /// The initial cost in admission.
     pub datagram: DatagramCost,
-    /// What a link that is kept full counts.
+    /// The counters of a link that is kept full.
     pub gaps: Option<Arc<GapCounters>>,
 }
 
@@ -45,7 +46,7 @@ pub(super) fn open(
         raw::BackEnd::Xdp => Some(BackEnd::Xdp),
     };
     let tick = config.packets.tick;
-    // Each stream has one.
+    // Each stream has one destination.
     let use_of = Use { tick, destinations: config.memory.streams_max as usize };
     let chosen = match &config.gap_frames {
         Some(gaps) => back_end::choose_gaps(&gap_terms(gaps), use_of),
@@ -60,14 +61,15 @@ pub(super) fn open(
     if !config.channels.is_empty() || !config.rtsp.addresses.is_empty() {
         degraded.extend(outlet::granted(UDP_BUFFER).ok().and_then(too_little));
     }
-    // What a frame into a ring costs is not measured: less than a datagram by a socket.
+    // The cost of a frame in a ring is not measured: it is lower than that of a datagram on a
+    // socket.
     let measured = if gaps.is_some() { BackEnd::Sendmmsg } else { back_end };
     let watch = Watch { gauge, measured, cutting, tick, looks: Looks::default() };
     let datagram = watch.cost().unwrap_or(DatagramCost::each(DATAGRAM_UNKNOWN));
     (port, PacketFacts { back_end, cutting, candidates, datagram, gaps }, watch)
 }
 
-/// What it costs where an outlet holds so few bytes.
+/// The effect of an output buffer of this size, if it is too small.
 fn too_little(granted: usize) -> Option<String> {
     let held = exact(Bytes(granted as u64));
     (granted < UDP_BUFFER_MIN).then(|| {
@@ -78,7 +80,7 @@ fn too_little(granted: usize) -> Option<String> {
     })
 }
 
-/// Measures again what datagrams cost when streams are refused because of it.
+/// Repeats the measurement when streams are refused for the cost of datagrams.
 pub(super) struct Watch {
     gauge: Gauge,
     /// The back end whose cost counts.
@@ -89,7 +91,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Measures for some milliseconds if there is a reason to, and tells admission what is known then.
+    /// Measures for some milliseconds if there is a reason to, and updates the cost in admission.
     pub(super) fn look(&mut self, now: MonoTime, broker: &Broker) {
         if !self.looks.is_due(now, broker.refusals().of(Resource::Cpu)) {
             return;
@@ -111,26 +113,28 @@ impl Watch {
     }
 }
 
-/// When to measure again.
+/// The schedule of repeated measurements.
 #[derive(Default)]
 struct Looks {
-    /// How many streams had been refused by then.
+    /// The count of refused streams at the last check.
     refused: u64,
-    /// Not before.
+    /// The earliest time of the next measurement.
     next: MonoTime,
-    /// So often yet, for the last refusal.
+    /// Remaining measurements for the last refusal.
     left: u32,
-    /// So often by now.
+    /// Measurements so far.
     done: u32,
 }
 
-/// For each refusal: until who was refused has asked again.
+/// Measurements for each refusal: they last until a refused client has tried again.
 const LOOKS: u32 = 24;
-/// After half a minute who shares the processor has rested for a second, or is there to stay.
+/// Most measurements: within half a minute, other programs on the processor have paused for a
+/// second, or their load is permanent.
 const LOOKS_MAX: u32 = 120;
 
 impl Looks {
-    /// Counts one when it is time, `refused` streams having been refused for want of CPU.
+    /// Whether a measurement is due, with `refused` streams refused so far for lack of CPU; counts
+    /// it if so.
     fn is_due(&mut self, now: MonoTime, refused: u64) -> bool {
         if now < self.next {
             return false;
@@ -151,19 +155,20 @@ fn gap_terms(gaps: &GapFrames) -> GapTerms {
     GapTerms { device, rate, overhead, ahead: GAPS_AHEAD }
 }
 
-/// How far a link is filled: longer than a real-time thread is ever late, and within what admission counts on
-/// (10 ms, of which a burst may take 8).
+/// How far ahead a link is filled: longer than the delays of a real-time thread, and within the 10
+/// ms that admission counts on, of which a burst may take 8 ms.
 const GAPS_AHEAD: Nanos = Nanos::from_millis(2);
 
-/// Where nothing could be measured: what 500 streams took on a busy virtual machine.
+/// Cost without a measurement: the cost of 500 streams on a busy virtual machine.
 const DATAGRAM_UNKNOWN: Nanos = Nanos::from_micros(4);
-/// As many leave in one message when that is measured.
+/// Datagrams in one message during the measurement.
 const GATHERED: u64 = 7;
 
-/// What datagrams cost the core that sends them, by what they cost in a tight loop on the loopback: there all is in
-/// the processor's cache, and nobody has to find out what is due, to look for its bytes, or to wake up. That is a third of
-/// a `plain` one by a socket for each message, with as many streams as fill a core, and a tenth of a `plain` one for each
-/// datagram behind the first (`docs/benchmarks.md`).
+/// The cost of datagrams for the sending core, from their cost in a tight loop on the loopback.
+/// There all data is in the processor's cache, and nothing has to be scheduled, looked up or woken.
+/// The difference is a third of a `plain` datagram on a socket for each message, with as many
+/// streams as fill a core, and a tenth of a `plain` one for each further datagram of a message
+/// (`docs/benchmarks.md`).
 fn cost_by(single: Nanos, gathered: Option<Nanos>, plain: Nanos, tick: Nanos) -> DatagramCost {
     let least = Nanos::from_micros(1);
     let first = (single + Nanos(plain.0 / 3)).clamp(least, Nanos::from_micros(20));
@@ -195,7 +200,7 @@ mod tests {
             let end = now + SECOND.times(count);
             let mut due = 0;
             while now < end {
-                // Whoever asks does so whenever there is a report, too.
+                // Requests continue while measurements are reported, too.
                 due += u32::from(looks.is_due(now, refused));
                 now += MILLISECOND.times(50);
             }
@@ -205,7 +210,7 @@ mod tests {
         assert_eq!(seconds(60, 3), LOOKS);
         assert_eq!(seconds(60, 3), 0);
         assert_eq!(seconds(2, 4), 8);
-        // Who is refused again and again.
+        // Refusals that continue.
         let more: u32 = (5..100).map(|refused| seconds(5, refused)).sum();
         assert_eq!(LOOKS + 8 + more, LOOKS_MAX);
     }
@@ -225,13 +230,13 @@ mod tests {
         assert_eq!(gathered.of(datagrams(8), half), micros(2 * 8) + Nanos(6 * 2_400));
         assert_eq!(gathered.of(datagrams(8), nothing), micros(8 * 8));
         assert_eq!(gathered.of(datagrams(0), half), Nanos(0));
-        // A flow so fast that every turn finds four of it due.
+        // A flow so fast that four datagrams are due at every turn.
         assert_eq!(gathered.of(datagrams(16_000), nothing), gathered.of(datagrams(16_000), tick));
         assert_eq!(
             gathered.of(datagrams(16_000), nothing),
             gathered.of(datagrams(4), SECOND).times(4_000)
         );
-        // A measurement that says that company costs nothing, or more than being alone.
+        // A measurement in which further datagrams cost nothing, or more than single ones.
         assert_eq!(cost_by(micros(5), Some(Nanos(1)), micros(1), tick).further, Nanos(200));
         assert_eq!(cost_by(micros(5), Some(micros(9)), micros(9), tick).further, micros(8));
     }

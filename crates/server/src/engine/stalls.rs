@@ -298,7 +298,8 @@ impl Core {
         if count > 0 {
             self.seen = seen;
             let clues = self.clues(own_delay);
-            // Threads seen on the core during the stall say more than those running now.
+            // Threads that were on the core during the stall are better evidence than those that
+            // run now.
             let others = self.standing.take().map(|clues| clues.others);
             let clues = clues.with_others(others.unwrap_or_default());
             self.pending.add(now, count, length, clues.cause(length));

@@ -1,4 +1,4 @@
-//! The terms of admission: what the ledger may promise on this host.
+//! The terms of admission: the capacity that the ledger may promise on this host.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,19 +16,19 @@ use crate::config::placement::CorePlan;
 use crate::config::{ARENA_MAX_AUTO, Auto, Config, Sendfile, Volume};
 use crate::measure;
 
-/// One volume as it was found.
+/// The properties of one volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeFacts {
     /// The directory.
     pub path: PathBuf,
-    /// What the disk can do.
+    /// The model of its disk.
     pub model: DiskModel,
-    /// Whether the model was measured by `tactus measure`, or only quickly at start.
+    /// Whether the model was measured by `tactus measure`, or only quickly at the start.
     pub model_is_measured: bool,
     pub(super) terms: VolumeTerms,
 }
 
-/// How a volume's disk turns.
+/// The cycle and the memory of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct VolumeTerms {
     pub(super) cycle: Nanos,
@@ -37,14 +37,14 @@ pub(super) struct VolumeTerms {
     pub(super) share_thousandths: u32,
     /// Blocks stay in the page cache and are sent by reference.
     pub(super) sendfile: bool,
-    /// What the device reads ahead of each file in the page cache.
+    /// The device's read-ahead for each file in the page cache.
     pub(super) read_ahead: Bytes,
-    /// What is kept for uploads; none when it takes none.
+    /// The terms for uploads; none when it takes none.
     pub(super) intake: Option<IntakeTerms>,
 }
 
 impl VolumeTerms {
-    /// How many blocks its memory holds.
+    /// Number of blocks in its memory.
     pub(super) fn places(&self) -> u32 {
         (self.arena.0 / self.block.0) as u32
     }
@@ -71,12 +71,12 @@ impl VolumeFacts {
         self.terms.sendfile
     }
 
-    /// Memory for uploads on their way to it; none when it takes none.
+    /// Memory for writes under way; none when it takes no uploads.
     pub fn write_share(&self) -> Option<Bytes> {
         self.terms.intake.map(|intake| Bytes(intake.place.0 * u64::from(intake.places)))
     }
 
-    /// What sending its blocks to a connection costs.
+    /// The cost of sending its blocks to a connection.
     pub(super) fn connection_cost(&self) -> SendCost {
         connection_cost(self.terms.sendfile)
     }
@@ -87,35 +87,35 @@ impl VolumeFacts {
     }
 }
 
-/// What a refused client is told to wait: streams end all the time, but seldom within a second.
+/// `Retry-After` of a refusal: streams end often, but rarely within a second.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// What sending costs a core, with a margin of a tenth over what was measured on a virtual machine whose
-/// receiver sits on the same host (`docs/benchmarks.md`): a copying send of data that is not in the
+/// Cost of sending for a core, measured on a virtual machine with the receiver on the same host
+/// (`docs/benchmarks.md`), plus a margin of a tenth: a copying send of data that is not in the
 /// cache.
 const COPIED: SendCost =
     SendCost { per_send: Nanos::from_micros(7), per_mib: Nanos::from_micros(400) };
 /// The same by reference.
 const BY_REFERENCE: SendCost =
     SendCost { per_send: Nanos::from_micros(8), per_mib: Nanos::from_micros(150) };
-/// Each MiB read: from the disk it is 30 to 50 us.
+/// Cost of each MiB read from the disk: measured 30 to 50 us.
 const READ: Nanos = Nanos::from_micros(100);
-/// The same, and out of the page cache a copy, by a call for each 16 KiB.
+/// The same through the page cache: a copy, and a call for each 16 KiB.
 const READ_CACHED: Nanos = Nanos::from_micros(200);
 
-/// On flash, where a visit costs little: short cycles, so that streams begin soon.
+/// Flash has cheap visits: cycles are short, so that streams begin soon.
 const FLASH_CYCLE: Nanos = Nanos::from_millis(250);
-/// Size of a block on flash, where none is configured.
+/// Default block size on flash.
 pub const FLASH_BLOCK: Bytes = Bytes(256 * KIB);
-/// On a disk with an arm each visit costs 10 ms, so visits are few and long; the blocks are as large
-/// as one request may be.
+/// A visit of a hard disk costs 10 ms, so visits are few and long; the blocks have the largest size
+/// of a request.
 const ARM_CYCLE: Nanos = Nanos(4 * SECOND.0);
 const ARM_BLOCK: Bytes = Bytes(MIB);
 
-/// More read-ahead than this, for each stream, would fill the memory that streams need.
+/// A larger read-ahead for each stream would fill the memory that streams need.
 pub const READ_AHEAD_MAX: Bytes = Bytes(MIB);
 
-/// Finds out what each volume of `config` can do.
+/// Determines the properties of each volume of `config`.
 pub(super) fn volumes(config: &Config) -> io::Result<Vec<VolumeFacts>> {
     let arena = match config.memory.arena {
         Auto::Set(size) => size,
@@ -146,15 +146,16 @@ fn facts(volume: &Volume, arena: Bytes) -> io::Result<VolumeFacts> {
         sendfile: match volume.sendfile {
             Sendfile::On => true,
             Sendfile::Off => false,
-            // An arm needs its reads in the order of the sweep, not when the kernel reads ahead.
+            // A hard disk needs its reads in the order of the sweep, not in that of the kernel's
+            // read-ahead.
             Sendfile::Auto => !model.has_arm() && read_ahead <= READ_AHEAD_MAX,
         },
     };
     Ok(VolumeFacts { path: volume.path.clone(), model, model_is_measured, terms })
 }
 
-/// Places are as large as blocks, for the same reason: an arm should stay where it is for as long as it
-/// was on its way. A client that stops in the middle of one gives it back.
+/// Write slots are as large as blocks, for the same reason: the arm should stay at a place as long
+/// as it travelled there. A client that pauses in the middle of a slot returns it.
 fn intake(volume: &Volume, block: Bytes) -> IntakeTerms {
     let place = block.min(PLACE_MAX);
     IntakeTerms {
@@ -164,11 +165,11 @@ fn intake(volume: &Volume, block: Bytes) -> IntakeTerms {
     }
 }
 
-/// As long as one request may be.
+/// The largest size of a request.
 const PLACE_MAX: Bytes = Bytes(MIB);
 
-/// The limits of everything together. Without real-time priority half is promised: what else runs on
-/// the cores is then in the way.
+/// The limits of all resources. Without real-time priority half is promised, because other programs
+/// on the cores then interfere.
 pub(super) fn of(
     config: &Config,
     volumes: &[VolumeFacts],
@@ -202,12 +203,12 @@ pub(super) fn of(
     Terms { disks: disks.collect(), link, datagrams, classes, cpu: budget, streams }
 }
 
-/// What sending blocks of a volume to a connection costs.
+/// The cost of sending blocks of a volume to a connection.
 fn connection_cost(sendfile: bool) -> SendCost {
     if sendfile { BY_REFERENCE } else { COPIED }
 }
 
-/// What classes are guaranteed must be there.
+/// Checks that the guarantees of the classes fit into the link.
 pub(super) fn check_classes(ledger: &Ledger) -> io::Result<()> {
     let (taken, terms) = (ledger.classes().taken(), ledger.terms());
     let (room, key) = match terms.datagrams {
@@ -222,24 +223,25 @@ pub(super) fn check_classes(ledger: &Ledger) -> io::Result<()> {
     )))
 }
 
-/// What is sent by.
+/// The rates of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct LinkRates {
-    /// What the link carries.
+    /// The capacity of the link.
     pub(super) link: BitRate,
-    /// What the pacer of datagrams gives out: no more than that.
+    /// The rate of the datagram pacer: not above that.
     pub(super) datagrams: BitRate,
 }
 
-/// What the link carries, and what of it datagrams have where theirs `is_kept_full`. It is asked for once, as interfaces come
-/// and go: what is promised is what is paced.
+/// The capacity of the link, and its part for datagrams if the link `is_kept_full`. Determined
+/// once, because interfaces appear and disappear: the promised rate must equal the paced rate.
 pub(super) fn link_rates(config: &Config, is_kept_full: bool) -> LinkRates {
     let link = link_rate(config);
     let gaps = config.gap_frames.as_ref().filter(|_| is_kept_full);
     LinkRates { link, datagrams: gaps.map_or(link, |gaps| gaps.rate.min(link)) }
 }
 
-/// What the link carries: as configured, or the fastest interface that is up and tells its speed, as far as a pacer keeps it.
+/// The capacity of the link: as configured, or the speed of the fastest interface that is up and
+/// reports it, as far as a pacer can keep it.
 fn link_rate(config: &Config) -> BitRate {
     config.link.rate.or_else(|| {
         let interfaces = probe::network().interfaces;
@@ -248,7 +250,7 @@ fn link_rate(config: &Config) -> BitRate {
     })
 }
 
-/// Virtual interfaces do not tell their speed; they are as fast as the cores.
+/// Virtual interfaces report no speed; they are as fast as the cores.
 const UNKNOWN_LINK: BitRate = BitRate(40_000_000_000);
 
 #[cfg(test)]
@@ -268,7 +270,7 @@ mod tests {
     #[test]
     fn datagrams_are_promised_what_the_link_carries_that_they_keep_full() {
         let gaps = "[gap_frames]\ndevice = \"eth7\"\nrate = \"10 Mbit/s\"\n";
-        // Whatever the fastest interface of this host has.
+        // Independent of the fastest interface of this host.
         let kept_full = promised(gaps, true);
         assert_eq!(kept_full.terms().datagrams, Some(BitRate(9_000_000)));
         assert!(kept_full.terms().link > BitRate(9_000_000));

@@ -1,9 +1,9 @@
-//! A volume's start: its device, its memory, and which way its blocks go.
+//! A volume's start: its device, its memory, and the path of its blocks.
 //!
 //! By reference, blocks stay in the page cache and `sendfile` hands them to the socket: a third
-//! less CPU than with a copy. Direct, they are read into an arena and copied: the order of the sweep is the
-//! server's alone. What the host refuses leads to the other way. Uploads are written directly either
-//! way, from memory of their own.
+//! less CPU than with a copy. Direct, they are read into an arena and copied: the server alone
+//! decides the order of the sweep. If the host refuses one path, the other is used. Uploads are
+//! written directly on both paths, from memory of their own.
 
 use std::io;
 
@@ -26,7 +26,7 @@ use super::terms::{VolumeFacts, VolumeTerms};
 use super::write_path::{SYNCS_MAX, WriteShare};
 use crate::config::Config;
 
-/// Opens a volume's device and takes its memory; notes in `volume` which way it goes.
+/// Opens a volume's device and takes its memory; records the chosen path in `volume`.
 pub(super) fn open(
     config: &Config,
     volume: &mut VolumeFacts,
@@ -67,7 +67,7 @@ fn by_reference(
     let volumes = config.volumes.len() as u64;
     let wanted = u64::from(volume.terms.places());
     let allowed = file::raise_open_files(open_files(config, wanted * volumes));
-    // Where both do not fit, they share: half a limit still holds thousands of connections.
+    // If both do not fit, they share the limit: half of it still holds thousands of connections.
     let left = allowed - open_files(config, 0).min(allowed / 2);
     let places = wanted.min(left / (u64::from(FILES_PER_PLACE) * volumes)) as u32;
     if places < PLACES_MIN {
@@ -94,18 +94,18 @@ fn by_reference(
     })
 }
 
-/// How many files are open at most when `blocks` are kept in the page cache.
+/// Most open files when `blocks` are kept in the page cache.
 pub fn open_files(config: &Config, blocks: u64) -> u64 {
     let streams = u64::from(config.memory.streams_max);
     let connections = u64::from(config.http.connections_max);
     blocks * u64::from(FILES_PER_PLACE) + streams + connections + FILES_OF_THE_REST
 }
 
-/// With fewer blocks than this, hardly a stream is admitted.
+/// With fewer blocks, hardly any stream is admitted.
 const PLACES_MIN: u32 = 64;
-/// Threads that wait for a flash device: it gains from up to about sixteen reads at a time.
+/// Threads that wait for a flash device: its throughput rises up to about sixteen reads at a time.
 const FILLERS: u32 = 16;
-/// Titles that the catalogue remembers, rings, logs.
+/// Titles that the catalogue keeps open, rings, logs.
 const FILES_OF_THE_REST: u64 = 2048;
 
 fn direct(
@@ -124,7 +124,7 @@ fn direct(
     Ok(VolumeSetup { port, keeper, memory, cycle, model, best_effort_depth, intake: None })
 }
 
-/// Takes memory; notes which kind of it cannot be had.
+/// Takes memory; records refused kinds of it.
 fn region(config: &Config, size: Bytes, degraded: &mut Vec<String>) -> io::Result<HugeRegion> {
     let locking = if config.memory.lock { Locking::Wanted } else { Locking::NotWanted };
     let region = HugeRegion::new(size.0 as usize, locking)?;
@@ -138,13 +138,13 @@ fn region(config: &Config, size: Bytes, degraded: &mut Vec<String>) -> io::Resul
     Ok(region)
 }
 
-/// Who is told of answers to uploads, and where the threads may run that wait for the file system.
+/// The waker for answers to uploads, and the processors of threads that wait for the file system.
 pub(super) struct WritePathHost<'a> {
     pub(super) waker: &'a Waker,
     pub(super) cores: &'a [u32],
 }
 
-/// Lets uploads in, where the volume takes them: memory for them, and the half of the device that writes.
+/// Sets up uploads, if the volume takes them: their memory, and the writing half of the device.
 pub(super) fn with_uploads(
     setup: VolumeSetup<DiskDevice>,
     config: &Config,
@@ -168,7 +168,7 @@ pub(super) fn with_uploads(
         degraded.push(format!("no io_uring ({error}): writes go through threads and cost more"));
     }
     let intake = IntakeSetup {
-        // What the region has beyond, up to a whole huge page, is used as well.
+        // The rest of the region, up to a whole huge page, is used as well.
         places: keeper.places(),
         syncs_max: SYNCS_MAX,
         floor_thousandths,

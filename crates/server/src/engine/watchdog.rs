@@ -1,7 +1,8 @@
-//! Whether each disk answers: what has been asked of it and what it has done, looked at now and then.
+//! Detects disks that do not answer, by comparing requests with completions at intervals.
 //!
-//! Promise: a disk that has something to do and answers nothing is down within two of its cycles and a
-//! second, and up again with its first answer. It only looks at counters, and waits for no disk.
+//! Promise: a disk that has requests and completes none is down within two of its cycles and a
+//! second, and up again with its first completion. The watchdog only reads counters, and waits for
+//! no disk.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,24 +13,25 @@ use tactus_engine::counters::DiskCounters;
 
 use super::VolumeFacts;
 
-/// How often it is looked at.
+/// Interval of the check.
 pub(super) const LOOK: Nanos = Nanos::from_millis(250);
 
-/// Longer than a disk that works is busy with anything, its own repairs left out.
+/// Longer than any operation of a healthy disk, except its internal repairs.
 const GRACE: Nanos = Nanos::from_millis(500);
 
-/// The disks as they were last seen. Clones see the same; the default is of disks that nobody watches.
+/// The state of the disks at the last check. Clones share it; the default is for disks without a
+/// watchdog.
 #[derive(Clone, Default, Debug)]
 pub struct Watchdog(Arc<[AtomicBool]>);
 
 impl Watchdog {
-    /// Whether the volume's disk answers; one that has nothing to do does.
+    /// Whether the volume's disk answers; a disk without requests counts as up.
     pub fn is_up(&self, volume: usize) -> bool {
         self.0.get(volume).is_none_or(|up| up.load(Ordering::Relaxed))
     }
 }
 
-/// Who looks at them.
+/// Watches the disks.
 pub(super) struct Watch {
     disks: Vec<Disk>,
     watchdog: Watchdog,
@@ -40,7 +42,7 @@ struct Disk {
     path: PathBuf,
     patience: Nanos,
     answered: u64,
-    /// When it last had nothing to do, or had answered.
+    /// When it last had no requests, or had completed one.
     well: MonoTime,
 }
 
@@ -112,7 +114,7 @@ mod tests {
             watch.look(*now);
             watchdog.is_up(0)
         };
-        // It works, and it has nothing to do.
+        // The disk completes requests, or has none.
         for done in 0..20 {
             counters.in_flight.set(1);
             counters.writes.add(done % 2);

@@ -1,13 +1,13 @@
-//! A volume's intake: places of its write share, writes and flushes for the disk server, and their
+//! A volume's intake: slots of its write share, writes and flushes for the disk server, and their
 //! answers.
 //!
-//! Promise: a place is the only thing that an upload waits for, and who waits first is served first.
-//! What has been handed over goes on to its end whether or not anybody waits for it: its file stays
-//! open, and its place comes back with the answer. Nothing is asked for twice. There are never more
-//! requests than places and flushes, so no queue can be full.
+//! Promise: an upload waits for nothing but a slot, and slots are given in the order of the
+//! requests. A write that was handed over completes even if its future is dropped: its file stays
+//! open, and its slot returns with the answer. No request is repeated. There are never more
+//! requests than slots and flushes, so no queue can be full.
 //!
 //! ```text
-//!  place ──► fill ──► write ──► ring ──► disk server ──► device
+//!  slot  ──► fill ──► write ──► ring ──► disk server ──► device
 //!    ▲                 │                                    │
 //!    └── free ◄────────┴──── answer, file closed ◄── ring ◄─┘
 //! ```
@@ -31,28 +31,28 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use super::host::Wakers;
 use crate::store::{Extent, Flush, Medium, Pending, PendingIo, Reserve, WriteSlot, stopped};
 
-/// Most flushes that are asked for and not answered. An upload asks for two or three at its end, all in
-/// one group; who finds no room waits.
+/// Most unanswered flushes. An upload requests two or three at its end, all in one group; at the
+/// limit, further requests wait.
 pub(super) const SYNCS_MAX: u32 = 256;
 
-/// One volume's intake. Clones are the same one.
+/// One volume's intake. Clones share it.
 #[derive(Clone)]
 pub struct WritePath(Arc<Inner>);
 
-/// How full an intake is.
+/// The use of an intake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WritePathLevels {
-    /// Places of the write share.
+    /// Slots of the write share.
     pub places: u32,
-    /// Those of them that are being filled or written.
+    /// Slots that are being filled or written.
     pub places_used: u32,
-    /// Uploads that wait for a place.
+    /// Uploads that wait for a slot.
     pub waiting: u32,
-    /// Flushes that are asked for and not answered.
+    /// Unanswered flushes.
     pub syncs: u32,
 }
 
-/// The memory of a write share, and who moves its places.
+/// The memory of a write share, and the state of its slots.
 pub(super) struct WriteShare {
     pub(super) keeper: Keeper,
     pub(super) view: View,
@@ -60,12 +60,12 @@ pub(super) struct WriteShare {
 
 struct Inner {
     view: View,
-    /// A permit for each free place.
+    /// A permit for each free slot.
     places: Arc<Semaphore>,
-    /// A permit for each flush that may be asked for.
+    /// A permit for each flush that may be requested.
     syncs: Arc<Semaphore>,
     waiting: AtomicU32,
-    /// Held for as long as it takes to change a few words.
+    /// Held only for a few memory writes.
     queue: Mutex<RequestQueue>,
     wakers: Wakers,
 }
@@ -73,16 +73,16 @@ struct Inner {
 struct RequestQueue {
     keeper: Keeper,
     requests: Producer<IntakeRequest>,
-    /// By token: what is asked for and not answered.
+    /// Unanswered requests, by token.
     asked: Box<[Option<PendingRequest>]>,
     free: Vec<u32>,
     is_closed: bool,
 }
 
 struct PendingRequest {
-    /// Open until the answer, whoever else closes it.
+    /// Keeps the file open until the answer.
     file: Arc<OwnedFd>,
-    /// The place that is written; none for a flush.
+    /// The slot that is written; none for a flush.
     block: Option<BlockRef>,
     permit: OwnedSemaphorePermit,
     kept: Option<Arc<ReservationGuard>>,
@@ -114,7 +114,7 @@ impl WritePath {
         }))
     }
 
-    /// How full it is.
+    /// The present use.
     pub fn levels(&self) -> WritePathLevels {
         let places = self.0.view.places();
         let free = |permits: &Semaphore| permits.available_permits() as u32;
@@ -126,7 +126,7 @@ impl WritePath {
         }
     }
 
-    /// Takes the answers that have come.
+    /// Handles received answers.
     fn handle_answers(&self, answers: &mut Consumer<IntakeAnswer>) {
         while let Some(answer) = answers.pop() {
             let (token, result) = match answer {
@@ -134,21 +134,21 @@ impl WritePath {
                 | IntakeAnswer::Synced { token, result } => (token, result),
             };
             let asked = self.0.queue().end(token);
-            // The last to hold a file that has no name gives its room back; that may take a while,
-            // and concerns uploads only.
+            // Closing the last handle of an unnamed file frees its blocks; that may take a while,
+            // and delays uploads only.
             drop(asked.file);
             drop(asked.permit);
             drop(asked.kept);
-            // Whoever asked may have gone.
+            // The caller may have stopped waiting.
             asked.tell.send(result.map_err(|fault| io::Error::from_raw_os_error(fault.0))).ok();
         }
     }
 
-    /// The engine has ended: what was not answered never will be.
+    /// The engine has ended: unanswered requests will get no answer.
     fn close(&self) {
         let mut queue = self.0.queue();
         queue.is_closed = true;
-        // Their places stay taken: nobody knows whether the device is done with them.
+        // Their slots stay taken: the device may still use them.
         queue.asked.iter_mut().for_each(|asked| *asked = None);
     }
 }
@@ -158,7 +158,7 @@ impl Inner {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the disk server for something, with a token that is its own until the answer.
+    /// Requests something from the disk server, with a token that is unique until the answer.
     fn ask(
         &self,
         file: Arc<OwnedFd>,
@@ -180,7 +180,7 @@ impl Inner {
 impl RequestQueue {
     fn begin(&mut self, asked: PendingRequest, request: impl FnOnce(u32) -> IntakeRequest) {
         if self.is_closed {
-            // Whoever waits is told when `asked` is gone.
+            // Dropping the request notifies the caller.
             return;
         }
         let token = self.free.pop().expect("there is one for each place and each flush");
@@ -211,7 +211,8 @@ impl Medium for WritePath {
     fn reserve(&self, what: Reserve) -> Pending<Arc<dyn Medium>> {
         let inner = Arc::clone(&self.0);
         Box::pin(async move {
-            // One by one: who waits for all at once keeps everybody behind it from each that becomes free.
+            // One by one: a request for all at once would block later ones from each slot that
+            // becomes free.
             let one = || Arc::clone(&inner.places).acquire_many_owned(1);
             let mut places = one().await.expect("the places are never closed");
             for _ in 1..what.places {
@@ -251,7 +252,7 @@ impl Medium for WritePath {
         if let Ok(permit) = Arc::clone(&inner.syncs).try_acquire_owned() {
             return ask(&inner, file, permit);
         }
-        // It must go on without the one who asks, so somebody else waits for its turn.
+        // The write must complete without its caller, so a task of its own waits for its turn.
         let begun = tokio::spawn(async move {
             let permit = Arc::clone(&inner.syncs).acquire_owned().await;
             ask(&inner, file, permit.expect("the flushes are never closed")).await
@@ -260,22 +261,22 @@ impl Medium for WritePath {
     }
 }
 
-/// An upload may hold an eighth of the places. That is more than a disk needs to be busy, and a new
-/// upload's first bytes do not wait behind all the memory of another.
+/// Part of the slots that an upload may hold: an eighth. That is more than a disk needs to be busy,
+/// and the first bytes of a new upload do not wait behind all the memory of another.
 const EACH_MAX: usize = 8;
 
-/// A recording that is behind gets places of uploads while more than a quarter of them is free.
+/// A recording that is behind may use slots of uploads while more than a quarter of them is free.
 const SPARE_FROM: usize = 4;
 
-/// A place that is being filled.
+/// A slot that is being filled.
 struct WritePathSlot {
-    /// Taken only by its end.
+    /// None only at its end.
     filling: Option<Filling>,
     block: BlockRef,
     inner: Arc<Inner>,
-    /// None once it has been handed over.
+    /// None once it was handed over.
     permit: Option<OwnedSemaphorePermit>,
-    /// Of a recording: how soon it is to be written.
+    /// For a recording: the deadline of the write.
     paced: Option<(Nanos, Arc<ReservationGuard>)>,
 }
 
@@ -291,16 +292,16 @@ impl WritePathSlot {
     }
 }
 
-/// A recording's own part of the places. Its writes go before those of uploads.
+/// The reserved slots of a recording. Its writes go before those of uploads.
 struct Reserved {
     inner: Arc<Inner>,
-    /// A permit for each of its places that is free.
+    /// A permit for each of its free slots.
     free: Arc<Semaphore>,
     within: Nanos,
     kept: Arc<ReservationGuard>,
 }
 
-/// What goes back when the last place of a recording has.
+/// Releases the reservation when the last slot of a recording has returned.
 struct ReservationGuard {
     _places: OwnedSemaphorePermit,
     _promise: Arc<dyn std::any::Any + Send + Sync>,
@@ -312,7 +313,7 @@ impl Medium for Reserved {
     }
 
     fn places_each(&self) -> usize {
-        // Its places are the only bound: all of them may be at the device.
+        // Its slots are the only bound: all of them may be at the device.
         usize::MAX
     }
 
@@ -331,7 +332,7 @@ impl Medium for Reserved {
 
     fn spare_now(&self) -> Option<Box<dyn WriteSlot>> {
         let (places, all) = (&self.inner.places, self.inner.view.places() as usize);
-        // Uploads come at any time, and who is behind may be so for long.
+        // Uploads may begin at any time, and a recording may be behind for long.
         if places.available_permits() < all / SPARE_FROM {
             return None;
         }
@@ -369,7 +370,8 @@ impl WriteSlot for WritePathSlot {
             offset,
             len: len as u32,
             class,
-            // Not known while the file is being made; best effort goes in the order of arrival.
+            // The position is unknown while the file is new; best effort goes in the order of
+            // arrival.
             position: 0,
         })
     }
@@ -385,7 +387,7 @@ impl Drop for WritePathSlot {
     }
 }
 
-/// Counts one who waits for a place, also when he gives up.
+/// Counts an upload that waits for a slot, until it gets one or is dropped.
 struct Waiting<'a>(&'a Inner);
 
 impl<'a> Waiting<'a> {
@@ -401,8 +403,8 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Starts the thread that takes the answers of all volumes: one of its own, because closing a file may
-/// take a while.
+/// Starts the thread that handles the answers of all volumes: a thread of its own, because closing
+/// a file may take a while.
 pub(super) fn start_answers(
     mut intakes: Vec<(WritePath, Consumer<IntakeAnswer>)>,
     mut sleeper: Sleeper,
@@ -424,7 +426,7 @@ pub(super) fn start_answers(
     std::thread::Builder::new().name("tactus-intake".to_owned()).spawn(body)
 }
 
-/// The waker wakes the thread; this is only how soon it sees that the engine stops.
+/// The waker wakes the thread; this only bounds the delay of the engine's stop.
 const LOOK: Nanos = Nanos::from_millis(500);
 
 impl std::fmt::Debug for WritePath {

@@ -1,7 +1,7 @@
-//! Which disk lies below a directory, as far as measuring needs it.
+//! The disk below a directory, as far as the measurement needs it.
 //!
-//! Promise: it only looks. What the kernel says of a virtual disk may be wrong (`rotational` is often
-//! 1 there): times are the truth.
+//! Promise: it only reads. The kernel's statements about a virtual disk may be wrong (`rotational`
+//! is often 1 there): only measured times are reliable.
 
 use std::path::Path;
 
@@ -13,13 +13,13 @@ use tactus_sys::probe;
 pub struct Disk {
     /// The whole disk's name in `/dev`: `sda`, `nvme0n1`.
     pub name: String,
-    /// What the maker calls it.
+    /// The manufacturer's name for it.
     pub model: Option<String>,
-    /// Size of the whole disk; zero when the kernel does not say.
+    /// Size of the whole disk; zero when unknown.
     pub size: Bytes,
-    /// Whether the kernel takes it for a spinning disk.
+    /// Whether the kernel reports a spinning disk.
     pub rotational: bool,
-    /// Whether it is a virtual machine's, where `rotational` means nothing.
+    /// Whether it belongs to a virtual machine, where `rotational` means nothing.
     pub is_virtual: bool,
 }
 

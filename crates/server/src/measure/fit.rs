@@ -1,13 +1,14 @@
-//! From times to a model: the lowest line that lies above everything measured.
+//! Fits a model to measured times: the lowest line above all points.
 //!
-//! Promise: for every point given, the model's time is at least the point's. A mean through the points
-//! would be too low for half of them, and one raised until it fits too high for most: a bound is
-//! drawn along the outermost points. Floats are used to fit; the model itself is integers, rounded up.
+//! Promise: for every given point, the model's time is at least the point's. A mean through the
+//! points would be too low for half of them, and a mean raised until it fits would be too high for
+//! most. So the bound follows the outermost points. Floats are used to fit; the model itself is
+//! integers, rounded up.
 
 use tactus_core::disk_model::{DiskModel, MilliVisits};
 use tactus_core::units::{Bytes, MIB, Nanos};
 
-/// One measured sweep or batch: so many visits, so many bytes, so long.
+/// One measured sweep or batch: visits, bytes and time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
     /// Places that were read.
@@ -23,11 +24,11 @@ pub struct Point {
 pub struct AtDepth {
     /// Requests at the device.
     pub depth: u32,
-    /// Wall time for each.
+    /// Wall time per request.
     pub per_request: Nanos,
 }
 
-/// The model of a disk without an arm, from random reads of several sizes at its `depth`.
+/// The model of a flash disk, from random reads of several sizes at its `depth`.
 pub fn flash(reads: &[Point], write_mib: Nanos, depth: u32) -> DiskModel {
     // time per visit = visit + size * per byte
     let per_visit = |p: &Point| {
@@ -47,21 +48,22 @@ pub fn flash(reads: &[Point], write_mib: Nanos, depth: u32) -> DiskModel {
     above(model, reads)
 }
 
-/// What was measured of a disk with an arm.
+/// The measurements of a hard disk.
 #[derive(Clone, Copy, Debug)]
 pub struct SpinningDisk<'a> {
     /// Mean times of sweeps over different numbers of places.
     pub sweeps: &'a [Point],
     /// A long read of one piece.
     pub long_read: Point,
-    /// Standard deviation of visits over one distance: the rotation.
+    /// Standard deviation of visits over one distance, which the rotation causes.
     pub spread: Nanos,
-    /// The part of the disk that the sweeps went over: the way of the arm grows with its root.
+    /// The part of the disk that the sweeps covered: the arm's travel time grows with its square
+    /// root.
     pub span_thousandths: u32,
 }
 
-/// The model of a disk with an arm. The sum of n rotations spreads by the root of n, as the arm's way
-/// grows: three standard deviations go into the same part.
+/// The model of a hard disk. The sum of n rotations spreads by the root of n, like the arm's travel
+/// time: three standard deviations go into the same term.
 pub fn spinning(arm: &SpinningDisk, write_mib: Nanos, depth: u32) -> DiskModel {
     let long = arm.long_read;
     let read_mib = long.time.0 as f64 / long.bytes.0.max(1) as f64 * MIB as f64;
@@ -90,11 +92,12 @@ pub fn spinning(arm: &SpinningDisk, write_mib: Nanos, depth: u32) -> DiskModel {
     DiskModel { sweep: Nanos(way) + arm.spread.times(3), ..model }
 }
 
-/// A disk with an arm has a part that depends on the order, however small it was measured.
+/// Least sweep term: the time of a hard disk depends on the order, however small the measured
+/// difference is.
 const SWEEP_MIN: f64 = 1e6;
 
-/// The smallest depth that gives nearly all of the throughput: deeper queues only spoil the order
-/// and make each request wait longer.
+/// The smallest depth with nearly the full throughput: deeper queues only disturb the order and
+/// lengthen the wait of each request.
 pub fn depth(measured: &[AtDepth]) -> u32 {
     let best = measured.iter().map(|at| at.per_request).min().unwrap_or_default();
     let enough = best.0 as f64 * NEARLY;
@@ -102,15 +105,15 @@ pub fn depth(measured: &[AtDepth]) -> u32 {
     fits.map(|at| at.depth).min().unwrap_or(1)
 }
 
-/// Within 8 % of the best: less than two runs on one disk differ by.
+/// Within 8 % of the best: two runs on one disk differ by more.
 const NEARLY: f64 = 1.08;
 
-/// No visit is free, even where a memory answers: 20 us.
+/// Least time of a visit, even if a cache answers: 20 us.
 const VISIT_MIN: f64 = 20e3;
 
-/// `(a, b)` of the line `a + b x` that is nowhere below a point, and least above them in all, in
-/// proportion; neither `a` nor `b` below its least. It runs through two points, or through one and
-/// the least `a`: there are few of each, so all are tried.
+/// `(a, b)` of the line `a + b x` that is nowhere below a point and has the least sum of ratios to
+/// the points; neither `a` nor `b` is below its minimum. The line runs through two points, or
+/// through one point and the least `a`: there are few of each, so all are tried.
 fn lowest_line_above(points: &[(f64, f64)]) -> (f64, f64) {
     let through = |p: (f64, f64), q: (f64, f64)| {
         let slope = (q.1 - p.1) / (q.0 - p.0);
@@ -120,7 +123,7 @@ fn lowest_line_above(points: &[(f64, f64)]) -> (f64, f64) {
     let of_pairs = pairs.filter(|(p, q)| p.0 < q.0).map(|(p, q)| through(p, q));
     let of_one = points.iter().flat_map(|&p| [through((0.0, VISIT_MIN), p), (p.1, 0.0)]);
     let allowed = |&(a, b): &(f64, f64)| {
-        // A line through a point may miss it by a rounding.
+        // Rounding may put a line slightly below its own point.
         let above = |&(x, y): &(f64, f64)| (a + b * x) * (1.0 + 1e-9) >= y;
         a >= VISIT_MIN && b >= 0.0 && points.iter().all(above)
     };
@@ -132,8 +135,8 @@ fn lowest_line_above(points: &[(f64, f64)]) -> (f64, f64) {
     best.map_or((highest, 0.0), |(_, line)| line)
 }
 
-/// Raises all times of a model by one factor, until no point lies above it. Roundings within the
-/// model can leave it a little short; then once more.
+/// Raises all times of a model by one factor, until no point lies above it. Repeats this, because
+/// the model's rounding can leave it slightly too low.
 fn above(mut model: DiskModel, points: &[Point]) -> DiskModel {
     for _ in 0..RAISES_MAX {
         let short = |p: &Point| {
@@ -155,7 +158,7 @@ fn above(mut model: DiskModel, points: &[Point]) -> DiskModel {
     model
 }
 
-/// Two are enough but for times of a few nanoseconds.
+/// Two are enough, except for times of a few nanoseconds.
 const RAISES_MAX: usize = 64;
 
 #[cfg(test)]
@@ -213,14 +216,15 @@ mod tests {
         // The rotation of 8.3 ms adds three deviations of 2.4 ms.
         let turning = spinning(&arm(&sweeps, Nanos(2_396_000), 1000), WRITE, 2);
         assert!(near(turning.sweep, 21_690_000), "{turning:?}");
-        // Measured on a sixteenth of the disk the arm has to go four times as far on all of it.
+        // Measured on a sixteenth of the disk, the arm travels four times as long on the whole
+        // disk.
         let part = spinning(&arm(&sweeps, Nanos(0), 1000 / 16), WRITE, 2);
         assert!(part.sweep.0 > 39 * model.sweep.0 / 10);
     }
 
     #[test]
     fn one_slow_size_does_not_spoil_the_others() {
-        // 64 KiB cost 85 us at a disk that gives 1 GB/s otherwise.
+        // 64 KiB cost 85 us on a disk that otherwise gives 1 GB/s.
         let sizes = [(64 * KIB, 85e3), (256 * KIB, 262e3), (MIB, 1049e3), (4 * MIB, 4194e3)];
         let reads: Vec<_> = sizes.iter().map(|&(size, time)| batch(1, size, time)).collect();
         let model = flash(&reads, WRITE, 8);

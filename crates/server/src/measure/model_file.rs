@@ -1,8 +1,8 @@
 //! The disk model's file: `.tactus/disk-model.toml` inside the volume.
 //!
-//! Promise: what is written reads back as the same model, and the file says on which device, kernel
-//! and day it was measured, so that people can tell whether it still holds. It appears whole or not at
-//! all. The tables of times are for people; only `[model]` and `[uploads]` are read back.
+//! Promise: a written model reads back as the same model. The file states the device, kernel and
+//! day of the measurement, so that people can judge whether it still applies. It appears whole or
+//! not at all. The tables of times are for people; only `[model]` and `[uploads]` are read back.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,19 +15,19 @@ use tactus_core::units::{Nanos, SECOND};
 use super::profile::{Profile, Seek, Service};
 use crate::config::units::{Value, exact};
 
-/// What is read back.
+/// The contents that are read back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModelFile {
     /// The device that was measured.
     pub device: String,
-    /// When, as it was written.
+    /// When it was measured, as text.
     pub measured: String,
-    /// What it can do.
+    /// The disk's model.
     pub model: DiskModel,
 }
 
-/// Hundreds of times what the slowest disk needs, and short enough that no sum of a cycle's visits
-/// leaves the unit.
+/// Upper bound of a time: hundreds of times the need of the slowest disk, and short enough that no
+/// sum of a cycle's visits overflows.
 const TIME_MAX: Nanos = Nanos(10 * SECOND.0);
 
 /// The version of the format that is written.
@@ -59,7 +59,7 @@ struct WrittenModel {
     depth: u32,
 }
 
-/// Apart from the model, where versions before uploads refuse what they do not know.
+/// Apart from the model, because versions before uploads refuse unknown keys.
 #[derive(Serialize)]
 struct WrittenUploads {
     flush: String,
@@ -87,7 +87,7 @@ struct Read {
     measured: String,
     device: String,
     model: ReadModel,
-    /// Files of versions before uploads have none.
+    /// Files of versions before uploads lack it.
     uploads: Option<ReadUploads>,
 }
 
@@ -109,7 +109,7 @@ struct ReadUploads {
 /// Reads a model.
 ///
 /// # Errors
-/// `NotFound` when there is no file; `InvalidData`, with what to do, when it is not one of ours.
+/// `NotFound` when there is no file; `InvalidData`, with advice, when it is not a model file.
 pub fn read(path: &Path) -> io::Result<ModelFile> {
     parse(path, &fs::read_to_string(path)?)
 }
@@ -117,7 +117,7 @@ pub fn read(path: &Path) -> io::Result<ModelFile> {
 /// Reads a model from `text`, the content of the file at `path`.
 ///
 /// # Errors
-/// `InvalidData`, with what to do, when it is not one of ours.
+/// `InvalidData`, with advice, when it is not a model file.
 pub fn parse(path: &Path, text: &str) -> io::Result<ModelFile> {
     let wrong = |what: String| {
         let message =
@@ -153,7 +153,7 @@ pub fn parse(path: &Path, text: &str) -> io::Result<ModelFile> {
     Ok(ModelFile { device: file.device, measured: file.measured, model })
 }
 
-/// Writes what was measured.
+/// Writes the measured profile.
 ///
 /// # Errors
 /// When the volume cannot be written to.

@@ -1,7 +1,7 @@
-//! The whole profile of a volume: service times by size, depth and direction, the seek curve where
-//! there is an arm, and the model that follows.
+//! The whole profile of a volume: service times by size, depth and direction, the seek curve of a
+//! hard disk, and the resulting model.
 //!
-//! Promise: it takes about as long as its steps' budgets say, whatever the disk; each budget ends
+//! Promise: it takes about as long as the budgets of its steps, whatever the disk; each budget ends
 //! with the requests that are under way.
 
 use std::fs::File;
@@ -17,12 +17,12 @@ use super::fit::{self, AtDepth, Point, SpinningDisk};
 use super::rig::{self, Load, Order, Timing};
 use super::scratch::{self, PIECE, Scratch};
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Profile {
-    /// What follows from it.
+    /// The resulting model.
     pub model: DiskModel,
-    /// The day and time, as in HTTP.
+    /// The day and time, in the form of HTTP.
     pub measured: String,
     /// The device; `None` for file systems without one.
     pub device: Option<Disk>,
@@ -34,14 +34,14 @@ pub struct Profile {
     pub scratch: Bytes,
     /// Times by size, depth and direction.
     pub services: Vec<Service>,
-    /// The seek curve; empty without an arm.
+    /// The seek curve; empty for flash.
     pub seeks: Vec<Seek>,
 }
 
 /// Random requests of one size at one depth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Service {
-    /// Writes, or reads.
+    /// Whether these are writes.
     pub writes: bool,
     /// Bytes of each request.
     pub size: Bytes,
@@ -51,23 +51,23 @@ pub struct Service {
     pub p50: Nanos,
     /// 99 of 100 were faster.
     pub p99: Nanos,
-    /// All together.
+    /// The rate of all requests together.
     pub rate: BitRate,
 }
 
 /// One point of the seek curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seek {
-    /// How far the arm goes, in thousandths of the disk.
+    /// The distance of the seek, in thousandths of the disk.
     pub distance_thousandths: u32,
     /// Half of the reads were faster: seek, rotation and a short transfer.
     pub time: Nanos,
 }
 
-/// What to measure with.
+/// The effort of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
-    /// Scratch file at most.
+    /// Upper bound of the scratch file.
     pub scratch: Bytes,
     /// Time for each size and depth.
     pub each: Duration,
@@ -79,9 +79,9 @@ impl Default for Effort {
     }
 }
 
-/// What is told to somebody who watches.
+/// Shows the progress of a measurement.
 pub trait Progress {
-    /// Another step begins; `share` of the whole is done.
+    /// Begins another step; `share` of the whole is done.
     fn step(&mut self, what: &str, share: f64);
 }
 
@@ -93,19 +93,19 @@ const DEPTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const WRITE_DEPTHS: [u32; 2] = [1, 4];
 /// The size at which the depth is chosen: a block on flash.
 const BLOCK: u64 = 256 * KIB;
-/// Places of a measured sweep.
+/// Visits of a measured sweep.
 const SWEEPS: [u64; 4] = [4, 16, 64, 192];
 /// Distances of the seek curve, in thousandths of the disk.
 const DISTANCES: [u32; 8] = [1, 4, 16, 62, 125, 250, 500, 1000];
-/// Bounds the list of places of one load.
+/// Upper bound of the offsets in one load.
 const REQUESTS_MAX: usize = 4096;
-/// Places side by side and far apart that differ by this much are an arm's: see `quick`.
+/// A difference of this much between adjacent and distant offsets shows a hard disk: see `quick`.
 const ARM_MIN: Nanos = Nanos::from_millis(2);
 
 /// Measures the volume of `dir`.
 ///
 /// # Errors
-/// When there is no room for scratch data, or no O_DIRECT, or the disk fails.
+/// When there is no room for scratch data, O_DIRECT is not supported, or the disk fails.
 pub fn measure(dir: &Path, effort: Effort, watch: &mut dyn Progress) -> io::Result<Profile> {
     let device = device::of(dir);
     let file_system = tactus_sys::probe::volume(dir)?.file_system;
@@ -163,7 +163,7 @@ impl Run<'_> {
     }
 
     fn reads(&mut self, has_arm: bool) -> io::Result<()> {
-        // An arm gains nothing from deep queues, and each of its requests takes long.
+        // A hard disk gains nothing from deep queues, and each of its requests takes long.
         let deepest = if has_arm { 4 } else { 32 };
         for size in SIZES {
             for depth in DEPTHS.into_iter().filter(|&depth| depth <= deepest) {
@@ -184,13 +184,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// How long a flush is planned to take, from some of what an upload leaves behind: bytes in fresh
-    /// blocks of a new file. Such a one writes the file system's journal too, on a disk with an arm a
-    /// hundred times as long as a flush of bytes alone.
+    /// The planned time of a flush, from flushes of a new file with bytes in newly allocated
+    /// blocks, as after an upload. Such a flush also writes the file system's journal, and takes a
+    /// hundred times as long on a hard disk as a flush of bytes alone.
     fn flush(&mut self, dir: &Path) -> io::Result<Nanos> {
         self.step("flushing");
-        // What the steps before have left to be written is not an upload's: neither it nor the first
-        // flush, which may still meet it, counts.
+        // Earlier steps have left data to write that is not an upload's: neither this nor the first
+        // flush, which may still include it, counts.
         rustix::fs::syncfs(File::open(dir)?)?;
         flush(dir)?;
         let mut times = [Nanos(0); FLUSHES];
@@ -234,7 +234,7 @@ impl Run<'_> {
         fit::flash(&points, write_mib, depth)
     }
 
-    /// Sweeps and the seek curve, on the whole disk where it may be read, else on the scratch file.
+    /// Sweeps and the seek curve: on the whole disk if it can be read, else on the scratch file.
     fn arm(
         &mut self,
         device: Option<&Disk>,
@@ -271,7 +271,7 @@ impl Run<'_> {
             spread = spread.max(timing.spread());
             seeks.push(Seek { distance_thousandths, time: timing.quantile(0.5) });
         }
-        // Two: the next place is known to the disk while it reads this one.
+        // Two requests: the disk knows the next offset while it reads this one.
         let long_read = Point { visits: 1, bytes: Bytes(MIB), time: long.per_request() };
         let arm = SpinningDisk { sweeps: &points, long_read, spread, span_thousandths: share };
         let model = fit::spinning(&arm, write_mib, ARM_DEPTH);
@@ -289,8 +289,9 @@ fn flush(dir: &Path) -> io::Result<Nanos> {
     Ok(Nanos(begun.elapsed().as_nanos() as u64))
 }
 
-/// Twice the longest but one: a single pause of the machine while measuring would otherwise be kept free in
-/// every cycle for ever. A disk that pauses more often shows it twice in so many.
+/// Twice the second longest time. The longest is left out, because a single pause of the machine
+/// during the measurement would otherwise reserve its time in every cycle for ever. A disk that
+/// pauses more often shows it twice in these flushes.
 fn planned_flush(times: &mut [Nanos; FLUSHES]) -> Nanos {
     times.sort_unstable();
     times[FLUSHES - 2].times(2).max(FLUSH_MIN)
@@ -298,12 +299,12 @@ fn planned_flush(times: &mut [Nanos; FLUSHES]) -> Nanos {
 
 /// Flushes that are measured.
 const FLUSHES: usize = 48;
-/// What is written before each.
+/// Bytes that are written before each flush.
 const FRESH: u64 = MIB;
-/// A flush is never planned for less: a volatile file system needs no time at all.
+/// Least planned time of a flush: a volatile file system needs no time at all.
 const FLUSH_MIN: Nanos = Nanos::from_micros(100);
 
-/// Requests at a disk with an arm: one being read, one known.
+/// Requests at a hard disk: one is being read, one is known.
 const ARM_DEPTH: u32 = 2;
 
 fn chosen_depth<'a>(reads: impl Iterator<Item = &'a Service>) -> u32 {
@@ -313,7 +314,7 @@ fn chosen_depth<'a>(reads: impl Iterator<Item = &'a Service>) -> u32 {
     fit::depth(&at)
 }
 
-/// The mean of several sweeps over `visits` places.
+/// The mean of several sweeps with `visits` visits.
 fn sweep(file: &File, span: Bytes, visits: u64) -> io::Result<Point> {
     let rounds = (SWEEP_PLACES / visits).clamp(2, 16);
     let mut time = Nanos(0);
@@ -325,11 +326,11 @@ fn sweep(file: &File, span: Bytes, visits: u64) -> io::Result<Point> {
     Ok(Point { visits, bytes: Bytes(visits * LOOK), time: Nanos(time.0 / rounds) })
 }
 
-/// Places that all sweeps of one length read together: two to four seconds.
+/// Visits of all sweeps of one length together: two to four seconds.
 const SWEEP_PLACES: u64 = 256;
 
-/// Reads that go to and fro over a distance. Both ends move downwards, so that none has been read
-/// ahead by the disk.
+/// Reads that alternate over a distance. Both ends move downwards, so that the disk's read-ahead
+/// covers none of them.
 fn seek(file: &File, span: Bytes, distance_thousandths: u32) -> io::Result<Timing> {
     let step = MIB;
     let room = span.0.saturating_sub(LOOK + SEEKS * step);

@@ -1,7 +1,8 @@
 //! A cautious model in under two seconds, for a volume that has not been measured.
 //!
-//! Promise: it writes nothing but nameless scratch data, and it never fails: what cannot be measured
-//! is assumed to be slow. It reads the largest title it finds, which changes nothing.
+//! Promise: it writes only unnamed scratch data, and it never fails: it assumes slow values for
+//! everything that it cannot measure. It reads the largest title that it finds, without changing
+//! it.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +17,7 @@ use super::fit::{self, Point};
 use super::rig::{self, Load, Order};
 use super::scratch::Scratch;
 
-/// A disk without an arm of which nothing else is known: half of what SATA flash does.
+/// A flash disk without further information: half the speed of SATA flash.
 const FLASH_UNKNOWN: DiskModel = DiskModel {
     visit: Nanos::from_micros(300),
     sweep: Nanos(0),
@@ -26,14 +27,15 @@ const FLASH_UNKNOWN: DiskModel = DiskModel {
     flush: DiskModel::FLASH_FLUSH,
 };
 
-/// The model that is used at start when there is no other.
+/// The model for a start without a model file.
 pub fn quick(dir: &Path) -> DiskModel {
     let device = device::of(dir);
     if let Some(device) = &device
         && device.rotational
         && !device.is_virtual
     {
-        // The kernel knows real disks; what an arm needs cannot be measured in two seconds.
+        // The kernel's statement about a real disk is reliable; the times of a hard disk cannot be
+        // measured in two seconds.
         return DiskModel::SLOWEST;
     }
     match look(dir, device.as_ref()) {
@@ -78,13 +80,13 @@ fn look(dir: &Path, device: Option<&Disk>) -> io::Result<DiskModel> {
     Ok(DiskModel {
         visit: half(model.visit),
         read_mib: half(model.read_mib),
-        // Not measured: writing wears flash, and does it badly for a moment.
+        // Not measured: writing wears flash, and short measurements of it are misleading.
         write_mib: model.read_mib.times(8),
         ..model
     })
 }
 
-/// Whether places far apart take milliseconds longer than places side by side.
+/// Whether distant reads take milliseconds longer than adjacent ones.
 fn has_arm(file: &File, size: Bytes) -> io::Result<bool> {
     let time = |order| -> io::Result<Nanos> {
         let offsets = rig::offsets(order, size, LOOK, 24, 5);
@@ -94,12 +96,12 @@ fn has_arm(file: &File, size: Bytes) -> io::Result<bool> {
     Ok(far > near.times(3) && far > near + ARM_MIN)
 }
 
-/// A half turn at 15,000 rpm takes 2 ms, and no flash needs so long in half of its reads.
+/// Half a turn at 15,000 rpm takes 2 ms, and no flash needs that long for half of its reads.
 const ARM_MIN: Nanos = Nanos::from_millis(2);
 const LOOK: u64 = 64 * KIB;
 const TIME: Duration = Duration::from_millis(250);
 const DEPTH: usize = 4;
-/// Bounds the list of places, not the time: 250 ms of a disk that reads 8 GB/s.
+/// Upper bound of the offsets, not of the time: 250 ms of a disk that reads 8 GB/s.
 const REQUESTS_MAX: usize = 8192;
 const FILE_MIN: Bytes = Bytes(32 * MIB);
 const SCRATCH: Bytes = Bytes(32 * MIB);
@@ -115,7 +117,7 @@ fn largest(dir: &Path) -> Option<(PathBuf, Bytes)> {
             if looked_at > LOOKED_AT_MAX {
                 return best;
             }
-            // Of the entry itself: links are not followed.
+            // The metadata of the entry itself: links are not followed.
             let Ok(meta) = entry.metadata() else { continue };
             if meta.is_dir() {
                 dirs.push(entry.path());

@@ -1,8 +1,8 @@
-//! The rig: does many reads or writes at a given depth and takes their times.
+//! The rig: runs many reads or writes at a given depth and measures their times.
 //!
-//! Promise: `depth` requests are at the device at any time until the last ones, and each moves
-//! exactly the bytes that were asked for, past the page cache. Each request has a thread that waits
-//! for it: 4 us more than the engine's ring, the same for every size.
+//! Promise: `depth` requests are at the device at any time until the last ones. Each transfers
+//! exactly the requested bytes, past the page cache. Each request has a thread that waits for it: 4
+//! us more than the engine's ring, the same for every size.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use tactus_core::units::{Bytes, Nanos, SECTOR};
 
-/// What to do.
+/// The requests to run.
 pub(super) struct Load<'a> {
     file: &'a File,
     offsets: Vec<u64>,
@@ -24,7 +24,7 @@ pub(super) struct Load<'a> {
     writes: bool,
 }
 
-/// In which order requests lie on the disk.
+/// The order of the requests on the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Order {
     /// One after another.
@@ -35,14 +35,14 @@ pub(super) enum Order {
     Sweep,
 }
 
-/// How long it took.
+/// The measured times.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Timing {
-    /// From the first request to the last answer.
+    /// From the first request to the last completion.
     pub(super) wall: Duration,
     /// Each request's own time.
     pub(super) each: Vec<Duration>,
-    /// Bytes moved.
+    /// Transferred bytes.
     pub(super) bytes: u64,
 }
 
@@ -56,12 +56,12 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Does `load`, or as much of it as fits into `limit`, at least one request for each place at the
+/// Runs `load`, or as much of it as fits into `limit`, at least one request for each place at the
 /// device.
 pub(super) fn run(load: &Load, limit: Option<Duration>) -> io::Result<Timing> {
     let next = AtomicUsize::new(0);
     let each = Mutex::new(Vec::with_capacity(load.offsets.len()));
-    // Threads and their memory are made before the clock starts.
+    // Threads and their memory are created before the clock starts.
     let ready = Barrier::new(load.depth + 1);
     let worker = || -> io::Result<()> {
         let mut memory = Aligned::new(load.len as usize);
@@ -98,7 +98,7 @@ pub(super) fn run(load: &Load, limit: Option<Duration>) -> io::Result<Timing> {
     Ok(Timing { wall, bytes: each.len() as u64 * load.len, each })
 }
 
-/// `count` places of `len` bytes within `span` bytes; the same for the same seed.
+/// `count` offsets of `len` bytes within `span` bytes; the same for the same seed.
 pub(super) fn offsets(order: Order, span: Bytes, len: u64, count: usize, seed: u64) -> Vec<u64> {
     let places = (span.0 / SECTOR).saturating_sub(len / SECTOR).max(1);
     match order {
@@ -118,7 +118,7 @@ pub(super) fn offsets(order: Order, span: Bytes, len: u64, count: usize, seed: u
     }
 }
 
-/// Sebastiano Vigna's splitmix64: enough for places on a disk, and no dependency.
+/// Sebastiano Vigna's splitmix64: good enough for offsets, and no dependency.
 fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -127,21 +127,21 @@ fn splitmix(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Opens `path` for reads past the page cache; never a link, never waiting.
+/// Opens `path` for reads past the page cache; never through a link, never blocking.
 pub(super) fn open_direct(path: &Path) -> io::Result<File> {
     let flags = OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     File::options().read(true).custom_flags(flags.bits() as i32).open(path)
 }
 
 impl Timing {
-    /// Adds what was done after it.
+    /// Adds the times of a later run.
     pub(super) fn extend(&mut self, later: Self) {
         self.wall += later.wall;
         self.each.extend(later.each);
         self.bytes += later.bytes;
     }
 
-    /// Wall time for each request: what one more costs at this depth.
+    /// Wall time per request: the cost of one more at this depth.
     pub(super) fn per_request(&self) -> Nanos {
         Nanos((self.wall.as_nanos() / self.each.len().max(1) as u128) as u64)
     }
@@ -164,7 +164,7 @@ impl Timing {
     }
 }
 
-/// Memory whose address is a multiple of the sector, as O_DIRECT wants it.
+/// Memory that is aligned to the sector, as O_DIRECT requires.
 struct Aligned {
     memory: Vec<u8>,
     start: usize,
@@ -186,7 +186,7 @@ impl Aligned {
         &mut self.memory[self.start..self.start + self.len]
     }
 
-    /// Bytes of which every sector differs from place to place, so that no layer below can fold them.
+    /// Bytes that differ in every sector, so that no layer below can deduplicate them.
     fn stamped(&mut self, offset: u64) -> &mut [u8] {
         for (index, sector) in self.bytes().chunks_exact_mut(SECTOR as usize).enumerate() {
             sector[..8].copy_from_slice(&(offset + index as u64 * SECTOR).to_le_bytes());

@@ -1,7 +1,7 @@
 //! Scratch data on a volume: a file without a name.
 //!
-//! Promise: whatever happens to the program, the kernel takes the space back. It takes at most a
-//! tenth of what is free.
+//! Promise: however the program ends, the kernel frees the space. The file takes at most a tenth of
+//! the free space.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,7 +13,7 @@ use tactus_core::units::{Bytes, MIB};
 
 use super::rig::{self, Load, Order, Timing};
 
-/// A file without a name, open past the page cache, full of data.
+/// An unnamed file, open for direct I/O, full of data.
 pub(super) struct Scratch {
     pub(super) file: File,
     pub(super) size: Bytes,
@@ -23,8 +23,8 @@ pub(super) struct Scratch {
 pub(super) const PIECE: u64 = MIB;
 
 impl Scratch {
-    /// Makes the file of `wanted` bytes or less on the volume of `dir` and fills it, piece by piece;
-    /// gives the time of the writes too.
+    /// Makes an unnamed file of at most `wanted` bytes on the volume of `dir` and fills it piece by
+    /// piece; also returns the time of the writes.
     pub(super) fn fill(
         dir: &Path,
         wanted: Bytes,
@@ -36,13 +36,14 @@ impl Scratch {
             return Err(io::Error::new(io::ErrorKind::StorageFull, message));
         }
         let file = nameless(dir)?;
-        // In one piece as far as the file system can; where it cannot reserve, writing does it.
+        // Contiguous as far as the file system can; without support for reservations, the writes
+        // allocate.
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size.0) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error.into()),
         }
         let mut timing = Timing::default();
-        // Steps of an eighth, so that somebody can watch.
+        // Steps of an eighth, to show progress.
         let step = (size.0 / 8).next_multiple_of(PIECE).max(PIECE);
         for start in (0..size.0).step_by(step as usize) {
             let len = step.min(size.0 - start);
@@ -61,8 +62,8 @@ impl Scratch {
     }
 }
 
-/// A new file of `len` bytes as the store makes them: with its room and its length from the beginning, and
-/// nothing in it.
+/// A new file of `len` bytes in the form of the store's: with its blocks and its length from the
+/// beginning, and without data.
 pub(super) fn fresh(dir: &Path, len: Bytes) -> io::Result<File> {
     let file = nameless(dir)?;
     match rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, len.0) {
@@ -73,7 +74,7 @@ pub(super) fn fresh(dir: &Path, len: Bytes) -> io::Result<File> {
     Ok(file)
 }
 
-/// Below this a disk answers from its own memory.
+/// Smaller reads come from the disk's own cache.
 const SIZE_MIN: Bytes = Bytes(16 * MIB);
 
 fn nameless(dir: &Path) -> io::Result<File> {
@@ -84,7 +85,7 @@ fn nameless(dir: &Path) -> io::Result<File> {
         Err(error) if is_unknown(&error) => {}
         done => return done,
     }
-    // A file system without nameless files: take the name away at once.
+    // A file system without unnamed files: the name is removed at once.
     let own = dir.join(crate::config::RESERVED);
     std::fs::create_dir_all(&own)?;
     let path = own.join(format!("measure.{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Each judgement, on a host that is fine but for one thing.
+//! Each judgement, on a host without other shortcomings.
 
 use std::path::PathBuf;
 

@@ -16,7 +16,7 @@ use crate::engine::{self, Engine};
 
 const PLACE: usize = 64 * KIB as usize;
 
-/// An intake, and its rings' other ends in the test's own hands.
+/// An intake, with the other ends of its rings under the control of the test.
 struct ByHand {
     intake: WritePath,
     requests: Consumer<IntakeRequest>,
@@ -78,7 +78,7 @@ fn who_waits_first_for_a_place_gets_the_first_that_is_free() {
         assert!(!is_ready(one));
     }
     assert_eq!(by_hand.intake.levels().waiting, 3);
-    // Gives up, and is nobody's turn any more.
+    // It stops waiting, and its turn passes on.
     drop(waiting.remove(1));
     drop(held);
     let mut last = waiting.pop().unwrap();
@@ -147,7 +147,7 @@ async fn a_flush_that_finds_no_room_waits_and_goes_on_by_itself() {
     while let Some(request) = by_hand.requests.pop() {
         by_hand.answer(token_of(request), Ok(()));
         answered += 1;
-        // Lets the one that waits have its turn.
+        // Lets the waiting task run.
         tokio::task::yield_now().await;
     }
     assert_eq!(answered, SYNCS_MAX + 1);
@@ -191,7 +191,7 @@ fn a_recording_s_places_are_its_own_and_its_writes_have_deadlines() {
     by_hand.answer(tokens[0], Ok(()));
     drop(own.place_now().expect("one is back"));
     assert!(!is_ready(&mut by_hand.intake.place()), "and stays its own");
-    // The recording ends; the promise lasts as long as its last write.
+    // The recording ends; its reservation lasts until its last write.
     drop(own);
     assert_eq!(Arc::strong_count(&promise), 2);
     by_hand.answer(tokens[1], Ok(()));
@@ -219,7 +219,7 @@ fn who_reserves_places_does_not_keep_the_others_from_those_that_become_free() {
 
 /// A running engine with a volume that takes uploads.
 fn house(way: Sendfile) -> (Engine, tempfile::TempDir) {
-    // Beside the program: the directory for temporary files may have no direct writes.
+    // Beside the program: the directory for temporary files may lack direct I/O.
     let program = std::env::current_exe().unwrap();
     let dir = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
     let mut config = Config::unconfigured();
@@ -242,7 +242,7 @@ async fn what_was_written_and_flushed_through_the_engine_is_in_the_file() {
         let size = intake.slot_size();
         let word = |at: usize| (at.wrapping_mul(0x9E37_79B9) >> 7) as u8;
         let mut begun = vec![];
-        // Twice as much as the share holds.
+        // Twice the size of the share.
         let count = 2 * intake.levels().places as usize;
         for number in 0..count {
             let mut place = intake.place().await;
