@@ -1,7 +1,7 @@
-//! Channels under `/api/v1/channels`: begun, changed and ended by the right `channels`.
+//! Channels under `/api/v1/channels`: started, changed and stopped with the right `channels`.
 //!
-//! Promise: what is asked for is checked by the rules of the configuration, with the same words. It
-//! sends nothing itself.
+//! Promise: values are checked by the rules of the configuration, with the same error messages. It
+//! sends no datagrams itself.
 
 use serde_json::{Map, Value};
 use tactus_core::path::RequestPath;
@@ -24,18 +24,18 @@ pub(super) fn is_here(path: &RequestPath) -> bool {
     below(path).is_some()
 }
 
-/// Whether a path is for those who receive a channel.
+/// Whether a path is the description of a channel for its receivers.
 pub(super) fn is_guide(path: &RequestPath) -> bool {
     below(path).is_some_and(|name| name.ends_with(".sdp"))
 }
 
-/// What stands below the place of all channels.
+/// The part of `path` below the place of all channels.
 fn below(path: &RequestPath) -> Option<&str> {
     let rest = path.name().strip_prefix(CHANNELS)?;
     if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
 }
 
-/// Does what is asked for.
+/// Handles a request.
 pub(super) async fn answer(
     channels: Option<&Channels>,
     request: &Request,
@@ -140,7 +140,7 @@ fn named(keys: Map<String, Value>, name: &str) -> Result<Map<String, Value>, Res
     keys::named(keys, name, "channel")
 }
 
-/// What is known, with what is to be otherwise; `null` takes a key away (RFC 7396).
+/// The keys in `known` with `changes`; `null` removes a key (RFC 7396).
 fn patched(mut known: Map<String, Value>, changes: Map<String, Value>) -> Map<String, Value> {
     let is_list = |key: &str| key == "title" || key == "playlist";
     if changes.keys().any(|key| is_list(key)) {

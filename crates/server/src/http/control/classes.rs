@@ -1,7 +1,9 @@
-//! Classes under `/api/v1/classes`: looked at and changed, while they send, by the right `classes`.
+//! Classes under `/api/v1/classes`: read and changed, also while they send, with the right
+//! `classes`.
 //!
-//! Promise: what is asked for is checked by the rules of the configuration, with the same words; what does not fit what is
-//! promised is refused by the name of what is short. It changes nothing itself.
+//! Promise: values are checked by the rules of the configuration, with the same error messages. A
+//! change that conflicts with granted rates is refused with the name of the missing resource. It
+//! changes nothing itself.
 
 use tactus_core::path::RequestPath;
 
@@ -21,13 +23,13 @@ pub(super) fn is_here(path: &RequestPath) -> bool {
     below(path).is_some()
 }
 
-/// What stands below the place of all classes.
+/// The part of `path` below the place of all classes.
 fn below(path: &RequestPath) -> Option<&str> {
     let rest = path.name().strip_prefix(CLASSES)?;
     if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
 }
 
-/// Does what is asked for.
+/// Handles a request.
 pub(super) async fn answer(
     classes: Option<&Classes>,
     request: &Request,

@@ -1,7 +1,7 @@
-//! Live inputs under `/api/v1/recordings`: begun, ended and looked at by the right `recordings`.
+//! Live inputs under `/api/v1/recordings`: started, stopped and read with the right `recordings`.
 //!
-//! Promise: what is asked for is checked by the rules of the configuration, with the same words; the name of
-//! a recording is all that a path has. It receives and stores nothing itself.
+//! Promise: values are checked by the rules of the configuration, with the same error messages. A
+//! path has only the name of a recording. It receives and stores nothing itself.
 
 use tactus_core::path::RequestPath;
 
@@ -18,7 +18,8 @@ use crate::http::uploads::Refusal;
 use crate::ingest::{BeginError, Recordings, State};
 
 const RECORDINGS: &str = "api/v1/recordings";
-/// More than all keys of a recording take, and of a channel whose titles are not in a file.
+/// Longest body, in bytes: more than all keys of a recording take, or of a channel whose titles are
+/// not in a file.
 const BODY_MAX: usize = 64 * 1024;
 
 /// Whether a path is one of a recording, or of all.
@@ -26,13 +27,13 @@ pub(super) fn is_here(path: &RequestPath) -> bool {
     below(path).is_some()
 }
 
-/// What stands below the place of all recordings.
+/// The part of `path` below the place of all recordings.
 fn below(path: &RequestPath) -> Option<&str> {
     let rest = path.name().strip_prefix(RECORDINGS)?;
     if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
 }
 
-/// Does what is asked for.
+/// Handles a request.
 pub(super) async fn answer(
     recordings: Option<&Recordings>,
     caller: Caller<'_>,
@@ -90,7 +91,7 @@ fn check(caller: &Caller<'_>, recording: &Recording) -> Result<(), Response> {
     }
 }
 
-/// Ends one that runs; forgets one that does not.
+/// Stops a running recording; removes a stopped one from the list.
 async fn end(recordings: &Recordings, name: &str) -> Result<Response, Refusal> {
     let status = recordings.one(name).ok_or_else(unknown)?;
     if status.state == State::Stopped {
@@ -123,12 +124,12 @@ fn refused(error: BeginError) -> Response {
     Response::text(status, error.to_string())
 }
 
-/// The recording that a body asks for: the keys of `[[recording]]` as a JSON object.
+/// The recording in a body: the keys of `[[recording]]` as a JSON object.
 fn wanted(body: &[u8]) -> Result<Recording, Response> {
     keys::checked(&keys::read(body, "[[recording]]")?, Config::parse_recording)
 }
 
-/// The whole body, of some keys.
+/// Reads the whole body, which has the keys of an object.
 pub(super) async fn read(
     incoming: &mut Incoming<'_>,
 ) -> Result<Result<Vec<u8>, BodyOutcome>, Refusal> {

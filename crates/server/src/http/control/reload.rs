@@ -1,6 +1,7 @@
-//! `POST /api/v1/reload`: the configuration is read again, by the right `reload`.
+//! `POST /api/v1/reload`: reloads the configuration, with the right `reload`.
 //!
-//! Promise: the answer says what has changed, and what needs a restart; a file that cannot be in force changes nothing.
+//! Promise: the answer names the changes, and those that need a restart. An invalid file changes
+//! nothing.
 
 use tactus_core::path::RequestPath;
 
@@ -9,12 +10,12 @@ use crate::http::response::Response;
 use crate::http::uploads::Refusal;
 use crate::reload::Reload;
 
-/// Whether a path is that of the configuration.
+/// Whether a path is that of the reload.
 pub(super) fn is_here(path: &RequestPath) -> bool {
     path.name() == "api/v1/reload"
 }
 
-/// Does what is asked for.
+/// Handles a request.
 pub(super) async fn answer(
     reload: Option<&Reload>,
     request: &Request,

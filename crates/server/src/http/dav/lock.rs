@@ -1,8 +1,8 @@
 //! LOCK and UNLOCK (RFC 4918 sections 9.10 and 9.11).
 //!
-//! Promise: a lock is granted to who may store something at its path, and to nobody else. Where
-//! nothing is, a LOCK stores an empty title, as durable as any other (section 7.3): it appears
-//! whole, since it has no bytes.
+//! Promise: a lock is granted only to a client that may store a title at its path. If nothing is
+//! there, LOCK stores an empty title, as durable as any other (section 7.3). An empty title has no
+//! incomplete state.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::http::response::Response;
 use crate::http::uploads::{Refusal, not_stored, precondition};
 use crate::store::{Precondition, UploadError, UploadSpec};
 
-/// LOCK: locks `path`, or prolongs a lock that covers it.
+/// LOCK: locks `path`, or extends a lock that covers it.
 pub(in crate::http) async fn lock(
     locking: Locking<'_>,
     path: &RequestPath,
@@ -93,7 +93,7 @@ async fn grant(locking: Locking<'_>, path: &RequestPath, body: &[u8]) -> Result<
     if own.is_some() {
         return Ok(granted(locking, 200, &lock));
     }
-    // From here on nobody else can make it.
+    // The lock is granted, so no other client can store the title.
     let put = UploadSpec {
         path: spot.path,
         len: Some(0),
@@ -106,7 +106,7 @@ async fn grant(locking: Locking<'_>, path: &RequestPath, body: &[u8]) -> Result<
     };
     match stored {
         Ok(status) => Ok(granted(locking, status, &lock).with("Location", location(path))),
-        // Somebody was faster, by no more than the time of this request.
+        // Another client has stored a title since the start of this request.
         Err(UploadError::Exists) => Ok(granted(locking, 200, &lock)),
         Err(error) => {
             uploads.locks.forget(path.name());
@@ -115,7 +115,7 @@ async fn grant(locking: Locking<'_>, path: &RequestPath, body: &[u8]) -> Result<
     }
 }
 
-/// A LOCK without a body: prolongs the lock whose token stands in `If`.
+/// A LOCK without a body: extends the lock whose token is in `If`.
 async fn refresh(locking: Locking<'_>, path: &RequestPath) -> Result<Response, Refusal> {
     let Locking { uploads, request, caller, .. } = locking;
     if request.fields.one("if").is_none() {
@@ -131,8 +131,8 @@ async fn refresh(locking: Locking<'_>, path: &RequestPath) -> Result<Response, R
     }
 }
 
-/// UNLOCK: gives back the lock that `Lock-Token` names. Who has the right `manage` gives back those
-/// of others, too.
+/// UNLOCK: releases the lock that `Lock-Token` names. With the right `manage` a client also
+/// releases locks of others.
 pub(in crate::http) fn unlock(
     locking: Locking<'_>,
     path: &RequestPath,
@@ -155,7 +155,7 @@ pub(in crate::http) fn unlock(
     }
 }
 
-/// The answer to who gets a lock.
+/// The answer for a granted lock.
 fn granted(locking: Locking<'_>, status: u16, lock: &Lock) -> Response {
     told(locking, status, lock).with("Lock-Token", format!("<{}>", lock.token))
 }
@@ -173,7 +173,7 @@ fn prefix<'a>(locking: Locking<'a>) -> &'a str {
     public::prefix(locking.public, locking.request)
 }
 
-/// A lock that is not granted.
+/// The answer for a refused lock.
 fn refused(locking: Locking<'_>, error: &LockError) -> Response {
     match error {
         LockError::Locked(path) => locked(prefix(locking), path, "no-conflicting-lock"),
@@ -181,7 +181,7 @@ fn refused(locking: Locking<'_>, error: &LockError) -> Response {
     }
 }
 
-/// A refusal that names the condition which is not met (section 16).
+/// A refusal that names the violated condition (section 16).
 fn condition(status: u16, name: &str) -> Response {
     let xml = format!(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:error xmlns:D=\"DAV:\"><D:{name}/>\
@@ -190,14 +190,14 @@ fn condition(status: u16, name: &str) -> Response {
     Response::new(status, response_body::XML, xml)
 }
 
-/// `Timeout` (section 10.7): the first time that is understood; none for as long as possible.
+/// `Timeout` (section 10.7): the first valid time; none for the longest possible one.
 fn timeout(fields: &Fields) -> Option<Duration> {
     let mut wanted = fields.list("timeout").filter_map(|one| std::str::from_utf8(one).ok());
     let first = wanted.find_map(|one| match one.split_once('-') {
         None if one.eq_ignore_ascii_case("infinite") => Some(None),
         Some((second, digits)) if second.eq_ignore_ascii_case("second") => {
             let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-            // What is too large for a number is as long as possible.
+            // A value above the range of 64 bits means the longest possible time.
             plain.then(|| digits.parse().ok().map(Duration::from_secs))
         }
         _ => None,
@@ -205,7 +205,7 @@ fn timeout(fields: &Fields) -> Option<Duration> {
     first.flatten()
 }
 
-/// What a body asks for can be told again as XML.
+/// A valid body can be repeated as XML.
 #[cfg(any(test, fuzzing))]
 pub(super) fn check(wanted: &request_body::LockInfo) {
     let Some(owner) = &wanted.owner else { return };
@@ -238,7 +238,7 @@ mod tests {
         info
     }
 
-    /// What clients send; the first is of macOS, the second of Windows, then davfs2 and cadaver.
+    /// Bodies from clients: macOS, Windows, then davfs2 and cadaver.
     #[test]
     fn w05_the_locks_that_clients_ask_for_are_understood_and_their_owner_is_told_again() {
         let exclusive =
@@ -276,7 +276,7 @@ mod tests {
                 Scope::Shared,
                 None,
             ),
-            // Names mean the same where they are told again.
+            // Names keep their meaning in the answer.
             (
                 format!(
                     "<D:lockinfo xmlns:D='DAV:' xmlns='u:0' xmlns:a='u:&lt;1>' xmlns:b='u:2'>\

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use super::xml::{BadXml, Inner, Name, Xml, escaped};
 use crate::http::locks::Scope;
 
-/// Which properties a client asks for.
+/// The properties that a client requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum PropertyQuery {
-    /// All that there are, and these.
+    /// All properties, and these.
     All(Vec<Property>),
     /// Only their names.
     Names,
-    /// These.
+    /// These properties only.
     These(Vec<Property>),
 }
 
@@ -53,13 +53,13 @@ impl Property {
         *self.namespace == *namespace && self.name == name
     }
 
-    /// Its name when it is one of WebDAV's own.
+    /// Its name, if it is one of WebDAV's own properties.
     pub(super) fn dav(&self) -> Option<&str> {
         (*self.namespace == *DAV).then_some(&self.name)
     }
 }
 
-/// Why a body is not understood.
+/// Why a body is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum BadBody {
     #[error("the body is not UTF-8")]
@@ -76,11 +76,11 @@ pub(super) enum BadBody {
 
 pub(super) const DAV: &str = "DAV:";
 
-/// Names of properties in one request: file managers ask for a dozen. Each costs its length for
-/// each entry of the answer.
+/// Most names of properties in one request. File managers request a dozen. Each name adds its
+/// length to each entry of the answer.
 const PROPERTIES_MAX: usize = 64;
 
-/// What the body of a PROPFIND asks for; an empty one for everything.
+/// The properties in the body of a PROPFIND; all for an empty body.
 pub(super) fn propfind(body: &[u8]) -> Result<PropertyQuery, BadBody> {
     if body.is_empty() {
         return Ok(PropertyQuery::All(Vec::new()));
@@ -125,7 +125,7 @@ pub(super) struct Change {
     pub(super) value: Option<String>,
 }
 
-/// What the body of a PROPPATCH would set or remove.
+/// The changes in the body of a PROPPATCH.
 pub(super) fn proppatch(body: &[u8]) -> Result<Vec<Change>, BadBody> {
     let mut xml = opened(body, "propertyupdate")?;
     let mut all = Vec::new();
@@ -149,15 +149,15 @@ pub(super) fn proppatch(body: &[u8]) -> Result<Vec<Change>, BadBody> {
     if all.is_empty() { Err(BadBody::Unclear) } else { Ok(all) }
 }
 
-/// The lock that a client wants.
+/// The requested lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LockInfo {
     pub(super) scope: Scope,
-    /// The element `owner`, which can stand wherever the prefix `D` is `DAV:`.
+    /// The element `owner`. It is valid wherever the prefix `D` is bound to `DAV:`.
     pub(super) owner: Option<String>,
 }
 
-/// What the body of a LOCK asks for (RFC 4918 section 14.11).
+/// The lock in the body of a LOCK (RFC 4918 section 14.11).
 pub(super) fn lockinfo(body: &[u8]) -> Result<LockInfo, BadBody> {
     let mut xml = opened(body, "lockinfo")?;
     let (mut scope, mut writes, mut owner) = (None, false, None);
@@ -196,7 +196,7 @@ pub(super) fn lockinfo(body: &[u8]) -> Result<LockInfo, BadBody> {
     }
 }
 
-/// The only element within the one that is open, and closes both.
+/// The only child of the open element. Closes the open element.
 fn only(xml: &mut Xml<'_>) -> Result<Option<Name>, BadBody> {
     let mut first = None;
     while let Some(name) = xml.child()? {
@@ -208,14 +208,14 @@ fn only(xml: &mut Xml<'_>) -> Result<Option<Name>, BadBody> {
     Ok(first)
 }
 
-/// The element `owner`, which is open, with what it needs to stand elsewhere: like a dead property
-/// it is told again as it came (section 14.17). Closes it.
+/// The open element `owner`, with the declarations that it needs elsewhere. It is repeated
+/// unchanged, like a dead property (section 14.17). Closes it.
 fn owner(xml: &mut Xml<'_>) -> Result<String, BadBody> {
     let Inner { text: inner, mut declared } = xml.inner()?;
     if inner.len() > OWNER_BYTES_MAX || inner.matches("xmlns").count() > OWNER_NAMESPACES_MAX {
         return Err(BadBody::LongOwner);
     }
-    // What has no element has no names.
+    // An `owner` without elements needs no declarations, and neither does an unused prefix.
     declared.retain(|(prefix, namespace)| {
         let is_used = prefix.is_empty() || inner.contains(&format!("{prefix}:"));
         inner.contains('<') && is_used && (prefix, &**namespace) != (&"D".to_owned(), DAV)
@@ -236,13 +236,14 @@ fn owner(xml: &mut Xml<'_>) -> Result<String, BadBody> {
     if is_long { Err(BadBody::LongOwner) } else { Ok(element) }
 }
 
-/// Clients write a name or an address of a hundred bytes.
+/// Longest element `owner`, in bytes. Clients write a name or an address of a hundred bytes.
 const OWNER_BYTES_MAX: usize = 2048;
 
-/// A quarter of what may be declared at once: the answer declares others around it.
+/// Most namespaces of an `owner`: a quarter of the limit in scope, because the answer declares
+/// others around it.
 const OWNER_NAMESPACES_MAX: usize = super::xml::NAMESPACES_MAX / 4;
 
-/// The body as XML, inside its root element, which must have this name.
+/// The body as XML, inside its root element, which must have the name `name`.
 fn opened<'a>(body: &'a [u8], name: &str) -> Result<Xml<'a>, BadBody> {
     let text = std::str::from_utf8(body).map_err(|_| BadBody::NotUtf8)?;
     let mut xml = Xml::new(text)?;
@@ -256,7 +257,7 @@ fn dav_name(name: &Name) -> Option<&str> {
     (*name.namespace == *DAV).then_some(&name.local)
 }
 
-/// Adds the properties in a `prop` to set or remove, and closes it.
+/// Adds the properties of a `prop` to set or remove, and closes it.
 fn changes(xml: &mut Xml<'_>, sets: bool, all: &mut Vec<Change>) -> Result<(), BadBody> {
     while let Some(Name { namespace, local: name }) = xml.child()? {
         if all.len() == PROPERTIES_MAX {
@@ -269,7 +270,7 @@ fn changes(xml: &mut Xml<'_>, sets: bool, all: &mut Vec<Change>) -> Result<(), B
     Ok(())
 }
 
-/// Adds the names in a `prop` or an `include`, and closes it.
+/// Adds the names of a `prop` or an `include`, and closes it.
 fn properties(xml: &mut Xml<'_>, mut known: Vec<Property>) -> Result<Vec<Property>, BadBody> {
     while let Some(Name { namespace, local: name }) = xml.child()? {
         if known.len() == PROPERTIES_MAX {
@@ -310,7 +311,7 @@ mod tests {
         assert_eq!(proppatch(patch.as_bytes()), Ok(vec![x, y]));
     }
 
-    /// Bodies as real programs send them, in full.
+    /// Complete bodies from real programs.
     #[test]
     fn s01_the_bodies_of_known_clients_are_understood() {
         let dav = |names: &[&str]| -> Vec<Property> { names.iter().map(|n| of(DAV, n)).collect() };

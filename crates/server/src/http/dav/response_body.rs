@@ -1,6 +1,7 @@
-//! Answers of several statuses (RFC 4918 section 13): what is known of each thing, and what is not.
+//! Multi-status answers (RFC 4918 section 13): the known properties of each resource, and the
+//! missing ones.
 //!
-//! Promise: it is XML whatever things are called; and it is whole, or there is none.
+//! Promise: it is well-formed XML whatever the names are, and it is complete or visibly truncated.
 
 use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
@@ -19,10 +20,10 @@ use crate::http::put::location;
 use crate::http::response::Response;
 use crate::store::{Principal, QuotaUsage};
 
-/// The type of all these answers.
+/// The media type of all these answers.
 pub(super) const XML: &str = "application/xml; charset=utf-8";
 
-/// All that can be known of a thing.
+/// All known properties.
 const KNOWN: [&str; 9] = [
     "resourcetype",
     "displayname",
@@ -35,13 +36,13 @@ const KNOWN: [&str; 9] = [
     "lockdiscovery",
 ];
 
-/// What is told of locks to who asks.
+/// The locks that a client may see.
 #[derive(Clone)]
 pub(super) struct LockView {
     pub(super) locks: Locks,
-    /// Who asks; nobody: nothing is told of locks that there are.
+    /// The principal of the request; without one, no lock is shown.
     pub(super) principal: Option<Principal>,
-    /// What stands before each path that the client is told.
+    /// The prefix of each path in the answer.
     pub(super) prefix: String,
 }
 
@@ -54,7 +55,7 @@ impl LockView {
     }
 }
 
-/// One lock (section 14.1). Its token is told to its own principal alone.
+/// One lock (section 14.1). Its token is shown only to its own principal.
 pub(super) fn active(lock: &Lock, prefix: &str, principal: &Principal) -> String {
     let wish = &lock.wish;
     let scope = match wish.scope {
@@ -87,7 +88,7 @@ pub(super) fn active(lock: &Lock, prefix: &str, principal: &Principal) -> String
     )
 }
 
-/// The locks that can be had (section 15.10).
+/// The supported locks (section 15.10).
 const SUPPORTED: &str = "<D:lockentry><D:lockscope><D:exclusive/></D:lockscope>\
                          <D:locktype><D:write/></D:locktype></D:lockentry>\
                          <D:lockentry><D:lockscope><D:shared/></D:lockscope>\
@@ -219,7 +220,7 @@ fn slash_and_type(entry: &Entry) -> (&'static str, &'static str) {
 }
 
 impl Multistatus {
-    /// What there is to say about one thing, of which the path is told as well.
+    /// The properties of one resource at its path.
     fn response(
         &self,
         href: &str,
@@ -268,7 +269,7 @@ impl Multistatus {
         xml.push_str("</D:response>\n");
     }
 
-    /// The value of a property of locks.
+    /// The value of a property about locks.
     fn of_locks(&self, path: &str, name: &str) -> Option<String> {
         let locks = self.locks.as_ref()?;
         match name {
@@ -284,7 +285,7 @@ fn found(properties: &str, xml: &mut String) {
     xml.push_str("<D:status>HTTP/1.1 200 OK</D:status></D:propstat>");
 }
 
-/// The value of a property as XML; none when the thing has no such property.
+/// The value of a property as XML; none if the resource has no such property.
 fn value(entry: &Entry, name: &str) -> Option<String> {
     let title = match entry.kind {
         EntryKind::Title { len, .. } => Some(len),
@@ -307,7 +308,7 @@ fn written(href: &str) -> String {
     if href.is_empty() { "/".to_owned() } else { href.replace('&', "&amp;") }
 }
 
-/// An element for a property that is sent only when the request names it.
+/// An element for a property that is sent only if the request names it.
 fn other(entry: &Entry, property: &Property, room: Option<QuotaUsage>) -> Option<String> {
     let Property { namespace, name } = property;
     match (&**namespace, name.as_str()) {
@@ -340,13 +341,13 @@ fn element(name: &str, value: &str, xml: &mut String) {
     add(xml, format_args!("<D:{name}>{value}</D:{name}>"));
 }
 
-/// A property without its value. Its name has come as the name of an element, so it can be one.
+/// A property without its value. Its name was an element's name in the request, so it is valid XML.
 fn empty(property: &Property, xml: &mut String) {
     let Property { namespace, name } = property;
     match &**namespace {
         DAV => add(xml, format_args!("<D:{name}/>")),
         "" => add(xml, format_args!("<{name}/>")),
-        // This prefix is bound once and for all, and can be bound to nothing else.
+        // This prefix is predefined, and cannot be bound to another namespace.
         "http://www.w3.org/XML/1998/namespace" => add(xml, format_args!("<xml:{name}/>")),
         other => add(xml, format_args!("<x:{name} xmlns:x=\"{}\"/>", escaped(other))),
     }
@@ -356,7 +357,7 @@ fn add(xml: &mut String, text: std::fmt::Arguments<'_>) {
     xml.write_fmt(text).expect("a string takes everything");
 }
 
-/// An answer to `asked` is XML, and names each property once for each thing.
+/// Checks that an answer to `asked` is XML, and names each property once for each resource.
 #[cfg(any(test, fuzzing))]
 pub(super) fn check(asked: &PropertyQuery) {
     use tactus_core::units::Bytes;
@@ -382,10 +383,10 @@ pub(super) fn check(asked: &PropertyQuery) {
     }
 }
 
-/// Writes the properties in `asked` of a directory with entries of these `names`, part by part.
+/// Writes the properties in `asked` of a directory with entries of these `names`, in parts.
 ///
 /// # Panics
-/// When a part is longer than it may be.
+/// When a part is longer than its limit.
 #[cfg(any(test, fuzzing))]
 pub(super) fn check_parts(asked: PropertyQuery, names: &[&str]) {
     let room = Some(QuotaUsage { available: u64::MAX, used: u64::MAX });

@@ -50,7 +50,7 @@ pub(super) struct Name {
 pub(super) struct Xml<'a> {
     whole: &'a str,
     reader: Reader<&'a [u8]>,
-    /// Where the piece that was read last begins.
+    /// The position of the last piece.
     last: u64,
     /// Namespace declarations, the innermost last.
     bindings: Vec<Binding>,
@@ -72,11 +72,10 @@ struct Binding {
     namespace: Rc<str>,
 }
 
-/// What stands within an element.
+/// The content of an element.
 pub(super) struct Inner<'a> {
     pub(super) text: &'a str,
-    /// The prefixes that are declared around it, each with its namespace: without them the text
-    /// means nothing.
+    /// The prefixes that are declared around it, each with its namespace. The text needs them.
     pub(super) declared: Vec<(String, String)>,
 }
 
@@ -136,7 +135,7 @@ impl<'a> Xml<'a> {
         Ok(self.text.take().unwrap_or_default())
     }
 
-    /// What stands within the element that is open, as it is written, and closes it.
+    /// The unparsed content of the open element. Closes the element.
     pub(super) fn inner(&mut self) -> Result<Inner<'a>, BadXml> {
         let mut declared: Vec<(String, String)> = Vec::new();
         for Binding { prefix, namespace } in self.bindings.iter().rev() {
@@ -330,7 +329,7 @@ impl<'a> Xml<'a> {
     }
 }
 
-/// Text that XML can hold: some characters that files may have in their names, it cannot.
+/// Text in XML. Characters that XML cannot contain, but file names can, are replaced.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -72,8 +72,8 @@ pub(super) fn opening(page: &Page) -> String {
     text
 }
 
-/// Works by the script alone, which reads the directory from the form. Without it nothing is sent
-/// (`form-action`), and never in a URL.
+/// Works only with the script, which reads the directory from the form. Without the script nothing
+/// is sent (`form-action`), and never in a URL.
 fn upload_form(path: &RequestPath, page: &mut String) {
     let slash = if path.name().is_empty() { "" } else { "/" };
     let directory = escaped(&format!("/{}{slash}", path.name()));
@@ -165,7 +165,7 @@ fn player(media_type: &str) -> Option<&'static str> {
 
 /// The page for a 404 in a browser, with links back.
 pub(super) fn nothing(path: &RequestPath, host: Option<&str>, said: &str) -> String {
-    // The path may be a title's: its relative links begin in the directory above.
+    // The path may be that of a title, whose relative links begin in the directory above.
     let depth = path.segments().count().saturating_sub(usize::from(!path.is_directory()));
     let up = match depth {
         0 => "./".to_owned(),
@@ -197,7 +197,7 @@ fn add(page: &mut String, text: std::fmt::Arguments<'_>) {
     page.write_fmt(text).expect("a string takes everything");
 }
 
-/// For text and for quoted attributes.
+/// Escapes text for content and for quoted attributes.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -217,7 +217,7 @@ const OPENING: &str = "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n\
     <meta name=viewport content=\"width=device-width\">\n\
     <meta name=color-scheme content=\"light dark\">\n";
 
-/// Hidden without the script, which makes them work.
+/// Hidden without the script.
 const TOOLS: &str = "<div id=tools hidden><label for=filter>Filter</label> \
     <input id=filter type=search autocomplete=off spellcheck=false aria-keyshortcuts=\"/\"> \
     <span id=count role=status></span></div>\n<p id=said role=status></p>\n";

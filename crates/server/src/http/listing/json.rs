@@ -26,7 +26,7 @@ struct Line<'a> {
     bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate_bits_per_second: Option<u64>,
-    /// To the millisecond.
+    /// With milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]

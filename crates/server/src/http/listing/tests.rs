@@ -1,4 +1,4 @@
-//! What listings show, and to whom.
+//! The content of listings, and their readers.
 
 use super::*;
 use crate::catalogue::EntryKind;

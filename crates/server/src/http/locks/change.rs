@@ -1,28 +1,28 @@
-//! What a request changes, as far as locks are concerned.
+//! The change of a request, as far as locks need it.
 
 /// A change of one path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::http) struct Change {
     /// The decoded path, without outer slashes.
     pub(in crate::http) path: String,
-    /// Also what is below it.
+    /// Whether it also covers everything below the path.
     pub(in crate::http) below: bool,
     /// Directories in which it makes or removes a name (RFC 4918 section 7.4).
     pub(in crate::http) within: Vec<String>,
 }
 
 impl Change {
-    /// What is at `path` gets another content or other properties.
+    /// The object at `path` gets other content or other properties.
     pub(in crate::http) fn of(path: &str) -> Self {
         Self { path: path.to_owned(), below: false, within: Vec::new() }
     }
 
-    /// What is at `path` appears, in its directory.
+    /// An object appears at `path`, in its directory.
     pub(in crate::http) fn appearing(path: &str) -> Self {
         Self { within: vec![above(path).to_owned()], ..Self::of(path) }
     }
 
-    /// What is at `path` and below it goes away.
+    /// The object at `path` disappears, with everything below it.
     pub(in crate::http) fn vanishing(path: &str) -> Self {
         Self { below: true, ..Self::appearing(path) }
     }

@@ -1,7 +1,7 @@
-//! The locks themselves, by the paths where they begin, and the changes that are under way.
+//! The table of locks by their root paths, and the changes in progress.
 //!
-//! Promise: to ask about a path costs time by its depth and by the locks on its way, not by all
-//! locks.
+//! Promise: the cost of a lookup depends on the depth of the path and on the locks along it, not on
+//! the number of all locks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -16,7 +16,7 @@ use crate::store::Principal;
 pub(super) struct Table {
     by_path: BTreeMap<String, Vec<Lock>>,
     len: usize,
-    /// No lock ends before this.
+    /// No lock ends before this time.
     first_end: Option<Instant>,
     under_way: HashMap<u64, Vec<Change>>,
     changes: u64,
@@ -32,7 +32,7 @@ impl Table {
         all.filter(|lock| lock.wish.principal == *principal).count()
     }
 
-    /// Removes what has ended.
+    /// Removes locks whose time is over.
     pub(super) fn expire(&mut self, now: Instant) {
         if self.first_end.is_some_and(|end| end <= now) {
             self.retain(|lock| lock.expires > now);
@@ -85,7 +85,7 @@ impl Table {
         self.by_path.contains_key(path)
     }
 
-    /// Whether one begins at a directory above it.
+    /// Whether a lock begins at a directory above `path`.
     pub(super) fn has_root_above(&self, path: &str) -> bool {
         self.len > 0 && all_above(path).any(|path| self.is_root(path))
     }
@@ -105,7 +105,7 @@ impl Table {
         from.map(|(root, _)| root).take_while(move |root| root.starts_with(&begin))
     }
 
-    /// Where a lock is that `wish` contradicts (section 6.1).
+    /// The path of a lock that conflicts with `wish` (section 6.1).
     pub(super) fn conflict(&self, wish: &LockRequest) -> Option<String> {
         let excludes =
             |lock: &&Lock| wish.scope == Scope::Exclusive || lock.wish.scope == Scope::Exclusive;
@@ -119,8 +119,8 @@ impl Table {
         self.roots_below(&wish.path).find(excludes).cloned()
     }
 
-    /// Where a lock is that forbids `change` to who has sent `tokens`. Of several locks of one path
-    /// one token suffices: then they are shared ones.
+    /// The path of a lock that forbids `change` to a request with `tokens`. If several locks have
+    /// the same path, they are shared, and the token of one of them suffices.
     pub(super) fn forbids(
         &self,
         change: &Change,
@@ -145,7 +145,7 @@ impl Table {
         own.or_else(|| change.below.then(below).flatten()).or_else(within)
     }
 
-    /// Notes that these changes are made now.
+    /// Records the start of these changes.
     pub(super) fn begin(&mut self, changes: Vec<Change>) -> u64 {
         self.changes += 1;
         self.under_way.insert(self.changes, changes);
@@ -156,7 +156,7 @@ impl Table {
         self.under_way.remove(&number);
     }
 
-    /// Whether a change of what a lock would cover is under way.
+    /// Whether a change that a lock would cover is in progress.
     pub(super) fn is_changing(&self, root: &str, depth: Depth) -> bool {
         self.under_way.values().flatten().any(|Change { path, below, .. }| {
             let inside = match depth {
@@ -173,7 +173,7 @@ fn all_above(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(next_above(path), |path| next_above(path))
 }
 
-/// The root lies in nothing.
+/// The root has no parent.
 fn next_above(path: &str) -> Option<&str> {
     if path.is_empty() { None } else { Some(above(path)) }
 }

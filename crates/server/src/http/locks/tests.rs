@@ -1,4 +1,4 @@
-//! Locks against each other, against changes, and against a list that is searched as a whole.
+//! Locks against each other, against changes, and against a search of a list of all locks.
 
 use proptest::prelude::*;
 
@@ -36,13 +36,13 @@ fn w05_a_lock_forbids_changes_without_its_token_and_of_other_principals() {
     for path in ["a", "a/bc", "a/c", "", "b", "a/b.c"] {
         assert_eq!(forbids(&locks, Change::of(path), &[], "x"), None, "{path}");
     }
-    // What would take the lock along needs its token.
+    // A change that would remove the lock needs its token.
     for path in ["", "a", "a/b"] {
         let change = Change::vanishing(path);
         assert_eq!(forbids(&locks, change.clone(), &[], "x"), Some("a/b".into()), "{path}");
         assert_eq!(forbids(&locks, change, &[&token], "x"), None, "{path}");
     }
-    // Of depth 0 a directory's lock covers its names, not what they name.
+    // With depth 0, the lock of a directory covers its names, not their objects.
     let names = try_lock(&locks, wish("d", Exclusive, Zero, "x")).unwrap();
     assert_eq!(forbids(&locks, Change::appearing("d/new"), &[], "x"), Some("d".into()));
     assert_eq!(forbids(&locks, Change::appearing("d/new"), &[&names], "x"), None);
@@ -71,7 +71,7 @@ fn w05_locks_contradict_each_other_or_are_shared() {
     assert!(of(("a/b", Shared, Zero), ("", Shared, Infinity)));
     assert!(of(("ab", Exclusive, Infinity), ("a", Exclusive, Infinity)));
     assert!(of(("a.b", Exclusive, Infinity), ("a", Exclusive, Infinity)));
-    // One token of several shared locks is enough.
+    // The token of one of several shared locks suffices.
     let locks = Locks::new(LIMITS);
     let one = try_lock(&locks, wish("a", Shared, Zero, "x")).unwrap();
     let two = try_lock(&locks, wish("a", Shared, Zero, "y")).unwrap();
@@ -95,7 +95,7 @@ fn w05_locks_are_bounded_in_number_and_time() {
     assert_eq!(locks.unlock("0", &held[0], &x, false), Ok(()));
     assert_eq!(locks.unlock("1", &held[1], &y, true), Ok(()));
     assert!(of("8", "y").is_ok());
-    // The client's time is taken within the bounds.
+    // The requested time is limited.
     for (asked, granted) in [(None, 3600), (Some(0), 1), (Some(60), 60), (Some(1 << 40), 3600)] {
         assert_eq!(locks.granted(asked.map(Duration::from_secs)).as_secs(), granted);
     }
@@ -120,7 +120,7 @@ fn w05_a_lock_is_granted_when_no_change_of_its_path_is_under_way() {
         assert_eq!(of(path, depth), Err(LockError::Busy), "{path}");
     }
     assert!(of("", Zero).is_ok() && of("a/c", Infinity).is_ok());
-    // Who waits is woken by the end.
+    // The end of a change wakes the waiting request.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let waiting = locks.lock(wish("a/b", Scope::Exclusive, Zero, "y"));
@@ -132,7 +132,7 @@ fn w05_a_lock_is_granted_when_no_change_of_its_path_is_under_way() {
     assert!(locks.begin(&[Change::of("a/b")], &[], &x).is_err());
 }
 
-/// Whether a future waits when it is looked at once.
+/// Whether a future is pending at its first poll.
 async fn futures_pending<F: Future>(mut future: std::pin::Pin<&mut F>) -> bool {
     std::future::poll_fn(|cx| std::task::Poll::Ready(future.as_mut().poll(cx).is_pending())).await
 }
@@ -168,7 +168,7 @@ fn w05_no_token_can_be_guessed_or_comes_twice() {
 }
 
 proptest! {
-    /// Beside a list of locks that is searched as a whole.
+    /// Compares the table with a search of a list of all locks.
     #[test]
     fn w05_the_table_finds_what_a_search_of_all_locks_finds(
         steps in proptest::collection::vec(

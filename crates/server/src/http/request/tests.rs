@@ -25,7 +25,7 @@ fn w02_an_invalid_request_keeps_the_fields_that_name_its_client() {
     }
 }
 
-/// A request with these fields besides its host.
+/// A request with these fields and a host.
 fn with(fields: &str) -> Result<Request, Fault> {
     request(&format!("GET /a HTTP/1.1\r\nHost: h\r\n{fields}\r\n"))
 }

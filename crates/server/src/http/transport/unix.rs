@@ -1,8 +1,8 @@
-//! The listening end of a Unix socket: its file, and whose it is.
+//! The listening end of a Unix socket: its file with mode, owner and group.
 //!
-//! Promise: nobody connects before the file has its mode, owner and group. The socket file of a
-//! server that ended without removing it is replaced; the file of a running server, and any file
-//! that is no socket, is left alone. At the end the file is removed if it is still ours.
+//! Promise: no client can connect before the file has its mode, owner and group. The socket file of
+//! a server that ended without removing it is replaced. The file of a running server, and any file
+//! that is no socket, stays. At the end the file is removed if it still belongs to this server.
 
 use std::fs;
 use std::io;
@@ -25,7 +25,7 @@ use crate::config::UnixSocket;
 pub struct UnixListener {
     listener: tokio::net::UnixListener,
     path: PathBuf,
-    /// Device and inode: another server may have replaced the file.
+    /// Device and inode, because another server may have replaced the file.
     file: (u64, u64),
 }
 
@@ -41,7 +41,8 @@ impl UnixListener {
     pub fn bind(wanted: &UnixSocket) -> Result<Self> {
         let path = &wanted.path;
         let (owner, group) = owners(wanted)?;
-        // Between the test of an old file and its removal, another server may bind the path.
+        // Without a lock, another server could bind the path between the test of an old file and
+        // its removal.
         let directory = fs::File::open(directory_of(path)).with_context(|| cannot(path))?;
         flock(&directory, FlockOperation::LockExclusive).with_context(|| cannot(path))?;
         remove_stale(path)?;
@@ -55,7 +56,7 @@ impl UnixListener {
                 std::os::unix::fs::chown(path, owner, group).with_context(text)?;
             }
             let found = fs::symlink_metadata(path)?;
-            // Until now the kernel refuses every connection.
+            // Until here the kernel refuses every connection.
             rustix::net::listen(&socket, BACKLOG)?;
             let listener = tokio::net::UnixListener::from_std(socket.into())?;
             Ok(Self { listener, path: path.clone(), file: (found.dev(), found.ino()) })
@@ -65,10 +66,10 @@ impl UnixListener {
         })
     }
 
-    /// Whether [`Self::bind`] would be possible now, apart from a server that listens there.
+    /// Checks that [`Self::bind`] would work now, apart from a server that listens there.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::bind`].
     pub fn check(wanted: &UnixSocket) -> Result<()> {
         let path = &wanted.path;
         owners(wanted)?;
@@ -113,7 +114,7 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// Removes the file of a server that is gone.
+/// Removes the socket file of a server that has ended.
 fn remove_stale(path: &Path) -> Result<()> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -129,7 +130,7 @@ fn remove_stale(path: &Path) -> Result<()> {
             fs::remove_file(path).with_context(|| cannot(path))
         }
         Err(Errno::NOENT) => Ok(()),
-        // A full queue (EAGAIN) is a running server's.
+        // A full queue (EAGAIN) belongs to a running server.
         Ok(()) | Err(Errno::AGAIN) => {
             bail!("{}: another server listens there; stop it, or choose another path", cannot(path))
         }
@@ -149,7 +150,7 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
 }
 
-/// The numbers of the owner and the group.
+/// The numeric owner and group.
 fn owners(wanted: &UnixSocket) -> Result<(Option<u32>, Option<u32>)> {
     let unknown = |kind, name: &str| anyhow!("this host has no {kind} {name:?}");
     let owner = wanted.owner.as_deref().map(|name| match name.parse() {
@@ -179,7 +180,7 @@ mod tests {
     async fn a_live_socket_is_kept_a_stale_one_replaced_and_ours_removed_at_the_end() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("http.sock");
-        // A server that ended without removing its file.
+        // The socket file of a server that ended without removing it.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         let first = UnixListener::bind(&at(&path)).unwrap();
@@ -187,7 +188,7 @@ mod tests {
         let error = format!("{:#}", UnixListener::bind(&at(&path)).unwrap_err());
         assert!(error.contains("another server listens there"), "{error}");
         assert!(path.exists());
-        // Another server's file is not ours to remove.
+        // The file of another server must stay.
         fs::remove_file(&path).unwrap();
         let second = UnixListener::bind(&at(&path)).unwrap();
         drop(first);

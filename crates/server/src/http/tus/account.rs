@@ -1,7 +1,7 @@
-//! `GET /api/v1/uploads`: what is stored and held on one principal's account, and for what.
+//! `GET /api/v1/uploads`: the stored and reserved bytes of one principal, with its uploads.
 //!
-//! Promise: nobody sees another's uploads. What is held and what it is held for come from one look at the
-//! books of each volume, so the sums are those of the list.
+//! Promise: no principal sees another's uploads. The reserved bytes and the uploads come from one
+//! snapshot of each volume, so the totals match the list.
 
 use std::time::SystemTime;
 
@@ -13,7 +13,7 @@ use crate::http::response::Response;
 use crate::http::uploads::Uploads;
 use crate::store::{Principal, Reservation, Store};
 
-/// More are counted, and not listed.
+/// Most uploads in the list. Further ones are counted, but not listed.
 const LISTED_MAX: usize = 1000;
 
 #[derive(Serialize)]
@@ -26,7 +26,7 @@ struct VolumeAccount {
     mount: String,
     /// Bytes of titles.
     stored_bytes: u64,
-    /// Bytes held for uploads, listed or not.
+    /// Reserved bytes of uploads, listed or not.
     reserved_bytes: u64,
     /// Absent where the file system's size is the only limit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,17 +38,17 @@ struct VolumeAccount {
 
 #[derive(Serialize)]
 struct Upload {
-    /// Absent for a part that is to be joined with others.
+    /// Absent for a part that will be joined with others.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
-    /// Under which it can be resumed; absent for a PUT.
+    /// The identifier for resuming it; absent for a PUT.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
     reserved_bytes: u64,
-    /// What is durable of it; absent for a PUT.
+    /// Its durable bytes; absent for a PUT.
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<u64>,
-    /// Since it began, or since the server did.
+    /// Seconds since its start, or since the start of the server.
     age_seconds: u64,
 }
 

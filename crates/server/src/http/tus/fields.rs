@@ -1,7 +1,7 @@
 //! The fields of tus 1.0, read strictly.
 //!
-//! Promise: a number is digits and nothing else, below 2^63; a list has its bounds; what is not
-//! understood in one way is a [`FieldError`] and not a default.
+//! Promise: a number has only digits and is below 2^63; a list is bounded. An ambiguous value is a
+//! [`FieldError`], never a default.
 
 use data_encoding::BASE64;
 use sha1::Sha1;
@@ -12,32 +12,32 @@ use crate::http::fields::Fields;
 use crate::http::response::Response;
 use crate::http::target::{self, Target};
 
-/// Where uploads are created, and below which each is.
+/// The place where uploads are created. Each upload is below it.
 pub(in crate::http) const UPLOADS: &str = "/api/v1/uploads";
 
-/// The version that is spoken.
+/// The supported version.
 pub(super) const VERSION: &str = "1.0.0";
 
-/// Sums of a request's body that are understood.
+/// The supported checksums of a request's body.
 pub(super) const ALGORITHMS: &str = "sha1,sha256,crc32c";
 
-/// Parts of which one upload may be put together.
+/// Most parts of one upload.
 pub(super) const PARTS_MAX: usize = 1000;
 
-/// A request that is not understood, with the answer that says so.
+/// Why a request is invalid, with the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FieldError {
-    /// Another version of tus, or none is named.
+    /// The version of tus is another one, or missing.
     Version,
-    /// The value of this field.
+    /// The value of this field is invalid.
     Field(&'static str),
     /// Neither `Upload-Length` nor `Upload-Defer-Length`, or both.
     Length,
-    /// Bytes of another type.
+    /// The body has another media type.
     MediaType,
     /// More parts than [`PARTS_MAX`].
     ManyParts,
-    /// A sum that nobody here can compute.
+    /// The checksum's algorithm is not supported.
     Algorithm,
 }
 
@@ -69,7 +69,7 @@ impl FieldError {
     }
 }
 
-/// Whether the request speaks our version.
+/// Checks the version of tus in the request.
 pub(super) fn version(fields: &Fields) -> Result<(), FieldError> {
     match fields.one("tus-resumable") {
         Some(version) if version == VERSION.as_bytes() => Ok(()),
@@ -77,18 +77,18 @@ pub(super) fn version(fields: &Fields) -> Result<(), FieldError> {
     }
 }
 
-/// `Upload-Offset`, which must be there.
+/// `Upload-Offset`, which is required.
 pub(super) fn offset(fields: &Fields) -> Result<u64, FieldError> {
     let name = "Upload-Offset";
     number(fields, name)?.ok_or(FieldError::Field(name))
 }
 
-/// `Upload-Length`, if it is there.
+/// `Upload-Length`, if present.
 pub(super) fn length(fields: &Fields) -> Result<Option<u64>, FieldError> {
     number(fields, "Upload-Length")
 }
 
-/// The length that a creation declares: a number, or none for one that follows later.
+/// The length in a creation; none if it follows later.
 pub(super) fn declared(fields: &Fields) -> Result<Option<u64>, FieldError> {
     match (length(fields)?, fields.one("upload-defer-length")) {
         (Some(length), None) => Ok(Some(length)),
@@ -98,7 +98,7 @@ pub(super) fn declared(fields: &Fields) -> Result<Option<u64>, FieldError> {
     }
 }
 
-/// Whether the body is bytes of an upload, by its media type.
+/// Checks that the media type is that of bytes of an upload.
 pub(super) fn media_type(fields: &Fields) -> Result<(), FieldError> {
     let name = fields.one("content-type").unwrap_or_default();
     match name.eq_ignore_ascii_case(b"application/offset+octet-stream") {
@@ -111,24 +111,24 @@ fn number(fields: &Fields, name: &'static str) -> Result<Option<u64>, FieldError
     let Some(value) = fields.one(name) else { return Ok(None) };
     let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     let number = std::str::from_utf8(value).ok().filter(|_| digits).and_then(|v| v.parse().ok());
-    // What no file can have is no length: the kernel counts in signed 64 bits.
+    // No file can be longer: the kernel counts in signed 64 bits.
     let number = number.filter(|&number: &u64| i64::try_from(number).is_ok());
     number.map(Some).ok_or(FieldError::Field(name))
 }
 
-/// What an upload is to others.
+/// The relation of an upload to others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Concat {
-    /// A title of its own.
+    /// It becomes a title of its own.
     Alone,
-    /// A part of something.
+    /// It is a part of another upload.
     Partial,
-    /// The parts of these identifiers, as they were written, one after the other.
+    /// It joins the parts of these identifiers in this order.
     Final(Vec<String>),
 }
 
-/// `Upload-Concat`. Parts that are none of ours keep whatever identifier they were given: nothing has
-/// it. `own` converts a client's path to the server's form.
+/// `Upload-Concat`. A part that is not ours keeps its identifier, which no upload has. `own`
+/// converts a client's path to the server's form.
 pub(super) fn concat(
     fields: &Fields,
     own: &impl Fn(RequestPath) -> RequestPath,
@@ -150,8 +150,8 @@ pub(super) fn concat(
     parts.collect::<Result<_, _>>().map(Concat::Final)
 }
 
-/// The identifier in a part's URL: absolute, or a path. Which host it names does not matter, as that
-/// of the request does.
+/// The identifier in a part's URL, which is absolute or a path. The host does not matter, as in the
+/// request.
 fn part(url: &[u8], own: &impl Fn(RequestPath) -> RequestPath) -> Option<String> {
     let (target, _) = target::of_url(url).ok()?;
     let Target::Path { path, .. } = target else { return None };
@@ -160,7 +160,7 @@ fn part(url: &[u8], own: &impl Fn(RequestPath) -> RequestPath) -> Option<String>
     Some(id.to_owned())
 }
 
-/// A sum that a body is to have, while it is being computed.
+/// The expected checksum of a body, and its computation.
 pub(super) struct Checksum {
     summing: ChecksumState,
     expected: Vec<u8>,
@@ -173,7 +173,7 @@ enum ChecksumState {
     Crc32c(u32),
 }
 
-/// `Upload-Checksum`, if it is there.
+/// `Upload-Checksum`, if present.
 pub(super) fn checksum(fields: &Fields) -> Result<Option<Checksum>, FieldError> {
     const WRONG: FieldError = FieldError::Field("Upload-Checksum");
     let Some(value) = fields.one("upload-checksum") else { return Ok(None) };
@@ -200,12 +200,13 @@ impl Checksum {
         }
     }
 
-    /// Whether the bytes were those that the client has summed up.
+    /// Whether the bytes match the client's checksum.
     pub(super) fn matches(&self) -> bool {
         match self.summing.clone() {
             ChecksumState::Sha1(sum) => sum.finalize()[..] == self.expected,
             ChecksumState::Sha256(sum) => sum.finalize()[..] == self.expected,
-            // Most significant byte first, as in every field that carries one (RFC 3309 in network order).
+            // Most significant byte first, as in every field with a CRC (RFC 3309 in network
+            // order).
             ChecksumState::Crc32c(sum) => sum.to_be_bytes()[..] == self.expected,
         }
     }
@@ -305,7 +306,7 @@ mod tests {
                 sum.matches()
             })
         };
-        // The first is the example of the protocol's text.
+        // The first is the example in the protocol's specification.
         assert_eq!(of("sha1 Kq5sNclPz7QV2+lfQIuc6R7oRu0=", b"hello world"), Ok(true));
         assert_eq!(of("sha1 Kq5sNclPz7QV2+lfQIuc6R7oRu0=", b"hello, world"), Ok(false));
         let sha256 = "sha256 uU0nuZNNPgilLlLX2n2r+sSE7+N6U4DukIj3rOLvzek=";

@@ -1,7 +1,7 @@
-//! `Upload-Metadata`: what a client says about its upload, and under which name it is to be stored.
+//! `Upload-Metadata`: a client's metadata of its upload, and the name of its title.
 //!
-//! Promise: it is bounded, its keys are told apart, and a file name is a name: it never leads
-//! anywhere. Where a title goes is said by a path of its own, checked as any request's.
+//! Promise: it is bounded, each key occurs once, and a file name is never a path. The target of a
+//! title is a path of its own, checked as that of any request.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use tactus_core::path::{RequestPath, check_name, encode_segment};
 use crate::http::fields::Fields;
 use crate::http::query;
 
-/// Longest field.
+/// Longest value of the field, in bytes.
 const BYTES_MAX: usize = 4096;
 
-/// What is not right about the metadata, or about the path.
+/// Why the metadata, or the path, is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum MetadataError {
     #[error("Upload-Metadata has more than {BYTES_MAX} bytes")]
@@ -32,22 +32,22 @@ pub(super) enum MetadataError {
     Nowhere,
 }
 
-/// What is understood of it.
+/// The parsed metadata.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Metadata {
-    /// As it was sent, to be sent back.
+    /// The field as received, for answers.
     pub(super) raw: String,
     filename: Option<String>,
     path: Option<String>,
 }
 
-/// Reads the field; an absent one is empty.
+/// Parses the field; an absent one is empty.
 pub(super) fn metadata(fields: &Fields) -> Result<Metadata, MetadataError> {
     let Some(value) = fields.one("upload-metadata") else { return Ok(Metadata::default()) };
     if value.len() > BYTES_MAX {
         return Err(MetadataError::Long);
     }
-    // It is told again in a field: nothing else may be in it.
+    // Answers repeat it in a field, so only these characters are allowed.
     let plain = |text: &&str| text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
     let raw = std::str::from_utf8(value).ok().filter(plain).ok_or(MetadataError::Form)?;
     let mut metadata = Metadata { raw: raw.to_owned(), ..Metadata::default() };
@@ -68,7 +68,7 @@ pub(super) fn metadata(fields: &Fields) -> Result<Metadata, MetadataError> {
     }
     if let Some(name) = &metadata.filename {
         check_name(name).map_err(|_| MetadataError::FileName)?;
-        // Some browsers send a file's Windows path.
+        // Some browsers send the Windows path of a file.
         if name.contains('\\') {
             return Err(MetadataError::FileName);
         }
@@ -77,8 +77,9 @@ pub(super) fn metadata(fields: &Fields) -> Result<Metadata, MetadataError> {
 }
 
 impl Metadata {
-    /// Where the upload goes: the path in the URL's query, else the one here, else the top. One that
-    /// ends with a slash is a directory, in which it gets its file name.
+    /// The target of the upload: the path in the URL's query, otherwise the one in the metadata,
+    /// otherwise the root. A path with a slash at its end is a directory, and the title in it gets
+    /// its file name.
     pub(super) fn target(&self, query: Option<&str>) -> Result<RequestPath, MetadataError> {
         let in_url = match query::values(query, "path").next() {
             Some(None) => return Err(MetadataError::Form),
@@ -93,13 +94,12 @@ impl Metadata {
     }
 }
 
-/// The path that is written in `text` as people write it, not encoded; with or without its first
-/// slash.
+/// The path in `text`, which is not percent-encoded. Its first slash is optional.
 fn request_path(text: &str) -> Result<RequestPath, tactus_core::path::PathFault> {
     let mut raw = String::new();
     for segment in text.strip_prefix('/').unwrap_or(text).split('/') {
         raw.push('/');
-        // Before its bytes are hidden in escapes.
+        // Checked before its bytes are percent-encoded.
         check_name(segment)?;
         encode_segment(segment, &mut raw);
     }
@@ -156,7 +156,7 @@ mod tests {
             "a AA== ",
         ] {
             let read = read(form);
-            // A blank behind a value is not part of it.
+            // A blank after a value is not part of it.
             assert_eq!(read.is_err(), form != "a AA== ", "{form:?}: {read:?}");
         }
         for name in ["../../etc/passwd", "a/b", "..", ".", "", "a\\b", "a\0b", "a\nb"] {
