@@ -104,7 +104,7 @@ pub struct CatalogueRules {
     pub sums: SumsLookup,
     /// Memory for the checksums of remembered titles; those of a single title may be larger.
     pub sums_max: Bytes,
-    /// Where files that cannot be served are reported.
+    /// The list for files that cannot be served.
     pub conditions: Conditions,
 }
 
@@ -129,7 +129,7 @@ impl Default for CatalogueRules {
 pub struct OpenTitle {
     /// Its number in the engine. No other version ever gets this number.
     pub id: TitleId,
-    /// The disk it lies on.
+    /// The disk that stores it.
     pub volume: VolumeId,
     /// The file, open for direct reads if `direct` is set.
     pub file: OwnedFd,
@@ -212,7 +212,7 @@ pub struct PathInfo {
 /// A directory of the host, and where it appears.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Root {
-    /// Where its files appear: `/`, or `/name/`.
+    /// The path of its files: `/`, or `/name/`.
     pub mount: String,
     /// The directory of the host.
     pub directory: PathBuf,
@@ -748,7 +748,7 @@ pub(crate) fn is_version(path: &Path, etag: &str) -> bool {
     }
 }
 
-/// The path of an open file, as the kernel knows it now; for logs.
+/// The path of an open file, as the kernel reports it now; for logs.
 pub(crate) fn path_of(file: &OwnedFd) -> PathBuf {
     path_of_fd(file)
 }

@@ -17,7 +17,7 @@ use crate::media::MediaFacts;
 pub struct Entry {
     /// The name within its directory.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
     /// When it last changed; unknown for a mounted volume.
     pub modified: Option<WallTime>,
@@ -29,7 +29,7 @@ pub struct Entry {
     pub digests: Option<Digests>,
 }
 
-/// What a name stands for.
+/// The kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryKind {
     /// A directory.
@@ -45,7 +45,7 @@ pub enum EntryKind {
     },
 }
 
-/// What is behind `handle`, which is open and called `name`.
+/// The entry of the open file `handle` with the name `name`.
 pub(super) fn read_one(handle: &OwnedFd, name: &str, detail: Detail) -> Result<Entry, Fault> {
     let status = status(handle, c"").map_err(Fault::Failed)?;
     let mut entry = entry(name.to_owned(), &status, |_| None).ok_or(Fault::NotServed)?;

@@ -27,7 +27,7 @@ const DIRECTORIES_MAX: usize = 65_536;
 const REST: u32 = 3;
 /// Longest of these pauses.
 const REST_MAX: Duration = Duration::from_secs(1);
-/// How soon the thread notices that the catalogue was dropped.
+/// The interval at which the thread checks whether the catalogue was dropped.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// The results, and the queue.

@@ -379,7 +379,7 @@ fn what_is_in_memory_is_found_without_another_thread() {
     fs::write(house.path("a.ts"), b"one").unwrap();
     let id = house.title("/a.ts").id;
     let path = RequestPath::parse(b"/a.ts").unwrap();
-    // No runtime: were a thread asked for, this would panic.
+    // Without a runtime: starting a thread would panic.
     let waker = std::task::Waker::noop();
     let mut context = std::task::Context::from_waker(waker);
     let mut found = std::pin::pin!(house.catalogue.find(&path));
@@ -483,7 +483,7 @@ fn checksums_of_remembered_titles_have_a_bound() {
     house.title("/c.ts");
     assert_eq!(house.title("/b.ts").id, first[1], "used after the first");
     assert_ne!(house.title("/a.ts").id, first[0], "there was no room for three");
-    // A title whose checksums alone are more is served all the same.
+    // A title whose checksums alone exceed the limit is served nevertheless.
     fs::write(house.path("long.ts"), vec![0; 1 << 20]).unwrap();
     assert_eq!(house.title("/long.ts").sums.as_ref().unwrap().units().len(), 16);
 }

@@ -242,7 +242,7 @@ fn effect(change: &request_body::Change, own: &Entry) -> Option<Effect> {
             let is_hex = value.len() <= 8 && u32::from_str_radix(value, 16).is_ok();
             is_hex.then_some(Effect::Nothing)
         }
-        // rclone sends the checksums it knows along with a time.
+        // rclone sends its checksums along with a time.
         (oc::NAMESPACE, "checksums") => {
             let known = own.digests.as_ref()?.text();
             let has = |sum: &str| known.split(' ').any(|one| one.eq_ignore_ascii_case(sum));

@@ -7,7 +7,7 @@ use tactus_core::path::PathFault;
 
 use super::counters::Abuse;
 
-/// What is wrong with a request.
+/// Why a request is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Fault {
     #[error("the request's head did not arrive in time")]

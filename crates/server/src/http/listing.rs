@@ -27,7 +27,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; connect-src 'self';
 const POLICY_NOTHING: &str = "default-src 'none'; style-src 'self'; base-uri 'none'; \
                               form-action 'none'; frame-ancestors 'none'";
 
-/// Where the page's scripts and styles are served.
+/// The path of the page's scripts and styles.
 const ASSETS: &str = "/api/v1/";
 
 /// A script or style of the page; none for other paths. mpegts.js is version 1.8.2 from npm, with
@@ -48,7 +48,7 @@ pub(super) fn asset(path: &str) -> Option<Response> {
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// What a page shows besides the entries.
+/// The content of a page besides its entries.
 pub(super) struct Page {
     /// The directory.
     pub(super) path: RequestPath,
@@ -68,7 +68,7 @@ pub(super) trait Format: Send {
     fn end(&mut self, end: &Footer, out: &mut String);
 }
 
-/// What follows the last entry.
+/// The content after the last entry.
 #[derive(Debug, Default)]
 pub(super) struct Footer {
     /// Number of names that cannot be listed.

@@ -193,7 +193,7 @@ async fn list(
 }
 
 /// Redirects a directory's path to one with a slash at its end, so that the relative links of its
-/// listing work. `base` is this server's URL as the client knows it.
+/// listing work. `base` is this server's URL in the client's form.
 pub(super) fn redirect(base: &str, path: &RequestPath, query: Option<&str>) -> Response {
     let mut location = String::new();
     for segment in path.segments() {

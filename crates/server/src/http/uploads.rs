@@ -46,7 +46,7 @@ pub struct Uploads {
     closed: Arc<[Option<UploadsOff>]>,
     /// The largest title, in bytes.
     pub object_max: u64,
-    /// Who alone may change what.
+    /// The write locks of WebDAV.
     pub(super) locks: Locks,
     /// The state of each volume's disk.
     watchdog: Watchdog,
@@ -274,7 +274,7 @@ impl Uploads {
     }
 
     /// Refuses a file manager that mounts without credentials, so that it asks its user for a
-    /// password. Most file managers ask only at that moment. Otherwise a site that everybody may
+    /// password. Most file managers ask only at that moment. Otherwise a site that anyone may
     /// read would be mounted without a principal, and read-only.
     pub(super) fn check_mounts(&self, fields: &Fields) -> Result<(), Refusal> {
         let agent = fields.one("user-agent").unwrap_or_default();
