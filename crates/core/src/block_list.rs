@@ -1,14 +1,13 @@
-//! Block lists: the blocks of a title in another order than its own, with gaps or backwards.
+//! Block lists: the blocks of a title in another order, with gaps or backwards.
 //!
-//! Promise: a block list is of blocks that the title has, and how many bytes lie before each of its
-//! stops is known without looking at those before. It is made once, by the control side; whoever
-//! reads by it frees nothing.
+//! Promise: every block of a list exists in the title. The number of bytes before each position of
+//! the list has a closed form. The control side makes a list once; its readers free nothing.
 
 use alloc::sync::Arc;
 
 use crate::units::Bytes;
 
-/// Whole blocks of a title, in the order in which they are read.
+/// Whole blocks of a title, in read order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockList {
     blocks: Arc<[u32]>,
@@ -16,29 +15,29 @@ pub struct BlockList {
     short: Option<Short>,
 }
 
-/// The stop at the title's last block, which has less than a whole one.
+/// The position of the title's last block, which is shorter than the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Short {
     pub(crate) nth: u64,
     pub(crate) missing: Bytes,
 }
 
-/// Why a list of blocks is no block list.
+/// Why blocks form no block list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ItineraryFault {
-    /// There is nothing to read.
+    /// The list is empty.
     Empty,
     /// The title has no such block.
     Beyond(u32),
-    /// The title's last block is not a whole one, and comes twice: lengths would have no closed form.
+    /// The title's last block is not a whole one, and comes twice: lengths would have no closed
+    /// form.
     Twice(u32),
 }
 
 impl BlockList {
     /// Reads `blocks` of a title of `len` bytes, in blocks of `block`.
     ///
-    /// # Errors
-    /// [`ItineraryFault`] says what is wrong with the list.
+    /// # Errors [`ItineraryFault`] gives the error in the list.
     pub fn new(blocks: Arc<[u32]>, len: Bytes, block: Bytes) -> Result<Self, ItineraryFault> {
         let count = len.0.div_ceil(block.0);
         let missing = Bytes(count * block.0 - len.0);
@@ -60,20 +59,19 @@ impl BlockList {
         Ok(Self { blocks, block, short })
     }
 
-    /// Bytes of all stops.
+    /// Number of bytes of all blocks in the list.
     pub fn len(&self) -> Bytes {
         begins(self.blocks.len() as u64, self.block, self.short)
     }
 
-    /// A block list has a stop at least.
+    /// Never: a block list has at least one block.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Which block of the title stop `nth` is.
+    /// The block of the title at position `nth` of the list.
     ///
-    /// # Panics
-    /// When there is no such stop.
+    /// # Panics If there is no such position.
     pub fn block_at(&self, nth: u64) -> u64 {
         u64::from(self.blocks[nth as usize])
     }
@@ -93,7 +91,7 @@ impl BlockList {
     }
 }
 
-/// Bytes before stop `nth`.
+/// Number of bytes before position `nth` of the list.
 pub(crate) fn begins(nth: u64, block: Bytes, short: Option<Short>) -> Bytes {
     let missing = short.filter(|short| short.nth < nth).map_or(Bytes(0), |short| short.missing);
     Bytes(nth * block.0) - missing

@@ -1,19 +1,19 @@
 //! The byte clock: when each byte of a stream is due, in exact integers.
 //!
-//! Promise: byte *n* of a segment that started at *t0* with rate *r* is due at
-//! `t0 + ceil(8e9 * n / r)` ns. The law is anchored at the start, so nothing drifts, and a late
-//! send never moves its successors. A change of rate, or a pause of the machine, starts a new
-//! segment. The clock does not know what the bytes are or who sends them.
+//! Promise: byte *n* of a segment that started at *t0* with rate *r* is due at `t0 + ceil(8e9 * n /
+//! r)` ns. The law is anchored at the start, so nothing drifts, and a late send never moves its
+//! successors. A change of rate, or a pause of the machine, starts a new segment. The clock knows
+//! neither the content nor the sender of the bytes.
 
 use crate::mutant;
 use crate::units::{BitRate, Bytes, MonoTime, Nanos};
 
-/// Whatever tells when the bytes of a stream are due.
+/// A schedule: the due times of the bytes of a stream.
 pub trait Due {
     /// When byte `offset` of the stream is due.
     fn due(&self, offset: Bytes) -> MonoTime;
 
-    /// No block of bytes is due faster than at this rate.
+    /// Upper bound of the rate at which a block of bytes is due.
     fn rate(&self) -> BitRate;
 }
 
@@ -32,7 +32,7 @@ impl Due for ByteClock {
 pub struct ByteClock {
     /// When byte 0 of the segment is due.
     start: MonoTime,
-    /// Bytes of the stream that lie before this segment.
+    /// Bytes of the stream before this segment.
     base: Bytes,
     rate: BitRate,
 }
@@ -40,8 +40,7 @@ pub struct ByteClock {
 impl ByteClock {
     /// A clock whose byte 0 is due at `start`.
     ///
-    /// # Panics
-    /// When `rate` is zero.
+    /// # Panics If `rate` is zero.
     pub const fn new(start: MonoTime, rate: BitRate) -> Self {
         assert!(rate.0 > 0, "a rate is never zero");
         Self { start, base: Bytes(0), rate }
@@ -62,7 +61,7 @@ impl ByteClock {
         self.start + self.rate.time_for(offset.saturating_sub(self.base))
     }
 
-    /// How many bytes of the stream may have left by `now`. Rounds down: never early.
+    /// The number of bytes of the stream that may have left by `now`. Rounds down: never early.
     pub fn allowed(&self, now: MonoTime) -> Bytes {
         let now = mutant!(ClockEarly, now + Nanos::from_millis(1), now);
         let since = now.since(self.start);
@@ -70,14 +69,14 @@ impl ByteClock {
         self.base + self.rate.bytes_in(since)
     }
 
-    /// Goes on at `rate` from `now`; bytes already due stay due.
+    /// Continues at `rate` from `now`; bytes already due stay due.
     #[must_use]
     pub fn with_rate(&self, now: MonoTime, rate: BitRate) -> Self {
         assert!(rate.0 > 0, "a rate is never zero");
         Self { start: now, base: self.allowed(now), rate }
     }
 
-    /// The same law, `pause` later: for time in which the machine itself stood still.
+    /// The same law, `pause` later: for a stall of the machine.
     #[must_use]
     pub fn delayed(&self, pause: Nanos) -> Self {
         Self { start: self.start + pause, ..*self }

@@ -1,9 +1,10 @@
-//! Classes of a link as admission sees them: what each keeps free for its streams, and what it may take.
+//! Classes of a link in admission: the reservation and the limit of each.
 //!
-//! Promise: what a class is guaranteed nobody else is given; what its streams need beyond that is taken from
-//! its parent's as any other's, and never above its ceiling, unless it may be over-subscribed: then
-//! it takes its ceiling at most, whatever its streams ask for. Terms change under running streams only as far as
-//! all that was promised stays so. It paces nothing: that is the `pacer`'s.
+//! Promise: no other class gets the guarantee of a class. Streams beyond the guarantee of their
+//! class use the rate of its parent like any other stream, and never exceed the ceiling. An
+//! over-subscribed class uses at most its ceiling, whatever its streams ask for. Limits change
+//! under running streams only as far as all promises are kept. This module does not pace: the
+//! `pacer` does.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,21 +22,21 @@ impl ClassNumber {
     }
 }
 
-/// What one class may, on the wire.
+/// The limits of one class, on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClassTerms {
-    /// The class above it, which comes before it; none: the link.
+    /// The class above it, which comes before it; `None`: the link.
     pub parent: Option<ClassNumber>,
-    /// What is kept free for it.
+    /// Its reserved rate.
     pub guaranteed: BitRate,
-    /// What it takes at most.
+    /// Its upper limit.
     pub ceiling: Option<BitRate>,
-    /// Its streams may ask for more than its ceiling, which they then share.
+    /// Its streams may ask for more than its ceiling, and then share it.
     pub is_oversubscribed: bool,
 }
 
 impl ClassTerms {
-    /// What of `asked` is promised: of an over-subscribed class no more than its ceiling.
+    /// The promised part of `asked`: for an over-subscribed class at most its ceiling.
     fn promised(&self, asked: BitRate) -> BitRate {
         asked.min(self.ceiling.filter(|_| self.is_oversubscribed).unwrap_or(asked))
     }
@@ -44,70 +45,69 @@ impl ClassTerms {
 /// A class has no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full {
-    /// Which.
+    /// The class.
     pub class: ClassNumber,
-    /// What it would be asked for.
+    /// The rate that its streams would ask for.
     pub needed: BitRate,
     /// Its ceiling.
     pub ceiling: BitRate,
 }
 
-/// Why classes cannot become what they are to be.
+/// Why classes cannot be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unkept {
-    /// More than the ceiling of one is promised, or would be kept below it.
+    /// The promises of a class, with the reservations below it, exceed its ceiling.
     Ceiling(Full),
-    /// One was guaranteed what its streams are promised, and would not be any more.
+    /// The guarantee of a class would no longer cover the promises to its streams.
     Guarantee {
-        /// Which.
+        /// The class.
         class: ClassNumber,
-        /// What its streams, and the classes below it, are promised.
+        /// The promises to its streams and to the classes below it.
         promised: BitRate,
-        /// What it would be guaranteed.
+        /// Its new guarantee.
         guaranteed: BitRate,
     },
-    /// They would take more of the link than there is.
+    /// The classes would exceed the rate of the link.
     Link {
-        /// What would be promised of it.
+        /// The rate that would be promised.
         needed: BitRate,
-        /// What there is.
+        /// The available rate.
         limit: BitRate,
     },
-    /// They would take more than what datagrams leave by carries.
+    /// The classes would exceed the rate of the datagram interface.
     Datagrams {
-        /// What would be promised of it.
+        /// The rate that would be promised.
         needed: BitRate,
-        /// What there is.
+        /// The available rate.
         limit: BitRate,
     },
 }
 
-/// The classes of a link, and what they are asked for.
+/// The classes of a link, and the rates asked of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Classes {
     terms: Vec<ClassTerms>,
-    /// By its own streams, and kept by the classes below it.
+    /// Asked by its own streams, and reserved by the classes below it.
     asked: Vec<BitRate>,
-    /// Its own streams, and those below it.
+    /// Number of its own streams, and of those below it.
     streams: Vec<u32>,
-    /// What those without a parent take of the link.
+    /// The rate that classes without a parent take of the link.
     taken: BitRate,
 }
 
 impl Classes {
-    /// Nobody asks for anything yet.
+    /// Makes classes without streams.
     ///
-    /// # Panics
-    /// When a class comes before its parent.
+    /// # Panics If a class comes before its parent.
     pub fn new(terms: Vec<ClassTerms>) -> Self {
         let (asked, streams) = (vec![BitRate(0); terms.len()], vec![0; terms.len()]);
         Self::added_up(terms, asked, streams)
     }
 
-    /// With what streams ask each for by themselves.
+    /// Classes with the given own demands of their streams.
     fn added_up(terms: Vec<ClassTerms>, asked: Vec<BitRate>, streams: Vec<u32>) -> Self {
         let mut classes = Self { terms, asked, streams, taken: BitRate(0) };
-        // From below: what a class keeps its parent is asked for.
+        // From below: a class asks its parent for its reservation.
         for at in (0..classes.terms.len()).rev() {
             let kept = classes.kept(at, classes.asked[at]);
             match classes.terms[at].parent {
@@ -121,14 +121,12 @@ impl Classes {
         classes
     }
 
-    /// The same streams under other terms.
+    /// The same streams under other limits.
     ///
-    /// # Errors
-    /// The first class, from below, whose streams would lose what they are promised. What the link has room for is not
-    /// looked at.
+    /// # Errors The first class, from below, whose streams would lose promised rate. The room of
+    /// the link is not checked.
     ///
-    /// # Panics
-    /// When there are others than before, or one has another parent.
+    /// # Panics If the list has other classes than before, or one has another parent.
     pub fn changed(&self, to: Vec<ClassTerms>) -> Result<Self, Unkept> {
         let parents =
             |terms: &[ClassTerms]| terms.iter().map(|terms| terms.parent).collect::<Vec<_>>();
@@ -157,25 +155,25 @@ impl Classes {
         Ok(changed)
     }
 
-    /// What they take of the link now, used or not.
+    /// The rate that they take of the link now, used or not.
     pub const fn taken(&self) -> BitRate {
         self.taken
     }
 
-    /// What a class is asked for: by its streams, and by the classes below it as far as they take it.
+    /// The rate asked of a class: by its streams, and by the classes below it as far as those take
+    /// it.
     pub fn asked(&self, class: ClassNumber) -> BitRate {
         self.asked[class.index()]
     }
 
-    /// How many streams a class has, and the classes below it.
+    /// The number of streams of a class, including the classes below it.
     pub fn streams(&self, class: ClassNumber) -> u32 {
         self.streams[class.index()]
     }
 
-    /// What they would take of the link with a stream of `rate` more in `class`.
+    /// The rate that they would take of the link with another stream of `rate` in `class`.
     ///
-    /// # Errors
-    /// The first class on the way to the link that has no room for it.
+    /// # Errors The first class on the path to the link without room for it.
     pub fn with(&self, class: ClassNumber, rate: BitRate) -> Result<BitRate, Full> {
         let (mut class, mut more) = (Some(class), rate);
         while let Some(here) = class {
@@ -192,16 +190,15 @@ impl Classes {
         Ok(BitRate(self.taken.0.saturating_add(more.0)))
     }
 
-    /// Counts a stream in, which there is room for.
+    /// Adds a stream, for which there is room.
     pub fn add(&mut self, class: ClassNumber, rate: BitRate) {
         self.change(class, |asked, before| asked + before, rate);
         self.count(class, |streams| streams + 1);
     }
 
-    /// Counts a stream out.
+    /// Removes a stream.
     ///
-    /// # Panics
-    /// When it was not counted in.
+    /// # Panics If it was not added.
     pub fn remove(&mut self, class: ClassNumber, rate: BitRate) {
         self.change(class, |asked, before| asked - before, rate);
         self.count(class, |streams| streams - 1);
@@ -229,7 +226,7 @@ impl Classes {
         self.taken = by(self.taken, part);
     }
 
-    /// What a class that is asked for so much takes of its parent's.
+    /// The rate that a class with this demand takes of its parent.
     fn kept(&self, at: usize, asked: BitRate) -> BitRate {
         let terms = self.terms[at];
         terms.promised(asked).max(terms.guaranteed)
@@ -336,11 +333,11 @@ mod tests {
             "but with more, be it not enough"
         );
         assert_eq!(to(terms((60, 80), (20, 40), (10, 30))), Ok(60));
-        // Those above are asked for what those below keep.
+        // A class is asked for the reservations of the classes below it.
         assert_eq!(to(terms((44, 80), (20, 40), (10, 30))), short(house, 45, 44));
         assert_eq!(to(terms((50, 54), (30, 40), (10, 30))), full(house, 55, 54));
         assert_eq!(to(terms((50, 80), (30, 40), (10, 30))), Ok(55));
-        // An over-subscribed class has promised nobody more than it may.
+        // An over-subscribed class has promised no more than its ceiling.
         let over =
             |ceiling| ClassTerms { is_oversubscribed: true, ..class(None, ceiling, Some(ceiling)) };
         let mut classes = Classes::new(vec![over(10)]);

@@ -1,30 +1,30 @@
-//! What one disk can do: the time that a cycle's reads take, as a small formula.
+//! The disk model: the time of a cycle's transfers, as a small formula.
 //!
-//! A sweep over `n` places costs `n * visit + sqrt(n) * sweep`, and every byte its share of the
-//! sequential rate. The linear part is what each visit costs however near the next place is (the
-//! command, settling, half a rotation). The part with the root is the arm's way: the seek curve
-//! grows with the root of the distance, and `n` places in order are `1/n` of the span apart, so
-//! their seeks add up to `n * sqrt(1/n)`; three standard deviations of the rotation, which also
-//! grow with the root of `n`, are in it too. On flash it is zero. The model says nothing about
-//! single requests: it bounds whole cycles.
+//! A sweep over `n` places costs `n * visit + sqrt(n) * sweep`, plus the time of all bytes at the
+//! sequential rate. The linear part is the cost of each visit, however near the next place is (the
+//! command, settling, half a rotation). The root part is the way of the arm: the seek curve grows
+//! with the root of the distance, and `n` places in order are `1/n` of the span apart, so their
+//! seeks add up to `n * sqrt(1/n)`. It also contains three standard deviations of the rotation,
+//! which grow with the root of `n`. On flash it is zero. The model makes no statement about single
+//! requests: it bounds whole cycles.
 
 use crate::units::{BitRate, Bytes, MIB, Nanos};
 
-/// A disk's measured abilities.
+/// A disk's measured performance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskModel {
-    /// What each visit to a new place costs at least.
+    /// The minimum cost of each visit to a new place.
     pub visit: Nanos,
     /// The part of a sweep that grows with the root of the number of visits.
     pub sweep: Nanos,
-    /// Time to read 1 MiB that lies in one piece.
+    /// Time to read 1 contiguous MiB.
     pub read_mib: Nanos,
-    /// Time to write 1 MiB that lies in one piece.
+    /// Time to write 1 contiguous MiB.
     pub write_mib: Nanos,
-    /// Requests in flight beyond which the disk gains nothing.
+    /// Requests in flight beyond which the disk does not get faster.
     pub depth: u32,
-    /// Most that a flush takes, of as many files as wait for one: the file system's journal and the
-    /// device's own cache.
+    /// Upper bound of the duration of a flush, whatever the number of files: the file system's
+    /// journal and the device's own cache.
     pub flush: Nanos,
 }
 
@@ -47,7 +47,7 @@ impl Moved {
         Self { read, written: Bytes(self.written.0 + other.written.0) }
     }
 
-    /// What is left without `other`, which is part of it.
+    /// The rest without `other`, which is part of it.
     pub const fn minus(self, other: Self) -> Self {
         let read = Bytes(self.read.0 - other.read.0);
         Self { read, written: Bytes(self.written.0 - other.written.0) }
@@ -69,10 +69,10 @@ impl DiskModel {
         flush: Self::ARM_FLUSH,
     };
 
-    /// The flush of a disk with an arm of which nothing is known: two seeks to the journal, and a turn.
+    /// The flush of an unknown disk with an arm: two seeks to the journal, and a rotation.
     pub const ARM_FLUSH: Nanos = Nanos::from_millis(30);
 
-    /// The flush of a flash disk of which nothing is known.
+    /// The flush of an unknown flash disk.
     pub const FLASH_FLUSH: Nanos = Nanos::from_millis(5);
 
     /// Time for `visits` and `bytes` of reading within one sweep. Rounds up.
@@ -80,7 +80,7 @@ impl DiskModel {
         self.moving(visits, Moved { read: bytes, written: Bytes(0) })
     }
 
-    /// Time for `visits` and for what is read and written within one sweep. Rounds up.
+    /// Time for `visits` and for the bytes read and written within one sweep. Rounds up.
     pub fn moving(&self, visits: MilliVisits, moved: Moved) -> Nanos {
         let linear = (self.visit.0 as u128 * visits.0 as u128).div_ceil(1000);
         // sqrt(v / 1000) = sqrt(1000 v) / 1000; one more makes the integer root an upper bound.
@@ -92,19 +92,19 @@ impl DiskModel {
         Nanos((linear + arm + moving) as u64)
     }
 
-    /// The time that a cycle of this length keeps for a flush. One that takes longer than half of it
-    /// begins in its first half, and ends when it does.
+    /// The time that a cycle of this length reserves for a flush. A flush longer than half the
+    /// cycle begins in its first half, and may end after the cycle.
     pub fn planned_flush(&self, cycle: Nanos) -> Nanos {
         Nanos(self.flush.0.min(cycle.0 / 2))
     }
 
-    /// Whether the order of requests matters: the disk has an arm.
+    /// Whether the disk has an arm, so that the order of requests matters.
     pub const fn has_arm(&self) -> bool {
         self.sweep.0 > 0
     }
 
-    /// Transfers in flight at once when so many pieces of best effort may be: on a disk with an arm those of
-    /// one run may be more than the depth, as they move no arm.
+    /// Limit of transfers in flight with this number of best-effort pieces: on a disk with an arm,
+    /// pieces of one run may exceed the depth, as they do not move the arm.
     pub fn in_flight_max(&self, best_effort_depth: u32) -> u32 {
         if self.has_arm() { self.depth.max(best_effort_depth) } else { self.depth }
     }
@@ -114,7 +114,7 @@ impl DiskModel {
         BitRate((MIB as u128 * 8 * 1_000_000_000 / self.read_mib.0.max(1) as u128) as u64)
     }
 
-    /// Bytes that pass in `span` of uninterrupted reading. Rounds down.
+    /// Bytes of `span` of uninterrupted reading. Rounds down.
     pub fn bytes_in(&self, span: Nanos) -> Bytes {
         self.sequential().bytes_in(span)
     }

@@ -1,9 +1,11 @@
-//! The pacer: which packet leaves a link when, by classes that are promised, lent and limited rates.
+//! The pacer: the departure time of every packet of a link, by classes with guaranteed, borrowed
+//! and limited rates.
 //!
-//! Promise: no packet leaves before it is due or above a ceiling; none that is due stays when nothing
-//! is in its way; a class gets what it is guaranteed, and what is left goes by priority and then
-//! exactly by share. Operations per packet and wake-ups do not depend on the number of classes. It
-//! knows neither sockets nor what the bytes are. The argument: `docs/design/pacer.md`.
+//! Promise: no packet leaves before it is due or above a ceiling. A due packet leaves unless a
+//! ceiling or another packet is in its way. A class gets its guarantee; the rest of the rate goes
+//! by priority and then exactly by share. Operations per packet and wake-ups do not depend on the
+//! number of classes. The pacer knows neither sockets nor the content of packets. The argument:
+//! `docs/design/pacer.md`.
 
 mod clock;
 mod line;
@@ -29,33 +31,34 @@ use clock::Clock;
 use line::{Line, Link, NONE};
 use wheel::Wheel;
 
-/// Classes on top of each other, the link not counted.
+/// Depth limit of the tree of classes, without the link.
 pub const DEPTH_MAX: usize = 8;
 
-/// What a class makes up for at its ceiling after others kept it from sending. A burst of many
-/// streams that are due at once is over after a fraction of it; what starves a class for longer is
-/// no reason for a burst.
+/// Limit of the time that a class at its ceiling makes up for after other classes kept it from
+/// sending. A burst of many streams that are due at once ends after a fraction of it. A longer
+/// starvation does not justify a burst.
 pub const JAM_MAX: Nanos = MILLISECOND;
 
-/// What is made up for after the machine, or whoever polls, stood still. As for TCP: the longest of
-/// its ticks.
+/// Limit of the time that is made up for after a stall of the machine or of the caller. The same as
+/// for TCP: the longest tick.
 pub const STALL_MAX: Nanos = Nanos::from_millis(250);
 
-/// How much a pacer has room for, and how finely it divides time.
+/// Capacity and time resolution of a pacer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Classes, streams among them.
+    /// Classes, including streams.
     pub classes: usize,
-    /// Classes that have children, besides the link: 6 KB each.
+    /// Classes with children, besides the link: 6 KB each.
     pub parents: usize,
     /// A turn's length: at least 1 us.
     pub tick: Nanos,
 }
 
-/// A class by name. Of a class that has been removed it names nothing, whoever has its place now.
+/// The identifier of a class. After the class is removed it identifies nothing, even if the slot
+/// has a new class.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClassId {
-    /// Its place: small numbers, for tables beside the pacer.
+    /// Its slot: a small number, for tables beside the pacer.
     pub index: u32,
     life: u32,
 }
@@ -92,22 +95,22 @@ impl core::error::Error for Refused {}
 /// A packet that leaves now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Departure {
-    /// Whose.
+    /// The class of the packet.
     pub class: ClassId,
-    /// What it was offered as.
+    /// The packet as it was offered.
     pub packet: Packet,
-    /// The beginning of the tick in which it leaves: what was decided by.
+    /// The beginning of the tick in which it leaves, which is the time of the decision.
     pub at: MonoTime,
 }
 
-/// What the pacer has done since it was made: for metrics, and for showing what it costs.
+/// Work of the pacer since its creation: for metrics and cost measurements.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Work {
-    /// Turns in which it went on to a later tick.
+    /// Turns that reached a later tick.
     pub turns: u64,
     /// Packets that left.
     pub packets: u64,
-    /// Entries into lines and the wheel, moves within them, and classes a packet went through.
+    /// Entries into lines and the wheel, moves within them, and classes passed by packets.
     pub steps: u64,
 }
 
@@ -117,12 +120,12 @@ pub struct Pacer {
     /// The tick of this turn, and its beginning.
     turn: u64,
     now: MonoTime,
-    /// The beginning of the last tick that has been seen to, or had nothing to see to.
+    /// The beginning of the last tick that was processed or had nothing to process.
     before: MonoTime,
     nodes: Vec<Node>,
     links: Vec<Link>,
     wheel: Wheel,
-    /// Who was waited for until this turn.
+    /// Classes woken in this turn.
     woken: Vec<u32>,
     families: Vec<Family>,
     free_nodes: Vec<u32>,
@@ -131,10 +134,9 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// A link of `rate` without classes.
+    /// Makes a link of `rate` without classes.
     ///
-    /// # Panics
-    /// When the rate is not one that the pacer keeps, or the tick is shorter than 1 us.
+    /// # Panics If the pacer does not support the rate, or the tick is shorter than 1 us.
     pub fn new(limits: Limits, rate: BitRate, now: MonoTime) -> Self {
         assert!(limits.tick >= Nanos(1_000), "a tick is at least 1 us");
         let places = limits.classes + 1;
@@ -160,33 +162,31 @@ impl Pacer {
         pacer
     }
 
-    /// What it has done.
+    /// Its work so far.
     pub const fn work(&self) -> Work {
         self.work
     }
 
-    /// What `class` may, or `None` when it is gone.
+    /// The limits of `class`, or `None` if it has been removed.
     pub fn class(&self, class: ClassId) -> Option<Class> {
         self.find(class).map(|id| self.nodes[id as usize].class)
     }
 
-    /// What `class` and all below it have sent, or `None` when it is gone.
+    /// Bytes sent by `class` and all classes below it, or `None` if it has been removed.
     pub fn sent(&self, class: ClassId) -> Option<Bytes> {
         self.find(class).map(|id| self.nodes[id as usize].sent)
     }
 
-    /// Whether `class` is there and has a packet that has not left.
+    /// Whether `class` exists and has a packet that has not left.
     pub fn has_packet(&self, class: ClassId) -> bool {
         self.find(class).is_some_and(|id| self.nodes[id as usize].packet.is_some())
     }
 
     /// Adds a class below `parent`.
     ///
-    /// # Errors
-    /// When there is no room for it; nothing has changed then.
+    /// # Errors If there is no room for it; nothing has changed then.
     ///
-    /// # Panics
-    /// When the parent has been removed, or a rate is not one that the pacer keeps.
+    /// # Panics If the parent has been removed, or the pacer does not support a rate.
     pub fn add(&mut self, parent: ClassId, class: Class) -> Result<ClassId, Refused> {
         class.check();
         let parent = self.find(parent).expect("a class is added to one that is there");
@@ -213,10 +213,9 @@ impl Pacer {
         Ok(ClassId { index: id, life })
     }
 
-    /// Takes out a class without children; a packet that it has will not leave.
+    /// Removes a class without children. Its packet, if any, does not leave.
     ///
-    /// # Panics
-    /// When it has children, is the link, or has been removed already.
+    /// # Panics If it has children, is the link, or has been removed already.
     pub fn remove(&mut self, class: ClassId) {
         let id = self.find(class).expect("a class is removed once");
         assert!(id != ROOT && self.nodes[id as usize].family == NONE, "children go first");
@@ -237,10 +236,9 @@ impl Pacer {
         }
     }
 
-    /// Changes what a class may, from its next packet on.
+    /// Changes the limits of a class, from its next packet on.
     ///
-    /// # Panics
-    /// When it is the link or has been removed, or a rate is not one that the pacer keeps.
+    /// # Panics If it is the link or has been removed, or the pacer does not support a rate.
     pub fn change(&mut self, now: MonoTime, class: ClassId, to: Class) {
         to.check();
         self.turn_to(now);
@@ -251,8 +249,7 @@ impl Pacer {
 
     /// Changes the link's rate, from the next packet on.
     ///
-    /// # Panics
-    /// When the rate is not one that the pacer keeps.
+    /// # Panics If the pacer does not support the rate.
     pub fn set_link(&mut self, now: MonoTime, rate: BitRate) {
         self.turn_to(now);
         let link = Class { guaranteed: rate, ceiling: Some(rate), priority: 0, share: rate };
@@ -260,11 +257,10 @@ impl Pacer {
         self.put(ROOT, link);
     }
 
-    /// Gives a stream its next packet. It may leave in this very turn.
+    /// Gives a stream its next packet. It may leave in the same turn.
     ///
-    /// # Panics
-    /// When the class has children, has a packet already, or has been removed, and when the packet is
-    /// empty or larger than [`PACKET_MAX`].
+    /// # Panics If the class has children, has a packet already, or has been removed, or the packet
+    /// is empty or larger than [`PACKET_MAX`].
     pub fn offer(&mut self, now: MonoTime, class: ClassId, packet: Packet) {
         self.turn_to(now);
         assert!(Bytes(0) < packet.bytes && packet.bytes <= PACKET_MAX, "1 byte to 1 MiB");
@@ -276,15 +272,16 @@ impl Pacer {
         self.settle(id);
     }
 
-    /// How long after the turn that was wanted this one came: what is due in it has been late by up to so much.
+    /// Delay of this turn after its scheduled time: the upper bound of the lateness of packets due
+    /// in it.
     pub fn behind(&self) -> Nanos {
         self.now.since(self.before + self.tick)
     }
 
-    /// A packet that has not left is larger than it was offered as.
+    /// Increases the size of an offered packet that has not left.
     ///
-    /// # Panics
-    /// When the class has no packet, and when it is larger than [`PACKET_MAX`] now, or smaller than it was.
+    /// # Panics If the class has no packet, or the new size is above [`PACKET_MAX`] or below the
+    /// old size.
     pub fn enlarge(&mut self, class: ClassId, bytes: Bytes) {
         let id = self.find(class).expect("a class that is there has a packet");
         let packet = self.nodes[id as usize].packet.as_mut().expect("it has not left");
@@ -292,7 +289,7 @@ impl Pacer {
         packet.bytes = bytes;
     }
 
-    /// Takes a stream's packet back, if it has not left: the stream pauses, or has something else to
+    /// Withdraws a stream's packet, if it has not left: the stream pauses, or has another packet to
     /// send.
     pub fn withdraw(&mut self, class: ClassId) -> Option<Packet> {
         let id = self.find(class)?;
@@ -300,18 +297,18 @@ impl Pacer {
         self.nodes[id as usize].packet.take()
     }
 
-    /// The next packet that leaves now, until there is none.
+    /// The next packet that leaves now; `None` if there is no further one.
     pub fn poll_send(&mut self, now: MonoTime) -> Option<Departure> {
         self.turn_to(now);
         if self.nodes[ROOT as usize].place == Place::Owed {
             return Some(self.send());
         }
-        // This tick has been seen to: who comes now has missed nothing of it.
+        // This tick has been processed: a class that enters now has missed nothing of it.
         self.before = self.now;
         None
     }
 
-    /// When to poll again; `None` while nothing is offered.
+    /// When to poll again; `None` if no packet is offered.
     pub fn poll_timeout(&self) -> Option<MonoTime> {
         if self.nodes[ROOT as usize].place == Place::Owed {
             return Some(self.now);
@@ -319,13 +316,13 @@ impl Pacer {
         self.wheel.next().map(|tick| MonoTime(tick * self.tick.0))
     }
 
-    /// Goes on to the tick of `now`, as every other call does.
+    /// Advances to the tick of `now`, as every other call does.
     pub fn turn_to(&mut self, now: MonoTime) {
         if now < self.now + self.tick {
             return;
         }
         let turn = now.0 / self.tick.0;
-        // Ticks that nobody had asked for have not been missed.
+        // Ticks without a scheduled turn have not been missed.
         let seen = match self.nodes[ROOT as usize].place {
             Place::Owed => self.turn,
             _ => self.wheel.next().map_or(turn, |next| next.min(turn)) - 1,
@@ -337,7 +334,7 @@ impl Pacer {
         self.wheel.turn(turn, &mut self.work.steps);
         self.woken.clear();
         self.woken.extend(self.wheel.awake());
-        // Read together first: the processor waits for all of them at once then, not for one after the other.
+        // Loaded together first, so that the cache misses overlap.
         let nodes = self.woken.iter().map(|&id| &self.nodes[id as usize]);
         let due = |node: &Node| node.packet.map_or(0, |packet| packet.due.0);
         black_box(nodes.fold(0, |read, node| read ^ due(node) ^ node.busy ^ node.sent.0));
@@ -346,13 +343,13 @@ impl Pacer {
         }
     }
 
-    /// The places of the classes that were waited for until this turn, streams for the most part: whoever keeps something
-    /// for each can look it up before the first of them sends.
+    /// The slots of the classes woken in this turn, mostly streams. A caller can prefetch its own
+    /// state of each before the first of them sends.
     pub fn woken(&self) -> &[u32] {
         &self.woken
     }
 
-    /// The time has come that a class has waited for.
+    /// Wakes a class whose time has come.
     fn wake(&mut self, id: u32) {
         match self.nodes[id as usize].place {
             Place::Waits => self.settle(id),
@@ -365,13 +362,13 @@ impl Pacer {
         }
     }
 
-    /// Takes the packet of the class that is first, and says that it leaves.
+    /// Takes the packet of the first class and returns its departure.
     fn send(&mut self) -> Departure {
         let mut path = [Passed::NONE; DEPTH_MAX];
         let mut depth = 0;
         let mut id = ROOT;
         let mut own = self.nodes[ROOT as usize].class.guaranteed;
-        // Who has children that send stands in line because of them.
+        // A class with children is in line because of them.
         while self.nodes[id as usize].family != NONE {
             let passed = self.pass(id, own);
             path[depth] = passed;
@@ -386,7 +383,7 @@ impl Pacer {
         self.work.packets += 1;
         self.work.steps += depth as u64;
         self.count(packet.bytes, path);
-        // From below: whether a class has more to send is known when its children have settled.
+        // From below: the state of a class is known when its children have settled.
         for passed in path.iter().rev() {
             self.stand_back(passed.id);
         }
@@ -400,7 +397,7 @@ impl Pacer {
         departure
     }
 
-    /// Takes the child of `id` that is first out of its line; `own` is what `id` is guaranteed.
+    /// Removes the first child of `id` from its line; `own` is the guarantee of `id`.
     fn pass(&mut self, id: u32, own: BitRate) -> Passed {
         if own > BitRate(0) && self.family(id).is_forgone {
             self.judge_again(id);
@@ -426,12 +423,13 @@ impl Pacer {
             _ if family.promised <= own => asked,
             _ => mutant!(PromisesUncut, asked, cut(asked, own, family.promised)),
         };
-        // What stands among the owed may have lost its guarantee since.
+        // A class in the line of the owed may have lost its guarantee meanwhile.
         Passed { id, is_owed: is_owed && guaranteed > BitRate(0), guaranteed }
     }
 
-    /// Wakes those of the lent children of `id` that are guaranteed something, which counts from now on: when they entered
-    /// something above was guaranteed nothing. One pass over who stands there, after a change above.
+    /// Wakes the borrowing children of `id` that have a guarantee, which counts from now on. When
+    /// they entered the line, a class above them had no guarantee. One pass over the line, after a
+    /// change above.
     fn judge_again(&mut self, id: u32) {
         let family = &mut self.families[self.nodes[id as usize].family as usize];
         family.is_forgone = false;
@@ -445,7 +443,7 @@ impl Pacer {
         }
     }
 
-    /// Counts a packet on the link and on all classes that it came through.
+    /// Counts a packet on the link and on all classes of its path.
     fn count(&mut self, bytes: Bytes, path: &[Passed]) {
         let stalled = self.now.before(STALL_MAX);
         let jammed = self.before.before(JAM_MAX).max(stalled);
@@ -468,7 +466,7 @@ impl Pacer {
         }
     }
 
-    /// Puts a class that has just been served, and stands in no line, where it belongs now.
+    /// Puts a class that has just been served, and is in no line, into its new place.
     fn stand_back(&mut self, id: u32) {
         let node = &mut self.nodes[id as usize];
         node.place = Place::Idle;
@@ -487,8 +485,8 @@ impl Pacer {
         }
     }
 
-    /// Puts a class that was idle or waited where it belongs. Its clocks start at the last tick that
-    /// was seen to: what it did not use it has not saved.
+    /// Puts an idle or waiting class into its place. Its clocks start at the last processed tick:
+    /// unused rate is not saved.
     fn settle(&mut self, id: u32) {
         let node = &mut self.nodes[id as usize];
         let now = mutant!(DueEarly, self.now + self.tick, self.now);
@@ -507,7 +505,7 @@ impl Pacer {
         self.go_on(id);
     }
 
-    /// Puts a class that has something to send, and stands nowhere, into line or to sleep.
+    /// Puts a class with a packet, which is in no place, into line or to sleep.
     fn go_on(&mut self, id: u32) {
         let allowed = self.nodes[id as usize].allowed();
         if allowed > self.now {
@@ -521,7 +519,7 @@ impl Pacer {
         self.enter_line(id);
         let parent = self.nodes[id as usize].parent;
         self.family(parent).ready += 1;
-        // A parent that is blocked goes on when its own time comes.
+        // A blocked parent continues at its own time.
         if self.nodes[parent as usize].place == Place::Idle {
             self.settle(parent);
         }
@@ -532,7 +530,7 @@ impl Pacer {
         self.sleep_until(id, until);
     }
 
-    /// Enters a class into the line of its parent where it belongs.
+    /// Enters a class into the right line of its parent.
     fn enter_line(&mut self, id: u32) {
         self.work.steps += 1;
         let parent = self.nodes[id as usize].parent;
@@ -540,7 +538,8 @@ impl Pacer {
         let family = &mut self.families[self.nodes[parent as usize].family as usize];
         let node = &mut self.nodes[id as usize];
         if !is_guaranteed && node.class.guaranteed > BitRate(0) {
-            // Those above may be guaranteed something while it stands here; it has missed nothing until then.
+            // Classes above may get a guarantee while it is in line; it has missed nothing until
+            // then.
             node.guarantee.pull_up(self.before);
             family.is_forgone = true;
         }
@@ -568,8 +567,8 @@ impl Pacer {
         }
     }
 
-    /// Takes the virtual time of siblings back to zero, with all that they are ahead of it. Where shares
-    /// are what classes really get it runs like the real one, and that takes 146 years.
+    /// Resets the virtual time of siblings to zero, and keeps their lead over it. If shares equal
+    /// the actual rates, virtual time runs like real time, and a reset comes after 146 years.
     fn rewind(&mut self, parent: u32, priority: u8) {
         let family = &mut self.families[self.nodes[parent as usize].family as usize];
         let line = &mut family.lent[usize::from(priority)];
@@ -600,7 +599,7 @@ impl Pacer {
         }
     }
 
-    /// Takes a class out of everything, and those above it that have nothing to send without it.
+    /// Removes a class from all places, and the classes above it that have no packet without it.
     fn retire(&mut self, id: u32) {
         self.wheel.clear(id);
         let place = self.nodes[id as usize].place;
@@ -623,14 +622,14 @@ impl Pacer {
         }
     }
 
-    /// Changes a class, wherever it is.
+    /// Changes a class in any place.
     fn put(&mut self, id: u32, to: Class) {
         let was_idle = self.nodes[id as usize].place == Place::Idle;
         self.retire(id);
         let before = self.before;
         let node = &mut self.nodes[id as usize];
         let from = core::mem::replace(&mut node.class, to);
-        // What had no rate has nothing to make up for.
+        // A class without a ceiling has nothing to make up for.
         if from.ceiling.is_none() {
             node.ceiling.pull_up(before);
         }
@@ -638,7 +637,7 @@ impl Pacer {
             node.guarantee.pull_up(before);
         }
         if from.priority != to.priority {
-            // Lines of different priorities have nothing to do with each other.
+            // Lines of different priorities are independent.
             node.share = Clock::at(MonoTime(0));
         }
         if id != ROOT {
@@ -649,14 +648,14 @@ impl Pacer {
         }
     }
 
-    /// Counts a change of what a class is guaranteed on its parent.
+    /// Updates the sum of guarantees of a class's parent.
     fn promise(&mut self, id: u32, from: BitRate, to: BitRate) {
         let parent = self.nodes[id as usize].parent;
         let family = self.family(parent);
         family.promised = family.promised - from + to;
     }
 
-    /// Whether a class is guaranteed anything: so must be all above it.
+    /// Whether a class has a guarantee: all classes above it must have one, too.
     fn is_guaranteed(&self, mut id: u32) -> bool {
         while id != ROOT {
             let node = &self.nodes[id as usize];
@@ -684,12 +683,12 @@ impl Pacer {
     }
 }
 
-/// A class that a packet comes through.
+/// A class on the path of a packet.
 #[derive(Clone, Copy)]
 struct Passed {
     id: u32,
     is_owed: bool,
-    /// What it is guaranteed now, with its siblings cut to fit.
+    /// Its guarantee now, scaled down if the guarantees of its siblings do not fit.
     guaranteed: BitRate,
 }
 
@@ -699,12 +698,12 @@ impl Passed {
 
 const ROOT: u32 = LINK.index;
 
-/// Virtual time runs as fast as a packet's bytes by the smallest share: 2^53 ns for each at 1 bit/s, so that
-/// this leaves room for the next.
+/// A packet advances virtual time by at most its bytes at the smallest share: 2^53 ns for 1 MiB at
+/// 1 bit/s. This limit leaves room for the next packet.
 const VIRTUAL_MAX: u64 = 1 << 62;
 
-/// `asked` as a part of `own`, of which `promised` is asked in all. Rounds down, but not to nothing: a
-/// clock at rate zero would never come.
+/// The part of `own` for `asked`, if `promised` is asked in all. Rounds down, but not to zero: a
+/// clock at rate zero would never advance.
 fn cut(asked: BitRate, own: BitRate, promised: BitRate) -> BitRate {
     let part = u128::from(asked.0) * u128::from(own.0) / u128::from(promised.0);
     BitRate((part as u64).max(1))

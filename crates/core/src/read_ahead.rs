@@ -1,17 +1,17 @@
-//! Read-ahead: which block of its title a stream needs next, and by when.
+//! Read-ahead: the next block that a stream needs of its title, and its deadline.
 //!
-//! Promise: every block is asked for at least one cycle before the cycle in which its first byte is
-//! due, and never are more blocks out than the ledger granted. Asking a whole block's duration
-//! earlier still is what lets slow streams share cycles: the disk may take any cycle in between.
-//! Of a title that grows only whole blocks are asked for, so that none is read twice. It knows neither
-//! the disk nor the memory.
+//! Promise: every block is wanted at least one cycle before the cycle in which its first byte is
+//! due, and there are never more blocks out than the ledger granted. Wanting blocks a whole block's
+//! duration earlier still lets slow streams share cycles: the disk may use any cycle in between. Of
+//! a growing title only whole blocks are wanted, so that none is read twice. This module knows
+//! neither the disk nor the memory.
 
 use crate::block_list::{self, BlockList, Short};
 use crate::byte_clock::Due;
 use crate::mutant;
 use crate::units::{Bytes, MonoTime, Nanos};
 
-/// What part of a title is sent, in blocks of which size.
+/// The part of a title that is sent, and the block size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// First byte of the title that is sent.
@@ -22,28 +22,28 @@ pub struct Extent {
     pub block: Bytes,
 }
 
-/// How far one stream has read.
+/// The read position of one stream.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadAhead {
     extent: Extent,
     next: u64,
-    /// Blocks asked for and not given back.
+    /// Blocks wanted and not returned.
     out: u32,
     window: u32,
     /// The end is not known yet.
     grows: bool,
-    /// After the end comes the beginning.
+    /// The delivery repeats from the first byte.
     repeats: bool,
-    /// Bytes of the turns before this one.
+    /// Bytes of the earlier turns.
     turned: Bytes,
-    /// By a block list, the stop that has less than a whole block.
+    /// For a block list, its short block.
     short: Option<Short>,
 }
 
 /// The part of one block that a stream sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Number of the block within its title; by a block list, of the stop.
+    /// Number of the block within its title; with a block list, position within the list.
     pub block: u64,
     /// First byte within the block.
     pub at: u32,
@@ -52,10 +52,9 @@ pub struct Piece {
 }
 
 impl ReadAhead {
-    /// Nothing read yet.
+    /// Starts before the first block.
     ///
-    /// # Panics
-    /// When the extent is empty or the window is zero.
+    /// # Panics If the extent is empty or the window is zero.
     pub fn new(extent: Extent, window: u32) -> Self {
         assert!(extent.first < extent.end, "an empty extent is never delivered");
         assert!(window > 0, "the ledger grants at least one block");
@@ -64,45 +63,43 @@ impl ReadAhead {
         Self { extent, next, out: 0, window, grows: false, repeats: false, turned, short: None }
     }
 
-    /// Of the blocks of a block list, which are counted by its stops.
+    /// Reads the blocks of a block list, numbered by their position in it.
     ///
-    /// # Panics
-    /// When the window is zero.
+    /// # Panics If the window is zero.
     pub fn along(block_list: &BlockList, window: u32) -> Self {
         let block = block_list.block();
         let extent = Extent { first: Bytes(0), end: block_list.len(), block };
         Self { short: block_list.short(), ..Self::new(extent, window) }
     }
 
-    /// Of a title of which what lies before the end is there, and more will come.
+    /// Reads a growing title; the bytes before the end are available.
     #[must_use]
     pub fn growing(self) -> Self {
         Self { grows: true, ..self }
     }
 
-    /// Again and again, without end.
+    /// Repeats without end.
     #[must_use]
     pub fn repeating(self) -> Self {
         Self { repeats: true, ..self }
     }
 
-    /// More of the title is there; all of it when it `is_whole`.
+    /// Extends the available part of a growing title. `is_whole`: it will not grow any more.
     ///
-    /// # Panics
-    /// When the title was whole, or has become shorter.
+    /// # Panics If the title was whole, or has become shorter.
     pub fn extend(&mut self, end: Bytes, is_whole: bool) {
         assert!(self.grows && end >= self.extent.end, "a title grows until it is whole");
         self.extent.end = end;
         self.grows = !is_whole;
     }
 
-    /// Whether the end is not known yet.
+    /// Whether the end is still unknown.
     pub const fn is_growing(&self) -> bool {
         self.grows
     }
 
-    /// The next block, when the window has room and its first byte is due before `horizon` by the
-    /// clock of this delivery; without a clock every block is due.
+    /// The next block, if the window has room and its first byte is due before `horizon` by the
+    /// clock of this delivery. Without a clock every block is due.
     pub fn poll(&mut self, clock: Option<&dyn Due>, horizon: MonoTime) -> Option<Piece> {
         if self.is_at_end() || self.out >= self.window + mutant!(WindowOffByOne, 1, 0) {
             return None;
@@ -126,16 +123,15 @@ impl ReadAhead {
         clock.due(self.turned + begins.saturating_sub(self.extent.first))
     }
 
-    /// Notes that a block is no longer held.
+    /// Notes that a block was returned.
     ///
-    /// # Panics
-    /// When no block is out.
+    /// # Panics If no block is out.
     pub fn give_back(&mut self) {
         assert!(self.out > 0, "only what was asked for comes back");
         self.out -= 1;
     }
 
-    /// Blocks asked for and not given back.
+    /// Blocks wanted and not returned.
     pub const fn out(&self) -> u32 {
         self.out
     }
@@ -145,19 +141,19 @@ impl ReadAhead {
         self.extent.block
     }
 
-    /// Whether every block has been asked for, and there will be no more.
+    /// Whether every block has been wanted, and there will be no more.
     pub fn is_complete(&self) -> bool {
         !self.grows && self.is_at_end()
     }
 
-    /// Whether every block that is there has been asked for.
+    /// Whether every available block has been wanted.
     pub fn is_at_end(&self) -> bool {
         let begins = self.begins(self.next + u64::from(self.grows));
         if self.grows { begins > self.extent.end } else { begins >= self.extent.end }
     }
 
-    /// Until when blocks are due that must be asked for at `now`, the start of a cycle: those of the
-    /// next cycle, and one block's duration beyond.
+    /// The end of the due times whose blocks must be wanted at `now`, the start of a cycle: those
+    /// of the next cycle, and one block's duration beyond.
     pub fn horizon(&self, clock: &dyn Due, now: MonoTime, cycle: Nanos) -> MonoTime {
         now + cycle.times(2) + clock.rate().time_for(self.extent.block)
     }
@@ -169,7 +165,7 @@ impl ReadAhead {
         Piece { block, at: (from - begin) as u32, len: (to - from) as u32 }
     }
 
-    /// Where a block begins; by a block list, how many bytes lie before a stop.
+    /// The position of a block; with a block list, the number of bytes before it.
     fn begins(&self, block: u64) -> Bytes {
         block_list::begins(block, self.extent.block, self.short)
     }
@@ -293,7 +289,7 @@ mod tests {
             let mut held = alloc::collections::VecDeque::new();
             for turn in 0..400 {
                 let now = MonoTime(turn * cycle.0);
-                // What is due has left.
+                // Due blocks have left.
                 while held.front().is_some_and(|&(_, end)| clock.due(Bytes(end)) <= now) {
                     held.pop_front();
                     read.give_back();
@@ -302,7 +298,7 @@ mod tests {
                     let end = piece.block * 256 * KIB + u64::from(piece.len);
                     held.push_back((now, end));
                 }
-                // Everything due before the end of the next cycle is out by now.
+                // Every block due before the end of the next cycle is out by now.
                 let next = read.due(&clock);
                 assert!(next >= now + cycle.times(2), "{rate} bit/s, turn {turn}: {next:?}");
             }

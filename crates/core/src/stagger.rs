@@ -1,4 +1,4 @@
-//! Stagger: which moments of the link's tick belong to which stream.
+//! Stagger: the slots of the link's tick that belong to each stream.
 //!
 //! Promise: a stream with tick T is visited exactly every T, at the same moment of each second, and
 //! the visits of many streams are spread evenly. All ticks are whole divisions of a second (so a
@@ -13,7 +13,7 @@ pub const SLOTS_PER_SECOND: u64 = 800;
 /// The length of a slot.
 pub const SLOT: Nanos = Nanos(SECOND.0 / SLOTS_PER_SECOND);
 
-/// How often a stream sends.
+/// The send interval of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Tick {
     /// 10 ms: the most even, the most expensive per byte.
@@ -53,7 +53,7 @@ impl Tick {
         Self::ALL.into_iter().find(|tick| tick.span() >= span).unwrap_or(Self::Ms250)
     }
 
-    /// The tick for a stream of `rate` whose class asks for `wanted`: longer while a send would be
+    /// The tick for a stream of `rate` whose class uses `wanted`: longer while a send would be
     /// under 4 KiB, shorter while it would be over 512 KiB. A send costs 5 us whatever its size, so
     /// tiny sends waste the link's core; huge ones do not fit a socket buffer.
     pub fn for_rate(rate: BitRate, wanted: Self) -> Self {
@@ -78,7 +78,7 @@ const SEND_MAX: Bytes = Bytes(512 * KIB);
 pub struct Slot(pub u64);
 
 impl Slot {
-    /// The slot that `now` lies in.
+    /// The slot that contains `now`.
     pub const fn at(now: MonoTime) -> Self {
         Self(now.0 / SLOT.0)
     }

@@ -1,4 +1,4 @@
-//! A class as the pacer keeps it: what it may, what it has, and where it stands.
+//! The state of a class in the pacer: limits, packet and place.
 
 use super::clock::Clock;
 use super::line::{Line, NONE};
@@ -8,38 +8,38 @@ use crate::units::{BitRate, Bytes, MonoTime};
 /// Priorities among siblings: 0 is served first.
 pub const PRIORITIES: usize = 8;
 
-/// What a class may. Its rates are of what packets are counted in: of wire bytes, if those are.
+/// The limits of a class. Its rates use the unit of packet sizes: wire bytes, if packets count wire
+/// bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Class {
-    /// What it gets whatever others ask for; zero for nothing.
+    /// Its guarantee, whatever other classes need; zero for none.
     pub guaranteed: BitRate,
-    /// What it never exceeds; `None` for what its parent may.
+    /// Its upper limit; `None` for that of its parent.
     pub ceiling: Option<BitRate>,
-    /// Which of its siblings borrow before it: those of smaller numbers, below [`PRIORITIES`].
+    /// Priority of borrowing: siblings with smaller numbers borrow first. Below [`PRIORITIES`].
     pub priority: u8,
-    /// Its part of what is lent, in proportion to its siblings' of the same priority.
+    /// Its share of the borrowed rate, relative to siblings of the same priority.
     pub share: BitRate,
 }
 
 impl Class {
-    /// A class that sends at `rate` or, when all targets together do not fit, at its part of the
-    /// parent's in proportion to the targets.
+    /// A class that sends at `rate`. If the targets of all siblings do not fit, it gets its part of
+    /// the parent's rate in proportion to the targets.
     pub const fn target(rate: BitRate) -> Self {
         Self { guaranteed: rate, ceiling: Some(rate), priority: 0, share: rate }
     }
 
-    /// A stream of `rate` whose packets come when they are due: it needs no ceiling.
+    /// A stream of `rate` whose packets arrive when they are due: it needs no ceiling.
     pub const fn stream(rate: BitRate) -> Self {
         Self { guaranteed: rate, ceiling: None, priority: 0, share: rate }
     }
 
-    /// A class without a promise that takes what is left, in proportion to `share`.
+    /// A class without a guarantee that borrows the rest, in proportion to `share`.
     pub const fn rest(share: BitRate) -> Self {
         Self { guaranteed: BitRate(0), ceiling: None, priority: PRIORITIES as u8 - 1, share }
     }
 
-    /// # Panics
-    /// When a rate is not one that the pacer keeps.
+    /// # Panics If the pacer does not support a rate.
     pub(super) fn check(&self) {
         let is_rate = |rate: BitRate| (1..=RATE_MAX.0).contains(&rate.0);
         assert!(self.guaranteed <= RATE_MAX, "at most 1 Tbit/s is guaranteed");
@@ -49,30 +49,30 @@ impl Class {
     }
 }
 
-/// The fastest that a pacer keeps: ten times what is promised.
+/// The highest rate that the pacer supports: ten times the promised rate.
 pub const RATE_MAX: BitRate = BitRate(1_000_000_000_000);
 
 /// One packet, or several segments that leave as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// Before this it does not leave; a time that has passed means at once.
+    /// It does not leave before this time; a time in the past means at once.
     pub due: MonoTime,
-    /// As the link counts them: with headers, if the link's rate is that of the wire.
+    /// The size as the link counts it: with headers, if the link's rate is that of the wire.
     pub bytes: Bytes,
 }
 
-/// Where a class is.
+/// The place of a class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
-    /// It has nothing to send.
+    /// It has no packet.
     Idle,
     /// Its packet is not due yet.
     Waits,
-    /// It has something to send, and its ceiling's clock does not allow it yet.
+    /// It has a due packet, and its ceiling does not allow it yet.
     Blocked,
-    /// In its parent's line of those that are owed a packet; the link: it may send.
+    /// In its parent's line of classes below their guarantee; for the link: it may send.
     Owed,
-    /// In its parent's line of those that borrow.
+    /// In its parent's line of borrowing classes.
     Lent,
 }
 
@@ -80,20 +80,20 @@ pub(super) enum Place {
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) class: Class,
-    /// The life of this place, so that an old name is recognised; odd while it is in use.
+    /// The generation of this slot, to recognise old identifiers; odd while the slot is in use.
     pub(super) life: u32,
     pub(super) parent: u32,
     pub(super) depth: u8,
     pub(super) place: Place,
     pub(super) packet: Option<Packet>,
-    /// The children, for those that have any.
+    /// The children, if it has any.
     pub(super) family: u32,
     pub(super) ceiling: Clock,
     pub(super) guarantee: Clock,
     pub(super) share: Clock,
-    /// The last turn in which it had something to send.
+    /// The last turn in which it had a packet to send.
     pub(super) busy: u64,
-    /// All that it has sent, and those below it.
+    /// All bytes sent by it and the classes below it.
     pub(super) sent: Bytes,
 }
 
@@ -126,15 +126,15 @@ impl Node {
 #[derive(Clone, Debug)]
 pub(super) struct Family {
     pub(super) members: u32,
-    /// How many of them stand in a line.
+    /// Number of children in a line.
     pub(super) ready: u32,
     /// The sum of their guarantees.
     pub(super) promised: BitRate,
     pub(super) owed: Line,
     pub(super) lent: [Line; PRIORITIES],
-    /// Which of `lent` are not empty, as bits.
+    /// The lines of `lent` that are not empty, as bits.
     pub(super) borrowing: u8,
-    /// Somebody in `lent` may be guaranteed something that counts for nothing, as a class above is not.
+    /// A class in `lent` may have a guarantee that has no effect, because a class above has none.
     pub(super) is_forgone: bool,
 }
 

@@ -1,22 +1,22 @@
-//! A class's clock: when the next byte at a rate is due, moved by bytes that were sent.
+//! A class's clock: when the next byte at a rate is due, moved by sent bytes.
 //!
-//! Promise: after any packets it stands where `ByteClock::due` of their sum would stand; the
-//! remainder of each division is carried to the next, so that nothing drifts. One division of 64
-//! bits per packet, where the anchored law needs one of 128.
+//! Promise: after any packets it equals `ByteClock::due` of their sum. The remainder of each
+//! division is carried to the next, so nothing drifts. One division of 64 bits per packet; the
+//! anchored law needs one of 128.
 
 use crate::mutant;
 use crate::units::{BitRate, Bytes, MonoTime};
 
-/// Most bytes that leave as one packet: 8e9 times as much fits 64 bits with room for a remainder.
+/// Limit of the bytes of one packet: 8e9 times as much fits 64 bits with room for a remainder.
 pub const PACKET_MAX: Bytes = Bytes(1 << 20);
 
-/// A point of time in whole nanoseconds and a rest that is less than one.
+/// A point of time in whole nanoseconds, plus a remainder of less than one.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Clock {
     nanos: u64,
     /// In units of 1/rate ns, less than the rate.
     rest: u64,
-    /// The rate at which it was last moved.
+    /// The rate of its last move.
     rate: BitRate,
 }
 
@@ -30,7 +30,7 @@ impl Clock {
         MonoTime(self.nanos + (self.rest > 0) as u64)
     }
 
-    /// Counts `bytes` as sent at `rate`. A rest at another rate is rounded up: less than 1 ns.
+    /// Counts `bytes` as sent at `rate`. A remainder at another rate is rounded up: less than 1 ns.
     pub(super) fn advance(&mut self, bytes: Bytes, rate: BitRate) {
         if self.rate != rate {
             *self = Self { rate, ..Self::at(self.due()) };
@@ -40,12 +40,12 @@ impl Clock {
         self.rest = work % rate.0;
     }
 
-    /// As far from zero as it is from `time`; at zero, if it lies behind.
+    /// Replaces the time by its distance from `time`; zero, if it lies before `time`.
     pub(super) const fn rewind(&mut self, time: MonoTime) {
         self.nanos = self.nanos.saturating_sub(time.0);
     }
 
-    /// Not before `time`: what was not used until then is not saved.
+    /// Moves the clock to `time` if it lies before it: unused time is not saved.
     pub(super) const fn pull_up(&mut self, time: MonoTime) {
         if self.nanos < time.0 {
             *self = Self::at(time);

@@ -1,9 +1,9 @@
-//! The line: who of many siblings is first, by exact keys that do not go back.
+//! The line: an exact priority queue of siblings, by keys that do not decrease.
 //!
-//! Promise: members leave in the order of their keys, equal ones in the order in which they came, and a
-//! member is moved at most [`LEVELS`] times whatever their number. A key stands at the level of the
+//! Promise: members leave in the order of their keys, and equal ones in the order of entry. A
+//! member is moved at most [`LEVELS`] times, whatever their number. A key is at the level of the
 //! highest hexadecimal digit in which it differs from the last key that left, in the slot of that
-//! digit (a radix heap). The links live with the members: a line allocates nothing.
+//! digit (a radix heap). The links are stored with the members: a line allocates nothing.
 
 use core::iter::successors;
 
@@ -14,7 +14,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 const DIGIT_BITS: u32 = 4;
 const SLOTS: usize = 1 << DIGIT_BITS;
-/// Ten digits of nanoseconds are 18 minutes. What differs above them shares one last slot, at
+/// Ten digits of nanoseconds are 18 minutes. Keys that differ above them share one last slot, at
 /// another level.
 const DIGITS: usize = 10;
 const LEVELS: usize = DIGITS + 1;
@@ -35,11 +35,11 @@ impl Link {
 /// Members by key.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    /// No key is below this: the last that left.
+    /// Lower bound of all keys: the last key that left.
     base: u64,
-    /// Which levels have members, as bits.
+    /// The levels with members, as bits.
     levels: u32,
-    /// Which slots of a level have members, as bits.
+    /// The slots of each level that have members, as bits.
     slots: [u32; LEVELS],
     heads: [u32; DIGITS * SLOTS + 1],
 }
@@ -52,12 +52,12 @@ impl Line {
         self.levels == 0
     }
 
-    /// Where the line stands: who joins stands no further ahead.
+    /// The position of the line: a new member enters at least here.
     pub(super) const fn base(&self) -> u64 {
         self.base
     }
 
-    /// Enters `member`; a key behind the line's base counts as the base.
+    /// Enters `member`; a key below the line's base counts as the base.
     pub(super) fn enter(&mut self, links: &mut [Link], member: u32, key: u64) {
         let key = key.max(self.base);
         let place = self.place(key);
@@ -75,7 +75,7 @@ impl Line {
         links[member as usize] = Link { key, before, after, place: place as u32 };
     }
 
-    /// Takes `member` out, which is in this line.
+    /// Removes `member`, which is in this line.
     pub(super) fn leave(&mut self, links: &mut [Link], member: u32) {
         let Link { before, after, place, .. } = links[member as usize];
         let place = place as usize;
@@ -90,7 +90,7 @@ impl Line {
         }
     }
 
-    /// Takes the first out; counts in `moves` how many others it had to move.
+    /// Removes the first member. Adds the number of other members that it had to move to `moves`.
     pub(super) fn take_first(&mut self, links: &mut [Link], moves: &mut u64) -> Option<u32> {
         if self.levels == 0 {
             return None;
@@ -98,7 +98,7 @@ impl Line {
         let level = self.levels.trailing_zeros() as usize;
         let place = level * SLOTS + self.slots[level].trailing_zeros() as usize;
         let head = self.heads[place];
-        // The keys of the lowest level's slots are equal, those of others are not.
+        // Keys within a slot of the lowest level are equal; those of other levels are not.
         let is_alone = links[head as usize].after == head;
         let first = match level == 0 || is_alone {
             true => head,
@@ -121,7 +121,7 @@ impl Line {
         })
     }
 
-    /// Moves all of a slot down to the levels where they belong now.
+    /// Moves all members of a slot to their new, lower levels.
     fn scatter(&mut self, links: &mut [Link], place: usize, moves: &mut u64) {
         let head = self.heads[place];
         let last = links[head as usize].before;
@@ -160,7 +160,7 @@ impl Line {
     }
 }
 
-/// Of all in the circle of `head` the one with the smallest key, of equal ones the first.
+/// The member with the smallest key in the circle of `head`; among equal ones the first.
 fn smallest(links: &[Link], head: u32) -> u32 {
     let mut best = head;
     let mut next = links[head as usize].after;
@@ -180,7 +180,7 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
-    /// A step of a trial: enter a key so far ahead, take the first, or take one out.
+    /// A step of a test: enter a key at this distance, take the first, or remove one.
     #[derive(Clone, Debug)]
     enum Step {
         Enter(u64),

@@ -1,8 +1,9 @@
-//! The wheel: who wakes up in which tick.
+//! The wheel: the tick in which each sleeper wakes.
 //!
-//! Promise: whoever is set to a tick wakes in the first turn at or after it, never before; setting and
-//! clearing are constant, and so is finding the next tick in which anybody may wake. A tick further
-//! away than the wheel has slots shares a slot with nearer ones and is passed over once per round.
+//! Promise: a sleeper wakes in the first turn at or after its tick, never before. Setting and
+//! clearing take constant time, and so does finding the next tick with a possible wake-up. A tick
+//! further away than the wheel has slots shares a slot with nearer ones and is skipped once per
+//! round.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,7 +24,7 @@ struct Sleeper {
     place: u32,
 }
 
-/// The slot of those whose tick has come.
+/// The slot of sleepers whose tick has come.
 const AWAKE: u32 = SLOTS as u32;
 
 /// Sleepers by tick.
@@ -33,7 +34,7 @@ pub(super) struct Wheel {
     now: u64,
     sleepers: Vec<Sleeper>,
     heads: Vec<u32>,
-    /// Which slots have sleepers, and which words of that are not zero.
+    /// The slots with sleepers as bits, and the non-zero words of these bits.
     words: [u64; SLOTS / WORD],
     summary: u64,
 }
@@ -50,7 +51,7 @@ impl Wheel {
         }
     }
 
-    /// Wakes `sleeper` at `tick`, which lies ahead, and at no other.
+    /// Wakes `sleeper` at `tick`, which lies ahead; replaces an earlier setting.
     pub(super) fn set(&mut self, sleeper: u32, tick: u64) {
         assert!(tick > self.now, "a tick that has come wakes nobody");
         let Sleeper { tick: set, place, .. } = self.sleepers[sleeper as usize];
@@ -62,7 +63,7 @@ impl Wheel {
         self.link(sleeper, (tick % SLOTS as u64) as u32);
     }
 
-    /// Lets `sleeper` sleep on.
+    /// Cancels the wake-up of `sleeper`.
     pub(super) fn clear(&mut self, sleeper: u32) {
         let Sleeper { before, after, place, .. } = self.sleepers[sleeper as usize];
         if place == NONE {
@@ -80,7 +81,7 @@ impl Wheel {
         }
     }
 
-    /// Goes on to `tick`; counts in `looks` how many sleepers it looked at.
+    /// Advances to `tick`. Adds the number of inspected sleepers to `looks`.
     pub(super) fn turn(&mut self, tick: u64, looks: &mut u64) {
         let until = tick.min(self.now + SLOTS as u64);
         let mut passed = self.now;
@@ -91,7 +92,7 @@ impl Wheel {
         }
     }
 
-    /// One of those whose tick has come.
+    /// Removes a sleeper whose tick has come.
     pub(super) fn wake(&mut self) -> Option<u32> {
         let first = self.heads[AWAKE as usize];
         if first == NONE {
@@ -101,7 +102,7 @@ impl Wheel {
         Some(first)
     }
 
-    /// Those whose tick has come, as they will be woken.
+    /// The sleepers whose tick has come, in the order of waking.
     pub(super) fn awake(&self) -> impl Iterator<Item = u32> {
         let first = self.heads[AWAKE as usize];
         let mut next = (first != NONE).then_some(first);
@@ -113,7 +114,7 @@ impl Wheel {
         })
     }
 
-    /// The next tick in which somebody may wake.
+    /// The next tick with a possible wake-up.
     pub(super) fn next(&self) -> Option<u64> {
         self.next_after(self.now)
     }
@@ -135,7 +136,7 @@ impl Wheel {
         }
     }
 
-    /// The first tick after `tick`, by at most a round, whose slot has sleepers.
+    /// The first tick after `tick`, within a round, whose slot has sleepers.
     fn next_after(&self, tick: u64) -> Option<u64> {
         if self.summary == 0 {
             return None;
@@ -146,7 +147,7 @@ impl Wheel {
         let ahead = if rest != 0 {
             rest.trailing_zeros() as usize
         } else {
-            // The next word that is not zero, coming round to this one last.
+            // The next word that is not zero; this word comes last, after the wrap.
             let turned = self.summary.rotate_right((word as u32 + 1) % WORD as u32);
             let words = turned.trailing_zeros() as usize + 1;
             let found = (word + words) % WORD;
@@ -217,7 +218,7 @@ mod tests {
                 }
                 let next = model.values().min().copied();
                 let named = wheel.next();
-                // Those of later rounds may be named a round too early, never too late.
+                // Sleepers of later rounds may be reported a round too early, never too late.
                 prop_assert_eq!(named.is_some(), next.is_some());
                 prop_assert!(named.is_none_or(|named| named > now && Some(named) <= next));
                 now += on;
