@@ -186,7 +186,7 @@ fn read(
 
 /// Where streams go.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub struct Whereto {
+pub struct Destination {
     /// The first listener; the others have the ports behind it.
     #[arg(long)]
     pub to: SocketAddr,
@@ -199,7 +199,7 @@ pub struct Whereto {
 /// The first of the groups.
 const GROUPS: Ipv4Addr = Ipv4Addr::new(239, 77, 0, 1);
 
-impl Whereto {
+impl Destination {
     /// The address of a stream.
     pub fn of(&self, stream: u16) -> SocketAddr {
         match self.every {
@@ -213,7 +213,7 @@ impl Whereto {
 #[derive(Clone, Debug, clap::Args)]
 pub struct Threads {
     #[command(flatten)]
-    whereto: Whereto,
+    destination: Destination,
     /// How many.
     #[arg(long)]
     streams: u16,
@@ -230,7 +230,7 @@ pub fn pace_threads(options: &Threads) -> Result<()> {
     let gap = rate.time_for(Bytes(PAYLOAD.len() as u64));
     let threads: Vec<JoinHandle<Result<()>>> = (0..options.streams)
         .map(|stream| {
-            let to = options.whereto.of(stream);
+            let to = options.destination.of(stream);
             let clock = ByteClock::new(clock::now() + Nanos(gap.0 * u64::from(stream) / 100), rate);
             std::thread::spawn(move || {
                 let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
@@ -257,8 +257,8 @@ mod tests {
     fn some_streams_have_listeners_and_the_others_groups() {
         let to: SocketAddr = "10.0.0.2:20000".parse().unwrap();
         let of = |every, streams: &[u16]| -> Vec<String> {
-            let whereto = Whereto { to, every };
-            streams.iter().map(|&stream| whereto.of(stream).to_string()).collect()
+            let destination = Destination { to, every };
+            streams.iter().map(|&stream| destination.of(stream).to_string()).collect()
         };
         assert_eq!(of(1, &[0, 7]), ["10.0.0.2:20000", "10.0.0.2:20014"]);
         assert_eq!(of(0, &[0, 255]), ["239.77.0.1:20000", "239.77.1.0:20000"]);

@@ -14,7 +14,7 @@ use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 use tactus_sys::packets::outlet::{self, UdpLink, Way};
 
 use crate::clock;
-use crate::datagrams::{Whereto, behind};
+use crate::datagrams::{Destination, behind};
 
 const BODY: [u8; PAYLOAD.0 as usize] = [0x47; PAYLOAD.0 as usize];
 /// Most datagrams of one call.
@@ -26,7 +26,7 @@ const BUFFER: usize = 8 << 20;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Bursts {
     #[command(flatten)]
-    whereto: Whereto,
+    destination: Destination,
     /// How many.
     #[arg(long)]
     streams: u16,
@@ -64,7 +64,7 @@ pub fn bursts(options: &Bursts) -> Result<()> {
         clock::sleep_until(start + period.times(turn));
         let count = (datagrams(turn + 1) - datagrams(turn)) as usize;
         for (stream, socket) in (0..).zip(&outlets) {
-            let to = options.whereto.of(stream);
+            let to = options.destination.of(stream);
             send(&mut port, socket, to, count)?;
         }
     }
@@ -74,7 +74,7 @@ pub fn bursts(options: &Bursts) -> Result<()> {
 /// What `pace-flood` is told.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Flood {
-    /// Whereto.
+    /// The destination.
     #[arg(long)]
     to: SocketAddr,
 }

@@ -256,8 +256,14 @@ impl Swarm {
             }
         }
         let sending = all.fork(datagrams::LABEL);
-        let sending =
-            datagrams::Wish { mode, begin, duration, quiet_from, every_byte, dice: sending };
+        let sending = datagrams::DatagramTerms {
+            mode,
+            begin,
+            duration,
+            quiet_from,
+            every_byte,
+            dice: sending,
+        };
         let Sending { outlets, tick, segments_max, ceiling } =
             datagrams::draw(sending, &mut clients);
         Self {

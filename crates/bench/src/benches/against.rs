@@ -19,7 +19,7 @@ use super::udp_many::{self, Load};
 use super::{RECEIVER_CORE, SERVER_CORES, say};
 use crate::arrivals::Trace;
 use crate::cpu::{Look, Spent};
-use crate::datagrams::Whereto;
+use crate::datagrams::Destination;
 use crate::figures::windows::Span;
 use crate::netns::{CONGESTION_CONTROL, Wire};
 use crate::peers::{PORT, Peer, Server, Setting, Tactus, Tuning};
@@ -314,7 +314,7 @@ impl Stage {
         interrupt::check()?;
         let (rate, streams) = (Case::UdpMany.rate(), Case::UdpMany.streams());
         let start = |place: usize| -> Result<Server> {
-            let nobody = Whereto { to: self.address(place).into(), every: 0 };
+            let nobody = Destination { to: self.address(place).into(), every: 0 };
             let first = [0, GROUPS_APART_FROM][place];
             let load = Load {
                 binary: binaries[place],

@@ -20,7 +20,7 @@ use super::heard::{self, Away, StoodStill};
 use super::{RECEIVER_CORE, SERVER_CORES, Stage, say};
 use crate::arrivals::Trace;
 use crate::cpu::Look;
-use crate::datagrams::{Inboxes, PORT, Reading, Whereto};
+use crate::datagrams::{Destination, Inboxes, PORT, Reading};
 use crate::figures::windows::{Grid, Span};
 use crate::figures::{delay_factor, jitter, lateness};
 use crate::netns::Wire;
@@ -462,8 +462,8 @@ impl Case {
         }
     }
 
-    fn whereto(self, wire: &Wire) -> Whereto {
-        Whereto { to: (wire.receiver_address(), PORT).into(), every: self.every() }
+    fn destination(self, wire: &Wire) -> Destination {
+        Destination { to: (wire.receiver_address(), PORT).into(), every: self.every() }
     }
 }
 
@@ -471,20 +471,20 @@ fn start(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Serv
     let folder = tempfile::Builder::new().prefix("tactus-bench-udp-").tempdir()?;
     let rate = case.rate.to_string();
     if let Some(settings) = Settings::of(sender) {
-        let whereto = case.whereto(&stage.wire);
+        let destination = case.destination(&stage.wire);
         let load = Load {
             binary: &stage.tactus,
             address: peers::address(&stage.wire),
             title,
             rate: BitRate(case.rate),
-            to: (0..case.streams as u16).map(|stream| whereto.of(stream)).collect(),
+            to: (0..case.streams as u16).map(|stream| destination.of(stream)).collect(),
         };
         return tactus(&stage.wire, folder, &load, settings);
     }
     let own = |task: &str| -> Result<Command> {
         let own = std::env::current_exe()?;
         let mut command = priority::on_cores(SERVER_CORES, None, &own.to_string_lossy());
-        let Whereto { to, every } = case.whereto(&stage.wire);
+        let Destination { to, every } = case.destination(&stage.wire);
         command.args([task, "--to", &to.to_string(), "--every", &every.to_string()]);
         command.args(["--streams", &case.streams.to_string(), "--rate", &rate]);
         Ok(command)
@@ -504,7 +504,7 @@ fn start(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Serv
     let mut script = String::from("trap 'exit 0' TERM\n");
     let title = format!("'{}'", title.display());
     for stream in 0..case.streams {
-        let to = case.whereto(&stage.wire).of(stream as u16);
+        let to = case.destination(&stage.wire).of(stream as u16);
         let one = each.replace("TITLE", &title).replace("TO", &to.to_string());
         script.push_str(&format!("setpriv --pdeathsig KILL {one} &\n"));
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use super::client::Response;
 use super::digest::Credentials;
 use super::scene::Way;
-use super::studio::{Studio, Take};
+use super::studio::{RecordSession, Studio};
 use super::{Check, Outcome, passed, skipped};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -132,8 +132,8 @@ fn setup_tcp(studio: &Studio) -> Result<Outcome> {
 }
 
 /// The default is another one.
-fn check_mode(take: &Take<'_>) -> Result<()> {
-    let mode = take.transport.mode.as_deref();
+fn check_mode(session: &RecordSession<'_>) -> Result<()> {
+    let mode = session.transport.mode.as_deref();
     ensure!(mode == Some("record"), "mode is {mode:?}, not record");
     Ok(())
 }

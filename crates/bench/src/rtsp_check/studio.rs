@@ -66,7 +66,7 @@ impl Studio {
     }
 
     /// ANNOUNCE and SETUP.
-    pub(super) fn set_up(&self, way: Way) -> Result<Take<'_>> {
+    pub(super) fn set_up(&self, way: Way) -> Result<RecordSession<'_>> {
         let mut connection = self.connect()?;
         self.announce(&mut connection)?.expect(&[200], "ANNOUNCE")?;
         let (offer, sockets) = match way {
@@ -84,7 +84,7 @@ impl Studio {
         let (id, _) = session(response.need("Session")?)?;
         let is_over = false;
         let sent = Sent::default();
-        Ok(Take { studio: self, connection, id, transport, sockets, sent, is_over })
+        Ok(RecordSession { studio: self, connection, id, transport, sockets, sent, is_over })
     }
 }
 
@@ -97,7 +97,7 @@ struct Sent {
 }
 
 /// A session that records.
-pub(super) struct Take<'a> {
+pub(super) struct RecordSession<'a> {
     studio: &'a Studio,
     pub(super) connection: Connection,
     pub(super) id: String,
@@ -107,7 +107,7 @@ pub(super) struct Take<'a> {
     pub(super) is_over: bool,
 }
 
-impl Take<'_> {
+impl RecordSession<'_> {
     /// Asks within the session.
     pub(super) fn ask(&mut self, method: &str, headers: &[(&str, &str)]) -> Result<Response> {
         let id = self.id.clone();
@@ -208,7 +208,7 @@ impl Take<'_> {
     }
 }
 
-impl Drop for Take<'_> {
+impl Drop for RecordSession<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             // Whatever the check has found: the server needs its place again.

@@ -61,7 +61,7 @@ pub(super) enum Origin {
     /// Next in the list.
     List,
     /// Requested.
-    Wish,
+    Request,
     /// Timed.
     Time,
     /// The fill, as there is no other title.
@@ -131,7 +131,7 @@ impl Rundown {
     pub(super) fn next(&mut self) -> Option<Item> {
         self.before = self.place.clone();
         if let Some(path) = self.wished.pop_front() {
-            return Some(Item::once(path, Origin::Wish));
+            return Some(Item::once(path, Origin::Request));
         }
         if !self.place.has_begun || self.titles.is_empty() {
             return None;
@@ -160,7 +160,7 @@ impl Rundown {
     /// The last offered or taken item is not sent after all.
     pub(super) fn give_back(&mut self, item: Item) {
         self.place = self.before.clone();
-        if item.origin == Origin::Wish {
+        if item.origin == Origin::Request {
             self.wished.push_front(item.path);
         }
     }

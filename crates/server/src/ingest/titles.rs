@@ -313,11 +313,11 @@ impl OrderedTasks {
 struct Open {
     number: u64,
     name: String,
-    sink: Sink,
+    writer: TitleWriter,
     durable: Arc<AtomicU64>,
 }
 
-enum Sink {
+enum TitleWriter {
     /// With reserved disk time and memory.
     Recorded(Box<Recording>),
     /// Without a reservation, in the time left over.
@@ -347,7 +347,7 @@ impl Writer {
                 None => break,
                 Some(Command::Begin { number, wanted, durable }) => {
                     match self.begin(&wanted, &mut before).await {
-                        Ok((name, sink)) => open = Some(Open { number, name, sink, durable }),
+                        Ok((name, writer)) => open = Some(Open { number, name, writer, durable }),
                         Err((name, failure)) => self.fail(number, name, failure),
                     }
                     self.finish(before.take(), None);
@@ -383,7 +383,7 @@ impl Writer {
         &mut self,
         wanted: &str,
         before: &mut Option<Open>,
-    ) -> Result<(String, Sink), (String, Failure)> {
+    ) -> Result<(String, TitleWriter), (String, Failure)> {
         // Chunks wait in the queue until the rate is known.
         let rate = match self.terms.wait_for(Option::is_some).await {
             Ok(terms) => terms.and_then(|terms| terms.rate),
@@ -397,7 +397,7 @@ impl Writer {
                 continue;
             }
             match self.open(&name, rate, before).await {
-                Ok(sink) => return Ok((name, sink)),
+                Ok(writer) => return Ok((name, writer)),
                 Err(failure) => {
                     self.names.release(&name);
                     if failure.cause != Cause::Taken || again > AGAIN_MAX {
@@ -413,12 +413,12 @@ impl Writer {
         name: &str,
         rate: Option<BitRate>,
         before: &mut Option<Open>,
-    ) -> Result<Sink, Failure> {
+    ) -> Result<TitleWriter, Failure> {
         let path = name[self.target.mount.len()..].to_owned();
         let (precondition, principal) = (Precondition::CreateOnly, self.principal.clone());
-        if let Some(Open { sink: Sink::Recorded(before), .. }) = before {
+        if let Some(Open { writer: TitleWriter::Recorded(before), .. }) = before {
             let heir = before.successor(path, precondition).await?;
-            return Ok(Sink::Recorded(Box::new(heir)));
+            return Ok(TitleWriter::Recorded(Box::new(heir)));
         }
         if let Some(rate) = rate {
             let (volume, path) = (self.target.volume, path.clone());
@@ -427,7 +427,7 @@ impl Writer {
             match self.target.recorder.begin(begin).await {
                 Ok(recording) => {
                     self.board.clear(Alarm::Reserve);
-                    return Ok(Sink::Recorded(Box::new(recording)));
+                    return Ok(TitleWriter::Recorded(Box::new(recording)));
                 }
                 Err(BeginError::Refused(refusal)) => {
                     let what = format!("{}; it gets what is left", refusal.message);
@@ -438,17 +438,17 @@ impl Writer {
         }
         let put = UploadSpec { path, len: None, precondition, principal };
         let upload = self.target.store.begin(put).await?;
-        Ok(Sink::Uploaded(Box::new(upload)))
+        Ok(TitleWriter::Uploaded(Box::new(upload)))
     }
 
     /// Makes a title of the bytes so far, concurrently with the next title and after the previous
     /// one. So modification times have the order of the titles, which `keep` uses when names have
     /// no counter.
     fn finish(&mut self, title: Option<Open>, cut_short: Option<Failure>) {
-        let Some(Open { number, name, sink, .. }) = title else { return };
+        let Some(Open { number, name, writer, .. }) = title else { return };
         let (names, ends) = (Arc::clone(&self.names), self.ends.clone());
         self.turns.give(async move {
-            let result = sink.finish().await;
+            let result = writer.finish().await;
             names.release(&name);
             let (lost, was_current) = (0, false);
             // Without a receiver, the log has the result.
@@ -467,14 +467,14 @@ impl Writer {
 /// Does the due work of a title while no data arrives; ends only with a failure.
 async fn tend(title: &mut Option<Open>) -> Failure {
     match title {
-        Some(Open { sink: Sink::Recorded(recording), durable, .. }) => loop {
+        Some(Open { writer: TitleWriter::Recorded(recording), durable, .. }) => loop {
             tokio::select! {
                 error = recording.tend() => return error.into(),
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
             durable.store(recording.figures().durable.0, Ordering::Relaxed);
         },
-        Some(Open { sink: Sink::Uploaded(upload), .. }) => {
+        Some(Open { writer: TitleWriter::Uploaded(upload), .. }) => {
             tokio::time::sleep(PARK_AFTER).await;
             upload.park();
             std::future::pending().await
@@ -486,9 +486,9 @@ async fn tend(title: &mut Option<Open>) -> Failure {
 impl Open {
     /// Appends `bytes`, at the pace of the disk.
     async fn append(&mut self, mut bytes: &[u8]) -> Result<(), Failure> {
-        match &mut self.sink {
-            Sink::Uploaded(upload) => upload.append(bytes).await?,
-            Sink::Recorded(recording) => {
+        match &mut self.writer {
+            TitleWriter::Uploaded(upload) => upload.append(bytes).await?,
+            TitleWriter::Recorded(recording) => {
                 while !bytes.is_empty() {
                     let space = recording.space().await?;
                     let count = bytes.len().min(space.len());
@@ -503,7 +503,7 @@ impl Open {
     }
 }
 
-impl Sink {
+impl TitleWriter {
     /// Returns the bytes of the stored title; zero if there was no data and hence no title.
     async fn finish(self) -> Result<u64, Failure> {
         match self {

@@ -46,19 +46,19 @@ impl MovieTrick {
         sent: Sent,
         destination: Destination,
     ) -> Result<Self, Fault> {
-        let show = Show { broker, title, movie, wanted, sent };
+        let spec = MovieSpec { broker, title, movie, wanted, sent };
         if !movie.tracks[sent.track as usize].is_video() {
             return Err(Fault::NoPictures);
         }
         if wanted.scale == Scale::SLOW {
-            return show.slow(destination);
+            return spec.slow(destination);
         }
-        as_many_as_fit(|per_second| show.fast(per_second, destination.clone()))
+        as_many_as_fit(|per_second| spec.fast(per_second, destination.clone()))
     }
 }
 
-/// The pictures to show.
-struct Show<'a> {
+/// The video frames to show.
+struct MovieSpec<'a> {
     broker: &'a Broker,
     title: &'a Arc<OpenTitle>,
     movie: &'a Arc<Movie>,
@@ -66,7 +66,7 @@ struct Show<'a> {
     sent: Sent,
 }
 
-impl Show<'_> {
+impl MovieSpec<'_> {
     fn fast(&self, per_second: u32, destination: Destination) -> Result<MovieTrick, Fault> {
         let Wanted { scale, from } = self.wanted;
         let track = &self.movie.tracks[self.sent.track as usize];

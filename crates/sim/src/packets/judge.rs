@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tactus_core::pacer::{ClassId, Departure, JAM_MAX, STALL_MAX};
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
 
-use super::plan::{House, Plan, StreamPlan};
+use super::plan::{Load, Plan, StreamPlan};
 use crate::verdict::{Invariant, broken, require};
 
 /// The place of the link among the classes.
@@ -43,7 +43,7 @@ struct Watched {
 }
 
 pub(super) struct Judge {
-    house: House,
+    load: Load,
     tick: Nanos,
     buckets: HashMap<usize, Bucket>,
     /// By place.
@@ -65,7 +65,7 @@ impl Judge {
     pub(super) fn new(plan: &Plan, parents: &[ClassId]) -> Self {
         let all: u64 = plan.streams.iter().map(|stream| stream.bytes).sum();
         let mut judge = Self {
-            house: plan.house,
+            load: plan.load,
             tick: plan.tick,
             buckets: HashMap::new(),
             watched: HashMap::new(),
@@ -105,7 +105,7 @@ impl Judge {
     }
 
     pub(super) fn join(&mut self, place: usize, plan: StreamPlan, now: MonoTime) {
-        let (mut jam, mut is_admitted) = (self.round, self.house == House::Admitted);
+        let (mut jam, mut is_admitted) = (self.round, self.load == Load::Admitted);
         if let Some(parent) = plan.parent {
             let own = self.plan.parents[parent].guaranteed;
             let siblings = self.plan.streams.iter().filter(|stream| stream.parent == plan.parent);

@@ -7,7 +7,7 @@ use crate::dice::Dice;
 
 /// Whether what is asked for fits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum House {
+pub(super) enum Load {
     /// All guarantees fit, and paced streams are on time.
     Admitted,
     /// More is asked for than the link carries: shares are exact.
@@ -60,7 +60,7 @@ pub(super) enum What {
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) seed: u64,
-    pub(super) house: House,
+    pub(super) load: Load,
     pub(super) tick: Nanos,
     pub(super) link: BitRate,
     pub(super) begin: MonoTime,
@@ -81,13 +81,13 @@ const PACKET_MEAN: u64 = 1_000;
 impl Plan {
     pub(super) fn draw(seed: u64) -> Self {
         let mut dice = Dice::new(seed).fork(1);
-        let house = dice.pick(&[House::Admitted, House::Crowded]);
+        let load = dice.pick(&[Load::Admitted, Load::Crowded]);
         let link = BitRate(dice.spread(10_000_000, 100_000_000_000));
         let busy = Nanos(PACKETS * PACKET_MEAN * 8 * SECOND.0 / (link.0 / 8) / 8);
         let duration = busy.clamp(MILLISECOND.times(20), SECOND.times(5));
         let mut plan = Self {
             seed,
-            house,
+            load,
             tick: Nanos(dice.pick(&[50_000, 100_000, 250_000, 1_000_000])),
             link,
             begin: MonoTime(dice.between(SECOND.0, 1 << 50)),
@@ -112,11 +112,11 @@ impl Plan {
     fn draw_streams(&mut self, dice: &mut Dice) {
         let count = dice.spread(1, 2_000) as usize;
         let parents = dice.below(9) as usize;
-        let load = match self.house {
-            House::Admitted => dice.between(100, 850),
-            House::Crowded => dice.between(1_200, 3_000),
+        let load = match self.load {
+            Load::Admitted => dice.between(100, 850),
+            Load::Crowded => dice.between(1_200, 3_000),
         };
-        let is_promised = self.house == House::Admitted || dice.chance(500);
+        let is_promised = self.load == Load::Admitted || dice.chance(500);
         let weights: Vec<u64> = (0..count).map(|_| dice.spread(1, 1_000)).collect();
         let sum: u64 = weights.iter().sum();
         let mut asked = vec![0; parents];
@@ -132,9 +132,9 @@ impl Plan {
         }
         self.parents =
             asked.into_iter().map(|asked| self.draw_parent(dice, asked, is_promised)).collect();
-        match self.house {
-            House::Admitted => self.draw_rest(dice),
-            House::Crowded => self.draw_twins(dice, is_promised),
+        match self.load {
+            Load::Admitted => self.draw_rest(dice),
+            Load::Crowded => self.draw_twins(dice, is_promised),
         }
     }
 
@@ -150,7 +150,7 @@ impl Plan {
             6..8 => Habit::Greedy,
             _ => Habit::Moody,
         };
-        let is_crowded = self.house == House::Crowded;
+        let is_crowded = self.load == Load::Crowded;
         let class = Class {
             guaranteed: if is_promised { rate } else { BitRate(0) },
             ceiling: (is_crowded && dice.chance(300)).then_some(rate),
@@ -244,7 +244,7 @@ impl Plan {
                 self.events.push(Event { at, what: What::Leave(number) });
             }
         }
-        if self.house == House::Crowded {
+        if self.load == Load::Crowded {
             for _ in 0..dice.below(6) {
                 let at = self.begin + within(dice, self.duration);
                 let link = BitRate(self.link.0 / 1_000 * dice.between(500, 1_500));
