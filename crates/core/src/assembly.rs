@@ -1,10 +1,9 @@
-//! Media that somebody sends by RTP become one transport stream: as it comes where it is one
-//! already, else put together from video and audio.
+//! Assembly of incoming RTP media into one transport stream: a transport stream is passed on, and
+//! video and audio are multiplexed.
 //!
-//! Promise: frames keep their times to each other as sender reports have them, and what comes out
-//! is in the order in which it is decoded; what is missing is counted, and nothing is waited for
-//! longer than four seconds or beyond 16 MiB of frames. It is handed packets and times, and knows
-//! no sockets.
+//! Promise: frames keep their relative times as given by sender reports, and leave in decoding
+//! order. Lost packets are counted. Waiting is limited to four seconds and 16 MiB of frames. This
+//! module gets packets and times, and uses no sockets.
 
 mod announced;
 mod decoding;
@@ -22,35 +21,34 @@ use crate::units::{MonoTime, Nanos, SECOND};
 pub use announced::{Coding, Track, Unfit, tracks};
 use decoding::Decoding;
 
-/// How long it is waited for all media and their reports at the beginning: senders report in the
-/// first seconds.
+/// Limit of the wait for all media and their reports at the beginning: senders report in the first
+/// seconds.
 const WAIT_MAX: Nanos = SECOND.times(4);
-/// Bytes of frames that wait at most.
+/// Limit of the bytes of waiting frames.
 const HELD_MAX: usize = 16 << 20;
-/// Video frames that are looked at before the first leaves, so that it is known how far they are
-/// out of order.
+/// Number of video frames inspected before the first one leaves, to measure their reordering.
 const LOOK: usize = 20;
-/// Of 90 kHz: a medium that lies so far behind the others is not waited for.
+/// In ticks of 90 kHz: a medium that lags the others by this much is not waited for.
 const LAG_MAX: u64 = 90_000;
-/// Of 90 kHz: when the first frame is decoded at the earliest; its clock begins earlier.
+/// In ticks of 90 kHz: the earliest decoding time of the first frame; the clock begins earlier.
 const BEGIN: i64 = 90_000 + AHEAD as i64;
 
-/// What has been seen of all media.
+/// Counts over all media.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Packets that were taken.
+    /// Accepted packets.
     pub packets: u64,
-    /// Packets that never came.
+    /// Lost packets.
     pub lost: u64,
-    /// What was no packet of the media, or of another sender.
+    /// Packets that are malformed, or of another sender.
     pub refused: u64,
-    /// Frames and units that were left out.
+    /// Dropped frames and units.
     pub broken: u64,
-    /// Frames that came out.
+    /// Frames that left.
     pub frames: u64,
 }
 
-/// One stream in the making.
+/// The assembly of one stream.
 #[derive(Debug)]
 pub struct Assembly {
     way: Way,
@@ -63,7 +61,7 @@ enum Way {
     Parts(Box<Parts>),
 }
 
-/// A transport stream in one medium.
+/// A medium that is a transport stream.
 #[derive(Debug)]
 struct Whole {
     source: Source,
@@ -77,13 +75,13 @@ struct Parts {
     muxer: Muxer,
     /// When the first packet came.
     since: Option<MonoTime>,
-    /// How the media lie to each other is known.
+    /// The offsets between the media are known.
     has_begun: bool,
     out: Vec<u8>,
     frames: u64,
 }
 
-/// Packets of one sender in their order.
+/// Packets of one sender, in order.
 #[derive(Debug)]
 struct Source {
     payload_type: u8,
@@ -101,23 +99,22 @@ struct Medium {
     came: Option<MonoTime>,
     /// The first timestamp, and the last one with its distance.
     times: Option<(u32, u32, i64)>,
-    /// A sender's report: when it was, and at which timestamp.
+    /// A sender report: its time, and its timestamp.
     report: Option<(NtpTime, u32)>,
-    /// Of 90 kHz: what is added to the distance from the first timestamp.
+    /// In ticks of 90 kHz: added to the distance from the first timestamp.
     offset: i64,
     decoding: Option<Decoding>,
     /// By their distance from the first timestamp, in ticks of 90 kHz.
     held: VecDeque<(i64, Frame)>,
     held_bytes: usize,
-    /// The frame that is next, and when it is decoded.
+    /// The next frame, and its decoding time.
     next: Option<Times>,
 }
 
 impl Assembly {
-    /// Of these media, which receivers show as `name` where they are put together here.
+    /// An assembly of these media. A multiplex made here gets the service name `name`.
     ///
-    /// # Panics
-    /// When there are none: [`tracks`] gives some.
+    /// # Panics If there are none: [`tracks`] returns at least one.
     pub fn new(tracks: &[Track], name: &str) -> Self {
         let way = match tracks {
             [track @ Track { coding: Coding::Whole, .. }] => Way::Whole(Box::new(Whole {
@@ -130,7 +127,7 @@ impl Assembly {
         Self { way, counts: Counts::default() }
     }
 
-    /// Takes a packet of RTP of medium `nth`; whether it is one.
+    /// Takes an RTP packet of medium `nth`. Returns whether it is valid.
     pub fn handle_packet(&mut self, now: MonoTime, nth: usize, datagram: &[u8]) -> bool {
         let taken = match &mut self.way {
             Way::Whole(whole) => whole.handle(now, datagram),
@@ -141,7 +138,7 @@ impl Assembly {
         taken
     }
 
-    /// Takes a packet of RTCP of medium `nth`; whether it is well-formed.
+    /// Takes an RTCP packet of medium `nth`. Returns whether it is well-formed.
     pub fn handle_report(&mut self, now: MonoTime, nth: usize, datagram: &[u8]) -> bool {
         let Ok(packets) = rtcp::read(datagram) else { return false };
         for packet in packets {
@@ -158,8 +155,8 @@ impl Assembly {
         true
     }
 
-    /// What its sender is told of how medium `nth` is received; none when nothing has come since
-    /// the last time.
+    /// The receiver report of medium `nth` for its sender; `None` if nothing has come since the
+    /// last report.
     pub fn report(&mut self, now: MonoTime, nth: usize) -> Option<Reception> {
         self.source(nth)?.receipt.report(now)
     }
@@ -171,7 +168,7 @@ impl Assembly {
         }
     }
 
-    /// What need not wait any more at `now`: whole transport packets, behind what `out` has.
+    /// Appends the transport packets that need not wait any more at `now` to `out`.
     pub fn poll(&mut self, now: MonoTime, out: &mut Vec<u8>) {
         match &mut self.way {
             Way::Whole(whole) => whole.poll(now, out),
@@ -179,7 +176,7 @@ impl Assembly {
         }
     }
 
-    /// Nothing more comes: all that there is.
+    /// Ends the input; appends all remaining packets to `out`.
     pub fn handle_end(&mut self, now: MonoTime, out: &mut Vec<u8>) {
         match &mut self.way {
             Way::Whole(whole) => {
@@ -193,7 +190,7 @@ impl Assembly {
         }
     }
 
-    /// What has been seen.
+    /// The counts so far.
     pub fn counts(&self) -> Counts {
         let mut counts = self.counts;
         match &self.way {
@@ -214,7 +211,7 @@ impl Source {
         Self { payload_type, locked: None, order: Order::default(), receipt }
     }
 
-    /// The packet, if it is one of this sender.
+    /// The packet, if it belongs to this sender.
     fn read<'a>(&mut self, now: MonoTime, datagram: &'a [u8]) -> Option<Packet<'a>> {
         let packet = Packet::read(datagram).ok()?;
         let is_ours = packet.payload_type == self.payload_type
@@ -296,7 +293,7 @@ impl Parts {
         self.since.get_or_insert(now);
         medium.came.get_or_insert(now);
         medium.drain(now);
-        // The whole packet is kept where it must wait: its payload is not enough.
+        // The whole packet is kept if it must wait: its payload is not enough.
         let verdict = medium.source.order.handle_packet(now, packet.sequence, datagram);
         if verdict == Verdict::Now {
             medium.take(&packet);
@@ -335,7 +332,7 @@ impl Parts {
         out.append(&mut self.out);
     }
 
-    /// Whether all is known that is needed, or must not be waited for any longer.
+    /// Whether all needed information has come, or the wait has ended.
     fn may_begin(&self, now: MonoTime, is_end: bool) -> bool {
         let Some(since) = self.since else { return false };
         let held: usize = self.media.iter().map(|medium| medium.held_bytes).sum();
@@ -349,8 +346,7 @@ impl Parts {
             || self.media.iter().all(is_known)
     }
 
-    /// Fixes how the media lie to each other: by the reports, or, where one has none, by when they
-    /// came.
+    /// Fixes the offsets between the media: by the reports, or, if one has none, by arrival times.
     fn begin(&mut self) {
         self.has_begun = true;
         let by_reports = self.media.iter().filter(|medium| medium.came.is_some());
@@ -385,7 +381,8 @@ impl Parts {
         }
     }
 
-    /// The medium whose frame is decoded next; none while one that may be earlier is waited for.
+    /// The medium whose frame is decoded next; `None` while a frame that may be earlier is waited
+    /// for.
     fn next(&mut self, is_end: bool) -> Option<usize> {
         for medium in &mut self.media {
             if medium.next.is_none()
@@ -405,7 +402,7 @@ impl Parts {
         let (at, nth) = first.filter_map(|(nth, one)| Some((decoded(one)?, nth))).min()?;
         let is_waited_for = self.media.iter().any(|medium| medium.next.is_none());
         if !is_end && is_waited_for {
-            // How far the others have come.
+            // The progress of the other media.
             let newest = self.media.iter().filter_map(Medium::newest).max().unwrap_or(0);
             let held: usize = self.media.iter().map(|medium| medium.held_bytes).sum();
             if newest.saturating_sub(at) < LAG_MAX && held < HELD_MAX {
@@ -427,8 +424,8 @@ impl Medium {
 
     fn take(&mut self, packet: &Packet<'_>) {
         let Self { gather, times, clock, held, held_bytes, .. } = self;
-        // A packet's time counts although its frame may be broken: distances are between
-        // neighbours.
+        // The time of a packet counts even if its frame may be broken: distances are measured
+        // between neighbours.
         times.get_or_insert((packet.timestamp, packet.timestamp, 0));
         gather.handle(packet, |frame| hold(times, *clock, held, held_bytes, frame));
     }
@@ -453,7 +450,7 @@ fn hold(
     held.push_back((ticks(*distance, clock), frame));
 }
 
-/// Of 90 kHz, rounded down.
+/// In ticks of 90 kHz, rounded down.
 fn ticks(count: i64, clock: u32) -> i64 {
     (i128::from(count) * 90_000).div_euclid(i128::from(clock)) as i64
 }

@@ -1,23 +1,24 @@
-//! Gap frames: where on the wire each frame begins, when the link itself keeps the time.
+//! Gap frames: the start of each frame on the wire, if the link itself keeps the time.
 //!
-//! A link that always has something to send is a clock: what has been given to it leaves at its rate, so a frame's
-//! time is the number of bytes before it. This says how long the frames must be that fill the time
-//! between two others, and how far the wire has come, by what it reports as sent.
+//! A link that always sends is a clock: its frames leave at its rate, so a frame's time follows
+//! from the number of bytes before it. This module calculates the length of the frames that fill
+//! the time between two others, and the progress of the wire from its reports of sent bytes.
 //!
-//! Promise: no frame begins on the wire before it is due, and none later than a shortest frame after it is due or
-//! the wire is free, as far as the wire keeps its rate. Where it does not, it is followed: what lies on it is never
-//! more than what was asked for. It knows no devices. The argument: `docs/design/gap-frames.md`.
+//! Promise: no frame begins on the wire before it is due. None begins later than a shortest frame
+//! after it is due or the wire is free, while the wire keeps its rate. If the wire does not, the
+//! calculation follows it: the bytes in flight never exceed the requested amount. This module knows
+//! no devices. The argument: `docs/design/gap-frames.md`.
 
 use crate::units::{BitRate, MonoTime, Nanos, SECOND};
 
-/// What a wire does with frames.
+/// The framing of a wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WireTerms {
-    /// Bits per second, everything counted.
+    /// Bits per second, with all overhead.
     pub rate: BitRate,
-    /// What comes on top of a frame as it is handed over: on an Ethernet its checksum, preamble and gap, 24 bytes.
+    /// Overhead of a frame on the wire: on an Ethernet its checksum, preamble and gap, 24 bytes.
     pub overhead: u32,
-    /// The shortest frame as it is handed over: 60 bytes; shorter ones are filled up.
+    /// The shortest frame as it is handed over: 60 bytes; shorter ones are padded.
     pub frame_min: u32,
     /// The longest: header and MTU.
     pub frame_max: u32,
@@ -35,7 +36,7 @@ impl WireTerms {
         halves && self.frame_min > 0
     }
 
-    /// When so many bytes are over. Rounds up.
+    /// Duration of this number of bytes. Rounds up.
     fn span(&self, bytes: u64) -> Nanos {
         Nanos((u128::from(bytes) * BYTE).div_ceil(u128::from(self.rate.0)) as u64)
     }
@@ -44,51 +45,49 @@ impl WireTerms {
 /// Bits per second times nanoseconds in a byte.
 const BYTE: u128 = 8_000_000_000;
 
-/// What has been laid onto one wire.
+/// The frames laid onto one wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeline {
     terms: WireTerms,
-    /// When place 0 began, as the wire has shown so far.
+    /// When place 0 began, by the wire's reports so far.
     anchor: MonoTime,
     /// The place where the next frame begins.
     laid: u64,
-    /// The place of the first byte that was ever laid, if the wire had not run empty since.
+    /// The place of the first byte that was ever laid, as if the wire had never run empty since.
     first: i64,
-    /// From which place on what is sent says something about the anchor.
+    /// The place from which on reports of sent bytes improve the anchor.
     valid_from: u64,
-    /// By how much the wire has been behind its rate, of all times together.
+    /// Sum of all delays of the wire behind its rate.
     lost: Nanos,
 }
 
-/// How far a wire has come.
+/// The progress of a wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Bytes of what was laid that are over, those left empty aside.
+    /// Laid bytes that have been sent, without those left empty.
     pub sent: u64,
-    /// Bytes of the frame behind them, which is not over yet; none when there is none.
+    /// Bytes of the frame behind them, which is being sent; zero if there is none.
     pub under_way: u64,
 }
 
-/// What part of how late the wire seems to be is believed at a look: cards tell of frames in clumps, tens of
-/// microseconds late.
+/// Divisor of the correction: each look applies this part of the apparent delay. Network cards
+/// report frames in groups, tens of microseconds late.
 const PART: u64 = 16;
-/// Where the wire is later than that, it has stood still, and is believed at once.
+/// A wire that is later than this has stalled, and the whole delay is applied at once.
 const STOOD_STILL: Nanos = Nanos::from_millis(1);
 
 impl Timeline {
     /// A wire that is free at `now`.
     ///
-    /// # Panics
-    /// When two shortest frames are longer than a longest.
+    /// # Panics If two shortest frames are longer than a longest one.
     pub fn new(terms: WireTerms, now: MonoTime) -> Self {
         assert!(terms.fills_any_gap(), "any gap of a shortest frame or more can be filled");
         Self { terms, anchor: now, laid: 0, first: 0, valid_from: 0, lost: Nanos(0) }
     }
 
-    /// From now on no frame is longer than `frame_max`; of those that are laid nothing changes.
+    /// Limits new frames to `frame_max`; laid frames do not change.
     ///
-    /// # Panics
-    /// As [`Self::new`].
+    /// # Panics As [`Self::new`].
     pub fn set_frame_max(&mut self, frame_max: u32) {
         self.terms.frame_max = frame_max;
         assert!(self.terms.fills_any_gap(), "any gap of a shortest frame or more can be filled");
@@ -99,19 +98,21 @@ impl Timeline {
         &self.terms
     }
 
-    /// Bytes that have been laid, those left empty aside.
+    /// Bytes that have been laid, without those left empty.
     pub const fn laid(&self) -> u64 {
         self.laid.wrapping_add_signed(-self.first)
     }
 
-    /// By how much the wire has been behind its rate, of all times together.
+    /// Sum of all delays of the wire behind its rate.
     pub const fn lost(&self) -> Nanos {
         self.lost
     }
 
-    /// Notes at `now` how far the wire has come; whether it had run empty.
+    /// Notes the wire's progress at `now`. Returns whether it had run empty.
     ///
-    /// What is over says when place 0 began at the latest, and holds at once: what is behind it would be early. What
+    /// The sent bytes bound the time of place 0 from above, and this bound applies at once:
+    /// otherwise later frames would be early. The unsent bytes bound it from below, if the device
+    /// reports in time, and this bound is approached in steps.
     /// is not over says when it began at the earliest, if the device tells in time, and is approached.
     pub fn handle_progress(&mut self, now: MonoTime, progress: Progress) -> bool {
         let sent = progress.sent.wrapping_add_signed(self.first);
@@ -131,7 +132,7 @@ impl Timeline {
         let here = self.position(now);
         let is_empty = sent == self.laid && here > self.laid;
         if is_empty {
-            // What comes next begins now.
+            // The next frame begins now.
             self.first += (here - self.laid) as i64;
             self.laid = here;
             self.valid_from = here;
@@ -139,7 +140,8 @@ impl Timeline {
         is_empty
     }
 
-    /// Counts places from a later one. As many bytes as there are bits in a second take eight seconds, exactly.
+    /// Counts places from a later origin. One bit rate's number of bytes takes eight seconds,
+    /// exactly.
     fn rebase(&mut self, sent: u64) {
         if sent > self.terms.rate.0 {
             self.anchor += SECOND.times(8);
@@ -149,8 +151,8 @@ impl Timeline {
         }
     }
 
-    /// The frame that fills the wire next, as it is handed over, for the one behind it not to begin before
-    /// `until`; none when it may begin.
+    /// The length to hand over of the next filler frame, chosen so that the frame behind it does
+    /// not begin before `until`; `None` if that frame may begin.
     pub fn gap(&self, until: MonoTime) -> Option<u32> {
         let gap = self.position(until).saturating_sub(self.laid);
         if gap == 0 {
@@ -170,7 +172,7 @@ impl Timeline {
         self.laid += self.terms.wire(len);
     }
 
-    /// When a frame that is laid now begins.
+    /// The start of a frame that is laid now.
     pub fn begins(&self) -> MonoTime {
         self.anchor + self.terms.span(self.laid)
     }
@@ -191,7 +193,7 @@ mod tests {
     const ETHERNET: WireTerms =
         WireTerms { rate: BitRate(100_000_000), overhead: 24, frame_min: 60, frame_max: 1514 };
 
-    /// A wire with a crystal of its own, which may stand still.
+    /// A wire with a crystal of its own, which may stall.
     struct Wire {
         /// Nanoseconds that a byte takes, times 10^9.
         byte: u128,
@@ -207,7 +209,7 @@ mod tests {
             Self { byte, free: 0, queue: VecDeque::new(), sent: 0 }
         }
 
-        /// Takes a frame; when it begins.
+        /// Takes a frame. Returns its start.
         fn push(&mut self, now: MonoTime, bytes: u64) -> MonoTime {
             let begins = self.free.max(u128::from(now.0) * 1_000_000_000);
             self.free = begins + self.byte * u128::from(bytes);
@@ -219,7 +221,7 @@ mod tests {
             self.queue.iter().map(|&(bytes, _)| bytes).sum()
         }
 
-        /// Everything that has not left yet leaves later.
+        /// Delays all unsent frames.
         fn stand_still(&mut self, nanos: u64) {
             let later = u128::from(nanos) * 1_000_000_000;
             self.free += later;
@@ -240,7 +242,8 @@ mod tests {
 
     const BEGIN: MonoTime = MonoTime(SECOND.0);
 
-    /// A wire, filled 2 ms ahead by looks each 100 us that are up to `late` late, and a stream of 6 Mbit/s on it.
+    /// A wire, filled 2 ms ahead by looks each 100 us that are up to `late` late, and a stream of 6
+    /// Mbit/s on it.
     struct Stage {
         wire: Wire,
         timeline: Timeline,
@@ -304,7 +307,7 @@ mod tests {
             }
         }
 
-        /// Begins to count anew.
+        /// Restarts the counts.
         fn forget(&mut self) {
             (self.worst_early, self.worst_late, self.worst_ahead) = (0, 0, 0);
         }
@@ -341,12 +344,13 @@ mod tests {
             (0..10_000).for_each(|_| stage.look());
             stage.forget();
             (0..20_000).for_each(|_| stage.look());
-            // The longest frame is 123 us: within it nobody can tell where the wire is.
+            // The longest frame takes 123 us; the position of the wire within it is unknown.
             prop_assert!(stage.worst_early < 20_000, "{} early", stage.worst_early);
             prop_assert!(stage.worst_late < 180_000, "{} late", stage.worst_late);
         }
 
-        /// A queueing discipline whose timer is late and makes nothing up, a link that is told to pause.
+        /// A queueing discipline with a late timer that catches up nothing, or a link with pause
+        /// frames.
         #[test]
         fn a_wire_that_loses_time_is_followed(
             often in 5u64..100, long in 0u64..200_000, seed in any::<u64>(),
@@ -359,7 +363,8 @@ mod tests {
                     stage.wire.stand_still(lost);
                 }
             }
-            // What is lost within the 2 ms that were laid before, and a sixteenth of what is believed at a look.
+            // The loss within the 2 ms that were laid before, and a sixteenth that is applied at a
+            // look.
             let share = long / often / 2;
             let most = 150_000 + 8 * long + 20 * share + 16 * share;
             prop_assert!(stage.worst_late < most, "{} late of {most}", stage.worst_late);
@@ -374,7 +379,7 @@ mod tests {
             (0..10_000).for_each(|_| stage.look());
             stage.forget();
             (0..20_000).for_each(|_| stage.look());
-            // Of the 2 ms ahead and of what a look believes: a part as large as the error.
+            // For the 2 ms ahead and the part applied at a look: a part as large as the error.
             let error = millionths.unsigned_abs() * (2_000_000 + 16 * 150_000) / 1_000_000;
             prop_assert!(stage.worst_early < 150_000 + 2 * error, "{} early", stage.worst_early);
             prop_assert!(stage.worst_late < 200_000 + 2 * error, "{} late", stage.worst_late);
@@ -382,7 +387,8 @@ mod tests {
         }
     }
 
-    /// The wire runs empty meanwhile, and all that was owed comes behind it at once: a sixteenth of the wire's time.
+    /// The wire runs empty meanwhile, and all late frames come behind it at once: a sixteenth of
+    /// the wire's time.
     #[test]
     fn whoever_was_stopped_for_long_goes_on() {
         for seconds in [1, 9, 100] {
@@ -398,13 +404,13 @@ mod tests {
         }
     }
 
-    /// A wire that is a tenth faster than was said, for longer than there was time before.
+    /// A wire a tenth faster than specified, for longer than the time before.
     #[test]
     fn places_are_counted_anew_without_anybody_seeing_it() {
         let mut stage = Stage::new(-100_000, 0, 7);
         (0..10_000).for_each(|_| stage.look());
         stage.forget();
-        // A minute.
+        // One minute.
         (0..600_000).for_each(|_| stage.look());
         assert!(stage.worst_early < 400_000, "{} early", stage.worst_early);
         assert!(stage.worst_late < 400_000, "{} late", stage.worst_late);
@@ -414,7 +420,7 @@ mod tests {
     #[test]
     fn gaps_are_filled_to_the_byte() {
         let mut timeline = Timeline::new(ETHERNET, MonoTime(0));
-        // 12,500 bytes: eight of the longest, and what is left.
+        // 12,500 bytes: eight of the longest frames, and the rest.
         let mut gaps = alloc::vec![];
         while let Some(gap) = timeline.gap(MonoTime(1_000_000)) {
             gaps.push(gap);
@@ -422,7 +428,7 @@ mod tests {
         }
         assert_eq!((gaps.len(), gaps[0], gaps[8]), (9, 1514, 12_500 - 8 * 1538 - 24));
         assert_eq!((timeline.laid(), timeline.begins()), (12_500, MonoTime(1_000_000)));
-        // One that is too short for a frame is as short as one can be.
+        // A gap too short for a frame gets the shortest frame.
         assert_eq!(timeline.gap(MonoTime(1_000_080)), Some(60));
         assert_eq!(timeline.gap(MonoTime(1_000_000)), None);
     }

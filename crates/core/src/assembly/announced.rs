@@ -1,7 +1,7 @@
-//! Media as an announcement describes them (SDP), as far as they can be taken.
+//! Media described by an announcement (SDP), as far as they are supported.
 //!
-//! Promise: each medium is one that can be put into a transport stream, or the reason says which is
-//! not.
+//! Promise: each medium can be put into a transport stream; otherwise the error names the medium
+//! that cannot.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -14,35 +14,34 @@ use crate::sdp::{Description, Media};
 /// One medium.
 #[derive(Clone, Debug)]
 pub struct Track {
-    /// What its URL ends with, or all of it (`a=control`).
+    /// The end of its URL, or the whole URL (`a=control`).
     pub control: Option<String>,
-    /// What its packets say that they are.
+    /// The payload type of its packets.
     pub payload_type: u8,
     /// Ticks of its clock in a second.
     pub clock: u32,
-    /// How it is coded.
+    /// Its coding.
     pub coding: Coding,
-    /// Its video frames are shown in the order in which they come.
+    /// Its video frames are displayed in the order of arrival.
     pub is_in_order: bool,
 }
 
-/// How a medium is coded.
+/// The coding of a medium.
 #[derive(Clone, Debug)]
 pub enum Coding {
-    /// It is a transport stream.
+    /// A transport stream.
     Whole,
-    /// It is a part of one.
+    /// A part of one.
     Parts(Gather),
 }
 
-/// Why an announcement cannot be taken.
+/// Why an announcement is not supported.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unfit(pub String);
 
 /// The media of an announcement.
 ///
-/// # Errors
-/// What cannot be taken, and what could.
+/// # Errors The unsupported medium, and the supported ones.
 pub fn tracks(description: &Description) -> Result<Vec<Track>, Unfit> {
     let tracks = description.media.iter().map(track).collect::<Result<Vec<_>, _>>()?;
     let wholes = tracks.iter().filter(|track| matches!(track.coding, Coding::Whole)).count();
@@ -98,7 +97,7 @@ fn track(media: &Media) -> Result<Track, Unfit> {
             let bits = |name| number(name).filter(|bits| *bits <= 32);
             let (size, index) = (bits("sizelength").ok_or_else(unfit)?, bits("indexlength"));
             let (index, delta) = (index.unwrap_or(0), bits("indexdeltalength").unwrap_or(0));
-            // Without a size, or with more in front, it is no mode that is used.
+            // Without a size, or with further headers, the mode is not in use.
             if !(6..=16).contains(&size) || number("auxiliarydatasizelength").unwrap_or(0) > 0 {
                 return Err(unfit());
             }
@@ -126,7 +125,7 @@ fn track(media: &Media) -> Result<Track, Unfit> {
     Ok(Track { control, payload_type, clock, coding, is_in_order })
 }
 
-/// What `a=fmtp` says of a payload type.
+/// The `a=fmtp` parameters of a payload type.
 fn format_of(media: &Media, payload_type: u8) -> &str {
     let all = media.attributes.iter().filter(|attribute| attribute.name == "fmtp");
     let mut all = all.filter_map(|attribute| attribute.value.as_deref()?.split_once(' '));
@@ -148,7 +147,7 @@ fn hex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Base64 (RFC 4648), as parameter sets are written; none when it is not.
+/// Decodes Base64 (RFC 4648), the form of parameter sets; `None` if it is invalid.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let value = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),

@@ -1,30 +1,30 @@
-//! When video frames are decoded. RTP says only when they are shown.
+//! Decoding times of video frames. RTP carries only presentation times.
 //!
-//! Promise: times of decoding rise, and none lies behind that of showing as long as video frames
-//! are no further out of order than at the beginning; where they are, it is only that once. A
-//! decoder that can hold so many video frames gives out one for each that it takes in: the video
-//! frame that is given out then says when that was.
+//! Promise: decoding times increase, and none lies after its presentation time while video frames
+//! are reordered no more than at the beginning. If the reordering grows, this is violated only once
+//! each time. A decoder that holds a number of video frames outputs one for each input: the
+//! presentation time of the output is the decoding time of the input.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
-/// Most video frames that a decoder holds back (H.264, A.3.1; H.265, A.4.2).
+/// Limit of the video frames that a decoder holds back (H.264, A.3.1; H.265, A.4.2).
 const DEPTH_MAX: usize = 16;
-/// What encoders do unless told otherwise, should the beginning not show it.
+/// The default of encoders, if the beginning shows no reordering depth.
 const DEPTH_USUAL: usize = 2;
-/// 25 a second, where there is only one.
+/// Ticks of a frame at 25 a second, if there is only one.
 const SPAN_USUAL: i64 = 3_600;
 
-/// Video frames of one stream, in the order in which they come.
+/// Video frames of one stream, in the order of arrival.
 #[derive(Clone, Debug)]
 pub(super) struct Decoding {
-    /// They are shown in the order in which they come.
+    /// They are displayed in the order of arrival.
     is_in_order: bool,
-    /// Video frames that are held back.
+    /// Number of video frames held back.
     depth: usize,
     shown: BinaryHeap<Reverse<i64>>,
     last: Option<i64>,
-    /// For the first ones: when the very first is shown, and how long each is.
+    /// For the first ones: the presentation time of the very first, and the duration of each.
     first: (i64, i64),
     count: usize,
 }
@@ -36,7 +36,7 @@ impl Decoding {
         Self { is_in_order, depth, shown: BinaryHeap::new(), last: None, first, count: 0 }
     }
 
-    /// The first video frames are shown at these times.
+    /// Starts with the presentation times of the first video frames.
     pub(super) fn begin(&mut self, shown: &[i64]) {
         let mut sorted = shown.to_vec();
         sorted.sort_unstable();
@@ -49,7 +49,7 @@ impl Decoding {
         }
     }
 
-    /// When the next video frame is decoded, which is shown then.
+    /// The decoding time of the next video frame, which has this presentation time.
     pub(super) fn decoded(&mut self, shown: i64) -> i64 {
         self.shown.push(Reverse(shown));
         let at = match self.shown.len() > self.depth {
@@ -63,7 +63,7 @@ impl Decoding {
         let next = self.last.map_or(0, |last| last + 1);
         let mut decoded = at.max(next);
         if decoded > shown {
-            // Further out of order than before: one more is held back from now on.
+            // More reordering than before: one more frame is held back from now on.
             if self.depth < DEPTH_MAX && !self.is_in_order && self.shown.len() >= self.depth {
                 self.depth += 1;
                 self.shown.push(Reverse(at));
@@ -109,7 +109,7 @@ mod tests {
     proptest! {
         #[test]
         fn times_rise_and_none_is_late(depth in 0usize..6, keys in proptest::collection::vec(any::<u16>(), 30..120)) {
-            // An order that a decoder holding `depth` video frames can put right: none is overtaken
+            // An order that a decoder holding `depth` video frames can restore: none is overtaken
             // more often.
             let mut left: Vec<_> = (0..keys.len() as i64).map(|nth| (90_000 + nth * 3_000, 0)).collect();
             let mut shown = Vec::new();

@@ -133,7 +133,7 @@ fn video_and_audio_become_one_stream_with_the_times_of_the_reports() {
         assert_eq!(*shown, zero + u64::from(*expected));
         assert!(decoded <= shown);
         assert!(data.ends_with(unit) && data.starts_with(&[0, 0, 0, 1, 9, 0xf0]));
-        // A decoder that begins here has been told its sets.
+        // A decoder that begins here has its parameter sets.
         assert_eq!(unit[0] == 0x65, data.windows(4).any(|four| four == [0x67, 100, 0, 11]));
     }
     assert!(video_frames.windows(2).all(|two| two[0].1 < two[1].1));
@@ -155,7 +155,7 @@ fn without_reports_media_lie_as_they_came_and_a_silent_one_is_not_waited_for() {
         assembly.poll(now, &mut out);
     }
     let came = frames(&out, 0x101).len();
-    // What lies in the last second is kept for the video frames that may come.
+    // The frames of the last second are kept for video frames that may come.
     assert!((240..260).contains(&came), "{came}");
     assembly.handle_end(now, &mut out);
     assert_eq!(frames(&out, 0x101).len(), 300);
@@ -184,7 +184,7 @@ fn what_is_lost_leaves_out_its_frame_and_is_counted() {
     assert_eq!(frames(&out, 0x100).len(), 49);
     let counts = assembly.counts();
     assert_eq!((counts.lost, counts.broken, counts.refused, counts.frames), (1, 1, 2, 49));
-    // Its sender is told, once.
+    // The sender gets its report, once.
     assert_eq!(assembly.report(now, 0).map(|told| (told.source, told.lost)), Some((1, 1)));
     assert_eq!((assembly.report(now, 0), assembly.report(now, 1)), (None, None));
 }
