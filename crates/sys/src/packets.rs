@@ -1,8 +1,9 @@
-//! Packet ports: the ways by which datagrams leave.
+//! Packet ports: the ways of datagrams into the kernel.
 //!
-//! Promise: each takes messages of one outlet and says how many it took and why it stopped; whichever is chosen, what leaves is
-//! the same. Modules are listed from the lowest up: sockets, frames that go past a part of the kernel, ports that are given
-//! datagrams before they are due, and the choice between all of them.
+//! Promise: each port takes messages of one outlet, and returns the number taken and the reason of
+//! a stop. All ports send the same datagrams. Modules are listed from the lowest up: sockets,
+//! frames that bypass a part of the kernel, ports with transmit times, and the choice between all
+//! of them.
 
 pub mod outlet;
 

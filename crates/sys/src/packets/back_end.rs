@@ -1,10 +1,10 @@
-//! Back ends of the packet link: which there are here, what a datagram costs by each, and the one
-//! that is taken.
+//! Back ends of the packet link: the available ones, the cost of a datagram with each, and the
+//! choice.
 //!
-//! Promise: what is chosen works here; what the host refuses is told, and never stops anybody. The
-//! measurement sends to a socket of our own on the loopback, so that nobody else sees it, and
-//! counts the CPU time of this thread only: other load on the machine hardly moves it, and never
-//! the order of the candidates within one.
+//! Promise: the chosen one works on this host. A refusal of the host is reported and never stops
+//! the server. The measurement sends to a socket of its own on the loopback, so no other host sees
+//! it. It counts the CPU time of this thread only: other load on the machine hardly changes it, and
+//! never the order of the candidates within one measurement.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,29 +26,29 @@ use crate::packets::outlet::{self, Cutting, UdpLink};
 use crate::packets::ring::UringLink;
 use crate::packets::txtime::TxtimeLink;
 
-/// By which of the kernel's doors datagrams leave.
+/// The kernel interface that datagrams leave by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum BackEnd {
     /// `sendmmsg`.
     Sendmmsg,
     /// io_uring.
     IoUring,
-    /// `sendmmsg` with the time at which each datagram leaves, which `fq` keeps.
+    /// `sendmmsg` with a transmit time for each datagram, which `fq` keeps.
     Txtime,
-    /// Frames by a packet socket, and `sendmmsg` for what they do not reach.
+    /// Frames by a packet socket, and `sendmmsg` for destinations that frames do not reach.
     PacketSocket,
-    /// Frames by AF_XDP, and `sendmmsg` for what they do not reach.
+    /// Frames by AF_XDP, and `sendmmsg` for destinations that frames do not reach.
     Xdp,
-    /// A link that is kept full; `sendmmsg` for what does not leave by it.
+    /// Gap frames: a link that is kept full; `sendmmsg` for other destinations.
     GapFrames,
 }
 
 impl BackEnd {
-    /// All that can be measured on the loopback.
+    /// The back ends that can be measured on the loopback.
     pub const ALL: [Self; 5] =
         [Self::Sendmmsg, Self::IoUring, Self::Txtime, Self::PacketSocket, Self::Xdp];
 
-    /// As the configuration names it.
+    /// The name in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sendmmsg => "sendmmsg",
@@ -60,7 +60,8 @@ impl BackEnd {
         }
     }
 
-    /// Whether datagrams pass the host's firewall and queues: what nobody chooses for an operator.
+    /// Whether datagrams bypass the host's firewall and queues. Such a back end is used only if the
+    /// operator configures it.
     pub const fn is_bypass(self) -> bool {
         matches!(self, Self::PacketSocket | Self::Xdp | Self::GapFrames)
     }
@@ -77,12 +78,12 @@ impl BackEnd {
         })
     }
 
-    /// The same, for what goes to this host.
+    /// The port of this back end on the loopback.
     fn on_loopback(self) -> io::Result<Box<dyn PacketPort>> {
         match self {
             Self::PacketSocket => Ok(Box::new(PacketSocketLink::on_loopback()?)),
             Self::Xdp => Ok(Box::new(XdpLink::on_loopback()?)),
-            // Only where there is something that keeps the time.
+            // Only if a queueing discipline keeps the times.
             Self::Txtime => {
                 TxtimeLink::open(MILLISECOND, FEW)?;
                 Ok(Box::new(TxtimeLink::on_loopback(MILLISECOND)?))
@@ -93,8 +94,8 @@ impl BackEnd {
 }
 
 impl BackEnd {
-    /// By `so_txtime` what leaves by a device without `fq` is kept until its time, and copied for
-    /// it.
+    /// The second way of this back end: with `so_txtime`, datagrams of a device without `fq` are
+    /// copied and kept until their time.
     fn other_way_on_loopback(self) -> Option<Box<dyn PacketPort>> {
         let port = (self == Self::Txtime).then(|| TxtimeLink::alone(MILLISECOND))?;
         Some(Box::new(port.ok()?))
@@ -107,45 +108,46 @@ impl fmt::Display for BackEnd {
     }
 }
 
-/// What one back end is like here.
+/// The measurement of one back end.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Which.
+    /// The back end.
     pub back_end: BackEnd,
-    /// CPU time of a datagram of its own, until nobody takes it; or why it cannot be had.
+    /// CPU time of a single datagram, up to the point where no socket takes it; or the reason why
+    /// the back end is unavailable.
     pub single: Result<Nanos, String>,
-    /// CPU time of each of seven that leave as one message.
+    /// CPU time of each of seven datagrams that leave as one message.
     pub gathered: Option<Nanos>,
 }
 
-/// What a port is used for.
+/// The expected use of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Use {
-    /// How often somebody sends.
+    /// Interval of the sender's turns.
     pub tick: Nanos,
-    /// To how many; more cost more each.
+    /// Number of destinations; more destinations raise the cost of each.
     pub destinations: usize,
 }
 
-/// What was taken.
+/// The chosen port.
 pub struct Chosen {
-    /// It.
+    /// The port.
     pub port: Box<dyn PacketPort>,
-    /// Which it is.
+    /// Its back end.
     pub back_end: BackEnd,
-    /// Who cuts messages of several datagrams, where they leave by a socket.
+    /// Where messages of several datagrams are segmented, if they leave by a socket.
     pub cutting: Cutting,
-    /// All that were looked at.
+    /// All measured candidates.
     pub candidates: Vec<Candidate>,
-    /// Who goes on measuring the one that was taken, and `sendmmsg`.
+    /// Continues to measure the chosen back end and `sendmmsg`.
     pub gauge: Gauge,
-    /// What a link that is kept full counts.
+    /// Counters of a link that is kept full.
     pub gaps: Option<Arc<GapCounters>>,
-    /// Why not the one that was wanted.
+    /// The configured back end that is unavailable, and why.
     pub refused: Option<(BackEnd, io::Error)>,
 }
 
-/// Takes a link that is kept full, or what there is without it.
+/// Opens a link that is kept full, or a port without one.
 pub fn choose_gaps(terms: &GapTerms, use_of: Use) -> Chosen {
     match GapLink::open(terms, use_of.destinations, clock::now()) {
         Ok(link) => {
@@ -157,8 +159,8 @@ pub fn choose_gaps(terms: &GapTerms, use_of: Use) -> Chosen {
     }
 }
 
-/// Measures `wanted`, or all that bypass nothing, 10 ms of CPU time for each. Takes the one that
-/// lets each datagram leave at its own time where it can be had, else the cheapest.
+/// Measures `wanted`, or all back ends without bypass, with 10 ms of CPU time for each. Chooses the
+/// one that lets each datagram leave at its own time if it is available, otherwise the cheapest.
 pub fn choose(wanted: Option<BackEnd>, use_of: Use) -> Chosen {
     let looked_at = |back_end: &BackEnd| match wanted {
         Some(wanted) => *back_end == wanted || *back_end == BackEnd::Sendmmsg,
@@ -198,26 +200,26 @@ fn chosen(
     Chosen { port, back_end, cutting, candidates, gauge, gaps: None, refused }
 }
 
-/// Rounds in a row, of which the lower quartile counts: what comes in between, a host that takes
-/// the core say, only ever adds, and often to several rounds in a row; the very smallest is luck.
+/// Number of consecutive rounds; their lower quartile counts. Disturbances, such as a host that
+/// takes the core, only add time, often to several rounds in a row; the minimum is a matter of
+/// chance.
 const ROUNDS: usize = 8;
 /// Batches of a round: 640 datagrams, 0.5 to 2 ms.
 const BATCHES: usize = 10;
 const BATCH: usize = 64;
-/// How long a port may take to know its way.
+/// Time for a port to learn its route.
 const SETTLES: Nanos = MILLISECOND.times(20);
 
-/// What a datagram costs by each of these back ends.
+/// The cost of a datagram with each of these back ends.
 pub fn measure(back_ends: &[BackEnd]) -> Vec<Candidate> {
     Gauge::read(back_ends).candidates()
 }
 
-/// Measures what datagrams cost, a round at a time. A processor that somebody else slows down may
-/// be slow for longer than anybody waits at a start: of all rounds those few in a row count that
-/// were the cheapest, the same for everything that is measured, as costs of different moments
-/// cannot be compared.
+/// Measures the cost of datagrams, one round at a time. A processor may be slowed down by other
+/// work for longer than a start may wait. The cheapest few consecutive rounds count, the same for
+/// all back ends, because costs of different times are not comparable.
 pub struct Gauge {
-    /// None where there is nothing to send by.
+    /// `None` if there is no way to send.
     stage: Option<Stage>,
     gauged: Vec<Gauged>,
     rounds: usize,
@@ -226,15 +228,15 @@ pub struct Gauge {
 struct Gauged {
     back_end: BackEnd,
     port: io::Result<Box<dyn PacketPort>>,
-    /// The same where it goes the other way, if it has two; the dearer one counts.
+    /// The second way, if it has one; the more expensive way counts.
     other_way: Option<Box<dyn PacketPort>>,
-    /// What the last few rounds have found.
+    /// Results of the last few rounds.
     single: VecDeque<Nanos>,
     gathered: VecDeque<Nanos>,
     counts: Costs,
 }
 
-/// What a datagram costs by one back end, alone and as one of seven.
+/// The cost of a datagram with one back end, alone and as one of seven.
 #[derive(Clone, Copy, Default)]
 struct Costs {
     single: Option<Nanos>,
@@ -242,7 +244,7 @@ struct Costs {
 }
 
 impl Gauge {
-    /// One that has measured as often as it takes to know something.
+    /// A gauge that has measured often enough for a result.
     fn read(back_ends: &[BackEnd]) -> Self {
         let stage = Stage::new().ok();
         let open = |&back_end: &BackEnd| {
@@ -269,7 +271,7 @@ impl Gauge {
         }
     }
 
-    /// Measures each once more; they take turns.
+    /// Measures each once more, in turn.
     pub fn round(&mut self) {
         let Some(stage) = &self.stage else { return };
         for Gauged { port, other_way, single, gathered, .. } in &mut self.gauged {
@@ -286,8 +288,7 @@ impl Gauge {
         self.judge();
     }
 
-    /// Takes what the last few rounds say, if they are the first few or cheaper than those that
-    /// count.
+    /// Uses the last few rounds, if they are the first ones or cheaper than the present result.
     fn judge(&mut self) {
         self.rounds += 1;
         let counts = self.gauged.iter().map(|it| it.counts.sum()).sum::<Nanos>();
@@ -299,7 +300,7 @@ impl Gauge {
         }
     }
 
-    /// What is known by now.
+    /// The present results.
     pub fn candidates(&self) -> Vec<Candidate> {
         let candidate = |it: &Gauged| Candidate {
             back_end: it.back_end,
@@ -337,7 +338,7 @@ impl Costs {
     }
 }
 
-/// Puts what a round has found, if anything, in the place of what is longest ago.
+/// Adds the result of a round, if any, in place of the oldest one.
 fn add(last: &mut VecDeque<Nanos>, cost: Option<Nanos>) {
     let Some(cost) = cost else { return };
     last.truncate(ROUNDS - 1);
@@ -350,14 +351,14 @@ fn lower_quartile(values: &VecDeque<Nanos>) -> Option<Nanos> {
     sorted.get(sorted.len() / 4).copied()
 }
 
-/// An outlet, and a group on the loopback that nobody has joined: what is sent there goes through
-/// all of the sending, and is thrown away as soon as it comes in.
+/// An outlet, and a group without members on the loopback. A datagram to it passes the whole send
+/// path, and is discarded on arrival.
 struct Stage {
     outlet: OwnedFd,
     to: SocketAddr,
 }
 
-/// Of those that never leave a site (RFC 2365); the port of discard.
+/// A group within the local site (RFC 2365); the discard port.
 const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 255, 84, 65)), 9);
 
 impl Stage {
@@ -369,7 +370,7 @@ impl Stage {
         Ok(Self { outlet: outlet::open(&way)?, to: NOBODY })
     }
 
-    /// Sends until the port has had time to find out how.
+    /// Sends until the port has had time to learn its route.
     fn settle(&self, port: &mut dyn PacketPort) {
         let end = clock::now() + SETTLES;
         while clock::now() < end {
@@ -378,7 +379,7 @@ impl Stage {
         }
     }
 
-    /// CPU time of a datagram; none when not all were taken.
+    /// CPU time of a datagram; `None` if not all were taken.
     fn cost(&self, port: &mut dyn PacketPort, segments: usize) -> Option<Nanos> {
         let begun = cpu_time();
         let mut sent = 0;
@@ -400,7 +401,7 @@ impl Stage {
         described.extend((rest > 0).then(|| message(rest)));
         let parts = [&BODY[..]; BATCH];
         let batch = Batch { messages: &described, parts: &parts };
-        // Whoever keeps times keeps them for a moment.
+        // A port with transmit times keeps datagrams for a moment.
         let now = clock::now();
         let due = if port.ahead() > Nanos(0) { now + Nanos(1) } else { now };
         let all = &[due; BATCH][..described.len()];
@@ -411,7 +412,7 @@ impl Stage {
     }
 }
 
-/// What this thread has run.
+/// CPU time of this thread.
 fn cpu_time() -> MonoTime {
     let ran = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
     MonoTime(ran.tv_sec as u64 * SECOND.0 + ran.tv_nsec as u64)
@@ -437,10 +438,10 @@ mod tests {
         };
         assert_eq!(rounds(&[(1_700, 600), (1_800, 620)]), (1_700, 600));
         assert_eq!(rounds(&[(1_750, 610); 6]), (1_750, 610));
-        // Two that were lucky are no reason, a third one is.
+        // Two cheap rounds do not count, a third one does.
         assert_eq!(rounds(&[(900, 310), (910, 320)]), (1_750, 610));
         assert_eq!(rounds(&[(920, 330)]), (920, 330));
-        // What is slow later does not take it back, and nothing of another time is mixed with it.
+        // Later slow rounds do not revoke the result, and results of different times are not mixed.
         assert_eq!(rounds(&[(1_700, 600); 20]), (920, 330));
         assert_eq!(rounds(&[(910, 700); 20]), (920, 330));
     }

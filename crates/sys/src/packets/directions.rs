@@ -1,8 +1,9 @@
-//! Where datagrams go that are sent as frames: device, addresses, and the next hop's address on the wire.
+//! Routes of datagrams that are sent as frames: device, addresses, and the next hop's link-layer
+//! address.
 //!
-//! Promise: looking never waits and allocates nothing; a thread of its own asks the kernel, and answers hold for a few
-//! seconds. Who gets a stale answer sends by the outlet's socket meanwhile: so the kernel goes on resolving
-//! neighbours, and a route that has changed is seen.
+//! Promise: a look-up never blocks and allocates nothing. A separate thread queries the kernel, and
+//! answers are valid for a few seconds. A message with a stale answer leaves by the outlet's
+//! socket, so the kernel continues to resolve neighbours, and changed routes are noticed.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,41 +22,43 @@ use crate::packets::outlet::{cookie, group_interface, option};
 use crate::packets::routes::{Device, Routes};
 use crate::waker::{Sleeper, Waker, waker};
 
-/// What is known of the destinations of a port.
+/// The known destinations of a port.
 pub(crate) struct Directions {
     known: Vec<Known>,
-    /// When there are as many, those that nobody asks for any more are forgotten.
+    /// At this number, unused destinations are removed.
     known_max: usize,
-    /// Where in `known` a destination is, by its hash: small, so that looking for one costs little memory.
+    /// Index in `known` of each destination, by its hash: small, so a look-up costs little memory.
     places: Box<[u16]>,
     questions: Producer<Question>,
     answers: Consumer<Answer>,
     resolver: Resolver,
 }
 
-/// What is known of a destination, and whether it still holds.
+/// The answer for a destination, and its validity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
-    /// It is being asked for, for the first time.
+    /// The first query is under way.
     Unknown,
-    /// It holds.
+    /// The answer is valid.
     Fresh(Found),
-    /// It has held, and is being asked for again: this one message leaves by the outlet's own socket.
+    /// The answer has expired and is queried again: this one message leaves by the outlet's own
+    /// socket.
     Stale(Found),
 }
 
-/// How a destination is reached.
+/// The way to a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
     /// By frames of this kind.
     Direct(Route),
-    /// By a device of ours, but the next hop's address is not known yet: by the outlet's own socket.
+    /// By one of the port's devices, but the next hop's address is unknown yet: by the outlet's own
+    /// socket.
     Unresolved,
     /// Only by the outlet's own socket.
     Elsewhere,
 }
 
-/// An outlet, by what the kernel never gives to two sockets, and an address.
+/// An outlet, by its unique cookie, and an address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
     pub(crate) cookie: u64,
@@ -63,7 +66,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// Spreads keys over places: one multiplication for each word.
+    /// Hashes keys to places: one multiplication for each word.
     pub(crate) fn hash(&self) -> usize {
         const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
         let address = match self.to {
@@ -83,7 +86,7 @@ struct Known {
     is_asked: bool,
 }
 
-/// What somebody wants to know.
+/// A query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
     outlet: RawFd,
@@ -91,7 +94,7 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Whose datagrams go there.
+    /// The outlet of the datagrams.
     pub(crate) fn outlet(&self) -> SocketHandle {
         SocketHandle(self.outlet)
     }
@@ -103,19 +106,20 @@ struct Answer {
     found: Found,
 }
 
-/// Destinations of whoever only measures.
+/// Number of destinations of a measurement.
 pub(crate) const FEW: usize = 64;
-/// Destinations that are known at most, as their numbers are small, and at least, however many are wanted.
+/// Limits of known destinations: the upper one from their small indices; the lower one for any
+/// requested number.
 const KNOWN: RangeInclusive<usize> = FEW..=32_768;
 const NOBODY: u16 = u16::MAX;
 const _: () = assert!(*KNOWN.end() <= NOBODY as usize);
-/// How long an answer holds at most. The kernel forgets a neighbour after 30 s at the earliest.
+/// Limit of an answer's validity. The kernel removes a neighbour after 30 s at the earliest.
 const HOLDS: Nanos = SECOND.times(5);
-/// Questions under way.
+/// Limit of queries under way.
 const QUESTIONS: usize = 256;
 
 impl Directions {
-    /// Nothing is known, of as many destinations as there will be; `find` is asked, on a thread of its own.
+    /// Starts empty, for this number of destinations. `find` runs on a separate thread.
     pub(crate) fn new(
         destinations: usize,
         find: impl FnMut(&Question) -> Found + Send + 'static,
@@ -123,15 +127,15 @@ impl Directions {
         let (questions, asked) = ring(QUESTIONS);
         let (answered, answers) = ring(QUESTIONS);
         let resolver = Resolver::start(asked, answered, find)?;
-        // A quarter for those that have just ended.
+        // A quarter more for destinations that have just ended.
         let known_max = (destinations + destinations / 4).clamp(*KNOWN.start(), *KNOWN.end());
         let known = Vec::with_capacity(known_max);
-        // Twice as many, or looking for one takes long.
+        // Twice as many places, so that look-ups stay short.
         let places = vec![NOBODY; 2 * known_max.next_power_of_two()].into_boxed_slice();
         Ok(Self { known, known_max, places, questions, answers, resolver })
     }
 
-    /// What is known of a destination; asks for what is not.
+    /// The answer for a destination; sends a query if it is unknown.
     pub(crate) fn look(&mut self, now: MonoTime, outlet: SocketHandle, key: Key) -> Direction {
         let mut place = self.place(&key);
         let known = self.known.get(usize::from(self.places[place])).copied();
@@ -147,8 +151,9 @@ impl Directions {
             _ => {}
         }
         let way = known.and_then(Known::way);
-        // Room comes with the answers. What leaves until then must not cost more than what was promised, or many
-        // who ask at once keep each other, and the thread that answers, from the core.
+        // Room comes with the answers. Until then a message must not cost more than was promised;
+        // otherwise many simultaneous queries keep each other, and the answering thread, from the
+        // core.
         if self.questions.push(Question { outlet: outlet.0, key }).is_err() {
             return match (known, way) {
                 (Some(known), Some(until)) if now < until + HOLDS => known.fresh(),
@@ -157,25 +162,26 @@ impl Directions {
             };
         }
         let found = known.and_then(|known| known.found);
-        // What was known of a way past the kernel holds until the answer comes.
+        // A known way past the kernel stays valid until the answer comes.
         let until = way.map_or(now, |until| until + HOLDS);
         self.set(place, Known { key, found, until, is_asked: true });
         self.resolver.waker.wake();
         known.map_or(Direction::Unknown, Known::stale)
     }
 
-    /// Reads what [`look`](Self::look) reads, for whoever asks for many at once: a number without a meaning.
+    /// Loads the memory that [`look`](Self::look) reads, for many keys at once. The number has no
+    /// meaning.
     pub(crate) fn look_up(&self, key: &Key) -> u64 {
         let place = usize::from(self.places[self.first_place(key)]);
         self.known.get(place).map_or(0, |known| known.key.cookie ^ known.until.0)
     }
 
-    /// Takes in what has been answered; whether anything has.
+    /// Processes the answers. Returns whether there were any.
     pub(crate) fn take_answers(&mut self, now: MonoTime) -> bool {
         let mut has_come = false;
         while let Some(Answer { key, found }) = self.answers.pop() {
             let place = self.place(&key);
-            // It may have been forgotten meanwhile.
+            // It may have been removed meanwhile.
             if let Some(known) = self.known.get_mut(usize::from(self.places[place])) {
                 let until = now + holds(&key);
                 *known = Known { key, found: Some(found), until, is_asked: false };
@@ -195,7 +201,7 @@ impl Directions {
         }
     }
 
-    /// Forgets those that have not been asked for since their answer was too old to hold; all, when that is nobody.
+    /// Removes destinations without a look-up since their answer expired; all, if there is none.
     fn make_room(&mut self, now: MonoTime) {
         self.known.retain(|known| known.is_asked || now < known.until + HOLDS);
         if self.known.len() >= self.known_max {
@@ -208,7 +214,7 @@ impl Directions {
         }
     }
 
-    /// Where `key` is, or would be.
+    /// The place of `key`, or the place for it.
     fn place(&self, key: &Key) -> usize {
         let mut place = self.first_place(key);
         while self.known.get(usize::from(self.places[place])).is_some_and(|it| it.key != *key) {
@@ -217,20 +223,21 @@ impl Directions {
         place
     }
 
-    /// The place that `key` would like best; there are a power of two of them.
+    /// The preferred place of `key`; the number of places is a power of two.
     fn first_place(&self, key: &Key) -> usize {
         key.hash() & (self.places.len() - 1)
     }
 }
 
-/// How long an answer holds: not all as long, or those that began together would ask together for ever.
+/// Validity of an answer. It varies by key; otherwise streams that began together would send their
+/// queries together for ever.
 fn holds(key: &Key) -> Nanos {
     const PARTS: u64 = 1024;
     Nanos(HOLDS.0 / 2 + HOLDS.0 / 2 / PARTS * (key.hash() as u64 % PARTS))
 }
 
 impl Known {
-    /// Until when a way past the kernel was to hold, if one is known.
+    /// The end of the validity of a way past the kernel, if one is known.
     fn way(self) -> Option<MonoTime> {
         matches!(self.found, Some(Found::Direct(_))).then_some(self.until)
     }
@@ -244,7 +251,7 @@ impl Known {
     }
 }
 
-/// The thread that asks the kernel, so that nobody else waits for it.
+/// The thread that queries the kernel, so that no other thread blocks.
 struct Resolver {
     waker: Waker,
     stopping: Arc<AtomicBool>,
@@ -264,7 +271,7 @@ impl Resolver {
             while !stops.load(Ordering::Acquire) {
                 while let Some(question) = asked.pop() {
                     let answer = Answer { key: question.key, found: find(&question) };
-                    // As many answers fit as questions; who has gone does not take them.
+                    // There is room for as many answers as queries. The receiver may have gone.
                     if answered.push(answer).is_err() {
                         break;
                     }
@@ -282,20 +289,20 @@ impl Drop for Resolver {
         self.stopping.store(true, Ordering::Release);
         self.waker.wake();
         if let Some(thread) = self.thread.take() {
-            // Its panic has been reported by the hook.
+            // The panic hook has reported its panic.
             drop(thread.join());
         }
     }
 }
 
-/// What the kernel would do with a datagram of an outlet to an address.
+/// The kernel's routing decision for a datagram of an outlet to an address.
 pub(crate) fn find(routes: &mut Routes, devices: &[Device], question: &Question) -> Found {
     try_find(routes, devices, question).unwrap_or(Found::Elsewhere)
 }
 
 fn try_find(routes: &mut Routes, devices: &[Device], question: &Question) -> Option<Found> {
     let Question { outlet, key: Key { cookie: wanted, to } } = *question;
-    // Which link such an address is of only its message says.
+    // Only the message carries the link of such an address.
     if matches!(to, IpAddr::V6(to) if to.is_unicast_link_local()) {
         return None;
     }
@@ -322,7 +329,8 @@ fn try_find(routes: &mut Routes, devices: &[Device], question: &Question) -> Opt
     };
     let interface = interface.filter(|&index| index != 0);
     let hop = routes.hop(to, Some(own.ip()), interface).ok()??;
-    // Frames do not come back to members on this host. Of IPv6 the kernel does not say whether there are any.
+    // Frames are not looped back to members on this host. For IPv6 the kernel does not report
+    // members.
     let comes_back = hop.is_heard_here || to.is_ipv6();
     if is_group && comes_back && number(heard_here)? != 0 {
         return None;
@@ -339,7 +347,7 @@ fn try_find(routes: &mut Routes, devices: &[Device], question: &Question) -> Opt
         any if any.is_unspecified() => hop.from?,
         bound => bound,
     };
-    // The number may have become another outlet's meanwhile.
+    // The number may belong to another outlet by now.
     (cookie(outlet) == Some(wanted)).then_some(Found::Direct(Route {
         device: device as u8,
         to_mac,
@@ -351,7 +359,8 @@ fn try_find(routes: &mut Routes, devices: &[Device], question: &Question) -> Opt
     }))
 }
 
-/// The same for the loopback as the only device: everything that has an address of its own is reached there.
+/// The same for the loopback as the only device: it reaches every outlet with an address of its
+/// own.
 pub(crate) fn find_here(question: &Question) -> Found {
     let own = own_address(question.outlet)
         .filter(|own| own.is_ipv4() == question.key.to.is_ipv4() && !own.ip().is_unspecified());
@@ -364,7 +373,7 @@ fn own_address(outlet: RawFd) -> Option<SocketAddr> {
     if outlet < 0 {
         return None;
     }
-    // SAFETY: the descriptor is borrowed for this call; one that is closed is an error, not a danger.
+    // SAFETY: the descriptor is borrowed for this call; a closed one is an error and not a danger.
     let outlet = unsafe { std::os::fd::BorrowedFd::borrow_raw(outlet) };
     rustix::net::getsockname(outlet).ok()?.try_into().ok()
 }
@@ -413,7 +422,7 @@ mod tests {
             })
             .unwrap();
             let begin = MonoTime(SECOND.0);
-            // In turns, as streams come.
+            // In turns, in the order of streams.
             for _ in 0..3 {
                 for to in 0..destinations {
                     wait(&mut directions, begin, to, Direction::Fresh(way()));
@@ -482,7 +491,7 @@ mod tests {
         let holds = Arc::clone(&is_held);
         let mut directions = Directions::new(4096, move |_| {
             if holds.load(Ordering::Relaxed) {
-                // Until the other end is gone.
+                // Until the other end is dropped.
                 answers.recv().unwrap_err();
             }
             way()

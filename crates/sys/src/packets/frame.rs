@@ -1,18 +1,18 @@
-//! Frames: a datagram with everything that the kernel would have put in front of it.
+//! Frames: a datagram with all headers that the kernel would have added.
 //!
-//! Promise: what is written is a whole Ethernet frame (RFC 894, RFC 2464) of IPv4 (RFC 791) or IPv6 (RFC 8200)
-//! and UDP (RFC 768) with right checksums, or nothing when it does not fit.
+//! Promise: the output is a whole Ethernet frame (RFC 894, RFC 2464) of IPv4 (RFC 791) or IPv6 (RFC
+//! 8200) and UDP (RFC 768) with correct checksums, or nothing if it does not fit.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// How datagrams of one outlet reach one destination.
+/// The route of datagrams of one outlet to one destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
-    /// Which of the port's devices.
+    /// Index of the port's device.
     pub(crate) device: u8,
     pub(crate) to_mac: Mac,
     pub(crate) from_mac: Mac,
-    /// Of the family of the destination.
+    /// The source, of the family of the destination.
     pub(crate) from: SocketAddr,
     /// TTL, or hop limit.
     pub(crate) hops: u8,
@@ -27,15 +27,15 @@ pub(crate) type Mac = [u8; 6];
 const ETHERNET: usize = 14;
 const UDP: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
-/// The IP packet may not be cut on its way: as the kernel's own UDP.
+/// The IP packet must not be fragmented, like the kernel's own UDP.
 const DO_NOT_FRAGMENT: u16 = 0x4000;
 
-/// Who adds up the payload for UDP's checksum.
+/// The side that sums the payload for UDP's checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Checksum {
-    /// It is whole when the frame is written.
+    /// The checksum is complete when the frame is written.
     Ours,
-    /// The device, or the kernel on its behalf: the field holds the sum of the pseudo header alone.
+    /// The device, or the kernel in its place: the field holds the sum of the pseudo header alone.
     Device,
 }
 
@@ -43,14 +43,14 @@ pub(crate) enum Checksum {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Frame {
     pub(crate) len: usize,
-    /// Where UDP's header begins.
+    /// Offset of UDP's header.
     pub(crate) udp: usize,
 }
 
-/// The longest header: Ethernet's, IPv6's, UDP's.
+/// Length of the longest headers: Ethernet, IPv6, UDP.
 pub(crate) const HEADER_MAX: usize = ETHERNET + 40 + UDP;
 
-/// Writes a datagram of `payload` bytes, which `copy` writes.
+/// Writes a datagram with `payload` bytes, which `copy` fills in.
 pub(crate) fn write(
     route: &Route,
     to: SocketAddr,
@@ -68,9 +68,9 @@ pub(crate) fn write(
     let at = write_header(route, to, payload, head)?;
     if checksum == Checksum::Ours {
         let udp = &mut head[at..];
-        // The sum of the pseudo header, which stands there, is a part of it.
+        // The field holds the sum of the pseudo header, which is part of the checksum.
         let check = match fold(sum(udp) + sum(body)) {
-            // A sum that comes out as zero is sent as its other form: zero says that there is none.
+            // A zero checksum is sent as its other form, because zero means that there is none.
             0 => 0xffff,
             check => check,
         };
@@ -84,12 +84,13 @@ pub(crate) fn fits(route: &Route, to: SocketAddr, payload: usize) -> bool {
     header_len(to) - ETHERNET + payload <= usize::from(route.mtu)
 }
 
-/// The bytes in front of a payload.
+/// Number of bytes in front of a payload.
 pub(crate) fn header_len(to: SocketAddr) -> usize {
     ETHERNET + if to.is_ipv4() { 20 } else { 40 } + UDP
 }
 
-/// Writes what stands in front of `payload` bytes, the checksum as [`Checksum::Device`]; where UDP's header begins.
+/// Writes the headers of `payload` bytes, with the checksum as [`Checksum::Device`]. Returns the
+/// offset of UDP's header.
 pub(crate) fn write_header(
     route: &Route,
     to: SocketAddr,
@@ -150,7 +151,8 @@ fn write_v6(head: &mut [u8], route: &Route, from: Ipv6Addr, to: Ipv6Addr, udp_le
     head[24..40].copy_from_slice(&to.octets());
 }
 
-/// The address on an Ethernet of a group (RFC 1112, section 6.4; RFC 2464, section 7); none of anything else.
+/// The Ethernet address of a group (RFC 1112, section 6.4; RFC 2464, section 7); `None` for other
+/// addresses.
 pub(crate) fn mac_of_group(group: IpAddr) -> Option<Mac> {
     match group {
         IpAddr::V4(group) if group.is_multicast() => {
@@ -165,8 +167,8 @@ pub(crate) fn mac_of_group(group: IpAddr) -> Option<Mac> {
     }
 }
 
-/// The words of `bytes` in the machine's order, added (RFC 1071, sections 1 and 2 B); an odd byte is the
-/// first of a word.
+/// The sum of the words of `bytes` in the machine's order (RFC 1071, sections 1 and 2 B). An odd
+/// byte is the first of a word.
 fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     let whole: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
@@ -175,7 +177,7 @@ fn sum(bytes: &[u8]) -> u64 {
     whole + u64::from(u32::from_ne_bytes(last))
 }
 
-/// The checksum of what adds up to `sum`.
+/// The checksum for this `sum`.
 fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -231,7 +233,7 @@ mod tests {
                 pseudo.extend((8 + len as u16).to_be_bytes());
                 pseudo.extend(&frame[14 + ip..whole]);
                 assert_eq!(plain(&pseudo), 0xffff, "{to}, {len} bytes");
-                // What a device does with what it is left to: it adds up from the header on, and writes the complement.
+                // The device's part: sums from the header on, and writes the complement.
                 let mut left = [0; 2048];
                 let given =
                     write(&route(from), to, len, Checksum::Device, &mut left, copy).unwrap();

@@ -1,13 +1,13 @@
-//! Packet ports over whole frames, which are written here and leave past a part of the kernel's
-//! network stack.
+//! Packet ports over whole frames, which are written here and bypass a part of the kernel's network
+//! stack.
 //!
-//! Promise: as [`UdpLink`]: a send never waits, messages of one call leave in their order. What
-//! frames cannot reach (this host, devices without Ethernet, addresses that the kernel has not
-//! resolved yet) leaves by the outlet's own socket. Every few seconds each destination does once,
-//! so that the kernel goes on resolving it, and changes of routes and neighbours are seen.
+//! Promise: as [`UdpLink`]: a send never blocks, messages of one call leave in order. Destinations
+//! that frames cannot reach (this host, devices without Ethernet, addresses that the kernel has not
+//! resolved yet) use the outlet's own socket. Every few seconds each destination uses it once, so
+//! that the kernel continues to resolve it, and changes of routes and neighbours are noticed.
 //!
-//! What is bypassed: the host's firewall and its counters of UDP; by AF_XDP its queueing
-//! disciplines too. So nobody gets this without naming it.
+//! These ports bypass the host's firewall and its UDP counters; AF_XDP also bypasses the queueing
+//! disciplines. So they are used only if the configuration names them.
 
 mod packet_socket;
 mod rings;
@@ -27,51 +27,49 @@ use crate::packets::routes::Routes;
 
 /// Frames by AF_XDP.
 pub(crate) type XdpLink = FrameLink<Rings>;
-/// Frames by a packet socket; messages of several datagrams are cut behind it.
+/// Frames by a packet socket; messages of several datagrams are segmented behind it.
 pub(crate) type PacketSocketLink = FrameLink<PacketSocket>;
 
 /// The port over devices of one kind; its handles are file descriptors of outlets.
 pub(crate) struct FrameLink<D> {
     udp: UdpLink,
-    /// None when it has failed.
+    /// `None` if the device has failed.
     devices: Vec<Option<D>>,
     directions: Directions,
-    /// Of messages that leave by one device together.
+    /// Routes of messages that leave by one device together.
     routes: Vec<Route>,
 }
 
-/// What takes frames of one network device.
+/// Takes frames of one network device.
 pub(crate) trait Device: Send + Sized {
-    /// Takes hold of a device by its number.
+    /// Binds a device by its number.
     ///
-    /// # Errors
-    /// `EPERM` without `CAP_NET_RAW`, and what the kernel says.
+    /// # Errors `EPERM` without `CAP_NET_RAW`, and errors of the kernel.
     fn bind(index: u32) -> io::Result<Self>;
 
-    /// Sends messages of which each has its route; how many were taken, and why not the next one.
+    /// Sends messages with a route each. Returns the number taken, and why the next one was not.
     fn send(&mut self, routes: &[Route], batch: Batch<'_>) -> (usize, Option<Lack>);
 }
 
 /// Why a device does not take a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lack {
-    /// Of room: those before it must leave first.
+    /// No room: earlier frames must leave first.
     Room,
-    /// It is too long for the device, or not to be cut by it.
+    /// The message is too long for the device, or the device cannot segment it.
     Fit,
     /// The device is gone, or down.
     Device,
 }
 
-/// Devices that are bound at the start.
+/// Limit of devices that are bound at the start.
 const DEVICES_MAX: usize = 16;
 
 impl<D: Device> FrameLink<D> {
-    /// Binds every device that carries Ethernet frames, in the network namespace of the caller, to
-    /// send to so many destinations.
+    /// Binds every device that carries Ethernet frames, in the network namespace of the caller, for
+    /// this number of destinations.
     ///
-    /// # Errors
-    /// When there is none, or none may be bound: `EPERM` without `CAP_NET_RAW`.
+    /// # Errors If there is none, or none may be bound: `EPERM` without `CAP_NET_RAW`.
     pub(crate) fn new(destinations: usize) -> io::Result<Self> {
         let mut routes = Routes::open()?;
         let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -92,12 +90,10 @@ impl<D: Device> FrameLink<D> {
         Ok(Self::over(bound, Directions::new(destinations, find)?))
     }
 
-    /// Binds the loopback, where all that is sent comes back to this host, when it is IPv6: to
-    /// measure and to test with. Of IPv4 the kernel takes no frame that claims to come from this
-    /// host.
+    /// Binds the loopback, where all IPv6 frames come back to this host: for measurements and
+    /// tests. The kernel accepts no IPv4 frame with an address of this host as the source.
     ///
-    /// # Errors
-    /// As [`Self::new`].
+    /// # Errors As [`Self::new`].
     pub(crate) fn on_loopback() -> io::Result<Self> {
         let device = D::bind(crate::udp_input::interface("lo")?)?;
         Ok(Self::over(vec![Some(device)], Directions::new(FEW, directions::find_here)?))
@@ -108,7 +104,7 @@ impl<D: Device> FrameLink<D> {
         Self { udp: UdpLink::new(), devices, directions, routes }
     }
 
-    /// The way past the kernel, when it is known and holds.
+    /// The way past the kernel, if it is known and valid.
     fn route(&mut self, now: MonoTime, outlet: SocketHandle, key: Key) -> Option<Route> {
         let Direction::Fresh(Found::Direct(route)) = self.directions.look(now, outlet, key) else {
             return None;
@@ -116,8 +112,8 @@ impl<D: Device> FrameLink<D> {
         self.devices[usize::from(route.device)].is_some().then_some(route)
     }
 
-    /// Finds the routes of the first of these messages that leave by one device, into `routes`;
-    /// whether the one behind them has none.
+    /// Finds the routes of the first messages that leave by one device, into `routes`. Returns
+    /// whether the next message has none.
     fn look_ahead(
         &mut self,
         now: MonoTime,
@@ -130,7 +126,7 @@ impl<D: Device> FrameLink<D> {
             let messages = batch.messages.iter().take(MESSAGES_MAX);
             messages.map(|message| Key { cookie, to: message.to.ip() })
         };
-        // What is known of each is cold. Read like this all of it is waited for at once.
+        // The state of each is cold. Loaded together, the waits overlap.
         black_box(keys().fold(0, |read, key| read ^ self.directions.look_up(&key)));
         for key in keys() {
             let Some(route) = self.route(now, outlet, key) else { return true };
@@ -142,14 +138,14 @@ impl<D: Device> FrameLink<D> {
         false
     }
 
-    /// Sends those whose routes are known; how many were taken, and why not all.
+    /// Sends messages with known routes. Returns the number taken, and why not all.
     fn send_direct(&mut self, batch: Batch<'_>) -> (usize, Option<Lack>) {
         let Some(&Route { device, .. }) = self.routes.first() else { return (0, None) };
         let (own, _) = split(batch, self.routes.len());
         let place = &mut self.devices[usize::from(device)];
         let Some(bound) = place else { return (0, Some(Lack::Device)) };
         let (taken, lack) = bound.send(&self.routes, own);
-        // Frames that nobody takes would hold up everybody; the sockets know what to say.
+        // A device that takes no frames would block every stream; the sockets report the reason.
         if lack == Some(Lack::Device) {
             *place = None;
         }
@@ -157,7 +153,7 @@ impl<D: Device> FrameLink<D> {
     }
 }
 
-/// The first messages of a batch, and those behind them.
+/// Splits a batch into its first messages and the rest.
 fn split(batch: Batch<'_>, messages: usize) -> (Batch<'_>, Batch<'_>) {
     let (first, behind) = batch.messages.split_at(messages);
     let parts: usize = first.iter().map(|message| usize::from(message.parts)).sum();
@@ -212,11 +208,11 @@ mod tests {
     use tactus_core::ports::Message;
     use tactus_core::units::MILLISECOND;
 
-    /// Of IPv4 the kernel takes no frame that claims to come from this host, not even on the
+    /// The kernel accepts no IPv4 frame with an address of this host as the source, not even on the
     /// loopback.
     const LOCAL: &str = "::1";
 
-    /// One at a time has the queue of the loopback.
+    /// Serialises the use of the loopback's queue.
     static QUEUE: Mutex<()> = Mutex::new(());
 
     fn link<D: Device>() -> Option<(FrameLink<D>, MutexGuard<'static, ()>)> {
@@ -230,7 +226,7 @@ mod tests {
         }
     }
 
-    /// Sends until the way is known, so that what follows leaves past the kernel.
+    /// Sends until the way is known, so that later messages bypass the kernel.
     fn settle<D: Device>(link: &mut FrameLink<D>, outlet: SocketHandle, to: SocketAddr) {
         let key = Key { cookie: cookie(outlet.0).unwrap(), to: to.ip() };
         for _ in 0..2000 {
@@ -244,7 +240,7 @@ mod tests {
         panic!("the question was not answered");
     }
 
-    /// An outlet, and whom it reaches past the kernel.
+    /// An outlet, and a receiver that it reaches past the kernel.
     struct Ends {
         outlet: OwnedFd,
         handle: SocketHandle,
@@ -276,8 +272,8 @@ mod tests {
     fn what_leaves_past_the_kernel_arrives_whole_and_in_order_by<D: Device>() {
         let Some((mut link, _turn)) = link::<D>() else { return };
         let Ends { outlet, handle, inbox, to } = Ends::of(&mut link);
-        // More than the kernel takes by one call; one of several datagrams, in parts that meet
-        // elsewhere.
+        // More than the kernel takes by one call; one message of several datagrams, in parts that
+        // do not match the segments.
         let bodies: Vec<Vec<u8>> = (0..70u8).map(|nth| vec![nth; 100 + usize::from(nth)]).collect();
         let mut messages: Vec<Message> =
             bodies.iter().map(|_| Message { to, segment: 1316, parts: 1 }).collect();
@@ -298,7 +294,7 @@ mod tests {
         }
     }
 
-    /// So that the sockets, which would do as well, are not what the other tests see.
+    /// Tests the device directly: the fallback to sockets hides its errors from the other tests.
     #[test]
     fn the_device_itself_takes_what_it_may() {
         the_device_itself_takes_what_it_may_by::<Rings>();

@@ -1,11 +1,11 @@
 //! Gap frames: a packet port that keeps one link full, so that the link itself is the clock.
 //!
-//! Promise: a send never waits; between the frames of a turn lie as many bytes as their times are
-//! apart. What fills them are PAUSE frames of IEEE 802.3, annex 31B, which ask for no pause and go
-//! no further than the first switch. What leaves by other devices is kept until its time and leaves
-//! by its outlet's socket; so does everything while the link's device is down or gone, and holds up
-//! nobody. The link's device must carry nothing else, and **a switch must stand behind it**: on a
-//! hub, or a cable to another host, all of the filling arrives. The argument:
+//! Promise: a send never blocks. The frames of a turn are as many bytes apart as their times
+//! require. The filler frames are PAUSE frames of IEEE 802.3, annex 31B, with a pause of zero; the
+//! first switch does not forward them. Datagrams for other devices are kept until their time and
+//! leave by their outlet's socket; so do all datagrams while the link's device is down or gone, and
+//! none is held up. The link's device must carry nothing else, and **a switch must stand behind
+//! it**: on a hub, or a cable to another host, all of the filling arrives. The argument:
 //! `docs/design/gap-frames.md`.
 
 mod device;
@@ -33,12 +33,12 @@ use crate::packets::routes::{self, Routes};
 pub struct GapTerms {
     /// Its device.
     pub device: String,
-    /// What it carries, exactly, with all that is on the wire.
+    /// Its exact rate, with all overhead on the wire.
     pub rate: BitRate,
-    /// What the wire adds to each frame: 24 bytes on an Ethernet; none where a queueing discipline
+    /// Overhead of each frame on the wire: 24 bytes on an Ethernet; zero if a queueing discipline
     /// is the wire.
     pub overhead: u32,
-    /// How far it is filled ahead: longer than whoever fills it is ever late.
+    /// How far it is filled ahead: longer than the longest delay of the filling thread.
     pub ahead: Nanos,
 }
 
@@ -49,30 +49,30 @@ pub struct GapLink {
     held: Held,
     ring: Ring,
     timeline: Timeline,
-    /// Bytes of the wire that the device has let go.
+    /// Bytes of the wire that the device has released.
     sent: u64,
     ahead: Nanos,
     device: Device,
     mac: Mac,
-    /// Nothing is laid until a try succeeds.
+    /// Set while the device is down: no frame is laid until a try succeeds.
     is_down: bool,
-    /// When the device is looked at again, or tried.
+    /// When the device is checked or tried again.
     next_look: MonoTime,
     counts: Arc<GapCounters>,
 }
 
-/// What a port has done.
+/// Counters of a port.
 #[derive(Default, Debug)]
 pub struct GapCounters {
     /// Frames with datagrams.
     pub frames: AtomicU64,
-    /// Frames that filled gaps.
+    /// Filler frames.
     pub gaps: AtomicU64,
-    /// Times at which the wire had run empty.
+    /// Number of times that the wire had run empty.
     pub empty: AtomicU64,
-    /// Nanoseconds by which the wire has been behind its rate, of all times together.
+    /// Sum of all delays of the wire behind its rate, in ns.
     pub lost: AtomicU64,
-    /// Datagrams that had been taken when it turned out that they could not be sent.
+    /// Datagrams that were taken and then could not be sent.
     pub refused: AtomicU64,
 }
 
@@ -81,23 +81,21 @@ const FRAME_MIN: u32 = 60;
 const FRAME_MAX: u32 = 1514;
 const ETHERNET: u32 = 14;
 const _: () = assert!(FRAME_MAX <= ring::FRAME_MAX);
-/// Looks in the time that is filled ahead.
+/// Looks per time that is filled ahead.
 const LOOKS: u64 = 8;
-/// The shortest MTU of IPv4 between all (RFC 791): what cannot have as much is no device for
-/// datagrams, and any gap can be filled on what can.
+/// The minimum MTU for datagrams (RFC 791). A device with a smaller one is not used for datagrams;
+/// with this one, any gap can be filled.
 const MTU_MIN: u32 = 576;
-/// How often it is seen what a frame may be long, and where the device is.
+/// Interval of the check of the device's MTU and index.
 const DEVICE_LOOK: Nanos = SECOND;
-/// How often a device that is down is tried.
+/// Retry interval while the device is down.
 const DEVICE_TRY: Nanos = Nanos::from_millis(100);
 
 impl GapLink {
-    /// Binds the device, to send to so many destinations. `now` is of the clock that due times are
-    /// in.
+    /// Binds the device, for this number of destinations. `now` is of the clock of the due times.
     ///
-    /// # Errors
-    /// What the kernel says: `EPERM` without `CAP_NET_RAW`; `ENODEV` for what is no Ethernet, or
-    /// not up.
+    /// # Errors Errors of the kernel: `EPERM` without `CAP_NET_RAW`; `ENODEV` if the device is no
+    /// Ethernet, or not up.
     pub fn open(terms: &GapTerms, destinations: usize, now: MonoTime) -> io::Result<Self> {
         let mut routes = Routes::open()?;
         let name = terms.device.clone();
@@ -107,7 +105,7 @@ impl GapLink {
         let find = move |question: &Question| {
             let now = clock::now();
             if now >= next_look {
-                // One that is not there has no routes either.
+                // A missing device has no routes either.
                 device = device_named(&mut routes, &name).unwrap_or(device);
                 next_look = now + DEVICE_LOOK;
             }
@@ -116,10 +114,9 @@ impl GapLink {
         Self::with(terms, now, (&terms.device, index, mac), Directions::new(destinations, find)?)
     }
 
-    /// The same on the loopback, which is as fast as the processor: to test with.
+    /// The same on the loopback, which is as fast as the processor: for tests.
     ///
-    /// # Errors
-    /// As [`Self::open`].
+    /// # Errors As [`Self::open`].
     pub fn on_loopback(terms: &GapTerms, now: MonoTime) -> io::Result<Self> {
         let index = crate::udp_input::interface("lo")?;
         let directions = Directions::new(FEW, directions::find_here)?;
@@ -153,12 +150,12 @@ impl GapLink {
         })
     }
 
-    /// What it has done so far.
+    /// Its counters.
     pub fn counters(&self) -> Arc<GapCounters> {
         Arc::clone(&self.counts)
     }
 
-    /// Sees how far the wire has come.
+    /// Updates the progress of the wire.
     fn look(&mut self, now: MonoTime) {
         let terms = *self.timeline.terms();
         while let Some(len) = self.ring.poll_sent() {
@@ -170,7 +167,7 @@ impl GapLink {
         self.counts.lost.store(self.timeline.lost().0, Ordering::Relaxed);
     }
 
-    /// Tells the kernel of what was laid, and heeds what it says.
+    /// Passes the laid frames to the kernel, and handles its errors.
     fn kick(&mut self, now: MonoTime) {
         let may_try = if now < self.next_look { !self.is_down } else { self.look_at_device(now) };
         if !may_try {
@@ -181,26 +178,25 @@ impl GapLink {
             return;
         };
         match error.raw_os_error() {
-            // The device takes shorter frames than before. What else is wrong is told at the next
-            // turn.
+            // The device takes shorter frames than before. Other errors come at the next turn.
             Some(libc::EMSGSIZE) => {
                 if self.look_at_device(now) {
                     drop(self.ring.kick());
                 }
             }
-            // As with any socket; it is told again at the next turn.
+            // As with any socket; the next turn tries again.
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {}
             _ => self.handle_down(now),
         }
     }
 
-    /// Sees what a frame may be long on the device now, and binds one that has been made anew while
-    /// it was down; false when it takes none.
+    /// Reads the device's frame limit, and binds the device if it was created again while it was
+    /// down. Returns false if it takes no frames.
     fn look_at_device(&mut self, now: MonoTime) -> bool {
         if self.is_down
             && let Some(index) = self.device.index(self.ring.socket())
         {
-            // Where it cannot be had, the kick says so.
+            // If the device is unavailable, the kick reports it.
             drop(self.ring.rebind(index));
         }
         let Some(frame_max) = frame_max(&self.device, &self.ring) else {
@@ -215,8 +211,8 @@ impl GapLink {
         true
     }
 
-    /// Nothing leaves by the device: what was laid does not leave later, all of it together, and
-    /// nobody waits for it.
+    /// Handles a device that is down: laid frames do not leave later in one burst, and no stream
+    /// waits for them.
     fn handle_down(&mut self, now: MonoTime) {
         self.is_down = true;
         self.next_look = now + DEVICE_TRY;
@@ -226,17 +222,17 @@ impl GapLink {
             over += terms.wire(laid.len);
             count_refused(counts, laid);
         });
-        // Its place on the wire is over.
+        // Its place on the wire has passed.
         self.sent += over;
     }
 
-    /// Sends those whose time has come that are kept for other devices.
+    /// Sends the due datagrams that are kept for other devices.
     fn send_held(&mut self, now: MonoTime) {
         let refused = self.held.send_due(now, &mut self.udp);
         self.counts.refused.fetch_add(refused, Ordering::Relaxed);
     }
 
-    /// Fills the wire up to a time; false when there is no room.
+    /// Fills the wire up to a time; false if there is no room.
     fn fill(&mut self, until: MonoTime) -> bool {
         while let Some(len) = self.timeline.gap(until) {
             if !self.ring.has_room() {
@@ -267,7 +263,7 @@ impl GapLink {
         };
         let payload = message.parts.iter().map(|part| part.len()).sum();
         let to = message.message.to;
-        // What was known of it when the way was found may be longer.
+        // The MTU may have shrunk since the route was found.
         let mtu = route.mtu.min((self.timeline.terms().frame_max - ETHERNET) as u16);
         let route = &Route { mtu, ..*route };
         let write = |into: &mut [u8]| {
@@ -279,7 +275,7 @@ impl GapLink {
         Put::Laid
     }
 
-    /// Sends one message in whichever way it goes; why not, when it stays.
+    /// Sends one message by the right way. Returns why it stays, if it stays.
     fn send_one(&mut self, now: MonoTime, outlet: SocketHandle, one: &Sending<'_>) -> Option<Stop> {
         let Some(cookie) = cookie(outlet.0) else { return self.by_socket(now, outlet, one) };
         let key = Key { cookie, to: one.message.to.ip() };
@@ -291,7 +287,7 @@ impl GapLink {
                     Put::Unfit => self.by_socket(now, outlet, one),
                 }
             }
-            // It is on its way to the same device, behind what is laid: where it belongs.
+            // It goes to the same device, behind the laid frames: the right order.
             Direction::Stale(Found::Direct(_))
             | Direction::Fresh(Found::Unresolved)
             | Direction::Stale(Found::Unresolved)
@@ -302,7 +298,7 @@ impl GapLink {
             // There is time to wait for the answer.
             Direction::Unknown if now < one.due => Some(Stop::Full),
             Direction::Unknown => self.by_socket(now, outlet, one),
-            // By another device, or by whichever the kernel finds while ours is down.
+            // By another device, or by the kernel's choice while the link's device is down.
             Direction::Fresh(_) | Direction::Stale(_) => {
                 if one.due <= now && self.held.is_empty() {
                     return self.by_socket(now, outlet, one);
@@ -327,26 +323,26 @@ impl GapLink {
     }
 }
 
-/// What is known of the device with this name.
+/// The device with this name.
 fn device_named(routes: &mut Routes, name: &str) -> io::Result<routes::Device> {
     let index = crate::udp_input::interface(name)?;
     let device = routes.devices()?.into_iter().find(|device| device.index == index);
     device.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
 }
 
-/// The longest frame that the device takes, if it takes one that is long enough.
+/// The longest frame of the device, if it is long enough.
 fn frame_max(device: &Device, ring: &Ring) -> Option<u32> {
     let mtu = device.mtu(ring.socket()).filter(|&mtu| mtu >= MTU_MIN)?;
     Some(FRAME_MAX.min(ETHERNET.saturating_add(mtu)))
 }
 
-/// A frame does not leave.
+/// Counts a frame that does not leave.
 fn count_refused(counts: &GapCounters, laid: Laid) {
     let refused = u64::from(laid.content == Content::Datagram);
     counts.refused.fetch_add(refused, Ordering::Relaxed);
 }
 
-/// One message, and when it is due.
+/// One message and its due time.
 struct Sending<'a> {
     message: Message,
     parts: &'a [&'a [u8]],
@@ -355,9 +351,9 @@ struct Sending<'a> {
 
 enum Put {
     Laid,
-    /// Frames must leave first.
+    /// No room: earlier frames must leave first.
     Full,
-    /// Longer than the device takes.
+    /// Longer than the device's limit.
     Unfit,
 }
 
@@ -383,7 +379,7 @@ impl PacketPort for GapLink {
         due: &[MonoTime],
     ) -> Gone {
         self.directions.take_answers(now);
-        // There is no other turn while a batch stays because of those that are kept.
+        // A batch that stays because of kept datagrams gets no other turn.
         self.send_held(now);
         self.look(now);
         let mut rest = batch.parts;
@@ -404,7 +400,7 @@ impl PacketPort for GapLink {
     fn turn(&mut self, now: MonoTime, until: MonoTime) -> Option<MonoTime> {
         self.send_held(now);
         if until <= now {
-            // Nobody is left to keep the time for.
+            // No stream is left.
             return self.held.next();
         }
         self.look(now);
@@ -421,7 +417,8 @@ impl PacketPort for GapLink {
     }
 }
 
-/// A PAUSE frame of no quanta: "go on" (IEEE 802.3, annexes 31A and 31B). As long as its gap.
+/// A PAUSE frame with zero quanta: "go on" (IEEE 802.3, annexes 31A and 31B). Its length fills the
+/// gap.
 fn write_pause(frame: &mut [u8], from: Mac) {
     frame.fill(0);
     frame[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0x00, 0x00, 0x01]);
@@ -470,8 +467,8 @@ mod tests {
         assert!(frame[18..].iter().all(|&byte| byte == 0));
     }
 
-    /// On the loopback all frames come back, in order, and between them lie as many bytes as their
-    /// times are apart.
+    /// On the loopback all frames come back, in order, with the number of bytes between them that
+    /// their times require.
     #[test]
     fn frames_leave_in_order_with_their_time_between_them() {
         let begin = clock::now();
@@ -487,12 +484,12 @@ mod tests {
         let payloads = [[1u8; 600], [2; 600]];
         let parts = [&payloads[0][..], &BODY[..716], &payloads[1][..], &BODY[..716]];
         let batch = Batch { messages: &[message; 2], parts: &parts };
-        // Until the way is known nothing is taken; the wire is not filled meanwhile, so nothing is
-        // told of it.
+        // Until the way is known no message is taken. The wire is not filled meanwhile, so the
+        // kernel gets nothing.
         let due = [begin + SECOND, begin + SECOND + MILLISECOND];
         let end = clock::now() + SECOND.times(60);
         let asked = [begin + SECOND.times(1000); 2];
-        // Once: the next one may find the answer, and fill the wire.
+        // Once: the next call may find the answer, and fill the wire.
         let gone = link.send_timed(begin, handle, batch, &asked);
         assert_eq!(gone, Gone { messages: 0, stop: Some(Stop::Full) });
         let key = Key { cookie: cookie(outlet.as_raw_fd()).unwrap(), to: to.ip() };
@@ -501,7 +498,7 @@ mod tests {
             std::thread::yield_now();
             link.directions.take_answers(begin);
         }
-        // As if a second had passed.
+        // As after a second.
         let now = begin + SECOND;
         let gone = link.send_timed(now, handle, batch, &due);
         assert_eq!(gone, Gone { messages: 2, stop: None });
@@ -517,7 +514,7 @@ mod tests {
             assert_eq!((len, sender), (1316, crate::packets::outlet::address(&outlet).unwrap()));
             assert_eq!((&bytes[..600], &bytes[600..len]), (&payload[..], &BODY[..716]));
         }
-        // The kernel gives each slot back when its frame has been taken off the other end.
+        // The kernel returns each slot when its frame has left the other end.
         while link.ring.oldest().is_some() {
             link.look(now);
             assert!(clock::now() < end, "{} bytes have gone", link.sent);
@@ -530,7 +527,7 @@ mod tests {
     fn what_leaves_elsewhere_waits_for_its_time() {
         let begin = clock::now();
         let Some(mut link) = link(begin) else { return };
-        // An outlet without an address of its own is none of the loopback's, for this port.
+        // For this port, an outlet without an address of its own is not on the loopback.
         let from = "0.0.0.0".parse().unwrap();
         let way = Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
         let outlet = open(&way).unwrap();

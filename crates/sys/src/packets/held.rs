@@ -1,8 +1,8 @@
-//! Datagrams that a port was given early and whose time nobody else keeps.
+//! Datagrams that a port received early, with no queueing discipline to keep their times.
 //!
-//! Promise: none leaves early or by a socket that has taken the number of its own, which the kernel is asked once in a
-//! look for each outlet; those of one outlet that follow each other leave by one call; nothing is allocated after the
-//! start.
+//! Promise: none leaves early, or by another socket that has reused the number of its outlet; a
+//! look checks each outlet once with the kernel. Consecutive datagrams of one outlet leave by one
+//! call. No allocation after the start.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -13,13 +13,13 @@ use tactus_core::units::MonoTime;
 use crate::packets::directions::Key;
 use crate::packets::outlet::{MESSAGES_MAX, UdpLink, cookie};
 
-/// They, in the order in which they came.
+/// The kept datagrams, in order of arrival.
 pub(crate) struct Held {
     slots: Box<[Slot]>,
     bytes: Box<[[u8; LEN_MAX]]>,
     first: usize,
     count: usize,
-    /// How many of them go where, by the hash of it.
+    /// Number of datagrams for each destination, by its hash.
     places: Box<[u16]>,
 }
 
@@ -32,16 +32,16 @@ struct Slot {
     len: usize,
 }
 
-/// Whether there was room for one.
+/// The result of keeping a datagram.
 pub(crate) enum Kept {
     Whole,
-    /// Others must leave first.
+    /// No room: earlier ones must leave first.
     Full,
-    /// There never will be.
+    /// It can never be kept.
     TooLong,
 }
 
-/// One that is kept.
+/// A kept datagram.
 pub(crate) struct Early<'a> {
     pub(crate) outlet: SocketHandle,
     pub(crate) key: Key,
@@ -50,24 +50,26 @@ pub(crate) struct Early<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// What became of an offer.
+/// The result of an offer.
 pub(crate) enum Offered {
     Taken,
     /// It stays.
     Refused,
-    /// So do all behind it.
+    /// It stays, and so do all behind it.
     Full,
 }
 
-/// The outlet of one that has been handed over.
+/// The outlet of a datagram that has been handed over.
 const NOBODY: SocketHandle = SocketHandle(-1);
 /// 2 ms of 2.5 Gbit/s.
 const PLACES: usize = 512;
-/// Most that leave by one call.
+/// Limit of the datagrams of one call.
 const RUN_MAX: usize = MESSAGES_MAX;
-/// Places of destinations: two that share one are held together, which only costs them their own time.
+/// Places of destinations. Two that share a place are held together, which costs them only their
+/// own time.
 const DESTINATIONS: usize = 1024;
-/// A datagram of seven packets and an RTP header is 1,328; what the control side makes may be a little longer.
+/// A datagram of seven packets and an RTP header has 1,328 bytes; a generated one may be slightly
+/// longer.
 const LEN_MAX: usize = 2048;
 
 impl Held {
@@ -83,17 +85,17 @@ impl Held {
         self.count == 0
     }
 
-    /// Whether one of them may go there: what goes there too would overtake it.
+    /// Whether a datagram for this destination is kept: a later one must not overtake it.
     pub(crate) fn has(&self, key: Key) -> bool {
         self.count > 0 && self.places[key.hash() % DESTINATIONS] > 0
     }
 
-    /// When the first of them is due.
+    /// When the first one is due.
     pub(crate) fn next(&self) -> Option<MonoTime> {
         (self.count > 0).then(|| self.slots[self.first].due)
     }
 
-    /// Keeps one.
+    /// Keeps a datagram.
     pub(crate) fn keep(
         &mut self,
         outlet: SocketHandle,
@@ -121,7 +123,7 @@ impl Held {
         Kept::Whole
     }
 
-    /// Offers them to whoever can keep their time now, in order, up to one that it has no room for.
+    /// Offers them to a port that can keep their times now, in order, up to one without room.
     pub(crate) fn hand_over(&mut self, offer: impl FnMut(&Early<'_>) -> Offered) {
         self.hand_over_by(&mut Check::new(cookie), offer);
     }
@@ -152,7 +154,8 @@ impl Held {
         }
     }
 
-    /// Sends those that are due, up to one that its socket has no room for; how many the kernel refuses.
+    /// Sends the due ones, up to one without room in its socket. Returns the number that the kernel
+    /// refused.
     pub(crate) fn send_due(&mut self, now: MonoTime, udp: &mut UdpLink) -> u64 {
         if self.next().is_none_or(|due| due > now) {
             return 0;
@@ -198,7 +201,7 @@ impl Held {
         refused
     }
 
-    /// How many of the first are due and leave by the same outlet.
+    /// Number of the first ones that are due and share one outlet.
     fn run(&self, now: MonoTime) -> usize {
         let first = self.slots[self.first];
         let belongs = |nth: &usize| {
@@ -208,7 +211,7 @@ impl Held {
         (0..self.count.min(RUN_MAX)).take_while(belongs).count()
     }
 
-    /// The first of them has gone, or will not.
+    /// Removes the first one.
     fn pass(&mut self) {
         let Slot { outlet, cookie, to, .. } = self.slots[self.first];
         if outlet != NOBODY {
@@ -219,11 +222,11 @@ impl Held {
     }
 }
 
-/// Whether outlets are still open, found out once for each: one that has been closed may have left its number to another
-/// socket.
+/// Checks whether outlets are still open, once for each: a closed one may have left its number to
+/// another socket.
 struct Check<F> {
     cookie: F,
-    /// By their numbers; those that share a place are asked for in turns.
+    /// By their numbers; outlets that share a place are checked in turns.
     known: [(SocketHandle, Option<u64>); CHECKED],
 }
 
@@ -250,7 +253,7 @@ mod tests {
 
     const NOW: MonoTime = MonoTime(1000);
 
-    /// Sixty of three outlets in turns, of which all but the last thirty are due.
+    /// Sixty of three outlets in turns; all but the last thirty are due.
     fn held() -> Held {
         let mut held = Held::new();
         let to = "127.0.0.1:9".parse().unwrap();
@@ -293,7 +296,8 @@ mod tests {
     #[test]
     fn what_is_refused_and_what_has_no_outlet_any_more_is_passed_over() {
         let mut held = held();
-        // The second outlet's number is another socket's now, and the kernel refuses each third.
+        // The second outlet's number belongs to another socket now, and the kernel refuses every
+        // third.
         let mut sent = 0;
         let cookie = |outlet: RawFd| Some(if outlet == 8 { 99 } else { outlet as u64 });
         let refused = held.send_due_by(NOW, &mut Check::new(cookie), |outlet, batch| {

@@ -1,8 +1,8 @@
 //! Outlets: the sockets that datagrams leave by, and the packet port over them.
 //!
-//! Promise: a send never waits; messages of one call leave in their order; where one stops, those
-//! before it have left and none behind it. Several datagrams of one message are cut by the kernel
-//! (`UDP_SEGMENT`) where it does that, or given to it one by one. It knows no pace.
+//! Promise: a send never blocks. Messages of one call leave in order; at a stop, those before it
+//! have left and none behind it. The kernel segments messages of several datagrams (`UDP_SEGMENT`)
+//! if it can; otherwise they are sent one by one. This port does not pace.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,29 +18,27 @@ use tactus_core::units::MonoTime;
 use crate::file;
 use crate::udp_input::{ADDRESS, Address, EMPTY, on_link, set};
 
-/// What all datagrams of an outlet have in common.
+/// Common parameters of all datagrams of an outlet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Way {
-    /// The address that they leave from; of the family that they are sent in, unspecified for any.
+    /// The source address, of the family of the destinations; unspecified for any.
     pub from: IpAddr,
-    /// The interface by its number: for groups. An address of one link has it with it
-    /// ([`on_link`]), and what goes elsewhere goes by routes.
+    /// The interface by its number: for groups. A link-local address carries it ([`on_link`]), and
+    /// other destinations follow the routes.
     pub interface: Option<u32>,
-    /// How many routers they may pass: TTL, or hop limit. None leaves it to the kernel, which lets
-    /// no group out of its link.
+    /// TTL, or hop limit. `None` leaves it to the kernel, which keeps groups within their link.
     pub hops: Option<u8>,
-    /// The class of the network (RFC 2474): six bits.
+    /// The traffic class of the network (RFC 2474): six bits.
     pub dscp: u8,
-    /// Whether members of a group on this host get them too.
+    /// Whether members of a group on this host receive the datagrams, too.
     pub heard_here: bool,
-    /// Bytes that the kernel may hold until they have left; it may give fewer.
+    /// Size of the kernel's send buffer; the kernel may grant less.
     pub buffer: usize,
 }
 
 /// Opens the socket of an outlet.
 ///
-/// # Errors
-/// What the kernel says.
+/// # Errors Errors of the kernel.
 pub fn open(way: &Way) -> io::Result<OwnedFd> {
     let is_v4 = way.from.is_ipv4();
     let family = if is_v4 { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -82,54 +80,52 @@ pub fn open(way: &Way) -> io::Result<OwnedFd> {
         let number = socket.as_raw_fd();
         let own = cookie(number).ok_or_else(io::Error::last_os_error)?;
         let mut known = INTERFACES.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that have been closed, which tell nobody, go.
+        // Removes closed sockets, which are not reported.
         known.retain(|&own, &mut (socket, _)| cookie(socket) == Some(own));
         known.insert(own, (number, index));
     }
     Ok(socket)
 }
 
-/// By which interface groups of IPv4 leave, where an outlet says so, by its cookie, and its number:
-/// the kernel takes the interface but never gives it back (`IP_MULTICAST_IF`, ip(7)). No cookie
-/// comes twice.
+/// The interface of outlets for IPv4 groups, by their cookie, with the descriptor: the kernel
+/// accepts the interface but never returns it (`IP_MULTICAST_IF`, ip(7)). Cookies are never reused.
 static INTERFACES: Mutex<BTreeMap<u64, (RawFd, u32)>> = Mutex::new(BTreeMap::new());
 
-/// By which interface the outlet with this cookie sends groups of IPv4.
+/// The interface by which the outlet with this cookie sends IPv4 groups.
 pub(crate) fn group_interface(cookie: u64) -> Option<u32> {
     let known = INTERFACES.lock().unwrap_or_else(PoisonError::into_inner);
     known.get(&cookie).map(|&(_, index)| index)
 }
 
-/// What the kernel calls a socket: a number that no two ever share.
+/// The kernel's cookie of a socket: a number that is never reused.
 pub(crate) fn cookie(socket: RawFd) -> Option<u64> {
     option(socket, libc::SOL_SOCKET, libc::SO_COOKIE, 0)
 }
 
-/// Numbers that any bytes are a value of.
+/// Numbers for which any bytes are a valid value.
 pub(crate) trait Plain: Copy {}
 impl Plain for i32 {}
 impl Plain for u64 {}
 
-/// An option of a socket, when it has it.
+/// An option of a socket, if it has it.
 pub(crate) fn option<T: Plain>(socket: RawFd, level: i32, name: i32, mut value: T) -> Option<T> {
     let mut len = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into a value that has that many, and of which
-    // any bytes are one; a wrong descriptor is an error, not a danger.
+    // SAFETY: the kernel writes at most `len` bytes into a value of that size, for which any bytes
+    // are valid; a wrong descriptor is an error and not a danger.
     let done =
         unsafe { libc::getsockopt(socket, level, name, (&raw mut value).cast(), &raw mut len) };
     (done == 0).then_some(value)
 }
 
-/// Where an outlet's datagrams come from.
+/// The source address of an outlet's datagrams.
 ///
-/// # Errors
-/// What the kernel says.
+/// # Errors Errors of the kernel.
 pub fn address(outlet: &OwnedFd) -> io::Result<SocketAddr> {
     Ok(rustix::net::getsockname(outlet)?.try_into()?)
 }
 
-/// Names the class of the host's queueing discipline by which an outlet's datagrams leave: its
-/// major and minor number (tc-htb(8), `SO_PRIORITY` of socket(7)).
+/// Sets the class of the host's queueing discipline for an outlet's datagrams, by its major and
+/// minor number (tc-htb(8), `SO_PRIORITY` of socket(7)).
 ///
 /// # Errors
 /// `EPERM` without `CAP_NET_ADMIN`.
@@ -137,7 +133,7 @@ pub fn set_class(outlet: &OwnedFd, class: u32) -> io::Result<()> {
     set(outlet, libc::SOL_SOCKET, libc::SO_PRIORITY, &class)
 }
 
-/// As much room as may be had: beyond `net.core.wmem_max` only with a right.
+/// As much room as possible: a size above `net.core.wmem_max` needs a capability.
 pub(crate) fn grow(socket: &OwnedFd, bytes: usize) {
     let wanted = i32::try_from(bytes).unwrap_or(i32::MAX);
     if set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &wanted).is_err() {
@@ -145,11 +141,10 @@ pub(crate) fn grow(socket: &OwnedFd, bytes: usize) {
     }
 }
 
-/// How many of `bytes` the kernel lets an outlet hold until they have left. It counts its own
-/// overhead too, for which it allows as much again.
+/// The part of `bytes` that the kernel grants to an outlet's send buffer. The kernel also counts
+/// its own overhead, for which it allows as much again.
 ///
-/// # Errors
-/// What the kernel says.
+/// # Errors Errors of the kernel.
 pub fn granted(bytes: usize) -> io::Result<usize> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
@@ -159,12 +154,12 @@ pub fn granted(bytes: usize) -> io::Result<usize> {
     Ok(usize::try_from(held / 2).unwrap_or_default())
 }
 
-/// How messages of several datagrams leave.
+/// Segmentation of messages of several datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cutting {
-    /// The kernel, or the device, cuts them (`UDP_SEGMENT`).
+    /// The kernel, or the device, segments them (`UDP_SEGMENT`).
     Kernel,
-    /// They are given to it one by one.
+    /// They are passed to the kernel one by one.
     Ours,
 }
 
@@ -174,7 +169,7 @@ pub struct UdpLink {
     tables: Box<Tables>,
 }
 
-/// What a call describes its messages with.
+/// The descriptions of the messages of a call.
 pub(crate) struct Tables {
     heads: [libc::mmsghdr; MESSAGES_MAX],
     parts: [libc::iovec; PARTS_MAX],
@@ -183,12 +178,12 @@ pub(crate) struct Tables {
 }
 
 // SAFETY: the pointers within the tables are written before each call and not read after it;
-// between calls they mean nothing to anybody, whichever thread has the tables.
+// between calls they are unused, whichever thread holds the tables.
 unsafe impl Send for Tables {}
 
-/// Most messages of one call.
+/// Limit of messages of one call.
 pub const MESSAGES_MAX: usize = 64;
-/// Most parts of one call.
+/// Limit of parts of one call.
 pub const PARTS_MAX: usize = 512;
 
 /// A control message with one number (cmsg(3)): header, at most eight bytes.
@@ -210,53 +205,52 @@ const UDP_SEGMENT: i32 = 103;
 impl Control {
     const NONE: Self = Self { len: 0, level: 0, kind: 0, value: [0; 8] };
 
-    /// The length of a segment (udp(7)): two bytes, and what aligns them.
+    /// The length of a segment (udp(7)): two bytes, plus padding.
     fn segment(segment: u16) -> Self {
         let mut value = [0; 8];
         value[..2].copy_from_slice(&segment.to_ne_bytes());
         Self { len: CONTROL_HEADER + 2, level: libc::IPPROTO_UDP, kind: UDP_SEGMENT, value }
     }
 
-    /// When it leaves (tc-etf(8), tc-fq(8)), in the clock that [`set_time`] has named.
+    /// The transmit time (tc-etf(8), tc-fq(8)), in the clock that [`set_time`] has set.
     fn time(time: MonoTime) -> Self {
         let (level, kind) = (libc::SOL_SOCKET, libc::SCM_TXTIME);
         Self { len: CONTROL_HEADER + 8, level, kind, value: time.0.to_ne_bytes() }
     }
 }
 
-/// Tells the kernel that datagrams of this outlet may come with the time at which they leave, in
-/// monotonic time. Those that come without leave at once, as before.
+/// Allows datagrams of this outlet to carry a transmit time, in monotonic time. Datagrams without
+/// one leave at once, as before.
 ///
-/// # Errors
-/// What the kernel says: `ENOPROTOOPT` before Linux 4.19.
+/// # Errors Errors of the kernel: `ENOPROTOOPT` before Linux 4.19.
 pub(crate) fn set_time(outlet: SocketHandle) -> io::Result<()> {
     let clock = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags: 0 };
     let len = size_of::<libc::sock_txtime>() as libc::socklen_t;
     let (level, name) = (libc::SOL_SOCKET, libc::SO_TXTIME);
-    // SAFETY: the value is readable for its size, and copied; a wrong descriptor is an error, not a
-    // danger.
+    // SAFETY: the value is readable for its size, and copied; a wrong descriptor is an error and
+    // not a danger.
     let done = unsafe { libc::setsockopt(outlet.0, level, name, (&raw const clock).cast(), len) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 impl UdpLink {
-    /// The port; tries whether the kernel cuts messages.
+    /// Makes the port; tests whether the kernel segments messages.
     pub fn new() -> Self {
         Self::with(if kernel_cuts() { Cutting::Kernel } else { Cutting::Ours })
     }
 
-    /// A port that leaves the cutting to whom it is told.
+    /// Makes a port with this segmentation.
     pub fn with(cutting: Cutting) -> Self {
         Self { cutting, tables: Tables::new() }
     }
 
-    /// Who cuts messages.
+    /// The segmentation of messages.
     pub fn cutting(&self) -> Cutting {
         self.cutting
     }
 
-    /// Sends messages with the times at which they leave, of which there are as many or none: those
-    /// of an outlet that has been told of it ([`set_time`]).
+    /// Sends messages with their transmit times, one for each or none at all. The outlet must have
+    /// been prepared by [`set_time`].
     pub(crate) fn send_at(
         &mut self,
         outlet: SocketHandle,
@@ -270,9 +264,9 @@ impl UdpLink {
             let times = times.get(done..).unwrap_or_default();
             let (count, used) = self.tables.describe_timed(&batch.messages[done..], parts, times);
             assert!(count > 0, "a message has at most {PARTS_MAX} parts");
-            // SAFETY: `describe` has filled the first `count` heads with pointers to tables of
-            // ours, which outlive the call, and to parts that the caller lends for longer; the call
-            // only reads them, besides the lengths in the heads, which are ours.
+            // SAFETY: `describe` has filled the first `count` heads with pointers to our own
+            // tables, which outlive the call, and to parts that the caller lends for longer; the
+            // call only reads them, except the lengths in the heads, which are ours.
             let taken = unsafe {
                 libc::sendmmsg(
                     outlet.0,
@@ -286,7 +280,7 @@ impl UdpLink {
                     done += count;
                     parts = &parts[used..];
                 }
-                // The kernel tells what is wrong with a message only when it is the first.
+                // The kernel reports the error of a message only if it is the first.
                 Ok(taken) => {
                     let skipped: u32 =
                         batch.messages[done..done + taken].iter().map(|m| u32::from(m.parts)).sum();
@@ -310,7 +304,7 @@ impl Default for UdpLink {
     }
 }
 
-/// Whether a message of two datagrams can be sent to ourselves.
+/// Whether the kernel accepts a message of two datagrams, sent to this socket itself.
 fn kernel_cuts() -> bool {
     let tries = || -> io::Result<bool> {
         let from = Ipv4Addr::LOCALHOST.into();
@@ -343,7 +337,7 @@ impl PacketPort for UdpLink {
     }
 }
 
-/// What an error of a send means.
+/// The stop for an error of a send.
 pub(crate) fn stop_for(errno: i32) -> Stop {
     match errno {
         // The buffer is full, or the device's queue, or a signal came first.
@@ -363,18 +357,19 @@ impl Tables {
         })
     }
 
-    /// What was described of a message.
+    /// The description of a message.
     pub(crate) fn head(&self, at: usize) -> *const libc::msghdr {
         &raw const self.heads[at].msg_hdr
     }
 
-    /// Describes as many messages as there is room for; how many, and how many parts they have.
+    /// Describes as many messages as there is room for. Returns the number of messages and of their
+    /// parts.
     pub(crate) fn describe(&mut self, messages: &[Message], parts: &[&[u8]]) -> (usize, usize) {
         self.describe_timed(messages, parts, &[])
     }
 
-    /// The same for messages of one datagram each, with the times at which they leave; none when
-    /// they leave at once.
+    /// The same for messages of one datagram each, with their transmit times; `None` if they leave
+    /// at once.
     fn describe_timed(
         &mut self,
         messages: &[Message],
@@ -500,7 +495,7 @@ mod tests {
         }
     }
 
-    /// As cmsg(3) lays it out: a size, two numbers, and the value behind them.
+    /// The layout of cmsg(3): a size, two numbers, and the value behind them.
     #[test]
     fn a_time_is_a_control_message_of_the_socket() {
         let control = Control::time(MonoTime(0x0102_0304_0506_0708));
@@ -529,7 +524,7 @@ mod tests {
         let refused = Gone { messages: 0, stop: Some(Stop::Refused(libc::EINVAL)) };
         assert_eq!(link.send_at(handle, batch, &[MonoTime(1)]), refused);
         set_time(handle).unwrap();
-        // The loopback keeps no time.
+        // The loopback keeps no transmit times.
         assert_eq!(link.send_at(handle, batch, &[MonoTime(1)]), Gone { messages: 1, stop: None });
         assert_eq!(take(&one), b"word");
         assert!(set_time(SocketHandle(-1)).is_err());
@@ -569,7 +564,7 @@ mod tests {
     fn what_the_kernel_lets_an_outlet_hold_is_found_out() {
         let limit = std::fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap();
         let limit: usize = limit.trim().parse().unwrap();
-        // Rights are a thread's.
+        // Capabilities belong to a thread.
         let without = std::thread::spawn(move || {
             let mut rights = rustix::thread::capabilities(None).unwrap();
             rights.effective.remove(rustix::thread::CapabilitySet::NET_ADMIN);

@@ -1,8 +1,9 @@
 //! The packet port over io_uring: the messages of a batch as entries of one ring, submitted by one call.
 //!
-//! Promise: as [`UdpLink`]. Entries are linked, so that behind a message that was not taken none is tried; nothing
-//! is left in the ring when a send returns: the sockets are told not to wait, so every entry ends in the call, and with
-//! a ring that the kernel does not go on with those go that it has not begun. From then on messages leave by `sendmmsg`.
+//! Promise: as [`UdpLink`]. Entries are linked, so no message behind a failed one is tried. Nothing
+//! stays in the ring when a send returns: the sockets are non-blocking, so every entry ends within
+//! the call. If the kernel stops processing a ring, the ring is closed, together with the entries
+//! that have not begun; from then on messages leave by `sendmmsg`.
 
 use std::io;
 
@@ -14,34 +15,34 @@ use crate::packets::outlet::{MESSAGES_MAX, Tables, UdpLink, stop_for};
 
 /// The port; its handles are file descriptors of outlets.
 pub struct UringLink {
-    /// None when it has been given up.
+    /// `None` after the ring has been closed.
     ring: Option<IoUring>,
     tables: Box<Tables>,
-    /// What each message of a call has come to.
+    /// The result of each message of a call.
     results: [i32; MESSAGES_MAX],
     udp: UdpLink,
 }
 
-/// How often in one call the kernel may be out of something (`EAGAIN`, `EBUSY`).
+/// Limit of tries in one call if the kernel lacks a resource (`EAGAIN`, `EBUSY`).
 const TRIES: u32 = 4;
-/// How often it is asked for the ends of what has begun: they come in the same call, or when the thread is next there.
+/// Limit of waits for completions: they come in the same call, or when the thread next enters the
+/// kernel.
 const ASKS: u32 = 1000;
 
 impl UringLink {
     /// Makes the ring.
     ///
-    /// # Errors
-    /// When the kernel has no io_uring, or does not let us have it.
+    /// # Errors If the kernel has no io_uring, or does not permit it.
     pub fn new() -> io::Result<Self> {
         let entries = MESSAGES_MAX as u32;
-        // Without an interrupt of the core that is in the call anyway (5.19).
+        // Without interrupting the core, which is in the call anyway (5.19).
         let newer = IoUring::builder().setup_coop_taskrun().build(entries);
         let ring = newer.or_else(|_| IoUring::new(entries))?;
         let (tables, results) = (Tables::new(), [0; MESSAGES_MAX]);
         Ok(Self { ring: Some(ring), tables, results, udp: UdpLink::new() })
     }
 
-    /// Sends, where `enter` is the kernel.
+    /// Sends, with `enter` as the kernel call.
     fn send_by(
         &mut self,
         now: MonoTime,
@@ -72,8 +73,8 @@ impl UringLink {
         Gone { messages: done, stop: None }
     }
 
-    /// Submits what the tables describe; how many of it the kernel has begun, of which each has ended. When it is not all,
-    /// the ring has been given up.
+    /// Submits the described messages. Returns the number that the kernel has begun; each of them
+    /// has ended. If it is not all, the ring has been closed.
     fn submit(&mut self, outlet: SocketHandle, count: usize, enter: &mut impl Enter) -> usize {
         let ring = self.ring.as_mut().expect("who submits has looked");
         for at in 0..count {
@@ -83,8 +84,9 @@ impl UringLink {
             if at + 1 < count {
                 entry = entry.flags(squeue::Flags::IO_LINK);
             }
-            // SAFETY: the entry points to tables of ours and, through them, to parts that the caller lends; both
-            // outlive this call, and no entry outlives it: it ends when each has ended or has gone with the ring.
+            // SAFETY: the entry points to our own tables and, through them, to parts that the
+            // caller lends; both outlive this call, and no entry outlives it: the call ends when
+            // each entry has ended or was closed with the ring.
             let pushed = unsafe { ring.submission().push(&entry) };
             assert!(pushed.is_ok(), "the ring has room for a whole call");
         }
@@ -99,7 +101,7 @@ impl UringLink {
             let begun = count - left;
             if ended < begun {
                 assert!(asks < ASKS, "what has begun ends: its memory is lent to this call only");
-                // Whatever it says, it is asked again.
+                // The wait is repeated whatever the result.
                 drop(enter(ring, 0, begun - ended));
                 asks += 1;
                 continue;
@@ -107,7 +109,7 @@ impl UringLink {
             if left == 0 {
                 return begun;
             }
-            // Those that are left are a chain of their own: nothing cancels them.
+            // The remaining entries are a chain of their own: nothing cancels them.
             let is_over = self.results[..begun].iter().any(|&result| result < 0);
             let goes_on = !is_over
                 && tries < TRIES
@@ -119,7 +121,8 @@ impl UringLink {
                     }
                 };
             if !goes_on {
-                // What has not begun cannot be taken out of a ring. It goes with it.
+                // Entries that have not begun cannot be removed from a ring. Closing the ring
+                // removes them.
                 self.ring = None;
                 return begun;
             }
@@ -128,14 +131,14 @@ impl UringLink {
     }
 }
 
-/// Gives the kernel so many of a ring's entries, and waits for so many ends.
+/// Passes a number of the ring's entries to the kernel, and waits for a number of completions.
 trait Enter: FnMut(&mut IoUring, usize, usize) -> io::Result<usize> {}
 impl<F: FnMut(&mut IoUring, usize, usize) -> io::Result<usize>> Enter for F {}
 
 fn enter(ring: &mut IoUring, submit: usize, wait: usize) -> io::Result<usize> {
     const GET_EVENTS: u32 = 1;
     let (submit, wait) = (submit as u32, wait as u32);
-    // SAFETY: no argument goes with it; the entries are as good as they were when they were pushed.
+    // SAFETY: no argument is passed; the entries are as valid as they were when they were pushed.
     unsafe { ring.submitter().enter::<libc::sigset_t>(submit, wait, GET_EVENTS, None) }
 }
 
@@ -162,7 +165,7 @@ mod tests {
     use std::time::Duration;
     use tactus_core::ports::{Message, Stop};
 
-    /// A port, an outlet, and who gets what it sends.
+    /// A port, an outlet, and the receiver of its datagrams.
     fn stage() -> Option<(UringLink, OwnedFd, UdpSocket)> {
         let Ok(link) = UringLink::new() else {
             println!("skipped: io_uring cannot be had here");
@@ -186,7 +189,8 @@ mod tests {
         io::Error::from_raw_os_error(libc::EAGAIN)
     }
 
-    /// Sends 150, of which one may be longer than any datagram, where the kernel is as said; whether the ring is kept.
+    /// Sends 150 messages, one of which may exceed any datagram, with this kernel. Returns whether
+    /// the ring stays open.
     fn sends_each_once_by(huge: Option<usize>, mut kernel: impl Enter) -> Option<bool> {
         let (mut link, outlet, inbox) = stage()?;
         let to = inbox.local_addr().unwrap();

@@ -1,9 +1,8 @@
-//! What the kernel knows of the way to an address: device, next hop, source, and the hop's address
-//! on the wire.
+//! Routing queries to the kernel: device, next hop, source, and the hop's link-layer address.
 //!
-//! Promise: it only asks, and nothing is kept; what the kernel does not know is none, not a guess.
-//! Over rtnetlink (rtnetlink(7)), so the answers are those of the network namespace of whoever
-//! opened [`Routes`].
+//! Promise: it only queries and keeps nothing. An answer that the kernel does not have is `None`,
+//! not a guess. It uses rtnetlink (rtnetlink(7)), so the answers are those of the network namespace
+//! in which [`Routes`] was opened.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,7 +11,7 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socket_with};
 use tactus_core::units::Nanos;
 
-/// Asks the kernel.
+/// The query socket.
 pub(crate) struct Routes {
     socket: OwnedFd,
     sequence: u32,
@@ -27,16 +26,16 @@ pub(crate) struct Device {
     pub(crate) mtu: u16,
 }
 
-/// Where a packet goes next.
+/// The next hop of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Hop {
     /// The index of the device.
     pub(crate) device: u32,
     /// The destination itself, or a router.
     pub(crate) next: IpAddr,
-    /// Where from, as the kernel chooses when nobody else does.
+    /// The source address that the kernel selects by default.
     pub(crate) from: Option<IpAddr>,
-    /// Whether this host is a member of the group, as far as the kernel tells (of IPv4 only).
+    /// Whether this host is a member of the group, as far as the kernel reports it (IPv4 only).
     pub(crate) is_heard_here: bool,
 }
 
@@ -45,7 +44,7 @@ pub(crate) struct Hop {
 pub(crate) struct Queue {
     /// The index of the device.
     pub(crate) device: u32,
-    /// The class that it is below, or one of [`Queue::ROOT`] and [`Queue::INGRESS`].
+    /// The parent class, or one of [`Queue::ROOT`] and [`Queue::INGRESS`].
     pub(crate) parent: u32,
     pub(crate) kind: QueueKind,
 }
@@ -55,31 +54,31 @@ impl Queue {
     pub(crate) const INGRESS: u32 = 0xffff_fff1;
 }
 
-/// What kind it is, as far as somebody asks.
+/// The kind of the discipline, as far as needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum QueueKind {
     /// It keeps packets until their time (tc-fq(8)).
     Fair(FairQueue),
     /// One below it for each queue of the device (tc-mq(8)).
     Many,
-    /// Some other.
+    /// Another one.
     Other,
 }
 
-/// What an `fq` does not take.
+/// The limits of an `fq`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FairQueue {
-    /// More packets than these of all.
+    /// Limit of packets over all flows.
     pub(crate) packets: u32,
-    /// More packets than these of one flow.
+    /// Limit of packets of one flow.
     pub(crate) of_flow: u32,
-    /// Packets whose time is farther away; it has none before Linux 5.8.
+    /// Limit of a packet's lead before its time; none before Linux 5.8.
     pub(crate) horizon: Option<Nanos>,
 }
 
-/// What an answer may be long; the kernel sends dumps in pieces of at most this.
+/// Limit of the length of an answer; the kernel sends dumps in pieces of at most this.
 const ANSWER_MAX: usize = 32 * 1024;
-/// Pieces of one dump: 100 devices of 2 KB each come in seven.
+/// Limit of pieces of one dump: 100 devices of 2 KB each come in seven.
 const PIECES_MAX: usize = 64;
 
 const HEADER: usize = 16;
@@ -116,7 +115,7 @@ const ROUTE_GATEWAY: u16 = 5;
 const ROUTE_PREFERRED: u16 = 7;
 const NEIGHBOUR_TO: u16 = 1;
 const NEIGHBOUR_ADDRESS: u16 = 2;
-/// A route to somebody else, of the kinds in `rtm_type`.
+/// A route to another host, of the kinds in `rtm_type`.
 const UNICAST: u8 = 1;
 const MULTICAST: u8 = 5;
 /// Reachable, stale, delayed, probed, needs none, permanent: states in which the kernel itself
@@ -136,7 +135,7 @@ impl Routes {
         Ok(Self { socket, sequence: 0, buffer: vec![0; ANSWER_MAX] })
     }
 
-    /// All devices that a frame can leave by.
+    /// All devices that can send frames.
     pub(crate) fn devices(&mut self) -> io::Result<Vec<Device>> {
         let mut devices = vec![];
         self.ask(GET_LINK, DUMP, &[0; LINK_HEADER], &[], |kind, body| {
@@ -159,8 +158,8 @@ impl Routes {
         Ok(devices)
     }
 
-    /// The way to `to`, from an address and by an interface where they are given; none when it is
-    /// this host, or nowhere.
+    /// The route to `to`, from an address and by an interface if they are given; `None` if `to` is
+    /// this host, or unreachable.
     pub(crate) fn hop(
         &mut self,
         to: IpAddr,
@@ -199,7 +198,7 @@ impl Routes {
         Ok(hop)
     }
 
-    /// The address on the wire of a neighbour, when the kernel knows it.
+    /// The link-layer address of a neighbour, if the kernel knows it.
     pub(crate) fn neighbour(&mut self, device: u32, next: IpAddr) -> io::Result<Option<[u8; 6]>> {
         let mut head = [0; NEIGHBOUR_HEADER];
         head[0] = family(next);
@@ -232,7 +231,7 @@ impl Routes {
         Ok(queues)
     }
 
-    /// Asks, and hands every answer on; what the kernel refuses is no answer.
+    /// Sends a query, and passes every answer on. A refusal of the kernel is no answer.
     fn ask(
         &mut self,
         kind: u16,
@@ -283,7 +282,7 @@ impl Routes {
     }
 }
 
-/// What the attributes of a queueing discipline say.
+/// The attributes of a queueing discipline.
 fn queue_kind(body: &[u8]) -> QueueKind {
     let (mut name, mut options): (&[u8], &[u8]) = (&[], &[]);
     attributes(body, |kind, value| match kind {
@@ -311,7 +310,7 @@ fn queue_kind(body: &[u8]) -> QueueKind {
             let horizon = horizon.map(|micros| Nanos::from_micros(micros.into()));
             QueueKind::Fair(FairQueue { packets, of_flow, horizon })
         }
-        // Of what it takes nothing is known.
+        // Its limits are unknown.
         _ => QueueKind::Other,
     }
 }
@@ -419,7 +418,7 @@ mod tests {
             return;
         };
         let group = "239.1.2.3".parse().unwrap();
-        // Whoever has no address of its own gets the kernel's choice, not none.
+        // Without an address of its own, the kernel's choice counts, not none.
         let any = Some(Ipv4Addr::UNSPECIFIED.into());
         let Some(hop) = routes.hop(group, any, Some(device.index)).unwrap() else {
             println!("skipped: this host has no route for groups");

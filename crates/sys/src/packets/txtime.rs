@@ -1,12 +1,13 @@
-//! `SO_TXTIME`: a packet port whose datagrams are given to the kernel a little early, each with the time at which it
-//! leaves.
+//! `SO_TXTIME`: a packet port that gives datagrams to the kernel a little early, each with its
+//! transmit time.
 //!
-//! Promise: none leaves early. One that goes by a device whose queueing discipline is `fq` leaves at its own time, in
-//! whichever tick that lies; every other is kept here, and leaves by the tick. Never more are under way than `fq` keeps
-//! of one flow, since it throws away what is more and tells nobody; what is more is kept here as well. Datagrams of one
-//! outlet to one address leave in their order. The argument: `docs/design/packets.md`.
+//! Promise: none leaves early. A datagram by a device with the queueing discipline `fq` leaves at
+//! its own time, within any tick; every other one is kept here, and leaves by the tick. The number
+//! under way never exceeds the limit of `fq` for one flow, because `fq` silently drops packets
+//! above it; further ones are kept here as well. Datagrams of one outlet to one address leave in
+//! order. The argument: `docs/design/packets.md`.
 //!
-//! `etf` is not used: it throws away what is a little late, and counts in another clock (TAI).
+//! `etf` is not used: it drops packets that are slightly late, and uses another clock (TAI).
 
 mod timed;
 
@@ -26,33 +27,34 @@ pub struct TxtimeLink {
     udp: UdpLink,
     directions: Directions,
     held: Held,
-    /// When those leave that were given early, in the order in which they were given.
+    /// Transmit times of the datagrams under way, in the order of sending.
     under_way: VecDeque<MonoTime>,
     under_way_max: usize,
-    /// What is kept here might be handed over now.
+    /// Kept datagrams may have become ready for the kernel.
     may_hand_over: bool,
     tick: Nanos,
 }
 
-/// How late whoever sends may be, beyond the tick, so that everything is still given before its time.
+/// Tolerated delay of the sender, beyond the tick, with which everything is still sent to the
+/// kernel before its time.
 const LATE: Nanos = Nanos::from_micros(500);
-/// How long after its time a datagram still counts as under way: what `fq`'s timer is late (`timer_slack`), and more.
+/// Time after which a datagram no longer counts as under way: the delay of `fq`'s timer
+/// (`timer_slack`), and more.
 const LEAVES: Nanos = Nanos::from_micros(250);
-/// Most that are under way, whatever `fq` keeps: 1.5 ms of 28 Gbit/s.
+/// Limit of datagrams under way, whatever the limit of `fq`: 1.5 ms of 28 Gbit/s.
 const UNDER_WAY_MAX: usize = 4096;
 
 impl TxtimeLink {
-    /// The port, for whoever sends once in a `tick`, to so many destinations.
+    /// Opens the port, for a sender with one turn in a `tick`, and this number of destinations.
     ///
-    /// # Errors
-    /// When no device keeps packets until their time; what the kernel says.
+    /// # Errors If no device keeps packets until their time; errors of the kernel.
     pub fn open(tick: Nanos, destinations: usize) -> io::Result<Self> {
         let mut timed = Timed::new(ahead(tick))?;
         let Some(kept) = timed.kept() else {
             let why = "no device has the queueing discipline fq (tc qdisc)";
             return Err(io::Error::new(io::ErrorKind::NotFound, why));
         };
-        // A third is left to others who may share a flow.
+        // A third is left to other senders that may share a flow.
         let under_way_max = (kept - kept / 3).min(UNDER_WAY_MAX);
         let find = move |question: &Question| {
             let (routes, devices) = timed.look();
@@ -61,19 +63,18 @@ impl TxtimeLink {
         Self::with(tick, under_way_max, Directions::new(destinations, find)?)
     }
 
-    /// The same on the loopback as it is, which keeps nothing: to measure and to test with.
+    /// The same on the unchanged loopback, which keeps no times: for measurements and tests.
     ///
-    /// # Errors
-    /// What the kernel says.
+    /// # Errors Errors of the kernel.
     pub fn on_loopback(tick: Nanos) -> io::Result<Self> {
         let find = |question: &Question| give_times(directions::find_here(question), question);
         Self::with(tick, UNDER_WAY_MAX, Directions::new(FEW, find)?)
     }
 
-    /// The same, where nothing else keeps the time: all that is given early is kept here.
+    /// The same without any queueing discipline that keeps times: all early datagrams are kept
+    /// here.
     ///
-    /// # Errors
-    /// What the kernel says.
+    /// # Errors Errors of the kernel.
     pub(crate) fn alone(tick: Nanos) -> io::Result<Self> {
         Self::with(tick, UNDER_WAY_MAX, Directions::new(FEW, |_| Found::Elsewhere)?)
     }
@@ -90,7 +91,7 @@ impl TxtimeLink {
         })
     }
 
-    /// Sees what is known by now, and what has left; sends what was kept here for too long or needs not be kept.
+    /// Processes answers and departures; sends kept datagrams that are due or need not be kept.
     fn look(&mut self, now: MonoTime) {
         self.may_hand_over |= self.directions.take_answers(now);
         while self.under_way.front().is_some_and(|&leaves| leaves + LEAVES < now) {
@@ -121,7 +122,7 @@ impl TxtimeLink {
         });
     }
 
-    /// How many of the first of these messages the kernel keeps the time of, and how many parts they have.
+    /// Number of the first messages whose times the kernel keeps, and of their parts.
     fn run(
         &mut self,
         now: MonoTime,
@@ -133,7 +134,7 @@ impl TxtimeLink {
         let (mut messages, mut parts) = (0, 0);
         for message in of.iter().take(room) {
             let key = Key { cookie, to: message.to.ip() };
-            // Also of one that waits behind others: who is not asked for is not known.
+            // Also for a message that waits behind others: without a query its route stays unknown.
             if !is_timed(&mut self.directions, now, outlet, key) {
                 break;
             }
@@ -147,7 +148,8 @@ impl TxtimeLink {
         (messages, parts)
     }
 
-    /// Sends a message whose time the kernel does not keep, or keeps it; why not, when it stays.
+    /// Sends or keeps a message whose time the kernel does not keep. Returns why it stays, if it
+    /// stays.
     fn send_one(
         &mut self,
         now: MonoTime,
@@ -162,13 +164,13 @@ impl TxtimeLink {
         }
         match self.held.keep(outlet, cookie, to, one.due, one.parts) {
             Kept::Whole => None,
-            // One that is too long has to wait where it is.
+            // A message that is too long stays where it is.
             Kept::Full | Kept::TooLong => Some(Stop::Full),
         }
     }
 }
 
-/// Whether the kernel keeps the time of what goes there.
+/// Whether the kernel keeps the times of this destination.
 fn is_timed(directions: &mut Directions, now: MonoTime, outlet: SocketHandle, key: Key) -> bool {
     match directions.look(now, outlet, key) {
         Direction::Fresh(found) | Direction::Stale(found) => found != Found::Elsewhere,
@@ -176,12 +178,12 @@ fn is_timed(directions: &mut Directions, now: MonoTime, outlet: SocketHandle, ke
     }
 }
 
-/// How long before it is due a message is wanted by whoever is asked once in a tick.
+/// The lead of messages of a sender with one turn in a tick.
 fn ahead(tick: Nanos) -> Nanos {
     tick + LATE
 }
 
-/// The outlet's datagrams may come with their time, where something keeps it.
+/// Enables transmit times of an outlet, if its device keeps them.
 fn give_times(found: Found, question: &Question) -> Found {
     match found {
         Found::Elsewhere => Found::Elsewhere,
@@ -190,7 +192,7 @@ fn give_times(found: Found, question: &Question) -> Found {
     }
 }
 
-/// One message, and when it is due.
+/// One message and its due time.
 struct Sending<'a> {
     message: Message,
     parts: &'a [&'a [u8]],
@@ -218,10 +220,10 @@ impl PacketPort for TxtimeLink {
         batch: Batch<'_>,
         due: &[MonoTime],
     ) -> Gone {
-        // Here too: there is no other turn while a batch stays because of those that are kept.
+        // Here too: a batch that stays because of kept datagrams gets no other turn.
         self.look(now);
         let Batch { messages, mut parts } = batch;
-        // No socket at all: it says what is wrong.
+        // Not a socket: the send reports the error.
         let Some(cookie) = cookie(outlet.0) else { return self.udp.send(now, outlet, batch) };
         let mut done = 0;
         while let Some(&message) = messages.get(done) {
@@ -252,7 +254,8 @@ impl PacketPort for TxtimeLink {
 
     fn turn(&mut self, now: MonoTime, _until: MonoTime) -> Option<MonoTime> {
         self.look(now);
-        // By ticks, as datagrams leave where nothing keeps their time; not before the next one, when a socket is full.
+        // By ticks, as without a queueing discipline that keeps times; not before the next tick, if
+        // a socket is full.
         let tick = |at: MonoTime| MonoTime(at.0.div_ceil(self.tick.0) * self.tick.0);
         self.held.next().map(|due| tick(due.max(now + Nanos(1))))
     }
@@ -319,7 +322,7 @@ mod tests {
         byte
     }
 
-    /// Until it is known that the kernel keeps the time of what goes there.
+    /// Waits until it is known that the kernel keeps the times of this destination.
     fn settle(link: &mut TxtimeLink, now: MonoTime, by: SocketHandle, to: SocketAddr) {
         let key = Key { cookie: cookie(by.0).unwrap(), to: to.ip() };
         let end = clock::now() + SECOND.times(60);
@@ -333,7 +336,7 @@ mod tests {
     #[test]
     fn what_nobody_keeps_the_time_of_waits_here_and_leaves_by_the_tick() {
         let mut link = TxtimeLink::on_loopback(TICK).unwrap();
-        // An outlet without an address of its own is none of the loopback's, for this port.
+        // For this port, an outlet without an address of its own is not on the loopback.
         let (_outlet, by) = outlet("0.0.0.0");
         let (inbox, to) = inbox();
         let begin = MonoTime(SECOND.0);
@@ -343,7 +346,7 @@ mod tests {
         assert_eq!(take(&inbox), None, "it is early");
         assert_eq!(link.turn(begin + TICK, second), Some(begin + TICK.times(2)));
         assert_eq!((wait(&inbox), take(&inbox)), (1, None));
-        // One that is due is kept as long as one before it is.
+        // A due datagram is kept as long as one before it is kept.
         give(&mut link, second.before(Nanos(1)), by, to, &[(3, begin)]);
         assert_eq!(take(&inbox), None, "it has overtaken another");
         assert_eq!(link.turn(begin + TICK.times(2), second), None);
@@ -352,7 +355,7 @@ mod tests {
         assert_eq!(wait(&inbox), 4);
     }
 
-    /// The loopback keeps nothing, so what the kernel is given arrives at once.
+    /// The loopback keeps no times, so datagrams arrive at once.
     #[test]
     fn what_the_kernel_keeps_the_time_of_is_given_to_it_early_and_not_too_much() {
         let mut link = TxtimeLink::on_loopback(TICK).unwrap();
@@ -361,7 +364,7 @@ mod tests {
         let (inbox, to) = inbox();
         let begin = clock::now();
         let at = |millis: u64| begin + MILLISECOND.times(millis);
-        // Nothing is known of the way: it is kept until something is.
+        // The way is unknown: the datagram is kept until it is known.
         give(&mut link, begin, by, to, &[(1, at(50))]);
         assert_eq!(take(&inbox), None, "it was given with a time that may mean nothing");
         settle(&mut link, begin, by, to);
@@ -377,7 +380,7 @@ mod tests {
         assert_eq!((wait(&inbox), take(&inbox)), (4, None));
     }
 
-    /// To look at all that is kept, at each turn and each send, would cost more than to send it.
+    /// Looking at all kept datagrams at each turn and each send would cost more than sending them.
     #[test]
     fn what_is_kept_is_looked_at_again_only_when_something_has_changed() {
         let mut link = TxtimeLink::on_loopback(TICK).unwrap();
@@ -386,14 +389,14 @@ mod tests {
         let begin = clock::now();
         give(&mut link, begin, by, to, &[(1, begin + SECOND)]);
         let end = begin + SECOND.times(60);
-        // As if nobody had heard the answer.
+        // As before the answer is processed.
         while !link.directions.take_answers(begin) {
             assert!(clock::now() < end, "the question was not answered");
             std::thread::yield_now();
         }
         link.turn(begin, begin);
         assert_eq!((take(&inbox), link.held.next()), (None, Some(begin + SECOND)));
-        // Room is a reason.
+        // Room is a reason to look.
         link.under_way.push_back(begin);
         let later = begin + LEAVES + Nanos(1);
         link.turn(later, later);

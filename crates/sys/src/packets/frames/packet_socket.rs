@@ -1,9 +1,9 @@
-//! A packet socket that only sends: frames with what tells the kernel to add up their checksums,
-//! and to cut those of several datagrams (packet(7), `PACKET_VNET_HDR`).
+//! A packet socket that only sends: frames with headers that make the kernel calculate their
+//! checksums, and segment those of several datagrams (packet(7), `PACKET_VNET_HDR`).
 //!
-//! Promise: what lies in parts leaves out of them, uncopied by us. A frame of several datagrams
-//! stays one as far as the device lets it, at best until its hardware cuts it. The device's
-//! queueing discipline keeps its say.
+//! Promise: the parts of a message are sent without a copy in this process. A frame of several
+//! datagrams stays one frame as far as the device supports it, ideally until its hardware segments
+//! it. The device's queueing discipline stays in effect.
 
 use std::io;
 use std::mem::offset_of;
@@ -24,7 +24,7 @@ pub(crate) struct PacketSocket {
     tables: Box<Tables>,
 }
 
-/// What a call describes its messages with.
+/// The descriptions of the messages of a call.
 struct Tables {
     heads: [libc::mmsghdr; MESSAGES_MAX],
     /// Each message's header, and its parts.
@@ -33,10 +33,10 @@ struct Tables {
 }
 
 // SAFETY: the pointers within the tables are written before each call and not read after it;
-// between calls they mean nothing to anybody, whichever thread has the tables.
+// between calls they are unused, whichever thread holds the tables.
 unsafe impl Send for Tables {}
 
-/// What stands before the payload.
+/// The headers in front of the payload.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Header {
@@ -60,9 +60,9 @@ const _: () = assert!(offset_of!(Header, frame) == size_of::<Orders>());
 const NEEDS_CHECKSUM: u8 = 1;
 /// `VIRTIO_NET_HDR_GSO_UDP_L4`, from Linux 6.2 on.
 const CUT_UDP: u8 = 5;
-/// Where UDP's checksum is in its header.
+/// Offset of the checksum in the UDP header.
 const CHECKSUM: u16 = 6;
-/// What the kernel may hold until it has left: 30 ms of 1 Gbit/s.
+/// Size of the kernel's send buffer: 30 ms of 1 Gbit/s.
 const BUFFER: usize = 8 << 20;
 
 impl PacketSocket {
@@ -73,7 +73,7 @@ impl PacketSocket {
         if socket < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just made it, for nobody else.
+        // SAFETY: the kernel has just made it, and nothing else uses it.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)?;
         grow(&socket, BUFFER);
@@ -112,14 +112,14 @@ impl Device for PacketSocket {
             if count == 0 {
                 return (done, (!fits).then_some(Lack::Fit));
             }
-            // SAFETY: `describe` has filled the first `count` heads with pointers to tables of
-            // ours, which outlive the call, and to parts that the caller lends for longer; the call
-            // only reads them, besides the lengths in the heads, which are ours.
+            // SAFETY: `describe` has filled the first `count` heads with pointers to our own
+            // tables, which outlive the call, and to parts that the caller lends for longer; the
+            // call only reads them, except the lengths in the heads, which are ours.
             let taken = unsafe {
                 let heads = self.tables.heads.as_mut_ptr();
                 libc::sendmmsg(self.socket.as_raw_fd(), heads, count as u32, libc::MSG_DONTWAIT)
             };
-            // The kernel tells what is wrong with a message only when it is the first.
+            // The kernel reports the error of a message only if it is the first.
             let Ok(taken) = usize::try_from(taken) else {
                 return (done, Some(lack(&io::Error::last_os_error())));
             };
@@ -131,19 +131,19 @@ impl Device for PacketSocket {
     }
 }
 
-/// What an error of a send means.
+/// The meaning of a send error.
 fn lack(error: &io::Error) -> Lack {
     match error.raw_os_error() {
         Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => Lack::Room,
         Some(libc::ENXIO | libc::ENODEV | libc::EBADF) => Lack::Device,
-        // Too long; or the device is down, which the socket of the outlet says in words that are
+        // Too long; or the device is down, which the outlet's socket reports with an error that is
         // counted.
         _ => Lack::Fit,
     }
 }
 
-/// Whether the kernel knows how to cut a frame into datagrams. What it is tried with claims to come
-/// from this host, and is thrown away when it comes in.
+/// Whether the kernel can segment a frame into datagrams. The test frame has a source address of
+/// this host, and is discarded on arrival.
 fn kernel_cuts() -> bool {
     let tries = || -> io::Result<bool> {
         let mut socket = PacketSocket::open(crate::udp_input::interface("lo")?)?;
@@ -176,8 +176,8 @@ impl Tables {
         })
     }
 
-    /// Describes the first messages; how many there is room for, and whether the next one may leave
-    /// here at all.
+    /// Describes the first messages. Returns the number that fit, and whether the next one may
+    /// leave here at all.
     fn describe(
         &mut self,
         routes: &[Route],
@@ -215,8 +215,8 @@ impl Tables {
 }
 
 impl Header {
-    /// Writes that of a message, and how long the frame's part of it is; nothing when it may not
-    /// leave as one frame.
+    /// Writes the header of a message. Returns the length of the frame's part of it, or nothing if
+    /// the message may not leave as one frame.
     fn write(
         &mut self,
         route: &Route,

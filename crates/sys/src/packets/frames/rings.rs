@@ -1,9 +1,10 @@
 //! One AF_XDP socket that only sends: its memory, its two rings, and the call that makes the kernel
-//! look.
+//! process them.
 //!
-//! Promise: a frame is written only while it is ours; it is ours again when the kernel has said
-//! that it has left. Copy mode only: the device keeps its queues and drivers, and no program is
-//! loaded. The kernel's side: Documentation/networking/af_xdp.rst, net/xdp/xsk.c (generic path).
+//! Promise: a frame is written only while this process owns it; it is owned again when the kernel
+//! has reported its departure. Copy mode only: the device keeps its queues and drivers, and no
+//! program is loaded. The kernel's side: Documentation/networking/af_xdp.rst, net/xdp/xsk.c
+//! (generic path).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -18,20 +19,20 @@ use crate::clock;
 use crate::packets::frame::{self, Checksum, Frame, Route};
 use crate::udp_input::set;
 
-/// Frames that may be on their way at once: 13 ms of 1 Gbit/s. A power of two.
+/// Limit of frames under way: 13 ms of 1 Gbit/s. A power of two.
 const FRAMES: u32 = 1024;
-/// Bytes of a frame; the kernel wants a power of two.
+/// Bytes of a frame; the kernel requires a power of two.
 const FRAME: usize = 2048;
-/// What stands in front of a frame whose checksum is left to the device.
+/// Size of the metadata in front of a frame whose checksum the device calculates.
 const METADATA: usize = size_of::<libc::xsk_tx_metadata>();
-/// Where UDP's checksum is in its header.
+/// Offset of the checksum in the UDP header.
 const CHECKSUM: u16 = 6;
-/// The kernel does not bind a socket without one, though nothing is received.
+/// The kernel does not bind a socket without a fill ring, though nothing is received.
 const FILL: u32 = 64;
-/// How long a queue may be busy.
+/// Limit of the wait for a busy queue.
 const BUSY_MAX: Nanos = MILLISECOND.times(500);
-/// Most calls for one batch: the kernel takes 32 frames by one (`TX_BATCH_SIZE`), and more than the
-/// ring holds there never is.
+/// Limit of calls for one batch: the kernel takes 32 frames by one (`TX_BATCH_SIZE`), and the
+/// number of frames is at most that of the ring.
 const KICKS_MAX: u32 = FRAMES / 32 + 4;
 
 /// The socket.
@@ -41,7 +42,7 @@ pub(crate) struct Rings {
     sending: Ring,
     done: Ring,
     checksum: Checksum,
-    /// Offsets of frames that are ours.
+    /// Offsets of frames that this process owns.
     free: Vec<u64>,
 }
 
@@ -51,23 +52,23 @@ struct Ring {
     producer: usize,
     consumer: usize,
     entries: usize,
-    /// Our own end.
+    /// The position of this process in the ring.
     position: u32,
 }
 
-/// Memory that is ours until it is dropped.
+/// Mapped memory, owned until it is dropped.
 struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a mapping is plain memory; who has the value has it alone, besides the kernel.
+// SAFETY: a mapping is plain memory; the owner of the value uses it alone, besides the kernel.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
     fn new(len: usize, flags: i32, socket: i32, offset: libc::off_t) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping where the kernel likes it touches nothing that is there.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, socket, offset) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -78,7 +79,7 @@ impl Mapping {
 }
 
 impl Mapping {
-    /// What stands at an offset; only to be touched where it lies within.
+    /// A pointer to an offset; valid only if the value lies within the mapping.
     fn at<T>(&self, offset: usize) -> *mut T {
         self.base.as_ptr().wrapping_add(offset).cast()
     }
@@ -104,12 +105,11 @@ impl Ring {
 }
 
 impl Device for Rings {
-    /// Binds queue 0. Waits for a queue that somebody has just left: the kernel gives it back some
-    /// 100 ms later.
+    /// Binds queue 0. Waits for a queue that has just been released: the kernel frees it some 100
+    /// ms later.
     ///
-    /// # Errors
-    /// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` without AF_XDP, `EBUSY` while somebody else
-    /// has the queue.
+    /// # Errors `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` without AF_XDP, `EBUSY` while another
+    /// socket has the queue.
     fn bind(device: u32) -> io::Result<Self> {
         let end = clock::now() + BUSY_MAX;
         loop {
@@ -132,8 +132,8 @@ impl Device for Rings {
             }
             (taken, parts) = (taken + 1, behind);
         }
-        // Frames that a full device has kept are kicked with the next batch, or with this one's
-        // rest.
+        // Frames held up by a full device are kicked with the next batch, or with the rest of this
+        // one.
         match self.kick() {
             Ok(()) => (taken, lack),
             Err(_) => (taken, Some(Lack::Device)),
@@ -149,7 +149,7 @@ impl Rings {
         if socket < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just made it, for nobody else.
+        // SAFETY: the kernel has just made it, and nothing else uses it.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         let memory = Mapping::new(FRAMES as usize * FRAME, anonymous, -1, 0)?;
@@ -184,7 +184,7 @@ impl Rings {
         let sending = ring(offsets.tx, size_of::<libc::xdp_desc>(), libc::XDP_PGOFF_TX_RING)?;
         let page = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
         let done = ring(offsets.cr, size_of::<u64>(), page)?;
-        // What the kernel may hold of ours; as much as there is anyway.
+        // Size of the kernel's send buffer: all of the frames.
         let room = (FRAMES as usize * 2 * FRAME) as i32;
         if set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &room).is_err() {
             drop(set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &room));
@@ -233,7 +233,7 @@ impl Rings {
                     }
                 })
             });
-            // All segments are as long as the first, or shorter: the first one tells whether they
+            // All segments are as long as the first, or shorter: the first one decides whether they
             // fit.
             if !pushed {
                 assert!(is_first, "room was counted");
@@ -245,7 +245,7 @@ impl Rings {
         Ok(())
     }
 
-    /// Whether so many frames are ours.
+    /// Whether this process owns this number of frames.
     fn has_room(&mut self, frames: usize) -> bool {
         if self.free.len() < frames {
             self.reap();
@@ -253,8 +253,8 @@ impl Rings {
         self.free.len() >= frames
     }
 
-    /// Lets `write` fill a frame and puts it behind those that wait; false when it has written
-    /// nothing, or none is ours.
+    /// Lets `write` fill a frame and appends it to the waiting ones; false if it has written
+    /// nothing, or no frame is free.
     fn push(&mut self, write: impl FnOnce(Checksum, &mut [u8]) -> Option<Frame>) -> bool {
         let Some(&offset) = self.free.last() else { return false };
         // SAFETY: the offset is one of ours, so the kernel does not touch the frame and no other
@@ -271,8 +271,8 @@ impl Rings {
         let Some(Frame { len, udp }) = write(self.checksum, into) else { return false };
         let (mut addr, mut options) = (offset, 0);
         if let Some(metadata) = metadata {
-            // `struct xsk_tx_metadata`: flags, then where to begin to add up, and where to put the
-            // sum.
+            // `struct xsk_tx_metadata`: flags, then the offset of the start of the sum, and the
+            // offset of the result.
             metadata[..8].copy_from_slice(&u64::from(libc::XDP_TXMD_FLAGS_CHECKSUM).to_ne_bytes());
             metadata[8..10].copy_from_slice(&(udp as u16).to_ne_bytes());
             metadata[10..12].copy_from_slice(&CHECKSUM.to_ne_bytes());
@@ -288,10 +288,9 @@ impl Rings {
         true
     }
 
-    /// Makes the kernel take what was pushed, as far as the device lets it.
+    /// Makes the kernel take the pushed frames, as far as the device accepts them.
     ///
-    /// # Errors
-    /// When the device is gone or down: what was pushed may be lost.
+    /// # Errors If the device is gone or down: the pushed frames may be lost.
     fn kick(&mut self) -> io::Result<()> {
         let producer = self.sending.word(self.sending.producer);
         // SYNC(sent): release here; the kernel loads it with acquire before it looks at the slots.
@@ -301,7 +300,7 @@ impl Rings {
             if waits == 0 {
                 break;
             }
-            // SAFETY: there is no memory in this call.
+            // SAFETY: the call takes no memory.
             let called = unsafe {
                 let flags = libc::MSG_DONTWAIT;
                 libc::sendto(self.socket.as_raw_fd(), ptr::null(), 0, flags, ptr::null(), 0)
@@ -310,8 +309,8 @@ impl Rings {
             if called < 0 {
                 let error = io::Error::last_os_error();
                 match error.raw_os_error() {
-                    // Its share of one call, a full queue, or a full completion ring: the next call
-                    // goes on.
+                    // The limit of one call, a full queue, or a full completion ring: the next call
+                    // continues.
                     Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => {}
                     _ => return Err(error),
                 }
@@ -324,13 +323,13 @@ impl Rings {
         Ok(())
     }
 
-    /// How many the kernel has not taken.
+    /// Number of frames that the kernel has not taken.
     fn waits(&self) -> u32 {
         let taken = self.sending.word(self.sending.consumer).load(Ordering::Acquire);
         self.sending.position.wrapping_sub(taken)
     }
 
-    /// Takes back what has left.
+    /// Takes back the frames that have left.
     fn reap(&mut self) {
         let done = &mut self.done;
         // SYNC(left): acquire here; the kernel stores it with release after it has filled the
@@ -350,10 +349,10 @@ impl Rings {
 }
 
 fn offsets(socket: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
-    // SAFETY: all of it are numbers, for which zero is a value.
+    // SAFETY: all fields are numbers, for which zero is a value.
     let mut offsets: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::xdp_mmap_offsets>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into what has that many.
+    // SAFETY: the kernel writes at most `len` bytes into a value of that size.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -1,8 +1,8 @@
 //! Frames to a device through memory that is shared with the kernel (`PACKET_TX_RING`, packet(7)).
 //!
-//! Promise: frames leave in the order in which they were put; what is said to be sent, the device
-//! has let go. What the kernel has not begun to send can be changed and taken back: it looks at
-//! frames when it is told of them, not else.
+//! Promise: frames leave in the order of their entry. A frame is reported as sent when the device
+//! has released it. A frame that the kernel has not begun to send can be changed and taken back:
+//! the kernel reads frames only at a kick.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,16 +18,16 @@ use crate::udp_input::set;
 pub(super) struct Ring {
     socket: OwnedFd,
     map: Mapping,
-    /// The next slot to fill, and how many are with the kernel.
+    /// The next slot to fill, and the number of slots with the kernel.
     next: usize,
     used: usize,
     laid: Box<[Laid]>,
 }
 
-/// A frame that was put.
+/// A frame in the ring.
 #[derive(Clone, Copy)]
 pub(super) struct Laid {
-    /// As it was put.
+    /// Its length at entry.
     pub(super) len: u32,
     pub(super) content: Content,
 }
@@ -35,7 +35,7 @@ pub(super) struct Laid {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Content {
     Datagram,
-    /// What nobody wants.
+    /// A filler frame.
     Filling,
 }
 
@@ -52,12 +52,12 @@ unsafe impl Send for Mapping {}
 const SLOTS: usize = 4096;
 const SLOT: usize = 2048;
 const BLOCK: usize = 64 * 1024;
-/// What stands before a frame in its slot: `TPACKET2_HDRLEN` without its address
+/// Size of the header in front of a frame in its slot: `TPACKET2_HDRLEN` without its address
 /// (linux/if_packet.h).
 const HEAD: usize = 32;
 /// The longest frame that fits.
 pub(super) const FRAME_MAX: u32 = (SLOT - HEAD) as u32;
-/// Room for what is on its way, which the kernel counts with its own overhead.
+/// Size of the send buffer; the kernel also counts its own overhead.
 const BUFFER: usize = 16 << 20;
 
 // linux/if_packet.h
@@ -67,8 +67,8 @@ const TPACKET_V2: i32 = 1;
 const SEND_REQUEST: u32 = 1;
 const AVAILABLE: u32 = 0;
 const WRONG_FORM: u32 = 4;
-/// Requested, or refused for its form: the kernel begins with it when it is told of the frames
-/// again, and none behind it leaves before.
+/// Requested, or refused for its form: the kernel starts with this frame at the next kick, and no
+/// later one leaves before it.
 const WAITS: u32 = SEND_REQUEST | WRONG_FORM;
 /// These, or being sent.
 const BUSY: u32 = WAITS | 2;
@@ -84,7 +84,7 @@ struct Request {
 impl Ring {
     /// Binds a device by its index.
     pub(super) fn bind(index: u32) -> io::Result<Self> {
-        // No protocol: nothing is received.
+        // Without a protocol nothing is received.
         let socket =
             socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         set(&socket, libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)?;
@@ -103,7 +103,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Binds another device, or one that has been made anew.
+    /// Binds another device, or one that was created again.
     pub(super) fn rebind(&self, index: u32) -> io::Result<()> {
         let address = address_of(index);
         let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
@@ -113,21 +113,20 @@ impl Ring {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The socket, to ask of devices.
+    /// The socket, for queries about devices.
     pub(super) fn socket(&self) -> &OwnedFd {
         &self.socket
     }
 
-    /// Whether a frame can be put behind the others.
+    /// Whether there is room for another frame.
     pub(super) fn has_room(&self) -> bool {
         self.used < SLOTS
     }
 
-    /// Puts a frame behind the others, which `write` writes and tells the length of, if it can; its
-    /// length.
+    /// Appends a frame that `write` fills in. `write` returns its length, or `None` to append
+    /// nothing. Returns the length.
     ///
-    /// # Panics
-    /// When there is no room.
+    /// # Panics If there is no room.
     pub(super) fn push(
         &mut self,
         content: Content,
@@ -145,7 +144,7 @@ impl Ring {
         Some(len)
     }
 
-    /// The length of the oldest frame that was put and has not been polled.
+    /// The length of the oldest frame that has not been polled as sent.
     pub(super) fn oldest(&self) -> Option<u32> {
         (self.used > 0).then(|| self.laid[self.oldest_slot()].len)
     }
@@ -154,13 +153,13 @@ impl Ring {
         (self.next + SLOTS - self.used) % SLOTS
     }
 
-    /// The length of the oldest frame, once the device has let it go.
+    /// The length of the oldest frame, once the device has released it.
     pub(super) fn poll_sent(&mut self) -> Option<u32> {
         if self.used == 0 {
             return None;
         }
         let oldest = self.oldest_slot();
-        // SYNC(slot): acquire here, the kernel's barrier before it says so.
+        // SYNC(slot): acquire here, after the kernel's barrier and its store of the status.
         if self.map.word(oldest, 0).load(Ordering::Acquire) & BUSY != 0 {
             return None;
         }
@@ -168,9 +167,10 @@ impl Ring {
         Some(self.laid[oldest].len)
     }
 
-    /// Puts what `write` writes in the place of every frame that the kernel has not begun to send
-    /// and that is longer than `len_max`, or refused for its form; `each` hears of those frames.
-    /// Their lengths stay as they were put: the wire is faster than it was thought, by what they
+    /// Replaces every frame that the kernel has not begun to send and that is longer than
+    /// `len_max`, or refused for its form, by the output of `write`; `each` gets those frames.
+    /// Their lengths at entry stay: the wire is then ahead of its calculated progress by the
+    /// difference.
     /// are shorter.
     pub(super) fn replace(
         &mut self,
@@ -198,8 +198,8 @@ impl Ring {
         }
     }
 
-    /// Takes back every frame that the kernel has not begun to send, the newest first. The next one
-    /// that is put is where the kernel looks.
+    /// Takes back every frame that the kernel has not begun to send, the newest first. The next
+    /// frame takes the place where the kernel continues.
     pub(super) fn take_back(&mut self, mut each: impl FnMut(Laid)) {
         while self.used > 0 {
             let newest = (self.next + SLOTS - 1) % SLOTS;
@@ -214,9 +214,9 @@ impl Ring {
         }
     }
 
-    /// Tells the kernel of the frames.
+    /// Makes the kernel send the frames.
     pub(super) fn kick(&mut self) -> io::Result<()> {
-        // SAFETY: nothing is read from the null pointer: what is sent is in the ring.
+        // SAFETY: nothing is read from the null pointer: the data is in the ring.
         let sent =
             unsafe { libc::send(self.socket.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -226,7 +226,7 @@ impl Ring {
 impl Mapping {
     fn of(socket: &OwnedFd, len: usize) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping where the kernel likes it touches nothing that is there.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let base = unsafe {
             libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, socket.as_raw_fd(), 0)
         };

@@ -1,6 +1,7 @@
-//! Which devices keep packets until their time: those whose queueing discipline is `fq`, for each of their queues.
+//! Devices that keep packets until their time: those with the queueing discipline `fq` on each of
+//! their queues.
 //!
-//! Promise: whoever asks gets an answer that is at most a second old; a device of which anything is not known is none.
+//! Promise: an answer is at most a second old. A device with an unknown property does not count.
 
 use std::io;
 
@@ -9,17 +10,17 @@ use tactus_core::units::{MonoTime, Nanos, SECOND};
 use crate::clock;
 use crate::packets::routes::{Device, FairQueue, Queue, QueueKind, Routes};
 
-/// They, as they were a moment ago.
+/// The devices, by the last query.
 pub(super) struct Timed {
     routes: Routes,
     devices: Vec<Device>,
     kept: Option<usize>,
-    /// How early packets are given.
+    /// Lead of packets before their time.
     ahead: Nanos,
     looked: MonoTime,
 }
 
-/// How old an answer may be.
+/// Limit of the age of an answer.
 const HOLDS: Nanos = SECOND;
 
 impl Timed {
@@ -31,12 +32,12 @@ impl Timed {
         Ok(own)
     }
 
-    /// How many packets each of them keeps of one flow; none when there are none of them.
+    /// The limit of packets of one flow on each of them; `None` if there are no such devices.
     pub(super) fn kept(&self) -> Option<usize> {
         self.kept
     }
 
-    /// The devices, and what knows the ways to them.
+    /// The devices, and the routing queries.
     pub(super) fn look(&mut self) -> (&mut Routes, &[Device]) {
         if clock::now().since(self.looked) > HOLDS && self.renew().is_err() {
             self.devices.clear();
@@ -48,7 +49,7 @@ impl Timed {
         self.looked = clock::now();
         let queues = self.routes.queues()?;
         self.devices = self.routes.devices()?;
-        // One that came later and keeps less than the others is none of them.
+        // A device that came later with a lower limit does not count.
         let least = self.kept.unwrap_or(1);
         let kept =
             |device: &Device| kept(&queues, device.index, self.ahead).filter(|&kept| kept >= least);
@@ -60,8 +61,8 @@ impl Timed {
     }
 }
 
-/// How many packets of one flow a device keeps until their time, when that is at most `ahead` away; none when one of its
-/// queues does not.
+/// The limit of packets of one flow that a device keeps until their time, if that is at most
+/// `ahead` away; `None` if one of its queues does not keep them.
 fn kept(queues: &[Queue], device: u32, ahead: Nanos) -> Option<usize> {
     let own = || queues.iter().filter(move |queue| queue.device == device);
     let root = own().find(|queue| queue.parent == Queue::ROOT)?;
