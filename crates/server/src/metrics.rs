@@ -81,7 +81,7 @@ pub struct Measured<'a> {
     pub classes: Classes,
     /// Recordings, where a volume takes uploads.
     pub recordings: Option<Recordings>,
-    /// What is recorded now, where a volume takes uploads.
+    /// Running recordings with a reserved rate, where a volume takes uploads.
     pub recorder: Option<Recorder>,
     /// Uploads, where a volume takes them.
     pub uploads: Option<Uploads>,

@@ -61,7 +61,7 @@ pub enum BeginError {
     /// The volume takes no uploads; set `uploads = true` for it.
     #[error("this volume takes no recordings; set `uploads = true` for it")]
     NotHere,
-    /// Uploads did not release buffers in time; the disk is far too slow.
+    /// Uploads did not release write slots in time; the disk is far too slow.
     #[error("the disk is too slow to start a recording now; try again later")]
     Stalled,
     /// It cannot be stored.
@@ -90,10 +90,10 @@ pub struct Recording {
     promised: BitRate,
     /// `None` only at the end.
     appender: Option<Appender>,
-    /// The rest of a piece that began in the previous buffer.
+    /// The rest of a piece that began in the previous slot.
     spill: Vec<u8>,
     meter: Meter,
-    /// How much the current buffer takes beyond the rate, because uploads do not need it.
+    /// How much the current slot takes beyond the rate, because uploads do not need it.
     spare: u64,
     counts: Arc<Counts>,
 }
@@ -105,8 +105,8 @@ pub const PIECE_MAX: usize = 64 * 1024;
 /// with this byte.
 const MARK: &[u8] = b"\0recording\n";
 
-/// How long uploads have to release buffers: many times what the slowest disk takes for all queued
-/// writes.
+/// How long uploads have to release write slots: many times what the slowest disk takes for all
+/// queued writes.
 const RESERVE_WAIT: Duration = Duration::from_secs(30);
 
 impl Recorder {
@@ -117,7 +117,7 @@ impl Recorder {
     }
 
     /// Starts a recording and reserves its disk time and memory. Waits for the disk, and for
-    /// uploads to release buffers.
+    /// uploads to release write slots.
     ///
     /// # Errors
     /// If there is no room, or its title cannot be stored. Nothing is left of it then.
@@ -282,12 +282,12 @@ impl Recording {
         space[..count].copy_from_slice(&bytes[..count]);
         appender.advance(count);
         self.spill.extend_from_slice(&bytes[count..]);
-        // Usually there is a buffer for the rest, too.
+        // Usually there is a slot for the rest, too.
         self.drain_spill()?;
         Ok(true)
     }
 
-    /// Moves spilled bytes into a buffer; true if none are left.
+    /// Moves spilled bytes into a slot; true if none are left.
     fn drain_spill(&mut self) -> Result<bool, ResumeError> {
         let appender = self.appender.as_mut().expect("only the end takes it");
         while !self.spill.is_empty() {
@@ -320,7 +320,7 @@ impl Recording {
     }
 
     /// Space for the next bytes, for a source that can wait: at its rate, when the disk is ready,
-    /// and faster if uploads do not need the buffers. Fill it from its start, then call
+    /// and faster if uploads do not need the slots. Fill it from its start, then call
     /// [`Self::advance`].
     ///
     /// # Errors

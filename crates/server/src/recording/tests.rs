@@ -34,7 +34,7 @@ const PACKET: usize = 1316;
 struct Gated {
     plain: PlainMedium,
     open: watch::Receiver<bool>,
-    /// Buffers that uploads do not need.
+    /// Slots that uploads do not need.
     spare: Arc<AtomicUsize>,
 }
 
@@ -80,7 +80,7 @@ impl Medium for Gated {
     }
 }
 
-/// Holds the reservation as long as the buffers exist.
+/// Holds the reservation as long as the slots exist.
 struct GatedReservation(Gated, Arc<dyn std::any::Any + Send + Sync>);
 
 impl Medium for GatedReservation {
@@ -292,7 +292,7 @@ async fn a_disk_that_stalls_costs_whole_packets_that_are_counted_and_no_more_mem
         }
         number += 1;
     }
-    // Only its buffers and one packet are in memory.
+    // Only its slots and one packet are in memory.
     let places = (taken.len() as u64).div_ceil(PLACE);
     let levels = stage.broker.levels();
     let promised = levels.iter().find(|level| level.resource == Resource::WriteShare).unwrap();

@@ -33,7 +33,7 @@ pub struct Extent {
     pub len: usize,
 }
 
-/// What is reserved for a recording.
+/// The reservation of a recording.
 #[derive(Clone, Debug)]
 pub struct Reserve {
     /// Write slots of its own.
@@ -47,7 +47,7 @@ pub struct Reserve {
 /// What a flush must make durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flush {
-    /// The bytes, and what is needed to find them again (`fdatasync`).
+    /// The bytes, and the metadata that is needed to read them (`fdatasync`).
     Data,
     /// Attributes and names too (`fsync`).
     All,
