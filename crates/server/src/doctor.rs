@@ -82,7 +82,7 @@ pub struct Facts {
     pub network: Network,
     /// The directory to serve, if one was named.
     pub volume: Option<Volume>,
-    /// The source of the model in its file, none without a file, or the file's error.
+    /// The device and date in its model file, none without a file, or the file's error.
     pub model: Option<Result<String, String>>,
     /// The cost of a datagram with each back end, or why the back end is unavailable.
     pub packets: Vec<(BackEnd, Result<Nanos, String>)>,

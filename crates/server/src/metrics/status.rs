@@ -102,7 +102,7 @@ struct GapFrames {
     gaps: u64,
     /// Times at which the link was empty.
     empty: u64,
-    /// The largest delay of the link against its configured rate.
+    /// The total delay of the link against its configured rate.
     behind_seconds: f64,
     /// Datagrams that were accepted and could not be sent.
     refused: u64,
