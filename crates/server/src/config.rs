@@ -222,7 +222,8 @@ pub struct Volume {
     pub model: PathBuf,
     /// Part of each cycle that paced streams may fill.
     pub budget: Percent,
-    /// Whether blocks are kept in the page cache and sent by reference, or read directly and copied.
+    /// Whether blocks are kept in the page cache and sent by reference, or read directly and
+    /// copied.
     pub sendfile: Sendfile,
     /// Whether it takes uploads, changes and deletions of titles.
     pub uploads: bool,

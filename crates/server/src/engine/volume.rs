@@ -197,5 +197,6 @@ fn depth_of(volume: &VolumeFacts) -> u32 {
     volume.model.in_flight_max(BEST_EFFORT_DEPTH)
 }
 
-/// Best-effort transfers at a device at once: a deep queue would delay the real-time ones behind it.
+/// Best-effort transfers at a device at once: a deep queue would delay the real-time ones behind
+/// it.
 const BEST_EFFORT_DEPTH: u32 = 4;

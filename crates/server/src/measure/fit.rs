@@ -189,8 +189,8 @@ mod tests {
         assert!(!model.has_arm());
     }
 
-    /// The emulated disk of the bench: seek 1.5 ms + 14.5 ms * sqrt(distance), rotation 0 to 8.3 ms,
-    /// 150 MB/s.
+    /// The emulated disk of the bench: seek 1.5 ms + 14.5 ms * sqrt(distance), rotation 0 to 8.3
+    /// ms, 150 MB/s.
     fn sweep_time(visits: u64, size: u64) -> f64 {
         let n = visits as f64;
         n * (1.5e6 + 4.15e6 + 14.5e6 * (1.0 / n).sqrt() + size as f64 / 0.15)

@@ -289,8 +289,8 @@ impl Names {
         }
     }
 
-    /// The existing title with this name; an error if the precondition does not hold, or if the name
-    /// belongs to another object.
+    /// The existing title with this name; an error if the precondition does not hold, or if the
+    /// name belongs to another object.
     pub(super) fn look(
         &self,
         name: &TitleName,
