@@ -38,7 +38,7 @@ pub fn next_daily(after: WallTime, seconds_of_day: u32) -> WallTime {
             tm_isdst: -1,
             ..day
         };
-        // SAFETY: the struct is whole, and ours for the call.
+        // SAFETY: the struct is whole, and used by this call alone.
         let then = unsafe { libc::mktime(&raw mut at) };
         if then > now {
             return WallTime(then as u64 * SECOND.0);
@@ -51,7 +51,7 @@ pub fn next_daily(after: WallTime, seconds_of_day: u32) -> WallTime {
 fn local(time: libc::time_t) -> libc::tm {
     // SAFETY: numbers and a pointer that may be null: all zeros are a value of it.
     let mut parts: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: both point to values of ours that outlive the call.
+    // SAFETY: both pointers are to local values that outlive the call.
     unsafe { libc::localtime_r(&raw const time, &raw mut parts) };
     parts
 }

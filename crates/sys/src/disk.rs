@@ -1,9 +1,8 @@
-//! A volume's device: direct reads by io_uring where it is there, by threads where it is refused; or
-//! the page cache. Where uploads are taken, writes and flushes beside them, which always go past the
-//! page cache.
+//! A volume's device: direct reads by io_uring, or by threads if io_uring is refused; or the page
+//! cache. On volumes with uploads also writes and flushes, which always bypass the page cache.
 //!
-//! Promise: it opens on any kernel and says which way it took and why, so that admission can be set
-//! lower and the status page can say so.
+//! Promise: it opens on any kernel and reports the chosen way and the reason, so that admission can
+//! be set lower and the status page can show it.
 
 mod progress;
 mod workers;
@@ -28,7 +27,7 @@ use crate::disk::writes::{WriteOptions, WriteThreads};
 /// A disk port, by the best way that the kernel allows.
 pub struct DiskDevice {
     reads: Reads,
-    /// `None` where nothing is written: then a write is a defect, and a flush given back.
+    /// `None` if nothing is written: then a write is a defect, and a flush is returned.
     writes: Option<DiskWrites>,
 }
 
@@ -39,59 +38,59 @@ enum Reads {
     Threads {
         port: DiskThreads,
         threads: u32,
-        /// The error number by which io_uring was refused; `None` when it was not asked for.
+        /// The error number by which io_uring was refused; `None` if it was not requested.
         refused: Option<i32>,
     },
 }
 
-/// The half of a device that writes.
+/// The write side of a device.
 #[expect(clippy::large_enum_variant, reason = "one per volume, made once, on every poll's path")]
 pub enum DiskWrites {
     /// By io_uring.
     Ring(DiskRing),
-    /// By ordinary threads, because io_uring was refused or not wanted.
+    /// By ordinary threads, because io_uring was refused or not requested.
     Threads {
         /// The port.
         port: WriteThreads,
-        /// The error number by which io_uring was refused; `None` when it was not asked for.
+        /// The error number by which io_uring was refused; `None` if it was not requested.
         refused: Option<i32>,
     },
 }
 
-/// How a device is opened for reads.
+/// Options of a device for reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskOptions {
-    /// Most transfers in flight.
+    /// Limit of transfers in flight.
     pub depth: u32,
-    /// Threads to read with where io_uring is refused.
+    /// Threads for reading if io_uring is refused.
     pub threads: u32,
-    /// Which ways may be taken.
+    /// The permitted ways.
     pub way: Way,
     /// Whether the arena is registered with the kernel.
     pub registration: Registration,
 }
 
-/// Which ways to the device may be taken.
+/// The permitted ways to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// io_uring, or threads where it is refused.
+    /// io_uring, or threads if it is refused.
     Best,
     /// Threads only.
     Threads,
 }
 
-/// Which way was taken.
+/// The chosen way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiskFacts {
-    /// io_uring, with what the kernel granted.
+    /// io_uring, with the features that the kernel granted.
     Ring(RingFacts),
     /// The page cache.
     Pages,
     /// Ordinary threads.
     Threads {
-        /// How many.
+        /// Number of threads.
         threads: u32,
-        /// The error number by which io_uring was refused; `None` when it was not asked for.
+        /// The error number by which io_uring was refused; `None` if it was not requested.
         refused: Option<i32>,
     },
 }
@@ -105,9 +104,8 @@ impl Default for DiskOptions {
 
 /// Opens a device that fills the blocks of `view`'s arena.
 ///
-/// # Errors
-/// When neither way is open: file descriptors, threads or memory are exhausted, or a number in the
-/// options is out of its range.
+/// # Errors If neither way is open: file descriptors, threads or memory are exhausted, or a number
+/// in the options is out of its range.
 pub fn open(view: View, options: DiskOptions) -> io::Result<DiskDevice> {
     let DiskOptions { depth, threads, way, registration } = options;
     let refused = match way {
@@ -121,7 +119,7 @@ pub fn open(view: View, options: DiskOptions) -> io::Result<DiskDevice> {
     Ok(Reads::Threads { port, threads, refused }.into())
 }
 
-/// Opens the half of a device that writes from the places of `view`'s write share.
+/// Opens the write side of a device, which writes from the places of `view`'s write share.
 ///
 /// # Errors
 /// As [`open`].
@@ -155,13 +153,13 @@ impl From<DiskPages> for DiskDevice {
 }
 
 impl DiskDevice {
-    /// The same device, which also writes.
+    /// The same device with a write side.
     #[must_use]
     pub fn with_writes(self, writes: DiskWrites) -> Self {
         Self { writes: Some(writes), ..self }
     }
 
-    /// Which way reads take.
+    /// The way of reads.
     pub fn facts(&self) -> DiskFacts {
         match &self.reads {
             Reads::Ring(ring) => DiskFacts::Ring(ring.facts()),
@@ -172,7 +170,7 @@ impl DiskDevice {
         }
     }
 
-    /// How many transfers and flushes were submitted and not yet polled.
+    /// Transfers and flushes that were submitted and not yet polled.
     pub fn in_flight(&self) -> u32 {
         let reads = match &self.reads {
             Reads::Ring(ring) => ring.in_flight(),
@@ -182,13 +180,11 @@ impl DiskDevice {
         reads + self.writes.as_ref().map_or(0, DiskWrites::in_flight)
     }
 
-    /// Lets another thread be the next to use the device; see [`DiskRing::renew`].
+    /// Lets another thread be the next user of the device; see [`DiskRing::renew`].
     ///
-    /// # Errors
-    /// As [`DiskRing::open`]; the device is then as before.
+    /// # Errors As [`DiskRing::open`]; the device is then as before.
     ///
-    /// # Panics
-    /// When transfers are in flight on a ring.
+    /// # Panics If transfers are in flight on a ring.
     pub fn renew(&mut self) -> io::Result<()> {
         if let Some(DiskWrites::Ring(ring)) = &mut self.writes {
             ring.renew()?;
@@ -209,7 +205,7 @@ impl DiskDevice {
 }
 
 impl DiskWrites {
-    /// How many transfers and flushes were submitted and not yet polled.
+    /// Transfers and flushes that were submitted and not yet polled.
     pub fn in_flight(&self) -> u32 {
         match self {
             Self::Ring(ring) => ring.in_flight(),
@@ -217,7 +213,7 @@ impl DiskWrites {
         }
     }
 
-    /// The error number by which io_uring was refused, if it was asked for.
+    /// The error number by which io_uring was refused, if it was requested.
     pub fn refused(&self) -> Option<i32> {
         match self {
             Self::Ring(_) => None,

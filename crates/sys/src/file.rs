@@ -1,9 +1,9 @@
-//! Opens titles for reading, beneath their volume's directory and nowhere else, and finds out where
-//! they lie on the device.
+//! Opens titles for reading, only beneath their volume's directory, and finds their positions on
+//! the device.
 //!
-//! Promise: a name cannot lead out of the directory, through a link, into another file system, or to
-//! anything but a regular file; opening never waits for the other end of a pipe. It writes nothing
-//! and keeps no state.
+//! Promise: a name cannot lead out of the directory, through a link, into another file system, or
+//! to anything but a regular file. Opening never waits for the other end of a pipe. This module
+//! writes nothing and keeps no state.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,14 +17,14 @@ use tactus_core::ports::FilePart;
 mod extents;
 pub use extents::{Extent, extents, first_position};
 
-/// What a file is opened for.
+/// The purpose of an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Reads past the page cache, where the file system has them.
+    /// Reads past the page cache, if the file system supports them.
     Direct,
     /// Reads through the page cache.
     Cached,
-    /// A directory: to open what lies beneath it, or to list it.
+    /// A directory: to open files beneath it, or to list it.
     Directory,
 }
 
@@ -33,12 +33,13 @@ pub enum Access {
 pub struct Opened {
     /// Open for reading.
     pub file: OwnedFd,
-    /// Whether reads go past the page cache. False for [`Access::Direct`] means that the file system
-    /// refuses them: reading works, but its time cannot be bounded and the page cache fills.
+    /// Whether reads bypass the page cache. False for [`Access::Direct`] means that the file system
+    /// refuses direct reads: reading works, but its time cannot be bounded and the page cache
+    /// fills.
     pub direct: bool,
 }
 
-/// How direct reads of a file must be aligned.
+/// Alignment of direct reads of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirectAlignment {
     /// Of the memory, in bytes.
@@ -47,16 +48,16 @@ pub struct DirectAlignment {
     pub offset: u32,
 }
 
-/// The kernel asks to try again when a directory was renamed while a name with `..` was resolved.
+/// Limit of retries: the kernel requires one if a directory was renamed while a name with `..` was
+/// resolved.
 const TRIES_MAX: u32 = 8;
 
 /// Opens `path`, relative to `root`, by `openat2` (Linux 5.6). A regular file is opened so that
-/// io_uring may wait for it; anything else but the wanted kind is refused.
+/// io_uring may wait for it; a file of another kind than wanted is refused.
 ///
-/// # Errors
-/// `EXDEV` when the name leads out of `root` or into another file system, `ELOOP` when it meets a
-/// link, `EISDIR` or `EINVAL` when it is no regular file, `ENOTDIR` when it is no directory, `ENOSYS`
-/// where the kernel is older; and all that opening can fail by.
+/// # Errors `EXDEV` if the name leads out of `root` or into another file system, `ELOOP` if it
+/// meets a link, `EISDIR` or `EINVAL` if it is not a regular file, `ENOTDIR` if it is not a
+/// directory, `ENOSYS` on an older kernel; and all errors of opening.
 pub fn open_beneath(root: impl AsFd, path: &Path, access: Access) -> io::Result<Opened> {
     let root = root.as_fd();
     // Without O_NONBLOCK, opening a pipe would wait for a writer.
@@ -80,8 +81,8 @@ pub fn open_beneath(root: impl AsFd, path: &Path, access: Access) -> io::Result<
         FileType::Directory => return Err(Errno::ISDIR.into()),
         _ => return Err(Errno::INVAL.into()),
     }
-    // io_uring takes O_NONBLOCK as "do not wait for the device" on file systems without asynchronous
-    // reads (FUSE), and would answer EAGAIN for ever.
+    // io_uring takes O_NONBLOCK as "do not wait for the device" on file systems without
+    // asynchronous reads (FUSE), and would return EAGAIN for ever.
     let kept = if direct { OFlags::DIRECT } else { OFlags::empty() };
     rustix::fs::fcntl_setfl(&file, kept)?;
     Ok(Opened { file, direct })
@@ -101,11 +102,10 @@ fn open_at(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Resu
     }
 }
 
-/// Opens the file behind a descriptor once more, through the page cache: with a place of its own in it,
-/// by which the kernel reads ahead.
+/// Opens the file of a descriptor again, through the page cache. The new descriptor has its own
+/// position, which the kernel's read-ahead uses.
 ///
-/// # Errors
-/// `EMFILE` when descriptors are exhausted, `ENOENT` where `/proc` is not mounted.
+/// # Errors `EMFILE` if descriptors are exhausted, `ENOENT` if `/proc` is not mounted.
 pub fn reopen(file: impl AsFd) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -114,15 +114,15 @@ pub fn reopen(file: impl AsFd) -> io::Result<OwnedFd> {
 
 /// Copies a part of a file, which the page cache must hold, into memory of the same length.
 ///
-/// # Errors
-/// The error number, when the file has not got these bytes any more.
+/// # Errors The error number, if the file has lost these bytes.
 pub(crate) fn read_part(part: FilePart, into: &mut [u8]) -> Result<(), i32> {
     assert!(part.len as usize == into.len(), "a part is read whole");
     let mut done = 0;
     while done < into.len() {
         let rest = &mut into[done..];
         let offset = (part.offset.0 + done as u64) as i64;
-        // SAFETY: the slice is writable for its length; a wrong descriptor is an error, not a danger.
+        // SAFETY: the slice is writable for its length; a wrong descriptor is an error and not a
+        // danger.
         let got = unsafe { libc::pread(part.file.0, rest.as_mut_ptr().cast(), rest.len(), offset) };
         match usize::try_from(got) {
             // The file has become shorter than the title was.
@@ -137,8 +137,8 @@ pub(crate) fn read_part(part: FilePart, into: &mut [u8]) -> Result<(), i32> {
     Ok(())
 }
 
-/// How many files this process may have open, after it has asked for `needed`: up to the hard limit,
-/// and beyond it with `CAP_SYS_RESOURCE`.
+/// Raises the limit of open files to `needed`: up to the hard limit, and beyond it with
+/// `CAP_SYS_RESOURCE`. Returns the limit in force.
 pub fn raise_open_files(needed: u64) -> u64 {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {
@@ -154,11 +154,10 @@ pub fn raise_open_files(needed: u64) -> u64 {
     found.current.unwrap_or(u64::MAX)
 }
 
-/// How direct reads of this file must be aligned; `None` where the kernel (before 6.1) or the file
-/// system does not tell.
+/// Alignment of direct reads of this file; `None` if the kernel (before 6.1) or the file system
+/// does not report it.
 ///
-/// # Errors
-/// When the file cannot be asked at all.
+/// # Errors If the query fails.
 pub fn direct_alignment(file: impl AsFd) -> io::Result<Option<DirectAlignment>> {
     let facts = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
     let told = facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0;

@@ -1,10 +1,10 @@
-//! Devices without servers: the system calls of Tactus' data path, and the facts about the machine.
+//! System calls of Tactus' data path, and facts about the machine.
 //!
-//! Promise: nothing here decides. Ports take work and give it back done; every refusal of the
-//! kernel becomes a value that the caller can report, and where there is another way it is taken
-//! and named. Callers stay safe: each `unsafe` stands in the smallest function that can state its
-//! contract. The control side's own files and sockets are not here: only what the real-time side
-//! touches, and what safe libraries do not offer.
+//! Promise: this crate makes no decisions. Ports take work and return results. Every refusal of the
+//! kernel becomes a value that the caller can report. If there is another way, it is taken and
+//! reported. Callers are safe code: each `unsafe` is in the smallest function that can state its
+//! contract. Files and sockets of the control side alone are not here; this crate has the calls of
+//! the real-time side, and those that safe libraries do not offer.
 
 pub mod clock;
 pub mod thread;

@@ -1,8 +1,8 @@
-//! How much memory this process may still take: the machine's, within the limits of its control
-//! groups, of either version.
+//! Memory that this process may still use: the machine's, within the limits of its control groups,
+//! of either version.
 //!
-//! Promise: a figure below which touching memory does not call the out-of-memory killer, as far as
-//! the kernel tells. It is a look, not a reservation.
+//! Promise: the result is an amount that does not trigger the out-of-memory killer, as far as the
+//! kernel reports it. It is a snapshot, not a reservation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,22 +12,22 @@ use std::path::{Path, PathBuf};
 pub struct Memory {
     /// Bytes in the machine.
     pub total: u64,
-    /// Bytes that can be had without swapping (`MemAvailable`).
+    /// Bytes available without swapping (`MemAvailable`).
     pub available: u64,
-    /// The tightest limit of a control group in bytes; `None` where nothing is limited.
+    /// The tightest limit of a control group in bytes; `None` without a limit.
     pub limit: Option<u64>,
     /// Bytes left below that limit.
     pub left: Option<u64>,
 }
 
 impl Memory {
-    /// What may still be taken: by machine and limit.
+    /// The memory that may still be used, by machine and limit.
     pub fn room(&self) -> u64 {
         self.available.min(self.left.unwrap_or(u64::MAX))
     }
 }
 
-/// Reads the figures. What cannot be read is zero, or absent.
+/// Reads the figures. An unreadable figure is zero, or absent.
 pub fn memory() -> Memory {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -40,15 +40,15 @@ pub fn memory() -> Memory {
     }
 }
 
-/// One line of `/proc/meminfo`, in bytes; zero when it is not there.
+/// One line of `/proc/meminfo`, in bytes; zero if it is missing.
 pub(crate) fn meminfo_bytes(meminfo: &str, name: &str) -> u64 {
     let line = meminfo.lines().find(|line| line.split(':').next() == Some(name));
     let kib = line.and_then(|line| line.split_whitespace().nth(1));
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Each limit that holds for the groups of `/proc/self/cgroup`, with what is left below it: a group's
-/// own and those of the groups around it.
+/// The limits of the groups in `/proc/self/cgroup` and of their parent groups, each with the amount
+/// left below it.
 fn limits(groups: &str, root: &Path) -> impl Iterator<Item = (u64, u64)> {
     let mut found = Vec::new();
     for line in groups.lines() {
@@ -66,7 +66,7 @@ fn limits(groups: &str, root: &Path) -> impl Iterator<Item = (u64, u64)> {
             continue;
         };
         let mut group = mount.join(path.trim_start_matches('/'));
-        // In a container the path may be that of the machine outside: then the mount is the group.
+        // In a container the path may be that of the host: then the mount is the group.
         if path.contains("..") || !group.exists() {
             group = mount.clone();
         }

@@ -1,7 +1,7 @@
 //! Facts about the machine, for `tactus doctor` and the status page: plain data, read once.
 //!
-//! Promise: looking changes nothing, needs no rights, and never fails as a whole: what cannot be
-//! found out is absent, or carries the error number by which it was refused. It judges nothing.
+//! Promise: the probe changes nothing, needs no capabilities, and never fails as a whole. A fact
+//! that cannot be read is absent, or carries the error number. This module judges nothing.
 
 use std::fs;
 use std::path::Path;
@@ -21,30 +21,30 @@ mod volume;
 pub use network::{Interface, Network, Queue, network, queues};
 pub use volume::{Device, DirectReads, Volume, volume};
 
-/// What the machine gives to this process.
+/// The machine's resources for this process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
-    /// Release of the kernel, as `uname -r` says it.
+    /// Release of the kernel, as in `uname -r`.
     pub kernel: String,
     /// Cores that this process may use.
     pub cores: Vec<u32>,
     /// Cores that the scheduler keeps free (`isolcpus`).
     pub isolated: Vec<u32>,
-    /// How the cores choose their frequency; `None` where that is not the system's to set.
+    /// The cores' frequency governor; `None` if the system does not control the frequency.
     pub governor: Option<String>,
-    /// Where the time comes from.
+    /// The clock source.
     pub clock_source: Option<String>,
     /// Whether a thread may be real-time.
     pub real_time: RealTime,
-    /// Bytes of memory that may be locked; no limit with the right `CAP_IPC_LOCK`.
+    /// Bytes of memory that may be locked; no limit with `CAP_IPC_LOCK`.
     pub lockable: Limit,
-    /// Files that may be open.
+    /// Limit of open files.
     pub open_files: Limit,
-    /// Memory, and what limits it.
+    /// Memory and its limits.
     pub memory: Memory,
     /// Huge pages.
     pub huge_pages: HugePages,
-    /// What io_uring can do here, or the error number by which it is refused.
+    /// Features of io_uring, or the error number of its refusal.
     pub io_uring: Result<IoUringFacts, i32>,
     /// The sysctl `kernel.io_uring_disabled`; `None` before Linux 6.6.
     pub io_uring_disabled: Option<u32>,
@@ -55,46 +55,46 @@ pub struct Machine {
 pub struct RealTime {
     /// Granted, or the error number of the refusal.
     pub fifo: Result<(), i32>,
-    /// This process' control group (version 1) has no real-time budget: the reason of a refusal that
-    /// no right can lift.
+    /// This process' control group (version 1) has no real-time budget: no capability helps against
+    /// this refusal.
     pub group_without_budget: bool,
-    /// Microseconds of each second that real-time threads may take together; `None` without a limit
-    /// or where the kernel has none.
+    /// Microseconds of each second that all real-time threads together may use; `None` without a
+    /// limit or without support in the kernel.
     pub budget_us: Option<u64>,
 }
 
 /// A resource limit; `None` is no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit {
-    /// What holds now.
+    /// The current limit.
     pub soft: Option<u64>,
-    /// What this process may raise it to.
+    /// The highest limit that this process may set.
     pub hard: Option<u64>,
 }
 
 /// Huge pages of the machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HugePages {
-    /// Bytes in a reserved one; zero where there are none.
+    /// Bytes in a reserved one; zero if there are none.
     pub size: Bytes,
-    /// How many are reserved.
+    /// Number of reserved pages.
     pub reserved: u64,
-    /// How many of them are free.
+    /// Number of free ones.
     pub free: u64,
-    /// When the kernel makes huge pages by itself: `always`, `madvise` or `never`.
+    /// The mode of transparent huge pages: `always`, `madvise` or `never`.
     pub transparent: Option<String>,
 }
 
-/// What io_uring can do on this kernel.
+/// Features of io_uring on this kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IoUringFacts {
-    /// Completions can be deferred to the thread that looks for them (Linux 6.1).
+    /// Completions can be deferred to the polling thread (Linux 6.1).
     pub deferred: bool,
-    /// A ring can be restricted to what it is for.
+    /// A ring can be restricted to its purpose.
     pub restricted: bool,
 }
 
-/// Looks at the machine.
+/// Reads the facts.
 pub fn machine() -> Machine {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let cores = thread::allowed_cores().unwrap_or_default();
@@ -121,7 +121,7 @@ pub fn machine() -> Machine {
     }
 }
 
-/// Asks for the lowest real-time priority, on a thread that ends at once.
+/// Requests the lowest real-time priority, on a thread that ends at once.
 fn try_fifo() -> Result<(), i32> {
     let asked = std::thread::Builder::new().spawn(|| thread::run_fifo(1));
     let answer = asked.and_then(|thread| thread.join().expect("asking does not panic"));
@@ -157,7 +157,7 @@ fn limit(resource: Resource) -> Limit {
 
 fn huge_pages() -> HugePages {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    // These two are counts, without the unit that the reader of lines takes for granted.
+    // These two are counts, without the unit that `meminfo_bytes` assumes.
     let count = |name| meminfo_bytes(&meminfo, name) / 1024;
     HugePages {
         size: Bytes(meminfo_bytes(&meminfo, "Hugepagesize")),
@@ -175,7 +175,7 @@ fn line(path: impl AsRef<Path>) -> Option<String> {
     (!line.is_empty()).then(|| line.to_owned())
 }
 
-/// The number that a small file holds; absent when it is none, or negative.
+/// The number in a small file; absent if it is not a number, or negative.
 fn number(path: impl AsRef<Path>) -> Option<u64> {
     line(path)?.parse().ok()
 }
@@ -185,7 +185,7 @@ fn chosen(list: &str) -> Option<&str> {
     list.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
 }
 
-/// A list of cores as the kernel writes it: `0-2,5`.
+/// A list of cores in the kernel's form: `0-2,5`.
 fn cores_of(list: &str) -> Vec<u32> {
     let ranges = list.split(',').filter_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

@@ -1,8 +1,8 @@
-//! Memory for the arena: huge pages where the machine has them, mapped before anybody is served.
+//! Memory for the arena: huge pages if available, mapped before the first stream.
 //!
-//! Promise: once made, a region's pages are there; touching one never waits for the kernel. It says
-//! which kind of pages it got, because with small ones each block costs more TLB misses and longer
-//! lists for the disk.
+//! Promise: the pages of a region exist from the start; touching one never waits for the kernel.
+//! The region reports its kind of pages, because with small ones each block costs more TLB misses
+//! and longer lists for the disk.
 
 use std::ffi::c_void;
 use std::io;
@@ -17,19 +17,19 @@ use crate::memory::memory;
 /// Bytes of a huge page on x86-64 and aarch64 with 4 KiB pages.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// What kind of pages a region consists of.
+/// The kind of pages of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pages {
     /// Reserved huge pages (`vm.nr_hugepages`): all of it, never swapped.
     Huge,
-    /// Ordinary memory of which the kernel has made this many bytes huge pages.
+    /// Ordinary memory; the kernel has made this many bytes of it huge pages.
     Transparent {
-        /// Bytes in huge pages when the region was made.
+        /// Bytes in huge pages at the creation of the region.
         huge: u64,
     },
 }
 
-/// A private mapping, filled in at once.
+/// A private mapping, populated at once.
 pub struct HugeRegion {
     base: NonNull<u8>,
     len: usize,
@@ -37,10 +37,10 @@ pub struct HugeRegion {
     locked: Result<(), Errno>,
 }
 
-/// Whether a region is to be locked into memory.
+/// Whether to lock a region into memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Locking {
-    /// Ask for it; [`HugeRegion::locked`] says whether it was granted.
+    /// Request it; [`HugeRegion::locked`] returns whether it was granted.
     Wanted,
     /// Leave it to the kernel.
     NotWanted,
@@ -49,8 +49,8 @@ pub enum Locking {
 impl HugeRegion {
     /// Maps at least `len` bytes, rounded up to whole huge pages. Takes as long as zeroing them.
     ///
-    /// # Errors
-    /// `ENOMEM` when the machine or the control group has no room; `EINVAL` when `len` is zero.
+    /// # Errors `ENOMEM` if the machine or the control group has no room; `EINVAL` if `len` is
+    /// zero.
     pub fn new(len: usize, locking: Locking) -> io::Result<Self> {
         let len = len.checked_next_multiple_of(HUGE_PAGE).filter(|len| *len > 0);
         let len = len.ok_or(Errno::INVAL)?;
@@ -67,7 +67,7 @@ impl HugeRegion {
     }
 
     fn new_transparent(len: usize) -> io::Result<Self> {
-        // The kernel promises more memory than it has, and then kills somebody.
+        // The kernel overcommits memory, and then the out-of-memory killer ends a process.
         if len as u64 > memory().room() {
             return Err(Errno::NOMEM.into());
         }
@@ -84,7 +84,7 @@ impl HugeRegion {
         Ok(region)
     }
 
-    /// Makes the kernel fill in every page now, and say so when it cannot.
+    /// Makes the kernel populate every page now. Fails if it cannot.
     fn populate(&mut self) -> io::Result<()> {
         let address: *mut c_void = self.base.as_ptr().cast();
         // SAFETY: the range is this region's own mapping; populating changes no byte.
@@ -95,7 +95,7 @@ impl HugeRegion {
                 for offset in (0..self.len).step_by(4096) {
                     // SAFETY: the offset lies in the mapping.
                     let page = unsafe { self.base.add(offset) };
-                    // SAFETY: mapped and writable, and nobody else knows of it yet.
+                    // SAFETY: mapped and writable, and not shared with any other code yet.
                     unsafe { page.write_volatile(0) };
                 }
                 Ok(())
@@ -104,12 +104,12 @@ impl HugeRegion {
         }
     }
 
-    /// What kind of pages it got.
+    /// The kind of its pages.
     pub fn pages(&self) -> Pages {
         self.pages
     }
 
-    /// Whether it is locked into memory; `EPERM` also when that was not asked for.
+    /// Whether it is locked into memory; `EPERM` also if locking was not requested.
     pub fn locked(&self) -> Result<(), Errno> {
         self.locked
     }
@@ -134,19 +134,19 @@ unsafe impl Sync for HugeRegion {}
 
 impl Drop for HugeRegion {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this region's own, and whoever borrowed from it is gone.
+        // SAFETY: the mapping is this region's own, and all borrows of it have ended.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "a whole mapping can be unmapped");
     }
 }
 
-/// Maps reserved huge pages. The kernel sets them aside within the call, so a later touch finds one.
+/// Maps reserved huge pages. The kernel reserves them within the call, so a later touch succeeds.
 fn map_reserved(len: usize) -> io::Result<NonNull<u8>> {
     map(len, MapFlags::HUGETLB | MapFlags::HUGE_2MB | MapFlags::POPULATE)
 }
 
-/// Maps ordinary memory on a huge page's border, so that whole huge pages fit: one huge page more is
-/// mapped, and what lies outside the border is given back.
+/// Maps ordinary memory aligned to a huge page, so that whole huge pages fit: one huge page more is
+/// mapped, and the parts outside are unmapped.
 fn map_aligned(len: usize) -> io::Result<NonNull<u8>> {
     let padded = len.checked_add(HUGE_PAGE).ok_or(Errno::NOMEM)?;
     let mapped = map(padded, MapFlags::empty())?;
@@ -157,7 +157,7 @@ fn map_aligned(len: usize) -> io::Result<NonNull<u8>> {
     let end = unsafe { base.add(len) };
     for (rest, rest_len) in [(mapped, before), (end, HUGE_PAGE - before)] {
         if rest_len > 0 {
-            // SAFETY: this part of the mapping was just made and is used by nobody.
+            // SAFETY: this part of the mapping was just made and is not in use.
             unsafe { rustix::mm::munmap(rest.as_ptr().cast(), rest_len) }?;
         }
     }
@@ -173,7 +173,7 @@ fn map(len: usize, flags: MapFlags) -> io::Result<NonNull<u8>> {
     Ok(NonNull::new(mapped.cast()).expect("the kernel maps nothing at address zero"))
 }
 
-/// How much of a range is in transparent huge pages, by `/proc/self/smaps`; zero when unknown.
+/// Bytes of a range in transparent huge pages, by `/proc/self/smaps`; zero if unknown.
 fn huge_bytes(start: usize, len: usize) -> u64 {
     let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return 0 };
     let mut inside = false;
@@ -183,7 +183,7 @@ fn huge_bytes(start: usize, len: usize) -> u64 {
         let first = words.next().unwrap_or_default();
         if let Some((from, to)) = first.split_once('-') {
             let bound = |text| usize::from_str_radix(text, 16).unwrap_or(0);
-            // The kernel may have merged it with a neighbour; then the neighbour's count too.
+            // If the kernel has merged the range with a neighbour, the neighbour's pages count too.
             inside = bound(from) < start + len && bound(to) > start;
         } else if inside && first == "AnonHugePages:" {
             huge_kib += words.next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0);

@@ -1,10 +1,10 @@
-//! The link port for plain TCP: gives the kernel what is due, and takes no for an answer.
+//! The link port for plain TCP: passes due bytes to the kernel, without blocking.
 //!
-//! Promise: a send never waits, and never sends more than it was offered. It knows no pace; sockets
-//! are prepared by the control side and come here connected and non-blocking. A part of a file must be
-//! in the page cache: `sendfile` reads what is not, and waits for it.
+//! Promise: a send never blocks, and never sends more than was offered. This port does not pace.
+//! The control side prepares the sockets; they are connected and non-blocking. A part of a file
+//! must be in the page cache: `sendfile` reads missing parts, and blocks meanwhile.
 //!
-//! `sendfile` on a connection that is gone raises SIGPIPE, which Rust programs ignore from their start.
+//! `sendfile` on a broken connection raises SIGPIPE, which Rust programs ignore from their start.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use tactus_core::units::MonoTime;
 
 use crate::file;
 
-/// Most parts taken in one send; further ones wait for the next. Sixteen blocks of 64 KiB are more
+/// Limit of parts of one send; further ones wait for the next. Sixteen blocks of 64 KiB are more
 /// than a socket's buffer takes at once; a frame of RTP is two parts, so these are 40 KiB.
 pub const PARTS_MAX: usize = 64;
 
@@ -24,7 +24,7 @@ pub const PARTS_MAX: usize = 64;
 pub struct TcpLink(());
 
 impl TcpLink {
-    /// The port; it holds nothing.
+    /// Makes the port, which has no state.
     pub fn new() -> Self {
         Self(())
     }
@@ -70,10 +70,10 @@ impl LinkPort for TcpLink {
     }
 }
 
-/// What a refused send means for the stream.
+/// The meaning of a refused send for the stream.
 fn refused(errno: i32) -> Sent {
     match errno {
-        // ENOBUFS and ENOMEM: the kernel is short of memory for a moment, the connection is whole.
+        // ENOBUFS and ENOMEM: the kernel is short of memory for a moment, the connection is usable.
         // EINTR: a signal came before the first byte.
         libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR => Sent::Blocked,
         errno => Sent::Broken(errno),
@@ -83,7 +83,8 @@ fn refused(errno: i32) -> Sent {
 const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 fn send_one(socket: SocketHandle, part: &[u8]) -> Result<usize, i32> {
-    // SAFETY: the slice is readable for its length; a wrong descriptor is an error, not a danger.
+    // SAFETY: the slice is readable for its length; a wrong descriptor is an error and not a
+    // danger.
     let taken = unsafe { libc::send(socket.0, part.as_ptr().cast(), part.len(), FLAGS) };
     usize::try_from(taken).map_err(|_| last_errno())
 }
@@ -109,30 +110,29 @@ fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// How a socket for paced delivery is set up.
+/// Settings of a socket for paced delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preparation {
-    /// The kernel holds at most about this many bytes that it has not sent yet: two ticks' worth, so
-    /// that a slow peer is seen early and little waits behind a rate change.
+    /// Approximate limit of unsent bytes in the kernel: two ticks' worth, so that a slow peer is
+    /// noticed early and few bytes delay a change of rate.
     pub not_sent_max: Option<u32>,
-    /// Size of the send buffer in bytes, as asked of the kernel, which doubles it for its own use and
-    /// stops tuning it; `None` leaves it to the kernel.
+    /// Size of the send buffer in bytes, as requested. The kernel doubles it for its own use and
+    /// stops tuning it. `None` leaves it to the kernel.
     pub send_buffer: Option<u32>,
 }
 
-/// What a socket got besides what it must have.
+/// The optional settings that a socket got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prepared {
-    /// Whether cubic is its congestion control. A default of bbr would pace a second time.
+    /// Whether cubic is its congestion control. bbr would pace a second time.
     pub cubic: bool,
 }
 
-/// Prepares a connected socket for paced delivery: no delay for small segments, little unsent data in
-/// the kernel, and a congestion control that does not pace by itself. `SO_MAX_PACING_RATE` is left
-/// alone: pacing is ours.
+/// Prepares a connected socket for paced delivery: no delay for small segments, little unsent data
+/// in the kernel, and a congestion control that does not pace. `SO_MAX_PACING_RATE` is left unset:
+/// Tactus paces.
 ///
-/// # Errors
-/// When it is not a TCP socket.
+/// # Errors If it is not a TCP socket.
 pub fn prepare(socket: impl AsFd, wanted: Preparation) -> io::Result<Prepared> {
     let socket = socket.as_fd();
     rustix::net::sockopt::set_tcp_nodelay(socket, true)?;
@@ -201,7 +201,7 @@ mod tests {
         let mut blocked = 0;
         let mut got = Vec::new();
         peer.set_nonblocking(true).unwrap();
-        // Also a blocking socket must answer at once.
+        // A blocking socket must also return at once.
         while sent < data.len() {
             let end = data.len().min(sent + 100_000);
             let middle = sent + (end - sent) / 2;
@@ -210,7 +210,7 @@ mod tests {
                 Sent::Blocked => {
                     blocked += 1;
                     // Room comes with the acknowledgement, a moment after the last byte was read:
-                    // then there is nothing to read, and it is tried again.
+                    // until then there is nothing to read, and the read is repeated.
                     let mut some = [0; 50_000];
                     match peer.read(&mut some) {
                         Ok(read) => got.extend_from_slice(&some[..read]),

@@ -23,7 +23,7 @@ pub struct Waker(Arc<Shared>);
 /// The side of the one thread that sleeps.
 pub struct Sleeper {
     shared: Arc<Shared>,
-    /// None if there were no file descriptors left for it.
+    /// `None` if no file descriptors were left for it.
     timers: Option<PeriodicTimers>,
 }
 
@@ -43,8 +43,7 @@ struct Shared {
 
 /// Makes a waker and its sleeper.
 ///
-/// # Errors
-/// When file descriptors are exhausted.
+/// # Errors If file descriptors are exhausted.
 pub fn waker() -> io::Result<(Waker, Sleeper)> {
     let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let shared = Arc::new(Shared { token: Token::new(), event });
