@@ -1,8 +1,8 @@
-//! The block arena: memory that the kernel fills and links send from, and who may touch it when.
+//! The block arena: memory that the kernel fills and links send from, with the access rules.
 //!
-//! Promise: a block is in exactly one state; nobody reads it while it is written, nobody writes it
-//! while it is lent, and its place is not taken again before both have ended. It knows nothing of
-//! titles or of what is worth keeping.
+//! Promise: a block is in exactly one state. It is not read while it is written, and not written
+//! while it is lent. Its place is not reused before both have ended. The arena knows neither titles
+//! nor the value of keeping a block.
 //!
 //! ```text
 //!            take            filled            lend
@@ -13,15 +13,16 @@
 //!      +------------------- evict -----+
 //! ```
 //!
-//! A write share is an arena that goes the other way: its keeper takes a place, fills it through a
-//! view, and it stays InKernel until the device has read all of it and it is *emptied*.
+//! A write share is an arena in the opposite direction: its keeper takes a place and fills it
+//! through a view, and the place stays InKernel until the device has read all of it and it is
+//! *emptied*.
 //!
 //! One [`Keeper`] moves blocks between states. [`View`]s, on any thread, write into blocks that are
 //! InKernel and read blocks by their [`Lease`]. Each place has one word: state, a count, and the
-//! generation, which grows with each life of the place. While InKernel the count says how many
-//! writes are under way, and a block cannot become Ready or Free before they have landed: memory
-//! comes back only with its completion. A step from a wrong state or generation stops the program,
-//! in release builds too: better to stop than to send wrong bytes.
+//! generation, which grows with each use of the place. While InKernel, the count is the number of
+//! writes under way, and a block cannot become Ready or Free before they have landed: memory
+//! returns only with its completion. A step from a wrong state or generation stops the program, in
+//! release builds too: better to stop than to send wrong bytes.
 //!
 //! A lost lease (dropped, not given back) keeps its block Lent for ever: a leak, never a wrong byte.
 
@@ -39,16 +40,16 @@ use word::{State, Word};
 /// Alignment of the region and of every block: what direct transfers need.
 pub const ALIGNMENT: usize = 4096;
 
-/// One block in one life of its place.
+/// One block in one generation of its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct BlockRef {
     /// Index of the place in the arena.
     pub place: u32,
-    /// Counts the lives of the place.
+    /// Counts the uses of the place.
     pub generation: u32,
 }
 
-/// The right to read one block. Not copied, not forgotten lightly: it goes back to the keeper.
+/// The right to read one block. It cannot be copied, and must go back to the keeper.
 #[must_use = "a lease that is dropped keeps its block for ever"]
 #[derive(PartialEq, Eq, Debug)]
 pub struct Lease {
@@ -57,7 +58,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Which block it is.
+    /// The block.
     pub fn block(&self) -> BlockRef {
         self.block
     }
@@ -65,35 +66,34 @@ impl Lease {
 
 /// Memory for an arena.
 ///
-/// # Safety
-/// `base` and `len` never change; `base` is aligned to [`ALIGNMENT`]; the `len` bytes are mapped,
-/// readable, writable and initialised as long as the value lives, and nobody else touches them.
+/// # Safety `base` and `len` never change; `base` is aligned to [`ALIGNMENT`]; the `len` bytes are
+/// mapped, readable, writable and initialised as long as the value lives, and no other code touches
+/// them.
 #[expect(clippy::len_without_is_empty, reason = "an arena refuses an empty region")]
 pub unsafe trait Region: Send + Sync {
-    /// Where it begins.
+    /// Its first byte.
     fn base(&self) -> NonNull<u8>;
-    /// How many bytes.
+    /// Its length in bytes.
     fn len(&self) -> usize;
 }
 
 /// Blocks by state, as the keeper counts them; their sum is the number of places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Hold nothing.
+    /// Empty places.
     pub free: u32,
-    /// Are being filled.
+    /// Blocks that are being filled.
     pub in_kernel: u32,
-    /// Are filled, nobody reads them.
+    /// Filled blocks without a reader.
     pub ready: u32,
-    /// Are read by at least one lease.
+    /// Blocks with at least one lease.
     pub lent: u32,
 }
 
-/// Cuts `region` into blocks of `block_size` bytes; a rest smaller than a block is not used.
+/// Cuts `region` into blocks of `block_size` bytes; a rest smaller than a block stays unused.
 ///
-/// # Panics
-/// When `block_size` is not a positive multiple of [`ALIGNMENT`], the region is not aligned, or it
-/// has no room for one block or room for 2^32 of them.
+/// # Panics If `block_size` is not a positive multiple of [`ALIGNMENT`], the region is not aligned,
+/// or it has no room for one block or room for 2^32 of them.
 pub fn arena(region: Box<dyn Region>, block_size: u32) -> (Keeper, View) {
     assert!(block_size > 0 && (block_size as usize).is_multiple_of(ALIGNMENT));
     assert!((region.base().as_ptr() as usize).is_multiple_of(ALIGNMENT));
@@ -103,19 +103,18 @@ pub fn arena(region: Box<dyn Region>, block_size: u32) -> (Keeper, View) {
     (Keeper::new(Arc::clone(&shared)), View { shared })
 }
 
-/// Keeps account of `places` blocks whose bytes lie elsewhere: in the kernel's page cache.
+/// Accounts for `places` blocks whose bytes are elsewhere: in the kernel's page cache.
 ///
-/// # Panics
-/// When either number is zero.
+/// # Panics If either number is zero.
 pub fn elsewhere(places: u32, block_size: u32) -> Keeper {
     assert!(places > 0 && block_size > 0);
     Keeper::new(Shared::new(places, block_size, None))
 }
 
-/// The one who moves blocks between states: the block server.
+/// The owner of the block states: the block server.
 pub struct Keeper {
     shared: Arc<Shared>,
-    /// Places that are Free, last freed last: taken again while its cache lines are warm.
+    /// Free places; the last freed one is reused first, while its cache lines are warm.
     free: Vec<u32>,
     counts: Counts,
 }
@@ -131,7 +130,7 @@ impl Keeper {
         }
     }
 
-    /// How many blocks the arena has.
+    /// Number of blocks in the arena.
     pub fn places(&self) -> u32 {
         self.shared.words.len() as u32
     }
@@ -141,19 +140,19 @@ impl Keeper {
         self.shared.block_size
     }
 
-    /// How many blocks are in which state.
+    /// Number of blocks in each state.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Free → InKernel, in a new generation. `None` when no place is free.
+    /// Free → InKernel, in a new generation. `None` if no place is free.
     pub fn take(&mut self) -> Option<BlockRef> {
         let place = self.free.pop()?;
         // Relaxed: only this keeper writes the word of a Free place.
         let word = self.shared.word(place).load(Ordering::Relaxed);
         let taken = Word(word).taken();
-        // SYNC(taken): release here, acquire in `View::begin_write`. What leases of the last life
-        // have read is read before what this life writes.
+        // SYNC(taken): release here, acquire in `View::begin_write`. Reads by leases of the last
+        // generation come before the writes of this one.
         self.shared.word(place).store(taken.0, Ordering::Release);
         self.counts.free -= 1;
         self.counts.in_kernel += 1;
@@ -162,26 +161,24 @@ impl Keeper {
 
     /// InKernel → Ready: every write has landed, the bytes may be lent.
     ///
-    /// # Panics
-    /// When the block is in another state or life, or a write is still under way.
+    /// # Panics If the block is in another state or generation, or a write is still under way.
     pub fn filled(&mut self, block: BlockRef) {
         self.step(block, State::InKernel, 0, State::Ready, 0);
         self.counts.in_kernel -= 1;
         self.counts.ready += 1;
     }
 
-    /// InKernel → Free: the bytes are not to be had.
+    /// InKernel → Free: the read has failed.
     ///
-    /// # Panics
-    /// When the block is in another state or life, or a write is still under way.
+    /// # Panics If the block is in another state or generation, or a write is still under way.
     pub fn failed(&mut self, block: BlockRef) {
         self.emptied(block);
     }
 
-    /// InKernel → Free: what a place of a write share held is on the device, or given up.
+    /// InKernel → Free: the content of a place of a write share is on the device, or given up.
     ///
-    /// # Panics
-    /// When the block is in another state or life, or an access of the kernel is still under way.
+    /// # Panics If the block is in another state or generation, or an access of the kernel is still
+    /// under way.
     pub fn emptied(&mut self, block: BlockRef) {
         self.step(block, State::InKernel, 0, State::Free, 0);
         self.counts.in_kernel -= 1;
@@ -190,8 +187,7 @@ impl Keeper {
 
     /// Ready or Lent → Lent, with one more lease.
     ///
-    /// # Panics
-    /// When the block is in another state or life.
+    /// # Panics If the block is in another state or generation.
     pub fn lend(&mut self, block: BlockRef) -> Lease {
         let word = self.shared.load(block.place);
         match word.state() {
@@ -207,10 +203,9 @@ impl Keeper {
         Lease { block, arena: self.shared.id }
     }
 
-    /// Takes a lease back. True when it was the last one and the block fell to Ready.
+    /// Takes a lease back. True if it was the last one and the block became Ready.
     ///
-    /// # Panics
-    /// When the lease is of another arena.
+    /// # Panics If the lease belongs to another arena.
     pub fn give_back(&mut self, lease: Lease) -> bool {
         assert_eq!(lease.arena, self.shared.id, "a lease of another arena");
         let count = self.shared.load(lease.block.place).count();
@@ -224,10 +219,9 @@ impl Keeper {
         true
     }
 
-    /// Ready → Free: the place may be taken again.
+    /// Ready → Free: the place may be reused.
     ///
-    /// # Panics
-    /// When the block is in another state or life: a block that is lent cannot be evicted.
+    /// # Panics If the block is in another state or generation: a lent block cannot be evicted.
     pub fn evict(&mut self, block: BlockRef) {
         self.step(block, State::Ready, 0, State::Free, 0);
         self.counts.ready -= 1;
@@ -239,7 +233,7 @@ impl Keeper {
         self.free.push(place);
     }
 
-    /// Moves one block, or stops the program when it is not where the caller believes.
+    /// Moves one block, or stops the program if the block is not in the expected state.
     fn step(&self, block: BlockRef, from: State, count: u32, to: State, new_count: u32) {
         let before = Word::new(from, count, block.generation);
         let after = Word::new(to, new_count, block.generation);
@@ -269,21 +263,20 @@ impl View {
         self.shared.block_size
     }
 
-    /// How many blocks the arena has.
+    /// Number of blocks in the arena.
     pub fn places(&self) -> u32 {
         self.shared.words.len() as u32
     }
 
-    /// The whole region, for registration with the kernel: begin and length.
+    /// The whole region, for registration with the kernel: first byte and length.
     pub fn region(&self) -> (NonNull<u8>, usize) {
         let region = self.shared.region();
         (region.base(), region.len())
     }
 
-    /// The bytes of a lent block. What lies beyond the last byte filled is old or zero.
+    /// The bytes of a lent block. Bytes beyond the last filled one are old or zero.
     ///
-    /// # Panics
-    /// When the lease is of another arena.
+    /// # Panics If the lease belongs to another arena.
     pub fn bytes<'a>(&'a self, lease: &'a Lease) -> &'a [u8] {
         assert_eq!(lease.arena, self.shared.id, "a lease of another arena");
         let block = lease.block;
@@ -299,12 +292,12 @@ impl View {
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.shared.block_size as usize) }
     }
 
-    /// Where the kernel shall write `len` bytes, beginning at `at` in the block; of a place of a write
-    /// share, where it shall read them. The access counts as under way, and the block cannot leave
-    /// InKernel, until [`View::landed`].
+    /// The target of a kernel write of `len` bytes, from `at` in the block on; for a place of a
+    /// write share, the source of a kernel read. The access counts as under way, and the block
+    /// cannot leave InKernel, until [`View::landed`].
     ///
-    /// # Panics
-    /// When the block is not InKernel in this life, a [`View::fill`] is under way on it, or the range
+    /// # Panics If the block is not InKernel in this generation, a [`View::fill`] is under way on
+    /// it, or the range is not within it.
     /// does not lie in it.
     #[must_use = "the block stays in the kernel until the write has landed"]
     pub fn target(&self, block: BlockRef, at: u32, len: u32) -> NonNull<u8> {
@@ -317,20 +310,17 @@ impl View {
 
     /// Ends a write that [`View::target`] began.
     ///
-    /// # Safety
-    /// The kernel has completed the write of that target, or never knew it.
+    /// # Safety The kernel has completed the write of that target, or never received it.
     ///
-    /// # Panics
-    /// When no such write is under way on the block.
+    /// # Panics If no such write is under way on the block.
     pub unsafe fn landed(&self, block: BlockRef) {
         self.end_write(block, |count| if count == EXCLUSIVE { None } else { count.checked_sub(1) });
     }
 
-    /// Copies `bytes` into a block that is InKernel, beginning at `at`: the way in for the simulator
-    /// and for data that do not come from a device.
+    /// Copies `bytes` into a block that is InKernel, from `at` on: for the simulator and for data
+    /// that do not come from a device.
     ///
-    /// # Panics
-    /// As [`View::target`], and when any other write is under way on the block.
+    /// # Panics As [`View::target`], and if any other write is under way on the block.
     pub fn fill(&self, block: BlockRef, at: u32, bytes: &[u8]) {
         let offset = self.shared.range(at, bytes.len());
         self.begin_write(block, |count| (count == 0).then_some(EXCLUSIVE));
@@ -339,13 +329,15 @@ impl View {
         let start = self.shared.start_of(block.place);
         // SAFETY: `range` has checked that the bytes fit in the block from this offset on.
         let target = unsafe { start.add(offset) };
-        // SAFETY: the block is ours alone while its count is EXCLUSIVE, so no lease and no other
-        // write exists; `bytes` cannot overlap it, as a slice of the block would need a lease.
+        // SAFETY: this call has the block alone while its count is EXCLUSIVE, so no lease and no
+        // other write exists; `bytes` cannot overlap it, as a slice of the block would need a
+        // lease.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
         self.end_write(block, |count| (count == EXCLUSIVE).then_some(0));
     }
 
-    /// Copies what a place of a write share holds from `at` on: the device's side for the simulator.
+    /// Copies the content of a place of a write share from `at` on: the device's side for the
+    /// simulator.
     ///
     /// # Panics
     /// As [`View::fill`].
@@ -357,17 +349,17 @@ impl View {
         let start = self.shared.start_of(block.place);
         // SAFETY: `range` has checked that the bytes lie in the block from this offset on.
         let source = unsafe { start.add(offset) };
-        // SAFETY: the block is ours alone while its count is EXCLUSIVE, so nobody writes it; it is
-        // initialised, and `into` cannot overlap it, as a slice of the block would need a lease.
+        // SAFETY: this call has the block alone while its count is EXCLUSIVE, so nothing writes it;
+        // it is initialised, and `into` cannot overlap it, as a slice of the block would need a
+        // lease.
         unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), into.as_mut_ptr(), into.len()) };
         self.end_write(block, |count| (count == EXCLUSIVE).then_some(0));
     }
 
-    /// A block that is InKernel, to be filled in place, by this alone until it is dropped: for bytes that
-    /// come from a socket.
+    /// Exclusive access to a block that is InKernel, to fill it in place: for bytes that come from
+    /// a socket. The access ends when it is dropped.
     ///
-    /// # Panics
-    /// As [`View::target`], and when any other write is under way on the block.
+    /// # Panics As [`View::target`], and if any other write is under way on the block.
     pub fn filling(&self, block: BlockRef) -> Filling {
         self.begin_write(block, |count| (count == 0).then_some(EXCLUSIVE));
         Filling { view: self.clone(), block }
@@ -383,8 +375,8 @@ impl View {
         self.recount(block, Ordering::Release, count);
     }
 
-    /// Changes the number of writes under way on an InKernel block. Tries again only when another
-    /// write began or landed meanwhile, of which there are at most as many as transfers in flight.
+    /// Changes the number of writes under way on an InKernel block. Repeats only if another write
+    /// began or landed meanwhile; their number is limited by the transfers in flight.
     fn recount(&self, block: BlockRef, order: Ordering, count: impl Fn(u32) -> Option<u32>) {
         let changed =
             self.shared.word(block.place).fetch_update(order, Ordering::Relaxed, |found| {
@@ -399,15 +391,15 @@ impl View {
     }
 }
 
-/// The bytes of a block that is InKernel. Until it is dropped nobody else has access to them, and the
-/// block stays InKernel.
+/// The bytes of a block that is InKernel. Until it is dropped no other code has access to them, and
+/// the block stays InKernel.
 pub struct Filling {
     view: View,
     block: BlockRef,
 }
 
 impl Filling {
-    /// All of the block. What it holds at first is old or zero.
+    /// All of the block. Its initial content is old or zero.
     pub fn bytes(&mut self) -> &mut [u8] {
         let Shared { block_size, .. } = *self.view.shared;
         #[cfg(loom)]
@@ -426,17 +418,17 @@ impl Drop for Filling {
     }
 }
 
-/// The count of an InKernel block that [`View::fill`] or a [`Filling`] has for itself.
+/// The count of an InKernel block during a [`View::fill`] or [`Filling`].
 const EXCLUSIVE: u32 = Word::COUNT_MAX;
 
 struct Shared {
-    /// Tells leases of different arenas apart.
+    /// Identifies the arena of a lease.
     id: u32,
     block_size: u32,
     words: Box<[AtomicU64]>,
     #[cfg(loom)]
     watch: watch::Watch,
-    /// None when the bytes lie elsewhere; then there is no view.
+    /// `None` if the bytes are elsewhere; then there is no view.
     region: Option<Box<dyn Region>>,
 }
 
@@ -471,7 +463,7 @@ impl Shared {
         unsafe { self.region().base().add(offset) }
     }
 
-    /// Checks that `len` bytes from `at` on lie in a block.
+    /// Checks that `len` bytes from `at` on are within a block.
     fn range(&self, at: u32, len: usize) -> usize {
         let at = at as usize;
         let end = at.checked_add(len);
@@ -495,8 +487,7 @@ pub struct HeapRegion {
 impl HeapRegion {
     /// At least `len` bytes, aligned to [`ALIGNMENT`].
     ///
-    /// # Panics
-    /// When `len` is zero or memory is short.
+    /// # Panics If `len` is zero or memory is short.
     pub fn new(len: usize) -> Self {
         assert!(len > 0, "a region holds at least one block");
         let layout = Layout::from_size_align(len, ALIGNMENT).expect("the length fits in memory");

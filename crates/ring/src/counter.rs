@@ -1,15 +1,16 @@
-//! Counters written by one thread and read by any: all that a real-time thread says of itself.
+//! Counters written by one thread and read by any: the only output of a real-time thread about
+//! itself.
 //!
 //! Promise: counting is a load and a store, never a locked instruction, and a reader never sees a
 //! torn value. Readers of two counters may see one before and one after an event: sums over several
-//! counters are not snapshots. A second writer would lose counts (and break nothing else); keep each
-//! counter in the struct of the thread that writes it, and share that struct by `Arc`.
+//! counters are not snapshots. A second writer would lose counts (and break nothing else). Keep
+//! each counter in the struct of the thread that writes it, and share that struct by `Arc`.
 //!
 //! All accesses are `Relaxed`: a counter publishes nothing but itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that one thread writes.
+/// A number written by one thread.
 #[derive(Default, Debug)]
 pub struct Counter(AtomicU64);
 
@@ -31,7 +32,7 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Raises the value to `value` if that is higher: for high-water marks.
+    /// Raises the value to `value` if that is higher: for maxima.
     #[inline]
     pub fn raise(&self, value: u64) {
         if value > self.value() {
@@ -39,15 +40,15 @@ impl Counter {
         }
     }
 
-    /// The value now.
+    /// The present value.
     #[inline]
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How often which values came: fixed buckets, 32 to each power of two, so that a bucket is at most
-/// 1/32 (3.2 %) of its values wide. Values from `LARGEST` on are counted as `LARGEST`.
+/// Counts of values: fixed buckets, 32 to each power of two, so a bucket is at most 1/32 (3.2 %) of
+/// its values wide. Values from `LARGEST` on are counted as `LARGEST`.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: Box<[Counter]>,
@@ -55,7 +56,7 @@ pub struct Histogram {
     max: Counter,
 }
 
-/// What a [`Histogram`] had counted at one time.
+/// The counts of a [`Histogram`] at one time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
     buckets: Box<[u64]>,
@@ -63,7 +64,7 @@ pub struct Snapshot {
     max: u64,
 }
 
-/// The largest value told apart: 2^40 - 1, in nanoseconds 18 minutes.
+/// The largest distinct value: 2^40 - 1, in nanoseconds 18 minutes.
 pub const LARGEST: u64 = (1 << LARGEST_BITS) - 1;
 const LARGEST_BITS: u32 = 40;
 /// 32 buckets to a power of two.
@@ -87,8 +88,8 @@ impl Histogram {
         self.max.raise(value);
     }
 
-    /// A copy to read from. Taken while the writer runs it may hold a value in part (in a bucket and
-    /// not yet in the sum), which the next copy completes.
+    /// A copy for reading. Taken while the writer runs, it may contain a value in part (in a bucket
+    /// and not yet in the sum); the next copy completes it.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             buckets: self.buckets.iter().map(Counter::value).collect(),
@@ -110,7 +111,7 @@ impl Default for Histogram {
 }
 
 impl Snapshot {
-    /// How many values.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
@@ -120,13 +121,13 @@ impl Snapshot {
         self.sum
     }
 
-    /// The largest, exactly. Of a difference: the largest since the start.
+    /// The exact maximum. In a difference: the maximum since the start.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// The value that a share of all values (0.99: 99 of 100) do not exceed; rounds up to the end of
-    /// its bucket, so it never flatters. Zero when nothing was counted.
+    /// The value that a share of all values (0.99: 99 of 100) do not exceed. Rounds up to the end
+    /// of its bucket, never down. Zero without values.
     pub fn quantile(&self, share: f64) -> u64 {
         let wanted = (self.count() as f64 * share.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -139,13 +140,13 @@ impl Snapshot {
         0
     }
 
-    /// How many values lie in buckets that end at or below `limit`: for cumulative exposition.
+    /// Number of values in buckets that end at or below `limit`: for cumulative exposition.
     pub fn count_up_to(&self, limit: u64) -> u64 {
         let within = self.buckets.iter().enumerate().filter(|(index, _)| last_of(*index) <= limit);
         within.map(|(_, count)| count).sum()
     }
 
-    /// What came after `earlier`.
+    /// The counts since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let pairs = self.buckets.iter().zip(&earlier.buckets);
         Self {
@@ -155,7 +156,7 @@ impl Snapshot {
         }
     }
 
-    /// Puts another thread's values to these.
+    /// Adds another thread's values.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
             *mine += theirs;
@@ -171,7 +172,7 @@ const fn bucket_of(value: u64) -> usize {
     if value < FINE {
         return value as usize;
     }
-    // The leading one is implied by the row; the five bits after it choose within the row.
+    // The leading one is implied by the row; the next five bits select within the row.
     let power = value.ilog2();
     let row = (power - FINE_BITS + 1) as u64;
     let column = (value >> (power - FINE_BITS)) - FINE;

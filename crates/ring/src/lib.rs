@@ -1,10 +1,10 @@
-//! Memory without decisions: how threads of Tactus hand things to each other.
+//! Memory shared between the threads of Tactus, without decisions.
 //!
 //! Values go through single-producer rings ([`spsc`]), bytes through the block arena ([`arena`]),
-//! facts through counters ([`counter`]), and a sleeping thread is woken by a token ([`token`]).
-//! Here stands all `unsafe` that needs no system call, and all of it runs under loom
-//! (`RUSTFLAGS="--cfg loom" cargo test -p tactus-ring --release`). Nothing here allocates after
-//! its constructor, waits, or reads a clock.
+//! facts through counters ([`counter`]), and a token ([`token`]) wakes a sleeping thread. This
+//! crate has all `unsafe` code that needs no system call, and all of it runs under loom
+//! (`RUSTFLAGS="--cfg loom" cargo test -p tactus-ring --release`). Nothing here allocates after its
+//! constructor, waits, or reads a clock.
 
 pub mod counter;
 

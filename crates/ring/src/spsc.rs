@@ -1,7 +1,7 @@
-//! A bounded ring from one thread to one other: how servers and the control side talk.
+//! A bounded ring from one thread to one other: for servers and the control side.
 //!
-//! Promise: every value pushed is popped exactly once, in order, or dropped with the ring; neither
-//! side ever waits or allocates. It does not wake anybody: that is [`crate::token`].
+//! Promise: every pushed value is popped exactly once, in order, or dropped with the ring. Neither
+//! side ever waits or allocates. The ring wakes no thread: [`crate::token`] does.
 //!
 //! ```text
 //!            head (consumer's)          tail (producer's)
@@ -9,19 +9,18 @@
 //!    | free  | full | full | full | full | free | free |      slot = position & mask
 //! ```
 //!
-//! Positions count without end and wrap with `usize`; full is `tail - head == capacity`. Each side
-//! keeps a stale copy of the other's position and looks again only when the copy says full or
-//! empty, so that the two cache lines move once per batch and not once per value.
+//! Positions increase without end and wrap with `usize`; full is `tail - head == capacity`. Each
+//! side keeps a stale copy of the other's position and reloads it only when the copy says full or
+//! empty, so the two cache lines move once per batch and not once per value.
 
 use std::mem::MaybeUninit;
 
 use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, UnsafeCell};
 
-/// Makes a ring for `capacity` values, and not one more: who has counted wrong what can be in it is found
-/// out, whatever power of two its slots are.
+/// Makes a ring for exactly `capacity` values: a wrong calculation of the capacity shows at once,
+/// even if the power of two of its slots has more room.
 ///
-/// # Panics
-/// When `capacity` is zero or its power of two does not fit.
+/// # Panics If `capacity` is zero or its power of two does not fit.
 pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     assert!(capacity > 0, "a ring holds at least one value");
     let slots = capacity.checked_next_power_of_two().expect("the capacity fits in memory");
@@ -43,7 +42,7 @@ pub struct Producer<T> {
     capacity: usize,
     /// Next position to fill; the shared one, which only this side writes.
     tail: usize,
-    /// The consumer's position when last looked at: never beyond the true one.
+    /// The consumer's position at the last load: never beyond the true one.
     head_seen: usize,
 }
 
@@ -52,20 +51,19 @@ pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
     /// Next position to empty; the shared one, except within a [`Drain`].
     head: usize,
-    /// The producer's position when last looked at: never beyond the true one.
+    /// The producer's position at the last load: never beyond the true one.
     tail_seen: usize,
 }
 
-/// The memory of a ring, and nothing else of it: see [`Producer::keep`].
+/// Keeps the memory of a ring alive, without access: see [`Producer::keep`].
 pub struct Keep<T> {
     _shared: Arc<Shared<T>>,
 }
 
 impl<T: Send> Producer<T> {
-    /// Puts `value` at the end.
+    /// Appends `value`.
     ///
-    /// # Errors
-    /// Gives `value` back when the ring is full.
+    /// # Errors Returns `value` if the ring is full.
     pub fn push(&mut self, value: T) -> Result<(), T> {
         if self.room() == 0 {
             return Err(value);
@@ -75,8 +73,8 @@ impl<T: Send> Producer<T> {
         Ok(())
     }
 
-    /// Pushes from `values` until the ring is full or they end, and shows them to the consumer all
-    /// at once. Takes no value that it cannot push. Returns how many.
+    /// Pushes from `values` until the ring is full or they end, and publishes them together. Takes
+    /// no value that it cannot push. Returns their number.
     pub fn push_all(&mut self, values: &mut impl Iterator<Item = T>) -> usize {
         let mut batch = Batch { producer: self, pushed: 0 };
         while batch.producer.room() > 0
@@ -88,24 +86,24 @@ impl<T: Send> Producer<T> {
         batch.pushed
     }
 
-    /// How many values could be pushed now.
+    /// Number of values that can be pushed now.
     pub fn free(&mut self) -> usize {
         // SYNC(emptied): acquire here, release in `Consumer::publish`.
         self.head_seen = self.shared.head.0.load(Ordering::Acquire);
         self.capacity - self.tail.wrapping_sub(self.head_seen)
     }
 
-    /// Keeps the ring's memory as long as it is there, so that neither side frees it.
+    /// Keeps the ring's memory alive, so that neither side frees it.
     pub fn keep(&self) -> Keep<T> {
         Keep { _shared: Arc::clone(&self.shared) }
     }
 
-    /// How many values the ring holds at most.
+    /// Limit of the values in the ring.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Free slots by the copy, or by a fresh look when the copy says there are none.
+    /// Free slots by the copy, or by a fresh load if the copy says there are none.
     #[inline]
     fn room(&mut self) -> usize {
         match self.capacity - self.tail.wrapping_sub(self.head_seen) {
@@ -144,14 +142,14 @@ impl<T: Send> Consumer<T> {
         Some(value)
     }
 
-    /// Takes what is there now, oldest first, and gives the slots back all at once when the
-    /// iterator is dropped. Values not taken stay.
+    /// Takes the values that are there now, oldest first, and frees all their slots together when
+    /// the iterator is dropped. Values not taken stay.
     pub fn drain(&mut self) -> Drain<'_, T> {
         let left = self.len();
         Drain { consumer: self, left }
     }
 
-    /// The value `nth` behind the oldest, where it is: of those that [`Self::len`] has seen.
+    /// A reference to the value `nth` behind the oldest, among those seen by [`Self::len`].
     pub fn peek(&self, nth: usize) -> Option<&T>
     where
         T: Sync,
@@ -160,17 +158,17 @@ impl<T: Send> Consumer<T> {
             return None;
         }
         let value = self.shared.slot(self.head.wrapping_add(nth)).with(|slot| {
-            // SAFETY: `head <= position < tail`, so SYNC(filled) has published a value here, and nobody
-            // writes the slot before `head` has passed it, for which this side must be borrowed mutably.
+            // SAFETY: `head <= position < tail`, so SYNC(filled) has published a value here, and
+            // the producer does not write the slot before `head` has passed it, for which this side
+            // must be borrowed mutably.
             unsafe { &*slot.cast::<T>() }
         });
         Some(value)
     }
 
-    /// Drops the oldest value where it is.
+    /// Drops the oldest value in place.
     ///
-    /// # Panics
-    /// When none is there.
+    /// # Panics If there is none.
     pub fn discard(&mut self) {
         assert!(!self.is_empty(), "only what is there is discarded");
         self.shared.slot(self.head).with_mut(|slot| {
@@ -184,11 +182,11 @@ impl<T: Send> Consumer<T> {
 
     /// Whether nothing is there to pop.
     pub fn is_empty(&mut self) -> bool {
-        // The copy alone only ever proves that something is there.
+        // The copy alone only proves that there is a value, never that there is none.
         self.head == self.tail_seen && self.head == self.look()
     }
 
-    /// How many values could be popped now.
+    /// Number of values that can be popped now.
     pub fn len(&mut self) -> usize {
         self.look().wrapping_sub(self.head)
     }
@@ -220,7 +218,7 @@ impl<T: Send> Consumer<T> {
     }
 }
 
-/// Publishes what was written even when the caller's iterator panics.
+/// Publishes the written values even if the caller's iterator panics.
 struct Batch<'a, T: Send> {
     producer: &'a mut Producer<T>,
     pushed: usize,
@@ -281,12 +279,13 @@ impl<T> Shared<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // Both sides are gone: `Arc` has ordered their last accesses before this.
+        // Both sides are dropped: `Arc` has ordered their last accesses before this.
         let tail = self.tail.0.load(Ordering::Relaxed);
         let mut head = self.head.0.load(Ordering::Relaxed);
         while head != tail {
             self.slot(head).with_mut(|slot| {
-                // SAFETY: `head <= position < tail`: published, never popped, and nobody else left.
+                // SAFETY: `head <= position < tail`: published, never popped, and both sides are
+                // dropped.
                 unsafe { slot.cast::<T>().drop_in_place() }
             });
             head = head.wrapping_add(1);

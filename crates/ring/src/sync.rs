@@ -1,5 +1,5 @@
-//! The atomics and cells that the crate is built on: the real ones, or loom's when it explores
-//! interleavings. It promises one interface for both and adds nothing.
+//! The atomics and cells of this crate: the real ones, or loom's when it explores interleavings.
+//! One interface for both, without additions.
 
 #[cfg(loom)]
 pub(crate) use loom::{

@@ -1,8 +1,9 @@
-//! The word that decides whether a sleeper must be woken: the part of a waker that needs no system call.
+//! The word that decides whether a sleeper must be woken: the part of a waker without a system
+//! call.
 //!
-//! Promise: what a waker did before [`Token::wake`] is seen by the sleeper before it sleeps again,
-//! and a waker pays for a wake-up only when the sleeper sleeps or is about to. `sys` adds the
-//! eventfd. One thread sleeps; any thread may wake it.
+//! Promise: the sleeper sees the actions of a waker before [`Token::wake`] before it sleeps again.
+//! A waker pays for a wake-up only if the sleeper sleeps or is about to. `sys` adds the eventfd.
+//! One thread sleeps; any thread may wake it.
 //!
 //! ```text
 //!            wake             wake: write the eventfd
@@ -11,37 +12,38 @@
 //!      +-- park: no ---+-------- unpark ---------+          IDLE -- park: yes --> PARKED
 //! ```
 //!
-//! Each step is a read-modify-write of one word, so every wake-up is either before a `park` or `unpark`
-//! in that word's order (and then what preceded it is visible after it), or after it (and then the
-//! word says WOKEN, and the next `park` refuses). A flag beside the queues would need a second look
-//! at each queue between flag and sleep; this does not.
+//! Each step is a read-modify-write of one word. So every wake-up is either before a `park` or
+//! `unpark` in that word's order (and its preceding actions are then visible), or after it (and the
+//! word is then WOKEN, and the next `park` refuses). A flag beside the queues would need a second
+//! check of each queue between flag and sleep; this does not.
 
 use crate::sync::{AtomicU8, Ordering};
 
-/// Whether the sleeper was called.
+/// Whether the sleeper has been called.
 pub struct Token(AtomicU8);
 
-/// The sleeper is at work and has not been called.
+/// The sleeper runs and has not been called.
 const IDLE: u8 = 0;
-/// The sleeper sleeps, or is on its way.
+/// The sleeper sleeps, or is about to.
 const PARKED: u8 = 1;
-/// The sleeper was called since it last looked.
+/// The sleeper was called after its last check.
 const WOKEN: u8 = 2;
 
 impl Token {
-    /// A token for a sleeper that is at work.
+    /// A token of a running sleeper.
     pub fn new() -> Self {
         Self(AtomicU8::new(IDLE))
     }
 
-    /// Calls the sleeper. True when it must be woken: then exactly this caller must do it.
+    /// Calls the sleeper. True if it must be woken: then exactly this caller must do it.
     #[must_use]
     pub fn wake(&self) -> bool {
         // SYNC(woken): release here, acquire in `park` and `unpark`.
         self.0.swap(WOKEN, Ordering::AcqRel) == PARKED
     }
 
-    /// Asks to sleep. False when the sleeper was called meanwhile: then it looks around first.
+    /// Requests to sleep. False if the sleeper was called meanwhile: then it checks its queues
+    /// first.
     #[must_use]
     pub fn park(&self) -> bool {
         // SYNC(woken): acquire here and below, release in `wake`.
@@ -53,7 +55,7 @@ impl Token {
         parked
     }
 
-    /// Ends a sleep, whatever ended it. Returns whether a waker has woken it, or is about to.
+    /// Ends a sleep of any cause. Returns whether a waker has woken the sleeper, or is about to.
     pub fn unpark(&self) -> bool {
         // SYNC(woken): acquire here, release in `wake`.
         self.0.swap(IDLE, Ordering::AcqRel) == WOKEN

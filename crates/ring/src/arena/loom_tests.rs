@@ -1,6 +1,6 @@
 //! The hand-over of a block between threads, in every interleaving: fill, lend, read elsewhere,
-//! give back, and the next life. `watch` shows loom each access to the bytes, so an access that
-//! the words and rings do not order is reported as a race.
+//! give back, and the next generation. `watch` shows loom each access to the bytes, so loom reports
+//! an access that the words and rings do not order as a race.
 
 use loom::thread;
 
@@ -108,7 +108,7 @@ fn writes_that_land_together_are_all_counted() {
         let _second = view.target(block, 512, 512);
         let other = view.clone();
         let landing = thread::spawn(move || {
-            // SAFETY: no kernel knows of this write.
+            // SAFETY: no kernel has received this write.
             unsafe { other.landed(block) };
         });
         // SAFETY: as above.

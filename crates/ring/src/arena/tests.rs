@@ -166,7 +166,7 @@ fn a_block_stays_in_the_kernel_until_every_write_has_landed() {
     assert_eq!(second.as_ptr() as usize - first.as_ptr() as usize, 1024);
     assert!(stops(|| keeper.filled(block)));
     assert!(stops(|| view.fill(block, 0, &[1])), "a copy needs the block for itself");
-    // SAFETY: no kernel knows of these writes.
+    // SAFETY: no kernel has received these writes.
     unsafe { view.landed(block) };
     assert!(stops(|| keeper.failed(block)));
     // SAFETY: as above.

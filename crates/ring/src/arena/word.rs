@@ -1,9 +1,9 @@
 //! One place's state, count and generation, packed so that they change together.
 //!
-//! Promise: `Word::new(s, c, g)` gives back `s`, `c` and `g`. It allows any change; which are right
-//! is the arena's business.
+//! Promise: `Word::new(s, c, g)` returns `s`, `c` and `g`. It allows any change; the arena decides
+//! which changes are valid.
 
-/// What a place holds.
+/// The state of a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Free = 0,
@@ -20,9 +20,9 @@ const STATE_BITS: u32 = 2;
 const GENERATION_SHIFT: u32 = 32;
 
 impl Word {
-    /// Most leases or writes of one block at a time.
+    /// Limit of the leases or writes of one block at a time.
     pub(super) const COUNT_MAX: u32 = u32::MAX >> STATE_BITS;
-    /// A place that has never held anything.
+    /// The word of a place that has never been used.
     pub(super) const FIRST: Self = Self(0);
 
     pub(super) const fn new(state: State, count: u32, generation: u32) -> Self {
@@ -31,14 +31,13 @@ impl Word {
         Self(((generation as u64) << GENERATION_SHIFT) | low as u64)
     }
 
-    /// The next life of a Free place.
+    /// The next generation of a Free place.
     ///
-    /// # Panics
-    /// When the place is not Free: the keeper's list of free places would be wrong.
+    /// # Panics If the place is not Free: the keeper's list of free places would be wrong.
     pub(super) fn taken(self) -> Self {
         assert!(self.state() == State::Free && self.count() == 0, "{self:?} is not free");
-        // A generation returns after 2^32 lives of one place. Nothing outlives so many: a lease or
-        // a write in the kernel keeps its block from being freed even once.
+        // A generation returns after 2^32 uses of one place. No reference lasts that long: a lease
+        // or a write in the kernel keeps its block from being freed even once.
         Self::new(State::InKernel, 0, self.generation().wrapping_add(1))
     }
 

@@ -1,5 +1,5 @@
-//! No call is lost: a sleeper that sleeps without an end is woken, whatever the interleaving. A lost
-//! wake-up shows as a deadlock, which loom reports.
+//! No call is lost: a sleeper without a deadline is woken, in every interleaving. A lost wake-up
+//! shows as a deadlock, which loom reports.
 
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -7,13 +7,14 @@ use loom::thread;
 
 use super::*;
 
-/// What an eventfd does: counts, and wakes who waits for a count.
+/// The behaviour of an eventfd: counts, and wakes the thread that waits for a count.
 struct Event {
     count: Mutex<u32>,
     changed: Condvar,
 }
 
-/// Each waker leaves one thing to do, by a relaxed store that only the token orders, and calls `wake`.
+/// Each waker leaves one item of work, by a relaxed store that only the token orders, and calls
+/// `wake`.
 fn call_from(wakers: usize, preemptions: Option<usize>) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = preemptions;
@@ -55,6 +56,6 @@ fn no_call_of_one_waker_is_lost() {
 #[test]
 fn no_call_of_two_wakers_is_lost() {
     // Bounded: without a bound the three threads take minutes. Lost calls need one preemption,
-    // between a waker's store and its wake-up or between the sleeper's look and its park.
+    // between a waker's store and its wake-up or between the sleeper's check and its park.
     call_from(2, Some(3));
 }
