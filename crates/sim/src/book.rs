@@ -1,7 +1,7 @@
 //! The broker of a simulated world: the engine's own ledger, and sums kept beside it.
 //!
-//! Promise: what the ledger says is compared with what lives, by arithmetic that shares no line with
-//! it, at every admission, refusal and return.
+//! Promise: the ledger's state is compared with the live reservations, by arithmetic that shares no
+//! line with the ledger, at every admission, refusal and return.
 
 use tactus_core::cost::{
     Cost, Disk, DiskTerms, Order, OutputCost, PacedRead, RESIDENT_WINDOW, SendCost, Share, Source,
@@ -13,7 +13,7 @@ use tactus_engine::message::StreamId;
 
 use crate::verdict::{Invariant, require};
 
-/// The ledger, the places of the delivery table, and the sums.
+/// The ledger, the slots of the stream table, and the sums.
 pub(crate) struct Book {
     ledger: Ledger,
     free: Vec<u32>,
@@ -21,14 +21,14 @@ pub(crate) struct Book {
     sums: Sums,
 }
 
-/// What a simulated client asks for.
+/// The request of a simulated client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
     /// At an exact rate, to a connection.
     Paced { rate: BitRate, tick: Tick, burst: Bytes, is_held: bool },
-    /// At an exact rate, as datagrams; again and again after so many bytes, where it does.
+    /// At an exact rate, as datagrams; repeating after `turn` bytes, if it is set.
     Datagrams { rate: BitRate, wire: BitRate, is_held: bool, turn: Option<Bytes> },
-    /// In the time left over.
+    /// In best-effort time.
     BestEffort,
     /// A whole title kept in memory.
     Hold,
@@ -81,15 +81,16 @@ pub(crate) struct Grant {
     window: u32,
 }
 
-/// Everything that lives, summed up.
+/// The sums of all live reservations.
 #[derive(Clone, Debug)]
 struct Sums {
-    /// Visits per cycle, in billionths: whole numbers, so that what comes also goes.
+    /// Visits per cycle, in billionths: whole numbers, so that additions and subtractions cancel
+    /// exactly.
     visits: Vec<u128>,
     /// Bytes per cycle, in the 8,000,000,000th parts that rate and cycle give.
     bytes: Vec<u128>,
     blocks: Vec<u64>,
-    /// Bytes per cycle that are written, as those above; and places of the write share.
+    /// Bytes written per cycle, in the same unit; and places of the write share.
     written: Vec<u128>,
     places: Vec<u64>,
     link: u64,
@@ -103,7 +104,7 @@ impl Grant {
         self.window
     }
 
-    /// Whether it lives on the blocks of a held title.
+    /// Whether it uses the blocks of a held title.
     pub(crate) fn is_resident(&self) -> bool {
         let is_held = matches!(
             self.request,
@@ -116,7 +117,7 @@ impl Grant {
 impl Book {
     pub(crate) fn new(disks: Vec<DiskTerms>, streams: u32) -> Self {
         let count = disks.len();
-        // Link and processor are as large as they need be: here the disks and the memory decide.
+        // Link and processor have ample room: here the disks and the memory are the limits.
         let link = BitRate(1 << 50);
         Self {
             ledger: Ledger::new(Terms {
@@ -142,9 +143,9 @@ impl Book {
         }
     }
 
-    /// Reserves what a stream needs, or says no and changes nothing.
+    /// Reserves the resources of a stream, or refuses and changes nothing.
     pub(crate) fn admit(&mut self, volume: usize, request: Request, share: Share) -> Option<Grant> {
-        // The place of a hold that was given up is free only when the engine has retired it.
+        // The slot of a hold that was given up is free only when the engine has retired it.
         if self.free.is_empty() {
             return None;
         }
@@ -166,7 +167,7 @@ impl Book {
         Some(grant)
     }
 
-    /// Reserves what a recording needs, which has no place in the delivery table.
+    /// Reserves the resources of a recording, which has no slot in the stream table.
     pub(crate) fn admit_recording(&mut self, volume: usize, request: Request) -> Option<Grant> {
         let share = Share::whole(Bytes(0));
         let (cost, window) = request.cost(self.ledger.disk(volume as u32), share);
@@ -183,26 +184,26 @@ impl Book {
         Some(grant)
     }
 
-    /// A new life of the grant's place.
+    /// A new generation of the grant's slot.
     pub(crate) fn begin(&mut self, grant: &Grant) -> StreamId {
         let generation = &mut self.generations[grant.place as usize];
         *generation += 1;
         StreamId { index: grant.place, generation: *generation }
     }
 
-    /// Gives back what a grant promises; its place may still be in use.
+    /// Returns the resources of a grant; its slot may still be in use.
     pub(crate) fn release(&mut self, grant: Grant) {
         self.ledger.release(grant.cost);
         self.add(grant, false);
         self.check();
     }
 
-    /// Gives back a grant's place.
+    /// Returns a grant's slot.
     pub(crate) fn vacate(&mut self, grant: Grant) {
         self.free.push(grant.place);
     }
 
-    /// Nothing lives, so nothing is promised.
+    /// Checks that without live reservations nothing is promised.
     pub(crate) fn check_empty(&self) {
         let used: Vec<Level> = self.ledger.levels().filter(|level| level.used > 0).collect();
         require(used.is_empty() && self.sums.streams == 0, Invariant::LedgerIsTheSum, || {
@@ -245,7 +246,7 @@ impl Book {
         {
             let terms = &self.ledger.terms().disks[volume];
             let bytes = u128::from(rate.0) * u128::from(terms.cycle.0);
-            // A turn is read in whole blocks and what is left.
+            // A turn is read in whole blocks and a rest.
             let of_turn = match request {
                 Request::Datagrams { turn: Some(turn), .. } => {
                     turn.0 / turn.0.div_ceil(terms.block.0)
@@ -298,7 +299,7 @@ impl Book {
         }
     }
 
-    /// What is admitted fits the cycle with one flush and the floor of uploads.
+    /// Checks that the admitted work fits the cycle with one flush and the floor of uploads.
     fn check_cycle(&self, disk: usize, sum: f64) {
         let terms = &self.ledger.terms().disks[disk];
         let cycle = terms.cycle.0 as f64;
@@ -312,7 +313,7 @@ impl Book {
         });
     }
 
-    /// Nanoseconds of the disk's cycle that what lives needs, when so many sums were rounded up.
+    /// Nanoseconds of the disk's cycle for all live reservations, with this number of rounded sums.
     fn disk_time(&self, disk: usize, roundings: f64) -> f64 {
         let model = &self.ledger.terms().disks[disk].model;
         let visits = self.sums.visits[disk] as f64 / 1e9 + roundings / 1000.0;

@@ -1,4 +1,4 @@
-//! Many seeds on all cores, for a while, until the first that fails.
+//! Campaigns: many seeds on all cores, for a time or until the first failure.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,9 +8,9 @@ use crate::run::{Scenario, run_once, run_twice};
 use crate::verdict::Violation;
 use crate::world::{Outcome, Tally};
 
-/// What a campaign found.
+/// The result of a campaign.
 pub struct Found {
-    /// Worlds lived through.
+    /// Number of worlds run.
     pub worlds: u64,
     /// Sums over them.
     pub tally: Tally,
@@ -20,22 +20,22 @@ pub struct Found {
     pub took: Duration,
 }
 
-/// Which seeds.
+/// The selection of seeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Campaign<'a> {
     /// The first seed; the others count up from it.
     pub first: u64,
     /// These seeds instead, in this order.
     pub among: Option<&'a [u64]>,
-    /// What is said about all of them.
+    /// Settings common to all of them.
     pub template: Scenario,
-    /// For how long.
+    /// Duration.
     pub lasts: Duration,
-    /// Most seeds.
+    /// Limit of seeds.
     pub seeds_max: u64,
-    /// How often each world is lived through: twice to see that it is the same again.
+    /// Runs of each world: two, to compare them.
     pub runs: u32,
-    /// Whether one failure ends it.
+    /// Whether the first failure ends it.
     pub stop_at_first: bool,
     /// Threads.
     pub threads: usize,

@@ -1,15 +1,15 @@
-//! What titles contain: a function of title and offset, so that bytes are checked without storage.
+//! Content of titles: a function of title and offset, so that bytes are checked without storage.
 //!
-//! Every eight bytes are a mix of the title and their place, so a byte from another title, another
-//! place or another version is told. With [`Fidelity::EveryByte`] all bytes exist. With stamps only
-//! the first 16 bytes of each stretch do, and what lies between is whatever the memory held:
-//! a thousand times less to write, and a wrong block, offset or order is still seen.
+//! Every eight bytes are a mix of the title and their position, so a byte from another title,
+//! position or version is detected. With [`Fidelity::EveryByte`] all bytes exist. With stamps only
+//! the first 16 bytes of each stretch exist, and the rest is old memory: a thousand times less to
+//! write, and a wrong block, offset or order is still detected.
 
 use tactus_ring::arena::{BlockRef, View};
 
 use crate::dice::mix;
 
-/// How much of the content exists.
+/// The part of the content that exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fidelity {
     /// All of it.
@@ -35,7 +35,7 @@ pub(crate) fn stamp(title: u64, at: u64) -> [u8; STAMP as usize] {
     bytes
 }
 
-/// Where a read puts its bytes.
+/// The target of a read.
 #[derive(Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) block: BlockRef,
@@ -112,7 +112,8 @@ pub(crate) fn expected(title: u64, at: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Compares `bytes` with what `title` has from `from` on; the offset of the first wrong stretch.
+/// Compares `bytes` with the content of `title` from `from` on. The error is the offset of the
+/// first wrong stretch.
 pub(crate) fn check(title: u64, from: u64, bytes: &[u8], fidelity: Fidelity) -> Result<(), u64> {
     let to = from + bytes.len() as u64;
     match fidelity {

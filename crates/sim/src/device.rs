@@ -1,9 +1,8 @@
-//! A simulated disk: takes transfers, answers them when its model says, and watches the engine.
+//! A simulated disk: takes transfers, answers them by its model, and checks the engine.
 //!
-//! Promise: without faults the device obeys the `DiskModel` that it states, so that a deadline
-//! missed is the engine's doing. It checks what a kernel cannot: that reads come in the promised
-//! order, that no block is written twice, that everything submitted is asked for again, and that
-//! what is sent by reference is in memory.
+//! Promise: without faults the device obeys its stated `DiskModel`, so a missed deadline is an
+//! error of the engine. It checks what a kernel cannot: reads come in the promised order, no block
+//! is written twice, every submitted request is polled, and bytes sent by reference are in memory.
 
 mod faults;
 mod model;
@@ -49,7 +48,7 @@ pub(crate) struct Device {
     pending: Vec<Pending>,
     depth: usize,
     submitted: u64,
-    /// Titles of which a transfer has failed or come back short.
+    /// Titles with a failed or short transfer.
     damaged: Vec<bool>,
     watch: Watch,
     trace: Trace,
@@ -60,7 +59,7 @@ struct Pending {
     number: u64,
     transfer: Transfer,
     result: Result<u32, DiskFault>,
-    /// This byte of it is not the one that was stored.
+    /// This byte of it differs from the stored one.
     flip: Option<u32>,
 }
 
@@ -70,21 +69,21 @@ struct PendingSync {
     result: Result<(), DiskFault>,
 }
 
-/// Where a device's blocks are.
+/// The memory of a device's blocks.
 pub(crate) enum Blocks {
-    /// In an arena, into which it writes.
+    /// In an arena, which the device fills.
     Arena(View),
-    /// In the page cache, which keeps what it has read.
+    /// In the page cache, which keeps the read blocks.
     PageCache(Pages),
 }
 
-/// What a device is made of.
+/// The parts of a device.
 pub(crate) struct DeviceParts {
     pub(crate) kind: DiskKind,
     pub(crate) terms: DiskTerms,
     pub(crate) faults: Vec<Fault>,
     pub(crate) blocks: Blocks,
-    /// What is written; none on a volume that takes no uploads.
+    /// The written files; `None` on a volume without uploads.
     pub(crate) stable: Option<Stable>,
     pub(crate) titles: Arc<[Title]>,
     pub(crate) fidelity: Fidelity,
@@ -128,7 +127,7 @@ impl Device {
         let mut service = self.mechanics.serve(now, place, u64::from(transfer.len), &mut self.dice);
         let mut result = Ok(there as u32);
         let mut flip = None;
-        // Several such faults at once do not multiply: a disk is at most as slow as the worst.
+        // Simultaneous faults of this kind do not multiply: the worst one counts.
         let slow = self.faults.iter().filter(|fault| fault.is_on(now)).map(Fault::factor);
         service = self.mechanics.stretch(service, slow.max().unwrap_or(1));
         for fault in self.faults.iter().filter(|fault| fault.is_on(now)) {
@@ -171,7 +170,7 @@ impl Device {
         self.pending.push(Pending { done: service.done, number, transfer, result, flip });
     }
 
-    /// Where a write goes, and how many bytes it has.
+    /// The position of a write, and its number of bytes.
     fn begin_write(&mut self, now: MonoTime, transfer: Transfer) -> (u64, u64) {
         let stable = self.stable.as_ref();
         let stable = stable.filter(|_| stable::is_written(transfer.file));
@@ -187,7 +186,7 @@ impl Device {
         (file.position + transfer.offset.0, u64::from(transfer.len))
     }
 
-    /// Where a read is, and how many bytes there are.
+    /// The position of a read, and the number of bytes there.
     fn begin_read(&mut self, now: MonoTime, transfer: Transfer) -> (u64, u64) {
         let title = self.titles[transfer.file.0 as usize];
         self.watch.check_submit(now, transfer, &title);
@@ -240,12 +239,12 @@ impl Device {
         self.faults.iter().any(|fault| fault.trouble == Trouble::Hang && fault.is_on(now))
     }
 
-    /// The files that are written.
+    /// The written files.
     pub(crate) fn stable(&mut self) -> &mut Stable {
         self.stable.as_mut().expect("the volume takes uploads")
     }
 
-    /// Notes that an upload of so many bytes is on its way into the engine.
+    /// Notes that an upload of this number of bytes is on its way into the engine.
     pub(crate) fn note_upload(&mut self, now: MonoTime, bytes: u64) {
         self.watch.note_upload(now, bytes);
     }
@@ -263,7 +262,7 @@ impl Device {
         let (at, _) = ended.min_by_key(|(_, pending)| (pending.done, pending.number))?;
         let Pending { transfer, mut result, flip, .. } = self.pending.swap_remove(at);
         if transfer.direction == Direction::Write {
-            // Of a write that fails anything may have been written.
+            // Any part of a failed write may have been written.
             let bytes = result.unwrap_or_else(|_| self.dice.below(2) as u32 * transfer.len);
             self.stable().write(transfer, bytes);
             let is_recording = self.stable().is_recording(transfer.file);
@@ -283,8 +282,9 @@ impl Device {
         Some(Completion { transfer, result })
     }
 
-    /// What the port does where nobody else sees the bytes: compares a whole block with what it must
-    /// sum up to. By then all of its transfers have been submitted, and what they bring is known.
+    /// The comparison of a port whose bytes no other part sees: compares a whole block with its
+    /// expected checksum. By then all of its transfers have been submitted, and their results are
+    /// known.
     fn compare(&self, now: MonoTime, transfer: Transfer) -> Result<(), DiskFault> {
         let Some(Sum { len, crc32c }) = transfer.sum else { return Ok(()) };
         let begin = transfer.offset.0 - u64::from(transfer.at);
@@ -298,7 +298,8 @@ impl Device {
         if pages.is_damaged(transfer) { Err(DiskFault::DAMAGED) } else { Ok(()) }
     }
 
-    /// Stops the world unless all of `part` is in memory: sent by reference, it waits for no disk.
+    /// Stops the world unless all of `part` is in memory: a send by reference must not wait for a
+    /// disk.
     pub(crate) fn check_in_memory(&self, now: MonoTime, part: FilePart) {
         let missing = match &self.blocks {
             Blocks::Arena(_) => Some(part.offset),
@@ -328,7 +329,7 @@ impl Device {
         self.faults.clear();
     }
 
-    /// Until when it is at work on what it has been given.
+    /// The end of its submitted work.
     pub(crate) fn busy_until(&self) -> MonoTime {
         self.mechanics.busy_until()
     }
@@ -338,7 +339,7 @@ impl Device {
         self.watch.note_start(now);
     }
 
-    /// Everything submitted has been answered.
+    /// Checks that every submitted request has been answered.
     pub(crate) fn check_idle(&self) {
         require(self.syncs.is_empty(), Invariant::OneCompletionEach, || {
             format!("{} flushes were never asked for again", self.syncs.len())
@@ -354,7 +355,7 @@ impl Device {
 }
 
 impl Blocks {
-    /// Makes one byte of a transfer another one.
+    /// Changes one byte of a transfer.
     fn flip(&mut self, transfer: Transfer, at: u32) {
         if let Self::Arena(view) = self {
             let ports::BlockRef { place, generation } = transfer.block;
@@ -372,7 +373,7 @@ impl Blocks {
         }
     }
 
-    /// Puts the first `bytes` of a transfer where they belong.
+    /// Puts the first `bytes` of a transfer into their place.
     fn fill(&mut self, transfer: Transfer, bytes: u32, fidelity: Fidelity) {
         let Transfer { block: ports::BlockRef { place, generation }, file, offset, at, .. } =
             transfer;
@@ -390,7 +391,7 @@ impl Blocks {
 /// The engine's end of a device.
 pub(crate) struct DiskEnd(pub(crate) Arc<Mutex<Device>>);
 
-/// Opens a lock that only one thread uses; a broken invariant may have left it poisoned.
+/// Locks a mutex that only one thread uses; a broken invariant may have poisoned it.
 pub(crate) fn open<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -417,7 +418,7 @@ impl DiskPort for DiskEnd {
     }
 }
 
-/// When a transfer ends.
+/// The end of a transfer.
 #[derive(Clone, Copy)]
 struct Service {
     begun: MonoTime,
@@ -430,8 +431,8 @@ impl Service {
     }
 }
 
-/// More flushes fail in no world before its volume takes no more.
+/// Limit of failed flushes: in no world more fail before the volume stops taking uploads.
 const FAILED_MAX: usize = 4096;
 
-/// The error number of a read that the device cannot do.
+/// The error number of a failed read.
 const EIO: i32 = 5;

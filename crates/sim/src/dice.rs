@@ -1,7 +1,7 @@
-//! The one source of chance: everything random in a world comes from its seed, through here.
+//! The only source of randomness: everything random in a world comes from its seed, through here.
 //!
-//! Promise: equal seeds give equal numbers on every machine. Each thing that draws has dice of its
-//! own (`fork`), so that one that draws more does not change what the others get. Not for secrets.
+//! Promise: equal seeds give equal numbers on every machine. Each user has dice of its own
+//! (`fork`), so the number of its draws does not change the numbers of the others. Not for secrets.
 
 /// A stream of numbers: splitmix64 (Steele, Lea and Flood, 2014), a counter and a mix.
 #[derive(Clone, Debug)]

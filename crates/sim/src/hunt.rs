@@ -1,7 +1,8 @@
-//! The hunt for mutants: each deliberate mistake is switched on, and seeds are run until one tells.
+//! The hunt for mutants: each deliberate mistake is switched on, and seeds are run until one
+//! detects it.
 //!
-//! Every second one is a crowded house, where the order of reads matters: of all seeds only a fifth are,
-//! and the subtle mistakes show nowhere else.
+//! Every second world is a crowded house, in which the order of reads matters. Only a fifth of all
+//! seeds are such worlds, and subtle mistakes show nowhere else.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +14,11 @@ use crate::run::Scenario;
 use crate::swarm::{Mode, Swarm};
 use crate::verdict::Violation;
 
-/// What became of one mutant.
+/// The result for one mutant.
 pub struct Hunted {
-    /// Which mistake.
+    /// The mistake.
     pub mutant: Mutant,
-    /// The seed that told it, and how.
+    /// The seed that detected it, and how.
     pub found: Option<(Scenario, Violation)>,
     /// Worlds until then.
     pub worlds: u64,
@@ -64,7 +65,7 @@ fn in_turn() -> Vec<u64> {
     crowded.into_iter().zip(others).flat_map(|(crowded, other)| [other, crowded]).collect()
 }
 
-/// More than any mistake has needed, by four.
+/// Four times the largest number that any mistake has needed.
 const SEEDS: u64 = 4000;
 
 /// Hunts `mutant` in worlds of packets.

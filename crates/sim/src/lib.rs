@@ -1,8 +1,8 @@
 //! The simulator: disks, links, clients and faults around the engine's own servers.
 //!
-//! A world is drawn from a seed, runs as fast as it can, and stops at the first invariant that is
-//! broken. The servers in it are those of production; only the ports are simulated. How it works
-//! and what it does not show: `docs/design/simulation.md`. Modules are listed from the lowest up.
+//! A world is drawn from a seed, runs at full speed, and stops at the first broken invariant. Its
+//! servers are those of production; only the ports are simulated. The method and its limits:
+//! `docs/design/simulation.md`. Modules are listed from the lowest up.
 #![forbid(unsafe_code)]
 
 mod dice;

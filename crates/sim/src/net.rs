@@ -1,8 +1,9 @@
-//! The simulated network: sockets with buffers, receivers of every temper, and a check of each byte.
+//! The simulated network: sockets with buffers, receivers of several kinds, and a check of each
+//! byte.
 //!
-//! What a socket takes, its receiver gets in order; so bytes and times are checked where they are
-//! taken; what is offered by reference must be in memory. A socket belongs to one delivery, from its
-//! start until it is reported as finished; one that is used before or after stops the world.
+//! A receiver gets the bytes of its socket in order, so bytes and times are checked when the socket
+//! takes them; bytes offered by reference must be in memory. A socket belongs to one delivery, from
+//! its start until it is reported as finished. A use before or after that stops the world.
 
 mod law;
 mod receiver;
@@ -30,16 +31,16 @@ pub(crate) use law::Paced;
 pub(crate) use outlets::{OutletFault, OutletSpec, OutletTrouble, Outlets, PacketEnd, TICKS};
 pub(crate) use receiver::{Receiver, Temper};
 
-/// All sockets, and what the world says of the turn that is running.
+/// All sockets, and the state of the running turn.
 pub(crate) struct Net {
     sockets: Vec<Option<Socket>>,
     serial: i32,
     fidelity: Fidelity,
-    /// When the link's core wanted to be turned, and how often it has sent since.
+    /// The scheduled time of the link core's turn, and its number of sends since.
     pub(crate) turn: LinkTurn,
-    /// Some other disk has faults: what a healthy one's streams feel of it is that disk's.
+    /// Another disk has faults: their effects on streams of a healthy disk are attributed to it.
     others_fail: bool,
-    /// Time for which the machine has stood still in all.
+    /// Sum of all pauses of the machine.
     pub(crate) paused: Nanos,
     counters: Option<Arc<[StreamCounters]>>,
     trace: Trace,
@@ -48,7 +49,7 @@ pub(crate) struct Net {
 /// The turn of the link's core that is running.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct LinkTurn {
-    /// When it had asked to be turned: no slot before that is visited for the first time.
+    /// Its scheduled time: no slot before that is visited for the first time.
     pub(crate) wanted: MonoTime,
     pub(crate) sends: u64,
     pub(crate) sends_max: u64,
@@ -61,12 +62,12 @@ struct Socket {
     receiver: Receiver,
     sent: u64,
     law: Option<Law>,
-    /// When the peer last left something untaken that was offered, if it still does.
+    /// When the peer last left offered bytes untaken, if it still does.
     blocked_since: Option<MonoTime>,
     ever_blocked: bool,
 }
 
-/// What a socket shall receive.
+/// The expected bytes of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivery {
     pub(crate) title: u64,
@@ -75,11 +76,11 @@ pub(crate) struct Delivery {
     pub(crate) paced: Option<Paced>,
     /// The volume and the machine keep their promises, so the engine must keep its own.
     pub(crate) is_promised: bool,
-    /// Nobody knows when its title will be there, but what is there must come without underruns.
+    /// The growth of its title is not predictable, but available bytes must come without underruns.
     pub(crate) grows: bool,
 }
 
-/// What became of a socket.
+/// The received part of a delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
     pub(crate) sent: Bytes,
@@ -87,7 +88,7 @@ pub(crate) struct Received {
     pub(crate) ever_blocked: bool,
 }
 
-/// Handles count in steps of this, so that place and serial can be told.
+/// Handles count in steps of this, so that place and serial can be separated.
 const PLACES: i32 = 1024;
 
 impl Net {
@@ -105,12 +106,12 @@ impl Net {
         }
     }
 
-    /// The engine's own count of each place's underruns.
+    /// Sets the engine's own count of each slot's underruns.
     pub(crate) fn watch(&mut self, counters: Arc<[StreamCounters]>) {
         self.counters = Some(counters);
     }
 
-    /// A socket for the delivery at `place`.
+    /// Makes a socket for the delivery at `place`.
     pub(crate) fn connect(
         &mut self,
         now: MonoTime,
@@ -134,7 +135,7 @@ impl Net {
         SocketHandle(self.serial * PLACES + place as i32)
     }
 
-    /// Notes that the delivery at `place` is to end: it may fall silent at any time.
+    /// Notes that the delivery at `place` is to end: its sends may stop at any time.
     pub(crate) fn release_promise(&mut self, place: u32) {
         if let Some(socket) = &mut self.sockets[place as usize] {
             socket.delivery.is_promised = false;
@@ -142,7 +143,7 @@ impl Net {
         }
     }
 
-    /// Whether the delivery at `place` has been sent anything, or need not be.
+    /// Whether the delivery at `place` has sent bytes, or need not.
     pub(crate) fn has_begun(&self, place: u32) -> bool {
         let promised = |socket: &&Socket| socket.law.is_some() && socket.delivery.is_promised;
         self.sockets[place as usize].as_ref().filter(promised).is_none_or(|socket| socket.sent > 0)
@@ -159,7 +160,7 @@ impl Net {
         }
     }
 
-    /// Looks at every stream, also those that have not been sent anything for a while.
+    /// Checks every stream, including those without recent sends.
     pub(crate) fn check_all(&self, now: MonoTime, behind_max: Nanos) {
         for (place, socket) in self.sockets.iter().enumerate() {
             let Some(socket) = socket else { continue };
@@ -209,7 +210,8 @@ impl Net {
         require(offered > 0, Invariant::BoundedTurn, || format!("an empty send at {now:?}"));
         socket.check_offer(now, offer);
         if socket.receiver.is_broken(now) {
-            // The engine knows it now, and sends nothing any more: whoever has gone cannot be late.
+            // The engine knows it now, and sends nothing any more: a stream whose peer has gone
+            // cannot be late.
             self.release_promise(place as u32);
             return Sent::Broken(EPIPE);
         }
@@ -230,7 +232,7 @@ impl Net {
         if let Offer::ByCopy(parts) = offer {
             socket.check_bytes(now, parts, taken, self.fidelity);
         }
-        // A peer that leaves bytes untaken keeps the window full, and what comes after is late.
+        // A peer that leaves bytes untaken keeps the window full, and later bytes are late.
         let is_promised = socket.delivery.is_promised || socket.delivery.grows;
         let promised = is_promised && !socket.ever_blocked;
         socket.check_times(now, wanted, self.paused, taken);
@@ -247,7 +249,7 @@ impl Net {
 }
 
 impl Socket {
-    /// What is offered lies in the delivery; by reference it must name the next bytes, exactly.
+    /// Checks an offer: it lies in the delivery; by reference it must name exactly the next bytes.
     fn check_offer(&self, now: MonoTime, offer: Offer<'_>) {
         let Delivery { title, first, end, .. } = self.delivery;
         let at = first.0 + self.sent;
@@ -283,7 +285,7 @@ impl Socket {
     }
 }
 
-/// What is offered to a socket.
+/// An offer to a socket.
 #[derive(Clone, Copy)]
 enum Offer<'a> {
     ByCopy(&'a [&'a [u8]]),

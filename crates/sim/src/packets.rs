@@ -1,8 +1,8 @@
-//! Worlds of packets: the pacer on a link of its own, with turns that come late, streams that come, go and
-//! pause, and classes whose rates are changed while they send.
+//! Worlds of packets: the pacer on a link of its own, with late turns, streams that come, go and
+//! pause, and classes whose rates change while they send.
 //!
-//! Promise: each departure is judged when it happens, by sums of the judge's own. What is drawn stands
-//! in `plan.rs`, what is judged in `judge.rs`.
+//! Promise: each departure is judged when it happens, by sums of the judge's own. `plan.rs` draws
+//! the world, `judge.rs` checks it.
 
 mod plan;
 
@@ -23,7 +23,7 @@ use crate::verdict::{Invariant, Violation, broken, require};
 use judge::Judge;
 use plan::{Event, Habit, Plan, What};
 
-/// What happened in a world of packets.
+/// Statistics of a world of packets.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PacketTally {
     /// Streams.
@@ -40,10 +40,9 @@ pub struct PacketTally {
     pub trace: u64,
 }
 
-/// Lives through the world of `seed` twice.
+/// Runs the world of `seed` twice.
 ///
-/// # Errors
-/// The first invariant that was broken.
+/// # Errors The first broken invariant.
 pub fn run(seed: u64) -> Result<PacketTally, Violation> {
     let first = caught(|| World::new(Plan::draw(seed)).run())?;
     let second = caught(|| World::new(Plan::draw(seed)).run())?;
@@ -54,31 +53,31 @@ pub fn run(seed: u64) -> Result<PacketTally, Violation> {
     Err(Violation { invariant: Invariant::Deterministic, detail })
 }
 
-/// Which worlds to live through.
+/// The selection of worlds.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
     /// The first seed; the others count up from it.
     pub first: u64,
-    /// Most seeds.
+    /// Limit of seeds.
     pub seeds_max: u64,
-    /// For how long.
+    /// Duration.
     pub lasts: Duration,
     /// Threads.
     pub threads: usize,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// Worlds lived through.
+    /// Number of worlds run.
     pub worlds: u64,
     /// Sums over them.
     pub tally: PacketTally,
-    /// The seed that broke a promise, and which.
+    /// The seed of a broken promise, and the violation.
     pub failure: Option<(u64, Violation)>,
 }
 
-/// Lives through one world after the other, until one breaks a promise or the time is over.
+/// Runs one world after the other, until a promise is broken or the time is over.
 pub fn search(search: &Search) -> Found {
     let begin = Instant::now();
     let next = AtomicU64::new(0);
@@ -121,7 +120,7 @@ impl PacketTally {
     }
 }
 
-/// A stream while it is there.
+/// An active stream.
 struct Stream {
     class: ClassId,
     bytes: u64,
@@ -140,7 +139,7 @@ struct World {
     parents: Vec<ClassId>,
     /// By the class's place; streams take turns in them.
     streams: Vec<Option<Stream>>,
-    /// Which place each stream of the plan has, while it is there.
+    /// The place of each active stream of the plan.
     places: Vec<Option<usize>>,
     trace: Trace,
 }
@@ -178,7 +177,7 @@ impl World {
             let next = [self.pacer.poll_timeout(), coming].into_iter().flatten().min();
             let Some(next) = next.filter(|&next| next < end) else { break };
             let late = self.dice.below(self.plan.lateness.0 + 1);
-            // Mostly a little late, seldom very.
+            // Usually slightly late, rarely very late.
             let late = Nanos(if self.dice.chance(100) { late } else { late / 16 });
             let mut turn = self.now.max(next) + late;
             if let Some((_, pause)) = pauses.next_if(|&(at, _)| at <= turn) {
@@ -198,7 +197,7 @@ impl World {
         self.finish()
     }
 
-    /// Sends what may leave now.
+    /// Sends the packets that may leave now.
     fn turn(&mut self) {
         let begin = MonoTime(self.now.0 / self.plan.tick.0 * self.plan.tick.0);
         while let Some(departure) = self.pacer.poll_send(self.now) {
@@ -225,7 +224,8 @@ impl World {
         self.pacer.offer(self.now, stream.class, Packet { due, bytes: Bytes(stream.bytes) });
     }
 
-    /// The machine stood still for `pause`: like the link server its owner moves the streams' clocks.
+    /// A stall of the machine of `pause`: like the link server, the owner moves the streams'
+    /// clocks.
     fn stand_still(&mut self, turn: MonoTime, pause: Nanos) {
         self.judge.stand_still(pause);
         self.now = turn;
@@ -285,7 +285,7 @@ impl World {
         self.offer(place);
     }
 
-    /// All streams go; nothing may be left of them.
+    /// Removes all streams; no state may be left.
     fn finish(mut self) -> PacketTally {
         self.judge.check_guarantees();
         for stream in self.streams.iter().flatten() {

@@ -1,4 +1,4 @@
-//! One seed: its world is lived through twice, and what stopped it is caught.
+//! One seed: its world is run twice, and a violation is caught.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,16 +13,16 @@ use crate::world::{Outcome, World};
 /// What to simulate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scenario {
-    /// All chance comes from here.
+    /// The source of all randomness.
     pub seed: u64,
-    /// What is promised; the seed decides when nothing is said.
+    /// The promises; the seed decides if it is not set.
     pub mode: Option<Mode>,
-    /// Simulated time; the seed decides when nothing is said.
+    /// Simulated time; the seed decides if it is not set.
     pub duration: Option<Nanos>,
 }
 
 impl Scenario {
-    /// A seed with nothing said about it.
+    /// A seed without further settings.
     pub const fn of(seed: u64) -> Self {
         Self { seed, mode: None, duration: None }
     }
@@ -49,10 +49,9 @@ impl Scenario {
     }
 }
 
-/// Lives through a world twice.
+/// Runs a world twice.
 ///
-/// # Errors
-/// The first invariant that was broken.
+/// # Errors The first broken invariant.
 pub fn run_twice(scenario: Scenario) -> Result<Outcome, Violation> {
     let first = run_once(scenario)?;
     let second = run_once(scenario)?;
@@ -63,15 +62,15 @@ pub fn run_twice(scenario: Scenario) -> Result<Outcome, Violation> {
     Err(Violation { invariant: Invariant::Deterministic, detail })
 }
 
-/// Lives through a world once.
+/// Runs a world once.
 ///
-/// # Errors
-/// The first invariant that was broken.
+/// # Errors The first broken invariant.
 pub fn run_once(scenario: Scenario) -> Result<Outcome, Violation> {
     caught(move || World::new(scenario.swarm()).run())
 }
 
-/// Runs `world`, and takes a panic for what it says: a violation, or an assertion of the engine.
+/// Runs `world`, and converts a panic into its violation: a broken invariant, or an assertion of
+/// the engine.
 pub(crate) fn caught<T>(world: impl FnOnce() -> T) -> Result<T, Violation> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -107,6 +106,6 @@ pub(crate) fn caught<T>(world: impl FnOnce() -> T) -> Result<T, Violation> {
 }
 
 thread_local! {
-    /// Where this thread's world stopped; none while it runs no world.
+    /// Where this thread's world stopped; `None` if the thread runs no world.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }

@@ -1,7 +1,7 @@
-//! How fast a world runs: a hundred television streams for an hour, in seconds of one core.
+//! The speed of a world: a hundred television streams for an hour, in seconds of one core.
 //!
-//! The bar is a thousand times real time. All checkers are on, as in every world; the content is
-//! stamped every 64 KiB, so that the figure is the engine's and the checkers', not the memory's.
+//! The target is a thousand times real time. All checkers are on, as in every world. The content
+//! has stamps every 64 KiB, so the figure measures the engine and the checkers, not the memory.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,14 @@ use crate::title::{Audience, Title};
 use crate::verdict::Violation;
 use crate::world::{Outcome, World};
 
-/// What the speed run measured.
+/// The result of the speed run.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed {
-    /// What happened.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Time on the wall.
+    /// Wall time.
     pub wall: Duration,
-    /// Time that the core spent on it; none where the system does not say.
+    /// CPU time; `None` if the system does not report it.
     pub busy: Option<Duration>,
 }
 
@@ -35,8 +35,7 @@ const RATE: BitRate = BitRate(8_800_000);
 
 /// Runs [`STREAMS`] streams for `duration`.
 ///
-/// # Errors
-/// The first invariant that was broken.
+/// # Errors The first broken invariant.
 pub fn measure(duration: Nanos) -> Result<Speed, Violation> {
     let swarm = house(duration);
     let (begin, busy_before) = (Instant::now(), time_on_core());
@@ -105,7 +104,7 @@ fn house(duration: Nanos) -> Swarm {
     }
 }
 
-/// Nanoseconds for which this thread has had a core.
+/// CPU time of this thread.
 fn time_on_core() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)

@@ -1,7 +1,7 @@
-//! What a seed stands for: the machine, its disks and titles, its clients, and what goes wrong.
+//! The world of a seed: the machine, its disks and titles, its clients, and the faults.
 //!
-//! Each seed draws not only events but which kinds of event there are at all (swarm testing, Groce
-//! and others, 2012): a world with everything in it hides what only shows when little else happens.
+//! Each seed draws not only events but also the kinds of events (swarm testing, Groce and others,
+//! 2012): a world with all kinds hides effects that show only when little else happens.
 
 mod crowd;
 mod datagrams;
@@ -55,28 +55,28 @@ pub(crate) struct Swarm {
     pub(crate) begin: MonoTime,
     pub(crate) duration: Nanos,
     pub(crate) cores: usize,
-    /// Every server sits on some core at random, instead of sensibly.
+    /// Every server is on a random core, not on the default one.
     pub(crate) scattered: bool,
-    /// Most that a core is turned late.
+    /// Limit of the lateness of a core's turn.
     pub(crate) lateness: Nanos,
-    /// Most that the control side takes to hear of something.
+    /// Limit of the delay of the control side.
     pub(crate) control_delay: Nanos,
     pub(crate) streams: u32,
     pub(crate) volumes: Vec<VolumeSpec>,
     pub(crate) titles: Vec<Title>,
     pub(crate) clients: Vec<ClientSpec>,
     pub(crate) uploads: Vec<UploadSpec>,
-    /// What datagrams leave by; none in a world without.
+    /// The outlets; empty in a world without datagrams.
     pub(crate) outlets: Vec<OutletSpec>,
     pub(crate) packet_tick: Nanos,
-    /// Most datagrams of a message.
+    /// Limit of the datagrams of a message.
     pub(crate) segments_max: u32,
-    /// What the class of the first outlet's streams may send at most, on the wire; none: they have
-    /// no class.
+    /// The ceiling of the class of the first outlet's streams, on the wire; `None`: they have no
+    /// class.
     pub(crate) ceiling: Option<BitRate>,
-    /// Times at which the machine stands still, and for how long; in order.
+    /// The stalls of the machine: time and length, in order.
     pub(crate) pauses: Vec<(MonoTime, Nanos)>,
-    /// From here on nothing goes wrong any more.
+    /// The end of all faults.
     pub(crate) quiet_from: MonoTime,
     pub(crate) behind_max: Nanos,
 }
@@ -95,7 +95,7 @@ pub(crate) struct VolumeSpec {
     pub(crate) faults: Vec<Fault>,
 }
 
-/// How uploads come to a volume.
+/// The uploads of a volume.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IntakeSpec {
     pub(crate) places: u32,
@@ -103,7 +103,7 @@ pub(crate) struct IntakeSpec {
     pub(crate) floor_thousandths: u32,
 }
 
-/// Somebody who uploads, or a live input.
+/// A client that uploads, or a live input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UploadSpec {
     pub(crate) volume: usize,
@@ -113,12 +113,12 @@ pub(crate) struct UploadSpec {
     /// Bytes between two acknowledgements.
     pub(crate) chunk: u64,
     pub(crate) think: Nanos,
-    /// The rate of a recording, and how long it goes on.
+    /// The rate of a recording; `None` for an upload.
     pub(crate) record: Option<BitRate>,
     pub(crate) lasts: Nanos,
 }
 
-/// Where the blocks of a volume are.
+/// The memory of a volume's blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Memory {
     Arena,
@@ -128,7 +128,7 @@ pub(crate) enum Memory {
     },
 }
 
-/// How a client uses the service.
+/// The habit of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Habit {
     /// Watches for a while, then another title.
@@ -139,7 +139,7 @@ pub(crate) enum Habit {
     Ranger,
     /// Downloads without a rate.
     Downloader,
-    /// Wants titles kept in memory: the broker itself, which does that for popular ones.
+    /// Holds titles in memory: it stands for the broker, which holds hot titles.
     Holder,
 }
 
@@ -155,9 +155,9 @@ pub(crate) struct ClientSpec {
     pub(crate) arrives: Nanos,
     pub(crate) hold: Nanos,
     pub(crate) think: Nanos,
-    /// How long it waits after a refusal.
+    /// Time until the retry after a refusal.
     pub(crate) retry: Nanos,
-    /// Begins every title where it begins, as those before it did.
+    /// Starts every title at the same position as other such clients.
     pub(crate) follows: bool,
     /// Sometimes stops a delivery that has ended long ago.
     pub(crate) is_confused: bool,
@@ -175,7 +175,7 @@ pub(crate) struct DatagramSpec {
     pub(crate) repeats: bool,
 }
 
-/// What worlds send in which every byte exists: a second of it takes about 50 ms to make and check.
+/// Rate of a world in which every byte exists: one second takes about 50 ms to generate and check.
 const EVERY_BYTE_RATE: u64 = 8 * 25_000_000;
 const FLASH_CYCLES: [u64; 6] = [50, 100, 125, 250, 500, 1000];
 const ARM_CYCLES: [u64; 3] = [1000, 2000, 4000];
@@ -208,7 +208,7 @@ impl Swarm {
         let lateness =
             if dice.chance(650) { Nanos(0) } else { Nanos::from_micros(dice.spread(10, 2000)) };
         let has_holds = !is_crowded && dice.chance(250);
-        // A hold reads in the time left over what streams read in real time.
+        // A hold reads in best-effort time what streams read in real time.
         let separate = !has_holds && dice.chance(600);
         let mut titles = if is_crowded {
             crowd::draw_titles(&mut all.fork(2))
@@ -221,7 +221,7 @@ impl Swarm {
             draw_clients(&mut all.fork(3), &volumes, mode, duration, fidelity)
         };
         if is_crowded {
-            // What is read ahead comes on top, or memory would be the limit.
+            // Read-ahead needs extra memory; otherwise memory would be the limit.
             volumes[0].places += volumes[0].memory.ahead() * clients.len() as u32;
         }
         if has_holds {
@@ -340,7 +340,7 @@ impl Memory {
         Self::PageCache { ahead: dice.below(3) as u32 }
     }
 
-    /// Blocks that are granted to each stream beside those that it asks for.
+    /// Blocks granted to each stream in addition to those that it wants.
     pub(crate) fn ahead(self) -> u32 {
         match self {
             Self::Arena => 0,
@@ -444,7 +444,7 @@ fn draw_clients(
     (0..count).map(draw_one).collect()
 }
 
-/// Some titles were stored with their checksums. To sum them up takes time, so they are small.
+/// Gives some titles checksums. Summing takes time, so these titles are small.
 fn draw_sums(dice: &mut Dice, titles: &mut [Title]) {
     for title in titles {
         if dice.chance(700) {
@@ -454,7 +454,7 @@ fn draw_sums(dice: &mut Dice, titles: &mut [Title]) {
     }
 }
 
-/// In some worlds some titles are being recorded while they are watched.
+/// In some worlds some titles are recorded while they are watched.
 fn draw_growth(dice: &mut Dice, titles: &mut [Title], begin: MonoTime, duration: Nanos) {
     if !dice.chance(500) {
         return;
@@ -463,7 +463,7 @@ fn draw_growth(dice: &mut Dice, titles: &mut [Title], begin: MonoTime, duration:
         if dice.chance(400) {
             let from = Bytes(dice.spread(1, 4_000_000).min(title.len.0));
             let rate = BitRate(dice.spread(64_000, 50_000_000));
-            // Some are whole soon, some never.
+            // Some are complete soon, some never.
             let grows = Nanos(duration.0 / 1000 * dice.spread(50, 3000));
             title.len = title.len.min(from + rate.bytes_in(grows));
             title.growth = Some(Growth { since: begin, from, rate });
@@ -471,14 +471,15 @@ fn draw_growth(dice: &mut Dice, titles: &mut [Title], begin: MonoTime, duration:
     }
 }
 
-/// All, but that for safety the last of several stays well: somebody is left to be disturbed.
+/// All; but for safety the last of several volumes stays healthy, to check that faults do not
+/// affect it.
 fn volumes_that_may_fail(volumes: &mut [VolumeSpec], mode: Mode) -> &mut [VolumeSpec] {
     let count = volumes.len();
     let keeps_one = count > 1 && mode == Mode::Safety;
     &mut volumes[..count - usize::from(keeps_one)]
 }
 
-/// Some disks bring other bytes than those that were stored, and say nothing.
+/// Some disks return bytes other than the stored ones, without an error.
 fn draw_damage(
     dice: &mut Dice,
     volumes: &mut [VolumeSpec],
@@ -495,7 +496,7 @@ fn draw_damage(
     }
 }
 
-/// Every disk is slower than its model, from the beginning to the end.
+/// Every disk is slower than its model, for the whole run.
 fn draw_slowness(dice: &mut Dice, volumes: &mut [VolumeSpec], begin: MonoTime, duration: Nanos) {
     for volume in volumes {
         let trouble = Trouble::Slow { factor: dice.between(2, 20) };
@@ -503,7 +504,7 @@ fn draw_slowness(dice: &mut Dice, volumes: &mut [VolumeSpec], begin: MonoTime, d
     }
 }
 
-/// Some flushes fail, on disks that are well otherwise.
+/// Some flushes fail, on disks without other faults.
 fn draw_flush_errors(
     dice: &mut Dice,
     volumes: &mut [VolumeSpec],
@@ -527,7 +528,7 @@ fn draw_uploads(dice: &mut Dice, volumes: &mut [VolumeSpec], duration: Nanos) ->
     if !dice.chance(500) {
         return uploads;
     }
-    // Some wait for nothing but the disk; many of those would only take time.
+    // Some uploads wait for nothing but the disk; many of those would only take time.
     let busy = dice.chance(300);
     for (at, volume) in volumes.iter_mut().enumerate() {
         if !dice.chance(800) {
@@ -560,8 +561,8 @@ fn draw_uploads(dice: &mut Dice, volumes: &mut [VolumeSpec], duration: Nanos) ->
     uploads
 }
 
-/// As little memory as a stream and an upload can do with: every ring is then as short as it can
-/// be, and often full.
+/// The minimum of memory for a stream and an upload: every ring is then as short as possible, and
+/// often full.
 fn narrow(dice: &mut Dice, volumes: &mut [VolumeSpec]) {
     for volume in volumes {
         volume.places = dice.between(2, 12) as u32 + volume.memory.ahead();
@@ -597,7 +598,7 @@ fn hold_some(
 }
 
 fn draw_receiver(dice: &mut Dice, rate: BitRate, mode: Mode, rude: u64) -> Receiver {
-    // Liveness asks whether everybody is on time again, so there everybody takes what comes.
+    // Liveness checks that every stream is on time again, so there every client takes its bytes.
     if mode == Mode::Liveness || !dice.chance(rude) {
         return Receiver::new(Temper::Eager, None);
     }
@@ -628,7 +629,7 @@ fn draw_faults(
     let kinds: Vec<u64> = (0..5).filter(|_| dice.chance(400)).collect();
     let count = volumes.len();
     for (at, volume) in volumes.iter_mut().enumerate() {
-        // One of several disks stays well: what happens to the others must not reach it.
+        // One of several disks stays healthy: faults of the others must not affect it.
         if kinds.is_empty() || (at + 1 == count && count > 1 && mode == Mode::Safety) {
             continue;
         }

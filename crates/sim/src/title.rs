@@ -1,8 +1,8 @@
-//! Titles of a simulated world: what there is to stream, and where it lies.
+//! Titles of a simulated world: content and position.
 
 use tactus_core::units::{BitRate, Bytes, MonoTime};
 
-/// Who asks for a title: where the two never meet, a disk knows what kind of read it sees.
+/// The user of a title. If the users differ, a disk can recognise the kind of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Audience {
     Paced,
@@ -15,26 +15,26 @@ pub(crate) enum Audience {
 pub(crate) struct Title {
     pub(crate) volume: usize,
     pub(crate) len: Bytes,
-    /// Where it begins on its device.
+    /// Its position on its device.
     pub(crate) position: u64,
     pub(crate) audience: Audience,
-    /// What its bytes sum up to is known to whoever asks for it.
+    /// The checksums of its bytes are known.
     pub(crate) has_sums: bool,
-    /// How it comes into being; none when it is there.
+    /// Its growth; `None` if it is complete.
     pub(crate) growth: Option<Growth>,
 }
 
 /// A title that is being recorded while it is watched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growth {
-    /// When the world began, and what there was then.
+    /// When the world began, and the length at that time.
     pub(crate) since: MonoTime,
     pub(crate) from: Bytes,
     pub(crate) rate: BitRate,
 }
 
 impl Title {
-    /// How much of it there is.
+    /// Its length at `now`.
     pub(crate) fn len_at(&self, now: MonoTime) -> Bytes {
         let grown =
             self.growth.map(|growth| growth.from + growth.rate.bytes_in(now.since(growth.since)));

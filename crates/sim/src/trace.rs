@@ -1,8 +1,9 @@
-//! The trace of a run, as one number: two runs with equal hashes did the same at the same times.
+//! The trace of a run, as one number: two runs with equal hashes had the same events at the same
+//! times.
 
 use crate::dice::mix;
 
-/// A running hash of everything that happened. Not cryptographic: nobody forges a simulation.
+/// A running hash of all events. It need not be cryptographic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Trace(u64);
 

@@ -1,7 +1,7 @@
-//! What may never happen, by name, and how a world ends when it does.
+//! Invariants by name, and the end of a world that breaks one.
 //!
-//! A checker that finds an invariant broken stops the world at once, wherever it stands: in a port
-//! inside a server's turn, or at the end. The run that started the world catches it.
+//! A checker that finds a broken invariant stops the world at once, at any place: in a port inside
+//! a server's turn, or at the end. The run that started the world catches it.
 
 use std::fmt;
 
@@ -126,9 +126,9 @@ impl fmt::Display for Invariant {
 /// An invariant that was broken.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Which one.
+    /// The invariant.
     pub invariant: Invariant,
-    /// What was seen, and when.
+    /// The observation, and its time.
     pub detail: String,
 }
 

@@ -1,7 +1,7 @@
-//! The world: one clock, which jumps to whatever happens next, around the engine's own servers.
+//! The world: one clock, which jumps to the next event, around the engine's own servers.
 //!
-//! What happens is a core's turn, or something on the control side: a client comes or goes, reports
-//! are read. Nothing happens between: a second in which nobody does anything costs nothing.
+//! An event is a core's turn, or an action of the control side: a client comes or goes, reports are
+//! read. Time without events costs nothing.
 
 mod clients;
 mod schedule;
@@ -38,7 +38,7 @@ use clients::{Client, Held, Live};
 use schedule::{Due, Event};
 use uploads::{Store, Uploader};
 
-/// Turns a core, and sees that nothing is allocated or freed meanwhile.
+/// Turns a core, and checks that nothing is allocated or freed meanwhile.
 fn turn(core: &mut Core, now: MonoTime) -> Option<MonoTime> {
     let mut wanted = None;
     let memory = allocation_counter::measure(|| wanted = core.turn(now));
@@ -51,7 +51,7 @@ fn turn(core: &mut Core, now: MonoTime) -> Option<MonoTime> {
 pub(crate) struct World {
     swarm: Swarm,
     titles: Arc<[Title]>,
-    /// Their checksums, where somebody has asked for them.
+    /// Their checksums, once they have been used.
     sums: Vec<Option<Arc<Sums>>>,
     cores: Vec<Seat>,
     placement: Placement,
@@ -62,15 +62,15 @@ pub(crate) struct World {
     outlets: Arc<Mutex<Outlets>>,
     book: Book,
     clients: Vec<Client>,
-    /// Each volume's store, where uploads are taken.
+    /// Each volume's store, if it takes uploads.
     stores: Vec<Option<Store>>,
     uploaders: Vec<Uploader>,
     live: Vec<Option<Live>>,
-    /// For each title, who holds it, and how many streams rely on that.
+    /// For each title, its hold, and the number of streams that rely on it.
     held: Vec<Held>,
     /// For each title, when one of its streams was last reported as finished.
     last_finished: Vec<MonoTime>,
-    /// Volumes of the deliveries that the engine has not heard of yet.
+    /// Volumes of the deliveries that the engine has not received yet.
     starting: Vec<usize>,
     events: BinaryHeap<Due>,
     events_pushed: u64,
@@ -79,23 +79,23 @@ pub(crate) struct World {
     dice: Dice,
     trace: Trace,
     tally: Tally,
-    /// When faults had ended and the disks were through with what they had been given before.
+    /// When faults had ended and the disks had finished their earlier work.
     quiet: Option<MonoTime>,
-    /// Underruns counted by the time when everything had to be on time again.
+    /// Underruns counted when everything had to be on time again.
     recovered: Option<u64>,
 }
 
-/// A core, and when it is turned next.
+/// A core, and its next turn.
 struct Seat {
     core: Core,
-    /// When it has asked to be turned.
+    /// Its scheduled turn.
     wanted: Option<MonoTime>,
-    /// When it will be, late as machines are.
+    /// Its actual turn, with lateness.
     actual: Option<MonoTime>,
     last: MonoTime,
 }
 
-/// What happened in a run.
+/// Statistics of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     /// Simulated time.
@@ -118,15 +118,15 @@ pub struct Tally {
     pub underruns: u64,
     /// Titles that were held in memory.
     pub held: u64,
-    /// Deliveries that lived on them.
+    /// Deliveries that used held titles.
     pub resident: u64,
-    /// Most deliveries at once.
+    /// Maximum of simultaneous deliveries.
     pub streams_max: u64,
-    /// Bytes handed over to be written.
+    /// Bytes handed over for writing.
     pub written: u64,
     /// Flushes that were acknowledged.
     pub acks: u64,
-    /// Files that were uploaded whole.
+    /// Completely uploaded files.
     pub uploads: u64,
     /// Uploads that ended by an error of the disk.
     pub uploads_failed: u64,
@@ -134,7 +134,7 @@ pub struct Tally {
     pub recordings: u64,
     /// Deliveries that followed a growing title.
     pub followers: u64,
-    /// Blocks that were not what had been stored.
+    /// Blocks that differed from the stored bytes.
     pub damaged: u64,
 }
 
@@ -163,10 +163,10 @@ impl Tally {
     }
 }
 
-/// How a run ended well.
+/// The result of a successful run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// The hash of everything that happened.
+    /// The hash of all events.
     pub trace: u64,
     /// Sums.
     pub tally: Tally,
@@ -236,7 +236,7 @@ impl World {
                 best_effort_depth: spec.best_effort_depth,
                 intake: spec.intake.map(|intake| IntakeSetup {
                     places: intake.places,
-                    // One for each upload, and not one more.
+                    // Exactly one for each upload.
                     syncs_max: swarm.uploads.iter().filter(|upload| upload.volume == at).count()
                         as u32,
                     floor_thousandths: intake.floor_thousandths,
@@ -349,7 +349,7 @@ impl World {
         world
     }
 
-    /// Lives until the end, and looks whether anything is left.
+    /// Runs until the end, and checks that nothing is left.
     pub(crate) fn run(mut self) -> Outcome {
         self.live_until(self.end);
         self.close();
@@ -377,7 +377,7 @@ impl World {
         self.now = self.now.max(end);
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     fn next_time(&self) -> Option<MonoTime> {
         let turn = self.cores.iter().filter_map(|seat| seat.actual).min();
         let event = self.events.peek().map(|due| due.at);
@@ -387,7 +387,7 @@ impl World {
         }
     }
 
-    /// Lets the next thing happen.
+    /// Executes the next event.
     fn step(&mut self) {
         let Some(next) = self.next_time() else {
             crate::verdict::broken(
@@ -467,7 +467,7 @@ impl World {
         self.events.push(Due { at, number: self.events_pushed, event });
     }
 
-    /// Once a second: what only shows when nothing happens.
+    /// Once a second: checks that only show when nothing happens.
     fn look_around(&mut self) {
         let now = self.now;
         {
@@ -492,7 +492,7 @@ impl World {
         }
         let now = self.now;
         let quiet = *self.quiet.get_or_insert_with(|| {
-            // What a slow disk has been given before is still slow.
+            // Earlier work of a slow disk is still slow.
             let busy = self.devices.iter().map(|device| open(device).busy_until()).max();
             busy.map_or(now, |busy| busy.max(now))
         });
@@ -511,7 +511,7 @@ impl World {
     }
 
     fn check_nothing_left(&mut self) {
-        // A class still tells what was sent in the last second, and in the next one that it was nothing.
+        // A class still reports the last second, and zero in the next one.
         let (times, wait) = if self.swarm.ceiling.is_some() { (2, SECOND) } else { (1, Nanos(1)) };
         for _ in 0..times {
             self.now += wait;
@@ -528,7 +528,7 @@ impl World {
         let counters = &self.control.counters;
         let leased: u64 = counters.blocks.iter().map(|block| block.leased.value()).sum();
         let streams = counters.delivery.streams.value();
-        // Several cores look for messages for ever; one has no reason to wake.
+        // Several cores poll for messages for ever; a single one has no reason to wake.
         let timers = self.cores.len() == 1 && self.cores[0].wanted.is_some();
         let clean = leased == 0 && streams == 0 && !timers;
         require(clean, Invariant::NothingLeft, || {
@@ -564,12 +564,12 @@ fn after_pause(pauses: &[(MonoTime, Nanos)], at: MonoTime) -> MonoTime {
     pauses.iter().fold(at, |at, &(from, span)| if from <= at { at.max(from + span) } else { at })
 }
 
-/// How long the machine has stood still, or will have when the pause that has begun is over.
+/// Sum of all pauses of the machine by `now`, including the whole of a running one.
 fn paused_by(pauses: &[(MonoTime, Nanos)], now: MonoTime) -> Nanos {
     pauses.iter().filter(|&&(from, _)| from <= now).map(|&(_, span)| span).sum()
 }
 
-/// The keeper of a volume's blocks, and where the device and the link find their bytes.
+/// The keeper of a volume's blocks, and the memory for the device and the link.
 fn make_blocks(spec: &VolumeSpec) -> (Keeper, Blocks, Memory) {
     let VolumeSpec { places, block, memory, .. } = *spec;
     match memory {
@@ -600,7 +600,7 @@ fn place(swarm: &Swarm, dice: &mut Dice) -> Placement {
     }
 }
 
-/// How long a message may lie in a ring: cores look once a millisecond, a want passes two rings.
+/// Limit of the time of a message in rings: cores poll once a millisecond, a want passes two rings.
 fn message_delay(swarm: &Swarm) -> Nanos {
     match swarm.cores {
         1 => Nanos(0),
@@ -614,8 +614,8 @@ fn classes_of(swarm: &Swarm) -> Vec<PacketClass> {
     swarm.ceiling.map(class).into_iter().collect()
 }
 
-/// What datagrams leave by: never the limit here.
+/// Rate of the datagram link: never the limit here.
 const LINK_RATE: BitRate = BitRate(100_000_000_000);
 
-/// How long after the end the last stream may hold something.
+/// Limit of the time after the end until the last stream has returned everything.
 const DRAIN_MAX: Nanos = SECOND.times(60);

@@ -1,8 +1,8 @@
-//! What can go wrong with a disk, and when.
+//! Faults of a disk, and their times.
 
 use tactus_core::units::{MonoTime, Nanos};
 
-/// One kind of trouble for some time.
+/// One kind of fault for some time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fault {
     pub(crate) from: MonoTime,
@@ -10,22 +10,22 @@ pub(crate) struct Fault {
     pub(crate) trouble: Trouble,
 }
 
-/// A kind of trouble.
+/// A kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Trouble {
     /// Reads fail with EIO.
     Errors { permille: u64 },
-    /// Reads bring fewer bytes than asked for.
+    /// Reads return fewer bytes than requested.
     Short { permille: u64 },
     /// Every read takes this many times as long.
     Slow { factor: u64 },
-    /// Some reads are answered late; the others are not held up.
+    /// Some reads are answered late; the others are not delayed.
     Spikes { permille: u64, extra: Nanos },
     /// Flushes fail with EIO.
     FlushErrors { permille: u64 },
-    /// Reads of titles whose checksums are known bring a wrong byte, and say nothing.
+    /// Reads of titles with known checksums return a wrong byte without an error.
     Flips { permille: u64 },
-    /// Nothing is answered until the fault ends.
+    /// No answer until the fault ends.
     Hang,
 }
 

@@ -1,8 +1,8 @@
-//! How long a disk takes: the laws of three kinds of disk, and the model that each obeys.
+//! Timing of disks: the laws of three kinds of disk, and the model that each obeys.
 //!
 //! The spinning one is the emulated disk of the benchmarks, law for law: one arm, requests in order
-//! of arrival, `seek = 1.5 ms + 14.5 ms * sqrt(distance)`, rotation uniform from 0 to 8.3 ms,
-//! 150 MB/s, nothing of it for a request that continues the one before.
+//! of arrival, `seek = 1.5 ms + 14.5 ms * sqrt(distance)`, rotation uniform from 0 to 8.3 ms, 150
+//! MB/s. A request that continues the previous one has neither seek nor rotation.
 
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::{BitRate, Bytes, MIB, MonoTime, Nanos};
@@ -34,13 +34,15 @@ impl DiskKind {
         })
     }
 
-    /// What the disk keeps: its own law, and a margin for the engine's way of asking.
+    /// The model of the disk: its own law, and a margin for the engine's polling.
     ///
-    /// With an arm: each visit costs the shortest seek and half a rotation. The way of the arm over a
-    /// sweep of n places is at most `14.5 * (1 + sqrt(n - 1))` ms, the first seek being the way back,
-    /// which is at most `14.5 * sqrt(2 n)`; three deviations of the rotation are `7.2 * sqrt(n)`.
+    /// With an arm: each visit costs the shortest seek and half a rotation. The way of the arm over
+    /// a sweep of n places is at most `14.5 * (1 + sqrt(n - 1))` ms, where the first seek is the
+    /// way back; this is at most `14.5 * sqrt(2 n)`. Three deviations of the rotation are `7.2 *
+    /// sqrt(n)`.
     ///
-    /// Without: completions are looked for once a millisecond, so the depth must hold three of them.
+    /// Without: the engine polls for completions once a millisecond, so the depth must cover three
+    /// of them.
     pub(crate) fn model(self, block: u32) -> DiskModel {
         let mib = self.rate().time_for(Bytes(MIB));
         let in_three_ms = self.rate().bytes_in(Nanos::from_millis(3));
@@ -69,11 +71,11 @@ impl DiskKind {
 /// The moving parts.
 pub(super) struct Mechanics {
     kind: DiskKind,
-    /// Until when the device is at work on what it has.
+    /// The end of the device's present work.
     busy: MonoTime,
     /// Where the last transfer ended.
     head: u64,
-    /// When the last group of flushes was asked for, and when it ends.
+    /// When the last group of flushes was requested, and when it ends.
     flush_asked: Option<MonoTime>,
     flush_done: MonoTime,
 }
@@ -113,8 +115,8 @@ impl Mechanics {
         Service { begun, done: self.busy + latency }
     }
 
-    /// Serves a flush after everything before it; one that is asked for with the last one at the same
-    /// time goes with it.
+    /// Serves a flush after everything before it. A flush that is requested at the same time as the
+    /// last one joins it.
     pub(super) fn flush(&mut self, now: MonoTime, most: Nanos, dice: &mut Dice) -> MonoTime {
         if self.flush_asked != Some(now) {
             self.flush_asked = Some(now);

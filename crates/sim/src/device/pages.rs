@@ -1,19 +1,19 @@
 //! The page cache under a simulated volume: which place keeps which block of which title in memory.
 //!
-//! It keeps no more than the real port does: what a place refers to stays until the place is given
-//! another block to fill, and nothing else stays at all. So a byte that is found here is one that a
-//! send by reference finds without a disk.
+//! It keeps no more than the real port: the content of a place stays until the place gets another
+//! block to fill, and nothing else stays. So a byte found here is also found by a send by reference
+//! without a disk.
 
 use std::collections::HashMap;
 
 use tactus_core::ports::{FileHandle, FilePart, Transfer};
 use tactus_core::units::Bytes;
 
-/// The places of one volume, and what they refer to.
+/// The places of one volume, and their content.
 pub(crate) struct Pages {
     block: u64,
     pins: Vec<Pin>,
-    /// The place that was last asked for a block.
+    /// The place with the last request for a block.
     found: HashMap<Key, u32>,
 }
 
@@ -24,14 +24,14 @@ struct Key {
     block: u64,
 }
 
-/// What one place refers to.
+/// The content of one place.
 #[derive(Clone, Copy)]
 struct Pin {
     generation: u32,
     key: Key,
-    /// Bytes that have been read; they are all different ones.
+    /// Number of distinct bytes that have been read.
     read: u64,
-    /// One of them is not what was stored.
+    /// One of them differs from the stored byte.
     is_damaged: bool,
 }
 
@@ -53,7 +53,7 @@ impl Pages {
         self.pins.len() as u32
     }
 
-    /// Notes that a transfer has been submitted: in a new life a place forgets what it referred to.
+    /// Notes that a transfer has been submitted: in a new generation a place loses its content.
     pub(super) fn begin(&mut self, transfer: Transfer) {
         let Transfer { block, file, offset, .. } = transfer;
         let pin = &mut self.pins[block.place as usize];
@@ -73,7 +73,7 @@ impl Pages {
         self.pins[transfer.block.place as usize].read += u64::from(bytes);
     }
 
-    /// Notes that a transfer brings other bytes than were stored.
+    /// Notes that a transfer returns bytes other than the stored ones.
     pub(super) fn damage(&mut self, transfer: Transfer) {
         self.pins[transfer.block.place as usize].is_damaged = true;
     }
@@ -82,7 +82,7 @@ impl Pages {
         self.pins[transfer.block.place as usize].is_damaged
     }
 
-    /// Whether a block of `part`, as it was last read, is not what was stored.
+    /// Whether a block of `part`, as last read, differs from the stored bytes.
     pub(super) fn any_damaged(&self, part: FilePart) -> bool {
         let FilePart { file, offset: Bytes(from), len } = part;
         let mut blocks = from / self.block..(from + u64::from(len)).div_ceil(self.block);
@@ -92,8 +92,8 @@ impl Pages {
         })
     }
 
-    /// The first byte of `part` that is not in memory. Of a title that grows a block may be there twice,
-    /// with more of it the second time.
+    /// The first byte of `part` that is not in memory. A block of a growing title may be in memory
+    /// twice, with more bytes the second time.
     pub(super) fn first_missing_of_growing(&self, part: FilePart) -> Option<Bytes> {
         let FilePart { file, offset: Bytes(from), len: bytes } = part;
         let to = from + u64::from(bytes);

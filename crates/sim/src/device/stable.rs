@@ -1,9 +1,10 @@
-//! What a disk would still have after an immediate power cut: every sector of every file written.
+//! Stable storage: the content of a disk after an immediate power cut, for every sector of every
+//! written file.
 //!
-//! A sector that was written is volatile, and lost with the power, until a flush that began after the
-//! write has ended well. A flush that fails loses what it should have brought to safety, and says so
-//! once: the next one knows nothing of it, as the kernel's does. All memory is taken when a file is
-//! opened, outside the engine's turns.
+//! A written sector is volatile, and lost with the power, until a flush that began after the write
+//! has succeeded. A failed flush loses the sectors that it covers, and reports it once: the next
+//! flush does not report it, like the kernel's. All memory is allocated when a file is opened,
+//! outside the engine's turns.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +15,25 @@ use tactus_ring::arena::{BlockRef, View};
 use crate::content;
 use crate::verdict::{Invariant, require};
 
-/// Handles of files that are written lie above those of titles.
+/// Handles of written files lie above those of titles.
 const FIRST: i32 = 1 << 24;
 
-/// Whether a handle is that of a file that is written.
+/// Whether a handle belongs to a written file.
 pub(crate) fn is_written(file: FileHandle) -> bool {
     file.0 >= FIRST
 }
 
-/// The write share of a volume, and the files that are written from it.
+/// The write share of a volume, and its files.
 pub(crate) struct Stable {
     share: View,
     files: BTreeMap<FileHandle, File>,
 }
 
-/// A file that is written.
+/// A written file.
 struct File {
-    /// What its content is a function of.
+    /// Seed of its content.
     seed: u64,
-    /// Where it lies on the device.
+    /// Its position on the device.
     position: u64,
     is_recording: bool,
     sectors: Vec<Sector>,
@@ -47,7 +48,7 @@ enum Sector {
     Durable,
 }
 
-/// What the volume is told of a new file.
+/// The properties of a new file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewFile {
     pub(crate) seed: u64,
@@ -65,7 +66,7 @@ impl Stable {
         self.share.places()
     }
 
-    /// Opens a file; what an older one of the same number held is forgotten.
+    /// Opens a file; the content of an older one with the same number is discarded.
     pub(crate) fn open(&mut self, number: usize, new: NewFile) -> FileHandle {
         let sectors = vec![Sector::Nothing; (new.len / SECTOR) as usize];
         let NewFile { seed, position, is_recording, .. } = new;
@@ -92,7 +93,7 @@ impl Stable {
         sectors.iter().all(|&sector| sector == Sector::Durable)
     }
 
-    /// Takes the first `bytes` of a write, which must be those that were to be written.
+    /// Takes the first `bytes` of a write, and checks that they are the expected ones.
     pub(super) fn write(&mut self, transfer: Transfer, bytes: u32) {
         let Transfer { block: ports::BlockRef { place, generation }, file, offset, at, .. } =
             transfer;

@@ -1,6 +1,6 @@
-//! What a disk sees of the engine's promises: the order of reads, and the life of each block.
+//! Checks of the engine's promises at a disk: the order of reads, and the states of each block.
 //!
-//! It decides with arithmetic of its own, from the terms of the volume, never with the engine's.
+//! It uses its own arithmetic, from the terms of the volume, never the engine's.
 
 use std::collections::VecDeque;
 
@@ -11,20 +11,20 @@ use tactus_core::units::{MIB, MonoTime, Nanos, SECTOR};
 use crate::title::{Audience, Title};
 use crate::verdict::{Invariant, require};
 
-/// What was agreed about a volume.
+/// The terms of a volume.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DiskTerms {
     pub(crate) model: DiskModel,
     pub(crate) cycle: Nanos,
     pub(crate) block: u32,
     pub(crate) best_effort_depth: u32,
-    /// How long a message may take between servers: nothing on one core, a look on several.
+    /// Delay of a message between servers: zero on one core, one polling interval on several.
     pub(crate) message_delay: Nanos,
     /// The disk obeys its model, so that every promise about order holds.
     pub(crate) obeys: bool,
-    /// How many times as slow as its model the disk is all the time, where it is nothing worse.
+    /// Constant factor by which the disk is slower than its model, if it has no worse fault.
     pub(crate) slower: Option<u64>,
-    /// How long a write may be on its way into the engine.
+    /// Limit of the time of a write on its way into the engine.
     pub(crate) upload_delay: Nanos,
     /// Size of a place of the write share.
     pub(crate) write_place: u32,
@@ -49,25 +49,25 @@ pub(super) struct Watch {
     idle_since: MonoTime,
 }
 
-/// What is watched of uploads.
+/// The observed state of uploads.
 struct Writes {
     places: Vec<Life>,
-    /// Time of the model that was begun since real-time reads were asked for, and when those were.
+    /// Model time begun since real-time reads were wanted, and when they were.
     ahead: Nanos,
     ahead_since: MonoTime,
-    /// Since when there is always something to write, and how much.
+    /// Since when there are always bytes to write, and their number.
     waiting_since: MonoTime,
     waiting: u64,
-    /// Those of them that the engine may not have heard of yet.
+    /// The part of them that the engine may not have received yet.
     coming: VecDeque<(MonoTime, u64)>,
-    /// Time of the model begun in each of the last cycles.
+    /// Model time begun in each of the last cycles.
     used: [Nanos; FLOOR_CYCLES as usize],
     cycle: u64,
     flush: Option<MonoTime>,
     flushes: u32,
 }
 
-/// A file that is written.
+/// A written file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WrittenFile {
     pub(super) position: u64,
@@ -75,21 +75,21 @@ pub(super) struct WrittenFile {
     pub(super) is_recording: bool,
 }
 
-/// The present life of a place.
+/// The present generation of a place.
 #[derive(Clone, Copy, Default)]
 struct Life {
     generation: u32,
     in_flight: u32,
-    /// One past the last byte of the block that was asked for.
+    /// One past the last requested byte of the block.
     end: u32,
 }
 
-/// How the real-time reads of the running cycle went.
+/// The real-time reads of the running cycle so far.
 #[derive(Clone, Copy, Default)]
 struct Sweep {
     cycle: u64,
     last: u64,
-    /// Times that the arm went back.
+    /// Number of times that the arm moved back.
     returns: u64,
     starts: u64,
 }
@@ -128,8 +128,9 @@ impl Watch {
         }
     }
 
-    /// Before a piece of an upload is begun: the disk has not rested while it could have been. Where
-    /// real-time reads or writes had waited that fit into the cycle, it would now be their turn.
+    /// Before a piece of an upload begins: checks that the disk has not rested while the piece
+    /// could have begun. If real-time reads or writes that fit into the cycle had waited, they
+    /// would come first.
     fn check_rest(&self, now: MonoTime) {
         if !self.terms.obeys || self.at_device > 0 {
             return;
@@ -140,8 +141,8 @@ impl Watch {
         let block = u128::from(self.terms.block.max(self.terms.write_place));
         let most = u128::from(model.read_mib.max(model.write_mib).0);
         let block = model.visit + model.sweep + Nanos((block * most / u128::from(MIB)) as u64);
-        // A block that does not fit any more before the floor keeps the disk from smaller things. Besides,
-        // a message, a look into the ring, and a look at the clock.
+        // A block that does not fit any more before the floor blocks smaller transfers. The delay
+        // also contains a message, a poll of the ring, and a reading of the clock.
         let delay =
             block + self.terms.message_delay + self.terms.upload_delay + Nanos::from_millis(2);
         let begun = self.idle_since.max(self.writes.waiting_since);
@@ -155,7 +156,7 @@ impl Watch {
         });
     }
 
-    /// So many bytes of an upload are on their way into the engine.
+    /// Notes that this number of upload bytes is on its way into the engine.
     pub(super) fn note_upload(&mut self, now: MonoTime, bytes: u64) {
         self.turn_cycles(now);
         if self.writes.waiting == 0 {
@@ -185,7 +186,8 @@ impl Watch {
         self.terms.model.flush
     }
 
-    /// A flush is one of a group that ends within the cycle; the next group comes when it has ended.
+    /// Checks a flush: it belongs to a group that ends within the cycle; the next group comes after
+    /// its end.
     pub(super) fn check_sync(&mut self, now: MonoTime) {
         self.run = None;
         self.at_device += 1;
@@ -220,7 +222,7 @@ impl Watch {
         }
         let coming: u64 = self.writes.coming.iter().map(|&(_, bytes)| bytes).sum();
         if self.writes.waiting <= coming {
-            // For a moment the engine may have had nothing to write.
+            // For a moment the engine may have had no write.
             self.writes.waiting_since = now + self.terms.upload_delay;
         }
         let time = self.check_piece(now, transfer);
@@ -235,11 +237,11 @@ impl Watch {
         }
     }
 
-    /// Ends the cycles that lie before `now`, and sees what uploads got in each ten of them.
+    /// Ends the cycles before `now`, and checks the time of uploads in each ten of them.
     fn turn_cycles(&mut self, now: MonoTime) {
         let cycle = self.cycle_of(now);
         while self.writes.cycle < cycle {
-            // Only what has been there is of interest.
+            // Only cycles with waiting uploads matter.
             if self.writes.waiting == 0 && self.writes.cycle + FLOOR_CYCLES < cycle {
                 self.writes.cycle = cycle - FLOOR_CYCLES;
             }
@@ -249,7 +251,8 @@ impl Watch {
         }
     }
 
-    /// At the end of a cycle: uploads that waited through the last ten have got their floor.
+    /// At the end of a cycle: checks that uploads that waited through the last ten have got their
+    /// floor.
     fn check_floor(&self) {
         let Writes { waiting, waiting_since, cycle, .. } = self.writes;
         let length = self.terms.cycle;
@@ -258,7 +261,8 @@ impl Watch {
         if !(self.terms.obeys || self.terms.slower.is_some()) || !waited {
             return;
         }
-        // A disk that is slower gives the same time, and less in it; what has begun ends first.
+        // A slower disk gives the same time, in which fewer bytes are written; begun work ends
+        // first.
         let slower = self.terms.slower.map_or(1, |slower| 2 * slower);
         let used: Nanos = self.writes.used.iter().map(|used| used.times(slower)).sum();
         let share = length.0 * u64::from(self.terms.floor_thousandths) / 1000;
@@ -270,7 +274,7 @@ impl Watch {
         });
     }
 
-    /// By when what must be read in this cycle has been asked for.
+    /// The time by which all wants of this cycle have come.
     fn asked_by(&self, now: MonoTime) -> MonoTime {
         let begin = MonoTime(self.cycle_of(now) * self.terms.cycle.0);
         begin.max(self.last_start) + self.terms.message_delay
@@ -318,7 +322,7 @@ impl Watch {
                 "{transfer:?} at {now:?} was asked for by {asked:?}, but best effort began at {too_early:?}"
             )
         });
-        // Uploads come before it only in their floor; what they had not got before comes on top.
+        // Uploads come before it only within their floor; time owed from earlier cycles is added.
         let share = self.terms.cycle.0 * u64::from(self.terms.floor_thousandths) / 1000;
         let model = &self.terms.model;
         let piece = model.visit.0 + model.sweep.0 + model.write_mib.0 / 8;
@@ -359,7 +363,7 @@ impl Watch {
         });
     }
 
-    /// A piece is small, and ends within its cycle, with all that are before it.
+    /// Checks that a piece is small, and ends within its cycle, with all pieces before it.
     fn check_piece(&mut self, now: MonoTime, transfer: Transfer) -> Nanos {
         let model = &self.terms.model;
         let Transfer { direction, file, offset, len, .. } = transfer;
@@ -368,7 +372,7 @@ impl Watch {
             Direction::Write => model.write_mib,
         };
         let moving = each.0 as u128 * u128::from(len) / u128::from(MIB);
-        // What goes on where the last piece ended costs an arm no way.
+        // A piece that continues at the end of the last one costs an arm no seek.
         let stays = model.has_arm() && self.run == Some((direction, file, offset.0));
         let way = if stays { 0 } else { model.visit.0 + model.sweep.0 };
         let time = Nanos(way + moving as u64);
@@ -421,7 +425,7 @@ fn check_life(
     *life = Life { generation: block.generation, in_flight: life.in_flight + 1, end: at + len };
 }
 
-/// Over how many cycles uploads have their floor.
+/// Number of cycles over which uploads have their floor.
 const FLOOR_CYCLES: u64 = 10;
 
 /// More than any depth: nothing is allocated in a turn.
@@ -430,7 +434,7 @@ const FLYING_MAX: usize = 128;
 /// The largest best-effort transfer.
 const PIECE: u32 = 128 * 1024;
 
-/// Sweeps that a cycle may have besides one for each stream that begins in it: what the cycle before
-/// left, its own, and a last read that no longer fits before its end; where uploads have their turn
-/// in between, what is left after it.
+/// Limit of the sweeps of a cycle besides one for each stream that begins in it: the rest of the
+/// cycle before, its own, and a last read that no longer fits before its end; with uploads in
+/// between, also the rest after them.
 const SWEEPS_MAX: u64 = 6;

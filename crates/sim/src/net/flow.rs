@@ -1,8 +1,8 @@
-//! One stream of datagrams as its receiver sees it: when each may come, and what it must hold.
+//! One stream of datagrams at its receiver: permitted times and expected content.
 //!
-//! It has arithmetic of its own, so that a mistake in the engine's cannot hide in it. Only when the first byte was
-//! due it takes from the engine's counters, as RTCP does. Every datagram that comes then says of that moment "no
-//! later than" and, while nothing is at fault, "no earlier than".
+//! It uses its own arithmetic, so that an error of the engine cannot hide in it. It takes only the
+//! due time of the first byte from the engine's counters, as RTCP does. Every datagram then bounds
+//! that time from above and, while there is no fault, from below.
 
 use std::mem;
 
@@ -13,23 +13,23 @@ use super::Delivery;
 use crate::content::{self, Fidelity};
 use crate::verdict::{Invariant, broken, require};
 
-/// What a stream of datagrams was promised.
+/// The promise of a stream of datagrams.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cast {
-    /// What it shall carry; of a title that repeats, one turn.
+    /// Its content; for a repeating title, one turn.
     pub(crate) delivery: Delivery,
     pub(crate) repeats: bool,
     /// Bits per second of payload.
     pub(crate) rate: u64,
     pub(crate) form: Form,
-    /// How long the first of several may wait for the last.
+    /// How long the first datagram of a message may wait for the last one.
     pub(crate) burst: Nanos,
     pub(crate) tick: Nanos,
-    /// Cores are turned at most this late.
+    /// Limit of the lateness of cores.
     pub(crate) lateness: Nanos,
 }
 
-/// A stream, and how far it has come.
+/// A stream and its progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     pub(super) serial: u16,
@@ -37,10 +37,10 @@ pub(super) struct Flow {
     /// Payload that has left or was refused.
     pub(super) sent: u64,
     datagrams: u64,
-    /// When its first byte can have been due.
+    /// The earliest possible due time of its first byte.
     earliest: MonoTime,
     latest: MonoTime,
-    /// Until when the rate pays for what has been sent.
+    /// The time by which the rate has paid for the sent bytes.
     paid_until: MonoTime,
     /// The timestamp before, counted from the first.
     ticks: u32,
@@ -58,7 +58,7 @@ pub(super) struct Passed {
 const PAYLOAD: u64 = 1316;
 const HEADER: usize = 12;
 
-/// A machine or a link that stands still for longer moves the clocks; for less, it catches up.
+/// A longer stall of the machine or a link moves the clocks; a shorter one is made up for.
 const STALL: Nanos = Nanos::from_millis(250);
 
 impl Flow {
@@ -75,7 +75,7 @@ impl Flow {
         }
     }
 
-    /// Notes when its first byte was due, as the engine says before anything is sent.
+    /// Notes the due time of its first byte, which the engine reports before the first send.
     pub(super) fn begin(&mut self, epoch: MonoTime) {
         if self.datagrams > 0 {
             return;
@@ -86,13 +86,13 @@ impl Flow {
         (self.earliest, self.latest) = (epoch, epoch);
     }
 
-    /// How long after the first datagram another is due.
+    /// Time from the first datagram until this one is due.
     fn span(&self, datagram: u64) -> u64 {
         let bits = u128::from(datagram * PAYLOAD) * 8_000_000_000;
         bits.div_ceil(u128::from(self.cast.rate)) as u64
     }
 
-    /// Looks at a message that is offered: what it holds, and when.
+    /// Checks an offered message: content and time.
     pub(super) fn check(
         &mut self,
         now: MonoTime,
@@ -135,7 +135,7 @@ impl Flow {
                 part = behind;
             }
         }
-        // What a full socket does not take comes again.
+        // A message that a full socket does not take comes again.
         let ticks = mem::replace(&mut self.ticks, before);
         Passed { payload, datagrams: datagrams as u64, ticks }
     }
@@ -146,7 +146,7 @@ impl Flow {
         let number = self.datagrams + nth;
         let field =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        // Version 2, no extension, nobody who contributes, no marker, an MPEG-2 transport stream.
+        // Version 2, no extension, no contributing sources, no marker, an MPEG-2 transport stream.
         let expected = u32::from(sequence.wrapping_add(number as u16)) | 0x8021 << 16;
         let is_right = field(0) == expected && field(8) == source;
         require(is_right, Invariant::RightBytes, || {
@@ -160,7 +160,7 @@ impl Flow {
         require(is_right, Invariant::RightBytes, || {
             format!("datagram {number} says {ticks} at {now:?}, {exact} by the law: {self:?}")
         });
-        // What it says is also when it was due: no clock that has moved makes it early.
+        // Its timestamp is also its due time: no clock that has moved makes it early.
         let said = Nanos(u64::from(ticks) * 100_000 / 9);
         require(now >= self.earliest + said, Invariant::NeverEarly, || {
             format!("datagram {number} is due {said:?} after the first, at {now:?}: {self:?}")
@@ -185,7 +185,7 @@ impl Flow {
         }
     }
 
-    /// Notes that a message has left, or was refused, which is the same to its clock.
+    /// Notes that a message has left, or was refused, which is the same for its clock.
     pub(super) fn pass(&mut self, now: MonoTime, passed: Passed) {
         let Passed { payload, datagrams, ticks } = passed;
         self.ticks = ticks;
@@ -194,7 +194,7 @@ impl Flow {
         let gathering = Gathering::of(burst, tick);
         let (within, grid) = (gathering.within(), gathering.grid());
         let waits = Nanos(self.span(last) - self.span(first));
-        // A turn that comes late finds more due, and by so much it may be late.
+        // A late turn finds more due, and a message may be late by as much.
         let stall = if self.cast.delivery.is_promised { Nanos(0) } else { STALL };
         require(waits <= within + grid + lateness + stall, Invariant::NeverLate, || {
             format!("{datagrams} datagrams in one message at {now:?}: {self:?}")
@@ -208,7 +208,8 @@ impl Flow {
         let began = now.before(span);
         self.latest = self.latest.min(began);
         if self.cast.delivery.is_promised {
-            // It left in the turn for which it was due, and that turn was late at most so much.
+            // It left in the turn for which it was due, and this is the limit of that turn's
+            // lateness.
             let most = grid + lateness + Nanos(1);
             self.earliest = self.earliest.max(MonoTime(began.0.saturating_sub(most.0)));
             require(self.earliest <= self.latest, Invariant::NeverLate, || {
@@ -216,7 +217,7 @@ impl Flow {
             });
         }
         self.paid_until = self.paid_until.max(now) + Nanos(payload * 8_000_000_000 / rate);
-        // What a full socket holds back waits as long again as what a pause left over.
+        // A message held back by a full socket waits as long again as a pause left over.
         let most = STALL.times(2) + (grid + lateness).times(2) + within + waits;
         let one = Nanos(self.span(2));
         require(self.paid_until <= now + most + one, Invariant::NoBurstAfterPause, || {
@@ -239,7 +240,7 @@ impl Flow {
         });
     }
 
-    /// What it has sent in all.
+    /// Bytes sent in all.
     pub(super) fn sent(&self) -> Bytes {
         Bytes(self.sent)
     }

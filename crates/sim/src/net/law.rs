@@ -1,7 +1,7 @@
-//! The byte clock as the receiver sees it: when bytes may come, and when they must have.
+//! The byte clock at the receiver: the permitted times of bytes.
 //!
-//! It has arithmetic of its own, so that a mistake in the engine's cannot hide in it. The clock's
-//! start is not told, it is seen: a stream's first send is its burst and one tick's bytes.
+//! It uses its own arithmetic, so that an error of the engine cannot hide in it. It observes the
+//! clock's start: a stream's first send is its burst and one tick's bytes.
 
 use tactus_core::stagger::SLOT;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
@@ -9,19 +9,19 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 use super::Delivery;
 use crate::verdict::{Invariant, require};
 
-/// What was promised to a paced stream.
+/// The promise of a paced stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Paced {
     /// Bits per second.
     pub(crate) rate: u64,
-    /// Most bytes that may come at once at the start.
+    /// Limit of the bytes that may come at once at the start.
     pub(crate) burst: u64,
     pub(crate) tick: Nanos,
-    /// Cores are turned at most this late.
+    /// Limit of the lateness of cores.
     pub(crate) lateness: Nanos,
 }
 
-/// The law of one stream, and how far it has been kept.
+/// The law of one stream, and its progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Law {
     paced: Paced,
@@ -31,16 +31,16 @@ pub(crate) struct Law {
 
 #[derive(Clone, Copy, Debug)]
 struct Begun {
-    /// The earliest and the latest moment at which the clock can have started.
+    /// The earliest and the latest possible start of the clock.
     earliest: MonoTime,
     latest: MonoTime,
     /// Pauses of the machine before that.
     paused: Nanos,
-    /// What came at once, above the first tick's bytes.
+    /// Bytes that came at once, above the first tick's bytes.
     burst: u64,
-    /// The visit that is running, and what had been sent when it began.
+    /// The running visit, and the number of bytes sent at its beginning.
     visit: MonoTime,
-    /// Until when the rate pays for what has been sent, the burst aside.
+    /// The time by which the rate has paid for the sent bytes, without the burst.
     paid_until: MonoTime,
 }
 
@@ -60,8 +60,8 @@ impl Law {
         &self.paced
     }
 
-    /// Notes that `taken` bytes leave at `now` after `sent`, and stops the world when they are early,
-    /// or when what came before was late.
+    /// Notes that `taken` bytes leave at `now` after `sent`. Stops the world if they are early, or
+    /// if earlier bytes were late.
     #[expect(clippy::too_many_arguments, reason = "the facts of one send, all of different kinds")]
     pub(super) fn check_send(
         &mut self,
@@ -76,16 +76,16 @@ impl Law {
         let Paced { rate, burst, tick, lateness } = self.paced;
         let each = bytes_in(rate, tick);
         let Some(begun) = &mut self.begun else {
-            // The slot of the first visit lies between the turn that was asked for and now.
+            // The slot of the first visit lies between the scheduled turn and now.
             let earliest = MonoTime(wanted.0.next_multiple_of(SLOT.0).min(now.0 / SLOT.0 * SLOT.0));
-            // A turn that comes late makes several visits at once.
-            // After a pause the phase of the visits no longer fits the clock: one comes up to a tick late.
+            // A late turn makes several visits at once. After a pause the phase of the visits no
+            // longer fits the clock: one comes up to a tick late.
             let spare = if paused > Nanos(0) { tick } else { Nanos(0) };
             let most = burst + bytes_in(rate, tick + spare + now.since(earliest));
             require(taken <= most, Invariant::NeverEarly, || {
                 format!("{taken} bytes at the start at {now:?}, {most} are due: {delivery:?}")
             });
-            // A clock that was moved before it began has a fraction of a byte more.
+            // A clock that moved before it began has a fraction of a byte more.
             let burst = taken.saturating_sub(each) + u64::from(paused > Nanos(0));
             let latest = now;
             self.begun =
@@ -106,7 +106,7 @@ impl Law {
             return;
         }
         if ever_blocked {
-            // What the peer left untaken may have been part of the burst.
+            // The bytes that the peer left untaken may have been part of the burst.
             begun.burst = burst;
         }
         let allowed = begun.burst + bytes_in(rate, tick + now.since(begun.earliest));
@@ -118,10 +118,10 @@ impl Law {
         let paid = Nanos(taken * 8_000_000_000 / rate);
         begun.paid_until = begun.paid_until.max(now) + paid;
         if ever_blocked {
-            // What a peer has left untaken is still owed to it.
+            // Bytes that a peer has left untaken are still due.
             begun.paid_until = now;
         }
-        // What a short pause has left unsent comes at once; after a long one the clock moves.
+        // Bytes unsent after a short pause come at once; after a long one the clock moves.
         let catch_up = if paused > begun.paused { STALL } else { Nanos(0) };
         let limit = now + tick.times(2) + catch_up + lateness + SLOT.times(2);
         require(begun.paid_until <= limit, Invariant::NoBurstAfterPause, || {
@@ -152,7 +152,7 @@ impl Law {
     }
 }
 
-/// A machine that stands still for longer moves its clocks; for less, it catches up.
+/// A longer stall of the machine moves its clocks; a shorter one is made up for.
 const STALL: Nanos = Nanos::from_millis(250);
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! The simulated way of datagrams: outlets with buffers, what goes wrong with them, and a check of each message.
+//! The simulated path of datagrams: outlets with buffers, their faults, and a check of each
+//! message.
 //!
-//! Every stream has an address of its own, by which a message is known. A stream's address is the engine's
-//! from its start until it is reported as finished; a message to any other stops the world.
+//! Every stream has an address of its own, which identifies its messages. The engine owns a
+//! stream's address from its start until it is reported as finished; a message to any other address
+//! stops the world.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -25,7 +27,7 @@ pub(crate) struct OutletSpec {
     pub(crate) faults: Vec<OutletFault>,
 }
 
-/// A time in which an outlet is not well.
+/// A fault of an outlet, and its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OutletFault {
     pub(crate) from: MonoTime,
@@ -33,14 +35,14 @@ pub(crate) struct OutletFault {
     pub(crate) trouble: OutletTrouble,
 }
 
-/// What may be wrong with an outlet.
+/// A kind of fault of an outlet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OutletTrouble {
     /// It takes nothing.
     Still,
-    /// Its buffer is so large, and empties so fast.
+    /// Its buffer has this size and drains at this rate.
     Narrow { buffer: u64, rate: BitRate },
-    /// So many messages in a thousand cannot be sent: no route, an interface that is down.
+    /// This many messages in a thousand cannot be sent: no route, or an interface that is down.
     Refuses { permille: u64 },
 }
 
@@ -51,7 +53,7 @@ pub(crate) struct Outlets {
     serial: u16,
     fidelity: Fidelity,
     segments_max: u32,
-    /// Some disk or outlet has faults: what promised streams feel of it is that one's.
+    /// A disk or outlet has faults: their effects on promised streams are attributed to it.
     others_fail: bool,
     counters: Option<(Arc<PacketCounters>, Arc<[StreamCounters]>)>,
     counts: Counts,
@@ -66,7 +68,7 @@ struct Outlet {
     dice: Dice,
 }
 
-/// What the engine must have counted.
+/// The counts that the engine must have.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Counts {
     bytes: u64,
@@ -75,7 +77,7 @@ struct Counts {
     refused: u64,
 }
 
-/// Handles count from here on.
+/// First handle.
 const FIRST: i32 = 1 << 20;
 
 impl Outlets {
@@ -100,12 +102,12 @@ impl Outlets {
         }
     }
 
-    /// The engine's own counts.
+    /// Sets the engine's own counts.
     pub(crate) fn watch(&mut self, packets: Arc<PacketCounters>, streams: Arc<[StreamCounters]>) {
         self.counters = Some((packets, streams));
     }
 
-    /// An address for the stream at `place`, which leaves by one of the outlets.
+    /// Makes an address for the stream at `place`, with one of the outlets.
     pub(crate) fn join(
         &mut self,
         now: MonoTime,
@@ -126,7 +128,7 @@ impl Outlets {
         (SocketHandle(FIRST + outlet as i32), SocketAddr::new(ip, place as u16))
     }
 
-    /// Notes that the stream at `place` is to end: it may fall silent at any time.
+    /// Notes that the stream at `place` is to end: its sends may stop at any time.
     pub(crate) fn release_promise(&mut self, place: u32) {
         if let Some(flow) = &mut self.flows[place as usize] {
             flow.cast.delivery.is_promised = false;
@@ -134,13 +136,13 @@ impl Outlets {
         }
     }
 
-    /// Whether the stream at `place` has been sent anything, or need not be.
+    /// Whether the stream at `place` has sent datagrams, or need not.
     pub(crate) fn has_begun(&self, place: u32) -> bool {
         let flow = self.flows[place as usize].as_ref();
         flow.is_none_or(|flow| flow.sent > 0 || !flow.cast.delivery.is_promised)
     }
 
-    /// Takes the address of the stream at `place` back from the engine; none when it has none.
+    /// Takes the address of the stream at `place` back from the engine; `None` if it has none.
     pub(crate) fn leave(&mut self, place: u32) -> Option<Received> {
         let flow = self.flows[place as usize].take()?;
         Some(Received { sent: flow.sent(), is_broken: false, ever_blocked: false })
@@ -153,7 +155,7 @@ impl Outlets {
         }
     }
 
-    /// Looks at every stream, also those that have not been sent anything for a while.
+    /// Checks every stream, including those without recent sends.
     pub(crate) fn check_all(&self, now: MonoTime) {
         for (place, flow) in self.flows.iter().enumerate() {
             let Some(flow) = flow else { continue };
@@ -162,7 +164,7 @@ impl Outlets {
         }
     }
 
-    /// What the engine has counted is what came.
+    /// Checks that the engine's counts equal the received datagrams.
     pub(crate) fn check_counts(&self, now: MonoTime) {
         let Some((counters, _)) = &self.counters else { return };
         let said = Counts {
@@ -277,7 +279,7 @@ impl Outlet {
                     if emptied > 0 {
                         (self.level, self.at) = (self.level.saturating_sub(emptied), now);
                     }
-                    // An empty one takes whatever comes.
+                    // An empty buffer takes any message.
                     if self.level > 0 && self.level + bytes > buffer {
                         return Err(Stop::Full);
                     }
@@ -289,7 +291,7 @@ impl Outlet {
     }
 }
 
-/// The engine's end of the way of datagrams.
+/// The engine's end of the path of datagrams.
 pub(crate) struct PacketEnd {
     pub(crate) outlets: Arc<Mutex<Outlets>>,
     pub(crate) devices: Vec<Arc<Mutex<Device>>>,
@@ -319,7 +321,7 @@ impl PacketPort for PacketEnd {
 /// The error number of a network that cannot be reached.
 const ENETUNREACH: i32 = 101;
 
-/// How finely links divide time.
+/// Time resolutions of links.
 pub(crate) const TICKS: [Nanos; 5] = [
     Nanos::from_micros(100),
     Nanos::from_micros(250),

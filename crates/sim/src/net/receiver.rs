@@ -1,4 +1,4 @@
-//! The other end of a socket: how fast it takes its bytes, and when it stops or goes away.
+//! The other end of a socket: its rate, its pauses and its end.
 
 use tactus_core::units::{BitRate, MonoTime, Nanos};
 
@@ -39,7 +39,7 @@ impl Receiver {
         self.breaks_after.is_some_and(|after| now >= self.connected + after)
     }
 
-    /// How many of `offered` bytes it takes now.
+    /// The part of `offered` bytes that it takes now.
     pub(super) fn take(&mut self, now: MonoTime, offered: u64) -> u64 {
         let (rate, buffer) = match self.temper {
             Temper::Eager => return offered,

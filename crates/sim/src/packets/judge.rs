@@ -1,4 +1,4 @@
-//! What the pacer has promised, looked at with each departure.
+//! Checks of the pacer's promises at each departure.
 
 use std::collections::HashMap;
 
@@ -15,30 +15,30 @@ const LINK: usize = 0;
 struct Bucket {
     ceiling: BitRate,
     level: u128,
-    /// Until when it has been drained.
+    /// Time of the last drain.
     drained: MonoTime,
     /// The largest packet that it lets through.
     largest: u64,
 }
 
-/// A stream under watch.
+/// An observed stream.
 struct Watched {
     plan: StreamPlan,
     /// Whether lateness and guarantees are judged.
     is_admitted: bool,
-    /// By how much it may be late while all others send at once.
+    /// Tolerated lateness while all other streams send at once.
     jam: Nanos,
-    /// Since when it has had something to send; none while it is off.
+    /// Since when it has had packets; `None` while it is off.
     since: Option<MonoTime>,
-    /// In which tick it stopped, and since when it had sent.
+    /// The tick in which it stopped, and since when it had sent.
     rest: Option<(u64, MonoTime)>,
-    /// How late that turn was: in it a newcomer gets as much as those who were there.
+    /// Lateness of that turn: a newcomer gets as much in it as the other streams.
     credit: Nanos,
     /// Pauses of the machine since then.
     paused: Nanos,
-    /// What it has sent since then.
+    /// Bytes sent since then.
     sent: u64,
-    /// What the first twin had sent then.
+    /// Bytes that the first twin had sent then.
     twin: u64,
 }
 
@@ -52,12 +52,12 @@ pub(super) struct Judge {
     parents: Vec<usize>,
     plan: Plan,
     twins: Vec<usize>,
-    /// The beginning of the turn before, and of the one that is judged.
+    /// The beginning of the previous turn, and of the judged one.
     before: MonoTime,
     pauses: u64,
-    /// Time in which one packet of every stream is sent.
+    /// Time to send one packet of every stream.
     round: Nanos,
-    /// The smallest rate that the link has had.
+    /// The smallest rate of the link so far.
     link_min: BitRate,
 }
 
@@ -84,7 +84,7 @@ impl Judge {
         judge
     }
 
-    /// From now on the class at `place` may send at `ceiling`.
+    /// Sets the ceiling of the class at `place` from now on.
     pub(super) fn limit(&mut self, place: usize, ceiling: Option<BitRate>, now: MonoTime) {
         let Some(ceiling) = ceiling else {
             self.buckets.remove(&place);
@@ -145,7 +145,7 @@ impl Judge {
             return;
         }
         if let Some((_, since)) = watched.rest.filter(|&(stopped, _)| stopped == tick) {
-            // Off and on within a tick is nothing that the pacer could tell from never off.
+            // The pacer cannot distinguish a pause within a tick from no pause.
             watched.since = Some(since);
             return;
         }
@@ -168,7 +168,7 @@ impl Judge {
         }
     }
 
-    /// A packet leaves in the turn that begins at `begin`.
+    /// Checks a packet that leaves in the turn that begins at `begin`.
     pub(super) fn see(&mut self, place: usize, departure: &Departure, begin: MonoTime) {
         let Departure { packet, at, .. } = *departure;
         require(at == begin && packet.due <= begin, Invariant::NeverEarly, || {
@@ -197,14 +197,14 @@ impl Judge {
                 Some(parent) => self.plan.parents[parent],
                 None => plan.class,
             };
-            // Twins always have something to send, and the first priority.
+            // Twins always have packets, and the first priority.
             let may = on_link.priority == 0 || on_link.guaranteed > BitRate(0);
             require(may, Invariant::LentByPriority, || format!("{departure:?} of {on_link:?}"));
         }
         self.compare(place);
     }
 
-    /// Whether a stream straight on the link has got what its share says, beside a twin.
+    /// Compares a stream directly on the link with a twin, by their shares.
     fn compare(&self, place: usize) {
         let Some(&twin) = self.twins.first() else { return };
         let (one, other) = (&self.watched[&place], &self.watched[&twin]);
@@ -217,8 +217,8 @@ impl Judge {
         let own = got(one.sent, class.share);
         let its = got(other.sent - one.twin, other.plan.class.share);
         let packet = |of: &Watched| got(of.plan.bytes, of.plan.class.share);
-        // A few packets each; how late the owed ones may be; and a bit per second by which guarantees are
-        // rounded down when they are cut.
+        // The tolerance: a few packets each, the lateness of owed packets, and the bit per second
+        // by which guarantees are rounded down when they are scaled.
         let life = one.since.map_or(0, |since| self.before.since(since).0);
         let rounding = got(life / 8_000_000_000 + 1, class.share.min(other.plan.class.share));
         let slack = (2 + self.pauses as i128) * (2 * packet(one) + 2 * packet(other))
@@ -241,12 +241,12 @@ impl Judge {
         });
     }
 
-    /// A turn is over: those who always send have got what they were guaranteed.
+    /// Ends a turn: checks that streams that always send have got their guarantees.
     pub(super) fn end_turn(&mut self, begin: MonoTime) {
         self.before = begin;
     }
 
-    /// Whether those who always send have got what they were guaranteed.
+    /// Checks that streams that always send have got their guarantees.
     pub(super) fn check_guarantees(&self) {
         for (place, watched) in &self.watched {
             let Watched { plan, since: Some(since), paused, sent, jam, .. } = watched else {
@@ -271,7 +271,7 @@ impl Bucket {
         self.level = self.level.saturating_sub(u128::from(past.0) * rate);
         self.drained = self.drained.max(before);
         self.level += u128::from(bytes.0) * 8_000_000_000;
-        // What leaves in a turn is of the time since the turn before.
+        // Packets that leave in a turn belong to the time since the previous turn.
         let span = begin.since(before);
         let packets = if span > STALL_MAX { 2 } else { 1 };
         let most = u128::from(JAM_MAX.0 + span.min(STALL_MAX).0) * rate

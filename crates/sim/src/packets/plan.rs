@@ -1,51 +1,51 @@
-//! What a seed stands for: a link, classes, streams, and what happens to them.
+//! The world of a seed: a link, classes, streams, and events.
 
 use tactus_core::pacer::{Class, PRIORITIES, STALL_MAX};
 use tactus_core::units::{BitRate, MILLISECOND, MonoTime, Nanos, SECOND};
 
 use crate::dice::Dice;
 
-/// Whether what is asked for fits.
+/// Whether the demand fits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Load {
     /// All guarantees fit, and paced streams are on time.
     Admitted,
-    /// More is asked for than the link carries: shares are exact.
+    /// The demand exceeds the link: shares are exact.
     Crowded,
 }
 
-/// When a stream has something to send.
+/// When a stream has packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Habit {
-    /// When its byte clock says so.
+    /// By its byte clock.
     Paced,
     /// Always.
     Greedy,
-    /// Now and then, and then as much as it can.
+    /// Sometimes, and then without a limit.
     Moody,
 }
 
 /// A stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamPlan {
-    /// Its parent among the plan's; none for the link.
+    /// Its parent in the plan; `None` for the link.
     pub(super) parent: Option<usize>,
     pub(super) class: Class,
     pub(super) habit: Habit,
     pub(super) rate: BitRate,
     pub(super) bytes: u64,
-    /// Whether it is there from the beginning to the end and always sends, straight on the link.
+    /// Whether it exists for the whole run and always sends, directly on the link.
     pub(super) is_twin: bool,
 }
 
-/// Something that happens.
+/// An event and its time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
     pub(super) at: MonoTime,
     pub(super) what: What,
 }
 
-/// What happens.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
     Join(usize),
@@ -67,7 +67,7 @@ pub(super) struct Plan {
     pub(super) duration: Nanos,
     /// Turns are late by up to this much.
     pub(super) lateness: Nanos,
-    /// When the machine stands still, and for how long.
+    /// The stalls of the machine: time and length.
     pub(super) pauses: Vec<(MonoTime, Nanos)>,
     pub(super) parents: Vec<Class>,
     pub(super) streams: Vec<StreamPlan>,
@@ -103,7 +103,7 @@ impl Plan {
         plan
     }
 
-    /// Operations that are no packet's: of what happens, and of clocks that are moved.
+    /// Operations that belong to no packet: for events, and for moved clocks.
     pub(super) fn spare_steps(&self) -> u64 {
         let touched = self.events.len() + self.streams.len() * self.pauses.len();
         8 * touched as u64
@@ -161,7 +161,7 @@ impl Plan {
     }
 
     fn draw_parent(&self, dice: &mut Dice, asked: u64, is_promised: bool) -> Class {
-        // A little more than its streams ask for: what the link has to spare may be less.
+        // Slightly more than the demand of its streams: the link may have less to spare.
         let rate = BitRate((asked + asked / 20).clamp(1_000, self.link.0));
         Class {
             guaranteed: if is_promised { rate } else { BitRate(0) },
@@ -171,7 +171,7 @@ impl Plan {
         }
     }
 
-    /// Those who take what is left.
+    /// Draws the streams that use the rest.
     fn draw_rest(&mut self, dice: &mut Dice) {
         for _ in 0..dice.below(10) {
             let rate = BitRate(dice.spread(1_000, self.link.0));
@@ -194,7 +194,7 @@ impl Plan {
         }
     }
 
-    /// Those who never stop, and must always have got the same for their shares.
+    /// Draws the streams that always send; their shares must always be equal.
     fn draw_twins(&mut self, dice: &mut Dice, is_promised: bool) {
         for _ in 0..dice.between(2, 6) {
             let rate = BitRate((self.link.0 / dice.spread(2, 1_000)).max(1_000));
@@ -251,7 +251,7 @@ impl Plan {
                 let what = match self.parents.len() as u64 {
                     parents @ 1.. if dice.chance(500) => {
                         let parent = dice.below(parents) as usize;
-                        // A class is never guaranteed more than it may.
+                        // The guarantee of a class never exceeds its ceiling.
                         let rate = BitRate(self.parents[parent].share.0 * dice.between(1, 4));
                         What::Ceiling(parent, dice.chance(500).then_some(rate))
                     }
@@ -267,7 +267,7 @@ impl Plan {
             }
             self.pauses.sort_unstable();
         }
-        // In the order in which they were drawn where the time is the same.
+        // Events of the same time keep the order of drawing.
         self.events.sort_by_key(|event| event.at);
     }
 }

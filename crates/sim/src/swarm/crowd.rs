@@ -1,9 +1,9 @@
 //! The crowded house: one disk as full as the ledger allows, and many clients that seek.
 //!
-//! Most worlds are limited by their memory, and their disks have time to spare, which forgives almost
-//! any order of reads. Here the disk is the limit; slow streams with large blocks begin and end all
-//! the time, each reading many cycles' worth at once, beside fast ones that have two cycles to spare;
-//! and downloads read the same titles in what time is left.
+//! Most worlds are limited by their memory, and their disks have time to spare, which hides almost
+//! any wrong order of reads. Here the disk is the limit. Slow streams with large blocks begin and
+//! end all the time, each reading many cycles' worth at once; fast streams have two cycles to
+//! spare; and downloads read the same titles in best-effort time.
 
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
@@ -36,7 +36,7 @@ pub(super) fn draw_volume(dice: &mut Dice) -> VolumeSpec {
     }
 }
 
-/// A few long titles, wanted by everybody.
+/// A few long titles that all clients watch.
 pub(super) fn draw_titles(dice: &mut Dice) -> Vec<Title> {
     let title = |_| {
         let len = dice.spread(1_000_000_000, 40_000_000_000);

@@ -1,5 +1,5 @@
-//! Worlds in which some deliveries leave as datagrams: who asks for them, by which outlets, and what goes wrong
-//! with those.
+//! Worlds in which some deliveries leave as datagrams: their clients, their outlets, and the faults
+//! of the outlets.
 
 use tactus_core::datagrams::{PAYLOAD, SEGMENTS_MAX};
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
@@ -8,21 +8,21 @@ use super::{ClientSpec, DatagramSpec, Habit, Mode};
 use crate::dice::Dice;
 use crate::net::{OutletFault, OutletSpec, OutletTrouble, TICKS};
 
-/// Whose dice it takes; such that the seeds of the past stand for what they stood for.
+/// The label of its dice. It keeps the worlds of earlier seeds unchanged.
 pub(super) const LABEL: u64 = 4747;
 
-/// What is known when it is drawn.
+/// The inputs of the draw.
 pub(super) struct DatagramTerms {
     pub(super) mode: Mode,
     pub(super) begin: MonoTime,
     pub(super) duration: Nanos,
-    /// From here on nothing goes wrong any more.
+    /// The end of all faults.
     pub(super) quiet_from: MonoTime,
     pub(super) every_byte: bool,
     pub(super) dice: Dice,
 }
 
-/// What datagrams leave by.
+/// The outlets of datagrams.
 pub(super) struct Sending {
     pub(super) outlets: Vec<OutletSpec>,
     pub(super) tick: Nanos,
@@ -31,10 +31,10 @@ pub(super) struct Sending {
     pub(super) ceiling: Option<BitRate>,
 }
 
-/// Datagrams of a world, roughly: more of them would only take time.
+/// Approximate limit of the datagrams of a world: more would only take time.
 const MOST: u64 = 30_000;
 
-/// Most clients with datagrams.
+/// Limit of clients with datagrams.
 const CLIENTS: usize = 48;
 
 /// Changes some of the clients of about every fourth world.
@@ -72,7 +72,7 @@ pub(super) fn draw(terms: DatagramTerms, clients: &mut [ClientSpec]) -> Sending 
             repeats: dice.chance(repeats),
         });
     }
-    // One is fast now and then: its messages are as long as they can be.
+    // One is occasionally fast: its messages have the maximum length.
     if !every_byte && dice.chance(200) {
         let mut fast = clients.iter_mut().filter(|client| client.datagrams.is_some());
         if let Some(ClientSpec { rate, datagrams: Some(datagrams), .. }) = fast.next() {
@@ -91,8 +91,8 @@ pub(super) fn draw(terms: DatagramTerms, clients: &mut [ClientSpec]) -> Sending 
     Sending { outlets: (0..count).map(outlet).collect(), ceiling, ..none }
 }
 
-/// As much as the first outlet's streams need, or a little more, in every third world with datagrams: who falls behind
-/// there catches up slowly or never.
+/// The need of the first outlet's streams, or slightly more, in every third world with datagrams: a
+/// stream that falls behind there catches up slowly or never.
 fn draw_ceiling(dice: &mut Dice, clients: &[ClientSpec]) -> Option<BitRate> {
     let wire = |client: &ClientSpec| {
         let first = client.datagrams.is_some_and(|datagrams| datagrams.outlet == 0);
@@ -103,15 +103,15 @@ fn draw_ceiling(dice: &mut Dice, clients: &[ClientSpec]) -> Option<BitRate> {
     has_class.then(|| BitRate(needed / 1000 * dice.pick(&[1000, 1010, 1200])))
 }
 
-/// As much as packets and RTP need at most.
+/// Upper bound of the rate on the wire, with packets and RTP.
 pub(crate) fn wire_max(rate: BitRate) -> BitRate {
     BitRate(rate.0 + rate.0 / 13)
 }
 
-/// Whose dice the ceiling is drawn with.
+/// The label of the dice of the ceiling.
 const CEILING: u64 = 4748;
 
-/// One world in four has any.
+/// One world in four has datagrams.
 const WORLDS: u64 = 250;
 
 fn draw_faults(dice: &mut Dice, begin: MonoTime, until: Nanos) -> Vec<OutletFault> {

@@ -1,4 +1,4 @@
-//! The control side of a simulated world: clients that ask, leave and seek, and what they are told.
+//! The control side of a simulated world: clients that start, leave and seek, and their reports.
 
 use std::sync::Arc;
 
@@ -41,18 +41,18 @@ pub(super) struct Live {
     grant: Grant,
     title: usize,
     started: MonoTime,
-    /// When the client asked for its end.
+    /// When the client stopped it.
     stopped: Option<MonoTime>,
     /// When it was reported as finished.
     finished: Option<MonoTime>,
-    /// A hold whose memory has been promised to others already.
+    /// A hold whose memory is already promised to others.
     is_given_up: bool,
-    /// Further ranges that the client wants by the same grant.
+    /// Further ranges that the client wants with the same grant.
     parts_left: u64,
     len: Bytes,
 }
 
-/// What is known of a title that is kept in memory, or shall be.
+/// The state of a title that is held in memory, or will be.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Held {
     holder: Option<StreamId>,
@@ -104,12 +104,12 @@ impl World {
             _ => Request::Paced { rate, tick, burst, is_held: self.held[title].is_complete },
         };
         let title_len = self.titles[title].len;
-        // Who asks for several ranges does so by one grant; and who comes to the end of what is there may
-        // wait for more.
+        // A client with several ranges uses one grant; and a client at the end of a growing title
+        // may wait for more.
         let may_be_more = spec.habit == Habit::Ranger || self.titles[title].growth.is_some();
         let len = if may_be_more { title_len } else { end - first };
         let share = match asked {
-            // What two turns need of the same block is two leases.
+            // Two turns may need the same block, which is then two leases.
             Request::Datagrams { turn: Some(_), .. } => Share::whole(Bytes(u64::MAX)),
             _ => Share { len, title_len },
         };
@@ -140,7 +140,7 @@ impl World {
         self.command(Command::Hold(Hold { stream, origin, window: grant.window() }));
     }
 
-    /// What is there of a title now.
+    /// The available part of a title.
     fn origin(&mut self, grant: &Grant, title: usize) -> Origin {
         let Title { position, len, has_sums, .. } = self.titles[title];
         let sums = has_sums.then(|| {
@@ -153,7 +153,7 @@ impl World {
         Origin { volume, title, file, position, len, sums }
     }
 
-    /// Tells the engine that more of a title is there.
+    /// Extends a growing title in the engine.
     fn grow(&mut self, stream: StreamId, every: Nanos) {
         let live = self.live[stream.index as usize].as_ref();
         let Some(live) = live.filter(|live| live.stream == stream && live.finished.is_none())
@@ -163,7 +163,7 @@ impl World {
         let title = &self.titles[live.title];
         let end = title.len_at(self.now);
         let is_whole = end == title.len;
-        // The rest of the ring is for what cannot wait.
+        // The rest of the ring is for urgent commands.
         let has_room = self.control.commands.free() > 4 * self.swarm.streams as usize;
         self.starting.push(title.volume);
         let is_said = has_room
@@ -185,7 +185,7 @@ impl World {
         if count == 0 {
             return None;
         }
-        // Some titles are wanted by many.
+        // Some titles have many viewers.
         let chosen = if spec.follows { dice.below(count.min(2)) } else { dice.below(count) };
         let mut titles = self.titles.iter().enumerate().filter(|(_, title)| fits(title));
         titles.nth(chosen as usize).map(|(at, _)| at)
@@ -213,7 +213,7 @@ impl World {
         let spec = self.clients[client].spec;
         let stream = self.book.begin(&grant);
         let whole = self.titles[title].len;
-        // Some of those who come to the end of what is there wait for more.
+        // Some clients at the end of a growing title wait for more.
         let is_live = end < whole && end == self.titles[title].len_at(self.now);
         let grows = is_live && parts_left == 0 && self.clients[client].dice.chance(500);
         let last = if grows { whole } else { end };
@@ -300,9 +300,9 @@ impl World {
             timestamp: dice.next() as u32,
         };
         let form = if is_rtp { Form::Rtp(session) } else { Form::Udp };
-        // An outlet that is not well makes nobody else late.
+        // A faulty outlet makes no other stream late.
         let is_well = self.swarm.outlets[outlet].faults.is_empty();
-        // Who shares a ceiling waits for the others, and admission is not asked.
+        // Streams that share a ceiling wait for each other, without admission.
         let class = self.class_of(outlet);
         let is_promised = delivery.is_promised && is_well && class.is_none();
         let delivery = Delivery { is_promised, ..delivery };
@@ -365,7 +365,7 @@ impl World {
         }
         let held = &mut self.held[live.title];
         if live.grant.request == Request::Hold && now < self.end {
-            // What somebody relies on stays; what is not complete has no memory to give.
+            // A hold with relying streams stays; an incomplete one has no memory to give.
             if held.relying > 0 || !held.is_complete {
                 return self.push(now + SECOND, Event::Leave { stream });
             }
@@ -384,7 +384,7 @@ impl World {
         self.trace.note_all([now.0, u64::from(stream.index), u64::from(stream.generation)]);
         self.command(Command::Stop(stream));
         if self.clients[client].spec.habit == Habit::Zapper {
-            // The new request does not wait for the old one to be over.
+            // The new request does not wait for the end of the old one.
             self.push(now + MILLISECOND, Event::Arrive { client });
         }
     }
@@ -487,19 +487,20 @@ impl World {
         }
     }
 
-    /// Nobody waits for ever: streams begin, and end when they are asked to.
+    /// Checks progress: streams begin, and end after a stop.
     pub(super) fn check_progress(&self) {
         let now = self.now;
         for live in self.live.iter().flatten() {
             let spec = &self.swarm.volumes[live.grant.volume];
             let healthy = spec.faults.is_empty() && self.swarm.pauses.is_empty();
             let bound = spec.cycle.times(8) + SECOND;
-            // What nobody else waits for is dropped, unless the disk is at work on it. What others wait
-            // for as well is read: a download's in the time left over, of which there may be none.
+            // A read without other waiters is dropped, unless the disk works on it. A read with
+            // other waiters continues: for a download in best-effort time, of which there may be
+            // none.
             let mut all = self.live.iter().flatten();
             let shares = all.any(|other| other.title == live.title && other.finished.is_none());
             let has_time = !matches!(live.grant.request, Request::BestEffort | Request::Hold);
-            // By then its first blocks have been read, whether or not anybody still wants them.
+            // By then its first blocks have been read, with or without waiters.
             let begins = live.started + spec.cycle.times(BEGIN_CYCLES);
             let (since, bound) = match (live.finished, live.stopped) {
                 (Some(_), _) if healthy && !shares => (self.last_finished[live.title], LANDED),
@@ -522,24 +523,24 @@ impl World {
     }
 }
 
-/// What repeats in a shorter time has sums that are rounded by more than the book allows for.
+/// A shorter turn has sums that are rounded by more than the book allows.
 const TURN_MIN: Bytes = Bytes(16 << 10);
 
-/// By then what a disk was at work on has landed, and everybody has heard of it: the two reads that a disk
-/// with an arm has take 60 ms, the three ms of reads that flash has come to less.
+/// Time for the disk's present work to land and for the reports: the two reads of a disk with an
+/// arm take 60 ms, the three ms of reads of flash take less.
 const LANDED: Nanos = Nanos::from_millis(250);
 
-/// Cycles in which a stream begins, when many do: they take turns with what running ones leave.
+/// Cycles in which a stream begins, if many do: they share the time that running ones leave.
 const BEGIN_CYCLES: u64 = 20;
 
-/// The checksums that a title was stored with.
+/// The stored checksums of a title.
 fn sums_of(title: u64, len: Bytes) -> Arc<Sums> {
     let begins = (0..len.0).step_by(UNIT.0 as usize);
     let units = begins.map(|at| content::sum(title, (at, len.0.min(at + UNIT.0))));
     Arc::new(Sums::new(len, units.collect()).expect("one for each unit"))
 }
 
-/// Whether a delivery can have ended like this.
+/// Whether a delivery can have ended with this outcome.
 fn is_true(outcome: Outcome, received: &Received, live: &Live, damaged: bool) -> bool {
     match outcome {
         Outcome::Complete => received.sent == live.len,

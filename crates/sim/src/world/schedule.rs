@@ -1,30 +1,30 @@
-//! What will happen on the control side, in order.
+//! Future events of the control side, in order.
 
 use std::cmp::Ordering;
 
 use tactus_core::units::{MonoTime, Nanos};
 use tactus_engine::message::StreamId;
 
-/// Something that happens outside the engine.
+/// An event outside the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Event {
-    /// A client asks for a title.
+    /// A client starts a title.
     Arrive { client: usize },
-    /// A client has had enough of a delivery.
+    /// A client stops a delivery.
     Leave { stream: StreamId },
-    /// More of a growing title is there for somebody who follows it.
+    /// A growing title is extended for one of its followers.
     Grow { stream: StreamId, every: Nanos },
     /// The control side reads the engine's reports.
     Reports,
-    /// Somebody goes on with an upload or a recording.
+    /// An upload or a recording continues.
     Upload { uploader: usize },
     /// The store reads the answers of a volume's intake.
     Answers { volume: usize },
-    /// The checkers look at everything.
+    /// The checkers check everything.
     LookAround,
 }
 
-/// An event and its time; those of one time happen in the order in which they were planned.
+/// An event and its time; events of the same time keep the order of planning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Due {
     pub(super) at: MonoTime,
@@ -33,7 +33,7 @@ pub(super) struct Due {
 }
 
 impl Ord for Due {
-    /// The soonest is the greatest, as the heap wants it.
+    /// The earliest is the greatest, for the heap.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }

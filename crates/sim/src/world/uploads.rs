@@ -1,8 +1,8 @@
-//! The store of a simulated world: uploads and recordings, and what it answers for them.
+//! The store of a simulated world: uploads and recordings, and their acknowledgements.
 //!
-//! It does what the real one does with the engine: places of the write share are filled and handed
-//! over, files are flushed, and what a flush has covered is acknowledged. What is acknowledged is
-//! compared with what the disk would have after an immediate power cut.
+//! It uses the engine like the real store: places of the write share are filled and handed over,
+//! files are flushed, and bytes covered by a flush are acknowledged. Acknowledged bytes are
+//! compared with the content of the disk after an immediate power cut.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::dice::Dice;
 use crate::swarm::{Mode, UploadSpec};
 use crate::verdict::{Invariant, broken, require};
 
-/// One volume's write share and what is under way on it.
+/// One volume's write share and the operations under way on it.
 pub(super) struct Store {
     keeper: Keeper,
     view: View,
@@ -31,23 +31,23 @@ pub(super) struct Store {
     woken: Arc<AtomicBool>,
     asked: HashMap<u32, Asked>,
     tokens: u32,
-    /// A write or flush has failed: nothing more is taken.
+    /// A write or flush has failed: no more uploads are taken.
     is_closed: bool,
-    /// Places that recordings have been promised, and that uploads hold.
+    /// Places promised to recordings, and places held by uploads.
     promised: u32,
     used_by_uploads: u32,
-    /// Who waits for a place.
+    /// Uploaders that wait for a place.
     waiting: VecDeque<usize>,
 }
 
-/// What the engine has been asked for.
+/// A request to the engine.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     Write { uploader: usize, block: BlockRef },
     Sync { uploader: usize, file: FileHandle, to: u64 },
 }
 
-/// Somebody who uploads one file after the other, or a live input.
+/// A client that uploads one file after the other, or a live input.
 pub(super) struct Uploader {
     spec: UploadSpec,
     dice: Dice,
@@ -82,7 +82,7 @@ impl Store {
         }
     }
 
-    /// Whether there are answers that nobody has been told of.
+    /// Whether there are unhandled answers.
     pub(super) fn take_ring(&self) -> bool {
         self.woken.swap(false, Ordering::Relaxed)
     }
@@ -125,7 +125,7 @@ impl World {
         let liveness = self.swarm.mode == Mode::Liveness;
         let store = self.stores[volume].as_mut().expect("the volume takes uploads");
         if store.is_closed && liveness && now >= quiet_from && store.asked.is_empty() {
-            // Opened anew, and everything on it read again.
+            // Opened again, and everything on it read again.
             store.is_closed = false;
         }
         if now >= self.end {
@@ -206,7 +206,7 @@ impl World {
                 format!("no place is left for {spec:?} at {:?}", self.now),
             )
         };
-        // A recording goes round in its file.
+        // A recording wraps around in its file.
         let offset = of.sent % of.len;
         of.sent += u64::from(spec.place);
         of.writing += 1;
@@ -265,10 +265,10 @@ impl World {
         }
         let store = self.stores[spec.volume].as_ref().expect("the volume takes uploads");
         if writing == 0 && store.used_by_uploads + store.promised > store.keeper.places() {
-            // It begins when uploads have given way.
+            // It begins when uploads have released places.
             return self.push(now + fills, Event::Upload { uploader });
         }
-        // One is being filled all the time.
+        // One place is always being filled.
         let window = grant.map_or(0, |grant| grant.window());
         if writing + 1 >= window {
             let volume = &self.swarm.volumes[spec.volume];
@@ -276,7 +276,7 @@ impl World {
             require(!healthy, Invariant::NeverEmpty, || {
                 format!("{writing} places of a recording wait at {now:?}, it was promised {window}")
             });
-            // What comes meanwhile is lost.
+            // The bytes that come meanwhile are lost.
             return self.push(now + fills, Event::Upload { uploader });
         }
         let deadline = now + cycle.times(3) + fills;
@@ -284,7 +284,7 @@ impl World {
         self.push(now + fills, Event::Upload { uploader });
     }
 
-    /// Gives back what a recording was promised, when all of it has been written.
+    /// Returns the promise of a recording, when all of it has been written.
     fn end_recording(&mut self, uploader: usize) {
         let of = &mut self.uploaders[uploader];
         if of.writing > 0 || of.is_active {
@@ -297,7 +297,7 @@ impl World {
         }
     }
 
-    /// Reads what the engine has answered.
+    /// Reads the engine's answers.
     pub(super) fn read_answers(&mut self, volume: usize) {
         while let Some(store) = self.stores[volume].as_mut()
             && let Some(answer) = store.intake.answers.pop()
@@ -352,7 +352,7 @@ impl World {
         }
     }
 
-    /// Hands over more, unless all is over.
+    /// Hands over more, unless the run is over.
     fn go_on(&mut self, uploader: usize) {
         let volume = self.uploaders[uploader].spec.volume;
         let is_closed = self.stores[volume].as_ref().is_none_or(|store| store.is_closed);
@@ -399,7 +399,7 @@ impl World {
         self.push(now + think, Event::Upload { uploader });
     }
 
-    /// An error is final: the upload ends, and its volume takes no more.
+    /// An error is final: the upload ends, and its volume takes no more uploads.
     fn fail(&mut self, uploader: usize) {
         let volume = self.uploaders[uploader].spec.volume;
         let store = self.stores[volume].as_mut().expect("the volume takes uploads");
@@ -411,7 +411,7 @@ impl World {
     fn fail_quietly(&mut self, uploader: usize) {
         let of = &mut self.uploaders[uploader];
         let was_active = std::mem::replace(&mut of.is_active, false);
-        // A recording has its own beat, and a flush its own answer.
+        // A recording has its own schedule, and a flush its own answer.
         if (was_active || of.writing == 0) && of.spec.record.is_none() && !of.is_syncing {
             self.retry(uploader);
         }
@@ -431,7 +431,7 @@ impl World {
         }
     }
 
-    /// Whether the engine has something of the store's.
+    /// Whether the engine has a request of the store.
     pub(super) fn stores_are_busy(&self) -> bool {
         self.stores.iter().flatten().any(|store| !store.asked.is_empty())
     }
