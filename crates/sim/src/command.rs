@@ -252,7 +252,7 @@ fn print_found(found: &Found) {
     }
 }
 
-/// A seed that nobody has chosen.
+/// A seed from the clock.
 fn seed_of_the_clock() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     // Six digits of microseconds and the minute: short enough to type.

@@ -664,7 +664,7 @@ fn draw_pauses(dice: &mut Dice, begin: MonoTime, until: Nanos) -> Vec<(MonoTime,
     pauses
 }
 
-/// A world in a few lines, for whoever looks into a failing seed.
+/// A summary of a world, for the analysis of a failing seed.
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is only printed")]
 pub(crate) struct Summary {

@@ -381,7 +381,7 @@ fn all_files_that_wait_for_a_flush_go_together_and_one_group_at_a_time() {
     for _ in 0..GROUP_MAX {
         cycle.handle_synced(later);
     }
-    // Flushes take at most half of the time left over, if somebody else wants it.
+    // Flushes take at most half of the time left over, if other work needs it.
     cycle.add_best_effort(upload(3, 9, 0));
     assert!(poll_all(&mut cycle, later).is_empty());
     assert_eq!(cycle.poll_timeout(later), Some(later + Nanos::from_millis(4)));
@@ -513,7 +513,7 @@ fn a_recording_is_written_in_the_sweep_of_the_next_cycle() {
     assert_eq!(transfer.block.place, 6);
     complete(&mut cycle, transfer);
     let begin = begin + LENGTH.times(2);
-    // Where nobody runs, it goes after the head.
+    // Without running streams, it goes after the head.
     cycle.add_recording(begin + HEAD, record(4, 0));
     let next = begin + LENGTH + HEAD;
     assert_eq!(cycle.poll_timeout(begin + HEAD), Some(next));
