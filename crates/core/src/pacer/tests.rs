@@ -1,4 +1,4 @@
-//! The pacer's promises, each by its name, against sums that are kept beside it.
+//! The pacer's promises, each by its name, against independent sums.
 
 mod shares;
 mod times;
@@ -23,9 +23,9 @@ const LIMITS: Limits = Limits { classes: 64, parents: 16, tick: TICK };
 enum Law {
     /// At once, always.
     Greedy,
-    /// When the bytes before them are.
+    /// By a byte clock.
     Paced(ByteClock),
-    /// It has nothing.
+    /// It has no packet.
     Silent,
 }
 
@@ -41,7 +41,7 @@ struct Hall {
     pacer: Pacer,
     streams: Vec<Stream>,
     now: MonoTime,
-    /// All of the last turn.
+    /// All departures of the last turn.
     left: Vec<Departure>,
 }
 
@@ -51,7 +51,7 @@ impl Hall {
         Self { pacer: Pacer::new(limits, BitRate(link), now), streams: vec![], now, left: vec![] }
     }
 
-    /// Adds a stream; answers its number.
+    /// Adds a stream; returns its number.
     fn add(&mut self, parent: ClassId, class: Class, law: Law, bytes: u64) -> usize {
         let class = self.pacer.add(parent, class).unwrap();
         self.streams.push(Stream { class, law, bytes, sent: 0 });
@@ -99,7 +99,7 @@ impl Hall {
         }
     }
 
-    /// Turns at the ticks that the pacer asks for, for `span`.
+    /// Turns at the ticks of `poll_timeout`, for `span`.
     fn run(&mut self, span: Nanos) {
         let end = self.now + span;
         while let Some(next) = self.pacer.poll_timeout().filter(|&next| next <= end) {
@@ -108,7 +108,7 @@ impl Hall {
         self.turn(end);
     }
 
-    /// What each stream sends in `span`.
+    /// The bytes that each stream sends in `span`.
     fn sent_in(&mut self, span: Nanos) -> Vec<u64> {
         let before: Vec<u64> = self.streams.iter().map(|stream| stream.sent).collect();
         self.run(span);

@@ -38,7 +38,7 @@ fn time(model: &DiskModel, transfer: Transfer, goes_on: bool) -> Nanos {
     model.moving(visits, moved(transfer.direction, transfer.len))
 }
 
-/// Whether a piece goes on where the one before it ended.
+/// Whether a piece begins where the previous one ended.
 fn goes_on(before: Option<Transfer>, next: Transfer) -> bool {
     before.is_some_and(|before| {
         let end = before.offset + Bytes(u64::from(before.len));
@@ -46,7 +46,7 @@ fn goes_on(before: Option<Transfer>, next: Transfer) -> bool {
     })
 }
 
-/// A disk that takes one transfer or flush after the other, as long as the model says.
+/// A disk that executes one transfer or flush after the other, with the times of the model.
 struct Player {
     cycle: Cycle,
     model: DiskModel,
@@ -80,7 +80,7 @@ impl Player {
             return Played::Flushed(group);
         }
         let Some((transfer, turn)) = self.cycle.poll_transfer(self.now) else {
-            // As the disk server does, which looks once a millisecond.
+            // Like the disk server, which polls once a millisecond.
             self.now += Nanos::from_millis(1);
             return Played::Rested;
         };
@@ -159,7 +159,7 @@ fn downloads_and_uploads_share_the_time_left() {
             let Played::Moved(transfer, _, took, ended) = player.step() else { continue };
             let sum = if transfer.direction == Direction::Read { &mut read } else { &mut written };
             *sum += took;
-            // Whoever is through with a place asks for the next one.
+            // The next request follows each completion.
             next += 1;
             let position = u64::from(next) * MIB;
             match ended {
@@ -177,13 +177,13 @@ fn downloads_and_uploads_share_the_time_left() {
     }
 }
 
-/// MiB of each run, with the file that was written.
+/// MiB of each run, with its file.
 fn runs(all: &[Transfer]) -> Vec<(i32, usize)> {
     let files: Vec<_> = all.iter().map(|transfer| transfer.file.0).collect();
     files.chunk_by(|a, b| a == b).map(|run| (run[0], run.len().div_ceil(8))).collect()
 }
 
-/// An arm that is never in a hurry.
+/// A disk with an arm.
 fn arm() -> Cycle {
     disk(DiskModel { flush: Nanos(0), ..DiskModel::SLOWEST }, FLOOR)
 }
@@ -191,12 +191,12 @@ fn arm() -> Cycle {
 #[test]
 fn an_arm_stays_in_one_file_while_its_places_are_queued_in_sequence_but_not_for_ever() {
     let mut cycle = arm();
-    // Two uploads whose places come in turns.
+    // Two uploads with alternating places.
     for place in 0..64 {
         let (file, offset) = (place as i32 % 2, u64::from(place) / 2 * MIB);
         cycle.add_best_effort(upload(place, file, offset));
     }
-    // The second is new when the first has had its turn; then none is.
+    // The second is a newcomer when the first has had its turn; then neither is.
     assert_eq!(runs(&drain(&mut cycle, BEGUN)), [(0, 8), (1, 32), (0, 24)]);
     for place in 0..64 {
         let (file, offset) = (place as i32 % 2, (32 + u64::from(place) / 2) * MIB);
@@ -207,7 +207,7 @@ fn an_arm_stays_in_one_file_while_its_places_are_queued_in_sequence_but_not_for_
         [(0, 8), (1, 32), (0, 24)],
         "32 of the first in all"
     );
-    // On flash there is nothing to be gained.
+    // On flash runs gain nothing.
     let mut cycle = disk(flash(), FLOOR);
     for place in 0..4 {
         cycle.add_best_effort(upload(place, place as i32 % 2, u64::from(place) / 2 * MIB));
@@ -231,10 +231,11 @@ fn a_small_upload_does_not_wait_for_the_long_runs_of_large_ones() {
         assert!(written.len() < 60 * 8, "{:?}", runs(&written));
     }
     cycle.add_best_effort(upload(60, 9, 0));
-    // Another upload has got the number of the first one's file.
+    // Another upload has got the handle of the first one's file.
     cycle.add_best_effort(upload(61, 0, 0));
     let rest = drain(&mut cycle, BEGUN);
-    // The third was new itself, so first it is the turn of one who was not; for no longer than a turn.
+    // The third was a newcomer itself, so an older file has its turn first; for no longer than a
+    // turn.
     assert_eq!(runs(&rest)[..4], [(2, 1), (1, 8), (9, 1), (0, 1)], "{:?}", runs(&rest));
     assert_eq!(rest[10 * 8 - 1].block.place, 61);
 }
@@ -313,8 +314,8 @@ fn more_than_the_depth_is_in_flight_of_one_run_only() {
     assert_eq!(started(&[small, other, upload(2, 3, 0)], false), 0, "the arm would move");
 }
 
-/// Keeps more real-time reads waiting than the disk can do, and uploads beside them; gives the time
-/// that uploads get in each cycle, and checks that what was begun of them ends within it.
+/// Keeps more real-time reads waiting than the disk can do, and uploads beside them. Returns the
+/// time of uploads in each cycle, and checks that begun pieces end within it.
 fn time_of_uploads_in_a_full_house(model: DiskModel, cycles: u64) -> Vec<u64> {
     let mut player = Player::new(model, FLOOR);
     let mut used = vec![0; cycles as usize + 1];
@@ -324,7 +325,7 @@ fn time_of_uploads_in_a_full_house(model: DiskModel, cycles: u64) -> Vec<u64> {
     let (mut waiting, mut next) = (0, 0);
     while player.now < MonoTime(LENGTH.0 * cycles) {
         while waiting < 400 {
-            // A crowd of beginners, far apart: due after everything else.
+            // Many new streams, far apart: due after everything else.
             next += 1;
             let place = 8 + next as u32 % 500;
             player.cycle.add_real_time(job(place, next % 97 * 50 * MIB, LENGTH.0 * 1000 + next));
@@ -417,7 +418,7 @@ fn what_waits_to_be_written_comes_into_the_first_group_of_a_cycle() {
     drain(&mut cycle, BEGUN + Nanos(1));
     assert!(cycle.poll_sync(BEGUN + Nanos(1)).is_some(), "all of it is written");
 
-    // Not for longer than a flush takes, and not until the group fits no more.
+    // Not for longer than a flush takes, and only while the group still fits.
     let nearly_late = MonoTime(LENGTH.0).before(flash().flush + Nanos::from_millis(4));
     for (free, most) in [(BEGUN, flash().flush), (nearly_late, Nanos::from_millis(2))] {
         let mut cycle = disk(flash(), 0);
@@ -502,7 +503,7 @@ fn a_recording_is_written_in_the_sweep_of_the_next_cycle() {
         })
         .collect();
     assert_eq!(sweep, [10, 50, 90]);
-    // One that comes in the head of the next cycle does not hold up those that have waited for it.
+    // A recording that comes in the head of the next cycle does not delay earlier ones.
     cycle.add_recording(begin + HEAD, record(5, 0));
     cycle.add_recording(begin + LENGTH + Nanos(1), record(6, 0));
     let next = begin + LENGTH + HEAD;

@@ -1,22 +1,22 @@
-//! Who gets how much: guarantees, lending and targets that do not fit.
+//! Shares: guarantees, lending and targets that do not fit.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A packet that even a slow class has many of in a millisecond.
+/// A packet size of which even a slow class sends many in a millisecond.
 const SMALL: u64 = 400;
 const FIFTH: Nanos = Nanos::from_millis(200);
 
-/// Classes, parents first, each with the place of its own; none: the link.
+/// Classes, parents first, each with the index of its parent; `None`: the link.
 type Tree = [(Option<usize>, Class)];
 
-/// What a class has.
+/// The rates of a class.
 #[derive(Clone, Copy)]
 struct Has {
-    /// All that it gets.
+    /// Its whole rate.
     gets: u64,
-    /// Of it what it is guaranteed, with its siblings cut to fit.
+    /// The guaranteed part of it, scaled down if the guarantees of the siblings do not fit.
     guaranteed: u64,
 }
 
@@ -24,7 +24,7 @@ fn children(tree: &Tree, of: Option<usize>) -> Vec<usize> {
     (0..tree.len()).filter(|&at| tree[at].0 == of).collect()
 }
 
-/// What a class can use: its ceiling, or what those below it can.
+/// The highest rate that a class can use: its ceiling, or the sum of its children.
 fn most(tree: &Tree, at: usize) -> u64 {
     let below = children(tree, Some(at));
     let sum = below.iter().fold(0u64, |sum, &child| sum.saturating_add(most(tree, child)));
@@ -32,7 +32,8 @@ fn most(tree: &Tree, at: usize) -> u64 {
     if below.is_empty() { ceiling } else { ceiling.min(sum) }
 }
 
-/// What all get of a link when those without children want everything. In bits per second; divisions round down.
+/// The rates of all classes on a link if all leaves always send. In bits per second; divisions
+/// round down.
 fn fluid(link: u64, tree: &Tree) -> Vec<u64> {
     let mut all = vec![0; tree.len()];
     let mut parents = vec![(None, Has { gets: link, guaranteed: link })];
@@ -46,8 +47,8 @@ fn fluid(link: u64, tree: &Tree) -> Vec<u64> {
     all
 }
 
-/// What the children of a class get: guarantees first, cut to fit, the rest by priority and share, nobody above
-/// what he can use.
+/// The rates of the children of a class: guarantees first, scaled to fit, the rest by priority and
+/// share, each at most the rate that it can use.
 fn level(of: Has, tree: &Tree, below: &[usize]) -> Vec<Has> {
     let classes: Vec<Class> = below.iter().map(|&at| tree[at].1).collect();
     let most: Vec<u64> = below.iter().map(|&at| most(tree, at).min(of.gets)).collect();
@@ -67,7 +68,7 @@ fn level(of: Has, tree: &Tree, below: &[usize]) -> Vec<Has> {
     for priority in 0..PRIORITIES as u8 {
         let mut open: Vec<usize> =
             (0..classes.len()).filter(|&at| classes[at].priority == priority).collect();
-        // Who would get more than he may gets that, and the others share again.
+        // A class above its limit gets the limit, and the others share again.
         loop {
             let shares: u64 = open.iter().map(|&at| classes[at].share.0).sum();
             let full =
@@ -106,8 +107,8 @@ fn class(guaranteed_max: u64, above_max: u64) -> impl Strategy<Value = Class> {
     )
 }
 
-/// A tree of up to three levels. Parents may be guaranteed less than their children, or nothing, and all together
-/// more than the link has, or a part of it.
+/// A tree of up to three levels. Parents may have lower guarantees than their children, or none,
+/// and the sum may exceed the link, or a part of it.
 fn tree() -> impl Strategy<Value = Vec<(Option<usize>, Class)>> {
     let spec = prop::sample::select(vec![60, 300, 1_500]).prop_flat_map(|most| {
         let class = prop_oneof![1 => class(1, 600), 4 => class(most, 600)];
@@ -141,7 +142,7 @@ proptest! {
         let link = link * MBIT;
         let mut hall = Hall::new(LIMITS, link);
         let mut ids: Vec<Option<ClassId>> = vec![None; tree.len()];
-        // Parents before their children; those without children when their time comes.
+        // Parents before their children; leaves at their own time.
         let is_leaf = |at: usize| children(&tree, Some(at)).is_empty();
         for (at, &(parent, class)) in tree.iter().enumerate().filter(|&(at, _)| !is_leaf(at)) {
             let parent = parent.map_or(LINK, |parent| ids[parent].unwrap());
@@ -180,7 +181,7 @@ proptest! {
         hall.run(Nanos::from_millis(20));
         let tree: Vec<_> = classes.iter().map(|&class| (None, class)).collect();
         let expected = fluid(link, &tree);
-        // The same few packets of difference for short and for long.
+        // The difference stays a few packets for short and long times.
         for millis in [100, 400] {
             let sent = hall.sent_in(Nanos::from_millis(millis));
             for (at, &rate) in expected.iter().enumerate() {
@@ -201,7 +202,7 @@ proptest! {
         let link = sum * MBIT;
         let mut hall = Hall::new(LIMITS, link);
         for (at, &rate) in rates.iter().enumerate() {
-            // The one that is watched is the last to borrow.
+            // The observed class is the last to borrow.
             let class = Class {
                 guaranteed: BitRate(rate * MBIT), ceiling: None,
                 priority: if at == 0 { 7 } else { 0 }, share: BitRate(MBIT),
@@ -224,7 +225,8 @@ proptest! {
     }
 }
 
-/// The ancestor's own trial: targets of 4, 4, 4, 2, 2 on a link of 10 join one after the other.
+/// The test of the original algorithm: targets of 4, 4, 4, 2, 2 on a link of 10 join one after the
+/// other.
 #[test]
 fn targets_above_the_link_share_it_in_proportion_whoever_joined_when() {
     let targets = [4, 4, 4, 2, 2];
@@ -245,7 +247,7 @@ fn targets_above_the_link_share_it_in_proportion_whoever_joined_when() {
     // And they leave again, the first one first.
     for gone in 1..targets.len() {
         hall.silence(gone - 1);
-        // What they were kept from for a millisecond they make up for.
+        // They make up for a millisecond of blocking.
         hall.run(Nanos::from_millis(8));
         let sent = hall.sent_in(FIFTH);
         let here = targets.len() - gone;
@@ -318,7 +320,7 @@ fn lending_goes_by_priority_and_guarantees_before_it() {
     hall.greedy(LINK, class(0, 10, 1));
     hall.run(Nanos::from_millis(2));
     let sent = hall.sent_in(FIFTH);
-    // 2 are owed, 4 are the ceiling, and two of one priority share the 4 that are left.
+    // 2 are owed, 4 are the ceiling, and two of one priority share the other 4.
     for (at, exact) in [2, 4, 2, 2].into_iter().enumerate() {
         let exact = exact * GBIT / 40;
         assert!(sent[at].abs_diff(exact) <= 4 * DATAGRAM, "{at}: {} for {exact}", sent[at]);
@@ -376,7 +378,7 @@ fn a_guarantee_counts_as_soon_as_all_above_have_one_and_not_for_the_time_before(
         priority,
         share: BitRate(GBIT),
     };
-    // With a ceiling the flat is blocked at times, and not in line when the house changes.
+    // With a ceiling the inner class is blocked at times, and not in line when its parent changes.
     for ceiling in [None, Some(8)] {
         let mut hall = Hall::new(LIMITS, 10 * GBIT);
         let house = hall.pacer.add(LINK, class(0, None, 0)).unwrap();

@@ -1,4 +1,4 @@
-//! When packets leave, and what that costs.
+//! Times and costs of departures.
 
 use proptest::prelude::*;
 
@@ -101,7 +101,7 @@ proptest! {
                     buckets[at] += u128::from(departure.packet.bytes.0) * 8_000_000_000;
                 }
             }
-            // What leaves in a turn is of the time since the turn before.
+            // Packets of a turn belong to the time since the previous turn.
             for (bucket, rate) in buckets.iter_mut().zip(&rates) {
                 *bucket = bucket.saturating_sub(u128::from(begin.since(before).0) * u128::from(*rate));
             }
@@ -205,7 +205,8 @@ fn operations_per_packet_and_wake_ups_do_not_grow_with_classes() {
         for classes in [10, 100, 1_000, 10_000] {
             let (packets, steps, turns) = cost(classes, is_crowded);
             assert!(packets > 50_000, "{packets}");
-            // Ten moves at most, an entry, a look at the wheel, a level: far fewer in truth.
+            // At most ten moves, an entry, a look at the wheel, a level: the actual number is far
+            // lower.
             assert!(steps <= 700, "{classes} classes: {steps} hundredths of a step per packet");
             assert!(turns <= 1_001, "{classes} classes: {turns} turns in 1,000 ticks");
         }
@@ -234,7 +235,7 @@ fn a_late_turn_moves_no_later_packet() {
     let begin = hall.now;
     hall.turn(begin);
     hall.turn(begin + Nanos::from_millis(30));
-    // Packet 100 leaves in the tick after its due time, as if nothing had happened.
+    // Packet 100 leaves in the tick after its due time, as without the delay.
     let due = ByteClock::new(begin, BitRate(4 * MBIT)).due(Bytes(100 * DATAGRAM));
     hall.run(Nanos(due.0 - 1 - hall.now.0));
     assert_eq!(hall.streams[0].sent, 100 * DATAGRAM);
