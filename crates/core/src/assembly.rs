@@ -114,7 +114,8 @@ struct Medium {
 impl Assembly {
     /// An assembly of these media. A multiplex made here gets the service name `name`.
     ///
-    /// # Panics If there are none: [`tracks`] returns at least one.
+    /// # Panics
+    /// If there are none: [`tracks`] returns at least one.
     pub fn new(tracks: &[Track], name: &str) -> Self {
         let way = match tracks {
             [track @ Track { coding: Coding::Whole, .. }] => Way::Whole(Box::new(Whole {

@@ -37,7 +37,8 @@ pub enum ItineraryFault {
 impl BlockList {
     /// Reads `blocks` of a title of `len` bytes, in blocks of `block`.
     ///
-    /// # Errors [`ItineraryFault`] gives the error in the list.
+    /// # Errors
+    /// [`ItineraryFault`] gives the error in the list.
     pub fn new(blocks: Arc<[u32]>, len: Bytes, block: Bytes) -> Result<Self, ItineraryFault> {
         let count = len.0.div_ceil(block.0);
         let missing = Bytes(count * block.0 - len.0);
@@ -71,7 +72,8 @@ impl BlockList {
 
     /// The block of the title at position `nth` of the list.
     ///
-    /// # Panics If there is no such position.
+    /// # Panics
+    /// If there is no such position.
     pub fn block_at(&self, nth: u64) -> u64 {
         u64::from(self.blocks[nth as usize])
     }

@@ -40,7 +40,8 @@ pub struct ByteClock {
 impl ByteClock {
     /// A clock whose byte 0 is due at `start`.
     ///
-    /// # Panics If `rate` is zero.
+    /// # Panics
+    /// If `rate` is zero.
     pub const fn new(start: MonoTime, rate: BitRate) -> Self {
         assert!(rate.0 > 0, "a rate is never zero");
         Self { start, base: Bytes(0), rate }

@@ -98,7 +98,8 @@ pub struct Classes {
 impl Classes {
     /// Makes classes without streams.
     ///
-    /// # Panics If a class comes before its parent.
+    /// # Panics
+    /// If a class comes before its parent.
     pub fn new(terms: Vec<ClassTerms>) -> Self {
         let (asked, streams) = (vec![BitRate(0); terms.len()], vec![0; terms.len()]);
         Self::added_up(terms, asked, streams)
@@ -123,10 +124,12 @@ impl Classes {
 
     /// The same streams under other limits.
     ///
-    /// # Errors The first class, from below, whose streams would lose promised rate. The room of
-    /// the link is not checked.
+    /// # Errors
+    /// The first class, from below, whose streams would lose promised rate. The room of the link is
+    /// not checked.
     ///
-    /// # Panics If the list has other classes than before, or one has another parent.
+    /// # Panics
+    /// If the list has other classes than before, or one has another parent.
     pub fn changed(&self, to: Vec<ClassTerms>) -> Result<Self, Unkept> {
         let parents =
             |terms: &[ClassTerms]| terms.iter().map(|terms| terms.parent).collect::<Vec<_>>();
@@ -173,7 +176,8 @@ impl Classes {
 
     /// The rate that they would take of the link with another stream of `rate` in `class`.
     ///
-    /// # Errors The first class on the path to the link without room for it.
+    /// # Errors
+    /// The first class on the path to the link without room for it.
     pub fn with(&self, class: ClassNumber, rate: BitRate) -> Result<BitRate, Full> {
         let (mut class, mut more) = (Some(class), rate);
         while let Some(here) = class {
@@ -198,7 +202,8 @@ impl Classes {
 
     /// Removes a stream.
     ///
-    /// # Panics If it was not added.
+    /// # Panics
+    /// If it was not added.
     pub fn remove(&mut self, class: ClassNumber, rate: BitRate) {
         self.change(class, |asked, before| asked - before, rate);
         self.count(class, |streams| streams - 1);

@@ -193,14 +193,16 @@ impl Cycle {
 
     /// Adds a real-time read; it takes part from the next commit on.
     ///
-    /// # Panics If more jobs wait than the arena has places.
+    /// # Panics
+    /// If more jobs wait than the arena has places.
     pub fn add_real_time(&mut self, job: Job) {
         self.sweeps.push(job);
     }
 
     /// Adds a real-time write; it takes part from the next cycle on.
     ///
-    /// # Panics If more jobs wait than the write share has places.
+    /// # Panics
+    /// If more jobs wait than the write share has places.
     pub fn add_recording(&mut self, now: MonoTime, job: Job) {
         assert!(self.arrived.len() < self.limits.intake.jobs_max, "a job has a place");
         self.arrived.push(Arrived { job, cycle: self.cycle_of(now) });
@@ -208,14 +210,16 @@ impl Cycle {
 
     /// Adds a best-effort job.
     ///
-    /// # Panics If more jobs wait than its arena has places.
+    /// # Panics
+    /// If more jobs wait than its arena has places.
     pub fn add_best_effort(&mut self, job: Job) {
         self.best_effort.push(job);
     }
 
     /// Adds a file that waits for a flush.
     ///
-    /// # Panics If more files wait than `syncs_max`.
+    /// # Panics
+    /// If more files wait than `syncs_max`.
     pub fn add_sync(&mut self, sync: Sync) {
         self.flushes.push(sync);
     }

@@ -79,7 +79,8 @@ const STOOD_STILL: Nanos = Nanos::from_millis(1);
 impl Timeline {
     /// A wire that is free at `now`.
     ///
-    /// # Panics If two shortest frames are longer than a longest one.
+    /// # Panics
+    /// If two shortest frames are longer than a longest one.
     pub fn new(terms: WireTerms, now: MonoTime) -> Self {
         assert!(terms.fills_any_gap(), "any gap of a shortest frame or more can be filled");
         Self { terms, anchor: now, laid: 0, first: 0, valid_from: 0, lost: Nanos(0) }
@@ -87,7 +88,8 @@ impl Timeline {
 
     /// Limits new frames to `frame_max`; laid frames do not change.
     ///
-    /// # Panics As [`Self::new`].
+    /// # Panics
+    /// As [`Self::new`].
     pub fn set_frame_max(&mut self, frame_max: u32) {
         self.terms.frame_max = frame_max;
         assert!(self.terms.fills_any_gap(), "any gap of a shortest frame or more can be filled");

@@ -146,7 +146,8 @@ impl Ledger {
 
     /// The disk with this number.
     ///
-    /// # Panics If there is none.
+    /// # Panics
+    /// If there is none.
     pub fn disk(&self, number: u32) -> Disk<'_> {
         Disk { number, terms: &self.terms.disks[number as usize] }
     }
@@ -227,7 +228,8 @@ impl Ledger {
 
     /// Returns a promise.
     ///
-    /// # Panics If more is returned than was promised.
+    /// # Panics
+    /// If more is returned than was promised.
     pub fn release(&mut self, cost: Cost) {
         let Cost { source, output, rows } = cost;
         let disk = &mut self.disks[source.disk as usize];
@@ -250,9 +252,11 @@ impl Ledger {
 
     /// Changes the limits of classes, under all current promises.
     ///
-    /// # Errors The promise that could not be kept; nothing has changed.
+    /// # Errors
+    /// The promise that could not be kept; nothing has changed.
     ///
-    /// # Panics If the list has other classes than before, or one has another parent.
+    /// # Panics
+    /// If the list has other classes than before, or one has another parent.
     pub fn change_classes(&mut self, to: Vec<ClassTerms>) -> Result<(), Unkept> {
         let changed = self.classes.changed(to.clone())?;
         let datagrams = self.datagrams + changed.taken();

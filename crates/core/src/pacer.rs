@@ -136,7 +136,8 @@ pub struct Pacer {
 impl Pacer {
     /// Makes a link of `rate` without classes.
     ///
-    /// # Panics If the pacer does not support the rate, or the tick is shorter than 1 us.
+    /// # Panics
+    /// If the pacer does not support the rate, or the tick is shorter than 1 us.
     pub fn new(limits: Limits, rate: BitRate, now: MonoTime) -> Self {
         assert!(limits.tick >= Nanos(1_000), "a tick is at least 1 us");
         let places = limits.classes + 1;
@@ -184,9 +185,11 @@ impl Pacer {
 
     /// Adds a class below `parent`.
     ///
-    /// # Errors If there is no room for it; nothing has changed then.
+    /// # Errors
+    /// If there is no room for it; nothing has changed then.
     ///
-    /// # Panics If the parent has been removed, or the pacer does not support a rate.
+    /// # Panics
+    /// If the parent has been removed, or the pacer does not support a rate.
     pub fn add(&mut self, parent: ClassId, class: Class) -> Result<ClassId, Refused> {
         class.check();
         let parent = self.find(parent).expect("a class is added to one that is there");
@@ -215,7 +218,8 @@ impl Pacer {
 
     /// Removes a class without children. Its packet, if any, does not leave.
     ///
-    /// # Panics If it has children, is the link, or has been removed already.
+    /// # Panics
+    /// If it has children, is the link, or has been removed already.
     pub fn remove(&mut self, class: ClassId) {
         let id = self.find(class).expect("a class is removed once");
         assert!(id != ROOT && self.nodes[id as usize].family == NONE, "children go first");
@@ -238,7 +242,8 @@ impl Pacer {
 
     /// Changes the limits of a class, from its next packet on.
     ///
-    /// # Panics If it is the link or has been removed, or the pacer does not support a rate.
+    /// # Panics
+    /// If it is the link or has been removed, or the pacer does not support a rate.
     pub fn change(&mut self, now: MonoTime, class: ClassId, to: Class) {
         to.check();
         self.turn_to(now);
@@ -249,7 +254,8 @@ impl Pacer {
 
     /// Changes the link's rate, from the next packet on.
     ///
-    /// # Panics If the pacer does not support the rate.
+    /// # Panics
+    /// If the pacer does not support the rate.
     pub fn set_link(&mut self, now: MonoTime, rate: BitRate) {
         self.turn_to(now);
         let link = Class { guaranteed: rate, ceiling: Some(rate), priority: 0, share: rate };
@@ -259,8 +265,9 @@ impl Pacer {
 
     /// Gives a stream its next packet. It may leave in the same turn.
     ///
-    /// # Panics If the class has children, has a packet already, or has been removed, or the packet
-    /// is empty or larger than [`PACKET_MAX`].
+    /// # Panics
+    /// If the class has children, has a packet already, or has been removed, or the packet is empty
+    /// or larger than [`PACKET_MAX`].
     pub fn offer(&mut self, now: MonoTime, class: ClassId, packet: Packet) {
         self.turn_to(now);
         assert!(Bytes(0) < packet.bytes && packet.bytes <= PACKET_MAX, "1 byte to 1 MiB");
@@ -280,8 +287,8 @@ impl Pacer {
 
     /// Increases the size of an offered packet that has not left.
     ///
-    /// # Panics If the class has no packet, or the new size is above [`PACKET_MAX`] or below the
-    /// old size.
+    /// # Panics
+    /// If the class has no packet, or the new size is above [`PACKET_MAX`] or below the old size.
     pub fn enlarge(&mut self, class: ClassId, bytes: Bytes) {
         let id = self.find(class).expect("a class that is there has a packet");
         let packet = self.nodes[id as usize].packet.as_mut().expect("it has not left");

@@ -131,7 +131,8 @@ pub struct Synced {
 pub trait DiskPort {
     /// Takes a transfer into the device's queue, or returns it if the queue is full.
     ///
-    /// # Errors The transfer itself, if there is no room.
+    /// # Errors
+    /// The transfer itself, if there is no room.
     fn submit(&mut self, now: MonoTime, transfer: Transfer) -> Result<(), Transfer>;
 
     /// Starts what was submitted. Called once per turn, so that a batch costs one system call.
@@ -143,7 +144,8 @@ pub trait DiskPort {
     /// Takes a flush, which begins with the next kick; or returns it if the number of flushes under
     /// way is at the port's limit. It covers the writes whose completions were polled before.
     ///
-    /// # Errors The flush itself, if there is no room.
+    /// # Errors
+    /// The flush itself, if there is no room.
     fn submit_sync(&mut self, now: MonoTime, sync: Sync) -> Result<(), Sync>;
 
     /// The next flush that has ended, in any order.
@@ -184,7 +186,8 @@ pub trait LinkPort {
 
     /// Copies a part of a file, which the page cache must hold, into memory of the same length.
     ///
-    /// # Errors The error number, if the file has lost these bytes.
+    /// # Errors
+    /// The error number, if the file has lost these bytes.
     fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32>;
 }
 
@@ -261,7 +264,8 @@ pub trait PacketPort: Send {
 
     /// Copies a part of a file, which the page cache must hold, into memory of the same length.
     ///
-    /// # Errors The error number, if the file has lost these bytes.
+    /// # Errors
+    /// The error number, if the file has lost these bytes.
     fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32>;
 }
 

@@ -54,7 +54,8 @@ pub struct Piece {
 impl ReadAhead {
     /// Starts before the first block.
     ///
-    /// # Panics If the extent is empty or the window is zero.
+    /// # Panics
+    /// If the extent is empty or the window is zero.
     pub fn new(extent: Extent, window: u32) -> Self {
         assert!(extent.first < extent.end, "an empty extent is never delivered");
         assert!(window > 0, "the ledger grants at least one block");
@@ -65,7 +66,8 @@ impl ReadAhead {
 
     /// Reads the blocks of a block list, numbered by their position in it.
     ///
-    /// # Panics If the window is zero.
+    /// # Panics
+    /// If the window is zero.
     pub fn along(block_list: &BlockList, window: u32) -> Self {
         let block = block_list.block();
         let extent = Extent { first: Bytes(0), end: block_list.len(), block };
@@ -86,7 +88,8 @@ impl ReadAhead {
 
     /// Extends the available part of a growing title. `is_whole`: it will not grow any more.
     ///
-    /// # Panics If the title was whole, or has become shorter.
+    /// # Panics
+    /// If the title was whole, or has become shorter.
     pub fn extend(&mut self, end: Bytes, is_whole: bool) {
         assert!(self.grows && end >= self.extent.end, "a title grows until it is whole");
         self.extent.end = end;
@@ -125,7 +128,8 @@ impl ReadAhead {
 
     /// Notes that a block was returned.
     ///
-    /// # Panics If no block is out.
+    /// # Panics
+    /// If no block is out.
     pub fn give_back(&mut self) {
         assert!(self.out > 0, "only what was asked for comes back");
         self.out -= 1;

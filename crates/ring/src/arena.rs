@@ -66,9 +66,9 @@ impl Lease {
 
 /// Memory for an arena.
 ///
-/// # Safety `base` and `len` never change; `base` is aligned to [`ALIGNMENT`]; the `len` bytes are
-/// mapped, readable, writable and initialised as long as the value lives, and no other code touches
-/// them.
+/// # Safety
+/// `base` and `len` never change; `base` is aligned to [`ALIGNMENT`]; the `len` bytes are mapped,
+/// readable, writable and initialised as long as the value lives, and no other code touches them.
 #[expect(clippy::len_without_is_empty, reason = "an arena refuses an empty region")]
 pub unsafe trait Region: Send + Sync {
     /// Its first byte.
@@ -92,8 +92,9 @@ pub struct Counts {
 
 /// Cuts `region` into blocks of `block_size` bytes; a rest smaller than a block stays unused.
 ///
-/// # Panics If `block_size` is not a positive multiple of [`ALIGNMENT`], the region is not aligned,
-/// or it has no room for one block or room for 2^32 of them.
+/// # Panics
+/// If `block_size` is not a positive multiple of [`ALIGNMENT`], the region is not aligned, or it
+/// has no room for one block or room for 2^32 of them.
 pub fn arena(region: Box<dyn Region>, block_size: u32) -> (Keeper, View) {
     assert!(block_size > 0 && (block_size as usize).is_multiple_of(ALIGNMENT));
     assert!((region.base().as_ptr() as usize).is_multiple_of(ALIGNMENT));
@@ -105,7 +106,8 @@ pub fn arena(region: Box<dyn Region>, block_size: u32) -> (Keeper, View) {
 
 /// Accounts for `places` blocks whose bytes are elsewhere: in the kernel's page cache.
 ///
-/// # Panics If either number is zero.
+/// # Panics
+/// If either number is zero.
 pub fn elsewhere(places: u32, block_size: u32) -> Keeper {
     assert!(places > 0 && block_size > 0);
     Keeper::new(Shared::new(places, block_size, None))
@@ -161,7 +163,8 @@ impl Keeper {
 
     /// InKernel → Ready: every write has landed, the bytes may be lent.
     ///
-    /// # Panics If the block is in another state or generation, or a write is still under way.
+    /// # Panics
+    /// If the block is in another state or generation, or a write is still under way.
     pub fn filled(&mut self, block: BlockRef) {
         self.step(block, State::InKernel, 0, State::Ready, 0);
         self.counts.in_kernel -= 1;
@@ -170,15 +173,17 @@ impl Keeper {
 
     /// InKernel → Free: the read has failed.
     ///
-    /// # Panics If the block is in another state or generation, or a write is still under way.
+    /// # Panics
+    /// If the block is in another state or generation, or a write is still under way.
     pub fn failed(&mut self, block: BlockRef) {
         self.emptied(block);
     }
 
     /// InKernel → Free: the content of a place of a write share is on the device, or given up.
     ///
-    /// # Panics If the block is in another state or generation, or an access of the kernel is still
-    /// under way.
+    /// # Panics
+    /// If the block is in another state or generation, or an access of the kernel is still under
+    /// way.
     pub fn emptied(&mut self, block: BlockRef) {
         self.step(block, State::InKernel, 0, State::Free, 0);
         self.counts.in_kernel -= 1;
@@ -187,7 +192,8 @@ impl Keeper {
 
     /// Ready or Lent → Lent, with one more lease.
     ///
-    /// # Panics If the block is in another state or generation.
+    /// # Panics
+    /// If the block is in another state or generation.
     pub fn lend(&mut self, block: BlockRef) -> Lease {
         let word = self.shared.load(block.place);
         match word.state() {
@@ -205,7 +211,8 @@ impl Keeper {
 
     /// Takes a lease back. True if it was the last one and the block became Ready.
     ///
-    /// # Panics If the lease belongs to another arena.
+    /// # Panics
+    /// If the lease belongs to another arena.
     pub fn give_back(&mut self, lease: Lease) -> bool {
         assert_eq!(lease.arena, self.shared.id, "a lease of another arena");
         let count = self.shared.load(lease.block.place).count();
@@ -221,7 +228,8 @@ impl Keeper {
 
     /// Ready → Free: the place may be reused.
     ///
-    /// # Panics If the block is in another state or generation: a lent block cannot be evicted.
+    /// # Panics
+    /// If the block is in another state or generation: a lent block cannot be evicted.
     pub fn evict(&mut self, block: BlockRef) {
         self.step(block, State::Ready, 0, State::Free, 0);
         self.counts.ready -= 1;
@@ -276,7 +284,8 @@ impl View {
 
     /// The bytes of a lent block. Bytes beyond the last filled one are old or zero.
     ///
-    /// # Panics If the lease belongs to another arena.
+    /// # Panics
+    /// If the lease belongs to another arena.
     pub fn bytes<'a>(&'a self, lease: &'a Lease) -> &'a [u8] {
         assert_eq!(lease.arena, self.shared.id, "a lease of another arena");
         let block = lease.block;
@@ -296,9 +305,9 @@ impl View {
     /// write share, the source of a kernel read. The access counts as under way, and the block
     /// cannot leave InKernel, until [`View::landed`].
     ///
-    /// # Panics If the block is not InKernel in this generation, a [`View::fill`] is under way on
-    /// it, or the range is not within it.
-    /// does not lie in it.
+    /// # Panics
+    /// If the block is not InKernel in this generation, a [`View::fill`] is under way on it, or the
+    /// range is not within it. does not lie in it.
     #[must_use = "the block stays in the kernel until the write has landed"]
     pub fn target(&self, block: BlockRef, at: u32, len: u32) -> NonNull<u8> {
         let offset = self.shared.range(at, len as usize);
@@ -310,9 +319,11 @@ impl View {
 
     /// Ends a write that [`View::target`] began.
     ///
-    /// # Safety The kernel has completed the write of that target, or never received it.
+    /// # Safety
+    /// The kernel has completed the write of that target, or never received it.
     ///
-    /// # Panics If no such write is under way on the block.
+    /// # Panics
+    /// If no such write is under way on the block.
     pub unsafe fn landed(&self, block: BlockRef) {
         self.end_write(block, |count| if count == EXCLUSIVE { None } else { count.checked_sub(1) });
     }
@@ -320,7 +331,8 @@ impl View {
     /// Copies `bytes` into a block that is InKernel, from `at` on: for the simulator and for data
     /// that do not come from a device.
     ///
-    /// # Panics As [`View::target`], and if any other write is under way on the block.
+    /// # Panics
+    /// As [`View::target`], and if any other write is under way on the block.
     pub fn fill(&self, block: BlockRef, at: u32, bytes: &[u8]) {
         let offset = self.shared.range(at, bytes.len());
         self.begin_write(block, |count| (count == 0).then_some(EXCLUSIVE));
@@ -359,7 +371,8 @@ impl View {
     /// Exclusive access to a block that is InKernel, to fill it in place: for bytes that come from
     /// a socket. The access ends when it is dropped.
     ///
-    /// # Panics As [`View::target`], and if any other write is under way on the block.
+    /// # Panics
+    /// As [`View::target`], and if any other write is under way on the block.
     pub fn filling(&self, block: BlockRef) -> Filling {
         self.begin_write(block, |count| (count == 0).then_some(EXCLUSIVE));
         Filling { view: self.clone(), block }
@@ -487,7 +500,8 @@ pub struct HeapRegion {
 impl HeapRegion {
     /// At least `len` bytes, aligned to [`ALIGNMENT`].
     ///
-    /// # Panics If `len` is zero or memory is short.
+    /// # Panics
+    /// If `len` is zero or memory is short.
     pub fn new(len: usize) -> Self {
         assert!(len > 0, "a region holds at least one block");
         let layout = Layout::from_size_align(len, ALIGNMENT).expect("the length fits in memory");

@@ -20,7 +20,8 @@ use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, UnsafeCell};
 /// Makes a ring for exactly `capacity` values: a wrong calculation of the capacity shows at once,
 /// even if the power of two of its slots has more room.
 ///
-/// # Panics If `capacity` is zero or its power of two does not fit.
+/// # Panics
+/// If `capacity` is zero or its power of two does not fit.
 pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     assert!(capacity > 0, "a ring holds at least one value");
     let slots = capacity.checked_next_power_of_two().expect("the capacity fits in memory");
@@ -63,7 +64,8 @@ pub struct Keep<T> {
 impl<T: Send> Producer<T> {
     /// Appends `value`.
     ///
-    /// # Errors Returns `value` if the ring is full.
+    /// # Errors
+    /// Returns `value` if the ring is full.
     pub fn push(&mut self, value: T) -> Result<(), T> {
         if self.room() == 0 {
             return Err(value);
@@ -168,7 +170,8 @@ impl<T: Send> Consumer<T> {
 
     /// Drops the oldest value in place.
     ///
-    /// # Panics If there is none.
+    /// # Panics
+    /// If there is none.
     pub fn discard(&mut self) {
         assert!(!self.is_empty(), "only what is there is discarded");
         self.shared.slot(self.head).with_mut(|slot| {

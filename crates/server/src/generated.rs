@@ -166,9 +166,11 @@ struct Shared {
 impl GeneratedSession {
     /// Admits a source and its outputs, all or none, and begins.
     ///
-    /// # Errors [`Refusal`] names the short resource; nothing has changed.
+    /// # Errors
+    /// [`Refusal`] names the short resource; nothing has changed.
     ///
-    /// # Panics Outside of an executor, if the range is empty, or if `ready` exceeds `hold`.
+    /// # Panics
+    /// Outside of an executor, if the range is empty, or if `ready` exceeds `hold`.
     pub fn start(
         broker: &Broker,
         feed: Feed,
@@ -205,9 +207,11 @@ impl GeneratedSession {
     /// ended. Generated frames wait for [`Self::go`]; [`Self::interleaver`] sends messages before
     /// and after it.
     ///
-    /// # Errors [`Refusal`] names the short resource; nothing has changed.
+    /// # Errors
+    /// [`Refusal`] names the short resource; nothing has changed.
     ///
-    /// # Panics As above.
+    /// # Panics
+    /// As above.
     pub fn start_in_frames(
         broker: &Broker,
         feed: Feed,

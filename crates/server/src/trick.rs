@@ -166,9 +166,11 @@ impl Trick {
     /// Admits the trick play and begins. Continuity counters and table versions continue those in
     /// `before`.
     ///
-    /// # Errors [`Fault`] gives the reason; nothing has changed.
+    /// # Errors
+    /// [`Fault`] gives the reason; nothing has changed.
     ///
-    /// # Panics Outside of an executor, and for growing titles. It may take long; see [`started`].
+    /// # Panics
+    /// Outside of an executor, and for growing titles. It may take long; see [`started`].
     pub fn start(
         broker: &Broker,
         title: &Arc<OpenTitle>,

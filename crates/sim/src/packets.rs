@@ -42,7 +42,8 @@ pub struct PacketTally {
 
 /// Runs the world of `seed` twice.
 ///
-/// # Errors The first broken invariant.
+/// # Errors
+/// The first broken invariant.
 pub fn run(seed: u64) -> Result<PacketTally, Violation> {
     let first = caught(|| World::new(Plan::draw(seed)).run())?;
     let second = caught(|| World::new(Plan::draw(seed)).run())?;

@@ -51,7 +51,8 @@ impl Scenario {
 
 /// Runs a world twice.
 ///
-/// # Errors The first broken invariant.
+/// # Errors
+/// The first broken invariant.
 pub fn run_twice(scenario: Scenario) -> Result<Outcome, Violation> {
     let first = run_once(scenario)?;
     let second = run_once(scenario)?;
@@ -64,7 +65,8 @@ pub fn run_twice(scenario: Scenario) -> Result<Outcome, Violation> {
 
 /// Runs a world once.
 ///
-/// # Errors The first broken invariant.
+/// # Errors
+/// The first broken invariant.
 pub fn run_once(scenario: Scenario) -> Result<Outcome, Violation> {
     caught(move || World::new(scenario.swarm()).run())
 }

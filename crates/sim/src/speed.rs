@@ -35,7 +35,8 @@ const RATE: BitRate = BitRate(8_800_000);
 
 /// Runs [`STREAMS`] streams for `duration`.
 ///
-/// # Errors The first broken invariant.
+/// # Errors
+/// The first broken invariant.
 pub fn measure(duration: Nanos) -> Result<Speed, Violation> {
     let swarm = house(duration);
     let (begin, busy_before) = (Instant::now(), time_on_core());

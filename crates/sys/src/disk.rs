@@ -104,8 +104,9 @@ impl Default for DiskOptions {
 
 /// Opens a device that fills the blocks of `view`'s arena.
 ///
-/// # Errors If neither way is open: file descriptors, threads or memory are exhausted, or a number
-/// in the options is out of its range.
+/// # Errors
+/// If neither way is open: file descriptors, threads or memory are exhausted, or a number in the
+/// options is out of its range.
 pub fn open(view: View, options: DiskOptions) -> io::Result<DiskDevice> {
     let DiskOptions { depth, threads, way, registration } = options;
     let refused = match way {
@@ -182,9 +183,11 @@ impl DiskDevice {
 
     /// Lets another thread be the next user of the device; see [`DiskRing::renew`].
     ///
-    /// # Errors As [`DiskRing::open`]; the device is then as before.
+    /// # Errors
+    /// As [`DiskRing::open`]; the device is then as before.
     ///
-    /// # Panics If transfers are in flight on a ring.
+    /// # Panics
+    /// If transfers are in flight on a ring.
     pub fn renew(&mut self) -> io::Result<()> {
         if let Some(DiskWrites::Ring(ring)) = &mut self.writes {
             ring.renew()?;

@@ -55,9 +55,10 @@ const TRIES_MAX: u32 = 8;
 /// Opens `path`, relative to `root`, by `openat2` (Linux 5.6). A regular file is opened so that
 /// io_uring may wait for it; a file of another kind than wanted is refused.
 ///
-/// # Errors `EXDEV` if the name leads out of `root` or into another file system, `ELOOP` if it
-/// meets a link, `EISDIR` or `EINVAL` if it is not a regular file, `ENOTDIR` if it is not a
-/// directory, `ENOSYS` on an older kernel; and all errors of opening.
+/// # Errors
+/// `EXDEV` if the name leads out of `root` or into another file system, `ELOOP` if it meets a link,
+/// `EISDIR` or `EINVAL` if it is not a regular file, `ENOTDIR` if it is not a directory, `ENOSYS`
+/// on an older kernel; and all errors of opening.
 pub fn open_beneath(root: impl AsFd, path: &Path, access: Access) -> io::Result<Opened> {
     let root = root.as_fd();
     // Without O_NONBLOCK, opening a pipe would wait for a writer.
@@ -105,7 +106,8 @@ fn open_at(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Resu
 /// Opens the file of a descriptor again, through the page cache. The new descriptor has its own
 /// position, which the kernel's read-ahead uses.
 ///
-/// # Errors `EMFILE` if descriptors are exhausted, `ENOENT` if `/proc` is not mounted.
+/// # Errors
+/// `EMFILE` if descriptors are exhausted, `ENOENT` if `/proc` is not mounted.
 pub fn reopen(file: impl AsFd) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -114,7 +116,8 @@ pub fn reopen(file: impl AsFd) -> io::Result<OwnedFd> {
 
 /// Copies a part of a file, which the page cache must hold, into memory of the same length.
 ///
-/// # Errors The error number, if the file has lost these bytes.
+/// # Errors
+/// The error number, if the file has lost these bytes.
 pub(crate) fn read_part(part: FilePart, into: &mut [u8]) -> Result<(), i32> {
     assert!(part.len as usize == into.len(), "a part is read whole");
     let mut done = 0;
@@ -157,7 +160,8 @@ pub fn raise_open_files(needed: u64) -> u64 {
 /// Alignment of direct reads of this file; `None` if the kernel (before 6.1) or the file system
 /// does not report it.
 ///
-/// # Errors If the query fails.
+/// # Errors
+/// If the query fails.
 pub fn direct_alignment(file: impl AsFd) -> io::Result<Option<DirectAlignment>> {
     let facts = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
     let told = facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0;

@@ -49,8 +49,8 @@ pub enum Locking {
 impl HugeRegion {
     /// Maps at least `len` bytes, rounded up to whole huge pages. Takes as long as zeroing them.
     ///
-    /// # Errors `ENOMEM` if the machine or the control group has no room; `EINVAL` if `len` is
-    /// zero.
+    /// # Errors
+    /// `ENOMEM` if the machine or the control group has no room; `EINVAL` if `len` is zero.
     pub fn new(len: usize, locking: Locking) -> io::Result<Self> {
         let len = len.checked_next_multiple_of(HUGE_PAGE).filter(|len| *len > 0);
         let len = len.ok_or(Errno::INVAL)?;

@@ -132,7 +132,8 @@ pub struct Prepared {
 /// in the kernel, and a congestion control that does not pace. `SO_MAX_PACING_RATE` is left unset:
 /// Tactus paces.
 ///
-/// # Errors If it is not a TCP socket.
+/// # Errors
+/// If it is not a TCP socket.
 pub fn prepare(socket: impl AsFd, wanted: Preparation) -> io::Result<Prepared> {
     let socket = socket.as_fd();
     rustix::net::sockopt::set_tcp_nodelay(socket, true)?;

@@ -26,7 +26,8 @@ pub fn current() -> ThreadId {
 
 /// The cores that the calling thread may run on, in ascending order.
 ///
-/// # Errors If the machine has more than 1024 cores.
+/// # Errors
+/// If the machine has more than 1024 cores.
 pub fn allowed_cores() -> io::Result<Vec<u32>> {
     let set = rustix::thread::sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).map(|core| core as u32).collect())
@@ -34,7 +35,8 @@ pub fn allowed_cores() -> io::Result<Vec<u32>> {
 
 /// Pins the calling thread to one core.
 ///
-/// # Errors `EINVAL` if the core does not exist or the process may not use it.
+/// # Errors
+/// `EINVAL` if the core does not exist or the process may not use it.
 pub fn pin(core: u32) -> io::Result<()> {
     if core as usize >= CpuSet::MAX_CPU {
         return Err(rustix::io::Errno::INVAL.into());
@@ -46,7 +48,8 @@ pub fn pin(core: u32) -> io::Result<()> {
 
 /// Restricts the calling thread to some cores.
 ///
-/// # Errors `EINVAL` if none of them exists or may be used by the process.
+/// # Errors
+/// `EINVAL` if none of them exists or may be used by the process.
 pub fn keep_to(cores: &[u32]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for &core in cores.iter().filter(|&&core| (core as usize) < CpuSet::MAX_CPU) {
@@ -58,22 +61,25 @@ pub fn keep_to(cores: &[u32]) -> io::Result<()> {
 /// Runs the calling thread before all ordinary ones: `SCHED_FIFO` at `priority` (1 to 99). Threads
 /// that it starts are ordinary.
 ///
-/// # Errors `EPERM` without `CAP_SYS_NICE` or a sufficient `RLIMIT_RTPRIO`, and in a control group
-/// without a real-time budget. `EINVAL` for a priority out of range.
+/// # Errors
+/// `EPERM` without `CAP_SYS_NICE` or a sufficient `RLIMIT_RTPRIO`, and in a control group without a
+/// real-time budget. `EINVAL` for a priority out of range.
 pub fn run_fifo(priority: u8) -> io::Result<()> {
     set_policy(None, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, i32::from(priority))
 }
 
 /// Makes a thread of this process ordinary: the watchdog does this to a runaway thread.
 ///
-/// # Errors `ESRCH` if the thread has ended.
+/// # Errors
+/// `ESRCH` if the thread has ended.
 pub fn demote(thread: ThreadId) -> io::Result<()> {
     set_policy(Some(thread), libc::SCHED_OTHER, 0)
 }
 
 /// Whether the thread runs under `SCHED_FIFO` now.
 ///
-/// # Errors `ESRCH` if the thread has ended.
+/// # Errors
+/// `ESRCH` if the thread has ended.
 pub fn is_fifo(thread: ThreadId) -> io::Result<bool> {
     // SAFETY: takes a number and returns one.
     let policy = unsafe { libc::sched_getscheduler(thread.0.as_raw_nonzero().get()) };
@@ -87,14 +93,16 @@ pub fn is_fifo(thread: ThreadId) -> io::Result<bool> {
 /// default for ordinary threads; `SCHED_FIFO` has no slack). It lowered the lateness p99 from 1.3
 /// to 0.2 ms.
 ///
-/// # Errors Only if a sandbox refuses the call.
+/// # Errors
+/// Only if a sandbox refuses the call.
 pub fn tighten_timer() -> io::Result<()> {
     Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?)
 }
 
 /// Names the calling thread for `top` and `ps`; the kernel keeps the first 15 bytes.
 ///
-/// # Errors `EINVAL` if the name holds a zero byte.
+/// # Errors
+/// `EINVAL` if the name holds a zero byte.
 pub fn set_name(name: &str) -> io::Result<()> {
     let name = std::ffi::CString::new(name).map_err(|_| rustix::io::Errno::INVAL)?;
     Ok(rustix::thread::set_name(&name)?)
@@ -103,7 +111,8 @@ pub fn set_name(name: &str) -> io::Result<()> {
 /// Locks the whole process into memory, now and later. Pages are locked at their first touch, so
 /// large, hardly used mappings cost nothing.
 ///
-/// # Errors `ENOMEM` or `EPERM` if `RLIMIT_MEMLOCK` is too small and `CAP_IPC_LOCK` is missing.
+/// # Errors
+/// `ENOMEM` or `EPERM` if `RLIMIT_MEMLOCK` is too small and `CAP_IPC_LOCK` is missing.
 pub fn lock_memory() -> io::Result<()> {
     use rustix::mm::MlockAllFlags;
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;

@@ -67,7 +67,8 @@ impl Order {
 impl PeriodicTimers {
     /// Two timers that are not set.
     ///
-    /// # Errors If file descriptors are exhausted.
+    /// # Errors
+    /// If file descriptors are exhausted.
     pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = || rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags);

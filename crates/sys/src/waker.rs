@@ -43,7 +43,8 @@ struct Shared {
 
 /// Makes a waker and its sleeper.
 ///
-/// # Errors If file descriptors are exhausted.
+/// # Errors
+/// If file descriptors are exhausted.
 pub fn waker() -> io::Result<(Waker, Sleeper)> {
     let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let shared = Arc::new(Shared { token: Token::new(), event });

@@ -41,7 +41,8 @@ pub struct Unfit(pub String);
 
 /// The media of an announcement.
 ///
-/// # Errors The unsupported medium, and the supported ones.
+/// # Errors
+/// The unsupported medium, and the supported ones.
 pub fn tracks(description: &Description) -> Result<Vec<Track>, Unfit> {
     let tracks = description.media.iter().map(track).collect::<Result<Vec<_>, _>>()?;
     let wholes = tracks.iter().filter(|track| matches!(track.coding, Coding::Whole)).count();

@@ -39,7 +39,8 @@ impl Class {
         Self { guaranteed: BitRate(0), ceiling: None, priority: PRIORITIES as u8 - 1, share }
     }
 
-    /// # Panics If the pacer does not support a rate.
+    /// # Panics
+    /// If the pacer does not support a rate.
     pub(super) fn check(&self) {
         let is_rate = |rate: BitRate| (1..=RATE_MAX.0).contains(&rate.0);
         assert!(self.guaranteed <= RATE_MAX, "at most 1 Tbit/s is guaranteed");

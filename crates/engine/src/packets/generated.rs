@@ -49,7 +49,8 @@ impl Entry {
 
     /// A gathered datagram, or the next one.
     ///
-    /// # Panics If it has left, or was never seen.
+    /// # Panics
+    /// If it has left, or was never seen.
     pub(super) fn datagram(&self, number: u64) -> &Timed {
         let nth = number - self.gone;
         self.ring.peek(nth as usize).expect("what is gathered stays in its ring")

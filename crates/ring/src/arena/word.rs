@@ -33,7 +33,8 @@ impl Word {
 
     /// The next generation of a Free place.
     ///
-    /// # Panics If the place is not Free: the keeper's list of free places would be wrong.
+    /// # Panics
+    /// If the place is not Free: the keeper's list of free places would be wrong.
     pub(super) fn taken(self) -> Self {
         assert!(self.state() == State::Free && self.count() == 0, "{self:?} is not free");
         // A generation returns after 2^32 uses of one place. No reference lasts that long: a lease

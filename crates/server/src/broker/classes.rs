@@ -50,7 +50,8 @@ impl Broker {
     /// Changes classes: all get the limits of `terms`; `changes` lists those that differ from
     /// before.
     ///
-    /// # Errors The short resource; nothing has changed.
+    /// # Errors
+    /// The short resource; nothing has changed.
     pub fn change_classes(
         &self,
         terms: Vec<ClassTerms>,

@@ -32,7 +32,8 @@ impl Grant {
     /// [`Self::deliver`]. A title that does not become whole is sent as far as it has grown, and
     /// the delivery is not complete.
     ///
-    /// # Panics If the title does not grow.
+    /// # Panics
+    /// If the title does not grow.
     pub async fn follow(
         &mut self,
         title: &Arc<OpenTitle>,

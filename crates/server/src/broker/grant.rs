@@ -76,9 +76,11 @@ impl Source {
 impl Grant {
     /// Starts a delivery, once the one before it has retired.
     ///
-    /// # Errors Why it could not start.
+    /// # Errors
+    /// Why it could not start.
     ///
-    /// # Panics If the source is an empty range.
+    /// # Panics
+    /// If the source is an empty range.
     pub async fn start(
         &mut self,
         title: &Arc<OpenTitle>,
@@ -94,9 +96,11 @@ impl Grant {
 
     /// Starts the first delivery of the grant.
     ///
-    /// # Errors Why it could not start.
+    /// # Errors
+    /// Why it could not start.
     ///
-    /// # Panics If the source is an empty range, or the grant has been used before.
+    /// # Panics
+    /// If the source is an empty range, or the grant has been used before.
     pub fn start_now(
         &mut self,
         title: &Arc<OpenTitle>,
@@ -163,7 +167,8 @@ impl Grant {
 
     /// Delivers `range` of `title`. Dropping the future stops the delivery together with its grant.
     ///
-    /// # Panics If the range is empty.
+    /// # Panics
+    /// If the range is empty.
     pub async fn deliver(
         &mut self,
         title: &Arc<OpenTitle>,

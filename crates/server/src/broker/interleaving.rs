@@ -41,7 +41,8 @@ impl Interleaver {
     /// The future returns the message if the stream has ended before it. If the connection comes
     /// back in that case, the caller writes the message to it.
     ///
-    /// # Panics If the message is empty or longer than [`INTERLEAVED_MAX`].
+    /// # Panics
+    /// If the message is empty or longer than [`INTERLEAVED_MAX`].
     pub fn send(
         &self,
         message: Box<[u8]>,

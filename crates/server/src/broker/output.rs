@@ -126,7 +126,8 @@ impl UdpOutput {
 
     /// The same socket, for reports and announcements.
     ///
-    /// # Errors If file descriptors are exhausted.
+    /// # Errors
+    /// If file descriptors are exhausted.
     pub fn try_clone(&self) -> std::io::Result<OwnedFd> {
         self.socket.try_clone()
     }

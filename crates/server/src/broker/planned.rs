@@ -55,7 +55,8 @@ impl Source for Planned {
 impl Broker {
     /// Reads a whole title, which is not empty, for a reader in this process.
     ///
-    /// # Errors If there is no room for another reader.
+    /// # Errors
+    /// If there is no room for another reader.
     pub fn read(&self, title: Arc<OpenTitle>) -> Result<Reading, Busy> {
         let len = title.len;
         self.read_first(title, len)
@@ -64,7 +65,8 @@ impl Broker {
     /// Reads the first `len` bytes of a title that is at least as long, for a reader in this
     /// process.
     ///
-    /// # Errors If there is no room for another reader.
+    /// # Errors
+    /// If there is no room for another reader.
     pub fn read_first(&self, title: Arc<OpenTitle>, len: Bytes) -> Result<Reading, Busy> {
         let grant = self.admit(&DeliverySpec::connection(self, &title, None, len));
         let mut grant = grant.map_err(|refusal| Busy(refusal.to_string()))?;

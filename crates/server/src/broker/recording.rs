@@ -46,7 +46,8 @@ impl Counted {
 impl Broker {
     /// Reserves the resources of a recording at `rate` on a volume that takes uploads.
     ///
-    /// # Errors [`Refusal`] names the short resource; nothing has changed.
+    /// # Errors
+    /// [`Refusal`] names the short resource; nothing has changed.
     pub fn admit_recording(&self, volume: VolumeId, rate: BitRate) -> Result<RecordGrant, Refusal> {
         let mut table = self.shared.table();
         if self.shared.level(volume) >= DegradationLevel::Newcomers {

@@ -118,7 +118,8 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// # Errors The error number, if file descriptors are exhausted.
+    /// # Errors
+    /// The error number, if file descriptors are exhausted.
     pub(super) fn open(title: &Arc<OpenTitle>, rules: &BrokerRules) -> Result<Self, i32> {
         // Reopens the file: read-ahead state belongs to the file description.
         let file = rules.sendfile[usize::from(title.volume.0)]

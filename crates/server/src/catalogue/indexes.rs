@@ -139,7 +139,7 @@ fn size(indexed: &Indexed) -> usize {
 
 impl Catalogue {
     /// The index of the title at `path`, as far as it is known. If it is unknown, starts to make it
-    /// and waits for at most [`PATIENCE`].
+    /// and waits for at most `PATIENCE`.
     ///
     /// # Errors
     /// When too many indexes are being made, or the volume fails.

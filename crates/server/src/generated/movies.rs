@@ -32,7 +32,8 @@ struct Known {
 impl Movies {
     /// The index of `title`.
     ///
-    /// # Errors Why its tracks cannot be sent.
+    /// # Errors
+    /// Why its tracks cannot be sent.
     pub async fn of(&self, title: &Arc<OpenTitle>) -> Result<Arc<Movie>, MovieFault> {
         if let Some(movie) = self.known(title.id) {
             return Ok(movie);

@@ -35,9 +35,11 @@ impl MovieTrick {
     /// Admits the trick play and begins. `sent` is the video track; its timestamp is that of the
     /// first picture.
     ///
-    /// # Errors [`Fault`] gives the reason; nothing has changed.
+    /// # Errors
+    /// [`Fault`] gives the reason; nothing has changed.
     ///
-    /// # Panics Outside of an executor. It may take long: see [`super::started`].
+    /// # Panics
+    /// Outside of an executor. It may take long: see [`super::started`].
     pub fn start(
         broker: &Broker,
         title: &Arc<OpenTitle>,

@@ -44,7 +44,8 @@ pub(crate) struct FrameLink<D> {
 pub(crate) trait Device: Send + Sized {
     /// Binds a device by its number.
     ///
-    /// # Errors `EPERM` without `CAP_NET_RAW`, and errors of the kernel.
+    /// # Errors
+    /// `EPERM` without `CAP_NET_RAW`, and errors of the kernel.
     fn bind(index: u32) -> io::Result<Self>;
 
     /// Sends messages with a route each. Returns the number taken, and why the next one was not.
@@ -69,7 +70,8 @@ impl<D: Device> FrameLink<D> {
     /// Binds every device that carries Ethernet frames, in the network namespace of the caller, for
     /// this number of destinations.
     ///
-    /// # Errors If there is none, or none may be bound: `EPERM` without `CAP_NET_RAW`.
+    /// # Errors
+    /// If there is none, or none may be bound: `EPERM` without `CAP_NET_RAW`.
     pub(crate) fn new(destinations: usize) -> io::Result<Self> {
         let mut routes = Routes::open()?;
         let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -93,7 +95,8 @@ impl<D: Device> FrameLink<D> {
     /// Binds the loopback, where all IPv6 frames come back to this host: for measurements and
     /// tests. The kernel accepts no IPv4 frame with an address of this host as the source.
     ///
-    /// # Errors As [`Self::new`].
+    /// # Errors
+    /// As [`Self::new`].
     pub(crate) fn on_loopback() -> io::Result<Self> {
         let device = D::bind(crate::udp_input::interface("lo")?)?;
         Ok(Self::over(vec![Some(device)], Directions::new(FEW, directions::find_here)?))

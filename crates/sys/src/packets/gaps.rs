@@ -94,8 +94,9 @@ const DEVICE_TRY: Nanos = Nanos::from_millis(100);
 impl GapLink {
     /// Binds the device, for this number of destinations. `now` is of the clock of the due times.
     ///
-    /// # Errors Errors of the kernel: `EPERM` without `CAP_NET_RAW`; `ENODEV` if the device is no
-    /// Ethernet, or not up.
+    /// # Errors
+    /// Errors of the kernel: `EPERM` without `CAP_NET_RAW`; `ENODEV` if the device is no Ethernet,
+    /// or not up.
     pub fn open(terms: &GapTerms, destinations: usize, now: MonoTime) -> io::Result<Self> {
         let mut routes = Routes::open()?;
         let name = terms.device.clone();
@@ -116,7 +117,8 @@ impl GapLink {
 
     /// The same on the loopback, which is as fast as the processor: for tests.
     ///
-    /// # Errors As [`Self::open`].
+    /// # Errors
+    /// As [`Self::open`].
     pub fn on_loopback(terms: &GapTerms, now: MonoTime) -> io::Result<Self> {
         let index = crate::udp_input::interface("lo")?;
         let directions = Directions::new(FEW, directions::find_here)?;

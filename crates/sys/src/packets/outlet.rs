@@ -38,7 +38,8 @@ pub struct Way {
 
 /// Opens the socket of an outlet.
 ///
-/// # Errors Errors of the kernel.
+/// # Errors
+/// Errors of the kernel.
 pub fn open(way: &Way) -> io::Result<OwnedFd> {
     let is_v4 = way.from.is_ipv4();
     let family = if is_v4 { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -119,7 +120,8 @@ pub(crate) fn option<T: Plain>(socket: RawFd, level: i32, name: i32, mut value: 
 
 /// The source address of an outlet's datagrams.
 ///
-/// # Errors Errors of the kernel.
+/// # Errors
+/// Errors of the kernel.
 pub fn address(outlet: &OwnedFd) -> io::Result<SocketAddr> {
     Ok(rustix::net::getsockname(outlet)?.try_into()?)
 }
@@ -144,7 +146,8 @@ pub(crate) fn grow(socket: &OwnedFd, bytes: usize) {
 /// The part of `bytes` that the kernel grants to an outlet's send buffer. The kernel also counts
 /// its own overhead, for which it allows as much again.
 ///
-/// # Errors Errors of the kernel.
+/// # Errors
+/// Errors of the kernel.
 pub fn granted(bytes: usize) -> io::Result<usize> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
@@ -222,7 +225,8 @@ impl Control {
 /// Allows datagrams of this outlet to carry a transmit time, in monotonic time. Datagrams without
 /// one leave at once, as before.
 ///
-/// # Errors Errors of the kernel: `ENOPROTOOPT` before Linux 4.19.
+/// # Errors
+/// Errors of the kernel: `ENOPROTOOPT` before Linux 4.19.
 pub(crate) fn set_time(outlet: SocketHandle) -> io::Result<()> {
     let clock = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags: 0 };
     let len = size_of::<libc::sock_txtime>() as libc::socklen_t;

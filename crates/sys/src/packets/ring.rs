@@ -32,7 +32,8 @@ const ASKS: u32 = 1000;
 impl UringLink {
     /// Makes the ring.
     ///
-    /// # Errors If the kernel has no io_uring, or does not permit it.
+    /// # Errors
+    /// If the kernel has no io_uring, or does not permit it.
     pub fn new() -> io::Result<Self> {
         let entries = MESSAGES_MAX as u32;
         // Without interrupting the core, which is in the call anyway (5.19).

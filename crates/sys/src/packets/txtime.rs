@@ -47,7 +47,8 @@ const UNDER_WAY_MAX: usize = 4096;
 impl TxtimeLink {
     /// Opens the port, for a sender with one turn in a `tick`, and this number of destinations.
     ///
-    /// # Errors If no device keeps packets until their time; errors of the kernel.
+    /// # Errors
+    /// If no device keeps packets until their time; errors of the kernel.
     pub fn open(tick: Nanos, destinations: usize) -> io::Result<Self> {
         let mut timed = Timed::new(ahead(tick))?;
         let Some(kept) = timed.kept() else {
@@ -65,7 +66,8 @@ impl TxtimeLink {
 
     /// The same on the unchanged loopback, which keeps no times: for measurements and tests.
     ///
-    /// # Errors Errors of the kernel.
+    /// # Errors
+    /// Errors of the kernel.
     pub fn on_loopback(tick: Nanos) -> io::Result<Self> {
         let find = |question: &Question| give_times(directions::find_here(question), question);
         Self::with(tick, UNDER_WAY_MAX, Directions::new(FEW, find)?)
@@ -74,7 +76,8 @@ impl TxtimeLink {
     /// The same without any queueing discipline that keeps times: all early datagrams are kept
     /// here.
     ///
-    /// # Errors Errors of the kernel.
+    /// # Errors
+    /// Errors of the kernel.
     pub(crate) fn alone(tick: Nanos) -> io::Result<Self> {
         Self::with(tick, UNDER_WAY_MAX, Directions::new(FEW, |_| Found::Elsewhere)?)
     }

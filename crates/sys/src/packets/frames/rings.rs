@@ -108,8 +108,9 @@ impl Device for Rings {
     /// Binds queue 0. Waits for a queue that has just been released: the kernel frees it some 100
     /// ms later.
     ///
-    /// # Errors `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` without AF_XDP, `EBUSY` while another
-    /// socket has the queue.
+    /// # Errors
+    /// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` without AF_XDP, `EBUSY` while another socket
+    /// has the queue.
     fn bind(device: u32) -> io::Result<Self> {
         let end = clock::now() + BUSY_MAX;
         loop {
@@ -290,7 +291,8 @@ impl Rings {
 
     /// Makes the kernel take the pushed frames, as far as the device accepts them.
     ///
-    /// # Errors If the device is gone or down: the pushed frames may be lost.
+    /// # Errors
+    /// If the device is gone or down: the pushed frames may be lost.
     fn kick(&mut self) -> io::Result<()> {
         let producer = self.sending.word(self.sending.producer);
         // SYNC(sent): release here; the kernel loads it with acquire before it looks at the slots.

@@ -12,7 +12,8 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// # Errors If the name is not valid for a device.
+    /// # Errors
+    /// If the name is not valid for a device.
     pub(super) fn named(name: &str) -> io::Result<Self> {
         let mut own = [0; libc::IFNAMSIZ];
         if name.len() >= own.len() {

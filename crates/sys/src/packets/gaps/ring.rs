@@ -126,7 +126,8 @@ impl Ring {
     /// Appends a frame that `write` fills in. `write` returns its length, or `None` to append
     /// nothing. Returns the length.
     ///
-    /// # Panics If there is no room.
+    /// # Panics
+    /// If there is no room.
     pub(super) fn push(
         &mut self,
         content: Content,
