@@ -115,7 +115,6 @@ impl Timeline {
     /// The sent bytes bound the time of place 0 from above, and this bound applies at once:
     /// otherwise later frames would be early. The unsent bytes bound it from below, if the device
     /// reports in time, and this bound is approached in steps.
-    /// is not over says when it began at the earliest, if the device tells in time, and is approached.
     pub fn handle_progress(&mut self, now: MonoTime, progress: Progress) -> bool {
         let sent = progress.sent.wrapping_add_signed(self.first);
         assert!(sent + progress.under_way <= self.laid, "only what was laid is sent");

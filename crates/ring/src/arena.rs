@@ -307,7 +307,7 @@ impl View {
     ///
     /// # Panics
     /// If the block is not InKernel in this generation, a [`View::fill`] is under way on it, or the
-    /// range is not within it. does not lie in it.
+    /// range is not within it.
     #[must_use = "the block stays in the kernel until the write has landed"]
     pub fn target(&self, block: BlockRef, at: u32, len: u32) -> NonNull<u8> {
         let offset = self.shared.range(at, len as usize);

@@ -3,7 +3,6 @@
 //! Promise: while uploads wait, they are owed a fixed share of each cycle. Time that a cycle could
 //! not give is owed in the next ones, up to a bound, so that it cannot displace the promises of the
 //! ledger: the ledger admits streams to the time without the floor.
-//! ledger has promised: streams are admitted to what is left without the floor.
 
 use crate::units::Nanos;
 

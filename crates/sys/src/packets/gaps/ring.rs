@@ -172,7 +172,6 @@ impl Ring {
     /// `len_max`, or refused for its form, by the output of `write`; `each` gets those frames.
     /// Their lengths at entry stay: the wire is then ahead of its calculated progress by the
     /// difference.
-    /// are shorter.
     pub(super) fn replace(
         &mut self,
         len_max: u32,
