@@ -44,7 +44,7 @@ impl Front {
         let (port, plain) = (free_port(), free_port());
         let place = text(dir);
         let config = format!(
-            "daemon off; error_log {place}/nginx.log; pid {place}/nginx.pid;\n\
+            "daemon off; master_process off; error_log {place}/nginx.log; pid {place}/nginx.pid;\n\
              events {{}}\n\
              http {{\n\
                access_log off;\n\
