@@ -208,8 +208,8 @@ fn run_all(jobs: &[(&dyn Subject, Series)], options: &Options) -> Result<Vec<Out
     Ok(outcomes)
 }
 
-/// Replaces this process by one with mounts of its own: nobody else gets a copy of ours, which
-/// would keep a file system alive behind our back, and none of them outlives us.
+/// Replaces this process by one in its own mount namespace. No other process keeps a copy of its
+/// mounts, which would hold a file system open, and its mounts end with it.
 fn enter() -> anyhow::Error {
     let program = match std::env::current_exe() {
         Ok(program) => program,

@@ -2,9 +2,9 @@
 //!
 //! Promise: each has its own connection and ports, plays over UDP and is as impatient as its dice
 //! say. All datagrams are read by one thread that never waits for one client, and stamped by the
-//! kernel. What a client saw is judged by what the server's answers announced and by the titles'
-//! rate: a sequence number that is missing, a counter that breaks without a word or where nobody
-//! has sought, a byte that came after its time or not at all.
+//! kernel. The received packets are judged by the server's answers and the titles' rates. Faults
+//! are missing sequence numbers, continuity errors that are not announced or not at a seek, and
+//! late or missing bytes.
 
 mod client;
 mod view;

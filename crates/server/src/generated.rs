@@ -87,7 +87,8 @@ pub struct Lane {
 /// A connection that generated streams share, in frames.
 #[derive(Clone, Debug)]
 pub struct FrameOutput {
-    /// The connection, which must be non-blocking and prepared for the link. Nothing else writes to it.
+    /// The connection, which must be non-blocking and prepared for the link. Nothing else writes
+    /// to it.
     pub output: Output,
     /// The channel of each stream.
     pub channels: Vec<u8>,

@@ -66,7 +66,10 @@ async fn make(catalogue: &Arc<Catalogue>, broker: &Broker, volume: VolumeId, nam
         match look_and_read(broker, &title).await {
             Ok(indexer) => return keep(catalogue, title, stat, indexer).await,
             Err(busy) => {
-                tracing::debug!(title = name, %busy, "the index of a title is delayed: there is no room")
+                tracing::debug!(
+                    title = name, %busy,
+                    "the index of a title is delayed: there is no room"
+                )
             }
         }
         tokio::time::sleep(AGAIN).await;

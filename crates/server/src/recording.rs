@@ -192,17 +192,22 @@ impl Recorder {
                             tracing::warn!(
                                 path,
                                 len,
-                                "a recording was interrupted by the last shutdown; its stored part is a title"
+                                "a recording was interrupted by the last shutdown; \
+                                 its stored part is a title"
                             );
                         }
                         Ok(None) => {
                             tracing::warn!(
                                 path,
-                                "a recording without data was interrupted by the last shutdown and is dropped"
+                                "a recording without data was interrupted by the \
+                                 last shutdown and is dropped"
                             )
                         }
                         Err(error) => {
-                            tracing::error!(path, %error, "an interrupted recording cannot be published as a title")
+                            tracing::error!(
+                                path, %error,
+                                "an interrupted recording cannot be published as a title"
+                            )
                         }
                     }
                 }
@@ -448,7 +453,10 @@ async fn name(
 
 async fn forget(store: &Store, id: StoreId, principal: &Principal) {
     if let Err(error) = store.terminate(&id, principal).await {
-        tracing::warn!(%error, %id, "the entry of a finished recording could not be removed; it expires later");
+        tracing::warn!(
+            %error, %id,
+            "the entry of a finished recording could not be removed; it expires later"
+        );
     }
 }
 

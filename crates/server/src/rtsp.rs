@@ -172,7 +172,10 @@ impl Rtsp {
                 accepted = listener.accept(), if !self.0.is_stopping() => match accepted {
                     Ok((socket, peer)) => self.welcome(&mut connections, socket, peer),
                     Err(error) => {
-                        tracing::debug!(%error, "cannot accept RTSP connections; trying again shortly");
+                        tracing::debug!(
+                            %error,
+                            "cannot accept RTSP connections; trying again shortly"
+                        );
                         tokio::time::sleep(PAUSE).await;
                     }
                 },

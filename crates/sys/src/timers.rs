@@ -1,9 +1,9 @@
 //! Two alternating timers for a thread that sleeps periodically.
 //!
 //! A timer that is set after the last sleep programs the processor's timer twice: for the new time,
-//! and for the next event when it expires. In a virtual machine each costs an exit, 5 to 13 us. Here
-//! the second timer is set one period ahead. The interrupt finds it first in line and programs the
-//! processor's timer once.
+//! and for the next event when it expires. In a virtual machine each costs an exit, 5 to 13 us.
+//! Here the second timer is set one period ahead. The interrupt finds it first in line and programs
+//! the processor's timer once.
 //!
 //! Promise: the returned timer becomes readable at the requested time, not before. A timer that was
 //! set ahead for a time that is never requested wakes no thread.

@@ -1,8 +1,8 @@
 //! Wakes a sleeping core: an eventfd behind the token of `tactus_ring::token`.
 //!
 //! Promise: a value that was put into a ring before [`Waker::wake`] can be popped when
-//! [`Sleeper::wait_until`] returns. A wake-up costs a system call (4 us with the wake-up) only when the
-//! sleeper sleeps; otherwise one atomic exchange. Wake once per batch, not once per value.
+//! [`Sleeper::wait_until`] returns. A wake-up costs a system call (4 us with the wake-up) only when
+//! the sleeper sleeps; otherwise one atomic exchange. Wake once per batch, not once per value.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,5 +1,5 @@
-//! Loads a subject, cuts the power at many points of what it wrote, and judges what is left each
-//! time.
+//! Loads a subject, simulates a power failure at many points of its writes, and judges the remaining
+//! volume each time.
 //!
 //! Promise: each cut is mounted, recovered, read and unmounted before the next; whatever cannot be
 //! done is counted and named, never skipped. Half of the cuts are drawn from all events, half are
@@ -165,8 +165,8 @@ pub(super) fn run(subject: &dyn Subject, series: &Series, place: &Path) -> Resul
     Ok(outcome)
 }
 
-/// What happens on a volume sooner or later, and cuts fall into it as well: another program flushes
-/// a file of its own, and a journal with it; then the kernel writes back what nobody has flushed.
+/// Events that every volume sees, so that cuts fall into them, too. Another program flushes its own
+/// file, and with it the journal. Then the kernel writes back the dirty pages.
 fn write_back(root: &Path) -> std::io::Result<()> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let other = File::from(open(root, flags, Mode::RUSR | Mode::WUSR)?);

@@ -1,7 +1,7 @@
 //! Who works on the disk: something that stores titles and acknowledges them.
 //!
-//! Promise: a subject acknowledges to the recorder what it would to a client, and recovers as it
-//! would after a power failure, from the volume alone.
+//! Promise: the recorder gets the acknowledgements that a client would get. Recovery uses the volume
+//! alone, as after a power failure.
 
 mod chunks;
 mod peers;

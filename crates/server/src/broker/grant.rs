@@ -1,7 +1,7 @@
 //! Grants, and the deliveries that they start.
 //!
-//! Promise: a grant returns when the engine has retired its last delivery, and not before. A socket that
-//! is handed over belongs to the engine until it reports the delivery as finished.
+//! Promise: a grant returns when the engine has retired its last delivery, and not before. A socket
+//! that is handed over belongs to the engine until it reports the delivery as finished.
 
 use std::ops::Range;
 use std::pin::Pin;

@@ -58,8 +58,8 @@ impl Follower {
         *self.watermark.borrow_and_update()
     }
 
-    /// Waits until the watermark changes from the one last seen here. If the writer ended before the
-    /// title was complete, the state is [`Growth::GivenUp`].
+    /// Waits until the watermark changes from the one last seen here. If the writer ended before
+    /// the title was complete, the state is [`Growth::GivenUp`].
     pub async fn next(&mut self) -> Watermark {
         if self.watermark.changed().await.is_err() {
             let last = self.watermark();

@@ -57,9 +57,15 @@ impl Watch {
             self.degradations.set(volume, level);
             let name = disk.path.display();
             if level > before {
-                tracing::error!(volume = %name, degradation = level.number(), "the disk is too slow: {}", level.name());
+                tracing::error!(
+                    volume = %name, degradation = level.number(),
+                    "the disk is too slow: {}", level.name()
+                );
             } else if level < before {
-                tracing::warn!(volume = %name, degradation = level.number(), "the disk keeps its cycle: {}", level.name());
+                tracing::warn!(
+                    volume = %name, degradation = level.number(),
+                    "the disk keeps its cycle: {}", level.name()
+                );
             }
             if ends {
                 let ended = broker.end_newest(volume);

@@ -149,7 +149,8 @@ pub enum MovieFault {
     TooLong,
     /// Video and audio are not interleaved.
     #[error(
-        "video and audio lie {0} bytes apart in the file; have them interleaved (ffmpeg -c copy does)"
+        "video and audio lie {0} bytes apart in the file; have them interleaved \
+         (ffmpeg -c copy does)"
     )]
     Apart(u64),
 }

@@ -147,7 +147,10 @@ impl Counts {
                 }
                 LossKind::Rate => {
                     let rate = self.rate;
-                    tracing::error!(path, lost, %rate, "the source of a recording exceeds its rate: bytes are lost");
+                    tracing::error!(
+                        path, lost, %rate,
+                        "the source of a recording exceeds its rate: bytes are lost"
+                    );
                 }
                 LossKind::Source => {
                     tracing::warn!(path, lost, "bytes of a recording did not arrive");

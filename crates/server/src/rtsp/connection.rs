@@ -298,7 +298,10 @@ impl Connection {
         if is_whole {
             self.unanswered.remove(place);
             self.bytes.drain(..len + answer.body);
-            tracing::debug!(peer = %self.peer, status = answer.status.0, "the client was notified of the end of a stream");
+            tracing::debug!(
+                peer = %self.peer, status = answer.status.0,
+                "the client was notified of the end of a stream"
+            );
         }
         Ok(is_whole)
     }

@@ -180,7 +180,8 @@ impl Sockets {
                     let Ok((len, from)) = heard else { continue };
                     if from.ip().to_canonical() == peer {
                         let bytes = report[..len].into();
-                        if came.send(IncomingPacket { nth, is_report: true, bytes }).await.is_err() {
+                        let packet = IncomingPacket { nth, is_report: true, bytes };
+                        if came.send(packet).await.is_err() {
                             return Ok(());
                         }
                     }

@@ -71,7 +71,8 @@ const LONG: &[(&str, &str, u32)] = &[
     ("rtsp_matrix", "vlc_gets_every_byte_over_udp", 60),
     (
         "promises",
-        "classes::streams_share_the_ceiling_of_an_over_subscribed_class_in_proportion_to_their_rates",
+        "classes::streams_share_the_ceiling_of_an_over_subscribed_class_in_proportion\
+         _to_their_rates",
         55,
     ),
     ("packets", "worlds_of_packets_keep_every_promise", 38),
@@ -85,7 +86,8 @@ const LONG: &[(&str, &str, u32)] = &[
     ("conformance", "every_scale_is_clean", 30),
     (
         "conformance",
-        "jumps::a_channel_that_fills_in_and_one_that_was_to_send_once_are_clean_when_they_are_changed",
+        "jumps::a_channel_that_fills_in_and_one_that_was_to_send_once_are_clean\
+         _when_they_are_changed",
         30,
     ),
     ("conformance", "jumps::a_channel_that_is_changed_while_it_is_sent_is_clean", 30),
@@ -117,7 +119,8 @@ const LONG: &[(&str, &str, u32)] = &[
     ("players", "curl_gets_every_byte_of_the_whole_and_of_ranges", 22),
     (
         "promises",
-        "packets::where_outlets_become_full_one_after_the_other_all_wait_in_the_end_and_nothing_is_lost",
+        "packets::where_outlets_become_full_one_after_the_other_all_wait_in_the_end\
+         _and_nothing_is_lost",
         21,
     ),
     ("rtsp_record", "who_sends_within_the_connection_is_told_so_on_the_channel_of_reports", 21),

@@ -2,7 +2,7 @@
 //! for uploads that can be resumed.
 //!
 //! Promise: each is what its packages install, with the settings that its documentation gives for
-//! this use. Neither is told to flush anything, because neither can be.
+//! this use. Neither of them has a setting for flushes.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

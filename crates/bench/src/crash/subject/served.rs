@@ -565,8 +565,8 @@ pub(in crate::crash) fn delete_uploaded(
 }
 
 /// Fails when the server keeps room for nothing, or has forgotten to: what may still be stored is
-/// the quota without titles and open uploads, to the byte. Of uploads that nobody was told of,
-/// which may be there or not, only the number is known.
+/// the quota without titles and open uploads, to the byte. An upload without an acknowledgement may
+/// exist or not; only the number of these is known.
 pub(in crate::crash) fn audit(server: &Server, root: &Path, history: &History) -> Result<()> {
     let client = server.client();
     let deadline = clock::now() + TIDY_WITHIN;
@@ -609,7 +609,7 @@ fn length(folder: &Path) -> Result<u64> {
 }
 
 /// Reads titles of `clients` clients at a rate of their own or as fast as the disk has time, until
-/// the server is gone; answers how many. Fails when what is sent is not one whole version.
+/// the server is gone. Returns the number of deliveries. Fails if one is not one whole version.
 pub(in crate::crash) fn deliver(mut client: Client, clients: usize, seed: u64) -> Result<u64> {
     let mut random = Random::new(seed);
     let mut delivered = 0;

@@ -133,7 +133,12 @@ proptest! {
     ) {
         let title = title(&line, BASE);
         let front: Vec<u8> = (0..tables).flat_map(|nth| packet(0, nth as u8, None, None)).collect();
-        let plan = Plan { front: front.clone().into(), line: Some(line.clone()), restamping: restamping(), ..Plan::default() };
+        let plan = Plan {
+            front: front.clone().into(),
+            line: Some(line.clone()),
+            restamping: restamping(),
+            ..Plan::default()
+        };
         let rate = line.peak(Bytes(0), Bytes(65_536)).0;
         let cutter = Cutter::new(planned(plan, rate, title.len()));
         let begin = cutter.clock().start();
@@ -214,7 +219,12 @@ proptest! {
             let rate = line.peak(Bytes(0), Bytes(65_536)).0;
             let clock = Some((Pid(VIDEO), Pcr::at(MediaTime(base))));
             let restamping = Some(Restamping { clock, ..Restamping::default() });
-            let plan = Plan { front: front.clone().into(), line: Some(line), restamping, ..Plan::default() };
+            let plan = Plan {
+                front: front.clone().into(),
+                line: Some(line),
+                restamping,
+                ..Plan::default()
+            };
             let cutting = planned(plan, rate, title.len());
             let mut cutter = Cutter::new(cutting.clone());
             if let Some(before) = &before {

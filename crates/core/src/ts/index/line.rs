@@ -417,7 +417,10 @@ mod tests {
 
         #[test]
         fn no_samples_are_hostile_enough(
-            samples in proptest::collection::vec((0u64..1 << 40, 0u64..Pcr::WRAP.0, any::<bool>()), 0..300),
+            samples in proptest::collection::vec(
+                (0u64..1 << 40, 0u64..Pcr::WRAP.0, any::<bool>()),
+                0..300,
+            ),
         ) {
             let mut drawing = Drawing::default();
             let mut at = 0;

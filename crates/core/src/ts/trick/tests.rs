@@ -329,7 +329,8 @@ proptest! {
         let title = Make { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188, services: 0 }.title();
         let index = index(&title);
         let video_program = video_program_of(&index, &index.accesses()[0]).unwrap();
-        let mut multiplex = Multiplex::new(video_program, RATE_MIN, Pcr::at(MediaTime(0)), Counts::default());
+        let (clock, counts) = (Pcr::at(MediaTime(0)), Counts::default());
+        let mut multiplex = Multiplex::new(video_program, RATE_MIN, clock, counts);
         for chunk in bytes.chunks_mut(PACKET) {
             chunk[0] = 0x47;
             if chunk.len() > 3 {

@@ -116,14 +116,14 @@ impl Stream {
             tokio::select! {
                 biased;
                 order = orders.next() => match (order, trick.interleaver()) {
-                    (Some(Order::Text(text)), Some(interleaver)) => match interleaver.send(text).await {
-                        // The answer goes before the first frame.
-                        Ok(()) => trick.go(),
-                        Err(text) => {
+                    (Some(Order::Text(text)), Some(interleaver)) => {
+                        if let Err(text) = interleaver.send(text).await {
                             let ended = trick.ended().await;
                             return ScaledEnd { unsaid: Some(text), ..end(Some(ended)) };
                         }
-                    },
+                        // The answer goes before the first frame.
+                        trick.go();
+                    }
                     (order, _) => return ScaledEnd { order: Some(order), ..end(None) },
                 },
                 ended = trick.ended() => {

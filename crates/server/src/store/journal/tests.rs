@@ -221,7 +221,8 @@ proptest! {
         let sum = units.iter().fold(before, |sum, unit| {
             tactus_core::sums::combine(sum, *unit, tactus_core::sums::UNIT)
         });
-        let mark = SumsState { len: (from + units.len() as u64) * 65_536 + 5, whole: 7, partial: 8 };
+        let len = (from + units.len() as u64) * 65_536 + 5;
+        let mark = SumsState { len, whole: 7, partial: 8 };
         let id = StoreId([1; 16]);
         let all = Advanced { id, mark, prefix: sum, from, units: units.clone(), expires: 9 };
         let parts = all.split(before);

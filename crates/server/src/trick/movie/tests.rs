@@ -127,7 +127,8 @@ proptest! {
             prop_assert!(unit.iter().all(|(_, packet)| packet.timestamp == stamp));
             // Parameter sets in front, then the sample of the file.
             prop_assert_eq!(unit[0].1.payload[0] & 0x1f, 24);
-            let came = crate::generated::movie::units_of(unit.iter().map(|(_, packet)| packet.payload));
+            let payloads = unit.iter().map(|(_, packet)| packet.payload);
+            let came = crate::generated::movie::units_of(payloads);
             let expected: Vec<_> = LengthPrefixed::new(own, 4).map(<[u8]>::to_vec).collect();
             prop_assert_eq!(came, expected);
             let shown = after.0 + choice.due.0;
