@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{Result, ensure};
-use tactus_core::datagrams::{Form, Ip, PAYLOAD};
+use tactus_core::datagrams::{Framing, Ip, PAYLOAD};
 use tactus_core::pacer::{Class, ClassId, LINK, Limits, Pacer, Packet};
 use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
@@ -115,13 +115,13 @@ pub fn flows(options: &Flows) -> Result<()> {
     ensure!(!options.targets.is_empty(), "there is a flow");
     let mut port = UdpLink::new();
     let socket = outlet(BUFFER)?;
-    let wire = |rate: u64| Form::Udp.wire_rate(BitRate(rate), Ip::V4);
+    let wire = |rate: u64| Framing::Plain.wire_rate(BitRate(rate), Ip::V4);
     let start = clock::now();
     let limits = Limits { classes: options.targets.len(), parents: 0, tick: TICK };
     let mut pacer = Pacer::new(limits, wire(options.link), start);
     let mut joined: Vec<ClassId> = vec![];
     // Due long ago: there is always something to send.
-    let packet = Packet { due: MonoTime(0), bytes: Form::Udp.wire(PAYLOAD, 1, Ip::V4) };
+    let packet = Packet { due: MonoTime(0), bytes: Framing::Plain.wire(PAYLOAD, 1, Ip::V4) };
     loop {
         let now = clock::now();
         while joined.len() < options.targets.len()

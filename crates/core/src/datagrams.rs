@@ -31,12 +31,12 @@ pub const PAYLOAD: Bytes = Bytes(7 * ts::PACKET as u64);
 /// bytes: 49 with RTP.
 pub const SEGMENTS_MAX: u32 = 44;
 
-/// The header in front of the payload.
+/// What is put around the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
-    /// None.
-    Udp,
-    /// RTP.
+pub enum Framing {
+    /// Nothing: the bytes as they are.
+    Plain,
+    /// The header of RTP.
     Rtp(Session),
 }
 
@@ -51,11 +51,11 @@ pub struct Session {
     pub timestamp: u32,
 }
 
-impl Form {
+impl Framing {
     /// Bytes of the header.
     pub const fn header(self) -> Bytes {
         match self {
-            Self::Udp => Bytes(0),
+            Self::Plain => Bytes(0),
             Self::Rtp(_) => Bytes(rtp::HEADER as u64),
         }
     }
@@ -115,7 +115,7 @@ pub struct Trace {
     /// The due time of its next datagram.
     pub due: MonoTime,
     /// The header of that datagram, except that the timestamp is still the first one's.
-    pub form: Form,
+    pub framing: Framing,
     /// The due time of the first datagram of the session.
     pub epoch: MonoTime,
     restamper: Restamper,
@@ -126,8 +126,8 @@ pub struct Trace {
 /// The parameters of a cutter.
 #[derive(Clone, Debug)]
 pub struct Cutting {
-    /// The header.
-    pub form: Form,
+    /// The framing.
+    pub framing: Framing,
     /// Its start and the reserved rate.
     pub clock: ByteClock,
     /// How long datagrams wait for each other.
@@ -143,7 +143,7 @@ pub struct Cutting {
 /// Cuts one stream.
 #[derive(Clone, Debug)]
 pub struct Cutter {
-    form: Form,
+    framing: Framing,
     clock: ByteClock,
     /// The due time of byte 0 at the start of the session, from which RTP time counts.
     epoch: MonoTime,
@@ -176,7 +176,7 @@ pub struct Cutter {
 impl Cutter {
     /// A stream from its beginning.
     pub fn new(cutting: Cutting) -> Self {
-        let Cutting { form, clock, gathering, segments_max, turn, plan } = cutting;
+        let Cutting { framing, clock, gathering, segments_max, turn, plan } = cutting;
         let stuffed = plan.as_ref().and_then(|plan| plan.stuff);
         let together = gathering.most(stuffed.unwrap_or(clock.rate()));
         let segments_max = segments_max.clamp(1, SEGMENTS_MAX);
@@ -190,7 +190,7 @@ impl Cutter {
         let begins = restamping.and_then(|restamping| restamping.clock).map(|(_, pcr)| pcr);
         let is_marked = breaks && restamping.is_some();
         Self {
-            form,
+            framing,
             clock,
             epoch: clock.due(Bytes(0)),
             at: Bytes(0),
@@ -248,8 +248,8 @@ impl Cutter {
         let breaks = self.begins.is_none() || trace.shows.is_none() || is_paused;
         // Unchanged bytes have no marks.
         let is_marked = breaks && self.restamping().is_some();
-        let (form, epoch) = (trace.form, trace.epoch);
-        let next = Self { form, epoch, restamper, begins, breaks, is_marked, ..self };
+        let (framing, epoch) = (trace.framing, trace.epoch);
+        let next = Self { framing, epoch, restamper, begins, breaks, is_marked, ..self };
         let ahead = next.ahead_in(0);
         Self { ahead, ..next }
     }
@@ -258,16 +258,16 @@ impl Cutter {
     pub fn trace(&self, sent: Bytes) -> Trace {
         // With a plan, cut bytes count as sent, even if they were lost.
         let at = if self.plan.is_some() { self.at } else { sent };
-        let form = match self.form {
-            Form::Udp => Form::Udp,
-            Form::Rtp(session) => {
+        let framing = match self.framing {
+            Framing::Plain => Framing::Plain,
+            Framing::Rtp(session) => {
                 // Wraps at its width.
                 let sequence = session.sequence.wrapping_add(at.0.div_ceil(PAYLOAD.0) as u16);
-                Form::Rtp(Session { sequence, ..session })
+                Framing::Rtp(Session { sequence, ..session })
             }
         };
         let (due, epoch) = (self.due_at(at), self.epoch);
-        Trace { due, form, epoch, restamper: self.restamper, shows: self.shows(at) }
+        Trace { due, framing, epoch, restamper: self.restamper, shows: self.shows(at) }
     }
 
     /// Reads the memory that cutting the next message reads. The caller does this for many streams
@@ -300,9 +300,9 @@ impl Cutter {
         self.clock.delayed(self.lead())
     }
 
-    /// The header.
-    pub const fn form(&self) -> Form {
-        self.form
+    /// The framing.
+    pub const fn framing(&self) -> Framing {
+        self.framing
     }
 
     /// The cut part of the title, over all turns.
@@ -471,7 +471,7 @@ impl Cutter {
 
     /// The header of datagram `nth` of the next message.
     pub fn header(&self, nth: u32) -> Option<[u8; rtp::HEADER]> {
-        let Form::Rtp(session) = self.form else { return None };
+        let Framing::Rtp(session) = self.framing else { return None };
         let number = self.at.0 / PAYLOAD.0 + mutant!(SequenceByMessage, 0, u64::from(nth));
         let header = rtp::Header {
             // RFC 2250, section 2.1: the clock is discontinuous with the packet before.

@@ -3,7 +3,7 @@
 //! Promise: a datagram is a value of a fixed size, so a ring of them is memory of a fixed size. It
 //! knows no payload format and no address. Design note: `docs/design/generated.md`.
 
-use crate::datagrams::{Form, Ip};
+use crate::datagrams::{Framing, Ip};
 use crate::rtp::frame;
 use crate::units::{BitRate, Bytes, Nanos};
 
@@ -77,7 +77,7 @@ impl Timed {
 
 /// The rate on the wire of datagrams of `rate`, at most `per_second` of them.
 pub const fn wire_rate(rate: BitRate, per_second: u32, ip: Ip) -> BitRate {
-    let headers = Form::Udp.wire(Bytes(0), 1, ip);
+    let headers = Framing::Plain.wire(Bytes(0), 1, ip);
     BitRate(rate.0 + headers.0 * 8 * per_second as u64)
 }
 

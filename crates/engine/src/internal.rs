@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::cycle::Job;
-use tactus_core::datagrams::{Form, Plan};
+use tactus_core::datagrams::{Framing, Plan};
 use tactus_core::ports::{FileHandle, Sum};
 use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::arena::Lease;
@@ -133,7 +133,7 @@ pub(crate) struct OpenBlocks {
     /// with its first block.
     pub(crate) file: FileHandle,
     pub(crate) first: Bytes,
-    pub(crate) framing: Form,
+    pub(crate) framing: Framing,
     /// `None` for best effort.
     pub(crate) rate: Option<Rate>,
     /// Bytes to send in all; `None` while the title grows, or if it repeats.

@@ -18,7 +18,7 @@ mod best_effort;
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, Cutting, Form, Gathering};
+use tactus_core::datagrams::{Cutter, Cutting, Framing, Gathering};
 use tactus_core::mutant;
 use tactus_core::ports::LinkPort;
 use tactus_core::stagger::{SLOT, Slot, Tick};
@@ -32,7 +32,7 @@ use crate::link::best_effort::BestEffort;
 use crate::link::connection::Connection;
 use crate::link::delivery::Delivery;
 use crate::link::feed::Feed;
-use crate::link::framing::{Call, Chunks, Composed, Framing, Limit, Packets, Starved, Step};
+use crate::link::framing::{Call, Chunks, Composed, Framer, Limit, Packets, Starved, Step};
 use crate::link::schedule::Schedule;
 use crate::message::{self, Backpressure, Chunks as Ring, Outcome, Rate, StreamId};
 use crate::pool::Pool;
@@ -193,7 +193,7 @@ impl<P: LinkPort> LinkServer<P> {
         self.deliveries[stream.index as usize] = Delivery {
             stream: Some(stream),
             connection: Connection::new(output.socket),
-            framing: Framing::Chunks(Chunks::new(ring, begin)),
+            framing: Framer::Chunks(Chunks::new(ring, begin)),
             first,
             ..Delivery::free()
         };
@@ -550,12 +550,12 @@ enum Attempt {
 }
 
 /// How the blocks of a delivery at a rate are framed. `law` is its clock without a burst.
-fn framing_of(blocks: &OpenBlocks, channel: u8, law: ByteClock) -> Framing {
-    if blocks.framing == Form::Udp {
-        return Framing::Plain;
+fn framing_of(blocks: &OpenBlocks, channel: u8, law: ByteClock) -> Framer {
+    if blocks.framing == Framing::Plain {
+        return Framer::Plain;
     }
     let cutter = Cutter::new(Cutting {
-        form: blocks.framing,
+        framing: blocks.framing,
         clock: law,
         gathering: Gathering::NONE,
         segments_max: 1,
@@ -563,8 +563,8 @@ fn framing_of(blocks: &OpenBlocks, channel: u8, law: ByteClock) -> Framing {
         plan: blocks.plan.clone(),
     });
     match blocks.plan {
-        Some(_) => Framing::Composed(Composed::new(channel, cutter)),
-        None => Framing::Packets(Packets::new(channel, cutter)),
+        Some(_) => Framer::Composed(Composed::new(channel, cutter)),
+        None => Framer::Packets(Packets::new(channel, cutter)),
     }
 }
 

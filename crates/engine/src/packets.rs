@@ -18,7 +18,7 @@ mod pieces;
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, Cutting, Form, Gathering, Plan};
+use tactus_core::datagrams::{Cutter, Cutting, Framing, Gathering, Plan};
 use tactus_core::mutant;
 use tactus_core::pacer::{Class, Limits, Pacer, Packet, STALL_MAX};
 use tactus_core::ports::{PacketPort, SocketHandle};
@@ -231,7 +231,7 @@ impl PacketServer {
     /// Gives a stream its clock: it follows its predecessor, or starts by itself.
     fn begin(&mut self, now: MonoTime, index: u32) {
         let entry = entry_of(&mut self.entries, index);
-        let cutting = (entry.form, entry.output.burst, entry.turn, entry.plan.clone());
+        let cutting = (entry.framing, entry.output.burst, entry.turn, entry.plan.clone());
         let ended = entry.output.after.and_then(|after| {
             self.ended[after.index as usize].filter(|ended| ended.stream == after)
         });
@@ -266,14 +266,14 @@ impl PacketServer {
 
     fn cutter(
         &self,
-        (form, burst, turn, plan): (Form, Nanos, Option<Bytes>, Option<Arc<Plan>>),
+        (framing, burst, turn, plan): (Framing, Nanos, Option<Bytes>, Option<Arc<Plan>>),
         clock: ByteClock,
     ) -> Cutter {
         // A port with transmit times of its own gains nothing from bursts.
         let burst = if self.ahead > Nanos(0) { Nanos(0) } else { burst };
         let gathering = Gathering::of(burst, self.tick);
         let segments_max = self.port.segments_max();
-        Cutter::new(Cutting { form, clock, gathering, segments_max, turn, plan })
+        Cutter::new(Cutting { framing, clock, gathering, segments_max, turn, plan })
     }
 
     fn feed(&mut self, now: MonoTime, stream: StreamId, fed: Fed) {

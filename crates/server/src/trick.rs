@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tactus_core::block_list::BlockList;
-use tactus_core::datagrams::{Form, PAYLOAD};
+use tactus_core::datagrams::{Framing, PAYLOAD};
 use tactus_core::ledger::Resource;
 use tactus_core::ts::trick::{
     Multiplex, PER_SECOND_MIN, RATE_MIN, Scale, Terms, choose, video_program_of,
@@ -51,7 +51,7 @@ pub struct Destination {
     /// The output.
     pub output: Output,
     /// The framing of its datagrams; for a movie, that of the generated session.
-    pub form: Form,
+    pub framing: Framing,
     /// The channel of its frames in a connection; `None` for datagrams.
     pub channel: Option<u8>,
 }
@@ -228,9 +228,10 @@ impl Trick {
             ready: plan.ready.min(plan.len()),
             hold: plan.hold,
         };
-        let (form, cutter) = (destination.form, Cutter::new(destination.form, rate, trail.clone()));
+        let (framing, cutter) =
+            (destination.framing, Cutter::new(destination.framing, rate, trail.clone()));
         let maker = Fast::new(multiplex, plan, index.stride(), after, cutter);
-        let generated = destination.begin(broker, feed, needs_of(rate, form), maker)?;
+        let generated = destination.begin(broker, feed, needs_of(rate, framing), maker)?;
         let played = |shown: MediaTime| MediaTime(shown.0.saturating_sub(origin.0));
         let (from, last) = (played(first.shown), played(last.shown));
         Ok(Self { generated, course: Course { scale, from, after, last }, trail, tables })
@@ -266,9 +267,10 @@ impl Trick {
             ready: pace.ready.min(Bytes(title.len.0 - access.at)),
             hold: Bytes(pace.ready.0 * 2),
         };
-        let (form, cutter) = (destination.form, Cutter::new(destination.form, rate, trail.clone()));
+        let (framing, cutter) =
+            (destination.framing, Cutter::new(destination.framing, rate, trail.clone()));
         let maker = Slow::new(multiplex, Arc::clone(index), access.at, scale, cutter);
-        let generated = destination.begin(broker, feed, needs_of(rate, form), maker)?;
+        let generated = destination.begin(broker, feed, needs_of(rate, framing), maker)?;
         // The delay between a picture's bytes and its display is doubled, too.
         let ahead = MediaTime(access.shown.0.saturating_sub(index.time_at(access.at).0));
         let after = scale.shown(ahead);
@@ -377,10 +379,10 @@ fn is_of_reading(resource: Resource) -> bool {
 
 /// The needs of the datagrams of a multiplex: full ones, and a partial one for each clock, table
 /// and picture.
-fn needs_of(rate: BitRate, form: Form) -> GeneratedRate {
+fn needs_of(rate: BitRate, framing: Framing) -> GeneratedRate {
     let whole = rate.bytes_in(SECOND).0.div_ceil(PAYLOAD.0);
     let datagrams = whole + PARTIAL;
-    let rate = BitRate(rate.0 + datagrams * form.header().0 * 8);
+    let rate = BitRate(rate.0 + datagrams * framing.header().0 * 8);
     GeneratedRate { rate, datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX) }
 }
 

@@ -14,12 +14,12 @@ use tactus::engine::{self, Engine};
 use tactus::generated::End;
 use tactus::media::index;
 use tactus::trick::{Continuation, Destination, Fault, Trick, Wanted};
-use tactus_core::datagrams::{Form, Session};
+use tactus_core::datagrams::{Framing, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::rtp;
 use tactus_core::stagger::Tick;
 use tactus_core::ts::trick::Scale;
-use tactus_core::ts::{Continuity, Framing, Index, pes_times};
+use tactus_core::ts::{self, Continuity, Index, pes_times};
 use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
 use tactus_engine::message::Rate;
 use tactus_sys::packets::outlet;
@@ -75,8 +75,8 @@ impl Stage {
     fn start(&self, wanted: Wanted, inbox: &UdpInput) -> Result<Trick, Fault> {
         let to = inbox.address().expect("bound");
         let output = Output::datagrams(&self.outlet, to, Nanos(0));
-        let form = Form::Rtp(SESSION);
-        let destination = Destination { output, form, channel: None };
+        let framing = Framing::Rtp(SESSION);
+        let destination = Destination { output, framing, channel: None };
         Trick::start(
             &self.engine.broker,
             &self.title,
@@ -137,7 +137,7 @@ fn check(packets: &[(u32, Vec<u8>)]) {
 
 /// The times at which video frames are shown, in ticks of 90 kHz.
 fn shown(bytes: &[u8]) -> Vec<u64> {
-    let packets = Framing::PLAIN.packets(bytes);
+    let packets = ts::Framing::PLAIN.packets(bytes);
     packets.filter_map(|(_, packet)| Some(pes_times(&packet)?.shown.ticks())).collect()
 }
 

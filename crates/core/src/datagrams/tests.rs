@@ -8,9 +8,9 @@ use proptest::prelude::*;
 const SESSION: Session = Session { source: 7, sequence: 65_530, timestamp: u32::MAX - 1000 };
 
 fn cutting(clock: ByteClock, burst: Nanos) -> Cutting {
-    let form = Form::Rtp(SESSION);
+    let framing = Framing::Rtp(SESSION);
     let gathering = Gathering::of(burst, Nanos(1));
-    Cutting { form, clock, gathering, segments_max: SEGMENTS_MAX, turn: None, plan: None }
+    Cutting { framing, clock, gathering, segments_max: SEGMENTS_MAX, turn: None, plan: None }
 }
 
 fn cutter(rate: u64, burst: Nanos) -> Cutter {
@@ -243,11 +243,11 @@ fn messages_hold_what_is_due_within_the_burst() {
 
 #[test]
 fn the_wire_carries_what_the_payload_does_not_show() {
-    assert_eq!(Form::Udp.wire(PAYLOAD, 1, Ip::V4), Bytes(1382));
-    let rtp = Form::Rtp(SESSION);
+    assert_eq!(Framing::Plain.wire(PAYLOAD, 1, Ip::V4), Bytes(1382));
+    let rtp = Framing::Rtp(SESSION);
     assert_eq!(rtp.wire(Bytes(2 * PAYLOAD.0), 2, Ip::V6), Bytes(2 * (1316 + 12 + 86)));
     // 4 Mbit/s need 4.2 of a link that is counted with all overhead.
-    assert_eq!(Form::Udp.wire_rate(BitRate(4_000_000), Ip::V4), BitRate(4_200_608));
+    assert_eq!(Framing::Plain.wire_rate(BitRate(4_000_000), Ip::V4), BitRate(4_200_608));
 }
 
 mod planned;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tactus_core::block_list::BlockList;
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Form, Law, Plan};
+use tactus_core::datagrams::{Framing, Law, Plan};
 use tactus_core::mutant;
 use tactus_core::ports::FileHandle;
 use tactus_core::read_ahead::{self, Piece, ReadAhead};
@@ -40,7 +40,7 @@ pub(super) struct Entry {
     /// The order of the blocks, if it differs from that of the title.
     pub(super) block_list: Option<BlockList>,
     pub(super) repeats: bool,
-    pub(super) framing: Form,
+    pub(super) framing: Framing,
     /// `None` for best effort.
     pub(super) rate: Option<Rate>,
     pub(super) plan: Option<Arc<Plan>>,
@@ -109,7 +109,7 @@ impl Entry {
             end: Bytes(1),
             block_list: None,
             repeats: false,
-            framing: Form::Udp,
+            framing: Framing::Plain,
             rate: None,
             plan: None,
             output: None,
@@ -173,7 +173,7 @@ impl Entry {
     }
 
     /// The same stream with its framing, schedule and output.
-    pub(super) fn sent(self, framing: Form, schedule: Schedule, output: Output) -> Self {
+    pub(super) fn sent(self, framing: Framing, schedule: Schedule, output: Output) -> Self {
         let rate = schedule.rate();
         Self { framing, rate, plan: schedule.into_plan(), output: Some(output), ..self }
     }
@@ -217,6 +217,6 @@ impl Entry {
 
     /// Whether a connection that is cut in the middle of its bytes becomes unusable.
     pub(super) fn is_framed(&self) -> bool {
-        self.is_generated || matches!(self.framing, Form::Rtp(_))
+        self.is_generated || matches!(self.framing, Framing::Rtp(_))
     }
 }

@@ -8,7 +8,7 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 use crate::feeding::Window;
 use crate::link::connection::Connection;
 use crate::link::feed::Feed;
-use crate::link::framing::{Demand, Framing};
+use crate::link::framing::{Demand, Framer};
 use crate::message::StreamId;
 
 /// A slot of the stream table.
@@ -16,7 +16,7 @@ pub(super) struct Delivery {
     /// `None` if the slot is free.
     pub(super) stream: Option<StreamId>,
     pub(super) connection: Connection,
-    pub(super) framing: Framing,
+    pub(super) framing: Framer,
     pub(super) feed: Feed,
     /// The clock of bytes at a rate; `None` for best effort, and for chunks, which have times of
     /// their own.
@@ -42,7 +42,7 @@ impl Delivery {
         Self {
             stream: None,
             connection: Connection::new(SocketHandle(-1)),
-            framing: Framing::Plain,
+            framing: Framer::Plain,
             feed: Feed::NONE,
             clock: None,
             first: Slot(0),
@@ -56,12 +56,12 @@ impl Delivery {
 
     /// Whether it is visited on a schedule.
     pub(super) fn is_paced(&self) -> bool {
-        self.clock.is_some() || matches!(self.framing, Framing::Chunks(_))
+        self.clock.is_some() || matches!(self.framing, Framer::Chunks(_))
     }
 
     /// Whether every byte has been sent, and no more will come.
     pub(super) fn is_complete(&mut self) -> bool {
-        if let Framing::Chunks(chunks) = &mut self.framing {
+        if let Framer::Chunks(chunks) = &mut self.framing {
             return chunks.is_at_end();
         }
         self.feed.len == Some(self.feed.sent) && self.is_between()

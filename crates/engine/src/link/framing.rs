@@ -37,7 +37,7 @@ const FRAMES: usize = 32;
 pub(super) const STAGE: usize = (1 + FRAMES) * tactus_core::datagrams::PAYLOAD.0 as usize;
 
 /// How a delivery's bytes are put into the socket.
-pub(super) enum Framing {
+pub(super) enum Framer {
     Plain,
     Packets(Packets),
     Composed(Composed),
@@ -128,7 +128,7 @@ impl<'a, P: LinkPort> Call<'a, P> {
     }
 }
 
-impl Framing {
+impl Framer {
     /// The demand at `until`. The times of a late generated stream are moved.
     pub(super) fn demand(
         &mut self,

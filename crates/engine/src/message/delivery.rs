@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tactus_core::block_list::BlockList;
 use tactus_core::classes::ClassNumber;
-use tactus_core::datagrams::{Form, Ip, Plan};
+use tactus_core::datagrams::{Framing, Ip, Plan};
 use tactus_core::generated::Timed;
 use tactus_core::ports::{FileHandle, SocketHandle};
 use tactus_core::stagger::Tick;
@@ -31,7 +31,7 @@ pub struct Delivery {
 #[derive(Debug)]
 pub(crate) enum Content {
     /// Blocks of a title, with their framing and schedule.
-    Blocks(Blocks, Form, Schedule),
+    Blocks(Blocks, Framing, Schedule),
     /// Framed chunks, each with its time.
     Chunks(Chunks),
 }
@@ -43,12 +43,12 @@ impl Delivery {
     /// The parts that do not fit together.
     pub fn of_blocks(
         blocks: Blocks,
-        framing: Form,
+        framing: Framing,
         schedule: Schedule,
         output: Output,
     ) -> Result<Self, Mismatch> {
         let is_list = matches!(blocks.extent, Extent::List(_));
-        let is_rtp = matches!(framing, Form::Rtp(_));
+        let is_rtp = matches!(framing, Framing::Rtp(_));
         match (&schedule, &output) {
             (Schedule::BestEffort, Output::Datagrams(_)) => Err(Mismatch::DatagramsWithoutRate),
             (Schedule::BestEffort, _) if is_list => Err(Mismatch::ListWithoutRate),
@@ -74,7 +74,7 @@ impl Delivery {
     #[must_use]
     pub fn is_framed(&self) -> bool {
         match self.content {
-            Content::Blocks(_, framing, _) => matches!(framing, Form::Rtp(_)),
+            Content::Blocks(_, framing, _) => matches!(framing, Framing::Rtp(_)),
             Content::Chunks(_) => true,
         }
     }
@@ -96,7 +96,7 @@ impl Delivery {
 
     /// The framing of its blocks; `None` if it sends generated chunks.
     #[must_use]
-    pub fn framing(&self) -> Option<Form> {
+    pub fn framing(&self) -> Option<Framing> {
         match self.content {
             Content::Blocks(_, framing, _) => Some(framing),
             Content::Chunks(_) => None,

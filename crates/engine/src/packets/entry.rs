@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, Form, Message, Plan, Trace};
+use tactus_core::datagrams::{Cutter, Framing, Message, Plan, Trace};
 use tactus_core::mutant;
 use tactus_core::pacer::ClassId;
 use tactus_core::ports::FileHandle;
@@ -19,7 +19,7 @@ pub(super) struct Entry {
     pub(super) stream: StreamId,
     pub(super) volume: usize,
     pub(super) output: Datagrams,
-    pub(super) form: Form,
+    pub(super) framing: Framing,
     pub(super) class: ClassId,
     pub(super) cutter: Cutter,
     /// The message that the pacer has.
@@ -78,7 +78,7 @@ impl Entry {
             stream,
             volume: usize::from(blocks.volume.0),
             output,
-            form: blocks.framing,
+            framing: blocks.framing,
             class,
             cutter,
             offered: None,
@@ -134,21 +134,21 @@ impl Entry {
 
     /// The size of a message on the wire.
     pub(super) fn wire(&self, message: &Message) -> Bytes {
-        self.form.wire(message.bytes, message.datagrams, self.output.ip())
+        self.framing.wire(message.bytes, message.datagrams, self.output.ip())
     }
 
     /// The size of its whole datagrams.
     pub(super) fn segment(&self) -> u16 {
-        (tactus_core::datagrams::PAYLOAD + self.form.header()).0 as u16
+        (tactus_core::datagrams::PAYLOAD + self.framing.header()).0 as u16
     }
 
     pub(super) fn has_header(&self) -> bool {
-        matches!(self.form, Form::Rtp(_))
+        matches!(self.framing, Framing::Rtp(_))
     }
 
     /// Length of the header.
     pub(super) fn header(&self) -> usize {
-        self.form.header().0 as usize
+        self.framing.header().0 as usize
     }
 
     /// Whether every byte has been sent, and no more will come.

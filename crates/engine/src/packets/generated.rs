@@ -5,7 +5,7 @@
 //! its stream only; so does a class without room. A datagram stays in its ring until it has left.
 //! This module allocates and frees nothing: the ring's memory belongs to the control side.
 
-use tactus_core::datagrams::{Form, Message};
+use tactus_core::datagrams::{Framing, Message};
 use tactus_core::generated::Timed;
 use tactus_core::pacer::{Class, ClassId, Packet, STALL_MAX};
 use tactus_core::rtp;
@@ -57,7 +57,7 @@ impl Entry {
     }
 
     fn wire(&self, bytes: usize) -> Bytes {
-        Form::Udp.wire(Bytes(bytes as u64), 1, self.output.ip())
+        Framing::Plain.wire(Bytes(bytes as u64), 1, self.output.ip())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use tactus_core::classes::ClassNumber;
-use tactus_core::datagrams::{Form, Ip};
+use tactus_core::datagrams::{Framing, Ip};
 use tactus_core::pacer::Class;
 use tactus_core::ports::SocketHandle;
 use tactus_core::stagger::Tick;
@@ -19,7 +19,7 @@ const ROOM: Room = Room { places: 200, window: 24 };
 
 /// A rate of so many Mbit/s on the wire.
 fn wire(rate: u64) -> BitRate {
-    Form::Udp.wire_rate(BitRate(rate * 1_000_000), Ip::V4)
+    Framing::Plain.wire_rate(BitRate(rate * 1_000_000), Ip::V4)
 }
 
 fn to(number: u32) -> SocketAddr {

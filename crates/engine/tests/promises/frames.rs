@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tactus_core::datagrams::{Form, PAYLOAD, Plan, Session};
+use tactus_core::datagrams::{Framing, PAYLOAD, Plan, Session};
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp::{self, frame};
 use tactus_core::stagger::Tick;
@@ -25,7 +25,7 @@ const IN_FRAMES: u64 = TITLE.0 + TITLE.0.div_ceil(PAYLOAD.0) * (frame::HEAD + rt
 fn in_frames(stage: &mut Stage, title: i32) -> Parts {
     let mut start = stage.start_of(title, BY_THE_CLOCK, 0..TITLE.0);
     let socket = SocketHandle(start.stream.index as i32);
-    start.framing = Form::Rtp(SESSION);
+    start.framing = Framing::Rtp(SESSION);
     start.output = Output::Connection(Connection { channel: CHANNEL, ..Connection::of(socket) });
     start
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tactus_core::block_list::BlockList;
-use tactus_core::datagrams::{Form, Plan, Session};
+use tactus_core::datagrams::{Framing, Plan, Session};
 use tactus_core::ports::SocketHandle;
 use tactus_core::units::{Bytes, Nanos};
 use tactus_engine::message::{
@@ -21,7 +21,7 @@ fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
     let whole = Extent::Range(Bytes(0)..TITLE);
     let list = BlockList::new([0, 2].into(), TITLE, Bytes(u64::from(BLOCK)));
     let list = Extent::List(list.expect("the title has them"));
-    let rtp = Form::Rtp(Session { source: 1, sequence: 2, timestamp: 3 });
+    let rtp = Framing::Rtp(Session { source: 1, sequence: 2, timestamp: 3 });
     let plan = Schedule::Plan(rate, Arc::new(Plan::default()));
     let clock = Schedule::ByteClock(rate);
     let connection = Connection::of(SocketHandle(1));
@@ -40,21 +40,21 @@ fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
     };
     let best_effort = Schedule::BestEffort;
     let cases = [
-        (&whole, Form::Udp, &best_effort, datagrams, Mismatch::DatagramsWithoutRate),
-        (&list, Form::Udp, &best_effort, client, Mismatch::ListWithoutRate),
+        (&whole, Framing::Plain, &best_effort, datagrams, Mismatch::DatagramsWithoutRate),
+        (&list, Framing::Plain, &best_effort, client, Mismatch::ListWithoutRate),
         (&whole, rtp, &best_effort, client, Mismatch::RtpWithoutRate),
         (&list, rtp, &clock, datagrams, Mismatch::ListAsDatagrams),
-        (&whole, Form::Udp, &plan, client, Mismatch::PlanWithoutRtp),
+        (&whole, Framing::Plain, &plan, client, Mismatch::PlanWithoutRtp),
         (&whole, rtp, &clock, reader, Mismatch::RtpToReader),
     ];
     for (extent, framing, schedule, output, mismatch) in cases {
         assert_eq!(check(extent, framing, schedule, output), Err(mismatch));
     }
     for (extent, framing, schedule, output) in [
-        (&whole, Form::Udp, &best_effort, client),
-        (&list, Form::Udp, &clock, reader),
+        (&whole, Framing::Plain, &best_effort, client),
+        (&list, Framing::Plain, &clock, reader),
         (&whole, rtp, &plan, client),
-        (&whole, Form::Udp, &plan, datagrams),
+        (&whole, Framing::Plain, &plan, datagrams),
     ] {
         assert_eq!(check(extent, framing, schedule, output), Ok(()));
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tactus_core::datagrams::{Form, Gathering, PAYLOAD, Session};
+use tactus_core::datagrams::{Framing, Gathering, PAYLOAD, Session};
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp;
 use tactus_core::stagger::Tick;
@@ -24,22 +24,22 @@ fn output(number: u32, burst: Nanos) -> Datagrams {
 struct Wish {
     title: i32,
     pace: Option<Rate>,
-    form: Form,
+    framing: Framing,
     burst: Nanos,
     repeats: bool,
 }
 
 impl Wish {
     fn rtp(title: i32) -> Self {
-        let form = Form::Rtp(SESSION);
-        Self { title, pace: PACED, form, burst: Nanos(0), repeats: false }
+        let framing = Framing::Rtp(SESSION);
+        Self { title, pace: PACED, framing, burst: Nanos(0), repeats: false }
     }
 }
 
 fn start(stage: &mut Stage, wish: Wish) -> StreamId {
     let mut start = stage.start_of(wish.title, wish.pace, 0..TITLE.0);
     let stream = start.stream;
-    start.framing = wish.form;
+    start.framing = wish.framing;
     start.output = Output::Datagrams(output(stream.index, wish.burst));
     if wish.repeats {
         start = start.repeating();
@@ -132,7 +132,7 @@ fn start_after(stage: &mut Stage, wish: Wish, before: StreamId) -> StreamId {
     let mut start = stage.start_of(wish.title, wish.pace, 0..TITLE.0);
     let stream = start.stream;
     let output = output(before.index, wish.burst);
-    start.framing = wish.form;
+    start.framing = wish.framing;
     start.output = Output::Datagrams(Datagrams { after: Some(before), ..output });
     stage.begin(start);
     stream
@@ -159,8 +159,8 @@ fn a_stream_follows_another_without_a_gap_in_its_session() {
         let first = start(&mut stage, Wish::rtp(3));
         stage.pass(SECOND.times(5));
         // Its own session is not used.
-        let form = Form::Rtp(Session { source: 9, sequence: 9, timestamp: 9 });
-        let second = start_after(&mut stage, Wish { form, ..Wish::rtp(4) }, first);
+        let framing = Framing::Rtp(Session { source: 9, sequence: 9, timestamp: 9 });
+        let second = start_after(&mut stage, Wish { framing, ..Wish::rtp(4) }, first);
         stage.pass(SECOND);
         let counters = std::sync::Arc::clone(&stage.control.counters.streams);
         let count = |stream: StreamId| counters[stream.index as usize].session_packets.value();
@@ -476,7 +476,7 @@ fn a_burst_that_is_allowed_leaves_as_one_message_when_its_last_datagram_is_due()
         // A gap is 5.02 ms.
         let burst = MILLISECOND.times(16);
         let stream = start(&mut stage, Wish { burst, ..Wish::rtp(1) });
-        let plain = start(&mut stage, Wish { form: Form::Udp, burst, ..Wish::rtp(1) });
+        let plain = start(&mut stage, Wish { framing: Framing::Plain, burst, ..Wish::rtp(1) });
         stage.pass(SECOND.times(11));
         let datagrams = left(&stage, stream);
         assert_eq!(payload(&datagrams), content(1, 0, TITLE.0));
@@ -549,7 +549,7 @@ fn start_alone(stage: &mut Stage, title: i32) -> StreamId {
     let stream = start.stream;
     let output = output(stream.index, wish.burst);
     let socket = SocketHandle(100 + stream.index as i32);
-    start.framing = wish.form;
+    start.framing = wish.framing;
     start.output = Output::Datagrams(Datagrams { socket, ..output });
     stage.begin(start);
     stream

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tactus_core::datagrams::{
-    Counting, FinalCounters, Form, Line, PAYLOAD, Plan, Restamping, Session,
+    Counting, FinalCounters, Framing, Line, PAYLOAD, Plan, Restamping, Session,
 };
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp;
@@ -74,7 +74,7 @@ fn start(stage: &mut Stage, wish: Wish) -> StreamId {
     let mut start = stage.start_of(wish.title, pace, 0..line().len().0);
     start.origin.len = line().len();
     let stream = start.stream;
-    start.framing = Form::Rtp(SESSION);
+    start.framing = Framing::Rtp(SESSION);
     start.output = Output::Datagrams(Datagrams {
         socket: SocketHandle(70),
         to: to(stream.index),
@@ -189,7 +189,7 @@ fn in_frames_it_is_byte_for_byte_what_datagrams_carry_whatever_the_socket_takes(
             let in_frames = wish.stream;
             let socket = SocketHandle(in_frames.index as i32);
             let channel = frames::CHANNEL;
-            wish.framing = Form::Rtp(SESSION);
+            wish.framing = Framing::Rtp(SESSION);
             wish.output = Output::Connection(Connection { channel, ..Connection::of(socket) });
             wish.plan = Some(Arc::new(plan));
             stage.begin(wish.repeating());

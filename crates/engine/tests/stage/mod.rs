@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tactus_core::datagrams::{Form, Plan};
+use tactus_core::datagrams::{Framing, Plan};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ports::{
     self, Batch, Completion, DiskFault, DiskPort, FileHandle, FilePart, Gone, LinkPort, PacketPort,
@@ -75,7 +75,7 @@ pub(crate) struct Parts {
     pub(crate) origin: Origin,
     pub(crate) extent: Extent,
     pub(crate) window: u32,
-    pub(crate) framing: Form,
+    pub(crate) framing: Framing,
     /// `None` for best effort.
     pub(crate) rate: Option<Rate>,
     pub(crate) plan: Option<Arc<Plan>>,
@@ -573,7 +573,7 @@ impl Stage {
             },
             extent: Extent::Range(Bytes(range.start)..Bytes(range.end)),
             window: self.window,
-            framing: Form::Udp,
+            framing: Framing::Plain,
             rate,
             plan: None,
             output: Output::Connection(Connection::of(SocketHandle(stream.index as i32))),

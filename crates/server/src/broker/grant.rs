@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tactus_core::cost::Cost;
-use tactus_core::datagrams::{Form, Plan};
+use tactus_core::datagrams::{Framing, Plan};
 use tactus_core::units::{BitRate, Bytes, MonoTime};
 use tactus_engine::message::{
     Blocks, Chunks, Command, Delivery, Extent, Mismatch, Outcome, Rate, Schedule, Start, StreamId,
@@ -45,7 +45,7 @@ pub enum Source {
         /// The bytes; at least one.
         extent: Extent,
         /// Their framing.
-        framing: Form,
+        framing: Framing,
         /// The plan of their times; `None` if they are due at the granted rate.
         plan: Option<Arc<Plan>>,
     },
@@ -69,7 +69,7 @@ impl Source {
     /// These bytes, unframed.
     #[must_use]
     pub fn of(extent: Extent) -> Self {
-        Self::Blocks { extent, framing: Form::Udp, plan: None }
+        Self::Blocks { extent, framing: Framing::Plain, plan: None }
     }
 }
 
@@ -147,7 +147,7 @@ impl Grant {
         &self,
         opened: &Opened,
         extent: Extent,
-        (framing, plan): (Form, Option<Arc<Plan>>),
+        (framing, plan): (Framing, Option<Arc<Plan>>),
         output: &Output,
     ) -> Result<Delivery, Mismatch> {
         let mut origin = opened.origin();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tactus_core::classes::ClassNumber;
 use tactus_core::cost::{Cost, Order, OutputCost, PacedRead, Share};
-use tactus_core::datagrams::{Form, Ip, Session};
+use tactus_core::datagrams::{Framing, Ip, Session};
 use tactus_core::generated;
 use tactus_core::ledger::Ledger;
 use tactus_core::rtp::frame;
@@ -139,10 +139,10 @@ impl<'a> DeliverySpec<'a> {
         broker: &Broker,
         title: &'a Arc<OpenTitle>,
         [rate, out]: [BitRate; 2],
-        (form, output): (Form, &Output),
+        (framing, output): (Framing, &Output),
         turn: Option<Bytes>,
     ) -> Self {
-        let wire = form.wire_rate(out, output.ip());
+        let wire = framing.wire_rate(out, output.ip());
         let (burst, class) = (output.burst(), output.class());
         Self::packets(broker, title, rate, [out, wire], (burst, class), turn)
     }
@@ -152,7 +152,7 @@ impl<'a> DeliverySpec<'a> {
         // A segment of TCP carries slightly more than one frame, and its header is longer than that
         // of UDP. The frame header covers the difference.
         let session = Session { source: 0, sequence: 0, timestamp: 0 };
-        let wire = Form::Rtp(session).wire_rate(rate, ip);
+        let wire = Framing::Rtp(session).wire_rate(rate, ip);
         let wire = BitRate(wire.0 + wire.0 * frame::HEAD as u64 / 1316);
         Self::packets(broker, title, rate, [rate, wire], (Nanos(0), None), None)
     }

@@ -4,7 +4,7 @@ use super::*;
 use std::net::{TcpListener, TcpStream};
 
 use tactus_core::cost::{DiskTerms, SendCost};
-use tactus_core::datagrams::{Form, Ip, Session};
+use tactus_core::datagrams::{Framing, Ip, Session};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::Terms;
 use tactus_core::units::{KIB, SECOND};
@@ -189,7 +189,7 @@ async fn when_datagrams_turn_out_to_cost_less_more_streams_fit_and_none_is_count
     let output = Output::datagrams(&outlet, to, Nanos(0));
     let rates = [BitRate(10_528_000); 2];
     let admit = || {
-        let (broker, packets) = (&stage.broker, (Form::Udp, &output));
+        let (broker, packets) = (&stage.broker, (Framing::Plain, &output));
         broker.admit(&DeliverySpec::datagrams(broker, &stage.title, rates, packets, None))
     };
     // A thousand datagrams per second are all that the core can send.
@@ -433,14 +433,14 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     let session = Session { source: 1, sequence: 2, timestamp: 3 };
     let blocks = |range: Range<u64>| Source::Blocks {
         extent: Extent::Range(Bytes(range.start)..Bytes(range.end)),
-        framing: Form::Rtp(session),
+        framing: Framing::Rtp(session),
         plan: None,
     };
     let started = grant.start(&title, blocks(0..5000), Output::channel(socket(), 2)).await;
     let mut framed = started.expect("it begins");
     let interleaver = framed.interleaver();
     let Start { stream, delivery } = stage.started();
-    assert_eq!(delivery.framing(), Some(Form::Rtp(session)));
+    assert_eq!(delivery.framing(), Some(Framing::Rtp(session)));
     let message::Output::Connection(connection) = delivery.output() else {
         panic!("no connection")
     };

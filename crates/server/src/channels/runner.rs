@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus_core::datagrams::{Counting, Form, Line, Plan, Restamping, Session};
+use tactus_core::datagrams::{Counting, Framing, Line, Plan, Restamping, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::ts::PACKET;
 use tactus_core::units::{BitRate, Bytes};
@@ -335,20 +335,21 @@ impl Runner {
         if after.is_none() {
             self.open_session(&outlet, rate_out);
         }
-        let form = match self.channel.to.kind {
-            Kind::Udp => Form::Udp,
-            Kind::Rtp => Form::Rtp(self.session),
+        let framing = match self.channel.to.kind {
+            Kind::Udp => Framing::Plain,
+            Kind::Rtp => Framing::Rtp(self.session),
         };
         let to = super::address_of(&self.channel);
         let output = Output::datagrams_after(&outlet, to, terms.burst, after);
         let broker = &self.shared.broker;
         let turn = item.is_endless.then_some(Bytes(range.end - range.start));
-        let spec = DeliverySpec::datagrams(broker, &title, [rate, rate_out], (form, &output), turn);
+        let spec =
+            DeliverySpec::datagrams(broker, &title, [rate, rate_out], (framing, &output), turn);
         let grant = broker.admit(&spec);
         let mut grant = grant.map_err(|refusal| refusal.to_string())?;
         let bytes = Bytes(range.start)..Bytes(range.end);
         let extent = if item.is_endless { Extent::Repeating(bytes) } else { Extent::Range(bytes) };
-        let source = Source::Blocks { extent, framing: form, plan: Some(Arc::new(plan)) };
+        let source = Source::Blocks { extent, framing, plan: Some(Arc::new(plan)) };
         let sending = grant.start(&title, source, output).await;
         let sending = sending.map_err(|ended| format!("sending ended: {:?}", ended.outcome))?;
         let (rate, ends, is_stopped, is_left, is_unwanted) = (rate_out, None, false, false, false);

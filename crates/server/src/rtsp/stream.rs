@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tactus_core::datagrams::{Counting, FinalCounters, Form, PAYLOAD, Plan, Session};
+use tactus_core::datagrams::{Counting, FinalCounters, Framing, PAYLOAD, Plan, Session};
 use tactus_core::rtp::rtcp::{Compound, Timeline};
 use tactus_core::rtsp::session::SessionId;
 use tactus_core::ts::{Count, TableCount};
@@ -146,7 +146,7 @@ impl Played {
 /// Bytes of a title as RTP.
 fn blocks(range: Range<u64>, session: Session, plan: Option<Arc<Plan>>) -> Source {
     let extent = Extent::Range(Bytes(range.start)..Bytes(range.end));
-    Source::Blocks { extent, framing: Form::Rtp(session), plan }
+    Source::Blocks { extent, framing: Framing::Rtp(session), plan }
 }
 
 /// The numbers of RTP over everything that a session sends.

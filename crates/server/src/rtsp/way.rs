@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tactus_core::datagrams::{Form, Ip, Session};
+use tactus_core::datagrams::{Framing, Ip, Session};
 use tactus_core::rtp::frame;
 use tactus_core::rtsp::Status;
 use tactus_core::rtsp::message::Reply;
@@ -269,7 +269,7 @@ impl RtpTransport {
         let (title, rate) = (&ts_title.title, ts_title.rate);
         match self {
             Self::Udp(path) => {
-                let packets = (Form::Rtp(session), &path.output());
+                let packets = (Framing::Rtp(session), &path.output());
                 DeliverySpec::datagrams(broker, title, [rate, rate], packets, None)
             }
             Self::Interleaved(path) => DeliverySpec::interleaved(broker, title, rate, path.ip()),

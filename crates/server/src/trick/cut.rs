@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use tactus_core::datagrams::{Form, PAYLOAD, Session};
+use tactus_core::datagrams::{Framing, PAYLOAD, Session};
 use tactus_core::generated::Timed;
 use tactus_core::rtp::{self, Header};
 use tactus_core::ts::PACKET;
@@ -16,7 +16,7 @@ use super::nanos;
 use super::trail::Trail;
 
 pub(super) struct Cutter {
-    form: Form,
+    framing: Framing,
     /// Packets further apart than this leave in separate datagrams.
     apart: MediaTime,
     pending: Vec<DuePacket>,
@@ -31,11 +31,11 @@ const EACH: usize = PAYLOAD.0 as usize / PACKET;
 
 impl Cutter {
     /// Cuts a multiplex of `rate`, and records its counters in `trail`.
-    pub(super) fn new(form: Form, rate: BitRate, trail: Trail) -> Self {
+    pub(super) fn new(framing: Framing, rate: BitRate, trail: Trail) -> Self {
         let datagram = rate.time_for(Bytes(PAYLOAD.0));
         let apart = MediaTime((u128::from(datagram.0) * 27 / 1000) as u64);
         let (pending, ready) = (Vec::with_capacity(EACH), VecDeque::new());
-        Self { form, apart, pending, ready, count: 0, trail }
+        Self { framing, apart, pending, ready, count: 0, trail }
     }
 
     pub(super) fn add(&mut self, placed: DuePacket) {
@@ -58,7 +58,7 @@ impl Cutter {
         self.count += 1;
         let mut parts: Vec<&[u8]> = Vec::with_capacity(1 + EACH);
         let header;
-        if let Form::Rtp(Session { source, sequence, timestamp }) = self.form {
+        if let Framing::Rtp(Session { source, sequence, timestamp }) = self.framing {
             header = Header {
                 // RFC 2250, section 2.1: a jump of the timestamp.
                 marker: nth == 0,

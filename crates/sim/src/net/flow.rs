@@ -6,7 +6,7 @@
 
 use std::mem;
 
-use tactus_core::datagrams::{Form, Gathering, Session};
+use tactus_core::datagrams::{Framing, Gathering, Session};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use super::Delivery;
@@ -21,7 +21,7 @@ pub(crate) struct Cast {
     pub(crate) repeats: bool,
     /// Bits per second of payload.
     pub(crate) rate: u64,
-    pub(crate) form: Form,
+    pub(crate) framing: Framing,
     /// How long the first datagram of a message may wait for the last one.
     pub(crate) burst: Nanos,
     pub(crate) tick: Nanos,
@@ -100,7 +100,7 @@ impl Flow {
         parts: &[&[u8]],
         fidelity: Fidelity,
     ) -> Passed {
-        let header = if matches!(self.cast.form, Form::Rtp(_)) { HEADER } else { 0 };
+        let header = if matches!(self.cast.framing, Framing::Rtp(_)) { HEADER } else { 0 };
         let whole = PAYLOAD as usize + header;
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let datagrams = len.div_ceil(whole);
@@ -142,7 +142,9 @@ impl Flow {
 
     /// RFC 3550, section 5.1; RFC 2250, section 2.
     fn check_header(&mut self, now: MonoTime, nth: u64, head: &[u8; HEADER]) {
-        let Form::Rtp(Session { source, sequence, timestamp }) = self.cast.form else { return };
+        let Framing::Rtp(Session { source, sequence, timestamp }) = self.cast.framing else {
+            return;
+        };
         let number = self.datagrams + nth;
         let field =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

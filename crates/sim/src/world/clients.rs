@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tactus_core::classes::ClassNumber;
 use tactus_core::cost::Share;
-use tactus_core::datagrams::{Form, Session};
+use tactus_core::datagrams::{Framing, Session};
 use tactus_core::ports::FileHandle;
 use tactus_core::stagger::Tick;
 use tactus_core::sums::{Sums, UNIT};
@@ -252,7 +252,7 @@ impl World {
             _ => {
                 let mut net = open(&self.net);
                 let socket = net.connect(self.now, stream.index, delivery, spec.receiver);
-                (Form::Udp, Output::Connection(Connection::of(socket)))
+                (Framing::Plain, Output::Connection(Connection::of(socket)))
             }
         };
         self.starting.push(grant.volume);
@@ -291,7 +291,7 @@ impl World {
         rate: BitRate,
         spec: DatagramSpec,
         (delivery, repeats): (Delivery, bool),
-    ) -> (Form, Output) {
+    ) -> (Framing, Output) {
         let DatagramSpec { outlet, is_rtp, is_v6, burst, .. } = spec;
         let mut dice = self.dice.fork(u64::from(stream.generation));
         let session = Session {
@@ -299,7 +299,7 @@ impl World {
             sequence: dice.next() as u16,
             timestamp: dice.next() as u32,
         };
-        let form = if is_rtp { Form::Rtp(session) } else { Form::Udp };
+        let framing = if is_rtp { Framing::Rtp(session) } else { Framing::Plain };
         // A faulty outlet makes no other stream late.
         let is_well = self.swarm.outlets[outlet].faults.is_empty();
         // Streams that share a ceiling wait for each other, without admission.
@@ -310,14 +310,14 @@ impl World {
             delivery,
             repeats,
             rate: rate.0,
-            form,
+            framing,
             burst,
             tick: self.swarm.packet_tick,
             lateness: self.swarm.lateness,
         };
         let mut outlets = open(&self.outlets);
         let (socket, to) = outlets.join(self.now, stream.index, (outlet, is_v6), cast);
-        (form, Output::Datagrams(Datagrams { socket, to, burst, class, after: None }))
+        (framing, Output::Datagrams(Datagrams { socket, to, burst, class, after: None }))
     }
 
     fn note_live(

@@ -101,9 +101,9 @@ fn restamping() -> Option<Restamping> {
 fn planned(plan: Plan, rate: u64, turn: usize) -> Cutting {
     let clock = ByteClock::new(MonoTime(1_000), BitRate(rate));
     let (turn, plan) = (Some(Bytes(turn as u64)), Some(Arc::new(plan)));
-    let form = Form::Rtp(SESSION);
+    let framing = Framing::Rtp(SESSION);
     let gathering = Gathering::of(MILLISECOND, MILLISECOND);
-    Cutting { form, clock, gathering, segments_max: 4, turn, plan }
+    Cutting { framing, clock, gathering, segments_max: 4, turn, plan }
 }
 
 fn packets(bytes: &[u8]) -> impl Iterator<Item = Packet<'_>> + Clone {

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use tactus_core::datagrams::Form;
+use tactus_core::datagrams::Framing;
 use tactus_core::rtsp::Status;
 use tactus_core::rtsp::message::Reply;
 use tactus_core::rtsp::session::SessionId;
@@ -212,7 +212,7 @@ impl PlaySession {
             RtpTransport::Interleaved(path) => (connection(path)?, Some(path.channels.0)),
             RtpTransport::Udp(path) => (whole(path), None),
         };
-        let destination = Destination { output, form: Form::Rtp(sent.session), channel };
+        let destination = Destination { output, framing: Framing::Rtp(sent.session), channel };
         let wanted = Wanted { scale, from };
         let (title, broker) = (Arc::clone(&self.movie_title.title), server.broker.clone());
         let movie = Arc::clone(movie);

@@ -39,7 +39,7 @@ impl Stream {
         // Out of descriptors: the client learns that there is no such session.
         let Ok(output) = self.path.output() else { return orders.next().await };
         let channel = self.path.channel();
-        let destination = Destination { output, form: Form::Rtp(session), channel };
+        let destination = Destination { output, framing: Framing::Rtp(session), channel };
         let wanted = trick::Wanted { scale, from };
         let (broker, title) = (self.broker.clone(), Arc::clone(&self.ts_title.title));
         let (of, counts, tables) = (Arc::clone(&index), self.counts.clone(), self.tables.clone());
