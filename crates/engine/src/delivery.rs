@@ -30,7 +30,7 @@ use crate::internal::{
 };
 use crate::message::{
     Command, Connection, Content, Datagrams, Delivery, Hold, INTERLEAVED_MAX, Origin, Outcome,
-    Output, Report, Start, StreamId,
+    Output, Report, Returned, Start, StreamId,
 };
 use crate::pool::Pool;
 use crate::server::Server;
@@ -130,10 +130,11 @@ impl DeliveryServer {
         let Start { stream, delivery: Delivery { content, output } } = start;
         self.counters.started.add(1);
         match content {
-            Content::Blocks(blocks, framing, schedule) => {
+            Content::Blocks(blocks, framing, schedule, workspace) => {
                 let block = self.block_of(&blocks.origin);
                 let entry = Entry::of_blocks(stream, blocks, block);
-                self.enter(entry.sent(framing, schedule, output));
+                let entry = entry.sent(framing, schedule, output);
+                self.enter(Entry { workspace, ..entry });
                 self.ask_alone(now, stream.index);
             }
             Content::Chunks(chunks) => {
@@ -352,6 +353,7 @@ impl DeliveryServer {
                     len: (!entry.is_open_ended && !entry.repeats).then_some(turn),
                     turn: entry.repeats.then_some(turn),
                     plan: entry.plan.clone(),
+                    workspace: entry.workspace.take(),
                 };
                 if let Some(output) = entry.output {
                     self.links.open(stream, OpenContent::Blocks(blocks), output);
@@ -433,9 +435,10 @@ impl DeliveryServer {
                 self.report(Report::Interleaved { stream, message, is_sent });
                 self.finish(stream.index);
             }
-            FromLink::Closed { stream, outcome, sent } => {
+            FromLink::Closed { stream, outcome, sent, workspace } => {
                 let entry = &mut self.entries[stream.index as usize];
                 entry.sent = sent;
+                entry.workspace = workspace;
                 entry.link_closed = true;
                 let is_cut =
                     entry.is_framed() && matches!(outcome, Outcome::PeerGone(_) | Outcome::TooSlow);
@@ -525,15 +528,19 @@ impl DeliveryServer {
             return;
         }
         let (stream, at) = (entry.stream, entry.active_at);
-        let (sums, plan) = (entry.origin.sums.take(), entry.plan.take());
-        let block_list = entry.block_list.take();
+        let memory = Returned {
+            sums: entry.origin.sums.take(),
+            block_list: entry.block_list.take(),
+            plan: entry.plan.take(),
+            workspace: entry.workspace.take(),
+        };
         entry.phase = Phase::Free;
         self.active.swap_remove(at);
         if let Some(&moved) = self.active.get(at) {
             self.entries[moved as usize].active_at = at;
         }
         self.counters.streams.set(self.active.len() as u64);
-        self.report(Report::Retired { stream, sums, block_list, plan });
+        self.report(Report::Retired { stream, memory });
     }
 
     fn give_back(&mut self, volume: usize, lease: Lease) {

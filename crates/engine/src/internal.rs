@@ -10,7 +10,7 @@ use tactus_core::ports::{FileHandle, Sum};
 use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::arena::Lease;
 
-use crate::message::{Chunks, Outcome, Rate, StreamId, TitleId, VolumeId};
+use crate::message::{Chunks, Outcome, Rate, StreamId, TitleId, VolumeId, Workspace};
 
 /// From a delivery server to a block server.
 pub(crate) enum ToBlock {
@@ -142,6 +142,8 @@ pub(crate) struct OpenBlocks {
     pub(crate) turn: Option<Bytes>,
     /// The delivery server also holds it, and longer: the last reference is never dropped here.
     pub(crate) plan: Option<Arc<Plan>>,
+    /// For a framing that needs one. Comes back when the stream is closed.
+    pub(crate) workspace: Option<Workspace>,
 }
 
 /// From a link server to a delivery server.
@@ -164,5 +166,6 @@ pub(crate) enum FromLink {
         stream: StreamId,
         outcome: Outcome,
         sent: Bytes,
+        workspace: Option<Workspace>,
     },
 }

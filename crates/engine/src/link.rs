@@ -18,7 +18,7 @@ mod best_effort;
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, Cutting, Framing, Gathering};
+use tactus_core::datagrams::{Cutting, Gathering};
 use tactus_core::mutant;
 use tactus_core::ports::LinkPort;
 use tactus_core::stagger::{SLOT, Slot, Tick};
@@ -134,7 +134,7 @@ impl<P: LinkPort> LinkServer<P> {
         self.wake(now);
         let Open { stream, content, output } = open;
         match content {
-            OpenContent::Blocks(blocks) => self.open_blocks(now, stream, &blocks, output),
+            OpenContent::Blocks(blocks) => self.open_blocks(now, stream, blocks, output),
             OpenContent::Chunks(chunks) => self.open_chunks(now, stream, chunks, output),
         }
     }
@@ -143,7 +143,7 @@ impl<P: LinkPort> LinkServer<P> {
         &mut self,
         now: MonoTime,
         stream: StreamId,
-        blocks: &OpenBlocks,
+        blocks: OpenBlocks,
         output: message::Connection,
     ) {
         let feed = Feed {
@@ -285,7 +285,7 @@ impl<P: LinkPort> LinkServer<P> {
             self.deliveries[index as usize].was_blocked = false;
         }
         if !demand.is_pending {
-            return self.wait_for_growth(index, until);
+            return self.wait_for_growth(index, demand.allowed, until);
         }
         if demand.is_due {
             self.note_visit(now, index, now.since(until));
@@ -295,7 +295,7 @@ impl<P: LinkPort> LinkServer<P> {
         match attempt {
             Attempt::Ended(outcome) => self.close(index, outcome),
             Attempt::Whole if delivery.is_complete() => self.close(index, Outcome::Complete),
-            Attempt::Whole => self.move_past_gap(index, until),
+            Attempt::Whole => self.move_past_gap(index, demand.allowed, until),
             Attempt::Blocked => self.wait_for_peer(now, until, index),
         }
     }
@@ -303,10 +303,10 @@ impl<P: LinkPort> LinkServer<P> {
     /// No byte is due. A delivery that has reached the end of a growing title waits there with its
     /// clock. A peer that takes nothing keeps the window full, which looks the same; in this case
     /// the clock goes on.
-    fn wait_for_growth(&mut self, index: u32, until: MonoTime) {
+    fn wait_for_growth(&mut self, index: u32, allowed: Bytes, until: MonoTime) {
         let delivery = &self.deliveries[index as usize];
         if delivery.feed.is_growing() && !delivery.was_blocked {
-            let gap = delivery.gap(until);
+            let gap = delivery.gap(allowed, until);
             if gap > Nanos(0) {
                 self.move_clock(index, gap);
             }
@@ -315,9 +315,9 @@ impl<P: LinkPort> LinkServer<P> {
 
     /// Moves the clock by the time of the bytes that were due but not in memory. The stream does
     /// not catch up: that would need more reads of a late disk than were admitted.
-    fn move_past_gap(&mut self, index: u32, until: MonoTime) {
+    fn move_past_gap(&mut self, index: u32, allowed: Bytes, until: MonoTime) {
         let delivery = &mut self.deliveries[index as usize];
-        let gap = delivery.gap(until);
+        let gap = delivery.gap(allowed, until);
         if gap == Nanos(0) {
             delivery.was_blocked = false;
             return;
@@ -482,7 +482,8 @@ impl<P: LinkPort> LinkServer<P> {
         }
         // Now, not when the slot is opened again: until then it belongs to a stream that begins.
         self.streams[index as usize].clear();
-        self.answer(FromLink::Closed { stream, outcome, sent: delivery.feed.sent });
+        let (sent, workspace) = (delivery.feed.sent, delivery.framing.into_workspace());
+        self.answer(FromLink::Closed { stream, outcome, sent, workspace });
     }
 
     fn take_requests(&mut self, now: MonoTime) -> bool {
@@ -550,21 +551,21 @@ enum Attempt {
 }
 
 /// How the blocks of a delivery at a rate are framed. `law` is its clock without a burst.
-fn framing_of(blocks: &OpenBlocks, channel: u8, law: ByteClock) -> Framer {
-    if blocks.framing == Framing::Plain {
-        return Framer::Plain;
-    }
-    let cutter = Cutter::new(Cutting {
+fn framing_of(blocks: OpenBlocks, channel: u8, law: ByteClock) -> Framer {
+    let Some(workspace) = blocks.workspace else { return Framer::Plain };
+    let is_planned = blocks.plan.is_some();
+    let workspace = workspace.begin(Cutting {
         framing: blocks.framing,
         clock: law,
         gathering: Gathering::NONE,
         segments_max: 1,
-        turn: blocks.turn.filter(|_| blocks.plan.is_some()),
-        plan: blocks.plan.clone(),
+        turn: blocks.turn.filter(|_| is_planned),
+        plan: blocks.plan,
     });
-    match blocks.plan {
-        Some(_) => Framer::Composed(Composed::new(channel, cutter)),
-        None => Framer::Packets(Packets::new(channel, cutter)),
+    if is_planned {
+        Framer::Composed(Composed::new(channel, workspace))
+    } else {
+        Framer::Packets(Packets::new(channel, workspace))
     }
 }
 

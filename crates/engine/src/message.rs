@@ -20,7 +20,7 @@ use tactus_core::units::{BitRate, Bytes, MonoTime};
 pub(crate) use delivery::Content;
 pub use delivery::{
     Backpressure, Blocks, Chunks, Connection, Datagrams, Delivery, Extent, Mismatch, Origin,
-    Output, Rate, Schedule,
+    Output, Rate, Schedule, Workspace,
 };
 
 /// One running delivery: a slot of the stream table, and its generation.
@@ -193,7 +193,7 @@ impl Outcome {
 }
 
 /// From a delivery server to the control side.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub enum Report {
     /// The socket belongs to the control side again.
     Finished {
@@ -224,13 +224,22 @@ pub enum Report {
     Retired {
         /// Which delivery.
         stream: StreamId,
-        /// Its checksums.
-        sums: Option<Arc<Sums>>,
-        /// Its block list.
-        block_list: Option<BlockList>,
-        /// Its plan.
-        plan: Option<Arc<Plan>>,
+        /// Its memory.
+        memory: Returned,
     },
+}
+
+/// Memory of a delivery that comes back to the control side, which frees it.
+#[derive(Default, Debug)]
+pub struct Returned {
+    /// Its checksums.
+    pub sums: Option<Arc<Sums>>,
+    /// Its block list.
+    pub block_list: Option<BlockList>,
+    /// Its plan.
+    pub plan: Option<Arc<Plan>>,
+    /// The workspace of its framing.
+    pub workspace: Option<Workspace>,
 }
 
 /// The urgency of a write.

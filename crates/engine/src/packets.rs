@@ -201,7 +201,7 @@ impl PacketServer {
         let Some(Rate { rate, .. }) = blocks.rate else {
             // Datagrams cannot be best effort: `Delivery` refuses such a combination.
             let (outcome, sent) = (Outcome::Stopped, Bytes(0));
-            return self.answer(FromLink::Closed { stream, outcome, sent });
+            return self.answer(FromLink::Closed { stream, outcome, sent, workspace: None });
         };
         let out = blocks.plan.as_ref().and_then(|plan| plan.stuff).unwrap_or(rate);
         let class = Class::stream(blocks.framing.wire_rate(out, output.ip()));
@@ -468,7 +468,7 @@ impl PacketServer {
         let sent = entry.sent;
         // Its plan is dropped before the delivery server may report that it is free.
         drop(entry);
-        self.answer(FromLink::Closed { stream, outcome, sent });
+        self.answer(FromLink::Closed { stream, outcome, sent, workspace: None });
     }
 
     /// Moves all clocks after a stall of the machine.

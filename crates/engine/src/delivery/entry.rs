@@ -13,6 +13,7 @@ use tactus_ring::arena::Lease;
 
 use crate::message::{
     Blocks, Extent, Hold, Origin, Outcome, Output, Rate, Schedule, StreamId, TitleId, VolumeId,
+    Workspace,
 };
 use crate::pool::List;
 
@@ -44,6 +45,8 @@ pub(super) struct Entry {
     /// `None` for best effort.
     pub(super) rate: Option<Rate>,
     pub(super) plan: Option<Arc<Plan>>,
+    /// The workspace of its framing, while the link does not have it.
+    pub(super) workspace: Option<Workspace>,
     /// `None` for a hold, which is not sent.
     pub(super) output: Option<Output>,
     pub(super) read: ReadAhead,
@@ -112,6 +115,7 @@ impl Entry {
             framing: Framing::Plain,
             rate: None,
             plan: None,
+            workspace: None,
             output: None,
             read: ReadAhead::new(
                 read_ahead::Extent { first: Bytes(0), end: Bytes(1), block: Bytes(1) },

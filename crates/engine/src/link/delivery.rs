@@ -79,9 +79,9 @@ impl Delivery {
         demand
     }
 
-    /// How far the clock is ahead of the bytes in memory.
-    pub(super) fn gap(&self, until: MonoTime) -> Nanos {
-        self.framing.gap(&self.feed, self.clock.as_ref(), until)
+    /// How far the clock, which allows `allowed`, is ahead of the bytes in memory.
+    pub(super) fn gap(&self, allowed: Bytes, until: MonoTime) -> Nanos {
+        self.framing.gap(&self.feed, self.clock.as_ref(), allowed, until)
     }
 
     /// For how long at `now` the peer has not taken the due bytes.
@@ -96,3 +96,5 @@ impl Delivery {
         self.framing.delay(by)
     }
 }
+
+const _: () = assert!(size_of::<Delivery>() <= 320, "each visit reads most of it");

@@ -24,7 +24,7 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 use crate::feeding::{Fed, Memory};
 use crate::link::connection::Connection;
 use crate::link::feed::Feed;
-use crate::message::Outcome;
+use crate::message::{Outcome, Workspace};
 use crate::pool::Pool;
 
 pub(super) use chunks::Chunks;
@@ -53,6 +53,8 @@ pub(super) struct Demand {
     /// The source was empty when a chunk was due, and the clock has been moved.
     pub(super) starved: Option<Starved>,
     pub(super) limit: Limit,
+    /// The position that a byte clock allows; zero without one.
+    pub(super) allowed: Bytes,
 }
 
 /// The delay of a late generated stream.
@@ -144,12 +146,18 @@ impl Framer {
         }
     }
 
-    /// How far the schedule is ahead of the bytes in memory. Generated streams report it with their
-    /// demand.
-    pub(super) fn gap(&self, feed: &Feed, clock: Option<&ByteClock>, until: MonoTime) -> Nanos {
+    /// How far the schedule is ahead of the bytes in memory. `allowed` is the position that a byte
+    /// clock allows at `until`. Generated streams report it with their demand.
+    pub(super) fn gap(
+        &self,
+        feed: &Feed,
+        clock: Option<&ByteClock>,
+        allowed: Bytes,
+        until: MonoTime,
+    ) -> Nanos {
         match self {
-            Self::Plain => plain::gap(feed, paced(clock), until),
-            Self::Packets(_) => packets::gap(feed, paced(clock), until),
+            Self::Plain => plain::gap(feed, paced(clock), allowed),
+            Self::Packets(_) => packets::gap(feed, paced(clock), allowed, until),
             Self::Composed(composed) => composed.gap(feed, until),
             Self::Chunks(_) => Nanos(0),
         }
@@ -221,6 +229,15 @@ impl Framer {
             Self::Plain | Self::Chunks(_) => {}
             Self::Packets(packets) => packets.keep(),
             Self::Composed(composed) => composed.keep(),
+        }
+    }
+
+    /// The workspace, which the control side gets back.
+    pub(super) fn into_workspace(self) -> Option<Workspace> {
+        match self {
+            Self::Plain | Self::Chunks(_) => None,
+            Self::Packets(packets) => Some(packets.into_workspace()),
+            Self::Composed(composed) => Some(composed.into_workspace()),
         }
     }
 

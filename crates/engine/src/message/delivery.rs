@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tactus_core::block_list::BlockList;
 use tactus_core::classes::ClassNumber;
-use tactus_core::datagrams::{Framing, Ip, Plan};
+use tactus_core::datagrams::{Cutter, Cutting, Framing, Ip, Plan};
 use tactus_core::generated::Timed;
 use tactus_core::ports::{FileHandle, SocketHandle};
 use tactus_core::stagger::Tick;
@@ -30,8 +30,9 @@ pub struct Delivery {
 /// The content of a delivery.
 #[derive(Debug)]
 pub(crate) enum Content {
-    /// Blocks of a title, with their framing and schedule.
-    Blocks(Blocks, Framing, Schedule),
+    /// Blocks of a title, with their framing and schedule, and the workspace of a framing that
+    /// needs one.
+    Blocks(Blocks, Framing, Schedule, Option<Workspace>),
     /// Framed chunks, each with its time.
     Chunks(Chunks),
 }
@@ -60,7 +61,11 @@ impl Delivery {
             {
                 Err(Mismatch::RtpToReader)
             }
-            _ => Ok(Self { content: Content::Blocks(blocks, framing, schedule), output }),
+            _ => {
+                let cuts_here = is_rtp && matches!(output, Output::Connection(_));
+                let workspace = cuts_here.then(Workspace::default);
+                Ok(Self { content: Content::Blocks(blocks, framing, schedule, workspace), output })
+            }
         }
     }
 
@@ -74,7 +79,7 @@ impl Delivery {
     #[must_use]
     pub fn is_framed(&self) -> bool {
         match self.content {
-            Content::Blocks(_, framing, _) => matches!(framing, Framing::Rtp(_)),
+            Content::Blocks(_, framing, ..) => matches!(framing, Framing::Rtp(_)),
             Content::Chunks(_) => true,
         }
     }
@@ -98,9 +103,37 @@ impl Delivery {
     #[must_use]
     pub fn framing(&self) -> Option<Framing> {
         match self.content {
-            Content::Blocks(_, framing, _) => Some(framing),
+            Content::Blocks(_, framing, ..) => Some(framing),
             Content::Chunks(_) => None,
         }
+    }
+}
+
+/// Memory for the packetizer of a framing, which few deliveries need and which is larger than all
+/// their other state. The control side allocates it and gets it back with
+/// [`Report::Retired`](super::Report), as a real-time thread allocates and frees nothing.
+#[derive(Default)]
+pub struct Workspace(Box<Option<Cutter>>);
+
+impl Workspace {
+    /// Begins a stream in it.
+    pub(crate) fn begin(mut self, cutting: Cutting) -> Self {
+        *self.0 = Some(Cutter::new(cutting));
+        self
+    }
+
+    pub(crate) fn cutter(&self) -> &Cutter {
+        self.0.as_ref().as_ref().expect("its stream has begun")
+    }
+
+    pub(crate) fn cutter_mut(&mut self) -> &mut Cutter {
+        self.0.as_mut().as_mut().expect("its stream has begun")
+    }
+}
+
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Workspace").finish_non_exhaustive()
     }
 }
 

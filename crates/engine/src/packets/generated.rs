@@ -196,7 +196,8 @@ impl PacketServer {
         self.cancel(index);
         self.pacer.remove(entry.class);
         self.streams[index as usize].clear();
-        self.answer(FromLink::Closed { stream: entry.stream, outcome, sent: entry.sent });
+        let (stream, sent) = (entry.stream, entry.sent);
+        self.answer(FromLink::Closed { stream, outcome, sent, workspace: None });
     }
 
     /// Delays the unsent datagrams of the generated stream in this slot, if any.

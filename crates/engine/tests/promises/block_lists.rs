@@ -37,7 +37,7 @@ fn sent_of(title: i32, blocks: &[u32]) -> Vec<u8> {
 
 fn retired_with(stage: &Stage, stream: StreamId) -> Option<BlockList> {
     stage.reports.iter().find_map(|report| match report {
-        Report::Retired { stream: which, block_list, .. } if *which == stream => block_list.clone(),
+        Report::Retired { stream: which, memory } if *which == stream => memory.block_list.clone(),
         _ => None,
     })
 }

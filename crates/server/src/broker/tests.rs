@@ -8,7 +8,7 @@ use tactus_core::datagrams::{Framing, Ip, Session};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::Terms;
 use tactus_core::units::{KIB, SECOND};
-use tactus_engine::message::{self, Extent, Start, StreamId};
+use tactus_engine::message::{self, Extent, Returned, Start, StreamId};
 use tactus_ring::spsc::ring;
 
 use crate::catalogue::{Catalogue, CatalogueRules, Found, GrowingTitleSpec, GrowthPublisher};
@@ -236,7 +236,7 @@ async fn a_socket_comes_back_when_its_stream_has_finished() {
     assert!(delivered.socket.is_some() && delivered.sent == 10);
     drop(grant);
     assert_eq!(stage.broker.streams(), 1, "not retired yet");
-    stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
+    stage.report(Report::Retired { stream, memory: Returned::default() });
     assert_eq!(stage.broker.streams(), 0);
 }
 
@@ -256,7 +256,7 @@ async fn a_request_that_goes_away_is_stopped_and_returns_its_grant_when_retired(
     assert!(stage.admit(RATE, LEN).is_err(), "the engine still sends");
     stage.report(Report::Finished { stream, outcome: Outcome::Stopped, sent: Bytes(0) });
     assert!(stage.admit(RATE, LEN).is_err(), "the engine still reads");
-    stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
+    stage.report(Report::Retired { stream, memory: Returned::default() });
     assert!(stage.admit(RATE, LEN).is_ok());
 }
 
@@ -280,7 +280,7 @@ async fn the_parts_of_one_grant_follow_each_other_in_one_place() {
         stage.report(Report::Finished { stream, outcome: Outcome::Complete, sent });
         tokio::task::yield_now().await;
         assert_eq!(stage.commands.pop(), None, "the next part waits until the place is empty");
-        stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
+        stage.report(Report::Retired { stream, memory: Returned::default() });
     }
     delivery.await.expect("both parts were delivered");
     assert_eq!(lives, [1, 2]);
@@ -315,7 +315,7 @@ async fn a_held_title_that_nobody_watches_makes_room_for_others() {
     assert_eq!(stage.broker.held_titles(), 0, "{refusal}");
     assert_eq!(stage.commands.pop(), Some(Command::Stop(hold)));
     // Its slot is used again only when the engine has retired it.
-    stage.report(Report::Retired { stream: hold, sums: None, block_list: None, plan: None });
+    stage.report(Report::Retired { stream: hold, memory: Returned::default() });
     assert!(admit(&stage).is_ok(), "{refusal}");
 }
 
@@ -328,7 +328,7 @@ async fn a_title_that_cannot_be_read_is_not_held() {
     let before = stage.used(Resource::Arena);
     let (stream, outcome) = (hold.stream, Outcome::Unreadable { block: 3, errno: 5 });
     stage.report(Report::Finished { stream, outcome, sent: Bytes(0) });
-    stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
+    stage.report(Report::Retired { stream, memory: Returned::default() });
     assert_eq!(stage.used(Resource::Arena), before - u64::from(hold.window));
     assert_eq!(stage.broker.held_titles(), 0);
 }
@@ -465,7 +465,7 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     assert_eq!(interleaver.send(text("four")).await, Err(text("four")));
     framed.stop();
     assert_eq!(stage.commands.pop(), None);
-    stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
+    stage.report(Report::Retired { stream, memory: Returned::default() });
     // The same grant continues. A connection in the middle of a frame is not returned.
     let started = grant.start(&title, blocks(1316..5000), Output::channel(socket(), 2)).await;
     let mut framed = started.expect("it begins");
@@ -476,7 +476,7 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     stage.report(Report::Finished { stream, outcome: Outcome::TooSlow, sent });
     assert_eq!(lost.await, Err(text("five")));
     assert!(framed.ended().await.socket.is_none());
-    stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
+    stage.report(Report::Retired { stream, memory: Returned::default() });
     drop(grant);
     assert_eq!(stage.used(Resource::Link), 0);
 }

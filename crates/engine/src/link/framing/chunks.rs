@@ -3,7 +3,6 @@
 //! Promise: progress is known to the byte; a chunk stays in its ring until the socket has taken all
 //! of it. This module allocates and frees nothing: the ring's memory belongs to the control side.
 //! The argument: `docs/design/generated.md`.
-//! argument: `docs/design/generated.md`.
 
 use tactus_core::generated::Timed;
 use tactus_core::ports::LinkPort;
@@ -76,7 +75,7 @@ impl Chunks {
         let is_at_end = front.is_some_and(|(_, is_end)| is_end);
         let is_due = self.due(until) > 0 || is_at_end;
         let limit = Limit { time: until, ..Limit::BEGUN };
-        Demand { is_pending: is_due, is_due, starved, limit }
+        Demand { is_pending: is_due, is_due, starved, limit, allowed: Bytes(0) }
     }
 
     /// The number of chunks that may be begun by `until`, including the begun one.

@@ -15,15 +15,15 @@ use super::{Call, Demand, FRAMES, Limit, Step};
 use crate::feeding::Memory;
 use crate::link::connection::Connection;
 use crate::link::feed::Feed;
-use crate::message::Outcome;
+use crate::message::{Outcome, Workspace};
 
 /// Frames offered in one call: a message between them also takes a part.
 const TOGETHER: usize = FRAMES - 1;
 
 pub(in crate::link) struct Composed {
     channel: u8,
-    /// Behind the last frame that has been sent whole.
-    cutter: Cutter,
+    /// Its cutter is behind the last frame that has been sent whole.
+    workspace: Workspace,
     /// Bytes of the frame behind it that the socket has taken.
     taken: usize,
 }
@@ -38,8 +38,8 @@ struct Offered {
 }
 
 impl Composed {
-    pub(in crate::link) fn new(channel: u8, cutter: Cutter) -> Self {
-        Self { channel, cutter, taken: 0 }
+    pub(in crate::link) fn new(channel: u8, workspace: Workspace) -> Self {
+        Self { channel, workspace, taken: 0 }
     }
 
     pub(super) fn is_between(&self) -> bool {
@@ -47,26 +47,30 @@ impl Composed {
     }
 
     pub(super) fn epoch(&self) -> MonoTime {
-        self.cutter.epoch()
+        self.workspace.cutter().epoch()
     }
 
     pub(super) fn keep(&self) {
-        self.cutter.keep();
+        self.workspace.cutter().keep();
+    }
+
+    pub(super) fn into_workspace(self) -> Workspace {
+        self.workspace
     }
 
     pub(super) fn delay(&mut self, by: Nanos) {
-        self.cutter.delay(by);
+        self.workspace.cutter_mut().delay(by);
     }
 
     /// When the next packet is due, if that is by `until`.
     pub(super) fn next_due(&self, feed: &Feed, until: MonoTime) -> Option<MonoTime> {
-        self.cutter.next(feed.len).map(|next| next.due).filter(|&due| due <= until)
+        self.workspace.cutter().next(feed.len).map(|next| next.due).filter(|&due| due <= until)
     }
 
     pub(super) fn demand(&self, feed: &Feed, until: MonoTime) -> Demand {
         let is_due = self.next_due(feed, until).is_some();
         let limit = Limit { time: until, ..Limit::BEGUN };
-        Demand { is_pending: is_due, is_due, starved: None, limit }
+        Demand { is_pending: is_due, is_due, starved: None, limit, allowed: Bytes(0) }
     }
 
     /// After a send: the due bytes that are left are not in memory.
@@ -85,7 +89,7 @@ impl Composed {
         let nothing = Offered { head: [0; HEAD], payload: 0, title: Bytes(0) };
         let mut frames = [nothing; TOGETHER];
         let (mut count, mut staged, mut title) = (0, 0, Bytes(0));
-        let mut ahead = self.cutter.clone();
+        let mut ahead = self.workspace.cutter().clone();
         while count < TOGETHER {
             let is_begun = count == 0 && self.taken > 0;
             let is_wanted = ahead.next(len).is_some_and(|next| is_begun || next.due <= until);
@@ -121,12 +125,13 @@ impl Composed {
         let mut step = Step { offered, taken, ..Step::default() };
         self.take(frames, message_at, connection, &mut step);
         if taken == offered {
-            self.cutter = ahead;
+            *self.workspace.cutter_mut() = ahead;
         } else {
             // A frame that is not taken whole is composed again.
             let mut title = Bytes(0);
             for _ in 0..step.packets {
-                let next = compose(call, self.channel, &mut self.cutter, title, 0)?;
+                let cutter = self.workspace.cutter_mut();
+                let next = compose(call, self.channel, cutter, title, 0)?;
                 title += next.expect("it was composed before").title;
             }
         }

@@ -4,7 +4,7 @@
 //! argument: `docs/design/packets.md`, "Frames".
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, PAYLOAD};
+use tactus_core::datagrams::PAYLOAD;
 use tactus_core::ports::{FilePart, LinkPort};
 use tactus_core::rtp::{self, frame};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
@@ -14,15 +14,15 @@ use super::{Call, Demand, FRAMES, Limit, Step};
 use crate::feeding::Memory;
 use crate::link::connection::Connection;
 use crate::link::feed::Feed;
-use crate::message::Outcome;
+use crate::message::{Outcome, Workspace};
 
 /// Length of the headers in front of a payload.
 pub(super) const HEAD: usize = frame::HEAD + rtp::HEADER;
 
 pub(in crate::link) struct Packets {
     channel: u8,
-    /// Behind the last frame that has been begun.
-    cutter: Cutter,
+    /// Its cutter is behind the last frame that has been begun.
+    workspace: Workspace,
     /// The rest of the begun frame.
     begun: Option<Begun>,
 }
@@ -50,15 +50,15 @@ fn due(feed: &Feed, allowed: Bytes) -> Bytes {
     }
 }
 
-pub(super) fn gap(feed: &Feed, clock: &ByteClock, until: MonoTime) -> Nanos {
-    let (allowed, whole) = (clock.allowed(until), whole(feed));
+pub(super) fn gap(feed: &Feed, clock: &ByteClock, allowed: Bytes, until: MonoTime) -> Nanos {
+    let whole = whole(feed);
     let is_behind = whole < due(feed, allowed) || feed.is_growing() && allowed > whole;
     if is_behind { until.since(clock.due(whole)) } else { Nanos(0) }
 }
 
 impl Packets {
-    pub(in crate::link) fn new(channel: u8, cutter: Cutter) -> Self {
-        Self { channel, cutter, begun: None }
+    pub(in crate::link) fn new(channel: u8, workspace: Workspace) -> Self {
+        Self { channel, workspace, begun: None }
     }
 
     pub(super) fn is_between(&self) -> bool {
@@ -66,22 +66,27 @@ impl Packets {
     }
 
     pub(super) fn epoch(&self) -> MonoTime {
-        self.cutter.epoch()
+        self.workspace.cutter().epoch()
     }
 
     pub(super) fn keep(&self) {
-        self.cutter.keep();
+        self.workspace.cutter().keep();
+    }
+
+    pub(super) fn into_workspace(self) -> Workspace {
+        self.workspace
     }
 
     pub(super) fn delay(&mut self, by: Nanos) {
-        self.cutter.delay(by);
+        self.workspace.cutter_mut().delay(by);
     }
 
     pub(super) fn demand(&self, feed: &Feed, clock: &ByteClock, until: MonoTime) -> Demand {
-        let due = due(feed, clock.allowed(until));
-        let is_due = due > self.cutter.taken();
+        let allowed = clock.allowed(until);
+        let due = due(feed, allowed);
+        let is_due = due > self.workspace.cutter().taken();
         let limit = Limit::at(due.min(whole(feed)));
-        Demand { is_pending: is_due, is_due, starved: None, limit }
+        Demand { is_pending: is_due, is_due, starved: None, limit, allowed }
     }
 
     pub(super) fn send<P: LinkPort>(
@@ -93,7 +98,7 @@ impl Packets {
         let len = call.feed.len;
         let mut frames = [const { None }; 1 + FRAMES];
         frames[0] = self.begun;
-        let due = until.saturating_sub(self.cutter.taken()).0.div_ceil(PAYLOAD.0);
+        let due = until.saturating_sub(self.workspace.cutter().taken()).0.div_ceil(PAYLOAD.0);
         for (place, nth) in frames[1..].iter_mut().zip(0..due) {
             *place = self.ahead(nth as u32, len);
         }
@@ -166,9 +171,10 @@ impl Packets {
                 step.message = connection.take(own).or(step.message.take());
             } else {
                 let next = self.ahead(0, len).expect("what is offered is in the stream");
-                let packet = self.cutter.next(len).expect("what is offered is in the stream");
+                let cutter = self.workspace.cutter_mut();
+                let packet = cutter.next(len).expect("what is offered is in the stream");
                 assert!(packet.bytes.0 as usize == next.payload, "one packet at a time");
-                self.cutter.advance(&packet);
+                cutter.advance(&packet);
                 self.begun = Some(next);
             }
         }
@@ -176,10 +182,11 @@ impl Packets {
 
     /// Frame `nth` of the next ones; `None` behind the last one.
     fn ahead(&self, nth: u32, len: Option<Bytes>) -> Option<Begun> {
-        let at = self.cutter.taken() + Bytes(PAYLOAD.0 * u64::from(nth));
+        let cutter = self.workspace.cutter();
+        let at = cutter.taken() + Bytes(PAYLOAD.0 * u64::from(nth));
         let left = len.map_or(PAYLOAD, |len| len.saturating_sub(at));
         let payload = left.min(PAYLOAD).0 as usize;
-        let head = head(self.channel, payload, self.cutter.header(nth));
+        let head = head(self.channel, payload, cutter.header(nth));
         (payload > 0).then_some(Begun { head, payload, taken: 0 })
     }
 }

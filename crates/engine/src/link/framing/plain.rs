@@ -17,15 +17,15 @@ const FILE_PART_MAX: Bytes = Bytes(1 << 30);
 const BLOCKS: usize = 16;
 
 pub(super) fn demand(feed: &Feed, clock: &ByteClock, until: MonoTime) -> Demand {
-    let due = due(feed, clock, until);
+    let allowed = clock.allowed(until);
+    let due = due(feed, allowed);
     let is_due = due > feed.sent;
     let ready = mutant!(Unleased, due, due.min(feed.fed()));
-    Demand { is_pending: is_due, is_due, starved: None, limit: Limit::at(ready) }
+    Demand { is_pending: is_due, is_due, starved: None, limit: Limit::at(ready), allowed }
 }
 
 /// One past the last due byte. A growing title ends with the last byte fed.
-fn due(feed: &Feed, clock: &ByteClock, until: MonoTime) -> Bytes {
-    let allowed = clock.allowed(until);
+fn due(feed: &Feed, allowed: Bytes) -> Bytes {
     match feed.len {
         Some(len) => allowed.min(len),
         None if feed.is_growing() => allowed.min(feed.fed()),
@@ -33,8 +33,7 @@ fn due(feed: &Feed, clock: &ByteClock, until: MonoTime) -> Bytes {
     }
 }
 
-pub(super) fn gap(feed: &Feed, clock: &ByteClock, until: MonoTime) -> Nanos {
-    let allowed = clock.allowed(until);
+pub(super) fn gap(feed: &Feed, clock: &ByteClock, allowed: Bytes) -> Nanos {
     let wanted = feed.len.map_or(allowed, |len| allowed.min(len));
     let missing = wanted.saturating_sub(feed.fed());
     if missing == Bytes(0) { Nanos(0) } else { clock.rate().time_for(missing) }
