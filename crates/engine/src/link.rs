@@ -18,7 +18,6 @@ mod best_effort;
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutting, Gathering};
 use tactus_core::mutant;
 use tactus_core::ports::LinkPort;
 use tactus_core::stagger::{SLOT, Slot, Tick};
@@ -32,9 +31,9 @@ use crate::link::best_effort::BestEffort;
 use crate::link::connection::Connection;
 use crate::link::delivery::Delivery;
 use crate::link::feed::Feed;
-use crate::link::framing::{Call, Chunks, Composed, Framer, Limit, Packets, Starved, Step};
+use crate::link::framing::{Call, Framer, Limit, Starved, Step};
 use crate::link::schedule::Schedule;
-use crate::message::{self, Backpressure, Chunks as Ring, Outcome, Rate, StreamId};
+use crate::message::{self, Backpressure, Chunks, Outcome, Rate, StreamId};
 use crate::pool::Pool;
 use crate::server::Server;
 
@@ -172,7 +171,7 @@ impl<P: LinkPort> LinkServer<P> {
         let waits = output.backpressure == Backpressure::Wait;
         self.deliveries[stream.index as usize] = Delivery {
             // Bytes sent in advance have the timestamps of their own due time.
-            framing: framing_of(blocks, output.channel, law),
+            framing: Framer::of_blocks(blocks, output.channel, law),
             clock: Some(clock),
             first,
             owed_max: waits.then_some(burst),
@@ -185,15 +184,14 @@ impl<P: LinkPort> LinkServer<P> {
         &mut self,
         now: MonoTime,
         stream: StreamId,
-        chunks: Ring,
+        chunks: Chunks,
         output: message::Connection,
     ) {
-        let Ring { ring, begin, rate } = chunks;
-        let first = self.enter(now, stream, rate, CHUNK_TICK);
+        let (begin, first) = (chunks.begin, self.enter(now, stream, chunks.rate, CHUNK_TICK));
         self.deliveries[stream.index as usize] = Delivery {
             stream: Some(stream),
             connection: Connection::new(output.socket),
-            framing: Framer::Chunks(Chunks::new(ring, begin)),
+            framing: Framer::of_chunks(chunks),
             first,
             ..Delivery::free()
         };
@@ -227,7 +225,7 @@ impl<P: LinkPort> LinkServer<P> {
     fn interleave(&mut self, now: MonoTime, stream: StreamId, message: Box<[u8]>) {
         let delivery = &mut self.deliveries[stream.index as usize];
         let is_open = delivery.stream == Some(stream)
-            && delivery.framing.has_frames()
+            && delivery.framing.carries_messages()
             && !delivery.connection.is_closing();
         if !is_open {
             return self.answer(FromLink::Interleaved { stream, message, is_sent: false });
@@ -548,25 +546,6 @@ enum Attempt {
     Whole,
     Blocked,
     Ended(Outcome),
-}
-
-/// How the blocks of a delivery at a rate are framed. `law` is its clock without a burst.
-fn framing_of(blocks: OpenBlocks, channel: u8, law: ByteClock) -> Framer {
-    let Some(workspace) = blocks.workspace else { return Framer::Plain };
-    let is_planned = blocks.plan.is_some();
-    let workspace = workspace.begin(Cutting {
-        framing: blocks.framing,
-        clock: law,
-        gathering: Gathering::NONE,
-        segments_max: 1,
-        turn: blocks.turn.filter(|_| is_planned),
-        plan: blocks.plan,
-    });
-    if is_planned {
-        Framer::Composed(Composed::new(channel, workspace))
-    } else {
-        Framer::Packets(Packets::new(channel, workspace))
-    }
 }
 
 impl<P: LinkPort + Send> Server for LinkServer<P> {

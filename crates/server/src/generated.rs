@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
+use tactus_core::datagrams::Framing;
 use tactus_core::generated::Timed;
 use tactus_core::rtp::frame;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, MILLISECOND, MonoTime, Nanos, SECOND};
@@ -231,7 +232,7 @@ impl GeneratedSession {
         let mut grant = broker.admit(&spec)?;
         let (ours, ring) = ring_for(needs);
         let opened = tactus_sys::clock::now();
-        let chunks = Source::Chunks { ring, begin: opened };
+        let chunks = Source::Chunks { ring, begin: opened, framing: Framing::Plain };
         let started = grant.start_now(&feed.title, chunks, output.clone());
         let stream = started.expect("a generated stream opens no file");
         let interleaver = stream.interleaver();
@@ -628,7 +629,8 @@ impl<'a> Maker<'a> {
         for (output, ring) in &mut self.lanes.outputs {
             let Some(ring) = ring.take() else { continue };
             let (way, title) = (output.output.clone(), &self.feed.title);
-            let started = output.grant.start_now(title, Source::Chunks { ring, begin }, way);
+            let chunks = Source::Chunks { ring, begin, framing: Framing::Plain };
+            let started = output.grant.start_now(title, chunks, way);
             self.lanes.streams.push(started.expect("a generated stream opens no file"));
         }
         shared.begin.set(begin).expect("it begins once");

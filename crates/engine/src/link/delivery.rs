@@ -56,15 +56,13 @@ impl Delivery {
 
     /// Whether it is visited on a schedule.
     pub(super) fn is_paced(&self) -> bool {
-        self.clock.is_some() || matches!(self.framing, Framer::Chunks(_))
+        self.clock.is_some() || self.framing.is_timed()
     }
 
     /// Whether every byte has been sent, and no more will come.
     pub(super) fn is_complete(&mut self) -> bool {
-        if let Framer::Chunks(chunks) = &mut self.framing {
-            return chunks.is_at_end();
-        }
-        self.feed.len == Some(self.feed.sent) && self.is_between()
+        let is_at_end = self.framing.is_at_end();
+        is_at_end.unwrap_or(self.feed.len == Some(self.feed.sent)) && self.is_between()
     }
 
     /// Whether the peer has no partial frame and no partial message.

@@ -18,18 +18,20 @@ mod parts;
 mod plain;
 
 use tactus_core::byte_clock::ByteClock;
+use tactus_core::datagrams::{Cutting, Gathering};
 use tactus_core::ports::{FilePart, LinkPort, Sent, SocketHandle};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use crate::feeding::{Fed, Memory};
+use crate::internal::OpenBlocks;
 use crate::link::connection::Connection;
 use crate::link::feed::Feed;
-use crate::message::{Outcome, Workspace};
+use crate::message::{Chunks as Ring, Outcome, Workspace};
 use crate::pool::Pool;
 
-pub(super) use chunks::Chunks;
-pub(super) use composed::Composed;
-pub(super) use packets::Packets;
+use chunks::Chunks;
+use composed::Composed;
+use packets::Packets;
 
 /// Frames offered in one call: 42 KB, which is 10 ms of 33 Mbit/s.
 const FRAMES: usize = 32;
@@ -131,6 +133,43 @@ impl<'a, P: LinkPort> Call<'a, P> {
 }
 
 impl Framer {
+    /// The framer of blocks at a rate. `law` is their clock without a burst.
+    pub(super) fn of_blocks(blocks: OpenBlocks, channel: u8, law: ByteClock) -> Self {
+        let Some(workspace) = blocks.workspace else { return Self::Plain };
+        let is_planned = blocks.plan.is_some();
+        let workspace = workspace.begin(Cutting {
+            framing: blocks.framing,
+            clock: law,
+            gathering: Gathering::NONE,
+            segments_max: 1,
+            turn: blocks.turn.filter(|_| is_planned),
+            plan: blocks.plan,
+        });
+        if is_planned {
+            Self::Composed(Composed::new(channel, workspace))
+        } else {
+            Self::Packets(Packets::new(channel, workspace))
+        }
+    }
+
+    /// The framer of generated chunks.
+    pub(super) fn of_chunks(chunks: Ring) -> Self {
+        Self::Chunks(Chunks::new(chunks.ring, chunks.begin))
+    }
+
+    /// Whether each piece has a time of its own, instead of a clock of bytes.
+    pub(super) fn is_timed(&self) -> bool {
+        matches!(self, Self::Chunks(_))
+    }
+
+    /// Whether the end of a generated stream has been reached; `None` if the end is a position.
+    pub(super) fn is_at_end(&mut self) -> Option<bool> {
+        match self {
+            Self::Plain | Self::Packets(_) | Self::Composed(_) => None,
+            Self::Chunks(chunks) => Some(chunks.is_at_end()),
+        }
+    }
+
     /// The demand at `until`. The times of a late generated stream are moved.
     pub(super) fn demand(
         &mut self,
@@ -203,9 +242,14 @@ impl Framer {
         }
     }
 
-    /// Whether the connection carries frames, between which messages may be sent.
+    /// Whether the connection carries frames, behind one of which it ends.
     pub(super) fn has_frames(&self) -> bool {
         !matches!(self, Self::Plain)
+    }
+
+    /// Whether messages may be sent between its frames.
+    pub(super) fn carries_messages(&self) -> bool {
+        self.has_frames()
     }
 
     /// Whether each second carries the same number of bytes.

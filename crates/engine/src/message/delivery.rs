@@ -70,9 +70,14 @@ impl Delivery {
     }
 
     /// A delivery of generated chunks.
-    #[must_use]
-    pub fn of_chunks(chunks: Chunks, output: Output) -> Self {
-        Self { content: Content::Chunks(chunks), output }
+    ///
+    /// # Errors
+    /// The parts that do not fit together.
+    pub fn of_chunks(chunks: Chunks, output: Output) -> Result<Self, Mismatch> {
+        match (chunks.framing, &output) {
+            (Framing::Rtp(_), _) => Err(Mismatch::ChunksAsRtp),
+            (Framing::Plain, _) => Ok(Self { content: Content::Chunks(chunks), output }),
+        }
     }
 
     /// Whether it leaves in frames, between which messages can be sent.
@@ -158,6 +163,9 @@ pub enum Mismatch {
     /// RTP with a peer that is waited for.
     #[error("a connection that waits for its peer carries plain bytes, not RTP")]
     RtpToReader,
+    /// RTP around generated chunks.
+    #[error("generated chunks have their RTP headers already")]
+    ChunksAsRtp,
 }
 
 /// The title to read, and its place.
@@ -214,7 +222,7 @@ impl Extent {
     }
 }
 
-/// A ring of generated chunks as a source: each is framed, and has its time.
+/// A ring of generated chunks as a source: each is a datagram or a frame, and has its time.
 pub struct Chunks {
     /// In order of their times. The producer keeps its memory until `Report::Retired`, as a
     /// real-time thread frees nothing.
@@ -223,6 +231,8 @@ pub struct Chunks {
     pub begin: MonoTime,
     /// The guaranteed rate on the wire.
     pub rate: BitRate,
+    /// What is put around them.
+    pub framing: Framing,
 }
 
 impl fmt::Debug for Chunks {

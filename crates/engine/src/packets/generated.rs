@@ -69,7 +69,7 @@ impl PacketServer {
         chunks: Chunks,
         output: Datagrams,
     ) {
-        let Chunks { ring, begin, rate } = chunks;
+        let Chunks { ring, begin, rate, .. } = chunks;
         let class = self.pacer.add(self.classes.parent_of(&output), Class::stream(rate));
         let class = class.expect("there is a class for each stream");
         self.streams_of[class.index as usize] = Of::Generated(stream.index);

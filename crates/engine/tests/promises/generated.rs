@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use tactus_core::classes::ClassNumber;
+use tactus_core::datagrams::Framing;
 use tactus_core::generated::Timed;
 use tactus_core::pacer::Class;
 use tactus_core::ports::SocketHandle;
@@ -49,7 +50,7 @@ fn make_in(
         class,
         after: None,
     });
-    let chunks = Chunks { ring: other, begin, rate: BitRate(20_000_000) };
+    let chunks = Chunks { ring: other, begin, rate: BitRate(20_000_000), framing: Framing::Plain };
     stage.send_chunks(stream, chunks, output);
     GeneratedSession { stream, to, begin, ring, _keep: keep }
 }

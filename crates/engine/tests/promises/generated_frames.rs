@@ -1,6 +1,7 @@
 //! Streams of frames that the control side makes: whole frames and whole texts, each frame at its own time, whatever the
 //! socket takes.
 
+use tactus_core::datagrams::Framing;
 use tactus_core::generated::Timed;
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp::{self, frame};
@@ -30,7 +31,7 @@ fn make(stage: &mut Stage) -> GeneratedSession {
     let (ring, other) = ring(ROOM);
     let keep = ring.keep();
     let output = Output::Connection(Connection::of(SocketHandle(stream.index as i32)));
-    let chunks = Chunks { ring: other, begin, rate: BitRate(5_000_000) };
+    let chunks = Chunks { ring: other, begin, rate: BitRate(5_000_000), framing: Framing::Plain };
     stage.send_chunks(stream, chunks, output);
     GeneratedSession { stream, begin, ring, _keep: keep }
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use tactus_core::block_list::BlockList;
 use tactus_core::datagrams::{Framing, Plan, Session};
 use tactus_core::ports::SocketHandle;
-use tactus_core::units::{Bytes, Nanos};
+use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
 use tactus_engine::message::{
-    Backpressure, Blocks, Connection, Datagrams, Delivery, Extent, Mismatch, Output, Schedule,
+    Backpressure, Blocks, Chunks, Connection, Datagrams, Delivery, Extent, Mismatch, Output,
+    Schedule,
 };
 
 use crate::BY_THE_CLOCK;
@@ -58,4 +59,17 @@ fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
     ] {
         assert_eq!(check(extent, framing, schedule, output), Ok(()));
     }
+}
+
+#[test]
+fn generated_chunks_have_their_rtp_headers_already() {
+    let rtp = Framing::Rtp(Session { source: 1, sequence: 2, timestamp: 3 });
+    let chunks = |framing| {
+        let ring = tactus_ring::spsc::ring(1).1;
+        Chunks { ring, begin: MonoTime(0), rate: BitRate(1), framing }
+    };
+    let client = Output::Connection(Connection::of(SocketHandle(1)));
+    let check = |framing| Delivery::of_chunks(chunks(framing), client).map(|_| ());
+    assert_eq!(check(rtp), Err(Mismatch::ChunksAsRtp));
+    assert_eq!(check(Framing::Plain), Ok(()));
 }

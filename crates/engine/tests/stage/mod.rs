@@ -589,7 +589,7 @@ impl Stage {
 
     /// Begins a delivery of generated chunks.
     pub(crate) fn send_chunks(&mut self, stream: StreamId, chunks: Chunks, output: Output) {
-        let delivery = Delivery::of_chunks(chunks, output);
+        let delivery = Delivery::of_chunks(chunks, output).expect("the parts fit");
         self.command(Command::Start(Start { stream, delivery }));
     }
 

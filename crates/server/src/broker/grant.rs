@@ -56,6 +56,8 @@ pub enum Source {
         ring: ChunkRing,
         /// The origin of their times.
         begin: MonoTime,
+        /// What is put around them.
+        framing: Framing,
     },
 }
 
@@ -115,10 +117,11 @@ impl Grant {
                 let delivery = self.of_blocks(&opened, extent, (framing, plan), &output);
                 (opened, delivery.map_err(refused)?)
             }
-            Source::Chunks { ring: ChunkRing { ring, keep }, begin } => {
+            Source::Chunks { ring: ChunkRing { ring, keep }, begin, framing } => {
                 let rate = self.rate.map_or(BitRate(0), |rate| rate.rate);
-                let chunks = Chunks { ring, begin, rate };
-                (Opened::chunks(title, keep), Delivery::of_chunks(chunks, output.engine))
+                let chunks = Chunks { ring, begin, rate, framing };
+                let delivery = Delivery::of_chunks(chunks, output.engine).map_err(refused)?;
+                (Opened::chunks(title, keep), delivery)
             }
         };
         let (finished, end) = oneshot::channel();
