@@ -1,7 +1,7 @@
 //! Memory for direct transfers: it starts at a multiple of a huge page.
 //!
-//! Promise: where the kernel gives huge pages by itself the memory is contiguous for a device too, so
-//! that a transfer is not split at the device's limit of segments.
+//! Promise: where the kernel gives huge pages by itself the memory is contiguous for a device too,
+//! so that a transfer is not split at the device's limit of segments.
 
 use tactus_core::units::MIB;
 

@@ -1,7 +1,7 @@
 //! The benches, and the stage on which each of them plays.
 //!
-//! Promise: a bench interleaves its peers (A B A B), repeats a round in which the machine stood still,
-//! and compares only values of one round. It publishes one report whatever came out.
+//! Promise: a bench interleaves its peers (A B A B), repeats a round in which the machine stood
+//! still, and compares only values of one round. It publishes one report whatever came out.
 
 mod admission;
 mod against;
@@ -63,11 +63,13 @@ pub enum Bench {
     Memory(Options),
     /// Deliveries from an emulated 7200 rpm disk while clients upload as fast as they are let.
     Uploads(Options),
-    /// As many live inputs as are admitted beside deliveries from an emulated 7200 rpm disk, and greedy uploads.
+    /// As many live inputs as are admitted beside deliveries from an emulated 7200 rpm disk, and
+    /// greedy uploads.
     Recordings(Options),
     /// A full server and 100 uploads of 64 KiB a second, each of them acknowledged.
     SmallAcks(Options),
-    /// 20 to 1,000 streams of datagrams: CPU per packet and lateness against multicat, ffmpeg, threads and HTB.
+    /// 20 to 1,000 streams of datagrams: CPU per packet and lateness against multicat, ffmpeg,
+    /// threads and HTB.
     UdpMany(Options),
     /// 200 viewers and 20 attackers behind one nginx. Fails when a viewer is refused or a stream is
     /// late.
@@ -78,9 +80,11 @@ pub enum Bench {
     RtspMany(Options),
     /// One flow of 100 Mbit/s to 10 Gbit/s: evenness against HTB and TBF.
     PaceSweep(Options),
-    /// Flows that want more than the link carries, and join one after the other: the error of each share.
+    /// Flows that want more than the link carries, and join one after the other: the error of each
+    /// share.
     PaceShare(Options),
-    /// Streams of 8.8 Mbit/s by gap frames, ticks and sleeping threads: how even they leave a limited wire.
+    /// Streams of 8.8 Mbit/s by gap frames, ticks and sleeping threads: how even they leave a
+    /// limited wire.
     GapFrames(Options),
 }
 
@@ -116,10 +120,12 @@ pub struct Options {
     /// The rates of a sweep, in Mbit/s, as in 4,8.8.
     #[arg(long, value_delimiter = ',')]
     pub rates: Vec<f64>,
-    /// Of `pace-sweep`: so many programs that never rest beside the server, on its core, at ordinary priority.
+    /// Of `pace-sweep`: so many programs that never rest beside the server, on its core, at
+    /// ordinary priority.
     #[arg(long, default_value_t = 0)]
     pub beside: usize,
-    /// Of `udp-many`: what nobody hears leaves by a device that swallows it; by the wire, receiving takes the sender's time.
+    /// Of `udp-many`: what nobody hears leaves by a device that swallows it; by the wire, receiving
+    /// takes the sender's time.
     #[arg(long)]
     pub apart: bool,
     /// Only the peers whose name contains one of these, as in "62.5;nginx (sendfile)".
@@ -346,8 +352,8 @@ impl Stage {
         })
     }
 
-    /// Does `run` for each of `names` that the command line asks for, in turns. One that fails in the
-    /// first round is noted and left out.
+    /// Does `run` for each of `names` that the command line asks for, in turns. One that fails in
+    /// the first round is noted and left out.
     pub(crate) fn take_turns<T>(
         &self,
         names: &[String],

@@ -1,8 +1,8 @@
 //! classes: what the pacer costs with ten to ten thousand classes, by itself.
 //!
-//! Promise: the same bits per second are cut into more and more classes, in interleaved rounds, on a thread
-//! of its own run time; packets are counted and thrown away, so nothing but the pacer and its streams'
-//! byte clocks is measured. What a sender costs with it is another bench.
+//! Promise: the same bits per second are cut into more and more classes, in interleaved rounds, on
+//! a thread of its own run time; packets are counted and thrown away, so nothing but the pacer and
+//! its streams' byte clocks is measured. What a sender costs with it is another bench.
 
 use std::path::PathBuf;
 
@@ -159,7 +159,8 @@ fn summarise(shape: Shape, cases: &[(Shape, usize)], costs: &[Vec<Cost>], report
     });
 }
 
-/// A line's ten moves, an entry and a way through for each of two levels, two entries into the wheel and a look.
+/// A line's ten moves, an entry and a way through for each of two levels, two entries into the
+/// wheel and a look.
 const STEPS_MAX: f64 = 28.0;
 
 /// Who offers packets.

@@ -1,10 +1,11 @@
 //! CPU time: what a server's process tree ran, what kernel workers ran, and what ran in neither.
 //!
 //! Promise: run time is the scheduler's own, in nanoseconds, over all threads of the tree. `X` is
-//! the interrupt work outside threads: cores x T - idle - iowait - run time of all threads, less the
-//! same of an idle stretch scaled to T. The softirq column is not used: it counts work inside send
-//! calls twice. A thread that ends between two looks is lost to its tree, so trees must be long-lived;
-//! the run time of all threads comes from cpuacct where the kernel has it, which loses none.
+//! the interrupt work outside threads: cores x T - idle - iowait - run time of all threads, less
+//! the same of an idle stretch scaled to T. The softirq column is not used: it counts work inside
+//! send calls twice. A thread that ends between two looks is lost to its tree, so trees must be
+//! long-lived; the run time of all threads comes from cpuacct where the kernel has it, which loses
+//! none.
 
 use std::collections::HashMap;
 use std::fs;
@@ -159,8 +160,8 @@ impl Look {
     }
 }
 
-/// Above this share of the machine other programs make X meaningless: it then holds their interrupts
-/// and the work of those that they kept waiting.
+/// Above this share of the machine other programs make X meaningless: it then holds their
+/// interrupts and the work of those that they kept waiting.
 const OTHERS_MAX: f64 = 0.10;
 
 impl Spent {

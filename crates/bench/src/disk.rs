@@ -2,8 +2,8 @@
 //!
 //! Promise: a FUSE daemon in a process of its own exposes one file, a loop device with direct I/O
 //! lies above it, and ext4 above that; so every server sees an ordinary block device, and the model
-//! alone decides when a request is answered. It says nothing about the cost in CPU: the daemon burns
-//! some on the same cores.
+//! alone decides when a request is answered. It says nothing about the cost in CPU: the daemon
+//! burns some on the same cores.
 
 pub mod check;
 pub mod daemon;
@@ -73,8 +73,8 @@ impl Queue {
         self
     }
 
-    /// BFQ as one who wants guarantees sets it: one request at a time at the device, and no guesses about
-    /// who is interactive.
+    /// BFQ as one who wants guarantees sets it: one request at a time at the device, and no guesses
+    /// about who is interactive.
     pub fn strict_bfq() -> Self {
         Self::plain("bfq").with("strict_guarantees", "1").with("low_latency", "0")
     }
@@ -87,8 +87,8 @@ impl std::fmt::Display for Queue {
     }
 }
 
-/// What one sweep of a 7200 rpm disk over `visits` places takes on average, with a transfer of `length`
-/// at each; the places lie evenly over `span`, a share of the whole disk.
+/// What one sweep of a 7200 rpm disk over `visits` places takes on average, with a transfer of
+/// `length` at each; the places lie evenly over `span`, a share of the whole disk.
 pub fn sweep(visits: u32, span: f64, length: Bytes) -> Nanos {
     model::Spinning::sweep(visits, span, length)
 }

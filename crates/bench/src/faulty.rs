@@ -1,7 +1,8 @@
 //! A disk that does what it is told to: fails, waits, forgets, and changes what it holds.
 //!
-//! Promise: without orders it is a quick and honest disk. It is a process of its own, on a loop device
-//! as the emulated one, so that the server above it sees a block device, and the process can be stopped.
+//! Promise: without orders it is a quick and honest disk. It is a process of its own, on a loop
+//! device as the emulated one, so that the server above it sees a block device, and the process can
+//! be stopped.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -43,8 +44,8 @@ pub enum Order {
     FailTitleWrites(bool),
     /// The next flush fails, and only that one.
     FailFlush,
-    /// So many of a thousand reads bring less than was asked for, or are interrupted. Only who reads the
-    /// file behind the device sees that: see [`FaultyDisk::behind`].
+    /// So many of a thousand reads bring less than was asked for, or are interrupted. Only who
+    /// reads the file behind the device sees that: see [`FaultyDisk::behind`].
     CutReads {
         /// How many.
         per_thousand: u64,

@@ -1,10 +1,10 @@
 //! The gap detector: when did this machine stand still?
 //!
-//! Promise: a FIFO thread on the receiver's core looks at the clock every 200 us, sleeping in between;
-//! a step of more than a millisecond is a gap, and the windows in which it lies do not count. Without
-//! SCHED_FIFO it cannot tell a standstill from its own turn, so it then reports that it is blind.
-//! The server's core is not watched: there a server's own kernel work, which no priority interrupts,
-//! would pass for a standstill and excuse the lateness that it causes.
+//! Promise: a FIFO thread on the receiver's core looks at the clock every 200 us, sleeping in
+//! between; a step of more than a millisecond is a gap, and the windows in which it lies do not
+//! count. Without SCHED_FIFO it cannot tell a standstill from its own turn, so it then reports that
+//! it is blind. The server's core is not watched: there a server's own kernel work, which no
+//! priority interrupts, would pass for a standstill and excuse the lateness that it causes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,10 +1,11 @@
 //! The host's share: when did what is below this machine take a core away?
 //!
-//! Promise: a timer of the kernel interrupts the core every 200 us, whatever runs there; between two interrupts that are
-//! more than a millisecond apart, nothing ran. What a server or its kernel does takes no interrupt away (the kernel
-//! closes them for microseconds), so no lateness of its own is excused by this. A hypervisor mostly reports what it took
-//! as stolen time, but not always: here steps of 12 ms were seen that no counter showed. The timer rests where the core has
-//! nothing to do, and what is missing by that is no gap.
+//! Promise: a timer of the kernel interrupts the core every 200 us, whatever runs there; between
+//! two interrupts that are more than a millisecond apart, nothing ran. What a server or its kernel
+//! does takes no interrupt away (the kernel closes them for microseconds), so no lateness of its
+//! own is excused by this. A hypervisor mostly reports what it took as stolen time, but not always:
+//! here steps of 12 ms were seen that no counter showed. The timer rests where the core has nothing
+//! to do, and what is missing by that is no gap.
 
 use std::sync::atomic::Ordering;
 
@@ -30,7 +31,8 @@ const FETCH: Nanos = MILLISECOND.times(100);
 pub struct Host(Watcher<Beats>);
 
 impl Host {
-    /// Watches `core`; an error where the kernel gives no such timer (`kernel.perf_event_paranoid`, a container).
+    /// Watches `core`; an error where the kernel gives no such timer (`kernel.perf_event_paranoid`,
+    /// a container).
     pub fn watch(core: usize) -> Result<Self> {
         let mut sampler = Builder::new(Software::CPU_CLOCK)
             .any_pid()

@@ -119,9 +119,10 @@ impl Wire {
         })
     }
 
-    /// From now on groups do not leave by the wire but by a device that swallows them, as a network card takes away what it
-    /// is given: `ifb`, which drops what nobody has redirected to it, and counts it as received. By the wire, what its other
-    /// end does with each frame is a part of sending.
+    /// From now on groups do not leave by the wire but by a device that swallows them, as a network
+    /// card takes away what it is given: `ifb`, which drops what nobody has redirected to it, and
+    /// counts it as received. By the wire, what its other end does with each frame is a part of
+    /// sending.
     pub fn swallow_groups(&mut self) -> Result<()> {
         self.swallow(GROUPS, SWALLOWING_DEVICE)?;
         self.swallows = true;
@@ -149,8 +150,9 @@ impl Wire {
         payload(&self.server, SWALLOWING_APART)
     }
 
-    /// Bytes behind the headers of UDP (IPv4) that have come to the receiver's device since it was made, or were swallowed.
-    /// What comes as one message of several datagrams has its headers once, and counts as one packet there.
+    /// Bytes behind the headers of UDP (IPv4) that have come to the receiver's device since it was
+    /// made, or were swallowed. What comes as one message of several datagrams has its headers
+    /// once, and counts as one packet there.
     pub fn received(&self) -> Result<u64> {
         let mut behind = payload(&self.receiver, RECEIVER_DEVICE)?;
         if self.swallows {
@@ -184,8 +186,9 @@ impl Wire {
         Side { namespace: self.receiver.clone() }
     }
 
-    /// Makes the server's side a wire of `rate`: a token bucket that lets each frame go when its bytes have had their
-    /// time, and makes up for what its timer is late, up to a quarter of a millisecond. Before it a queue of 4 MB.
+    /// Makes the server's side a wire of `rate`: a token bucket that lets each frame go when its
+    /// bytes have had their time, and makes up for what its timer is late, up to a quarter of a
+    /// millisecond. Before it a queue of 4 MB.
     pub fn shape(&self, rate: BitRate) -> Result<()> {
         let (limit, burst) = (format!("{}bit", rate.0), (rate.0 / 8 / 4000).max(3100).to_string());
         let tbf = ["root", "tbf", "rate", &limit, "burst", &burst, "limit", "4000000"];
@@ -245,7 +248,8 @@ fn payload(namespace: &str, device: &str) -> Result<u64> {
     Ok(bytes.saturating_sub(packets * HEADERS))
 }
 
-/// What the kernel counts of a device: received bytes, packets, errors, drops and four others, then the same of what was sent.
+/// What the kernel counts of a device: received bytes, packets, errors, drops and four others, then
+/// the same of what was sent.
 fn counts(namespace: &str, device: &str) -> Result<[u64; 16]> {
     let enter = format!("--net={}", path(namespace).display());
     let text = command::run("nsenter", &[&enter, "cat", "/proc/net/dev"])?;

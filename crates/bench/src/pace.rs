@@ -1,5 +1,5 @@
-//! Senders that the benches of pace start as processes of their own: what the kernel's disciplines are fed by, and
-//! the pacer by itself.
+//! Senders that the benches of pace start as processes of their own: what the kernel's disciplines
+//! are fed by, and the pacer by itself.
 //!
 //! Promise: each is as good as it can be made for what it stands for. It sends until it is killed.
 
@@ -38,13 +38,15 @@ pub struct Bursts {
     period: u64,
 }
 
-/// The number of the class of a stream, below the major number 1: the first is the discipline's default.
+/// The number of the class of a stream, below the major number 1: the first is the discipline's
+/// default.
 pub fn class_of(stream: u16) -> u32 {
     u32::from(stream) + 2
 }
 
-/// Hands each stream's datagrams of a period to the kernel at once, each stream by a socket of its own whose
-/// datagrams are of the class of the stream: what a server does that leaves the pace to HTB.
+/// Hands each stream's datagrams of a period to the kernel at once, each stream by a socket of its
+/// own whose datagrams are of the class of the stream: what a server does that leaves the pace to
+/// HTB.
 pub fn bursts(options: &Bursts) -> Result<()> {
     let mut port = UdpLink::new();
     let outlets = (0..options.streams)
@@ -81,7 +83,8 @@ pub struct Flood {
 
 /// Keeps one socket full, so that the kernel's discipline alone decides when datagrams leave.
 pub fn flood(options: &Flood) -> Result<()> {
-    // What the queue holds is what the socket may: half a millisecond of 10 Gbit/s and more of less.
+    // What the queue holds is what the socket may: half a millisecond of 10 Gbit/s and more of
+    // less.
     let socket = outlet(1 << 20)?;
     rustix::io::ioctl_fionbio(&socket, false)?;
     let socket = std::net::UdpSocket::from(socket);
@@ -108,8 +111,8 @@ pub struct Flows {
     joins: u64,
 }
 
-/// Flows through the pacer, which join one after the other and always have something to send; ticks as the
-/// server's.
+/// Flows through the pacer, which join one after the other and always have something to send; ticks
+/// as the server's.
 pub fn flows(options: &Flows) -> Result<()> {
     const TICK: Nanos = Nanos::from_micros(250);
     ensure!(!options.targets.is_empty(), "there is a flow");

@@ -1,7 +1,7 @@
 //! The read-ahead of the machine's own disk, the same for every server while a bench runs.
 //!
-//! Distributions set 128 KiB, some virtual machines many MiB. It decides how much memory a server that
-//! reads through the page cache needs for each stream.
+//! Distributions set 128 KiB, some virtual machines many MiB. It decides how much memory a server
+//! that reads through the page cache needs for each stream.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,8 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Sets it to `kib` for the device that `directory` lies on; none where there is no such device.
+    /// Sets it to `kib` for the device that `directory` lies on; none where there is no such
+    /// device.
     pub fn set(directory: &Path, kib: u64) -> Result<Option<Self>> {
         let device = fs::metadata(directory)?.dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));

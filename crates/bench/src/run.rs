@@ -1,9 +1,9 @@
 //! One measured run: a server, N streams, and what they cost and were.
 //!
-//! Promise: the measured span begins when all streams run and the warm-up is over; how long a stream
-//! waits for its first byte is a figure of its own;
-//! cost and payload are of the same span. A run in which the machine stood still too often is no
-//! result; one in which the server ended is an error.
+//! Promise: the measured span begins when all streams run and the warm-up is over; how long a
+//! stream waits for its first byte is a figure of its own; cost and payload are of the same span. A
+//! run in which the machine stood still too often is no result; one in which the server ended is an
+//! error.
 
 use std::path::Path;
 

@@ -1,16 +1,16 @@
 //! The largest count that holds, found with few trials.
 //!
-//! Promise: the answer was tried and held `CONFIRMATIONS` times; the next larger count that was tried
-//! did not. It assumes that what holds for a count holds for every smaller one, and gives way by one
-//! where chance says otherwise.
+//! Promise: the answer was tried and held `CONFIRMATIONS` times; the next larger count that was
+//! tried did not. It assumes that what holds for a count holds for every smaller one, and gives way
+//! by one where chance says otherwise.
 
 use anyhow::Result;
 
 /// How often the answer must hold.
 const CONFIRMATIONS: usize = 3;
 
-/// Finds the largest count in `0..=most` for which `hold` answers true, starting at `guess`: first in
-/// steps that double, then by halves. A good guess costs one trial beyond it.
+/// Finds the largest count in `0..=most` for which `hold` answers true, starting at `guess`: first
+/// in steps that double, then by halves. A good guess costs one trial beyond it.
 pub fn largest(
     guess: usize,
     most: usize,

@@ -1,10 +1,11 @@
 //! The neighbour's share: how much of a core does this machine have?
 //!
-//! Promise: where two machines are given the two threads of one core (simultaneous multithreading), each has half of what
-//! the core can do in a moment, or a bit more, while both work. No counter shows it: nobody is interrupted, nothing is stolen,
-//! and the same work takes 1.7 times as long. So a thread that comes before all others works for ten microseconds, a hundred
-//! times a second, as fast as a core can, and looks how long it took. It reads and writes no memory, so what else runs on the core
-//! does not slow it down.
+//! Promise: where two machines are given the two threads of one core (simultaneous multithreading),
+//! each has half of what the core can do in a moment, or a bit more, while both work. No counter
+//! shows it: nobody is interrupted, nothing is stolen, and the same work takes 1.7 times as long.
+//! So a thread that comes before all others works for ten microseconds, a hundred times a second,
+//! as fast as a core can, and looks how long it took. It reads and writes no memory, so what else
+//! runs on the core does not slow it down.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,10 +24,12 @@ const PERIOD: Nanos = MILLISECOND.times(10);
 const PRIORITY: u32 = 60;
 /// 10 us, or somewhat less.
 const STEPS: u64 = 2_000;
-/// Of a second's looks so many may take longer, one in twenty, and it is still a second of a whole core.
+/// Of a second's looks so many may take longer, one in twenty, and it is still a second of a whole
+/// core.
 const SLOW_MAX: usize = 5;
 
-/// The shortest that a look has taken since this process began: that of a whole core, if there was one in all that time.
+/// The shortest that a look has taken since this process began: that of a whole core, if there was
+/// one in all that time.
 static SHORTEST: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// A core that is looked at.
@@ -79,7 +82,8 @@ fn watch(core: usize, stop: &AtomicBool) -> Result<Vec<Look>> {
     Ok(looks)
 }
 
-/// Eight sums that have nothing to do with each other, in steps of three: more than a core has units for.
+/// Eight sums that have nothing to do with each other, in steps of three: more than a core has
+/// units for.
 fn work(steps: u64) {
     let mut sums: [u64; 8] = black_box([1, 2, 3, 4, 5, 6, 7, 8]);
     for step in 0..steps {

@@ -1,8 +1,8 @@
 //! The titles that are delivered: files of a known size, each in a directory of its own.
 //!
 //! Promise: every block holds data that was written (no holes), so a cold read reaches the device;
-//! "cold" is checked page by page, and so is "hot". On an emulated disk each 4 KiB block repeats one
-//! word, which names title and block; such a block costs the disk's store eight bytes.
+//! "cold" is checked page by page, and so is "hot". On an emulated disk each 4 KiB block repeats
+//! one word, which names title and block; such a block costs the disk's store eight bytes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -1,9 +1,10 @@
-//! The uploading side: clients that PUT titles of a known length and note when each was acknowledged.
+//! The uploading side: clients that PUT titles of a known length and note when each was
+//! acknowledged.
 //!
 //! Promise: one thread, one epoll, a connection for each upload; it never blocks on one of them. An
-//! upload that is due begins then, however many are open (open loop), so a slow server cannot thin its
-//! own load. Bodies come from one piece of memory and repeat one word, so they cost an emulated disk
-//! no room. It judges nothing.
+//! upload that is due begins then, however many are open (open loop), so a slow server cannot thin
+//! its own load. Bodies come from one piece of memory and repeat one word, so they cost an emulated
+//! disk no room. It judges nothing.
 
 mod connection;
 
@@ -70,8 +71,8 @@ impl Harvest {
         self.traces.iter().map(|trace| trace.bytes_between(from, to)).sum()
     }
 
-    /// Milliseconds from the instant when an upload was due until its acknowledgement was there, for
-    /// those that got one.
+    /// Milliseconds from the instant when an upload was due until its acknowledgement was there,
+    /// for those that got one.
     pub fn acks(&self) -> Vec<f64> {
         let acked = self.uploads.iter().filter(|upload| upload.acked());
         acked
@@ -99,7 +100,8 @@ impl Harvest {
     }
 }
 
-/// How many of the acknowledged uploads lie in `place` as they were sent: their names there begin with `prefix`.
+/// How many of the acknowledged uploads lie in `place` as they were sent: their names there begin
+/// with `prefix`.
 pub fn check(place: &Path, prefix: &str, harvest: &Harvest, size: Bytes) -> Result<usize> {
     let mut stored = 0;
     for (number, _) in harvest.uploads.iter().enumerate().filter(|(_, upload)| upload.acked()) {

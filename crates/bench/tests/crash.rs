@@ -1,7 +1,8 @@
-//! The replay of power failures finds the writers that are wrong, and nothing on those that are right.
+//! The replay of power failures finds the writers that are wrong, and nothing on those that are
+//! right.
 //!
-//! It needs root, FUSE, loop devices, ext4 and XFS; what is missing is named. A thousand cuts are the
-//! gate's own step.
+//! It needs root, FUSE, loop devices, ext4 and XFS; what is missing is named. A thousand cuts are
+//! the gate's own step.
 
 use std::process::Command;
 

@@ -17,7 +17,8 @@ const STREAMS: usize = 3;
 const GROUP: [u8; 4] = [239, 213, 0, 1];
 /// Frames that are looked at: half a second.
 const FRAMES: usize = 5000;
-/// They must fit into what the socket holds, since the kernel throws away what does not: 4 KiB each.
+/// They must fit into what the socket holds, since the kernel throws away what does not: 4 KiB
+/// each.
 const BUFFER: usize = FRAMES * 4096;
 
 struct Frame {
@@ -45,10 +46,12 @@ fn the_time_between_datagrams_is_filled_to_the_byte() {
     assert!(is_filled);
 }
 
-/// What lies between the beginnings of two datagrams of a stream is the time between them, in bytes.
+/// What lies between the beginnings of two datagrams of a stream is the time between them, in
+/// bytes.
 const RIGHT: u64 = 1316 * WIRE.0 / RATE;
 
-/// Sends for a while; the median of these bytes for each stream, of which none is right when too little was filled.
+/// Sends for a while; the median of these bytes for each stream, of which none is right when too
+/// little was filled.
 fn look_at_the_wire() -> Vec<u64> {
     let wire = Wire::lay().expect("network namespaces can be made");
     wire.shape(WIRE).expect("tc limits the wire");

@@ -10,7 +10,8 @@ use core::ops::Range;
 /// Most ranges in one request, unless configured. Players ask for one, a PDF viewer for a handful.
 pub const RANGES_MAX: usize = 8;
 
-/// Most ranges that may overlap one before them (RFC 9110 section 14.2 names more than two as abuse).
+/// Most ranges that may overlap one before them (RFC 9110 section 14.2 names more than two as
+/// abuse).
 pub const OVERLAPS_MAX: usize = 2;
 
 /// What a `Range` field asks for.
@@ -24,7 +25,8 @@ pub enum Asked {
     Unsatisfiable,
 }
 
-/// Reads the value of a `Range` field for a title of `len` bytes; at most `ranges_max` are answered.
+/// Reads the value of a `Range` field for a title of `len` bytes; at most `ranges_max` are
+/// answered.
 pub fn asked(field: &[u8], len: u64, ranges_max: usize) -> Asked {
     // An empty title has no range at all. Clients that always send `bytes=0-` still want it.
     let (Some(set), true) = (range_set(field), len > 0) else { return Asked::Whole };

@@ -1,12 +1,13 @@
 //! Checksums of stored titles: the CRC32C of each 64 KiB, and of whole blocks combined from them.
 //!
-//! Promise: the sum of a block is exactly what the bytes that were stored add up to, whatever the size
-//! of a block, without reading a byte of it. It sums up no bytes itself: whoever has them does.
+//! Promise: the sum of a block is exactly what the bytes that were stored add up to, whatever the
+//! size of a block, without reading a byte of it. It sums up no bytes itself: whoever has them
+//! does.
 //!
-//! CRC32C is linear: behind a first part of which the sum is `a`, a second one with the sum `b` gives
-//! `a * x^(8 n) + b`, n being the second one's length in bytes. To multiply by a power of x is to apply
-//! a matrix of bits; those for 1, 2, 4 ... bytes are made at compile time, and one for each bit of
-//! the length is applied. Zlib's `crc32_combine` is the same for its own polynomial.
+//! CRC32C is linear: behind a first part of which the sum is `a`, a second one with the sum `b`
+//! gives `a * x^(8 n) + b`, n being the second one's length in bytes. To multiply by a power of x
+//! is to apply a matrix of bits; those for 1, 2, 4 ... bytes are made at compile time, and one for
+//! each bit of the length is applied. Zlib's `crc32_combine` is the same for its own polynomial.
 
 use alloc::boxed::Box;
 

@@ -1,5 +1,5 @@
-//! The servers together, against what they promise to streams that have nothing to do with a trouble:
-//! the same whether blocks are in an arena or in the page cache.
+//! The servers together, against what they promise to streams that have nothing to do with a
+//! trouble: the same whether blocks are in an arena or in the page cache.
 
 mod stage;
 
@@ -74,8 +74,8 @@ fn a_title_arrives_whole_in_order_and_by_its_clock() {
 
 #[test]
 fn a_paced_stream_begins_with_its_whole_burst() {
-    // Two cycles and a tick of 262,144 bytes a second are a block, and two more are partly needed: what
-    // the ledger grants for a burst of three is the stage's window of six.
+    // Two cycles and a tick of 262,144 bytes a second are a block, and two more are partly needed:
+    // what the ledger grants for a burst of three is the stage's window of six.
     let burst = Bytes(3 * u64::from(BLOCK));
     for memory in BOTH {
         for first in [0, 100_001] {
@@ -374,8 +374,8 @@ fn a_range_begins_and_ends_where_it_was_asked_to() {
 #[test]
 fn a_part_is_offered_only_while_its_blocks_are_leased() {
     for pace in [BY_THE_CLOCK, None] {
-        // With one place more than what is being sent, what is given back is filled anew at once; the
-        // stage stops when a part is offered that no place refers to any more, or not yet.
+        // With one place more than what is being sent, what is given back is filled anew at once;
+        // the stage stops when a part is offered that no place refers to any more, or not yet.
         let room = Room { places: 2, window: 2 };
         let mut stage = Stage::with(Memory::PageCache, room);
         let stream = stage.start_with(1, pace);

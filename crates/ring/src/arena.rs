@@ -24,7 +24,8 @@
 //! returns only with its completion. A step from a wrong state or generation stops the program, in
 //! release builds too: better to stop than to send wrong bytes.
 //!
-//! A lost lease (dropped, not given back) keeps its block Lent for ever: a leak, never a wrong byte.
+//! A lost lease (dropped, not given back) keeps its block Lent for ever: a leak, never a wrong
+//! byte.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -296,8 +297,8 @@ impl View {
         self.shared.watch.read(block.place);
         let start = self.shared.start_of(block.place);
         // SAFETY: the block lies in the region (`start_of`), which is initialised and lives as long
-        // as `self`. It stays Lent, hence unwritten, until its lease is given back, and the lease is
-        // borrowed as long as the slice.
+        // as `self`. It stays Lent, hence unwritten, until its lease is given back, and the lease
+        // is borrowed as long as the slice.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.shared.block_size as usize) }
     }
 
@@ -418,9 +419,9 @@ impl Filling {
         #[cfg(loom)]
         self.view.shared.watch.written(self.block.place);
         let start = self.view.shared.start_of(self.block.place);
-        // SAFETY: the block lies in the region (`start_of`), which is initialised and lives as long as
-        // the view. Its count is EXCLUSIVE as long as `self` lives, so no lease, no kernel and no
-        // other write touches it, and the slice borrows `self`.
+        // SAFETY: the block lies in the region (`start_of`), which is initialised and lives as long
+        // as the view. Its count is EXCLUSIVE as long as `self` lives, so no lease, no kernel and
+        // no other write touches it, and the slice borrows `self`.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), block_size as usize) }
     }
 }

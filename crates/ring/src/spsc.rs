@@ -119,8 +119,9 @@ impl<T: Send> Producer<T> {
     fn write(&mut self, value: T) {
         debug_assert!(self.tail.wrapping_sub(self.head_seen) < self.capacity);
         self.shared.slot(self.tail).with_mut(|slot| {
-            // SAFETY: `head <= tail < head + capacity`, and there are at least as many slots, so this
-            // one is empty, and it is ours until SYNC(filled) publishes it. Writing a `MaybeUninit` drops nothing.
+            // SAFETY: `head <= tail < head + capacity`, and there are at least as many slots, so
+            // this one is empty, and it is ours until SYNC(filled) publishes it. Writing a
+            // `MaybeUninit` drops nothing.
             unsafe { slot.write(MaybeUninit::new(value)) }
         });
         self.tail = self.tail.wrapping_add(1);
@@ -175,8 +176,8 @@ impl<T: Send> Consumer<T> {
     pub fn discard(&mut self) {
         assert!(!self.is_empty(), "only what is there is discarded");
         self.shared.slot(self.head).with_mut(|slot| {
-            // SAFETY: `head < tail`: published and not popped; `head` moves on, so it is dropped once, and
-            // the slot is ours until SYNC(emptied) gives it back.
+            // SAFETY: `head < tail`: published and not popped; `head` moves on, so it is dropped
+            // once, and the slot is ours until SYNC(emptied) gives it back.
             unsafe { slot.cast::<T>().drop_in_place() }
         });
         self.head = self.head.wrapping_add(1);

@@ -44,8 +44,8 @@ use client::ClientError;
 
 /// A constant-rate stream server
 ///
-/// Tactus delivers titles over HTTP, RTSP, UDP and RTP, each stream at its exact rate, many at once,
-/// and refuses what does not fit instead of slowing down what runs.
+/// Tactus delivers titles over HTTP, RTSP, UDP and RTP, each stream at its exact rate, many at
+/// once, and refuses what does not fit instead of slowing down what runs.
 #[derive(Parser, Debug)]
 #[command(
     name = "tactus",

@@ -1,6 +1,7 @@
 //! Bad input against a whole server: every row of the tables H (framing), R (ranges), A (paths and
-//! files), U (uploads and WebDAV) and D (live inputs) is one case, named by its id. What a row says about a part alone is also tested in that
-//! part; here the answer on the wire counts, what happens to the connection, and what is counted.
+//! files), U (uploads and WebDAV) and D (live inputs) is one case, named by its id. What a row says
+//! about a part alone is also tested in that part; here the answer on the wire counts, what happens
+//! to the connection, and what is counted.
 #![allow(clippy::unwrap_used, reason = "a case fails by panicking, also in what it calls")]
 
 #[path = "bad_input/client.rs"]

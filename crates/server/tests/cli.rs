@@ -1,4 +1,5 @@
-//! The program as its users meet it: what it says, what it answers, and with which exit code it ends.
+//! The program as its users meet it: what it says, what it answers, and with which exit code it
+//! ends.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

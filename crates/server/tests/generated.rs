@@ -26,7 +26,8 @@ static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// What each datagram carries of the source.
 const CUT: usize = 1000;
 
-/// Cuts the source into datagrams that go to two outputs in turn, each due when its last byte is by the rate.
+/// Cuts the source into datagrams that go to two outputs in turn, each due when its last byte is by
+/// the rate.
 struct Cuts {
     bytes: VecDeque<u8>,
     generated: u64,

@@ -1,8 +1,8 @@
-//! Real clients upload to the real server: curl, tus-js-client, tuspy, rclone, Chromium through the page,
-//! and `tactus put`; some of them through cuts of the network and kills of the server.
+//! Real clients upload to the real server: curl, tus-js-client, tuspy, rclone, Chromium through the
+//! page, and `tactus put`; some of them through cuts of the network and kills of the server.
 //!
-//! Promise: whatever the client says is stored is there, byte for byte. A client that is not installed
-//! fails its test by name.
+//! Promise: whatever the client says is stored is there, byte for byte. A client that is not
+//! installed fails its test by name.
 
 #[path = "uploaders/dav.rs"]
 mod dav;
@@ -385,7 +385,8 @@ fn a_recording_that_the_server_s_death_cuts_off_is_a_title_after_the_next_start(
         assert!(recording.is_null() || recording["title"] == "/rec/live.ts", "{recording}");
         recording["durable_bytes"].as_u64().unwrap_or(0)
     };
-    // What curl holds back for its next read never comes; the rest is durable though it fills no place.
+    // What curl holds back for its next read never comes; the rest is durable though it fills no
+    // place.
     let mut came = 0;
     for _ in 0..600 {
         came = durable();
@@ -645,7 +646,8 @@ fn litmus_finds_nothing_but_that_directories_are_not_copied() {
     assert_eq!(litmus(&server, "http"), [""; 0]);
     // Each sets a property that no file system keeps, after it has changed, copied and deleted.
     assert_eq!(litmus(&server, "locks"), ["owner_modify"; 3]);
-    // The first wants a directory to be replaced by a copy; the last copies a directory before it moves.
+    // The first wants a directory to be replaced by a copy; the last copies a directory before it
+    // moves.
     let copies = ["copy_overwrite", "copy_coll", "copy_shallow", "move_coll"];
     assert_eq!(litmus(&server, "copymove"), copies);
 }

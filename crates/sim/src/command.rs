@@ -47,8 +47,8 @@ struct Arguments {
     /// Measure how fast a hundred streams run for an hour.
     #[arg(long)]
     bench: bool,
-    /// Switch deliberate mistakes on, one after the other, for at most `--seconds` each; only that of `--with`,
-    /// where it is named.
+    /// Switch deliberate mistakes on, one after the other, for at most `--seconds` each; only that
+    /// of `--with`, where it is named.
     #[cfg(feature = "mutants")]
     #[arg(long)]
     mutants: bool,

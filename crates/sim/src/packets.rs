@@ -317,6 +317,6 @@ impl World {
     }
 }
 
-/// Operations per packet: two lines, each with at most ten moves, an entry and an exit; two entries into the
-/// wheel and a look.
+/// Operations per packet: two lines, each with at most ten moves, an entry and an exit; two entries
+/// into the wheel and a look.
 const STEPS_MAX: u64 = 28;

@@ -1,5 +1,5 @@
-//! No turn of a core allocates or frees after the start. Every world counts that, in every turn; here
-//! it is shown for worlds of each kind, and that the count would tell.
+//! No turn of a core allocates or frees after the start. Every world counts that, in every turn;
+//! here it is shown for worlds of each kind, and that the count would tell.
 
 use tactus_core::units::SECOND;
 use tactus_sim::Mode;

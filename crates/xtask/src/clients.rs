@@ -1,7 +1,7 @@
 //! Foreign clients of the tests that are no Debian packages: from npm and from the Python index.
 //!
-//! Promise: each is one exact version, with its hash, and lies in the build directory; nothing of the
-//! machine's own is changed. What is there already, and of these versions, is left as it is.
+//! Promise: each is one exact version, with its hash, and lies in the build directory; nothing of
+//! the machine's own is changed. What is there already, and of these versions, is left as it is.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -65,7 +65,8 @@ enum Task {
     Mutants,
     /// Power failures at a thousand points of what was written, on each file system
     Crash {
-        /// Other arguments, as `tactus-bench crash --help` lists them; without any what the gate does
+        /// Other arguments, as `tactus-bench crash --help` lists them; without any what the gate
+        /// does
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

@@ -5,8 +5,8 @@
 //! that ran fewer tests than it was given fails. A test that judges exact times runs alone, after
 //! all the others. A process that fails beside others is run again alone, and is named in the
 //! remark if it passes then. A failed process does not stop the rest; its whole output is printed
-//! and it is named in the error. Processes that hang are ended, with their children, where the run is
-//! unattended.
+//! and it is named in the error. Processes that hang are ended, with their children, where the run
+//! is unattended.
 
 mod schedule;
 

@@ -1,9 +1,10 @@
-//! Datagrams with times, on a kernel that keeps them: boots Debian's, which has `fq`, in an emulated machine, and runs
-//! the test that most kernels must skip.
+//! Datagrams with times, on a kernel that keeps them: boots Debian's, which has `fq`, in an
+//! emulated machine, and runs the test that most kernels must skip.
 //!
-//! Promise: nothing of the machine's own is changed but that QEMU is installed when it may be; kernel, shell and
-//! programs lie in the build directory. It needs no rights beyond that, no KVM, and takes ten seconds besides what is
-//! fetched and built. It is no step of the gate: the kernel is 70 MB of somebody else's.
+//! Promise: nothing of the machine's own is changed but that QEMU is installed when it may be;
+//! kernel, shell and programs lie in the build directory. It needs no rights beyond that, no KVM,
+//! and takes ten seconds besides what is fetched and built. It is no step of the gate: the kernel
+//! is 70 MB of somebody else's.
 
 mod archive;
 

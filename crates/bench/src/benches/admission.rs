@@ -1,8 +1,8 @@
 //! admission: a full server is asked for a thousand streams more.
 //!
-//! Promise: the time from opening a connection to the complete head of the refusal, and the lateness
-//! of the running streams before and during the storm. The server has both cores, as it has by
-//! default on such a machine: its real-time side core 0, its control side core 1.
+//! Promise: the time from opening a connection to the complete head of the refusal, and the
+//! lateness of the running streams before and during the storm. The server has both cores, as it
+//! has by default on such a machine: its real-time side core 0, its control side core 1.
 
 use anyhow::{Result, ensure};
 use serde_json::json;

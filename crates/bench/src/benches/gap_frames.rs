@@ -1,7 +1,8 @@
-//! gap-frames: how evenly datagrams leave when the link keeps the time, against clocks that wake a thread.
+//! gap-frames: how evenly datagrams leave when the link keeps the time, against clocks that wake a
+//! thread.
 //!
-//! Promise: all senders send the same datagrams at the same due times through the same wire, a token bucket of two
-//! frames on a veth; peers take turns.
+//! Promise: all senders send the same datagrams at the same due times through the same wire, a
+//! token bucket of two frames on a veth; peers take turns.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,8 @@ use crate::spread::{self, Spread};
 use crate::wire_sender::Keeper;
 use crate::{interrupt, priority};
 
-/// Frames leave past the kernel's neighbours only once those are known, which is looked at every 5 s.
+/// Frames leave past the kernel's neighbours only once those are known, which is looked at every 5
+/// s.
 const WARM_UP: Nanos = SECOND.times(7);
 const ROUNDS: usize = 3;
 const RATE: BitRate = BitRate(8_800_000);

@@ -49,8 +49,8 @@ fn on_own(stage: &Stage, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The evenness of the first peer and of nginx on an emulated flash disk. CPU is not compared there:
-/// the disk's daemon burns some on the same cores.
+/// The evenness of the first peer and of nginx on an emulated flash disk. CPU is not compared
+/// there: the disk's daemon burns some on the same cores.
 fn on_emulated(stage: &Stage, profile: Profile, report: &mut Report) -> Result<()> {
     let mut disk = stage.emulated(profile, report)?;
     let titles = Titles::lay(disk.mount(), STREAMS, stage.title_size(RATE))?;

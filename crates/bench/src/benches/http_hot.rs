@@ -1,8 +1,8 @@
 //! http-hot: how many hot streams of 4 Mbit/s one core carries at DF p99 <= 70 ms.
 //!
-//! Promise: the server has core 0 for everything it does, the receiver core 1; a count holds when DF
-//! p99 stays within the bound, no stream fails and no payload is missing. nginx runs the same sweep,
-//! so that its own limit, at whatever DF, stands beside.
+//! Promise: the server has core 0 for everything it does, the receiver core 1; a count holds when
+//! DF p99 stays within the bound, no stream fails and no payload is missing. nginx runs the same
+//! sweep, so that its own limit, at whatever DF, stands beside.
 
 use std::collections::BTreeMap;
 

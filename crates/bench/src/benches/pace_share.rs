@@ -1,7 +1,8 @@
-//! pace-share: flows with targets of 4, 4, 4, 2 and 2 on a link of 10, which join one after the other.
+//! pace-share: flows with targets of 4, 4, 4, 2 and 2 on a link of 10, which join one after the
+//! other.
 //!
-//! Promise: each flow always has something to send; what each got in every second is held against its part of
-//! what all of them got in that second.
+//! Promise: each flow always has something to send; what each got in every second is held against
+//! its part of what all of them got in that second.
 
 use anyhow::{Context, Result};
 use serde_json::json;

@@ -1,8 +1,9 @@
-//! recordings: live inputs on a spinning disk that is full of deliveries, with greedy uploads beside.
+//! recordings: live inputs on a spinning disk that is full of deliveries, with greedy uploads
+//! beside.
 //!
-//! Promise: deliveries take a share of the disk's time, then as many live inputs as are admitted take
-//! the rest; more are asked for than fit. What a recording has lost is counted by what was sent and what
-//! is stored, not only by the server's own counts.
+//! Promise: deliveries take a share of the disk's time, then as many live inputs as are admitted
+//! take the rest; more are asked for than fit. What a recording has lost is counted by what was
+//! sent and what is stored, not only by the server's own counts.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
@@ -28,8 +29,8 @@ use crate::run::Scene;
 use crate::titles::Titles;
 use crate::{clock, interrupt};
 
-/// The share of the disk's time that the deliveries need by the model, in percent; recordings get the
-/// rest.
+/// The share of the disk's time that the deliveries need by the model, in percent; recordings get
+/// the rest.
 const SHARE: u32 = 21;
 const CALM: Nanos = SECOND.times(10);
 const STAGGER: Nanos = SECOND.times(5);
@@ -245,7 +246,8 @@ fn numbered(number: u64) -> [u8; PACKET] {
     packet
 }
 
-/// Begins live inputs, ends those that do not fit, and keeps the others going until the end of `whole`.
+/// Begins live inputs, ends those that do not fit, and keeps the others going until the end of
+/// `whole`.
 fn record(side: &Side, server: SocketAddrV4, whole: Span) -> Result<Recorded> {
     side.enter()?;
     let names: Vec<String> = (0..ASKED).map(|number| format!("live-{number}")).collect();
@@ -293,7 +295,8 @@ fn record(side: &Side, server: SocketAddrV4, whole: Span) -> Result<Recorded> {
     })
 }
 
-/// Those that are admitted, and how far they were from being durable at most within `whole`, in seconds.
+/// Those that are admitted, and how far they were from being durable at most within `whole`, in
+/// seconds.
 fn watch(
     server: SocketAddrV4,
     names: &[String],

@@ -1,8 +1,10 @@
-//! rtsp-crowd: thousands of RTSP clients at once, who seek and pause at random while uploads come in.
+//! rtsp-crowd: thousands of RTSP clients at once, who seek and pause at random while uploads come
+//! in.
 //!
-//! Promise: titles are read from a cold disk; every client is on its own, and what the server announces is held against
-//! what comes: each byte at the time that the title's rate gives it. Uploads come at the same time, and all that was
-//! acknowledged is read back. A run in which the receiver itself lost datagrams says so.
+//! Promise: titles are read from a cold disk; every client is on its own, and what the server
+//! announces is held against what comes: each byte at the time that the title's rate gives it.
+//! Uploads come at the same time, and all that was acknowledged is read back. A run in which the
+//! receiver itself lost datagrams says so.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
 //! small-acks: a full server, and a hundred small uploads a second that all want to be safe.
 //!
-//! Promise: as many streams as Tactus admits run on a flash disk; then 100 uploads of 64 KiB a second
-//! come, each at its instant and on a connection of its own. Acknowledgements are timed from that
-//! instant. nginx gets as many streams; its acknowledgement promises nothing, which the table says.
+//! Promise: as many streams as Tactus admits run on a flash disk; then 100 uploads of 64 KiB a
+//! second come, each at its instant and on a connection of its own. Acknowledgements are timed from
+//! that instant. nginx gets as many streams; its acknowledgement promises nothing, which the table
+//! says.
 
 use std::sync::Mutex;
 
@@ -26,8 +27,8 @@ const TITLES: usize = 200;
 const FILL: usize = 1_200;
 /// The same on an emulated disk, whose daemon wants its part of the cores.
 const FILL_EMULATED: usize = 400;
-/// What a hundred uploads of 64 KiB a second need of the emulated SATA disk, whose writes take ten times as long as
-/// reads: 13 % of its time. Who promises that much says so in the configuration.
+/// What a hundred uploads of 64 KiB a second need of the emulated SATA disk, whose writes take ten
+/// times as long as reads: 13 % of its time. Who promises that much says so in the configuration.
 const SATA_FLOOR: u32 = 15;
 const FILL_TIME: Nanos = SECOND.times(8);
 const WARM_UP: Nanos = SECOND.times(5);

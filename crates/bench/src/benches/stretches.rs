@@ -1,8 +1,9 @@
 //! A run in two stretches: deliveries alone, then deliveries with uploads.
 //!
-//! Promise: both stretches are judged alike and lie in one measured span, so what the uploads change
-//! shows. Every run finds an empty directory for uploads and nothing left to be written from the one
-//! before, and leaves none. What a disk was asked is taken at the borders of the second stretch.
+//! Promise: both stretches are judged alike and lie in one measured span, so what the uploads
+//! change shows. Every run finds an empty directory for uploads and nothing left to be written from
+//! the one before, and leaves none. What a disk was asked is taken at the borders of the second
+//! stretch.
 
 use std::fs::{self, File};
 use std::net::SocketAddrV4;
@@ -47,7 +48,8 @@ pub(super) struct Load<'a> {
 pub(super) enum Kind {
     /// Over HTTP, to the server.
     Put { pace: Pace, size: Bytes },
-    /// Past the server: direct writes in sequence, as deep as nobody should, to see what the disk takes.
+    /// Past the server: direct writes in sequence, as deep as nobody should, to see what the disk
+    /// takes.
     Direct { piece: Bytes, depth: u32 },
 }
 
@@ -60,7 +62,8 @@ pub(super) struct Stretches {
     pub(super) calm: Phase,
     /// Deliveries and uploads.
     pub(super) busy: Phase,
-    /// J of each second, the mean over streams: seconds since the beginning of the first stretch, percent.
+    /// J of each second, the mean over streams: seconds since the beginning of the first stretch,
+    /// percent.
     pub(super) j: Vec<(f64, f64)>,
     /// Deliveries that were accepted.
     pub(super) streams: usize,

@@ -1,9 +1,10 @@
 //! udp-many: what a datagram costs, and how late it is, with many streams at once.
 //!
-//! Promise: every sender gets the same title, rate and addresses, and core 0 for everything it does; the
-//! receiver has core 1, a socket for each of a hundred streams, and the kernel's stamp of each arrival. A datagram that the
-//! receiver itself has lost voids the run. Then the same to groups that nobody has joined: what sending alone costs, since
-//! on a wire of this kind receiving is a part of sending. Peers take turns; ratios are taken within a round.
+//! Promise: every sender gets the same title, rate and addresses, and core 0 for everything it
+//! does; the receiver has core 1, a socket for each of a hundred streams, and the kernel's stamp of
+//! each arrival. A datagram that the receiver itself has lost voids the run. Then the same to
+//! groups that nobody has joined: what sending alone costs, since on a wire of this kind receiving
+//! is a part of sending. Peers take turns; ratios are taken within a round.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,8 +36,8 @@ const ROUNDS: usize = 3;
 const COUNTS: [usize; 4] = [20, 100, 500, 1000];
 /// A process for each stream: more of them would not fit beside the receiver.
 const PROCESSES_MAX: usize = 100;
-/// Streams that have listeners; of more, one in so many. What many receivers do at once on one machine would be the
-/// sender's loss: on a wire they are elsewhere.
+/// Streams that have listeners; of more, one in so many. What many receivers do at once on one
+/// machine would be the sender's loss: on a wire they are elsewhere.
 const LISTENERS: usize = 100;
 /// Seven transport packets.
 pub(super) const PAYLOAD: f64 = 1316.0;
@@ -60,7 +61,8 @@ enum Sender {
     TactusFrames,
     /// RTP in frames of 8 ms.
     TactusRtp,
-    /// The same with the smallest burst that holds three datagrams of 4 Mbit/s, and a turn each half a millisecond.
+    /// The same with the smallest burst that holds three datagrams of 4 Mbit/s, and a turn each
+    /// half a millisecond.
     TactusRtpTight,
     /// As that, with two datagrams in each message: dearer, and with 3 ms to spare.
     TactusRtpPairs,
@@ -132,7 +134,8 @@ impl Sender {
 struct Figures {
     /// CPU microseconds for each datagram that came.
     us_per_packet: f64,
-    /// The same with the kernel's workers and the interrupt work outside threads, on a machine that is quiet.
+    /// The same with the kernel's workers and the interrupt work outside threads, on a machine that
+    /// is quiet.
     us_in_all: Option<f64>,
     /// Voluntary switches of the sending core's thread; of Tactus only.
     wake_ups: Option<f64>,
@@ -387,15 +390,16 @@ impl Drop for Htb<'_> {
     }
 }
 
-/// The receiver's device drops what goes to groups as it comes in, as a wire takes away what is sent; gone with the
-/// value.
+/// The receiver's device drops what goes to groups as it comes in, as a wire takes away what is
+/// sent; gone with the value.
 struct DeadEnd<'a>(&'a Wire);
 
 impl<'a> DeadEnd<'a> {
     fn set(wire: &'a Wire) -> Result<Self> {
         let end = Self(wire);
         end.tc(&["qdisc", "add", "dev", wire.receiver_device(), "clsact"])?;
-        // A classic program. Of an address on the wire that is a group's: TC_ACT_SHOT; of others: TC_ACT_OK.
+        // A classic program. Of an address on the wire that is a group's: TC_ACT_SHOT; of others:
+        // TC_ACT_OK.
         let drops = ["ingress", "bpf", "da", "bytecode", "4,48 0 0 0,69 0 1 1,6 0 0 2,6 0 0 0"];
         let mut add = vec!["filter", "add", "dev", wire.receiver_device()];
         add.extend(drops);
@@ -440,7 +444,8 @@ pub(super) fn title(data: &Path, rate: BitRate) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Makes what multicat times a file by, unless it is there: an index of its PCRs, which ffmpeg puts on this PID.
+/// Makes what multicat times a file by, unless it is there: an index of its PCRs, which ffmpeg puts
+/// on this PID.
 fn index(title: &Path) -> Result<()> {
     if !title.with_extension("aux").is_file() && command::exists("ingests") {
         let mut ingests = Command::new("ingests");

@@ -1,8 +1,9 @@
-//! uploads: what deliveries from a spinning disk notice of clients that upload as fast as they are let.
+//! uploads: what deliveries from a spinning disk notice of clients that upload as fast as they are
+//! let.
 //!
-//! Promise: the ancestor's experiment. Deliveries that need 42 % and 65 % of the disk's time run alone,
-//! then with eight greedy uploads, on the same emulated 7200 rpm disk for every server and every
-//! scheduler of the kernel. What the disk can take at most is measured in the same run.
+//! Promise: the ancestor's experiment. Deliveries that need 42 % and 65 % of the disk's time run
+//! alone, then with eight greedy uploads, on the same emulated 7200 rpm disk for every server and
+//! every scheduler of the kernel. What the disk can take at most is measured in the same run.
 
 use std::sync::Mutex;
 
@@ -31,8 +32,8 @@ const STAGGER: Nanos = SECOND.times(5);
 const WARM_UP: Nanos = SECOND.times(5);
 pub(super) const GREEDY: Kind = Kind::Put { pace: Pace::Greedy(8), size: Bytes(64 * MIB) };
 const DIRECT: Kind = Kind::Direct { piece: Bytes(MIB), depth: 32 };
-/// What of the disk may wait in memory to be written, for every server: at the kernel's default, a fifth
-/// of the memory, the page cache would swallow all uploads of a run before the disk sees one.
+/// What of the disk may wait in memory to be written, for every server: at the kernel's default, a
+/// fifth of the memory, the page cache would swallow all uploads of a run before the disk sees one.
 pub(super) const UNWRITTEN: Bytes = Bytes(256 * MIB);
 const ROUNDS: usize = 3;
 
@@ -97,9 +98,11 @@ fn candidates() -> Vec<Candidate> {
         apart(Queue::plain("mq-deadline"), GREEDY, Role::Guarded),
         apart(Queue::plain("bfq"), GREEDY, Role::Guarded),
         apart(Queue::strict_bfq(), GREEDY, Role::Strict),
-        // It waits after each read for the same thread's next, which comes a second later: without that.
+        // It waits after each read for the same thread's next, which comes a second later: without
+        // that.
         apart(Queue::strict_bfq().with("slice_idle", "0"), GREEDY, Role::Strict),
-        // Not a server, but the most that this scheduler could give to one that writes as it should.
+        // Not a server, but the most that this scheduler could give to one that writes as it
+        // should.
         apart(Queue::strict_bfq().with("slice_idle", "0"), DIRECT, Role::Strict),
     ]
 }
@@ -396,8 +399,8 @@ fn rate(runs: &[Run], place: usize, round: usize) -> Option<f64> {
     found.next().map(|run| run.rate)
 }
 
-/// The uploads of `place` as a percentage of the greedy maximum of the same round: the most that any
-/// row got whose uploads nobody keeps back.
+/// The uploads of `place` as a percentage of the greedy maximum of the same round: the most that
+/// any row got whose uploads nobody keeps back.
 fn shares(all: &[Candidate], runs: &[Run], place: usize) -> Vec<f64> {
     let greedy = |round| {
         let places = (0..all.len()).filter(|place| all[*place].role == Role::Greedy);

@@ -1,7 +1,7 @@
 //! What the versions of titles hold: bytes that say themselves which version and place they are.
 //!
-//! Promise: two versions or two places never have an equal block, so that any mixture of them is seen.
-//! A version's number is nobody else's, so that it is known under whatever name it is found.
+//! Promise: two versions or two places never have an equal block, so that any mixture of them is
+//! seen. A version's number is nobody else's, so that it is known under whatever name it is found.
 
 use crate::disk::face::BLOCK;
 use crate::random::Random;

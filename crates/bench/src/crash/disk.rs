@@ -150,12 +150,12 @@ impl LoggingDisk {
         self.order(&Order::Save(path.to_owned())).map(drop)
     }
 
-    /// Mounts the file system as the disk shows it now. The inner error is the kernel's, about the file
-    /// system.
+    /// Mounts the file system as the disk shows it now. The inner error is the kernel's, about the
+    /// file system.
     pub(super) fn mount(&mut self) -> Result<rustix::io::Result<()>> {
-        // The kernel forgets what it has read from a device when nobody has it open any more. Others
-        // may (mkfs looks into every loop device that is mounted), and then a file system would be
-        // mounted that is half the last image.
+        // The kernel forgets what it has read from a device when nobody has it open any more.
+        // Others may (mkfs looks into every loop device that is mounted), and then a file system
+        // would be mounted that is half the last image.
         let device = File::open(&self.device)?;
         rustix::fs::fadvise(&device, 0, None, rustix::fs::Advice::DontNeed)?;
         drop(device);

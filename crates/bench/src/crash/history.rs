@@ -1,4 +1,5 @@
-//! What a subject was asked and what it has acknowledged, and the judgement over what is left of it.
+//! What a subject was asked and what it has acknowledged, and the judgement over what is left of
+//! it.
 //!
 //! Promise: positions are counts of the disk's events. What was acknowledged at or before the cut
 //! must be there, or something that was begun before the cut and comes after it; nothing else may
@@ -166,8 +167,8 @@ impl History {
         self.untold
     }
 
-    /// The upload `id` of a `version` of the title `name` goes on to the offset `to`; when that is its
-    /// length it ends, one way or the other.
+    /// The upload `id` of a `version` of the title `name` goes on to the offset `to`; when that is
+    /// its length it ends, one way or the other.
     pub(super) fn begin_step(
         &mut self,
         now: Position,
@@ -229,7 +230,8 @@ impl History {
         acts.chain(steps.filter_map(|step| step.acked)).collect()
     }
 
-    /// What was seen holds from now on: it must not change by itself. What comes before is forgotten.
+    /// What was seen holds from now on: it must not change by itself. What comes before is
+    /// forgotten.
     pub(super) fn settle(&mut self, now: Position, found: &Found) {
         for (name, acts) in &mut self.titles {
             let leaves = match found.titles.get(name) {

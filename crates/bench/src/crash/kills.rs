@@ -1,8 +1,8 @@
 //! The server is killed, again and again, at any moment of its work.
 //!
-//! Promise: nothing of the kernel is lost, so everything acknowledged must be there, the next start must
-//! be quick, and no room may be kept for nothing. Each restart goes on with what the last one left:
-//! damage adds up and shows.
+//! Promise: nothing of the kernel is lost, so everything acknowledged must be there, the next start
+//! must be quick, and no room may be kept for nothing. Each restart goes on with what the last one
+//! left: damage adds up and shows.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -46,8 +46,8 @@ const CLIENTS: usize = 3;
 const RECEIVERS: usize = 2;
 /// More than anybody does in two seconds.
 const ENDLESS: Acts = Acts { titles: 100_000, uploads: 100_000 };
-/// How long the server keeps an upload, the shortest that it can be told: nobody can end those whose
-/// creation was not answered.
+/// How long the server keeps an upload, the shortest that it can be told: nobody can end those
+/// whose creation was not answered.
 const EXPIRY: Nanos = SECOND.times(60);
 /// Until it is surely gone when the server starts: a second more, and what the last one lived on.
 const EXPIRED: Duration = Duration::from_secs(65);

@@ -78,7 +78,8 @@ impl Log {
         self.events.push(Event::Flush);
     }
 
-    /// A flush has failed: of what was not on the medium, the disk has lost each write with even odds.
+    /// A flush has failed: of what was not on the medium, the disk has lost each write with even
+    /// odds.
     pub(super) fn lose_unflushed(&mut self, random: &mut Random) {
         let from = self.last_flush(self.events.len());
         for event in &mut self.events[from..] {

@@ -1,7 +1,7 @@
 //! The medium of a logging disk: while a subject works it logs, after a cut it shows an image.
 //!
-//! Promise: a write is answered when it is in the log, a flush when it is; so the log holds them in an
-//! order that the kernel could see. One fault at a time can be asked for; it hits once.
+//! Promise: a write is answered when it is in the log, a flush when it is; so the log holds them in
+//! an order that the kernel could see. One fault at a time can be asked for; it hits once.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! Keeps the history while a subject works: every act with the position at its beginning, and at its
-//! acknowledgement.
+//! Keeps the history while a subject works: every act with the position at its beginning, and at
+//! its acknowledgement.
 //!
 //! Promise: the position of an acknowledgement is read after it was received, so that nothing is
 //! counted as acknowledged that was not. May be used by many threads.

@@ -1,5 +1,5 @@
-//! Loads a subject, simulates a power failure at many points of its writes, and judges the remaining
-//! volume each time.
+//! Loads a subject, simulates a power failure at many points of its writes, and judges the
+//! remaining volume each time.
 //!
 //! Promise: each cut is mounted, recovered, read and unmounted before the next; whatever cannot be
 //! done is counted and named, never skipped. Half of the cuts are drawn from all events, half are

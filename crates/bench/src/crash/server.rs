@@ -1,8 +1,8 @@
 //! A Tactus of our own on the volume: started as an operator would, and killed as a power failure
 //! would.
 //!
-//! Promise: when it has started it answers; nothing of it is linked into the bench. It never ends by
-//! itself without an error that quotes it.
+//! Promise: when it has started it answers; nothing of it is linked into the bench. It never ends
+//! by itself without an error that quotes it.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -96,8 +96,8 @@ impl Program {
         Ok(())
     }
 
-    /// Small, so that it starts quickly, with short cycles, so that a flush does not wait long for its turn: the
-    /// replay starts it thousands of times.
+    /// Small, so that it starts quickly, with short cycles, so that a flush does not wait long for
+    /// its turn: the replay starts it thousands of times.
     fn configuration(&self, root: &Path) -> String {
         format!(
             "[http]\n\

@@ -1,7 +1,7 @@
 //! How long a process was ready to run and others had the processors.
 //!
-//! Promise: what is counted is the kernel's own account of it. On a machine that does something else
-//! besides, a recovery takes longer through no fault of its own.
+//! Promise: what is counted is the kernel's own account of it. On a machine that does something
+//! else besides, a recovery takes longer through no fault of its own.
 
 use std::fs;
 use std::time::Duration;

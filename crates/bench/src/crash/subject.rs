@@ -1,7 +1,7 @@
 //! Who works on the disk: something that stores titles and acknowledges them.
 //!
-//! Promise: the recorder gets the acknowledgements that a client would get. Recovery uses the volume
-//! alone, as after a power failure.
+//! Promise: the recorder gets the acknowledgements that a client would get. Recovery uses the
+//! volume alone, as after a power failure.
 
 mod chunks;
 mod peers;

@@ -1,8 +1,9 @@
 //! What one client got: its datagrams, one by one, as they came, held against its title's rate.
 //!
-//! Promise: a stream that stands still, is slow or begins again elsewhere without saying so is seen, whatever its own
-//! time stamps say: bytes are due by the rate of the title, and what has not come when it was asked to
-//! stop is late. It judges only when it knows when the client has asked for what.
+//! Promise: a stream that stands still, is slow or begins again elsewhere without saying so is
+//! seen, whatever its own time stamps say: bytes are due by the rate of the title, and what has not
+//! come when it was asked to stop is late. It judges only when it knows when the client has asked
+//! for what.
 
 use std::ops::Range;
 
@@ -58,8 +59,9 @@ struct Came {
     packets: Vec<u8>,
 }
 
-/// How much later than the earliest since PLAY datagrams came: how many in each tenth of a millisecond, and the
-/// latest. Each PLAY has a clock of its own: how long it took to begin is counted apart.
+/// How much later than the earliest since PLAY datagrams came: how many in each tenth of a
+/// millisecond, and the latest. Each PLAY has a clock of its own: how long it took to begin is
+/// counted apart.
 #[derive(Clone, Debug, Default)]
 pub struct Late {
     counts: Vec<u64>,
@@ -107,7 +109,8 @@ const JUMP_MIN: u64 = 90;
 const PACKETS: usize = 7;
 
 impl View {
-    /// Of a stream of `rate`, with room for what comes in `length`, so that its receiver copies nothing later.
+    /// Of a stream of `rate`, with room for what comes in `length`, so that its receiver copies
+    /// nothing later.
     pub(super) fn new(rate: BitRate, length: Nanos) -> Self {
         let seconds = length.0.div_ceil(SECOND.0);
         let room = (rate.0 * seconds).div_ceil(8 * (PACKETS * PACKET) as u64) as usize;
@@ -394,7 +397,8 @@ mod tests {
         Part { first, is_elsewhere: true, answered: ms(answered), until: Some(ms(until)) }
     }
 
-    /// Datagrams that come at these milliseconds, one after the other, with time stamps of the rate.
+    /// Datagrams that come at these milliseconds, one after the other, with time stamps of the
+    /// rate.
     fn came(times: impl IntoIterator<Item = u64>) -> View {
         let mut view = view();
         for (number, at) in (0..).zip(times) {

@@ -1,7 +1,7 @@
 //! From the exported file to a mounted file system.
 //!
-//! Promise: the queue above the device is set as it would be above a real disk, and every run has the
-//! same layout on it.
+//! Promise: the queue above the device is set as it would be above a real disk, and every run has
+//! the same layout on it.
 
 use std::fs;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! The emulated medium: its requests are answered when the model says so.
 //!
-//! Promise: reads, writes and flushes reach the model one by one in the order in which the kernel sends them,
-//! at most a mebibyte each; the data move when the request is answered, hot in the cache. In fast
-//! mode the model is left out, to lay down titles.
+//! Promise: reads, writes and flushes reach the model one by one in the order in which the kernel
+//! sends them, at most a mebibyte each; the data move when the request is answered, hot in the
+//! cache. In fast mode the model is left out, to lay down titles.
 
 use std::collections::HashMap;
 use std::io;
@@ -261,8 +261,8 @@ impl Export {
     }
 }
 
-/// Gives the calling thread SCHED_FIFO. Without it answers may be late by a turn of the scheduler; the
-/// check of the disk shows it.
+/// Gives the calling thread SCHED_FIFO. Without it answers may be late by a turn of the scheduler;
+/// the check of the disk shows it.
 fn hurry() {
     if let Err(error) = priority::fifo(PRIORITY) {
         eprintln!("the disk runs without SCHED_FIFO: {error:#}");
@@ -279,8 +279,8 @@ impl Medium for Export {
     }
 
     fn write(&self, at: u64, data: &[u8], reply: ReplyWrite) {
-        // When the data are visible does not matter to anybody, since the answer comes in the model's
-        // time.
+        // When the data are visible does not matter to anybody, since the answer comes in the
+        // model's time.
         if self.store.write(at, data).is_err() {
             reply.error(Errno::EIO);
             return;

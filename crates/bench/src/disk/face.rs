@@ -1,7 +1,7 @@
 //! The file system that the kernel sees: one file, and what lies behind it.
 //!
-//! Promise: every request of the kernel reaches the medium as it came, in the order in which it came,
-//! and nothing between them caches; whoever answers, and when, is the medium's affair.
+//! Promise: every request of the kernel reaches the medium as it came, in the order in which it
+//! came, and nothing between them caches; whoever answers, and when, is the medium's affair.
 
 use std::ffi::OsStr;
 use std::io;
@@ -24,8 +24,8 @@ const BACKGROUND_MAX: u16 = 512;
 const FILE_NUMBER: INodeNo = INodeNo(2);
 const FOREVER: Duration = Duration::from_secs(3600);
 
-/// What lies behind the file. Offsets and lengths are multiples of [`BLOCK`] when a loop device with
-/// sectors of that size lies above.
+/// What lies behind the file. Offsets and lengths are multiples of [`BLOCK`] when a loop device
+/// with sectors of that size lies above.
 pub(crate) trait Medium: Send + Sync + 'static {
     /// The length of the file.
     fn size(&self) -> Bytes;

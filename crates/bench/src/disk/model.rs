@@ -1,30 +1,32 @@
 //! When a disk answers: the timing of a spinning disk and of two kinds of flash.
 //!
-//! Promise: the answer times depend on the requests, their instants and the seed, on nothing else. A
-//! state machine: it takes requests and instants, answers tickets, and reads no clock.
+//! Promise: the answer times depend on the requests, their instants and the seed, on nothing else.
+//! A state machine: it takes requests and instants, answers tickets, and reads no clock.
 //!
-//! HDD: one actuator, in order of arrival; t = size / 150 MB/s + (contiguous with the last request ?
-//! 0 : seek + rotation), seek = 1.5 + 14.5 sqrt(distance) ms with distance as a share of the span,
-//! rotation uniform in 0..8.3 ms. Flash: up to `slots` requests share the rate equally, the others
-//! wait in order; writes weigh more; a base latency follows the transfer; and, on SATA, all stands
-//! still for a collection pause now and then.
+//! HDD: one actuator, in order of arrival; t = size / 150 MB/s + (contiguous with the last request
+//! ? 0 : seek + rotation), seek = 1.5 + 14.5 sqrt(distance) ms with distance as a share of the
+//! span, rotation uniform in 0..8.3 ms. Flash: up to `slots` requests share the rate equally, the
+//! others wait in order; writes weigh more; a base latency follows the transfer; and, on SATA, all
+//! stands still for a collection pause now and then.
 //!
-//! **Writes** cost the arm what reads cost, and are answered when they are on the medium. A drive with
-//! a volatile cache answers a write sooner and moves its arm for it later, at a time of its own
-//! choosing. Under uploads that never rest its cache is full and it is as fast as its arm: that is the
-//! state modelled here. Kinder than it is such a drive only to a burst that fits its cache.
+//! **Writes** cost the arm what reads cost, and are answered when they are on the medium. A drive
+//! with a volatile cache answers a write sooner and moves its arm for it later, at a time of its
+//! own choosing. Under uploads that never rest its cache is full and it is as fast as its arm: that
+//! is the state modelled here. Kinder than it is such a drive only to a burst that fits its cache.
 //!
 //! **Flushes** keep their place in the order of arrival, on an HDD too: FLUSH CACHE is no queued
-//! command (ATA ACS), so the drive ends what it has and takes nothing new before it has answered. With
-//! anything written since the last flush it costs a whole turn on an HDD (the head is then where it was,
-//! so what follows in sequence needs no rotation) and 0.5 to 5 ms on flash; with nothing written, nothing.
-//! A flush of an NVMe disk may be overtaken, but not here: the loop device above waits for it anyway.
+//! command (ATA ACS), so the drive ends what it has and takes nothing new before it has answered.
+//! With anything written since the last flush it costs a whole turn on an HDD (the head is then
+//! where it was, so what follows in sequence needs no rotation) and 0.5 to 5 ms on flash; with
+//! nothing written, nothing. A flush of an NVMe disk may be overtaken, but not here: the loop
+//! device above waits for it anyway.
 //!
-//! **Where the numbers are from.** They are definitions, not one product's. HDD: 8.3 ms are a turn at
-//! 7200 rpm; seek and rate give 13.4 ms and 66 reads of 256 KiB a second over the whole span, as data
-//! sheets of such drives have it. SATA: the rate is the link's; ten times for a write is the factor
-//! published for ReFlex' device tables. A turn is the least that a flush of a disk with an arm takes, for
-//! it ends with a sector that must be written; 0.5 to 5 ms are drives without capacitors.
+//! **Where the numbers are from.** They are definitions, not one product's. HDD: 8.3 ms are a turn
+//! at 7200 rpm; seek and rate give 13.4 ms and 66 reads of 256 KiB a second over the whole span, as
+//! data sheets of such drives have it. SATA: the rate is the link's; ten times for a write is the
+//! factor published for ReFlex' device tables. A turn is the least that a flush of a disk with an
+//! arm takes, for it ends with a sector that must be written; 0.5 to 5 ms are drives without
+//! capacitors.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -196,8 +198,8 @@ impl Spinning {
         Self::SEEK_MIN_MS + Self::SEEK_SPAN_MS * distance.min(1.0).sqrt()
     }
 
-    /// What one sweep over `visits` places takes on average that lie evenly over `span` (a share of the
-    /// disk), with one transfer of `length` at each.
+    /// What one sweep over `visits` places takes on average that lie evenly over `span` (a share of
+    /// the disk), with one transfer of `length` at each.
     pub(super) fn sweep(visits: u32, span: f64, length: Bytes) -> Nanos {
         let transfer = length.0 as f64 / Self::BYTES_PER_SECOND * 1e3;
         let seek = Self::seek(span / f64::from(visits.max(1)));

@@ -82,8 +82,8 @@ impl Stand {
     }
 }
 
-/// Where the process `id` exports its medium: the folder, and the file in it. They have the same name: a
-/// loop device whose mount namespace has ended shows only the latter.
+/// Where the process `id` exports its medium: the folder, and the file in it. They have the same
+/// name: a loop device whose mount namespace has ended shows only the latter.
 pub(crate) fn export_of(id: u32) -> (PathBuf, String) {
     let name = format!("{OURS}{id}");
     (Path::new(PLACE).join(&name), name)
@@ -98,8 +98,8 @@ impl Drop for Stand {
                 Step::Mount(path) => unmount(path),
                 Step::Loop(name) => unmount_all(name).and_then(|()| detach(name)),
                 Step::Folder(path) => fs::remove_dir(path).map_err(anyhow::Error::from),
-                // Not joined: where another mount namespace has a copy of the mount the session lives
-                // on until this process ends.
+                // Not joined: where another mount namespace has a copy of the mount the session
+                // lives on until this process ends.
                 Step::Export(path) => {
                     drop(self.session.take());
                     fs::remove_dir(path).map_err(anyhow::Error::from)

@@ -1,7 +1,7 @@
 //! What an emulated disk holds, at little cost: blocks of one repeated word cost eight bytes.
 //!
-//! Promise: what was written is read back. A block of 4096 bytes that repeats one word (titles of the
-//! bench are made of such) is kept in a table; every other block goes to a sparse file. Nothing
+//! Promise: what was written is read back. A block of 4096 bytes that repeats one word (titles of
+//! the bench are made of such) is kept in a table; every other block goes to a sparse file. Nothing
 //! outlives the daemon.
 
 use std::fs::File;

@@ -1,9 +1,9 @@
 //! DF: the buffer that a receiver needs to drain at the rate, as time.
 //!
-//! Promise: VB(t) = bytes received - rate x (t - t0), taken just before and just after each arrival;
-//! DF = (max VB - min VB) / rate. Two forms, as RFC 4445 and as the goals use them: per second, and
-//! per run (one value per stream over the largest piece without a dropped window). A piece without
-//! any arrival drains for its whole length.
+//! Promise: VB(t) = bytes received - rate x (t - t0), taken just before and just after each
+//! arrival; DF = (max VB - min VB) / rate. Two forms, as RFC 4445 and as the goals use them: per
+//! second, and per run (one value per stream over the largest piece without a dropped window). A
+//! piece without any arrival drains for its whole length.
 
 use serde::Serialize;
 use tactus_core::units::BitRate;

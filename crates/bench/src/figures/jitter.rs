@@ -37,7 +37,8 @@ pub fn jitter(traces: &[Trace], rate: BitRate, grid: &Grid) -> Option<Jitter> {
     Some(Jitter { mean: spread::mean(&means)?, p99: spread::quantile(&mut all, 0.99)? })
 }
 
-/// J of each kept window, the mean over streams: pairs of its end, in seconds after `zero`, and percent.
+/// J of each kept window, the mean over streams: pairs of its end, in seconds after `zero`, and
+/// percent.
 pub fn over_time(traces: &[Trace], rate: BitRate, grid: &Grid, zero: MonoTime) -> Vec<(f64, f64)> {
     let expected = rate.0 as f64 / 8.0 * grid.window().0 as f64 / 1e9;
     let points = grid.kept().filter_map(|window| {

@@ -3,8 +3,8 @@
 //! Promise: a player starts to drain at the stream's rate once it holds its start-up buffer; each
 //! time it finds less than it has to drain it stops, counts one underrun, and starts again when the
 //! buffer is full once more. A stream that never fills its first buffer counts one. A stream that
-//! was delivered whole cannot run dry any more. A cycle of the common grid is missed when in it at least
-//! one player had nothing to show.
+//! was delivered whole cannot run dry any more. A cycle of the common grid is missed when in it at
+//! least one player had nothing to show.
 
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
 

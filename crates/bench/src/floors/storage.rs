@@ -1,6 +1,7 @@
 //! The disk without a server: direct reads in a ring, and the latency of a single one.
 //!
-//! Promise: measured by fio with registered buffers, on the same file and file system as the titles.
+//! Promise: measured by fio with registered buffers, on the same file and file system as the
+//! titles.
 
 use std::process::Command;
 

@@ -1,9 +1,9 @@
 //! nginx: at its defaults, and at the best settings that we know.
 //!
 //! Promise: the whole configuration is written here, so nothing of the host's own leaks in. Its
-//! `limit_rate` counts bytes per second; it keeps the average by bursts on whole seconds. Uploads are
-//! its WebDAV module's PUT: the body goes through the page cache into a file beside its place, which is
-//! renamed; nothing is flushed before the answer.
+//! `limit_rate` counts bytes per second; it keeps the average by bursts on whole seconds. Uploads
+//! are its WebDAV module's PUT: the body goes through the page cache into a file beside its place,
+//! which is renamed; nothing is flushed before the answer.
 
 use std::fs;
 use std::net::SocketAddrV4;

@@ -1,7 +1,7 @@
 //! Tactus itself: the release binary beside this one, with a configuration file.
 //!
-//! Promise: it is driven through its command line and its configuration alone, as an operator would;
-//! nothing of it is linked into the bench.
+//! Promise: it is driven through its command line and its configuration alone, as an operator
+//! would; nothing of it is linked into the bench.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -177,8 +177,8 @@ impl Tactus {
     }
 }
 
-/// Lets Tactus measure the empty volume `root`, as an operator does with a new disk; the model stays
-/// on the volume, where the server finds it.
+/// Lets Tactus measure the empty volume `root`, as an operator does with a new disk; the model
+/// stays on the volume, where the server finds it.
 pub fn measure_volume(binary: &Path, root: &Path, fast: bool) -> Result<()> {
     must_exist(binary)?;
     let mut measure = Command::new(binary);

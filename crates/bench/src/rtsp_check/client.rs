@@ -1,7 +1,7 @@
 //! One connection to a server: requests out, answers and frames in.
 //!
-//! Promise: what a server sends is read by the grammar or refused with the bytes that break it; nothing
-//! waits for longer than it is told to.
+//! Promise: what a server sends is read by the grammar or refused with the bytes that break it;
+//! nothing waits for longer than it is told to.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -167,7 +167,8 @@ impl Connection {
         self.ask_with(method, url, headers, "")
     }
 
-    /// The same with a body; once more with credentials, where the server wants some and there are some.
+    /// The same with a body; once more with credentials, where the server wants some and there are
+    /// some.
     pub(super) fn ask_with(
         &mut self,
         method: &str,

@@ -1,7 +1,8 @@
-//! Digest authentication as a client does it (RFC 7616; RFC 2617 and RFC 2069 where a server offers no more).
+//! Digest authentication as a client does it (RFC 7616; RFC 2617 and RFC 2069 where a server offers
+//! no more).
 //!
-//! Promise: a password is never sent, but hashed with what the server has said; of several challenges the strongest that is
-//! known is answered.
+//! Promise: a password is never sent, but hashed with what the server has said; of several
+//! challenges the strongest that is known is answered.
 
 use anyhow::{Context, Result};
 use data_encoding::HEXLOWER;

@@ -313,7 +313,8 @@ fn session_unknown(scene: &Scene) -> Result<Outcome> {
 
 fn session_missing(scene: &Scene) -> Result<Outcome> {
     let response = scene.connect()?.ask("PLAY", scene.presentation(), &[])?;
-    // Section 11.3.6 has 454 for a session that is missing, appendix A.2 leaves PLAY out of Init: 455.
+    // Section 11.3.6 has 454 for a session that is missing, appendix A.2 leaves PLAY out of Init:
+    // 455.
     let response = response.expect(&[454, 455], "PLAY without Session")?;
     passed(response.status.to_string())
 }

@@ -1,7 +1,7 @@
 //! One upload: connect, send head and body, read the head of the answer.
 //!
-//! Promise: it never blocks. An answer that comes before the body is out ends the upload, as a refusal
-//! does. What it sends it counts only when the socket has taken it.
+//! Promise: it never blocks. An answer that comes before the body is out ends the upload, as a
+//! refusal does. What it sends it counts only when the socket has taken it.
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
@@ -148,7 +148,8 @@ impl Connection {
             self.state = State::Sending(0);
         }
         let sent = match self.state {
-            // A server that refuses may close its side: what it says comes before what we hear of it.
+            // A server that refuses may close its side: what it says comes before what we hear of
+            // it.
             State::Sending(out) => match self.send(out, piece) {
                 Ok(sent) => sent,
                 Err(reason) => {

@@ -8,8 +8,8 @@ use tactus_core::units::{Bytes, MIB};
 use crate::stage::{Plan, Seen, Stage, content};
 
 const LEN: usize = 6_000_000;
-/// Within it a stream is on time here: the engine, the disk and the clients are real-time where that is
-/// allowed, but not what the kernel does for them.
+/// Within it a stream is on time here: the engine, the disk and the clients are real-time where
+/// that is allowed, but not what the kernel does for them.
 const ON_TIME: Duration = Duration::from_millis(400);
 
 pub(crate) fn is_whole_and_on_time(seen: &Seen) {
@@ -87,8 +87,8 @@ fn f_05_a_read_error_ends_its_stream_and_no_other() {
     }
 }
 
-/// The page cache reads far ahead of a long title, in folios of up to 2 MiB, and a bad sector spoils the
-/// whole of its folio.
+/// The page cache reads far ahead of a long title, in folios of up to 2 MiB, and a bad sector
+/// spoils the whole of its folio.
 #[test]
 fn f_05_by_way_of_the_page_cache_no_more_is_lost_than_the_block_that_cannot_be_read() {
     const FIRST_BAD: usize = 127 * 262_144;
@@ -306,7 +306,8 @@ fn f_12_a_disk_that_hangs_hurts_nobody_else_and_is_marked_down() {
             socket
         })
         .collect();
-    // Two cycles and a second (P8) are for the engine, which is asked by others who need a processor.
+    // Two cycles and a second (P8) are for the engine, which is asked by others who need a
+    // processor.
     wait_until("it is down", Duration::from_secs(5), || !is_up(0));
     assert!(is_up(1));
     for (method, target) in [

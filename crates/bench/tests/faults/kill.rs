@@ -109,8 +109,8 @@ impl Resumed {
     }
 }
 
-/// Uploads one after the other in parts, until the server is not there any more; which one is open, and
-/// which are whole. None is open when it ended before the answer that says where.
+/// Uploads one after the other in parts, until the server is not there any more; which one is open,
+/// and which are whole. None is open when it ended before the answer that says where.
 fn resume(client: Client, mut count: usize) -> (Option<Resumed>, Vec<String>) {
     let mut whole = vec![];
     loop {

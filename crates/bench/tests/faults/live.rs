@@ -21,8 +21,8 @@ const COMES: u64 = 750_000;
 const SEVEN: usize = 7;
 /// Of the delivery beside them, at a megabyte each second: longer than the stall.
 const WATCHED: usize = 20_000_000;
-/// What a stall may cost at most: a queue of 64 chunks for the live input and as much again for what is
-/// on its way through it. The places are part of the arena, which is there from the start.
+/// What a stall may cost at most: a queue of 64 chunks for the live input and as much again for
+/// what is on its way through it. The places are part of the arena, which is there from the start.
 const MEMORY_MAX: u64 = 16 * MIB;
 /// A stall has come to an end long before, on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -52,8 +52,8 @@ fn numbered(number: u64) -> [u8; PACKET] {
     packet
 }
 
-/// A chunked PUT at a rate that goes on until it is told to stop; how much of `bytes` was sent, and the
-/// answer.
+/// A chunked PUT at a rate that goes on until it is told to stop; how much of `bytes` was sent, and
+/// the answer.
 fn put(
     server: &Server,
     name: &str,

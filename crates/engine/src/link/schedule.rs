@@ -12,8 +12,8 @@ const NONE: u32 = u32::MAX;
 const TURN: usize = Tick::Ms250.slots() as usize;
 
 /// A slot takes streams until it sends this much; then the next slot opens. Thirty television
-/// streams: under 1 ms of sending in a slot of 1.25 ms. Fuller slots wake fewer threads, here and at
-/// local receivers, for the same bytes.
+/// streams: under 1 ms of sending in a slot of 1.25 ms. Fuller slots wake fewer threads, here and
+/// at local receivers, for the same bytes.
 const COMFORTABLE: u64 = 2 * 1024 * 1024;
 
 /// Lists of streams by tick and phase.

@@ -88,7 +88,8 @@ fn streams_share_the_ceiling_of_an_over_subscribed_class_in_proportion_to_their_
         let class = &counters.classes[0];
         assert_about(class.second_bytes.value(), ceiling.bytes_in(SECOND).0, "a second of all");
         assert!(class.bytes.value() > class.second_bytes.value());
-        // It has its ceiling guaranteed, so it borrows a packet at most that is at the border of seconds.
+        // It has its ceiling guaranteed, so it borrows a packet at most that is at the border of
+        // seconds.
         let (all, borrowed) = (class.bytes.value(), class.borrowed.value());
         assert!(borrowed * 100 <= all, "{borrowed} of {all}");
     }

@@ -1,5 +1,5 @@
-//! Streams that leave in frames of a connection: whole frames, whole texts between them, whatever the socket
-//! takes at a time.
+//! Streams that leave in frames of a connection: whole frames, whole texts between them, whatever
+//! the socket takes at a time.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Streams of datagrams that the control side makes: each at its own time, and nobody else's affair.
+//! Streams of datagrams that the control side makes: each at its own time, and nobody else's
+//! affair.
 
 use std::net::SocketAddr;
 
@@ -70,7 +71,8 @@ fn left(stage: &Stage, generated: &GeneratedSession) -> Vec<Datagram> {
     network.datagrams.iter().filter(|datagram| datagram.to == generated.to).cloned().collect()
 }
 
-/// Every datagram so far is the next one, and left in the tick in which it was due, all moved by `moved`.
+/// Every datagram so far is the next one, and left in the tick in which it was due, all moved by
+/// `moved`.
 fn assert_on_time(stage: &Stage, generated: &GeneratedSession, first: u64, moved: Nanos) -> u64 {
     let datagrams = left(stage, generated);
     for (nth, each) in (0..).zip(&datagrams) {

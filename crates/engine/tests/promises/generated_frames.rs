@@ -1,5 +1,5 @@
-//! Streams of frames that the control side makes: whole frames and whole texts, each frame at its own time, whatever the
-//! socket takes.
+//! Streams of frames that the control side makes: whole frames and whole texts, each frame at its
+//! own time, whatever the socket takes.
 
 use tactus_core::datagrams::Framing;
 use tactus_core::generated::Timed;
@@ -49,7 +49,8 @@ fn framed(nth: u64) -> Timed {
     packet(nth).framed((nth % 2 * 2) as u8, Nanos(0))
 }
 
-/// How many frames and texts have come, each the next one, and how many bytes stand behind the last whole one.
+/// How many frames and texts have come, each the next one, and how many bytes stand behind the last
+/// whole one.
 fn read(mut left: &[u8], texts: &[Box<[u8]>]) -> (u64, usize, usize) {
     let (mut frames, mut said) = (0, 0);
     while let Some(&first) = left.first() {

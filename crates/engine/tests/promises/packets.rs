@@ -69,7 +69,8 @@ fn tick_of(time: MonoTime) -> MonoTime {
     MonoTime(time.0.div_ceil(TICK.0) * TICK.0)
 }
 
-/// How late each datagram left after the first, at the earliest moment that the first can have been due.
+/// How late each datagram left after the first, at the earliest moment that the first can have been
+/// due.
 fn lateness(datagrams: &[Datagram]) -> Vec<u64> {
     let begin = datagrams[0].at.before(TICK);
     (0..).zip(datagrams).map(|(nth, each)| each.at.since(begin + due(nth)).0).collect()
@@ -360,7 +361,8 @@ fn a_full_socket_makes_late_and_loses_nothing() {
 fn assert_one_second_without_a_burst(after: &[Datagram]) {
     assert!(after.len().abs_diff((RATE / 8 / PAYLOAD.0) as usize) < 5, "{}", after.len());
     let gaps: Vec<_> = after.windows(2).map(|pair| pair[1].at.since(pair[0].at).0).collect();
-    // What was gathered when the link stopped leaves at once; its gap to the next is anything up to a whole one.
+    // What was gathered when the link stopped leaves at once; its gap to the next is anything up to
+    // a whole one.
     assert!(gaps[1..].iter().all(|gap| gap.abs_diff(due(1).0) <= TICK.0), "{gaps:?}");
 }
 

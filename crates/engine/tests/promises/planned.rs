@@ -1,4 +1,5 @@
-//! Streams of datagrams with a plan: a transport stream leaves by its own clock, whole, over turns and titles.
+//! Streams of datagrams with a plan: a transport stream leaves by its own clock, whole, over turns
+//! and titles.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -285,7 +286,8 @@ fn a_title_follows_another_one_as_if_both_were_one() {
             let bytes: Vec<u8> = heard.iter().flat_map(|(_, payload)| payload).copied().collect();
             let clocks = read(&bytes);
             assert_eq!(marks(&bytes), [], "nothing jumps");
-            // No stamp is further from the one before than in the title itself: 7 packets at most there.
+            // No stamp is further from the one before than in the title itself: 7 packets at most
+            // there.
             for pair in clocks.windows(2) {
                 let apart = pair[1].1.since(pair[0].1);
                 assert!(apart.0 > 0 && apart.0 < 54_000 * 6, "{pair:?}");

@@ -152,7 +152,8 @@ pub(crate) struct Network {
     pub(crate) takes: Option<u64>,
     /// Where no datagram can be sent to.
     pub(crate) unreachable: Vec<SocketAddr>,
-    /// How long before it is due the network wants a datagram, to let it go at its time; zero where it leaves at once.
+    /// How long before it is due the network wants a datagram, to let it go at its time; zero where
+    /// it leaves at once.
     ahead: Nanos,
 }
 

@@ -1,12 +1,13 @@
-//! Every interleaving of two threads on small rings; loom also reports unordered accesses and leaks.
+//! Every interleaving of two threads on small rings; loom also reports unordered accesses and
+//! leaks.
 
 use loom::sync::Arc;
 use loom::thread;
 
 use super::*;
 
-/// One thread pushes `pushes` times while the other pops `pops` times; the rest is popped at the end.
-/// Neither waits, so loom can try every interleaving.
+/// One thread pushes `pushes` times while the other pops `pops` times; the rest is popped at the
+/// end. Neither waits, so loom can try every interleaving.
 fn hand_over(capacity: usize, pushes: u32, pops: u32) {
     loom::model(move || {
         let (mut producer, mut consumer) = ring(capacity);

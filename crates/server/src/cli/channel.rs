@@ -131,7 +131,8 @@ struct Keys {
     /// Null packets make exactly this rate of it, like "12 Mbit/s", or "off"
     #[arg(long, value_name = "RATE")]
     stuff: Option<KeyChange<String>>,
-    /// For how long datagrams may be gathered that leave together, like "4 ms", or "off": as its class allows
+    /// For how long datagrams may be gathered that leave together, like "4 ms", or "off": as its
+    /// class allows
     #[arg(long, value_name = "TIME")]
     burst: Option<KeyChange<String>>,
 }

@@ -30,7 +30,8 @@ pub(super) struct Verify {
     /// Titles, or directories of them
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// When nothing is damaged: take uploads again on this volume, where a write or flush had failed
+    /// When nothing is damaged: take uploads again on this volume, where a write or flush had
+    /// failed
     #[arg(long)]
     clear: bool,
     /// No progress bar

@@ -1,4 +1,5 @@
-//! A movie's tracks as elementary streams of RTP: H.264 (RFC 6184), H.265 (RFC 7798), AAC (RFC 3640).
+//! A movie's tracks as elementary streams of RTP: H.264 (RFC 6184), H.265 (RFC 7798), AAC (RFC
+//! 3640).
 //!
 //! Promise: samples leave in decoding order, each from its decoding time on, with the packets of a
 //! picture spread over the time to the next one. Timestamps are presentation times (RFC 3550,

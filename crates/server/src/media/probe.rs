@@ -6,11 +6,11 @@
 //! `pread` on the given handle, which must not be open for direct I/O.
 //!
 //! What the rate means:
-//! - A constant-rate transport stream has one rate, and it comes out exactly. Of a variable-rate stream
-//!   it is the mean between the first and the last clock reference, rounded up: such a stream needs a
-//!   start burst of its longest excess, or a configured rate.
-//! - A movie's rate is the least at which every sample is there when it is due for a player that waits
-//!   [`PATIENCE`] after the first byte of media, and never below the mean.
+//! - A constant-rate transport stream has one rate, and it comes out exactly. Of a variable-rate
+//!   stream it is the mean between the first and the last clock reference, rounded up: such a
+//!   stream needs a start burst of its longest excess, or a configured rate.
+//! - A movie's rate is the least at which every sample is there when it is due for a player that
+//!   waits [`PATIENCE`] after the first byte of media, and never below the mean.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

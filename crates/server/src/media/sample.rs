@@ -59,7 +59,8 @@ pub fn write_mp4(path: &Path, duration: Nanos) -> io::Result<Sample> {
 }
 
 impl Sample {
-    /// A transport stream of at least `duration`: 1280x720 H.264 and Layer II at [`TS_RATE`], constant.
+    /// A transport stream of at least `duration`: 1280x720 H.264 and Layer II at [`TS_RATE`],
+    /// constant.
     pub fn ts(duration: Nanos) -> Self {
         let period = MediaTime(TS_PERIOD.0 / 1000 * 27);
         let clip = Repeat::new(TS_CLIP, TS_RATE, period).expect("the clip loops, as a test shows");

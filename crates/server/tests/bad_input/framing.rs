@@ -8,7 +8,8 @@ use crate::test_server::TestServer;
 /// What would be a request if the bytes before it were misunderstood.
 const NEXT: &str = "GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// Sends `bytes`, with another request behind them, and expects one refusal and a closed connection.
+/// Sends `bytes`, with another request behind them, and expects one refusal and a closed
+/// connection.
 fn refused(server: &TestServer, bytes: &str, status: u16) -> Answer {
     let mut client = server.client();
     client.send(format!("{bytes}{NEXT}"));

@@ -104,7 +104,8 @@ fn what_may_change_does_when_the_configuration_is_read_again_and_the_rest_is_nam
     assert_eq!(served.ask("POST", "/api/v1/reload", "", false).0, 401);
     assert_eq!(served.ask("GET", "/api/v1/reload", "", true).0, 404);
 
-    // One goes, one comes to its address, one sends another title; a class has less, and what needs a restart is named.
+    // One goes, one comes to its address, one sends another title; a class has less, and what needs
+    // a restart is named.
     served.told(&["class", "set"], &["house", "--priority", "5"]);
     let more = channel("d", 1, "udp://127.0.0.1:7003");
     let again = replaced(&[

@@ -17,7 +17,8 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Serves titles that are called by their marks, and takes changes. A volume has to stand in the `config`.
+    /// Serves titles that are called by their marks, and takes changes. A volume has to stand in
+    /// the `config`.
     pub(crate) fn new(config: impl FnOnce(&str) -> String, marks: &[u8]) -> Self {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
         let media = dir.path().join("media");

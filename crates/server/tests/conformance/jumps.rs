@@ -1,7 +1,9 @@
-//! Where an output goes on elsewhere: seeks and scales of a session, a channel that is changed while it is sent.
+//! Where an output goes on elsewhere: seeks and scales of a session, a channel that is changed
+//! while it is sent.
 //!
-//! Promise: what one receiver hears over all of it raises no indicator: counters run on, and each jump of the clock, and no
-//! other place, is marked. The time that passes until the other place has been read is nobody's: no packet is sent in it.
+//! Promise: what one receiver hears over all of it raises no indicator: counters run on, and each
+//! jump of the clock, and no other place, is marked. The time that passes until the other place has
+//! been read is nobody's: no packet is sent in it.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -10,8 +12,8 @@ use dvb_conformance::Indicator;
 
 use super::*;
 
-/// What a receiver of all of it has heard. What describes the service (SDT) has its times in each title: those of another one, or of
-/// another place, may come less than 25 ms later.
+/// What a receiver of all of it has heard. What describes the service (SDT) has its times in each
+/// title: those of another one, or of another place, may come less than 25 ms later.
 fn heard(packets: &[Vec<u8>], begins: &[u16]) -> Heard {
     Heard::rtp_from(packets, begins).excusing(Indicator::SiMinGapError)
 }
@@ -105,7 +107,8 @@ fn a_channel_that_is_changed_while_it_is_sent_is_clean() {
         r#"["/even-short.ts", "/even-short.ts"]"#,
     ];
     let mut came = inbox.take(datagrams(TS_RATE, 1));
-    // At any place of titles that last less than three seconds: near the end too, where the next one waits already.
+    // At any place of titles that last less than three seconds: near the end too, where the next
+    // one waits already.
     for nth in 0..24 {
         let list = lists[nth % lists.len()];
         order(&server, "PATCH", "live", &format!("{{\"playlist\": {list}}}"));

@@ -8,8 +8,9 @@ use tactus_core::ts::{Framing, PACKET, Pid};
 /// A PCR may be so far from its byte's time: 500 ns, in ticks of 27 MHz, rounded down.
 const ERROR_MAX: f64 = 13.0;
 
-/// Counters follow each other from `before` into `part`, which begins with the mark of another clock: one mark, in the first
-/// packet of the clock, before any other time of it; and each PCR is the time of its byte.
+/// Counters follow each other from `before` into `part`, which begins with the mark of another
+/// clock: one mark, in the first packet of the clock, before any other time of it; and each PCR is
+/// the time of its byte.
 pub(crate) fn is_marked(before: &[u8], part: &[u8]) {
     let mut counters: HashMap<u16, u8> = HashMap::new();
     for (at, packet) in Framing::PLAIN.packets(&[before, part].concat()) {

@@ -1,4 +1,5 @@
-//! What receivers report of what they are sent is told, over UDP and within the connection, and nothing else of it happens.
+//! What receivers report of what they are sent is told, over UDP and within the connection, and
+//! nothing else of it happens.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! A network of its own, of one loopback, in which groups have a way: which interface players join them on is
-//! the machine's routing, and here that is known.
+//! A network of its own, of one loopback, in which groups have a way: which interface players join
+//! them on is the machine's routing, and here that is known.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

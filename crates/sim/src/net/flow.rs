@@ -155,7 +155,8 @@ impl Flow {
             format!("datagram {number} has the header {head:x?} at {now:?}: {self:?}")
         });
         let ticks = field(4).wrapping_sub(timestamp);
-        // The time since the first was due, in ticks of 90 kHz; where clocks may have moved, no less.
+        // The time since the first was due, in ticks of 90 kHz; where clocks may have moved, no
+        // less.
         let exact = (u128::from(self.span(number)) * 9 / 100_000) as u32;
         let is_exact = self.cast.delivery.is_promised;
         let is_right = if is_exact { ticks == exact } else { ticks >= exact.max(self.ticks) };

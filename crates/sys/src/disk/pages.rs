@@ -1,17 +1,18 @@
 //! The disk port on the kernel's page cache: blocks that are sent by reference, never copied.
 //!
-//! Promise: a block that is filled stays in memory until its place is filled anew, whatever else the
-//! machine does, so a `sendfile` from it waits for no disk. What is given up leaves the page cache
-//! shortly after. Together that bounds the memory as an arena does; only the kernel's read-ahead comes
-//! on top, and the kernel may take that back at any time.
+//! Promise: a block that is filled stays in memory until its place is filled anew, whatever else
+//! the machine does, so a `sendfile` from it waits for no disk. What is given up leaves the page
+//! cache shortly after. Together that bounds the memory as an arena does; only the kernel's
+//! read-ahead comes on top, and the kernel may take that back at any time.
 //!
-//! A place is a pipe. To fill it is to splice a part of a file into it: the pages are read if they are
-//! not there, and the pipe then refers to them, which keeps the kernel from taking them back. Nothing
-//! is ever read from the pipe. A title that is read in sequence is there before it is asked for:
-//! each splice makes the kernel read the next part, in large folios, for half the CPU of a direct read.
+//! A place is a pipe. To fill it is to splice a part of a file into it: the pages are read if they
+//! are not there, and the pipe then refers to them, which keeps the kernel from taking them back.
+//! Nothing is ever read from the pipe. A title that is read in sequence is there before it is asked
+//! for: each splice makes the kernel read the next part, in large folios, for half the CPU of a
+//! direct read.
 //!
-//! A block whose sum is known is compared before it is given up to be sent: the thread that has filled
-//! it looks at the bytes of the same pages once, 31 us for 256 KiB.
+//! A block whose sum is known is compared before it is given up to be sent: the thread that has
+//! filled it looks at the bytes of the same pages once, 31 us for 256 KiB.
 //!
 //! ```text
 //!  submit ──► in memory? ── yes ──► thread 0: splice, nothing to wait for
@@ -83,9 +84,10 @@ impl DiskPages {
     /// Makes all pipes and starts the threads.
     ///
     /// # Errors
-    /// `EPERM` when a pipe cannot be as large as a block (above `fs.pipe-max-size`) or the pipes together
-    /// are larger than an ordinary user's may be (`fs.pipe-user-pages-soft`); `EMFILE` when file
-    /// descriptors are exhausted; `EAGAIN` when no thread can be started; `EINVAL` when a number is zero.
+    /// `EPERM` when a pipe cannot be as large as a block (above `fs.pipe-max-size`) or the pipes
+    /// together are larger than an ordinary user's may be (`fs.pipe-user-pages-soft`); `EMFILE`
+    /// when file descriptors are exhausted; `EAGAIN` when no thread can be started; `EINVAL` when a
+    /// number is zero.
     pub fn open(options: PagesOptions) -> io::Result<Self> {
         let PagesOptions { places, block, depth, threads, rights } = options;
         if [places, block, depth, threads].contains(&0) {
@@ -240,8 +242,8 @@ impl Work for Filler {
     fn abandon(&mut self, _job: Job) {}
 }
 
-/// Splices the transfer into its pipe; less is there only at the end of the file. What cannot be read
-/// is looked at again: the error may be another block's, read together with this one.
+/// Splices the transfer into its pipe; less is there only at the end of the file. What cannot be
+/// read is looked at again: the error may be another block's, read together with this one.
 fn splice_all(transfer: Transfer, pipe: &Pipe) -> Result<u32, i32> {
     let mut offset = transfer.offset.0 as i64;
     let end = transfer.offset.0 as i64 + i64::from(transfer.len);
@@ -264,12 +266,13 @@ fn splice_all(transfer: Transfer, pipe: &Pipe) -> Result<u32, i32> {
     Ok((offset - transfer.offset.0 as i64) as u32)
 }
 
-/// How often a page is tried: once as the kernel likes, and twice alone, as who reads beside may have the
-/// kernel read it together with others again. A failing disk takes seconds for each.
+/// How often a page is tried: once as the kernel likes, and twice alone, as who reads beside may
+/// have the kernel read it together with others again. A failing disk takes seconds for each.
 const LOOKS: u32 = 3;
 
-/// Another descriptor of the same open file: the first may be closed before the place is filled anew.
-/// None when there is no room for one; then its pages leave the cache when the kernel needs room.
+/// Another descriptor of the same open file: the first may be closed before the place is filled
+/// anew. None when there is no room for one; then its pages leave the cache when the kernel needs
+/// room.
 fn duplicate(file: FileHandle) -> Option<OwnedFd> {
     // SAFETY: the caller of `submit` keeps the file open until the completion.
     let file = unsafe { BorrowedFd::borrow_raw(file.0) };

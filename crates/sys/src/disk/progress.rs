@@ -2,8 +2,8 @@
 //!
 //! Promise: the count reported is exact. A short read is asked again for its rest; it is the end of
 //! the file only when asking again brings nothing more, or when it stops within a 512-byte sector,
-//! where no device stops. A short write is continued, and is whole or an error, never less. Every retry
-//! is bounded. Shared by all disk ports.
+//! where no device stops. A short write is continued, and is whole or an error, never less. Every
+//! retry is bounded. Shared by all disk ports.
 
 use tactus_core::ports::{Direction, DiskFault, Transfer};
 use tactus_core::units::SECTOR;

@@ -2,9 +2,9 @@
 //! io_uring is refused.
 //!
 //! Promise: the same as the port on io_uring, at a higher price: a hand-over and a wake-up for each
-//! batch, and at most as many reads at a time as there are threads. The real-time thread never waits
-//! for them. A thread that hangs in a read keeps its block and the arena, whatever becomes of the
-//! port.
+//! batch, and at most as many reads at a time as there are threads. The real-time thread never
+//! waits for them. A thread that hangs in a read keeps its block and the arena, whatever becomes of
+//! the port.
 
 use std::io;
 use std::ptr::NonNull;

@@ -2,10 +2,10 @@
 //! share and flushes; completions by looking.
 //!
 //! Promise: the kernel-memory rule. A block given to the kernel comes back with its completion and
-//! not before; dropping the port asks the kernel to cancel and waits for every completion, and where
-//! it cannot wait it leaks the arena rather than free memory that may still be written. Completions
-//! cannot overflow: there are never more transfers and flushes than places for them. After
-//! [`DiskRing::open`] nothing is allocated. It decides no order and knows no cycle.
+//! not before; dropping the port asks the kernel to cancel and waits for every completion, and
+//! where it cannot wait it leaks the arena rather than free memory that may still be written.
+//! Completions cannot overflow: there are never more transfers and flushes than places for them.
+//! After [`DiskRing::open`] nothing is allocated. It decides no order and knows no cycle.
 //!
 //! ```text
 //!    submit --> [ table of depth ] --> submission queue --kick--> kernel --> completion queue
@@ -14,17 +14,19 @@
 //!                      +------------ done: landed, place free <------- poll_completion
 //! ```
 //!
-//! **Two rings.** One reads, the other writes; each can do nothing else. A write may have to wait for the
-//! file system (blocks to be found, a journal that is full), and a flush always waits. The ring for
-//! them tells the kernel to use threads of its own from the beginning (`IOSQE_ASYNC`), which are kept
-//! off the issuer's core. Submitted as a read is, a write of 128 KiB to ext4 kept the issuer for 41 us at
-//! the median, 0.27 ms at the 99th percentile and up to 2 ms; so it is 2.4, 4.6 and 70 us.
+//! **Two rings.** One reads, the other writes; each can do nothing else. A write may have to wait
+//! for the file system (blocks to be found, a journal that is full), and a flush always waits. The
+//! ring for them tells the kernel to use threads of its own from the beginning (`IOSQE_ASYNC`),
+//! which are kept off the issuer's core. Submitted as a read is, a write of 128 KiB to ext4 kept
+//! the issuer for 41 us at the median, 0.27 ms at the 99th percentile and up to 2 ms; so it is 2.4,
+//! 4.6 and 70 us.
 //!
 //! **Threads.** The ring is made disabled on any thread, with all its memory; the first thread that
-//! kicks it enables it and becomes its only issuer (`SINGLE_ISSUER`), so that completions are worked
-//! off when that thread looks (`DEFER_TASKRUN`) and at no other time. To move the port to another
-//! thread: stop submitting, poll until [`DiskRing::in_flight`] is zero, [`DiskRing::renew`], move. No
-//! transfer is lost and nobody waits. A kick from a thread that is not the issuer stops the program.
+//! kicks it enables it and becomes its only issuer (`SINGLE_ISSUER`), so that completions are
+//! worked off when that thread looks (`DEFER_TASKRUN`) and at no other time. To move the port to
+//! another thread: stop submitting, poll until [`DiskRing::in_flight`] is zero,
+//! [`DiskRing::renew`], move. No transfer is lost and nobody waits. A kick from a thread that is
+//! not the issuer stops the program.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -73,8 +75,8 @@ pub struct RingFacts {
     pub depth: u32,
     /// Completions are worked off only when the port looks (Linux 6.1).
     pub deferred: bool,
-    /// The arena is registered, so the kernel does not look up its pages for each read; or the error
-    /// number by which that was refused (`ENOMEM`: `RLIMIT_MEMLOCK` is too small).
+    /// The arena is registered, so the kernel does not look up its pages for each read; or the
+    /// error number by which that was refused (`ENOMEM`: `RLIMIT_MEMLOCK` is too small).
     pub registered: Result<(), i32>,
     /// The ring can do nothing but what it is for: read, or write and flush; and cancel.
     pub restricted: bool,
@@ -95,8 +97,8 @@ pub const DEPTH_MAX: u32 = 4096;
 /// The kernel's limit for one registered buffer.
 const CHUNK_MAX: usize = 1 << 30;
 
-/// How long a dropped port waits for its completions before it leaks the arena: as long as a disk may
-/// take to reset its link and answer.
+/// How long a dropped port waits for its completions before it leaks the arena: as long as a disk
+/// may take to reset its link and answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Marks the completion of a cancel; no transfer's tag looks so, as tables are smaller than 2^32.
@@ -238,8 +240,9 @@ impl DiskRing {
     }
 
     fn push_entry(&mut self, entry: &squeue::Entry) {
-        // SAFETY: a transfer's target lies in the arena, which `self.view` keeps alive, and its block
-        // stays InKernel until `landed`; flushes and cancels have no memory. `drop` waits for all.
+        // SAFETY: a transfer's target lies in the arena, which `self.view` keeps alive, and its
+        // block stays InKernel until `landed`; flushes and cancels have no memory. `drop` waits for
+        // all.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.expect("the queue has a place for all that is in flight, and then for a cancel");
     }
@@ -290,8 +293,8 @@ impl DiskRing {
         ended
     }
 
-    /// Sorts what the kernel has posted into `moved` and `synced`, until `enough` has come. At most one
-    /// look into the kernel, and none while completions are posted.
+    /// Sorts what the kernel has posted into `moved` and `synced`, until `enough` has come. At most
+    /// one look into the kernel, and none while completions are posted.
     fn take_posted(&mut self, enough: impl Fn(&Self) -> bool) {
         let mut looked = false;
         while !enough(self) && self.table.in_flight() > 0 {
@@ -390,8 +393,8 @@ impl Drop for DiskRing {
 }
 
 impl DiskRing {
-    /// Cancels everything and waits for every completion. False when that cannot be done: the device
-    /// hangs, or this is not the issuer's thread.
+    /// Cancels everything and waits for every completion. False when that cannot be done: the
+    /// device hangs, or this is not the issuer's thread.
     fn settle(&mut self, deadline: Instant) -> bool {
         if self.disabled {
             // The kernel was never told of any.
@@ -400,7 +403,8 @@ impl DiskRing {
             }
             return true;
         }
-        // First empty the queue: it has places for all that is in flight, then the cancel fits as well.
+        // First empty the queue: it has places for all that is in flight, then the cancel fits as
+        // well.
         let mut cancelled = false;
         while self.table.in_flight() > 0 {
             if !cancelled && self.ring.submission().is_empty() {
@@ -471,8 +475,8 @@ fn set_up(depth: u32) -> io::Result<(IoUring, bool)> {
     Ok((IoUring::builder().setup_r_disabled().build(depth)?, false))
 }
 
-/// Lets the ring read, or write and flush, and cancel, and nothing else: whoever takes over this thread
-/// cannot use it to connect or to open.
+/// Lets the ring read, or write and flush, and cancel, and nothing else: whoever takes over this
+/// thread cannot use it to connect or to open.
 fn restrict(ring: &IoUring, writes: bool) -> io::Result<()> {
     let ours: &[u8] = match writes {
         true => &[opcode::Write::CODE, opcode::WriteFixed::CODE, opcode::Fsync::CODE],
@@ -486,9 +490,9 @@ fn restrict(ring: &IoUring, writes: bool) -> io::Result<()> {
     ring.submitter().register_restrictions(&mut allowed)
 }
 
-/// Keeps the kernel threads that work for the calling thread on `cores`, and lets there be as many as
-/// may wait at once (by default four for each core: flushes would keep transfers waiting). They are
-/// ordinary threads, and without this run on the caller's core. Linux 5.15.
+/// Keeps the kernel threads that work for the calling thread on `cores`, and lets there be as many
+/// as may wait at once (by default four for each core: flushes would keep transfers waiting). They
+/// are ordinary threads, and without this run on the caller's core. Linux 5.15.
 fn place_kernel_threads(cores: &[u32], most: u32) -> io::Result<()> {
     // The setting is the thread's, whichever ring it is made through; ours allow no settings.
     let any = IoUring::new(1)?;
@@ -519,8 +523,8 @@ fn register(ring: &IoUring, view: &View) -> io::Result<usize> {
     if u16::try_from(vectors.len()).is_err() {
         return Err(io::Error::from_raw_os_error(libc::E2BIG));
     }
-    // SAFETY: the vectors describe the arena, which the port's view keeps mapped as long as the ring
-    // lives; the kernel itself writes nothing until a block is given to it.
+    // SAFETY: the vectors describe the arena, which the port's view keeps mapped as long as the
+    // ring lives; the kernel itself writes nothing until a block is given to it.
     unsafe { ring.submitter().register_buffers(&vectors) }?;
     Ok(chunk)
 }

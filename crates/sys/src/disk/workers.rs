@@ -1,8 +1,8 @@
 //! Threads that do what may wait, for a port that must not.
 //!
-//! Promise: the port's side never waits, and allocates nothing after the start; jobs of one thread are
-//! done in order. A thread that hangs when the port is dropped is left behind with whatever its job
-//! owns, so a job owns, or keeps alive, all that it touches.
+//! Promise: the port's side never waits, and allocates nothing after the start; jobs of one thread
+//! are done in order. A thread that hangs when the port is dropped is left behind with whatever its
+//! job owns, so a job owns, or keeps alive, all that it touches.
 
 use std::io;
 use std::ops::RangeBounds;

@@ -1,10 +1,10 @@
-//! Writes and flushes without io_uring: ordinary threads, for kernels and containers where io_uring is
-//! refused.
+//! Writes and flushes without io_uring: ordinary threads, for kernels and containers where io_uring
+//! is refused.
 //!
-//! Promise: the same as the ring for writes, at twice the CPU time (0.45 instead of 0.23 s for each GB in
-//! pieces of 128 KiB). The real-time thread never waits for them. A flush never waits behind a
-//! write, nor a write behind a flush. A thread that hangs keeps its place of the write share and the
-//! share itself, whatever becomes of the port.
+//! Promise: the same as the ring for writes, at twice the CPU time (0.45 instead of 0.23 s for each
+//! GB in pieces of 128 KiB). The real-time thread never waits for them. A flush never waits behind
+//! a write, nor a write behind a flush. A thread that hangs keeps its place of the write share and
+//! the share itself, whatever becomes of the port.
 
 use std::io;
 use std::ptr::NonNull;
@@ -56,7 +56,8 @@ enum Job {
     Sync(Sync),
 }
 
-// SAFETY: the target is an address in a write share; the thread that follows it holds a view of its own.
+// SAFETY: the target is an address in a write share; the thread that follows it holds a view of its
+// own.
 unsafe impl Send for Job {}
 
 enum Done {
@@ -193,10 +194,11 @@ fn write(mut progress: Progress, target: NonNull<u8>) -> Completion {
     loop {
         let Rest { offset, from, len } = progress.rest();
         let file = progress.transfer.file.0;
-        // SAFETY: `from < len` of the transfer, which `View::target` has checked to lie in the block.
+        // SAFETY: `from < len` of the transfer, which `View::target` has checked to lie in the
+        // block.
         let target = unsafe { target.add(from as usize) };
-        // SAFETY: the bytes are a part of a place that is InKernel, which nobody changes until `landed`
-        // and the caller's view keeps mapped.
+        // SAFETY: the bytes are a part of a place that is InKernel, which nobody changes until
+        // `landed` and the caller's view keeps mapped.
         let result =
             unsafe { libc::pwrite(file, target.as_ptr().cast(), len as usize, offset as i64) };
         let result = if result < 0 { -errno() } else { result as i32 };

@@ -25,8 +25,8 @@ pub struct Extent {
 /// Extents asked for in one call; 56 bytes each, on the stack.
 const BATCH: usize = 64;
 
-/// Where the file's first byte on the device is; `None` where the file system has no places (network,
-/// memory, overlay) or has not chosen one yet.
+/// Where the file's first byte on the device is; `None` where the file system has no places
+/// (network, memory, overlay) or has not chosen one yet.
 ///
 /// # Errors
 /// When the file cannot be asked at all.
@@ -34,8 +34,8 @@ pub fn first_position(file: impl AsFd) -> io::Result<Option<u64>> {
     Ok(extents(file, 1)?.and_then(|list| list.first().map(|extent| extent.position)))
 }
 
-/// The first `limit` extents of a file in the order of its bytes; holes, and data without a place of
-/// their own (inline, compressed in part, not yet written), are left out. `None` where the file
+/// The first `limit` extents of a file in the order of its bytes; holes, and data without a place
+/// of their own (inline, compressed in part, not yet written), are left out. `None` where the file
 /// system has no places.
 ///
 /// # Errors
@@ -46,8 +46,8 @@ pub fn extents(file: impl AsFd, limit: usize) -> io::Result<Option<Vec<Extent>>>
     let mut from = 0;
     while list.len() < limit {
         let mut query = Query::new(from);
-        // SAFETY: `Query` is laid out as the kernel's `struct fiemap` with room for `BATCH` extents,
-        // as its count says; the kernel writes within it.
+        // SAFETY: `Query` is laid out as the kernel's `struct fiemap` with room for `BATCH`
+        // extents, as its count says; the kernel writes within it.
         if unsafe { libc::ioctl(file, FS_IOC_FIEMAP, &raw mut query) } != 0 {
             let refused = io::Error::last_os_error();
             let unsupported = [libc::EOPNOTSUPP, libc::ENOTTY, libc::EINVAL, libc::ENOSYS];

@@ -1,4 +1,5 @@
-//! The packet port over io_uring: the messages of a batch as entries of one ring, submitted by one call.
+//! The packet port over io_uring: the messages of a batch as entries of one ring, submitted by one
+//! call.
 //!
 //! Promise: as [`UdpLink`]. Entries are linked, so no message behind a failed one is tried. Nothing
 //! stays in the ring when a send returns: the sockets are non-blocking, so every entry ends within

@@ -43,15 +43,16 @@ pub struct Interface {
     pub qdisc: Option<String>,
 }
 
-/// A queue of a device, in which datagrams wait and may be thrown away: a socket is told that they were sent.
+/// A queue of a device, in which datagrams wait and may be thrown away: a socket is told that they
+/// were sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Queue {
     /// The name of the device.
     pub device: String,
     /// Its queueing discipline.
     pub discipline: String,
-    /// Packets that it has thrown away since it was made, of whoever sent them. The kernel counts up to 2^32, and
-    /// then from 0 again.
+    /// Packets that it has thrown away since it was made, of whoever sent them. The kernel counts
+    /// up to 2^32, and then from 0 again.
     pub dropped: u64,
 }
 

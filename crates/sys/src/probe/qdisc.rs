@@ -1,4 +1,5 @@
-//! The queueing discipline at each interface's root, by a netlink dump (rtnetlink(7), RTM_GETQDISC).
+//! The queueing discipline at each interface's root, by a netlink dump (rtnetlink(7),
+//! RTM_GETQDISC).
 //!
 //! Promise: bytes of the kernel are read with checked lengths; an answer that does not parse is an
 //! error, not a guess.
@@ -13,7 +14,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Root {
     pub(super) kind: String,
-    /// Packets that it, and what is below it, has thrown away since it was made; counted in 32 bits.
+    /// Packets that it, and what is below it, has thrown away since it was made; counted in 32
+    /// bits.
     pub(super) dropped: u32,
 }
 

@@ -63,7 +63,8 @@ pub struct Device {
     pub scheduler: Option<String>,
     /// Smallest unit that it reads, in bytes.
     pub sector: Option<Bytes>,
-    /// What the kernel takes its cache for: `write back` must be flushed, `write through` need not be.
+    /// What the kernel takes its cache for: `write back` must be flushed, `write through` need not
+    /// be.
     pub write_cache: Option<String>,
 }
 
@@ -106,8 +107,8 @@ fn try_direct(root: &OwnedFd, path: &Path) -> DirectReads {
             let grown = rustix::fs::ftruncate(&file, 2 * SECTOR);
             grown.map_or_else(refused, |()| read_directly(&file))
         }
-        // The way in which a file system says that it has no direct reads; the other errors say that
-        // it has no nameless files, or that we may not write.
+        // The way in which a file system says that it has no direct reads; the other errors say
+        // that it has no nameless files, or that we may not write.
         Err(Errno::INVAL) if rustix::fs::openat(root, ".", flags, Mode::RUSR).is_ok() => {
             DirectReads::Refused(libc::EINVAL)
         }
@@ -159,7 +160,8 @@ fn mount_of(mounts: &str, path: &Path) -> Option<Mount> {
 }
 
 fn parse_mount(line: &str) -> Option<Mount> {
-    // "36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/sda1 rw": optional fields end with "-".
+    // "36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/sda1 rw": optional fields end with
+    // "-".
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ').skip(2);
     let (major, minor) = before.next()?.split_once(':')?;

@@ -1,4 +1,5 @@
-//! What every port for writes promises: each byte at its place, no flush twice, no memory too early.
+//! What every port for writes promises: each byte at its place, no flush twice, no memory too
+//! early.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

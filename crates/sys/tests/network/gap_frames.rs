@@ -98,7 +98,8 @@ impl Stage {
         assert!(is_over, "what cannot be sent is refused, it does not wait");
     }
 
-    /// Takes turns until more have arrived in frames of the link's own, and what fills the time between them.
+    /// Takes turns until more have arrived in frames of the link's own, and what fills the time
+    /// between them.
     fn come_back(&mut self, what: &str) {
         const DATAGRAM: usize = 14 + 20 + 8 + 500;
         let (arrived, laid) = (self.full.arrived, self.laid());

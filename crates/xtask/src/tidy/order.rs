@@ -1,11 +1,11 @@
 //! The order of the modules of a crate: a list of modules begins with the lowest, and each module
 //! imports only from modules of its own group or of groups above, in no circle.
 //!
-//! Promise: every path in the code that begins with `crate` or `super`, and what a parent re-exports
-//! of its children, is followed to the module that is meant. A group is what stands without a blank
-//! line between; within it the formatter orders by name. A parent and its own children may know each
-//! other. Paths written by macros and paths inside `mod x { .. }` are not seen; tests may import what
-//! they like.
+//! Promise: every path in the code that begins with `crate` or `super`, and what a parent
+//! re-exports of its children, is followed to the module that is meant. A group is what stands
+//! without a blank line between; within it the formatter orders by name. A parent and its own
+//! children may know each other. Paths written by macros and paths inside `mod x { .. }` are not
+//! seen; tests may import what they like.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -259,8 +259,8 @@ fn paths(code: &str, is_first: impl Fn(&str) -> bool) -> Vec<(usize, Vec<&str>)>
     found
 }
 
-/// Adds the paths of the tree that `code` begins with, each behind `trunk`, to `leaves`; answers the
-/// bytes it took.
+/// Adds the paths of the tree that `code` begins with, each behind `trunk`, to `leaves`; answers
+/// the bytes it took.
 fn branch<'a>(code: &'a str, trunk: &mut Vec<&'a str>, leaves: &mut Vec<Vec<&'a str>>) -> usize {
     let height = trunk.len();
     let mut at = 0;

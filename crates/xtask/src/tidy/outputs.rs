@@ -1,7 +1,8 @@
 //! The kinds of outputs are named in one enum, and the engine has no arm for what cannot be.
 //!
-//! Promise: a second enum with the variants of `Output` is found, wherever it is. So a new output is
-//! a variant in one place, and parts that do not fit together are refused where a delivery is made.
+//! Promise: a second enum with the variants of `Output` is found, wherever it is. So a new output
+//! is a variant in one place, and parts that do not fit together are refused where a delivery is
+//! made.
 
 use super::finding::Finding;
 use super::source::{Source, numbered};

@@ -1,4 +1,5 @@
-//! The files that a kernel boots with: an archive in the form of cpio, "newc" (Linux' buffer-format.rst).
+//! The files that a kernel boots with: an archive in the form of cpio, "newc" (Linux'
+//! buffer-format.rst).
 
 use std::collections::BTreeSet;
 
@@ -45,7 +46,8 @@ impl Archive {
 
     fn entry(&mut self, name: &str, mode: u32, content: &[u8]) {
         let number = self.names.len() as u32;
-        // Inode, mode, owner, group, links, time, length, four numbers of devices, length of the name, no sum.
+        // Inode, mode, owner, group, links, time, length, four numbers of devices, length of the
+        // name, no sum.
         let (len, name_len) = (content.len() as u32, name.len() as u32 + 1);
         let fields = [number, mode, 0, 0, 1, 0, len, 0, 0, 0, 0, name_len, 0];
         self.bytes.extend(b"070701");

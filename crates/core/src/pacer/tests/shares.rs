@@ -423,7 +423,8 @@ fn rates_from_a_kilobit_to_a_hundred_gigabits_share_one_link() {
 
 #[test]
 fn virtual_time_begins_anew_without_anybody_noticing() {
-    // At a bit per second a packet of 1 MiB is 97 days of virtual time: 64 bits end after 2,199 of them.
+    // At a bit per second a packet of 1 MiB is 97 days of virtual time: 64 bits end after 2,199 of
+    // them.
     let mut hall = Hall::new(LIMITS, 100 * GBIT);
     for share in [1, 2] {
         hall.add(LINK, Class::rest(BitRate(share)), Law::Greedy, PACKET_MAX.0);

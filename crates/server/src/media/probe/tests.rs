@@ -154,7 +154,8 @@ fn a_movie_that_gets_busy_asks_for_more_than_its_mean() {
     let bytes = movie(&sizes);
     let facts = probe(&file(&bytes), "a.mov").unwrap();
     assert_eq!(facts.mean, BitRate((bytes.len() as u64 * 8).div_ceil(40)));
-    // Worst when the last busy sample is due: 21,000,000 bytes within 29 s and the player's patience.
+    // Worst when the last busy sample is due: 21,000,000 bytes within 29 s and the player's
+    // patience.
     assert_eq!(facts.rate, BitRate((21_000_000u64 * 8).div_ceil(31)));
     let constant = probe(&file(&movie(&[500_000; 40])), "a.mov").unwrap();
     assert_eq!(constant.rate, constant.mean);

@@ -1,8 +1,8 @@
 //! Another look at what the kernel could not read: page by page.
 //!
-//! The page cache reads ahead in folios of up to 2 MiB, and what a disk cannot read spoils the whole
-//! folio: megabytes before and after one bad sector cannot be read either, for as long as the kernel
-//! reads them as it did.
+//! The page cache reads ahead in folios of up to 2 MiB, and what a disk cannot read spoils the
+//! whole folio: megabytes before and after one bad sector cannot be read either, for as long as the
+//! kernel reads them as it did.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ impl Alone {
         Self(file)
     }
 
-    /// Has the kernel forget the folios that `offset..end` may be part of, but for what is referred to.
-    /// Whoever else waits for the same folio refers to it too, for a moment.
+    /// Has the kernel forget the folios that `offset..end` may be part of, but for what is referred
+    /// to. Whoever else waits for the same folio refers to it too, for a moment.
     pub(super) fn forget(&self, offset: i64, end: i64) {
         let (offset, end) = (offset as u64, end as u64);
         let (from, to) = (offset - offset % FOLIO_MAX, end.next_multiple_of(FOLIO_MAX));

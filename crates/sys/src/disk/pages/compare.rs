@@ -1,8 +1,8 @@
 //! Compares a block in the page cache with the sum of what was stored.
 //!
-//! The bytes are copied to where the processor's second cache holds them, and summed up there: 31 us for
-//! 256 KiB, of which summing takes half. Looking at the pages themselves through a mapping took
-//! 43 us, for its page tables.
+//! The bytes are copied to where the processor's second cache holds them, and summed up there: 31
+//! us for 256 KiB, of which summing takes half. Looking at the pages themselves through a mapping
+//! took 43 us, for its page tables.
 
 use std::io;
 
@@ -17,8 +17,8 @@ impl Default for Comparer {
     }
 }
 
-/// Fits into the second cache of any processor. With 16 KiB the calls took longer, with 256 KiB nothing
-/// was gained.
+/// Fits into the second cache of any processor. With 16 KiB the calls took longer, with 256 KiB
+/// nothing was gained.
 const CHUNK: usize = 64 * 1024;
 
 impl Comparer {

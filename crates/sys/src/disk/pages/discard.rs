@@ -1,8 +1,9 @@
 //! Takes out of the page cache what no place refers to any more, on a thread of its own: where
-//! somebody else still refers to a page, the kernel asks every core about it and waits for the answers.
+//! somebody else still refers to a page, the kernel asks every core about it and waits for the
+//! answers.
 //!
-//! It also owns the files of all places, so that none is closed on a real-time thread, and lets go of
-//! those that have been deleted: an open file keeps its room on the disk.
+//! It also owns the files of all places, so that none is closed on a real-time thread, and lets go
+//! of those that have been deleted: an open file keeps its room on the disk.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -63,8 +64,8 @@ impl Discarder {
         self.note(Note::Emptied { place });
     }
 
-    /// The thread looks by itself: no wake-up for each. When it is far behind, the kernel takes pages
-    /// back when it needs them.
+    /// The thread looks by itself: no wake-up for each. When it is far behind, the kernel takes
+    /// pages back when it needs them.
     fn note(&mut self, note: Note) {
         drop(self.notes.push(note));
     }
@@ -105,8 +106,8 @@ impl Seat {
                 Note::Filled { place, kept } => self.kept[place as usize] = Some(kept),
                 Note::Emptied { place } => {
                     if let Some(kept) = self.kept[place as usize].take() {
-                        // A folio goes only as a whole, and may have begun in an earlier block; it goes
-                        // with its last one.
+                        // A folio goes only as a whole, and may have begun in an earlier block; it
+                        // goes with its last one.
                         let from = kept.offset - kept.offset % FOLIO_MAX;
                         discard(kept.file.as_raw_fd(), from, kept.offset + u64::from(self.block));
                     }

@@ -53,15 +53,15 @@ impl Pin {
         is_new
     }
 
-    /// A transfer into the block begins; gives what is to be compared when it has landed. With other
-    /// parts still on their way that is not yet time: see [`Pin::landed`].
+    /// A transfer into the block begins; gives what is to be compared when it has landed. With
+    /// other parts still on their way that is not yet time: see [`Pin::landed`].
     pub(super) fn started(&mut self, sum: Option<Sum>) -> Option<Sum> {
         self.parts += 1;
         sum.filter(|_| self.parts == 1)
     }
 
-    /// A transfer into the block has landed, and ends, or waits to be compared. Gives the one that has
-    /// waited for all the others, with what is to be compared.
+    /// A transfer into the block has landed, and ends, or waits to be compared. Gives the one that
+    /// has waited for all the others, with what is to be compared.
     pub(super) fn landed(
         &mut self,
         completion: Completion,

@@ -15,8 +15,8 @@ struct Found {
     others: [u64; 4],
 }
 
-/// How many pages of a part of a file are in the page cache, or on their way there, or have failed there.
-/// None before Linux 6.5, which has no `cachestat`; it looks without reading anything.
+/// How many pages of a part of a file are in the page cache, or on their way there, or have failed
+/// there. None before Linux 6.5, which has no `cachestat`; it looks without reading anything.
 pub(super) fn pages_of(file: FileHandle, offset: u64, len: u64) -> Option<u64> {
     let range = Range { offset, len };
     let mut found = Found::default();

@@ -1,7 +1,7 @@
 //! What the kernel holds: a fixed table, and tags that name one life of one place.
 //!
-//! Promise: a completion finds exactly the transfer or flush it belongs to, once; a tag that names none
-//! stops the program, because then the kernel has written somewhere we do not know of.
+//! Promise: a completion finds exactly the transfer or flush it belongs to, once; a tag that names
+//! none stops the program, because then the kernel has written somewhere we do not know of.
 
 use std::ptr::NonNull;
 
