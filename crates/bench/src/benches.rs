@@ -285,7 +285,8 @@ impl Stage {
              run showed. The receiver's run time stands apart; it holds a part of the sending.",
             "The receiver discards inside the kernel and stamps each recv. All streams share one \
              window grid; windows in which a FIFO thread saw the clock step by more than a \
-             millisecond are dropped, and a run that loses more than 10 % of its tenths of a second is repeated.",
+             millisecond are dropped, and a run that loses more than 10 % of its tenths of a \
+             second is repeated.",
         ]
         .map(String::from)
         .into();

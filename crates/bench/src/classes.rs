@@ -80,11 +80,12 @@ struct Cost {
 pub fn run(options: &Options) -> Result<()> {
     let mut report = Report::new("classes", "does a packet cost more when there are more classes?");
     report.method = [
-        "The pacer runs on a clock of its own, as fast as it can; packets of 1,316 bytes are counted and thrown \
-         away. CPU is the thread's run time from the scheduler and holds the byte clock of the stream, which \
-         says when its next packet is due. The number of classes changes from run to run within a round.",
-        "Wake-ups are turns of the pacer for each second of its clock: it is asked when it wants to be polled, and \
-         polled then. The tick is 100 us, so 10,000 are the most.",
+        "The pacer runs on a clock of its own, as fast as it can; packets of 1,316 bytes are \
+         counted and thrown away. CPU is the thread's run time from the scheduler and holds the \
+         byte clock of the stream, which says when its next packet is due. The number of classes \
+         changes from run to run within a round.",
+        "Wake-ups are turns of the pacer for each second of its clock: it is asked when it wants \
+         to be polled, and polled then. The tick is 100 us, so 10,000 are the most.",
     ]
     .map(String::from)
     .into();

@@ -243,12 +243,13 @@ fn publish(outcomes: &[Outcome], options: &Options) -> Result<()> {
     let mut report =
         Report::new("crash", "what does a power failure leave of what was acknowledged?");
     report.method = [
-        "The subject works on a file system, on a loop device, on a FUSE file that logs every write \
-         and flush, with the position in the log at every acknowledgement.",
-        "A cut holds all writes before the last flush that precedes it, and of the later ones half: \
-         in half of the cuts whole writes, in half pieces of 4 KiB. Half of the cuts are drawn from \
-         all events, half lie at an acknowledgement.",
-        "Numbers are cuts. Ahead: an upload has more than was acknowledged, and all of it is right.",
+        "The subject works on a file system, on a loop device, on a FUSE file that logs every \
+         write and flush, with the position in the log at every acknowledgement.",
+        "A cut holds all writes before the last flush that precedes it, and of the later ones \
+         half: in half of the cuts whole writes, in half pieces of 4 KiB. Half of the cuts are \
+         drawn from all events, half lie at an acknowledgement.",
+        "Numbers are cuts. Ahead: an upload has more than was acknowledged, and all of it is \
+         right.",
     ]
     .map(String::from)
     .into();

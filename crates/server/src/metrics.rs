@@ -236,7 +236,8 @@ impl Internal for MetricsEndpoint {
             _ if path.starts_with(CLASSES) => self.class(&path[CLASSES.len()..]),
             _ if path == "/api" || path.starts_with("/api/") => Response::text(
                 404,
-                "there are /metrics and, below /api/v1/, status, capacity, recordings, channels, classes and sessions",
+                "there are /metrics and, below /api/v1/, status, capacity, recordings, channels, \
+                 classes and sessions",
             ),
             _ => return None,
         };

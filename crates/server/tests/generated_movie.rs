@@ -204,14 +204,16 @@ async fn gstreamer_depacketises_every_video_frame() {
     let known = Command::new("gst-inspect-1.0").args(["--exists", "rtph264depay"]).status();
     assert!(
         known.is_ok_and(|known| known.success()),
-        "GStreamer's rtph264depay is missing: install gstreamer1.0-tools and gstreamer1.0-plugins-good"
+        "GStreamer's rtph264depay is missing: install gstreamer1.0-tools and \
+         gstreamer1.0-plugins-good"
     );
     let ports = ports();
     let out = stage.dir.path().join("video_frames.h264");
     let media = stage.movie.tracks[0].media(96);
     let sets = media.attribute("fmtp").and_then(|terms| terms.split_once("sprop-parameter-sets="));
     let caps = format!(
-        "application/x-rtp,media=video,clock-rate=90000,encoding-name=H264,payload=96,sprop-parameter-sets=(string)\"{}\"",
+        "application/x-rtp,media=video,clock-rate=90000,encoding-name=H264,payload=96,\
+         sprop-parameter-sets=(string)\"{}\"",
         sets.expect("it names them").1
     );
     let mut player = Command::new("timeout")

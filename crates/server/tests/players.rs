@@ -392,7 +392,8 @@ fn gstreamer(pipeline: &str) {
         let known = Command::new("gst-inspect-1.0").args(["--exists", element]).status();
         assert!(
             known.is_ok_and(|known| known.success()),
-            "GStreamer's {element} is missing: install the packages gstreamer1.0-tools and {package}"
+            "GStreamer's {element} is missing: install the packages gstreamer1.0-tools and \
+             {package}"
         );
     }
     let said = run("gst-launch-1.0", "gstreamer1.0-tools", [&["-q"], &*words(pipeline)].concat());

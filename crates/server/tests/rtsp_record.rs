@@ -30,8 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SECONDS: usize = 7;
 const PICTURES: usize = 25 * SECONDS;
 
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 us\"\n\
-    sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
+const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 \
+                     us\"\nsweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth \
+                     = 8\n";
 
 /// A server that records. One at a time: it pins its cores.
 struct Stage {
@@ -319,8 +320,9 @@ fn gstreamer_records_a_film_and_a_transport_stream() {
     for transport in ["udp", "tcp"] {
         let pipeline = |name: &str| {
             format!(
-                "-q rtspclientsink name=s location={} protocols={transport} filesrc location={} ! qtdemux name=d \
-                 d.video_0 ! queue ! h264parse ! s.sink_0 d.audio_0 ! queue ! aacparse ! s.sink_1",
+                "-q rtspclientsink name=s location={} protocols={transport} filesrc location={} ! \
+                 qtdemux name=d d.video_0 ! queue ! h264parse ! s.sink_0 d.audio_0 ! queue ! \
+                 aacparse ! s.sink_1",
                 stage.url(name),
                 film.display(),
             )
@@ -344,8 +346,8 @@ fn gstreamer_records_a_film_and_a_transport_stream() {
     for transport in ["udp", "tcp"] {
         let pipeline = |name: &str| {
             format!(
-                "-q filesrc location={to} ! tsparse set-timestamps=true alignment=7 ! rtspclientsink location={} \
-                 protocols={transport}",
+                "-q filesrc location={to} ! tsparse set-timestamps=true alignment=7 ! \
+                 rtspclientsink location={} protocols={transport}",
                 stage.url(name)
             )
         };

@@ -180,8 +180,8 @@ fn packets(arguments: &Arguments) -> ExitCode {
     println!("worlds of packets from seed {first} on");
     let found = packets::search(&search);
     println!(
-        "{} worlds, each twice: {} packets of {} streams in {:.1} s simulated; {:.2} operations for \
-         each packet",
+        "{} worlds, each twice: {} packets of {} streams in {:.1} s simulated; {:.2} operations \
+         for each packet",
         found.worlds,
         found.tally.packets,
         found.tally.streams,
@@ -222,10 +222,10 @@ fn print_seed(scenario: Scenario, outcome: &Outcome) {
 fn print_found(found: &Found) {
     let tally = &found.tally;
     println!(
-        "{} worlds, each twice: {} s simulated in {:.1} s; {} streams begun, {} refused, at most {} \
-         at once; {} titles held, {} streams of them; {} GB in {} sends; {} underruns in worlds \
-         with faults; {} MB of uploads in {} files, {} acknowledgements, {} failed, {} recordings; \
-         {} followed a growing title; {} blocks damaged; {} datagrams",
+        "{} worlds, each twice: {} s simulated in {:.1} s; {} streams begun, {} refused, at most \
+         {} at once; {} titles held, {} streams of them; {} GB in {} sends; {} underruns in \
+         worlds with faults; {} MB of uploads in {} files, {} acknowledgements, {} failed, {} \
+         recordings; {} followed a growing title; {} blocks damaged; {} datagrams",
         found.worlds,
         tally.simulated.0 / SECOND.0,
         found.took.as_secs_f64(),

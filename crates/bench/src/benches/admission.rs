@@ -98,8 +98,8 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     rounds.summarise(&mut report);
     report.method.push(format!(
         "{FILL} requests over {FILL_TIME} fill the server; those that it admits run on. After \
-         {before} {STORM} more come within {STORM_TIME}, each on a connection of its own. A refusal's time \
-         runs from the opening of the connection to its complete head."
+         {before} {STORM} more come within {STORM_TIME}, each on a connection of its own. A \
+         refusal's time runs from the opening of the connection to its complete head."
     ));
     Ok(report)
 }

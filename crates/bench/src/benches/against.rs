@@ -193,17 +193,17 @@ impl Stage {
 
     fn describe(&self, report: &mut Report) {
         report.method = [
-            "Both servers run at the same time on core 0, each with half of the streams, the receivers \
-             on core 1, in two network namespaces joined by a veth pair, MTU 1500. Datagrams \
-             leave by two devices that swallow them (ifb).",
-            "A round has two such runs, between which the servers change places: which starts first, \
-             and which titles or groups it has. Its ratio is the geometric mean of both runs, its cost \
-             their mean.",
+            "Both servers run at the same time on core 0, each with half of the streams, the \
+             receivers on core 1, in two network namespaces joined by a veth pair, MTU 1500. \
+             Datagrams leave by two devices that swallow them (ifb).",
+            "A round has two such runs, between which the servers change places: which starts \
+             first, and which titles or groups it has. Its ratio is the geometric mean of both \
+             runs, its cost their mean.",
             "CPU = run time of a server's threads from the scheduler in the measured span, by the \
-             payload bytes that its receiver read in it, or by the datagrams that its device counted. \
-             Real-time threads are those with SCHED_FIFO, SCHED_RR or SCHED_DEADLINE.",
-            "The interval holds the median with 95 % confidence or more: order statistics, as in the \
-             sign test.",
+             payload bytes that its receiver read in it, or by the datagrams that its device \
+             counted. Real-time threads are those with SCHED_FIFO, SCHED_RR or SCHED_DEADLINE.",
+            "The interval holds the median with 95 % confidence or more: order statistics, as in \
+             the sign test.",
         ]
         .map(String::from)
         .into();

@@ -53,19 +53,21 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     let question = "how evenly do datagrams leave when the link itself keeps the time?";
     let mut report = stage.report("gap-frames", question);
     report.method = vec![
-        "Sender and receiver live in two network namespaces joined by a veth pair whose sending side has a token \
-         bucket (tbf, burst of 250 us): it is the wire, and lets each frame go when its bytes have had their time. The \
-         sender has core 0, SCHED_FIFO; the receiver core 1, and the kernel's stamp of each arrival."
+        "Sender and receiver live in two network namespaces joined by a veth pair whose sending \
+         side has a token bucket (tbf, burst of 250 us): it is the wire, and lets each frame go \
+         when its bytes have had their time. The sender has core 0, SCHED_FIFO; the receiver core \
+         1, and the kernel's stamp of each arrival."
             .into(),
-        "Gaps: frames of the streams and PAUSE frames between them, two milliseconds ahead (PACKET_TX_RING). Ticks: \
-         one thread, each 250 us, sendmmsg. Sleep: a thread for each stream, until each datagram's time."
+        "Gaps: frames of the streams and PAUSE frames between them, two milliseconds ahead \
+         (PACKET_TX_RING). Ticks: one thread, each 250 us, sendmmsg. Sleep: a thread for each \
+         stream, until each datagram's time."
             .into(),
-        "Spacing error: |a_k - a_(k-1) - P / R| of each stream. Lateness: a_k - (t0 + k P / R) less the smallest of \
-         the same stream. CPU: run time of the sender's threads by the time of the run; what the token bucket does in \
-         softirqs outside them is not in it."
+        "Spacing error: |a_k - a_(k-1) - P / R| of each stream. Lateness: a_k - (t0 + k P / R) \
+         less the smallest of the same stream. CPU: run time of the sender's threads by the time \
+         of the run; what the token bucket does in softirqs outside them is not in it."
             .into(),
-        "This wire is the kernel's, with the kernel's timers: a real link has none, and a switch that drops PAUSE \
-         frames behind it."
+        "This wire is the kernel's, with the kernel's timers: a real link has none, and a switch \
+         that drops PAUSE frames behind it."
             .into(),
     ];
     let wires = if stage.options.quick { &WIRES[..1] } else { &WIRES[..] };

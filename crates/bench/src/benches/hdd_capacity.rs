@@ -89,9 +89,9 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     }
     summarise(&held, trials, &mut report);
     report.method.push(format!(
-        "A trial asks for its streams evenly over {STAGGER}, then goes on for {length}; it holds when \
-         no stream fails and no player runs dry. A player starts with {} of media. The answer has \
-         held in three of three trials.",
+        "A trial asks for its streams evenly over {STAGGER}, then goes on for {length}; it holds \
+         when no stream fails and no player runs dry. A player starts with {} of media. The \
+         answer has held in three of three trials.",
         super::START_UP
     ));
     Ok(report)

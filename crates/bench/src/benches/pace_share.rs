@@ -37,10 +37,11 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     let mut report = stage.report("pace-share", question);
     let joins = stage.seconds(10).0 / SECOND.0;
     report.method.push(format!(
-        "Five flows with targets of 4, 4, 4, 2 and 2 times 100 Mbit/s of payload share 1 Gbit/s; one joins every \
-         {joins} s. They go through the pacer and `sendmmsg`, as the server's do, in ticks of 250 us; the server itself \
-         refuses what does not fit. A flow's share of a second is what it wants by what all that have joined want, of \
-         what came in that second; the seconds in which somebody joins are left out."
+        "Five flows with targets of 4, 4, 4, 2 and 2 times 100 Mbit/s of payload share 1 Gbit/s; \
+         one joins every {joins} s. They go through the pacer and `sendmmsg`, as the server's do, \
+         in ticks of 250 us; the server itself refuses what does not fit. A flow's share of a \
+         second is what it wants by what all that have joined want, of what came in that second; \
+         the seconds in which somebody joins are left out."
     ));
     let names = ["pacer".to_owned()];
     let runs = stage.take_turns(&names, stage.rounds(ROUNDS), &mut report, |_, _, report| {

@@ -90,10 +90,11 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     let question = "how even is one flow, and at which rates?";
     let mut report = stage.report("pace-sweep", question);
     report.method.push(
-        "One flow of datagrams of 1,316 bytes. Tactus sends a title again and again from memory (`burst` as by \
-         default: none, so one turn of 250 us); HTB (one class) and TBF are fed by a socket that is always full, \
-         with as much burst, and with 2 ms, which their timers' lateness fits into. Their rates are set on the frame, which they count (42 bytes more). J by the kernel's stamps at \
-         the receiver."
+        "One flow of datagrams of 1,316 bytes. Tactus sends a title again and again from memory \
+         (`burst` as by default: none, so one turn of 250 us); HTB (one class) and TBF are fed by \
+         a socket that is always full, with as much burst, and with 2 ms, which their timers' \
+         lateness fits into. Their rates are set on the frame, which they count (42 bytes more). \
+         J by the kernel's stamps at the receiver."
             .into(),
     );
     if stage.options.beside > 0 {
@@ -197,11 +198,11 @@ fn tactus(
     let mut text = String::new();
     write!(
         text,
-        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n\
-         [link]\nrate = \"100 Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\narena = \"3 GiB\"\n\
-         [cores]\nplacement = [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \"packets\"] }}]\n\
-         [[volume]]\npath = \"{}\"\nmount = \"/\"\nsendfile = \"off\"\n\
-         [[channel]]\nname = \"one\"\ntitle = \"/{name}\"\nto = \"udp://{to}\"\nrate = \"{} bit/s\"\n",
+        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n[link]\nrate = \"100 \
+         Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\narena = \"3 GiB\"\n[cores]\nplacement = \
+         [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \"packets\"] \
+         }}]\n[[volume]]\npath = \"{}\"\nmount = \"/\"\nsendfile = \"off\"\n[[channel]]\nname = \
+         \"one\"\ntitle = \"/{name}\"\nto = \"udp://{to}\"\nrate = \"{} bit/s\"\n",
         root.display(),
         rate.0
     )?;
@@ -223,8 +224,8 @@ impl<'a> Discipline<'a> {
         let lines = match sender {
             Sender::Tactus => return Ok(Self(None)),
             Sender::Htb | Sender::HtbWide => format!(
-                "qdisc replace dev {device} root handle 1: htb default 1\n\
-                 class add dev {device} parent 1: classid 1:1 htb rate {wire}bit burst {burst} cburst {burst}\n"
+                "qdisc replace dev {device} root handle 1: htb default 1\nclass add dev {device} \
+                 parent 1: classid 1:1 htb rate {wire}bit burst {burst} cburst {burst}\n"
             ),
             Sender::Tbf | Sender::TbfWide => format!(
                 "qdisc replace dev {device} root tbf rate {wire}bit burst {burst} limit 4000000\n"

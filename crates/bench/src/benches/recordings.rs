@@ -157,9 +157,9 @@ impl Run {
     fn say(&self) -> String {
         let Recorded { admitted, missing, gaps, dropped, behind, late, .. } = &self.recorded;
         format!(
-            "missed {} of {}, late streams {}; {admitted} recordings of {ASKED}, {gaps} gaps, {missing} packets \
-             missing, {dropped} datagrams dropped by the kernel, at most {} s not durable, sent {} ms late; \
-             uploads {} MB/s; reads {} %, writes {} %",
+            "missed {} of {}, late streams {}; {admitted} recordings of {ASKED}, {gaps} gaps, \
+             {missing} packets missing, {dropped} datagrams dropped by the kernel, at most {} s \
+             not durable, sent {} ms late; uploads {} MB/s; reads {} %, writes {} %",
             self.missed.0,
             self.missed.1,
             self.late,
@@ -452,13 +452,14 @@ fn summarise(streams: usize, runs: &[Run], report: &mut Report) {
 
 fn method() -> String {
     format!(
-        "Deliveries of a mebibyte a second that need {SHARE} % of the disk's time by its model run first. Then \
-         {ASKED} live inputs of {PROMISED} are asked for by UDP, and sent {COMES} each; those that the server does \
-         not admit are ended after {DECIDED}, so that the disk is promised to the last. After {CALM} eight \
-         clients upload titles of 64 MiB as fast as they are taken. A cycle is missed when the player of at least one \
-         delivery, which starts with {} of media, has nothing to show in it. What is missing in recordings is \
-         what was sent less what is stored, in packets; what the kernel dropped before the server read it, on a machine \
-         that is shared, stands apart.",
+        "Deliveries of a mebibyte a second that need {SHARE} % of the disk's time by its model \
+         run first. Then {ASKED} live inputs of {PROMISED} are asked for by UDP, and sent {COMES} \
+         each; those that the server does not admit are ended after {DECIDED}, so that the disk \
+         is promised to the last. After {CALM} eight clients upload titles of 64 MiB as fast as \
+         they are taken. A cycle is missed when the player of at least one delivery, which starts \
+         with {} of media, has nothing to show in it. What is missing in recordings is what was \
+         sent less what is stored, in packets; what the kernel dropped before the server read it, \
+         on a machine that is shared, stands apart.",
         super::START_UP
     )
 }

@@ -88,11 +88,13 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     fs::remove_dir_all(root.join(UPLOADS))?;
     report.runs.push(json!({ "clients": clients, "seconds": length.0 / SECOND.0, "server": own }));
     report.method = vec![format!(
-        "{clients} clients on one address, each with a connection, RTP over UDP from {TITLES} titles of {RATE} (constant), \
-         cold, in bursts of at most {BURST}; each seeks or pauses every 20 s on average, a pause is 4 s. An upload of {UPLOAD} begins every \
-         {UPLOAD_EVERY}, and is read back at the end. Lateness: by the title's rate, from the client's earliest datagram since its last \
-         PLAY, by the kernel's stamps; what has not come when the client asks for something else counts as well. Late \
-         is a client with bytes more than {LATE} ms behind. Server on core 0, clients on core 1."
+        "{clients} clients on one address, each with a connection, RTP over UDP from {TITLES} \
+         titles of {RATE} (constant), cold, in bursts of at most {BURST}; each seeks or pauses \
+         every 20 s on average, a pause is 4 s. An upload of {UPLOAD} begins every \
+         {UPLOAD_EVERY}, and is read back at the end. Lateness: by the title's rate, from the \
+         client's earliest datagram since its last PLAY, by the kernel's stamps; what has not \
+         come when the client asks for something else counts as well. Late is a client with bytes \
+         more than {LATE} ms behind. Server on core 0, clients on core 1."
     )];
     summarise(&told, &harvest, stored, &own, &mut report);
     Ok(report)
@@ -236,13 +238,13 @@ fn start(stage: &Stage, root: &Path) -> Result<Server> {
     fs::write(&token, TOKEN)?;
     fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     let text = format!(
-        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"{ADMIN}\"\n\
-         [link]\nrate = \"100 Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\narena = \"4 GiB\"\n\
-         [cores]\nplacement = [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \"packets\"] }}]\n\
-         [rtsp]\naddress = \"{}:{PORT}\"\nconnections_per_address_max = 10000\nburst = \"{BURST}\"\n\
-         [[volume]]\npath = \"{}\"\nmount = \"/\"\nsendfile = \"off\"\nuploads = true\n\
-         [upload]\nopen_per_principal_max = 10000\n\
-         [[upload.principal]]\nname = \"bench\"\ntoken_file = \"{}\"\n",
+        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"{ADMIN}\"\n[link]\nrate = \"100 \
+         Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\narena = \"4 GiB\"\n[cores]\nplacement = \
+         [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \"packets\"] \
+         }}]\n[rtsp]\naddress = \"{}:{PORT}\"\nconnections_per_address_max = 10000\nburst = \
+         \"{BURST}\"\n[[volume]]\npath = \"{}\"\nmount = \"/\"\nsendfile = \"off\"\nuploads = \
+         true\n[upload]\nopen_per_principal_max = 10000\n[[upload.principal]]\nname = \
+         \"bench\"\ntoken_file = \"{}\"\n",
         address.ip(),
         root.display(),
         token.display(),

@@ -118,11 +118,14 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     summarise(&counts, &runs, &mut report);
     report.note(format!("load average {}", machine::load()));
     report.method.push(format!(
-        "Readers set up a session of RTP over UDP each and read nothing from their sockets: the kernel drops what finds no room, \
-         and the receiver's device counts what came. The title is H.264 in a transport stream of {RATE}. Tactus sends the whole \
-         stream (payload type 33) from each reader's place in the file; MediaMTX sends the H.264 of a copy that loops, published by \
-         `ffmpeg -re -c copy` by TCP on core {RECEIVER_CORE}, the same packets to all. Each server is on core {SERVER_CORES}. CPU is as in \
-         all benches; of MediaMTX it holds the reception of the one publisher. Memory is the most that was resident, of Tactus with its arena."
+        "Readers set up a session of RTP over UDP each and read nothing from their sockets: the \
+         kernel drops what finds no room, and the receiver's device counts what came. The title \
+         is H.264 in a transport stream of {RATE}. Tactus sends the whole stream (payload type \
+         33) from each reader's place in the file; MediaMTX sends the H.264 of a copy that loops, \
+         published by `ffmpeg -re -c copy` by TCP on core {RECEIVER_CORE}, the same packets to \
+         all. Each server is on core {SERVER_CORES}. CPU is as in all benches; of MediaMTX it \
+         holds the reception of the one publisher. Memory is the most that was resident, of \
+         Tactus with its arena."
     ));
     Ok(report)
 }
@@ -209,11 +212,11 @@ fn start_tactus(stage: &Stage, burst: &str, root: &Path) -> Result<Server> {
     let folder = tempfile::Builder::new().prefix("tactus-bench-rtsp-").tempdir()?;
     let address = peers::address(&stage.wire);
     let text = format!(
-        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n[link]\nrate = \"100 Gbit/s\"\n\
-         [cpu]\nbudget = \"95 %\"\n[memory]\nstreams_max = 1024\n\
-         [cores]\nplacement = [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \"packets\"] }}]\n\
-         [rtsp]\naddress = \"{}:{PORT}\"\nconnections_per_address_max = 10000\nburst = \"{burst}\"\n\
-         [[volume]]\npath = \"{}\"\nmount = \"/\"\n",
+        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n[link]\nrate = \"100 \
+         Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\nstreams_max = 1024\n[cores]\nplacement = \
+         [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \"packets\"] \
+         }}]\n[rtsp]\naddress = \"{}:{PORT}\"\nconnections_per_address_max = 10000\nburst = \
+         \"{burst}\"\n[[volume]]\npath = \"{}\"\nmount = \"/\"\n",
         address.ip(),
         root.display(),
     );

@@ -64,11 +64,11 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
         on_disk(stage, volume, length, &mut report)?;
     }
     report.method.push(format!(
-        "Streams are asked for over {FILL_TIME}; those that Tactus admits run on, and nginx gets as many. \
-         After {CALM} an upload of 64 KiB begins every 10 ms on a connection of its own. Its acknowledgement \
-         is timed from that instant to the complete head of the answer; one that has not come {PATIENCE} \
-         after the end counts as missing. A stream is late when its player, which starts with {} of media, \
-         stood still after the warm-up, or when it broke.",
+        "Streams are asked for over {FILL_TIME}; those that Tactus admits run on, and nginx gets \
+         as many. After {CALM} an upload of 64 KiB begins every 10 ms on a connection of its own. \
+         Its acknowledgement is timed from that instant to the complete head of the answer; one \
+         that has not come {PATIENCE} after the end counts as missing. A stream is late when its \
+         player, which starts with {} of media, stood still after the warm-up, or when it broke.",
         super::START_UP
     ));
     Ok(report)
@@ -168,7 +168,8 @@ fn on_disk(stage: &Stage, volume: Volume<'_>, length: Nanos, report: &mut Report
         }
         let run = Run::of(place, &found);
         say(&format!(
-            "{} streams, {} late; {} uploads, {} without acknowledgement ({:?}); p50 {} p99 {} max {} ms",
+            "{} streams, {} late; {} uploads, {} without acknowledgement ({:?}); p50 {} p99 {} \
+             max {} ms",
             run.streams,
             run.late,
             run.begun,

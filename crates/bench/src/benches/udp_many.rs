@@ -182,29 +182,36 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     let question = "what does a datagram cost, and how late is it, with many streams at once?";
     let mut report = stage.report("udp-many", question);
     let unheard = if stage.options.apart {
-        "leave by a device of their own that swallows them (ifb), as a network card takes away what it is given."
+        "leave by a device of their own that swallows them (ifb), as a network card takes away \
+         what it is given."
     } else {
-        "the receiver's device drops before its IP has seen them. Even that runs inside the sender's time."
+        "the receiver's device drops before its IP has seen them. Even that runs inside the \
+         sender's time."
     };
     report.method = vec![
         format!(
-            "Sender and receiver live in two network namespaces joined by a veth pair, MTU 1500; the sender has \
-             core 0 for everything, the receiver core 1. On a wire of this kind receiving runs inside the sender's time, so \
-             of more than a hundred streams one in so many is listened to. The others go to groups of their own, which \
-             {unheard}"
+            "Sender and receiver live in two network namespaces joined by a veth pair, MTU 1500; \
+             the sender has core 0 for everything, the receiver core 1. On a wire of this kind \
+             receiving runs inside the sender's time, so of more than a hundred streams one in so \
+             many is listened to. The others go to groups of their own, which {unheard}"
         ),
-        "The receiver has a socket for each stream that it hears with the kernel's stamp of each arrival (SO_TIMESTAMPNS). Lateness: \
-         a_k - (t0 + k P / R) less the smallest of the same stream. J over 1 s by the same stamps."
+        "The receiver has a socket for each stream that it hears with the kernel's stamp of each \
+         arrival (SO_TIMESTAMPNS). Lateness: a_k - (t0 + k P / R) less the smallest of the same \
+         stream. J over 1 s by the same stamps."
             .into(),
-        "Seconds in which the host took a core for more than a millisecond do not count, and DF is told of the longest stretch \
-         without one. The receiver's core is watched by a thread of the highest priority; the sender's by a timer that interrupts whatever runs there \
-         each 200 us, the kernel's own work too, so that nothing that a sender does passes for the host."
+        "Seconds in which the host took a core for more than a millisecond do not count, and DF \
+         is told of the longest stretch without one. The receiver's core is watched by a thread \
+         of the highest priority; the sender's by a timer that interrupts whatever runs there \
+         each 200 us, the kernel's own work too, so that nothing that a sender does passes for \
+         the host."
             .into(),
-        "CPU = run time of the sender's threads from the scheduler, by datagrams that came in the same span. All \
-         senders send the same constant-rate title, made by ffmpeg, from memory. \"With X\" adds the kernel's workers \
-         and the interrupt work outside threads, where the machine is quiet enough to tell: HTB's timer runs there."
+        "CPU = run time of the sender's threads from the scheduler, by datagrams that came in the \
+         same span. All senders send the same constant-rate title, made by ffmpeg, from memory. \
+         \"With X\" adds the kernel's workers and the interrupt work outside threads, where the \
+         machine is quiet enough to tell: HTB's timer runs there."
             .into(),
-        "\"Heard\": a hundred streams have receivers, of which some work is a part of sending. \"To nobody\": none."
+        "\"Heard\": a hundred streams have receivers, of which some work is a part of sending. \
+         \"To nobody\": none."
             .into(),
     ];
     let all = [BitRate(4_000_000), BitRate(8_800_000)];
@@ -367,8 +374,8 @@ impl<'a> Htb<'a> {
         for stream in 0..streams as u16 {
             let class = pace::class_of(stream);
             lines.push_str(&format!(
-                "class add dev {device} parent 1: classid 1:{class:x} htb rate {wire}bit burst 1514 cburst 1514 \
-                 quantum 1514\n"
+                "class add dev {device} parent 1: classid 1:{class:x} htb rate {wire}bit burst \
+                 1514 cburst 1514 quantum 1514\n"
             ));
         }
         let folder = tempfile::tempdir()?;
@@ -499,8 +506,8 @@ fn start(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Serv
         Sender::Htb => return Server::start_silent(&own("pace-bursts")?, folder, &stage.wire),
         Sender::Multicat => "multicat -U TITLE TO >/dev/null 2>&1".to_owned(),
         _ => format!(
-            "ffmpeg -v quiet -nostdin -re -stream_loop -1 -i TITLE -c copy -muxrate {rate} -f mpegts \
-             'udp://TO?pkt_size=1316'"
+            "ffmpeg -v quiet -nostdin -re -stream_loop -1 -i TITLE -c copy -muxrate {rate} -f \
+             mpegts 'udp://TO?pkt_size=1316'"
         ),
     };
     let program = if sender == Sender::Multicat { "multicat" } else { "ffmpeg" };
@@ -570,11 +577,11 @@ fn tactus(
     let root = title.parent().context("a title lies in a directory")?;
     let name = title.file_name().context("a title has a name")?.to_string_lossy();
     let mut text = format!(
-        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n\
-         [link]\nrate = \"100 Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n\
-         [memory]\narena = \"2 GiB\"\nstreams_max = {}\n[packets]\n{packets}\n\
-         [cores]\nplacement = [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \"packets\"] }}]\n\
-         [[volume]]\npath = \"{}\"\nmount = \"/\"\nsendfile = \"off\"\n",
+        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n[link]\nrate = \"100 \
+         Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\narena = \"2 GiB\"\nstreams_max = \
+         {}\n[packets]\n{packets}\n[cores]\nplacement = [{{ cpu = 0, servers = [\"disk.0\", \
+         \"block\", \"delivery\", \"link\", \"packets\"] }}]\n[[volume]]\npath = \"{}\"\nmount = \
+         \"/\"\nsendfile = \"off\"\n",
         // A title that is planned anew has two places for a while.
         to.len() + 256,
         root.display()

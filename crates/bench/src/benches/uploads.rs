@@ -222,8 +222,8 @@ impl Run {
 
     fn say(&self) -> String {
         format!(
-            "missed {} of {}, late streams {}, J {} % before and {} % with {} MB/s of uploads (taken {}); \
-             disk time: reads {} %, writes {} %, flushes {} %; {} acknowledged, {:?}",
+            "missed {} of {}, late streams {}, J {} % before and {} % with {} MB/s of uploads \
+             (taken {}); disk time: reads {} %, writes {} %, flushes {} %; {} acknowledged, {:?}",
             self.missed.0,
             self.missed.1,
             self.late,
@@ -413,13 +413,14 @@ fn shares(all: &[Candidate], runs: &[Run], place: usize) -> Vec<f64> {
 
 fn method(device: &str, busy: Nanos) -> String {
     format!(
-        "Deliveries of a mebibyte a second run alone for {CALM}, then for {busy} with eight clients that \
-         upload titles of 64 MiB as fast as they are taken. Their number is the largest whose sweep of one \
-         block each takes the share of a {CYCLE} cycle by the disk's model. A cycle is missed when the \
-         player of at least one delivery, which starts with {} of media, has nothing to show in it; rounds \
-         add up. Uploads in MB/s are what the clients could send or what the disk wrote, whichever is less. \
-         The greedy maximum is the most that any row without protection got in the same round; direct writes \
-         of a mebibyte, 32 at once, are one of them. At most {UNWRITTEN} of {device} wait in memory to be written.",
+        "Deliveries of a mebibyte a second run alone for {CALM}, then for {busy} with eight \
+         clients that upload titles of 64 MiB as fast as they are taken. Their number is the \
+         largest whose sweep of one block each takes the share of a {CYCLE} cycle by the disk's \
+         model. A cycle is missed when the player of at least one delivery, which starts with {} \
+         of media, has nothing to show in it; rounds add up. Uploads in MB/s are what the clients \
+         could send or what the disk wrote, whichever is less. The greedy maximum is the most \
+         that any row without protection got in the same round; direct writes of a mebibyte, 32 \
+         at once, are one of them. At most {UNWRITTEN} of {device} wait in memory to be written.",
         super::START_UP
     )
 }

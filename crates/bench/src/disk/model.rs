@@ -90,16 +90,15 @@ impl Model {
             let (rate, slots) = (flash.bytes_per_second / 1e6, flash.slots);
             let (weight, base) = (flash.write_weight, flash.latency);
             format!(
-                "{rate} MB/s shared by up to {slots} requests, writes x {weight}, base latency {base}, {pause}, \
-                 a flush after writes {FLUSH_MIN} to {FLUSH_MAX}"
+                "{rate} MB/s shared by up to {slots} requests, writes x {weight}, base latency \
+                 {base}, {pause}, a flush after writes {FLUSH_MIN} to {FLUSH_MAX}"
             )
         };
         match profile {
-            Profile::Hdd => {
-                "one actuator in order of arrival, 150 MB/s, seek 1.5 + 14.5 sqrt(distance) ms, \
-                             rotation 0..8.3 ms, contiguous requests neither; writes as reads, a flush after writes one turn"
-                    .into()
-            }
+            Profile::Hdd => "one actuator in order of arrival, 150 MB/s, seek 1.5 + 14.5 \
+                             sqrt(distance) ms, rotation 0..8.3 ms, contiguous requests neither; \
+                             writes as reads, a flush after writes one turn"
+                .into(),
             Profile::Sata => flash(SATA),
             Profile::Nvme => flash(NVME),
         }

@@ -68,20 +68,24 @@ pub(super) fn page(report: &Report) -> Result<String> {
 }
 
 const STYLE: &str = "\
-:root{color-scheme:light dark;--ground:#fff;--ink:#1c2430;--soft:#5b6675;--line:#d9dee5;--mark:#b3261e;\
---s0:#1f5fbf;--s1:#0f8577;--s2:#c46a00;--s3:#7a3fb5;--s4:#66707d;--s5:#a8336b}\
-@media(prefers-color-scheme:dark){:root{--ground:#14181e;--ink:#e6eaf0;--soft:#9aa6b5;--line:#323a45;\
---mark:#ff8a80;--s0:#6ea8ff;--s1:#43c7b4;--s2:#f0a848;--s3:#c293f0;--s4:#9aa6b5;--s5:#f07fb0}}\
-body{margin:0;background:var(--ground);color:var(--ink);font:16px/1.5 system-ui,sans-serif}\
-main{max-width:64rem;margin:0 auto;padding:1.5rem 1rem 4rem}\
-h1{font-size:1.7rem;margin:.2em 0}h2{font-size:1.15rem;margin:2em 0 .5em}\
-.lead{color:var(--soft);margin-top:0}.note{border-left:4px solid var(--mark);padding-left:.75rem}\
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.92rem}\
-th,td{text-align:left;padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top}\
-th{color:var(--soft);font-weight:600}td.missed{color:var(--mark);font-weight:600}td.reached{font-weight:600}\
-figure{margin:2rem 0}svg{max-width:100%;height:auto}svg text{font-family:system-ui,sans-serif}\
-pre{overflow-x:auto;font-size:.82rem;background:color-mix(in srgb,var(--line) 35%,transparent);padding:.75rem}\
-summary{cursor:pointer;padding:.2rem 0}";
+:root{color-scheme:light \
+     dark;--ground:#fff;--ink:#1c2430;--soft:#5b6675;--line:#d9dee5;--mark:#b3261e;--s0:#1f5fbf;\
+     --s1:#0f8577;--s2:#c46a00;--s3:#7a3fb5;--s4:#66707d;--s5:#a8336b}@media(prefers-color-scheme:\
+     dark){:root{--ground:#14181e;--ink:#e6eaf0;--soft:#9aa6b5;--line:#323a45;--mark:#ff8a80;--s0:\
+     #6ea8ff;--s1:#43c7b4;--s2:#f0a848;--s3:#c293f0;--s4:#9aa6b5;--s5:#f07fb0}}body{margin:0;\
+     background:var(--ground);color:var(--ink);font:16px/1.5 \
+     system-ui,sans-serif}main{max-width:64rem;margin:0 auto;padding:1.5rem 1rem \
+     4rem}h1{font-size:1.7rem;margin:.2em 0}h2{font-size:1.15rem;margin:2em 0 \
+     .5em}.lead{color:var(--soft);margin-top:0}.note{border-left:4px solid \
+     var(--mark);padding-left:.75rem}.scroll{overflow-x:auto}table{border-collapse:collapse;\
+     font-variant-numeric:tabular-nums;font-size:.92rem}th,td{text-align:left;padding:.3rem .9rem \
+     .3rem 0;border-bottom:1px solid \
+     var(--line);vertical-align:top}th{color:var(--soft);font-weight:600}td.missed{color:\
+     var(--mark);font-weight:600}td.reached{font-weight:600}figure{margin:2rem \
+     0}svg{max-width:100%;height:auto}svg \
+     text{font-family:system-ui,sans-serif}pre{overflow-x:auto;font-size:.82rem;background:\
+     color-mix(in srgb,var(--line) \
+     35%,transparent);padding:.75rem}summary{cursor:pointer;padding:.2rem 0}";
 
 fn table(body: &mut String, table: &Table) -> Result<()> {
     write!(body, "<h2>{}</h2><div class=scroll><table><tr>", escaped(&table.title))?;

@@ -50,11 +50,11 @@ fn bar_chart(
         };
         write!(
             text,
-            "<text x=\"{}\" y=\"{}\" font-size=\"14\" text-anchor=\"end\" fill=\"var(--ink)\">{}</text>\
-             <rect x=\"{zero}\" y=\"{}\" width=\"{}\" height=\"20\" fill=\"var(--s{})\"/>\
-             <path d=\"M{low} {middle}H{high}M{low} {}v8M{high} {}v8\" stroke=\"var(--ink)\" \
-             stroke-width=\"1.5\" fill=\"none\"/>\
-             <text x=\"{}\" y=\"{}\" font-size=\"14\" fill=\"var(--ink)\">{range}</text>",
+            "<text x=\"{}\" y=\"{}\" font-size=\"14\" text-anchor=\"end\" \
+             fill=\"var(--ink)\">{}</text><rect x=\"{zero}\" y=\"{}\" width=\"{}\" height=\"20\" \
+             fill=\"var(--s{})\"/><path d=\"M{low} {middle}H{high}M{low} {}v8M{high} {}v8\" \
+             stroke=\"var(--ink)\" stroke-width=\"1.5\" fill=\"none\"/><text x=\"{}\" y=\"{}\" \
+             font-size=\"14\" fill=\"var(--ink)\">{range}</text>",
             labels - 10.0,
             middle + 5.0,
             escaped(name),

@@ -104,7 +104,8 @@ impl Challenge {
             false => self.hash(&format!("{secret}:{nonce}:{what}")),
         };
         let mut text = format!(
-            "Digest username=\"{name}\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"{url}\", response=\"{response}\""
+            "Digest username=\"{name}\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"{url}\", \
+             response=\"{response}\""
         );
         if self.is_sha256 {
             text += ", algorithm=SHA-256";
@@ -134,7 +135,8 @@ mod tests {
     fn the_example_of_the_rfc_is_answered() {
         // RFC 2617, section 3.5, whose client has the same nonce.
         let offered = "Digest realm=\"testrealm@host.com\", qop=\"auth,auth-int\", \
-             nonce=\"dcd98b7102dd2f0e8b11d0f600bfb0c093\", opaque=\"5ccc069c403ebaf9f0171e9517f40e41\"";
+                       nonce=\"dcd98b7102dd2f0e8b11d0f600bfb0c093\", \
+                       opaque=\"5ccc069c403ebaf9f0171e9517f40e41\"";
         let mut challenge = Challenge::choose([offered].into_iter()).expect("it is one");
         let who = Credentials { name: "Mufasa".to_owned(), password: "Circle Of Life".to_owned() };
         let answer = challenge.answer(&who, "GET", "/dir/index.html");

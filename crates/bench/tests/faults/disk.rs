@@ -127,7 +127,8 @@ fn f_05_verify_names_what_cannot_be_read() {
         stage.disk().order(Order::FailReads { at, len: 4096 }).expect("the disk obeys");
         let (code, said) = verify(&stage);
         let line = format!(
-            "{name}: 1 units of 64 KiB are damaged, the first at byte {first}, 1 of them cannot be read"
+            "{name}: 1 units of 64 KiB are damaged, the first at byte {first}, 1 of them cannot \
+             be read"
         );
         assert!(code == Some(1) && said.contains(&line), "{said}");
     }

@@ -286,7 +286,8 @@ mod tests {
         };
         // ffmpeg, GStreamer, live555.
         assert_eq!(offers("RTP/AVP/UDP;unicast;client_port=20034-20035"), [plain(unicast(20034))]);
-        let text = "RTP/AVP;unicast;client_port=42104-42105;mode=\"PLAY\",RTP/AVP/TCP;unicast;interleaved=0-1";
+        let text = "RTP/AVP;unicast;client_port=42104-42105;mode=\"PLAY\",RTP/AVP/TCP;unicast;\
+                    interleaved=0-1";
         let tcp = plain(Lower::Interleaved(Some((0, 1))));
         assert_eq!(offers(text), [plain(unicast(42104)), tcp]);
         assert_eq!(offers("RTP/AVP/UDP;multicast"), [plain(Lower::Multicast(None))]);
@@ -399,7 +400,8 @@ mod tests {
         let ends = Ends { to, client, from, server };
         assert_eq!(
             Form::Ports.unicast(ends),
-            "RTP/AVP/UDP;unicast;destination=10.0.0.7;source=10.0.0.1;client_port=8000-8001;server_port=6970-6971"
+            "RTP/AVP/UDP;unicast;destination=10.0.0.7;source=10.0.0.1;client_port=8000-8001;\
+             server_port=6970-6971"
         );
         assert_eq!(
             Form::Addresses.unicast(ends),

@@ -86,7 +86,8 @@ impl Broker {
             Unkept::Guarantee { class, promised, guaranteed } => (
                 Resource::Class,
                 format!(
-                    "streams of {} are promised {promised}, and it would be guaranteed {guaranteed}",
+                    "streams of {} are promised {promised}, and it would be guaranteed \
+                     {guaranteed}",
                     name(class)
                 ),
             ),

@@ -165,7 +165,8 @@ fn summary(profile: &Profile) -> String {
     }
     let kind = if model.has_arm() { "a spinning disk" } else { "no arm" };
     text += &format!(
-        "Model: {kind}; {} a visit, {} a sweep, {} for each MiB read, {} written, {} a flush, depth {}",
+        "Model: {kind}; {} a visit, {} a sweep, {} for each MiB read, {} written, {} a flush, \
+         depth {}",
         microseconds(model.visit),
         microseconds(model.sweep),
         microseconds(model.read_mib),

@@ -48,7 +48,8 @@ pub(super) struct Probe {
   tactus index /srv/media         what ?start= and PCR-timed delivery need, for all titles
   tactus index --quiet /srv/media
 
-The server makes an index when one is first wanted; this makes all of them before. Indexes are kept in
+The server makes an index when one is first wanted; this makes all of them before. Indexes are \
+                        kept in
 DIR/.tactus/index, which is made when it is not there.
 
 Exit codes: 0 done; 1 something cannot be read or written; 2 wrong arguments.")]

@@ -45,7 +45,8 @@ log. Without --config it only reopens the access log.
 
 Sockets passed by systemd are used for http, rtsp and admin, by their names.
 
-Exit codes: 0 ended by a signal; 1 it could not start or failed; 2 wrong arguments or configuration.")]
+Exit codes: 0 ended by a signal; 1 it could not start or failed; 2 wrong arguments or \
+                        configuration.")]
 pub(super) struct Serve {
     /// The directory; replaces the volumes of the configuration
     dir: Option<PathBuf>,

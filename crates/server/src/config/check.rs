@@ -232,8 +232,8 @@ fn cycle_fits(cycle: Nanos) -> bool {
     in_range && (SECOND.0.is_multiple_of(cycle.0) || cycle.0.is_multiple_of(SECOND.0))
 }
 
-const CYCLES: &str = "a cycle divides one second or is a whole number of seconds, \
-                      50 ms to 10 s; write \"250 ms\" for flash, \"1 s\" to \"4 s\" for a spinning disk";
+const CYCLES: &str = "a cycle divides one second or is a whole number of seconds, 50 ms to 10 s; \
+                      write \"250 ms\" for flash, \"1 s\" to \"4 s\" for a spinning disk";
 
 fn block_fits(block: Bytes) -> bool {
     (Bytes(64 * KIB)..=Bytes(16 * MIB)).contains(&block) && block.0.is_power_of_two()

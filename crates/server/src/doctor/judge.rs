@@ -84,8 +84,8 @@ fn packets(facts: &Facts) -> Finding {
 }
 
 fn real_time(facts: &Facts) -> Finding {
-    const COST: &str = "other programs on these cores delay sends by milliseconds, and half as many \
-                        streams are admitted";
+    const COST: &str = "other programs on these cores delay sends by milliseconds, and half as \
+                        many streams are admitted";
     let real_time = &facts.machine.real_time;
     match (real_time.fifo, real_time.group_without_budget) {
         (Ok(()), _) => Finding::ok("realtime", "SCHED_FIFO is allowed"),
@@ -317,8 +317,8 @@ fn read_ahead(device: &Device, direct: &DirectReads) -> Option<Finding> {
         return Some(Finding::warn(
             "readahead",
             found,
-            "so much for each stream would fill the memory: streams are read directly and copied, for \
-             half as much CPU time again",
+            "so much for each stream would fill the memory: streams are read directly and copied, \
+             for half as much CPU time again",
             format!("echo 512 > /sys/block/{}/queue/read_ahead_kb", device.name),
         ));
     }
@@ -414,8 +414,8 @@ fn outlet(buffer: Bytes) -> Finding {
     Finding::warn(
         "outlet",
         found,
-        "a link that stops for a moment, or a few receivers that are not there, hold up all channels \
-         that share a socket",
+        "a link that stops for a moment, or a few receivers that are not there, hold up all \
+         channels that share a socket",
         format!("sysctl net.core.wmem_max={UDP_BUFFER}; or give the server CAP_NET_ADMIN"),
     )
 }

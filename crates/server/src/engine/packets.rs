@@ -74,8 +74,8 @@ fn too_little(granted: usize) -> Option<String> {
     let held = exact(Bytes(granted as u64));
     (granted < UDP_BUFFER_MIN).then(|| {
         format!(
-            "an outlet of datagrams holds {held} (net.core.wmem_max): a few receivers that are not there \
-             hold up all that leave by it, `tactus doctor` says how to change it"
+            "an outlet of datagrams holds {held} (net.core.wmem_max): a few receivers that are \
+             not there hold up all that leave by it, `tactus doctor` says how to change it"
         )
     })
 }

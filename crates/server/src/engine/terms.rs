@@ -219,7 +219,8 @@ pub(super) fn check_classes(ledger: &Ledger) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "classes are guaranteed {taken} together, and their link has {room} for streams; say what it carries by {key}"
+        "classes are guaranteed {taken} together, and their link has {room} for streams; say what \
+         it carries by {key}"
     )))
 }
 

@@ -41,8 +41,8 @@ pub(super) fn open(
                 if places < wanted {
                     volume.terms.arena = Bytes(volume.terms.block.0 * u64::from(places));
                     degraded.push(format!(
-                        "memory for {places} blocks instead of {wanted}, which need more open files \
-                         (ulimit -n, fs.nr_open)"
+                        "memory for {places} blocks instead of {wanted}, which need more open \
+                         files (ulimit -n, fs.nr_open)"
                     ));
                 }
                 return Ok(setup);

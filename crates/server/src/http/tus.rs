@@ -287,8 +287,8 @@ impl TusRequest<'_> {
         for name in names {
             let ExistingUpload { store, id, .. } = self.find(name)?;
             if !std::ptr::eq(store, spot.store) {
-                let text = "the parts and the final upload are on different volumes; set ?path= for the \
-                    parts too";
+                let text = "the parts and the final upload are on different volumes; set ?path= \
+                            for the parts too";
                 return Err(Response::text(400, text).into());
             }
             parts.push(id);

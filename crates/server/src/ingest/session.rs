@@ -117,7 +117,8 @@ impl Session {
         if given < buffer {
             tracing::warn!(
                 recording = status.name,
-                "the kernel holds {given} bytes of {buffer}; raise net.core.rmem_max, or bursts are lost"
+                "the kernel holds {given} bytes of {buffer}; raise net.core.rmem_max, or bursts \
+                 are lost"
             );
         }
         drop(status);

@@ -65,7 +65,8 @@ const FRAMES_MAX: u32 = 100;
 /// Requests of the server that a client may leave unanswered. A later answer is malformed.
 const UNANSWERED_MAX: usize = 64;
 /// The methods of the server.
-const PUBLIC: &str = "OPTIONS, DESCRIBE, ANNOUNCE, SETUP, PLAY, PAUSE, RECORD, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
+const PUBLIC: &str = "OPTIONS, DESCRIBE, ANNOUNCE, SETUP, PLAY, PAUSE, RECORD, TEARDOWN, \
+                      GET_PARAMETER, SET_PARAMETER";
 
 /// Serves `socket` until it ends.
 pub(super) async fn serve(server: Arc<Server>, mut socket: TcpStream, peer: SocketAddr) {

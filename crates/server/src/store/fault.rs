@@ -23,12 +23,14 @@ pub enum OpenError {
     NoAttributes(PathBuf),
     /// A write or a flush failed there, and the volume has not been checked since.
     #[error(
-        "{0} takes no uploads: a write or flush has failed there; check it, then `tactus verify --clear {0}`"
+        "{0} takes no uploads: a write or flush has failed there; check it, then `tactus verify \
+         --clear {0}`"
     )]
     Unchecked(PathBuf),
     /// The file system is read-only, perhaps after an error.
     #[error(
-        "{0} takes no uploads: its file system is read-only; see the kernel's log, check it and mount it again"
+        "{0} takes no uploads: its file system is read-only; see the kernel's log, check it and \
+         mount it again"
     )]
     ReadOnly(PathBuf),
     /// One of the server's own files or directories cannot be used.

@@ -321,9 +321,9 @@ fn u26_directories_that_are_not_moved() {
 #[test]
 fn u27_no_property_is_set() {
     let server = TestServer::taking_uploads();
-    let body = "<D:propertyupdate xmlns:D=\"DAV:\"><D:set><D:prop>\
-                <w:Win32FileAttributes xmlns:w=\"urn:schemas-microsoft-com:\">20</w:Win32FileAttributes>\
-                <D:getetag>x</D:getetag></D:prop></D:set></D:propertyupdate>";
+    let body = "<D:propertyupdate xmlns:D=\"DAV:\"><D:set><D:prop><w:Win32FileAttributes \
+                xmlns:w=\"urn:schemas-microsoft-com:\">20</w:Win32FileAttributes><D:getetag>x</D:\
+                getetag></D:prop></D:set></D:propertyupdate>";
     let answer = dav(&server, "PROPPATCH", "/a.ts", "", body.as_bytes());
     assert_eq!(links(&answer), ["/a.ts"]);
     let text = answer.text();

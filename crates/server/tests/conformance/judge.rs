@@ -450,7 +450,8 @@ impl fmt::Display for Row {
         let ms = |ticks: u64| MediaTime(ticks).0 / (TICKS / 1000);
         write!(
             to,
-            "{:>6} packets  PCR off {:>5} ns, each {:>3} ms  PAT each {:>3} ms, PMT {:>3} ms  PTS each {:>3} ms",
+            "{:>6} packets  PCR off {:>5} ns, each {:>3} ms  PAT each {:>3} ms, PMT {:>3} ms  PTS \
+             each {:>3} ms",
             self.packets,
             self.clock_error,
             ms(self.clock_gap),

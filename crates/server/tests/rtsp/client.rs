@@ -239,7 +239,8 @@ pub(crate) fn digest(
     let secret = hash(&format!("{name}:{realm}:{password}"));
     let response = hash(&format!("{secret}:{nonce}:{}", hash(&format!("{method}:{url}"))));
     format!(
-        "Digest username=\"{name}\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"{url}\", response=\"{response}\""
+        "Digest username=\"{name}\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"{url}\", \
+         response=\"{response}\""
     )
 }
 

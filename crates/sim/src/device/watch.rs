@@ -319,7 +319,8 @@ impl Watch {
         let too_early = self.best_effort.filter(|&begun| begun > asked);
         require(too_early.is_none(), Invariant::RealTimeFirst, || {
             format!(
-                "{transfer:?} at {now:?} was asked for by {asked:?}, but best effort began at {too_early:?}"
+                "{transfer:?} at {now:?} was asked for by {asked:?}, but best effort began at \
+                 {too_early:?}"
             )
         });
         // Uploads come before it only within their floor; time owed from earlier cycles is added.

@@ -180,7 +180,8 @@ impl Judge {
         if watched.is_admitted && plan.habit == super::Habit::Paced {
             require(self.before < packet.due + jam, Invariant::NeverLate, || {
                 format!(
-                    "{departure:?} could have left at {:?}, {jam:?} after its time: {plan:?} in {:?}",
+                    "{departure:?} could have left at {:?}, {jam:?} after its time: {plan:?} in \
+                     {:?}",
                     self.before,
                     plan.parent.map(|parent| self.plan.parents[parent])
                 )

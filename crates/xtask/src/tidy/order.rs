@@ -152,12 +152,14 @@ impl Modules {
             let Import { importer, imported, parent, .. } = import;
             if reaches(&edges, parent, imported, importer) {
                 let what = format!(
-                    "{importer} and {imported} import each other, near or far: move down what both need"
+                    "{importer} and {imported} import each other, near or far: move down what \
+                     both need"
                 );
                 findings.insert(Finding::at(&import.path, import.line, what));
             } else if group(import, imported) > group(import, importer) {
                 let what = format!(
-                    "{importer} imports {imported}, which is declared below it: the list begins with the lowest"
+                    "{importer} imports {imported}, which is declared below it: the list begins \
+                     with the lowest"
                 );
                 findings.insert(Finding::at(&import.path, import.line, what));
             }

@@ -50,7 +50,8 @@ pub(super) fn all() -> Vec<Box<dyn Subject>> {
         },
         Chunks {
             name: "chunks-journal",
-            method: "chunks, fallocate KEEP_SIZE, fdatasync, journal, fdatasync; offset from the journal",
+            method: "chunks, fallocate KEEP_SIZE, fdatasync, journal, fdatasync; offset from the \
+                     journal",
             audio: true,
             reserve: FallocateFlags::KEEP_SIZE,
             journal: true,

@@ -93,7 +93,8 @@ pub(super) fn classes(
         let all = classes.guaranteed(None);
         if all > room {
             let message = format!(
-                "classes are guaranteed {} together, and their link has {} for streams ({key}, `[link]` budget)",
+                "classes are guaranteed {} together, and their link has {} for streams ({key}, \
+                 `[link]` budget)",
                 exact(all),
                 exact(room)
             );

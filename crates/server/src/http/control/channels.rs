@@ -97,8 +97,8 @@ pub(super) async fn answer(
         }
         _ => {
             let text = "use GET to read channels, PUT to set, PATCH to change and DELETE to \
-                remove one; POST to NAME/skip skips a title, to NAME/next queues one, to NAME/reset restores the \
-                configuration";
+                        remove one; POST to NAME/skip skips a title, to NAME/next queues one, to \
+                        NAME/reset restores the configuration";
             let allow = "GET, HEAD, POST, PUT, PATCH, DELETE";
             return Err(Response::text(405, text).with("Allow", allow).into());
         }

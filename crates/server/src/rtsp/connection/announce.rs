@@ -166,7 +166,8 @@ impl Connection {
                     let to = SocketAddr::new(peer, ports.rtcp());
                     let sockets = Sockets::open(own, to).map_err(|error| failed(&error))?;
                     let transport = format!(
-                        "RTP/AVP/UDP;unicast;source={own};client_port={}-{};server_port={}-{};mode=\"RECORD\"",
+                        "RTP/AVP/UDP;unicast;source={own};client_port={}-{};server_port={}-{};\
+                         mode=\"RECORD\"",
                         ports.rtp,
                         ports.rtcp(),
                         sockets.ports.rtp,
