@@ -354,22 +354,37 @@ mod tests {
     proptest! {
         #[test]
         fn terms_that_are_changed_are_as_if_they_had_been_so_when_streams_came(
-            spec in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), [(0u64..50, 0u64..200), (0u64..50, 0u64..200)]), 1..8),
+            spec in prop::collection::vec(
+                (
+                    any::<prop::sample::Index>(),
+                    any::<bool>(),
+                    [(0u64..50, 0u64..200), (0u64..50, 0u64..200)],
+                ),
+                1..8,
+            ),
             streams in prop::collection::vec((any::<prop::sample::Index>(), 1u64..60), 0..20),
         ) {
             let [from, to] = [0, 1].map(|which: usize| -> Vec<ClassTerms> {
-                spec.iter().enumerate().map(|(at, (parent, over, rates))| {
-                    let (parent, (own, more)) = (parent.index(at + 1), rates[which]);
-                    ClassTerms {
-                        is_oversubscribed: *over,
-                        ..class((parent < at).then_some(parent as u16), own, Some(own + more + 1))
-                    }
-                }).collect()
+                spec.iter()
+                    .enumerate()
+                    .map(|(at, (parent, over, rates))| {
+                        let (parent, (own, more)) = (parent.index(at + 1), rates[which]);
+                        ClassTerms {
+                            is_oversubscribed: *over,
+                            ..class(
+                                (parent < at).then_some(parent as u16),
+                                own,
+                                Some(own + more + 1),
+                            )
+                        }
+                    })
+                    .collect()
             });
             let mut classes = Classes::new(from.clone());
             let mut anew = Classes::new(to.clone());
             for (place, rate) in streams {
-                let (class, rate) = (ClassNumber(place.index(from.len()) as u16), BitRate(rate * M));
+                let (class, rate) =
+                    (ClassNumber(place.index(from.len()) as u16), BitRate(rate * M));
                 if classes.with(class, rate).is_ok() {
                     classes.add(class, rate);
                     anew.add(class, rate);
@@ -379,22 +394,31 @@ mod tests {
             prop_assert_eq!(&changed, &anew);
             for (at, to) in to.iter().enumerate() {
                 let asked = changed.asked(ClassNumber(at as u16));
-                prop_assert!(to.is_oversubscribed || to.ceiling.is_none_or(|ceiling| asked <= ceiling));
+                prop_assert!(
+                    to.is_oversubscribed || to.ceiling.is_none_or(|ceiling| asked <= ceiling)
+                );
             }
         }
 
         #[test]
         fn classes_take_what_their_sums_say_and_are_as_before_when_all_have_gone(
-            spec in prop::collection::vec((any::<prop::sample::Index>(), 0u64..50, 0u64..200, any::<bool>()), 1..12),
+            spec in prop::collection::vec(
+                (any::<prop::sample::Index>(), 0u64..50, 0u64..200, any::<bool>()),
+                1..12,
+            ),
             streams in prop::collection::vec((any::<prop::sample::Index>(), 1u64..60), 0..40),
         ) {
-            let terms: Vec<ClassTerms> = spec.iter().enumerate().map(|(at, (parent, own, more, over))| {
-                let parent = parent.index(at + 1);
-                ClassTerms {
-                    is_oversubscribed: *over,
-                    ..class((parent < at).then_some(parent as u16), *own, Some(own + more + 1))
-                }
-            }).collect();
+            let terms: Vec<ClassTerms> = spec
+                .iter()
+                .enumerate()
+                .map(|(at, (parent, own, more, over))| {
+                    let parent = parent.index(at + 1);
+                    ClassTerms {
+                        is_oversubscribed: *over,
+                        ..class((parent < at).then_some(parent as u16), *own, Some(own + more + 1))
+                    }
+                })
+                .collect();
             let mut classes = Classes::new(terms.clone());
             let before = classes.clone();
             let mut own = vec![0; terms.len()];

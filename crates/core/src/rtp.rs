@@ -170,7 +170,10 @@ mod tests {
         }
 
         #[test]
-        fn a_packet_that_is_cut_is_refused_or_lacks_payload_only(parts in parts(), cut in any::<prop::sample::Index>()) {
+        fn a_packet_that_is_cut_is_refused_or_lacks_payload_only(
+            parts in parts(),
+            cut in any::<prop::sample::Index>(),
+        ) {
             let bytes = written(&parts);
             let cut = cut.index(bytes.len());
             let head = bytes.len() - parts.payload.len() - usize::from(parts.padding.unwrap_or(0));

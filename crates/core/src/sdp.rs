@@ -433,11 +433,15 @@ mod tests {
 
         #[test]
         fn no_text_is_hostile_enough(
-            lines in proptest::collection::vec("[a-z]?=?[ -~é:/0-9]{0,40}", 0..30), any in any::<String>(),
+            lines in proptest::collection::vec("[a-z]?=?[ -~é:/0-9]{0,40}", 0..30),
+            any in any::<String>(),
         ) {
             let text = alloc::format!("v=0\n{}", lines.join("\n"));
             if let Ok(read) = Description::read(&text) {
-                prop_assert_eq!(Description::read(&read.to_string()).map(|read| read.media.len()), Ok(read.media.len()));
+                prop_assert_eq!(
+                    Description::read(&read.to_string()).map(|read| read.media.len()),
+                    Ok(read.media.len())
+                );
             }
             drop(Description::read(&any));
         }

@@ -108,13 +108,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_rise_and_none_is_late(depth in 0usize..6, keys in proptest::collection::vec(any::<u16>(), 30..120)) {
+        fn times_rise_and_none_is_late(
+            depth in 0usize..6,
+            keys in proptest::collection::vec(any::<u16>(), 30..120),
+        ) {
             // An order that a decoder holding `depth` video frames can restore: none is overtaken
             // more often.
-            let mut left: Vec<_> = (0..keys.len() as i64).map(|nth| (90_000 + nth * 3_000, 0)).collect();
+            let mut left: Vec<_> =
+                (0..keys.len() as i64).map(|nth| (90_000 + nth * 3_000, 0)).collect();
             let mut shown = Vec::new();
             for key in keys {
-                let most = left.iter().position(|(_, overtaken)| *overtaken == depth).unwrap_or(left.len() - 1);
+                let most = left
+                    .iter()
+                    .position(|(_, overtaken)| *overtaken == depth)
+                    .unwrap_or(left.len() - 1);
                 let pick = usize::from(key) % (most.min(depth) + 1);
                 left[..pick].iter_mut().for_each(|(_, overtaken)| *overtaken += 1);
                 shown.push(left.remove(pick).0);

@@ -215,7 +215,10 @@ fn a_transport_stream_comes_out_as_it_is() {
 proptest::proptest! {
     #[test]
     fn no_packet_is_hostile_enough(
-        packets in proptest::collection::vec((0usize..3, 0u16..40, proptest::collection::vec(0u8..=255, 0..60)), 0..80),
+        packets in proptest::collection::vec(
+            (0usize..3, 0u16..40, proptest::collection::vec(0u8..=255, 0..60)),
+            0..80,
+        ),
     ) {
         let mut assembly = Assembly::new(&both(), "Evening");
         let (mut now, mut out) = (AT, Vec::new());
@@ -223,7 +226,8 @@ proptest::proptest! {
             now += Nanos(50 * MILLISECOND.0);
             let timestamp = payload.first().map_or(0, |byte| u32::from(*byte) << 24);
             let payload_type = 96 + nth as u8;
-            let header = Header { marker: payload.len() > 30, payload_type, sequence, timestamp, source: 7 };
+            let header =
+                Header { marker: payload.len() > 30, payload_type, sequence, timestamp, source: 7 };
             assembly.handle_packet(now, nth, &[&header.write()[..], &payload].concat());
             assembly.handle_packet(now, nth, &payload);
             assembly.handle_report(now, nth, &payload);

@@ -139,7 +139,11 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_kept_is_what_has_left(
-            counts in proptest::collection::btree_map(0u16..8191, (0u8..16, 0u8..16, any::<bool>()), 0..PIDS),
+            counts in proptest::collection::btree_map(
+                0u16..8191,
+                (0u8..16, 0u8..16, any::<bool>()),
+                0..PIDS,
+            ),
             tables in proptest::collection::vec(
                 (0u16..8191, any::<(u8, u16, bool, [u64; 2])>(), 0u8..32, 0u8..32),
                 0..TABLES,

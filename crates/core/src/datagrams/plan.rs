@@ -308,7 +308,8 @@ mod tests {
 
         #[test]
         fn no_block_is_due_sooner_after_the_one_before_than_the_peak_lets_it(
-            steps in proptest::collection::vec((188u64..1_000_000, 1_000_000u64..100_000_000), 1..20),
+            steps in
+                proptest::collection::vec((188u64..1_000_000, 1_000_000u64..100_000_000), 1..20),
             first in 0u64..300_000,
         ) {
             let line = line(&steps);

@@ -101,7 +101,10 @@ proptest! {
         while let Some(usual) = cutter.next(len) {
             let late = usual.due + Nanos(late);
             let message = cutter.next_late(len, late).unwrap();
-            prop_assert_eq!((message.at, message.from, message.due), (usual.at, usual.from, usual.due));
+            prop_assert_eq!(
+                (message.at, message.from, message.due),
+                (usual.at, usual.from, usual.due)
+            );
             let (usual, count) = (usual.datagrams, message.datagrams);
             prop_assert!(usual <= count && count <= SEGMENTS_MAX);
             prop_assert!((usual..count).all(|nth| cutter.due(nth) <= late));
@@ -210,7 +213,10 @@ proptest! {
         let last = phases[0] + bits;
         let ends = phases.iter().skip(1).chain([&last]);
         let widest = phases.iter().zip(ends).map(|(from, to)| to - from).max().unwrap();
-        prop_assert!(widest <= bits * 3 / u128::from(count) + 2 * u128::from(rate), "{widest} of {bits}");
+        prop_assert!(
+            widest <= bits * 3 / u128::from(count) + 2 * u128::from(rate),
+            "{widest} of {bits}"
+        );
     }
 }
 

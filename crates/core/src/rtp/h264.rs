@@ -105,7 +105,8 @@ mod tests {
                     prop_assert!(payload.len() <= most && !payload.is_empty());
                     sent.push([payload.front(), payload.bytes].concat());
                 }
-                let fewest = if unit.len() <= most { 1 } else { (unit.len() - 1).div_ceil(most - 2) };
+                let fewest =
+                    if unit.len() <= most { 1 } else { (unit.len() - 1).div_ceil(most - 2) };
                 prop_assert_eq!(sent.len() - before, fewest);
             }
             prop_assert_eq!(depacketise(&sent), units);

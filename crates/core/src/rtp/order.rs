@@ -297,7 +297,9 @@ mod tests {
         }
 
         #[test]
-        fn no_numbers_are_hostile_enough(numbers in proptest::collection::vec(any::<u16>(), 0..300)) {
+        fn no_numbers_are_hostile_enough(
+            numbers in proptest::collection::vec(any::<u16>(), 0..300),
+        ) {
             let mut order = Order::default();
             let out = through(&mut order, &numbers);
             prop_assert!(out.len() <= numbers.len());

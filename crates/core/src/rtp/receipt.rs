@@ -187,7 +187,9 @@ mod tests {
     proptest! {
         #[test]
         fn all_that_is_lost_on_the_way_is_counted_once(
-            first: u16, comes in proptest::collection::vec(any::<bool>(), 1..600), each in 1usize..600,
+            first: u16,
+            comes in proptest::collection::vec(any::<bool>(), 1..600),
+            each in 1usize..600,
         ) {
             let mut receipt = Receipt::new(90_000);
             let packets: Vec<_> = comes.iter().enumerate().collect();
@@ -209,7 +211,8 @@ mod tests {
 
         #[test]
         fn no_packets_are_hostile_enough(
-            packets in proptest::collection::vec(any::<(u16, u32, u32, bool)>(), 0..300), clock: u32,
+            packets in proptest::collection::vec(any::<(u16, u32, u32, bool)>(), 0..300),
+            clock: u32,
         ) {
             let mut receipt = Receipt::new(clock);
             let mut now = MonoTime(0);

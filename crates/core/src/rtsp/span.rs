@@ -269,10 +269,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_span_or_none(text in "\\PC{0,40}", unit in "(npt|smpte|smpte-25|clock)=", rest in "[-0-9:.now]{0,40}") {
+        fn any_text_is_a_span_or_none(
+            text in "\\PC{0,40}",
+            unit in "(npt|smpte|smpte-25|clock)=",
+            rest in "[-0-9:.now]{0,40}",
+        ) {
             // A unit is required.
             prop_assert!(Span::parse(&text.replace('=', "")).is_err());
-            if let Ok(Span { from: From::At(from), to: Some(to) }) = Span::parse(&format!("{unit}{rest}")) {
+            if let Ok(Span { from: From::At(from), to: Some(to) }) =
+                Span::parse(&format!("{unit}{rest}"))
+            {
                 prop_assert!(from <= to);
             }
         }
@@ -280,7 +286,10 @@ mod tests {
         #[test]
         fn what_is_written_is_read(from in 0u64..100_000_000, more in 0u64..100_000_000) {
             let (from, to) = (MediaTime(from * 27_000), MediaTime((from + more) * 27_000));
-            prop_assert_eq!(Span::parse(&write(from, to)), Ok(Span { from: From::At(from), to: Some(to) }));
+            prop_assert_eq!(
+                Span::parse(&write(from, to)),
+                Ok(Span { from: From::At(from), to: Some(to) })
+            );
         }
     }
 }

@@ -123,7 +123,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn garbage_ends_the_walk(bytes in proptest::collection::vec(prop_oneof![Just(SYNC), any::<u8>()], 0..3000)) {
+        fn garbage_ends_the_walk(
+            bytes in proptest::collection::vec(prop_oneof![Just(SYNC), any::<u8>()], 0..3000),
+        ) {
             if let Some(framing) = Framing::find(&bytes, bytes.len()) {
                 let mut last = None;
                 for (at, _) in framing.packets(&bytes) {

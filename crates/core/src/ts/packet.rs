@@ -222,7 +222,9 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn no_packet_is_hostile_enough(mut bytes in proptest::collection::vec(any::<u8>(), PACKET)) {
+        fn no_packet_is_hostile_enough(
+            mut bytes in proptest::collection::vec(any::<u8>(), PACKET),
+        ) {
             bytes[0] = SYNC;
             let packet = Packet::first_of(&bytes).unwrap();
             prop_assert!(packet.payload().len() <= PACKET - 4);

@@ -361,7 +361,8 @@ mod tests {
 
         #[test]
         fn another_one_goes_on_where_one_has_ended(
-            parts in proptest::collection::vec((kinds(), any::<u8>()), 3..4), watched in 0usize..200,
+            parts in proptest::collection::vec((kinds(), any::<u8>()), 3..4),
+            watched in 0usize..200,
         ) {
             let mut watch = Continuity::default();
             let mut first = Restamper::default();
@@ -445,12 +446,20 @@ mod tests {
 
         #[test]
         fn no_packets_are_hostile_enough(
-            tails in proptest::collection::vec(proptest::collection::vec(any::<u8>(), PACKET - 1), 1..40),
-            moved in 0u64..Pcr::WRAP.0, beyond in proptest::option::of(0u64..Pcr::WRAP.0),
+            tails in proptest::collection::vec(
+                proptest::collection::vec(any::<u8>(), PACKET - 1),
+                1..40,
+            ),
+            moved in 0u64..Pcr::WRAP.0,
+            beyond in proptest::option::of(0u64..Pcr::WRAP.0),
         ) {
             let pcr = Some((Pid(3), Pcr::at(MediaTime(5))));
-            let moment =
-                Moment { pcr, moved: MediaTime(moved), beyond: beyond.map(MediaTime), breaks: true };
+            let moment = Moment {
+                pcr,
+                moved: MediaTime(moved),
+                beyond: beyond.map(MediaTime),
+                breaks: true,
+            };
             let mut restamper = Restamper::default();
             for tail in tails {
                 let mut bytes = [SYNC; PACKET];

@@ -327,17 +327,28 @@ mod tests {
         #[test]
         fn what_it_names_it_knows_again(
             parts in proptest::collection::vec(
-                prop_oneof!["%[YmdHMSn]", "[a-z0-9]{1,3}", Just("-".to_owned()), Just(".ts".to_owned()), Just("/x".to_owned())],
+                prop_oneof![
+                    "%[YmdHMSn]",
+                    "[a-z0-9]{1,3}",
+                    Just("-".to_owned()),
+                    Just(".ts".to_owned()),
+                    Just("/x".to_owned())
+                ],
                 1..8,
             ),
-            seconds in 0u64..8_000_000_000, number in 1u64..100_000, again in 1u32..5,
+            seconds in 0u64..8_000_000_000,
+            number in 1u64..100_000,
+            again in 1u32..5,
         ) {
             let text = format!("/a{}", parts.concat());
             let Ok(pattern) = Pattern::parse(&text) else { return Ok(()) };
             let name = pattern.name(Occasion { time: WallTime(seconds * 1_000_000_000), number });
             let found = pattern.number_in(&name);
             prop_assert!(found.is_some(), "{text}: {name}");
-            if text.matches("%n").count() == 1 && !text.contains("%n%") && !text.contains(char::is_numeric) {
+            if text.matches("%n").count() == 1
+                && !text.contains("%n%")
+                && !text.contains(char::is_numeric)
+            {
                 prop_assert_eq!(found, Some(number));
             }
             let known = pattern.number_in(&another(&name, again)).is_some();

@@ -395,7 +395,10 @@ mod tests {
         }
 
         #[test]
-        fn what_people_are_shown_reads_back_and_shows_the_same(base in any::<u64>(), shift in 0u32..64) {
+        fn what_people_are_shown_reads_back_and_shows_the_same(
+            base in any::<u64>(),
+            shift in 0u32..64,
+        ) {
             let base = base >> shift;
             let shown = BitRate(base).to_string();
             prop_assert_eq!(read::<BitRate>(&shown).map(|r| r.to_string()), Ok(shown));

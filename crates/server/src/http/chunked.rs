@@ -238,7 +238,11 @@ mod tests {
             bytes in "([0-3]\r\n[a-z]{0,3}(\r\n|\n)){0,4}(0\r\n)?(T: v\r\n)?\r\nGET",
             cut in 0usize..40
         ) {
-            let whole = { let mut c = Chunked::new(); let r = c.handle(bytes.as_bytes()); (r, c.is_done()) };
+            let whole = {
+                let mut c = Chunked::new();
+                let r = c.handle(bytes.as_bytes());
+                (r, c.is_done())
+            };
             let cut = cut.min(bytes.len());
             let mut chunked = Chunked::new();
             let first = chunked.handle(&bytes.as_bytes()[..cut]);

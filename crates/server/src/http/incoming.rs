@@ -349,7 +349,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_chunked_body_gives_its_content_however_it_arrives(
-            chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..6),
+            chunks in
+                proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..6),
             cuts in proptest::collection::vec(1usize..30, 1..40),
             room in 1usize..50,
         ) {

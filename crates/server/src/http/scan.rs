@@ -140,8 +140,9 @@ mod tests {
     proptest! {
         #[test]
         fn it_does_not_matter_how_the_bytes_arrive(
-            bytes in "(GET / HTTP/1.1|[ -~]{0,9})(\r\n|\n|\r)([A-B]: [c-d\t ]{0,5}(\r\n|\n| )){0,3}\r\n",
-            cut in 0usize..60
+            bytes in
+                "(GET / HTTP/1.1|[ -~]{0,9})(\r\n|\n|\r)([A-B]: [c-d\t ]{0,5}(\r\n|\n| )){0,3}\r\n",
+            cut in 0usize..60,
         ) {
             let bytes = bytes.as_bytes();
             let mut scan = HeadScan::default();

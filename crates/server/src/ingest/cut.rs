@@ -213,7 +213,10 @@ mod tests {
         #[test]
         fn joined_titles_are_the_stream(
             size in 1u64..40,
-            marks in proptest::collection::vec(prop_oneof![1 => Just(PAT), 1 => Just(PICTURE), 6 => Just(OTHER)], 0..250),
+            marks in proptest::collection::vec(
+                prop_oneof![1 => Just(PAT), 1 => Just(PICTURE), 6 => Just(OTHER)],
+                0..250,
+            ),
         ) {
             let titles = titles(&mut of_size(size), &marks);
             let joined: Vec<u8> = titles.concat();

@@ -95,7 +95,10 @@ mod tests {
         }
 
         #[test]
-        fn who_keeps_to_the_rate_loses_nothing(rate in 64_000u64..200_000_000, packet in 188u64..1500) {
+        fn who_keeps_to_the_rate_loses_nothing(
+            rate in 64_000u64..200_000_000,
+            packet in 188u64..1500,
+        ) {
             let rate = BitRate(rate);
             let begin = Instant::now();
             let mut meter = Meter::new(rate, begin);

@@ -323,7 +323,12 @@ mod tests {
                 .into_iter()
                 .map(|(is_own, fraction_lost, lost, jitter, last_report, delay)| Reception {
                     source: if is_own { OWN } else { !OWN },
-                    fraction_lost, lost, highest: 0, jitter, last_report, delay,
+                    fraction_lost,
+                    lost,
+                    highest: 0,
+                    jitter,
+                    last_report,
+                    delay,
                 })
                 .collect();
             let own = blocks.iter().filter(|block| block.source == OWN).count();
@@ -332,7 +337,9 @@ mod tests {
             prop_assert_eq!(told.iter().map(|one| one.reports).sum::<u64>() as usize + wrong, own);
             for one in told {
                 prop_assert!(one.jitter_seconds <= 60.0 && one.lost_ratio < 1.0);
-                prop_assert!(one.round_trip_seconds.is_none_or(|trip| (0.0..=60.0).contains(&trip)));
+                prop_assert!(
+                    one.round_trip_seconds.is_none_or(|trip| (0.0..=60.0).contains(&trip))
+                );
             }
         }
     }

@@ -142,7 +142,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn s19_any_bytes_are_a_report_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn s19_any_bytes_are_a_report_or_nothing(
+            bytes in proptest::collection::vec(any::<u8>(), 0..80),
+        ) {
             prop_assert!(read(&bytes).is_none() || bytes[0] >> 6 == 2);
             prop_assert!(with(&bytes).is_none() || bytes.is_empty() || bytes[0] >> 6 == 2);
         }

@@ -166,7 +166,9 @@ mod tests {
             let mut held: Vec<u32> = vec![];
             for (nth, choice) in choices.iter().enumerate() {
                 let (from, to) = plan.blocks(nth).unwrap();
-                prop_assert!(u64::from(from) * 1000 <= choice.at && choice.end <= u64::from(to + 1) * 1000);
+                prop_assert!(
+                    u64::from(from) * 1000 <= choice.at && choice.end <= u64::from(to + 1) * 1000
+                );
                 held.retain(|each| (from..=to).contains(each));
                 held.extend(stops.by_ref().take(plan.fresh[nth] as usize));
                 prop_assert!((from..=to).all(|each| held.contains(&each)));

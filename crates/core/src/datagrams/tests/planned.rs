@@ -170,7 +170,11 @@ proptest! {
     }
 
     #[test]
-    fn a_stuffed_title_is_one_of_a_constant_rate(line in steps(), turns in 1u64..4, more in 1u64..40) {
+    fn a_stuffed_title_is_one_of_a_constant_rate(
+        line in steps(),
+        turns in 1u64..4,
+        more in 1u64..40,
+    ) {
         let title = title(&line, BASE);
         let peak = line.peak(Bytes(0), Bytes(TS)).0;
         let rate = peak + peak * more / 20;

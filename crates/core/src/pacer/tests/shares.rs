@@ -164,7 +164,11 @@ proptest! {
             for (number, &at) in leaves.iter().enumerate() {
                 let fluid = BitRate(expected[at]).bytes_in(Nanos::from_millis(millis)).0;
                 let error = sent[number].abs_diff(fluid);
-                prop_assert!(error <= 6 * SMALL, "class {at}, {millis} ms: {} for {fluid} of {sent:?}", sent[number]);
+                prop_assert!(
+                    error <= 6 * SMALL,
+                    "class {at}, {millis} ms: {} for {fluid} of {sent:?}",
+                    sent[number]
+                );
             }
         }
     }
@@ -188,7 +192,11 @@ proptest! {
                 let fluid = BitRate(rate).bytes_in(Nanos::from_millis(millis)).0;
                 let error = sent[at].abs_diff(fluid);
                 let bound = (3 + 2 * classes.len() as u64) * DATAGRAM;
-                prop_assert!(error <= bound, "class {at}, {millis} ms: {} for {fluid} of {sent:?}", sent[at]);
+                prop_assert!(
+                    error <= bound,
+                    "class {at}, {millis} ms: {} for {fluid} of {sent:?}",
+                    sent[at]
+                );
             }
         }
     }

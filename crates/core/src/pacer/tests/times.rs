@@ -12,7 +12,8 @@ fn lateness() -> impl Strategy<Value = Vec<u64>> {
 proptest! {
     #[test]
     fn never_early_and_never_a_whole_packet_late(
-        streams in prop::collection::vec((1_000u64..400 * MBIT, 64u64..1500, 0u64..50_000_000), 1..40),
+        streams in
+            prop::collection::vec((1_000u64..400 * MBIT, 64u64..1500, 0u64..50_000_000), 1..40),
         lateness in lateness(),
     ) {
         let mut hall = Hall::new(LIMITS, 100 * GBIT);
@@ -68,11 +69,13 @@ proptest! {
     ) {
         let mut hall = Hall::new(LIMITS, 4 * GBIT);
         let class = |rate: u64| Class {
-            guaranteed: BitRate(rate / 4), ceiling: Some(BitRate(rate)),
-            priority: (rate % 3) as u8, share: BitRate(rate),
+            guaranteed: BitRate(rate / 4),
+            ceiling: Some(BitRate(rate)),
+            priority: (rate % 3) as u8,
+            share: BitRate(rate),
         };
-        let parents: Vec<ClassId> = ceilings[..3].iter()
-            .map(|&rate| hall.pacer.add(LINK, class(rate)).unwrap()).collect();
+        let parents: Vec<ClassId> =
+            ceilings[..3].iter().map(|&rate| hall.pacer.add(LINK, class(rate)).unwrap()).collect();
         for number in 0..12 {
             let class = class(ceilings[3 + number % 3]);
             let place = hall.pacer.add(parents[number % 3], class).unwrap();
@@ -80,11 +83,13 @@ proptest! {
         }
         // Buckets that drain at the ceilings, in bits e9: the largest window is the fullest bucket.
         let mut buckets = [0u128; 16];
-        let rates: Vec<u64> = (0..16).map(|at| match at {
-            0 => 4 * GBIT,
-            1..4 => ceilings[at - 1],
-            _ => ceilings[3 + (at - 4) % 3],
-        }).collect();
+        let rates: Vec<u64> = (0..16)
+            .map(|at| match at {
+                0 => 4 * GBIT,
+                1..4 => ceilings[at - 1],
+                _ => ceilings[3 + (at - 4) % 3],
+            })
+            .collect();
         let mut before = MonoTime(hall.now.0 / TICK.0 * TICK.0);
         for (turn, late) in lateness.into_iter().enumerate() {
             let (number, on) = switches[turn % switches.len()];
@@ -96,14 +101,16 @@ proptest! {
             hall.turn(begin + Nanos(late));
             let begin = MonoTime((begin.0 + late) / TICK.0 * TICK.0);
             for departure in &hall.left {
-                let stream = hall.streams.iter().position(|one| one.class == departure.class).unwrap();
+                let stream =
+                    hall.streams.iter().position(|one| one.class == departure.class).unwrap();
                 for at in [0, 1 + stream % 3, 4 + stream] {
                     buckets[at] += u128::from(departure.packet.bytes.0) * 8_000_000_000;
                 }
             }
             // Packets of a turn belong to the time since the previous turn.
             for (bucket, rate) in buckets.iter_mut().zip(&rates) {
-                *bucket = bucket.saturating_sub(u128::from(begin.since(before).0) * u128::from(*rate));
+                *bucket =
+                    bucket.saturating_sub(u128::from(begin.since(before).0) * u128::from(*rate));
             }
             for (at, (bucket, rate)) in buckets.iter().zip(&rates).enumerate() {
                 let bound = u128::from(JAM_MAX.0) * u128::from(*rate)
@@ -118,15 +125,19 @@ proptest! {
     fn whatever_is_changed_nothing_is_left_behind(
         steps in prop::collection::vec((0u8..8, any::<u32>(), any::<u64>()), 1..300),
     ) {
-        let mut pacer = Pacer::new(Limits { classes: 12, parents: 3, tick: TICK }, BitRate(GBIT), MonoTime(0));
+        let mut pacer =
+            Pacer::new(Limits { classes: 12, parents: 3, tick: TICK }, BitRate(GBIT), MonoTime(0));
         let mut classes: Vec<ClassId> = vec![];
         let mut parents: Vec<ClassId> = vec![];
         let mut now = MonoTime(0);
         for (what, which, much) in steps {
-            let pick = |from: &[ClassId]| (!from.is_empty()).then(|| from[which as usize % from.len()]);
+            let pick =
+                |from: &[ClassId]| (!from.is_empty()).then(|| from[which as usize % from.len()]);
             let class = Class {
-                guaranteed: BitRate(much % GBIT), ceiling: (much % 3 == 0).then_some(BitRate(1 + much % GBIT)),
-                priority: (much % 8) as u8, share: BitRate(1 + much % GBIT),
+                guaranteed: BitRate(much % GBIT),
+                ceiling: (much % 3 == 0).then_some(BitRate(1 + much % GBIT)),
+                priority: (much % 8) as u8,
+                share: BitRate(1 + much % GBIT),
             };
             match what {
                 0 | 1 => {
@@ -136,23 +147,30 @@ proptest! {
                         parents.push(parent);
                     }
                 }
-                2 => if let Some(gone) = pick(&classes).filter(|id| !parents.contains(id)) {
-                    let at = classes.iter().position(|&id| id == gone).unwrap();
-                    pacer.remove(gone);
-                    classes.remove(at);
-                    parents.remove(at);
-                    prop_assert_eq!(pacer.class(gone), None);
-                },
-                3 => if let Some(id) = pick(&classes) {
-                    pacer.change(now, id, class);
-                    prop_assert_eq!(pacer.class(id), Some(class));
-                },
-                4 | 5 => if let Some(id) = pick(&classes)
-                    && !parents.contains(&id) && !pacer.has_packet(id)
-                {
-                    let due = MonoTime(now.0 + much % 1_000_000_000 * (much % 2));
-                    pacer.offer(now, id, Packet { due, bytes: Bytes(1 + much % 9000) });
-                },
+                2 => {
+                    if let Some(gone) = pick(&classes).filter(|id| !parents.contains(id)) {
+                        let at = classes.iter().position(|&id| id == gone).unwrap();
+                        pacer.remove(gone);
+                        classes.remove(at);
+                        parents.remove(at);
+                        prop_assert_eq!(pacer.class(gone), None);
+                    }
+                }
+                3 => {
+                    if let Some(id) = pick(&classes) {
+                        pacer.change(now, id, class);
+                        prop_assert_eq!(pacer.class(id), Some(class));
+                    }
+                }
+                4 | 5 => {
+                    if let Some(id) = pick(&classes)
+                        && !parents.contains(&id)
+                        && !pacer.has_packet(id)
+                    {
+                        let due = MonoTime(now.0 + much % 1_000_000_000 * (much % 2));
+                        pacer.offer(now, id, Packet { due, bytes: Bytes(1 + much % 9000) });
+                    }
+                }
                 6 => {
                     now += Nanos(much % 2_000_000);
                     while let Some(departure) = pacer.poll_send(now) {

@@ -167,7 +167,9 @@ fn an_answer_is_one_message_whatever_stands_in_it() {
 
 proptest! {
     #[test]
-    fn s20_any_bytes_are_a_piece_or_a_fault(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn s20_any_bytes_are_a_piece_or_a_fault(
+        bytes in proptest::collection::vec(any::<u8>(), 0..400),
+    ) {
         if let Ok(Piece::Head { len }) = piece(&bytes) {
             prop_assert!(len <= bytes.len());
             drop(Request::parse(&bytes[..len]));
@@ -187,9 +189,11 @@ proptest! {
         if let Ok(Piece::Head { len }) = piece(&bytes)
             && let Ok(request) = Request::parse(&bytes[..len])
         {
-            drop(request.field("transport").map(|value| {
-                        super::super::transport::offers(request.version, value)
-                    }));
+            drop(
+                request
+                    .field("transport")
+                    .map(|value| super::super::transport::offers(request.version, value)),
+            );
         }
     }
 

@@ -276,7 +276,9 @@ proptest! {
             let own = |model: &[Option<Model>], connection, named: Option<usize>| {
                 let at = named.ok_or(Refused::State)?;
                 let found = model.get(at).and_then(Option::as_ref);
-                found.filter(|one| one.owner == connection).map(|_| at)
+                found
+                    .filter(|one| one.owner == connection)
+                    .map(|_| at)
                     .ok_or(Refused::Unknown(Status::SESSION_NOT_FOUND))
             };
             match step {
@@ -284,7 +286,11 @@ proptest! {
                     let id = SessionId(model.len() as u128);
                     let named = named.filter(|_| !refused || model.len() > 3);
                     let got = sessions.handle_setup(
-                        now, &who(connection), name(named).as_deref(), (URI, offer(nth)), id,
+                        now,
+                        &who(connection),
+                        name(named).as_deref(),
+                        (URI, offer(nth)),
+                        id,
                     );
                     match got {
                         Ok(Setup::New) => {
@@ -294,7 +300,13 @@ proptest! {
                                 sessions.promise_when_played(id);
                             }
                             let owner = connection;
-                            model.push(Some(Model { owner, playing: false, late, waits: true, heard: now }));
+                            model.push(Some(Model {
+                                owner,
+                                playing: false,
+                                late,
+                                waits: true,
+                                heard: now,
+                            }));
                             // The broker may have no room for it.
                             if refused {
                                 sessions.handle_over(id);
@@ -310,7 +322,9 @@ proptest! {
                             let at = own(&model, connection, named).unwrap();
                             model[at].as_mut().unwrap().heard = now;
                         }
-                        Err(Refused::Unknown(_)) => prop_assert!(own(&model, connection, named).is_err()),
+                        Err(Refused::Unknown(_)) => {
+                            prop_assert!(own(&model, connection, named).is_err())
+                        }
                         Err(Refused::Waiting) => {
                             prop_assert!(waiting(&model, connection) >= WAITING_MAX as usize);
                         }
@@ -346,7 +360,8 @@ proptest! {
                     }
                 }
                 Step::Teardown(connection, named) => {
-                    let got = sessions.handle_teardown(now, &who(connection), name(named).as_deref());
+                    let got =
+                        sessions.handle_teardown(now, &who(connection), name(named).as_deref());
                     let expected = own(&model, connection, named);
                     prop_assert_eq!(got, expected.map(|at| SessionId(at as u128)));
                     if let Ok(at) = expected {

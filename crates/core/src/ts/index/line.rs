@@ -430,7 +430,8 @@ mod tests {
                 drawing.handle_sample(PcrSample { at, pcr: Pcr::at(MediaTime(time)) }, join);
             }
             if let Some((line, _)) = drawing.finish(at + 1) {
-                let ascend = |pair: &[Point]| pair[0].at < pair[1].at && pair[0].time <= pair[1].time;
+                let ascend =
+                    |pair: &[Point]| pair[0].at < pair[1].at && pair[0].time <= pair[1].time;
                 prop_assert!(line.points.windows(2).all(ascend));
                 prop_assert!(line.time_at(u64::MAX) >= line.time_at(0));
             }

@@ -61,7 +61,10 @@ proptest! {
     #[test]
     fn no_bytes_are_hostile_enough(
         pieces in proptest::collection::vec(
-            proptest::collection::vec(prop_oneof![3 => Just(SYNC), 1 => Just(0u8), 4 => any::<u8>()], 0..1500),
+            proptest::collection::vec(
+                prop_oneof![3 => Just(SYNC), 1 => Just(0u8), 4 => any::<u8>()],
+                0..1500,
+            ),
             0..12,
         ),
     ) {
@@ -82,7 +85,12 @@ proptest! {
     }
 
     #[test]
-    fn any_tables_end(payloads in proptest::collection::vec((any::<bool>(), proptest::collection::vec(any::<u8>(), 184)), 0..40)) {
+    fn any_tables_end(
+        payloads in proptest::collection::vec(
+            (any::<bool>(), proptest::collection::vec(any::<u8>(), 184)),
+            0..40,
+        ),
+    ) {
         let mut resync = Resync::default();
         for (count, (starts, payload)) in payloads.iter().enumerate() {
             let mut bytes = packet(0, count as u8, None);

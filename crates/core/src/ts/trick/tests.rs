@@ -326,7 +326,9 @@ proptest! {
     fn any_bytes_are_no_video_frame_or_one(
         mut bytes in prop::collection::vec(any::<u8>(), 0..2000), due in 0u64..SECOND,
     ) {
-        let title = Make { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188, services: 0 }.title();
+        let title =
+            Make { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188, services: 0 }
+                .title();
         let index = index(&title);
         let video_program = video_program_of(&index, &index.accesses()[0]).unwrap();
         let (clock, counts) = (Pcr::at(MediaTime(0)), Counts::default());

@@ -172,7 +172,8 @@ proptest! {
     #[test]
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let limits = Limits::default();
-        for prefix in [&b""[..], b"GET /", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: h\r\n"] {
+        for prefix in [&b""[..], b"GET /", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: h\r\n"]
+        {
             let mut head = prefix.to_vec();
             head.extend(&bytes);
             head.extend(b"\r\n\r\n");
@@ -189,7 +190,8 @@ proptest! {
             0..4
         )
     ) {
-        let text: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let text: String =
+            fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         if let Ok(request) = with(&text) {
             prop_assert!(fields.len() <= 1, "{text}");
             let expected = match fields.first() {

@@ -266,7 +266,8 @@ fn u18_four_billion_samples_without_a_table_end_early() {
 proptest! {
     #[test]
     fn no_bytes_make_the_probe_panic(
-        bytes in proptest::collection::vec(prop_oneof![Just(0x47u8), Just(0u8), any::<u8>()], 0..5000),
+        bytes in
+            proptest::collection::vec(prop_oneof![Just(0x47u8), Just(0u8), any::<u8>()], 0..5000),
         name in prop_oneof![Just("a.ts"), Just("a.mp4"), Just("a")],
     ) {
         let _found = probe(&file(&bytes), name);
@@ -283,7 +284,9 @@ proptest! {
         }
         bytes.truncate(bytes.len() - cut);
         if let Some(facts) = probe(&file(&bytes), "a.mp4") {
-            prop_assert!(facts.mean.0 > 0 && facts.rate >= facts.mean && facts.duration > Nanos::ZERO);
+            prop_assert!(
+                facts.mean.0 > 0 && facts.rate >= facts.mean && facts.duration > Nanos::ZERO
+            );
         }
     }
 

@@ -257,7 +257,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     #[test]
     fn any_turn_of_the_stream_follows_the_one_before(turn in 0u64..200_000) {
-        let Turn::Packets(clip) = Sample::ts(SECOND).turn else { unreachable!("a stream of packets") };
+        let Turn::Packets(clip) = Sample::ts(SECOND).turn else {
+            unreachable!("a stream of packets")
+        };
         let len = clip.turn_len().0 as usize;
         let mut two = vec![0; 2 * len];
         clip.write_turn(turn, &mut two[..len]);

@@ -47,7 +47,10 @@ proptest! {
         for (nth, choice) in &chosen {
             let sample = &track.samples()[*nth];
             prop_assert!(sample.is_sync);
-            prop_assert_eq!((choice.at, choice.end - choice.at), (sample.at, u64::from(sample.len)));
+            prop_assert_eq!(
+                (choice.at, choice.end - choice.at),
+                (sample.at, u64::from(sample.len))
+            );
             let way = choice.shown.0.abs_diff(chosen[0].1.shown.0);
             prop_assert_eq!(choice.due, scale.shown(MediaTime(way)));
         }
@@ -113,7 +116,8 @@ proptest! {
         pictures.end();
         prop_assert!(pictures.next().is_none() && pictures.held() == 0);
         prop_assert!(packets.is_sorted_by_key(|timed| timed.due));
-        let all = packets.iter().map(|timed| (timed.due, rtp::Packet::read(timed.bytes()).unwrap()));
+        let all =
+            packets.iter().map(|timed| (timed.due, rtp::Packet::read(timed.bytes()).unwrap()));
         let all: Vec<_> = all.collect();
         for (nth, (_, packet)) in all.iter().enumerate() {
             prop_assert_eq!(packet.sequence, SESSION.sequence.wrapping_add(nth as u16));
