@@ -6,8 +6,8 @@
 //! stream is reported as retired. It reads no disk and sends nothing itself.
 //!
 //! ```text
-//! Start ─► Priming ── first blocks in memory ─► Running ── link has sent all ─► Draining ─► Retired
-//!             └───────── stop, disk failure ─────────────────────────────────────▲
+//! Start ─► Priming ── blocks in memory ─► Running ── link has sent all ─► Draining ─► Retired
+//!             └───────── stop, disk failure ───────────────────────────────▲
 //! ```
 
 mod entry;

@@ -381,7 +381,8 @@ impl Broker {
                         match errno {
                             None => tracing::error!(
                                 title = %name.display(), block,
-                                "a block is not what was stored, and was not sent; `tactus verify` says more"
+                                "a block is not what was stored, and was not sent; \
+                                 `tactus verify` says more"
                             ),
                             Some(errno) => tracing::error!(
                                 title = %name.display(), block, errno,

@@ -8,7 +8,7 @@
 //! ```text
 //! disk ─► arena ─► link ─► pair of sockets ─► packetizer ─► rings ─► packet server ─► outlets
 //!      promised rate         bounded            here         bounded    byte clock
-//!                                                           one ring ─► link ─► a connection, in frames
+//!                                             one ring ─► link ─► a connection, in frames
 //! ```
 
 pub mod movie;
@@ -552,7 +552,9 @@ impl<'a> Maker<'a> {
             let is_sent = !self.lanes.streams.is_empty();
             tokio::select! {
                 read = self.socket.read(&mut self.piece), if may_read => self.take(read),
-                outcome = first_end(&mut self.lanes.streams), if is_sent => return End::Output(outcome),
+                outcome = first_end(&mut self.lanes.streams), if is_sent => {
+                    return End::Output(outcome);
+                }
                 () = tokio::time::sleep(LOOK), if rooms_needed => {}
             }
         }

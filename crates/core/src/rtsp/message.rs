@@ -410,7 +410,8 @@ pub(super) fn whole(text: &str) -> Option<u32> {
 /// The characters of tokens (RFC 2326, section 15.1).
 const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
-        || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
+        || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.')
+        || matches!(byte, b'^'..=b'`' | b'|' | b'~')
 }
 
 #[cfg(test)]

@@ -472,7 +472,9 @@ mod tests {
 
         #[test]
         fn any_text_gives_only_ports_that_may_be_sent_to(
-            text in "RTP/AVP(/UDP|/TCP)?(;(unicast|client_port=[0-9]{0,6}-?[0-9]{0,6}|port=[0-9-]{0,9}|dest_addr=\"[0-9.:]{0,12}\"(/\":[0-9]{0,6}\")?|ttl=[0-9]{0,4}|interleaved=[0-9-]{0,7}|,|\\PC{0,6})){0,6}",
+            text in "RTP/AVP(/UDP|/TCP)?(;(unicast|client_port=[0-9]{0,6}-?[0-9]{0,6}|\
+                port=[0-9-]{0,9}|dest_addr=\"[0-9.:]{0,12}\"(/\":[0-9]{0,6}\")?|ttl=[0-9]{0,4}|\
+                interleaved=[0-9-]{0,7}|,|\\PC{0,6})){0,6}",
         ) {
             for offer in offers(&text).into_iter().chain(super::offers(Version::Two, &text)) {
                 if let Lower::Unicast(ports) | Lower::Multicast(Some(ports)) = offer.lower {

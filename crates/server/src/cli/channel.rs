@@ -368,8 +368,9 @@ mod tests {
             "off",
         ]);
         let expected = serde_json::json!({
-            "repeat": true, "start": null, "at": null, "fill": null, "announce": false, "interface": null,
-            "source": null, "class": null, "dscp": null, "rate": null, "stuff": null, "burst": null,
+            "repeat": true, "start": null, "at": null, "fill": null, "announce": false,
+            "interface": null, "source": null, "class": null, "dscp": null,
+            "rate": null, "stuff": null, "burst": null,
         });
         assert_eq!(Value::Object(back.body().unwrap()), expected);
         for words in [&["--once", "--repeat"][..], &["--announce=maybe"], &["--dscp", "300"]] {

@@ -181,8 +181,9 @@ mod tests {
     #[test]
     fn classes_stand_below_their_parents() {
         let all = serde_json::json!([
-            {"name": "a"}, {"name": "b"}, {"name": "a1", "parent": "a"}, {"name": "b1", "parent": "b"},
-            {"name": "a2", "parent": "a"}, {"name": "a11", "parent": "a1"},
+            {"name": "a"}, {"name": "b"}, {"name": "a1", "parent": "a"},
+            {"name": "b1", "parent": "b"}, {"name": "a2", "parent": "a"},
+            {"name": "a11", "parent": "a1"},
         ]);
         let all: Vec<&Value> = all.as_array().unwrap().iter().collect();
         let rows: Vec<_> = tree(&all)

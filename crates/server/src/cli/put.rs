@@ -55,7 +55,8 @@ pub(super) struct Put {
     #[arg(short, long)]
     force: bool,
     /// While the server cannot be reached, or takes nothing, try again for this long
-    #[arg(short, long, value_name = "TIME", default_value = "1 min", value_parser = units::read::<Nanos>)]
+    #[arg(short, long, value_name = "TIME", default_value = "1 min")]
+    #[arg(value_parser = units::read::<Nanos>)]
     wait: Nanos,
     /// No progress bar
     #[arg(short, long)]

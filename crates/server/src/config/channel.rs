@@ -189,7 +189,10 @@ impl Channel {
         say("playlist", Some(list.names().into()));
         say("repeat", Some((*repeats).into()));
         say("start", start.map(|start| start.to_string().into()));
-        let entry = |(when, title): &(When, String)| serde_json::json!({"time": when.to_string(), "title": title});
+        let entry = |(when, title): &(When, String)| {
+            let time = when.to_string();
+            serde_json::json!({"time": time, "title": title})
+        };
         let timed: Vec<Value> = timed.iter().map(entry).collect();
         say("at", (!timed.is_empty()).then(|| timed.into()));
         say("fill", fill.clone().map(Value::from));

@@ -69,7 +69,10 @@ impl Watch {
             }
             if ends {
                 let ended = broker.end_newest(volume);
-                tracing::error!(volume = %name, ended, "streams are ended: the disk does not keep its model");
+                tracing::error!(
+                    volume = %name, ended,
+                    "streams are ended: the disk does not keep its model"
+                );
                 self.degradations.note_ended(volume, ended);
             }
         }

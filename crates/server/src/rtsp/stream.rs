@@ -438,7 +438,9 @@ impl Stream {
                     }
                 },
                 () = tokio::time::sleep(REPORT_EACH) => {
-                    let Some(now) = sent_now(&self.broker, place, self.sent, session) else { continue };
+                    let Some(now) = sent_now(&self.broker, place, self.sent, session) else {
+                        continue;
+                    };
                     timeline = Some(now.timeline);
                     let bytes = report_now(|time, wall| now.report(time, wall));
                     match &self.path {

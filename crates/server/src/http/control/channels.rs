@@ -173,7 +173,8 @@ mod tests {
     #[test]
     fn a_body_is_checked_as_the_configuration_is_and_changes_what_it_names() {
         let asked = |body: &str| read(body.as_bytes()).and_then(wanted);
-        let good = r#"{"name": "a", "playlist": ["/a.ts", "/b.ts"], "to": "udp://239.1.1.1:5000", "fill": "/i.ts"}"#;
+        let good = r#"{"name": "a", "playlist": ["/a.ts", "/b.ts"],
+            "to": "udp://239.1.1.1:5000", "fill": "/i.ts"}"#;
         let channel = asked(good).unwrap();
         for body in [
             "",

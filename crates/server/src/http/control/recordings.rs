@@ -163,7 +163,8 @@ mod tests {
 
     #[test]
     fn a_body_is_checked_as_the_configuration_is() {
-        let good = br#"{"name": "a", "from": "udp://239.1.1.1:5000", "to": "/a-%n.ts", "rotate": "1 h", "keep_titles": 3}"#;
+        let good = br#"{"name": "a", "from": "udp://239.1.1.1:5000", "to": "/a-%n.ts",
+            "rotate": "1 h", "keep_titles": 3}"#;
         let recording = wanted(good).unwrap();
         assert_eq!((&*recording.name, recording.keep.titles), ("a", Some(3)));
         for (body, said) in [
