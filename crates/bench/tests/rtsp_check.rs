@@ -12,9 +12,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Of the title: seeks go to its middle.
 const SECONDS: u32 = 30;
 /// Knowing the disk beforehand it measures nothing at its start.
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 \
-                     us\"\nsweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth \
-                     = 8\n";
+const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\n\
+                     visit = \"50 us\"\n\
+                     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
 
 fn bench() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_tactus-bench"))
@@ -50,11 +50,11 @@ impl Stage {
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         fs::set_permissions(folder.path().join("password"), private).expect("a file of ours");
         let text = format!(
-            "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n[memory]\narena = \
-             \"64 MiB\"\n[[volume]]\npath = \"{}\"\nmodel = \"model\"\nuploads = \
-             true\n[rtsp]\naddress = \"127.0.0.1:0\"\nrecorders = \
-             \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\npassword_file = \
-             \"password\"\nrecords = true\n",
+            "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n[memory]\n\
+             arena = \"64 MiB\"\n\
+             [[volume]]\npath = \"{}\"\nmodel = \"model\"\nuploads = true\n\
+             [rtsp]\naddress = \"127.0.0.1:0\"\nrecorders = \"principals\"\n\
+             [[rtsp.principal]]\nname = \"anna\"\npassword_file = \"password\"\nrecords = true\n",
             titles.display()
         );
         let file = folder.path().join("tactus.toml");

@@ -167,8 +167,8 @@ pub struct ClassCounters {
 }
 
 /// One slot of the stream table, as the link sees it. All values are zero from the end of a stream
-/// to the first visit of the next one. Neighbouring slots may belong to links on different cores, so
-/// they share no cache line.
+/// to the first visit of the next one. Neighbouring slots may belong to links on different cores,
+/// so they share no cache line.
 #[derive(Default)]
 #[repr(align(64))]
 pub struct StreamCounters {

@@ -1,5 +1,7 @@
 //! Channels: from the configuration and a disk to datagrams on the loopback.
 
+#[path = "channels/namespace.rs"]
+mod namespace;
 #[path = "channels/versions.rs"]
 mod versions;
 
@@ -153,11 +155,12 @@ async fn what_repeats_is_one_clean_stream_and_null_packets_make_a_constant_rate(
     let mut inboxes = [(); 3].map(|()| inbox(Ipv4Addr::LOCALHOST.into()));
     let [loops, varies, stuffed] = [0, 1, 2].map(|nth| inboxes[nth].address().expect("bound"));
     let channels = format!(
-        "[[channel]]\nname = \"loops\"\ntitle = \"/even.ts\"\nto = \
-         \"rtp://{loops}\"\n[[channel]]\nname = \"varies\"\ntitle = \"/varied.ts\"\nto = \
-         \"rtp://{varies}\"\n[[channel]]\nname = \"stuffed\"\ntitle = \"/varied.ts\"\nto = \
-         \"rtp://{stuffed}\"\nstuff = \"6 Mbit/s\"\n[[channel]]\nname = \"low\"\ntitle = \
-         \"/varied.ts\"\nto = \"udp://127.0.0.1:9\"\nstuff = \"1 Mbit/s\"\n",
+        "[[channel]]\nname = \"loops\"\ntitle = \"/even.ts\"\nto = \"rtp://{loops}\"\n\
+         [[channel]]\nname = \"varies\"\ntitle = \"/varied.ts\"\nto = \"rtp://{varies}\"\n\
+         [[channel]]\nname = \"stuffed\"\ntitle = \"/varied.ts\"\nto = \"rtp://{stuffed}\"\n\
+         stuff = \"6 Mbit/s\"\n\
+         [[channel]]\nname = \"low\"\ntitle = \"/varied.ts\"\nto = \"udp://127.0.0.1:9\"\n\
+         stuff = \"1 Mbit/s\"\n",
     );
     for way in [Sendfile::Off, Sendfile::On] {
         let stage = stage(dir.path(), way, &channels);
@@ -232,12 +235,12 @@ async fn a_title_leaves_by_its_own_clock_and_begins_again_after_its_end() {
         let mut once = inbox("::1".parse().expect("an address"));
         let to = |inbox: &UdpInput| inbox.address().expect("bound");
         let channels = format!(
-            "[[channel]]\nname = \"own\"\ntitle = \"/loop.ts\"\nto = \
-             \"rtp://{}\"\n[[channel]]\nname = \"fast\"\ntitle = \"/loop.ts\"\nto = \
-             \"udp://{}\"\nrate = \"10 Mbit/s\"\nburst = \"4 ms\"\n[[channel]]\nname = \
-             \"once\"\ntitle = \"/loop.ts\"\nto = \"rtp://{}\"\nrate = \"6 Mbit/s\"\nrepeat = \
-             false\n[[channel]]\nname = \"none\"\ntitle = \"/none.ts\"\nto = \
-             \"udp://127.0.0.1:9\"\n",
+            "[[channel]]\nname = \"own\"\ntitle = \"/loop.ts\"\nto = \"rtp://{}\"\n\
+             [[channel]]\nname = \"fast\"\ntitle = \"/loop.ts\"\nto = \"udp://{}\"\n\
+             rate = \"10 Mbit/s\"\nburst = \"4 ms\"\n\
+             [[channel]]\nname = \"once\"\ntitle = \"/loop.ts\"\nto = \"rtp://{}\"\n\
+             rate = \"6 Mbit/s\"\nrepeat = false\n\
+             [[channel]]\nname = \"none\"\ntitle = \"/none.ts\"\nto = \"udp://127.0.0.1:9\"\n",
             to(&own),
             to(&fast),
             to(&once),
@@ -527,8 +530,8 @@ async fn nothing_begins_before_its_time_whatever_is_missing_and_what_comes_till_
     let stage = stage(dir.path(), Sendfile::Off, "");
     let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
     let text = format!(
-        "name = \"x\"\nto = \"rtp://{to}\"\nplaylist = [\"/missing.ts\", \"/b.ts\"]\nfill = \
-         \"/fill.ts\"\n"
+        "name = \"x\"\nto = \"rtp://{to}\"\nplaylist = [\"/missing.ts\", \"/b.ts\"]\n\
+         fill = \"/fill.ts\"\n"
     );
     let mut channel = Config::parse_channel(&text).expect("a channel");
     let now = clock::wall_now();
@@ -718,8 +721,8 @@ async fn a_channel_that_is_announced_or_not_any_more_goes_on_in_its_session() {
     let port = packets.address().expect("bound").port();
     let of = |announced: bool| {
         let text = format!(
-            "name = \"x\"\ntitle = \"/a.ts\"\nto = \"rtp://239.255.7.3:{port}\"\ninterface = \
-             \"lo\"\nsource = \"127.0.0.1\"\nannounce = {announced}\n"
+            "name = \"x\"\ntitle = \"/a.ts\"\nto = \"rtp://239.255.7.3:{port}\"\n\
+             interface = \"lo\"\nsource = \"127.0.0.1\"\nannounce = {announced}\n"
         );
         Config::parse_channel(&text).expect("a channel")
     };
@@ -811,9 +814,9 @@ async fn groups_of_any_and_of_one_source_are_reached_as_configured_and_announced
             inbox.address().expect("bound").port(),
         );
         text.push_str(&format!(
-            "[[channel]]\nname = \"c{at}\"\ntitle = \"/a.ts\"\nto = \"rtp://{to}\"\nrate = \"4 \
-             Mbit/s\"\ninterface = \"lo\"\nsource = \"{source}\"\nhops = {}\ndscp = 34\nannounce \
-             = {}\n",
+            "[[channel]]\nname = \"c{at}\"\ntitle = \"/a.ts\"\nto = \"rtp://{to}\"\n\
+             rate = \"4 Mbit/s\"\ninterface = \"lo\"\n\
+             source = \"{source}\"\nhops = {}\ndscp = 34\nannounce = {}\n",
             7 + at,
             at == 0,
         ));
@@ -853,27 +856,11 @@ async fn groups_of_any_and_of_one_source_are_reached_as_configured_and_announced
     assert_eq!(begin[2..8], end[2..8]);
 }
 
-/// Runs this test again in a network namespace of its own; answers whether this is there.
-fn is_inside(test: &str) -> bool {
-    const INSIDE: &str = "TACTUS_TEST_INSIDE";
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    let own = std::env::current_exe().expect("a path");
-    let mut command = std::process::Command::new("unshare");
-    command.args(["--net", "--map-root-user", "--"]).arg(own);
-    command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
-    let status = command.status().expect("this test needs unshare (util-linux)");
-    assert!(
-        status.success(),
-        "in a network namespace of its own (user namespaces must be allowed)"
-    );
-    false
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_to_an_address_of_one_link_goes_by_the_interface_that_it_names() {
-    if !is_inside("a_channel_to_an_address_of_one_link_goes_by_the_interface_that_it_names") {
+    if !namespace::is_inside(
+        "a_channel_to_an_address_of_one_link_goes_by_the_interface_that_it_names",
+    ) {
         return;
     }
     let ip = |words: &str| {
@@ -896,8 +883,8 @@ async fn a_channel_to_an_address_of_one_link_goes_by_the_interface_that_it_names
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     sample::write_ts(&dir.path().join("a.ts"), SECOND.times(3)).expect("a title");
     let channels = format!(
-        "[[channel]]\nname = \"far\"\ntitle = \"/a.ts\"\nto = \"udp://{to}\"\ninterface = \
-         \"far0\"\n"
+        "[[channel]]\nname = \"far\"\ntitle = \"/a.ts\"\nto = \"udp://{to}\"\n\
+         interface = \"far0\"\n"
     );
     let stage = stage(dir.path(), Sendfile::Off, &channels);
     let _channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);

@@ -25,9 +25,9 @@ use tactus_sys::udp_input::{InputOptions, UdpInput};
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 \
-                     us\"\nsweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth \
-                     = 8\n";
+const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\n\
+                     visit = \"50 us\"\n\
+                     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
 /// Set where the namespace is.
 const INSIDE: &str = "TACTUS_TEST_INSIDE";
 

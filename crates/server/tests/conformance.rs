@@ -65,14 +65,17 @@ fn channels_are_clean_over_turns_from_title_to_title_and_stuffed() {
     let stuff = STUFFED.0 / 1_000_000;
     let list_of = "playlist = [\"/even-short.ts\", \"/film-short.ts\"]";
     let server = TestServer::new(&format!(
-        "[[channel]]\nname = \"plain\"\ntitle = \"/even-short.ts\"\nto = \
-         \"udp://127.0.0.1:{plain}\"\n[[channel]]\nname = \"even\"\ntitle = \
-         \"/even-short.ts\"\nto = \"rtp://127.0.0.1:{even}\"\n[[channel]]\nname = \"own\"\ntitle \
-         = \"/film-short.ts\"\nto = \"rtp://127.0.0.1:{own}\"\n[[channel]]\nname = \
-         \"list\"\n{list_of}\nto = \"rtp://127.0.0.1:{list}\"\n[[channel]]\nname = \
-         \"stuffed\"\ntitle = \"/film-short.ts\"\nto = \"udp://127.0.0.1:{stuffed}\"\nstuff = \
-         \"{stuff} Mbit/s\"\n[[channel]]\nname = \"stuffed-list\"\n{list_of}\nto = \
-         \"rtp://127.0.0.1:{stuffed_list}\"\nstuff = \"{stuff} Mbit/s\"\n",
+        "[[channel]]\nname = \"plain\"\ntitle = \"/even-short.ts\"\n\
+         to = \"udp://127.0.0.1:{plain}\"\n\
+         [[channel]]\nname = \"even\"\ntitle = \"/even-short.ts\"\n\
+         to = \"rtp://127.0.0.1:{even}\"\n\
+         [[channel]]\nname = \"own\"\ntitle = \"/film-short.ts\"\n\
+         to = \"rtp://127.0.0.1:{own}\"\n\
+         [[channel]]\nname = \"list\"\n{list_of}\nto = \"rtp://127.0.0.1:{list}\"\n\
+         [[channel]]\nname = \"stuffed\"\ntitle = \"/film-short.ts\"\n\
+         to = \"udp://127.0.0.1:{stuffed}\"\nstuff = \"{stuff} Mbit/s\"\n\
+         [[channel]]\nname = \"stuffed-list\"\n{list_of}\n\
+         to = \"rtp://127.0.0.1:{stuffed_list}\"\nstuff = \"{stuff} Mbit/s\"\n",
     ));
     let titles = Titles::get();
     let (even_len, film_len) = (titles.even_short.len(), titles.film_short.len());

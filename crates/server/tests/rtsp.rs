@@ -41,9 +41,9 @@ use tactus_core::ts::{Framing, Pid};
 use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
 use tempfile::TempDir;
 
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 \
-                     us\"\nsweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth \
-                     = 8\n";
+const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\n\
+                     visit = \"50 us\"\n\
+                     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
 
 /// A server of one title, `/a.ts`. One at a time: it pins its cores.
 struct Stage {
@@ -490,8 +490,8 @@ fn a_session_answers_to_the_urls_of_its_own_title_only() {
 fn s06_s07_a_setup_that_is_repeated_is_answered_as_before() {
     let stage = Stage::new(
         SECOND.times(6),
-        "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\npassword_file = \
-         \"password\"\n",
+        "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
+         password_file = \"password\"\n",
     );
     let url = format!("{}/track1", stage.url());
     let connect = || {
@@ -586,9 +586,10 @@ fn address_here() -> IpAddr {
 fn s08_a_receiver_that_may_be_named_is_sent_to_and_heard() {
     let there = address_here();
     let people = format!(
-        "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\npassword_file = \
-         \"password\"\ndestinations = [\"{there}\"]\n[[rtsp.principal]]\nname = \
-         \"ben\"\npassword_file = \"password\"\n"
+        "[rtsp]\nreaders = \"principals\"\n\
+         [[rtsp.principal]]\nname = \"anna\"\npassword_file = \"password\"\n\
+         destinations = [\"{there}\"]\n\
+         [[rtsp.principal]]\nname = \"ben\"\npassword_file = \"password\"\n"
     );
     let stage = Stage::new(SECOND.times(12), &people);
     let mut receiver = Receiver::at(there);
@@ -699,8 +700,8 @@ fn s15_all_sessions_together_are_bounded_and_those_of_one_receiver() {
 fn s16_a_password_is_asked_for_and_guessing_is_slow() {
     let stage = Stage::new(
         SECOND.times(2),
-        "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\npassword_file = \
-         \"password\"\n",
+        "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
+         password_file = \"password\"\n",
     );
     let (mut client, url) = (stage.connect(), stage.url());
     let challenge = client.ask("DESCRIBE", &url, "");
@@ -738,8 +739,8 @@ fn s16_a_password_is_asked_for_and_guessing_is_slow() {
 fn s16_an_address_that_guesses_is_locked_out_and_no_other_one() {
     let stage = Stage::new(
         SECOND.times(2),
-        "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\npassword_file = \
-         \"password\"\n",
+        "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
+         password_file = \"password\"\n",
     );
     let url = stage.url();
     let status = |from: &str, password: &str| {

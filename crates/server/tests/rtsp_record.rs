@@ -30,9 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SECONDS: usize = 7;
 const PICTURES: usize = 25 * SECONDS;
 
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 \
-                     us\"\nsweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth \
-                     = 8\n";
+const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\n\
+                     visit = \"50 us\"\n\
+                     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
 
 /// A server that records. One at a time: it pins its cores.
 struct Stage {

@@ -198,11 +198,14 @@ fn tactus(
     let mut text = String::new();
     write!(
         text,
-        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n[link]\nrate = \"100 \
-         Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\narena = \"3 GiB\"\n[cores]\nplacement = \
-         [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \"packets\"] \
-         }}]\n[[volume]]\npath = \"{}\"\nmount = \"/\"\nsendfile = \"off\"\n[[channel]]\nname = \
-         \"one\"\ntitle = \"/{name}\"\nto = \"udp://{to}\"\nrate = \"{} bit/s\"\n",
+        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n\
+         [link]\nrate = \"100 Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\narena = \"3 GiB\"\n\
+         [cores]\n\
+         placement = [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \
+         \"packets\"] }}]\n\
+         [[volume]]\npath = \"{}\"\nmount = \"/\"\nsendfile = \"off\"\n\
+         [[channel]]\nname = \"one\"\ntitle = \"/{name}\"\nto = \"udp://{to}\"\n\
+         rate = \"{} bit/s\"\n",
         root.display(),
         rate.0
     )?;
@@ -224,8 +227,9 @@ impl<'a> Discipline<'a> {
         let lines = match sender {
             Sender::Tactus => return Ok(Self(None)),
             Sender::Htb | Sender::HtbWide => format!(
-                "qdisc replace dev {device} root handle 1: htb default 1\nclass add dev {device} \
-                 parent 1: classid 1:1 htb rate {wire}bit burst {burst} cburst {burst}\n"
+                "qdisc replace dev {device} root handle 1: htb default 1\n\
+                 class add dev {device} parent 1: classid 1:1 htb rate {wire}bit burst {burst} \
+                 cburst {burst}\n"
             ),
             Sender::Tbf | Sender::TbfWide => format!(
                 "qdisc replace dev {device} root tbf rate {wire}bit burst {burst} limit 4000000\n"

@@ -238,13 +238,16 @@ fn start(stage: &Stage, root: &Path) -> Result<Server> {
     fs::write(&token, TOKEN)?;
     fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     let text = format!(
-        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"{ADMIN}\"\n[link]\nrate = \"100 \
-         Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\narena = \"4 GiB\"\n[cores]\nplacement = \
-         [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \"packets\"] \
-         }}]\n[rtsp]\naddress = \"{}:{PORT}\"\nconnections_per_address_max = 10000\nburst = \
-         \"{BURST}\"\n[[volume]]\npath = \"{}\"\nmount = \"/\"\nsendfile = \"off\"\nuploads = \
-         true\n[upload]\nopen_per_principal_max = 10000\n[[upload.principal]]\nname = \
-         \"bench\"\ntoken_file = \"{}\"\n",
+        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"{ADMIN}\"\n\
+         [link]\nrate = \"100 Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\narena = \"4 GiB\"\n\
+         [cores]\n\
+         placement = [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \
+         \"packets\"] }}]\n\
+         [rtsp]\naddress = \"{}:{PORT}\"\nconnections_per_address_max = 10000\n\
+         burst = \"{BURST}\"\n\
+         [[volume]]\npath = \"{}\"\nmount = \"/\"\nsendfile = \"off\"\nuploads = true\n\
+         [upload]\nopen_per_principal_max = 10000\n\
+         [[upload.principal]]\nname = \"bench\"\ntoken_file = \"{}\"\n",
         address.ip(),
         root.display(),
         token.display(),

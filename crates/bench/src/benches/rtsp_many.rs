@@ -212,11 +212,15 @@ fn start_tactus(stage: &Stage, burst: &str, root: &Path) -> Result<Server> {
     let folder = tempfile::Builder::new().prefix("tactus-bench-rtsp-").tempdir()?;
     let address = peers::address(&stage.wire);
     let text = format!(
-        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n[link]\nrate = \"100 \
-         Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\nstreams_max = 1024\n[cores]\nplacement = \
-         [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \"packets\"] \
-         }}]\n[rtsp]\naddress = \"{}:{PORT}\"\nconnections_per_address_max = 10000\nburst = \
-         \"{burst}\"\n[[volume]]\npath = \"{}\"\nmount = \"/\"\n",
+        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n[link]\n\
+         rate = \"100 Gbit/s\"\n\
+         [cpu]\nbudget = \"95 %\"\n[memory]\nstreams_max = 1024\n\
+         [cores]\n\
+         placement = [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \
+         \"packets\"] }}]\n\
+         [rtsp]\naddress = \"{}:{PORT}\"\nconnections_per_address_max = 10000\n\
+         burst = \"{burst}\"\n\
+         [[volume]]\npath = \"{}\"\nmount = \"/\"\n",
         address.ip(),
         root.display(),
     );

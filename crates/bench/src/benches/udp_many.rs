@@ -577,11 +577,13 @@ fn tactus(
     let root = title.parent().context("a title lies in a directory")?;
     let name = title.file_name().context("a title has a name")?.to_string_lossy();
     let mut text = format!(
-        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n[link]\nrate = \"100 \
-         Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\narena = \"2 GiB\"\nstreams_max = \
-         {}\n[packets]\n{packets}\n[cores]\nplacement = [{{ cpu = 0, servers = [\"disk.0\", \
-         \"block\", \"delivery\", \"link\", \"packets\"] }}]\n[[volume]]\npath = \"{}\"\nmount = \
-         \"/\"\nsendfile = \"off\"\n",
+        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n\
+         [link]\nrate = \"100 Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n\
+         [memory]\narena = \"2 GiB\"\nstreams_max = {}\n[packets]\n{packets}\n\
+         [cores]\n\
+         placement = [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \
+         \"packets\"] }}]\n\
+         [[volume]]\npath = \"{}\"\nmount = \"/\"\nsendfile = \"off\"\n",
         // A title that is planned anew has two places for a while.
         to.len() + 256,
         root.display()

@@ -53,12 +53,13 @@ impl Studio {
         let [sequence, picture] = [sequence_parameters(), picture_parameters()];
         let sets = format!("{},{}", BASE64.encode(&sequence), BASE64.encode(&picture));
         format!(
-            "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=rtsp-check\r\nc=IN IP4 0.0.0.0\r\nt=0 \
-             0\r\na=control:*\r\nm=video 0 RTP/AVP \
-             {PAYLOAD_TYPE}\r\nb=AS:128\r\na=rtpmap:{PAYLOAD_TYPE} \
-             H264/{CLOCK}\r\na=fmtp:{PAYLOAD_TYPE} \
-             packetization-mode=1;profile-level-id=42C00A;sprop-parameter-sets={sets}\r\\
-             na=control:{CONTROL}\r\n"
+            "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=rtsp-check\r\nc=IN IP4 0.0.0.0\r\nt=0 0\r\n\
+             a=control:*\r\n\
+             m=video 0 RTP/AVP {PAYLOAD_TYPE}\r\nb=AS:128\r\n\
+             a=rtpmap:{PAYLOAD_TYPE} H264/{CLOCK}\r\n\
+             a=fmtp:{PAYLOAD_TYPE} \
+             packetization-mode=1;profile-level-id=42C00A;sprop-parameter-sets={sets}\r\n\
+             a=control:{CONTROL}\r\n"
         )
     }
 

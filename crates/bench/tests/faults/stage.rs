@@ -191,9 +191,9 @@ impl Server {
             let mount = if number == 0 { "/".to_owned() } else { format!("/disk{number}/") };
             let sendfile = if plan.sendfile { "on" } else { "off" };
             text += &format!(
-                "[[volume]]\npath = \"{}\"\nmount = \"{mount}\"\nmodel = \
-                 \"disk-model.toml\"\ncycle = \"250 ms\"\nblock = \"256 KiB\"\nsendfile = \
-                 \"{sendfile}\"\nuploads = true\n",
+                "[[volume]]\npath = \"{}\"\nmount = \"{mount}\"\nmodel = \"disk-model.toml\"\n\
+                 cycle = \"250 ms\"\nblock = \"256 KiB\"\nsendfile = \"{sendfile}\"\n\
+                 uploads = true\n",
                 path.display()
             );
         }

@@ -185,8 +185,9 @@ mod tests {
         let ffmpeg = described(
             "m=video 0 RTP/AVP 96\na=rtpmap:96 H264/90000\na=fmtp:96 packetization-mode=1; \
              sprop-parameter-sets=Z2QAC6zZQo35IeEAAAMAAQAAAwAyDxQplg==,aOvjyyLA; \
-             profile-level-id=64000B\na=control:streamid=0\nm=audio 0 RTP/AVP 97\na=rtpmap:97 \
-             MPEG4-GENERIC/48000/2\na=fmtp:97 \
+             profile-level-id=64000B\n\
+             a=control:streamid=0\nm=audio 0 RTP/AVP 97\na=rtpmap:97 MPEG4-GENERIC/48000/2\n\
+             a=fmtp:97 \
              profile-level-id=1;mode=AAC-hbr;sizelength=13;indexlength=3;indexdeltalength=3; \
              config=119056E500\na=control:streamid=1\n",
         )

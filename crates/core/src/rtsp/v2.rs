@@ -226,11 +226,12 @@ mod tests {
         let text = String::from_utf8(end.write(9, "Thu, 01 Jan 1970 00:00:00 GMT")).unwrap();
         assert_eq!(
             text,
-            "PLAY_NOTIFY rtsp://h/a.ts RTSP/2.0\r\nCSeq: 9\r\nDate: Thu, 01 Jan 1970 00:00:00 \
-             GMT\r\nSession: 00000000000000000000000000000001\r\nNotify-Reason: \
-             end-of-stream\r\nRequest-Status: cseq=853 status=200 reason=\"OK\"\r\nRange: \
-             npt=-12.345\r\nScale: -4X: y\r\nRTP-Info: url=\"rtsp://h/a.ts/track1\" \
-             ssrc=00000001:seq=65535\r\n\r\n"
+            "PLAY_NOTIFY rtsp://h/a.ts RTSP/2.0\r\nCSeq: 9\r\n\
+             Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
+             Session: 00000000000000000000000000000001\r\nNotify-Reason: end-of-stream\r\n\
+             Request-Status: cseq=853 status=200 reason=\"OK\"\r\nRange: npt=-12.345\r\n\
+             Scale: -4X: y\r\n\
+             RTP-Info: url=\"rtsp://h/a.ts/track1\" ssrc=00000001:seq=65535\r\n\r\n"
         );
     }
 

@@ -393,8 +393,9 @@ mod tests {
 
     #[test]
     fn what_has_its_time_is_told_until_it_is_taken_or_its_time_is_over() {
-        let keys = "start = \"2026-11-22T13:00:00Z\"\nat = [{ time = \"2026-11-22T14:00:00Z\", \
-                    title = \"/n\" }, { time = \"2026-11-22T11:00:00Z\", title = \"/past\" }]";
+        let keys = "start = \"2026-11-22T13:00:00Z\"\n\
+                    at = [{ time = \"2026-11-22T14:00:00Z\", title = \"/n\" }, \
+                    { time = \"2026-11-22T11:00:00Z\", title = \"/past\" }]";
         let mut begun = rundown(keys, &["/a", "/b", "/c"]);
         assert_eq!((next(&mut begun), begun.peek(), begun.is_over()), (None, None, false));
         assert_eq!(begun.time(), Some(hour(1)));

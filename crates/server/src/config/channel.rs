@@ -320,11 +320,12 @@ mod tests {
     fn a_channel_is_written_as_it_is_read() {
         for text in [
             "name = \"a\"\ntitle = \"/a.ts\"\nto = \"udp://239.1.1.1:5000\"\n",
-            "name = \"a\"\nplaylist = \"/lists/a.m3u8\"\nto = \
-             \"rtp://[ff3e::8000:1]:5004\"\ninterface = \"lo\"\nsource = \"::1\"\nhops = 9\ndscp \
-             = 34\nclass = \"gold\"\nrate = \"9 Mbit/s\"\nstuff = \"10 Mbit/s\"\nburst = \"4 \
-             ms\"\nrepeat = false\nannounce = true\nstart = \"20:00\"\nfill = \"/i.ts\"\nat = [{ \
-             time = \"21:00\", title = \"/n.ts\" }]\n",
+            "name = \"a\"\nplaylist = \"/lists/a.m3u8\"\nto = \"rtp://[ff3e::8000:1]:5004\"\n\
+             interface = \"lo\"\n\
+             source = \"::1\"\nhops = 9\ndscp = 34\nclass = \"gold\"\nrate = \"9 Mbit/s\"\n\
+             stuff = \"10 Mbit/s\"\nburst = \"4 ms\"\nrepeat = false\nannounce = true\n\
+             start = \"20:00\"\nfill = \"/i.ts\"\n\
+             at = [{ time = \"21:00\", title = \"/n.ts\" }]\n",
             "name = \"a\"\nplaylist = [\"/a.ts\", \"/b.ts\"]\nto = \"udp://239.1.1.1:5000\"\n",
         ] {
             let channel = crate::config::Config::parse_channel(text).unwrap();

@@ -187,12 +187,14 @@ mod tests {
 
     #[test]
     fn classes_stand_behind_their_parents_and_streams_have_what_they_allow() {
-        let text = "[[class]]\nname = \"gold\"\nparent = \"house\"\nguaranteed = \"60 \
-                    Mbit/s\"\nburst = \"4 ms\"\ndscp = 34\n[[class]]\nname = \"rest\"\nparent = \
-                    \"house\"\nceiling = \"20 Mbit/s\"\npriority = 7\noversubscribe = \
-                    true\n[[class]]\nname = \"house\"\nguaranteed = \"80 Mbit/s\"\nceiling = \
-                    \"100 Mbit/s\"\n[[channel]]\nname = \"a\"\ntitle = \"/a.ts\"\nto = \
-                    \"udp://239.1.1.1:5000\"\nclass = \"gold\"\n";
+        let text = "[[class]]\nname = \"gold\"\nparent = \"house\"\nguaranteed = \"60 Mbit/s\"\n\
+                    burst = \"4 ms\"\ndscp = 34\n\
+                    [[class]]\nname = \"rest\"\nparent = \"house\"\nceiling = \"20 Mbit/s\"\n\
+                    priority = 7\noversubscribe = true\n\
+                    [[class]]\nname = \"house\"\nguaranteed = \"80 Mbit/s\"\n\
+                    ceiling = \"100 Mbit/s\"\n\
+                    [[channel]]\nname = \"a\"\ntitle = \"/a.ts\"\nto = \"udp://239.1.1.1:5000\"\n\
+                    class = \"gold\"\n";
         let config = read(text).expect("it is right");
         let names: Vec<_> = config.classes.0.iter().map(|class| class.name.as_str()).collect();
         assert_eq!(names, ["house", "gold", "rest"]);
@@ -215,10 +217,12 @@ mod tests {
 
     #[test]
     fn a_class_is_the_same_when_its_keys_are_read_again() {
-        let text = "[[class]]\nname = \"house\"\nguaranteed = \"80 Mbit/s\"\n[[class]]\nname = \
-                    \"a\"\nparent = \"house\"\nguaranteed = \"6 Mbit/s\"\nburst = \"4 ms\"\ndscp \
-                    = 34\n[[class]]\nname = \"b\"\nceiling = \"2500 kbit/s\"\noversubscribe = \
-                    true\nshare = \"7 Mbit/s\"\npriority = 3\n[[class]]\nname = \"c\"\n";
+        let text = "[[class]]\nname = \"house\"\nguaranteed = \"80 Mbit/s\"\n\
+                    [[class]]\nname = \"a\"\nparent = \"house\"\nguaranteed = \"6 Mbit/s\"\n\
+                    burst = \"4 ms\"\ndscp = 34\n\
+                    [[class]]\nname = \"b\"\nceiling = \"2500 kbit/s\"\noversubscribe = true\n\
+                    share = \"7 Mbit/s\"\npriority = 3\n\
+                    [[class]]\nname = \"c\"\n";
         let classes = read(text).expect("it is right").classes;
         for class in &classes.0 {
             let again = toml::to_string(&classes.keys(class)).expect("plain values");
@@ -271,8 +275,8 @@ mod tests {
                 "`[gap_frames]` rate",
             ),
             (
-                "[[channel]]\nname = \"a\"\ntitle = \"/a.ts\"\nto = \
-                 \"udp://239.1.1.1:5000\"\nclass = \"x\"\n"
+                "[[channel]]\nname = \"a\"\ntitle = \"/a.ts\"\nto = \"udp://239.1.1.1:5000\"\n\
+                 class = \"x\"\n"
                     .into(),
                 "no class \"x\"",
             ),

@@ -175,10 +175,11 @@ mod tests {
 
     #[test]
     fn what_needs_a_restart_is_named_by_its_keys_and_nothing_else_is() {
-        let text = "[http]\nhead_timeout = \"1 s\"\n[rate.asked]\nheadroom = \"2 \
-                    %\"\n[[class]]\nname = \"a\"\nguaranteed = \"6 Mbit/s\"\n[[class]]\nname = \
-                    \"b\"\nparent = \"a\"\n[[channel]]\nname = \"a\"\ntitle = \"/a.ts\"\nto = \
-                    \"udp://239.1.1.1:5000\"\nclass = \"b\"\n";
+        let text = "[http]\nhead_timeout = \"1 s\"\n[rate.asked]\nheadroom = \"2 %\"\n\
+                    [[class]]\nname = \"a\"\nguaranteed = \"6 Mbit/s\"\n[[class]]\nname = \"b\"\n\
+                    parent = \"a\"\n\
+                    [[channel]]\nname = \"a\"\ntitle = \"/a.ts\"\nto = \"udp://239.1.1.1:5000\"\n\
+                    class = \"b\"\n";
         let own = file(text);
         let unlike = |from: &str, to: &str| {
             assert!(text.contains(from), "{from}");
@@ -195,8 +196,8 @@ mod tests {
             ("/a.ts", "/b.ts"),
             (
                 "[[channel]]",
-                "[[channel]]\nname = \"b\"\ntitle = \"/b.ts\"\nto = \
-                 \"udp://239.1.1.1:5001\"\n[[channel]]",
+                "[[channel]]\nname = \"b\"\ntitle = \"/b.ts\"\nto = \"udp://239.1.1.1:5001\"\n\
+                 [[channel]]",
             ),
         ] {
             assert_eq!(unlike(from, to), [""; 0], "{from} -> {to}");

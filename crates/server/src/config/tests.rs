@@ -170,28 +170,28 @@ fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
             "t.toml:4:6: %q is not a field",
         ),
         (
-            "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\nrotate = \"7 \
-             h\"\n",
+            "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\n\
+             rotate = \"7 h\"\n",
             "t.toml:5:10: 25200 s does not divide a day",
         ),
         (
-            "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\nkeep_titles = \
-             0\n",
+            "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\n\
+             keep_titles = 0\n",
             "t.toml:5:15: 0 is out of range; write a value from 1 to 1000000",
         ),
         (
-            "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\nkeep_age = \
-             \"1 h\"\n",
+            "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\n\
+             keep_age = \"1 h\"\n",
             "t.toml:4:6: every title would get this name",
         ),
         (
-            "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\nrate = \
-             \"max\"\n",
+            "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\n\
+             rate = \"max\"\n",
             "t.toml:5:8: this key is not a switch",
         ),
         (
-            "[[volume]]\npath = \"/\"\n[[recording]]\nname = \"a\"\nfrom = \
-             \"udp://10.0.0.1:1\"\nto = \"/a\"\n",
+            "[[volume]]\npath = \"/\"\n[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\n\
+             to = \"/a\"\n",
             "t.toml:6:6: / accepts no uploads; set `uploads = true`",
         ),
         ("http = [\n", "t.toml:1:9: unclosed array, expected `]`"),

@@ -148,9 +148,11 @@ impl Server {
         let wire = (u128::from(ts_title.mean.0) * (1316 + 40)).div_ceil(1316 * 1000);
         let name: String = ts_title.path.name().chars().filter(|c| !c.is_control()).collect();
         Ok(format!(
-            "v=0\r\no=- {id} {version} IN {family} {own}\r\ns={name}\r\nc=IN {family} \
-             {any}\r\nt=0 0\r\na=tool:tactus\r\na=control:*\r\na={range}\r\nm=video 0 RTP/AVP \
-             33\r\nb=AS:{wire}\r\na=rtpmap:33 MP2T/90000\r\na=control:{TRACK}\r\n",
+            "v=0\r\no=- {id} {version} IN {family} {own}\r\ns={name}\r\nc=IN {family} {any}\r\n\
+             t=0 0\r\n\
+             a=tool:tactus\r\na=control:*\r\na={range}\r\n\
+             m=video 0 RTP/AVP 33\r\nb=AS:{wire}\r\na=rtpmap:33 MP2T/90000\r\n\
+             a=control:{TRACK}\r\n",
             id = ts_title.title.id.0,
             range = format_args!("range:{range}"),
         ))

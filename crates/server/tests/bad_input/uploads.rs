@@ -104,8 +104,8 @@ fn a_title_is_put_read_replaced_moved_and_deleted() {
     // Chunked, and replaced.
     let fields = format!("If-Match: {tag}\r\n");
     client.send(format!(
-        "PUT /new/f%20ilm.ts HTTP/1.1\r\nHost: localhost\r\n{}{fields}Transfer-Encoding: \
-         chunked\r\n\r\n",
+        "PUT /new/f%20ilm.ts HTTP/1.1\r\nHost: localhost\r\n\
+         {}{fields}Transfer-Encoding: chunked\r\n\r\n",
         auth()
     ));
     for part in body[..1_000_000].chunks(70_000) {

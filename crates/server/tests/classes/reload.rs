@@ -39,17 +39,18 @@ fn what_may_change_does_when_the_configuration_is_read_again_and_the_rest_is_nam
     let receiver = Receiver::of(inbox);
     let channel = |name: &str, title: u8, to: &str| {
         format!(
-            "[[channel]]\nname = \"{name}\"\ntitle = \"/{title}.ts\"\nto = \"{to}\"\nclass = \
-             \"house\"\n"
+            "[[channel]]\nname = \"{name}\"\ntitle = \"/{title}.ts\"\nto = \"{to}\"\n\
+             class = \"house\"\n"
         )
     };
     let served = Served::new(
         |media| {
             format!(
-                "[admin]\naddress = \"off\"\non_http = true\n[memory]\narena = \"64 \
-                 MiB\"\n[link]\nrate = \"100 Mbit/s\"\n[[volume]]\npath = \
-                 \"{media}\"\n[[class]]\nname = \"house\"\nguaranteed = \"20 Mbit/s\"\nceiling = \
-                 \"30 Mbit/s\"\n{}{}{}",
+                "[admin]\naddress = \"off\"\non_http = true\n[memory]\narena = \"64 MiB\"\n\
+                 [link]\nrate = \"100 Mbit/s\"\n\
+                 [[volume]]\npath = \"{media}\"\n\
+                 [[class]]\nname = \"house\"\nguaranteed = \"20 Mbit/s\"\n\
+                 ceiling = \"30 Mbit/s\"\n{}{}{}",
                 channel("a", 1, &format!("rtp://127.0.0.1:{port}")),
                 channel("b", 2, "udp://127.0.0.1:7002"),
                 channel("c", 2, "udp://127.0.0.1:7003"),
@@ -120,8 +121,9 @@ fn what_may_change_does_when_the_configuration_is_read_again_and_the_rest_is_nam
     ]);
     write(&again);
     let said = served.told(&["reload"], &[]);
-    let expected = "changed: class \"house\"\nchanged: channel \"c\" (removed)\nchanged: channel \
-                    \"b\"\nchanged: channel \"d\" (added)\nneeds a restart: http.listing\n";
+    let expected = "changed: class \"house\"\nchanged: channel \"c\" (removed)\n\
+                    changed: channel \"b\"\n\
+                    changed: channel \"d\" (added)\nneeds a restart: http.listing\n";
     assert_eq!(said, expected);
     until(&served, || channels(&served) == of(&[("a", 1), ("b", 1), ("d", 1)]));
     let house = served.class("house");

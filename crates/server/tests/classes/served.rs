@@ -89,8 +89,8 @@ impl Served {
         };
         let length = body.len();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: \
-             close\r\n{authorization}Content-Length: {length}\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+             {authorization}Content-Length: {length}\r\n\r\n{body}"
         );
         stream.write_all(head.as_bytes()).expect("a request");
         let mut answer = Vec::new();

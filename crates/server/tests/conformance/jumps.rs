@@ -130,9 +130,11 @@ fn a_channel_that_fills_in_and_one_that_was_to_send_once_are_clean_when_they_are
     let mut fills = Receiver::new();
     let mut once = Receiver::new();
     let server = TestServer::new(&format!(
-        "{UPLOADS}[[channel]]\nname = \"fills\"\ntitle = \"/later.ts\"\nfill = \
-         \"/even-short.ts\"\nto = \"rtp://127.0.0.1:{}\"\n[[channel]]\nname = \"once\"\ntitle = \
-         \"/even.ts\"\nrepeat = false\nto = \"rtp://127.0.0.1:{}\"\n",
+        "{UPLOADS}[[channel]]\nname = \"fills\"\ntitle = \"/later.ts\"\n\
+         fill = \"/even-short.ts\"\n\
+         to = \"rtp://127.0.0.1:{}\"\n\
+         [[channel]]\nname = \"once\"\ntitle = \"/even.ts\"\nrepeat = false\n\
+         to = \"rtp://127.0.0.1:{}\"\n",
         fills.port, once.port
     ));
     let mut filled = fills.take(datagrams(TS_RATE, 4));

@@ -31,9 +31,9 @@ const HEVC: &str = "-f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=s
     -x265-params log-level=none:keyint=25:bframes=3 -c:a aac -b:a 96k";
 
 /// A disk as any, so that no test waits for a measurement or depends on it.
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 \
-                     us\"\nsweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth \
-                     = 8\n";
+const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\n\
+                     visit = \"50 us\"\n\
+                     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
 
 /// A running server of `/even.ts` and `/film.ts`, and short ones of both. One at a time: it pins
 /// its cores.

@@ -123,8 +123,9 @@ fn n06_recordings_are_listed_stopped_and_restarted_at_the_admin_address() {
     let port = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|free| free.local_addr());
     let port = port.expect("a port").port();
     let recording = format!(
-        "[[recording]]\nname = \"studio\"\nfrom = \"udp://127.0.0.1:{port}\"\nto = \
-         \"/studio-%n.ts\"\nsilence = \"1 s\"\n"
+        "[[recording]]\nname = \"studio\"\nfrom = \"udp://127.0.0.1:{port}\"\n\
+         to = \"/studio-%n.ts\"\n\
+         silence = \"1 s\"\n"
     );
     let server = Server::with(
         &["--uploads"],

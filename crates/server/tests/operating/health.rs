@@ -90,8 +90,10 @@ fn n08_a_silent_source_of_a_recording_is_a_condition_of_the_status() {
     let port = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|free| free.local_addr());
     let port = port.expect("a port").port();
     let config = format!(
-        "[[volume]]\npath = \"media\"\nuploads = true\n[[recording]]\nname = \"studio\"\nfrom = \
-         \"udp://127.0.0.1:{port}\"\nto = \"/studio-%n.ts\"\nsilence = \"1 s\"\n"
+        "[[volume]]\npath = \"media\"\nuploads = true\n\
+         [[recording]]\nname = \"studio\"\nfrom = \"udp://127.0.0.1:{port}\"\n\
+         to = \"/studio-%n.ts\"\n\
+         silence = \"1 s\"\n"
     );
     let server = Server::with(&["--uploads"], &config);
     let silent = |server: &Server| -> Option<serde_json::Value> {

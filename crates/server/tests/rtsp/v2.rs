@@ -38,8 +38,9 @@ fn both_versions_are_spoken_on_one_connection() {
     for round in 0..2 {
         let one = client.ask("OPTIONS", "*", "Supported: play.basic\r\n");
         let exact = format!(
-            "RTSP/1.0 200 OK\r\nCSeq: {}\r\nServer: tactus\r\nPublic: OPTIONS, DESCRIBE, \
-             ANNOUNCE, SETUP, PLAY, PAUSE, RECORD, TEARDOWN, GET_PARAMETER, SET_PARAMETER\r\n\r\n",
+            "RTSP/1.0 200 OK\r\nCSeq: {}\r\nServer: tactus\r\n\
+             Public: OPTIONS, DESCRIBE, ANNOUNCE, SETUP, PLAY, \
+             PAUSE, RECORD, TEARDOWN, GET_PARAMETER, SET_PARAMETER\r\n\r\n",
             client.cseq
         );
         assert_eq!(one.head, exact, "{round}: 1.0 is as it was");
@@ -184,10 +185,11 @@ fn requests_are_pipelined_before_their_session_has_a_name() {
     let url = stage.url();
     let pipeline = "Pipelined-Requests: 2147483646\r\n";
     let all = format!(
-        "SETUP {url}/track1 RTSP/2.0\r\nCSeq: 1\r\n{pipeline}Transport: \
-         RTP/AVP/TCP;unicast;interleaved=0-1\r\n\r\nPLAY {url} RTSP/2.0\r\nCSeq: \
-         2\r\n{pipeline}\r\nPAUSE {url} RTSP/2.0\r\nCSeq: 3\r\n{pipeline}\r\nPLAY {url} \
-         RTSP/2.0\r\nCSeq: 4\r\nPipelined-Requests: 7\r\n\r\n"
+        "SETUP {url}/track1 RTSP/2.0\r\nCSeq: 1\r\n\
+         {pipeline}Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n\r\n\
+         PLAY {url} RTSP/2.0\r\nCSeq: 2\r\n{pipeline}\r\n\
+         PAUSE {url} RTSP/2.0\r\nCSeq: 3\r\n{pipeline}\r\n\
+         PLAY {url} RTSP/2.0\r\nCSeq: 4\r\nPipelined-Requests: 7\r\n\r\n"
     );
     client.send(all.as_bytes());
     let [set, played, paused, stranger] =

@@ -1,11 +1,14 @@
 //! The form of a file: it opens with what it is for, it is short enough to read, and its name says
-//! what it promises. Prose is narrow enough to read and to compare.
+//! what it promises. Code, comments and prose are narrow enough to read and to compare.
 
 use super::Text;
 use super::finding::Finding;
 use super::source::{Source, numbered, words};
 
 const LINES_MAX: usize = 900;
+/// Columns of a line of code or of a comment. The formatter wraps code, but no strings, no comments
+/// and no bodies of macros, and then leaves the whole expression as it is.
+const CODE_COLUMNS_MAX: usize = 100;
 /// Columns of a line of prose.
 const COLUMNS_MAX: usize = 120;
 /// Names that promise nothing.
@@ -23,6 +26,13 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
         if lines > LINES_MAX {
             let what = format!("{lines} lines, at most {LINES_MAX}: split it by its promises");
             findings.push(Finding::of(path, what));
+        }
+        for (number, line) in numbered(&source.text) {
+            let columns = line.chars().count();
+            if columns > CODE_COLUMNS_MAX && has_a_place_to_wrap(line) {
+                let what = format!("{columns} columns, at most {CODE_COLUMNS_MAX}: wrap the line");
+                findings.push(Finding::at(path, number, what));
+            }
         }
         let mut parts = path.trim_end_matches(".rs").split('/');
         if parts.any(|part| EMPTY_NAMES.contains(&part)) {
@@ -47,13 +57,21 @@ pub(super) fn check_prose(texts: &[Text]) -> Vec<Finding> {
             is_code ^= line.starts_with("```");
             let is_prose = !is_code && !line.starts_with('|') && !line.starts_with("    ");
             let columns = line.chars().count();
-            if is_prose && columns > COLUMNS_MAX && line.trim().contains(' ') {
+            if is_prose && columns > COLUMNS_MAX && has_a_place_to_wrap(line) {
                 let what = format!("{columns} columns, at most {COLUMNS_MAX}: wrap the line");
                 findings.push(Finding::at(path, number, what));
             }
         }
     }
     findings
+}
+
+/// Whether a line has more than one word. A long word alone is a link or data, as in the dump of a
+/// packet: it may be wider than other lines. The marks that begin a comment are no word.
+fn has_a_place_to_wrap(line: &str) -> bool {
+    let line = line.trim();
+    let line = ["///", "//!", "//"].iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or(line);
+    line.trim().contains(' ')
 }
 
 /// Whether the first line that is no shebang, inner attribute or blank is a module comment.
@@ -84,6 +102,20 @@ mod tests {
     fn a_file_has_at_most_900_lines() {
         assert_eq!(count("a.rs", &"//! Why.\n".repeat(900)), 0);
         assert_eq!(count("a.rs", &"//! Why.\n".repeat(901)), 1);
+    }
+
+    #[test]
+    fn code_and_comments_have_at_most_100_columns() {
+        let count = |line: &str| count("a.rs", &format!("//! Why.\n{line}\nfn f() {{}}\n"));
+        let fits = format!("// {}", "é ".repeat(48) + "e");
+        assert_eq!((fits.chars().count(), count(&fits)), (100, 0));
+        assert_eq!(count(&format!("{fits}e")), 1, "a comment");
+        let string = format!("const A: &str = \"{}\";", "e".repeat(82));
+        assert_eq!((string.len(), count(&string)), (101, 1), "a string");
+        assert_eq!(count(&format!("\n// {fits}\n{string}")), 2);
+        for mark in ["", "// ", "/// ", "    //! "] {
+            assert_eq!(count(&format!("{mark}{}", "0f".repeat(60))), 0, "one word: {mark}");
+        }
     }
 
     #[test]

@@ -182,7 +182,7 @@ proptest! {
         at in 0usize..120, byte: u8, cut in 0usize..130, at2 in 0usize..120, byte2: u8,
     ) {
         let mut bytes = b"SETUP rtsp://host/a.ts/track1 RTSP/1.0\r\nCSeq: 2\r\n\
-            Transport: RTP/AVP;unicast;client_port=5000-5001\r\nSession: a\r\n\r\n"
+                         Transport: RTP/AVP;unicast;client_port=5000-5001\r\nSession: a\r\n\r\n"
             .to_vec();
         let len = bytes.len();
         bytes[at % len] = byte;
