@@ -4,6 +4,8 @@
 //! of it. This module allocates and frees nothing: the ring's memory belongs to the control side.
 //! The argument: `docs/design/generated.md`.
 
+use std::ops::Range;
+
 use tactus_core::generated::Timed;
 use tactus_core::ports::LinkPort;
 use tactus_core::rtp::{self, frame};
@@ -15,7 +17,7 @@ use super::{Call, Demand, FRAMES, Limit, Starved, Step};
 use crate::link::connection::Connection;
 use crate::message::Outcome;
 
-/// Headers of a chunk, which do not count as payload.
+/// Headers of a frame, which do not count as payload.
 const HEAD: usize = frame::HEAD + rtp::HEADER;
 
 pub(in crate::link) struct Chunks {
@@ -93,53 +95,87 @@ impl Chunks {
         connection: &mut Connection,
         until: MonoTime,
     ) -> Result<Option<Step>, Outcome> {
-        self.ring.len();
+        let due = self.due_bytes(until);
+        let begun = match self.taken {
+            0 => 0,
+            taken => self.ring.peek(0).expect("what is begun is there").bytes().len() - taken,
+        };
         let mut parts = Parts::new();
-        let mut chunk = 0;
-        if self.taken > 0 {
-            let begun = self.ring.peek(0).expect("what is begun is there");
-            parts.add(&begun.bytes()[self.taken..]);
-            chunk = 1;
-        }
+        self.offer(0..begun, &mut parts);
         // Between two chunks, or before the first.
         if let Some(message) = connection.message() {
             parts.add(message);
         }
-        for nth in chunk..self.due(until) {
-            parts.add(self.ring.peek(nth).expect("it is due").bytes());
-        }
+        self.offer(begun..due, &mut parts);
         let offered = parts.bytes();
         if offered == 0 {
             return Ok(None);
         }
         let taken = call.send(connection.socket, &parts)?;
         let mut step = Step { offered, taken, ..Step::default() };
-        self.take(taken, connection, &mut step);
+        // Without frames, the chunks are transport packets.
+        let head = self.ring.peek(0).map_or(0, head_of);
+        let mut left = taken;
+        if self.taken > 0 {
+            left -= self.take_front(left, head, &mut step);
+        }
+        if left > 0
+            && let Some(message) = connection.message()
+        {
+            let own = message.len().min(left);
+            left -= own;
+            step.message = connection.take(own);
+        }
+        self.take(left, head, &mut step);
         Ok(Some(step))
     }
 
-    /// Notes the bytes that the socket has taken.
-    fn take(&mut self, mut left: usize, connection: &mut Connection, step: &mut Step) {
-        while left > 0 {
-            if self.taken == 0
-                && let Some(message) = connection.message()
-            {
-                let own = message.len().min(left);
-                left -= own;
-                step.message = connection.take(own).or(step.message.take());
-                continue;
-            }
-            let len = self.ring.peek(0).expect("what was offered is there").bytes().len();
-            let own = (len - self.taken).min(left);
-            self.taken += own;
-            left -= own;
-            if self.taken == len {
-                self.taken = 0;
-                self.ring.discard();
-                step.packets += 1;
-                step.payload += len.saturating_sub(HEAD) as u64;
-            }
-        }
-        step.generated = Bytes(step.payload);
+    /// The bytes that may be sent by `until`.
+    pub(super) fn due_bytes(&mut self, until: MonoTime) -> usize {
+        self.ring.len();
+        let due = 0..self.due(until);
+        let all = due.map(|nth| self.ring.peek(nth).expect("it is due").bytes().len());
+        all.sum::<usize>().saturating_sub(self.taken)
     }
+
+    /// Offers these of the unsent bytes; the range begins and ends with a chunk.
+    pub(super) fn offer<'a>(&'a self, bytes: Range<usize>, parts: &mut Parts<'a>) {
+        let (mut at, mut nth, mut skip) = (0, 0, self.taken);
+        while at < bytes.end {
+            let chunk = self.ring.peek(nth).expect("only what is there is offered").bytes();
+            let left = &chunk[skip..];
+            if at >= bytes.start {
+                parts.add(left);
+            }
+            at += left.len();
+            (nth, skip) = (nth + 1, 0);
+        }
+    }
+
+    /// Notes that the socket has taken the next `left` bytes, of chunks with `head` bytes of headers.
+    pub(super) fn take(&mut self, mut left: usize, head: usize, step: &mut Step) {
+        while left > 0 {
+            left -= self.take_front(left, head, step);
+        }
+    }
+
+    /// Notes that the socket has taken up to `most` bytes of the front chunk. Returns how many.
+    fn take_front(&mut self, most: usize, head: usize, step: &mut Step) -> usize {
+        let len = self.ring.peek(0).expect("what was offered is there").bytes().len();
+        let own = (len - self.taken).min(most);
+        self.taken += own;
+        if self.taken == len {
+            self.taken = 0;
+            self.ring.discard();
+            step.packets += 1;
+            step.payload += len.saturating_sub(head) as u64;
+            step.generated = Bytes(step.payload);
+        }
+        own
+    }
+}
+
+/// Bytes of the headers of a chunk that is sent as it is: of a frame, or none.
+fn head_of(chunk: &Timed) -> usize {
+    if chunk.bytes().first() == Some(&frame::MARK) { HEAD } else { 0 }
 }
