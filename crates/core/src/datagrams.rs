@@ -38,6 +38,8 @@ pub enum Framing {
     Plain,
     /// The header of RTP.
     Rtp(Session),
+    /// Chunks of HTTP/1.1 (RFC 9112, section 7.1), in a connection.
+    Chunked,
 }
 
 /// The initial values of an RTP session (RFC 3550, section 5.1: random).
@@ -55,7 +57,8 @@ impl Framing {
     /// Bytes of the header.
     pub const fn header(self) -> Bytes {
         match self {
-            Self::Plain => Bytes(0),
+            // The head of an HTTP chunk is around many datagrams.
+            Self::Plain | Self::Chunked => Bytes(0),
             Self::Rtp(_) => Bytes(rtp::HEADER as u64),
         }
     }
@@ -259,7 +262,7 @@ impl Cutter {
         // With a plan, cut bytes count as sent, even if they were lost.
         let at = if self.plan.is_some() { self.at } else { sent };
         let framing = match self.framing {
-            Framing::Plain => Framing::Plain,
+            framing @ (Framing::Plain | Framing::Chunked) => framing,
             Framing::Rtp(session) => {
                 // Wraps at its width.
                 let sequence = session.sequence.wrapping_add(at.0.div_ceil(PAYLOAD.0) as u16);

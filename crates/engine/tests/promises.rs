@@ -5,6 +5,8 @@ mod stage;
 
 #[path = "promises/block_lists.rs"]
 mod block_lists;
+#[path = "promises/chunked.rs"]
+mod chunked;
 #[path = "promises/classes.rs"]
 mod classes;
 #[path = "promises/frames.rs"]

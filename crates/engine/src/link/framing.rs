@@ -7,10 +7,12 @@
 //! | packets | blocks | byte clock | interleaved RTP, payload straight from the blocks |
 //! | composed | blocks | plan | interleaved RTP, payload restamped in a copy |
 //! | chunks | ring | time of each chunk | what the control side has generated |
+//! | chunked | ring | time of each chunk | the same, what a visit sends as one HTTP chunk |
 //!
 //! Promise: a begun frame is finished before anything else is sent. No frame is begun beyond the
 //! limit of a call. A framing only sends; the link server decides when.
 
+mod chunked;
 mod chunks;
 mod composed;
 mod packets;
@@ -18,7 +20,7 @@ mod parts;
 mod plain;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutting, Gathering};
+use tactus_core::datagrams::{Cutting, Framing, Gathering};
 use tactus_core::ports::{FilePart, LinkPort, Sent, SocketHandle};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
@@ -29,6 +31,7 @@ use crate::link::feed::Feed;
 use crate::message::{Chunks as Ring, Outcome, Workspace};
 use crate::pool::Pool;
 
+use chunked::Chunked;
 use chunks::Chunks;
 use composed::Composed;
 use packets::Packets;
@@ -44,6 +47,7 @@ pub(super) enum Framer {
     Packets(Packets),
     Composed(Composed),
     Chunks(Chunks),
+    Chunked(Chunked),
 }
 
 /// The demand of a visit.
@@ -154,19 +158,23 @@ impl Framer {
 
     /// The framer of generated chunks.
     pub(super) fn of_chunks(chunks: Ring) -> Self {
-        Self::Chunks(Chunks::new(chunks.ring, chunks.begin))
+        let is_chunked = chunks.framing == Framing::Chunked;
+        let chunks = Chunks::new(chunks.ring, chunks.begin);
+        if is_chunked { Self::Chunked(Chunked::new(chunks)) } else { Self::Chunks(chunks) }
     }
 
     /// Whether each piece has a time of its own, instead of a clock of bytes.
     pub(super) fn is_timed(&self) -> bool {
-        matches!(self, Self::Chunks(_))
+        matches!(self, Self::Chunks(_) | Self::Chunked(_))
     }
 
     /// Whether the end of a generated stream has been reached; `None` if the end is a position.
     pub(super) fn is_at_end(&mut self) -> Option<bool> {
         match self {
             Self::Plain | Self::Packets(_) | Self::Composed(_) => None,
-            Self::Chunks(chunks) => Some(chunks.is_at_end()),
+            Self::Chunks(chunks) | Self::Chunked(Chunked { chunks, .. }) => {
+                Some(chunks.is_at_end())
+            }
         }
     }
 
@@ -181,7 +189,7 @@ impl Framer {
             Self::Plain => plain::demand(feed, paced(clock), until),
             Self::Packets(packets) => packets.demand(feed, paced(clock), until),
             Self::Composed(composed) => composed.demand(feed, until),
-            Self::Chunks(chunks) => chunks.demand(until),
+            Self::Chunks(chunks) | Self::Chunked(Chunked { chunks, .. }) => chunks.demand(until),
         }
     }
 
@@ -198,7 +206,7 @@ impl Framer {
             Self::Plain => plain::gap(feed, paced(clock), allowed),
             Self::Packets(_) => packets::gap(feed, paced(clock), allowed, until),
             Self::Composed(composed) => composed.gap(feed, until),
-            Self::Chunks(_) => Nanos(0),
+            Self::Chunks(_) | Self::Chunked(_) => Nanos(0),
         }
     }
 
@@ -212,7 +220,7 @@ impl Framer {
         match self {
             Self::Plain | Self::Packets(_) => Some(paced(clock).due(feed.sent + Bytes(1))),
             Self::Composed(composed) => composed.next_due(feed, until),
-            Self::Chunks(chunks) => chunks.front_due(),
+            Self::Chunks(chunks) | Self::Chunked(Chunked { chunks, .. }) => chunks.front_due(),
         }
     }
 
@@ -228,7 +236,7 @@ impl Framer {
                 composed.delay(by);
                 None
             }
-            Self::Chunks(chunks) => Some(chunks.delay(by)),
+            Self::Chunks(chunks) | Self::Chunked(Chunked { chunks, .. }) => Some(chunks.delay(by)),
         }
     }
 
@@ -239,6 +247,7 @@ impl Framer {
             Self::Packets(packets) => packets.is_between(),
             Self::Composed(composed) => composed.is_between(),
             Self::Chunks(chunks) => chunks.is_between(),
+            Self::Chunked(chunked) => chunked.is_between(),
         }
     }
 
@@ -249,19 +258,19 @@ impl Framer {
 
     /// Whether messages may be sent between its frames.
     pub(super) fn carries_messages(&self) -> bool {
-        self.has_frames()
+        !matches!(self, Self::Plain | Self::Chunked(_))
     }
 
     /// Whether each second carries the same number of bytes.
     pub(super) fn is_even(&self) -> bool {
-        !matches!(self, Self::Chunks(_))
+        !self.is_timed()
     }
 
     /// The origin of the times of the RTP session; `None` without RTP, and for framings whose
     /// origin does not move with a packet.
     pub(super) fn epoch(&self) -> Option<MonoTime> {
         match self {
-            Self::Plain | Self::Chunks(_) => None,
+            Self::Plain | Self::Chunks(_) | Self::Chunked(_) => None,
             Self::Packets(packets) => Some(packets.epoch()),
             Self::Composed(composed) => Some(composed.epoch()),
         }
@@ -270,7 +279,7 @@ impl Framer {
     /// Keeps the state that a later stream of the same session needs.
     pub(super) fn keep(&self) {
         match self {
-            Self::Plain | Self::Chunks(_) => {}
+            Self::Plain | Self::Chunks(_) | Self::Chunked(_) => {}
             Self::Packets(packets) => packets.keep(),
             Self::Composed(composed) => composed.keep(),
         }
@@ -279,7 +288,7 @@ impl Framer {
     /// The workspace, which the control side gets back.
     pub(super) fn into_workspace(self) -> Option<Workspace> {
         match self {
-            Self::Plain | Self::Chunks(_) => None,
+            Self::Plain | Self::Chunks(_) | Self::Chunked(_) => None,
             Self::Packets(packets) => Some(packets.into_workspace()),
             Self::Composed(composed) => Some(composed.into_workspace()),
         }
@@ -300,6 +309,7 @@ impl Framer {
             Self::Packets(packets) => packets.send(call, connection, limit.position),
             Self::Composed(composed) => composed.send(call, connection, limit.time),
             Self::Chunks(chunks) => chunks.send(call, connection, limit.time),
+            Self::Chunked(chunked) => chunked.send(call, connection, limit),
         }
     }
 }

@@ -51,6 +51,7 @@ impl Delivery {
         let is_list = matches!(blocks.extent, Extent::List(_));
         let is_rtp = matches!(framing, Framing::Rtp(_));
         match (&schedule, &output) {
+            _ if framing == Framing::Chunked => Err(Mismatch::ChunkedBlocks),
             (Schedule::BestEffort, Output::Datagrams(_)) => Err(Mismatch::DatagramsWithoutRate),
             (Schedule::BestEffort, _) if is_list => Err(Mismatch::ListWithoutRate),
             (Schedule::BestEffort, _) if is_rtp => Err(Mismatch::RtpWithoutRate),
@@ -76,7 +77,10 @@ impl Delivery {
     pub fn of_chunks(chunks: Chunks, output: Output) -> Result<Self, Mismatch> {
         match (chunks.framing, &output) {
             (Framing::Rtp(_), _) => Err(Mismatch::ChunksAsRtp),
-            (Framing::Plain, _) => Ok(Self { content: Content::Chunks(chunks), output }),
+            (Framing::Chunked, Output::Datagrams(_)) => Err(Mismatch::ChunkedDatagrams),
+            (Framing::Plain | Framing::Chunked, _) => {
+                Ok(Self { content: Content::Chunks(chunks), output })
+            }
         }
     }
 
@@ -166,6 +170,12 @@ pub enum Mismatch {
     /// RTP around generated chunks.
     #[error("generated chunks have their RTP headers already")]
     ChunksAsRtp,
+    /// HTTP chunks around blocks.
+    #[error("bytes of a title have a length and need no HTTP chunks")]
+    ChunkedBlocks,
+    /// HTTP chunks to a datagram socket.
+    #[error("HTTP chunks are sent into a connection, not as datagrams")]
+    ChunkedDatagrams,
 }
 
 /// The title to read, and its place.

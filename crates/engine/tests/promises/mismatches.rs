@@ -1,6 +1,6 @@
 //! Deliveries whose parts do not fit together.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use tactus_core::block_list::BlockList;
@@ -15,6 +15,14 @@ use tactus_engine::message::{
 use crate::BY_THE_CLOCK;
 use crate::stage::{BLOCK, BOTH, Stage, TITLE};
 
+const DATAGRAMS: Output = Output::Datagrams(Datagrams {
+    socket: SocketHandle(2),
+    to: SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 1, 1, 1)), 5004),
+    burst: Nanos(0),
+    class: None,
+    after: None,
+});
+
 #[test]
 fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
     let origin = Stage::new(BOTH[0]).start_of(1, BY_THE_CLOCK, 0..TITLE.0).origin;
@@ -28,13 +36,7 @@ fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
     let connection = Connection::of(SocketHandle(1));
     let reader = Output::Connection(Connection { backpressure: Backpressure::Wait, ..connection });
     let client = Output::Connection(connection);
-    let datagrams = Output::Datagrams(Datagrams {
-        socket: SocketHandle(2),
-        to: SocketAddr::from(([239, 1, 1, 1], 5004)),
-        burst: Nanos(0),
-        class: None,
-        after: None,
-    });
+    let datagrams = DATAGRAMS;
     let check = |extent: &Extent, framing, schedule: &Schedule, output| {
         let blocks = Blocks { origin: origin.clone(), extent: extent.clone(), window: 4 };
         Delivery::of_blocks(blocks, framing, schedule.clone(), output).map(|_| ())
@@ -47,6 +49,7 @@ fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
         (&list, rtp, &clock, datagrams, Mismatch::ListAsDatagrams),
         (&whole, Framing::Plain, &plan, client, Mismatch::PlanWithoutRtp),
         (&whole, rtp, &clock, reader, Mismatch::RtpToReader),
+        (&whole, Framing::Chunked, &clock, client, Mismatch::ChunkedBlocks),
     ];
     for (extent, framing, schedule, output, mismatch) in cases {
         assert_eq!(check(extent, framing, schedule, output), Err(mismatch));
@@ -62,14 +65,19 @@ fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
 }
 
 #[test]
-fn generated_chunks_have_their_rtp_headers_already() {
+fn generated_chunks_have_their_rtp_headers_already_and_http_chunks_are_for_connections() {
     let rtp = Framing::Rtp(Session { source: 1, sequence: 2, timestamp: 3 });
     let chunks = |framing| {
         let ring = tactus_ring::spsc::ring(1).1;
         Chunks { ring, begin: MonoTime(0), rate: BitRate(1), framing }
     };
     let client = Output::Connection(Connection::of(SocketHandle(1)));
-    let check = |framing| Delivery::of_chunks(chunks(framing), client).map(|_| ());
-    assert_eq!(check(rtp), Err(Mismatch::ChunksAsRtp));
-    assert_eq!(check(Framing::Plain), Ok(()));
+    let check = |framing, output| Delivery::of_chunks(chunks(framing), output).map(|_| ());
+    assert_eq!(check(rtp, client), Err(Mismatch::ChunksAsRtp));
+    assert_eq!(check(Framing::Chunked, DATAGRAMS), Err(Mismatch::ChunkedDatagrams));
+    for (framing, output) in
+        [(Framing::Plain, client), (Framing::Plain, DATAGRAMS), (Framing::Chunked, client)]
+    {
+        assert_eq!(check(framing, output), Ok(()));
+    }
 }
