@@ -7,10 +7,10 @@ mod admission;
 mod against;
 mod gap_frames;
 mod hdd_capacity;
-mod heard;
 mod hog;
 mod http_cold;
 mod http_hot;
+mod measurement;
 mod memory;
 mod pace_share;
 mod pace_sweep;
@@ -29,10 +29,10 @@ use anyhow::{Result, bail, ensure};
 use serde_json::json;
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 
-use heard::StoodStill;
+use measurement::NoCleanWindow;
 
-use crate::cpu::Spent;
-use crate::disk::{Emulated, Profile, Shape};
+use crate::cpu::CpuUsage;
+use crate::disk::{EmulatedDisk, Profile, Shape};
 use crate::floors;
 use crate::interrupt;
 use crate::netns::{CONGESTION_CONTROL, Wire};
@@ -90,7 +90,7 @@ pub enum Bench {
 
 /// A disk that benches of flash run on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum Ground {
+pub enum FlashDisk {
     /// The machine's own.
     Own,
     /// An emulated SATA SSD.
@@ -133,7 +133,7 @@ pub struct Options {
     pub only: Vec<String>,
     /// Only these disks, of a bench that runs on several.
     #[arg(long, value_delimiter = ',')]
-    pub disks: Vec<Ground>,
+    pub disks: Vec<FlashDisk>,
     /// The server to measure; by default the binary `tactus` beside this one.
     #[arg(long)]
     pub tactus: Option<PathBuf>,
@@ -169,7 +169,7 @@ const START_UP: Nanos = SECOND.times(2);
 /// Runs `bench`.
 pub fn run_bench(bench: Bench) -> Result<()> {
     let must_hold = matches!(bench, Bench::ProxyCrowd(_));
-    let (options, bench): (_, fn(&Stage) -> Result<Report>) = match bench {
+    let (options, bench): (_, fn(&Fixture) -> Result<Report>) = match bench {
         Bench::Against(options) => return against::run(options),
         Bench::Limits(options) => (options, limits),
         Bench::HttpCold(options) => (options, http_cold::bench),
@@ -189,32 +189,32 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::PaceShare(options) => (options, pace_share::bench),
         Bench::GapFrames(options) => (options, gap_frames::bench),
     };
-    let stage = Stage::set(options)?;
-    let report = bench(&stage)?;
+    let fixture = Fixture::set(options)?;
+    let report = bench(&fixture)?;
     let missed: Vec<_> = report.verdicts.iter().filter(|all| all.reached == Some(false)).collect();
     let missed: Vec<_> =
         missed.iter().map(|all| format!("{}: {}", all.figure, all.measured)).collect();
-    report.publish(&stage.options.out)?;
+    report.publish(&fixture.options.out)?;
     ensure!(!must_hold || missed.is_empty(), "{}", missed.join("; "));
     Ok(())
 }
 
-fn limits(stage: &Stage) -> Result<Report> {
-    Ok(stage.report("limits", "what can no server beat on this machine, now?"))
+fn limits(fixture: &Fixture) -> Result<Report> {
+    Ok(fixture.report("limits", "what can no server beat on this machine, now?"))
 }
 
 /// Wire, limits and idle stretch, shared by all rounds of a bench.
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(crate) options: Options,
     pub(crate) wire: Wire,
     tactus: PathBuf,
     limits: Vec<Floor>,
-    idle: Spent,
+    idle: CpuUsage,
     _read_ahead: Option<ReadAhead>,
 }
 
 /// One judged run.
-pub(crate) struct Judged {
+pub(crate) struct JudgedRun {
     pub(crate) peer: usize,
     pub(crate) round: usize,
     pub(crate) figures: Figures,
@@ -222,7 +222,7 @@ pub(crate) struct Judged {
     pub(crate) sample: Vec<(f64, f64)>,
 }
 
-impl Stage {
+impl Fixture {
     fn set(options: Options) -> Result<Self> {
         std::fs::create_dir_all(&options.data)?;
         let data = options.data.canonicalize()?;
@@ -251,13 +251,13 @@ impl Stage {
     }
 
     /// Whether the bench runs on `ground`.
-    pub(crate) fn stands_on(&self, ground: Ground) -> bool {
+    pub(crate) fn stands_on(&self, ground: FlashDisk) -> bool {
         self.options.disks.is_empty() || self.options.disks.contains(&ground)
     }
 
     /// The emulated flash disks that the bench runs on.
     pub(crate) fn emulated_flash(&self) -> impl Iterator<Item = Profile> {
-        let all = [(Ground::Sata, Profile::Sata), (Ground::Nvme, Profile::Nvme)];
+        let all = [(FlashDisk::Sata, Profile::Sata), (FlashDisk::Nvme, Profile::Nvme)];
         all.into_iter().filter(|&(ground, _)| self.stands_on(ground)).map(|(_, profile)| profile)
     }
 
@@ -343,13 +343,13 @@ impl Stage {
         scene: &Scene<'_>,
         rounds: usize,
         report: &mut Report,
-    ) -> Result<Vec<Judged>> {
+    ) -> Result<Vec<JudgedRun>> {
         self.note_settings(peers, scene, report)?;
         let names: Vec<String> = peers.iter().map(|peer| peer.name()).collect();
         self.take_turns(&names, rounds, report, |peer, round, report| {
             let (outcome, figures) = self.outcome(peers[peer].as_ref(), scene, report)?;
             let sample = outcome.sample(SAMPLE_WINDOW, SAMPLE_LENGTH);
-            Ok(Judged { peer, round, figures, sample })
+            Ok(JudgedRun { peer, round, figures, sample })
         })
     }
 
@@ -372,7 +372,7 @@ impl Stage {
                 say(&format!("round {} of {rounds}: {name}", round + 1));
                 let mut one = run(place, round, report);
                 for _ in 0..REPEATS {
-                    if !one.as_ref().is_err_and(|error| error.is::<StoodStill>()) {
+                    if !one.as_ref().is_err_and(|error| error.is::<NoCleanWindow>()) {
                         break;
                     }
                     say("the machine stood still: once more");
@@ -447,10 +447,10 @@ impl Stage {
     }
 
     /// An emulated disk of the usual shape, measured by Tactus while it was empty; in fast mode.
-    pub(crate) fn emulated(&self, profile: Profile, report: &mut Report) -> Result<Emulated> {
+    pub(crate) fn emulated(&self, profile: Profile, report: &mut Report) -> Result<EmulatedDisk> {
         say(&format!("building and measuring an emulated disk: {profile:?}"));
         let name = format!("{profile:?}-{}", std::process::id()).to_lowercase();
-        let mut disk = Emulated::start(Shape::usual(profile, &Path::new(MOUNTS).join(name)))?;
+        let mut disk = EmulatedDisk::start(Shape::usual(profile, &Path::new(MOUNTS).join(name)))?;
         disk.timed()?;
         if let Err(error) = measure_volume(&self.tactus, disk.mount(), self.options.quick) {
             interrupt::check()?;

@@ -173,19 +173,19 @@ struct Stream {
 }
 
 /// A pacer and the streams that feed it.
-struct Hall {
+struct PacerHarness {
     pacer: Pacer,
     /// By the class's place.
     streams: Vec<Option<Stream>>,
     now: MonoTime,
 }
 
-impl Hall {
+impl PacerHarness {
     fn new(shape: Shape, classes: usize) -> Result<Self> {
         let now = MonoTime(SECOND.0);
         let parents = if shape == Shape::Nested { classes.div_ceil(10) } else { 0 };
         let limits = Limits { classes: classes + parents, parents, tick: TICK };
-        let mut hall = Self {
+        let mut harness = Self {
             pacer: Pacer::new(limits, LINK_RATE, now),
             streams: (0..=limits.classes).map(|_| None).collect(),
             now,
@@ -195,7 +195,7 @@ impl Hall {
         let mut parent = LINK;
         for number in 0..classes as u64 {
             if shape == Shape::Nested && number % 10 == 0 {
-                parent = hall.pacer.add(LINK, Class::stream(BitRate(rate.0 * 10)))?;
+                parent = harness.pacer.add(LINK, Class::stream(BitRate(rate.0 * 10)))?;
             }
             let (class, clock) = if shape == Shape::Crowded {
                 (Class::target(rate), None)
@@ -204,11 +204,11 @@ impl Hall {
                 let start = rate.time_for(DATAGRAM).0 * number / classes as u64;
                 (Class::stream(rate), Some(ByteClock::new(now + Nanos(start), rate)))
             };
-            let class = hall.pacer.add(parent, class)?;
-            hall.streams[class.index as usize] = Some(Stream { class, clock, sent: Bytes(0) });
-            hall.offer(class.index as usize);
+            let class = harness.pacer.add(parent, class)?;
+            harness.streams[class.index as usize] = Some(Stream { class, clock, sent: Bytes(0) });
+            harness.offer(class.index as usize);
         }
-        Ok(hall)
+        Ok(harness)
     }
 
     fn offer(&mut self, place: usize) {
@@ -236,12 +236,12 @@ impl Hall {
 
 fn measure(shape: Shape, classes: usize, span: Nanos) -> Result<Cost> {
     let thread = gettid().as_raw_nonzero().get() as u32;
-    let mut hall = Hall::new(shape, classes)?;
-    hall.run(WARM_UP);
-    let (before, began) = (hall.pacer.work(), thread_run_time(thread)?);
-    hall.run(span);
+    let mut harness = PacerHarness::new(shape, classes)?;
+    harness.run(WARM_UP);
+    let (before, began) = (harness.pacer.work(), thread_run_time(thread)?);
+    harness.run(span);
     let took = thread_run_time(thread)?.0 - began.0;
-    let after = hall.pacer.work();
+    let after = harness.pacer.work();
     let packets = after.packets - before.packets;
     anyhow::ensure!(packets > 0, "{} milliseconds are too short", span.0 / 1_000_000);
     Ok(Cost {

@@ -19,7 +19,7 @@ use crate::priority;
 
 /// A look at all threads of the machine.
 #[derive(Debug)]
-pub struct Look {
+pub struct CpuSnapshot {
     at: MonoTime,
     threads: HashMap<u32, Thread>,
     /// Run time of all threads, ended ones too, since boot; if the kernel keeps it.
@@ -42,7 +42,7 @@ struct Thread {
 
 /// What ran between two looks.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Spent {
+pub struct CpuUsage {
     /// Wall time, seconds.
     pub wall: f64,
     /// Run time of the server's process tree, seconds.
@@ -65,14 +65,14 @@ pub struct Spent {
 }
 
 /// The name of the receiver's thread.
-pub const RECEIVER: &str = "sink";
+pub const RECEIVER: &str = "receiver";
 /// USER_HZ, the unit of /proc/stat: fixed at 100 by the kernel's interface.
 const TICK: Nanos = Nanos::from_millis(10);
 
 /// Nanoseconds of run time of the root group, hence of all threads (cgroup v1, cpuacct).
 const ALL_RUN_TIME: &str = "/sys/fs/cgroup/cpuacct/cpuacct.usage";
 
-impl Look {
+impl CpuSnapshot {
     /// Looks now.
     pub fn take() -> Result<Self> {
         let mut threads = HashMap::new();
@@ -111,8 +111,9 @@ impl Look {
     }
 
     /// What ran since `earlier`; the tree is that of process `root`.
-    pub fn since(&self, earlier: &Look, root: u32) -> Spent {
-        let mut spent = Spent { wall: seconds(self.at.since(earlier.at)), ..Spent::default() };
+    pub fn since(&self, earlier: &CpuSnapshot, root: u32) -> CpuUsage {
+        let mut spent =
+            CpuUsage { wall: seconds(self.at.since(earlier.at)), ..CpuUsage::default() };
         let mut kinds: HashMap<String, f64> = HashMap::new();
         for (task, thread) in &self.threads {
             let before = earlier.threads.get(task).filter(|then| then.process == thread.process);
@@ -164,10 +165,10 @@ impl Look {
 /// interrupts and the work of those that they kept waiting.
 const OTHERS_MAX: f64 = 0.10;
 
-impl Spent {
+impl CpuUsage {
     /// The server's cost in CPU seconds: its tree, the kernel workers, and X; both of the latter
     /// less what `idle` saw without a server, scaled to this stretch.
-    pub fn cost(&self, idle: &Spent) -> Cost {
+    pub fn cost(&self, idle: &CpuUsage) -> Cost {
         let scale = if idle.wall > 0.0 { self.wall / idle.wall } else { 0.0 };
         Cost {
             tree: self.tree,
@@ -303,39 +304,39 @@ mod tests {
 
     #[test]
     fn a_busy_thread_shows_up_under_its_process() {
-        let before = Look::take().unwrap();
+        let before = CpuSnapshot::take().unwrap();
         let mut sum = 0_u64;
         let start = clock::now();
         while clock::now().since(start) < Nanos::from_millis(30) {
             sum = sum.wrapping_add(start.0);
         }
         std::hint::black_box(sum);
-        let spent = Look::take().unwrap().since(&before, std::process::id());
+        let spent = CpuSnapshot::take().unwrap().since(&before, std::process::id());
         // The scheduler settles accounts at its tick at the latest.
         assert!(spent.bench > 0.01 && spent.all > 0.01, "{spent:?}");
     }
 
     #[test]
     fn cost_takes_the_idle_stretch_off_scaled_to_the_run() {
-        let idle = Spent {
+        let idle = CpuUsage {
             wall: 10.0,
             kernel: vec![("kworker".into(), 0.1)],
             outside: 0.2,
-            ..Spent::default()
+            ..CpuUsage::default()
         };
-        let run = Spent {
+        let run = CpuUsage {
             wall: 20.0,
             tree: 3.0,
             all: 3.6,
             kernel: vec![("kworker".into(), 0.5), ("ksoftirqd".into(), 0.1)],
             outside: 1.0,
-            ..Spent::default()
+            ..CpuUsage::default()
         };
         let cost = run.cost(&idle);
         assert!((cost.workers - 0.4).abs() < 1e-9);
         assert!((cost.outside.unwrap() - 0.6).abs() < 1e-9);
         assert!((cost.total() - 4.0).abs() < 1e-9);
-        let busy = Spent { all: 3.6 + 0.2 * 20.0 * priority::cores() as f64, ..run };
+        let busy = CpuUsage { all: 3.6 + 0.2 * 20.0 * priority::cores() as f64, ..run };
         assert_eq!(busy.cost(&idle).outside, None);
     }
 }

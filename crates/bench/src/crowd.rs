@@ -26,8 +26,8 @@ use client::Client;
 use view::View;
 
 pub(crate) use client::Session;
-pub use client::{Did, Part, Title};
-pub use view::{Late, SHARE_MIN, Seen};
+pub use client::{ClientActions, Part, Title};
+pub use view::{LatenessHistogram, ReceptionSummary, SHARE_MIN};
 
 /// Client n receives at this and 2 n, its reports at the next.
 const PORT: u16 = 20_000;
@@ -64,15 +64,15 @@ pub struct Plan {
 
 /// What became of a client.
 #[derive(Debug)]
-pub struct Told {
+pub struct ClientReport {
     /// What it asked and was answered.
-    pub did: Did,
+    pub did: ClientActions,
     /// What it got.
-    pub seen: Seen,
+    pub seen: ReceptionSummary,
 }
 
 /// Lets a crowd play from `side` of a wire, and waits for its end.
-pub fn play(side: &Side, plan: &Plan) -> Result<Vec<Told>> {
+pub fn play(side: &Side, plan: &Plan) -> Result<Vec<ClientReport>> {
     ensure!(plan.stagger + plan.length <= LENGTH_MAX, "a crowd plays for an hour at most");
     let stop = Arc::new(AtomicBool::new(false));
     let inboxes = Inboxes::open(side.clone(), plan.clone(), Arc::clone(&stop))?;
@@ -106,13 +106,13 @@ pub fn play(side: &Side, plan: &Plan) -> Result<Vec<Told>> {
     did.sort_by_key(|&(number, _)| number);
     let told = did.into_iter().zip(views).map(|((_, did), (view, dropped))| {
         let seen = view.judge(&did.parts, dropped);
-        Told { did, seen }
+        ClientReport { did, seen }
     });
     Ok(told.collect())
 }
 
 /// Does what each client wants when it wants it, until `end`; then all leave.
-fn ask(mut clients: Vec<Client>, end: MonoTime) -> Result<Vec<(usize, Did)>> {
+fn ask(mut clients: Vec<Client>, end: MonoTime) -> Result<Vec<(usize, ClientActions)>> {
     while let Some(due) = clients.iter().map(Client::due).min()
         && due < end
     {

@@ -59,14 +59,14 @@ impl Default for Reading {
 }
 
 /// What came, and how many datagrams the sockets dropped.
-type Came = (Vec<Trace>, u64);
+type Capture = (Vec<Trace>, u64);
 
 /// A socket for each stream, and the thread that empties them.
 pub struct Inboxes {
     stop: Arc<AtomicBool>,
     begun: Arc<AtomicUsize>,
     streams: usize,
-    reader: Option<JoinHandle<Result<Came>>>,
+    reader: Option<JoinHandle<Result<Capture>>>,
 }
 
 impl Drop for Inboxes {
@@ -123,7 +123,7 @@ impl Inboxes {
     }
 
     /// What came, and how many datagrams the sockets dropped.
-    pub fn stop(mut self) -> Result<Came> {
+    pub fn stop(mut self) -> Result<Capture> {
         self.stop.store(true, Ordering::Relaxed);
         let reader = self.reader.take().context("a receiver is stopped once")?;
         reader.join().map_err(|_| anyhow!("the receiver panicked"))?
@@ -142,7 +142,7 @@ fn read(
     reading: Reading,
     stop: &AtomicBool,
     begun: &AtomicUsize,
-) -> Result<Came> {
+) -> Result<Capture> {
     // The kernel stamps by the wall clock; over a run both go alike but for what NTP bends, 500 ppm
     // at most, which the fit of each stream takes out but for its drift.
     let wall = || {

@@ -9,9 +9,9 @@ pub mod check;
 pub mod daemon;
 mod device;
 mod export;
-pub(crate) mod face;
+pub(crate) mod exported_file;
+pub(crate) mod loop_device;
 mod model;
-pub(crate) mod stand;
 mod store;
 
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use clap::ValueEnum;
 use serde::Serialize;
 use tactus_core::units::{Bytes, Nanos};
 
-pub use daemon::Emulated;
-pub use export::Asked;
-pub use stand::remove_leftovers;
+pub use daemon::EmulatedDisk;
+pub use export::RequestCounts;
+pub use loop_device::remove_leftovers;
 
 /// Which kind of disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use tactus_core::units::Bytes;
 
 use crate::command;
-use crate::disk::face::{BLOCK, Medium};
-use crate::disk::stand::Stand;
+use crate::disk::exported_file::{BLOCK, Medium};
+use crate::disk::loop_device::LoopDevice;
 use crate::priority;
 use crate::random::Random;
 
@@ -87,8 +87,8 @@ pub struct Counts {
 /// Serves a faulty disk until standard input ends.
 pub fn serve(size: Bytes) -> Result<()> {
     let medium = Arc::new(FaultyMedium::new(size)?);
-    let stand = Stand::build(Arc::clone(&medium))?;
-    println!("ready {}", stand.device());
+    let loop_device = LoopDevice::build(Arc::clone(&medium))?;
+    println!("ready {}", loop_device.device());
     for line in std::io::stdin().lines() {
         medium.obey(serde_json::from_str(&line?)?)?;
         println!("{}", serde_json::to_string(&medium.lock().counts)?);
@@ -335,7 +335,7 @@ impl FaultyDisk {
 
     /// The file behind the block device: its folder and its name.
     pub fn behind(&self) -> (PathBuf, String) {
-        crate::disk::stand::export_of(self.child.id())
+        crate::disk::loop_device::export_of(self.child.id())
     }
 
     /// Stops the process, so that no request is answered any more.

@@ -33,7 +33,7 @@ pub mod disk;
 pub mod group;
 pub mod hogs;
 pub mod netns;
-pub mod sink;
+pub mod receiver;
 pub mod titles;
 pub mod uploader;
 

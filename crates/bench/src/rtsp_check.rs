@@ -13,8 +13,8 @@ mod client;
 mod transport;
 mod video_frame;
 
+mod record_target;
 mod scene;
-mod studio;
 
 mod media;
 mod messages;
@@ -27,8 +27,8 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use record_target::RecordTarget;
 use scene::Scene;
-use studio::Studio;
 
 /// What `rtsp-check` is told.
 #[derive(clap::Args)]
@@ -68,7 +68,7 @@ enum Run {
     Playing(fn(&Scene) -> Result<Outcome>),
     /// The same of a server that speaks 2.0.
     PlayingTwo(fn(&Scene) -> Result<Outcome>),
-    Recording(fn(&Studio) -> Result<Outcome>),
+    Recording(fn(&RecordTarget) -> Result<Outcome>),
 }
 
 impl Check {
@@ -94,7 +94,7 @@ impl Check {
         name: &'static str,
         section: &'static str,
         what: &'static str,
-        run: fn(&Studio) -> Result<Outcome>,
+        run: fn(&RecordTarget) -> Result<Outcome>,
     ) -> Self {
         Self { name, section, what, is_slow: false, run: Run::Recording(run) }
     }
@@ -128,12 +128,12 @@ struct Report {
     passed: usize,
     failed: usize,
     skipped: usize,
-    checks: Vec<Line>,
+    checks: Vec<CheckResult>,
 }
 
 /// What came of one.
 #[derive(Serialize)]
-struct Line {
+struct CheckResult {
     name: &'static str,
     section: &'static str,
     what: &'static str,
@@ -174,9 +174,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let scene = options.url.as_deref().map(Scene::new).transpose()?;
-    let studio = options.record.as_deref().map(|url| Studio::new(url, "{}")).transpose()?;
+    let record_target =
+        options.record.as_deref().map(|url| RecordTarget::new(url, "{}")).transpose()?;
     let played = scene.as_ref().map(Scene::url).into_iter();
-    let url = played.chain(studio.as_ref().map(Studio::url)).collect::<Vec<_>>().join(" ");
+    let url =
+        played.chain(record_target.as_ref().map(RecordTarget::url)).collect::<Vec<_>>().join(" ");
     let mut report = Report { url, passed: 0, failed: 0, skipped: 0, checks: vec![] };
     for check in checks {
         let began = Instant::now();
@@ -192,8 +194,14 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             Verdict::Skipped => &mut report.skipped,
         } += 1;
         let Check { name, section, what, .. } = *check;
-        let line =
-            Line { name, section, what, verdict, detail, seconds: began.elapsed().as_secs_f64() };
+        let line = CheckResult {
+            name,
+            section,
+            what,
+            verdict,
+            detail,
+            seconds: began.elapsed().as_secs_f64(),
+        };
         if !options.json {
             print_line(&line);
         }
@@ -217,12 +225,12 @@ fn run_one(check: &Check, scene: Option<&Scene>, record: Option<&str>) -> Result
             _ => skipped("it speaks 1.0 only"),
         },
         Run::Recording(run) => {
-            run(&Studio::new(record.context("it needs a place to record to")?, check.name)?)
+            run(&RecordTarget::new(record.context("it needs a place to record to")?, check.name)?)
         }
     }
 }
 
-fn print_line(line: &Line) {
+fn print_line(line: &CheckResult) {
     let verdict = match line.verdict {
         Verdict::Passed => "ok",
         Verdict::Failed => "FAILED",

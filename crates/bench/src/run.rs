@@ -13,7 +13,7 @@ use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 
 use crate::arrivals::Trace;
 use crate::clock;
-use crate::cpu::{Cost, Look, Spent};
+use crate::cpu::{Cost, CpuSnapshot, CpuUsage};
 use crate::figures::delay_factor::{self, DelayFactor};
 use crate::figures::jitter::{self, Jitter};
 use crate::figures::underrun::{Player, Underruns};
@@ -23,7 +23,7 @@ use crate::interrupt;
 use crate::machine;
 use crate::netns::Wire;
 use crate::peers::{Peer, Server, Setting, address};
-use crate::sink::{Answer, Ask, End, Harvest, Plan, Sink};
+use crate::receiver::{Answer, End, Harvest, Plan, PlannedRequest, StreamReceiver};
 use crate::spread;
 use crate::titles::Titles;
 
@@ -53,7 +53,7 @@ pub struct Scene<'a> {
     /// The receiver's core.
     pub receiver_core: usize,
     /// What the machine did without a server, if known.
-    pub idle: Option<&'a Spent>,
+    pub idle: Option<&'a CpuUsage>,
     /// The binary of Tactus.
     pub tactus: &'a Path,
 }
@@ -104,7 +104,7 @@ pub struct Outcome {
     /// When the receiver stopped.
     pub stopped_at: MonoTime,
     /// CPU time in the measured span.
-    pub spent: Spent,
+    pub spent: CpuUsage,
     /// The most memory that the server's first process held, in bytes.
     pub memory_peak: Option<Bytes>,
     /// Things to know about this run.
@@ -149,7 +149,7 @@ pub struct Figures {
     /// Windows of one second dropped for a gap, of all.
     pub dropped: (usize, usize),
     /// Everything that ran, by kind.
-    pub spent: Spent,
+    pub spent: CpuUsage,
 }
 
 /// What else happens in a run.
@@ -157,7 +157,7 @@ pub struct Figures {
 pub struct Extra<'a> {
     /// Further requests, at instants after the start of the receiver; they are not streams. With
     /// them the measured span begins when the plan says so, whether all streams run or not.
-    pub asks: &'a [Ask],
+    pub asks: &'a [PlannedRequest],
     /// Done beside the run; it is told when the measured span begins.
     pub beside: Option<&'a (dyn Fn(MonoTime) -> Result<()> + Sync)>,
     /// A group of processes that the server joins before it starts.
@@ -189,28 +189,28 @@ pub fn run_with(peer: &dyn Peer, scene: &Scene<'_>, extra: Extra<'_>) -> Result<
 }
 
 /// Requests spread evenly over the stagger.
-fn evenly(scene: &Scene<'_>, target: impl Fn(usize) -> String) -> Vec<Ask> {
+fn evenly(scene: &Scene<'_>, target: impl Fn(usize) -> String) -> Vec<PlannedRequest> {
     let step = Nanos(scene.stagger.0 / scene.streams.max(1) as u64);
     let titles = scene.titles.count();
     (0..scene.streams)
-        .map(|stream| Ask::get(step.times(stream as u64), &target(stream % titles)))
+        .map(|stream| PlannedRequest::get(step.times(stream as u64), &target(stream % titles)))
         .collect()
 }
 
 fn watch(
     mut server: Server,
     scene: &Scene<'_>,
-    asks: Vec<Ask>,
+    asks: Vec<PlannedRequest>,
     extra: Extra<'_>,
 ) -> Result<Outcome> {
     let requests = asks.len();
     let plan =
         Plan { server: address(scene.wire), asks, room: room(scene), core: scene.receiver_core };
     let detector = Detector::start(scene.receiver_core);
-    let sink = Sink::start(scene.wire.receiver_side(), plan)?;
-    let asked_all_at = wait_until_started(&sink, &mut server)? + scene.stagger;
+    let receiver = StreamReceiver::start(scene.wire.receiver_side(), plan)?;
+    let asked_all_at = wait_until_started(&receiver, &mut server)? + scene.stagger;
     let all_run_at = match extra.asks {
-        [] => wait_until_all_run(&sink, &mut server, scene.streams, asked_all_at)?,
+        [] => wait_until_all_run(&receiver, &mut server, scene.streams, asked_all_at)?,
         _ => asked_all_at,
     };
     let from = all_run_at + scene.warm_up;
@@ -225,7 +225,7 @@ fn watch(
         }
     })?;
     let memory_peak = server.memory_peak();
-    let Harvest { answers, record, stopped_at, refused_fifo } = sink.stop()?;
+    let Harvest { answers, record, stopped_at, refused_fifo } = receiver.stop()?;
     let mut notes = vec![format!("load average {}", machine::load())];
     let gaps = match detector.and_then(Detector::stop) {
         Ok(gaps) => gaps,
@@ -266,40 +266,40 @@ fn watch(
 }
 
 /// Sleeps through the measured span and answers what ran in it.
-fn measure(server: &mut Server, span: Span) -> Result<Spent> {
+fn measure(server: &mut Server, span: Span) -> Result<CpuUsage> {
     interrupt::sleep_until(span.from)?;
     server.check()?;
-    let before = Look::take()?;
+    let before = CpuSnapshot::take()?;
     interrupt::sleep_until(span.to)?;
-    let spent = Look::take()?.since(&before, server.process());
+    let spent = CpuSnapshot::take()?.since(&before, server.process());
     server.check()?;
     Ok(spent)
 }
 
-fn wait_until_started(sink: &Sink, server: &mut Server) -> Result<MonoTime> {
+fn wait_until_started(receiver: &StreamReceiver, server: &mut Server) -> Result<MonoTime> {
     loop {
         interrupt::check()?;
         server.check()?;
-        if let Some(at) = sink.started_at() {
+        if let Some(at) = receiver.started_at() {
             return Ok(at);
         }
-        ensure!(!sink.is_finished(), "the receiver gave up");
+        ensure!(!receiver.is_finished(), "the receiver gave up");
         clock::sleep(Nanos::from_millis(5));
     }
 }
 
 /// Waits until every stream has payload or none to expect; answers when.
 fn wait_until_all_run(
-    sink: &Sink,
+    receiver: &StreamReceiver,
     server: &mut Server,
     streams: usize,
     asked_all_at: MonoTime,
 ) -> Result<MonoTime> {
     interrupt::sleep_until(asked_all_at)?;
-    while sink.settled() < streams && clock::now() < asked_all_at + BEGIN_MAX {
+    while receiver.settled() < streams && clock::now() < asked_all_at + BEGIN_MAX {
         interrupt::check()?;
         server.check()?;
-        ensure!(!sink.is_finished(), "the receiver gave up");
+        ensure!(!receiver.is_finished(), "the receiver gave up");
         clock::sleep(Nanos::from_millis(5));
     }
     Ok(clock::now())
@@ -341,7 +341,7 @@ impl Outcome {
         let span = self.measured;
         let payload: u64 = traces.iter().map(|trace| trace.bytes_between(span.from, span.to)).sum();
         let wanted = scene.rate.bytes_in(span.length()).0 as f64 * traces.len() as f64;
-        let cost = self.spent.cost(scene.idle.unwrap_or(&Spent::default()));
+        let cost = self.spent.cost(scene.idle.unwrap_or(&CpuUsage::default()));
         let per_gb = |seconds: f64| seconds * 1e9 / payload.max(1) as f64;
         let plays = self.plays(scene);
         let starts: Vec<f64> =
@@ -429,11 +429,11 @@ pub fn reasons<'a>(answers: impl Iterator<Item = &'a Answer>) -> Vec<String> {
 
 /// Watches the machine without a server, for X. The gap detector runs as in a measured run: its
 /// timer interrupts are a part of what happens outside threads.
-pub fn idle(length: Nanos, receiver_core: usize) -> Result<Spent> {
+pub fn idle(length: Nanos, receiver_core: usize) -> Result<CpuUsage> {
     let detector = Detector::start(receiver_core)?;
-    let before = Look::take()?;
+    let before = CpuSnapshot::take()?;
     let slept = interrupt::sleep_until(clock::now() + length);
-    let after = Look::take()?;
+    let after = CpuSnapshot::take()?;
     // Without SCHED_FIFO there is no detector, here as in the runs; they note it.
     drop(detector.stop());
     slept?;

@@ -34,18 +34,18 @@ static SHORTEST: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// A core that is looked at.
 #[derive(Debug)]
-pub struct Speed(Watcher<Result<Vec<Look>>>);
+pub struct Speed(Watcher<Result<Vec<SpeedSample>>>);
 
 /// One look.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct SpeedSample {
     at: MonoTime,
     took: Nanos,
 }
 
 /// What was seen of a core.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Seen {
+pub struct CoreSpeed {
     /// Seconds in which somebody else worked on it.
     pub shared: Vec<Span>,
     /// The share of all looks that took longer.
@@ -59,13 +59,13 @@ impl Speed {
     }
 
     /// Ends it and returns what was seen while it `measured`.
-    pub fn stop(self, measured: Span) -> Result<Seen> {
+    pub fn stop(self, measured: Span) -> Result<CoreSpeed> {
         let looks = self.0.stop()??;
         Ok(judge(&looks, Nanos(SHORTEST.load(Ordering::Relaxed)), measured))
     }
 }
 
-fn watch(core: usize, stop: &AtomicBool) -> Result<Vec<Look>> {
+fn watch(core: usize, stop: &AtomicBool) -> Result<Vec<SpeedSample>> {
     priority::pin(core)?;
     priority::fifo(PRIORITY)?;
     let mut looks = Vec::new();
@@ -77,7 +77,7 @@ fn watch(core: usize, stop: &AtomicBool) -> Result<Vec<Look>> {
         work(STEPS);
         let took = clock::now().since(at);
         SHORTEST.fetch_min(took.0, Ordering::Relaxed);
-        looks.push(Look { at, took });
+        looks.push(SpeedSample { at, took });
     }
     Ok(looks)
 }
@@ -95,21 +95,24 @@ fn work(steps: u64) {
 }
 
 /// A look is slow that took a quarter longer than the shortest.
-fn judge(looks: &[Look], shortest: Nanos, measured: Span) -> Seen {
+fn judge(looks: &[SpeedSample], shortest: Nanos, measured: Span) -> CoreSpeed {
     let begin = measured.from;
-    let is_slow = |look: &Look| look.took.0 * 4 > shortest.0 * 5;
-    let second = |look: &Look| look.at.since(begin).0 / SECOND.0;
-    let is_counted = |look: &&Look| (begin..measured.to).contains(&look.at);
-    let counted: Vec<Look> = looks.iter().filter(is_counted).copied().collect();
+    let is_slow = |look: &SpeedSample| look.took.0 * 4 > shortest.0 * 5;
+    let second = |look: &SpeedSample| look.at.since(begin).0 / SECOND.0;
+    let is_counted = |look: &&SpeedSample| (begin..measured.to).contains(&look.at);
+    let counted: Vec<SpeedSample> = looks.iter().filter(is_counted).copied().collect();
     let shared = counted.chunk_by(|one, next| second(one) == second(next));
     let shared =
         shared.filter(|looks| looks.iter().filter(|look| is_slow(look)).count() > SLOW_MAX);
-    let span = |looks: &[Look]| {
+    let span = |looks: &[SpeedSample]| {
         let from = begin + SECOND.times(second(&looks[0]));
         Span { from, to: from + SECOND }
     };
     let slow = counted.iter().filter(|look| is_slow(look)).count();
-    Seen { shared: shared.map(span).collect(), slow: slow as f64 / counted.len().max(1) as f64 }
+    CoreSpeed {
+        shared: shared.map(span).collect(),
+        slow: slow as f64 / counted.len().max(1) as f64,
+    }
 }
 
 #[cfg(test)]
@@ -122,19 +125,19 @@ mod tests {
         let looks = |second: u64, slow: u64| {
             (0..100).map(move |nth| {
                 let at = MonoTime(second * SECOND.0 + nth * PERIOD.0);
-                Look { at, took: Nanos(if nth < slow { 12_600 } else { 12_400 }) }
+                SpeedSample { at, took: Nanos(if nth < slow { 12_600 } else { 12_400 }) }
             })
         };
         let all = [(4, 100), (5, 0), (6, 5), (7, 6), (8, 100), (9, 100)];
-        let all: Vec<Look> =
+        let all: Vec<SpeedSample> =
             all.into_iter().flat_map(|(second, slow)| looks(second, slow)).collect();
         let seen = judge(&all, Nanos(10_000), measured);
         let span = |second: u64| Span {
             from: MonoTime(second * SECOND.0),
             to: MonoTime((second + 1) * SECOND.0),
         };
-        assert_eq!(seen, Seen { shared: vec![span(7), span(8)], slow: 111.0 / 400.0 });
-        assert_eq!(judge(&[], Nanos(10_000), measured), Seen::default());
+        assert_eq!(seen, CoreSpeed { shared: vec![span(7), span(8)], slow: 111.0 / 400.0 });
+        assert_eq!(judge(&[], Nanos(10_000), measured), CoreSpeed::default());
     }
 
     #[test]

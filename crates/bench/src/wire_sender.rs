@@ -22,7 +22,7 @@ use crate::{clock, priority};
 
 /// Who keeps the time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum)]
-pub enum Keeper {
+pub enum TimingMethod {
     /// The link, which is kept full.
     Gaps,
     /// One thread that wakes up every 250 us and sends what is due, as the packet server does.
@@ -36,7 +36,7 @@ pub enum Keeper {
 pub struct Options {
     /// Who keeps the time.
     #[arg(long)]
-    keeper: Keeper,
+    keeper: TimingMethod,
     /// The first stream's address; the others have the ports behind it.
     #[arg(long)]
     to: SocketAddr,
@@ -75,7 +75,7 @@ pub fn run(options: &Options) -> Result<()> {
     })?;
     let begin = clock::now() + MILLISECOND.times(20);
     match options.keeper {
-        Keeper::Gaps => {
+        TimingMethod::Gaps => {
             let rate = BitRate(options.wire);
             // The queueing discipline counts what it is given.
             let terms =
@@ -83,8 +83,8 @@ pub fn run(options: &Options) -> Result<()> {
             let mut port = GapLink::open(&terms, options.streams.into(), clock::now())?;
             serve(&mut port, &outlet, Agenda::new(options, begin))
         }
-        Keeper::Ticks => serve(&mut UdpLink::new(), &outlet, Agenda::new(options, begin)),
-        Keeper::Sleep => sleep(options, &outlet, begin),
+        TimingMethod::Ticks => serve(&mut UdpLink::new(), &outlet, Agenda::new(options, begin)),
+        TimingMethod::Sleep => sleep(options, &outlet, begin),
     }
 }
 

@@ -29,13 +29,13 @@ fn said(program: &str, arguments: &[&str]) -> String {
 }
 
 /// A server of one title, which `anna` may record beside.
-struct Stage {
+struct Fixture {
     server: Child,
     address: String,
     folder: tempfile::TempDir,
 }
 
-impl Stage {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on a disk");
         let titles = folder.path().join("titles");
@@ -68,16 +68,16 @@ impl Stage {
         command.arg("serve").arg("--config").arg(&file).stdin(Stdio::null());
         command.stdout(output.try_clone().expect("a handle")).stderr(output);
         let server = command.spawn().expect("the server starts");
-        let mut stage = Self { server, address: String::new(), folder };
+        let mut fixture = Self { server, address: String::new(), folder };
         let begun = Instant::now();
         loop {
             let said = fs::read_to_string(&log).expect("a log");
             let place = said.lines().find_map(|line| line.split_once("RTSP at rtsp://"));
             if let Some((_, address)) = place {
-                stage.address = address.trim_end_matches('/').to_owned();
-                return stage;
+                fixture.address = address.trim_end_matches('/').to_owned();
+                return fixture;
             }
-            let ended = stage.server.try_wait().expect("its state");
+            let ended = fixture.server.try_wait().expect("its state");
             assert!(ended.is_none() && begun.elapsed() < PATIENCE, "{ended:?}: {said}");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -88,7 +88,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Fixture {
     fn drop(&mut self) {
         drop(self.server.kill());
         drop(self.server.wait());
@@ -123,8 +123,8 @@ fn video_frames(title: &Path) -> String {
 
 #[test]
 fn no_check_fails_here() {
-    let stage = Stage::new();
-    let address = &stage.address;
+    let fixture = Fixture::new();
+    let address = &fixture.address;
     let playing = check(&[&format!("rtsp://{address}/a.ts")]);
     let recording = check(&["--record", &format!("rtsp://anna:correct-horse@{address}/{{}}.ts")]);
     let (playing, recording) = (all_passed(playing), all_passed(recording));
@@ -133,6 +133,6 @@ fn no_check_fails_here() {
     assert_eq!(playing + recording, named.lines().count());
     // What was sent for two seconds is there, each video frame of it.
     for name in ["record-udp.ts", "record-tcp.ts"] {
-        assert_eq!(video_frames(&stage.file(name)), "50", "{name}");
+        assert_eq!(video_frames(&fixture.file(name)), "50", "{name}");
     }
 }

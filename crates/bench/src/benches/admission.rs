@@ -8,15 +8,15 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use tactus_core::units::{BitRate, Nanos, SECOND};
 
-use super::{Stage, say};
+use super::{Fixture, say};
 use crate::arrivals::Trace;
 use crate::figures::windows::Span;
 use crate::machine;
 use crate::peers::{Peer, Tactus, Tuning};
 use crate::phase;
+use crate::receiver::{Answer, PlannedRequest};
 use crate::report::{Report, Table, Verdict, number, spread};
 use crate::run::{Extra, Scene};
-use crate::sink::{Answer, Ask};
 use crate::spread;
 use crate::titles::Titles;
 
@@ -33,14 +33,14 @@ const STORM_TIME: Nanos = SECOND.times(4);
 const ROUNDS: usize = 3;
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question =
         "a full server gets 1,000 requests more: how fast does it refuse, and who notices?";
-    let mut report = stage.report("admission", question);
-    let before = stage.seconds(20);
+    let mut report = fixture.report("admission", question);
+    let before = fixture.seconds(20);
     let length = before + STORM_TIME + SECOND;
     let titles = Titles::lay(
-        &stage.options.data.join("cold"),
+        &fixture.options.data.join("cold"),
         TITLES,
         Scene::title_size(RATE, FILL_TIME, WARM_UP, length),
     )?;
@@ -50,7 +50,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
         warm_up: WARM_UP,
         length,
         server_cores: "0-1",
-        ..stage.scene(&titles, RATE, FILL)
+        ..fixture.scene(&titles, RATE, FILL)
     };
     let tick = Some(Nanos::from_micros(62_500));
     let tactus =
@@ -58,17 +58,17 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     report.settings.push((tactus.name(), tactus.settings(&scene.setting())?));
     let storm_from = scene.stagger + scene.warm_up + before;
     let step = Nanos(STORM_TIME.0 / STORM as u64);
-    let storm: Vec<Ask> = (0..STORM)
+    let storm: Vec<PlannedRequest> = (0..STORM)
         .map(|place| {
             let target = tactus.target(&titles, place % TITLES, RATE);
-            Ask::get(storm_from + step.times(place as u64), &target)
+            PlannedRequest::get(storm_from + step.times(place as u64), &target)
         })
         .collect();
     let mut rounds = Rounds::default();
-    for round in 0..stage.rounds(ROUNDS) {
+    for round in 0..fixture.rounds(ROUNDS) {
         say(&format!("round {}: fill, then {STORM} requests more", round + 1));
         let extra = Extra { asks: &storm, ..Extra::default() };
-        let (outcome, _) = stage.outcome_with(&tactus, &scene, extra, &mut report)?;
+        let (outcome, _) = fixture.outcome_with(&tactus, &scene, extra, &mut report)?;
         let streams = outcome.traces.iter().zip(&outcome.answers);
         let running: Vec<Trace> = streams
             .filter(|(_, answer)| answer.went_well())
@@ -79,7 +79,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
         let border = whole.from + before;
         let calm = Span { from: whole.from, to: border };
         let busy = Span { from: border, to: whole.to };
-        let gaps = if stage.options.accept_noise { &[] } else { &outcome.gaps[..] };
+        let gaps = if fixture.options.accept_noise { &[] } else { &outcome.gaps[..] };
         let calm = phase::of(&running, RATE, whole, calm, gaps)?;
         let busy = phase::of(&running, RATE, whole, busy, gaps)?;
         let refused: Vec<f64> = outcome.extra_answers.iter().filter_map(refusal_millis).collect();

@@ -18,15 +18,15 @@ use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 use super::udp_many::{self, Load};
 use super::{RECEIVER_CORE, SERVER_CORES, say};
 use crate::arrivals::Trace;
-use crate::cpu::{Look, Spent};
+use crate::cpu::{CpuSnapshot, CpuUsage};
 use crate::datagrams::Destination;
 use crate::figures::windows::Span;
 use crate::netns::{CONGESTION_CONTROL, Wire};
 use crate::peers::{PORT, Peer, Server, Setting, Tactus, Tuning};
 use crate::read_ahead::ReadAhead;
+use crate::receiver::{Harvest, Plan, PlannedRequest, StreamReceiver};
 use crate::report::{Report, Table, Verdict, spread};
 use crate::run::{self, Scene};
-use crate::sink::{Ask, Harvest, Plan, Sink};
 use crate::spread::{self, Spread};
 use crate::titles::Titles;
 use crate::{clock, interrupt, machine};
@@ -112,16 +112,16 @@ const LOOKS: Nanos = Nanos::from_millis(250);
 
 /// Runs it.
 pub(super) fn run(options: Options) -> Result<()> {
-    let stage = Stage::set(options)?;
+    let fixture = Fixture::set(options)?;
     let mut done: Vec<(Case, Round)> = Vec::new();
     let question = "what do a byte and a datagram cost, against another server binary?";
     let mut report = Report::new("against", question);
-    stage.describe(&mut report);
-    let rounds = usize::from(stage.options.rounds);
+    fixture.describe(&mut report);
+    let rounds = usize::from(fixture.options.rounds);
     for round in 0..rounds {
-        for case in &stage.cases {
+        for case in &fixture.cases {
             say(&format!("round {} of {rounds}: {}", round + 1, case.kind.name()));
-            match stage.round(case) {
+            match fixture.round(case) {
                 Ok(pairs) => {
                     let name = case.kind.name();
                     report.runs.push(json!({ "name": name, "round": round + 1, "runs": pairs }));
@@ -134,28 +134,28 @@ pub(super) fn run(options: Options) -> Result<()> {
                 }
             }
             // An interrupted bench keeps its measured runs.
-            report.keep(&stage.options.out)?;
+            report.keep(&fixture.options.out)?;
         }
     }
-    let kinds = stage.cases.iter().map(|case| case.kind);
-    let missed = summarise(kinds, &done, &stage.options, &mut report);
-    report.publish(&stage.options.out)?;
+    let kinds = fixture.cases.iter().map(|case| case.kind);
+    let missed = summarise(kinds, &done, &fixture.options, &mut report);
+    report.publish(&fixture.options.out)?;
     ensure!(missed.is_empty(), "{}", missed.join("; "));
     Ok(())
 }
 
 /// The two servers and their common network.
-struct Stage {
+struct Fixture {
     options: Options,
     before: PathBuf,
     after: PathBuf,
-    cases: Vec<Prepared>,
+    cases: Vec<PreparedCase>,
     wire: Wire,
     _read_ahead: Option<ReadAhead>,
 }
 
 /// A case with its titles.
-struct Prepared {
+struct PreparedCase {
     kind: Case,
     source: Source,
 }
@@ -165,7 +165,7 @@ enum Source {
     Udp(PathBuf),
 }
 
-impl Stage {
+impl Fixture {
     fn set(options: Options) -> Result<Self> {
         let binary = |path: &Path| {
             path.canonicalize().with_context(|| format!("no server at {}", path.display()))
@@ -182,7 +182,7 @@ impl Stage {
             wanted = vec![Case::HttpCold, Case::HttpHot, Case::UdpMany];
         }
         say("laying down the titles");
-        let cases = wanted.into_iter().map(|kind| Prepared::lay(kind, &data, &options));
+        let cases = wanted.into_iter().map(|kind| PreparedCase::lay(kind, &data, &options));
         let cases = cases.collect::<Result<_>>()?;
         let _read_ahead = ReadAhead::set(&data, options.read_ahead)?;
         let mut wire = Wire::lay()?;
@@ -216,12 +216,12 @@ impl Stage {
         set("measured in each run", SECOND.times(self.options.seconds).to_string());
     }
 
-    fn round(&self, case: &Prepared) -> Result<Round> {
+    fn round(&self, case: &PreparedCase) -> Result<Round> {
         Ok([self.pair(case, [0, 1])?, self.pair(case, [1, 0])?])
     }
 
     /// Both servers, each in its place, in one run that counts.
-    fn pair(&self, case: &Prepared, places: [usize; 2]) -> Result<Pair> {
+    fn pair(&self, case: &PreparedCase, places: [usize; 2]) -> Result<Pair> {
         let mut tries = 0;
         loop {
             match self.try_pair(case, places) {
@@ -235,7 +235,7 @@ impl Stage {
         }
     }
 
-    fn try_pair(&self, case: &Prepared, places: [usize; 2]) -> Result<Pair> {
+    fn try_pair(&self, case: &PreparedCase, places: [usize; 2]) -> Result<Pair> {
         // The first place starts first; each has titles or groups of its own.
         let binaries = places.map(|place| [&self.before, &self.after][place].as_path());
         let by_place = match &case.source {
@@ -280,24 +280,31 @@ impl Stage {
                 format!("{}?rate={}", titles.target(title), kind.rate().0)
             };
             let step = Nanos(STAGGER.0 / streams as u64);
-            let ask = |stream: usize| Ask::get(step.times(stream as u64), &target(stream));
+            let ask =
+                |stream: usize| PlannedRequest::get(step.times(stream as u64), &target(stream));
             let length = STAGGER + BEGINS_MAX + WARM_UP + SECOND.times(self.options.seconds);
             let room = (kind.rate().bytes_in(length).0 / PIECE + 64) as usize * streams;
             let server = self.address(place);
             let asks = (0..streams).map(ask).collect();
-            Sink::start(self.wire.receiver_side(), Plan { server, asks, room, core: RECEIVER_CORE })
+            StreamReceiver::start(
+                self.wire.receiver_side(),
+                Plan { server, asks, room, core: RECEIVER_CORE },
+            )
         };
-        let sinks = [receive(0)?, receive(1)?];
+        let receivers = [receive(0)?, receive(1)?];
         let deadline = clock::now() + BEGINS_MAX;
-        while sinks.iter().any(|sink| sink.settled() < streams) {
-            ensure!(sinks.iter().all(|sink| !sink.is_finished()), "the receiver gave up");
+        while receivers.iter().any(|receiver| receiver.settled() < streams) {
+            ensure!(
+                receivers.iter().all(|receiver| !receiver.is_finished()),
+                "the receiver gave up"
+            );
             ensure!(clock::now() < deadline, "not all streams run after {BEGINS_MAX}");
             interrupt::sleep_until(clock::now() + LOOKS)?;
         }
         let (spent, measured, _) = self.measure(&mut servers, || Ok(()))?;
         let mut samples = Vec::new();
-        for (sink, spent) in sinks.into_iter().zip(&spent) {
-            let Harvest { answers, record, .. } = sink.stop()?;
+        for (receiver, spent) in receivers.into_iter().zip(&spent) {
+            let Harvest { answers, record, .. } = receiver.stop()?;
             let failed = answers.iter().filter(|answer| !answer.went_well());
             let reasons = run::reasons(failed);
             ensure!(reasons.is_empty(), "streams were refused or broke: {}", reasons.join("; "));
@@ -361,11 +368,11 @@ impl Stage {
         &self,
         servers: &mut [Server; 2],
         look: impl Fn() -> Result<T>,
-    ) -> Result<([Spent; 2], Span, [T; 2])> {
+    ) -> Result<([CpuUsage; 2], Span, [T; 2])> {
         interrupt::sleep_until(clock::now() + WARM_UP)?;
-        let (from, before, seen) = (clock::now(), Look::take()?, look()?);
+        let (from, before, seen) = (clock::now(), CpuSnapshot::take()?, look()?);
         interrupt::sleep_until(from + SECOND.times(self.options.seconds))?;
-        let (to, after, then) = (clock::now(), Look::take()?, look()?);
+        let (to, after, then) = (clock::now(), CpuSnapshot::take()?, look()?);
         servers.iter_mut().try_for_each(Server::check)?;
         let spent = [0, 1].map(|place: usize| after.since(&before, servers[place].process()));
         Ok((spent, Span { from, to }, [seen, then]))
@@ -391,7 +398,7 @@ const PIECE: u64 = 12 << 10;
 const GROUPS_APART_FROM: u16 = 1 << 15;
 const GROUPS_APART: &str = "239.77.128.0/17";
 
-impl Prepared {
+impl PreparedCase {
     fn lay(kind: Case, data: &Path, options: &Options) -> Result<Self> {
         let length = LONGEST.max(SECOND.times(options.seconds));
         let size = Scene::title_size(kind.rate(), STAGGER, WARM_UP, length);
@@ -459,7 +466,7 @@ impl Case {
 }
 
 impl Sample {
-    fn of(spent: &Spent, sent: f64, share: f64) -> Self {
+    fn of(spent: &CpuUsage, sent: f64, share: f64) -> Self {
         Self { cpu: spent.tree, real_time: spent.real_time, sent, share }
     }
 }

@@ -12,8 +12,8 @@ use serde::Serialize;
 use serde_json::json;
 use tactus_core::units::{BitRate, Nanos, SECOND};
 
-use super::heard::{Heard, StoodStill, listen};
-use super::{RECEIVER_CORE, SERVER_CORES, Stage};
+use super::measurement::{Measurement, NoCleanWindow, listen};
+use super::{Fixture, RECEIVER_CORE, SERVER_CORES};
 use crate::arrivals::Trace;
 use crate::datagrams::{Inboxes, PORT, Reading};
 use crate::figures::jitter;
@@ -22,7 +22,7 @@ use crate::figures::windows::{Grid, Span};
 use crate::peers::Server;
 use crate::report::{Report, Table, Verdict, number, spread};
 use crate::spread::{self, Spread};
-use crate::wire_sender::Keeper;
+use crate::wire_sender::TimingMethod;
 use crate::{interrupt, priority};
 
 /// Frames leave past the kernel's neighbours only once those are known, which is looked at every 5
@@ -49,9 +49,9 @@ struct Figures {
 }
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question = "how evenly do datagrams leave when the link itself keeps the time?";
-    let mut report = stage.report("gap-frames", question);
+    let mut report = fixture.report("gap-frames", question);
     report.method = vec![
         "Sender and receiver live in two network namespaces joined by a veth pair whose sending \
          side has a token bucket (tbf, burst of 250 us): it is the wire, and lets each frame go \
@@ -70,26 +70,26 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
          that drops PAUSE frames behind it."
             .into(),
     ];
-    let wires = if stage.options.quick { &WIRES[..1] } else { &WIRES[..] };
-    let counts = match &stage.options.streams[..] {
+    let wires = if fixture.options.quick { &WIRES[..1] } else { &WIRES[..] };
+    let counts = match &fixture.options.streams[..] {
         [] => COUNTS.to_vec(),
         given => given.to_vec(),
     };
-    let mut found: BTreeMap<(u64, usize, Keeper), Vec<Figures>> = BTreeMap::new();
+    let mut found: BTreeMap<(u64, usize, TimingMethod), Vec<Figures>> = BTreeMap::new();
     for &wire in wires {
-        stage.wire.shape(wire)?;
+        fixture.wire.shape(wire)?;
         for &streams in &counts {
-            let keepers = Keeper::value_variants();
+            let keepers = TimingMethod::value_variants();
             let names: Vec<String> = keepers
                 .iter()
                 .map(|keeper| format!("{keeper:?}, {streams} streams on {wire}"))
                 .collect();
-            let runs = stage.take_turns(
+            let runs = fixture.take_turns(
                 &names,
-                stage.rounds(ROUNDS),
+                fixture.rounds(ROUNDS),
                 &mut report,
                 |place, _, report| {
-                    let figures = run(stage, keepers[place], wire, streams)?;
+                    let figures = run(fixture, keepers[place], wire, streams)?;
                     report.runs.push(json!({
                     "name": names[place], "streams": streams, "wire": wire.0, "figures": &figures,
                 }));
@@ -105,10 +105,10 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     Ok(report)
 }
 
-fn run(stage: &Stage, keeper: Keeper, wire: BitRate, streams: usize) -> Result<Figures> {
+fn run(fixture: &Fixture, keeper: TimingMethod, wire: BitRate, streams: usize) -> Result<Figures> {
     interrupt::check()?;
-    let side = stage.wire.receiver_side();
-    let to = format!("{}:{PORT}", stage.wire.receiver_address());
+    let side = fixture.wire.receiver_side();
+    let to = format!("{}:{PORT}", fixture.wire.receiver_address());
     let inboxes = Inboxes::open(side, streams, RECEIVER_CORE, Reading::default())?;
     let folder = tempfile::Builder::new().prefix("tactus-bench-gaps-").tempdir()?;
     let own = std::env::current_exe()?;
@@ -116,11 +116,12 @@ fn run(stage: &Stage, keeper: Keeper, wire: BitRate, streams: usize) -> Result<F
     let keeper = keeper.to_possible_value().context("it has a name")?;
     command.args(["pace-wire", "--keeper", keeper.get_name(), "--to", &to]);
     command.args(["--streams", &streams.to_string(), "--rate", &RATE.0.to_string()]);
-    command.args(["--device", stage.wire.server_device(), "--wire", &wire.0.to_string()]);
-    let server = Server::start_silent(&command, folder, &stage.wire)?;
-    let Heard { measured, spent, gaps, traces, dropped } = listen(stage, server, inboxes, WARM_UP)?;
+    command.args(["--device", fixture.wire.server_device(), "--wire", &wire.0.to_string()]);
+    let server = Server::start_silent(&command, folder, &fixture.wire)?;
+    let Measurement { measured, spent, gaps, traces, dropped } =
+        listen(fixture, server, inboxes, WARM_UP)?;
     let grid = Grid::new(measured, SECOND, &gaps);
-    let j = jitter::jitter(&traces, RATE, &grid).ok_or(StoodStill)?;
+    let j = jitter::jitter(&traces, RATE, &grid).ok_or(NoCleanWindow)?;
     let calm: Vec<Span> = grid.kept().collect();
     let of = |each: fn(&Trace, Span, Span) -> Vec<f64>| -> Vec<f64> {
         let of_trace = |trace| calm.iter().flat_map(move |&span| each(trace, measured, span));
@@ -129,9 +130,9 @@ fn run(stage: &Stage, keeper: Keeper, wire: BitRate, streams: usize) -> Result<F
     let mut spacing = of(|trace, _, span| spacing(trace, span));
     let mut late = of(|trace, whole, span| lateness::in_phase(trace, RATE, whole, span));
     ensure!(!spacing.is_empty(), "nothing came");
-    let mut us = |q| spread::quantile(&mut spacing, q).ok_or(StoodStill);
+    let mut us = |q| spread::quantile(&mut spacing, q).ok_or(NoCleanWindow);
     let (spacing_p50, spacing_p99, spacing_p999) = (us(0.5)?, us(0.99)?, us(0.999)?);
-    let mut ms = |q| spread::quantile(&mut late, q).ok_or(StoodStill);
+    let mut ms = |q| spread::quantile(&mut late, q).ok_or(NoCleanWindow);
     Ok(Figures {
         spacing_p50,
         spacing_p99,
@@ -154,7 +155,7 @@ fn spacing(trace: &Trace, span: Span) -> Vec<f64> {
     steps.windows(2).map(error).collect()
 }
 
-fn summarise(found: &BTreeMap<(u64, usize, Keeper), Vec<Figures>>, report: &mut Report) {
+fn summarise(found: &BTreeMap<(u64, usize, TimingMethod), Vec<Figures>>, report: &mut Report) {
     let head = [
         "time kept by",
         "wire",
@@ -188,8 +189,8 @@ fn summarise(found: &BTreeMap<(u64, usize, Keeper), Vec<Figures>>, report: &mut 
     }
     report.tables.push(table);
     for ((wire, streams, keeper), ours) in found {
-        let Some(others) = found.get(&(*wire, *streams, Keeper::Sleep)) else { continue };
-        if *keeper != Keeper::Gaps {
+        let Some(others) = found.get(&(*wire, *streams, TimingMethod::Sleep)) else { continue };
+        if *keeper != TimingMethod::Gaps {
             continue;
         }
         let ratios: Vec<f64> = ours

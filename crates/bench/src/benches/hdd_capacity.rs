@@ -8,8 +8,8 @@ use anyhow::Result;
 use serde_json::json;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 
-use super::{Stage, say};
-use crate::disk::{Emulated, Profile};
+use super::{Fixture, say};
+use crate::disk::{EmulatedDisk, Profile};
 use crate::interrupt;
 use crate::machine;
 use crate::peers::{Nginx, NginxStyle, Peer, Tactus, Tuning};
@@ -27,18 +27,18 @@ const STAGGER: Nanos = SECOND.times(10);
 const WARM_UP: Nanos = SECOND.times(2);
 
 /// What one server holds.
-struct Held {
+struct ServerCapacity {
     name: String,
     streams: usize,
     tactus: bool,
 }
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question = "how many streams of 8.8 Mbit/s does a 7200 rpm disk hold without an underrun?";
-    let mut report = stage.report("hdd-capacity", question);
-    let length = stage.seconds(60);
-    let mut disk = stage.emulated(Profile::Hdd, &mut report)?;
+    let mut report = fixture.report("hdd-capacity", question);
+    let length = fixture.seconds(60);
+    let mut disk = fixture.emulated(Profile::Hdd, &mut report)?;
     say("laying down the titles");
     let size = Scene::title_size(RATE, STAGGER, WARM_UP, length);
     let titles = Titles::lay_apart(disk.mount(), STREAMS_MAX, size, disk.size())?;
@@ -65,22 +65,22 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
         ],
     );
     for (peer, tactus, guess) in peers() {
-        if !stage.wants(&peer.name()) {
+        if !fixture.wants(&peer.name()) {
             continue;
         }
         let scene = Scene {
             stagger: STAGGER,
             warm_up: WARM_UP,
             length,
-            ..stage.scene(&titles, RATE, STREAMS_MAX)
+            ..fixture.scene(&titles, RATE, STREAMS_MAX)
         };
         report.settings.push((peer.name(), peer.settings(&scene.setting())?));
         let trial = |streams| {
             let scene = Scene { streams, ..scene };
-            one(stage, peer.as_ref(), &scene, &mut disk, &mut trials, &mut report)
+            one(fixture, peer.as_ref(), &scene, &mut disk, &mut trials, &mut report)
         };
         match search::largest(guess, STREAMS_MAX, trial) {
-            Ok(streams) => held.push(Held { name: peer.name(), streams, tactus }),
+            Ok(streams) => held.push(ServerCapacity { name: peer.name(), streams, tactus }),
             Err(error) => {
                 interrupt::check()?;
                 report.note(format!("{}: {error:#}", peer.name()));
@@ -119,10 +119,10 @@ fn peers() -> Vec<(Box<dyn Peer>, bool, usize)> {
 
 /// One trial; a run in which the machine stood still is made again.
 fn one(
-    stage: &Stage,
+    fixture: &Fixture,
     peer: &dyn Peer,
     scene: &Scene<'_>,
-    disk: &mut Emulated,
+    disk: &mut EmulatedDisk,
     trials: &mut Table,
     report: &mut Report,
 ) -> Result<bool> {
@@ -132,7 +132,7 @@ fn one(
     // A refusal is not the machine's doing either.
     let settled = |figures: &Figures| holds(figures) || figures.streams_failed > 0;
     let (outcome, figures) =
-        stage.outcome_unless(peer, scene, Extra::default(), settled, report)?;
+        fixture.outcome_unless(peer, scene, Extra::default(), settled, report)?;
     let after = disk.asked()?;
     let (reads, bytes) = (after.reads - before.reads, after.read_bytes - before.read_bytes);
     let contiguous = (after.contiguous - before.contiguous) as f64 / reads.max(1) as f64;
@@ -157,10 +157,10 @@ fn one(
     Ok(holds(&figures))
 }
 
-fn summarise(held: &[Held], trials: Table, report: &mut Report) {
+fn summarise(held: &[ServerCapacity], trials: Table, report: &mut Report) {
     let best = held.iter().filter(|held| !held.tactus).max_by_key(|held| held.streams);
     let reference = held.iter().find(|held| held.name.contains("sendfile, aio threads"));
-    let ratio = |streams: usize, base: Option<&Held>| {
+    let ratio = |streams: usize, base: Option<&ServerCapacity>| {
         base.filter(|base| base.streams > 0).map(|base| streams as f64 / base.streams as f64)
     };
     let mut table = Table::new(

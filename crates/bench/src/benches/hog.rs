@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::json;
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
-use super::{RECEIVER_CORE, Stage, say};
+use super::{Fixture, RECEIVER_CORE, say};
 use crate::figures::windows::Span;
 use crate::hogs::Hogs;
 use crate::peers::{Peer, Tactus, Tuning};
@@ -27,31 +27,31 @@ const CHANGE_MAX: f64 = 0.10;
 const J_STEP: f64 = 0.01;
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question = "do 200 streams notice a CPU hog on the control side's core?";
-    let mut report = stage.report("hog", question);
-    let burning = stage.seconds(60);
+    let mut report = fixture.report("hog", question);
+    let burning = fixture.seconds(60);
     let length = BEFORE + burning;
     let titles = Titles::lay(
-        &stage.options.data.join("cold"),
+        &fixture.options.data.join("cold"),
         STREAMS,
         Scene::title_size(RATE, SECOND, SECOND.times(2), length),
     )?;
     report.settings.push(("disk".into(), machine::storage(titles.root())));
-    let scene = Scene { length, server_cores: "0-1", ..stage.scene(&titles, RATE, STREAMS) };
+    let scene = Scene { length, server_cores: "0-1", ..fixture.scene(&titles, RATE, STREAMS) };
     let tick = Some(Nanos::from_micros(62_500));
     let tactus =
         Tactus { label: "tick 62.5 ms".into(), tuning: Tuning { tick, ..Tuning::default() } };
     report.settings.push((tactus.name(), tactus.settings(&scene.setting())?));
     let (mut calm, mut hogged, mut underruns) = (Vec::new(), Vec::new(), 0);
-    for round in 0..stage.rounds(ROUNDS) {
+    for round in 0..fixture.rounds(ROUNDS) {
         say(&format!("round {}: {BEFORE} of peace, then {HOGS} hogs for {burning}", round + 1));
         let hogs = |from: MonoTime| burn(from + BEFORE, from + length);
         let extra = Extra { beside: Some(&hogs), ..Extra::default() };
-        let (outcome, figures) = stage.outcome_with(&tactus, &scene, extra, &mut report)?;
+        let (outcome, figures) = fixture.outcome_with(&tactus, &scene, extra, &mut report)?;
         let whole = outcome.measured;
         let border = whole.from + BEFORE;
-        let gaps = if stage.options.accept_noise { &[] } else { &outcome.gaps[..] };
+        let gaps = if fixture.options.accept_noise { &[] } else { &outcome.gaps[..] };
         let judge = |from, to| phase::of(&outcome.traces, RATE, whole, Span { from, to }, gaps);
         let (before, during) = (judge(whole.from, border)?, judge(border, whole.to)?);
         if let Some(run) = report.runs.last_mut() {

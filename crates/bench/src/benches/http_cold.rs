@@ -6,7 +6,7 @@
 use anyhow::Result;
 use tactus_core::units::{BitRate, Nanos};
 
-use super::{Ground, Judged, Stage, say};
+use super::{Fixture, FlashDisk, JudgedRun, say};
 use crate::disk::Profile;
 use crate::machine;
 use crate::peers::{Nginx, NginxStyle, Peer, Tactus, Tuning};
@@ -26,43 +26,44 @@ const LONG: usize = 1;
 const NGINX: usize = 3;
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question = "200 cold streams of 8.8 Mbit/s: how even are they, and what does a byte cost?";
-    let mut report = stage.report("http-cold", question);
-    if stage.stands_on(Ground::Own) {
-        on_own(stage, &mut report)?;
+    let mut report = fixture.report("http-cold", question);
+    if fixture.stands_on(FlashDisk::Own) {
+        on_own(fixture, &mut report)?;
     }
-    for profile in stage.emulated_flash() {
-        on_emulated(stage, profile, &mut report)?;
+    for profile in fixture.emulated_flash() {
+        on_emulated(fixture, profile, &mut report)?;
     }
     Ok(report)
 }
 
-fn on_own(stage: &Stage, report: &mut Report) -> Result<()> {
+fn on_own(fixture: &Fixture, report: &mut Report) -> Result<()> {
     say("laying down the titles");
-    let titles = Titles::lay(&stage.options.data.join("cold"), STREAMS, stage.title_size(RATE))?;
-    let scene = stage.scene(&titles, RATE, STREAMS);
+    let titles =
+        Titles::lay(&fixture.options.data.join("cold"), STREAMS, fixture.title_size(RATE))?;
+    let scene = fixture.scene(&titles, RATE, STREAMS);
     report.settings.push(("disk".into(), machine::storage(titles.root())));
     report.settings.push(("titles".into(), format!("{STREAMS} of {}", titles.size())));
-    let judged = stage.interleave(&peers(), &scene, stage.rounds(ROUNDS), report)?;
+    let judged = fixture.interleave(&peers(), &scene, fixture.rounds(ROUNDS), report)?;
     summarise(&judged, &scene, report);
     Ok(())
 }
 
 /// The evenness of the first peer and of nginx on an emulated flash disk. CPU is not compared
 /// there: the disk's daemon burns some on the same cores.
-fn on_emulated(stage: &Stage, profile: Profile, report: &mut Report) -> Result<()> {
-    let mut disk = stage.emulated(profile, report)?;
-    let titles = Titles::lay(disk.mount(), STREAMS, stage.title_size(RATE))?;
+fn on_emulated(fixture: &Fixture, profile: Profile, report: &mut Report) -> Result<()> {
+    let mut disk = fixture.emulated(profile, report)?;
+    let titles = Titles::lay(disk.mount(), STREAMS, fixture.title_size(RATE))?;
     disk.timed()?;
-    let scene = stage.scene(&titles, RATE, STREAMS);
+    let scene = fixture.scene(&titles, RATE, STREAMS);
     let tuning = Tuning { tick: Some(Nanos::from_micros(62_500)), ..Tuning::default() };
     let peers: [Box<dyn Peer>; 3] = [
         Box::new(Tactus { label: "tick 62.5 ms".into(), tuning }),
         Box::new(Nginx(NginxStyle::Sendfile)),
         Box::new(Nginx(NginxStyle::SendfileThreads)),
     ];
-    let judged = stage.interleave(&peers, &scene, stage.rounds(EMULATED_ROUNDS), report)?;
+    let judged = fixture.interleave(&peers, &scene, fixture.rounds(EMULATED_ROUNDS), report)?;
     let title = format!("evenness on the emulated {profile:?}");
     report.tables.push(evenness(&title, &peers, &judged));
     let ours: Vec<f64> = values(&judged, 0, |f| f.j1s.mean);
@@ -94,11 +95,11 @@ fn peers() -> Vec<Box<dyn Peer>> {
 }
 
 /// `value` of all runs of `peer`.
-fn values(judged: &[Judged], peer: usize, value: fn(&Figures) -> f64) -> Vec<f64> {
+fn values(judged: &[JudgedRun], peer: usize, value: fn(&Figures) -> f64) -> Vec<f64> {
     judged.iter().filter(|run| run.peer == peer).map(|run| value(&run.figures)).collect()
 }
 
-fn evenness(title: &str, peers: &[Box<dyn Peer>], judged: &[Judged]) -> Table {
+fn evenness(title: &str, peers: &[Box<dyn Peer>], judged: &[JudgedRun]) -> Table {
     let columns: [Column; 10] = [
         ("J 1 s, %", |f| f.j1s.mean),
         ("J 100 ms, %", |f| f.j100ms.mean),
@@ -115,7 +116,7 @@ fn evenness(title: &str, peers: &[Box<dyn Peer>], judged: &[Judged]) -> Table {
 }
 
 /// One row per peer, one column per figure.
-fn table(title: &str, peers: &[Box<dyn Peer>], judged: &[Judged], columns: &[Column]) -> Table {
+fn table(title: &str, peers: &[Box<dyn Peer>], judged: &[JudgedRun], columns: &[Column]) -> Table {
     let head: Vec<&str> = std::iter::once("peer").chain(columns.iter().map(|c| c.0)).collect();
     let mut table = Table::new(title, &head);
     for (place, peer) in peers.iter().enumerate() {
@@ -128,7 +129,7 @@ fn table(title: &str, peers: &[Box<dyn Peer>], judged: &[Judged], columns: &[Col
 /// The name of a figure and how to take it.
 type Column = (&'static str, fn(&Figures) -> f64);
 
-fn summarise(judged: &[Judged], scene: &Scene<'_>, report: &mut Report) {
+fn summarise(judged: &[JudgedRun], scene: &Scene<'_>, report: &mut Report) {
     let peers = peers();
     report.tables.push(evenness("evenness", &peers, judged));
     let columns: [Column; 4] = [
@@ -168,7 +169,7 @@ fn summarise(judged: &[Judged], scene: &Scene<'_>, report: &mut Report) {
 }
 
 /// The goals of this bench.
-fn verdicts(judged: &[Judged]) -> Vec<Verdict> {
+fn verdicts(judged: &[JudgedRun]) -> Vec<Verdict> {
     let of = |peer, value| values(judged, peer, value);
     let ratio = |peer: usize, df_max: f64, must: f64, push: f64| {
         let ratios = ratios(judged, peer, NGINX, |f| f.cpu_per_gb);
@@ -204,7 +205,7 @@ fn within(values: &[f64], limit: f64) -> Option<bool> {
 }
 
 /// `value` of `peer` over that of `base`, round by round.
-fn ratios(judged: &[Judged], peer: usize, base: usize, value: fn(&Figures) -> f64) -> Vec<f64> {
+fn ratios(judged: &[JudgedRun], peer: usize, base: usize, value: fn(&Figures) -> f64) -> Vec<f64> {
     let of = |peer: usize, round: usize| {
         let mut runs = judged.iter().filter(|run| run.peer == peer && run.round == round);
         runs.next().map(|run| value(&run.figures))

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 
-use super::{Stage, say};
+use super::{Fixture, say};
 use crate::interrupt;
 use crate::machine;
 use crate::peers::{Nginx, NginxStyle, Peer, Tactus, Tuning};
@@ -29,29 +29,29 @@ const DF_MAX: f64 = 70.0;
 const SHARE_MIN: f64 = 0.999;
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question = "how many hot streams of 4 Mbit/s does one core carry at DF p99 <= 70 ms?";
-    let mut report = stage.report("http-hot", question);
+    let mut report = fixture.report("http-hot", question);
     say("laying down the titles");
-    let titles = Titles::lay(&stage.options.data.join("hot"), TITLES, stage.title_size(RATE))?;
+    let titles = Titles::lay(&fixture.options.data.join("hot"), TITLES, fixture.title_size(RATE))?;
     report.settings.push(("disk".into(), machine::storage(titles.root())));
     report.settings.push(("titles".into(), format!("{TITLES} of {}, in memory", titles.size())));
     let peers = peers();
     let mut found: BTreeMap<(usize, usize), Vec<Figures>> = BTreeMap::new();
     let mut broken = vec![false; peers.len()];
-    let counts = match &stage.options.streams[..] {
+    let counts = match &fixture.options.streams[..] {
         [] => &COUNTS[..],
         asked => asked,
     };
     for &streams in counts {
-        let scene = Scene { cold: false, ..stage.scene(&titles, RATE, streams) };
-        for round in 0..stage.rounds(ROUNDS) {
+        let scene = Scene { cold: false, ..fixture.scene(&titles, RATE, streams) };
+        for round in 0..fixture.rounds(ROUNDS) {
             for (place, peer) in peers.iter().enumerate() {
-                if broken[place] || !stage.wants(&peer.name()) {
+                if broken[place] || !fixture.wants(&peer.name()) {
                     continue;
                 }
                 say(&format!("{streams} streams, round {}: {}", round + 1, peer.name()));
-                match stage.outcome(peer.as_ref(), &scene, &mut report) {
+                match fixture.outcome(peer.as_ref(), &scene, &mut report) {
                     Ok((_, figures)) => found.entry((place, streams)).or_default().push(figures),
                     Err(error) => {
                         interrupt::check()?;
@@ -63,7 +63,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
             }
         }
         if streams == counts[0] {
-            stage.note_settings(&peers, &scene, &mut report)?;
+            fixture.note_settings(&peers, &scene, &mut report)?;
         }
     }
     summarise(&peers, &found, &mut report);

@@ -8,13 +8,13 @@ use anyhow::Result;
 use serde_json::json;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 
-use super::{Stage, say};
+use super::{Fixture, say};
 use crate::group::Group;
 use crate::machine;
 use crate::peers::{Peer, Tactus, Tuning};
+use crate::receiver::PlannedRequest;
 use crate::report::{Report, Table, Verdict};
 use crate::run::{Extra, Scene};
-use crate::sink::Ask;
 use crate::titles::Titles;
 
 const RATE: BitRate = BitRate(8_800_000);
@@ -28,34 +28,34 @@ const WARM_UP: Nanos = SECOND.times(8);
 const STORM: usize = 1_000;
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question = "is the memory of a loaded server bounded by its configuration?";
-    let mut report = stage.report("memory", question);
+    let mut report = fixture.report("memory", question);
     let titles = Titles::lay(
-        &stage.options.data.join("cold"),
+        &fixture.options.data.join("cold"),
         STREAMS,
-        Scene::title_size(RATE, SECOND, WARM_UP, stage.seconds(20)),
+        Scene::title_size(RATE, SECOND, WARM_UP, fixture.seconds(20)),
     )?;
     report.settings.push(("disk".into(), machine::storage(titles.root())));
     let scene =
-        Scene { server_cores: "0-1", warm_up: WARM_UP, ..stage.scene(&titles, RATE, STREAMS) };
+        Scene { server_cores: "0-1", warm_up: WARM_UP, ..fixture.scene(&titles, RATE, STREAMS) };
     let tuning =
         Tuning { tick: Some(Nanos::from_micros(62_500)), arena: Some(ARENA), ..Tuning::default() };
     let tactus = Tactus { label: "512 MiB".into(), tuning };
     report.settings.push((tactus.name(), tactus.settings(&scene.setting())?));
     let begin = scene.stagger + scene.warm_up;
     let step = Nanos(scene.length.saturating_sub(SECOND).0 / STORM as u64);
-    let storm: Vec<Ask> = (0..STORM)
+    let storm: Vec<PlannedRequest> = (0..STORM)
         .map(|place| {
             let target = tactus.target(&titles, place % STREAMS, BitRate(1_000_000_000));
-            Ask::get(begin + step.times(place as u64), &target)
+            PlannedRequest::get(begin + step.times(place as u64), &target)
         })
         .collect();
     let limit = ARENA + BESIDES;
     say(&format!("{STREAMS} streams and {STORM} requests within {limit}"));
     let group = Group::with_memory(limit)?;
     let extra = Extra { asks: &storm, group: Some(group.path()), ..Extra::default() };
-    let (outcome, figures) = stage.outcome_with(&tactus, &scene, extra, &mut report)?;
+    let (outcome, figures) = fixture.outcome_with(&tactus, &scene, extra, &mut report)?;
     let (peak, killed) = (group.peak()?, group.killed()?);
     let resident = outcome.memory_peak;
     if let Some(run) = report.runs.last_mut() {

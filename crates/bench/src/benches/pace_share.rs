@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use tactus_core::units::SECOND;
 
-use super::{RECEIVER_CORE, SERVER_CORES, Stage, heard};
+use super::{Fixture, RECEIVER_CORE, SERVER_CORES, measurement};
 use crate::datagrams::{Inboxes, PORT, Reading};
 use crate::figures::windows::{Grid, Span};
 use crate::peers::Server;
@@ -32,10 +32,10 @@ struct Run {
 }
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question = "do flows that want more than the link carries get their shares of it?";
-    let mut report = stage.report("pace-share", question);
-    let joins = stage.seconds(10).0 / SECOND.0;
+    let mut report = fixture.report("pace-share", question);
+    let joins = fixture.seconds(10).0 / SECOND.0;
     report.method.push(format!(
         "Five flows with targets of 4, 4, 4, 2 and 2 times 100 Mbit/s of payload share 1 Gbit/s; \
          one joins every {joins} s. They go through the pacer and `sendmmsg`, as the server's do, \
@@ -44,11 +44,12 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
          the seconds in which somebody joins are left out."
     ));
     let names = ["pacer".to_owned()];
-    let runs = stage.take_turns(&names, stage.rounds(ROUNDS), &mut report, |_, _, report| {
-        let run = run(stage, joins)?;
-        report.runs.push(json!({ "errors_percent": run.errors, "dropped": run.dropped }));
-        Ok(run)
-    })?;
+    let runs =
+        fixture.take_turns(&names, fixture.rounds(ROUNDS), &mut report, |_, _, report| {
+            let run = run(fixture, joins)?;
+            report.runs.push(json!({ "errors_percent": run.errors, "dropped": run.dropped }));
+            Ok(run)
+        })?;
     let mut table =
         Table::new("errors", &["flows", "error of a share, mean, %", "p99, %", "largest, %"]);
     let (mut worst, mut typical) = (vec![], vec![]);
@@ -102,26 +103,26 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     Ok(report)
 }
 
-fn run(stage: &Stage, joins: u64) -> Result<Run> {
+fn run(fixture: &Fixture, joins: u64) -> Result<Run> {
     interrupt::check()?;
     let flows = TARGETS.len();
     let inboxes =
-        Inboxes::open(stage.wire.receiver_side(), flows, RECEIVER_CORE, Reading::default())?;
+        Inboxes::open(fixture.wire.receiver_side(), flows, RECEIVER_CORE, Reading::default())?;
     let folder = tempfile::Builder::new().prefix("tactus-bench-share-").tempdir()?;
     let own = std::env::current_exe()?;
     let mut command = priority::on_cores(SERVER_CORES, None, &own.to_string_lossy());
-    command.args(["pace-flows", "--to", &format!("{}:{PORT}", stage.wire.receiver_address())]);
+    command.args(["pace-flows", "--to", &format!("{}:{PORT}", fixture.wire.receiver_address())]);
     let targets: Vec<String> = TARGETS.iter().map(|target| (target * UNIT).to_string()).collect();
     command.args(["--targets", &targets.join(","), "--link", &(LINK * UNIT).to_string()]);
     command.args(["--joins", &joins.to_string()]);
     let begun = clock::now();
-    let mut server = Server::start_silent(&command, folder, &stage.wire)?;
-    let watch = heard::Watch::start(stage)?;
+    let mut server = Server::start_silent(&command, folder, &fixture.wire)?;
+    let watch = measurement::Watch::start(fixture)?;
     inboxes.wait_until_all_have_some(&mut server)?;
     interrupt::sleep_until(clock::now() + SECOND.times(joins))?;
     server.check()?;
     let all = Span { from: begun, to: clock::now() };
-    let heard::Away { gaps, .. } = heard::Watch::stop(watch, all)?;
+    let measurement::HostInterference { gaps, .. } = measurement::Watch::stop(watch, all)?;
     drop(server);
     let (traces, dropped) = inboxes.stop()?;
     let first = |flow: usize| traces[flow].steps().first().map(|step| step.at);

@@ -15,8 +15,8 @@ use serde::Serialize;
 use serde_json::json;
 use tactus_core::units::{BitRate, MILLISECOND, Nanos, SECOND};
 
-use super::heard::{Heard, StoodStill, listen};
-use super::{RECEIVER_CORE, SERVER_CORE, SERVER_CORES, Stage, say};
+use super::measurement::{Measurement, NoCleanWindow, listen};
+use super::{Fixture, RECEIVER_CORE, SERVER_CORE, SERVER_CORES, say};
 use crate::datagrams::{Inboxes, PORT, Reading};
 use crate::figures::jitter;
 use crate::figures::windows::Grid;
@@ -86,9 +86,9 @@ struct Run {
 }
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question = "how even is one flow, and at which rates?";
-    let mut report = stage.report("pace-sweep", question);
+    let mut report = fixture.report("pace-sweep", question);
     report.method.push(
         "One flow of datagrams of 1,316 bytes. Tactus sends a title again and again from memory \
          (`burst` as by default: none, so one turn of 250 us); HTB (one class) and TBF are fed by \
@@ -97,29 +97,31 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
          J by the kernel's stamps at the receiver."
             .into(),
     );
-    if stage.options.beside > 0 {
-        let note =
-            format!("Beside {} programs that never rest, on the same core.", stage.options.beside);
+    if fixture.options.beside > 0 {
+        let note = format!(
+            "Beside {} programs that never rest, on the same core.",
+            fixture.options.beside
+        );
         report.method.push(note);
     }
-    let usual: Vec<u64> = match stage.options.quick {
+    let usual: Vec<u64> = match fixture.options.quick {
         true => CLAIMS.to_vec(),
         false => (1..=100).map(|hundreds| hundreds * 100).collect(),
     };
-    let mbits = match &stage.options.rates[..] {
+    let mbits = match &fixture.options.rates[..] {
         [] => usual,
         given => given.iter().map(|&rate| rate as u64).collect(),
     };
-    let title = title(stage)?;
+    let title = title(fixture)?;
     let mut runs: Vec<Run> = vec![];
     for &mbit in &mbits {
         let rate = BitRate(mbit * 1_000_000);
         let names = Sender::ALL.map(|sender| format!("{} at {rate}", sender.name()));
         // The whole sweep is for the video frame; the claims stand at three rates.
-        let rounds = if CLAIMS.contains(&mbit) { stage.rounds(ROUNDS) } else { 1 };
-        runs.extend(stage.take_turns(&names, rounds, &mut report, |place, _, report| {
+        let rounds = if CLAIMS.contains(&mbit) { fixture.rounds(ROUNDS) } else { 1 };
+        runs.extend(fixture.take_turns(&names, rounds, &mut report, |place, _, report| {
             let sender = Sender::ALL[place];
-            let figures = run(stage, sender, &title, rate)?;
+            let figures = run(fixture, sender, &title, rate)?;
             report.runs.push(json!({ "name": sender.name(), "rate": rate.0, "figures": &figures }));
             Ok(Run { sender, rate: rate.0, figures })
         })?);
@@ -131,32 +133,33 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
 /// Where the goals are, in Mbit/s.
 const CLAIMS: [u64; 3] = [100, 1000, 3000];
 
-fn run(stage: &Stage, sender: Sender, title: &Path, rate: BitRate) -> Result<Figures> {
+fn run(fixture: &Fixture, sender: Sender, title: &Path, rate: BitRate) -> Result<Figures> {
     interrupt::check()?;
     // 2 ms of 10 Gbit/s are 2.5 MB of payload, which the kernel counts twice.
     let reading = Reading { sweep: MILLISECOND.times(2), room: ROOM, header: 0 };
-    let inboxes = Inboxes::open(stage.wire.receiver_side(), 1, RECEIVER_CORE, reading)?;
-    let _discipline = Discipline::set(stage, sender, rate)?;
+    let inboxes = Inboxes::open(fixture.wire.receiver_side(), 1, RECEIVER_CORE, reading)?;
+    let _discipline = Discipline::set(fixture, sender, rate)?;
     let folder = tempfile::Builder::new().prefix("tactus-bench-sweep-").tempdir()?;
-    let to = format!("{}:{PORT}", stage.wire.receiver_address());
+    let to = format!("{}:{PORT}", fixture.wire.receiver_address());
     let server = match sender {
-        Sender::Tactus => tactus(stage, folder, title, rate, &to)?,
+        Sender::Tactus => tactus(fixture, folder, title, rate, &to)?,
         Sender::Htb | Sender::Tbf | Sender::HtbWide | Sender::TbfWide => {
             let own = std::env::current_exe()?;
             let mut command = priority::on_cores(SERVER_CORES, None, &own.to_string_lossy());
             command.args(["pace-flood", "--to", &to]);
-            Server::start_silent(&command, folder, &stage.wire)?
+            Server::start_silent(&command, folder, &fixture.wire)?
         }
     };
-    let hogs = Hogs::start(SERVER_CORE, stage.options.beside)?;
-    let Heard { measured, spent, gaps, traces, dropped } = listen(stage, server, inboxes, WARM_UP)?;
+    let hogs = Hogs::start(SERVER_CORE, fixture.options.beside)?;
+    let Measurement { measured, spent, gaps, traces, dropped } =
+        listen(fixture, server, inboxes, WARM_UP)?;
     drop(hogs);
     let packets = traces[0].between(measured.from, measured.to).len();
     ensure!(packets > 0, "nothing came");
     let second =
-        jitter::jitter(&traces, rate, &Grid::new(measured, SECOND, &gaps)).ok_or(StoodStill)?;
+        jitter::jitter(&traces, rate, &Grid::new(measured, SECOND, &gaps)).ok_or(NoCleanWindow)?;
     let tenth = Grid::new(measured, MILLISECOND.times(100), &gaps);
-    let tenth = jitter::jitter(&traces, rate, &tenth).ok_or(StoodStill)?;
+    let tenth = jitter::jitter(&traces, rate, &tenth).ok_or(NoCleanWindow)?;
     let expected = rate.0 as f64 / 8.0 / PAYLOAD as f64 * spent.wall;
     Ok(Figures {
         j1s: second.mean,
@@ -169,8 +172,8 @@ fn run(stage: &Stage, sender: Sender, title: &Path, rate: BitRate) -> Result<Fig
 }
 
 /// A title that is long enough not to be a cache line, and is sent again and again.
-fn title(stage: &Stage) -> Result<PathBuf> {
-    let folder = stage.options.data.join("sweep");
+fn title(fixture: &Fixture) -> Result<PathBuf> {
+    let folder = fixture.options.data.join("sweep");
     fs::create_dir_all(&folder)?;
     let path = folder.join("long.ts");
     if !path.is_file() {
@@ -181,12 +184,12 @@ fn title(stage: &Stage) -> Result<PathBuf> {
         fs::write(&path, packet.repeat(64_000_000 / 188 / 7 * 7))?;
     }
     // By the cautious model of a disk that nobody has measured fast flows would not be admitted.
-    measure_volume(&stage.tactus, &folder, stage.options.quick)?;
+    measure_volume(&fixture.tactus, &folder, fixture.options.quick)?;
     Ok(path)
 }
 
 fn tactus(
-    stage: &Stage,
+    fixture: &Fixture,
     folder: tempfile::TempDir,
     title: &Path,
     rate: BitRate,
@@ -194,7 +197,7 @@ fn tactus(
 ) -> Result<Server> {
     let root = title.parent().context("a title lies in a directory")?;
     let name = title.file_name().context("a title has a name")?.to_string_lossy();
-    let address = crate::peers::address(&stage.wire);
+    let address = crate::peers::address(&fixture.wire);
     let mut text = String::new();
     write!(
         text,
@@ -211,18 +214,18 @@ fn tactus(
     )?;
     let file = folder.path().join("tactus.toml");
     fs::write(&file, text)?;
-    let mut command = priority::on_cores(SERVER_CORES, None, &stage.tactus.to_string_lossy());
+    let mut command = priority::on_cores(SERVER_CORES, None, &fixture.tactus.to_string_lossy());
     command.arg("serve").arg("--config").arg(&file);
-    Server::start(&command, folder, &stage.wire, address)
+    Server::start(&command, folder, &fixture.wire, address)
 }
 
 /// A queueing discipline on the server's device; gone with the value.
-struct Discipline<'a>(Option<&'a Stage>);
+struct Discipline<'a>(Option<&'a Fixture>);
 
 impl<'a> Discipline<'a> {
-    fn set(stage: &'a Stage, sender: Sender, rate: BitRate) -> Result<Self> {
+    fn set(fixture: &'a Fixture, sender: Sender, rate: BitRate) -> Result<Self> {
         let wire = (rate.0 * (PAYLOAD + HEADERS)).div_ceil(PAYLOAD);
-        let device = stage.wire.server_device();
+        let device = fixture.wire.server_device();
         let burst = BitRate(wire).bytes_in(sender.burst()).0.max(BURST_MIN);
         let lines = match sender {
             Sender::Tactus => return Ok(Self(None)),
@@ -239,17 +242,17 @@ impl<'a> Discipline<'a> {
         let file = folder.path().join("discipline");
         fs::write(&file, lines)?;
         let mut tc = Command::new("tc");
-        command::finish(&mut stage.wire.on_server_side(tc.arg("-batch").arg(&file)))?;
-        Ok(Self(Some(stage)))
+        command::finish(&mut fixture.wire.on_server_side(tc.arg("-batch").arg(&file)))?;
+        Ok(Self(Some(fixture)))
     }
 }
 
 impl Drop for Discipline<'_> {
     fn drop(&mut self) {
-        let Some(stage) = self.0 else { return };
+        let Some(fixture) = self.0 else { return };
         let mut tc = Command::new("tc");
-        tc.args(["qdisc", "del", "dev", stage.wire.server_device(), "root"]);
-        if let Err(error) = command::finish(&mut stage.wire.on_server_side(&tc)) {
+        tc.args(["qdisc", "del", "dev", fixture.wire.server_device(), "root"]);
+        if let Err(error) = command::finish(&mut fixture.wire.on_server_side(&tc)) {
             eprintln!("left behind: a queueing discipline: {error:#}");
         }
     }

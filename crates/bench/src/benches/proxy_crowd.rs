@@ -15,16 +15,16 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
-use super::{RECEIVER_CORE, SERVER_CORE, START_UP, Stage, say};
-use crate::cpu::Look;
+use super::{Fixture, RECEIVER_CORE, SERVER_CORE, START_UP, say};
+use crate::cpu::CpuSnapshot;
 use crate::figures::lateness;
 use crate::figures::underrun::Player;
 use crate::figures::windows::Span;
 use crate::gaps::Detector;
 use crate::peers::{self, Server, TOKEN};
+use crate::receiver::{End, Plan, PlannedRequest, StreamReceiver};
 use crate::report::{Report, Table, Verdict, number};
 use crate::run::{self, Scene};
-use crate::sink::{Ask, End, Plan, Sink};
 use crate::titles::Titles;
 use crate::{clock, command, interrupt, machine, priority, spread};
 use attack::{Attack, Outcomes};
@@ -49,62 +49,68 @@ const ADMIN: &str = "127.0.0.1:9464";
 const GUIDE: &str = include_str!("../../../../docs/guide/proxies.md");
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question = "what do viewers notice of attackers who come through the same proxy?";
-    let mut report = stage.report("proxy-crowd", question);
-    let viewers = stage.options.streams.first().copied().unwrap_or(VIEWERS);
-    let length =
-        SECOND.times(stage.options.seconds.unwrap_or(if stage.options.quick { 10 } else { 120 }));
+    let mut report = fixture.report("proxy-crowd", question);
+    let viewers = fixture.options.streams.first().copied().unwrap_or(VIEWERS);
+    let length = SECOND.times(fixture.options.seconds.unwrap_or(if fixture.options.quick {
+        10
+    } else {
+        120
+    }));
     let size = Scene::title_size(RATE, STAGGER, WARM_UP, length);
-    let titles = Titles::lay(&stage.options.data.join("crowd"), TITLES, size)?;
+    let titles = Titles::lay(&fixture.options.data.join("crowd"), TITLES, size)?;
     // The default disk model depends on other load at the start.
-    peers::measure_volume(&stage.tactus, titles.root(), stage.options.quick)?;
-    let client = stage.wire.take_clients()?;
-    let mut server = start(stage, &titles, &mut report)?;
+    peers::measure_volume(&fixture.tactus, titles.root(), fixture.options.quick)?;
+    let client = fixture.wire.take_clients()?;
+    let mut server = start(fixture, &titles, &mut report)?;
     say(&format!("{ATTACKERS} attackers, and {viewers} viewers for {length}"));
     let attack = Attack {
-        server: peers::address(&stage.wire),
+        server: peers::address(&fixture.wire),
         clients: (0..ATTACKERS).map(|place| client(FIRST_ATTACKER + place)).collect(),
         every: Nanos(SECOND.0 / ATTACK_RATE),
         title: titles.target(0),
         core: RECEIVER_CORE,
     };
-    let attack = attack.begin(&stage.wire.receiver_side())?;
+    let attack = attack.begin(&fixture.wire.receiver_side())?;
     interrupt::sleep_until(clock::now() + AHEAD)?;
     let step = Nanos(STAGGER.0 / viewers.max(1) as u64);
     let ask = |viewer: usize| {
         let target = format!("{}?rate={}", titles.target(viewer % TITLES), RATE.0);
         let after = step.times(viewer as u64);
-        Ask { from: u16::try_from(viewer + 1).ok().map(client), ..Ask::get(after, &target) }
+        PlannedRequest {
+            from: u16::try_from(viewer + 1).ok().map(client),
+            ..PlannedRequest::get(after, &target)
+        }
     };
     let plan = Plan {
-        server: peers::address(&stage.wire),
+        server: peers::address(&fixture.wire),
         asks: (0..viewers).map(ask).collect(),
         room: (RATE.bytes_in(STAGGER + WARM_UP + length).0 / 2_000) as usize * viewers,
         core: RECEIVER_CORE,
     };
     let detector = Detector::start(RECEIVER_CORE);
     let begun = clock::now();
-    let sink = Sink::start(stage.wire.receiver_side(), plan)?;
+    let receiver = StreamReceiver::start(fixture.wire.receiver_side(), plan)?;
     let from = begun + STAGGER + WARM_UP;
     let whole = Span { from, to: from + length };
     interrupt::sleep_until(whole.from)?;
-    let before = Look::take()?;
+    let before = CpuSnapshot::take()?;
     let sent_before = attack.sent();
     while clock::now() < whole.to {
-        ensure!(!sink.is_finished(), "the receiver gave up");
+        ensure!(!receiver.is_finished(), "the receiver gave up");
         server.check()?;
         interrupt::sleep_until(whole.to.min(clock::now() + SECOND))?;
     }
-    let spent = Look::take()?.since(&before, server.process());
+    let spent = CpuSnapshot::take()?.since(&before, server.process());
     let sent = attack.sent() - sent_before;
     // Ended streams are no longer in the metrics.
-    let own = own_counts(stage)?;
-    let harvest = sink.stop()?;
+    let own = own_counts(fixture)?;
+    let harvest = receiver.stop()?;
     let outcomes = attack.end()?;
     server.check()?;
     let gaps = detector.and_then(Detector::stop).map_or(0, |gaps| gaps.len());
-    let seen = Seen::of(&harvest, whole);
+    let seen = ViewerResults::of(&harvest, whole);
     report.runs.push(json!({
         "viewers": viewers,
         "seconds": length.0 / SECOND.0,
@@ -134,7 +140,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
 }
 
 /// The viewers' results.
-struct Seen {
+struct ViewerResults {
     viewers: usize,
     refused: usize,
     reasons: Vec<String>,
@@ -144,8 +150,8 @@ struct Seen {
     first_bytes: Vec<f64>,
 }
 
-impl Seen {
-    fn of(harvest: &crate::sink::Harvest, whole: Span) -> Self {
+impl ViewerResults {
+    fn of(harvest: &crate::receiver::Harvest, whole: Span) -> Self {
         let viewers = harvest.answers.len();
         let traces = harvest.record.traces(viewers);
         let player = Player { rate: RATE, start_up: START_UP };
@@ -169,7 +175,7 @@ impl Seen {
 }
 
 fn summarise(
-    seen: &Seen,
+    seen: &ViewerResults,
     outcomes: &Outcomes,
     own: &[(&str, f64)],
     (rate, cpu): (f64, f64),
@@ -226,10 +232,10 @@ fn summarise(
 }
 
 /// The server's counters of late sends.
-fn own_counts(stage: &Stage) -> Result<Vec<(&'static str, f64)>> {
+fn own_counts(fixture: &Fixture) -> Result<Vec<(&'static str, f64)>> {
     let mut curl = Command::new("curl");
     curl.args(["-sS", "--fail", "--max-time", "20", &format!("http://{ADMIN}/metrics")]);
-    let text = command::finish(&mut stage.wire.on_server_side(&curl))?;
+    let text = command::finish(&mut fixture.wire.on_server_side(&curl))?;
     let names = [
         ("server: sends that were not on time", "tactus_underruns_total"),
         ("server: streams made later by stalls", "tactus_streams_stalled_total"),
@@ -243,7 +249,7 @@ fn own_counts(stage: &Stage) -> Result<Vec<(&'static str, f64)>> {
 }
 
 /// Starts the server, then nginx before it.
-fn start(stage: &Stage, titles: &Titles, report: &mut Report) -> Result<Server> {
+fn start(fixture: &Fixture, titles: &Titles, report: &mut Report) -> Result<Server> {
     let folder = tempfile::Builder::new().prefix("tactus-bench-proxied-").tempdir()?;
     let token = folder.path().join("token");
     fs::write(&token, TOKEN)?;
@@ -259,9 +265,9 @@ fn start(stage: &Stage, titles: &Titles, report: &mut Report) -> Result<Server> 
     let file = folder.path().join("tactus.toml");
     fs::write(&file, &text)?;
     report.settings.push(("tactus.toml".into(), text));
-    let mut tactus = priority::on_cores("0-1", None, &stage.tactus.to_string_lossy());
+    let mut tactus = priority::on_cores("0-1", None, &fixture.tactus.to_string_lossy());
     tactus.arg("serve").arg("--config").arg(&file);
-    let mut tactus = Server::start_silent(&tactus, folder, &stage.wire)?;
+    let mut tactus = Server::start_silent(&tactus, folder, &fixture.wire)?;
     let deadline = clock::now() + PATIENCE;
     // The line after that of the titles: by then they are served.
     while !tactus.output().contains("Metrics") {
@@ -274,7 +280,7 @@ fn start(stage: &Stage, titles: &Titles, report: &mut Report) -> Result<Server> 
     }
     let folder = tempfile::Builder::new().prefix("tactus-bench-nginx-").tempdir()?;
     let at = folder.path().display().to_string();
-    let listen = format!("listen {} backlog=8192;", peers::address(&stage.wire));
+    let listen = format!("listen {} backlog=8192;", peers::address(&fixture.wire));
     let server = shown("nginx")?.replace("listen 80;", &listen);
     ensure!(server.contains(&listen), "the guide's nginx listens on another port");
     let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
@@ -290,7 +296,7 @@ fn start(stage: &Stage, titles: &Titles, report: &mut Report) -> Result<Server> 
     report.settings.push(("nginx.conf".into(), text));
     let mut nginx = priority::on_cores("0-1", None, "nginx");
     nginx.args(["-p", &at, "-c"]).arg(&file);
-    let nginx = Server::start(&nginx, folder, &stage.wire, peers::address(&stage.wire))?;
+    let nginx = Server::start(&nginx, folder, &fixture.wire, peers::address(&fixture.wire))?;
     Ok(tactus.beside(nginx))
 }
 

@@ -18,8 +18,8 @@ use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
 use super::stretches::{Load, Stretches};
 use super::uploads::{CYCLE, GREEDY, RATE, UNWRITTEN, streams_for};
-use super::{Stage, say};
-use crate::disk::{Asked, Profile, Queue};
+use super::{Fixture, say};
+use crate::disk::{Profile, Queue, RequestCounts};
 use crate::figures::windows::Span;
 use crate::machine;
 use crate::netns::Side;
@@ -54,16 +54,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const DURABLE_WITHIN: f64 = 9.0;
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question = "what do live inputs lose on a 7200 rpm disk that is full, with greedy uploads?";
-    let mut report = stage.report("recordings", question);
-    let length = CALM + stage.seconds(60);
-    let mut disk = stage.emulated(Profile::Hdd, &mut report)?;
+    let mut report = fixture.report("recordings", question);
+    let length = CALM + fixture.seconds(60);
+    let mut disk = fixture.emulated(Profile::Hdd, &mut report)?;
     disk.limit_unwritten(UNWRITTEN)?;
     say("laying down the titles");
     let size = Scene::title_size(RATE, STAGGER, WARM_UP, length);
     let usual = streams_for(SHARE) as usize;
-    let streams = stage.options.streams.first().copied().unwrap_or(usual);
+    let streams = fixture.options.streams.first().copied().unwrap_or(usual);
     let titles = Titles::lay_apart(disk.mount(), streams, size, disk.size())?;
     titles.make_room()?;
     disk.timed()?;
@@ -74,23 +74,23 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
         warm_up: WARM_UP,
         length,
         server_cores: "0-1",
-        ..stage.scene(&titles, RATE, streams)
+        ..fixture.scene(&titles, RATE, streams)
     };
     let tuning = Tuning { cycle: Some(CYCLE), ..Tuning::default() };
     let peer = Tactus { label: "cycle 1 s".into(), tuning };
     report.settings.push((peer.name(), peer.settings(&scene.setting_with_uploads())?));
-    let rounds = stage.rounds(ROUNDS);
-    let runs = stage.take_turns(&[peer.name()], rounds, &mut report, |_, _, report| {
+    let rounds = fixture.rounds(ROUNDS);
+    let runs = fixture.take_turns(&[peer.name()], rounds, &mut report, |_, _, report| {
         disk.set_queue(&Queue::plain("mq-deadline"))?;
         let recorded = Mutex::new(None);
         let beside = |server, whole| {
-            let found = record(&stage.wire.receiver_side(), server, whole)?;
+            let found = record(&fixture.wire.receiver_side(), server, whole)?;
             *recorded.lock().map_err(|_| anyhow!("a recorder panicked"))? = Some(found);
             Ok(())
         };
         let load = Load { kind: GREEDY, calm: CALM, patience: Nanos::ZERO, beside: Some(&beside) };
         let disk = Mutex::new(&mut disk);
-        let found = Stretches::run(stage, &peer, &scene, &load, CYCLE, Some(&disk), report)?;
+        let found = Stretches::run(fixture, &peer, &scene, &load, CYCLE, Some(&disk), report)?;
         let recorded = recorded.into_inner().map_err(|_| anyhow!("a recorder panicked"))?;
         let run = Run::of(&found, recorded.context("nothing was recorded")?);
         say(&run.say());
@@ -105,7 +105,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
 }
 
 /// What became of the live inputs of one run.
-struct Recorded {
+struct RecordingResults {
     admitted: usize,
     /// Packets that were sent to them.
     sent: u64,
@@ -120,7 +120,7 @@ struct Recorded {
     late: f64,
 }
 
-impl Recorded {
+impl RecordingResults {
     fn told(&self) -> Value {
         json!({
             "admitted": self.admitted, "asked for": ASKED, "packets sent": self.sent,
@@ -138,24 +138,25 @@ struct Run {
     taken: f64,
     writes: f64,
     reads: f64,
-    recorded: Recorded,
+    recorded: RecordingResults,
 }
 
 impl Run {
-    fn of(found: &Stretches, recorded: Recorded) -> Self {
+    fn of(found: &Stretches, recorded: RecordingResults) -> Self {
         Self {
             missed: found.missed,
             late: found.late,
             j: found.busy.j1s.mean,
             taken: found.taken(),
-            writes: found.disk_share(|asked: &Asked| asked.write_time),
-            reads: found.disk_share(|asked: &Asked| asked.read_time),
+            writes: found.disk_share(|asked: &RequestCounts| asked.write_time),
+            reads: found.disk_share(|asked: &RequestCounts| asked.read_time),
             recorded,
         }
     }
 
     fn say(&self) -> String {
-        let Recorded { admitted, missing, gaps, dropped, behind, late, .. } = &self.recorded;
+        let RecordingResults { admitted, missing, gaps, dropped, behind, late, .. } =
+            &self.recorded;
         format!(
             "missed {} of {}, late streams {}; {admitted} recordings of {ASKED}, {gaps} gaps, \
              {missing} packets missing, {dropped} datagrams dropped by the kernel, at most {} s \
@@ -248,7 +249,7 @@ fn numbered(number: u64) -> [u8; PACKET] {
 
 /// Begins live inputs, ends those that do not fit, and keeps the others going until the end of
 /// `whole`.
-fn record(side: &Side, server: SocketAddrV4, whole: Span) -> Result<Recorded> {
+fn record(side: &Side, server: SocketAddrV4, whole: Span) -> Result<RecordingResults> {
     side.enter()?;
     let names: Vec<String> = (0..ASKED).map(|number| format!("live-{number}")).collect();
     let mut targets = Vec::new();
@@ -287,7 +288,7 @@ fn record(side: &Side, server: SocketAddrV4, whole: Span) -> Result<Recorded> {
         stop.store(true, Ordering::Relaxed);
         let (late, sent) = sending.join().map_err(|_| anyhow!("a sender panicked"))??;
         let (admitted, behind) = watched?;
-        settle(server, &names, &admitted, &sent).map(|recorded| Recorded {
+        settle(server, &names, &admitted, &sent).map(|recorded| RecordingResults {
             behind,
             late,
             ..recorded
@@ -353,8 +354,8 @@ fn settle(
     names: &[String],
     admitted: &[usize],
     sent: &[u64],
-) -> Result<Recorded> {
-    let mut all = Recorded {
+) -> Result<RecordingResults> {
+    let mut all = RecordingResults {
         admitted: admitted.len(),
         sent: 0,
         missing: 0,
@@ -469,8 +470,15 @@ mod tests {
     use super::*;
 
     fn run(missing: u64, dropped: u64, gaps: u64, behind: f64) -> Run {
-        let recorded =
-            Recorded { admitted: 10, sent: 1_000, missing, gaps, dropped, behind, late: 0.0 };
+        let recorded = RecordingResults {
+            admitted: 10,
+            sent: 1_000,
+            missing,
+            gaps,
+            dropped,
+            behind,
+            late: 0.0,
+        };
         let (missed, late) = ((0, 60), 0);
         Run { missed, late, j: 0.0, taken: 1.0, writes: 0.0, reads: 0.0, recorded }
     }

@@ -15,8 +15,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::json;
 use tactus_core::units::{BitRate, Bytes, KIB, Nanos, SECOND};
 
-use super::{RECEIVER_CORE, SERVER_CORES, Stage, say};
-use crate::crowd::{self, Late, Plan, Title, Told};
+use super::{Fixture, RECEIVER_CORE, SERVER_CORES, say};
+use crate::crowd::{self, ClientReport, LatenessHistogram, Plan, Title};
 use crate::peers::{self, Server, TOKEN, UPLOADS};
 use crate::report::{Report, Table, Verdict, number};
 use crate::uploader::{self, Pace};
@@ -40,22 +40,22 @@ const PORT: u16 = 8554;
 const ADMIN: &str = "127.0.0.1:9464";
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question =
         "what do thousands of RTSP clients see that seek and pause while uploads come in?";
-    let mut report = stage.report("rtsp-crowd", question);
-    let clients = stage.options.streams.first().copied().unwrap_or(CLIENTS);
-    let length = stage.seconds(600);
-    let (titles, root) = lay(stage)?;
+    let mut report = fixture.report("rtsp-crowd", question);
+    let clients = fixture.options.streams.first().copied().unwrap_or(CLIENTS);
+    let length = fixture.seconds(600);
+    let (titles, root) = lay(fixture)?;
     // By the cautious model of a disk that nobody has measured a third of them would be refused.
-    peers::measure_volume(&stage.tactus, &root, stage.options.quick)?;
-    let mut server = start(stage, &root)?;
+    peers::measure_volume(&fixture.tactus, &root, fixture.options.quick)?;
+    let mut server = start(fixture, &root)?;
     for title in titles.iter() {
-        wait_for_index(stage, title)?;
+        wait_for_index(fixture, title)?;
     }
     forget_cache(&root)?;
     let plan = Plan {
-        server: std::net::SocketAddrV4::new(stage.wire.server_address(), PORT),
+        server: std::net::SocketAddrV4::new(fixture.wire.server_address(), PORT),
         clients,
         titles: Arc::clone(&titles),
         rate: RATE,
@@ -67,7 +67,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     say(&format!("{clients} clients for {length}"));
     let begun = clock::now();
     let uploads = uploader::Plan {
-        server: peers::address(&stage.wire),
+        server: peers::address(&fixture.wire),
         target: format!("/{UPLOADS}/crowd-"),
         token: TOKEN.into(),
         pace: Pace::Every(UPLOAD_EVERY),
@@ -77,12 +77,12 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
         patience: SECOND.times(10),
         core: RECEIVER_CORE,
     };
-    let side = stage.wire.receiver_side();
+    let side = fixture.wire.receiver_side();
     let beside = std::thread::spawn(move || uploader::upload(&side, &uploads));
-    let told = crowd::play(&stage.wire.receiver_side(), &plan)?;
+    let told = crowd::play(&fixture.wire.receiver_side(), &plan)?;
     let harvest = beside.join().map_err(|_| anyhow!("the uploader panicked"))??;
     server.check()?;
-    let own = own_counts(stage)?;
+    let own = own_counts(fixture)?;
     drop(server);
     let stored = uploader::check(&root.join(UPLOADS), "crowd-", &harvest, UPLOAD)?;
     fs::remove_dir_all(root.join(UPLOADS))?;
@@ -101,17 +101,17 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
 }
 
 fn summarise(
-    told: &[Told],
+    told: &[ClientReport],
     harvest: &uploader::Harvest,
     stored: usize,
     own: &[(&str, f64)],
     report: &mut Report,
 ) {
-    let sum = |value: &dyn Fn(&Told) -> u64| told.iter().map(value).sum::<u64>();
+    let sum = |value: &dyn Fn(&ClientReport) -> u64| told.iter().map(value).sum::<u64>();
     let late = told.iter().filter(|one| one.seen.late.max > LATE).count();
-    let mut all = Late::default();
+    let mut all = LatenessHistogram::default();
     told.iter().for_each(|one| all.add(&one.seen.late));
-    let times = |times: &dyn Fn(&Told) -> &[f32]| -> Vec<f64> {
+    let times = |times: &dyn Fn(&ClientReport) -> &[f32]| -> Vec<f64> {
         told.iter().flat_map(|one| times(one).iter().map(|&took| f64::from(took))).collect()
     };
     let (mut plays, mut starts) = (times(&|one| &one.did.plays), times(&|one| &one.seen.starts));
@@ -181,10 +181,10 @@ fn summarise(
 }
 
 /// What the server itself has counted of it.
-fn own_counts(stage: &Stage) -> Result<Vec<(&'static str, f64)>> {
+fn own_counts(fixture: &Fixture) -> Result<Vec<(&'static str, f64)>> {
     let mut curl = Command::new("curl");
     curl.args(["-sS", "--fail", "--max-time", "20", &format!("http://{ADMIN}/metrics")]);
-    let text = command::finish(&mut stage.wire.on_server_side(&curl))?;
+    let text = command::finish(&mut fixture.wire.on_server_side(&curl))?;
     let value = |name: &str| -> Option<f64> {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
         line.split_whitespace().next()?.parse().ok()
@@ -201,8 +201,8 @@ fn own_counts(stage: &Stage) -> Result<Vec<(&'static str, f64)>> {
 }
 
 /// Titles of [`RATE`]: one, made by ffmpeg, and copies, so that each is read from the disk.
-fn lay(stage: &Stage) -> Result<(Arc<[Title]>, PathBuf)> {
-    let root = stage.options.data.join("rtsp");
+fn lay(fixture: &Fixture) -> Result<(Arc<[Title]>, PathBuf)> {
+    let root = fixture.options.data.join("rtsp");
     // What a run that was broken off has left.
     if root.join(UPLOADS).exists() {
         fs::remove_dir_all(root.join(UPLOADS))?;
@@ -231,9 +231,9 @@ fn lay(stage: &Stage) -> Result<(Arc<[Title]>, PathBuf)> {
     Ok((titles.collect(), root))
 }
 
-fn start(stage: &Stage, root: &Path) -> Result<Server> {
+fn start(fixture: &Fixture, root: &Path) -> Result<Server> {
     let folder = tempfile::Builder::new().prefix("tactus-bench-rtsp-").tempdir()?;
-    let address = peers::address(&stage.wire);
+    let address = peers::address(&fixture.wire);
     let token = folder.path().join("token");
     fs::write(&token, TOKEN)?;
     fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
@@ -257,17 +257,17 @@ fn start(stage: &Stage, root: &Path) -> Result<Server> {
     let mut permissions = fs::metadata(&token)?.permissions();
     std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o600);
     fs::set_permissions(&token, permissions)?;
-    let binary = stage.tactus.to_string_lossy();
+    let binary = fixture.tactus.to_string_lossy();
     // Its control side shares the machine; the engine is on core 0.
     let mut command = priority::on_cores(SERVER_CORES, None, &binary);
     command.arg("serve").arg("--config").arg(&file);
-    Server::start(&command, folder, &stage.wire, address)
+    Server::start(&command, folder, &fixture.wire, address)
 }
 
 /// A seek needs the title's index, which the server makes when it first hears of it.
-fn wait_for_index(stage: &Stage, title: &Title) -> Result<()> {
+fn wait_for_index(fixture: &Fixture, title: &Title) -> Result<()> {
     let plan = Plan {
-        server: std::net::SocketAddrV4::new(stage.wire.server_address(), PORT),
+        server: std::net::SocketAddrV4::new(fixture.wire.server_address(), PORT),
         clients: 1,
         titles: vec![title.clone()].into(),
         rate: RATE,
@@ -278,7 +278,7 @@ fn wait_for_index(stage: &Stage, title: &Title) -> Result<()> {
     };
     let end = clock::now() + SECOND.times(60);
     loop {
-        let told = crowd::play(&stage.wire.receiver_side(), &plan)?;
+        let told = crowd::play(&fixture.wire.receiver_side(), &plan)?;
         let failures = &told.first().context("there is one client")?.did.failures;
         if failures.is_empty() {
             return Ok(());

@@ -14,8 +14,8 @@ use anyhow::{Result, anyhow, ensure};
 use serde_json::json;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 
-use super::{RECEIVER_CORE, SERVER_CORES, Stage, say};
-use crate::cpu::Look;
+use super::{Fixture, RECEIVER_CORE, SERVER_CORES, say};
+use crate::cpu::CpuSnapshot;
 use crate::crowd::Session;
 use crate::netns::Side;
 use crate::peers::{self, Server};
@@ -79,17 +79,17 @@ struct Run {
 }
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question = "what do readers by RTSP cost, beside MediaMTX?";
-    let mut report = stage.report("rtsp-many", question);
-    let version = command::finish(Command::new(&stage.options.mediamtx).arg("--version"));
+    let mut report = fixture.report("rtsp-many", question);
+    let version = command::finish(Command::new(&fixture.options.mediamtx).arg("--version"));
     let version =
         version.map_err(|error| anyhow!("{error:#}: `cargo xtask bench rtsp-many` builds it"))?;
     report.settings.push(("MediaMTX".into(), format!("{}, its own defaults", version.trim())));
-    let root = stage.options.data.join("rtsp-many");
+    let root = fixture.options.data.join("rtsp-many");
     lay(&root)?;
-    peers::measure_volume(&stage.tactus, &root, stage.options.quick)?;
-    let counts = match &*stage.options.streams {
+    peers::measure_volume(&fixture.tactus, &root, fixture.options.quick)?;
+    let counts = match &*fixture.options.streams {
         [] => READERS.to_vec(),
         asked => asked.to_vec(),
     };
@@ -100,9 +100,9 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
         .map(|(sender, readers)| format!("{}, {readers} readers", sender.name()))
         .collect();
     let runs =
-        stage.take_turns(&names, stage.rounds(ROUNDS), &mut report, |place, _, report| {
+        fixture.take_turns(&names, fixture.rounds(ROUNDS), &mut report, |place, _, report| {
             let (sender, readers) = all[place];
-            let run = run(stage, sender, readers, &root)?;
+            let run = run(fixture, sender, readers, &root)?;
             report.runs.push(json!({
                 "server": sender.name(),
                 "readers": readers,
@@ -130,13 +130,13 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     Ok(report)
 }
 
-fn run(stage: &Stage, sender: Sender, readers: usize, root: &Path) -> Result<Run> {
+fn run(fixture: &Fixture, sender: Sender, readers: usize, root: &Path) -> Result<Run> {
     let mut server = match sender {
-        Sender::Tactus { burst } => start_tactus(stage, burst, root)?,
-        Sender::MediaMtx => start_mediamtx(stage, root)?,
+        Sender::Tactus { burst } => start_tactus(fixture, burst, root)?,
+        Sender::MediaMtx => start_mediamtx(fixture, root)?,
     };
-    let address = SocketAddrV4::new(stage.wire.server_address(), PORT);
-    let side = stage.wire.receiver_side();
+    let address = SocketAddrV4::new(fixture.wire.server_address(), PORT);
+    let side = fixture.wire.receiver_side();
     let path = sender.path();
     let ready = move || Session::open(address, path, FIRST_PORT).map(drop);
     let deadline = clock::now() + PATIENCE;
@@ -148,14 +148,14 @@ fn run(stage: &Stage, sender: Sender, readers: usize, root: &Path) -> Result<Run
     }
     let (sessions, refused) = on(&side, move || play(address, path, readers))??;
     interrupt::sleep_until(clock::now() + WARM_UP)?;
-    let (before, bytes) = (Look::take()?, stage.wire.received()?);
-    interrupt::sleep_until(clock::now() + stage.seconds(20))?;
+    let (before, bytes) = (CpuSnapshot::take()?, fixture.wire.received()?);
+    interrupt::sleep_until(clock::now() + fixture.seconds(20))?;
     let (spent, bytes) =
-        (Look::take()?.since(&before, server.process()), stage.wire.received()? - bytes);
+        (CpuSnapshot::take()?.since(&before, server.process()), fixture.wire.received()? - bytes);
     server.check()?;
     let memory = server.memory_peak();
     drop(sessions);
-    let cost = spent.cost(&stage.idle).total();
+    let cost = spent.cost(&fixture.idle).total();
     let wanted = RATE.0 as f64 / 8.0 * spent.wall * readers as f64;
     Ok(Run {
         sender,
@@ -208,9 +208,9 @@ fn play(server: SocketAddrV4, path: &str, readers: usize) -> Result<(Vec<Reader>
     Ok((playing, refused))
 }
 
-fn start_tactus(stage: &Stage, burst: &str, root: &Path) -> Result<Server> {
+fn start_tactus(fixture: &Fixture, burst: &str, root: &Path) -> Result<Server> {
     let folder = tempfile::Builder::new().prefix("tactus-bench-rtsp-").tempdir()?;
-    let address = peers::address(&stage.wire);
+    let address = peers::address(&fixture.wire);
     let text = format!(
         "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n[link]\n\
          rate = \"100 Gbit/s\"\n\
@@ -226,29 +226,29 @@ fn start_tactus(stage: &Stage, burst: &str, root: &Path) -> Result<Server> {
     );
     let file = folder.path().join("tactus.toml");
     fs::write(&file, text)?;
-    let mut command = priority::on_cores(SERVER_CORES, None, &stage.tactus.to_string_lossy());
+    let mut command = priority::on_cores(SERVER_CORES, None, &fixture.tactus.to_string_lossy());
     command.arg("serve").arg("--config").arg(&file);
-    Server::start(&command, folder, &stage.wire, address)
+    Server::start(&command, folder, &fixture.wire, address)
 }
 
 /// MediaMTX with everything but RTSP off, and a publisher on the receiver's core, which is not
 /// counted.
-fn start_mediamtx(stage: &Stage, root: &Path) -> Result<Server> {
+fn start_mediamtx(fixture: &Fixture, root: &Path) -> Result<Server> {
     let folder = tempfile::Builder::new().prefix("tactus-bench-mediamtx-").tempdir()?;
     let file = folder.path().join("mediamtx.yml");
     let off = ["rtmp", "hls", "webrtc", "srt"].map(|name| format!("{name}: no\n")).concat();
     fs::write(&file, format!("rtspAddress: :{PORT}\n{off}paths:\n  live:\n"))?;
-    let binary = stage.options.mediamtx.canonicalize()?;
+    let binary = fixture.options.mediamtx.canonicalize()?;
     let mut command = priority::on_cores(SERVER_CORES, None, &binary.to_string_lossy());
     command.arg(&file);
-    let address = SocketAddrV4::new(stage.wire.server_address(), PORT);
-    let server = Server::start(&command, folder, &stage.wire, address)?;
+    let address = SocketAddrV4::new(fixture.wire.server_address(), PORT);
+    let server = Server::start(&command, folder, &fixture.wire, address)?;
     let mut ffmpeg = priority::on_cores(&RECEIVER_CORE.to_string(), None, "ffmpeg");
     ffmpeg.args(["-v", "error", "-re", "-stream_loop", "-1", "-i"]).arg(root.join("title.ts"));
     ffmpeg.args(["-c", "copy", "-f", "rtsp", "-rtsp_transport", "tcp"]);
     ffmpeg.arg(format!("rtsp://{address}/live"));
     let folder = tempfile::Builder::new().prefix("tactus-bench-publisher-").tempdir()?;
-    Ok(server.beside(Server::start_silent(&ffmpeg, folder, &stage.wire)?))
+    Ok(server.beside(Server::start_silent(&ffmpeg, folder, &fixture.wire)?))
 }
 
 /// The title: H.264 at a constant rate, without audio.

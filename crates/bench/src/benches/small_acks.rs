@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use tactus_core::units::{BitRate, Bytes, KIB, MILLISECOND, Nanos, SECOND};
 
 use super::stretches::{Disk, Kind, Load, Stretches};
-use super::{Ground, Stage, say};
+use super::{Fixture, FlashDisk, say};
 use crate::disk::Profile;
 use crate::machine;
 use crate::peers::{Nginx, NginxStyle, Peer, Tactus, Tuning};
@@ -41,19 +41,19 @@ const CYCLE: Nanos = Nanos::from_millis(250);
 const ROUNDS: usize = 3;
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question = "a full server gets 100 uploads of 64 KiB a second: who waits for what?";
-    let mut report = stage.report("small-acks", question);
-    let length = CALM + stage.seconds(60);
+    let mut report = fixture.report("small-acks", question);
+    let length = CALM + fixture.seconds(60);
     let size = Scene::title_size(RATE, FILL_TIME, WARM_UP, length);
-    if stage.stands_on(Ground::Own) {
-        let titles = Titles::lay(&stage.options.data.join("cold"), TITLES, size)?;
+    if fixture.stands_on(FlashDisk::Own) {
+        let titles = Titles::lay(&fixture.options.data.join("cold"), TITLES, size)?;
         let (name, fill) = ("own disk", FILL);
         let volume = Volume { name, titles: &titles, fill, floor: None, disk: None };
-        on_disk(stage, volume, length, &mut report)?;
+        on_disk(fixture, volume, length, &mut report)?;
     }
-    for profile in stage.emulated_flash() {
-        let mut disk = stage.emulated(profile, &mut report)?;
+    for profile in fixture.emulated_flash() {
+        let mut disk = fixture.emulated(profile, &mut report)?;
         let titles = Titles::lay(disk.mount(), TITLES, size)?;
         disk.timed()?;
         let name = format!("emulated {profile:?}");
@@ -61,7 +61,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
         let disk = Mutex::new(&mut disk);
         let (name, fill) = (name.as_str(), FILL_EMULATED);
         let volume = Volume { name, titles: &titles, fill, floor, disk: Some(&disk) };
-        on_disk(stage, volume, length, &mut report)?;
+        on_disk(fixture, volume, length, &mut report)?;
     }
     report.method.push(format!(
         "Streams are asked for over {FILL_TIME}; those that Tactus admits run on, and nginx gets \
@@ -119,16 +119,21 @@ struct Volume<'a> {
     disk: Disk<'a>,
 }
 
-fn on_disk(stage: &Stage, volume: Volume<'_>, length: Nanos, report: &mut Report) -> Result<()> {
+fn on_disk(
+    fixture: &Fixture,
+    volume: Volume<'_>,
+    length: Nanos,
+    report: &mut Report,
+) -> Result<()> {
     let Volume { name: disk_name, titles, fill, floor, disk } = volume;
     report.settings.push((disk_name.into(), machine::storage(titles.root())));
-    let fill = stage.options.streams.first().copied().unwrap_or(fill);
+    let fill = fixture.options.streams.first().copied().unwrap_or(fill);
     let scene = Scene {
         stagger: FILL_TIME,
         warm_up: WARM_UP,
         length,
         server_cores: "0-1",
-        ..stage.scene(titles, RATE, fill)
+        ..fixture.scene(titles, RATE, fill)
     };
     let tick = Some(Nanos::from_micros(62_500));
     let ours: usize = 0;
@@ -154,14 +159,14 @@ fn on_disk(stage: &Stage, volume: Volume<'_>, length: Nanos, report: &mut Report
     // The two nginx stand behind the first Tactus.
     const NGINX_END: usize = 3;
     let mut admitted = fill;
-    let rounds = stage.rounds(ROUNDS);
-    let runs = stage.take_turns(&names, rounds, report, |place, _, report| {
+    let rounds = fixture.rounds(ROUNDS);
+    let runs = fixture.take_turns(&names, rounds, report, |place, _, report| {
         // Others refuse nothing: they get what ours has admitted.
         let is_tactus = place == ours || place >= NGINX_END;
         let streams = if is_tactus { fill } else { admitted };
         let scene = Scene { streams, ..scene };
         let peer = peers[place].as_ref();
-        let found = Stretches::run(stage, peer, &scene, &load, CYCLE, disk, report)?;
+        let found = Stretches::run(fixture, peer, &scene, &load, CYCLE, disk, report)?;
         ensure!(found.streams > 0, "no stream was admitted");
         if place == ours {
             admitted = found.streams;

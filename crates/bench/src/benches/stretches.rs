@@ -14,9 +14,9 @@ use anyhow::{Context, Result, anyhow};
 use serde_json::json;
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
 
-use super::Stage;
+use super::Fixture;
 use crate::arrivals::Trace;
-use crate::disk::{Asked, Emulated};
+use crate::disk::{EmulatedDisk, RequestCounts};
 use crate::figures::jitter;
 use crate::figures::underrun;
 use crate::figures::windows::{Grid, Span};
@@ -28,7 +28,7 @@ use crate::uploader::{self, Harvest, Pace, Plan};
 use crate::{clock, command, interrupt};
 
 /// What runs beside both stretches; it is told where the server is and when they are.
-pub(super) type Beside<'a> = &'a (dyn Fn(SocketAddrV4, Span) -> Result<()> + Sync);
+pub(super) type ConcurrentLoad<'a> = &'a (dyn Fn(SocketAddrV4, Span) -> Result<()> + Sync);
 
 /// The second stretch.
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ pub(super) struct Load<'a> {
     /// How long acknowledgements are waited for at the end.
     pub(super) patience: Nanos,
     /// Begun when all deliveries run.
-    pub(super) beside: Option<Beside<'a>>,
+    pub(super) beside: Option<ConcurrentLoad<'a>>,
 }
 
 /// How uploads come.
@@ -54,7 +54,7 @@ pub(super) enum Kind {
 }
 
 /// The disk below, where it is an emulated one.
-pub(super) type Disk<'a> = Option<&'a Mutex<&'a mut Emulated>>;
+pub(super) type Disk<'a> = Option<&'a Mutex<&'a mut EmulatedDisk>>;
 
 /// What came out.
 pub(super) struct Stretches {
@@ -76,13 +76,13 @@ pub(super) struct Stretches {
     /// The second stretch.
     pub(super) second: Span,
     /// What the disk was asked in it, and how long that took.
-    pub(super) asked: Option<(Asked, Nanos)>,
+    pub(super) asked: Option<(RequestCounts, Nanos)>,
 }
 
 impl Stretches {
     /// Runs `peer`; `cycle` is the grid of missed cycles.
     pub(super) fn run(
-        stage: &Stage,
+        fixture: &Fixture,
         peer: &dyn Peer,
         scene: &Scene<'_>,
         load: &Load<'_>,
@@ -115,7 +115,7 @@ impl Stretches {
             uploads: true,
             ..Extra::default()
         };
-        let (outcome, _) = stage.outcome_with(peer, scene, extra, report)?;
+        let (outcome, _) = fixture.outcome_with(peer, scene, extra, report)?;
         fs::remove_dir_all(&folder)?;
         let found = found.into_inner().map_err(|_| anyhow!("an uploader panicked"))?;
         let (harvest, asked) = found.context("nothing was uploaded")?;
@@ -132,7 +132,7 @@ impl Stretches {
             traces.push(trace.clone());
             plays.push(play);
         }
-        let gaps = if stage.options.accept_noise { &[] } else { &outcome.gaps[..] };
+        let gaps = if fixture.options.accept_noise { &[] } else { &outcome.gaps[..] };
         let judge = |span| phase::of(&traces, scene.rate, whole, span, gaps);
         let cycles = Grid::new(second, cycle, &[]);
         let seconds = Grid::new(whole, SECOND, &[]);
@@ -176,7 +176,7 @@ impl Stretches {
     }
 
     /// `time` of the disk as a share of the second stretch, in percent.
-    pub(super) fn disk_share(&self, time: fn(&Asked) -> u64) -> f64 {
+    pub(super) fn disk_share(&self, time: fn(&RequestCounts) -> u64) -> f64 {
         self.asked.map_or(f64::NAN, |(asked, span)| time(&asked) as f64 / span.0 as f64 * 100.0)
     }
 }
@@ -187,7 +187,7 @@ fn upload(
     load: &Load<'_>,
     second: Span,
     disk: Disk<'_>,
-) -> Result<(Harvest, Option<(Asked, Nanos)>)> {
+) -> Result<(Harvest, Option<(RequestCounts, Nanos)>)> {
     interrupt::sleep_until(second.from)?;
     let look = || disk.map(|disk| anyhow::Ok((lock(disk)?.asked()?, clock::now()))).transpose();
     let first = look()?;
@@ -250,6 +250,8 @@ fn clear(folder: &Path, disk: Disk<'_>) -> Result<()> {
     Ok(())
 }
 
-fn lock<'a, 'b>(disk: &'a Mutex<&'b mut Emulated>) -> Result<MutexGuard<'a, &'b mut Emulated>> {
+fn lock<'a, 'b>(
+    disk: &'a Mutex<&'b mut EmulatedDisk>,
+) -> Result<MutexGuard<'a, &'b mut EmulatedDisk>> {
     disk.lock().map_err(|_| anyhow!("who asked the disk before has panicked"))
 }

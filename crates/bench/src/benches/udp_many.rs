@@ -17,10 +17,10 @@ use serde::Serialize;
 use serde_json::json;
 use tactus_core::units::{BitRate, Nanos, SECOND};
 
-use super::heard::{self, Away, StoodStill};
-use super::{RECEIVER_CORE, SERVER_CORES, Stage, say};
+use super::measurement::{self, HostInterference, NoCleanWindow};
+use super::{Fixture, RECEIVER_CORE, SERVER_CORES, say};
 use crate::arrivals::Trace;
-use crate::cpu::Look;
+use crate::cpu::CpuSnapshot;
 use crate::datagrams::{Destination, Inboxes, PORT, Reading};
 use crate::figures::windows::{Grid, Span};
 use crate::figures::{delay_factor, jitter, lateness};
@@ -143,11 +143,11 @@ struct Figures {
     /// Of what should have come.
     share: f64,
     /// What the receiver saw; none where nobody listens.
-    heard: Option<Heard>,
+    measurement: Option<ReceiverFigures>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Heard {
+struct ReceiverFigures {
     late_p50: f64,
     late_p99: f64,
     late_p999: f64,
@@ -175,13 +175,13 @@ struct Case {
     is_heard: bool,
 }
 
-type Found = BTreeMap<(Case, Sender), Vec<Figures>>;
+type FiguresByCase = BTreeMap<(Case, Sender), Vec<Figures>>;
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question = "what does a datagram cost, and how late is it, with many streams at once?";
-    let mut report = stage.report("udp-many", question);
-    let unheard = if stage.options.apart {
+    let mut report = fixture.report("udp-many", question);
+    let unheard = if fixture.options.apart {
         "leave by a device of their own that swallows them (ifb), as a network card takes away \
          what it is given."
     } else {
@@ -210,23 +210,23 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
          \"With X\" adds the kernel's workers and the interrupt work outside threads, where the \
          machine is quiet enough to tell: HTB's timer runs there."
             .into(),
-        "\"Heard\": a hundred streams have receivers, of which some work is a part of sending. \
+        "\"ReceiverFigures\": a hundred streams have receivers, of which some work is a part of sending. \
          \"To nobody\": none."
             .into(),
     ];
     let all = [BitRate(4_000_000), BitRate(8_800_000)];
-    let usual = if stage.options.quick { &all[..1] } else { &all[..] };
-    let rates: Vec<BitRate> = match &stage.options.rates[..] {
+    let usual = if fixture.options.quick { &all[..1] } else { &all[..] };
+    let rates: Vec<BitRate> = match &fixture.options.rates[..] {
         [] => usual.to_vec(),
         given => given.iter().map(|mbits| BitRate((mbits * 1e6).round() as u64)).collect(),
     };
-    let counts = match &stage.options.streams[..] {
+    let counts = match &fixture.options.streams[..] {
         [] => COUNTS.to_vec(),
         given => given.to_vec(),
     };
-    let mut found = Found::new();
+    let mut found = FiguresByCase::new();
     for rate in rates {
-        let title = title(&stage.options.data, rate)?;
+        let title = title(&fixture.options.data, rate)?;
         let cases = counts.iter().flat_map(|&streams| {
             [true, false].map(|is_heard| Case { rate: rate.0, streams, is_heard })
         });
@@ -241,12 +241,12 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
                     format!("{}, {} streams of {rate}, {whom}", sender.name(), case.streams)
                 })
                 .collect();
-            let runs = stage.take_turns(
+            let runs = fixture.take_turns(
                 &names,
-                stage.rounds(ROUNDS),
+                fixture.rounds(ROUNDS),
                 &mut report,
                 |place, _, report| {
-                    let figures = run(stage, senders[place], &title, case)?;
+                    let figures = run(fixture, senders[place], &title, case)?;
                     report.runs.push(json!({
                         "name": senders[place].name(), "streams": case.streams, "rate": rate.0,
                         "is_heard": case.is_heard, "figures": &figures,
@@ -263,44 +263,47 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     Ok(report)
 }
 
-fn run(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Figures> {
+fn run(fixture: &Fixture, sender: Sender, title: &Path, case: Case) -> Result<Figures> {
     interrupt::check()?;
     let rate = BitRate(case.rate);
     let header = sender.header();
-    let lasts = stage.seconds(20).0 / SECOND.0 + SETTLES.0 / SECOND.0;
+    let lasts = fixture.seconds(20).0 / SECOND.0 + SETTLES.0 / SECOND.0;
     let room = case.listeners() * (rate.0 / 8 / PAYLOAD as u64 + 1) as usize * lasts as usize;
     let reading = Reading { header, room, ..Reading::default() };
     let open =
-        || Inboxes::open(stage.wire.receiver_side(), case.listeners(), RECEIVER_CORE, reading);
+        || Inboxes::open(fixture.wire.receiver_side(), case.listeners(), RECEIVER_CORE, reading);
     let inboxes = case.is_heard.then(open).transpose()?;
-    let _htb = (sender == Sender::Htb).then(|| Htb::set(stage, rate, case.streams)).transpose()?;
-    let mut server = start(stage, sender, title, case)?;
+    let _htb =
+        (sender == Sender::Htb).then(|| Htb::set(fixture, rate, case.streams)).transpose()?;
+    let mut server = start(fixture, sender, title, case)?;
     // Only now: whoever starts a server asks it by this wire whether it is ready.
-    let _end = DeadEnd::set(&stage.wire)?;
-    let watch = case.is_heard.then(|| heard::Watch::start(stage)).transpose()?.flatten();
+    let _end = DeadEnd::set(&fixture.wire)?;
+    let watch = case.is_heard.then(|| measurement::Watch::start(fixture)).transpose()?.flatten();
     match &inboxes {
         Some(inboxes) => inboxes.wait_until_all_have_some(&mut server)?,
         None => interrupt::sleep_until(clock::now() + BEGINS)?,
     }
     let from = clock::now() + WARM_UP;
-    let measured = Span { from, to: from + stage.seconds(20) };
+    let measured = Span { from, to: from + fixture.seconds(20) };
     interrupt::sleep_until(measured.from)?;
-    let lost = stage.wire.lost()?;
+    let lost = fixture.wire.lost()?;
     let (before, came, switches) =
-        (Look::take()?, stage.wire.received()?, switches(server.process()));
+        (CpuSnapshot::take()?, fixture.wire.received()?, switches(server.process()));
     interrupt::sleep_until(measured.to)?;
-    let spent = Look::take()?.since(&before, server.process());
-    let came = (stage.wire.received()? - came) as f64 / (PAYLOAD + f64::from(header));
-    let lost = stage.wire.lost()? - lost;
+    let spent = CpuSnapshot::take()?.since(&before, server.process());
+    let came = (fixture.wire.received()? - came) as f64 / (PAYLOAD + f64::from(header));
+    let lost = fixture.wire.lost()? - lost;
     let switches = self::switches(server.process()).zip(switches);
     server.check()?;
-    let away = heard::Watch::stop(watch, measured)?;
+    let away = measurement::Watch::stop(watch, measured)?;
     drop(server);
     ensure!(came >= 1.0, "nothing came");
-    let heard = inboxes.map(|inboxes| what_came(inboxes, rate, measured, &away)).transpose()?;
-    let heard = heard.map(|heard| Heard { dropped: heard.dropped + lost, ..heard });
+    let measurement =
+        inboxes.map(|inboxes| what_came(inboxes, rate, measured, &away)).transpose()?;
+    let measurement = measurement
+        .map(|measurement| ReceiverFigures { dropped: measurement.dropped + lost, ..measurement });
     let expected = rate.0 as f64 / 8.0 / PAYLOAD * spent.wall * case.streams as f64;
-    let cost = spent.cost(&stage.idle);
+    let cost = spent.cost(&fixture.idle);
     let us = |seconds: f64| seconds * 1e6 / came;
     Ok(Figures {
         us_per_packet: us(spent.tree),
@@ -308,25 +311,30 @@ fn run(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Figure
         wake_ups: switches.map(|(after, before)| (after - before) as f64 / spent.wall),
         packets_per_second: came / spent.wall,
         share: came / expected,
-        heard,
+        measurement,
     })
 }
 
-fn what_came(inboxes: Inboxes, rate: BitRate, measured: Span, away: &Away) -> Result<Heard> {
+fn what_came(
+    inboxes: Inboxes,
+    rate: BitRate,
+    measured: Span,
+    away: &HostInterference,
+) -> Result<ReceiverFigures> {
     let (traces, dropped) = inboxes.stop()?;
-    let Away { gaps, core } = away;
+    let HostInterference { gaps, core } = away;
     let grid = Grid::new(measured, SECOND, gaps);
     let whole = Grid::new(measured, SECOND, &[&gaps[..], &core.shared].concat());
     let piece = |grid: &Grid| grid.largest_piece().map_or(0.0, |it| it.length().0 as f64 / 1e9);
-    let j = jitter::jitter(&traces, rate, &grid).ok_or(StoodStill)?;
-    let df = delay_factor::per_run(&traces, rate, &grid).ok_or(StoodStill)?;
+    let j = jitter::jitter(&traces, rate, &grid).ok_or(NoCleanWindow)?;
+    let df = delay_factor::per_run(&traces, rate, &grid).ok_or(NoCleanWindow)?;
     let calm: Vec<Span> = grid.kept().collect();
     let late = |trace: &Trace| -> Vec<f64> {
         calm.iter().flat_map(|&span| lateness::in_phase(trace, rate, measured, span)).collect()
     };
     let mut late: Vec<f64> = traces.iter().flat_map(late).collect();
-    let mut quantile = |q| spread::quantile(&mut late, q).ok_or(StoodStill);
-    Ok(Heard {
+    let mut quantile = |q| spread::quantile(&mut late, q).ok_or(NoCleanWindow);
+    Ok(ReceiverFigures {
         late_p50: quantile(0.5)?,
         late_p99: quantile(0.99)?,
         late_p999: quantile(0.999)?,
@@ -360,16 +368,16 @@ fn switches(process: u32) -> Option<u64> {
 }
 
 /// HTB on the server's device with a class for each stream; gone with the value.
-struct Htb<'a>(&'a Stage);
+struct Htb<'a>(&'a Fixture);
 
 impl<'a> Htb<'a> {
     /// Ethernet's header, IP's and UDP's, which HTB counts.
     const HEADERS: u64 = 14 + 20 + 8;
 
-    fn set(stage: &'a Stage, rate: BitRate, streams: usize) -> Result<Self> {
+    fn set(fixture: &'a Fixture, rate: BitRate, streams: usize) -> Result<Self> {
         let wire = u128::from(rate.0) * (PAYLOAD as u128 + u128::from(Self::HEADERS));
         let wire = wire.div_ceil(PAYLOAD as u128);
-        let device = stage.wire.server_device();
+        let device = fixture.wire.server_device();
         let mut lines = format!("qdisc replace dev {device} root handle 1: htb default 0\n");
         for stream in 0..streams as u16 {
             let class = pace::class_of(stream);
@@ -382,8 +390,8 @@ impl<'a> Htb<'a> {
         let file = folder.path().join("classes");
         fs::write(&file, lines)?;
         let mut tc = Command::new("tc");
-        command::finish(&mut stage.wire.on_server_side(tc.arg("-batch").arg(&file)))?;
-        Ok(Self(stage))
+        command::finish(&mut fixture.wire.on_server_side(tc.arg("-batch").arg(&file)))?;
+        Ok(Self(fixture))
     }
 }
 
@@ -479,31 +487,33 @@ impl Case {
     }
 }
 
-fn start(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Server> {
+fn start(fixture: &Fixture, sender: Sender, title: &Path, case: Case) -> Result<Server> {
     let folder = tempfile::Builder::new().prefix("tactus-bench-udp-").tempdir()?;
     let rate = case.rate.to_string();
     if let Some(settings) = Settings::of(sender) {
-        let destination = case.destination(&stage.wire);
+        let destination = case.destination(&fixture.wire);
         let load = Load {
-            binary: &stage.tactus,
-            address: peers::address(&stage.wire),
+            binary: &fixture.tactus,
+            address: peers::address(&fixture.wire),
             title,
             rate: BitRate(case.rate),
             to: (0..case.streams as u16).map(|stream| destination.of(stream)).collect(),
         };
-        return tactus(&stage.wire, folder, &load, settings);
+        return tactus(&fixture.wire, folder, &load, settings);
     }
     let own = |task: &str| -> Result<Command> {
         let own = std::env::current_exe()?;
         let mut command = priority::on_cores(SERVER_CORES, None, &own.to_string_lossy());
-        let Destination { to, every } = case.destination(&stage.wire);
+        let Destination { to, every } = case.destination(&fixture.wire);
         command.args([task, "--to", &to.to_string(), "--every", &every.to_string()]);
         command.args(["--streams", &case.streams.to_string(), "--rate", &rate]);
         Ok(command)
     };
     let each = match sender {
-        Sender::Threads => return Server::start_silent(&own("pace-threads")?, folder, &stage.wire),
-        Sender::Htb => return Server::start_silent(&own("pace-bursts")?, folder, &stage.wire),
+        Sender::Threads => {
+            return Server::start_silent(&own("pace-threads")?, folder, &fixture.wire);
+        }
+        Sender::Htb => return Server::start_silent(&own("pace-bursts")?, folder, &fixture.wire),
         Sender::Multicat => "multicat -U TITLE TO >/dev/null 2>&1".to_owned(),
         _ => format!(
             "ffmpeg -v quiet -nostdin -re -stream_loop -1 -i TITLE -c copy -muxrate {rate} -f \
@@ -516,7 +526,7 @@ fn start(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Serv
     let mut script = String::from("trap 'exit 0' TERM\n");
     let title = format!("'{}'", title.display());
     for stream in 0..case.streams {
-        let to = case.destination(&stage.wire).of(stream as u16);
+        let to = case.destination(&fixture.wire).of(stream as u16);
         let one = each.replace("TITLE", &title).replace("TO", &to.to_string());
         script.push_str(&format!("setpriv --pdeathsig KILL {one} &\n"));
     }
@@ -525,7 +535,7 @@ fn start(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Serv
     fs::write(&file, script)?;
     let mut command = priority::on_cores(SERVER_CORES, None, "sh");
     command.arg(file);
-    Server::start_silent(&command, folder, &stage.wire)
+    Server::start_silent(&command, folder, &fixture.wire)
 }
 
 /// What makes one Tactus another than the next.
@@ -610,7 +620,7 @@ pub(super) fn start_bursts(wire: &Wire, load: &Load<'_>) -> Result<Server> {
     tactus(wire, folder, load, settings)
 }
 
-fn summarise(found: &Found, report: &mut Report) {
+fn summarise(found: &FiguresByCase, report: &mut Report) {
     let costs =
         ["sender", "streams", "rate", "heard", "CPU us/packet", "with X", "wake-ups/s", "share"];
     let mut costs = Table::new("what a datagram costs", &costs);
@@ -647,22 +657,23 @@ fn summarise(found: &Found, report: &mut Report) {
             values(&|f| Some(f.share)),
         ]);
         if case.is_heard {
-            let heard = |value: fn(&Heard) -> f64| values(&|f| f.heard.as_ref().map(value));
+            let measurement =
+                |value: fn(&ReceiverFigures) -> f64| values(&|f| f.measurement.as_ref().map(value));
             quality.row(vec![
                 sender.name().into(),
                 case.streams.to_string(),
                 rate,
-                heard(|h| h.late_p50),
-                heard(|h| h.late_p99),
-                heard(|h| h.late_p999),
-                heard(|h| h.j1s),
-                heard(|h| h.j1s_p99),
-                heard(|h| h.df_p99),
-                heard(|h| h.calm),
-                heard(|h| h.slow),
-                values(&|f| f.heard.as_ref()?.df_whole),
-                heard(|h| h.whole),
-                heard(|h| h.dropped as f64),
+                measurement(|h| h.late_p50),
+                measurement(|h| h.late_p99),
+                measurement(|h| h.late_p999),
+                measurement(|h| h.j1s),
+                measurement(|h| h.j1s_p99),
+                measurement(|h| h.df_p99),
+                measurement(|h| h.calm),
+                measurement(|h| h.slow),
+                values(&|f| f.measurement.as_ref()?.df_whole),
+                measurement(|h| h.whole),
+                measurement(|h| h.dropped as f64),
             ]);
         }
     }
@@ -684,7 +695,7 @@ fn summarise(found: &Found, report: &mut Report) {
 
 /// Ratios of one round: `theirs` of one number of streams by `ours` of another.
 fn ratios(
-    found: &Found,
+    found: &FiguresByCase,
     ours: (Sender, usize),
     theirs: (Sender, usize),
     is_heard: bool,
@@ -711,7 +722,13 @@ fn verdict(figure: String, ratios: &[f64], must: f64, push: f64) -> Verdict {
     }
 }
 
-fn judge_cost(found: &Found, report: &mut Report, ours: Sender, is_heard: bool, whom: &str) {
+fn judge_cost(
+    found: &FiguresByCase,
+    report: &mut Report,
+    ours: Sender,
+    is_heard: bool,
+    whom: &str,
+) {
     let cpu = |f: &Figures| Some(f.us_per_packet);
     for (streams, theirs, must, push) in [
         (100, Sender::Multicat, 4.0, 10.0),
@@ -734,8 +751,8 @@ fn judge_cost(found: &Found, report: &mut Report, ours: Sender, is_heard: bool, 
     report.verdicts.push(verdict(figure, &htb, 2.0, 4.0));
 }
 
-fn judge_evenness(found: &Found, report: &mut Report) {
-    let late = |f: &Figures| f.heard.as_ref().map(|heard| heard.late_p99);
+fn judge_evenness(found: &FiguresByCase, report: &mut Report) {
+    let late = |f: &Figures| f.measurement.as_ref().map(|measurement| measurement.late_p99);
     for ours in [Sender::Tactus, Sender::TactusFine] {
         for (streams, theirs, must, push) in [
             (100, Sender::Multicat, 5.0, 15.0),
@@ -750,8 +767,9 @@ fn judge_evenness(found: &Found, report: &mut Report) {
     }
     let most = found.iter().filter(|((case, sender), runs)| {
         let is_good = |figures: &Figures| {
-            let heard = figures.heard.as_ref();
-            heard.is_some_and(|heard| heard.df_p99 <= DF_MAX && figures.share > 0.995)
+            let measurement = figures.measurement.as_ref();
+            measurement
+                .is_some_and(|measurement| measurement.df_p99 <= DF_MAX && figures.share > 0.995)
         };
         case.rate == 4_000_000 && case.is_heard && sender.is_tactus() && runs.iter().all(is_good)
     });

@@ -11,8 +11,8 @@ use anyhow::Result;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 
 use super::stretches::{Kind, Load, Stretches};
-use super::{Stage, say};
-use crate::disk::{self, Asked, Profile, Queue};
+use super::{Fixture, say};
+use crate::disk::{self, Profile, Queue, RequestCounts};
 use crate::machine;
 use crate::peers::{Nginx, NginxApart, NginxStyle, Peer, Tactus, Tuning};
 use crate::report::{Plot, Report, Table, Verdict, number, spread};
@@ -116,12 +116,12 @@ pub(super) fn streams_for(share: u32) -> u32 {
 }
 
 /// Runs it.
-pub(super) fn bench(stage: &Stage) -> Result<Report> {
+pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let question = "what do deliveries from a 7200 rpm disk notice of greedy uploads?";
-    let mut report = stage.report("uploads", question);
-    let busy = stage.seconds(60);
+    let mut report = fixture.report("uploads", question);
+    let busy = fixture.seconds(60);
     let length = CALM + busy;
-    let mut disk = stage.emulated(Profile::Hdd, &mut report)?;
+    let mut disk = fixture.emulated(Profile::Hdd, &mut report)?;
     disk.limit_unwritten(UNWRITTEN)?;
     say("laying down the titles");
     let size = Scene::title_size(RATE, STAGGER, WARM_UP, length);
@@ -135,7 +135,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     let all = candidates();
     for share in SHARES {
         let streams = streams_for(share) as usize;
-        let wanted = &stage.options.streams;
+        let wanted = &fixture.options.streams;
         if !wanted.is_empty() && !wanted.contains(&streams) {
             continue;
         }
@@ -145,16 +145,16 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
             warm_up: WARM_UP,
             length,
             server_cores: "0-1",
-            ..stage.scene(&titles, RATE, streams)
+            ..fixture.scene(&titles, RATE, streams)
         };
         let names: Vec<String> = all.iter().map(Candidate::name).collect();
         for candidate in &all {
             let text = candidate.peer.settings(&scene.setting_with_uploads())?;
             report.settings.push((format!("{share} %: {}", candidate.name()), text));
         }
-        let runs = stage.take_turns(
+        let runs = fixture.take_turns(
             &names,
-            stage.rounds(ROUNDS),
+            fixture.rounds(ROUNDS),
             &mut report,
             |place, round, report| {
                 let Candidate { peer, queue, load, .. } = &all[place];
@@ -163,7 +163,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
                 let disk = Mutex::new(&mut disk);
                 let disk = Some(&disk);
                 let result =
-                    Stretches::run(stage, peer.as_ref(), &scene, &load, CYCLE, disk, report)?;
+                    Stretches::run(fixture, peer.as_ref(), &scene, &load, CYCLE, disk, report)?;
                 let run = Run::of(place, round, result);
                 say(&run.say());
                 Ok(run)
@@ -213,9 +213,9 @@ impl Run {
             taken,
             acked: found.harvest.acks().len(),
             unacked: found.harvest.reasons(),
-            reads: found.disk_share(|asked: &Asked| asked.read_time),
-            writes: found.disk_share(|asked: &Asked| asked.write_time),
-            flushes: found.disk_share(|asked: &Asked| asked.flush_time),
+            reads: found.disk_share(|asked: &RequestCounts| asked.read_time),
+            writes: found.disk_share(|asked: &RequestCounts| asked.write_time),
+            flushes: found.disk_share(|asked: &RequestCounts| asked.flush_time),
             j_over_time: found.j,
         }
     }

@@ -3,7 +3,7 @@
 //! Promise: two versions or two places never have an equal block, so that any mixture of them is
 //! seen. A version's number is nobody else's, so that it is known under whatever name it is found.
 
-use crate::disk::face::BLOCK;
+use crate::disk::exported_file::BLOCK;
 use crate::random::Random;
 
 /// Every block of a title begins with it.
@@ -21,7 +21,7 @@ pub(super) struct Version {
 
 /// What was found under a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Seen {
+pub(super) enum StoredVersion {
     /// This version, every byte of it.
     Whole(u64),
     /// No version, for this reason.
@@ -74,21 +74,21 @@ impl Version {
 }
 
 /// Which version these bytes are.
-pub(super) fn identify(bytes: &[u8]) -> Seen {
+pub(super) fn identify(bytes: &[u8]) -> StoredVersion {
     let word = |place: usize| bytes.as_chunks().0.get(place).map(|word| u64::from_le_bytes(*word));
     if word(0) != Some(MAGIC) {
-        return Seen::Torn(format!("{} bytes that are no title's", bytes.len()));
+        return StoredVersion::Torn(format!("{} bytes that are no title's", bytes.len()));
     }
     let (Some(number), Some(length)) = (word(1), word(2)) else {
-        return Seen::Torn("not even a head".into());
+        return StoredVersion::Torn("not even a head".into());
     };
     let version = Version { number, length };
     if length != bytes.len() as u64 {
-        Seen::Torn(format!("{} of the {length} bytes of version {number}", bytes.len()))
+        StoredVersion::Torn(format!("{} of the {length} bytes of version {number}", bytes.len()))
     } else if let Some(place) = version.differs(bytes) {
-        Seen::Torn(format!("version {number} at first, another content at {place}"))
+        StoredVersion::Torn(format!("version {number} at first, another content at {place}"))
     } else {
-        Seen::Whole(number)
+        StoredVersion::Whole(number)
     }
 }
 
@@ -105,9 +105,9 @@ mod tests {
     fn a_version_is_known_by_its_bytes_and_any_mixture_is_torn() {
         let (old, new) = (Version::new(1, 20_000), Version::new(2, 20_000));
         let bytes = old.bytes(0, 20_000);
-        assert_eq!(identify(&bytes), Seen::Whole(1));
+        assert_eq!(identify(&bytes), StoredVersion::Whole(1));
         assert_eq!([old.bytes(0, 9000), old.bytes(9000, 20_000)].concat(), bytes);
-        let torn = |bytes: &[u8]| assert!(matches!(identify(bytes), Seen::Torn(_)));
+        let torn = |bytes: &[u8]| assert!(matches!(identify(bytes), StoredVersion::Torn(_)));
         torn(&[&bytes[..8192], &new.bytes(8192, 20_000)].concat());
         torn(&bytes[..19_999]);
         torn(&[&bytes[..4096], &[0; 4096], &bytes[8192..]].concat());

@@ -18,7 +18,7 @@ use tactus_core::units::{Bytes, Nanos, SECOND};
 use super::log::Loss;
 use super::medium::{Counts, Fault, LoggingMedium};
 use super::starvation;
-use crate::disk::stand::Stand;
+use crate::disk::loop_device::LoopDevice;
 use crate::{clock, command};
 
 /// A file system of which a disk's content is made.
@@ -53,8 +53,8 @@ struct Answer {
 /// Serves a logging disk until standard input ends.
 pub fn serve(size: Bytes) -> Result<()> {
     let medium = Arc::new(LoggingMedium::new(size));
-    let stand = Stand::build(Arc::clone(&medium))?;
-    println!("ready {}", stand.device());
+    let loop_device = LoopDevice::build(Arc::clone(&medium))?;
+    println!("ready {}", loop_device.device());
     for line in std::io::stdin().lines() {
         match serde_json::from_str(&line?)? {
             Order::Count => {}

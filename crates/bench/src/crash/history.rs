@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::content::{Seen, Version};
+use super::content::{StoredVersion, Version};
 
 /// A count of the disk's events.
 pub(super) type Position = u64;
@@ -17,7 +17,7 @@ pub(super) type Position = u64;
 /// Everything that was asked.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
-    titles: BTreeMap<String, Vec<Act>>,
+    titles: BTreeMap<String, Vec<Operation>>,
     moves: Vec<Move>,
     uploads: BTreeMap<String, Upload>,
     /// What comes in and cannot wait, by the names of the titles: each is one as far as it came.
@@ -28,7 +28,7 @@ pub(super) struct History {
 
 /// One act on a name.
 #[derive(Clone, Debug)]
-struct Act {
+struct Operation {
     /// The version that the name has afterwards; `None`: none.
     leaves: Option<u64>,
     begun: Position,
@@ -39,12 +39,12 @@ struct Act {
 #[derive(Clone, Debug)]
 struct Move {
     version: u64,
-    from: Place,
-    to: Place,
+    from: OperationRef,
+    to: OperationRef,
 }
 
 /// A name, and which of its acts.
-type Place = (String, usize);
+type OperationRef = (String, usize);
 
 /// An upload that can be resumed.
 #[derive(Clone, Debug)]
@@ -67,27 +67,27 @@ struct Step {
 
 /// Names what was begun.
 #[derive(Clone, Debug)]
-pub(super) enum Begun {
-    Title(Place),
-    Move(Place, Place),
-    Upload(Place),
-    Recording(Place),
+pub(super) enum OperationHandle {
+    Title(OperationRef),
+    Move(OperationRef, OperationRef),
+    Upload(OperationRef),
+    Recording(OperationRef),
 }
 
 /// What a recovered volume shows.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Found {
-    pub(super) titles: BTreeMap<String, Seen>,
-    pub(super) uploads: BTreeMap<String, Resumed>,
+pub(super) struct VolumeContents {
+    pub(super) titles: BTreeMap<String, StoredVersion>,
+    pub(super) uploads: BTreeMap<String, ResumedUpload>,
     /// Recordings by the names of their titles, as far as they came.
-    pub(super) recordings: BTreeMap<String, Resumed>,
+    pub(super) recordings: BTreeMap<String, ResumedUpload>,
     /// What belongs to nothing.
     pub(super) strays: Vec<String>,
 }
 
 /// What is said about an upload.
 #[derive(Clone, Debug)]
-pub(super) struct Resumed {
+pub(super) struct ResumedUpload {
     pub(super) offset: u64,
     /// The first place below the offset with a wrong byte.
     pub(super) wrong_at: Option<u64>,
@@ -110,8 +110,13 @@ pub(super) struct Judgement {
 
 impl History {
     /// The name will have version `leaves`, or be gone.
-    pub(super) fn begin(&mut self, now: Position, name: &str, leaves: Option<u64>) -> Begun {
-        Begun::Title(self.act(now, name, leaves))
+    pub(super) fn begin(
+        &mut self,
+        now: Position,
+        name: &str,
+        leaves: Option<u64>,
+    ) -> OperationHandle {
+        OperationHandle::Title(self.act(now, name, leaves))
     }
 
     /// The version that is called `from` will be called `to`.
@@ -121,15 +126,15 @@ impl History {
         from: &str,
         to: &str,
         version: u64,
-    ) -> Begun {
+    ) -> OperationHandle {
         let (from, to) = (self.act(now, from, None), self.act(now, to, Some(version)));
         self.moves.push(Move { version, from: from.clone(), to: to.clone() });
-        Begun::Move(from, to)
+        OperationHandle::Move(from, to)
     }
 
-    fn act(&mut self, now: Position, name: &str, leaves: Option<u64>) -> Place {
+    fn act(&mut self, now: Position, name: &str, leaves: Option<u64>) -> OperationRef {
         let acts = self.titles.entry(name.to_owned()).or_default();
-        acts.push(Act { leaves, begun: now, acked: None });
+        acts.push(Operation { leaves, begun: now, acked: None });
         (name.to_owned(), acts.len() - 1)
     }
 
@@ -176,7 +181,7 @@ impl History {
         name: &str,
         version: Version,
         to: u64,
-    ) -> Begun {
+    ) -> OperationHandle {
         let name = name.to_owned();
         let new = || Upload { name, version, steps: Vec::new(), ended: None };
         let upload = self.uploads.entry(id.to_owned()).or_insert_with(new);
@@ -184,7 +189,7 @@ impl History {
         if to == version.length() {
             upload.ended.get_or_insert(now);
         }
-        Begun::Upload((id.to_owned(), upload.steps.len() - 1))
+        OperationHandle::Upload((id.to_owned(), upload.steps.len() - 1))
     }
 
     /// A `version` comes in as a recording under `name`, and has come up to `to`.
@@ -194,27 +199,27 @@ impl History {
         name: &str,
         version: Version,
         to: u64,
-    ) -> Begun {
+    ) -> OperationHandle {
         let title = name.to_owned();
         let new = || Upload { name: title, version, steps: Vec::new(), ended: None };
         let recording = self.recordings.entry(name.to_owned()).or_insert_with(new);
         recording.steps.push(Step { to, begun: now, acked: None });
-        Begun::Recording((name.to_owned(), recording.steps.len() - 1))
+        OperationHandle::Recording((name.to_owned(), recording.steps.len() - 1))
     }
 
     /// It was acknowledged.
-    pub(super) fn ack(&mut self, now: Position, begun: &Begun) {
+    pub(super) fn ack(&mut self, now: Position, begun: &OperationHandle) {
         let in_history = "what was begun is in the history";
-        let mut act = |(name, place): &Place| {
+        let mut act = |(name, place): &OperationRef| {
             self.titles.get_mut(name).expect(in_history)[*place].acked = Some(now);
         };
         match begun {
-            Begun::Title(place) => act(place),
-            Begun::Move(from, to) => [from, to].into_iter().for_each(act),
-            Begun::Upload((id, place)) => {
+            OperationHandle::Title(place) => act(place),
+            OperationHandle::Move(from, to) => [from, to].into_iter().for_each(act),
+            OperationHandle::Upload((id, place)) => {
                 self.uploads.get_mut(id).expect(in_history).steps[*place].acked = Some(now);
             }
-            Begun::Recording((name, place)) => {
+            OperationHandle::Recording((name, place)) => {
                 let step = &mut self.recordings.get_mut(name).expect(in_history).steps[*place];
                 // It is told again and again how far it is durable.
                 step.acked.get_or_insert(now);
@@ -232,13 +237,13 @@ impl History {
 
     /// What was seen holds from now on: it must not change by itself. What comes before is
     /// forgotten.
-    pub(super) fn settle(&mut self, now: Position, found: &Found) {
+    pub(super) fn settle(&mut self, now: Position, found: &VolumeContents) {
         for (name, acts) in &mut self.titles {
             let leaves = match found.titles.get(name) {
-                Some(Seen::Whole(number)) => Some(*number),
-                Some(Seen::Torn(_)) | None => None,
+                Some(StoredVersion::Whole(number)) => Some(*number),
+                Some(StoredVersion::Torn(_)) | None => None,
             };
-            *acts = vec![Act { leaves, begun: now, acked: Some(now) }];
+            *acts = vec![Operation { leaves, begun: now, acked: Some(now) }];
         }
         self.moves.clear();
         self.uploads.retain(|id, _| found.uploads.contains_key(id));
@@ -255,7 +260,8 @@ impl History {
             |upload: &Upload| upload.steps.iter().any(|s| s.to == upload.version.length());
         let finished = self.uploads.extract_if(.., |_, upload| all || complete(upload));
         for (_, upload) in finished {
-            let act = Act { leaves: Some(upload.version.number()), begun: now, acked: Some(now) };
+            let act =
+                Operation { leaves: Some(upload.version.number()), begun: now, acked: Some(now) };
             self.titles.entry(upload.name).or_default().push(act);
         }
     }
@@ -281,7 +287,7 @@ impl History {
     }
 
     /// What is wrong with `found` after a cut behind the first `cut` events.
-    pub(super) fn judge(&self, cut: Position, found: &Found) -> Judgement {
+    pub(super) fn judge(&self, cut: Position, found: &VolumeContents) -> Judgement {
         let mut wrong = Judgement { stray: found.strays.clone(), ..Judgement::default() };
         for (name, acts) in &self.titles {
             let floor = acts.iter().rposition(|act| act.acked.is_some_and(|acked| acked <= cut));
@@ -291,8 +297,8 @@ impl History {
             allowed.push(floor.and_then(|floor| acts[floor].leaves));
             let there = match found.titles.get(name) {
                 None => None,
-                Some(Seen::Whole(number)) => Some(*number),
-                Some(Seen::Torn(reason)) => {
+                Some(StoredVersion::Whole(number)) => Some(*number),
+                Some(StoredVersion::Torn(reason)) => {
                     wrong.torn.push(format!("{name}: {reason}"));
                     continue;
                 }
@@ -321,7 +327,7 @@ impl History {
         for (name, recording) in &self.recordings {
             let there = found.recordings.get(name);
             // One of which nothing has come is no title: then nothing is lost.
-            let none = Resumed { offset: 0, wrong_at: None };
+            let none = ResumedUpload { offset: 0, wrong_at: None };
             let there = there.or(recording.has_begun(cut).then_some(&none));
             recording.judge(cut, &format!("recording {name}"), there, &mut wrong);
         }
@@ -331,16 +337,16 @@ impl History {
     }
 
     /// What was on its way from one name to another has one of them, and nothing has two.
-    fn judge_moves(&self, cut: Position, found: &Found, wrong: &mut Judgement) {
+    fn judge_moves(&self, cut: Position, found: &VolumeContents, wrong: &mut Judgement) {
         let mut names = BTreeMap::new();
         for (name, seen) in &found.titles {
-            if let Seen::Whole(number) = seen
+            if let StoredVersion::Whole(number) = seen
                 && let Some(other) = names.insert(*number, name)
             {
                 wrong.stray.push(format!("version {number}: called {other} and {name}"));
             }
         }
-        let is_last = |(name, place): &Place| {
+        let is_last = |(name, place): &OperationRef| {
             self.titles[name].iter().rposition(|act| act.begun < cut) == Some(*place)
         };
         for Move { version, from, to } in &self.moves {
@@ -358,7 +364,13 @@ impl Upload {
     }
 
     /// `what` names it.
-    fn judge(&self, cut: Position, what: &str, found: Option<&Resumed>, wrong: &mut Judgement) {
+    fn judge(
+        &self,
+        cut: Position,
+        what: &str,
+        found: Option<&ResumedUpload>,
+        wrong: &mut Judgement,
+    ) {
         let acked = |step: &&Step| step.acked.is_some_and(|acked| acked <= cut);
         let floor = self.steps.iter().filter(acked).map(|step| step.to).max();
         let ceiling = self.steps.iter().filter(|step| step.begun < cut).map(|step| step.to).max();
@@ -405,9 +417,9 @@ impl Judgement {
 mod tests {
     use super::*;
 
-    fn shown(titles: &[(&str, Seen)]) -> Found {
+    fn shown(titles: &[(&str, StoredVersion)]) -> VolumeContents {
         let titles = titles.iter().map(|(name, seen)| ((*name).to_owned(), seen.clone()));
-        Found { titles: titles.collect(), ..Found::default() }
+        VolumeContents { titles: titles.collect(), ..VolumeContents::default() }
     }
 
     #[test]
@@ -416,16 +428,19 @@ mod tests {
         let first = history.begin(10, "a", Some(1));
         history.ack(20, &first);
         history.begin(30, "a", Some(2));
-        let judge = |cut, found: &Found| history.judge(cut, found);
-        let (none, one, two) =
-            (shown(&[]), shown(&[("a", Seen::Whole(1))]), shown(&[("a", Seen::Whole(2))]));
+        let judge = |cut, found: &VolumeContents| history.judge(cut, found);
+        let (none, one, two) = (
+            shown(&[]),
+            shown(&[("a", StoredVersion::Whole(1))]),
+            shown(&[("a", StoredVersion::Whole(2))]),
+        );
         assert!(judge(19, &none).is_clean() && judge(19, &one).is_clean());
         assert_eq!(judge(20, &none).lost.len(), 1, "acknowledged and gone");
         assert_eq!(judge(30, &two).torn.len(), 1, "from nowhere");
         assert!(judge(31, &two).is_clean() && judge(31, &one).is_clean());
-        let torn = shown(&[("a", Seen::Torn("zeros".into()))]);
+        let torn = shown(&[("a", StoredVersion::Torn("zeros".into()))]);
         assert_eq!(judge(11, &torn).torn.len(), 1, "torn before it is acknowledged, too");
-        assert_eq!(judge(9, &shown(&[("b", Seen::Whole(1))])).stray.len(), 1);
+        assert_eq!(judge(9, &shown(&[("b", StoredVersion::Whole(1))])).stray.len(), 1);
     }
 
     #[test]
@@ -435,11 +450,11 @@ mod tests {
             let act = history.begin(begun, "a", leaves);
             history.ack(acked, &act);
         }
-        let one = shown(&[("a", Seen::Whole(1))]);
+        let one = shown(&[("a", StoredVersion::Whole(1))]);
         assert_eq!(history.judge(4, &one).lost, ["a: version 1 instead of version 2"]);
         assert_eq!(history.judge(6, &one).lost, ["a: version 1 instead of nothing"]);
         assert!(history.judge(6, &shown(&[])).is_clean());
-        assert!(history.judge(5, &shown(&[("a", Seen::Whole(2))])).is_clean());
+        assert!(history.judge(5, &shown(&[("a", StoredVersion::Whole(2))])).is_clean());
     }
 
     #[test]
@@ -452,8 +467,8 @@ mod tests {
         }
         history.begin_step(5, "u", "a", version, 200);
         let judge = |cut, offset, wrong_at| {
-            let mut found = Found::default();
-            found.uploads.insert("u".into(), Resumed { offset, wrong_at });
+            let mut found = VolumeContents::default();
+            found.uploads.insert("u".into(), ResumedUpload { offset, wrong_at });
             history.judge(cut, &found)
         };
         assert!(judge(4, 100, None).is_clean());
@@ -462,12 +477,12 @@ mod tests {
         assert_eq!((judge(6, 150, None).is_clean(), judge(6, 150, None).ahead), (true, 1));
         assert_eq!(judge(6, 300, None).wrong_offset.len(), 1, "the size that was reserved");
         assert_eq!(judge(6, 100, Some(50)).wrong_offset.len(), 1);
-        assert_eq!(history.judge(2, &Found::default()).lost.len(), 1);
-        assert!(history.judge(1, &Found::default()).is_clean());
+        assert_eq!(history.judge(2, &VolumeContents::default()).lost.len(), 1);
+        assert!(history.judge(1, &VolumeContents::default()).is_clean());
         let mut ended = history.clone();
         ended.begin_step(7, "u", "a", version, 300);
-        assert_eq!(ended.judge(7, &Found::default()).lost.len(), 1);
-        assert!(ended.judge(8, &Found::default()).is_clean());
+        assert_eq!(ended.judge(7, &VolumeContents::default()).lost.len(), 1);
+        assert!(ended.judge(8, &VolumeContents::default()).is_clean());
     }
 
     #[test]
@@ -479,11 +494,11 @@ mod tests {
         history.ack(5, &first);
         history.ack(9, &first);
         let judge = |cut, offset, wrong_at| {
-            let mut found = Found::default();
-            found.recordings.insert("r".into(), Resumed { offset, wrong_at });
+            let mut found = VolumeContents::default();
+            found.recordings.insert("r".into(), ResumedUpload { offset, wrong_at });
             history.judge(cut, &found)
         };
-        let none = Found::default();
+        let none = VolumeContents::default();
         assert!(history.judge(1, &none).is_clean() && history.judge(4, &none).is_clean());
         assert_eq!(history.judge(5, &none).lost.len(), 1, "it was durable from then on");
         assert!(judge(4, 150, None).is_clean() && judge(5, 100, None).is_clean());
@@ -501,7 +516,7 @@ mod tests {
         }
         let moved = history.begin_move(3, "a", "b", 1);
         history.ack(5, &moved);
-        let [one, two] = [Seen::Whole(1), Seen::Whole(2)];
+        let [one, two] = [StoredVersion::Whole(1), StoredVersion::Whole(2)];
         let before = shown(&[("a", one.clone()), ("b", two.clone())]);
         let after = shown(&[("b", one.clone())]);
         assert!(history.judge(4, &before).is_clean() && history.judge(4, &after).is_clean());
@@ -521,17 +536,17 @@ mod tests {
         let step = history.begin_step(2, "u", "b", version, 100);
         history.ack(3, &step);
         history.begin_step(3, "u", "b", version, 200);
-        let mut found = shown(&[("a", Seen::Whole(1))]);
-        found.uploads.insert("u".into(), Resumed { offset: 150, wrong_at: None });
+        let mut found = shown(&[("a", StoredVersion::Whole(1))]);
+        found.uploads.insert("u".into(), ResumedUpload { offset: 150, wrong_at: None });
         assert!(history.judge(4, &found).is_clean());
         history.settle(4, &found);
-        assert_eq!(history.judge(5, &Found::default()).lost.len(), 2, "title and upload");
+        assert_eq!(history.judge(5, &VolumeContents::default()).lost.len(), 2, "title and upload");
         found.uploads.get_mut("u").unwrap().offset = 100;
         assert_eq!(history.judge(5, &found).lost.len(), 1, "an offset that was reported");
         history.finish(6, false);
         assert_eq!(history.uploads().count(), 1, "it is not complete");
         history.finish(6, true);
-        let both = [("a", Seen::Whole(1)), ("b", Seen::Whole(7))];
+        let both = [("a", StoredVersion::Whole(1)), ("b", StoredVersion::Whole(7))];
         assert!(history.judge(7, &shown(&both)).is_clean());
         assert_eq!(history.judge(7, &shown(&both[..1])).lost.len(), 1);
     }

@@ -14,7 +14,7 @@ use tactus_core::units::{Nanos, SECOND};
 use super::history::History;
 use super::recorder::Recorder;
 use super::server::{Program, Server};
-use super::subject::{Acts, Load, audit, delete_uploaded, deliver, look, titles};
+use super::subject::{ClientLoad, Load, audit, delete_uploaded, deliver, look, titles};
 use crate::benches::say;
 use crate::random::Random;
 use crate::{clock, interrupt};
@@ -45,7 +45,7 @@ const CLIENTS: usize = 3;
 /// Who is delivered to.
 const RECEIVERS: usize = 2;
 /// More than anybody does in two seconds.
-const ENDLESS: Acts = Acts { titles: 100_000, uploads: 100_000 };
+const ENDLESS: ClientLoad = ClientLoad { titles: 100_000, uploads: 100_000 };
 /// How long the server keeps an upload, the shortest that it can be told: nobody can end those
 /// whose creation was not answered.
 const EXPIRY: Nanos = SECOND.times(60);

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::face::BLOCK;
+use crate::disk::exported_file::BLOCK;
 use crate::random::Random;
 
 /// The smallest thing that a disk writes whole.
@@ -33,7 +33,7 @@ pub(super) enum Loss {
 }
 
 /// Where a block's content is kept: the number of a piece and one, or nothing for zeros.
-type Held = u32;
+type PieceNumber = u32;
 
 /// Everything that was written, in order.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Log {
     events: Vec<Event>,
     /// `None` holds zeros, of which file systems write many.
     pieces: Vec<Option<Box<Piece>>>,
-    now: Vec<Held>,
+    now: Vec<PieceNumber>,
 }
 
 impl Log {
@@ -109,7 +109,7 @@ impl Log {
         self.piece(self.now[block])
     }
 
-    fn piece(&self, held: Held) -> Option<&Piece> {
+    fn piece(&self, held: PieceNumber) -> Option<&Piece> {
         self.pieces.get(held.checked_sub(1)? as usize)?.as_deref()
     }
 
@@ -130,14 +130,14 @@ impl Log {
 /// 2 GiB of content that is not zero: the memory that a log may take.
 const PIECES_MAX: usize = 512 << 10;
 
-fn apply(event: Event, held: &mut [Held]) {
+fn apply(event: Event, held: &mut [PieceNumber]) {
     for (block, piece) in numbers(event) {
         held[block] = piece;
     }
 }
 
 /// Block and content of each piece of an event.
-fn numbers(event: Event) -> impl Iterator<Item = (usize, Held)> {
+fn numbers(event: Event) -> impl Iterator<Item = (usize, PieceNumber)> {
     let (block, first, count) = match event {
         Event::Write { block, first, count } => (block, first, count),
         Event::Flush => (0, 0, 0),
@@ -149,9 +149,9 @@ fn numbers(event: Event) -> impl Iterator<Item = (usize, Held)> {
 #[derive(Debug)]
 pub(super) struct Image {
     /// The state at the end of the first `applied` events.
-    flushed: Vec<Held>,
+    flushed: Vec<PieceNumber>,
     applied: usize,
-    survived: HashMap<usize, Held>,
+    survived: HashMap<usize, PieceNumber>,
     since: HashMap<usize, Box<Piece>>,
 }
 

@@ -12,7 +12,7 @@ use tactus_core::units::Bytes;
 
 use super::content;
 use super::log::{Image, Log, Loss, Piece};
-use crate::disk::face::{BLOCK, Medium};
+use crate::disk::exported_file::{BLOCK, Medium};
 use crate::random::Random;
 
 /// What goes wrong once.

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 
 use super::content::Version;
 use super::disk::LoggingDisk;
-use super::history::{Begun, History, Position};
+use super::history::{History, OperationHandle, Position};
 use super::medium::Fault;
 
 /// A history that is being written.
@@ -52,13 +52,13 @@ impl<'a> Recorder<'a> {
     }
 
     /// A name will have version `leaves`, or be gone.
-    pub(super) fn begin(&self, name: &str, leaves: Option<u64>) -> Result<Begun> {
+    pub(super) fn begin(&self, name: &str, leaves: Option<u64>) -> Result<OperationHandle> {
         let now = self.now()?;
         Ok(lock(&self.history).begin(now, name, leaves))
     }
 
     /// The version that is called `from` will be called `to`.
-    pub(super) fn begin_move(&self, from: &str, to: &str, version: u64) -> Result<Begun> {
+    pub(super) fn begin_move(&self, from: &str, to: &str, version: u64) -> Result<OperationHandle> {
         let now = self.now()?;
         Ok(lock(&self.history).begin_move(now, from, to, version))
     }
@@ -95,19 +95,24 @@ impl<'a> Recorder<'a> {
         name: &str,
         version: Version,
         to: u64,
-    ) -> Result<Begun> {
+    ) -> Result<OperationHandle> {
         let now = self.now()?;
         Ok(lock(&self.history).begin_step(now, id, name, version, to))
     }
 
     /// A recording of `version` under `name` has come up to `to`.
-    pub(super) fn begin_piece(&self, name: &str, version: Version, to: u64) -> Result<Begun> {
+    pub(super) fn begin_piece(
+        &self,
+        name: &str,
+        version: Version,
+        to: u64,
+    ) -> Result<OperationHandle> {
         let now = self.now()?;
         Ok(lock(&self.history).begin_piece(now, name, version, to))
     }
 
     /// It was acknowledged just now.
-    pub(super) fn ack(&self, begun: &Begun) -> Result<()> {
+    pub(super) fn ack(&self, begun: &OperationHandle) -> Result<()> {
         let now = self.now()?;
         lock(&self.history).ack(now, begun);
         Ok(())

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::content::{Seen, identify};
-use super::history::{Found, History};
+use super::content::{StoredVersion, identify};
+use super::history::{History, VolumeContents};
 use super::recorder::Recorder;
 use crate::random::Random;
 
@@ -30,20 +30,20 @@ pub(super) trait Subject: Sync {
     /// Works on the volume at `root` until its load is done.
     fn load(&self, root: &Path, recorder: &Recorder<'_>, random: &mut Random) -> Result<()>;
     /// Recovers after a power failure, until it is ready to work.
-    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn Recovered + 'a>>;
+    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn RecoveredSubject + 'a>>;
 }
 
 /// A subject that is ready again. Dropped, it lets the volume go.
-pub(super) trait Recovered {
+pub(super) trait RecoveredSubject {
     /// Reads every byte of what there is.
-    fn look(&mut self, history: &History) -> Result<Found>;
+    fn look(&mut self, history: &History) -> Result<VolumeContents>;
     /// How long it was kept from recovering because others had the processors.
     fn starved(&self) -> Result<Duration> {
         Ok(Duration::ZERO)
     }
 }
 
-pub(super) use served::{Acts, Load, audit, delete_uploaded, deliver, look, titles};
+pub(super) use served::{ClientLoad, Load, audit, delete_uploaded, deliver, look, titles};
 
 /// All subjects: those that need nothing but the kernel, the server at `tactus`, and others, of
 /// which one is installed in `modules`.
@@ -53,7 +53,7 @@ pub(super) fn all(tactus: &Path, modules: Option<&Path>) -> Vec<Box<dyn Subject>
 }
 
 /// Reads a title.
-fn seen(path: &Path) -> Result<Seen> {
+fn seen(path: &Path) -> Result<StoredVersion> {
     let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
     Ok(identify(&bytes))
 }

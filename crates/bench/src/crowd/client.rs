@@ -35,7 +35,7 @@ pub struct Part {
 
 /// What a client did.
 #[derive(Clone, Debug, Default)]
-pub struct Did {
+pub struct ClientActions {
     /// What it played, one after the other.
     pub parts: Vec<Part>,
     /// Answers other than 200, and what else went wrong.
@@ -59,7 +59,7 @@ pub(super) struct Client {
     state: State,
     /// Pauses in turn: who only pauses comes to the end of the title.
     paused: u32,
-    did: Did,
+    did: ClientActions,
 }
 
 enum State {
@@ -107,7 +107,7 @@ impl Client {
             dice,
             state: State::Away,
             paused: 0,
-            did: Did::default(),
+            did: ClientActions::default(),
         }
     }
 
@@ -200,7 +200,7 @@ impl Client {
     }
 
     /// Leaves, and tells what it did.
-    pub(super) fn leave(mut self) -> (usize, Did) {
+    pub(super) fn leave(mut self) -> (usize, ClientActions) {
         if matches!(self.state, State::Playing(_)) {
             self.stop();
         }

@@ -27,7 +27,7 @@ pub(super) struct View {
     jumps: Vec<u64>,
     malformed: u64,
     datagrams: u64,
-    came: Came,
+    came: Arrivals,
 }
 
 /// The sequence of datagrams, counted on over its wraps.
@@ -50,7 +50,7 @@ struct Break {
 }
 
 /// When each datagram came, and how long it was.
-struct Came {
+struct Arrivals {
     /// The first one's number and time.
     first: Option<(u64, MonoTime)>,
     /// Of each number from the first on, microseconds since that.
@@ -63,7 +63,7 @@ struct Came {
 /// millisecond, and the latest. Each PLAY has a clock of its own: how long it took to begin is
 /// counted apart.
 #[derive(Clone, Debug, Default)]
-pub struct Late {
+pub struct LatenessHistogram {
     counts: Vec<u64>,
     /// Milliseconds.
     pub max: f64,
@@ -71,7 +71,7 @@ pub struct Late {
 
 /// What a client got in the end.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct ReceptionSummary {
     /// Datagrams that came.
     pub datagrams: u64,
     /// Numbers that are missing, without those that its own socket dropped.
@@ -87,7 +87,7 @@ pub struct Seen {
     /// Time stamps that jumped in the middle of playing.
     pub jumps: u64,
     /// How late they were.
-    pub late: Late,
+    pub late: LatenessHistogram,
     /// Whole seconds that it watched.
     pub seconds: u64,
     /// Those in which less than [`SHARE_MIN`] of the rate came.
@@ -114,7 +114,7 @@ impl View {
     pub(super) fn new(rate: BitRate, length: Nanos) -> Self {
         let seconds = length.0.div_ceil(SECOND.0);
         let room = (rate.0 * seconds).div_ceil(8 * (PACKETS * PACKET) as u64) as usize;
-        let came = Came {
+        let came = Arrivals {
             first: None,
             micros: Vec::with_capacity(room),
             packets: Vec::with_capacity(room),
@@ -195,12 +195,12 @@ impl View {
     }
 
     /// What it is, when the client has played `parts`, and its socket has dropped so many.
-    pub(super) fn judge(self, parts: &[Part], dropped: u32) -> Seen {
-        let mut seen = Seen {
+    pub(super) fn judge(self, parts: &[Part], dropped: u32) -> ReceptionSummary {
+        let mut seen = ReceptionSummary {
             datagrams: self.datagrams,
             dropped: dropped.into(),
             malformed: self.malformed,
-            ..Seen::default()
+            ..ReceptionSummary::default()
         };
         let Some((first, _)) = self.came.first else { return seen };
         let ranges = self.came.ranges(parts);
@@ -240,7 +240,7 @@ fn span(packets: u64, rate: BitRate) -> u64 {
     (u128::from(packets) * 8_000_000 * PACKET as u128 / u128::from(rate.0)) as u64
 }
 
-impl Came {
+impl Arrivals {
     fn push(&mut self, number: u64, at: MonoTime, packets: u8) {
         let (from, first) = *self.first.get_or_insert((number, at));
         let place = (number - from) as usize;
@@ -269,7 +269,7 @@ impl Came {
     }
 
     /// What came of one part, by the rate.
-    fn judge(&self, range: Range<u64>, part: &Part, rate: BitRate, seen: &mut Seen) {
+    fn judge(&self, range: Range<u64>, part: &Part, rate: BitRate, seen: &mut ReceptionSummary) {
         let Some((from, first)) = self.first else { return };
         let since = |at: MonoTime| at.0 as i64 / 1000 - first.0 as i64 / 1000;
         let mut packets = 0;
@@ -324,7 +324,7 @@ const STEP_MICROS: i64 = 100;
 /// All that is later counts as a second.
 const STEPS_MAX: usize = 10_000;
 
-impl Late {
+impl LatenessHistogram {
     /// Counts one that came so many microseconds late.
     fn count(&mut self, micros: i64) {
         self.max = self.max.max(micros as f64 / 1e3);

@@ -10,7 +10,7 @@ use anyhow::Result;
 use rustix::fs::OFlags;
 use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
 
-use super::{Emulated, Profile, Shape};
+use super::{EmulatedDisk, Profile, Shape};
 use crate::aligned::Aligned;
 use crate::clock;
 use crate::interrupt;
@@ -20,7 +20,7 @@ use crate::report::{Table, number};
 /// Builds a disk of `shape` and reads it.
 pub fn check(shape: Shape, each: Nanos) -> Result<Table> {
     let (profile, size) = (shape.profile, shape.size);
-    let mut disk = Emulated::start(shape)?;
+    let mut disk = EmulatedDisk::start(shape)?;
     disk.timed()?;
     let title = format!("emulated {profile:?}, one direct read at a time");
     let mut table = Table::new(

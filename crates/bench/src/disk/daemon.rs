@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tactus_core::units::{Bytes, KIB, Nanos};
 
 use super::device::{Device, limit_unwritten, read_ahead_is, set_queue, set_read_ahead};
-use super::export::{Asked, Export};
+use super::export::{Export, RequestCounts};
 use super::{Queue, Shape};
 use crate::clock;
 use crate::interrupt;
@@ -44,7 +44,7 @@ pub fn serve(shape: &Shape, commanded: bool) -> Result<()> {
 
 /// A disk in its own process.
 #[derive(Debug)]
-pub struct Emulated {
+pub struct EmulatedDisk {
     child: Child,
     commands: Option<ChildStdin>,
     answers: Lines<BufReader<ChildStdout>>,
@@ -52,7 +52,7 @@ pub struct Emulated {
     device: String,
 }
 
-impl Emulated {
+impl EmulatedDisk {
     /// Builds a disk and mounts it; it is in fast mode.
     pub fn start(shape: Shape) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
@@ -90,12 +90,12 @@ impl Emulated {
     }
 
     /// Requests are answered at once.
-    pub fn fast(&mut self) -> Result<Asked> {
+    pub fn fast(&mut self) -> Result<RequestCounts> {
         self.command("fast")
     }
 
     /// Requests are answered in the model's time.
-    pub fn timed(&mut self) -> Result<Asked> {
+    pub fn timed(&mut self) -> Result<RequestCounts> {
         set_read_ahead(&self.device, self.shape.read_ahead)?;
         self.command("timed")
     }
@@ -118,7 +118,7 @@ impl Emulated {
     }
 
     /// What it was asked since its start.
-    pub fn asked(&mut self) -> Result<Asked> {
+    pub fn asked(&mut self) -> Result<RequestCounts> {
         self.command("asked")
     }
 
@@ -131,7 +131,7 @@ impl Emulated {
         )
     }
 
-    fn command(&mut self, word: &str) -> Result<Asked> {
+    fn command(&mut self, word: &str) -> Result<RequestCounts> {
         let commands = self.commands.as_mut().context("the disk takes no commands")?;
         writeln!(commands, "{word}")?;
         let answer = self.answers.next().context("the disk has ended")??;
@@ -139,7 +139,7 @@ impl Emulated {
     }
 }
 
-impl Drop for Emulated {
+impl Drop for EmulatedDisk {
     fn drop(&mut self) {
         drop(self.commands.take());
         let ended = self.child.wait().map_err(anyhow::Error::from);

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, ensure};
 use tactus_core::units::{Bytes, KIB};
 
 use super::export::Export;
-use super::face::REQUEST_MAX;
-use super::stand::Stand;
+use super::exported_file::REQUEST_MAX;
+use super::loop_device::LoopDevice;
 use super::{Profile, Queue, Shape};
 use crate::command;
 
@@ -25,7 +25,7 @@ const HASH_SEED: &str = "7a0c1e5d-3b1f-4c55-9a6e-2d1f60a7b0c4";
 pub(super) struct Device {
     export: Arc<Export>,
     answers: Option<JoinHandle<Result<()>>>,
-    stand: Option<Stand>,
+    loop_device: Option<LoopDevice>,
     name: String,
 }
 
@@ -37,15 +37,15 @@ impl Device {
         let answers = std::thread::Builder::new().name("answers".into());
         let answers = Some(answers.spawn(move || answering.answer_in_time())?);
         let mut device =
-            Self { export: Arc::clone(&export), answers, stand: None, name: String::new() };
-        let stand = device.stand.insert(Stand::build(export)?);
-        device.name = stand.device().to_owned();
-        stand.tune("rotational", if shape.profile == Profile::Hdd { "1" } else { "0" })?;
-        stand.tune("max_sectors_kb", &(u64::from(REQUEST_MAX) / KIB).to_string())?;
+            Self { export: Arc::clone(&export), answers, loop_device: None, name: String::new() };
+        let loop_device = device.loop_device.insert(LoopDevice::build(export)?);
+        device.name = loop_device.device().to_owned();
+        loop_device.tune("rotational", if shape.profile == Profile::Hdd { "1" } else { "0" })?;
+        loop_device.tune("max_sectors_kb", &(u64::from(REQUEST_MAX) / KIB).to_string())?;
         set_queue(&device.name, &shape.queue)?;
         let features = format!("lazy_itable_init=1,nodiscard,hash_seed={HASH_SEED}");
         command::run("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", &features, &device.name])?;
-        stand.mount(&shape.mount, "noatime,noinit_itable")?;
+        loop_device.mount(&shape.mount, "noatime,noinit_itable")?;
         set_read_ahead(&device.name, shape.read_ahead)?;
         Ok(device)
     }
@@ -115,7 +115,7 @@ fn short(device: &str) -> &str {
 impl Drop for Device {
     fn drop(&mut self) {
         self.export.set_fast(true);
-        drop(self.stand.take());
+        drop(self.loop_device.take());
         self.export.stop();
         let ended = self.answers.take().map(JoinHandle::join);
         if let Some(Err(_) | Ok(Err(_))) = ended {

@@ -15,8 +15,8 @@ use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 use serde::Serialize;
 use tactus_core::units::{Bytes, Nanos};
 
-use super::face::{Medium, REQUEST_MAX};
-use super::model::{Act, Model, Request, Ticket};
+use super::exported_file::{Medium, REQUEST_MAX};
+use super::model::{Model, Request, RequestKind, Ticket};
 use super::store::Store;
 use super::{Profile, Shape};
 use crate::clock;
@@ -78,7 +78,7 @@ struct Counts {
 
 /// What a disk was asked since its start.
 #[derive(Clone, Copy, Debug, Default, Serialize, serde::Deserialize)]
-pub struct Asked {
+pub struct RequestCounts {
     /// Read requests.
     pub reads: u64,
     /// Bytes that they asked for.
@@ -99,7 +99,7 @@ pub struct Asked {
     pub contiguous: u64,
 }
 
-impl std::ops::Sub for Asked {
+impl std::ops::Sub for RequestCounts {
     type Output = Self;
 
     /// What was asked in between.
@@ -149,9 +149,9 @@ impl Export {
         self.changed.notify_all();
     }
 
-    pub(super) fn asked(&self) -> Asked {
+    pub(super) fn asked(&self) -> RequestCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Asked {
+        RequestCounts {
             reads: count(&self.counts.reads),
             read_bytes: count(&self.counts.read_bytes),
             read_time: count(&self.counts.read_time),
@@ -231,9 +231,9 @@ impl Export {
     fn count(&self, request: Request) {
         let counts = &self.counts;
         let (requests, bytes) = match request.act {
-            Act::Write => (&counts.writes, &counts.write_bytes),
-            Act::Read => (&counts.reads, &counts.read_bytes),
-            Act::Flush => {
+            RequestKind::Write => (&counts.writes, &counts.write_bytes),
+            RequestKind::Read => (&counts.reads, &counts.read_bytes),
+            RequestKind::Flush => {
                 counts.flushes.fetch_add(1, Ordering::Relaxed);
                 return;
             }
@@ -248,9 +248,9 @@ impl Export {
 
     fn count_time(&self, request: Request, time: Nanos) {
         let sum = match request.act {
-            Act::Read => &self.counts.read_time,
-            Act::Write => &self.counts.write_time,
-            Act::Flush => &self.counts.flush_time,
+            RequestKind::Read => &self.counts.read_time,
+            RequestKind::Write => &self.counts.write_time,
+            RequestKind::Flush => &self.counts.flush_time,
         };
         sum.fetch_add(time.0, Ordering::Relaxed);
     }
@@ -275,7 +275,7 @@ impl Medium for Export {
     }
 
     fn read(&self, at: u64, length: u32, reply: ReplyData) {
-        self.handle(Pending::Read(Request { at, length, act: Act::Read }, reply));
+        self.handle(Pending::Read(Request { at, length, act: RequestKind::Read }, reply));
     }
 
     fn write(&self, at: u64, data: &[u8], reply: ReplyWrite) {
@@ -286,7 +286,7 @@ impl Medium for Export {
             return;
         }
         self.handle(Pending::Write(
-            Request { at, length: data.len() as u32, act: Act::Write },
+            Request { at, length: data.len() as u32, act: RequestKind::Write },
             reply,
         ));
     }

@@ -44,12 +44,12 @@ pub(super) struct Request {
     /// How many.
     pub(super) length: u32,
     /// What is done with them.
-    pub(super) act: Act,
+    pub(super) act: RequestKind,
 }
 
 /// What a request wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Act {
+pub(super) enum RequestKind {
     Read,
     Write,
     /// All that was written before shall survive a loss of power. It has no place and no length.
@@ -57,7 +57,7 @@ pub(super) enum Act {
 }
 
 impl Request {
-    pub(super) const FLUSH: Self = Self { at: 0, length: 0, act: Act::Flush };
+    pub(super) const FLUSH: Self = Self { at: 0, length: 0, act: RequestKind::Flush };
 }
 
 /// Names a request in its answer.
@@ -167,13 +167,13 @@ impl Spinning {
 
     fn handle_request(&mut self, now: MonoTime, ticket: Ticket, request: Request) -> Nanos {
         let millis = match request.act {
-            Act::Read => self.transfer(request),
-            Act::Write => {
+            RequestKind::Read => self.transfer(request),
+            RequestKind::Write => {
                 self.written = true;
                 self.transfer(request)
             }
-            Act::Flush if std::mem::take(&mut self.written) => Self::TURN_MS,
-            Act::Flush => 0.0,
+            RequestKind::Flush if std::mem::take(&mut self.written) => Self::TURN_MS,
+            RequestKind::Flush => 0.0,
         };
         let time = Nanos((millis * 1e6) as u64);
         self.busy_until = self.busy_until.max(now) + time;
@@ -311,17 +311,17 @@ impl Flash {
         self.advance(now);
         let length = f64::from(request.length);
         let (work, alone) = match request.act {
-            Act::Read => (length, false),
-            Act::Write => {
+            RequestKind::Read => (length, false),
+            RequestKind::Write => {
                 self.written = true;
                 (length * self.shape.write_weight, false)
             }
-            Act::Flush if std::mem::take(&mut self.written) => {
+            RequestKind::Flush if std::mem::take(&mut self.written) => {
                 let span = FLUSH_MAX.saturating_sub(FLUSH_MIN).0 as f64;
                 let nanos = FLUSH_MIN.0 as f64 + span * self.random.share();
                 (nanos / 1e9 * self.shape.bytes_per_second, true)
             }
-            Act::Flush => (0.0, false),
+            RequestKind::Flush => (0.0, false),
         };
         self.waiting.push_back(Waiting { work, alone, ticket });
         self.fill_slots();
@@ -429,11 +429,11 @@ mod tests {
     }
 
     fn read(at: u64, length: u32) -> Request {
-        Request { at, length, act: Act::Read }
+        Request { at, length, act: RequestKind::Read }
     }
 
     fn write(at: u64, length: u32) -> Request {
-        Request { at, length, act: Act::Write }
+        Request { at, length, act: RequestKind::Write }
     }
 
     fn random_reads(count: u64, length: u32) -> impl Iterator<Item = Request> {
@@ -464,7 +464,7 @@ mod tests {
             let requests = random_reads(200, MIB).map(|read| Request { act, ..read });
             one_by_one(&mut Model::new(Profile::Hdd, SIZE, 5), requests)
         };
-        assert_eq!(run(Act::Read), run(Act::Write));
+        assert_eq!(run(RequestKind::Read), run(RequestKind::Write));
         // A read between two halves of an upload costs two ways of the arm.
         let halves = [write(0, MIB), write(u64::from(MIB), MIB)];
         let apart = [halves[0], read(SIZE.0 / 2, 4096), halves[1]];

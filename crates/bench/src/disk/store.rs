@@ -11,7 +11,7 @@ use std::sync::RwLock;
 
 use tactus_core::units::Bytes;
 
-use super::face::BLOCK;
+use super::exported_file::BLOCK;
 
 /// In the table: look into the file. A block that repeats this very word goes there too.
 const IN_FILE: u64 = u64::MAX;

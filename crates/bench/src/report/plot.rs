@@ -97,14 +97,14 @@ const SERIES: [RGBColor; 6] = [
     RGBColor(2, 0, 5),
 ];
 
-type Drawn<T> = Result<T, Box<dyn std::error::Error>>;
+type DrawResult<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn line_chart(
     title: &str,
     axes: &(String, String),
     lines: &[(String, Vec<(f64, f64)>)],
     mark: Option<&(String, f64)>,
-) -> Drawn<String> {
+) -> DrawResult<String> {
     let points = || lines.iter().flat_map(|(_, points)| points.iter().copied());
     let (left, right) = range(points().map(|point| point.0));
     let (_, high) = range(points().map(|point| point.1).chain(mark.map(|mark| mark.1)));

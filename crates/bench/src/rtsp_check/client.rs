@@ -60,18 +60,18 @@ pub(super) enum Item {
     Response(Response),
     Frame(Frame),
     /// What a server may ask its client.
-    Request(Asked),
+    Request(ServerRequest),
 }
 
 /// A request of the server's.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Asked {
+pub(super) struct ServerRequest {
     /// Method, address and version.
     pub(super) line: String,
     headers: Vec<(String, String)>,
 }
 
-impl Asked {
+impl ServerRequest {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         find(&self.headers, name).next()
     }
@@ -101,7 +101,7 @@ pub(super) struct Connection {
     /// Those that came while an answer was waited for.
     pub(super) frames: Vec<Frame>,
     /// What the server has asked.
-    pub(super) asked: Vec<Asked>,
+    pub(super) asked: Vec<ServerRequest>,
 }
 
 impl Connection {
@@ -221,7 +221,7 @@ impl Connection {
     }
 
     /// Answers what the server asks, and keeps it.
-    pub(super) fn hear(&mut self, asked: Asked) -> Result<()> {
+    pub(super) fn hear(&mut self, asked: ServerRequest) -> Result<()> {
         let status = match asked.method() {
             "PLAY_NOTIFY" | "OPTIONS" | "GET_PARAMETER" | "SET_PARAMETER" => "200 OK",
             _ => "501 Not Implemented",
@@ -316,7 +316,7 @@ fn read(bytes: &[u8]) -> Result<Option<(Item, usize)>> {
         let reason = words.next().unwrap_or_default().to_owned();
         Item::Response(Response { version, status, reason, headers, body: body.to_vec() })
     } else {
-        Item::Request(Asked { line: line.to_owned(), headers })
+        Item::Request(ServerRequest { line: line.to_owned(), headers })
     };
     Ok(Some((item, end + 4 + len)))
 }

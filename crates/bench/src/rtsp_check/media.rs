@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::scene::{Packet, Played, Scene, Session, Way, sender_reports};
+use super::scene::{Packet, PlayResponse, Scene, Session, TransportKind, sender_reports};
 use super::{Check, Outcome, passed, skipped};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -97,7 +97,7 @@ fn check_order(scene: &Scene, session: &Session<'_>, packets: &[Packet]) -> Resu
 }
 
 fn play_udp(scene: &Scene) -> Result<Outcome> {
-    flows_udp(scene, scene.set_up(Way::Udp)?)
+    flows_udp(scene, scene.set_up(TransportKind::Udp)?)
 }
 
 /// Plays, and looks at what comes and from where.
@@ -125,7 +125,7 @@ pub(super) fn flows_udp(scene: &Scene, mut session: Session<'_>) -> Result<Outco
 }
 
 fn play_tcp(scene: &Scene) -> Result<Outcome> {
-    flows_tcp(scene, scene.set_up(Way::Tcp)?)
+    flows_tcp(scene, scene.set_up(TransportKind::Tcp)?)
 }
 
 pub(super) fn flows_tcp(scene: &Scene, mut session: Session<'_>) -> Result<Outcome> {
@@ -139,7 +139,7 @@ pub(super) fn flows_tcp(scene: &Scene, mut session: Session<'_>) -> Result<Outco
 }
 
 fn play_range(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Tcp)?;
+    let mut session = scene.set_up(TransportKind::Tcp)?;
     let played = session.play(&[("Range", "npt=0-")])?;
     let (from, to) = played.range.context("PLAY answers no Range in npt")?;
     ensure!(from < 1.0, "asked for the beginning, played from {from} s");
@@ -153,14 +153,14 @@ fn play_range(scene: &Scene) -> Result<Outcome> {
 }
 
 fn info_udp(scene: &Scene) -> Result<Outcome> {
-    info(scene, Way::Udp)
+    info(scene, TransportKind::Udp)
 }
 
 fn info_tcp(scene: &Scene) -> Result<Outcome> {
-    info(scene, Way::Tcp)
+    info(scene, TransportKind::Tcp)
 }
 
-fn info(scene: &Scene, way: Way) -> Result<Outcome> {
+fn info(scene: &Scene, way: TransportKind) -> Result<Outcome> {
     let mut session = scene.set_up(way)?;
     let played = session.play(&[])?;
     let first = session.first_packets(1)?[0];
@@ -168,7 +168,7 @@ fn info(scene: &Scene, way: Way) -> Result<Outcome> {
     passed(format!("seq {} rtptime {}", first.sequence, first.timestamp))
 }
 
-fn check_info(played: &Played, first: &Packet) -> Result<()> {
+fn check_info(played: &PlayResponse, first: &Packet) -> Result<()> {
     let info = played.response.header("RTP-Info").context("PLAY answers no RTP-Info")?;
     let sequence = played.sequence.with_context(|| format!("no seq in {info}"))?;
     let timestamp = played.timestamp.with_context(|| format!("no rtptime in {info}"))?;
@@ -182,7 +182,7 @@ fn check_info(played: &Played, first: &Packet) -> Result<()> {
 }
 
 fn between(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Tcp)?;
+    let mut session = scene.set_up(TransportKind::Tcp)?;
     session.play(&[])?;
     let mut slowest = Duration::ZERO;
     for _ in 0..20 {
@@ -199,14 +199,14 @@ fn between(scene: &Scene) -> Result<Outcome> {
 }
 
 fn pause_udp(scene: &Scene) -> Result<Outcome> {
-    pause(scene, Way::Udp)
+    pause(scene, TransportKind::Udp)
 }
 
 fn pause_tcp(scene: &Scene) -> Result<Outcome> {
-    pause(scene, Way::Tcp)
+    pause(scene, TransportKind::Tcp)
 }
 
-fn pause(scene: &Scene, way: Way) -> Result<Outcome> {
+fn pause(scene: &Scene, way: TransportKind) -> Result<Outcome> {
     let mut session = scene.set_up(way)?;
     session.play(&[])?;
     session.first_packets(5)?;
@@ -214,21 +214,21 @@ fn pause(scene: &Scene, way: Way) -> Result<Outcome> {
     let answered = Instant::now();
     let came = session.listen(Duration::from_secs(2))?;
     // What comes by another way may still be under way.
-    let grace = if way == Way::Udp { SOON } else { Duration::ZERO };
+    let grace = if way == TransportKind::Udp { SOON } else { Duration::ZERO };
     let late = session.packets(&came)?.iter().filter(|each| each.at > answered + grace).count();
     ensure!(late == 0, "{late} packets in the 2 s after PAUSE was answered");
     passed("")
 }
 
 fn resume_udp(scene: &Scene) -> Result<Outcome> {
-    resume(scene, Way::Udp)
+    resume(scene, TransportKind::Udp)
 }
 
 fn resume_tcp(scene: &Scene) -> Result<Outcome> {
-    resume(scene, Way::Tcp)
+    resume(scene, TransportKind::Tcp)
 }
 
-fn resume(scene: &Scene, way: Way) -> Result<Outcome> {
+fn resume(scene: &Scene, way: TransportKind) -> Result<Outcome> {
     let mut session = scene.set_up(way)?;
     session.play(&[])?;
     let mut before = session.first_packets(20)?;
@@ -259,7 +259,7 @@ fn seek(scene: &Scene) -> Result<Outcome> {
     let Some(len) = scene.len.filter(|&len| len > 1.0) else {
         return skipped("the description names no length");
     };
-    let mut session = scene.set_up(Way::Tcp)?;
+    let mut session = scene.set_up(TransportKind::Tcp)?;
     session.play(&[])?;
     let mut before = session.first_packets(5)?;
     session.pause()?;
@@ -282,7 +282,7 @@ fn seek(scene: &Scene) -> Result<Outcome> {
 
 fn range_invalid(scene: &Scene) -> Result<Outcome> {
     let Some(len) = scene.len else { return skipped("the description names no length") };
-    let mut session = scene.set_up(Way::Tcp)?;
+    let mut session = scene.set_up(TransportKind::Tcp)?;
     let range = format!("npt={:.3}-", len + 1000.0);
     session.ask("PLAY", &[("Range", &range)])?.expect(&[457], "PLAY from behind the end")?;
     session.play(&[])?;
@@ -290,7 +290,7 @@ fn range_invalid(scene: &Scene) -> Result<Outcome> {
 }
 
 fn range_malformed(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Tcp)?;
+    let mut session = scene.set_up(TransportKind::Tcp)?;
     let response = session.ask("PLAY", &[("Range", "npt=soon-later")])?;
     response.expect(&[400, 457], "a Range that is none")?;
     passed("")
@@ -300,7 +300,7 @@ fn range_end(scene: &Scene) -> Result<Outcome> {
     if scene.len.is_none_or(|len| len < 3.0) {
         return skipped("the description names no length, or a short one");
     }
-    let mut session = scene.set_up(Way::Udp)?;
+    let mut session = scene.set_up(TransportKind::Udp)?;
     let played = session.play(&[("Range", "npt=0-2")])?;
     let (_, to) = played.range.context("PLAY answers no Range in npt")?;
     let to = to.context("PLAY answers a Range without an end")?;
@@ -316,7 +316,7 @@ fn range_end(scene: &Scene) -> Result<Outcome> {
 }
 
 fn scale(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Tcp)?;
+    let mut session = scene.set_up(TransportKind::Tcp)?;
     let response = session.ask("PLAY", &[("Scale", "2"), ("Range", "npt=0-")])?;
     if response.status != 200 {
         return skipped(&format!("PLAY with a Scale is answered {}", response.status));
@@ -331,7 +331,7 @@ fn scale(scene: &Scene) -> Result<Outcome> {
 }
 
 fn teardown_ends(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Udp)?;
+    let mut session = scene.set_up(TransportKind::Udp)?;
     session.play(&[])?;
     session.first_packets(5)?;
     session.tear_down()?;
@@ -343,14 +343,14 @@ fn teardown_ends(scene: &Scene) -> Result<Outcome> {
 }
 
 fn reports_udp(scene: &Scene) -> Result<Outcome> {
-    reports(scene, Way::Udp)
+    reports(scene, TransportKind::Udp)
 }
 
 fn reports_tcp(scene: &Scene) -> Result<Outcome> {
-    reports(scene, Way::Tcp)
+    reports(scene, TransportKind::Tcp)
 }
 
-fn reports(scene: &Scene, way: Way) -> Result<Outcome> {
+fn reports(scene: &Scene, way: TransportKind) -> Result<Outcome> {
     let mut session = scene.set_up(way)?;
     session.play(&[])?;
     // Two of the longest intervals of a session of two (RFC 3550, section 6.3.1).
@@ -399,7 +399,7 @@ fn reports(scene: &Scene, way: Way) -> Result<Outcome> {
 }
 
 fn time_out(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Udp)?;
+    let mut session = scene.set_up(TransportKind::Udp)?;
     session.play(&[])?;
     let limit = session.timeout + Duration::from_secs(30);
     let Some(_) = scene.len.filter(|&len| len > limit.as_secs_f64()) else {
@@ -421,7 +421,7 @@ fn time_out(scene: &Scene) -> Result<Outcome> {
 }
 
 fn kept_alive(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Udp)?;
+    let mut session = scene.set_up(TransportKind::Udp)?;
     // Nothing flows: only what is said keeps it.
     let span = session.timeout.mul_f64(1.5);
     let began = Instant::now();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::client::{Item, PATIENCE, TWO};
-use super::scene::{Scene, Way, describe};
+use super::scene::{Scene, TransportKind, describe};
 use super::{Check, Outcome, passed, skipped};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -320,7 +320,7 @@ fn session_missing(scene: &Scene) -> Result<Outcome> {
 }
 
 fn session_id(scene: &Scene) -> Result<Outcome> {
-    let (one, other) = (scene.set_up(Way::Tcp)?, scene.set_up(Way::Tcp)?);
+    let (one, other) = (scene.set_up(TransportKind::Tcp)?, scene.set_up(TransportKind::Tcp)?);
     ensure!(one.id != other.id, "two sessions are named {}", one.id);
     for session in [&one, &other] {
         ensure!(session.id.len() >= 8, "{} is short enough to be guessed", session.id);
@@ -331,7 +331,7 @@ fn session_id(scene: &Scene) -> Result<Outcome> {
 }
 
 fn setup_udp(scene: &Scene) -> Result<Outcome> {
-    let session = scene.set_up(Way::Udp)?;
+    let session = scene.set_up(TransportKind::Udp)?;
     let transport = &session.transport;
     let sockets = session.sockets.as_ref().context("it is over UDP")?;
     let port = sockets[0].local_addr()?.port();
@@ -351,7 +351,7 @@ fn setup_udp(scene: &Scene) -> Result<Outcome> {
 }
 
 fn setup_tcp(scene: &Scene) -> Result<Outcome> {
-    let session = scene.set_up(Way::Tcp)?;
+    let session = scene.set_up(TransportKind::Tcp)?;
     let transport = &session.transport;
     ensure!(transport.spec == "RTP/AVP/TCP", "the transport is {}", transport.spec);
     let channels = transport.interleaved.context("there is no interleaved")?;
@@ -363,7 +363,7 @@ fn setup_tcp(scene: &Scene) -> Result<Outcome> {
 }
 
 fn setup_again(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Tcp)?;
+    let mut session = scene.set_up(TransportKind::Tcp)?;
     // The second of them was taken, which only the server knows.
     let offer = "RAW/NOBODY/HAS;unicast,RTP/AVP/TCP;unicast;interleaved=0-1";
     let headers = [("Session", session.id.as_str()), ("Transport", offer)];
@@ -381,7 +381,7 @@ fn setup_again(scene: &Scene) -> Result<Outcome> {
 }
 
 fn url_other(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Tcp)?;
+    let mut session = scene.set_up(TransportKind::Tcp)?;
     let nothing = scene.address.beside("there/is/nothing/here");
     let mut seen = vec![];
     for method in ["PLAY", "PAUSE", "TEARDOWN", "SETUP"] {
@@ -399,7 +399,7 @@ fn url_other(scene: &Scene) -> Result<Outcome> {
 }
 
 fn url_of_medium(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Tcp)?;
+    let mut session = scene.set_up(TransportKind::Tcp)?;
     let id = session.id.clone();
     let more = scene.sdp.media.get(1).and_then(|media| media.attribute("control"));
     if let Some(control) = more {
@@ -420,7 +420,7 @@ fn url_of_medium(scene: &Scene) -> Result<Outcome> {
 }
 
 fn state(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Tcp)?;
+    let mut session = scene.set_up(TransportKind::Tcp)?;
     // Not in appendix A.2; RFC 7826 has it as doing nothing.
     let pause = session.ask("PAUSE", &[])?.expect(&[455, 200], "PAUSE before PLAY")?;
     let record = session.ask("RECORD", &[])?;
@@ -431,7 +431,7 @@ fn state(scene: &Scene) -> Result<Outcome> {
 }
 
 fn teardown(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Tcp)?;
+    let mut session = scene.set_up(TransportKind::Tcp)?;
     session.tear_down()?;
     for method in ["PLAY", "TEARDOWN"] {
         match session.ask(method, &[]) {
@@ -448,7 +448,7 @@ fn teardown(scene: &Scene) -> Result<Outcome> {
 }
 
 fn keep_alive(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Tcp)?;
+    let mut session = scene.set_up(TransportKind::Tcp)?;
     session.ask("OPTIONS", &[])?.expect(&[200], "OPTIONS within a session")?;
     if !scene.methods.iter().any(|method| method == "GET_PARAMETER") {
         return skipped("GET_PARAMETER is not offered");

@@ -1,5 +1,5 @@
 //! Checks of recording (RFC 2326, sections 10.3 and 10.11), with the video frames of
-//! [`studio`](super::studio).
+//! [`record_target`](super::record_target).
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::client::Response;
 use super::digest::Credentials;
-use super::scene::Way;
-use super::studio::{RecordSession, Studio};
+use super::record_target::{RecordSession, RecordTarget};
+use super::scene::TransportKind;
 use super::{Check, Outcome, passed, skipped};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -39,8 +39,8 @@ fn refused(response: &Response, what: &str) -> Result<()> {
     Ok(())
 }
 
-fn options(studio: &Studio) -> Result<Outcome> {
-    let response = studio.connect()?.ask("OPTIONS", studio.url(), &[])?;
+fn options(record_target: &RecordTarget) -> Result<Outcome> {
+    let response = record_target.connect()?.ask("OPTIONS", record_target.url(), &[])?;
     let response = response.expect(&[200], "OPTIONS")?;
     let public = response.need("Public")?;
     for method in ["ANNOUNCE", "SETUP", "RECORD", "TEARDOWN"] {
@@ -49,10 +49,10 @@ fn options(studio: &Studio) -> Result<Outcome> {
     passed("")
 }
 
-fn password(studio: &Studio) -> Result<Outcome> {
-    let mut connection = studio.connect()?;
+fn password(record_target: &RecordTarget) -> Result<Outcome> {
+    let mut connection = record_target.connect()?;
     let known = connection.credentials.take();
-    let response = studio.announce(&mut connection)?;
+    let response = record_target.announce(&mut connection)?;
     if response.status == 200 {
         return skipped("anybody may record");
     }
@@ -62,56 +62,60 @@ fn password(studio: &Studio) -> Result<Outcome> {
     };
     response.need("WWW-Authenticate")?;
     connection.credentials = Some(Credentials { name, password: format!("{password}?") });
-    let response = studio.announce(&mut connection)?;
+    let response = record_target.announce(&mut connection)?;
     response.expect(&[401, 403], "ANNOUNCE with a wrong password")?;
-    studio.announce(&mut studio.connect()?)?.expect(&[200], "ANNOUNCE with the password")?;
+    record_target
+        .announce(&mut record_target.connect()?)?
+        .expect(&[200], "ANNOUNCE with the password")?;
     passed("")
 }
 
-fn announce(studio: &Studio) -> Result<Outcome> {
-    studio.announce(&mut studio.connect()?)?.expect(&[200], "ANNOUNCE")?;
+fn announce(record_target: &RecordTarget) -> Result<Outcome> {
+    record_target.announce(&mut record_target.connect()?)?.expect(&[200], "ANNOUNCE")?;
     passed("")
 }
 
-fn no_description(studio: &Studio) -> Result<Outcome> {
+fn no_description(record_target: &RecordTarget) -> Result<Outcome> {
     let headers = [("Content-Type", "application/sdp")];
     let mut said = vec![];
     for body in ["", "This describes nothing.\r\n"] {
-        let response = studio.connect()?.ask_with("ANNOUNCE", studio.url(), &headers, body)?;
+        let response =
+            record_target.connect()?.ask_with("ANNOUNCE", record_target.url(), &headers, body)?;
         refused(&response, &format!("ANNOUNCE of {body:?}"))?;
         said.push(response.status.to_string());
     }
     passed(said.join(", "))
 }
 
-fn other_type(studio: &Studio) -> Result<Outcome> {
+fn other_type(record_target: &RecordTarget) -> Result<Outcome> {
     let headers = [("Content-Type", "text/html")];
     let body = "<p>This describes nothing.</p>";
-    let response = studio.connect()?.ask_with("ANNOUNCE", studio.url(), &headers, body)?;
+    let response =
+        record_target.connect()?.ask_with("ANNOUNCE", record_target.url(), &headers, body)?;
     refused(&response, "ANNOUNCE of text/html")?;
     passed(response.status.to_string())
 }
 
-fn unannounced(studio: &Studio) -> Result<Outcome> {
-    let mut connection = studio.connect()?;
-    studio.announce(&mut connection)?.expect(&[200], "ANNOUNCE")?;
-    let url = format!("{}/nobody-has-this", studio.url());
+fn unannounced(record_target: &RecordTarget) -> Result<Outcome> {
+    let mut connection = record_target.connect()?;
+    record_target.announce(&mut connection)?.expect(&[200], "ANNOUNCE")?;
+    let url = format!("{}/nobody-has-this", record_target.url());
     let headers = [("Transport", "RTP/AVP/TCP;unicast;interleaved=0-1;mode=record")];
     let response = connection.ask("SETUP", &url, &headers)?;
     refused(&response, "SETUP of what was not announced")?;
     passed(response.status.to_string())
 }
 
-fn early(studio: &Studio) -> Result<Outcome> {
-    let mut connection = studio.connect()?;
-    studio.announce(&mut connection)?.expect(&[200], "ANNOUNCE")?;
-    let response = connection.ask("RECORD", studio.url(), &[])?;
+fn early(record_target: &RecordTarget) -> Result<Outcome> {
+    let mut connection = record_target.connect()?;
+    record_target.announce(&mut connection)?.expect(&[200], "ANNOUNCE")?;
+    let response = connection.ask("RECORD", record_target.url(), &[])?;
     let response = response.expect(&[454, 455], "RECORD before SETUP")?;
     passed(response.status.to_string())
 }
 
-fn setup_udp(studio: &Studio) -> Result<Outcome> {
-    let take = studio.set_up(Way::Udp)?;
+fn setup_udp(record_target: &RecordTarget) -> Result<Outcome> {
+    let take = record_target.set_up(TransportKind::Udp)?;
     let transport = &take.transport;
     let port = take.sockets.as_ref().context("it is over UDP")?[0].local_addr()?.port();
     let own = transport.client_port;
@@ -121,8 +125,8 @@ fn setup_udp(studio: &Studio) -> Result<Outcome> {
     passed(format!("server_port {rtp}-{rtcp}"))
 }
 
-fn setup_tcp(studio: &Studio) -> Result<Outcome> {
-    let take = studio.set_up(Way::Tcp)?;
+fn setup_tcp(record_target: &RecordTarget) -> Result<Outcome> {
+    let take = record_target.set_up(TransportKind::Tcp)?;
     let transport = &take.transport;
     ensure!(transport.spec == "RTP/AVP/TCP", "the transport is {}", transport.spec);
     let channels = transport.interleaved.context("there is no interleaved")?;
@@ -138,22 +142,22 @@ fn check_mode(session: &RecordSession<'_>) -> Result<()> {
     Ok(())
 }
 
-fn play(studio: &Studio) -> Result<Outcome> {
-    let mut take = studio.set_up(Way::Tcp)?;
+fn play(record_target: &RecordTarget) -> Result<Outcome> {
+    let mut take = record_target.set_up(TransportKind::Tcp)?;
     let response = take.ask("PLAY", &[])?.expect(&[455, 405, 501], "PLAY of what is recorded")?;
     passed(response.status.to_string())
 }
 
-fn record_udp(studio: &Studio) -> Result<Outcome> {
-    record(studio, Way::Udp)
+fn record_udp(record_target: &RecordTarget) -> Result<Outcome> {
+    record(record_target, TransportKind::Udp)
 }
 
-fn record_tcp(studio: &Studio) -> Result<Outcome> {
-    record(studio, Way::Tcp)
+fn record_tcp(record_target: &RecordTarget) -> Result<Outcome> {
+    record(record_target, TransportKind::Tcp)
 }
 
-fn record(studio: &Studio, way: Way) -> Result<Outcome> {
-    let mut take = studio.set_up(way)?;
+fn record(record_target: &RecordTarget, way: TransportKind) -> Result<Outcome> {
+    let mut take = record_target.set_up(way)?;
     take.record()?;
     take.send(SPAN)?;
     let reports = take.look(Duration::ZERO)?;
@@ -161,13 +165,13 @@ fn record(studio: &Studio, way: Way) -> Result<Outcome> {
     take.tear_down()?;
     let took = asked.elapsed();
     passed(match way {
-        Way::Udp => format!("TEARDOWN took {took:.1?}"),
-        Way::Tcp => format!("TEARDOWN took {took:.1?}, {reports} reports of the server"),
+        TransportKind::Udp => format!("TEARDOWN took {took:.1?}"),
+        TransportKind::Tcp => format!("TEARDOWN took {took:.1?}, {reports} reports of the server"),
     })
 }
 
-fn between(studio: &Studio) -> Result<Outcome> {
-    let mut take = studio.set_up(Way::Tcp)?;
+fn between(record_target: &RecordTarget) -> Result<Outcome> {
+    let mut take = record_target.set_up(TransportKind::Tcp)?;
     take.record()?;
     let mut slowest = Duration::ZERO;
     for _ in 0..10 {
@@ -180,8 +184,8 @@ fn between(studio: &Studio) -> Result<Outcome> {
     passed(format!("10 answers, the slowest after {slowest:.1?}"))
 }
 
-fn pause(studio: &Studio) -> Result<Outcome> {
-    let mut take = studio.set_up(Way::Tcp)?;
+fn pause(record_target: &RecordTarget) -> Result<Outcome> {
+    let mut take = record_target.set_up(TransportKind::Tcp)?;
     take.record()?;
     take.send(SPAN / 2)?;
     let paused = take.ask("PAUSE", &[])?;
@@ -195,8 +199,8 @@ fn pause(studio: &Studio) -> Result<Outcome> {
     passed("")
 }
 
-fn ended(studio: &Studio) -> Result<Outcome> {
-    let mut take = studio.set_up(Way::Tcp)?;
+fn ended(record_target: &RecordTarget) -> Result<Outcome> {
+    let mut take = record_target.set_up(TransportKind::Tcp)?;
     take.record()?;
     take.send(SPAN / 4)?;
     take.tear_down()?;
@@ -205,7 +209,7 @@ fn ended(studio: &Studio) -> Result<Outcome> {
         // Its connection may have gone with it.
         Err(_) => {
             let headers = [("Session", take.id.as_str())];
-            studio.connect()?.ask("RECORD", studio.url(), &headers)?
+            record_target.connect()?.ask("RECORD", record_target.url(), &headers)?
         }
     };
     // Appendix A.2: the state of what has no session any more does not know RECORD.
@@ -213,12 +217,12 @@ fn ended(studio: &Studio) -> Result<Outcome> {
     passed(response.status.to_string())
 }
 
-fn stranger(studio: &Studio) -> Result<Outcome> {
-    let take = studio.set_up(Way::Udp)?;
-    let mut other = studio.connect()?;
+fn stranger(record_target: &RecordTarget) -> Result<Outcome> {
+    let take = record_target.set_up(TransportKind::Udp)?;
+    let mut other = record_target.connect()?;
     let headers = [("Session", "nobody-has-this")];
     for method in ["RECORD", "TEARDOWN"] {
-        let response = other.ask(method, studio.url(), &headers)?;
+        let response = other.ask(method, record_target.url(), &headers)?;
         response.expect(&[454, 455], &format!("{method} of no session"))?;
     }
     drop(take);

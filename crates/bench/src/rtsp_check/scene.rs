@@ -15,7 +15,7 @@ use super::transport::{Transport, pair};
 
 /// How media come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum TransportKind {
     Udp,
     Tcp,
 }
@@ -101,26 +101,26 @@ impl Scene {
     }
 
     /// A session of the first medium.
-    pub(super) fn set_up(&self, way: Way) -> Result<Session<'_>> {
+    pub(super) fn set_up(&self, way: TransportKind) -> Result<Session<'_>> {
         self.set_up_in(ONE, way, &[])
     }
 
     /// The same in 2.0, in which clients say which times they understand (RFC 7826, section 18.5).
-    pub(super) fn set_up_two(&self, way: Way) -> Result<Session<'_>> {
+    pub(super) fn set_up_two(&self, way: TransportKind) -> Result<Session<'_>> {
         self.set_up_in(TWO, way, &[("Accept-Ranges", "npt, smpte, clock")])
     }
 
     fn set_up_in(
         &self,
         version: &'static str,
-        way: Way,
+        way: TransportKind,
         more: &[(&str, &str)],
     ) -> Result<Session<'_>> {
         let mut connection = self.connect()?;
         connection.version = version;
         let (offer, sockets) = match way {
-            Way::Tcp => ("RTP/AVP/TCP;unicast;interleaved=0-1".to_owned(), None),
-            Way::Udp => {
+            TransportKind::Tcp => ("RTP/AVP/TCP;unicast;interleaved=0-1".to_owned(), None),
+            TransportKind::Udp => {
                 let sockets = pair(connection.own()?.ip())?;
                 let port = sockets[0].local_addr()?.port();
                 let ports = match version {
@@ -206,7 +206,7 @@ pub(super) struct Packet {
 
 /// What PLAY has answered for the first medium.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Played {
+pub(super) struct PlayResponse {
     pub(super) response: Response,
     /// Seconds, from and to.
     pub(super) range: Option<(f64, Option<f64>)>,
@@ -240,7 +240,7 @@ impl Session<'_> {
         Ok(response)
     }
 
-    pub(super) fn play(&mut self, headers: &[(&str, &str)]) -> Result<Played> {
+    pub(super) fn play(&mut self, headers: &[(&str, &str)]) -> Result<PlayResponse> {
         let response = self.ask("PLAY", headers)?.expect(&[200], "PLAY")?;
         played(response, &self.scene.control)
     }
@@ -362,7 +362,7 @@ fn receive(socket: &UdpSocket, is_control: bool, came: &mut Vec<Arrival>) -> Res
 }
 
 /// What PLAY says of the medium `control`.
-fn played(response: Response, control: &str) -> Result<Played> {
+fn played(response: Response, control: &str) -> Result<PlayResponse> {
     let range = response.header("Range").and_then(|range| range.trim().strip_prefix("npt="));
     let range = range.map(|range| -> Result<_> {
         let (from, to) =
@@ -379,7 +379,7 @@ fn played(response: Response, control: &str) -> Result<Played> {
     let field = |name: &str| own.split(';').find_map(|part| part.trim().strip_prefix(name));
     let sequence = field("seq=").map(str::parse).transpose().context("seq of RTP-Info")?;
     let timestamp = field("rtptime=").map(str::parse).transpose().context("rtptime of RTP-Info")?;
-    Ok(Played { response, range, sequence, timestamp })
+    Ok(PlayResponse { response, range, sequence, timestamp })
 }
 
 /// The sender reports among what has come: when, and what they say.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::client::{Asked, Connection, Response, TWO};
+use super::client::{Connection, Response, ServerRequest, TWO};
 use super::media::{flows_tcp, flows_udp};
-use super::scene::{Packet, Played, Scene, Session, Way, describe, session};
+use super::scene::{Packet, PlayResponse, Scene, Session, TransportKind, describe, session};
 use super::transport::ports;
 use super::{Check, Outcome, passed, skipped};
 
@@ -155,7 +155,8 @@ fn session_none(scene: &Scene) -> Result<Outcome> {
 }
 
 fn session_id(scene: &Scene) -> Result<Outcome> {
-    let (one, other) = (scene.set_up_two(Way::Tcp)?, scene.set_up_two(Way::Tcp)?);
+    let (one, other) =
+        (scene.set_up_two(TransportKind::Tcp)?, scene.set_up_two(TransportKind::Tcp)?);
     ensure!(one.id != other.id, "two sessions are named {}", one.id);
     for session in [&one, &other] {
         let len = session.id.len();
@@ -167,7 +168,7 @@ fn session_id(scene: &Scene) -> Result<Outcome> {
 }
 
 fn set_up(scene: &Scene) -> Result<Outcome> {
-    let session = scene.set_up_two(Way::Tcp)?;
+    let session = scene.set_up_two(TransportKind::Tcp)?;
     let formats = session.answer.need("Accept-Ranges")?;
     ensure!(formats.split(',').any(|one| one.trim() == "npt"), "Accept-Ranges is {formats}");
     let properties = session.answer.need("Media-Properties")?;
@@ -187,7 +188,7 @@ fn set_up(scene: &Scene) -> Result<Outcome> {
 }
 
 fn setup_udp(scene: &Scene) -> Result<Outcome> {
-    let session = scene.set_up_two(Way::Udp)?;
+    let session = scene.set_up_two(TransportKind::Udp)?;
     let transport = &session.transport;
     let port = session.sockets.as_ref().context("it is over UDP")?[0].local_addr()?.port();
     let to = &transport.dest_addr;
@@ -235,7 +236,7 @@ fn pipelined(scene: &Scene) -> Result<Outcome> {
 }
 
 fn keep_alive(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up_two(Way::Tcp)?;
+    let mut session = scene.set_up_two(TransportKind::Tcp)?;
     let said = ask(&mut scene.connect_two()?, "OPTIONS", scene.url(), &[])?;
     let public = said.need("Public")?;
     if !public.contains("SET_PARAMETER") {
@@ -248,15 +249,15 @@ fn keep_alive(scene: &Scene) -> Result<Outcome> {
 }
 
 fn play_udp(scene: &Scene) -> Result<Outcome> {
-    flows_udp(scene, scene.set_up_two(Way::Udp)?)
+    flows_udp(scene, scene.set_up_two(TransportKind::Udp)?)
 }
 
 fn play_tcp(scene: &Scene) -> Result<Outcome> {
-    flows_tcp(scene, scene.set_up_two(Way::Tcp)?)
+    flows_tcp(scene, scene.set_up_two(TransportKind::Tcp)?)
 }
 
 fn range(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up_two(Way::Tcp)?;
+    let mut session = scene.set_up_two(TransportKind::Tcp)?;
     let played = session.play(&[])?;
     let (from, to) = played.range.context("PLAY answers no Range in npt")?;
     ensure!(from < 1.0, "asked for nothing, played from {from} s");
@@ -264,14 +265,14 @@ fn range(scene: &Scene) -> Result<Outcome> {
 }
 
 fn rtp_info(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up_two(Way::Tcp)?;
+    let mut session = scene.set_up_two(TransportKind::Tcp)?;
     let played = session.play(&[])?;
     let first = session.first_packets(1)?[0];
     check_info(scene, &played, &first)?;
     passed(format!("seq {} rtptime {}", first.sequence, first.timestamp))
 }
 
-fn check_info(scene: &Scene, played: &Played, first: &Packet) -> Result<()> {
+fn check_info(scene: &Scene, played: &PlayResponse, first: &Packet) -> Result<()> {
     let text = played.response.need("RTP-Info")?;
     let streams = streams(text).with_context(|| format!("RTP-Info: {text}"))?;
     // Of several the one that was set up; a single one may be called what it likes.
@@ -324,7 +325,7 @@ fn seek_style(scene: &Scene) -> Result<Outcome> {
     let range = format!("npt={wanted:.3}-");
     let mut styles = vec![];
     for style in ["RAP", "Next", "org.example.nobody-has-this"] {
-        let mut session = scene.set_up_two(Way::Tcp)?;
+        let mut session = scene.set_up_two(TransportKind::Tcp)?;
         let played = session.play(&[("Range", &range), ("Seek-Style", style)])?;
         let used = played.response.need("Seek-Style")?;
         let (from, _) = played.range.context("PLAY answers no Range in npt")?;
@@ -343,7 +344,7 @@ fn seek_style(scene: &Scene) -> Result<Outcome> {
 }
 
 fn range_format(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up_two(Way::Tcp)?;
+    let mut session = scene.set_up_two(TransportKind::Tcp)?;
     let accepted = session.answer.need("Accept-Ranges")?;
     if accepted.split(',').any(|one| one.trim() == "clock") {
         return skipped("it accepts all formats");
@@ -354,7 +355,7 @@ fn range_format(scene: &Scene) -> Result<Outcome> {
 }
 
 fn pause(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up_two(Way::Tcp)?;
+    let mut session = scene.set_up_two(TransportKind::Tcp)?;
     session.ask("PAUSE", &[])?.expect(&[200], "PAUSE before PLAY")?;
     session.play(&[])?;
     session.first_packets(20)?;
@@ -372,7 +373,7 @@ fn end_of_stream(scene: &Scene) -> Result<Outcome> {
     if scene.len.is_none_or(|len| len < 3.0) {
         return skipped("the description names no length, or a short one");
     }
-    let mut session = scene.set_up_two(Way::Udp)?;
+    let mut session = scene.set_up_two(TransportKind::Udp)?;
     session.play(&[("Range", "npt=0-2")])?;
     let cseq = session.connection.cseq;
     let mut came = vec![];
@@ -398,11 +399,11 @@ fn end_of_stream(scene: &Scene) -> Result<Outcome> {
     passed(notice.header("Range").unwrap_or("no Range"))
 }
 
-fn is_notice(asked: &Asked) -> bool {
+fn is_notice(asked: &ServerRequest) -> bool {
     asked.method() == "PLAY_NOTIFY"
 }
 
-fn check_notice(notice: &Asked, session: &Session<'_>, cseq: u32) -> Result<()> {
+fn check_notice(notice: &ServerRequest, session: &Session<'_>, cseq: u32) -> Result<()> {
     let need = |name: &str| notice.header(name).with_context(|| format!("it has no {name}"));
     ensure!(notice.line.ends_with(TWO), "{}", notice.line);
     ensure!(need("Notify-Reason")? == "end-of-stream", "{:?}", notice.header("Notify-Reason"));
@@ -415,7 +416,7 @@ fn check_notice(notice: &Asked, session: &Session<'_>, cseq: u32) -> Result<()> 
 }
 
 fn teardown(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up_two(Way::Udp)?;
+    let mut session = scene.set_up_two(TransportKind::Udp)?;
     session.tear_down()?;
     let id = session.id.clone();
     let headers = [("Session", id.as_str())];

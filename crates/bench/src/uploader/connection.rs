@@ -11,7 +11,7 @@ use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, Socket
 use tactus_core::units::{Bytes, MonoTime};
 
 use crate::clock;
-use crate::sink::head::{HEAD_MAX, Head};
+use crate::receiver::head::{HEAD_MAX, Head};
 
 /// The send buffer. Bytes that it holds are not the server's yet, so it is small.
 const BUFFER: usize = 256 << 10;

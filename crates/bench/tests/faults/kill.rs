@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use crate::stage::{Answer, Client, Plan, Random, Stage, content};
+use crate::fixture::{Answer, Client, Fixture, Plan, Random, content};
 
 /// Titles that are stored again and again.
 const NAMES: u64 = 6;
@@ -20,10 +20,10 @@ struct Versions {
     under_way: Option<Vec<u8>>,
 }
 
-type Known = BTreeMap<String, Versions>;
+type VersionsByName = BTreeMap<String, Versions>;
 
 /// Stores one version after the other, until the server is not there any more.
-fn store(client: Client, mut known: Known, mut random: Random) -> Known {
+fn store(client: Client, mut known: VersionsByName, mut random: Random) -> VersionsByName {
     loop {
         let name = format!("{}.ts", random.below(NAMES));
         let version = format!("{name} {}", random.next());
@@ -40,7 +40,7 @@ fn store(client: Client, mut known: Known, mut random: Random) -> Known {
 }
 
 /// An upload that is sent in parts.
-struct Resumed {
+struct PartialUpload {
     name: String,
     url: String,
     /// What the last answer said.
@@ -62,7 +62,7 @@ fn field<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
     })
 }
 
-impl Resumed {
+impl PartialUpload {
     fn create(client: Client, name: String) -> Option<Self> {
         let fields = format!("{TUS}Upload-Length: {RESUMED}\r\n");
         let answer = client.ask("POST", &format!("/api/v1/uploads?path=/{name}"), &fields, b"");
@@ -111,11 +111,11 @@ impl Resumed {
 
 /// Uploads one after the other in parts, until the server is not there any more; which one is open,
 /// and which are whole. None is open when it ended before the answer that says where.
-fn resume(client: Client, mut count: usize) -> (Option<Resumed>, Vec<String>) {
+fn resume(client: Client, mut count: usize) -> (Option<PartialUpload>, Vec<String>) {
     let mut whole = vec![];
     loop {
         count += 1;
-        let Some(mut upload) = Resumed::create(client, format!("resumed-{count}.ts")) else {
+        let Some(mut upload) = PartialUpload::create(client, format!("resumed-{count}.ts")) else {
             return (None, whole);
         };
         if !upload.send(client) {
@@ -126,8 +126,8 @@ fn resume(client: Client, mut count: usize) -> (Option<Resumed>, Vec<String>) {
 }
 
 /// Files of the server's own in one of its directories.
-fn own(stage: &Stage, directory: &str) -> usize {
-    fs::read_dir(stage.path(&format!(".tactus/{directory}"))).map_or(0, Iterator::count)
+fn own(fixture: &Fixture, directory: &str) -> usize {
+    fs::read_dir(fixture.path(&format!(".tactus/{directory}"))).map_or(0, Iterator::count)
 }
 
 /// For a release 10000, by `TACTUS_KILLS`: ten hours.
@@ -137,26 +137,26 @@ fn how_many() -> u64 {
 
 #[test]
 fn f_04_killed_at_any_moment_it_has_all_that_was_acknowledged_and_nothing_half() {
-    let mut stage = Stage::new(Plan::default());
-    let watched = stage.store("watched.ts", WATCHED);
+    let mut fixture = Fixture::new(Plan::default());
+    let watched = fixture.store("watched.ts", WATCHED);
     let mut random = Random::new(4);
-    let mut known = Known::new();
+    let mut known = VersionsByName::new();
     let (mut resumed, mut unheard) = (0, 0);
     for round in 0..how_many() {
-        let client = stage.server.client();
+        let client = fixture.server.client();
         let (before, dice) = (known.clone(), Random::new(random.next()));
         let storing = std::thread::spawn(move || store(client, before, dice));
         let resuming = std::thread::spawn(move || resume(client, resumed));
         // Whoever watches sees no wrong byte, however far he comes.
-        let watch = stage.server.watch("watched.ts", &watched);
+        let watch = fixture.server.watch("watched.ts", &watched);
         std::thread::sleep(Duration::from_millis(random.below(2000)));
-        stage.server.kill();
+        fixture.server.kill();
         known = storing.join().expect("each is answered as it should be");
         let (open, mut whole) = resuming.join().expect("each is answered as it should be");
         assert!(watch.seen().bytes() <= WATCHED as u64);
-        stage.restart();
+        fixture.restart();
         for (name, versions) in &mut known {
-            let answer = stage.server.get(name);
+            let answer = fixture.server.get(name);
             let Versions { acked, under_way } = versions;
             let is = |version: &Option<Vec<u8>>| version.as_ref() == Some(&answer.body);
             let found = answer.status == 200 && answer.is_whole;
@@ -171,18 +171,18 @@ fn f_04_killed_at_any_moment_it_has_all_that_was_acknowledged_and_nothing_half()
         resumed += whole.len() + 1;
         match open {
             Some(mut open) => {
-                open.go_on(stage.server.client());
+                open.go_on(fixture.server.client());
                 whole.push(open.name);
             }
             // It may have been created all the same.
             None => unheard += 1,
         }
         for name in &whole {
-            let answer = stage.server.get(name);
+            let answer = fixture.server.get(name);
             assert!(answer.body == content(name, RESUMED), "round {round}: {name}");
-            assert_eq!(stage.server.ask("DELETE", &format!("/{name}"), "", b"").status, 204);
+            assert_eq!(fixture.server.ask("DELETE", &format!("/{name}"), "", b"").status, 204);
         }
-        let (uploads, staged) = (own(&stage, "uploads"), own(&stage, "stage"));
+        let (uploads, staged) = (own(&fixture, "uploads"), own(&fixture, "stage"));
         assert!(uploads <= unheard && staged == 0, "round {round}: {uploads}, {staged} left");
     }
 }

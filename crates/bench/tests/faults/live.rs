@@ -12,7 +12,7 @@ use tactus_core::ts::{PACKET, SYNC};
 use tactus_core::units::{Bytes, MIB};
 
 use crate::disk::{is_whole_and_on_time, wait_until};
-use crate::stage::{Answer, Plan, Server, Stage, content};
+use crate::fixture::{Answer, Fixture, Plan, Server, content};
 
 /// Of both recordings, in bytes each second: what they are promised, and what comes.
 const PROMISED: u64 = 1_000_000;
@@ -105,9 +105,9 @@ fn count(status: &Value, name: &str) -> u64 {
 #[test]
 fn f_12_a_disk_that_stalls_costs_a_recording_a_counted_gap_and_nobody_else_anything() {
     let sizes = vec![Bytes(1024 * MIB); 2];
-    let stage = Stage::new(Plan { sizes, ..Plan::default() });
-    let server = &stage.server;
-    let good = stage.store("disk1/b.ts", WATCHED);
+    let fixture = Fixture::new(Plan { sizes, ..Plan::default() });
+    let server = &fixture.server;
+    let good = fixture.store("disk1/b.ts", WATCHED);
     let wanted = format!(
         "{{\"name\": \"live\", \"from\": \"udp://127.0.0.1:0\", \"to\": \"/live-%n.ts\", \
          \"rate\": \"{} kbit/s\"}}",
@@ -127,13 +127,13 @@ fn f_12_a_disk_that_stalls_costs_a_recording_a_counted_gap_and_nobody_else_anyth
     let watch = server.watch("disk1/b.ts", &good);
     let before = (durable(), resident(server));
 
-    stage.disks[0].hang().expect("a process can be stopped");
+    fixture.disks[0].hang().expect("a process can be stopped");
     wait_until("the alarm", PATIENCE, || status(server)["alarms"]["stall"].is_string());
     let lost = || count(&status(server), "write_gap_bytes");
     wait_until("more is lost", PATIENCE, || lost() > COMES);
     let during = resident(server);
     assert!(during < before.1 + MEMORY_MAX, "{} bytes before, {during} in the stall", before.1);
-    stage.disks[0].go_on().expect("a process can go on");
+    fixture.disks[0].go_on().expect("a process can go on");
     wait_until("the alarm is over", PATIENCE, || status(server)["alarms"]["stall"].is_null());
     // What was in memory alone is more than twice as much.
     wait_until("it goes on", PATIENCE, || durable() > before.0 + 10_000_000);
@@ -150,7 +150,7 @@ fn f_12_a_disk_that_stalls_costs_a_recording_a_counted_gap_and_nobody_else_anyth
     wait_until("it has stopped", PATIENCE, || status(server)["state"] == "stopped");
     let status = status(server);
     let mut title = Vec::new();
-    let file = std::fs::File::open(stage.path("live-0001.ts"));
+    let file = std::fs::File::open(fixture.path("live-0001.ts"));
     file.and_then(|mut file| file.read_to_end(&mut title)).expect("a title");
     assert_eq!(count(&status, "titles"), 1, "{status}");
     assert_eq!(count(&status, "stored_bytes"), title.len() as u64);

@@ -6,7 +6,7 @@
 
 mod damage;
 mod disk;
+mod fixture;
 mod host;
 mod kill;
 mod live;
-mod stage;

@@ -37,7 +37,7 @@ struct Stream {
 }
 
 /// A pacer with streams that offer their next packet when one has left.
-struct Hall {
+struct PacerHarness {
     pacer: Pacer,
     streams: Vec<Stream>,
     now: MonoTime,
@@ -45,7 +45,7 @@ struct Hall {
     left: Vec<Departure>,
 }
 
-impl Hall {
+impl PacerHarness {
     fn new(limits: Limits, link: u64) -> Self {
         let now = MonoTime(SECOND.0);
         Self { pacer: Pacer::new(limits, BitRate(link), now), streams: vec![], now, left: vec![] }

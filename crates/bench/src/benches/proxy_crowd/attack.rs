@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketType};
 use tactus_core::units::Nanos;
 
 use crate::netns::Side;
-use crate::sink::head::{HEAD_MAX, Head};
+use crate::receiver::head::{HEAD_MAX, Head};
 use crate::{clock, priority};
 
 /// What the attackers do.
@@ -73,7 +73,7 @@ impl Attack {
                 lanes.push(thread.spawn(move || {
                     side.enter()?;
                     priority::pin(core)?;
-                    let mut lane_of = Lane { server, client, connection: None };
+                    let mut lane_of = AttackerConnection { server, client, connection: None };
                     let mut outcomes = Outcomes::default();
                     let mut due = begun + every.times(lane);
                     let mut place = number + lane as usize;
@@ -115,13 +115,13 @@ impl Running {
 }
 
 /// One connection at a time of one attacker.
-struct Lane {
+struct AttackerConnection {
     server: SocketAddrV4,
     client: Ipv4Addr,
     connection: Option<TcpStream>,
 }
 
-impl Lane {
+impl AttackerConnection {
     /// Sends `request`; returns the outcome in words.
     fn send(&mut self, request: &Request) -> String {
         // A kept connection may have been closed meanwhile; then a new one is used.
@@ -269,7 +269,7 @@ mod tests {
             ensure_some(second.read(&mut piece)?)?;
             Ok(())
         });
-        let mut lane = Lane { server, client: Ipv4Addr::LOCALHOST, connection: None };
+        let mut lane = AttackerConnection { server, client: Ipv4Addr::LOCALHOST, connection: None };
         let ask = Request { bytes: b"GET / HTTP/1.1\r\n\r\n".to_vec(), is_dropped: false };
         assert_eq!(lane.send(&ask), "401");
         assert_eq!(lane.send(&ask), "400");

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fdatasync};
 
-use super::{Recovered, Subject, files};
+use super::{RecoveredSubject, Subject, files};
 use crate::aligned::Aligned;
 use crate::crash::content::Version;
-use crate::crash::history::{Found, History, Resumed};
+use crate::crash::history::{History, ResumedUpload, VolumeContents};
 use crate::crash::recorder::Recorder;
 use crate::random::Random;
 
@@ -127,7 +127,7 @@ impl Subject for Chunks {
         Ok(())
     }
 
-    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn Recovered + 'a>> {
+    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn RecoveredSubject + 'a>> {
         let recorded = match self.journal {
             true => read(&fs::read(root.join(JOURNAL)).unwrap_or_default()),
             false => BTreeMap::new(),
@@ -154,9 +154,9 @@ impl Subject for Chunks {
 /// Names, offsets, and the files with the bytes below them.
 struct Uploads(Vec<(String, u64, PathBuf)>);
 
-impl Recovered for Uploads {
-    fn look(&mut self, history: &History) -> Result<Found> {
-        let mut found = Found::default();
+impl RecoveredSubject for Uploads {
+    fn look(&mut self, history: &History) -> Result<VolumeContents> {
+        let mut found = VolumeContents::default();
         for (id, offset, path) in &self.0 {
             let bytes = fs::read(path)?;
             let below = &bytes[..bytes.len().min(*offset as usize)];
@@ -166,7 +166,7 @@ impl Recovered for Uploads {
                     true => Some(version.length()),
                     false => version.differs(below).or(short),
                 });
-            found.uploads.insert(id.clone(), Resumed { offset: *offset, wrong_at });
+            found.uploads.insert(id.clone(), ResumedUpload { offset: *offset, wrong_at });
         }
         Ok(found)
     }

@@ -13,11 +13,11 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use tactus_core::units::{Nanos, SECOND};
 use tempfile::TempDir;
 
-use super::served::{self, Acts, CLIENTS, Load, TUS, Uploads};
-use super::{Recovered, Subject, files};
+use super::served::{self, CLIENTS, ClientLoad, Load, TUS, Uploads};
+use super::{RecoveredSubject, Subject, files};
 use crate::clock;
 use crate::crash::client::Client;
-use crate::crash::history::{Found, History, Resumed};
+use crate::crash::history::{History, ResumedUpload, VolumeContents};
 use crate::crash::recorder::Recorder;
 use crate::random::Random;
 
@@ -71,22 +71,23 @@ impl Subject for Nginx {
             command.arg("-c").arg(file);
             Ok(command)
         })?;
-        let acts = Acts { titles: 22, uploads: 0 };
+        let acts = ClientLoad { titles: 22, uploads: 0 };
         peer.work(recorder, random, acts, &Uploads::TITLES)
     }
 
-    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn Recovered + 'a>> {
+    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn RecoveredSubject + 'a>> {
         // It has no recovery of its own.
-        Ok(Box::new(Left(root)))
+        Ok(Box::new(NginxVolume(root)))
     }
 }
 
 /// What nginx has left.
-struct Left<'a>(&'a Path);
+struct NginxVolume<'a>(&'a Path);
 
-impl Recovered for Left<'_> {
-    fn look(&mut self, _history: &History) -> Result<Found> {
-        let mut found = Found { titles: served::titles(self.0)?, ..Found::default() };
+impl RecoveredSubject for NginxVolume<'_> {
+    fn look(&mut self, _history: &History) -> Result<VolumeContents> {
+        let mut found =
+            VolumeContents { titles: served::titles(self.0)?, ..VolumeContents::default() };
         let bodies = self.0.join(BODIES);
         let left = if bodies.exists() { files(&bodies)? } else { Vec::new() };
         found.strays.extend(left.into_iter().map(|(name, _)| format!("the body {name}")));
@@ -135,11 +136,11 @@ impl Subject for TusServer {
     }
 
     fn load(&self, root: &Path, recorder: &Recorder<'_>, random: &mut Random) -> Result<()> {
-        let acts = Acts { titles: 0, uploads: 22 };
+        let acts = ClientLoad { titles: 0, uploads: 22 };
         self.start(root)?.work(recorder, random, acts, &Uploads { at: "/files", stay: true })
     }
 
-    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn Recovered + 'a>> {
+    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn RecoveredSubject + 'a>> {
         Ok(Box::new(Offsets { peer: self.start(root)?, root }))
     }
 }
@@ -150,10 +151,10 @@ struct Offsets<'a> {
     root: &'a Path,
 }
 
-impl Recovered for Offsets<'_> {
-    fn look(&mut self, history: &History) -> Result<Found> {
+impl RecoveredSubject for Offsets<'_> {
+    fn look(&mut self, history: &History) -> Result<VolumeContents> {
         let mut client = self.peer.client();
-        let mut found = Found::default();
+        let mut found = VolumeContents::default();
         for (url, _, version) in history.uploads() {
             let answer = client.ask("HEAD", url, TUS, &[])?;
             // An empty description is answered with 500; to a client the upload is gone, too.
@@ -170,7 +171,7 @@ impl Recovered for Offsets<'_> {
                 true => Some(version.length()),
                 false => version.differs(below).or(short),
             };
-            found.uploads.insert(url.clone(), Resumed { offset, wrong_at });
+            found.uploads.insert(url.clone(), ResumedUpload { offset, wrong_at });
         }
         Ok(found)
     }
@@ -225,7 +226,7 @@ impl Peer {
         &self,
         recorder: &Recorder<'_>,
         random: &mut Random,
-        acts: Acts,
+        acts: ClientLoad,
         uploads: &'static Uploads,
     ) -> Result<()> {
         let seeds: Vec<_> = (0..CLIENTS).map(|_| random.next()).collect();

@@ -13,11 +13,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tactus_core::units::{Nanos, SECOND};
 
-use super::{Recovered, Subject, files, seen};
+use super::{RecoveredSubject, Subject, files, seen};
 use crate::clock;
 use crate::crash::client::Client;
-use crate::crash::content::{Seen, Version, identify};
-use crate::crash::history::{Begun, Found, History, Resumed};
+use crate::crash::content::{StoredVersion, Version, identify};
+use crate::crash::history::{History, OperationHandle, ResumedUpload, VolumeContents};
 use crate::crash::medium::Fault;
 use crate::crash::recorder::Recorder;
 use crate::crash::server::{Program, QUOTA, Server};
@@ -25,7 +25,7 @@ use crate::random::Random;
 
 /// Tactus itself.
 #[derive(Clone, Debug)]
-pub(super) struct Served {
+pub(super) struct TactusSubject {
     name: &'static str,
     method: &'static str,
     program: Program,
@@ -38,7 +38,7 @@ pub(super) struct Served {
 pub(super) fn all(binary: &Path) -> Vec<Box<dyn Subject>> {
     let subject = |name, method, wrong, faulty| {
         let program = Program { binary: binary.to_owned(), wrong, expiry: EXPIRY };
-        Box::new(Served { name, method, program, faulty }) as Box<dyn Subject>
+        Box::new(TactusSubject { name, method, program, faulty }) as Box<dyn Subject>
     };
     vec![
         subject("tactus", "the server: PUT, replace, DELETE, MOVE, tus, recordings", None, false),
@@ -48,7 +48,7 @@ pub(super) fn all(binary: &Path) -> Vec<Box<dyn Subject>> {
     ]
 }
 
-impl Subject for Served {
+impl Subject for TactusSubject {
     fn name(&self) -> &str {
         self.name
     }
@@ -63,7 +63,7 @@ impl Subject for Served {
 
     fn load(&self, root: &Path, recorder: &Recorder<'_>, random: &mut Random) -> Result<()> {
         let server = self.program.start(root)?;
-        let acts = Acts { titles: 12, uploads: 10 };
+        let acts = ClientLoad { titles: 12, uploads: 10 };
         let seeds: Vec<_> = (0..CLIENTS).map(|_| random.next()).collect();
         let fault = self.faulty.then(|| {
             let kind = if random.next() >> 63 == 0 { Fault::Data } else { Fault::Flush };
@@ -95,13 +95,13 @@ impl Subject for Served {
         })
     }
 
-    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn Recovered + 'a>> {
+    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn RecoveredSubject + 'a>> {
         // After a fault the volume waits for somebody who has checked it.
         if root.join(RESERVED).join("failed").exists() {
             self.program.verify(root)?;
         }
         let server = self.program.start(root)?;
-        Ok(Box::new(Restarted { server, root }))
+        Ok(Box::new(RestartedServer { server, root }))
     }
 }
 
@@ -135,7 +135,7 @@ const OCTETS: &str = "Content-Type: application/offset+octet-stream\r\n";
 
 /// How much one client does.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::crash) struct Acts {
+pub(in crate::crash) struct ClientLoad {
     /// Titles put or deleted.
     pub(in crate::crash) titles: usize,
     /// Steps of uploads.
@@ -179,14 +179,14 @@ impl<'a, 'b> Load<'a, 'b> {
     }
 
     /// Works; ends early when the server is gone and that is to be expected.
-    pub(in crate::crash) fn work(&mut self, acts: Acts) -> Result<()> {
+    pub(in crate::crash) fn work(&mut self, acts: ClientLoad) -> Result<()> {
         match self.work_through(acts) {
             Err(_) if self.tolerant => Ok(()),
             result => result,
         }
     }
 
-    fn work_through(&mut self, acts: Acts) -> Result<()> {
+    fn work_through(&mut self, acts: ClientLoad) -> Result<()> {
         let mut open: Option<Upload> = None;
         let (mut titles, mut uploads) = (acts.titles, acts.uploads);
         while titles + uploads > 0 {
@@ -312,7 +312,7 @@ impl<'a, 'b> Load<'a, 'b> {
     }
 
     /// Whether it was done.
-    fn settle(&self, act: &Begun, status: u16, good: &[u16]) -> Result<bool> {
+    fn settle(&self, act: &OperationHandle, status: u16, good: &[u16]) -> Result<bool> {
         if good.contains(&status) {
             self.recorder.ack(act)?;
             return Ok(true);
@@ -328,13 +328,13 @@ struct Recording<'a, 'b> {
     /// For looking how much is durable meanwhile.
     looks: Client,
     recorder: &'a Recorder<'b>,
-    coming: Coming,
+    coming: RecordingProfile,
     tolerant: bool,
 }
 
 /// How a recording comes.
 #[derive(Clone, Copy)]
-struct Coming {
+struct RecordingProfile {
     /// Bytes in all.
     len: u64,
     /// Bytes each second.
@@ -344,10 +344,10 @@ struct Coming {
 /// Recordings begin with it; each has a name of its own.
 const RECORDED: &str = "recording-";
 /// It fills the server's places, and hears each second how much is durable.
-const QUICK: Coming = Coming { len: 2_500_000, rate: 1_000_000 };
+const QUICK: RecordingProfile = RecordingProfile { len: 2_500_000, rate: 1_000_000 };
 /// It fills none: after four seconds its last sector is filled up, and written again with what
 /// follows.
-const SLOW: Coming = Coming { len: 330_000, rate: 60_000 };
+const SLOW: RecordingProfile = RecordingProfile { len: 330_000, rate: 60_000 };
 const PIECES: u64 = 50;
 
 impl Recording<'_, '_> {
@@ -360,7 +360,7 @@ impl Recording<'_, '_> {
     }
 
     fn record(&mut self, seed: u64) -> Result<()> {
-        let Coming { len, rate } = self.coming;
+        let RecordingProfile { len, rate } = self.coming;
         let version = Version::new(seed, len);
         let name = format!("{RECORDED}{seed:x}");
         let target = format!("/{name}?rate={}k", rate * 8 / 1000);
@@ -405,13 +405,13 @@ fn name_of(number: usize, place: u64) -> String {
 }
 
 /// A server that has started again.
-struct Restarted<'a> {
+struct RestartedServer<'a> {
     server: Server,
     root: &'a Path,
 }
 
-impl Recovered for Restarted<'_> {
-    fn look(&mut self, history: &History) -> Result<Found> {
+impl RecoveredSubject for RestartedServer<'_> {
+    fn look(&mut self, history: &History) -> Result<VolumeContents> {
         look(&self.server, self.root, history, true)
             .with_context(|| format!("the server said: {}", self.server.output()))
     }
@@ -427,20 +427,20 @@ pub(in crate::crash) fn look(
     root: &Path,
     history: &History,
     finish: bool,
-) -> Result<Found> {
+) -> Result<VolumeContents> {
     let mut client = server.client().patient();
-    let mut found = Found { titles: titles(root)?, ..Found::default() };
+    let mut found = VolumeContents { titles: titles(root)?, ..VolumeContents::default() };
     // One title as everybody gets it, checksums compared; the versions draw which.
     let whole = found.titles.iter().filter_map(|(name, seen)| match seen {
-        Seen::Whole(number) => Some((name, *number)),
-        Seen::Torn(_) => None,
+        StoredVersion::Whole(number) => Some((name, *number)),
+        StoredVersion::Torn(_) => None,
     });
     let drawn = whole.clone().fold(0, |drawn, (_, number)| drawn ^ number);
     let count = whole.clone().count().max(1);
     if let Some((name, on_disk)) = whole.clone().nth(drawn as usize % count) {
         let sent = client.ask("GET", &format!("/{name}?rate=max"), "", &[]);
         let wrong = match sent.map(|answer| (answer.status, identify(&answer.body))) {
-            Ok((200, sent)) if sent == Seen::Whole(on_disk) => None,
+            Ok((200, sent)) if sent == StoredVersion::Whole(on_disk) => None,
             Ok((status, sent)) => {
                 Some(format!("right on the disk, sent with {status} as {sent:?}"))
             }
@@ -454,7 +454,7 @@ pub(in crate::crash) fn look(
         };
         if let Some(wrong) = wrong {
             let name = name.clone();
-            found.titles.insert(name, Seen::Torn(wrong));
+            found.titles.insert(name, StoredVersion::Torn(wrong));
         }
     }
     let mut open = history.untold();
@@ -466,7 +466,7 @@ pub(in crate::crash) fn look(
         }
         open += 1;
         let offset = answer.field("upload-offset").context("an upload without an offset")?;
-        let resumed = Resumed { offset: offset.parse()?, wrong_at: None };
+        let resumed = ResumedUpload { offset: offset.parse()?, wrong_at: None };
         found.uploads.insert(url.clone(), resumed);
         if !finish {
             continue;
@@ -486,7 +486,7 @@ fn recordings(
     client: &mut Client,
     root: &Path,
     history: &History,
-    found: &mut Found,
+    found: &mut VolumeContents,
 ) -> Result<()> {
     let known: BTreeMap<_, _> = history.recordings().collect();
     for (name, path) in files(root)? {
@@ -506,7 +506,7 @@ fn recordings(
             // Its checksums are not those of its bytes.
             wrong_at.get_or_insert(0);
         }
-        found.recordings.insert(name, Resumed { offset, wrong_at });
+        found.recordings.insert(name, ResumedUpload { offset, wrong_at });
     }
     Ok(())
 }
@@ -528,7 +528,7 @@ fn finish_upload(
     root: &Path,
     (url, name): (&str, &str),
     version: Version,
-    resumed: &mut Resumed,
+    resumed: &mut ResumedUpload,
 ) -> Result<()> {
     let offset = resumed.offset;
     if offset > version.length() {
@@ -552,7 +552,7 @@ fn finish_upload(
 /// Deletes the titles that have come by tus, which would only become more and more.
 pub(in crate::crash) fn delete_uploaded(
     server: &Server,
-    found: &Found,
+    found: &VolumeContents,
     history: &mut History,
 ) -> Result<()> {
     let mut client = server.client().patient();
@@ -618,8 +618,8 @@ pub(in crate::crash) fn deliver(mut client: Client, clients: usize, seed: u64) -
         let rate = if random.next() >> 63 == 0 { "20M" } else { "max" };
         match client.ask("GET", &format!("/{name}?rate={rate}"), "", &[]) {
             Ok(answer) if answer.status == 200 => match identify(&answer.body) {
-                Seen::Whole(_) => delivered += 1,
-                Seen::Torn(why) => bail!("{name} was sent torn: {why}"),
+                StoredVersion::Whole(_) => delivered += 1,
+                StoredVersion::Torn(why) => bail!("{name} was sent torn: {why}"),
             },
             Ok(answer) => {
                 let good = [404, 503].contains(&answer.status);
@@ -635,13 +635,13 @@ pub(in crate::crash) fn deliver(mut client: Client, clients: usize, seed: u64) -
 }
 
 /// Reads all titles.
-pub(in crate::crash) fn titles(root: &Path) -> Result<BTreeMap<String, Seen>> {
+pub(in crate::crash) fn titles(root: &Path) -> Result<BTreeMap<String, StoredVersion>> {
     let mut found = BTreeMap::new();
     walk(root, "", &mut found)?;
     Ok(found)
 }
 
-fn walk(folder: &Path, prefix: &str, found: &mut BTreeMap<String, Seen>) -> Result<()> {
+fn walk(folder: &Path, prefix: &str, found: &mut BTreeMap<String, StoredVersion>) -> Result<()> {
     for (name, path) in files(folder)? {
         let whole = format!("{prefix}{name}");
         // It need not be whole: it is read as what it is.

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fdatasync, linkat, open};
 
-use super::{Recovered, Subject, files, seen};
+use super::{RecoveredSubject, Subject, files, seen};
 use crate::aligned::Aligned;
 use crate::crash::content::Version;
-use crate::crash::history::{Found, History};
+use crate::crash::history::{History, VolumeContents};
 use crate::crash::medium::Fault;
 use crate::crash::recorder::Recorder;
 use crate::random::Random;
@@ -150,7 +150,7 @@ impl Subject for Writer {
         Ok(())
     }
 
-    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn Recovered + 'a>> {
+    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn RecoveredSubject + 'a>> {
         let (unfinished, titles): (Vec<_>, Vec<_>) =
             files(root)?.into_iter().partition(|(name, _)| name.starts_with(UNFINISHED));
         for (_, path) in unfinished {
@@ -163,9 +163,9 @@ impl Subject for Writer {
 /// Titles by their names.
 struct Titles(Vec<(String, PathBuf)>);
 
-impl Recovered for Titles {
-    fn look(&mut self, _history: &History) -> Result<Found> {
-        let mut found = Found::default();
+impl RecoveredSubject for Titles {
+    fn look(&mut self, _history: &History) -> Result<VolumeContents> {
+        let mut found = VolumeContents::default();
         for (name, path) in &self.0 {
             found.titles.insert(name.clone(), seen(path)?);
         }

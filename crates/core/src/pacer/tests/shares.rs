@@ -13,7 +13,7 @@ type Tree = [(Option<usize>, Class)];
 
 /// The rates of a class.
 #[derive(Clone, Copy)]
-struct Has {
+struct ClassRates {
     /// Its whole rate.
     gets: u64,
     /// The guaranteed part of it, scaled down if the guarantees of the siblings do not fit.
@@ -36,7 +36,7 @@ fn most(tree: &Tree, at: usize) -> u64 {
 /// round down.
 fn fluid(link: u64, tree: &Tree) -> Vec<u64> {
     let mut all = vec![0; tree.len()];
-    let mut parents = vec![(None, Has { gets: link, guaranteed: link })];
+    let mut parents = vec![(None, ClassRates { gets: link, guaranteed: link })];
     while let Some((parent, has)) = parents.pop() {
         let below = children(tree, parent);
         for (&at, gets) in below.iter().zip(level(has, tree, &below)) {
@@ -49,7 +49,7 @@ fn fluid(link: u64, tree: &Tree) -> Vec<u64> {
 
 /// The rates of the children of a class: guarantees first, scaled to fit, the rest by priority and
 /// share, each at most the rate that it can use.
-fn level(of: Has, tree: &Tree, below: &[usize]) -> Vec<Has> {
+fn level(of: ClassRates, tree: &Tree, below: &[usize]) -> Vec<ClassRates> {
     let classes: Vec<Class> = below.iter().map(|&at| tree[at].1).collect();
     let most: Vec<u64> = below.iter().map(|&at| most(tree, at).min(of.gets)).collect();
     let promised: u64 = classes.iter().map(|class| class.guaranteed.0).sum();
@@ -93,7 +93,10 @@ fn level(of: Has, tree: &Tree, below: &[usize]) -> Vec<Has> {
             break;
         }
     }
-    gets.into_iter().zip(guaranteed).map(|(gets, guaranteed)| Has { gets, guaranteed }).collect()
+    gets.into_iter()
+        .zip(guaranteed)
+        .map(|(gets, guaranteed)| ClassRates { gets, guaranteed })
+        .collect()
 }
 
 fn class(guaranteed_max: u64, above_max: u64) -> impl Strategy<Value = Class> {
@@ -140,27 +143,27 @@ proptest! {
         tree in tree(), link in 300u64..2_000, joins in prop::collection::vec(0u64..40_000_000, 16),
     ) {
         let link = link * MBIT;
-        let mut hall = Hall::new(LIMITS, link);
+        let mut harness = PacerHarness::new(LIMITS, link);
         let mut ids: Vec<Option<ClassId>> = vec![None; tree.len()];
         // Parents before their children; leaves at their own time.
         let is_leaf = |at: usize| children(&tree, Some(at)).is_empty();
         for (at, &(parent, class)) in tree.iter().enumerate().filter(|&(at, _)| !is_leaf(at)) {
             let parent = parent.map_or(LINK, |parent| ids[parent].unwrap());
-            ids[at] = Some(hall.pacer.add(parent, class).unwrap());
+            ids[at] = Some(harness.pacer.add(parent, class).unwrap());
         }
         let mut leaves: Vec<usize> = (0..tree.len()).filter(|&at| is_leaf(at)).collect();
         leaves.sort_by_key(|&at| joins[at]);
-        let begin = hall.now;
+        let begin = harness.now;
         for &at in &leaves {
-            hall.run((begin + Nanos(joins[at])).since(hall.now));
+            harness.run((begin + Nanos(joins[at])).since(harness.now));
             let parent = tree[at].0.map_or(LINK, |parent| ids[parent].unwrap());
-            hall.add(parent, tree[at].1, Law::Greedy, SMALL);
+            harness.add(parent, tree[at].1, Law::Greedy, SMALL);
         }
-        hall.run(Nanos::from_millis(5));
+        harness.run(Nanos::from_millis(5));
         let expected = fluid(link, &tree);
         // Two packets for each level, for short and for long.
         for millis in [50, 200] {
-            let sent = hall.sent_in(Nanos::from_millis(millis));
+            let sent = harness.sent_in(Nanos::from_millis(millis));
             for (number, &at) in leaves.iter().enumerate() {
                 let fluid = BitRate(expected[at]).bytes_in(Nanos::from_millis(millis)).0;
                 let error = sent[number].abs_diff(fluid);
@@ -178,16 +181,16 @@ proptest! {
         classes in prop::collection::vec(class(2_000, 3_000), 1..9), link in 500u64..8_000,
     ) {
         let link = link * MBIT;
-        let mut hall = Hall::new(LIMITS, link);
+        let mut harness = PacerHarness::new(LIMITS, link);
         for &class in &classes {
-            hall.greedy(LINK, class);
+            harness.greedy(LINK, class);
         }
-        hall.run(Nanos::from_millis(20));
+        harness.run(Nanos::from_millis(20));
         let tree: Vec<_> = classes.iter().map(|&class| (None, class)).collect();
         let expected = fluid(link, &tree);
         // The difference stays a few packets for short and long times.
         for millis in [100, 400] {
-            let sent = hall.sent_in(Nanos::from_millis(millis));
+            let sent = harness.sent_in(Nanos::from_millis(millis));
             for (at, &rate) in expected.iter().enumerate() {
                 let fluid = BitRate(rate).bytes_in(Nanos::from_millis(millis)).0;
                 let error = sent[at].abs_diff(fluid);
@@ -208,27 +211,27 @@ proptest! {
     ) {
         let sum: u64 = rates.iter().sum();
         let link = sum * MBIT;
-        let mut hall = Hall::new(LIMITS, link);
+        let mut harness = PacerHarness::new(LIMITS, link);
         for (at, &rate) in rates.iter().enumerate() {
             // The observed class is the last to borrow.
             let class = Class {
                 guaranteed: BitRate(rate * MBIT), ceiling: None,
                 priority: if at == 0 { 7 } else { 0 }, share: BitRate(MBIT),
             };
-            hall.greedy(LINK, class);
+            harness.greedy(LINK, class);
         }
-        let begin = hall.now;
+        let begin = harness.now;
         for (which, on, span) in switches {
             let which = 1 + which % (rates.len() - 1);
-            hall.silence(which);
+            harness.silence(which);
             if on {
-                hall.wake(which);
+                harness.wake(which);
             }
-            hall.run(Nanos(span));
+            harness.run(Nanos(span));
         }
-        let now = MonoTime(hall.now.0 / TICK.0 * TICK.0);
+        let now = MonoTime(harness.now.0 / TICK.0 * TICK.0);
         let owed = BitRate(rates[0] * MBIT).bytes_in(now.since(begin)).0;
-        let sent = hall.streams[0].sent;
+        let sent = harness.streams[0].sent;
         prop_assert!(sent + (1 + rates.len() as u64) * DATAGRAM >= owed, "{sent} of {owed}");
     }
 }
@@ -238,11 +241,11 @@ proptest! {
 #[test]
 fn targets_above_the_link_share_it_in_proportion_whoever_joined_when() {
     let targets = [4, 4, 4, 2, 2];
-    let mut hall = Hall::new(LIMITS, 10 * GBIT);
+    let mut harness = PacerHarness::new(LIMITS, 10 * GBIT);
     for joined in 1..=targets.len() {
-        hall.greedy(LINK, Class::target(BitRate(targets[joined - 1] * GBIT)));
-        hall.run(Nanos::from_millis(1));
-        let sent = hall.sent_in(FIFTH);
+        harness.greedy(LINK, Class::target(BitRate(targets[joined - 1] * GBIT)));
+        harness.run(Nanos::from_millis(1));
+        let sent = harness.sent_in(FIFTH);
         let sum = targets[..joined].iter().sum::<u64>().max(10);
         for (at, &sent) in sent.iter().enumerate() {
             let exact = targets[at] * 10 * GBIT / 40 / sum;
@@ -254,10 +257,10 @@ fn targets_above_the_link_share_it_in_proportion_whoever_joined_when() {
     }
     // And they leave again, the first one first.
     for gone in 1..targets.len() {
-        hall.silence(gone - 1);
+        harness.silence(gone - 1);
         // They make up for a millisecond of blocking.
-        hall.run(Nanos::from_millis(8));
-        let sent = hall.sent_in(FIFTH);
+        harness.run(Nanos::from_millis(8));
+        let sent = harness.sent_in(FIFTH);
         let here = targets.len() - gone;
         let sum = targets[gone..].iter().sum::<u64>();
         for (at, &sent) in sent.iter().enumerate().skip(gone) {
@@ -272,14 +275,14 @@ fn targets_above_the_link_share_it_in_proportion_whoever_joined_when() {
 
 #[test]
 fn targets_without_guarantees_share_the_same_way() {
-    let mut hall = Hall::new(LIMITS, 10 * GBIT);
+    let mut harness = PacerHarness::new(LIMITS, 10 * GBIT);
     let targets = [4, 4, 4, 2, 2];
     for target in targets {
         let class = Class { guaranteed: BitRate(0), ..Class::target(BitRate(target * GBIT)) };
-        hall.greedy(LINK, class);
-        hall.run(Nanos::from_millis(10));
+        harness.greedy(LINK, class);
+        harness.run(Nanos::from_millis(10));
     }
-    let sent = hall.sent_in(FIFTH);
+    let sent = harness.sent_in(FIFTH);
     for (at, &sent) in sent.iter().enumerate() {
         let exact = targets[at] * 10 * GBIT / 40 / 16;
         assert!(sent.abs_diff(exact) <= 4 * DATAGRAM, "{at}: {sent} for {exact}");
@@ -288,46 +291,46 @@ fn targets_without_guarantees_share_the_same_way() {
 
 #[test]
 fn what_is_lent_stays_in_the_family_before_it_goes_to_the_neighbours() {
-    let mut hall = Hall::new(LIMITS, 10 * GBIT);
+    let mut harness = PacerHarness::new(LIMITS, 10 * GBIT);
     let open =
         |guaranteed: u64| Class { ceiling: None, ..Class::target(BitRate(guaranteed * GBIT)) };
     let (house, neighbours) =
-        (hall.pacer.add(LINK, open(6)).unwrap(), hall.pacer.add(LINK, open(4)).unwrap());
-    let busy = hall.greedy(house, open(4));
-    let quiet = hall.greedy(house, open(2));
-    let other = hall.greedy(neighbours, open(4));
-    let gets = |hall: &mut Hall, expected: [u64; 3]| {
-        hall.run(Nanos::from_millis(2));
-        let sent = hall.sent_in(FIFTH);
+        (harness.pacer.add(LINK, open(6)).unwrap(), harness.pacer.add(LINK, open(4)).unwrap());
+    let busy = harness.greedy(house, open(4));
+    let quiet = harness.greedy(house, open(2));
+    let other = harness.greedy(neighbours, open(4));
+    let gets = |harness: &mut PacerHarness, expected: [u64; 3]| {
+        harness.run(Nanos::from_millis(2));
+        let sent = harness.sent_in(FIFTH);
         for (at, exact) in [busy, quiet, other].into_iter().zip(expected) {
             let exact = exact * GBIT / 40;
             assert!(sent[at].abs_diff(exact) <= 4 * DATAGRAM, "{at}: {} for {exact}", sent[at]);
         }
     };
-    gets(&mut hall, [4, 2, 4]);
-    hall.silence(quiet);
-    gets(&mut hall, [6, 0, 4]);
-    hall.silence(busy);
-    gets(&mut hall, [0, 0, 10]);
-    hall.wake(quiet);
-    gets(&mut hall, [0, 6, 4]);
+    gets(&mut harness, [4, 2, 4]);
+    harness.silence(quiet);
+    gets(&mut harness, [6, 0, 4]);
+    harness.silence(busy);
+    gets(&mut harness, [0, 0, 10]);
+    harness.wake(quiet);
+    gets(&mut harness, [0, 6, 4]);
 }
 
 #[test]
 fn lending_goes_by_priority_and_guarantees_before_it() {
-    let mut hall = Hall::new(LIMITS, 10 * GBIT);
+    let mut harness = PacerHarness::new(LIMITS, 10 * GBIT);
     let class = |guaranteed: u64, ceiling: u64, priority| Class {
         guaranteed: BitRate(guaranteed * GBIT),
         ceiling: Some(BitRate(ceiling * GBIT)),
         priority,
         share: BitRate(GBIT),
     };
-    hall.greedy(LINK, class(2, 10, 5));
-    hall.greedy(LINK, class(1, 4, 0));
-    hall.greedy(LINK, class(0, 10, 1));
-    hall.greedy(LINK, class(0, 10, 1));
-    hall.run(Nanos::from_millis(2));
-    let sent = hall.sent_in(FIFTH);
+    harness.greedy(LINK, class(2, 10, 5));
+    harness.greedy(LINK, class(1, 4, 0));
+    harness.greedy(LINK, class(0, 10, 1));
+    harness.greedy(LINK, class(0, 10, 1));
+    harness.run(Nanos::from_millis(2));
+    let sent = harness.sent_in(FIFTH);
     // 2 are owed, 4 are the ceiling, and two of one priority share the other 4.
     for (at, exact) in [2, 4, 2, 2].into_iter().enumerate() {
         let exact = exact * GBIT / 40;
@@ -337,40 +340,40 @@ fn lending_goes_by_priority_and_guarantees_before_it() {
 
 #[test]
 fn a_change_of_rate_counts_from_the_next_packet() {
-    let mut hall = Hall::new(LIMITS, 10 * GBIT);
-    hall.greedy(LINK, Class::target(BitRate(3 * GBIT)));
-    hall.run(FIFTH);
-    let class = hall.streams[0].class;
+    let mut harness = PacerHarness::new(LIMITS, 10 * GBIT);
+    harness.greedy(LINK, Class::target(BitRate(3 * GBIT)));
+    harness.run(FIFTH);
+    let class = harness.streams[0].class;
     for rate in [1_000, 64_000, 7 * MBIT, 300 * MBIT, GBIT / 30] {
-        hall.pacer.change(hall.now, class, Class::target(BitRate(rate)));
+        harness.pacer.change(harness.now, class, Class::target(BitRate(rate)));
         // The packet that is already clocked leaves at its own time.
-        hall.run(SECOND.times(12));
-        let sent = hall.sent_in(SECOND.times(2))[0];
+        harness.run(SECOND.times(12));
+        let sent = harness.sent_in(SECOND.times(2))[0];
         assert!(sent.abs_diff(rate / 4) <= DATAGRAM, "{rate}: {sent}");
     }
-    hall.pacer.set_link(hall.now, BitRate(10 * MBIT));
-    hall.run(Nanos::from_millis(1));
-    let sent = hall.sent_in(SECOND)[0];
+    harness.pacer.set_link(harness.now, BitRate(10 * MBIT));
+    harness.run(Nanos::from_millis(1));
+    let sent = harness.sent_in(SECOND)[0];
     assert!(sent.abs_diff(10 * MBIT / 8) <= 2 * DATAGRAM, "{sent}");
 }
 
 #[test]
 fn a_guarantee_that_is_new_is_owed_nothing_for_the_time_before() {
-    let mut hall = Hall::new(LIMITS, 10 * GBIT);
+    let mut harness = PacerHarness::new(LIMITS, 10 * GBIT);
     let class = |guaranteed: u64, priority| Class {
         guaranteed: BitRate(guaranteed * GBIT),
         ceiling: None,
         priority,
         share: BitRate(GBIT),
     };
-    hall.greedy(LINK, class(6, 0));
-    hall.greedy(LINK, class(0, 1));
-    hall.run(SECOND);
-    let promoted = hall.streams[1].class;
-    hall.pacer.change(hall.now, promoted, class(4, 1));
+    harness.greedy(LINK, class(6, 0));
+    harness.greedy(LINK, class(0, 1));
+    harness.run(SECOND);
+    let promoted = harness.streams[1].class;
+    harness.pacer.change(harness.now, promoted, class(4, 1));
     // From the first millisecond on each has its own.
     for _ in 0..20 {
-        let sent = hall.sent_in(Nanos::from_millis(1));
+        let sent = harness.sent_in(Nanos::from_millis(1));
         for (sent, exact) in sent.into_iter().zip([6, 4]) {
             let exact = exact * GBIT / 8000;
             assert!(sent.abs_diff(exact) <= 4 * DATAGRAM, "{sent} for {exact}");
@@ -388,41 +391,41 @@ fn a_guarantee_counts_as_soon_as_all_above_have_one_and_not_for_the_time_before(
     };
     // With a ceiling the inner class is blocked at times, and not in line when its parent changes.
     for ceiling in [None, Some(8)] {
-        let mut hall = Hall::new(LIMITS, 10 * GBIT);
-        let house = hall.pacer.add(LINK, class(0, None, 0)).unwrap();
-        let flat = hall.pacer.add(house, class(8, ceiling, 0)).unwrap();
-        hall.greedy(flat, class(5, None, 7));
-        hall.greedy(flat, class(1, Some(4), 0));
-        hall.greedy(flat, class(0, None, 0));
-        hall.run(SECOND);
-        assert_eq!(hall.streams[0].sent, 0, "a guarantee below none is worth nothing");
-        hall.pacer.change(hall.now, house, class(8, None, 0));
-        hall.run(Nanos::from_millis(1));
+        let mut harness = PacerHarness::new(LIMITS, 10 * GBIT);
+        let house = harness.pacer.add(LINK, class(0, None, 0)).unwrap();
+        let flat = harness.pacer.add(house, class(8, ceiling, 0)).unwrap();
+        harness.greedy(flat, class(5, None, 7));
+        harness.greedy(flat, class(1, Some(4), 0));
+        harness.greedy(flat, class(0, None, 0));
+        harness.run(SECOND);
+        assert_eq!(harness.streams[0].sent, 0, "a guarantee below none is worth nothing");
+        harness.pacer.change(harness.now, house, class(8, None, 0));
+        harness.run(Nanos::from_millis(1));
         let lent = (ceiling.unwrap_or(10) - 6) / 2;
         for _ in 0..20 {
-            let sent = hall.sent_in(Nanos::from_millis(1));
+            let sent = harness.sent_in(Nanos::from_millis(1));
             for (sent, exact) in sent.into_iter().zip([5, 1 + lent, lent]) {
                 let exact = exact * GBIT / 8000;
                 assert!(sent.abs_diff(exact) <= 4 * DATAGRAM, "{sent} for {exact}");
             }
         }
-        hall.pacer.change(hall.now, house, class(0, None, 0));
-        hall.run(Nanos::from_millis(1));
-        assert_eq!(hall.sent_in(FIFTH)[0], 0, "and with the house's it is gone");
+        harness.pacer.change(harness.now, house, class(0, None, 0));
+        harness.run(Nanos::from_millis(1));
+        assert_eq!(harness.sent_in(FIFTH)[0], 0, "and with the house's it is gone");
     }
 }
 
 #[test]
 fn rates_from_a_kilobit_to_a_hundred_gigabits_share_one_link() {
     let rates = [1_000, 64_000, 4 * MBIT, 2 * GBIT, 90 * GBIT];
-    let mut hall = Hall::new(LIMITS, 100 * GBIT);
+    let mut harness = PacerHarness::new(LIMITS, 100 * GBIT);
     let bytes = [DATAGRAM, DATAGRAM, DATAGRAM, 7 * DATAGRAM, PACKET_MAX.0];
     for (rate, bytes) in rates.into_iter().zip(bytes) {
-        hall.add(LINK, Class::target(BitRate(rate)), Law::Greedy, bytes);
+        harness.add(LINK, Class::target(BitRate(rate)), Law::Greedy, bytes);
     }
-    hall.run(Nanos::from_millis(1));
+    harness.run(Nanos::from_millis(1));
     let span = SECOND.times(3);
-    let sent = hall.sent_in(span);
+    let sent = harness.sent_in(span);
     for (at, &rate) in rates.iter().enumerate() {
         let exact = BitRate(rate).bytes_in(span).0;
         assert!(sent[at].abs_diff(exact) <= bytes[at], "{rate}: {} for {exact}", sent[at]);
@@ -433,17 +436,17 @@ fn rates_from_a_kilobit_to_a_hundred_gigabits_share_one_link() {
 fn virtual_time_begins_anew_without_anybody_noticing() {
     // At a bit per second a packet of 1 MiB is 97 days of virtual time: 64 bits end after 2,199 of
     // them.
-    let mut hall = Hall::new(LIMITS, 100 * GBIT);
+    let mut harness = PacerHarness::new(LIMITS, 100 * GBIT);
     for share in [1, 2] {
-        hall.add(LINK, Class::rest(BitRate(share)), Law::Greedy, PACKET_MAX.0);
+        harness.add(LINK, Class::rest(BitRate(share)), Law::Greedy, PACKET_MAX.0);
     }
     for _ in 0..7 {
-        let sent = hall.sent_in(Nanos::from_millis(100));
+        let sent = harness.sent_in(Nanos::from_millis(100));
         assert!(sent[1].abs_diff(2 * sent[0]) <= 3 * PACKET_MAX.0, "{sent:?}");
     }
-    assert!(hall.streams[0].sent > 2_500 * PACKET_MAX.0);
+    assert!(harness.streams[0].sent > 2_500 * PACKET_MAX.0);
     // And a third one joins in.
-    hall.add(LINK, Class::rest(BitRate(1)), Law::Greedy, PACKET_MAX.0);
-    let sent = hall.sent_in(Nanos::from_millis(100));
+    harness.add(LINK, Class::rest(BitRate(1)), Law::Greedy, PACKET_MAX.0);
+    let sent = harness.sent_in(Nanos::from_millis(100));
     assert!(sent[2].abs_diff(sent[0]) <= 2 * PACKET_MAX.0, "{sent:?}");
 }

@@ -16,23 +16,23 @@ proptest! {
             prop::collection::vec((1_000u64..400 * MBIT, 64u64..1500, 0u64..50_000_000), 1..40),
         lateness in lateness(),
     ) {
-        let mut hall = Hall::new(LIMITS, 100 * GBIT);
-        let class = hall.pacer.add(LINK, Class::rest(BitRate(GBIT))).unwrap();
+        let mut harness = PacerHarness::new(LIMITS, 100 * GBIT);
+        let class = harness.pacer.add(LINK, Class::rest(BitRate(GBIT))).unwrap();
         for (number, &(rate, bytes, start)) in streams.iter().enumerate() {
-            let law = Law::Paced(ByteClock::new(hall.now + Nanos(start), BitRate(rate)));
+            let law = Law::Paced(ByteClock::new(harness.now + Nanos(start), BitRate(rate)));
             let parent = if number % 2 == 0 { LINK } else { class };
-            hall.add(parent, Class::stream(BitRate(rate)), law, bytes);
+            harness.add(parent, Class::stream(BitRate(rate)), law, bytes);
         }
         for late in lateness {
-            let sent: Vec<u64> = hall.streams.iter().map(|stream| stream.sent).collect();
-            let Some(next) = hall.pacer.poll_timeout() else { break };
-            hall.turn(next + Nanos(late));
+            let sent: Vec<u64> = harness.streams.iter().map(|stream| stream.sent).collect();
+            let Some(next) = harness.pacer.poll_timeout() else { break };
+            harness.turn(next + Nanos(late));
             let begin = MonoTime((next.0 + late) / TICK.0 * TICK.0);
-            for departure in &hall.left {
+            for departure in &harness.left {
                 prop_assert!(departure.packet.due <= departure.at);
                 prop_assert_eq!(departure.at, begin);
             }
-            for (stream, sent) in hall.streams.iter().zip(sent) {
+            for (stream, sent) in harness.streams.iter().zip(sent) {
                 let Law::Paced(clock) = stream.law else { unreachable!() };
                 if stream.sent > sent {
                     // The last packet that left was due, so all bytes before it were allowed.
@@ -47,15 +47,15 @@ proptest! {
     fn a_class_at_its_target_is_never_early_or_a_whole_packet_late(
         rate in 1_000u64..10 * GBIT, bytes in 64u64..9000, lateness in lateness(),
     ) {
-        let mut hall = Hall::new(LIMITS, 100 * GBIT);
-        hall.add(LINK, Class::target(BitRate(rate)), Law::Greedy, bytes);
-        let law = ByteClock::new(hall.now, BitRate(rate));
-        hall.turn(hall.now);
+        let mut harness = PacerHarness::new(LIMITS, 100 * GBIT);
+        harness.add(LINK, Class::target(BitRate(rate)), Law::Greedy, bytes);
+        let law = ByteClock::new(harness.now, BitRate(rate));
+        harness.turn(harness.now);
         for late in lateness {
-            let next = hall.pacer.poll_timeout().unwrap();
-            hall.turn(next + Nanos(late));
+            let next = harness.pacer.poll_timeout().unwrap();
+            harness.turn(next + Nanos(late));
             let begin = MonoTime((next.0 + late) / TICK.0 * TICK.0);
-            let sent = hall.streams[0].sent;
+            let sent = harness.streams[0].sent;
             prop_assert!(law.due(Bytes(sent)) > begin);
             prop_assert!(law.due(Bytes(sent - bytes)) <= begin);
         }
@@ -67,19 +67,26 @@ proptest! {
         switches in prop::collection::vec((0usize..12, any::<bool>()), 1..100),
         lateness in lateness(),
     ) {
-        let mut hall = Hall::new(LIMITS, 4 * GBIT);
+        let mut harness = PacerHarness::new(LIMITS, 4 * GBIT);
         let class = |rate: u64| Class {
             guaranteed: BitRate(rate / 4),
             ceiling: Some(BitRate(rate)),
             priority: (rate % 3) as u8,
             share: BitRate(rate),
         };
-        let parents: Vec<ClassId> =
-            ceilings[..3].iter().map(|&rate| hall.pacer.add(LINK, class(rate)).unwrap()).collect();
+        let parents: Vec<ClassId> = ceilings[..3]
+            .iter()
+            .map(|&rate| harness.pacer.add(LINK, class(rate)).unwrap())
+            .collect();
         for number in 0..12 {
             let class = class(ceilings[3 + number % 3]);
-            let place = hall.pacer.add(parents[number % 3], class).unwrap();
-            hall.streams.push(Stream { class: place, law: Law::Silent, bytes: DATAGRAM, sent: 0 });
+            let place = harness.pacer.add(parents[number % 3], class).unwrap();
+            harness.streams.push(Stream {
+                class: place,
+                law: Law::Silent,
+                bytes: DATAGRAM,
+                sent: 0,
+            });
         }
         // Buckets that drain at the ceilings, in bits e9: the largest window is the fullest bucket.
         let mut buckets = [0u128; 16];
@@ -90,19 +97,19 @@ proptest! {
                 _ => ceilings[3 + (at - 4) % 3],
             })
             .collect();
-        let mut before = MonoTime(hall.now.0 / TICK.0 * TICK.0);
+        let mut before = MonoTime(harness.now.0 / TICK.0 * TICK.0);
         for (turn, late) in lateness.into_iter().enumerate() {
             let (number, on) = switches[turn % switches.len()];
-            hall.silence(number);
+            harness.silence(number);
             if on {
-                hall.wake(number);
+                harness.wake(number);
             }
             let begin = MonoTime(before.0 + TICK.0);
-            hall.turn(begin + Nanos(late));
+            harness.turn(begin + Nanos(late));
             let begin = MonoTime((begin.0 + late) / TICK.0 * TICK.0);
-            for departure in &hall.left {
+            for departure in &harness.left {
                 let stream =
-                    hall.streams.iter().position(|one| one.class == departure.class).unwrap();
+                    harness.streams.iter().position(|one| one.class == departure.class).unwrap();
                 for at in [0, 1 + stream % 3, 4 + stream] {
                     buckets[at] += u128::from(departure.packet.bytes.0) * 8_000_000_000;
                 }
@@ -200,22 +207,22 @@ proptest! {
 #[test]
 fn operations_per_packet_and_wake_ups_do_not_grow_with_classes() {
     let cost = |classes: usize, is_crowded: bool| {
-        let mut hall = Hall::new(Limits { classes, parents: 1, tick: TICK }, 10 * GBIT);
+        let mut harness = PacerHarness::new(Limits { classes, parents: 1, tick: TICK }, 10 * GBIT);
         // The same 8 Gbit/s, or 16 on the link of 10, cut into more and more classes.
         let rate = (if is_crowded { 16 } else { 8 }) * GBIT / classes as u64;
         for number in 0..classes as u64 {
             if is_crowded {
-                hall.greedy(LINK, Class::target(BitRate(rate)));
+                harness.greedy(LINK, Class::target(BitRate(rate)));
             } else {
-                let start = hall.now + Nanos(number * 1_234_567 % 50_000_000);
+                let start = harness.now + Nanos(number * 1_234_567 % 50_000_000);
                 let law = Law::Paced(ByteClock::new(start, BitRate(rate)));
-                hall.add(LINK, Class::stream(BitRate(rate)), law, DATAGRAM);
+                harness.add(LINK, Class::stream(BitRate(rate)), law, DATAGRAM);
             }
         }
-        hall.run(Nanos::from_millis(50));
-        let before = hall.pacer.work();
-        hall.run(Nanos::from_millis(100));
-        let after = hall.pacer.work();
+        harness.run(Nanos::from_millis(50));
+        let before = harness.pacer.work();
+        harness.run(Nanos::from_millis(100));
+        let after = harness.pacer.work();
         let packets = after.packets - before.packets;
         (packets, (after.steps - before.steps) * 100 / packets, after.turns - before.turns)
     };
@@ -233,43 +240,43 @@ fn operations_per_packet_and_wake_ups_do_not_grow_with_classes() {
 
 #[test]
 fn a_pause_of_the_machine_is_not_made_up_for_beyond_its_bound() {
-    let mut hall = Hall::new(LIMITS, 10 * GBIT);
-    hall.greedy(LINK, Class::target(BitRate(GBIT)));
-    hall.run(Nanos::from_millis(100));
-    let before = hall.streams[0].sent;
-    hall.turn(hall.now + SECOND.times(5));
-    let burst = hall.streams[0].sent - before;
+    let mut harness = PacerHarness::new(LIMITS, 10 * GBIT);
+    harness.greedy(LINK, Class::target(BitRate(GBIT)));
+    harness.run(Nanos::from_millis(100));
+    let before = harness.streams[0].sent;
+    harness.turn(harness.now + SECOND.times(5));
+    let burst = harness.streams[0].sent - before;
     let bound = BitRate(GBIT).bytes_in(STALL_MAX).0 + 2 * DATAGRAM;
     assert!(burst <= bound, "{burst} > {bound}");
-    let sent = hall.sent_in(SECOND)[0];
+    let sent = harness.sent_in(SECOND)[0];
     assert!(sent.abs_diff(GBIT / 8) <= 2 * DATAGRAM, "{sent}");
 }
 
 #[test]
 fn a_late_turn_moves_no_later_packet() {
-    let mut hall = Hall::new(LIMITS, 10 * GBIT);
-    let law = Law::Paced(ByteClock::new(hall.now, BitRate(4 * MBIT)));
-    hall.add(LINK, Class::target(BitRate(4 * MBIT)), law, DATAGRAM);
-    let begin = hall.now;
-    hall.turn(begin);
-    hall.turn(begin + Nanos::from_millis(30));
+    let mut harness = PacerHarness::new(LIMITS, 10 * GBIT);
+    let law = Law::Paced(ByteClock::new(harness.now, BitRate(4 * MBIT)));
+    harness.add(LINK, Class::target(BitRate(4 * MBIT)), law, DATAGRAM);
+    let begin = harness.now;
+    harness.turn(begin);
+    harness.turn(begin + Nanos::from_millis(30));
     // Packet 100 leaves in the tick after its due time, as without the delay.
     let due = ByteClock::new(begin, BitRate(4 * MBIT)).due(Bytes(100 * DATAGRAM));
-    hall.run(Nanos(due.0 - 1 - hall.now.0));
-    assert_eq!(hall.streams[0].sent, 100 * DATAGRAM);
-    hall.run(TICK);
-    assert_eq!(hall.streams[0].sent, 101 * DATAGRAM);
+    harness.run(Nanos(due.0 - 1 - harness.now.0));
+    assert_eq!(harness.streams[0].sent, 100 * DATAGRAM);
+    harness.run(TICK);
+    assert_eq!(harness.streams[0].sent, 101 * DATAGRAM);
 }
 
 #[test]
 fn an_idle_link_saves_nothing_for_who_comes() {
-    let mut hall = Hall::new(LIMITS, 10 * GBIT);
-    let number = hall.greedy(LINK, Class::target(BitRate(GBIT)));
-    hall.silence(number);
-    hall.now += SECOND.times(60);
-    hall.wake(number);
-    hall.turn(hall.now);
-    assert!(hall.streams[number].sent <= BitRate(GBIT).bytes_in(TICK).0 + DATAGRAM);
-    let sent = hall.sent_in(Nanos::from_millis(10))[number];
+    let mut harness = PacerHarness::new(LIMITS, 10 * GBIT);
+    let number = harness.greedy(LINK, Class::target(BitRate(GBIT)));
+    harness.silence(number);
+    harness.now += SECOND.times(60);
+    harness.wake(number);
+    harness.turn(harness.now);
+    assert!(harness.streams[number].sent <= BitRate(GBIT).bytes_in(TICK).0 + DATAGRAM);
+    let sent = harness.sent_in(Nanos::from_millis(10))[number];
     assert!(sent.abs_diff(GBIT / 800) <= 2 * DATAGRAM, "{sent}");
 }

@@ -2,8 +2,8 @@
 //! (RFC 9112, section 7.1).
 //!
 //! Promise: a head states exactly the bytes that follow it, whatever the socket takes at a time. A
-//! begun HTTP chunk is finished, also after a stop. The last one, of no bytes, is not sent here: the
-//! control side knows whether the content is complete.
+//! begun HTTP chunk is finished, also after a stop. The last one, of no bytes, is not sent here:
+//! the control side knows whether the content is complete.
 
 use tactus_core::generated::TIMED_MAX;
 use tactus_core::ports::LinkPort;

@@ -152,7 +152,8 @@ impl Chunks {
         }
     }
 
-    /// Notes that the socket has taken the next `left` bytes, of chunks with `head` bytes of headers.
+    /// Notes that the socket has taken the next `left` bytes, of chunks with `head` bytes of
+    /// headers.
     pub(super) fn take(&mut self, mut left: usize, head: usize, step: &mut Step) {
         while left > 0 {
             left -= self.take_front(left, head, step);

@@ -38,7 +38,7 @@ const PATIENCE: Nanos = Nanos::from_millis(20);
 
 /// One request of a plan.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct PlannedRequest {
     /// When to connect and ask, after the start of the receiver.
     pub after: Nanos,
     /// The request as it goes out.
@@ -47,7 +47,7 @@ pub struct Ask {
     pub from: Option<Ipv4Addr>,
 }
 
-impl Ask {
+impl PlannedRequest {
     /// A GET of `target`.
     pub fn get(after: Nanos, target: &str) -> Self {
         let request = format!("GET {target} HTTP/1.1\r\nHost: bench\r\n\r\n");
@@ -61,7 +61,7 @@ pub struct Plan {
     /// Where the server listens.
     pub server: SocketAddrV4,
     /// The requests in order of time; a stream's number is its place here.
-    pub asks: Vec<Ask>,
+    pub asks: Vec<PlannedRequest>,
     /// How many arrivals the record has room for without growing.
     pub room: usize,
     /// The receiver's core.
@@ -83,7 +83,7 @@ pub struct Harvest {
 
 /// A running receiver.
 #[derive(Debug)]
-pub struct Sink {
+pub struct StreamReceiver {
     shared: Arc<Shared>,
     thread: JoinHandle<Result<Harvest>>,
 }
@@ -98,7 +98,7 @@ struct Shared {
     settled: AtomicUsize,
 }
 
-impl Sink {
+impl StreamReceiver {
     /// Starts a receiver on `side`.
     pub fn start(side: Side, plan: Plan) -> Result<Self> {
         ensure!(

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use fuser::{BackgroundSession, Config, MountOption, Session};
 use tactus_core::units::Nanos;
 
-use super::face::{BLOCK, Face, Medium, REQUEST_MAX};
+use super::exported_file::{BLOCK, ExportedFile, Medium, REQUEST_MAX};
 use crate::{clock, command};
 
 /// Below it every process with a medium has a directory with its FUSE mount.
@@ -19,7 +19,7 @@ const PLACE: &str = "/run/tactus-bench";
 
 /// A loop device with direct I/O on a file behind which a medium lies.
 #[derive(Debug)]
-pub(crate) struct Stand {
+pub(crate) struct LoopDevice {
     /// What was done, in order.
     steps: Vec<Step>,
     session: Option<BackgroundSession>,
@@ -34,13 +34,13 @@ enum Step {
     Mount(PathBuf),
 }
 
-impl Stand {
+impl LoopDevice {
     /// Puts a block device in front of `medium`. One for each process.
     pub(crate) fn build<M: Medium>(medium: Arc<M>) -> Result<Self> {
         let (folder, name) = export_of(std::process::id());
         fs::create_dir_all(&folder)?;
         let steps = vec![Step::Export(folder.clone())];
-        let mut stand = Self { steps, session: None, device: String::new() };
+        let mut loop_device = Self { steps, session: None, device: String::new() };
         let mut options = Config::default();
         options.mount_options = vec![
             MountOption::FSName("tactus-bench".into()),
@@ -48,14 +48,15 @@ impl Stand {
             MountOption::CUSTOM(format!("max_read={REQUEST_MAX}")),
         ];
         let file = folder.join(&name).display().to_string();
-        let face = Face { medium, name };
-        let session = Session::new(face, &folder, &options).context("cannot mount FUSE")?;
-        stand.session = Some(session.spawn()?);
+        let exported_file = ExportedFile { medium, name };
+        let session =
+            Session::new(exported_file, &folder, &options).context("cannot mount FUSE")?;
+        loop_device.session = Some(session.spawn()?);
         let sector = BLOCK.to_string();
         let options = ["--find", "--show", "--direct-io=on", "--sector-size", &sector, &file];
-        stand.device = command::run("losetup", &options)?.trim().to_owned();
-        stand.steps.push(Step::Loop(stand.device.clone()));
-        Ok(stand)
+        loop_device.device = command::run("losetup", &options)?.trim().to_owned();
+        loop_device.steps.push(Step::Loop(loop_device.device.clone()));
+        Ok(loop_device)
     }
 
     /// The block device.
@@ -91,7 +92,7 @@ pub(crate) fn export_of(id: u32) -> (PathBuf, String) {
 
 const OURS: &str = "disk-";
 
-impl Drop for Stand {
+impl Drop for LoopDevice {
     fn drop(&mut self) {
         while let Some(step) = self.steps.pop() {
             let undone = match &step {

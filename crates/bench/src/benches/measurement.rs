@@ -8,33 +8,33 @@ use std::fmt;
 use anyhow::Result;
 use tactus_core::units::Nanos;
 
-use super::{RECEIVER_CORE, SERVER_CORE, Stage, say};
+use super::{Fixture, RECEIVER_CORE, SERVER_CORE, say};
 use crate::arrivals::Trace;
-use crate::cpu::{Look, Spent};
+use crate::cpu::{CpuSnapshot, CpuUsage};
 use crate::datagrams::Inboxes;
 use crate::figures::windows::Span;
 use crate::gaps::Detector;
 use crate::host::Host;
 use crate::peers::Server;
-use crate::speed::{Seen, Speed};
+use crate::speed::{CoreSpeed, Speed};
 use crate::{clock, interrupt};
 
 /// Each window of a run had a gap in it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct StoodStill;
+pub(super) struct NoCleanWindow;
 
-impl std::error::Error for StoodStill {}
+impl std::error::Error for NoCleanWindow {}
 
-impl fmt::Display for StoodStill {
+impl fmt::Display for NoCleanWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("no window without a gap")
     }
 }
 
 /// What was heard of a server that was watched for a while.
-pub(super) struct Heard {
+pub(super) struct Measurement {
     pub(super) measured: Span,
-    pub(super) spent: Spent,
+    pub(super) spent: CpuUsage,
     /// When the machine stood still.
     pub(super) gaps: Vec<Span>,
     pub(super) traces: Vec<Trace>,
@@ -44,24 +44,24 @@ pub(super) struct Heard {
 
 /// Watches `server` from `warm_up` after all receivers have had something on, and ends it.
 pub(super) fn listen(
-    stage: &Stage,
+    fixture: &Fixture,
     mut server: Server,
     inboxes: Inboxes,
     warm_up: Nanos,
-) -> Result<Heard> {
-    let watch = Watch::start(stage)?;
+) -> Result<Measurement> {
+    let watch = Watch::start(fixture)?;
     inboxes.wait_until_all_have_some(&mut server)?;
     let from = clock::now() + warm_up;
-    let measured = Span { from, to: from + stage.seconds(20) };
+    let measured = Span { from, to: from + fixture.seconds(20) };
     interrupt::sleep_until(measured.from)?;
-    let before = Look::take()?;
+    let before = CpuSnapshot::take()?;
     interrupt::sleep_until(measured.to)?;
-    let spent = Look::take()?.since(&before, server.process());
+    let spent = CpuSnapshot::take()?.since(&before, server.process());
     server.check()?;
-    let Away { gaps, .. } = Watch::stop(watch, measured)?;
+    let HostInterference { gaps, .. } = Watch::stop(watch, measured)?;
     drop(server);
     let (traces, dropped) = inboxes.stop()?;
-    Ok(Heard { measured, spent, gaps, traces, dropped })
+    Ok(Measurement { measured, spent, gaps, traces, dropped })
 }
 
 /// Both cores, watched for what the host takes of them.
@@ -75,16 +75,16 @@ pub(super) struct Watch {
 
 /// What the host took.
 #[derive(Debug, Default)]
-pub(super) struct Away {
+pub(super) struct HostInterference {
     /// Stretches in which a core stood still.
     pub(super) gaps: Vec<Span>,
     /// How much of the server's core there was.
-    pub(super) core: Seen,
+    pub(super) core: CoreSpeed,
 }
 
 impl Watch {
-    pub(super) fn start(stage: &Stage) -> Result<Option<Self>> {
-        if stage.options.accept_noise {
+    pub(super) fn start(fixture: &Fixture) -> Result<Option<Self>> {
+        if fixture.options.accept_noise {
             return Ok(None);
         }
         let host = Host::watch(SERVER_CORE);
@@ -96,12 +96,14 @@ impl Watch {
     }
 
     /// What was seen where it counts.
-    pub(super) fn stop(watch: Option<Self>, measured: Span) -> Result<Away> {
-        let Some(Self { detector, host, speed }) = watch else { return Ok(Away::default()) };
+    pub(super) fn stop(watch: Option<Self>, measured: Span) -> Result<HostInterference> {
+        let Some(Self { detector, host, speed }) = watch else {
+            return Ok(HostInterference::default());
+        };
         let mut gaps = detector.stop()?;
         if let Some(host) = host {
             gaps.extend(host.stop()?);
         }
-        Ok(Away { gaps, core: speed.stop(measured)? })
+        Ok(HostInterference { gaps, core: speed.stop(measured)? })
     }
 }

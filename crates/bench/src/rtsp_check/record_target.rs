@@ -14,12 +14,12 @@ use tactus_core::units::WallTime;
 
 use super::address::Address;
 use super::client::{Connection, Item, Response};
-use super::scene::{Way, session};
+use super::scene::{TransportKind, session};
 use super::transport::{Transport, pair};
 use super::video_frame::{self, picture_parameters, sequence_parameters};
 
 /// Where one check records to.
-pub(super) struct Studio {
+pub(super) struct RecordTarget {
     pub(super) address: Address,
 }
 
@@ -29,7 +29,7 @@ const SOURCE: u32 = 0x7ac7_0501;
 /// What the one medium is called.
 const CONTROL: &str = "streamid=0";
 
-impl Studio {
+impl RecordTarget {
     /// The place for the check of this name, which stands where `url` has `{}`.
     pub(super) fn new(url: &str, name: &str) -> Result<Self> {
         Ok(Self { address: Address::parse(&url.replace("{}", name))? })
@@ -69,12 +69,14 @@ impl Studio {
     }
 
     /// ANNOUNCE and SETUP.
-    pub(super) fn set_up(&self, way: Way) -> Result<RecordSession<'_>> {
+    pub(super) fn set_up(&self, way: TransportKind) -> Result<RecordSession<'_>> {
         let mut connection = self.connect()?;
         self.announce(&mut connection)?.expect(&[200], "ANNOUNCE")?;
         let (offer, sockets) = match way {
-            Way::Tcp => ("RTP/AVP/TCP;unicast;interleaved=0-1;mode=record".to_owned(), None),
-            Way::Udp => {
+            TransportKind::Tcp => {
+                ("RTP/AVP/TCP;unicast;interleaved=0-1;mode=record".to_owned(), None)
+            }
+            TransportKind::Udp => {
                 let sockets = pair(connection.own()?.ip())?;
                 let port = sockets[0].local_addr()?.port();
                 let offer = format!("RTP/AVP;unicast;client_port={port}-{};mode=record", port + 1);
@@ -86,14 +88,14 @@ impl Studio {
         let transport = Transport::parse(response.need("Transport")?)?;
         let (id, _) = session(response.need("Session")?)?;
         let is_over = false;
-        let sent = Sent::default();
-        Ok(RecordSession { studio: self, connection, id, transport, sockets, sent, is_over })
+        let sent = SentCounts::default();
+        Ok(RecordSession { record_target: self, connection, id, transport, sockets, sent, is_over })
     }
 }
 
 /// What has been sent.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-struct Sent {
+struct SentCounts {
     video_frames: u32,
     packets: u32,
     bytes: u32,
@@ -101,12 +103,12 @@ struct Sent {
 
 /// A session that records.
 pub(super) struct RecordSession<'a> {
-    studio: &'a Studio,
+    record_target: &'a RecordTarget,
     pub(super) connection: Connection,
     pub(super) id: String,
     pub(super) transport: Transport,
     pub(super) sockets: Option<[UdpSocket; 2]>,
-    sent: Sent,
+    sent: SentCounts,
     pub(super) is_over: bool,
 }
 
@@ -115,7 +117,7 @@ impl RecordSession<'_> {
     pub(super) fn ask(&mut self, method: &str, headers: &[(&str, &str)]) -> Result<Response> {
         let id = self.id.clone();
         let headers = [&[("Session", id.as_str())][..], headers].concat();
-        self.connection.ask(method, self.studio.url(), &headers)
+        self.connection.ask(method, self.record_target.url(), &headers)
     }
 
     pub(super) fn record(&mut self) -> Result<()> {
@@ -160,7 +162,7 @@ impl RecordSession<'_> {
     /// A sender's report.
     fn report(&mut self) -> Result<()> {
         let since = std::time::SystemTime::UNIX_EPOCH.elapsed()?;
-        let Sent { video_frames, packets, bytes } = self.sent;
+        let SentCounts { video_frames, packets, bytes } = self.sent;
         let info = SenderInfo {
             time: NtpTime::of(WallTime(u64::try_from(since.as_nanos())?)),
             timestamp: video_frames * (CLOCK / video_frame::RATE),

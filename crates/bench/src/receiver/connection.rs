@@ -13,8 +13,8 @@ use tactus_core::units::MonoTime;
 
 use crate::arrivals::Arrival;
 use crate::clock;
-use crate::sink::Ask;
-use crate::sink::head::{HEAD_MAX, Head};
+use crate::receiver::PlannedRequest;
+use crate::receiver::head::{HEAD_MAX, Head};
 
 /// What became of one request.
 #[derive(Clone, Debug)]
@@ -110,7 +110,11 @@ impl Payload {
 
 impl Connection {
     /// Begins to connect.
-    pub(super) fn open(server: SocketAddrV4, ask: &Ask, now: MonoTime) -> rustix::io::Result<Self> {
+    pub(super) fn open(
+        server: SocketAddrV4,
+        ask: &PlannedRequest,
+        now: MonoTime,
+    ) -> rustix::io::Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
         net::sockopt::set_tcp_nodelay(&socket, true)?;

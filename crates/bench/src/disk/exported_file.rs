@@ -39,12 +39,12 @@ pub(crate) trait Medium: Send + Sync + 'static {
 
 /// One file called `name` in front of a medium.
 #[derive(Debug)]
-pub(super) struct Face<M> {
+pub(super) struct ExportedFile<M> {
     pub(super) medium: Arc<M>,
     pub(super) name: String,
 }
 
-impl<M: Medium> Face<M> {
+impl<M: Medium> ExportedFile<M> {
     fn attributes(&self, number: INodeNo) -> FileAttr {
         let (kind, size) = match number {
             FILE_NUMBER => (FileType::RegularFile, self.medium.size().0),
@@ -70,7 +70,7 @@ impl<M: Medium> Face<M> {
     }
 }
 
-impl<M: Medium> Filesystem for Face<M> {
+impl<M: Medium> Filesystem for ExportedFile<M> {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = InitFlags::FUSE_ASYNC_READ | InitFlags::FUSE_ASYNC_DIO;
         let refused = |missing| io::Error::other(format!("the kernel's FUSE lacks {missing:?}"));

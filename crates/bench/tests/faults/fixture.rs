@@ -46,7 +46,7 @@ fn can_run() {
     assert!(rustix::process::geteuid().is_root(), "no disk can fail here: it takes root");
 }
 
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(crate) server: Server,
     pub(crate) disks: Vec<FaultyDisk>,
     folder: tempfile::TempDir,
@@ -81,7 +81,7 @@ impl Default for Plan {
     }
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) fn new(plan: Plan) -> Self {
         let turn = turn();
         can_run();
@@ -144,7 +144,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Fixture {
     fn drop(&mut self) {
         // A disk that hangs would keep the server from ending.
         for disk in &self.disks {
@@ -337,7 +337,7 @@ impl Server {
             if let Err(error) = tactus_bench::priority::fifo(PRIORITY) {
                 eprintln!("a client runs without SCHED_FIFO: {error:#}");
             }
-            Seen::of(socket, &content)
+            ClientResult::of(socket, &content)
         }))
     }
 }
@@ -408,24 +408,24 @@ fn announced(head: &str) -> Option<u64> {
 }
 
 /// A client that watches.
-pub(crate) struct Watch(JoinHandle<Seen>);
+pub(crate) struct Watch(JoinHandle<ClientResult>);
 
 impl Watch {
-    pub(crate) fn seen(self) -> Seen {
+    pub(crate) fn seen(self) -> ClientResult {
         self.0.join().expect("what comes is what was stored")
     }
 }
 
 /// What a client has seen.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ClientResult {
     pub(crate) status: u16,
     /// When how many bytes in all had come, since the first.
     pub(crate) arrivals: Vec<(Duration, u64)>,
     pub(crate) is_whole: bool,
 }
 
-impl Seen {
+impl ClientResult {
     fn of(mut socket: TcpStream, content: &[u8]) -> Self {
         let mut head = Vec::new();
         let mut byte = [0];
