@@ -3,6 +3,8 @@
 //! Promise: a bench interleaves its peers (A B A B), repeats a round in which the machine stood
 //! still, and compares only values of one round. It publishes one report whatever came out.
 
+mod links;
+
 mod admission;
 mod against;
 mod gap_frames;
@@ -124,6 +126,9 @@ pub struct Options {
     /// ordinary priority.
     #[arg(long, default_value_t = 0)]
     pub beside: usize,
+    /// Of `http-hot`: so many link servers, each on a core of its own, against one.
+    #[arg(long, default_value_t = 1)]
+    pub links: usize,
     /// Of `udp-many`: what nobody hears leaves by a device that swallows it; by the wire, receiving
     /// takes the sender's time.
     #[arg(long)]

@@ -27,9 +27,11 @@ pub struct DiskTerms {
     /// Blocks that the kernel reads ahead of each stream, in addition to those that the stream
     /// wants.
     pub ahead: u32,
-    /// Time of a real-time core for each MiB that is read.
+    /// The core of its servers, by its number in [`Terms`](crate::ledger::Terms).
+    pub core: u32,
+    /// Time of that core for each MiB that is read.
     pub read_per_mib: Nanos,
-    /// Time of a real-time core for each place that is written.
+    /// Time of that core for each place that is written.
     pub per_write: Nanos,
     /// The reservation for uploads. `None`: the volume takes no uploads.
     pub intake: Option<IntakeTerms>,
@@ -98,6 +100,8 @@ pub struct SourceCost {
     pub(crate) blocks: u32,
     /// Places of the write share.
     pub(crate) places: u32,
+    /// CPU time of this core, per second.
+    pub(crate) core: u32,
     pub(crate) cpu: Nanos,
 }
 
@@ -128,14 +132,15 @@ pub struct OutputCost {
     pub(crate) datagrams: BitRate,
     /// The class of the datagrams; `None`: the link itself.
     pub(crate) class: Option<ClassNumber>,
-    /// CPU time of a sending core, per second.
+    /// CPU time of this core, which sends, per second.
+    pub(crate) core: u32,
     pub(crate) cpu: Nanos,
 }
 
 impl OutputCost {
     /// The cost of a title that is only held, and of best-effort bytes.
     pub const NONE: Self =
-        Self { wire: BitRate(0), datagrams: BitRate(0), class: None, cpu: Nanos(0) };
+        Self { wire: BitRate(0), datagrams: BitRate(0), class: None, core: 0, cpu: Nanos(0) };
 
     /// The cost of a connection at `rate` with one send for each tick.
     pub fn connection(cost: SendCost, rate: BitRate, tick: Tick) -> Self {
@@ -151,7 +156,13 @@ impl OutputCost {
     /// The cost of datagrams, or of frames with the same cost: `wire` with all headers, and
     /// `sending` time of a core per second.
     pub const fn datagrams(wire: BitRate, sending: Nanos, class: Option<ClassNumber>) -> Self {
-        Self { wire, datagrams: wire, class, cpu: sending }
+        Self { wire, datagrams: wire, class, core: 0, cpu: sending }
+    }
+
+    /// The same if this core sends; the first one otherwise.
+    #[must_use]
+    pub(crate) const fn on(self, core: u32) -> Self {
+        Self { core, ..self }
     }
 
     /// The part of it that is not datagrams.
@@ -180,9 +191,20 @@ impl Cost {
         Self { source, output: OutputCost::NONE, rows: 0 }
     }
 
-    /// Time of the real-time cores per second.
-    pub(crate) fn cpu(&self) -> Nanos {
-        self.source.cpu + self.output.cpu
+    /// The same if this core sends.
+    #[must_use]
+    pub const fn on(self, core: u32) -> Self {
+        Self { output: self.output.on(core), ..self }
+    }
+
+    /// Time per second of each core that it needs.
+    pub(crate) fn cpu(&self) -> impl Iterator<Item = (u32, Nanos)> + use<> {
+        let Self { source, output, .. } = *self;
+        let is_one = source.core == output.core;
+        let of_source = if is_one { source.cpu + output.cpu } else { source.cpu };
+        let of_output = if is_one { Nanos(0) } else { output.cpu };
+        let cores = [(source.core, of_source), (output.core, of_output)];
+        cores.into_iter().filter(|&(_, time)| time > Nanos(0))
     }
 
     /// The cost of `count` of them.
@@ -230,7 +252,8 @@ pub struct Disk<'a> {
 impl Disk<'_> {
     /// The source without any blocks.
     pub fn nothing(&self) -> Source {
-        Source { cost: SourceCost { disk: self.number, ..SourceCost::default() }, window: 0 }
+        let cost = SourceCost { disk: self.number, core: self.terms.core, ..SourceCost::default() };
+        Source { cost, window: 0 }
     }
 
     /// A whole title held in memory.
@@ -283,6 +306,7 @@ impl Disk<'_> {
         let per_second = rate.bytes_in(SECOND).0.div_ceil(place.0);
         let cost = SourceCost {
             disk,
+            core: terms.core,
             visits: visits(written, place, &terms.model),
             per_cycle: Moved { written, ..Moved::NOTHING },
             blocks: 0,

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::classes::{ClassNumber, ClassTerms, Classes, Full, Unkept};
-use crate::cost::{Cost, Disk, DiskTerms};
+use crate::cost::{Cost, Disk, DiskTerms, OutputCost};
 use crate::disk_model::{MilliVisits, Moved};
 use crate::mutant;
 use crate::units::{BitRate, Nanos};
@@ -25,8 +25,8 @@ pub struct Terms {
     pub datagrams: Option<BitRate>,
     /// Classes of the link, parents first.
     pub classes: Vec<ClassTerms>,
-    /// Real-time cores' time per second available to streams.
-    pub cpu: Nanos,
+    /// Time per second of each real-time core available to streams.
+    pub cores: Vec<Nanos>,
     /// Slots of the stream table.
     pub streams: u32,
 }
@@ -46,7 +46,7 @@ pub enum Resource {
     Datagrams,
     /// The ceiling of a class of the link.
     Class,
-    /// Time of the real-time cores.
+    /// Time of a real-time core.
     Cpu,
     /// Slots of the stream table.
     Streams,
@@ -72,8 +72,8 @@ impl fmt::Display for Resource {
 pub struct Level {
     /// The resource.
     pub resource: Resource,
-    /// The disk, for per-disk resources.
-    pub disk: u32,
+    /// The number of the disk or core, for resources of which there are several.
+    pub number: u32,
     /// The promised amount.
     pub used: u64,
     /// The available amount.
@@ -85,6 +85,8 @@ pub struct Level {
 pub struct Short {
     /// The short resource.
     pub resource: Resource,
+    /// The number of the disk or core, for resources of which there are several.
+    pub number: u32,
     /// The amount that would be promised.
     pub needed: u64,
     /// The available amount.
@@ -97,7 +99,7 @@ impl From<Full> for Short {
     fn from(full: Full) -> Self {
         let Full { class, needed, ceiling } = full;
         let class = Some(class);
-        Self { resource: Resource::Class, needed: needed.0, limit: ceiling.0, class }
+        Self { resource: Resource::Class, number: 0, needed: needed.0, limit: ceiling.0, class }
     }
 }
 
@@ -118,7 +120,8 @@ pub struct Ledger {
     /// Rate promised to datagrams outside of classes.
     datagrams: BitRate,
     classes: Classes,
-    cpu: Nanos,
+    /// Promised time of each core.
+    cores: Vec<Nanos>,
     streams: u32,
 }
 
@@ -131,7 +134,8 @@ impl Ledger {
         let disks = alloc::vec![DiskUse::default(); terms.disks.len()];
         let classes = Classes::new(terms.classes.clone());
         let (connections, datagrams) = (BitRate(0), BitRate(0));
-        Self { terms, disks, connections, datagrams, classes, cpu: Nanos(0), streams: 0 }
+        let cores = alloc::vec![Nanos(0); terms.cores.len()];
+        Self { terms, disks, connections, datagrams, classes, cores, streams: 0 }
     }
 
     /// The limits.
@@ -169,7 +173,9 @@ impl Ledger {
             Some(class) => self.classes.add(class, output.datagrams),
             None => self.datagrams += output.datagrams,
         }
-        self.cpu += cost.cpu();
+        for (core, time) in cost.cpu() {
+            self.cores[core as usize] += time;
+        }
         self.streams += rows;
         Ok(())
     }
@@ -186,7 +192,11 @@ impl Ledger {
             if needed <= limit {
                 Ok(())
             } else {
-                Err(Short { resource, needed, limit, class: None })
+                let number = match resource {
+                    Resource::Disk | Resource::Arena | Resource::WriteShare => source.disk,
+                    _ => 0,
+                };
+                Err(Short { resource, number, needed, limit, class: None })
             }
         };
         if rows > 0 {
@@ -220,8 +230,10 @@ impl Ledger {
                 fits(Resource::Datagrams, datagrams.0, limit.0)?;
             }
         }
-        if cost.cpu() > Nanos(0) {
-            fits(Resource::Cpu, (self.cpu + cost.cpu()).0, self.terms.cpu.0)?;
+        for (core, time) in cost.cpu() {
+            let (used, limit) = (self.cores[core as usize], self.terms.cores[core as usize]);
+            fits(Resource::Cpu, (used + time).0, limit.0)
+                .map_err(|short| Short { number: core, ..short })?;
         }
         Ok(())
     }
@@ -246,7 +258,9 @@ impl Ledger {
             Some(class) => self.classes.remove(class, output.datagrams),
             None => self.datagrams -= output.datagrams,
         }
-        self.cpu -= cost.cpu();
+        for (core, time) in cost.cpu() {
+            self.cores[core as usize] -= time;
+        }
         self.streams -= rows;
     }
 
@@ -276,21 +290,45 @@ impl Ledger {
         self.streams
     }
 
-    /// The number of further streams of this cost that would be admitted.
-    pub fn room_for(&self, cost: Cost) -> u32 {
-        self.limit_for(cost).0
+    /// Time per second of a core that is not promised.
+    pub fn free_time(&self, core: u32) -> Nanos {
+        let core = core as usize;
+        self.terms.cores[core].saturating_sub(self.cores[core])
+    }
+
+    /// The number of further streams of this cost that would be admitted, if any of `cores` may
+    /// send each.
+    pub fn room_for(&self, cost: Cost, cores: &[u32]) -> u32 {
+        self.limit_for(cost, cores).0
     }
 
     /// Like [`Self::room_for`], with the resource that refuses the next stream.
-    pub fn limit_for(&self, cost: Cost) -> (u32, Resource) {
-        let check = |count: u32| self.check(cost.times(count));
+    pub fn limit_for(&self, cost: Cost, cores: &[u32]) -> (u32, Resource) {
+        let check = |count: u32| self.check_spread(cost, cores, count);
         let (mut low, mut high) = (0, self.terms.streams + 1);
         while low + 1 < high {
             let middle = low.midpoint(high);
             *(if check(middle).is_ok() { &mut low } else { &mut high }) = middle;
         }
         // If no other resource refuses, the stream table is full.
-        (low, check(high).err().map_or(Resource::Streams, |short| short.resource))
+        (low, check(high).err().unwrap_or(Resource::Streams))
+    }
+
+    /// Whether `count` streams of this cost would be admitted, each sent by one of `cores`.
+    fn check_spread(&self, cost: Cost, cores: &[u32], count: u32) -> Result<(), Resource> {
+        let sending = cost.output.cpu;
+        let output = OutputCost { cpu: Nanos(0), ..cost.output };
+        self.check(Cost { output, ..cost }.times(count)).map_err(|short| short.resource)?;
+        if sending == Nanos(0) {
+            return Ok(());
+        }
+        let of_core = |&core: &u32| {
+            let reads = core == cost.source.core;
+            let reading = if reads { cost.source.cpu.times(count.into()) } else { Nanos(0) };
+            self.free_time(core).saturating_sub(reading).0 / sending.0
+        };
+        let room: u64 = cores.iter().map(of_core).sum();
+        if room >= count.into() { Ok(()) } else { Err(Resource::Cpu) }
     }
 
     /// The use of every resource.
@@ -298,7 +336,7 @@ impl Ledger {
         let disks = self.terms.disks.iter().zip(&self.disks).zip(0u32..);
         let of_disks = disks.flat_map(|((terms, disk), index)| {
             let time = terms.model.moving(disk.visits, disk.per_cycle);
-            let level = |resource, used, limit| Level { resource, disk: index, used, limit };
+            let level = |resource, used, limit| Level { resource, number: index, used, limit };
             let write_share = (places_limit(terms) > 0)
                 .then(|| level(Resource::WriteShare, u64::from(disk.places), places_limit(terms)));
             let always = [
@@ -307,17 +345,26 @@ impl Ledger {
             ];
             always.into_iter().chain(write_share)
         });
-        let level = |resource, used, limit| Level { resource, disk: 0, used, limit };
+        let level = |resource, used, limit| Level { resource, number: 0, used, limit };
+        let cores = self.cores.iter().zip(&self.terms.cores).zip(0u32..);
+        let of_cores = cores.map(|((used, limit), number)| Level {
+            resource: Resource::Cpu,
+            number,
+            used: used.0,
+            limit: limit.0,
+        });
         let datagrams = self.datagrams + self.classes.taken();
         let slower = self.terms.datagrams;
         let link = self.connections + datagrams;
         of_disks
             .chain([level(Resource::Link, link.0, self.terms.link.0)])
             .chain(slower.map(|limit| level(Resource::Datagrams, datagrams.0, limit.0)))
-            .chain([
-                level(Resource::Cpu, self.cpu.0, self.terms.cpu.0),
-                level(Resource::Streams, u64::from(self.streams), u64::from(self.terms.streams)),
-            ])
+            .chain(of_cores)
+            .chain([level(
+                Resource::Streams,
+                u64::from(self.streams),
+                u64::from(self.terms.streams),
+            )])
     }
 }
 

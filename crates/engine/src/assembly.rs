@@ -12,6 +12,7 @@ use tactus_core::disk_model::DiskModel;
 use tactus_core::ports::{DiskPort, LinkPort, PacketPort, Waker};
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 use tactus_ring::arena::Keeper;
+use tactus_ring::counter::{Counter, Histogram, Snapshot};
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
 use crate::block::{BlockRings, BlockServer};
@@ -78,8 +79,8 @@ pub struct Placement {
     pub blocks: Vec<usize>,
     /// The delivery server.
     pub delivery: usize,
-    /// The link server.
-    pub link: usize,
+    /// Each link server.
+    pub links: Vec<usize>,
     /// The packet server, if there is one.
     pub packets: usize,
 }
@@ -95,13 +96,13 @@ impl Placement {
             _ => 1 + volume % (cores - 1),
         };
         let disks: Vec<_> = (0..volumes).map(of_disk).collect();
-        Self { blocks: disks.clone(), disks, delivery: 0, link: 0, packets: 0 }
+        Self { blocks: disks.clone(), disks, delivery: 0, links: vec![0], packets: 0 }
     }
 
     /// Number of cores in use.
     pub fn cores(&self) -> usize {
-        let single = [&self.delivery, &self.link, &self.packets];
-        let all = self.disks.iter().chain(&self.blocks).chain(single);
+        let single = [&self.delivery, &self.packets];
+        let all = self.disks.iter().chain(&self.blocks).chain(&self.links).chain(single);
         all.max().map_or(0, |last| last + 1)
     }
 }
@@ -110,8 +111,8 @@ impl Placement {
 pub struct Setup<D, L> {
     /// The volumes.
     pub volumes: Vec<VolumeSetup<D>>,
-    /// The network path.
-    pub link: L,
+    /// The network path of each link server; at least one.
+    pub links: Vec<L>,
     /// The network path of datagrams; `None` if none are sent.
     pub packets: Option<PacketSetup>,
     /// Slots of the stream table.
@@ -161,8 +162,8 @@ pub struct Counters {
     pub blocks: Vec<Arc<BlockCounters>>,
     /// The delivery server.
     pub delivery: Arc<DeliveryCounters>,
-    /// The link server.
-    pub link: Arc<LinkCounters>,
+    /// Each link server.
+    pub links: Vec<Arc<LinkCounters>>,
     /// The packet server.
     pub packets: Arc<PacketCounters>,
     /// Each class of its link.
@@ -171,16 +172,30 @@ pub struct Counters {
     pub streams: Arc<[StreamCounters]>,
 }
 
+impl Counters {
+    /// The sum of one counter of all link servers.
+    pub fn sum_of_links(&self, counter: impl Fn(&LinkCounters) -> &Counter) -> u64 {
+        self.links.iter().map(|link| counter(link).value()).sum()
+    }
+
+    /// The values of one histogram of all link servers.
+    pub fn histogram_of_links(&self, histogram: impl Fn(&LinkCounters) -> &Histogram) -> Snapshot {
+        let empty = Histogram::new().snapshot();
+        let snapshots = self.links.iter().map(|link| histogram(link).snapshot());
+        snapshots.fold(empty, |sum, snapshot| sum.plus(&snapshot))
+    }
+}
+
 /// Makes the servers and places them.
 ///
 /// # Panics
-/// If a cycle neither divides one second nor is a multiple of it, or a placement names no volume.
+/// If a cycle neither divides one second nor is a multiple of it, or a server has no place.
 pub fn assemble<D, L>(setup: Setup<D, L>) -> (Vec<Core>, Control)
 where
     D: DiskPort + Send + 'static,
     L: LinkPort + Send + 'static,
 {
-    let Setup { volumes, link, packets, streams, patience, placement, report_waker } = setup;
+    let Setup { volumes, links, packets, streams, patience, placement, report_waker } = setup;
     let streams = streams as usize;
     let places: usize = volumes.iter().map(|volume| volume.keeper.places() as usize).sum();
     // Streams of held titles share blocks, so there may be more leases than places.
@@ -188,13 +203,12 @@ where
     let stream_counters: Arc<[StreamCounters]> =
         (0..streams).map(|_| StreamCounters::default()).collect();
     let delivery_counters = Arc::new(DeliveryCounters::default());
-    let link_counters = Arc::new(LinkCounters::default());
     let mut counters = Counters {
         cores: vec![],
         disks: vec![],
         blocks: vec![],
         delivery: Arc::clone(&delivery_counters),
-        link: Arc::clone(&link_counters),
+        links: links.iter().map(|_| Arc::default()).collect(),
         packets: Arc::default(),
         classes: packets
             .iter()
@@ -225,7 +239,6 @@ where
     // message, and an extension of a growing title.
     let (commands, delivery_commands) = ring(5 * streams + 1);
     let (delivery_reports, reports) = ring(4 * streams + 1);
-    let (connections, link_requests, link_answers) = link_rings(leases, streams);
     let (classes, class_changes) = ring(counters.classes.len().max(1));
     let packet_server = packets.map(|PacketSetup { port, rate, tick, classes }| {
         let (end, requests, answers) = link_rings(leases, streams);
@@ -247,6 +260,23 @@ where
         placed.insert(0, (placement.packets, Box::new(server)));
         end
     });
+    assert_eq!(links.len(), placement.links.len(), "each link server has a core");
+    let mut connections = vec![];
+    let mut link_servers = vec![];
+    for ((port, counters), &core) in links.into_iter().zip(&counters.links).zip(&placement.links) {
+        let (end, requests, answers) = link_rings(leases, streams);
+        connections.push(end);
+        let parts = LinkParts {
+            memories: memories.clone(),
+            requests,
+            answers,
+            patience,
+            leases,
+            counters: Arc::clone(counters),
+            streams: Arc::clone(&stream_counters),
+        };
+        link_servers.push((core, Box::new(LinkServer::new(port, parts))));
+    }
     let delivery = DeliveryServer::new(DeliveryParts {
         streams,
         wants: leases,
@@ -257,20 +287,10 @@ where
         links: Links { connections, datagrams: packet_server },
         counters: delivery_counters,
     });
-    let link = LinkServer::new(
-        link,
-        LinkParts {
-            memories,
-            requests: link_requests,
-            answers: link_answers,
-            patience,
-            leases,
-            counters: link_counters,
-            streams: stream_counters,
-        },
-    );
     placed.push((placement.delivery, Box::new(delivery)));
-    placed.push((placement.link, Box::new(link)));
+    for (core, link) in link_servers {
+        placed.push((core, link));
+    }
     for (core, server) in placed {
         cores[core].place(server);
     }

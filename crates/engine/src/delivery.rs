@@ -62,7 +62,8 @@ pub struct DeliveryServer {
 
 /// The servers that send, by output.
 pub(crate) struct Links {
-    pub(crate) connections: LinkEnd<Connection>,
+    /// Each link server.
+    pub(crate) connections: Vec<LinkEnd<Connection>>,
     /// `None` if no datagrams are sent.
     pub(crate) datagrams: Option<LinkEnd<Datagrams>>,
 }
@@ -587,7 +588,8 @@ impl Links {
     fn open(&mut self, stream: StreamId, content: OpenContent, output: Output) {
         match output {
             Output::Connection(output) => {
-                self.connections.give(ToLink::Open(Open { stream, content, output }));
+                let link = &mut self.connections[usize::from(output.link.0)];
+                link.give(ToLink::Open(Open { stream, content, output }));
             }
             Output::Datagrams(output) => {
                 self.datagrams().give(ToLink::Open(Open { stream, content, output }));
@@ -598,7 +600,9 @@ impl Links {
     /// Passes a message of an opened stream to its link. A hold is opened at no link.
     fn pass(&mut self, output: Option<Output>, pass: Pass) {
         match output {
-            Some(Output::Connection(_)) => self.connections.give(ToLink::Pass(pass)),
+            Some(Output::Connection(Connection { link, .. })) => {
+                self.connections[usize::from(link.0)].give(ToLink::Pass(pass));
+            }
             Some(Output::Datagrams(_)) => self.datagrams().give(ToLink::Pass(pass)),
             None => {}
         }
@@ -609,8 +613,8 @@ impl Links {
     }
 
     fn pop(&mut self) -> Option<FromLink> {
-        let datagrams = self.datagrams.as_mut();
-        self.connections.answers.pop().or_else(|| datagrams?.answers.pop())
+        let connections = self.connections.iter_mut().find_map(|link| link.answers.pop());
+        connections.or_else(|| self.datagrams.as_mut()?.answers.pop())
     }
 }
 

@@ -23,6 +23,10 @@ pub use delivery::{
     Output, Rate, Schedule, Workspace,
 };
 
+/// A link server, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub struct LinkId(pub u16);
+
 /// One running delivery: a slot of the stream table, and its generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct StreamId {

@@ -15,6 +15,8 @@ mod frames;
 mod generated;
 #[path = "promises/generated_frames.rs"]
 mod generated_frames;
+#[path = "promises/links.rs"]
+mod links;
 #[path = "promises/mismatches.rs"]
 mod mismatches;
 #[path = "promises/packets.rs"]
@@ -70,7 +72,7 @@ fn a_title_arrives_whole_in_order_and_by_its_clock() {
             let due = RATE * (number as u64 + 1) / 800;
             assert_eq!(sent, due.min(TITLE.0));
         }
-        assert_eq!(stage.control.counters.link.underruns.value(), 0);
+        assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
     }
 }
 
@@ -89,7 +91,7 @@ fn a_paced_stream_begins_with_its_whole_burst() {
             let at_once = sends.iter().take_while(|(at, _)| *at == sends[0].0);
             let bytes: u64 = at_once.map(|&(_, bytes)| bytes).sum();
             assert_eq!(bytes, burst.0 + RATE / 800);
-            assert_eq!(stage.control.counters.link.underruns.value(), 0);
+            assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
             assert_eq!(stage.received(stream), content(1, first, TITLE.0 - first));
         }
     }
@@ -240,7 +242,7 @@ fn a_download_takes_only_the_time_that_streams_leave() {
         assert_eq!(stage.received(download), content(2, 0, TITLE.0));
         assert_eq!(finished(&stage, download), Some((Outcome::Complete, TITLE)));
         assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
-        assert_eq!(stage.control.counters.link.underruns.value(), 0);
+        assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
     }
 }
 
@@ -274,7 +276,7 @@ fn after_the_machine_stood_still_the_rate_is_kept_and_nothing_comes_at_once() {
         assert!(after.iter().all(|&(_, bytes)| bytes <= RATE / 800 * 2), "{after:?}");
         let bytes: u64 = after.iter().map(|&(_, bytes)| bytes).sum();
         assert!(bytes.abs_diff(RATE / 8 * 2) <= RATE / 800 * 2);
-        assert_eq!(stage.control.counters.link.stalls.value(), 1);
+        assert_eq!(stage.control.counters.links[0].stalls.value(), 1);
     }
 }
 
@@ -288,15 +290,15 @@ fn s04_a_stall_is_counted_as_lateness_of_each_stream_and_of_its_core() {
             stage.pass(SECOND);
             let counters = stage.control.counters.clone();
             let core = &counters.cores[0];
-            assert_eq!((core.stalls.value(), counters.link.stalled_streams.value()), (0, 0));
+            assert_eq!((core.stalls.value(), counters.links[0].stalled_streams.value()), (0, 0));
             stage.stand_still(stall);
             // The core's next turn was due within a tick.
             let at_least = stall.saturating_sub(Nanos::from_millis(12));
             let is_told = |value: u64| value >= at_least.0 && value <= stall.0;
             assert_eq!(core.stalls.value(), 1);
             assert!(is_told(core.stalled.value()) && is_told(core.longest.value()));
-            assert_eq!(counters.link.stalled_streams.value(), 2);
-            assert!(is_told(counters.link.lateness.snapshot().max()));
+            assert_eq!(counters.links[0].stalled_streams.value(), 2);
+            assert!(is_told(counters.links[0].lateness.snapshot().max()));
             for stream in streams {
                 let one = &counters.streams[stream.index as usize];
                 assert_eq!(one.stalls.value(), 1);
@@ -326,12 +328,12 @@ fn what_a_slow_disk_has_not_brought_is_not_owed_at_once() {
         stage.disk().holds = true;
         stage.pass(SECOND.times(2));
         let before = stage.sends(stream).len();
-        assert!(stage.control.counters.link.underruns.value() > 0);
+        assert!(stage.control.counters.links[0].underruns.value() > 0);
         stage.disk().holds = false;
         stage.pass(CYCLE.times(3));
-        let underruns = stage.control.counters.link.underruns.value();
+        let underruns = stage.control.counters.links[0].underruns.value();
         stage.pass(SECOND);
-        assert_eq!(stage.control.counters.link.underruns.value(), underruns, "on time again");
+        assert_eq!(stage.control.counters.links[0].underruns.value(), underruns, "on time again");
         let after = stage.sends(stream).split_off(before);
         assert!(after.iter().all(|&(_, bytes)| bytes <= RATE / 800 + 1), "{after:?}");
     }
@@ -500,7 +502,7 @@ fn a_stream_of_a_growing_title_waits_at_its_end_and_is_never_late() {
             assert_eq!(finished(&stage, stream), Some((Outcome::Complete, whole)));
             assert!(retired(&stage, stream));
             let counters = &stage.control.counters;
-            assert_eq!(counters.link.underruns.value(), 0);
+            assert_eq!(counters.links[0].underruns.value(), 0);
             assert_eq!(counters.delivery.too_slow.value(), 0);
             assert_eq!(counters.disks[0].cycles_missed.value(), 0);
         }
@@ -595,7 +597,7 @@ fn what_is_written_lands_whole_and_each_request_is_answered_once() {
     assert_eq!((counters.writes.value(), counters.written_bytes.value()), (8, 8 * block));
     stage.pass(SECOND.times(10));
     assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
-    assert_eq!(stage.control.counters.link.underruns.value(), 0);
+    assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
 }
 
 #[test]

@@ -146,6 +146,16 @@ impl Snapshot {
         within.map(|(_, count)| count).sum()
     }
 
+    /// The counts of both.
+    pub fn plus(&self, other: &Self) -> Self {
+        let buckets = self.buckets.iter().zip(&other.buckets);
+        Self {
+            buckets: buckets.map(|(own, other)| own + other).collect(),
+            sum: self.sum + other.sum,
+            max: self.max.max(other.max),
+        }
+    }
+
     /// The counts since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let pairs = self.buckets.iter().zip(&earlier.buckets);

@@ -6,10 +6,12 @@
 //! engine until the engine reports the stream as finished.
 
 mod bad_ranges;
-mod output;
 mod prices;
 mod refusal;
+mod senders;
 mod shares;
+
+mod output;
 
 mod generated;
 
@@ -65,6 +67,7 @@ pub use planned::Planned;
 pub use prices::DatagramCost;
 pub use recording::RecordGrant;
 pub use refusal::{RESOURCES, Refusal, Refusals};
+pub use senders::SenderCores;
 pub use shares::{Party, Viewer};
 pub use spec::DeliverySpec;
 
@@ -118,6 +121,10 @@ pub struct BrokerRules {
     pub connections: Vec<SendCost>,
     /// The names of the link classes.
     pub classes: Vec<String>,
+    /// The cores of the servers that send.
+    pub senders: SenderCores,
+    /// The processor of each core of the ledger.
+    pub cpus: Vec<u32>,
 }
 
 /// The result of a delivery.
@@ -228,9 +235,9 @@ impl Broker {
             table.take_share(admitted.slot, viewer, spec);
         }
         drop(table);
-        let Admitted { slot, cost, window } = admitted;
+        let Admitted { slot, link, cost, window } = admitted;
         let shared = Arc::clone(&self.shared);
-        Ok(Grant { shared, slot, cost, window, rate, retiring: None, in_engine: false })
+        Ok(Grant { shared, slot, link, cost, window, rate, retiring: None, in_engine: false })
     }
 
     /// The end of the readable part of `bytes`: up to a known bad range, which is not read again so
@@ -277,7 +284,8 @@ impl Broker {
         let share = Share::whole(Bytes(u64::MAX / 2));
         let needs = Needs::of_connection(&self.shared.rules, volume, Some(rate), share);
         let table = self.shared.table();
-        table.ledger.limit_for(needs.cost(&table.ledger, false).0)
+        let cores = needs.sender.cores(&self.shared.rules.senders);
+        table.ledger.limit_for(needs.cost(&table.ledger, false).0, &cores)
     }
 
     /// The block size of `volume`.

@@ -30,7 +30,7 @@ use tactus_sys::tcp::TcpLink;
 use tactus_sys::thread::{self, Vital};
 use tactus_sys::waker::{self, Sleeper, Waker};
 
-use crate::broker::{Broker, BrokerParts, BrokerRules, Degradations};
+use crate::broker::{Broker, BrokerParts, BrokerRules, Degradations, SenderCores};
 use crate::config::placement::{self, CorePlan, Job};
 use crate::config::{Auto, Config};
 use crate::engine::claim::{Claim, ClaimedPlan};
@@ -115,7 +115,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let rates = terms::link_rates(config, packets.gaps.is_some());
     let setup = Setup {
         volumes: setups,
-        link: TcpLink::new(),
+        links: placement.links.iter().map(|_| TcpLink::new()).collect(),
         packets: Some(PacketSetup {
             port,
             rate: rates.datagrams,
@@ -136,7 +136,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
                 .download_rate_min
                 .bytes_in(config.slow_reader.download_window),
         },
-        placement,
+        placement: placement.clone(),
         report_waker: Box::new(Wakers(vec![report_waker.clone()])),
     };
     let (cores, control) = assembly::assemble(setup);
@@ -145,7 +145,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let stopping = Arc::new(AtomicBool::new(false));
     let started = start_cores(cores, &plan, config, &stopping, &mut degraded)?;
     let fifo = started.real_time;
-    let ledger = Ledger::new(terms::of(config, &facts, &plan, rates, fifo));
+    let ledger = Ledger::new(terms::of(config, &facts, &placement, rates, fifo));
     terms::check_classes(&ledger)?;
     let rules = BrokerRules {
         best_effort: config.best_effort,
@@ -155,6 +155,11 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         sendfile: facts.iter().map(VolumeFacts::sendfile).collect(),
         connections: facts.iter().map(VolumeFacts::connection_cost).collect(),
         classes: config.classes.0.iter().map(|class| class.name.clone()).collect(),
+        senders: SenderCores {
+            links: placement.links.iter().map(|&core| core as u32).collect(),
+            packets: placement.packets as u32,
+        },
+        cpus: plan.iter().map(|core| core.cpu).collect(),
     };
     let all = Wakers(started.wakers.clone());
     let degradation = degradation::Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
@@ -229,7 +234,13 @@ impl Drop for Engine {
 /// When it cannot.
 pub fn check_classes(config: &Config) -> io::Result<()> {
     let rates = terms::link_rates(config, config.gap_frames.is_some());
-    terms::check_classes(&Ledger::new(terms::of(config, &[], &[], rates, true)))
+    terms::check_classes(&Ledger::new(terms::of(
+        config,
+        &[],
+        &Placement::sensible(0, 1),
+        rates,
+        true,
+    )))
 }
 
 /// The engine numbers its cores in the order of the plan.
@@ -245,7 +256,7 @@ fn placement_of(plan: &[CorePlan], volumes: usize) -> Placement {
         disks: (0..volumes).map(|volume| place(Job::Disk, volume)).collect(),
         blocks: (0..volumes).map(|volume| place(Job::Block, volume)).collect(),
         delivery: place(Job::Delivery, 0),
-        link: place(Job::Link, 0),
+        links: (0..placement::links(plan)).map(|link| place(Job::Link, link)).collect(),
         packets: place(Job::Packets, 0),
     }
 }

@@ -327,10 +327,16 @@ impl Sources {
         self.degraded.iter().cloned().chain(lately).collect()
     }
 
+    /// The processor of a core of the ledger.
+    fn cpu(&self, number: u32) -> Option<String> {
+        self.placement.get(number as usize).map(|plan| plan.cpu.to_string())
+    }
+
     /// Sends into connections that were not on time: data was missing, or the core was stalled.
     fn underruns(&self) -> u64 {
-        let link = &self.counters.link;
-        link.underruns.value() + link.stalled_streams.value()
+        let counters = &self.counters;
+        counters.sum_of_links(|link| &link.underruns)
+            + counters.sum_of_links(|link| &link.stalled_streams)
     }
 
     /// The same for datagrams.

@@ -125,7 +125,7 @@ impl Book {
                 link,
                 datagrams: None,
                 classes: vec![],
-                cpu: SECOND.times(1000),
+                cores: vec![SECOND.times(1000)],
                 streams,
             }),
             free: (0..streams).rev().collect(),
@@ -263,7 +263,7 @@ impl Book {
     /// Compares every level with the sums, and the disks' time with their cycles.
     fn check(&self) {
         for level in self.ledger.levels() {
-            let disk = level.disk as usize;
+            let disk = level.number as usize;
             let sum = match level.resource {
                 Resource::Disk => self.disk_time(disk, 0.0),
                 Resource::Arena => self.sums.blocks[disk] as f64,

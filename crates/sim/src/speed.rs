@@ -77,6 +77,7 @@ fn house(duration: Nanos) -> Swarm {
         begin: MonoTime(SECOND.0),
         duration,
         cores: 1,
+        links: 1,
         scattered: false,
         lateness: Nanos(0),
         control_delay: Nanos(1000),

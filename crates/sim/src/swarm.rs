@@ -55,6 +55,8 @@ pub(crate) struct Swarm {
     pub(crate) begin: MonoTime,
     pub(crate) duration: Nanos,
     pub(crate) cores: usize,
+    /// Link servers, between which the deliveries of connections are divided.
+    pub(crate) links: usize,
     /// Every server is on a random core, not on the default one.
     pub(crate) scattered: bool,
     /// Limit of the lateness of a core's turn.
@@ -193,7 +195,7 @@ impl Swarm {
         };
         // Every byte costs memory and time: such worlds are small.
         let arena = if every_byte { 48 * MIB } else { dice.spread(16 * MIB, 192 * MIB) };
-        let cores = dice.pick(&[1, 1, 1, 2, 3]);
+        let (cores, links) = draw_links(&mut all.fork(12), dice.pick(&[1, 1, 1, 2, 3]));
         let is_crowded = !every_byte && dice.chance(250);
         let count = if is_crowded { 1 } else { dice.pick(&[1, 1, 2, 3, 4]) };
         let mut volumes: Vec<_> =
@@ -274,6 +276,7 @@ impl Swarm {
             begin,
             duration,
             cores,
+            links,
             scattered: dice.chance(300),
             lateness,
             control_delay: Nanos::from_micros(dice.spread(1, 5000)),
@@ -296,6 +299,16 @@ impl Swarm {
             quiet_from,
             behind_max: SECOND.times(dice.between(1, 10)),
         }
+    }
+}
+
+/// The cores and link servers of a world that has `cores` by itself. Few have eight of each, as
+/// each core takes turns without end.
+fn draw_links(dice: &mut Dice, cores: usize) -> (usize, usize) {
+    match (dice.chance(60), cores) {
+        (true, _) => (8, 8),
+        (false, 1) => (1, 1),
+        (false, _) => (cores, if dice.chance(500) { cores } else { 1 }),
     }
 }
 
@@ -672,6 +685,7 @@ pub(crate) struct Summary {
     fidelity: Fidelity,
     duration: Nanos,
     cores: usize,
+    links: usize,
     scattered: bool,
     lateness: Nanos,
     streams: u32,
@@ -690,6 +704,7 @@ impl Swarm {
             fidelity: self.fidelity,
             duration: self.duration,
             cores: self.cores,
+            links: self.links,
             scattered: self.scattered,
             lateness: self.lateness,
             streams: self.streams,

@@ -17,7 +17,7 @@ use tactus_core::ports::Waker;
 use tactus_core::sums::Sums;
 use tactus_core::units::{BitRate, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::assembly::{
-    Control, Counters, IntakeSetup, PacketSetup, Placement, Setup, VolumeSetup, assemble,
+    Control, IntakeSetup, PacketSetup, Placement, Setup, VolumeSetup, assemble,
 };
 use tactus_engine::cores::Core;
 use tactus_engine::feeding::Memory;
@@ -251,6 +251,7 @@ impl World {
                 block: tactus_core::units::Bytes(u64::from(spec.block)),
                 blocks: spec.places,
                 ahead: spec.memory.ahead(),
+                core: 0,
                 read_per_mib: Nanos(1),
                 per_write: Nanos(1),
                 intake: spec.intake.map(|intake| IntakeTerms {
@@ -264,11 +265,13 @@ impl World {
         let reports_woken = Arc::new(AtomicBool::new(false));
         let (cores, mut control) = assemble(Setup {
             volumes,
-            link: LinkEnd {
-                net: Arc::clone(&net),
-                devices: devices.clone(),
-                titles: Arc::clone(&titles),
-            },
+            links: (0..swarm.links)
+                .map(|_| LinkEnd {
+                    net: Arc::clone(&net),
+                    devices: devices.clone(),
+                    titles: Arc::clone(&titles),
+                })
+                .collect(),
             packets: (!swarm.outlets.is_empty()).then(|| PacketSetup {
                 port: Box::new(PacketEnd {
                     outlets: Arc::clone(&outlets),
@@ -408,7 +411,7 @@ impl World {
     fn turn_core(&mut self, at: usize) {
         let now = self.now;
         let seat = &mut self.cores[at];
-        if at == self.placement.link {
+        if self.placement.links.contains(&at) {
             let elapsed = now.since(seat.last);
             let visits = 2 + elapsed.0 / (10 * MILLISECOND.0);
             let streams = self.live.len() as u64;
@@ -501,8 +504,9 @@ impl World {
         if now < by {
             return;
         }
-        let Counters { link, packets, .. } = &self.control.counters;
-        let underruns = link.underruns.value() + packets.underruns.value();
+        let counters = &self.control.counters;
+        let underruns =
+            counters.sum_of_links(|link| &link.underruns) + counters.packets.underruns.value();
         let then = *self.recovered.get_or_insert(underruns);
         require(underruns == then, Invariant::Recovers, || {
             let more = underruns - then;
@@ -538,15 +542,15 @@ impl World {
 
     fn outcome(mut self) -> Outcome {
         let counters = &self.control.counters;
-        let (link, packets) = (&counters.link, &counters.packets);
+        let packets = &counters.packets;
         let delivery = &self.control.counters.delivery;
         let tally = Tally {
             simulated: self.swarm.duration,
             completed: delivery.completed.value(),
-            bytes: link.bytes.value() + packets.bytes.value(),
-            sends: link.sends.value() + packets.calls.value(),
+            bytes: counters.sum_of_links(|link| &link.bytes) + packets.bytes.value(),
+            sends: counters.sum_of_links(|link| &link.sends) + packets.calls.value(),
             datagrams: packets.datagrams.value(),
-            underruns: link.underruns.value() + packets.underruns.value(),
+            underruns: counters.sum_of_links(|link| &link.underruns) + packets.underruns.value(),
             damaged: counters.blocks.iter().map(|block| block.damaged.value()).sum(),
             ..self.tally
         };
@@ -588,14 +592,15 @@ fn make_blocks(spec: &VolumeSpec) -> (Keeper, Blocks, Memory) {
 fn place(swarm: &Swarm, dice: &mut Dice) -> Placement {
     let volumes = swarm.volumes.len();
     if !swarm.scattered || swarm.cores == 1 {
-        return Placement::sensible(volumes, swarm.cores);
+        let links = (0..swarm.links).map(|link| link % swarm.cores).collect();
+        return Placement { links, ..Placement::sensible(volumes, swarm.cores) };
     }
     let mut any = || dice.below(swarm.cores as u64) as usize;
     Placement {
         disks: (0..volumes).map(|_| any()).collect(),
         blocks: (0..volumes).map(|_| any()).collect(),
         delivery: any(),
-        link: any(),
+        links: (0..swarm.links).map(|_| any()).collect(),
         packets: any(),
     }
 }

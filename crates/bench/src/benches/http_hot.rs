@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 
-use super::{Fixture, say};
+use super::{Fixture, links, say};
 use crate::interrupt;
 use crate::machine;
 use crate::peers::{Nginx, NginxStyle, Peer, Tactus, Tuning};
@@ -30,6 +30,9 @@ const SHARE_MIN: f64 = 0.999;
 
 /// Runs it.
 pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
+    if fixture.options.links > 1 {
+        return links::bench(fixture, fixture.options.links);
+    }
     let question = "how many hot streams of 4 Mbit/s does one core carry at DF p99 <= 70 ms?";
     let mut report = fixture.report("http-hot", question);
     say("laying down the titles");

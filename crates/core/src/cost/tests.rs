@@ -14,6 +14,7 @@ const ARM: DiskTerms = DiskTerms {
     block: Bytes(MIB),
     blocks: 500,
     ahead: 0,
+    core: 0,
     read_per_mib: Nanos::from_micros(100),
     per_write: Nanos::from_micros(6),
     intake: None,
@@ -47,7 +48,10 @@ fn a_stream_costs_what_its_source_and_its_output_cost() {
     let (wire, sending) = (BitRate(8_400_000), Nanos::from_millis(3));
     let datagrams = OutputCost::datagrams(wire, sending, None);
     assert_eq!((datagrams.wire, datagrams.cpu), (wire, sending));
-    assert_eq!(Cost::stream(source.cost, datagrams).cpu(), source.cost.cpu + sending);
+    assert_eq!(
+        Cost::stream(source.cost, datagrams).cpu().collect::<alloc::vec::Vec<_>>(),
+        [(0, source.cost.cpu + sending)]
+    );
 }
 
 #[test]
@@ -59,7 +63,10 @@ fn as_many_streams_cost_as_many_times_as_much() {
     assert_eq!(three.source.visits.0, 3 * cost.source.visits.0);
     assert_eq!(three.source.per_cycle.read.0, 3 * cost.source.per_cycle.read.0);
     assert_eq!((three.source.blocks, three.rows), (3 * cost.source.blocks, 3));
-    assert_eq!((three.output.wire.0, three.cpu()), (24_000_000, cost.cpu().times(3)));
+    assert_eq!(
+        (three.output.wire.0, three.cpu().next()),
+        (24_000_000, cost.cpu().next().map(|(core, time)| (core, time.times(3))))
+    );
     assert_eq!(cost.times(1), cost);
 }
 

@@ -15,14 +15,15 @@ fn terms() -> Terms {
         block: Bytes(MIB),
         blocks: 500,
         ahead: 0,
+        core: 0,
         read_per_mib: Nanos::from_micros(100),
         per_write: Nanos::from_micros(6),
         intake: None,
     };
-    let cpu = Nanos::from_millis(700);
+    let cores = alloc::vec![Nanos::from_millis(700)];
     let disks = alloc::vec![disk, DiskTerms { block: Bytes(256 * KIB), ..disk }];
     let (link, classes) = (BitRate(1_000_000_000), alloc::vec![]);
-    Terms { disks, link, datagrams: None, classes, cpu, streams: 100 }
+    Terms { disks, link, datagrams: None, classes, cores, streams: 100 }
 }
 
 const SEND: SendCost =
@@ -59,7 +60,7 @@ fn a_recording_is_admitted_or_refused_like_a_delivery() {
     let empty: Vec<_> = ledger.levels().collect();
     let cost = recording(&ledger, 0, 8_000_000);
     assert_eq!((cost.source.places, cost.rows), (6, 0));
-    let room = ledger.room_for(cost);
+    let room = ledger.room_for(cost, &[0]);
     for _ in 0..room {
         ledger.admit(cost).expect("there was room for as many");
     }
@@ -67,8 +68,8 @@ fn a_recording_is_admitted_or_refused_like_a_delivery() {
     assert_eq!((room, short.resource, short.limit), (6, Resource::WriteShare, 38));
     // Writes need disk time like reads.
     let stream = connected(&ledger, 0, 8_000_000);
-    let room_before = Ledger::new(terms_with_uploads()).room_for(stream);
-    assert!(ledger.room_for(stream) < room_before);
+    let room_before = Ledger::new(terms_with_uploads()).room_for(stream, &[0]);
+    assert!(ledger.room_for(stream, &[0]) < room_before);
     let fast = recording(&ledger, 0, 900_000_000);
     assert_eq!(ledger.admit(fast).map_err(|s| s.resource), Err(Resource::Disk));
     for _ in 0..room {
@@ -121,16 +122,45 @@ fn datagrams_and_connections_fill_the_same_link_and_leave_nothing_behind() {
 fn what_is_admitted_fits_and_the_next_one_names_the_short_resource() {
     let mut ledger = Ledger::new(terms());
     let cost = connected(&ledger, 0, 8_800_000);
-    let room = ledger.room_for(cost);
+    let room = ledger.room_for(cost, &[0]);
     for _ in 0..room {
         ledger.admit(cost).expect("there was room for as many");
     }
     let short = ledger.admit(cost).expect_err("and for no more");
     assert_eq!(short.resource, Resource::Disk);
     assert!(short.needed > short.limit);
-    assert_eq!(ledger.room_for(cost), 0);
+    assert_eq!(ledger.room_for(cost, &[0]), 0);
     // Another disk is not affected.
-    assert!(ledger.room_for(connected(&ledger, 1, 8_800_000)) > 0);
+    assert!(ledger.room_for(connected(&ledger, 1, 8_800_000), &[0]) > 0);
+}
+
+#[test]
+fn each_core_has_time_of_its_own_and_the_one_without_is_named() {
+    let each = Nanos::from_millis(3);
+    let mut ledger = Ledger::new(Terms { cores: alloc::vec![each; 3], ..terms() });
+    let empty: Vec<_> = ledger.levels().collect();
+    // Read by core 0. A core that only sends has time for one more.
+    let cost = connected(&ledger, 0, 8_000_000);
+    let on = |core| cost.on(core);
+    let (both, sends) = (cost.source.cpu + cost.output.cpu, cost.output.cpu);
+    let room = |cores: &[u32]| u64::from(ledger.room_for(cost, cores));
+    assert_eq!(room(&[0]), each.0 / both.0);
+    assert_eq!(room(&[1]), each.0 / sends.0);
+    assert_eq!(ledger.limit_for(cost, &[1]).1, Resource::Cpu);
+    assert_eq!(room(&[1, 2]), 2 * room(&[1]));
+    assert!(room(&[0, 1, 2]) < room(&[0]) + room(&[1, 2]), "core 0 reads for all");
+    for _ in 0..room(&[1]) {
+        ledger.admit(on(1)).expect("there is room");
+    }
+    let short = ledger.admit(on(1)).expect_err("core 1 is full");
+    assert_eq!((short.resource, short.number), (Resource::Cpu, 1));
+    assert!(ledger.free_time(1) < sends && ledger.free_time(2) == each);
+    ledger.admit(on(2)).expect("core 2 is idle");
+    ledger.release(on(2));
+    for _ in 0..each.0 / sends.0 {
+        ledger.release(on(1));
+    }
+    assert_eq!(ledger.levels().collect::<Vec<_>>(), empty);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use tactus_core::sums::Sums;
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
 use tactus_ring::spsc::Consumer;
 
-use super::{StreamId, TitleId, VolumeId};
+use super::{LinkId, StreamId, TitleId, VolumeId};
 
 /// One delivery, checked.
 #[derive(Debug)]
@@ -315,6 +315,8 @@ pub enum Output {
 pub struct Connection {
     /// Its socket.
     pub socket: SocketHandle,
+    /// The link server that sends.
+    pub link: LinkId,
     /// The channel of RTP packets.
     pub channel: u8,
     /// The reaction to a peer that does not take its bytes.
@@ -334,7 +336,7 @@ impl Connection {
     /// A connection of a client: the delivery ends if the client does not take its bytes.
     #[must_use]
     pub const fn of(socket: SocketHandle) -> Self {
-        Self { socket, channel: 0, backpressure: Backpressure::End }
+        Self { socket, link: LinkId(0), channel: 0, backpressure: Backpressure::End }
     }
 }
 

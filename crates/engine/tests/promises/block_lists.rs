@@ -72,7 +72,7 @@ fn an_block_list_is_sent_stop_by_stop_by_its_clock_and_nothing_else_is_read() {
             assert!(disk.reads.iter().all(is_wanted));
             drop(disk);
             let counters = &stage.control.counters;
-            assert_eq!(counters.link.underruns.value(), 0);
+            assert_eq!(counters.links[0].underruns.value(), 0);
             assert_eq!(counters.blocks[0].leased.value(), 0);
         }
     }

@@ -93,7 +93,7 @@ fn each_visit_sends_what_is_due_as_one_http_chunk() {
         }
     }
     assert_eq!(nth, 500);
-    assert_eq!(stage.control.counters.link.underruns.value(), 0);
+    assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
 }
 
 #[test]

@@ -132,8 +132,8 @@ fn a_title_arrives_in_frames_each_in_the_visit_in_which_it_is_due() {
                 assert!(is_last || due(frames) > at.since(begin), "none is late");
             }
             let counters = &stage.control.counters;
-            assert_eq!(counters.link.underruns.value(), 0);
-            assert_eq!(counters.link.bytes.value(), TITLE.0);
+            assert_eq!(counters.links[0].underruns.value(), 0);
+            assert_eq!(counters.links[0].bytes.value(), TITLE.0);
             assert_eq!(counters.blocks[0].leased.value(), 0);
         }
     }
@@ -310,7 +310,7 @@ fn frames_of_a_title_that_repeats_go_on_over_its_end() {
         assert!(received.payload.len() as u64 > TITLE.0 * 2);
         let mut turns = received.payload.chunks(TITLE.0 as usize);
         assert!(turns.all(|turn| content(2, 0, turn.len() as u64) == turn));
-        assert_eq!(stage.control.counters.link.underruns.value(), 0);
+        assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
         stage.command(Command::Stop(stream));
         stage.pass(SECOND);
         assert!(retired(&stage, stream));
@@ -337,7 +337,7 @@ fn frames_of_a_growing_title_wait_at_its_end_and_are_never_late() {
         let received = read(&stage.received(stream), &[]);
         assert_eq!(received.payload, content(1, 0, whole.0));
         assert_eq!(finished(&stage, stream), Some((Outcome::Complete, whole)));
-        assert_eq!(stage.control.counters.link.underruns.value(), 0);
+        assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
     }
 }
 
@@ -364,7 +364,7 @@ fn what_was_missing_for_frames_is_not_owed_at_once_and_their_timestamps_say_so()
             let long: Vec<_> = gaps.filter(|&each| each > gap + 1).collect();
             assert_eq!(long.len(), 1, "{long:?}");
             assert!((90_000..190_000).contains(&long[0]), "{long:?}");
-            let link = &stage.control.counters.link;
+            let link = &stage.control.counters.links[0];
             assert_eq!(link.underruns.value() > 0, is_disk);
             assert_eq!(link.stalls.value(), u64::from(!is_disk));
             // No more at once than its rate.

@@ -132,7 +132,7 @@ fn a_port_that_keeps_the_time_is_told_when_each_generated_datagram_is_due() {
 }
 
 fn counters_of(stage: &Stage) -> u64 {
-    stage.control.counters.link.underruns.value()
+    stage.control.counters.links[0].underruns.value()
 }
 
 #[test]

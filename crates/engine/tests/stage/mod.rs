@@ -391,6 +391,8 @@ pub(crate) struct Stage {
 }
 
 /// Places of the stage's write share.
+/// Link servers; most deliveries have the first.
+pub(crate) const LINKS: u16 = 2;
 const WRITE_PLACES: u32 = 16;
 
 impl Disk {
@@ -483,7 +485,9 @@ impl Stage {
                     waker: Box::new(Silent),
                 }),
             }],
-            link: NetworkEnd(Arc::clone(&network), Arc::clone(&disk)),
+            links: (0..LINKS)
+                .map(|_| NetworkEnd(Arc::clone(&network), Arc::clone(&disk)))
+                .collect(),
             packets: Some(PacketSetup {
                 port: Box::new(NetworkEnd(Arc::clone(&network), Arc::clone(&disk))),
                 rate: BitRate(1_000_000_000),
@@ -492,7 +496,10 @@ impl Stage {
             }),
             streams: 16,
             patience: Patience { behind_max: Nanos::from_millis(500), ..Patience::default() },
-            placement: Placement::sensible(1, 1),
+            placement: Placement {
+                links: vec![0; usize::from(LINKS)],
+                ..Placement::sensible(1, 1)
+            },
             report_waker: Box::new(Silent),
         });
         let core = cores.pop().expect("one core");

@@ -12,7 +12,8 @@ use tactus_core::cost::Cost;
 use tactus_core::datagrams::{Framing, Plan};
 use tactus_core::units::{BitRate, Bytes, MonoTime};
 use tactus_engine::message::{
-    Blocks, Chunks, Command, Delivery, Extent, Mismatch, Outcome, Rate, Schedule, Start, StreamId,
+    Blocks, Chunks, Command, Delivery, Extent, LinkId, Mismatch, Outcome, Rate, Schedule, Start,
+    StreamId,
 };
 use tokio::sync::oneshot;
 
@@ -28,6 +29,8 @@ pub struct Grant {
     pub(super) shared: Arc<Shared>,
     /// Its slot in the stream table.
     pub(super) slot: u32,
+    /// The link server of its connections.
+    pub(super) link: LinkId,
     pub(super) cost: Cost,
     /// Limit of the blocks that its deliveries may hold or wait for.
     pub(super) window: u32,
@@ -110,6 +113,7 @@ impl Grant {
         output: Output,
     ) -> Result<Running, Delivered> {
         assert!(self.retiring.is_none(), "the delivery before has retired");
+        let output = output.sent_by(self.link);
         let failed = |errno| Delivered::without_socket(Outcome::DiskFailed(errno));
         let (opened, delivery) = match source {
             Source::Blocks { extent, framing, plan } => {

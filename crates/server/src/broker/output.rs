@@ -9,7 +9,9 @@ use tactus_core::classes::ClassNumber;
 use tactus_core::datagrams::Ip;
 use tactus_core::ports::SocketHandle;
 use tactus_core::units::{MIB, Nanos};
-use tactus_engine::message::{self, Backpressure, Connection, Datagrams, StreamId};
+use tactus_engine::message::{self, Backpressure, Connection, Datagrams, LinkId, StreamId};
+
+use super::senders::Sender;
 
 /// The destination of a delivery.
 #[derive(Clone, Debug)]
@@ -83,6 +85,22 @@ impl Output {
         match self.peer {
             Some(SocketAddr::V6(_)) => Ip::V6,
             Some(SocketAddr::V4(_)) | None => Ip::V4,
+        }
+    }
+
+    /// The same, if it is a connection, sent by this link server.
+    pub(super) fn sent_by(mut self, link: LinkId) -> Self {
+        if let message::Output::Connection(connection) = &mut self.engine {
+            connection.link = link;
+        }
+        self
+    }
+
+    /// The servers that can send to it.
+    pub(super) fn sender(&self) -> Sender {
+        match self.engine {
+            message::Output::Connection(_) => Sender::AnyLink,
+            message::Output::Datagrams(_) => Sender::Packets,
         }
     }
 

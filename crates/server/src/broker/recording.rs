@@ -73,7 +73,9 @@ impl Broker {
     pub fn room_for_recordings(&self, volume: VolumeId, rate: BitRate) -> u32 {
         let table = self.shared.table();
         let disk = u32::from(volume.0);
-        table.ledger.room_for(Cost::recording(Counted::of(&table.ledger, disk, rate).source.cost))
+        table
+            .ledger
+            .room_for(Cost::recording(Counted::of(&table.ledger, disk, rate).source.cost), &[])
     }
 }
 

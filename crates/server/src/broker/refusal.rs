@@ -110,15 +110,15 @@ pub(super) fn beyond_share(
 }
 
 pub(super) fn refusal(short: Short, what: &str, rules: &BrokerRules) -> Refusal {
-    let Short { resource, needed, limit, class } = short;
+    let Short { resource, number, needed, limit, class } = short;
     let name = class.and_then(|class| rules.classes.get(class.index()));
     let of_class = format!("the class {:?}", name.map_or("", |name| name));
+    let core = rules.cpus.get(number as usize).copied().unwrap_or(number);
+    let of_core = format!("each second of core {core}");
     let (name, needed, limit) = match resource {
         Resource::Class => (&*of_class, BitRate(needed).to_string(), BitRate(limit).to_string()),
         Resource::Disk => ("the disk's cycle", Nanos(needed).to_string(), Nanos(limit).to_string()),
-        Resource::Cpu => {
-            ("each second of the cores", Nanos(needed).to_string(), Nanos(limit).to_string())
-        }
+        Resource::Cpu => (&*of_core, Nanos(needed).to_string(), Nanos(limit).to_string()),
         Resource::Link => ("the link", BitRate(needed).to_string(), BitRate(limit).to_string()),
         Resource::Datagrams => {
             ("the link of datagrams", BitRate(needed).to_string(), BitRate(limit).to_string())

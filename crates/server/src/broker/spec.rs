@@ -18,6 +18,7 @@ use tactus_engine::message::{Rate, VolumeId};
 use super::generated::{GeneratedRate, Reading};
 use super::output::Output;
 use super::refusal::in_class;
+use super::senders::Sender;
 use super::shares::Viewer;
 use super::{Broker, BrokerRules, is_short};
 use crate::catalogue::OpenTitle;
@@ -46,6 +47,7 @@ pub(super) struct Needs {
     pub(super) volume: VolumeId,
     pub(super) read: Read,
     pub(super) output: OutputCost,
+    pub(super) sender: Sender,
 }
 
 /// The reads of a title.
@@ -129,7 +131,8 @@ impl<'a> DeliverySpec<'a> {
         let output = OutputCost::reader(cost, rate, tick);
         let what = format!("a stream of {rate}");
         let rate = Some(Rate { rate, burst, tick });
-        let needs = Needs { volume: title.volume, read: Read::Paced(read, share), output };
+        let read = Read::Paced(read, share);
+        let needs = Needs { volume: title.volume, read, output, sender: Sender::AnyLink };
         Self { title, needs, rate, len, viewer: None, is_of_any_title: false, what }
     }
 
@@ -144,7 +147,7 @@ impl<'a> DeliverySpec<'a> {
     ) -> Self {
         let wire = framing.wire_rate(out, output.ip());
         let (burst, class) = (output.burst(), output.class());
-        Self::packets(broker, title, rate, [out, wire], (burst, class), turn)
+        Self::packets(broker, title, rate, [out, wire], (burst, class, output.sender()), turn)
     }
 
     /// A title at `rate` as RTP in a connection to a peer that speaks `ip`.
@@ -154,7 +157,8 @@ impl<'a> DeliverySpec<'a> {
         let session = Session { source: 0, sequence: 0, timestamp: 0 };
         let wire = Framing::Rtp(session).wire_rate(rate, ip);
         let wire = BitRate(wire.0 + wire.0 * frame::HEAD as u64 / 1316);
-        Self::packets(broker, title, rate, [rate, wire], (Nanos(0), None), None)
+        let output = (Nanos(0), None, Sender::AnyLink);
+        Self::packets(broker, title, rate, [rate, wire], output, None)
     }
 
     /// A title at `rate` as packets. Their payload has the rate `out`; with headers they have the
@@ -164,7 +168,7 @@ impl<'a> DeliverySpec<'a> {
         title: &'a Arc<OpenTitle>,
         rate: BitRate,
         [out, wire]: [BitRate; 2],
-        (burst, class): (Nanos, Option<ClassNumber>),
+        (burst, class, sender): (Nanos, Option<ClassNumber>, Sender),
         turn: Option<Bytes>,
     ) -> Self {
         let sending = broker.datagram_cost().of(out, burst);
@@ -176,7 +180,8 @@ impl<'a> DeliverySpec<'a> {
         let output = OutputCost::datagrams(wire, sending, class);
         let what = format!("packets of {rate}{}", in_class(class, broker.rules()));
         let rate = Some(Rate { rate, burst: Bytes(0), tick });
-        let needs = Needs { volume: title.volume, read: Read::Paced(read, share), output };
+        let read = Read::Paced(read, share);
+        let needs = Needs { volume: title.volume, read, output, sender };
         Self { title, needs, rate, len: title.len, viewer: None, is_of_any_title: false, what }
     }
 
@@ -195,7 +200,8 @@ impl<'a> DeliverySpec<'a> {
         let cost = OutputCost::datagrams(wire, sending, class);
         let what = format!("a stream of {rate}{}", in_class(class, broker.rules()));
         let rate = Some(Rate { rate: wire, burst: Bytes(0), tick: Tick::Ms10 });
-        let needs = Needs { volume: title.volume, read: Read::Elsewhere, output: cost };
+        let (volume, sender) = (title.volume, output.sender());
+        let needs = Needs { volume, read: Read::Elsewhere, output: cost, sender };
         Self { title, needs, rate, len: title.len, viewer: None, is_of_any_title: false, what }
     }
 }
@@ -216,7 +222,7 @@ impl Needs {
             }
             None => (Read::BestEffort(share, Without::Download), OutputCost::NONE),
         };
-        Self { volume, read, output }
+        Self { volume, read, output, sender: Sender::AnyLink }
     }
 
     /// The cost, and the limit of the blocks of the delivery.

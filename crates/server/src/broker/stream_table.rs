@@ -11,10 +11,12 @@ use std::time::Instant;
 
 use tactus_core::cost::{Cost, OutputCost};
 use tactus_core::generated::Timed;
-use tactus_core::ledger::{Ledger, Level, Resource, Short};
+use tactus_core::ledger::{Ledger, Resource, Short};
 use tactus_core::ports::{FileHandle, Waker};
 use tactus_core::units::{BitRate, Bytes};
-use tactus_engine::message::{ClassChange, Command, Hold, Origin, Outcome, StreamId, TitleId};
+use tactus_engine::message::{
+    ClassChange, Command, Hold, LinkId, Origin, Outcome, StreamId, TitleId,
+};
 use tactus_ring::spsc::{Keep, Producer};
 use tactus_sys::file;
 use tokio::sync::oneshot;
@@ -70,6 +72,7 @@ pub(super) struct Damage {
 /// An admitted request.
 pub(super) struct Admitted {
     pub(super) slot: u32,
+    pub(super) link: LinkId,
     pub(super) cost: Cost,
     /// Limit of its blocks.
     pub(super) window: u32,
@@ -191,15 +194,16 @@ impl StreamTable {
         // Rates are not counted per volume: with several disks, a client's streams may be on
         // another one.
         let has_one_disk = self.ledger.terms().disks.len() == 1;
-        let own = |level: &Level| match level.resource {
-            Resource::Disk => has_one_disk,
-            Resource::Cpu => true,
-            _ => false,
-        };
-        for level in self.ledger.levels().filter(own) {
-            let part = (level.used, level.limit);
+        // The streams of a client are on any core.
+        for resource in [Resource::Disk, Resource::Cpu] {
+            if resource == Resource::Disk && !has_one_disk {
+                continue;
+            }
+            let levels = self.ledger.levels().filter(|level| level.resource == resource);
+            let part = levels
+                .fold((0, 0), |(used, limit), level| (used + level.used, limit + level.limit));
             let checked = self.shares.check_part(party, rate, *share, part, promised);
-            checked.map_err(over(level.resource))?;
+            checked.map_err(over(resource))?;
         }
         Ok(())
     }
@@ -328,24 +332,30 @@ impl StreamTable {
         if used >= max {
             return Err(Short {
                 resource: Resource::Streams,
+                number: 0,
                 needed: limit + 1,
                 limit,
                 class: None,
             });
         }
         let (cost, window) = needs.cost(&self.ledger, is_held);
-        loop {
-            match self.ledger.check(cost) {
-                Ok(()) => break,
+        let (cost, link) = loop {
+            match needs.sender.place(cost, &self.ledger, &rules.senders) {
+                Ok(placed) => break placed,
                 Err(Short { resource: Resource::Arena | Resource::Streams, .. })
                     if self.give_up_one(title) => {}
                 Err(short) => return Err(short),
             }
-        }
+        };
         let streams = u64::from(self.ledger.terms().streams);
         // The slot of a hold that was given up is free only when the engine has retired it.
-        let (resource, class) = (Resource::Streams, None);
-        let none_free = Short { resource, needed: streams + 1, limit: streams, class };
+        let none_free = Short {
+            resource: Resource::Streams,
+            number: 0,
+            needed: streams + 1,
+            limit: streams,
+            class: None,
+        };
         let slot = self.free.pop().ok_or(none_free)?;
         self.ledger.admit(cost)?;
         self.slots[slot as usize].without_rate = without_rate;
@@ -354,7 +364,7 @@ impl StreamTable {
             Some(Without::Download) => self.best_effort += 1,
             None => {}
         }
-        Ok(Admitted { slot, cost, window })
+        Ok(Admitted { slot, link, cost, window })
     }
 
     /// Reads `title` into memory if half of the arena stays for all other streams.
@@ -366,7 +376,7 @@ impl StreamTable {
         let source = self.ledger.disk(disk).held(title.len);
         let (cost, window) = (Cost::stream(source.cost, OutputCost::NONE), source.window);
         let mut levels = self.ledger.levels();
-        let arena = levels.find(|level| level.resource == Resource::Arena && level.disk == disk);
+        let arena = levels.find(|level| level.resource == Resource::Arena && level.number == disk);
         let leaves_half =
             arena.is_some_and(|arena| arena.used + u64::from(window) <= arena.limit / 2);
         drop(levels);

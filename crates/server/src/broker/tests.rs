@@ -42,6 +42,7 @@ impl Stage {
             block: Bytes(256 * KIB),
             blocks: 1000,
             ahead: 0,
+            core: 0,
             read_per_mib: Nanos(0),
             per_write: Nanos(0),
             intake: None,
@@ -52,7 +53,7 @@ impl Stage {
             link,
             datagrams: None,
             classes: vec![],
-            cpu: SECOND,
+            cores: vec![SECOND],
             streams: 100,
         });
         let (to_engine, commands) = ring(COMMANDS);
@@ -60,6 +61,8 @@ impl Stage {
         let counters: Arc<[_]> = (0..100).map(|_| StreamCounters::default()).collect();
         let retry_after = Duration::from_secs(1);
         let rules = BrokerRules {
+            senders: SenderCores { links: vec![0], packets: 0 },
+            cpus: vec![0],
             best_effort: crate::config::BestEffort {
                 streams_max: 2,
                 client_share: crate::config::ClientShare::Fair,

@@ -26,7 +26,7 @@ pub enum Job {
 pub struct ServerName {
     /// Its job.
     pub job: Job,
-    /// For disk and block the volume, in the order of the file.
+    /// For disk and block the volume, in the order of the file; for link the link server.
     pub index: u16,
 }
 
@@ -39,13 +39,22 @@ pub struct CorePlan {
     pub servers: Vec<ServerName>,
 }
 
-/// All servers of a machine with `volumes` disks, in the order of a byte's path.
-pub fn servers(volumes: u16) -> Vec<ServerName> {
+/// All servers of a machine with `volumes` disks and `links` link servers, in the order of a byte's
+/// path.
+pub fn servers(volumes: u16, links: u16) -> Vec<ServerName> {
     let named = |job, index| ServerName { job, index };
     let of_volume = |index| [named(Job::Disk, index), named(Job::Block, index)];
     let of_volumes = (0..volumes).flat_map(of_volume);
-    let senders = [Job::Delivery, Job::Link, Job::Packets].map(|job| named(job, 0));
-    of_volumes.chain(senders).collect()
+    let of_links = (0..links).map(|index| named(Job::Link, index));
+    let delivery = std::iter::once(named(Job::Delivery, 0));
+    let packets = std::iter::once(named(Job::Packets, 0));
+    of_volumes.chain(delivery).chain(of_links).chain(packets).collect()
+}
+
+/// The number of link servers of a placement: at least one.
+pub fn links(placement: &[CorePlan]) -> usize {
+    let names = placement.iter().flat_map(|core| &core.servers);
+    names.filter(|name| name.job == Job::Link).count().max(1)
 }
 
 /// The default for a machine whose usable processors are `cpus`, in ascending order.
@@ -54,22 +63,34 @@ pub fn servers(volumes: u16) -> Vec<ServerName> {
 /// - two or three: all servers on the last one, apart from the control side;
 /// - four or more: sending (delivery, link, packets) on the last, reading (disks, blocks) on the
 ///   one before; the control side has all others. The first processor has no server because it
-///   takes most interrupts.
+///   takes most interrupts;
+/// - eight or more: a quarter of the processors send, up to four, each with a link server.
 pub fn default_placement(cpus: &[u32], volumes: u16) -> Vec<CorePlan> {
-    let all = servers(volumes);
     match cpus {
-        [] => vec![CorePlan { cpu: 0, servers: all }],
-        [.., reading, sending] if cpus.len() >= 4 => {
-            let sends = |s: &ServerName| !matches!(s.job, Job::Disk | Job::Block);
-            let (send, read) = all.into_iter().partition(sends);
-            vec![
-                CorePlan { cpu: *reading, servers: read },
-                CorePlan { cpu: *sending, servers: send },
-            ]
+        [] => vec![CorePlan { cpu: 0, servers: servers(volumes, 1) }],
+        [rest @ .., reading, sending] if cpus.len() >= 4 => {
+            let links = (cpus.len() / 4).clamp(1, LINKS_MAX);
+            let reads = |s: &ServerName| matches!(s.job, Job::Disk | Job::Block);
+            let is_first = |s: &ServerName| s.job != Job::Link || s.index == 0;
+            let all = servers(volumes, links as u16);
+            let (read, send): (Vec<_>, Vec<_>) = all.into_iter().partition(reads);
+            let (first, further): (Vec<_>, Vec<_>) = send.into_iter().partition(is_first);
+            let mut plan: Vec<_> = rest[rest.len() + 1 - links..]
+                .iter()
+                .zip(further)
+                .map(|(&cpu, link)| CorePlan { cpu, servers: vec![link] })
+                .collect();
+            plan.push(CorePlan { cpu: *reading, servers: read });
+            plan.push(CorePlan { cpu: *sending, servers: first });
+            plan
         }
-        [.., last] => vec![CorePlan { cpu: *last, servers: all }],
+        [.., last] => vec![CorePlan { cpu: *last, servers: servers(volumes, 1) }],
     }
 }
+
+/// Link servers of the default placement at most: reading a byte takes a core a quarter of the time
+/// of sending it, and one core reads.
+const LINKS_MAX: usize = 4;
 
 /// The processors of the control side: those without a server, or all.
 pub fn control_cpus(cpus: &[u32], placement: &[CorePlan]) -> Vec<u32> {
@@ -83,7 +104,8 @@ pub fn control_cpus(cpus: &[u32], placement: &[CorePlan]) -> Vec<u32> {
 /// # Errors
 /// A sentence that names the server, for the message about the key.
 pub fn complete(mut placement: Vec<CorePlan>, volumes: u16) -> Result<Vec<CorePlan>, String> {
-    let all = servers(volumes);
+    let links = u16::try_from(links(&placement)).expect("a file names fewer servers");
+    let all = servers(volumes, links);
     let written: Vec<_> = placement.iter().flat_map(|plan| &plan.servers).copied().collect();
     for (at, name) in written.iter().enumerate() {
         if !all.contains(name) {
@@ -123,7 +145,9 @@ impl fmt::Display for ServerName {
             Job::Disk => "disk",
             Job::Block => "block",
             Job::Delivery => return f.write_str("delivery"),
-            Job::Link => return f.write_str("link"),
+            // A single one is the usual case.
+            Job::Link if self.index == 0 => return f.write_str("link"),
+            Job::Link => "link",
             Job::Packets => return f.write_str("packets"),
         };
         write!(f, "{job}.{}", self.index)
@@ -146,13 +170,14 @@ impl FromStr for ServerName {
             "packets" => Job::Packets,
             _ => return Err(unknown(text)),
         };
-        let index = index.filter(|&index| index == 0 || matches!(job, Job::Disk | Job::Block));
+        let has_several = matches!(job, Job::Disk | Job::Block | Job::Link);
+        let index = index.filter(|&index| index == 0 || has_several);
         index.map(|index| Self { job, index }).ok_or_else(|| unknown(text))
     }
 }
 
 fn unknown(text: &str) -> String {
-    format!("`{text}` is not a server; write disk.0, block.0, delivery, link or packets")
+    format!("`{text}` is not a server; write disk.0, block.0, delivery, link, link.1 or packets")
 }
 
 #[cfg(test)]
@@ -165,7 +190,7 @@ mod tests {
 
     #[test]
     fn every_server_has_exactly_one_core_on_any_machine() {
-        for count in 0..9 {
+        for count in 0..20 {
             for volumes in 1..5 {
                 let plan = default_placement(&cpus(count), volumes);
                 assert_eq!(complete(plan.clone(), volumes), Ok(plan));
@@ -175,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_control_side_has_a_core_of_its_own_wherever_there_are_two() {
-        for count in 2..9 {
+        for count in 2..20 {
             let plan = default_placement(&cpus(count), 2);
             let control = control_cpus(&cpus(count), &plan);
             assert!(control.contains(&0));
@@ -185,21 +210,35 @@ mod tests {
     }
 
     #[test]
+    fn a_quarter_of_many_processors_send() {
+        let links_of = |count| {
+            let plan = default_placement(&cpus(count), 2);
+            let sends = |core: &&CorePlan| core.servers.iter().any(|name| name.job == Job::Link);
+            (links(&plan), plan.iter().filter(sends).count())
+        };
+        assert_eq!(
+            [2, 4, 7, 8, 12, 16, 64].map(links_of).map(|(links, _)| links),
+            [1, 1, 1, 2, 3, 4, 4]
+        );
+        assert_eq!(links_of(16), (4, 4), "each on a core of its own");
+    }
+
+    #[test]
     fn a_placement_that_does_not_name_packets_has_them_where_the_link_is() {
         let plan = |names: &[&str]| CorePlan {
             cpu: 3,
             servers: names.iter().map(|name| name.parse().unwrap()).collect(),
         };
         let without = vec![plan(&["disk", "block", "delivery", "link"])];
-        assert_eq!(complete(without, 1), Ok(vec![CorePlan { cpu: 3, servers: servers(1) }]));
+        assert_eq!(complete(without, 1), Ok(vec![CorePlan { cpu: 3, servers: servers(1, 1) }]));
     }
 
     #[test]
     fn names_round_trip() {
-        for name in servers(3) {
+        for name in servers(3, 2) {
             assert_eq!(name.to_string().parse(), Ok(name));
         }
-        assert!("link.1".parse::<ServerName>().is_err());
+        assert!("packets.1".parse::<ServerName>().is_err());
         assert_eq!("disk".parse(), Ok(ServerName { job: Job::Disk, index: 0 }));
         assert!("disk.x".parse::<ServerName>().is_err());
         assert!("dusk".parse::<ServerName>().is_err());

@@ -250,7 +250,7 @@ impl Watch {
             standing.extend(core.standing(now));
         }
         self.stalls.lock().standing = standing;
-        let moved = self.counters.link.stalled_streams.value()
+        let moved = self.counters.sum_of_links(|link| &link.stalled_streams)
             + self.counters.packets.stalled_streams.value();
         for core in &mut self.cores {
             let log = core.pending.due(now);
@@ -369,7 +369,7 @@ mod tests {
             disks: vec![],
             blocks: vec![],
             delivery: Arc::default(),
-            link: Arc::default(),
+            links: vec![Arc::default()],
             packets: Arc::default(),
             classes: Arc::new([]),
             streams: Arc::new([]),
@@ -393,7 +393,7 @@ mod tests {
             watch.look(now);
             assert_eq!(stalls.summary(), Summary::default());
             stall(&counters, Nanos::from_millis(millis));
-            watch.counters.link.stalled_streams.add(3);
+            watch.counters.links[0].stalled_streams.add(3);
             now += LOOK;
             watch.look(now);
             let summary = stalls.summary();

@@ -9,10 +9,10 @@ use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{Ledger, Terms};
 use tactus_core::pacer;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
+use tactus_engine::assembly::Placement;
 use tactus_sys::probe;
 
 use crate::config::class::Class;
-use crate::config::placement::CorePlan;
 use crate::config::{ARENA_MAX_AUTO, Auto, Config, Sendfile, Volume};
 use crate::measure;
 
@@ -173,12 +173,12 @@ const PLACE_MAX: Bytes = Bytes(MIB);
 pub(super) fn of(
     config: &Config,
     volumes: &[VolumeFacts],
-    cores: &[CorePlan],
+    placement: &Placement,
     rates: LinkRates,
     real_time: bool,
 ) -> Terms {
     let derate = if real_time { 1 } else { 2 };
-    let disks = volumes.iter().map(|volume| {
+    let disks = volumes.iter().enumerate().map(|(index, volume)| {
         let VolumeTerms { block, sendfile, .. } = volume.terms;
         let ahead = if sendfile { volume.terms.ahead() } else { 0 };
         DiskTerms {
@@ -188,6 +188,7 @@ pub(super) fn of(
             block,
             blocks: volume.terms.places(),
             ahead,
+            core: placement.disks[index] as u32,
             read_per_mib: if sendfile { READ_CACHED } else { READ },
             per_write: connection_cost(sendfile).per_send,
             intake: volume.terms.intake,
@@ -196,11 +197,11 @@ pub(super) fn of(
     let share = |rate: BitRate| BitRate(config.link.budget.of(rate.0));
     let link = share(rates.link);
     let datagrams = (rates.datagrams < rates.link).then(|| share(rates.datagrams));
-    let second = SECOND.times(cores.len() as u64);
-    let budget = Nanos(config.cpu_budget.of(second.0) / u64::from(derate));
+    let core = Nanos(config.cpu_budget.of(SECOND.0) / u64::from(derate));
+    let cores = vec![core; placement.cores()];
     let classes = config.classes.0.iter().map(Class::terms).collect();
     let streams = config.memory.streams_max;
-    Terms { disks: disks.collect(), link, datagrams, classes, cpu: budget, streams }
+    Terms { disks: disks.collect(), link, datagrams, classes, cores, streams }
 }
 
 /// The cost of sending blocks of a volume to a connection.
@@ -265,7 +266,7 @@ mod tests {
     fn promised(text: &str, is_kept_full: bool) -> Ledger {
         let config = Config::parse(Path::new("t.toml"), text).expect(text);
         let rates = link_rates(&config, is_kept_full);
-        Ledger::new(of(&config, &[], &[], rates, true))
+        Ledger::new(of(&config, &[], &Placement::sensible(0, 1), rates, true))
     }
 
     #[test]
@@ -286,7 +287,7 @@ mod tests {
         let check = |datagrams: u64| {
             let (link, datagrams) = (BitRate(1_000_000_000), BitRate(datagrams));
             let rates = LinkRates { link, datagrams };
-            check_classes(&Ledger::new(of(&config, &[], &[], rates, true)))
+            check_classes(&Ledger::new(of(&config, &[], &Placement::sensible(0, 1), rates, true)))
         };
         assert!(check(12_000_000).is_ok());
         let error = check(11_000_000).expect_err("nine tenths of it").to_string();

@@ -37,6 +37,9 @@ struct ResourceLevel {
     resource: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     volume: Option<String>,
+    /// The processor, for the time of a core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    core: Option<String>,
     used: u64,
     limit: u64,
     unit: &'static str,
@@ -71,7 +74,8 @@ impl Capacity {
                 matches!(level.resource, Resource::Disk | Resource::Arena | Resource::WriteShare);
             ResourceLevel {
                 resource: level.resource.to_string(),
-                volume: of_volume.then(|| sources.mount(level.disk as usize).to_owned()),
+                volume: of_volume.then(|| sources.mount(level.number as usize).to_owned()),
+                core: sources.cpu(level.number).filter(|_| level.resource == Resource::Cpu),
                 used: level.used,
                 limit: level.limit,
                 unit: match level.resource {

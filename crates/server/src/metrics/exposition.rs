@@ -11,6 +11,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, NoLabel
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Unit;
+use tactus_core::ledger::Resource;
 use tactus_engine::message::VolumeId;
 use tactus_ring::counter::Snapshot;
 use tactus_sys::packets::back_end::{BackEnd, Candidate};
@@ -96,7 +97,8 @@ fn stalls(page: &mut Page, sources: &Sources) -> fmt::Result {
     let each = cores().map(|(labels, core)| (labels, seconds(core.longest.value())));
     page.gauge("tactus_core_stall_max", help, unit(), each)?;
     let counters = &sources.counters;
-    let moved = counters.link.stalled_streams.value() + counters.packets.stalled_streams.value();
+    let moved = counters.sum_of_links(|link| &link.stalled_streams)
+        + counters.packets.stalled_streams.value();
     let help =
         "Streams delayed for good by a stall of more than 250 ms; each counts once per stall";
     page.counter("tactus_streams_stalled", help, None, [(vec![], moved)])
@@ -122,7 +124,7 @@ fn process(page: &mut Page) -> fmt::Result {
 }
 
 fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
-    let link = &sources.counters.link;
+    let counters = &sources.counters;
     let delivery = &sources.counters.delivery;
     let one = |value: u64| [(vec![], value)];
     let running = [(vec![], delivery.streams.value() as f64)];
@@ -139,22 +141,37 @@ fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
     let ends = ends.map(|(outcome, count)| (vec![("outcome", outcome.into())], count.value()));
     page.counter("tactus_streams_ended", "Streams ended, by outcome", None, ends)?;
     let help = "Payload bytes taken by sockets";
-    page.counter("tactus_sent", help, Some(Unit::Bytes), one(link.bytes.value()))?;
-    page.counter("tactus_sends", "Calls to send", None, one(link.sends.value()))?;
+    page.counter(
+        "tactus_sent",
+        help,
+        Some(Unit::Bytes),
+        one(counters.sum_of_links(|link| &link.bytes)),
+    )?;
+    page.counter(
+        "tactus_sends",
+        "Calls to send",
+        None,
+        one(counters.sum_of_links(|link| &link.sends)),
+    )?;
     let help = "Sends that a socket did not take whole: the client is slow";
-    page.counter("tactus_sends_blocked", help, None, one(link.blocked.value()))?;
+    page.counter(
+        "tactus_sends_blocked",
+        help,
+        None,
+        one(counters.sum_of_links(|link| &link.blocked)),
+    )?;
     let help = "Sends that were not on time, as data was missing or the core was stalled: a broken \
                 promise";
     page.counter("tactus_underruns", help, None, one(sources.underruns()))?;
     let help = "Moments in which the machine stood still and all streams were moved";
-    page.counter("tactus_stalls", help, None, one(link.stalls.value()))?;
+    page.counter("tactus_stalls", help, None, one(counters.sum_of_links(|link| &link.stalls)))?;
     let help = "How late each send was";
     let unit = Some(Unit::Seconds);
-    let lateness = link.lateness.snapshot();
+    let lateness = counters.histogram_of_links(|link| &link.lateness);
     page.histogram("tactus_lateness", help, unit, &LATENESS, 1e9, [(vec![], lateness)])?;
     let help = "How far each second of each stream was from its rate (the figure J over 1 s)";
     let unit = Some(ratio_unit());
-    let deviation = link.deviation.snapshot();
+    let deviation = counters.histogram_of_links(|link| &link.deviation);
     page.histogram("tactus_deviation", help, unit, &DEVIATION, 1e6, [(vec![], deviation)])
 }
 
@@ -486,8 +503,14 @@ fn recorders(page: &mut Page, sources: &Sources) -> fmt::Result {
 fn promises(page: &mut Page, sources: &Sources) -> fmt::Result {
     let levels = sources.broker.levels();
     let each = levels.iter().map(|level| {
-        let volume = sources.mount(level.disk as usize).to_owned();
-        let labels = vec![("resource", level.resource.to_string()), ("volume", volume)];
+        let mut labels = vec![("resource", level.resource.to_string())];
+        match level.resource {
+            Resource::Disk | Resource::Arena | Resource::WriteShare => {
+                labels.push(("volume", sources.mount(level.number as usize).to_owned()));
+            }
+            Resource::Cpu => labels.extend(sources.cpu(level.number).map(|cpu| ("core", cpu))),
+            _ => {}
+        }
         (labels, level.used as f64 / level.limit.max(1) as f64)
     });
     let help = "Part of each resource that is promised to streams; at 1 it is full";

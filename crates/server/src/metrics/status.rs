@@ -398,12 +398,13 @@ fn uploads(sources: &Sources, at: usize) -> Option<Uploads> {
 }
 
 fn totals(sources: &Sources) -> Totals {
-    let link = &sources.counters.link;
-    let (lateness, deviation) = (link.lateness.snapshot(), link.deviation.snapshot());
+    let counters = &sources.counters;
+    let lateness = counters.histogram_of_links(|link| &link.lateness);
+    let deviation = counters.histogram_of_links(|link| &link.deviation);
     Totals {
-        sent_bytes: link.bytes.value(),
+        sent_bytes: counters.sum_of_links(|link| &link.bytes),
         underruns: sources.underruns(),
-        stalls: link.stalls.value(),
+        stalls: counters.sum_of_links(|link| &link.stalls),
         cycles_missed: sources.counters.disks.iter().map(|disk| disk.cycles_missed.value()).sum(),
         lateness_p50_seconds: seconds(lateness.quantile(0.5)),
         lateness_p99_seconds: seconds(lateness.quantile(0.99)),

@@ -13,7 +13,7 @@ use tactus_ring::spsc::ring;
 use tokio::sync::watch;
 
 use super::*;
-use crate::broker::{BrokerParts, BrokerRules, DatagramCost, Degradations};
+use crate::broker::{BrokerParts, BrokerRules, DatagramCost, Degradations, SenderCores};
 use crate::store::{
     Extent, Flush, Medium, Pending, PendingIo, PlainMedium, StoreOptions, Verdict, WriteSlot,
     verify,
@@ -133,6 +133,7 @@ fn broker() -> Broker {
         block: Bytes(PLACE),
         blocks: 1000,
         ahead: 0,
+        core: 0,
         read_per_mib: Nanos(0),
         per_write: Nanos(0),
         intake: Some(IntakeTerms { places: 400, place: Bytes(PLACE), floor_thousandths: 50 }),
@@ -142,11 +143,13 @@ fn broker() -> Broker {
         link: BitRate(1 << 40),
         datagrams: None,
         classes: vec![],
-        cpu: SECOND,
+        cores: vec![SECOND],
         streams: 10,
     };
     let (to_engine, _) = ring(64);
     let rules = BrokerRules {
+        senders: SenderCores { links: vec![0], packets: 0 },
+        cpus: vec![0],
         best_effort: crate::config::BestEffort {
             streams_max: 2,
             client_share: crate::config::ClientShare::Fair,

@@ -315,7 +315,7 @@ fn w02_attackers_behind_a_proxy_cost_its_viewers_nothing() {
             })
             .collect();
         std::thread::sleep(SPAN.saturating_sub(begun.elapsed()));
-        let underruns = server.engine.counters.link.underruns.value();
+        let underruns = server.engine.counters.links[0].underruns.value();
         is_over.store(true, Ordering::Relaxed);
         for viewer in &mut viewers {
             viewer.socket().shutdown(std::net::Shutdown::Both).unwrap();

@@ -10,8 +10,8 @@ use tactus_core::stagger::Tick;
 use tactus_core::sums::{Sums, UNIT};
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{
-    self, Blocks, Command, Connection, Datagrams, Extent, Hold, Origin, Outcome, Output, Rate,
-    Report, Schedule, Start, StreamId, TitleId, VolumeId,
+    self, Blocks, Command, Connection, Datagrams, Extent, Hold, LinkId, Origin, Outcome, Output,
+    Rate, Report, Schedule, Start, StreamId, TitleId, VolumeId,
 };
 
 use super::schedule::Event;
@@ -252,7 +252,9 @@ impl World {
             _ => {
                 let mut net = open(&self.net);
                 let socket = net.connect(self.now, stream.index, delivery, spec.receiver);
-                (Framing::Plain, Output::Connection(Connection::of(socket)))
+                let connection =
+                    Connection { link: self.link_of(stream), ..Connection::of(socket) };
+                (Framing::Plain, Output::Connection(connection))
             }
         };
         self.starting.push(grant.volume);
@@ -282,6 +284,12 @@ impl World {
     /// The class of streams that leave by `outlet`.
     fn class_of(&self, outlet: usize) -> Option<ClassNumber> {
         self.swarm.ceiling.filter(|_| outlet == 0).map(|_| ClassNumber(0))
+    }
+
+    /// The link server of a delivery. Each delivery of a slot has another link than the one before.
+    fn link_of(&self, stream: StreamId) -> LinkId {
+        let number = stream.index.wrapping_add(stream.generation) as usize;
+        LinkId((number % self.swarm.links) as u16)
     }
 
     /// An address for a stream of datagrams, and how it leaves.
