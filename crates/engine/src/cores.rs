@@ -49,6 +49,20 @@ impl Core {
         self.servers.push(server);
     }
 
+    /// Quiesces all servers. Returns whether they may leave; the core takes turns until then.
+    pub fn quiesce(&mut self) -> bool {
+        let mut all = true;
+        for server in &mut self.servers {
+            all &= server.quiesce();
+        }
+        all
+    }
+
+    /// The servers, to be placed on other cores, in the same order.
+    pub fn into_servers(self) -> Vec<Box<dyn Server>> {
+        self.servers
+    }
+
     /// Whether no server sits here.
     pub fn is_empty(&self) -> bool {
         self.servers.is_empty()

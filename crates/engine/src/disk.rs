@@ -34,6 +34,8 @@ pub struct DiskServer<P> {
     cycle_now: u64,
     /// When it was last polled, if transfers were at the device then.
     left: Option<MonoTime>,
+    /// Nothing is begun at the device.
+    is_quiesced: bool,
 }
 
 /// The rings of a disk server.
@@ -60,8 +62,20 @@ impl<P: DiskPort> DiskServer<P> {
         let flying = Vec::with_capacity(limits.in_flight_max() as usize);
         let (length, cycle) = (limits.length, Cycle::new(limits));
         let DiskRings { requests, filled, intake } = rings;
-        let (cycle_now, left) = (0, None);
-        Self { port, cycle, length, requests, filled, intake, counters, flying, cycle_now, left }
+        let (cycle_now, left, is_quiesced) = (0, None, false);
+        Self {
+            port,
+            cycle,
+            length,
+            requests,
+            filled,
+            intake,
+            counters,
+            flying,
+            cycle_now,
+            left,
+            is_quiesced,
+        }
     }
 
     fn take_requests(&mut self, now: MonoTime) -> bool {
@@ -204,7 +218,7 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
         if self.cycle.is_flushing() {
             any |= self.take_synced(now);
         }
-        any |= self.start(now);
+        any |= !self.is_quiesced && self.start(now);
         if let Some(intake) = &mut self.intake {
             intake.wake();
         }
@@ -218,7 +232,18 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
         if self.cycle.in_flight() > 0 || self.cycle.is_flushing() {
             return Some(now + LOOK_AGAIN);
         }
-        self.cycle.poll_timeout(now)
+        self.cycle.poll_timeout(now).filter(|_| !self.is_quiesced)
+    }
+
+    fn quiesce(&mut self) -> bool {
+        self.is_quiesced = true;
+        self.cycle.in_flight() == 0 && !self.cycle.is_flushing()
+    }
+
+    fn resume(&mut self) -> Result<(), i32> {
+        self.port.renew()?;
+        self.is_quiesced = false;
+        Ok(())
     }
 }
 

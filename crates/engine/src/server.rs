@@ -1,4 +1,6 @@
 //! A server, as its core sees it: a state machine to poll, with a next deadline.
+//!
+//! Promise: a server that has been quiesced may move to another core; it loses nothing.
 
 use tactus_core::units::MonoTime;
 
@@ -11,6 +13,20 @@ pub trait Server: Send {
 
     /// When it must be polled again even without new messages.
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime>;
+
+    /// Begins nothing more that is bound to the thread of its core. Returns whether nothing of it
+    /// is left, so that the server may leave the core; it is polled until then.
+    fn quiesce(&mut self) -> bool {
+        true
+    }
+
+    /// Ends [`Self::quiesce`]: any thread may poll it next. Called by a thread that may wait.
+    ///
+    /// # Errors
+    /// The error number of a port that cannot leave its thread. The server may stay on its core.
+    fn resume(&mut self) -> Result<(), i32> {
+        Ok(())
+    }
 }
 
 impl<S: Server + ?Sized> Server for Box<S> {
@@ -20,5 +36,13 @@ impl<S: Server + ?Sized> Server for Box<S> {
 
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
         (**self).poll_timeout(now)
+    }
+
+    fn quiesce(&mut self) -> bool {
+        (**self).quiesce()
+    }
+
+    fn resume(&mut self) -> Result<(), i32> {
+        (**self).resume()
     }
 }

@@ -15,6 +15,8 @@ mod frames;
 mod generated;
 #[path = "promises/generated_frames.rs"]
 mod generated_frames;
+#[path = "promises/hand_over.rs"]
+mod hand_over;
 #[path = "promises/links.rs"]
 mod links;
 #[path = "promises/mismatches.rs"]

@@ -285,6 +285,10 @@ impl DiskPort for DiskDevice {
     fn poll_synced(&mut self, now: MonoTime) -> Option<Synced> {
         self.writes.as_mut()?.poll_synced(now)
     }
+
+    fn renew(&mut self) -> Result<(), i32> {
+        Self::renew(self).map_err(|refused| errno_of(&refused))
+    }
 }
 
 fn errno_of(error: &io::Error) -> i32 {

@@ -376,7 +376,7 @@ pub(crate) fn content(title: i32, from: u64, len: u64) -> Vec<u8> {
 
 /// An engine on one core.
 pub(crate) struct Stage {
-    core: Core,
+    pub(crate) core: Core,
     pub(crate) control: Control,
     pub(crate) disk: Arc<Mutex<Disk>>,
     pub(crate) network: Arc<Mutex<Network>>,
@@ -622,6 +622,28 @@ impl Stage {
             self.turn();
         }
         self.now = end;
+    }
+
+    /// Moves all servers to another core. Returns the time until they could leave.
+    pub(crate) fn hand_over(&mut self) -> Nanos {
+        let from = self.now;
+        while !self.core.quiesce() {
+            self.now += Nanos::from_millis(1);
+            self.turn();
+        }
+        let mut servers = std::mem::replace(&mut self.core, Core::new(vec![])).into_servers();
+        for server in &mut servers {
+            server.resume().expect("the ports stay");
+        }
+        self.core = Core::new(servers);
+        self.turn();
+        self.now.since(from)
+    }
+
+    /// The number of transfers and flushes at the device.
+    pub(crate) fn at_the_device(&self) -> usize {
+        let disk = self.disk();
+        disk.queue.len() + disk.syncs.len()
     }
 
     /// Lets `span` pass in which the machine stands still.
