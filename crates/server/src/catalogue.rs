@@ -31,10 +31,10 @@ use tactus_core::path::RequestPath;
 use tactus_core::sums::Sums;
 use tactus_core::units::{BitRate, Bytes, MIB, WallTime};
 use tactus_engine::message::{TitleId, VolumeId};
+use tactus_media::MediaFacts;
 use tokio::sync::OnceCell;
 
 use crate::conditions::{Conditions, Kind};
-use crate::media::MediaFacts;
 use crate::warnings;
 
 pub use digests::Digests;

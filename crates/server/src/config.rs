@@ -406,8 +406,6 @@ pub enum Token {
 
 /// Upper bound of the default memory for blocks.
 pub const ARENA_MAX_AUTO: Bytes = Bytes(1024 * MIB);
-/// The server's own directory inside a volume, which is never served.
-pub const RESERVED: &str = ".tactus";
 
 /// Whether the server itself answers requests for this path, decoded and without outer slashes, so
 /// that a title there is never served. Some of these paths exist only at the address of `[admin]`,

@@ -8,19 +8,16 @@
 pub mod cost;
 pub mod worst;
 
-use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 
-use rustix::fs::{MemfdFlags, memfd_create};
 use tactus_core::disk_model::MilliVisits;
 use tactus_core::rtsp::message::{Answer, Piece, Reply, Request, piece};
 use tactus_core::rtsp::message::{BODY_MAX, HEAD_MAX};
 use tactus_core::rtsp::span::{From, Span};
 use tactus_core::rtsp::transport::{Lower, offers};
 use tactus_core::rtsp::{Status, v2};
-use tactus_core::ts::{Index, IndexFault, Indexer};
 use tactus_core::units::{Bytes, KIB, MIB};
+pub use tactus_media::fuzz_targets::{index, movie, transport_stream};
 
 pub use crate::channels::fuzz_targets::{channel, playlist};
 use crate::config::Config;
@@ -30,7 +27,6 @@ pub use crate::http::fuzz_targets::{
 };
 pub use crate::ingest::fuzz_targets::datagrams;
 use crate::measure::model_file;
-use crate::media::probe::probe;
 pub use crate::rtsp::fuzz_targets::{credentials, description, reports};
 
 /// A fuzz target.
@@ -151,41 +147,6 @@ fn rtsp_head(head: &[u8]) -> Option<usize> {
     Some(request.body)
 }
 
-/// A file that is called a transport stream.
-pub fn transport_stream(bytes: &[u8]) -> bool {
-    probed(bytes, "title.ts")
-}
-
-/// A transport stream to index, in two pieces; and the same bytes as an index that was kept.
-pub fn index(bytes: &[u8]) -> bool {
-    let whole = indexed(&[bytes]);
-    let (one, other) = bytes.split_at(bytes.len() / 2);
-    assert_eq!(indexed(&[one, other]), whole, "it does not matter how the bytes arrive");
-    let kept = crate::media::index::fuzz_targets::kept(bytes);
-    let Ok(index) = whole else { return kept };
-    assert_eq!(Index::decode(&index.encode()).as_ref(), Some(&index));
-    for access in index.accesses() {
-        assert!(index.start_of(access) < index.len());
-        index.tables_before(access);
-        index.pcr_at(access.at);
-    }
-    index.rates();
-    true
-}
-
-fn indexed(pieces: &[&[u8]]) -> Result<Index, IndexFault> {
-    let mut indexer = Indexer::default();
-    for piece in pieces {
-        indexer.add(piece);
-    }
-    indexer.finish()
-}
-
-/// A file that is called a movie.
-pub fn movie(bytes: &[u8]) -> bool {
-    probed(bytes, "title.mp4")
-}
-
 /// A configuration file.
 pub fn configuration(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
@@ -207,16 +168,6 @@ pub fn disk_model(bytes: &[u8]) -> bool {
     // The ledger adds such times up: they must not wrap.
     let time = |visits| file.model.reading(MilliVisits(visits), Bytes(visits * MIB));
     assert!(time(1_000_000) >= time(1_000) && time(1_000) >= time(1), "{:?}", file.model);
-    true
-}
-
-fn probed(bytes: &[u8], name: &str) -> bool {
-    let file = memfd_create("title", MemfdFlags::CLOEXEC).expect("memory for a small file");
-    let mut file = File::from(file);
-    file.write_all(bytes).expect("memory for a small file");
-    let Some(facts) = probe(&file, name) else { return false };
-    assert!(facts.mean.0 > 0 && facts.mean <= facts.rate, "{facts:?}");
-    assert!(facts.head.0 <= bytes.len() as u64, "{facts:?}");
     true
 }
 

@@ -6,8 +6,6 @@
 // They panic when the other end of a pipe is closed; see `cli::console`.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-#[cfg(any(test, fuzzing))]
-mod aside;
 mod dates;
 mod percent;
 pub mod warnings;
@@ -18,8 +16,6 @@ pub mod config;
 
 pub mod access;
 mod supervisor;
-
-pub mod media;
 
 pub mod measure;
 

@@ -19,8 +19,8 @@ use tactus::catalogue::{Catalogue, CatalogueRules};
 use tactus::channels::{Channels, State, Status};
 use tactus::config::{Auto, Config};
 use tactus::engine;
-use tactus::media::{probe, sample};
 use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
+use tactus_media::{probe, sample};
 use tactus_sys::udp_input::{InputOptions, UdpInput};
 
 /// Longer than anything takes on a slow machine.

@@ -651,7 +651,7 @@ fn a_measured_model_is_used_at_the_next_start() {
 fn p09_a_stop_is_not_reported_as_a_slow_disk() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let title = dir.path().join("a.ts");
-    tactus::media::sample::write_ts(&title, tactus_core::units::SECOND.times(4)).expect("a title");
+    tactus_media::sample::write_ts(&title, tactus_core::units::SECOND.times(4)).expect("a title");
     let title = fs::read(title).expect("a title");
     let channels: String = (0..3)
         .map(|nth| {
@@ -688,8 +688,8 @@ fn n12_orders_that_a_channel_cannot_follow_fail_with_the_reason() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let [ts, mp4] = ["a.ts", "film.mp4"].map(|name| dir.path().join(name));
     let second = tactus_core::units::SECOND;
-    tactus::media::sample::write_ts(&ts, second.times(4)).expect("a title");
-    tactus::media::sample::write_mp4(&mp4, second.times(2)).expect("a movie");
+    tactus_media::sample::write_ts(&ts, second.times(4)).expect("a title");
+    tactus_media::sample::write_mp4(&mp4, second.times(2)).expect("a movie");
     let [ts, mp4] = [ts, mp4].map(|file| fs::read(file).expect("a title"));
     let config = "[[channel]]\nname = \"lobby\"\ntitle = \"/a.ts\"\nto = \"udp://127.0.0.1:9\"\n";
     let titles = [("a.ts", &*ts), ("film.mp4", &*mp4)];

@@ -26,10 +26,10 @@ use std::time::{Duration, Instant};
 
 use client::{Client, PATIENCE, Receiver, Reply, first_matches, payload};
 use judge::{Heard, Law};
-use tactus::media::sample::TS_RATE;
 use tactus_core::rtp;
 use tactus_core::ts::{Indexer, PACKET};
 use tactus_core::units::BitRate;
+use tactus_media::sample::TS_RATE;
 use test_server::{SECONDS, TestServer, Titles};
 
 /// Transport packets of a datagram.

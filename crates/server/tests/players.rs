@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dvb_conformance::{ConformanceMonitor, Indicator};
-use tactus::media::sample;
 use tactus_core::ts::{Continuity, Framing, Indexer};
 use tactus_core::units::{Nanos, SECOND};
+use tactus_media::sample;
 
 /// Enough for a slow machine; what hangs ends here.
 const PLAYER_SECONDS_MAX: &str = "120";

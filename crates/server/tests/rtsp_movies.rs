@@ -15,12 +15,12 @@ use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::rtsp::Net;
 use tactus::config::{Auto, Config};
 use tactus::engine::{self, Engine};
-use tactus::media::movie::Movie;
-use tactus::media::{probe, sample};
 use tactus::rtsp::Rtsp;
 use tactus_core::path::RequestPath;
 use tactus_core::rtp::rtcp;
 use tactus_core::units::{Bytes, MIB, SECOND};
+use tactus_media::movie::Movie;
+use tactus_media::{probe, sample};
 use tactus_sys::udp_input::{InputOptions, UdpInput};
 
 /// Longer than anything takes on a slow machine.

@@ -15,7 +15,6 @@ use tactus::catalogue::{Catalogue, CatalogueRules};
 use tactus::config::{Auto, Config};
 use tactus::engine::{self, Engine};
 use tactus::http::Uploads;
-use tactus::media::probe;
 use tactus::recording::Recorder;
 use tactus::rtsp::Rtsp;
 use tactus::store::Medium;
@@ -23,6 +22,7 @@ use tactus_core::rtp::Header;
 use tactus_core::rtp::rtcp::{self, Compound, NtpTime, SenderInfo};
 use tactus_core::ts::{Continuity, Packet};
 use tactus_core::units::{Bytes, MIB, SECOND};
+use tactus_media::probe;
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -16,8 +16,8 @@ use retina::client::{
     PacketItem, PlayOptions, Playing, Session, SessionOptions, SetupOptions, Transport,
 };
 use retina::codec::{CodecItem, FrameFormat};
-use tactus::media::movie::Movie;
 use tactus_core::units::Nanos;
+use tactus_media::movie::Movie;
 use test_server::{TestServer, Titles};
 
 /// Nothing more comes, also on a machine that has no time.

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use tactus_core::units::{BitRate, Bytes, Nanos, WallTime};
 use tactus_engine::message::{TitleId, VolumeId};
+use tactus_media::{MediaFacts, MediaKind};
 use tokio::sync::{OnceCell, watch};
 
 use super::{Catalogue, OpenTitle, media_type, volume};
-use crate::media::{MediaFacts, MediaKind};
 
 /// The progress of a growing title.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,11 +16,11 @@ use tactus_core::path::RequestPath;
 use tactus_core::ts::{Index, IndexFault};
 use tactus_core::units::{Bytes, MIB};
 use tactus_engine::message::{TitleId, VolumeId};
+use tactus_media::index::{self, IndexError};
 use tokio::sync::{Semaphore, watch};
 
 use super::volume::{Opened, Wait};
 use super::{Catalogue, OpenFault, OpenTitle, media_type};
-use crate::media::index::{self, IndexError};
 use crate::warnings;
 
 /// The index of a title, as far as it is known.
@@ -264,8 +264,8 @@ impl Catalogue {
 mod tests {
     use super::*;
     use crate::catalogue::{CatalogueRules, Found};
-    use crate::media::sample;
     use tactus_core::units::SECOND;
+    use tactus_media::sample;
 
     #[tokio::test]
     async fn a_short_title_waits_for_no_long_one() {

@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 use tactus_core::path::check_name;
 use tactus_core::units::{BitRate, Bytes, Nanos, WallTime};
+use tactus_media::MediaFacts;
 
 use super::volume::{Fault, is_reserved};
 use super::{Detail, Digests, FileVersion, media_type};
-use crate::media::MediaFacts;
 
 /// One line of a listing.
 #[derive(Clone, PartialEq, Eq, Debug)]

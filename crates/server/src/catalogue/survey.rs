@@ -11,11 +11,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, Dir, FileType};
+use tactus_media::MediaFacts;
 
 use super::known_titles::TitleKey;
 use super::volume::{Opened, Wait};
 use super::{Catalogue, Entry, EntryKind, media_type, shown};
-use crate::media::MediaFacts;
 
 /// Titles whose facts are stored: 10 MB.
 const TITLES_MAX: usize = 65_536;
@@ -241,10 +241,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
         let lasting = |seconds| SECOND.times(seconds);
-        crate::media::sample::write_ts(&dir.path().join("a/b/x.ts"), lasting(4)).unwrap();
-        crate::media::sample::write_mp4(&dir.path().join("y.mp4"), lasting(8)).unwrap();
+        tactus_media::sample::write_ts(&dir.path().join("a/b/x.ts"), lasting(4)).unwrap();
+        tactus_media::sample::write_mp4(&dir.path().join("y.mp4"), lasting(8)).unwrap();
         std::fs::write(dir.path().join("notes.txt"), "none").unwrap();
-        let rules = CatalogueRules { probe: crate::media::probe::probe, ..Default::default() };
+        let rules = CatalogueRules { probe: tactus_media::probe::probe, ..Default::default() };
         let catalogue = Arc::new(Catalogue::new(dir.path(), rules).unwrap());
         catalogue.begin_survey().unwrap();
         until(|| listed(&catalogue, "/a/b/")[0].1.is_some());
@@ -252,7 +252,7 @@ mod tests {
         assert!(listed(&catalogue, "/").contains(&("notes.txt".into(), None)));
         let before = listed(&catalogue, "/a/b/")[0].1;
         // Another program replaces the title: the next listings queue it.
-        crate::media::sample::write_ts(&dir.path().join("a/b/x.ts"), lasting(12)).unwrap();
+        tactus_media::sample::write_ts(&dir.path().join("a/b/x.ts"), lasting(12)).unwrap();
         until(|| listed(&catalogue, "/a/b/")[0].1.is_some_and(|now| Some(now) != before));
     }
 

@@ -6,11 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags};
+use tactus_core::units::Nanos;
+use tactus_media::MediaKind;
 use tempfile::TempDir;
 
 use super::*;
-use crate::media::MediaKind;
-use tactus_core::units::Nanos;
 
 struct TestVolume {
     directory: TempDir,

@@ -12,9 +12,10 @@ use std::{fs, iter};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use tactus_media::RESERVED;
 
+use crate::config::Config;
 use crate::config::channel::Channel;
-use crate::config::{Config, RESERVED};
 
 /// The saved changes and the configuration that they override.
 pub(super) struct SavedChanges {

@@ -8,12 +8,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 use anyhow::Context;
+use tactus_core::units::Nanos;
+use tactus_media::demo::{self, DemoTitle};
 
 use super::{Failure, console, serve};
 use crate::config::{Config, address};
 use crate::http;
-use crate::media::demo::{self, DemoTitle};
-use tactus_core::units::Nanos;
 
 /// Serves sample titles, to look at it
 #[derive(clap::Args, Debug)]

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use tactus_core::ts::{AccessKind, Index, Program};
 use tactus_core::units::Bytes;
+use tactus_media::index::{self, IndexError};
 
 use super::progress::{meter, style};
 use super::verify::volume_of;
 use super::{Failure, console};
 use crate::catalogue::is_reserved;
 use crate::http::facts;
-use crate::media::index::{self, IndexError};
 use container::Container;
 
 /// Shows a title's duration, rates and errors
@@ -119,7 +119,7 @@ impl MakeIndex {
             return Err(Failure::usage(message));
         }
         let root = File::open(&self.dir).with_context(|| format!("{}", self.dir.display()))?;
-        let ours = self.dir.join(crate::config::RESERVED);
+        let ours = self.dir.join(tactus_media::RESERVED);
         std::fs::create_dir_all(&ours).with_context(|| format!("{}", ours.display()))?;
         let mut all = Vec::new();
         let mut bad = 0u64;

@@ -31,7 +31,6 @@ use crate::http::{
 };
 use crate::indexing;
 use crate::ingest::Recordings;
-use crate::media;
 use crate::metrics::{Measured, MetricsEndpoint, PublicPages};
 use crate::recording::Recorder;
 use crate::reload::Reload;
@@ -93,7 +92,7 @@ impl Server {
             .iter()
             .map(|volume| Root { mount: volume.mount.clone(), directory: volume.path.clone() });
         let rules = CatalogueRules {
-            probe: media::probe::probe,
+            probe: tactus_media::probe::probe,
             sums: Manifests::look_up,
             ..CatalogueRules::default()
         };

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use rustix::rand::{GetRandomFlags, getrandom};
+use tactus_media::RESERVED;
 
 use super::Failure;
-use crate::config::RESERVED;
 use crate::http;
 
 /// Who changes something.

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use indicatif::ProgressBar;
 use tactus_core::units::Bytes;
+use tactus_media::RESERVED;
 
 use super::progress::{meter, style};
 use super::{Failure, api, console};
 use crate::catalogue::is_reserved;
-use crate::config::RESERVED;
 use crate::store::{Verdict, VerifyError, clear_failed, verify};
 
 /// Compares stored titles with their checksums

@@ -250,7 +250,7 @@ fn mount(text: &str) -> Result<String, String> {
     if inner.is_empty() && text.starts_with('/') {
         return Ok("/".into());
     }
-    if !inner.split('/').all(plain) || inner.starts_with(super::RESERVED) {
+    if !inner.split('/').all(plain) || inner.starts_with(tactus_media::RESERVED) {
         return Err(format!("{text:?} is not a path of plain names; write \"/\" or \"/films/\""));
     }
     if super::is_api_path(inner) {

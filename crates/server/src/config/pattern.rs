@@ -109,7 +109,7 @@ impl Pattern {
                 )
             })?;
         }
-        if longest.starts_with(super::RESERVED) {
+        if longest.starts_with(tactus_media::RESERVED) {
             return Err("names that begin with `.tactus` are the server's own".into());
         }
         if super::is_api_path(&longest) {

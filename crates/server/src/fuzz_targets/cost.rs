@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::{Target, Thread};
-use crate::aside::{aside_time, thread_time};
 
 /// The cost of one run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -51,11 +52,11 @@ const TRIES: u32 = 3;
 /// When the entry point panics.
 pub fn of(target: &Target, bytes: &[u8], tries: u32) -> Cost {
     let once = || {
-        let (begun, aside) = (thread_time(), aside_time());
+        let begun = thread_time();
         let memory = allocation_counter::measure(|| {
             std::hint::black_box((target.run)(std::hint::black_box(bytes)));
         });
-        let time = thread_time().saturating_sub(begun).saturating_sub(aside_time() - aside);
+        let time = thread_time().saturating_sub(begun);
         Cost { time, held: memory.bytes_max, allocated: memory.bytes_total }
     };
     (0..tries).map(|_| once()).min().expect("at least one try")
@@ -92,4 +93,10 @@ fn most(target: &Target, len: usize) -> Cost {
         held: HELD_FLOOR + len * HELD_PER_BYTE,
         allocated: ALLOCATED_FLOOR + len * ALLOCATED_PER_BYTE,
     }
+}
+
+/// The processor time of this thread.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

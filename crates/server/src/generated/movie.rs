@@ -17,11 +17,11 @@ use std::sync::Arc;
 use tactus_core::datagrams::Session;
 use tactus_core::generated::Timed;
 use tactus_core::units::{BitRate, Bytes, Nanos};
+use tactus_media::movie::{Begin, Movie, Sample, SampleId};
 
 use super::{Feed, Packetizer};
 use crate::broker::{GeneratedRate, Reading};
 use crate::catalogue::OpenTitle;
-use crate::media::movie::{Begin, Movie, Sample, SampleId};
 
 pub use payloads::PACKET_MAX;
 #[cfg(test)]

@@ -8,9 +8,9 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tactus_engine::message::TitleId;
+use tactus_media::movie::{Movie, MovieFault};
 
 use crate::catalogue::OpenTitle;
-use crate::media::movie::{Movie, MovieFault};
 
 /// Number of unused movies whose index stays in memory: an index of two hours takes 20 MB.
 const RECENT: usize = 8;

@@ -11,6 +11,7 @@ use tactus_core::range::{self, Asked, RANGES_MAX};
 use tactus_core::ts::Index;
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::Pace;
+use tactus_media::fuzz_targets::aside;
 
 use super::chunked::Chunked;
 use super::conditional::{self, Validators};
@@ -25,7 +26,6 @@ use super::scan::HeadScan;
 use super::target::{self, Target};
 use super::transport::{Client, Peer};
 use super::{dav, forwarded, if_lists, listing, proxy_protocol, put, rate, route, seek, tus};
-use crate::aside::aside;
 use crate::config::http::{ForwardedField, Proxies};
 use crate::config::rights::Rights;
 use crate::config::rtsp::Net;

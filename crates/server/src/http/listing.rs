@@ -395,7 +395,7 @@ pub(super) fn check(names: &[&str]) {
 /// # Panics
 /// When a part is longer than its limit.
 #[cfg(any(test, fuzzing))]
-pub(super) fn check_parts(names: &[&str], form: &mut dyn Format) {
+pub(super) fn check_parts(names: &[&str], form: &mut (dyn Format + Send)) {
     use tactus_core::units::{BitRate, Bytes, Nanos, WallTime};
     let entry = |name: &&str| Entry {
         name: (*name).to_owned(),
@@ -419,7 +419,7 @@ pub(super) fn check_parts(names: &[&str], form: &mut dyn Format) {
     };
     // A control thread writes one part without a pause.
     if part() {
-        crate::aside::aside(|| while part() {});
+        tactus_media::fuzz_targets::aside(|| while part() {});
     }
 }
 

@@ -9,9 +9,9 @@ use std::ops::Range;
 use tactus_core::range::Asked;
 use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_engine::message::Pace;
+use tactus_media::MediaFacts;
 
 use crate::config::{Rate as RateTerms, RateClass};
-use crate::media::MediaFacts;
 
 use super::fields::Fields;
 use super::{cmcd, query};
@@ -155,8 +155,8 @@ fn bit_rate(text: &str) -> Option<BitRate> {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::media::MediaKind;
     use tactus_core::units::{Nanos, SECOND};
+    use tactus_media::MediaKind;
 
     fn terms() -> RateTerms {
         let mut terms = Config::unconfigured().rate;

@@ -1,6 +1,6 @@
 //! Untrusted datagrams of a live input, parsed without a socket: for fuzzing and its tests.
 //!
-//! Promise: the same as that of all fuzz targets, see [`crate::untrusted`].
+//! Promise: the same as that of all fuzz targets, see [`crate::fuzz_targets`].
 
 use tactus_core::ts::{PACKET, SYNC};
 use tactus_core::units::{MILLISECOND, MonoTime, SECOND};

@@ -86,7 +86,7 @@ fn nameless(dir: &Path) -> io::Result<File> {
         done => return done,
     }
     // A file system without unnamed files: the name is removed at once.
-    let own = dir.join(crate::config::RESERVED);
+    let own = dir.join(tactus_media::RESERVED);
     std::fs::create_dir_all(&own)?;
     let path = own.join(format!("measure.{}", std::process::id()));
     options.create_new(true).custom_flags(OFlags::DIRECT.bits() as i32);

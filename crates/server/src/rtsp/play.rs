@@ -20,6 +20,8 @@ use tactus_core::rtsp::session::SessionId;
 use tactus_core::rtsp::span;
 use tactus_core::rtsp::transport::Offer;
 use tactus_core::units::{MediaTime, MonoTime, Nanos, SECOND};
+use tactus_media::MediaKind;
+use tactus_media::movie::Movie;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -32,8 +34,6 @@ use crate::broker::DeliverySpec;
 use crate::catalogue::{Found, OpenTitle};
 use crate::generated::movie::{Part, Sent};
 use crate::generated::{End, GeneratedSession};
-use crate::media::MediaKind;
-use crate::media::movie::Movie;
 use crate::trick::Course;
 
 /// A movie that can be played.

@@ -11,9 +11,9 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
+use tactus_media::RESERVED;
 
 use super::StoreId;
-use crate::config::RESERVED;
 
 /// The file of a volume's identity, in its own directory.
 const FILE: &str = "volume";

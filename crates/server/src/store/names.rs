@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use tactus_media::index;
 
 pub(super) use chain::Chain;
 
@@ -22,7 +23,6 @@ use super::id::StoreId;
 use super::quotas::Principal;
 use super::sums::{self, Manifests};
 use crate::catalogue::{FileVersion, is_reserved};
-use crate::media::index;
 
 /// The precondition of a title's name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -14,6 +14,7 @@ use rustix::fs::{
     Access, AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, Stat, XattrFlags,
 };
 use rustix::io::Errno;
+use tactus_media::RESERVED;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::MissedTickBehavior;
@@ -32,7 +33,6 @@ use super::quotas::{Principal, Purpose, Quotas};
 use super::resume::Sessions;
 use super::sums::{self, ASIDE, ATTRIBUTE_UNITS_MAX, Manifests};
 use super::{DISCARDS_MAX, Inner, Store, StoreOptions, TURNS};
-use crate::config::RESERVED;
 
 /// The results of opening a volume, for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

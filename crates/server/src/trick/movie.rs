@@ -13,6 +13,7 @@ use tactus_core::block_list::BlockList;
 use tactus_core::generated::Timed;
 use tactus_core::ts::trick::{Choice, Scale, Terms};
 use tactus_core::units::{BitRate, MediaTime, Nanos};
+use tactus_media::movie::{Codec, Movie, Sample, Track};
 
 use super::gather::Gather;
 use super::plan::Plan;
@@ -21,7 +22,6 @@ use crate::broker::{Broker, GeneratedRate, Reading};
 use crate::catalogue::OpenTitle;
 use crate::generated::movie::{Moment, MovieStreams, Packets, Part, Sent, bytes_of, needs};
 use crate::generated::{Feed, GeneratedSession, Packetizer};
-use crate::media::movie::{Codec, Movie, Sample, Track};
 
 /// A trick play of a movie. Dropping its session ends it.
 pub struct MovieTrick {

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use tactus::media::{probe, sample};
 use tactus_core::units::{BitRate, Nanos, SECOND};
+use tactus_media::{probe, sample};
 
 use crate::client::Client;
 use crate::test_server::{A_LEN, TestServer, content};

@@ -142,7 +142,7 @@ impl TestServer {
             let media = [Some(Arc::new(intake) as Arc<dyn store::Medium>)];
             runtime.block_on(Uploads::open(&plan.config, &media)).unwrap().expect("somebody may")
         });
-        let rules = CatalogueRules { probe: tactus::media::probe::probe, ..Default::default() };
+        let rules = CatalogueRules { probe: tactus_media::probe::probe, ..Default::default() };
         let catalogue = Arc::new(Catalogue::new(&plan.root, rules).unwrap());
         if let Some(uploads) = &uploads {
             uploads.show_unfinished(&plan.config, &catalogue);

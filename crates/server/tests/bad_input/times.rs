@@ -3,9 +3,9 @@
 use std::fs;
 
 use serde_json::Value;
-use tactus::media::sample;
 use tactus_core::ts::{Continuity, Framing};
 use tactus_core::units::SECOND;
+use tactus_media::sample;
 
 use crate::client::Answer;
 use crate::test_server::TestServer;

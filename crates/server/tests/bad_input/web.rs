@@ -81,7 +81,7 @@ fn w06_a_linked_film_is_paced_whatever_name_was_requested_first() {
     let server = TestServer::new();
     // The first packet lies far from the start: only the name suggests to search for it.
     let film = server.root().join("download.part");
-    tactus::media::sample::write_ts(&film, SECOND).unwrap();
+    tactus_media::sample::write_ts(&film, SECOND).unwrap();
     let bytes = [vec![0; 8192], fs::read(&film).unwrap()].concat();
     fs::write(&film, bytes).unwrap();
     fs::hard_link(&film, server.root().join("film.ts")).unwrap();

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tactus::media::sample;
 use tactus_core::units::{Nanos, SECOND};
+use tactus_media::sample;
 
 /// How long both titles are.
 pub(crate) const SECONDS: u64 = 24;

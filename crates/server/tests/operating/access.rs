@@ -5,8 +5,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use rustix::process::Signal;
-use tactus::media::sample;
 use tactus_core::units::SECOND;
+use tactus_media::sample;
 
 use crate::test_server::{Server, ask, get, line, prepared};
 
@@ -277,7 +277,7 @@ fn s12_an_rtsp_client_cannot_fill_the_log() {
     let said = server.wait_for(|server| line(&server.out(), "RTSP at rtsp://"));
     let address = said.rsplit("rtsp://").next().expect("an address").trim_end_matches('/');
     let film = server.dir.path().join("media/real.ts");
-    tactus::media::sample::write_ts(&film, tactus_core::units::SECOND).unwrap();
+    tactus_media::sample::write_ts(&film, tactus_core::units::SECOND).unwrap();
     for n in 0..40 {
         let request = format!(
             "SETUP rtsp://{address}/real.ts RTSP/1.0\r\nCSeq: {n}\r\n\

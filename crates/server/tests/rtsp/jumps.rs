@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use tactus::media::sample::TS_RATE;
 use tactus_core::ts::{Framing, PACKET, Pid};
+use tactus_media::sample::TS_RATE;
 
 /// A PCR may be so far from its byte's time: 500 ns, in ticks of 27 MHz, rounded down.
 const ERROR_MAX: f64 = 13.0;

@@ -18,17 +18,20 @@ enum Layer {
     Bottom,
     /// Servers and cores without devices; devices without servers.
     Middle,
+    /// What a title is.
+    Media,
     /// Wires, simulates, measures.
     Top,
     /// Imports nothing of ours, and nothing imports it.
     Outside,
 }
 
-const TABLE: [(&str, Layer); 8] = [
+const TABLE: [(&str, Layer); 9] = [
     ("tactus-core", Layer::Bottom),
     ("tactus-ring", Layer::Bottom),
     ("tactus-engine", Layer::Middle),
     ("tactus-sys", Layer::Middle),
+    ("tactus-media", Layer::Media),
     ("tactus", Layer::Top),
     ("tactus-sim", Layer::Top),
     ("tactus-bench", Layer::Top),
@@ -36,7 +39,7 @@ const TABLE: [(&str, Layer); 8] = [
 ];
 
 /// Crates of ours that may wait.
-const MAY_WAIT: [&str; 2] = ["tactus", "tactus-bench"];
+const MAY_WAIT: [&str; 3] = ["tactus-media", "tactus", "tactus-bench"];
 /// Crates that bring a scheduler, or are of no use without one.
 const EXECUTORS: [&str; 14] = [
     "actix-rt",

@@ -9,9 +9,8 @@ use std::os::unix::fs::FileExt;
 
 use serde_json::{Value, json};
 use tactus_core::units::{Bytes, MIB};
-
-use crate::media::MediaFacts;
-use crate::media::probe::probe;
+use tactus_media::MediaFacts;
+use tactus_media::probe::probe;
 
 /// A file's container.
 pub(super) struct Container {

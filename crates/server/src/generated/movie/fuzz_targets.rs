@@ -1,16 +1,16 @@
 //! Fuzz target: a request to play a movie, against the movie's tables.
 //!
-//! Promise: as all fuzz targets, see [`crate::untrusted`].
+//! Promise: as all fuzz targets, see [`crate::fuzz_targets`].
 
 use std::sync::Arc;
 
 use tactus_core::datagrams::Session;
 use tactus_core::units::Nanos;
+use tactus_media::fuzz_targets::aside;
+use tactus_media::movie::rows;
 
 use super::{MovieStreams, Part, Sent};
-use crate::aside::aside;
 use crate::generated::{DATAGRAMS_AT_ONCE, PIECE, Packetizer};
-use crate::media::movie::rows;
 
 /// The begin and the end in milliseconds of four bytes each (zero: none), then the rows of the
 /// tables. A separate thread reads the tables. This function searches for the beginning, takes in a

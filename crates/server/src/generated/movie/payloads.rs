@@ -7,10 +7,10 @@
 use tactus_core::generated::Timed;
 use tactus_core::rtp::{self, Header, LengthPrefixed, aac, h264, h265};
 use tactus_core::units::{BitRate, Bytes, Nanos};
+use tactus_media::movie::{Codec, Sample, Track};
 
 use super::Sent;
 use crate::broker::GeneratedRate;
-use crate::media::movie::{Codec, Sample, Track};
 
 /// Limit of the bytes of a packet, including its RTP header: leaves room for tunnels over frames of
 /// 1,500 bytes.

@@ -1,11 +1,12 @@
 //! Packets of a movie, reassembled and compared with its samples.
 
-use super::*;
-use crate::media::sample;
-use std::fs::File;
 use tactus_core::rtp;
 use tactus_core::rtp::LengthPrefixed;
 use tactus_core::units::SECOND;
+use tactus_media::sample;
+
+use super::*;
+use std::fs::File;
 
 const SESSIONS: [Session; 2] = [
     Session { source: 1, sequence: 65_500, timestamp: u32::MAX - 5 },

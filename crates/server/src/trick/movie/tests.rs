@@ -1,13 +1,14 @@
 //! Chosen pictures, reassembled and compared with the samples of the file.
 
-use super::*;
-use crate::media::sample;
-use proptest::prelude::*;
-use std::fs::File;
-use std::sync::OnceLock;
 use tactus_core::datagrams::Session;
 use tactus_core::rtp::{self, LengthPrefixed};
 use tactus_core::units::{Bytes, SECOND};
+use tactus_media::sample;
+
+use super::*;
+use proptest::prelude::*;
+use std::fs::File;
+use std::sync::OnceLock;
 
 const SESSION: Session = Session { source: 5, sequence: 65_530, timestamp: u32::MAX - 90_000 };
 const TICKS: u64 = 27_000_000;

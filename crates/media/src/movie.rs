@@ -7,8 +7,8 @@
 //! reason. Only indexes are read, never a sample.
 
 mod groups;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod rows;
+#[cfg(any(test, feature = "fuzz-targets"))]
+pub mod rows;
 
 use std::fs::File;
 use std::num::NonZeroU32;

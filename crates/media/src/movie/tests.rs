@@ -1,7 +1,7 @@
 //! Movies against another reader of the same tables, fragmented and truncated.
 
 use super::*;
-use crate::media::sample;
+use crate::sample;
 use shiguredo_mp4::TrackKind;
 use shiguredo_mp4::demux::{Input, Mp4FileDemuxer};
 use std::path::{Path, PathBuf};

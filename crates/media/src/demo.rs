@@ -91,7 +91,7 @@ mod tests {
         for title in lay_down_lasting(dir.path(), SECOND.times(8)).unwrap() {
             let file = fs::File::open(&title.path).unwrap();
             let name = title.path.file_name().unwrap().to_str().unwrap();
-            let facts = crate::media::probe::probe(&file, name).unwrap();
+            let facts = crate::probe::probe(&file, name).unwrap();
             assert_eq!((facts.rate, facts.duration), (title.rate, title.duration), "{name}");
         }
     }

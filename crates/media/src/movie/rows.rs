@@ -18,7 +18,7 @@ const BACK: u8 = 4;
 ///
 /// # Errors
 /// As [`Movie::read`].
-pub(crate) fn movie(rows: &[u8]) -> Result<Movie, MovieFault> {
+pub fn movie(rows: &[u8]) -> Result<Movie, MovieFault> {
     let (rows, _) = rows.as_chunks::<4>();
     let (mut decoded, mut samples) = (0u64, [vec![], vec![]]);
     for (at, &[kind, after, high, low]) in (0..).step_by(2).zip(rows.iter().take(SAMPLES_MAX)) {

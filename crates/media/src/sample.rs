@@ -41,8 +41,8 @@ const TS_PERIOD: Nanos = Nanos(1_200_000_000);
 /// 1.92 s: 48 frames of 25 a second, 90 frames of 1024 samples of 48 kHz.
 const MP4_PERIOD: Nanos = Nanos(1_920_000_000);
 
-const TS_CLIP: &[u8] = include_bytes!("../../../../assets/clip.ts");
-const MP4_CLIP: &[u8] = include_bytes!("../../../../assets/clip.mp4");
+const TS_CLIP: &[u8] = include_bytes!("../../../assets/clip.ts");
+const MP4_CLIP: &[u8] = include_bytes!("../../../assets/clip.mp4");
 
 /// Writes the sample transport stream to `path`: the least number of turns that last `duration`.
 pub fn write_ts(path: &Path, duration: Nanos) -> io::Result<Sample> {

@@ -1,10 +1,11 @@
 //! The probe on whole, cut, joined, inconsistent and random bytes.
 
+use tactus_core::units::SECOND;
+
 use super::super::sample::{Sample, TS_RATE};
 use super::*;
 use proptest::prelude::*;
 use std::io::Write;
-use tactus_core::units::SECOND;
 
 fn file(bytes: &[u8]) -> File {
     let mut file = tempfile::tempfile().unwrap();

@@ -10,9 +10,9 @@ use std::os::unix::fs::FileExt;
 
 /// A box: its kind, and the position of its content.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::media) struct Boxed {
-    pub(in crate::media) kind: [u8; 4],
-    pub(in crate::media) body: Range<u64>,
+pub(crate) struct Boxed {
+    pub(crate) kind: [u8; 4],
+    pub(crate) body: Range<u64>,
 }
 
 /// Boxes read on one level. A fragmented recording has thousands at the top, and its index is among
@@ -37,7 +37,7 @@ pub(super) fn child(file: &File, within: &Range<u64>, kind: &[u8; 4]) -> Option<
 }
 
 /// The box that begins at `at`.
-pub(in crate::media) fn header(file: &File, at: u64, end: u64) -> Option<Boxed> {
+pub(crate) fn header(file: &File, at: u64, end: u64) -> Option<Boxed> {
     let [a, b, c, d, kind @ ..] = fixed::<8>(file, at, end)?;
     let (header, size) = match u32::from_be_bytes([a, b, c, d]) {
         // To the end of the file or of the enclosing box.

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use tactus_core::ts::{Index, IndexFault, Indexer};
 use tactus_core::units::MIB;
 
-use crate::config::RESERVED;
+use crate::RESERVED;
 
 /// Why there is no index.
 #[derive(Debug, thiserror::Error)]
@@ -233,7 +233,7 @@ fn stat(file: &File) -> io::Result<Stat> {
     Ok(rustix::fs::fstat(file)?)
 }
 
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzz-targets"))]
 pub(crate) mod fuzz_targets {
     use super::*;
 
@@ -260,7 +260,7 @@ pub(crate) mod fuzz_targets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::media::sample::Sample;
+    use crate::sample::Sample;
     use std::fs;
     use tactus_core::units::SECOND;
 

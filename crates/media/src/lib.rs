@@ -2,6 +2,7 @@
 //!
 //! Promise: the rate comes from the title's own clock or sample tables, in bounded time and memory
 //! for any bytes. Titles are never changed. No video or audio is decoded.
+#![forbid(unsafe_code)]
 
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
@@ -10,6 +11,12 @@ pub mod index;
 pub mod movie;
 pub mod probe;
 pub mod sample;
+
+#[cfg(any(test, feature = "fuzz-targets"))]
+pub mod fuzz_targets;
+
+/// The server's own directory inside a volume, which is never served.
+pub const RESERVED: &str = ".tactus";
 
 /// The properties found in a title's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

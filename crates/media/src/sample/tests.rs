@@ -1,13 +1,14 @@
 //! The seams of the sample titles, checked by own and by other readers.
 
+use tactus_core::ts::{Continuity, Framing, PCR_BYTE, Packet, Pcr, Pid, Pts, pes_times};
+use tactus_core::units::SECOND;
+
 use super::*;
 use dvb_conformance::{ConformanceMonitor, Indicator};
 use proptest::prelude::*;
 use shiguredo_mp4::TrackKind;
 use shiguredo_mp4::demux::{Input, Mp4FileDemuxer};
 use std::time::Duration;
-use tactus_core::ts::{Continuity, Framing, PCR_BYTE, Packet, Pcr, Pid, Pts, pes_times};
-use tactus_core::units::SECOND;
 
 fn bytes(sample: &Sample) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
