@@ -11,7 +11,7 @@ use tactus_core::datagrams::{Framing, Ip, PAYLOAD};
 use tactus_core::pacer::{Class, ClassId, LINK, Limits, Pacer, Packet};
 use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
-use tactus_sys::packets::outlet::{self, UdpLink, Way};
+use tactus_sys::packets::outlet::{self, UdpLink, UdpOptions};
 
 use crate::clock;
 use crate::datagrams::{Destination, behind};
@@ -148,7 +148,7 @@ pub fn flows(options: &Flows) -> Result<()> {
 
 fn outlet(buffer: usize) -> Result<OwnedFd> {
     let from = Ipv4Addr::UNSPECIFIED.into();
-    let way = Way { from, interface: None, hops: None, dscp: 0, heard_here: false, buffer };
+    let way = UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: false, buffer };
     Ok(outlet::open(&way)?)
 }
 

@@ -15,7 +15,7 @@ use tactus_core::datagrams::{PAYLOAD, begins};
 use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
 use tactus_sys::packets::gaps::{GapLink, GapTerms};
-use tactus_sys::packets::outlet::{self, UdpLink, Way};
+use tactus_sys::packets::outlet::{self, UdpLink, UdpOptions};
 
 use crate::datagrams::behind;
 use crate::{clock, priority};
@@ -65,7 +65,7 @@ const BATCH: usize = 64;
 pub fn run(options: &Options) -> Result<()> {
     // Without it a thread is later; the report says which it was.
     drop(priority::fifo(20));
-    let outlet = outlet::open(&Way {
+    let outlet = outlet::open(&UdpOptions {
         from: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         interface: Some(tactus_sys::udp_input::interface(&options.device)?),
         hops: Some(8),

@@ -18,7 +18,7 @@ use crate::rtp::{self, Order, Packet, Receipt, Verdict};
 use crate::ts::{AHEAD, Content, Muxer, Resync, Times};
 use crate::units::{MonoTime, Nanos, SECOND};
 
-pub use announced::{Coding, Track, Unfit, tracks};
+pub use announced::{Coding, Track, UnsupportedAnnouncement, tracks};
 use decoding::Decoding;
 
 /// Limit of the wait for all media and their reports at the beginning: senders report in the first
@@ -51,26 +51,26 @@ pub struct Counts {
 /// The assembly of one stream.
 #[derive(Debug)]
 pub struct Assembly {
-    way: Way,
+    assembler: Assembler,
     counts: Counts,
 }
 
 #[derive(Debug)]
-enum Way {
-    Whole(Box<Whole>),
-    Parts(Box<Parts>),
+enum Assembler {
+    TransportStream(Box<TransportStream>),
+    Elementary(Box<Elementary>),
 }
 
 /// A medium that is a transport stream.
 #[derive(Debug)]
-struct Whole {
+struct TransportStream {
     source: Source,
     resync: Resync,
     out: Vec<u8>,
 }
 
 #[derive(Debug)]
-struct Parts {
+struct Elementary {
     media: Vec<Medium>,
     muxer: Muxer,
     /// When the first packet came.
@@ -117,22 +117,24 @@ impl Assembly {
     /// # Panics
     /// If there are none: [`tracks`] returns at least one.
     pub fn new(tracks: &[Track], name: &str) -> Self {
-        let way = match tracks {
-            [track @ Track { coding: Coding::Whole, .. }] => Way::Whole(Box::new(Whole {
-                source: Source::new(track),
-                resync: Resync::default(),
-                out: Vec::new(),
-            })),
-            _ => Way::Parts(Box::new(Parts::new(tracks, name))),
+        let assembler = match tracks {
+            [track @ Track { coding: Coding::Whole, .. }] => {
+                Assembler::TransportStream(Box::new(TransportStream {
+                    source: Source::new(track),
+                    resync: Resync::default(),
+                    out: Vec::new(),
+                }))
+            }
+            _ => Assembler::Elementary(Box::new(Elementary::new(tracks, name))),
         };
-        Self { way, counts: Counts::default() }
+        Self { assembler, counts: Counts::default() }
     }
 
     /// Takes an RTP packet of medium `nth`. Returns whether it is valid.
     pub fn handle_packet(&mut self, now: MonoTime, nth: usize, datagram: &[u8]) -> bool {
-        let taken = match &mut self.way {
-            Way::Whole(whole) => whole.handle(now, datagram),
-            Way::Parts(parts) => parts.handle(now, nth, datagram),
+        let taken = match &mut self.assembler {
+            Assembler::TransportStream(whole) => whole.handle(now, datagram),
+            Assembler::Elementary(parts) => parts.handle(now, nth, datagram),
         };
         self.counts.packets += u64::from(taken);
         self.counts.refused += u64::from(!taken);
@@ -149,7 +151,7 @@ impl Assembly {
                 continue;
             }
             known.receipt.handle_sender(now, source, info.time);
-            if let Way::Parts(parts) = &mut self.way {
+            if let Assembler::Elementary(parts) = &mut self.assembler {
                 parts.media[nth].report.get_or_insert((info.time, info.timestamp));
             }
         }
@@ -163,28 +165,28 @@ impl Assembly {
     }
 
     fn source(&mut self, nth: usize) -> Option<&mut Source> {
-        match &mut self.way {
-            Way::Whole(whole) => (nth == 0).then_some(&mut whole.source),
-            Way::Parts(parts) => Some(&mut parts.media.get_mut(nth)?.source),
+        match &mut self.assembler {
+            Assembler::TransportStream(whole) => (nth == 0).then_some(&mut whole.source),
+            Assembler::Elementary(parts) => Some(&mut parts.media.get_mut(nth)?.source),
         }
     }
 
     /// Appends the transport packets that need not wait any more at `now` to `out`.
     pub fn poll(&mut self, now: MonoTime, out: &mut Vec<u8>) {
-        match &mut self.way {
-            Way::Whole(whole) => whole.poll(now, out),
-            Way::Parts(parts) => parts.poll(now, false, out),
+        match &mut self.assembler {
+            Assembler::TransportStream(whole) => whole.poll(now, out),
+            Assembler::Elementary(parts) => parts.poll(now, false, out),
         }
     }
 
     /// Ends the input; appends all remaining packets to `out`.
     pub fn handle_end(&mut self, now: MonoTime, out: &mut Vec<u8>) {
-        match &mut self.way {
-            Way::Whole(whole) => {
+        match &mut self.assembler {
+            Assembler::TransportStream(whole) => {
                 whole.source.order.handle_end();
                 whole.poll(now, out);
             }
-            Way::Parts(parts) => {
+            Assembler::Elementary(parts) => {
                 parts.end(now);
                 parts.poll(now, true, out);
             }
@@ -194,9 +196,9 @@ impl Assembly {
     /// The counts so far.
     pub fn counts(&self) -> Counts {
         let mut counts = self.counts;
-        match &self.way {
-            Way::Whole(whole) => counts.lost = whole.source.order.counts().lost,
-            Way::Parts(parts) => {
+        match &self.assembler {
+            Assembler::TransportStream(whole) => counts.lost = whole.source.order.counts().lost,
+            Assembler::Elementary(parts) => {
                 counts.lost = parts.media.iter().map(|one| one.source.order.counts().lost).sum();
                 counts.broken = parts.media.iter().map(|one| one.gather.broken()).sum();
                 counts.frames = parts.frames;
@@ -225,7 +227,7 @@ impl Source {
     }
 }
 
-impl Whole {
+impl TransportStream {
     fn handle(&mut self, now: MonoTime, datagram: &[u8]) -> bool {
         let Some(packet) = self.source.read(now, datagram) else { return false };
         self.drain(now);
@@ -250,7 +252,7 @@ impl Whole {
     }
 }
 
-impl Parts {
+impl Elementary {
     fn new(tracks: &[Track], name: &str) -> Self {
         let content = |track: &Track| match &track.coding {
             Coding::Parts(Gather::VideoFrames(units)) if units.kind() == Kind::H265 => {

@@ -12,19 +12,19 @@ use crate::units::Bytes;
 pub struct BlockList {
     blocks: Arc<[u32]>,
     block: Bytes,
-    short: Option<Short>,
+    short: Option<ShortBlock>,
 }
 
 /// The position of the title's last block, which is shorter than the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Short {
+pub(crate) struct ShortBlock {
     pub(crate) nth: u64,
     pub(crate) missing: Bytes,
 }
 
 /// Why blocks form no block list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ItineraryFault {
+pub enum BlockListError {
     /// The list is empty.
     Empty,
     /// The title has no such block.
@@ -38,24 +38,24 @@ impl BlockList {
     /// Reads `blocks` of a title of `len` bytes, in blocks of `block`.
     ///
     /// # Errors
-    /// [`ItineraryFault`] gives the error in the list.
-    pub fn new(blocks: Arc<[u32]>, len: Bytes, block: Bytes) -> Result<Self, ItineraryFault> {
+    /// [`BlockListError`] gives the error in the list.
+    pub fn new(blocks: Arc<[u32]>, len: Bytes, block: Bytes) -> Result<Self, BlockListError> {
         let count = len.0.div_ceil(block.0);
         let missing = Bytes(count * block.0 - len.0);
         let mut short = None;
         for (nth, &each) in (0u64..).zip(blocks.iter()) {
             if u64::from(each) >= count {
-                return Err(ItineraryFault::Beyond(each));
+                return Err(BlockListError::Beyond(each));
             }
             if u64::from(each) + 1 == count && missing > Bytes(0) {
                 if short.is_some() {
-                    return Err(ItineraryFault::Twice(each));
+                    return Err(BlockListError::Twice(each));
                 }
-                short = Some(Short { nth, missing });
+                short = Some(ShortBlock { nth, missing });
             }
         }
         if blocks.is_empty() {
-            return Err(ItineraryFault::Empty);
+            return Err(BlockListError::Empty);
         }
         Ok(Self { blocks, block, short })
     }
@@ -88,13 +88,13 @@ impl BlockList {
         self.block
     }
 
-    pub(crate) fn short(&self) -> Option<Short> {
+    pub(crate) fn short(&self) -> Option<ShortBlock> {
         self.short
     }
 }
 
 /// Number of bytes before position `nth` of the list.
-pub(crate) fn begins(nth: u64, block: Bytes, short: Option<Short>) -> Bytes {
+pub(crate) fn begins(nth: u64, block: Bytes, short: Option<ShortBlock>) -> Bytes {
     let missing = short.filter(|short| short.nth < nth).map_or(Bytes(0), |short| short.missing);
     Bytes(nth * block.0) - missing
 }
@@ -106,9 +106,9 @@ mod tests {
     #[test]
     fn a_list_that_cannot_be_read_is_none() {
         let of = |blocks: &[u32], len| BlockList::new(blocks.into(), Bytes(len), Bytes(10));
-        assert_eq!(of(&[], 25), Err(ItineraryFault::Empty));
-        assert_eq!(of(&[2, 3], 25), Err(ItineraryFault::Beyond(3)));
-        assert_eq!(of(&[2, 0, 2], 25), Err(ItineraryFault::Twice(2)));
+        assert_eq!(of(&[], 25), Err(BlockListError::Empty));
+        assert_eq!(of(&[2, 3], 25), Err(BlockListError::Beyond(3)));
+        assert_eq!(of(&[2, 0, 2], 25), Err(BlockListError::Twice(2)));
         assert_eq!(of(&[2, 0, 1], 25).map(|one| one.len()), Ok(Bytes(25)));
         assert_eq!(of(&[2, 0, 2], 30).map(|one| one.len()), Ok(Bytes(30)));
     }

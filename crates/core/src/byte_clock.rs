@@ -9,7 +9,7 @@ use crate::mutant;
 use crate::units::{BitRate, Bytes, MonoTime, Nanos};
 
 /// A schedule: the due times of the bytes of a stream.
-pub trait Due {
+pub trait DueTimes {
     /// When byte `offset` of the stream is due.
     fn due(&self, offset: Bytes) -> MonoTime;
 
@@ -17,7 +17,7 @@ pub trait Due {
     fn rate(&self) -> BitRate;
 }
 
-impl Due for ByteClock {
+impl DueTimes for ByteClock {
     fn due(&self, offset: Bytes) -> MonoTime {
         ByteClock::due(self, offset)
     }

@@ -55,7 +55,7 @@ pub struct Full {
 
 /// Why classes cannot be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unkept {
+pub enum ClassChangeError {
     /// The promises of a class, with the reservations below it, exceed its ceiling.
     Ceiling(Full),
     /// The guarantee of a class would no longer cover the promises to its streams.
@@ -130,7 +130,7 @@ impl Classes {
     ///
     /// # Panics
     /// If the list has other classes than before, or one has another parent.
-    pub fn changed(&self, to: Vec<ClassTerms>) -> Result<Self, Unkept> {
+    pub fn changed(&self, to: Vec<ClassTerms>) -> Result<Self, ClassChangeError> {
         let parents =
             |terms: &[ClassTerms]| terms.iter().map(|terms| terms.parent).collect::<Vec<_>>();
         assert!(parents(&to) == parents(&self.terms), "classes stay where they are");
@@ -147,12 +147,12 @@ impl Classes {
             if let Some(ceiling) =
                 to.ceiling.filter(|&ceiling| !to.is_oversubscribed && needed > ceiling)
             {
-                return Err(Unkept::Ceiling(Full { class, needed, ceiling }));
+                return Err(ClassChangeError::Ceiling(Full { class, needed, ceiling }));
             }
             let promised = to.promised(needed);
             let guaranteed = to.guaranteed;
             if guaranteed < promised && guaranteed < self.terms[at].guaranteed {
-                return Err(Unkept::Guarantee { class, promised, guaranteed });
+                return Err(ClassChangeError::Guarantee { class, promised, guaranteed });
             }
         }
         Ok(changed)
@@ -313,7 +313,7 @@ mod tests {
         classes.add(rest, BitRate(25 * M));
         assert_eq!([house, gold, rest].map(|class| classes.streams(class)), [2, 1, 1]);
         let full = |class, needed, ceiling| {
-            Err(Unkept::Ceiling(Full {
+            Err(ClassChangeError::Ceiling(Full {
                 class,
                 needed: BitRate(needed * M),
                 ceiling: BitRate(ceiling * M),
@@ -321,7 +321,7 @@ mod tests {
         };
         let short = |class, promised, guaranteed| {
             let (promised, guaranteed) = (BitRate(promised * M), BitRate(guaranteed * M));
-            Err(Unkept::Guarantee { class, promised, guaranteed })
+            Err(ClassChangeError::Guarantee { class, promised, guaranteed })
         };
         let to = |to| classes.changed(to).map(|changed| changed.taken().0 / M);
         assert_eq!(to(terms((50, 80), (15, 15), (10, 25))), Ok(50), "as low as what is promised");

@@ -5,7 +5,7 @@
 //! All divisions round against the stream (`docs/design/admission.md`).
 
 use crate::classes::ClassNumber;
-use crate::disk_model::{DiskModel, MilliVisits, Moved};
+use crate::disk_model::{DiskModel, MilliVisits, TransferredBytes};
 use crate::mutant;
 use crate::stagger::Tick;
 use crate::units::{BitRate, Bytes, Nanos, SECOND};
@@ -96,7 +96,7 @@ pub enum Order {
 pub struct SourceCost {
     pub(crate) disk: u32,
     pub(crate) visits: MilliVisits,
-    pub(crate) per_cycle: Moved,
+    pub(crate) per_cycle: TransferredBytes,
     pub(crate) blocks: u32,
     /// Places of the write share.
     pub(crate) places: u32,
@@ -212,11 +212,11 @@ impl Cost {
         let Self { source, output, rows } = *self;
         let times = u64::from(count);
         let bytes = |bytes: Bytes| Bytes(bytes.0.saturating_mul(times));
-        let Moved { read, written } = source.per_cycle;
+        let TransferredBytes { read, written } = source.per_cycle;
         Self {
             source: SourceCost {
                 visits: MilliVisits(source.visits.0 * times),
-                per_cycle: Moved { read: bytes(read), written: bytes(written) },
+                per_cycle: TransferredBytes { read: bytes(read), written: bytes(written) },
                 blocks: source.blocks.saturating_mul(count),
                 places: source.places.saturating_mul(count),
                 cpu: source.cpu.times(times),
@@ -293,7 +293,7 @@ impl Disk<'_> {
             }
         };
         let memory = self.of_memory(needed, share.title_len);
-        let per_cycle = Moved { read, ..Moved::NOTHING };
+        let per_cycle = TransferredBytes { read, ..TransferredBytes::NOTHING };
         Source { cost: SourceCost { visits, per_cycle, cpu, ..memory.cost }, ..memory }
     }
 
@@ -308,7 +308,7 @@ impl Disk<'_> {
             disk,
             core: terms.core,
             visits: visits(written, place, &terms.model),
-            per_cycle: Moved { written, ..Moved::NOTHING },
+            per_cycle: TransferredBytes { written, ..TransferredBytes::NOTHING },
             blocks: 0,
             places,
             // A real-time core does not touch its bytes, it only passes them on.

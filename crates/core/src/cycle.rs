@@ -26,7 +26,7 @@ use crate::ports::{BlockRef, Completion, Direction, DiskFault, Sync, Transfer};
 use crate::split::PIECE;
 use crate::units::{MonoTime, Nanos};
 
-use best_effort::{BestEffortQueue, Next, moved};
+use best_effort::{BestEffortQueue, NextPiece, moved};
 use floor::Floor;
 use flush::Flushes;
 use sweep::Sweeps;
@@ -46,16 +46,16 @@ pub struct Job {
 
 /// The end of a read of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Filled {
+pub struct BlockReadEnd {
     /// The block.
     pub block: BlockRef,
     /// Number of bytes in it, or the reason of the failure.
-    pub result: Result<u32, Unfilled>,
+    pub result: Result<u32, BlockReadError>,
 }
 
 /// Why a block is not filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unfilled {
+pub enum BlockReadError {
     /// The device failed.
     Fault(DiskFault),
     /// The read was dropped for lack of waiters before all of it had begun.
@@ -64,7 +64,7 @@ pub enum Unfilled {
 
 /// The end of a write of a place of the write share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Written {
+pub struct BlockWriteEnd {
     /// The place.
     pub block: BlockRef,
     /// The error, if the bytes may be missing in the file. After success the bytes may still be
@@ -74,11 +74,11 @@ pub struct Written {
 
 /// The end of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
+pub enum JobEnd {
     /// End of a read.
-    Filled(Filled),
+    Filled(BlockReadEnd),
     /// End of a write.
-    Written(Written),
+    Written(BlockWriteEnd),
 }
 
 /// The kind of work that a transfer belongs to.
@@ -290,7 +290,7 @@ impl Cycle {
 
     /// The next piece of a run beyond the model's depth. The disk server polls for completions once
     /// a millisecond, in which two pieces of a run may end.
-    fn further_piece(&self, now: MonoTime) -> Option<Next> {
+    fn further_piece(&self, now: MonoTime) -> Option<NextPiece> {
         let is_busy = self.sweeps.is_running() || self.sweeps.is_waiting();
         let is_full = self.in_flight >= self.limits.in_flight_max();
         if is_busy || is_full || self.best_effort.in_flight() < self.in_flight {
@@ -305,7 +305,7 @@ impl Cycle {
     }
 
     /// Notes the end of a transfer; a job ends with its last piece.
-    pub fn handle_completion(&mut self, completion: Completion) -> Option<Ended> {
+    pub fn handle_completion(&mut self, completion: Completion) -> Option<JobEnd> {
         let at = self.open_at(completion.transfer);
         let open = &mut self.open[at];
         open.transfers -= 1;
@@ -323,13 +323,16 @@ impl Cycle {
 
     /// Drops the unissued rest of a read without waiters. The answer comes now, or with the last of
     /// its transfers; `None` also if all of it has been issued.
-    pub fn forget(&mut self, block: BlockRef) -> Option<Ended> {
+    pub fn forget(&mut self, block: BlockRef) -> Option<JobEnd> {
         if !self.sweeps.remove(block) && self.best_effort.withdraw(block).is_none() {
             return None;
         }
         let is_it = |open: &Open| (open.direction, open.block) == (Direction::Read, block);
         let Some(at) = self.open.iter().position(is_it) else {
-            return Some(Ended::Filled(Filled { block, result: Err(Unfilled::Dropped) }));
+            return Some(JobEnd::Filled(BlockReadEnd {
+                block,
+                result: Err(BlockReadError::Dropped),
+            }));
         };
         let open = &mut self.open[at];
         open.cut = true;
@@ -338,21 +341,21 @@ impl Cycle {
     }
 
     /// The end of an open job whose last transfer has landed.
-    fn end_if_done(&mut self, at: usize) -> Option<Ended> {
+    fn end_if_done(&mut self, at: usize) -> Option<JobEnd> {
         if self.open[at].transfers > 0 || !self.open[at].cut {
             return None;
         }
         let Open { direction, block, bytes, fault, is_dropped, .. } = self.open.swap_remove(at);
         Some(match (direction, fault) {
             (Direction::Write, fault) => {
-                Ended::Written(Written { block, result: fault.map_or(Ok(()), Err) })
+                JobEnd::Written(BlockWriteEnd { block, result: fault.map_or(Ok(()), Err) })
             }
             (Direction::Read, Some(fault)) => {
-                Ended::Filled(Filled { block, result: Err(Unfilled::Fault(fault)) })
+                JobEnd::Filled(BlockReadEnd { block, result: Err(BlockReadError::Fault(fault)) })
             }
             (Direction::Read, None) => {
-                let result = if is_dropped { Err(Unfilled::Dropped) } else { Ok(bytes) };
-                Ended::Filled(Filled { block, result })
+                let result = if is_dropped { Err(BlockReadError::Dropped) } else { Ok(bytes) };
+                JobEnd::Filled(BlockReadEnd { block, result })
             }
         })
     }
@@ -476,7 +479,7 @@ impl Cycle {
     }
 
     /// The next piece of an upload, if the time reserved for uploads has come.
-    fn floor_piece(&mut self, now: MonoTime) -> Option<Next> {
+    fn floor_piece(&mut self, now: MonoTime) -> Option<NextPiece> {
         let reserve = self.floor_reserve(now);
         if reserve == Nanos(0) || now < self.end_of_head(now) {
             return None;
@@ -508,13 +511,13 @@ impl Cycle {
     }
 
     /// Whether a piece may begin in best-effort time.
-    fn fits(&self, now: MonoTime, next: Next) -> bool {
+    fn fits(&self, now: MonoTime, next: NextPiece) -> bool {
         let may = mutant!(UploadsKeptBack, next.piece.direction == Direction::Read, true);
         may && now >= self.end_of_head(now) && self.is_before_the_end(now, next)
     }
 
     /// Whether a piece, with all of its kind before it, ends within the cycle.
-    fn is_before_the_end(&self, now: MonoTime, next: Next) -> bool {
+    fn is_before_the_end(&self, now: MonoTime, next: NextPiece) -> bool {
         let done = now + self.flushes.left(now) + self.best_effort.time_of(next);
         let end = match next.piece.direction {
             Direction::Read => mutant!(CycleEndIgnored, MonoTime(u64::MAX), self.end_of_cycle(now)),
@@ -525,7 +528,7 @@ impl Cycle {
         done <= end
     }
 
-    fn begin_piece(&mut self, next: Next) -> Transfer {
+    fn begin_piece(&mut self, next: NextPiece) -> Transfer {
         let taken = self.best_effort.take(next);
         if taken.piece.direction == Direction::Write {
             self.floor.note_used(next.cost);

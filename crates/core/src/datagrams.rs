@@ -22,7 +22,7 @@ use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
 pub use composing::Composition;
 pub use counting::{Counting, FinalCounters};
 pub use gathering::Gathering;
-pub use plan::{Law, Line, Plan, Restamping};
+pub use plan::{Plan, Polyline, Restamping, TitleSchedule};
 
 /// The payload of a full datagram: seven transport packets, as many as fit an Ethernet frame.
 pub const PAYLOAD: Bytes = Bytes(7 * ts::PACKET as u64);
@@ -515,7 +515,7 @@ impl Cutter {
         self.clock = self.clock.delayed(pause);
     }
 
-    fn line(&self) -> Option<&Line> {
+    fn line(&self) -> Option<&Polyline> {
         self.plan.as_ref()?.line.as_ref()
     }
 

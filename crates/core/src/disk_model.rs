@@ -30,14 +30,14 @@ pub struct DiskModel {
 
 /// Bytes that a sweep moves, by direction.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Moved {
+pub struct TransferredBytes {
     /// From the device.
     pub read: Bytes,
     /// To the device.
     pub written: Bytes,
 }
 
-impl Moved {
+impl TransferredBytes {
     /// Nothing.
     pub const NOTHING: Self = Self { read: Bytes(0), written: Bytes(0) };
 
@@ -77,11 +77,11 @@ impl DiskModel {
 
     /// Time for `visits` and `bytes` of reading within one sweep. Rounds up.
     pub fn reading(&self, visits: MilliVisits, bytes: Bytes) -> Nanos {
-        self.moving(visits, Moved { read: bytes, written: Bytes(0) })
+        self.moving(visits, TransferredBytes { read: bytes, written: Bytes(0) })
     }
 
     /// Time for `visits` and for the bytes read and written within one sweep. Rounds up.
-    pub fn moving(&self, visits: MilliVisits, moved: Moved) -> Nanos {
+    pub fn moving(&self, visits: MilliVisits, moved: TransferredBytes) -> Nanos {
         let linear = (self.visit.0 as u128 * visits.0 as u128).div_ceil(1000);
         // sqrt(v / 1000) = sqrt(1000 v) / 1000; one more makes the integer root an upper bound.
         let root = if visits.0 == 0 { 0 } else { (visits.0 * 1000).isqrt() + 1 };
@@ -155,8 +155,10 @@ mod tests {
 
     #[test]
     fn what_is_written_costs_its_own_rate() {
-        let moved =
-            |read, written| Moved { read: Bytes(read * MIB), written: Bytes(written * MIB) };
+        let moved = |read, written| TransferredBytes {
+            read: Bytes(read * MIB),
+            written: Bytes(written * MIB),
+        };
         let time = |moved| SPINNING.moving(MilliVisits(0), moved);
         assert_eq!(time(moved(2, 0)), SPINNING.read_mib.times(2));
         assert_eq!(time(moved(2, 3)), SPINNING.read_mib.times(2) + SPINNING.write_mib.times(3));

@@ -245,7 +245,7 @@ mod tests {
 
     /// A wire, filled 2 ms ahead by looks each 100 us that are up to `late` late, and a stream of 6
     /// Mbit/s on it.
-    struct Stage {
+    struct Fixture {
         wire: Wire,
         timeline: Timeline,
         due: u64,
@@ -258,7 +258,7 @@ mod tests {
         worst_ahead: u64,
     }
 
-    impl Stage {
+    impl Fixture {
         fn new(millionths: i64, late: u64, seed: u64) -> Self {
             Self {
                 wire: Wire::new(&ETHERNET, millionths),
@@ -341,13 +341,13 @@ mod tests {
         fn a_wire_of_another_crystal_is_followed(
             millionths in -200i64..=200, late in 0u64..400_000, seed in any::<u64>(),
         ) {
-            let mut stage = Stage::new(millionths, late, seed);
-            (0..10_000).for_each(|_| stage.look());
-            stage.forget();
-            (0..20_000).for_each(|_| stage.look());
+            let mut fixture = Fixture::new(millionths, late, seed);
+            (0..10_000).for_each(|_| fixture.look());
+            fixture.forget();
+            (0..20_000).for_each(|_| fixture.look());
             // The longest frame takes 123 us; the position of the wire within it is unknown.
-            prop_assert!(stage.worst_early < 20_000, "{} early", stage.worst_early);
-            prop_assert!(stage.worst_late < 180_000, "{} late", stage.worst_late);
+            prop_assert!(fixture.worst_early < 20_000, "{} early", fixture.worst_early);
+            prop_assert!(fixture.worst_late < 180_000, "{} late", fixture.worst_late);
         }
 
         /// A queueing discipline with a late timer that catches up nothing, or a link with pause
@@ -356,35 +356,43 @@ mod tests {
         fn a_wire_that_loses_time_is_followed(
             often in 5u64..100, long in 0u64..200_000, seed in any::<u64>(),
         ) {
-            let mut stage = Stage::new(0, 50_000, seed);
+            let mut fixture = Fixture::new(0, 50_000, seed);
             for _ in 0..30_000 {
-                stage.look();
-                if stage.roll(often) == 0 {
-                    let lost = stage.roll(long + 1);
-                    stage.wire.stand_still(lost);
+                fixture.look();
+                if fixture.roll(often) == 0 {
+                    let lost = fixture.roll(long + 1);
+                    fixture.wire.stand_still(lost);
                 }
             }
             // The loss within the 2 ms that were laid before, and a sixteenth that is applied at a
             // look.
             let share = long / often / 2;
             let most = 150_000 + 8 * long + 20 * share + 16 * share;
-            prop_assert!(stage.worst_late < most, "{} late of {most}", stage.worst_late);
-            prop_assert!(stage.worst_ahead < 2_200_000 + most, "{} ahead", stage.worst_ahead);
+            prop_assert!(fixture.worst_late < most, "{} late of {most}", fixture.worst_late);
+            prop_assert!(fixture.worst_ahead < 2_200_000 + most, "{} ahead", fixture.worst_ahead);
         }
 
         #[test]
         fn a_wire_whose_rate_is_not_what_was_said_is_neither_overfilled_nor_early_for_long(
             millionths in -300_000i64..=300_000, seed in any::<u64>(),
         ) {
-            let mut stage = Stage::new(millionths, 50_000, seed);
-            (0..10_000).for_each(|_| stage.look());
-            stage.forget();
-            (0..20_000).for_each(|_| stage.look());
+            let mut fixture = Fixture::new(millionths, 50_000, seed);
+            (0..10_000).for_each(|_| fixture.look());
+            fixture.forget();
+            (0..20_000).for_each(|_| fixture.look());
             // For the 2 ms ahead and the part applied at a look: a part as large as the error.
             let error = millionths.unsigned_abs() * (2_000_000 + 16 * 150_000) / 1_000_000;
-            prop_assert!(stage.worst_early < 150_000 + 2 * error, "{} early", stage.worst_early);
-            prop_assert!(stage.worst_late < 200_000 + 2 * error, "{} late", stage.worst_late);
-            prop_assert!(stage.worst_ahead < 2_400_000 + 2 * error, "{} ahead", stage.worst_ahead);
+            prop_assert!(
+                fixture.worst_early < 150_000 + 2 * error,
+                "{} early",
+                fixture.worst_early
+            );
+            prop_assert!(fixture.worst_late < 200_000 + 2 * error, "{} late", fixture.worst_late);
+            prop_assert!(
+                fixture.worst_ahead < 2_400_000 + 2 * error,
+                "{} ahead",
+                fixture.worst_ahead
+            );
         }
     }
 
@@ -393,29 +401,29 @@ mod tests {
     #[test]
     fn whoever_was_stopped_for_long_goes_on() {
         for seconds in [1, 9, 100] {
-            let mut stage = Stage::new(0, 50_000, 7);
-            (0..10_000).for_each(|_| stage.look());
-            stage.looks += seconds * 10_000;
-            (0..seconds * 1_000 + 10_000).for_each(|_| stage.look());
-            stage.forget();
-            (0..20_000).for_each(|_| stage.look());
-            assert!(stage.worst_early < 20_000, "{} early", stage.worst_early);
-            assert!(stage.worst_late < 180_000, "{} late", stage.worst_late);
-            assert_eq!(stage.timeline.laid(), stage.wire.sent + stage.wire.queued());
+            let mut fixture = Fixture::new(0, 50_000, 7);
+            (0..10_000).for_each(|_| fixture.look());
+            fixture.looks += seconds * 10_000;
+            (0..seconds * 1_000 + 10_000).for_each(|_| fixture.look());
+            fixture.forget();
+            (0..20_000).for_each(|_| fixture.look());
+            assert!(fixture.worst_early < 20_000, "{} early", fixture.worst_early);
+            assert!(fixture.worst_late < 180_000, "{} late", fixture.worst_late);
+            assert_eq!(fixture.timeline.laid(), fixture.wire.sent + fixture.wire.queued());
         }
     }
 
     /// A wire a tenth faster than specified, for longer than the time before.
     #[test]
     fn places_are_counted_anew_without_anybody_seeing_it() {
-        let mut stage = Stage::new(-100_000, 0, 7);
-        (0..10_000).for_each(|_| stage.look());
-        stage.forget();
+        let mut fixture = Fixture::new(-100_000, 0, 7);
+        (0..10_000).for_each(|_| fixture.look());
+        fixture.forget();
         // One minute.
-        (0..600_000).for_each(|_| stage.look());
-        assert!(stage.worst_early < 400_000, "{} early", stage.worst_early);
-        assert!(stage.worst_late < 400_000, "{} late", stage.worst_late);
-        assert_eq!(stage.timeline.laid(), stage.wire.sent + stage.wire.queued());
+        (0..600_000).for_each(|_| fixture.look());
+        assert!(fixture.worst_early < 400_000, "{} early", fixture.worst_early);
+        assert!(fixture.worst_late < 400_000, "{} late", fixture.worst_late);
+        assert_eq!(fixture.timeline.laid(), fixture.wire.sent + fixture.wire.queued());
     }
 
     #[test]

@@ -8,9 +8,9 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::classes::{ClassNumber, ClassTerms, Classes, Full, Unkept};
+use crate::classes::{ClassChangeError, ClassNumber, ClassTerms, Classes, Full};
 use crate::cost::{Cost, Disk, DiskTerms, OutputCost};
-use crate::disk_model::{MilliVisits, Moved};
+use crate::disk_model::{MilliVisits, TransferredBytes};
 use crate::mutant;
 use crate::units::{BitRate, Nanos};
 
@@ -106,7 +106,7 @@ impl From<Full> for Short {
 #[derive(Clone, Copy, Default, Debug)]
 struct DiskUse {
     visits: MilliVisits,
-    per_cycle: Moved,
+    per_cycle: TransferredBytes,
     blocks: u32,
     places: u32,
 }
@@ -203,7 +203,7 @@ impl Ledger {
             let streams = u64::from(self.streams) + u64::from(rows);
             fits(Resource::Streams, streams, u64::from(self.terms.streams))?;
         }
-        if source.per_cycle != Moved::NOTHING {
+        if source.per_cycle != TransferredBytes::NOTHING {
             let time = terms.model.moving(
                 MilliVisits(disk.visits.0 + source.visits.0),
                 disk.per_cycle.plus(source.per_cycle),
@@ -249,7 +249,7 @@ impl Ledger {
             self.streams >= rows && disk.blocks >= source.blocks && disk.places >= source.places;
         assert!(was_promised, "only what was promised returns");
         disk.visits.0 -= source.visits.0;
-        let returned = mutant!(LedgerLeaks, Moved::NOTHING, source.per_cycle);
+        let returned = mutant!(LedgerLeaks, TransferredBytes::NOTHING, source.per_cycle);
         disk.per_cycle = disk.per_cycle.minus(returned);
         disk.blocks -= source.blocks;
         disk.places -= source.places;
@@ -271,15 +271,15 @@ impl Ledger {
     ///
     /// # Panics
     /// If the list has other classes than before, or one has another parent.
-    pub fn change_classes(&mut self, to: Vec<ClassTerms>) -> Result<(), Unkept> {
+    pub fn change_classes(&mut self, to: Vec<ClassTerms>) -> Result<(), ClassChangeError> {
         let changed = self.classes.changed(to.clone())?;
         let datagrams = self.datagrams + changed.taken();
         let (needed, limit) = (self.connections + datagrams, self.terms.link);
         if needed > limit {
-            return Err(Unkept::Link { needed, limit });
+            return Err(ClassChangeError::Link { needed, limit });
         }
         if let Some(limit) = self.terms.datagrams.filter(|&limit| datagrams > limit) {
-            return Err(Unkept::Datagrams { needed: datagrams, limit });
+            return Err(ClassChangeError::Datagrams { needed: datagrams, limit });
         }
         (self.classes, self.terms.classes) = (changed, to);
         Ok(())

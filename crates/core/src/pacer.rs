@@ -26,9 +26,9 @@ pub use clock::PACKET_MAX;
 
 use crate::mutant;
 use crate::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
-use class::{Family, Node, Place};
+use class::{Family, Node, QueueState};
 use clock::Clock;
-use line::{Line, Link, NONE};
+use line::{KeyQueue, Link, NONE};
 use wheel::Wheel;
 
 /// Depth limit of the tree of classes, without the link.
@@ -68,7 +68,7 @@ pub const LINK: ClassId = ClassId { index: 0, life: 1 };
 
 /// Why a class cannot be added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum AddClassError {
     /// all classes of this link are in use: raise its number of classes
     Classes,
     /// all places for classes with children are in use: raise their number
@@ -79,7 +79,7 @@ pub enum Refused {
     ParentSends,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for AddClassError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Classes => "all classes of this link are in use: raise its number of classes",
@@ -90,7 +90,7 @@ impl fmt::Display for Refused {
     }
 }
 
-impl core::error::Error for Refused {}
+impl core::error::Error for AddClassError {}
 
 /// A packet that leaves now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,7 +105,7 @@ pub struct Departure {
 
 /// Work of the pacer since its creation: for metrics and cost measurements.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Work {
+pub struct WorkCounters {
     /// Turns that reached a later tick.
     pub turns: u64,
     /// Packets that left.
@@ -130,7 +130,7 @@ pub struct Pacer {
     families: Vec<Family>,
     free_nodes: Vec<u32>,
     free_families: Vec<u32>,
-    work: Work,
+    work: WorkCounters,
 }
 
 impl Pacer {
@@ -155,7 +155,7 @@ impl Pacer {
             families: vec![Family::EMPTY; limits.parents + 1],
             free_nodes: (1..places as u32).rev().collect(),
             free_families: (1..=limits.parents as u32).rev().collect(),
-            work: Work::default(),
+            work: WorkCounters::default(),
         };
         let link = Class { guaranteed: rate, ceiling: Some(rate), priority: 0, share: rate };
         link.check();
@@ -164,7 +164,7 @@ impl Pacer {
     }
 
     /// Its work so far.
-    pub const fn work(&self) -> Work {
+    pub const fn work(&self) -> WorkCounters {
         self.work
     }
 
@@ -190,24 +190,24 @@ impl Pacer {
     ///
     /// # Panics
     /// If the parent has been removed, or the pacer does not support a rate.
-    pub fn add(&mut self, parent: ClassId, class: Class) -> Result<ClassId, Refused> {
+    pub fn add(&mut self, parent: ClassId, class: Class) -> Result<ClassId, AddClassError> {
         class.check();
         let parent = self.find(parent).expect("a class is added to one that is there");
         let depth = self.nodes[parent as usize].depth + 1;
         if usize::from(depth) > DEPTH_MAX {
-            return Err(Refused::Depth);
+            return Err(AddClassError::Depth);
         }
         if self.nodes[parent as usize].packet.is_some() {
-            return Err(Refused::ParentSends);
+            return Err(AddClassError::ParentSends);
         }
         if self.nodes[parent as usize].family == NONE {
             if self.free_nodes.is_empty() {
-                return Err(Refused::Classes);
+                return Err(AddClassError::Classes);
             }
             self.nodes[parent as usize].family =
-                self.free_families.pop().ok_or(Refused::Parents)?;
+                self.free_families.pop().ok_or(AddClassError::Parents)?;
         }
-        let id = self.free_nodes.pop().ok_or(Refused::Classes)?;
+        let id = self.free_nodes.pop().ok_or(AddClassError::Classes)?;
         let node = &mut self.nodes[id as usize];
         let life = node.life + 1;
         *node = Node { class, life, parent, depth, ..Node::FREE };
@@ -307,7 +307,7 @@ impl Pacer {
     /// The next packet that leaves now; `None` if there is no further one.
     pub fn poll_send(&mut self, now: MonoTime) -> Option<Departure> {
         self.turn_to(now);
-        if self.nodes[ROOT as usize].place == Place::Owed {
+        if self.nodes[ROOT as usize].place == QueueState::Owed {
             return Some(self.send());
         }
         // This tick has been processed: a class that enters now has missed nothing of it.
@@ -317,7 +317,7 @@ impl Pacer {
 
     /// When to poll again; `None` if no packet is offered.
     pub fn poll_timeout(&self) -> Option<MonoTime> {
-        if self.nodes[ROOT as usize].place == Place::Owed {
+        if self.nodes[ROOT as usize].place == QueueState::Owed {
             return Some(self.now);
         }
         self.wheel.next().map(|tick| MonoTime(tick * self.tick.0))
@@ -331,7 +331,7 @@ impl Pacer {
         let turn = now.0 / self.tick.0;
         // Ticks without a scheduled turn have not been missed.
         let seen = match self.nodes[ROOT as usize].place {
-            Place::Owed => self.turn,
+            QueueState::Owed => self.turn,
             _ => self.wheel.next().map_or(turn, |next| next.min(turn)) - 1,
         };
         self.before = MonoTime(seen * self.tick.0);
@@ -359,19 +359,19 @@ impl Pacer {
     /// Wakes a class whose time has come.
     fn wake(&mut self, id: u32) {
         match self.nodes[id as usize].place {
-            Place::Waits => self.settle(id),
-            Place::Blocked => self.go_on(id),
-            Place::Lent => {
+            QueueState::Waits => self.settle(id),
+            QueueState::Blocked => self.go_on(id),
+            QueueState::Lent => {
                 self.leave_line(id);
                 self.enter_line(id);
             }
-            Place::Idle | Place::Owed => {}
+            QueueState::Idle | QueueState::Owed => {}
         }
     }
 
     /// Takes the packet of the first class and returns its departure.
     fn send(&mut self) -> Departure {
-        let mut path = [Passed::NONE; DEPTH_MAX];
+        let mut path = [PathClass::NONE; DEPTH_MAX];
         let mut depth = 0;
         let mut id = ROOT;
         let mut own = self.nodes[ROOT as usize].class.guaranteed;
@@ -395,7 +395,7 @@ impl Pacer {
             self.stand_back(passed.id);
         }
         let has_more = self.families[0].ready > 0;
-        self.nodes[ROOT as usize].place = Place::Idle;
+        self.nodes[ROOT as usize].place = QueueState::Idle;
         if has_more {
             self.go_on(ROOT);
         } else {
@@ -405,7 +405,7 @@ impl Pacer {
     }
 
     /// Removes the first child of `id` from its line; `own` is the guarantee of `id`.
-    fn pass(&mut self, id: u32, own: BitRate) -> Passed {
+    fn pass(&mut self, id: u32, own: BitRate) -> PathClass {
         if own > BitRate(0) && self.family(id).is_forgone {
             self.judge_again(id);
         }
@@ -431,7 +431,7 @@ impl Pacer {
             _ => mutant!(PromisesUncut, asked, cut(asked, own, family.promised)),
         };
         // A class in the line of the owed may have lost its guarantee meanwhile.
-        Passed { id, is_owed: is_owed && guaranteed > BitRate(0), guaranteed }
+        PathClass { id, is_owed: is_owed && guaranteed > BitRate(0), guaranteed }
     }
 
     /// Wakes the borrowing children of `id` that have a guarantee, which counts from now on. When
@@ -451,7 +451,7 @@ impl Pacer {
     }
 
     /// Counts a packet on the link and on all classes of its path.
-    fn count(&mut self, bytes: Bytes, path: &[Passed]) {
+    fn count(&mut self, bytes: Bytes, path: &[PathClass]) {
         let stalled = self.now.before(STALL_MAX);
         let jammed = self.before.before(JAM_MAX).max(stalled);
         let link = &mut self.nodes[ROOT as usize];
@@ -476,7 +476,7 @@ impl Pacer {
     /// Puts a class that has just been served, and is in no line, into its new place.
     fn stand_back(&mut self, id: u32) {
         let node = &mut self.nodes[id as usize];
-        node.place = Place::Idle;
+        node.place = QueueState::Idle;
         node.busy = self.turn;
         let (parent, allowed) = (node.parent, node.allowed());
         let has_more = node.family != NONE && self.families[node.family as usize].ready > 0;
@@ -500,7 +500,7 @@ impl Pacer {
         if let Some(packet) = node.packet
             && packet.due > now
         {
-            node.place = Place::Waits;
+            node.place = QueueState::Waits;
             self.sleep_until(id, packet.due);
             return;
         }
@@ -520,20 +520,20 @@ impl Pacer {
             return;
         }
         if id == ROOT {
-            self.nodes[ROOT as usize].place = Place::Owed;
+            self.nodes[ROOT as usize].place = QueueState::Owed;
             return;
         }
         self.enter_line(id);
         let parent = self.nodes[id as usize].parent;
         self.family(parent).ready += 1;
         // A blocked parent continues at its own time.
-        if self.nodes[parent as usize].place == Place::Idle {
+        if self.nodes[parent as usize].place == QueueState::Idle {
             self.settle(parent);
         }
     }
 
     fn block(&mut self, id: u32, until: MonoTime) {
-        self.nodes[id as usize].place = Place::Blocked;
+        self.nodes[id as usize].place = QueueState::Blocked;
         self.sleep_until(id, until);
     }
 
@@ -552,21 +552,21 @@ impl Pacer {
         }
         let owed_from = node.guarantee.due();
         if is_guaranteed && owed_from <= self.now {
-            node.place = Place::Owed;
+            node.place = QueueState::Owed;
             family.owed.enter(&mut self.links, id, owed_from.0);
             self.wheel.clear(id);
             return;
         }
         let priority = node.class.priority;
         if family.lent[usize::from(priority)].base() > VIRTUAL_MAX {
-            node.place = Place::Idle;
+            node.place = QueueState::Idle;
             self.rewind(parent, priority);
             self.enter_line(id);
             return;
         }
         let line = &mut family.lent[usize::from(priority)];
         mutant!(CreditKept, (), node.share.pull_up(MonoTime(line.base())));
-        node.place = Place::Lent;
+        node.place = QueueState::Lent;
         line.enter(&mut self.links, id, node.share.due().0);
         family.borrowing |= 1 << priority;
         if is_guaranteed {
@@ -580,13 +580,13 @@ impl Pacer {
         let family = &mut self.families[self.nodes[parent as usize].family as usize];
         let line = &mut family.lent[usize::from(priority)];
         let base = MonoTime(line.base());
-        *line = Line::EMPTY;
+        *line = KeyQueue::EMPTY;
         for (id, node) in self.nodes.iter_mut().enumerate().skip(1) {
             if node.parent != parent || node.class.priority != priority {
                 continue;
             }
             node.share.rewind(base);
-            if node.place == Place::Lent {
+            if node.place == QueueState::Lent {
                 line.enter(&mut self.links, id as u32, node.share.due().0);
             }
         }
@@ -595,7 +595,7 @@ impl Pacer {
     fn leave_line(&mut self, id: u32) {
         let Node { parent, place, class, .. } = self.nodes[id as usize];
         let family = &mut self.families[self.nodes[parent as usize].family as usize];
-        if place == Place::Owed {
+        if place == QueueState::Owed {
             family.owed.leave(&mut self.links, id);
             return;
         }
@@ -610,13 +610,13 @@ impl Pacer {
     fn retire(&mut self, id: u32) {
         self.wheel.clear(id);
         let place = self.nodes[id as usize].place;
-        let is_in_line = id != ROOT && matches!(place, Place::Owed | Place::Lent);
+        let is_in_line = id != ROOT && matches!(place, QueueState::Owed | QueueState::Lent);
         if is_in_line {
             self.leave_line(id);
         }
         let node = &mut self.nodes[id as usize];
-        node.place = Place::Idle;
-        if !matches!(place, Place::Idle | Place::Waits) {
+        node.place = QueueState::Idle;
+        if !matches!(place, QueueState::Idle | QueueState::Waits) {
             node.busy = self.turn;
         }
         if is_in_line {
@@ -631,7 +631,7 @@ impl Pacer {
 
     /// Changes a class in any place.
     fn put(&mut self, id: u32, to: Class) {
-        let was_idle = self.nodes[id as usize].place == Place::Idle;
+        let was_idle = self.nodes[id as usize].place == QueueState::Idle;
         self.retire(id);
         let before = self.before;
         let node = &mut self.nodes[id as usize];
@@ -692,14 +692,14 @@ impl Pacer {
 
 /// A class on the path of a packet.
 #[derive(Clone, Copy)]
-struct Passed {
+struct PathClass {
     id: u32,
     is_owed: bool,
     /// Its guarantee now, scaled down if the guarantees of its siblings do not fit.
     guaranteed: BitRate,
 }
 
-impl Passed {
+impl PathClass {
     const NONE: Self = Self { id: NONE, is_owed: false, guaranteed: BitRate(0) };
 }
 

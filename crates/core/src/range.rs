@@ -16,7 +16,7 @@ pub const OVERLAPS_MAX: usize = 2;
 
 /// What a `Range` field asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Asked {
+pub enum RequestedRange {
     /// The field says nothing that counts here (bad syntax, another unit): the whole title.
     Whole,
     /// These parts, in this order; at least one, none empty.
@@ -27,9 +27,9 @@ pub enum Asked {
 
 /// Reads the value of a `Range` field for a title of `len` bytes; at most `ranges_max` are
 /// answered.
-pub fn asked(field: &[u8], len: u64, ranges_max: usize) -> Asked {
+pub fn asked(field: &[u8], len: u64, ranges_max: usize) -> RequestedRange {
     // An empty title has no range at all. Clients that always send `bytes=0-` still want it.
-    let (Some(set), true) = (range_set(field), len > 0) else { return Asked::Whole };
+    let (Some(set), true) = (range_set(field), len > 0) else { return RequestedRange::Whole };
     let mut parts: Vec<Range<u64>> = Vec::new();
     let mut count = 0;
     for spec in set.split(|&byte| byte == b',') {
@@ -40,7 +40,7 @@ pub fn asked(field: &[u8], len: u64, ranges_max: usize) -> Asked {
         }
         count += 1;
         match resolve(spec, len) {
-            Spec::Invalid => return Asked::Whole,
+            Spec::Invalid => return RequestedRange::Whole,
             Spec::Outside => {}
             // The count is bounded here, so that a long field costs no memory.
             Spec::Part(part) if parts.len() < ranges_max => parts.push(part),
@@ -48,11 +48,11 @@ pub fn asked(field: &[u8], len: u64, ranges_max: usize) -> Asked {
         }
     }
     if count == 0 {
-        return Asked::Whole;
+        return RequestedRange::Whole;
     }
     match count <= ranges_max && !parts.is_empty() && bounded(&parts, len) {
-        true => Asked::Parts(parts),
-        false => Asked::Unsatisfiable,
+        true => RequestedRange::Parts(parts),
+        false => RequestedRange::Unsatisfiable,
     }
 }
 
@@ -146,13 +146,13 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
-    fn asked(field: &[u8], len: u64) -> Asked {
+    fn asked(field: &[u8], len: u64) -> RequestedRange {
         super::asked(field, len, RANGES_MAX)
     }
 
     fn parts(field: &str, len: u64) -> Vec<Range<u64>> {
         match asked(field.as_bytes(), len) {
-            Asked::Parts(parts) => parts,
+            RequestedRange::Parts(parts) => parts,
             other => panic!("{field} of {len} gave {other:?}"),
         }
     }
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(parts("bytes=99-", 100), vec![99..100]);
         assert_eq!(parts("bytes=5-9,100-200", 100), vec![5..10]);
         for field in ["bytes=100-", "bytes=100-200", "bytes=-0", "bytes=100-,200-"] {
-            assert_eq!(asked(field.as_bytes(), 100), Asked::Unsatisfiable, "{field}");
+            assert_eq!(asked(field.as_bytes(), 100), RequestedRange::Unsatisfiable, "{field}");
         }
     }
 
@@ -188,17 +188,17 @@ mod tests {
             let specs: Vec<_> = (0..count).map(|n| format!("{0}-{0}", 2 * n)).collect();
             format!("bytes={}", specs.join(","))
         };
-        assert_eq!(asked(many(500).as_bytes(), 10_000), Asked::Unsatisfiable);
-        assert_eq!(asked(many(9).as_bytes(), 10_000), Asked::Unsatisfiable);
+        assert_eq!(asked(many(500).as_bytes(), 10_000), RequestedRange::Unsatisfiable);
+        assert_eq!(asked(many(9).as_bytes(), 10_000), RequestedRange::Unsatisfiable);
         assert_eq!(parts(&many(8), 10_000).len(), 8);
     }
 
     #[test]
     fn r02_repeated_and_overlapping_ranges_are_unsatisfiable() {
         let repeated = format!("bytes={}", vec!["0-"; 100].join(","));
-        assert_eq!(asked(repeated.as_bytes(), 10_000), Asked::Unsatisfiable);
-        assert_eq!(asked(b"bytes=0-,0-", 10_000), Asked::Unsatisfiable);
-        assert_eq!(asked(b"bytes=0-9,5-14,10-19,15-24", 10_000), Asked::Unsatisfiable);
+        assert_eq!(asked(repeated.as_bytes(), 10_000), RequestedRange::Unsatisfiable);
+        assert_eq!(asked(b"bytes=0-,0-", 10_000), RequestedRange::Unsatisfiable);
+        assert_eq!(asked(b"bytes=0-9,5-14,10-19,15-24", 10_000), RequestedRange::Unsatisfiable);
         assert_eq!(parts("bytes=0-9,5-14,10-19", 10_000).len(), 3);
     }
 
@@ -212,7 +212,7 @@ mod tests {
             "bytes=-0",
             "bytes=-00000000000000000000000000",
         ] {
-            assert_eq!(asked(field.as_bytes(), 100), Asked::Unsatisfiable, "{field}");
+            assert_eq!(asked(field.as_bytes(), 100), RequestedRange::Unsatisfiable, "{field}");
         }
         for field in [
             "bytes=18446744073709551617-18446744073709551616",
@@ -235,7 +235,7 @@ mod tests {
             "bytes=,,",
             "bytes=0-1,x",
         ] {
-            assert_eq!(asked(field.as_bytes(), 100), Asked::Whole, "{field}");
+            assert_eq!(asked(field.as_bytes(), 100), RequestedRange::Whole, "{field}");
         }
     }
 
@@ -259,7 +259,7 @@ mod tests {
             assert_eq!(parts(&behind, 100), vec![0..5], "{huge}");
             assert_eq!(parts(&format!("bytes=0000{}0-0{huge}", "0".repeat(40)), 100), vec![0..100]);
         }
-        let Asked::Parts(parts) = asked(b"bytes=0-18446744073709551615", u64::MAX) else {
+        let RequestedRange::Parts(parts) = asked(b"bytes=0-18446744073709551615", u64::MAX) else {
             panic!("the whole of the largest possible title must be a part")
         };
         assert_eq!(parts.first(), Some(&(0..u64::MAX)));
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn an_empty_title_is_sent_whole() {
         for field in ["bytes=0-", "bytes=-5", "bytes=0-0"] {
-            assert_eq!(asked(field.as_bytes(), 0), Asked::Whole, "{field}");
+            assert_eq!(asked(field.as_bytes(), 0), RequestedRange::Whole, "{field}");
         }
     }
 
@@ -277,7 +277,7 @@ mod tests {
         fn no_field_asks_for_more_than_the_title_has(
             field in "bytes=([0-9]{0,20}-[0-9]{0,20},?){1,10}", len in 0u64..1_000_000
         ) {
-            if let Asked::Parts(parts) = asked(field.as_bytes(), len) {
+            if let RequestedRange::Parts(parts) = asked(field.as_bytes(), len) {
                 prop_assert!(!parts.is_empty() && parts.len() <= RANGES_MAX);
                 prop_assert!(parts.iter().all(|part| part.start < part.end && part.end <= len));
                 prop_assert!(parts.iter().map(|part| part.end - part.start).sum::<u64>() <= len);

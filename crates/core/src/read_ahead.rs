@@ -6,8 +6,8 @@
 //! a growing title only whole blocks are wanted, so that none is read twice. This module knows
 //! neither the disk nor the memory.
 
-use crate::block_list::{self, BlockList, Short};
-use crate::byte_clock::Due;
+use crate::block_list::{self, BlockList, ShortBlock};
+use crate::byte_clock::DueTimes;
 use crate::mutant;
 use crate::units::{Bytes, MonoTime, Nanos};
 
@@ -37,7 +37,7 @@ pub struct ReadAhead {
     /// Bytes of the earlier turns.
     turned: Bytes,
     /// For a block list, its short block.
-    short: Option<Short>,
+    short: Option<ShortBlock>,
 }
 
 /// The part of one block that a stream sends.
@@ -103,7 +103,7 @@ impl ReadAhead {
 
     /// The next block, if the window has room and its first byte is due before `horizon` by the
     /// clock of this delivery. Without a clock every block is due.
-    pub fn poll(&mut self, clock: Option<&dyn Due>, horizon: MonoTime) -> Option<Piece> {
+    pub fn poll(&mut self, clock: Option<&dyn DueTimes>, horizon: MonoTime) -> Option<Piece> {
         if self.is_at_end() || self.out >= self.window + mutant!(WindowOffByOne, 1, 0) {
             return None;
         }
@@ -121,7 +121,7 @@ impl ReadAhead {
     }
 
     /// When the first byte of the next block is due.
-    pub fn due(&self, clock: &dyn Due) -> MonoTime {
+    pub fn due(&self, clock: &dyn DueTimes) -> MonoTime {
         let begins = self.begins(self.next);
         clock.due(self.turned + begins.saturating_sub(self.extent.first))
     }
@@ -158,7 +158,7 @@ impl ReadAhead {
 
     /// The end of the due times whose blocks must be wanted at `now`, the start of a cycle: those
     /// of the next cycle, and one block's duration beyond.
-    pub fn horizon(&self, clock: &dyn Due, now: MonoTime, cycle: Nanos) -> MonoTime {
+    pub fn horizon(&self, clock: &dyn DueTimes, now: MonoTime, cycle: Nanos) -> MonoTime {
         now + cycle.times(2) + clock.rate().time_for(self.extent.block)
     }
 

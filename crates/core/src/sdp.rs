@@ -284,18 +284,24 @@ impl fmt::Display for Description {
         write!(f, "v=0\r\no=- {session} {version} IN IP{family} {address}\r\n")?;
         // A name may not be empty (section 5.3).
         let name = if self.name.is_empty() { " " } else { &self.name };
-        write!(f, "s={}\r\n", Line(name))?;
+        write!(f, "s={}\r\n", SingleLine(name))?;
         if let Some(information) = &self.information {
-            write!(f, "i={}\r\n", Line(information))?;
+            write!(f, "i={}\r\n", SingleLine(information))?;
         }
         write_connection(f, self.connection)?;
         // Permanent: the announcer ends it.
         f.write_str("t=0 0\r\n")?;
         write_attributes(f, &self.attributes)?;
         for media in &self.media {
-            write!(f, "m={} {} {}", Line(&media.kind), media.port, Line(&media.protocol))?;
+            write!(
+                f,
+                "m={} {} {}",
+                SingleLine(&media.kind),
+                media.port,
+                SingleLine(&media.protocol)
+            )?;
             for format in &media.formats {
-                write!(f, " {}", Line(format))?;
+                write!(f, " {}", SingleLine(format))?;
             }
             f.write_str("\r\n")?;
             write_connection(f, media.connection)?;
@@ -320,8 +326,8 @@ fn write_connection(f: &mut fmt::Formatter<'_>, one: Option<Connection>) -> fmt:
 fn write_attributes(f: &mut fmt::Formatter<'_>, attributes: &[Attribute]) -> fmt::Result {
     for Attribute { name, value } in attributes {
         match value {
-            Some(value) => write!(f, "a={}:{}\r\n", Line(name), Line(value))?,
-            None => write!(f, "a={}\r\n", Line(name))?,
+            Some(value) => write!(f, "a={}:{}\r\n", SingleLine(name), SingleLine(value))?,
+            None => write!(f, "a={}\r\n", SingleLine(name))?,
         }
     }
     Ok(())
@@ -332,9 +338,9 @@ const fn family(address: IpAddr) -> u8 {
 }
 
 /// Text without line ends.
-struct Line<'a>(&'a str);
+struct SingleLine<'a>(&'a str);
 
-impl fmt::Display for Line<'_> {
+impl fmt::Display for SingleLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write as _;
         self.0.chars().try_for_each(|one| f.write_char(if one.is_control() { ' ' } else { one }))

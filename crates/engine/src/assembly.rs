@@ -11,7 +11,7 @@ use tactus_core::cycle::{CycleLimits, GROUP_MAX, IntakeLimits};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ports::{DiskPort, LinkPort, PacketPort, Waker};
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
-use tactus_ring::arena::Keeper;
+use tactus_ring::arena::ArenaOwner;
 use tactus_ring::counter::{Counter, Histogram, Snapshot};
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
@@ -35,7 +35,7 @@ pub struct VolumeSetup<D> {
     /// The device.
     pub port: D,
     /// The owner of the volume's blocks.
-    pub keeper: Keeper,
+    pub keeper: ArenaOwner,
     /// The memory that holds the blocks.
     pub memory: Memory,
     /// Length of the disk cycle.

@@ -11,11 +11,11 @@ mod recency;
 
 use std::sync::Arc;
 
-use tactus_core::cycle::{Filled, Job, Unfilled};
+use tactus_core::cycle::{BlockReadEnd, BlockReadError, Job};
 use tactus_core::mutant;
 use tactus_core::ports::{self, Direction, DiskFault, Sum, Transfer};
 use tactus_core::units::{Bytes, MonoTime, SECTOR};
-use tactus_ring::arena::{BlockRef, Keeper, Lease, View};
+use tactus_ring::arena::{ArenaOwner, BlockRef, Lease, View};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::block::index::{Index, Key};
@@ -27,7 +27,7 @@ use crate::server::Server;
 
 /// The owner of one arena, between one delivery server and one disk server.
 pub struct BlockServer {
-    keeper: Keeper,
+    keeper: ArenaOwner,
     /// The bytes of the blocks; `None` if only the port sees and compares them.
     view: Option<View>,
     index: Index,
@@ -37,7 +37,7 @@ pub struct BlockServer {
     requests: Consumer<ToBlock>,
     answers: Producer<FromBlock>,
     disk: Producer<ToDisk>,
-    filled: Consumer<Filled>,
+    filled: Consumer<BlockReadEnd>,
     counters: Arc<BlockCounters>,
     /// Reads went to the disk after the last commit.
     uncommitted: bool,
@@ -91,13 +91,13 @@ pub(crate) struct BlockRings {
     pub(crate) requests: Consumer<ToBlock>,
     pub(crate) answers: Producer<FromBlock>,
     pub(crate) disk: Producer<ToDisk>,
-    pub(crate) filled: Consumer<Filled>,
+    pub(crate) filled: Consumer<BlockReadEnd>,
 }
 
 impl BlockServer {
     /// `waiters` is the limit of open wants.
     pub(crate) fn new(
-        keeper: Keeper,
+        keeper: ArenaOwner,
         view: Option<View>,
         waiters: usize,
         rings: BlockRings,
@@ -238,7 +238,7 @@ impl BlockServer {
         self.counters.evictions.add(1);
     }
 
-    fn handle_filled(&mut self, filled: Filled) {
+    fn handle_filled(&mut self, filled: BlockReadEnd) {
         let place = filled.block.place;
         let block = BlockRef { place, generation: filled.block.generation };
         let entry = &mut self.places[place as usize];
@@ -252,10 +252,10 @@ impl BlockServer {
                     self.hand_out(place, &mut fill.waiters);
                     return;
                 }
-                Unfilled::Fault(DiskFault::DAMAGED)
+                BlockReadError::Fault(DiskFault::DAMAGED)
             }
             // The file has become shorter than the title was: its bytes are gone.
-            Ok(_) => Unfilled::Fault(DiskFault(CUT_SHORT)),
+            Ok(_) => BlockReadError::Fault(DiskFault(CUT_SHORT)),
             Err(unfilled) => unfilled,
         };
         let key = self.places[place as usize].key.take();
@@ -266,10 +266,10 @@ impl BlockServer {
             Ok(bytes) if bytes >= fill.content.len => self.keeper.evict(block),
             _ => self.keeper.failed(block),
         }
-        if unfilled == Unfilled::Fault(DiskFault::DAMAGED) {
+        if unfilled == BlockReadError::Fault(DiskFault::DAMAGED) {
             self.counters.damaged.add(1);
         }
-        if unfilled == Unfilled::Dropped && fill.wanting > 0 {
+        if unfilled == BlockReadError::Dropped && fill.wanting > 0 {
             // A new waiter has come meanwhile, perhaps in a round that has ended.
             self.begin_fill(key, fill);
             self.tell_disk(ToDisk::Commit(Round::Stream));
@@ -277,8 +277,8 @@ impl BlockServer {
         }
         while let Some(token) = self.waiters.pop_front(&mut fill.waiters) {
             self.answer(match unfilled {
-                Unfilled::Fault(DiskFault(errno)) => FromBlock::Failed { token, errno },
-                Unfilled::Dropped => FromBlock::Dropped { token },
+                BlockReadError::Fault(DiskFault(errno)) => FromBlock::Failed { token, errno },
+                BlockReadError::Dropped => FromBlock::Dropped { token },
             });
         }
     }

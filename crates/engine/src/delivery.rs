@@ -14,8 +14,8 @@ mod entry;
 
 use std::sync::Arc;
 
-use tactus_core::byte_clock::Due;
-use tactus_core::datagrams::Law;
+use tactus_core::byte_clock::DueTimes;
+use tactus_core::datagrams::TitleSchedule;
 use tactus_core::mutant;
 use tactus_core::ports::{DiskFault, Waker};
 use tactus_core::read_ahead::Piece;
@@ -223,7 +223,7 @@ impl DeliveryServer {
         };
         loop {
             let law = match &entry.clock {
-                Some(clock) => Some(Law { clock: *clock, plan: entry.plan.as_deref() }),
+                Some(clock) => Some(TitleSchedule { clock: *clock, plan: entry.plan.as_deref() }),
                 None => None,
             };
             let deadline = match (&law, entry.rate) {
@@ -236,7 +236,7 @@ impl DeliveryServer {
                 (None, Some(_)) => now + mutant!(NewcomersFirst, cycle.times(4), JOIN),
                 (None, None) => MonoTime(u64::MAX),
             };
-            let law = law.as_ref().map(|law| -> &dyn Due { law });
+            let law = law.as_ref().map(|law| -> &dyn DueTimes { law });
             let Some(mut piece) = entry.read.poll(law, horizon) else { break };
             if let Some(block_list) = &entry.block_list {
                 piece.block = block_list.block_at(piece.block);

@@ -9,7 +9,7 @@ mod intake;
 
 use std::sync::Arc;
 
-use tactus_core::cycle::{Cycle, CycleLimits, Ended, Filled, Turn};
+use tactus_core::cycle::{BlockReadEnd, Cycle, CycleLimits, JobEnd, Turn};
 use tactus_core::ports::{Completion, Direction, DiskPort, Transfer};
 use tactus_core::units::{MonoTime, Nanos};
 use tactus_ring::spsc::{Consumer, Producer};
@@ -26,7 +26,7 @@ pub struct DiskServer<P> {
     cycle: Cycle,
     length: Nanos,
     requests: Consumer<ToDisk>,
-    filled: Producer<Filled>,
+    filled: Producer<BlockReadEnd>,
     /// The intake of uploads; `None` if the volume takes no uploads.
     intake: Option<Intake>,
     counters: Arc<DiskCounters>,
@@ -41,7 +41,7 @@ pub struct DiskServer<P> {
 /// The rings of a disk server.
 pub(crate) struct DiskRings {
     pub(crate) requests: Consumer<ToDisk>,
-    pub(crate) filled: Producer<Filled>,
+    pub(crate) filled: Producer<BlockReadEnd>,
     pub(crate) intake: Option<Intake>,
 }
 
@@ -115,13 +115,13 @@ impl<P: DiskPort> DiskServer<P> {
         any
     }
 
-    fn answer(&mut self, ended: Option<Ended>) {
+    fn answer(&mut self, ended: Option<JobEnd>) {
         match ended {
-            Some(Ended::Filled(filled)) => {
+            Some(JobEnd::Filled(filled)) => {
                 let pushed = self.filled.push(filled);
                 assert!(pushed.is_ok(), "the ring holds every place of the arena");
             }
-            Some(Ended::Written(written)) => self.intake().written(written),
+            Some(JobEnd::Written(written)) => self.intake().written(written),
             None => {}
         }
     }

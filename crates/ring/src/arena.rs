@@ -17,10 +17,10 @@
 //! through a view, and the place stays InKernel until the device has read all of it and it is
 //! *emptied*.
 //!
-//! One [`Keeper`] moves blocks between states. [`View`]s, on any thread, write into blocks that are
-//! InKernel and read blocks by their [`Lease`]. Each place has one word: state, a count, and the
-//! generation, which grows with each use of the place. While InKernel, the count is the number of
-//! writes under way, and a block cannot become Ready or Free before they have landed: memory
+//! One [`ArenaOwner`] moves blocks between states. [`View`]s, on any thread, write into blocks that
+//! are InKernel and read blocks by their [`Lease`]. Each place has one word: state, a count, and
+//! the generation, which grows with each use of the place. While InKernel, the count is the number
+//! of writes under way, and a block cannot become Ready or Free before they have landed: memory
 //! returns only with its completion. A step from a wrong state or generation stops the program, in
 //! release builds too: better to stop than to send wrong bytes.
 //!
@@ -96,33 +96,33 @@ pub struct Counts {
 /// # Panics
 /// If `block_size` is not a positive multiple of [`ALIGNMENT`], the region is not aligned, or it
 /// has no room for one block or room for 2^32 of them.
-pub fn arena(region: Box<dyn Region>, block_size: u32) -> (Keeper, View) {
+pub fn arena(region: Box<dyn Region>, block_size: u32) -> (ArenaOwner, View) {
     assert!(block_size > 0 && (block_size as usize).is_multiple_of(ALIGNMENT));
     assert!((region.base().as_ptr() as usize).is_multiple_of(ALIGNMENT));
     let places = u32::try_from(region.len() / block_size as usize).expect("at most 2^32 places");
     assert!(places > 0, "the region is smaller than a block");
     let shared = Shared::new(places, block_size, Some(region));
-    (Keeper::new(Arc::clone(&shared)), View { shared })
+    (ArenaOwner::new(Arc::clone(&shared)), View { shared })
 }
 
 /// Accounts for `places` blocks whose bytes are elsewhere: in the kernel's page cache.
 ///
 /// # Panics
 /// If either number is zero.
-pub fn elsewhere(places: u32, block_size: u32) -> Keeper {
+pub fn elsewhere(places: u32, block_size: u32) -> ArenaOwner {
     assert!(places > 0 && block_size > 0);
-    Keeper::new(Shared::new(places, block_size, None))
+    ArenaOwner::new(Shared::new(places, block_size, None))
 }
 
 /// The owner of the block states: the block server.
-pub struct Keeper {
+pub struct ArenaOwner {
     shared: Arc<Shared>,
     /// Free places; the last freed one is reused first, while its cache lines are warm.
     free: Vec<u32>,
     counts: Counts,
 }
 
-impl Keeper {
+impl ArenaOwner {
     fn new(shared: Arc<Shared>) -> Self {
         let places = shared.words.len() as u32;
         Self {
@@ -290,7 +290,7 @@ impl View {
     pub fn bytes<'a>(&'a self, lease: &'a Lease) -> &'a [u8] {
         assert_eq!(lease.arena, self.shared.id, "a lease of another arena");
         let block = lease.block;
-        // SYNC(lent): acquire here, release in `Keeper::step`.
+        // SYNC(lent): acquire here, release in `ArenaOwner::step`.
         let word = self.shared.load(block.place);
         assert!(word.state() == State::Lent && word.generation() == block.generation, "{word:?}");
         #[cfg(loom)]
@@ -374,18 +374,18 @@ impl View {
     ///
     /// # Panics
     /// As [`View::target`], and if any other write is under way on the block.
-    pub fn filling(&self, block: BlockRef) -> Filling {
+    pub fn filling(&self, block: BlockRef) -> KernelBlock {
         self.begin_write(block, |count| (count == 0).then_some(EXCLUSIVE));
-        Filling { view: self.clone(), block }
+        KernelBlock { view: self.clone(), block }
     }
 
     fn begin_write(&self, block: BlockRef, count: impl Fn(u32) -> Option<u32>) {
-        // SYNC(taken): acquire here, release in `Keeper::take`.
+        // SYNC(taken): acquire here, release in `ArenaOwner::take`.
         self.recount(block, Ordering::Acquire, count);
     }
 
     fn end_write(&self, block: BlockRef, count: impl Fn(u32) -> Option<u32>) {
-        // SYNC(landed): release here, acquire in `Keeper::step`.
+        // SYNC(landed): release here, acquire in `ArenaOwner::step`.
         self.recount(block, Ordering::Release, count);
     }
 
@@ -407,12 +407,12 @@ impl View {
 
 /// The bytes of a block that is InKernel. Until it is dropped no other code has access to them, and
 /// the block stays InKernel.
-pub struct Filling {
+pub struct KernelBlock {
     view: View,
     block: BlockRef,
 }
 
-impl Filling {
+impl KernelBlock {
     /// All of the block. Its initial content is old or zero.
     pub fn bytes(&mut self) -> &mut [u8] {
         let Shared { block_size, .. } = *self.view.shared;
@@ -426,13 +426,13 @@ impl Filling {
     }
 }
 
-impl Drop for Filling {
+impl Drop for KernelBlock {
     fn drop(&mut self) {
         self.view.end_write(self.block, |count| (count == EXCLUSIVE).then_some(0));
     }
 }
 
-/// The count of an InKernel block during a [`View::fill`] or [`Filling`].
+/// The count of an InKernel block during a [`View::fill`] or [`KernelBlock`].
 const EXCLUSIVE: u32 = Word::COUNT_MAX;
 
 struct Shared {

@@ -469,7 +469,7 @@ fn address_of(channel: &Channel) -> SocketAddr {
 }
 
 /// What channels have in common that share a socket.
-type OutletKey = (outlet::Way, Option<ClassNumber>);
+type OutletKey = (outlet::UdpOptions, Option<ClassNumber>);
 
 /// Open sockets by their options and their link class.
 #[derive(Default)]
@@ -482,7 +482,7 @@ impl Outlets {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let way = outlet::Way {
+        let way = outlet::UdpOptions {
             from: channel.source.unwrap_or(any),
             interface,
             hops: Some(channel.hops),

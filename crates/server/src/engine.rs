@@ -27,7 +27,7 @@ use tactus_engine::message::{PacketClass, Report};
 use tactus_ring::spsc::Consumer;
 use tactus_sys::disk::pages::FillerRights;
 use tactus_sys::tcp::TcpLink;
-use tactus_sys::thread::{self, Vital};
+use tactus_sys::thread::{self, AbortOnPanic};
 use tactus_sys::waker::{self, Sleeper, Waker};
 
 use crate::broker::{Broker, BrokerParts, BrokerRules, Degradations, SenderCores};
@@ -284,7 +284,7 @@ fn start_cores(
         let (stopping, tell, cpu) = (Arc::clone(stopping), tell.clone(), plan.cpu);
         let priority = config.cores.realtime.then_some(config.cores.priority as u8);
         let body = move || {
-            let _vital = Vital;
+            let _vital = AbortOnPanic;
             let rights = Rights::take(cpu, priority);
             // The receiver is gone when another core has failed to start.
             drop(tell.send((CoreThread { cpu, thread: thread::current() }, rights)));
@@ -322,7 +322,7 @@ fn start_reports(
     stopping: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
     let body = move || {
-        let _vital = Vital;
+        let _vital = AbortOnPanic;
         while !stopping.load(Ordering::Acquire) {
             broker.handle_reports(&mut reports);
             let now = tactus_sys::clock::now();

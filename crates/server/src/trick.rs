@@ -20,7 +20,7 @@ use tactus_core::block_list::BlockList;
 use tactus_core::datagrams::{Framing, PAYLOAD};
 use tactus_core::ledger::Resource;
 use tactus_core::ts::trick::{
-    Multiplex, PER_SECOND_MIN, RATE_MIN, Scale, Terms, choose, video_program_of,
+    Multiplex, PER_SECOND_MIN, RATE_MIN, Scale, TrickOptions, choose, video_program_of,
 };
 use tactus_core::ts::{Count, Index, Pcr, TableCount};
 use tactus_core::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
@@ -200,7 +200,7 @@ impl Trick {
         let Wanted { scale, from } = wanted;
         let rate = rate_of(index);
         let origin = index.origin();
-        let terms = Terms { scale, from: line(origin, from), per_second, rate };
+        let terms = TrickOptions { scale, from: line(origin, from), per_second, rate };
         let choices = choose(index.accesses(), index.stride(), terms);
         let (first, last) = choices.first().zip(choices.last()).ok_or(Fault::NoPictures)?;
         let (first, last) = (*first, *last);

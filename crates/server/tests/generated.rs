@@ -81,7 +81,7 @@ fn stage(way: Sendfile) -> Stage {
     config.memory.arena = Auto::Set(Bytes(32 * MIB));
     let engine = engine::start(&config).expect("the engine starts");
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let outlet = outlet::Way {
+    let outlet = outlet::UdpOptions {
         from: any,
         interface: None,
         hops: None,

@@ -48,7 +48,7 @@ fn stage(seconds: u64) -> Stage {
     let engine = engine::start(&config).expect("the engine starts");
     let movie =
         Arc::new(Movie::read(&File::open(&file).expect("a movie")).expect("it can be sent"));
-    let way = outlet::Way {
+    let way = outlet::UdpOptions {
         from: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         interface: None,
         hops: None,

@@ -59,7 +59,7 @@ fn stage(way: Sendfile) -> Stage {
     config.volumes[0].sendfile = way;
     config.memory.arena = Auto::Set(Bytes(32 * MIB));
     let engine = engine::start(&config).expect("the engine starts");
-    let outlet = outlet::Way {
+    let outlet = outlet::UdpOptions {
         from: Ipv4Addr::UNSPECIFIED.into(),
         interface: None,
         hops: None,

@@ -23,7 +23,7 @@ use tactus_engine::cores::Core;
 use tactus_engine::feeding::Memory;
 use tactus_engine::link::Patience;
 use tactus_engine::message::PacketClass;
-use tactus_ring::arena::{HeapRegion, Keeper, arena, elsewhere};
+use tactus_ring::arena::{ArenaOwner, HeapRegion, arena, elsewhere};
 
 use crate::book::Book;
 use crate::device::{Blocks, Device, DeviceParts, DiskEnd, DiskTerms, Fault, Pages, Stable, open};
@@ -574,7 +574,7 @@ fn paused_by(pauses: &[(MonoTime, Nanos)], now: MonoTime) -> Nanos {
 }
 
 /// The keeper of a volume's blocks, and the memory for the device and the link.
-fn make_blocks(spec: &VolumeSpec) -> (Keeper, Blocks, Memory) {
+fn make_blocks(spec: &VolumeSpec) -> (ArenaOwner, Blocks, Memory) {
     let VolumeSpec { places, block, memory, .. } = *spec;
     match memory {
         swarm::Memory::Arena => {

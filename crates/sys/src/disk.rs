@@ -65,14 +65,14 @@ pub struct DiskOptions {
     /// Threads for reading if io_uring is refused.
     pub threads: u32,
     /// The permitted ways.
-    pub way: Way,
+    pub way: ReadMethod,
     /// Whether the arena is registered with the kernel.
     pub registration: Registration,
 }
 
 /// The permitted ways to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum ReadMethod {
     /// io_uring, or threads if it is refused.
     Best,
     /// Threads only.
@@ -98,7 +98,7 @@ pub enum DiskFacts {
 impl Default for DiskOptions {
     /// Sixteen reads of 128 to 256 KiB keep a flash device busy; more only adds to its latency.
     fn default() -> Self {
-        Self { depth: 32, threads: 16, way: Way::Best, registration: Registration::Wanted }
+        Self { depth: 32, threads: 16, way: ReadMethod::Best, registration: Registration::Wanted }
     }
 }
 
@@ -110,11 +110,11 @@ impl Default for DiskOptions {
 pub fn open(view: View, options: DiskOptions) -> io::Result<DiskDevice> {
     let DiskOptions { depth, threads, way, registration } = options;
     let refused = match way {
-        Way::Best => match DiskRing::open(view.clone(), depth, registration) {
+        ReadMethod::Best => match DiskRing::open(view.clone(), depth, registration) {
             Ok(ring) => return Ok(Reads::Ring(ring).into()),
             Err(refusal) => Some(errno_of(&refusal)),
         },
-        Way::Threads => None,
+        ReadMethod::Threads => None,
     };
     let port = DiskThreads::open(view, depth, threads)?;
     Ok(Reads::Threads { port, threads, refused }.into())
@@ -127,15 +127,15 @@ pub fn open(view: View, options: DiskOptions) -> io::Result<DiskDevice> {
 pub fn open_writes(
     view: View,
     options: &WriteOptions,
-    way: Way,
+    way: ReadMethod,
     registration: Registration,
 ) -> io::Result<DiskWrites> {
     let refused = match way {
-        Way::Best => match DiskRing::open_for_writes(view.clone(), options, registration) {
+        ReadMethod::Best => match DiskRing::open_for_writes(view.clone(), options, registration) {
             Ok(ring) => return Ok(DiskWrites::Ring(ring)),
             Err(refusal) => Some(errno_of(&refusal)),
         },
-        Way::Threads => None,
+        ReadMethod::Threads => None,
     };
     let port = WriteThreads::open(view, options)?;
     Ok(DiskWrites::Threads { port, refused })

@@ -30,7 +30,7 @@ pub enum Access {
 
 /// An open file.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedFile {
     /// Open for reading.
     pub file: OwnedFd,
     /// Whether reads bypass the page cache. False for [`Access::Direct`] means that the file system
@@ -59,13 +59,13 @@ const TRIES_MAX: u32 = 8;
 /// `EXDEV` if the name leads out of `root` or into another file system, `ELOOP` if it meets a link,
 /// `EISDIR` or `EINVAL` if it is not a regular file, `ENOTDIR` if it is not a directory, `ENOSYS`
 /// on an older kernel; and all errors of opening.
-pub fn open_beneath(root: impl AsFd, path: &Path, access: Access) -> io::Result<Opened> {
+pub fn open_beneath(root: impl AsFd, path: &Path, access: Access) -> io::Result<OpenedFile> {
     let root = root.as_fd();
     // Without O_NONBLOCK, opening a pipe would wait for a writer.
     let base = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let (file, direct) = match access {
         Access::Directory => {
-            return Ok(Opened {
+            return Ok(OpenedFile {
                 file: open_at(root, path, base | OFlags::DIRECTORY)?,
                 direct: false,
             });
@@ -86,7 +86,7 @@ pub fn open_beneath(root: impl AsFd, path: &Path, access: Access) -> io::Result<
     // asynchronous reads (FUSE), and would return EAGAIN for ever.
     let kept = if direct { OFlags::DIRECT } else { OFlags::empty() };
     rustix::fs::fcntl_setfl(&file, kept)?;
-    Ok(Opened { file, direct })
+    Ok(OpenedFile { file, direct })
 }
 
 fn open_at(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    fn errno(opened: io::Result<Opened>) -> i32 {
+    fn errno(opened: io::Result<OpenedFile>) -> i32 {
         opened.expect_err("must be refused").raw_os_error().unwrap()
     }
 

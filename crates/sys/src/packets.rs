@@ -12,8 +12,8 @@ mod routes;
 
 mod directions;
 
+mod early_queue;
 mod frames;
-mod held;
 
 pub mod gaps;
 pub mod ring;

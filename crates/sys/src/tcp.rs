@@ -123,7 +123,7 @@ pub struct Preparation {
 
 /// The optional settings that a socket got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Prepared {
+pub struct AppliedOptions {
     /// Whether cubic is its congestion control. bbr would pace a second time.
     pub cubic: bool,
 }
@@ -134,7 +134,7 @@ pub struct Prepared {
 ///
 /// # Errors
 /// If it is not a TCP socket.
-pub fn prepare(socket: impl AsFd, wanted: Preparation) -> io::Result<Prepared> {
+pub fn prepare(socket: impl AsFd, wanted: Preparation) -> io::Result<AppliedOptions> {
     let socket = socket.as_fd();
     rustix::net::sockopt::set_tcp_nodelay(socket, true)?;
     if let Some(limit) = wanted.not_sent_max {
@@ -144,7 +144,7 @@ pub fn prepare(socket: impl AsFd, wanted: Preparation) -> io::Result<Prepared> {
         rustix::net::sockopt::set_socket_send_buffer_size(socket, size as usize)?;
     }
     let cubic = rustix::net::sockopt::set_tcp_congestion(socket, "cubic").is_ok();
-    Ok(Prepared { cubic })
+    Ok(AppliedOptions { cubic })
 }
 
 fn set_option(socket: i32, level: i32, name: i32, value: u32) -> io::Result<()> {

@@ -133,9 +133,9 @@ fn set_policy(thread: Option<ThreadId>, policy: i32, priority: i32) -> io::Resul
 /// Guard of a thread that is essential: its panic ends the program. A server that still answers but
 /// delivers nothing would be worse than a restarted one.
 #[derive(Debug)]
-pub struct Vital;
+pub struct AbortOnPanic;
 
-impl Drop for Vital {
+impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The hook has reported the panic; there is nothing to save.
@@ -157,7 +157,7 @@ mod tests {
     fn a_panic_of_a_vital_thread_ends_the_program() {
         if std::env::var_os(PANICS).is_some() {
             let vital = std::thread::spawn(|| {
-                let _vital = Vital;
+                let _vital = AbortOnPanic;
                 panic!("as a broken invariant would");
             });
             drop(vital.join());

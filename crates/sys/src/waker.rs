@@ -29,7 +29,7 @@ pub struct Sleeper {
 
 /// Why a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Woken {
+pub enum WakeReason {
     /// The waker was used, before or during the sleep.
     ByWaker,
     /// The time has come, or a signal ended the sleep; read the clock.
@@ -67,10 +67,10 @@ impl Waker {
 impl Sleeper {
     /// Sleeps until a waker is used or until `due`, whichever comes first. Returns at once if a
     /// waker was used since the last sleep. May return early; never misses a wake-up.
-    pub fn wait_until(&mut self, due: Option<MonoTime>) -> Woken {
+    pub fn wait_until(&mut self, due: Option<MonoTime>) -> WakeReason {
         let shared = &*self.shared;
         if !shared.token.park() {
-            return Woken::ByWaker;
+            return WakeReason::ByWaker;
         }
         let timer = due.zip(self.timers.as_mut()).and_then(|(due, timers)| timers.timer(due));
         let rings = PollFd::from_borrowed_fd(shared.event.as_fd(), PollFlags::IN);
@@ -90,14 +90,14 @@ impl Sleeper {
         let woken = shared.token.unpark();
         // A periodic sleeper saves this read thousands of times a second.
         if !is_written {
-            return if woken { Woken::ByWaker } else { Woken::Elapsed };
+            return if woken { WakeReason::ByWaker } else { WakeReason::Elapsed };
         }
         // The waker may not have written yet: the next sleep then ends early, once.
         match rustix::io::read(&shared.event, &mut [0; 8]) {
             Ok(_) | Err(Errno::AGAIN) => (),
             Err(fault) => panic!("an eventfd can always be read: {fault}"),
         }
-        if woken { Woken::ByWaker } else { Woken::Elapsed }
+        if woken { WakeReason::ByWaker } else { WakeReason::Elapsed }
     }
 
     /// Another waker for the same sleeper.
@@ -116,9 +116,9 @@ mod tests {
         let (waker, mut sleeper) = waker().unwrap();
         waker.wake();
         waker.wake();
-        assert_eq!(sleeper.wait_until(None), Woken::ByWaker);
+        assert_eq!(sleeper.wait_until(None), WakeReason::ByWaker);
         let due = clock::now() + MILLISECOND;
-        assert_eq!(sleeper.wait_until(Some(due)), Woken::Elapsed, "a call is answered once");
+        assert_eq!(sleeper.wait_until(Some(due)), WakeReason::Elapsed, "a call is answered once");
         assert!(clock::now() >= due);
     }
 
@@ -154,7 +154,7 @@ mod tests {
         let due = clock::now() + SECOND.times(3600);
         std::thread::scope(|scope| {
             scope.spawn(move || waker.wake());
-            assert_eq!(sleeper.wait_until(Some(due)), Woken::ByWaker);
+            assert_eq!(sleeper.wait_until(Some(due)), WakeReason::ByWaker);
         });
     }
 }

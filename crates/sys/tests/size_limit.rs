@@ -15,7 +15,7 @@ use tactus_ring::arena::{HeapRegion, arena};
 use tactus_sys::clock;
 use tactus_sys::disk::uring::Registration;
 use tactus_sys::disk::writes::WriteOptions;
-use tactus_sys::disk::{Way, open_writes};
+use tactus_sys::disk::{ReadMethod, open_writes};
 
 const PART: u64 = 3 * 4096;
 const WHOLE: u32 = 8 * 4096;
@@ -42,7 +42,7 @@ fn a_write_of_which_a_part_was_done_is_never_counted_whole() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let _limit = SizeLimit::set();
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    for (at, way) in [Way::Best, Way::Threads].into_iter().enumerate() {
+    for (at, way) in [ReadMethod::Best, ReadMethod::Threads].into_iter().enumerate() {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).custom_flags(libc::O_DIRECT);
         let file = options.open(directory.path().join(at.to_string())).unwrap();

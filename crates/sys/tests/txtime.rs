@@ -14,8 +14,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use tactus_core::ports::{Batch, Gone, Message, PacketPort, SocketHandle};
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_sys::clock;
-use tactus_sys::packets::back_end::{BackEnd, Use, choose};
-use tactus_sys::packets::outlet::{UdpLink, Way, open};
+use tactus_sys::packets::back_end::{BackEnd, ExpectedUse, choose};
+use tactus_sys::packets::outlet::{UdpLink, UdpOptions, open};
 use tactus_sys::packets::txtime::TxtimeLink;
 use tactus_sys::udp_input::{InputOptions, UdpInput, interface};
 
@@ -49,7 +49,7 @@ impl Wire {
         let wanted = InputOptions { to, source: None, interface: there, buffer: 4 << 20 };
         let inbox = UdpInput::open(&wanted).unwrap();
         let to = SocketAddr::new(group, inbox.address().unwrap().port());
-        let outlet = open(&Way {
+        let outlet = open(&UdpOptions {
             from: "0.0.0.0".parse().unwrap(),
             interface: Some(interface("wire0").unwrap()),
             hops: Some(2),
@@ -191,7 +191,7 @@ fn a_host_whose_kernel_keeps_datagrams_until_their_time_sends_by_it() {
     if !is_here() {
         return;
     }
-    let chosen = choose(None, Use { tick: TICK, destinations: 64 });
+    let chosen = choose(None, ExpectedUse { tick: TICK, destinations: 64 });
     assert_eq!(chosen.back_end, BackEnd::Txtime);
     assert!(chosen.port.ahead() > TICK && chosen.refused.is_none());
     let own = chosen.candidates.iter().find(|it| it.back_end == BackEnd::Txtime).unwrap();

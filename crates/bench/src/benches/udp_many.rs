@@ -210,7 +210,7 @@ pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
          \"With X\" adds the kernel's workers and the interrupt work outside threads, where the \
          machine is quiet enough to tell: HTB's timer runs there."
             .into(),
-        "\"ReceiverFigures\": a hundred streams have receivers, of which some work is a part of sending. \
+        "\"Heard\": a hundred streams have receivers, of which some work is a part of sending. \
          \"To nobody\": none."
             .into(),
     ];

@@ -37,29 +37,31 @@ pub enum Coding {
 
 /// Why an announcement is not supported.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unfit(pub String);
+pub struct UnsupportedAnnouncement(pub String);
 
 /// The media of an announcement.
 ///
 /// # Errors
 /// The unsupported medium, and the supported ones.
-pub fn tracks(description: &Description) -> Result<Vec<Track>, Unfit> {
+pub fn tracks(description: &Description) -> Result<Vec<Track>, UnsupportedAnnouncement> {
     let tracks = description.media.iter().map(track).collect::<Result<Vec<_>, _>>()?;
     let wholes = tracks.iter().filter(|track| matches!(track.coding, Coding::Whole)).count();
     if tracks.is_empty() {
-        return Err(Unfit("nothing is announced".to_owned()));
+        return Err(UnsupportedAnnouncement("nothing is announced".to_owned()));
     }
     if wholes > 0 && tracks.len() > 1 {
-        return Err(Unfit("a transport stream has all media in it; announce it alone".to_owned()));
+        return Err(UnsupportedAnnouncement(
+            "a transport stream has all media in it; announce it alone".to_owned(),
+        ));
     }
     Ok(tracks)
 }
 
-fn track(media: &Media) -> Result<Track, Unfit> {
+fn track(media: &Media) -> Result<Track, UnsupportedAnnouncement> {
     let unfit = || {
         let encoding = media.encoding().unwrap_or("an unknown coding").escape_debug();
         let text = "send H264, H265, MPEG4-GENERIC, MP4A-LATM or MP2T";
-        Unfit(format!("{encoding} cannot be recorded; {text}"))
+        UnsupportedAnnouncement(format!("{encoding} cannot be recorded; {text}"))
     };
     let payload_type = media.payload_type().ok_or_else(unfit)?;
     let encoding = media.encoding().ok_or_else(unfit)?;
@@ -175,7 +177,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn described(media: &str) -> Result<Vec<Track>, Unfit> {
+    fn described(media: &str) -> Result<Vec<Track>, UnsupportedAnnouncement> {
         let text = format!("v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nt=0 0\n{media}");
         tracks(&Description::read(&text).unwrap())
     }

@@ -74,7 +74,10 @@ fn as_many_streams_cost_as_many_times_as_much() {
 fn a_held_title_is_read_without_the_disk_as_far_as_its_leases_go() {
     let of = |reading: PacedRead| disk(&ARM).paced(&reading, ENDLESS);
     let held = of(PacedRead { is_held: true, ..reading(4_000_000) });
-    assert_eq!((held.cost.per_cycle, held.cost.visits), (Moved::NOTHING, MilliVisits(0)));
+    assert_eq!(
+        (held.cost.per_cycle, held.cost.visits),
+        (TransferredBytes::NOTHING, MilliVisits(0))
+    );
     assert_eq!(held.cost.blocks, 0);
     assert!(held.window > 0);
     // Too fast for shared blocks: as if it were not held.
@@ -126,7 +129,7 @@ fn each_block_of_an_block_list_is_a_visit_of_its_own() {
     assert_eq!(of(Order::Scattered, true), scattered);
     let slow = PacedRead { order: Order::Scattered, is_held: true, ..reading(1_000_000) };
     let slow = disk(&ARM).paced(&slow, ENDLESS).cost;
-    assert_eq!((slow.visits, slow.per_cycle), (MilliVisits(0), Moved::NOTHING));
+    assert_eq!((slow.visits, slow.per_cycle), (MilliVisits(0), TransferredBytes::NOTHING));
 }
 
 #[test]

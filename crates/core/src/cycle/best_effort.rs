@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::{CycleLimits, Job};
-use crate::disk_model::{DiskModel, MilliVisits, Moved};
+use crate::disk_model::{DiskModel, MilliVisits, TransferredBytes};
 use crate::ports::{BlockRef, Direction, FileHandle, Transfer};
 use crate::split::Pieces;
 use crate::units::{Bytes, MIB, Nanos};
@@ -30,8 +30,8 @@ const SERVED_MAX: usize = 16;
 /// Both queues and the order of turns.
 pub(super) struct BestEffortQueue {
     model: DiskModel,
-    reads: Lane,
-    writes: Lane,
+    reads: DirectionQueue,
+    writes: DirectionQueue,
     /// End of the last piece, unless another transfer has moved the arm.
     run: Option<Run>,
     /// Pieces at the device, and the disk time of each by the model.
@@ -40,7 +40,7 @@ pub(super) struct BestEffortQueue {
 
 /// A piece that may go next.
 #[derive(Clone, Copy)]
-pub(super) struct Next {
+pub(super) struct NextPiece {
     pub(super) piece: Transfer,
     /// Index of the waiting job that it begins; `None` for the job being cut.
     at: Option<usize>,
@@ -58,7 +58,7 @@ pub(super) struct StartedJob {
 }
 
 /// One direction.
-struct Lane {
+struct DirectionQueue {
     queue: VecDeque<Job>,
     /// The job being cut into pieces.
     cutting: Option<Cutting>,
@@ -89,8 +89,8 @@ impl BestEffortQueue {
     pub(super) fn new(limits: &CycleLimits) -> Self {
         Self {
             model: limits.model,
-            reads: Lane::new(limits.jobs_max),
-            writes: Lane::new(limits.intake.jobs_max),
+            reads: DirectionQueue::new(limits.jobs_max),
+            writes: DirectionQueue::new(limits.intake.jobs_max),
             run: None,
             flying: Vec::with_capacity(limits.in_flight_max() as usize),
         }
@@ -119,7 +119,7 @@ impl BestEffortQueue {
     }
 
     /// The piece of the current turn.
-    pub(super) fn next(&self) -> Option<Next> {
+    pub(super) fn next(&self) -> Option<NextPiece> {
         let [first, second] = match self.is_turn_of_writes() {
             true => [Direction::Write, Direction::Read],
             false => [Direction::Read, Direction::Write],
@@ -128,7 +128,7 @@ impl BestEffortQueue {
     }
 
     /// The piece that continues where the last one ended, whatever else waits.
-    pub(super) fn further(&self) -> Option<Next> {
+    pub(super) fn further(&self) -> Option<NextPiece> {
         let lane = self.lane(self.run?.direction);
         let at = lane.queue.iter().position(|job| self.goes_on(&job.transfer));
         let begun = lane.cutting.is_none().then_some(at).flatten();
@@ -137,7 +137,7 @@ impl BestEffortQueue {
     }
 
     /// The next piece to write.
-    pub(super) fn next_write(&self) -> Option<Next> {
+    pub(super) fn next_write(&self) -> Option<NextPiece> {
         self.next_of(Direction::Write)
     }
 
@@ -159,13 +159,13 @@ impl BestEffortQueue {
     }
 
     /// Time until `next` would end if it began now, behind the pieces under way.
-    pub(super) fn time_of(&self, next: Next) -> Nanos {
+    pub(super) fn time_of(&self, next: NextPiece) -> Nanos {
         self.flying.iter().map(|&(_, cost)| cost).sum::<Nanos>() + next.cost
     }
 
     /// Issues `next`.
-    pub(super) fn take(&mut self, next: Next) -> StartedJob {
-        let Next { piece, at, goes_on, cost } = next;
+    pub(super) fn take(&mut self, next: NextPiece) -> StartedJob {
+        let NextPiece { piece, at, goes_on, cost } = next;
         if !goes_on {
             self.interrupt();
         }
@@ -231,7 +231,7 @@ impl BestEffortQueue {
         lane.queue.remove(at)
     }
 
-    fn next_of(&self, direction: Direction) -> Option<Next> {
+    fn next_of(&self, direction: Direction) -> Option<NextPiece> {
         let lane = self.lane(direction);
         if let Some(piece) = lane.cutting.as_ref().and_then(|cutting| cutting.pieces.peek()) {
             return Some(self.looked_at(piece, None));
@@ -274,22 +274,22 @@ impl BestEffortQueue {
         })
     }
 
-    fn looked_at(&self, piece: Transfer, at: Option<usize>) -> Next {
+    fn looked_at(&self, piece: Transfer, at: Option<usize>) -> NextPiece {
         let goes_on = self.goes_on(&piece);
         // Without an arm each request costs the same.
         let visits = MilliVisits(if goes_on && self.model.has_arm() { 0 } else { 1000 });
         let cost = self.model.moving(visits, moved(piece.direction, piece.len));
-        Next { piece, at, goes_on, cost }
+        NextPiece { piece, at, goes_on, cost }
     }
 
-    fn lane(&self, direction: Direction) -> &Lane {
+    fn lane(&self, direction: Direction) -> &DirectionQueue {
         match direction {
             Direction::Read => &self.reads,
             Direction::Write => &self.writes,
         }
     }
 
-    fn lane_mut(&mut self, direction: Direction) -> &mut Lane {
+    fn lane_mut(&mut self, direction: Direction) -> &mut DirectionQueue {
         match direction {
             Direction::Read => &mut self.reads,
             Direction::Write => &mut self.writes,
@@ -297,7 +297,7 @@ impl BestEffortQueue {
     }
 }
 
-impl Lane {
+impl DirectionQueue {
     fn new(jobs_max: usize) -> Self {
         Self {
             queue: VecDeque::with_capacity(jobs_max),
@@ -323,10 +323,10 @@ impl Lane {
 }
 
 /// The bytes of one transfer, by direction.
-pub(super) fn moved(direction: Direction, len: u32) -> Moved {
+pub(super) fn moved(direction: Direction, len: u32) -> TransferredBytes {
     let len = Bytes(u64::from(len));
     match direction {
-        Direction::Read => Moved { read: len, ..Moved::NOTHING },
-        Direction::Write => Moved { written: len, ..Moved::NOTHING },
+        Direction::Read => TransferredBytes { read: len, ..TransferredBytes::NOTHING },
+        Direction::Write => TransferredBytes { written: len, ..TransferredBytes::NOTHING },
     }
 }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::Job;
 use super::best_effort::moved;
-use crate::disk_model::{DiskModel, MilliVisits, Moved};
+use crate::disk_model::{DiskModel, MilliVisits, TransferredBytes};
 use crate::mutant;
 use crate::ports::{BlockRef, Direction};
 use crate::units::{MonoTime, Nanos};
@@ -116,7 +116,7 @@ impl Sweeps {
 #[derive(Default)]
 struct Cost {
     visits: u64,
-    moved: Moved,
+    moved: TransferredBytes,
 }
 
 impl Cost {

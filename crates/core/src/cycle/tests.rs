@@ -29,13 +29,13 @@ fn job(place: u32, position: u64, deadline: u64) -> Job {
     Job { transfer, deadline: MonoTime(deadline), position }
 }
 
-fn complete(cycle: &mut Cycle, transfer: Transfer) -> Option<Ended> {
+fn complete(cycle: &mut Cycle, transfer: Transfer) -> Option<JobEnd> {
     cycle.handle_completion(Completion { transfer, result: Ok(transfer.len) })
 }
 
-fn filled(place: u32) -> Ended {
+fn filled(place: u32) -> JobEnd {
     let block = BlockRef { place, generation: 1 };
-    Ended::Filled(Filled { block, result: Ok(MIB as u32) })
+    JobEnd::Filled(BlockReadEnd { block, result: Ok(MIB as u32) })
 }
 
 /// Runs every transfer that may start at `now` to its end, one at a time.
@@ -189,7 +189,7 @@ fn one_failed_piece_fails_the_block() {
     let block = BlockRef { place: 7, generation: 1 };
     assert_eq!(
         results,
-        [Ended::Filled(Filled { block, result: Err(Unfilled::Fault(DiskFault(5))) })]
+        [JobEnd::Filled(BlockReadEnd { block, result: Err(BlockReadError::Fault(DiskFault(5))) })]
     );
 }
 
@@ -239,8 +239,12 @@ fn a_block_that_the_last_cycle_left_behind_is_overdue() {
 #[test]
 fn a_forgotten_job_that_was_not_begun_is_answered_at_once_and_never_read() {
     let at = |place| BlockRef { place, generation: 1 };
-    let dropped =
-        |place| Some(Ended::Filled(Filled { block: at(place), result: Err(Unfilled::Dropped) }));
+    let dropped = |place| {
+        Some(JobEnd::Filled(BlockReadEnd {
+            block: at(place),
+            result: Err(BlockReadError::Dropped),
+        }))
+    };
     let mut cycle = spinning(1);
     for place in 0..3 {
         cycle.add_real_time(job(place, u64::from(place) * MIB, 0));
@@ -274,7 +278,10 @@ fn a_forgotten_job_that_is_being_cut_is_answered_by_the_last_piece_that_was_begu
         let mut answers: Vec<_> = cycle.forget(block).into_iter().collect();
         assert_eq!(answers.len(), usize::from(flying.is_empty()));
         answers.extend(flying.into_iter().filter_map(|(piece, _)| complete(&mut cycle, piece)));
-        assert_eq!(answers, [Ended::Filled(Filled { block, result: Err(Unfilled::Dropped) })]);
+        assert_eq!(
+            answers,
+            [JobEnd::Filled(BlockReadEnd { block, result: Err(BlockReadError::Dropped) })]
+        );
         assert!(drain(&mut cycle, BEGUN).is_empty() && cycle.in_flight() == 0);
     }
 }

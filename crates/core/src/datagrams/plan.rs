@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::Counting;
-use crate::byte_clock::{ByteClock, Due};
+use crate::byte_clock::{ByteClock, DueTimes};
 use crate::ts::{Index, LongTable, PCR_BYTE, Pcr, Pid, RunTimes};
 use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos};
 
@@ -19,7 +19,7 @@ pub struct Plan {
     /// Complete packets that leave once, before the first byte of the title.
     pub front: Box<[u8]>,
     /// The due times of the bytes of the range; `None` at one rate.
-    pub line: Option<Line>,
+    pub line: Option<Polyline>,
     /// Counters and clocks continue over turns, and from the stream before.
     pub restamping: Option<Restamping>,
     /// Null packets fill the stream up to exactly this rate.
@@ -46,7 +46,7 @@ pub struct Restamping {
 
 /// The due times of the bytes of a range, counted from its first byte: a polyline.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Line {
+pub struct Polyline {
     points: Box<[Point]>,
 }
 
@@ -59,7 +59,7 @@ struct Point {
 
 /// A time between two ticks.
 #[derive(Clone, Copy)]
-struct Exact {
+struct ExactTicks {
     ticks: u128,
     /// In fractions of `parts` to a tick.
     more: u128,
@@ -72,7 +72,7 @@ impl Plan {
     /// the part has no duration.
     pub fn of(index: &Index, range: Range<u64>, block: Bytes) -> Option<(Self, BitRate)> {
         let Range { start: first, end } = range;
-        let line = Line::of(index, first, end)?;
+        let line = Polyline::of(index, first, end)?;
         let begins = index.pcr_at(first);
         let begun = index.time_at(first).0;
         // Before the first PCR of the first run its clock is extrapolated: there is no jump.
@@ -115,7 +115,7 @@ impl Plan {
     }
 }
 
-impl Line {
+impl Polyline {
     /// The line of the part `first..end` of an indexed title; `None` if it has no duration.
     pub fn of(index: &Index, first: u64, end: u64) -> Option<Self> {
         let begin = index.time_at(first).0;
@@ -157,7 +157,7 @@ impl Line {
 
     /// The due time of byte `at`, counted over all turns of the range. Rounds up: never early.
     pub fn due(&self, at: Bytes, hint: usize) -> Nanos {
-        let Exact { ticks, more, parts } = self.exact(at, hint);
+        let ExactTicks { ticks, more, parts } = self.exact(at, hint);
         // A tick of 27 MHz is 1000/27 ns.
         let thousands = ticks * 1000;
         let rest = (thousands % 27 * parts + 1000 * more).div_ceil(27 * parts);
@@ -220,7 +220,7 @@ impl Line {
         peak
     }
 
-    fn exact(&self, at: Bytes, hint: usize) -> Exact {
+    fn exact(&self, at: Bytes, hint: usize) -> ExactTicks {
         let len = self.len().0;
         let (turn, within) = (at.0 / len, at.0 % len);
         let nth = self.hint_near(at, hint);
@@ -228,7 +228,7 @@ impl Line {
         let parts = u128::from(to.at - from.at);
         let over = u128::from(within - from.at) * u128::from(to.time - from.time);
         let before = u128::from(turn) * u128::from(self.duration().0) + u128::from(from.time);
-        Exact { ticks: before + over / parts, more: over % parts, parts }
+        ExactTicks { ticks: before + over / parts, more: over % parts, parts }
     }
 }
 
@@ -241,14 +241,14 @@ fn rate(bytes: u64, ticks: u64) -> BitRate {
 
 /// The due times of a title's bytes: by its byte clock, and by its line if it has one.
 #[derive(Clone, Copy, Debug)]
-pub struct Law<'a> {
+pub struct TitleSchedule<'a> {
     /// Its start and the reserved rate.
     pub clock: ByteClock,
     /// Its plan.
     pub plan: Option<&'a Plan>,
 }
 
-impl Due for Law<'_> {
+impl DueTimes for TitleSchedule<'_> {
     fn due(&self, offset: Bytes) -> MonoTime {
         match self.plan.and_then(|plan| plan.line.as_ref()) {
             Some(line) => self.clock.start() + line.due(offset, line.hint(offset)),
@@ -267,14 +267,14 @@ mod tests {
     use crate::units::SECOND;
     use proptest::prelude::*;
 
-    pub(crate) fn line(steps: &[(u64, u64)]) -> Line {
+    pub(crate) fn line(steps: &[(u64, u64)]) -> Polyline {
         let (mut at, mut time) = (0, 0);
         let mut points = alloc::vec![(Bytes(0), MediaTime(0))];
         for &(bytes, ticks) in steps {
             (at, time) = (at + bytes, time + ticks);
             points.push((Bytes(at), MediaTime(time)));
         }
-        Line::through(&points).unwrap()
+        Polyline::through(&points).unwrap()
     }
 
     proptest! {

@@ -232,7 +232,7 @@ fn what_datagrams_leave_by_may_carry_less_than_the_link_and_connections_have_the
     ledger.admit(own).expect("it is guaranteed");
     let (needed, limit) = (BitRate(100_000_001), BitRate(100_000_000));
     let more = ledger.change_classes(alloc::vec![class(60_000_001)]);
-    assert_eq!(more, Err(Unkept::Datagrams { needed, limit }));
+    assert_eq!(more, Err(ClassChangeError::Datagrams { needed, limit }));
     for cost in [connection, other, own] {
         ledger.release(cost);
     }

@@ -1,7 +1,7 @@
 //! The state of a class in the pacer: limits, packet and place.
 
 use super::clock::Clock;
-use super::line::{Line, NONE};
+use super::line::{KeyQueue, NONE};
 use crate::mutant;
 use crate::units::{BitRate, Bytes, MonoTime};
 
@@ -64,7 +64,7 @@ pub struct Packet {
 
 /// The place of a class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum QueueState {
     /// It has no packet.
     Idle,
     /// Its packet is not due yet.
@@ -85,7 +85,7 @@ pub(super) struct Node {
     pub(super) life: u32,
     pub(super) parent: u32,
     pub(super) depth: u8,
-    pub(super) place: Place,
+    pub(super) place: QueueState,
     pub(super) packet: Option<Packet>,
     /// The children, if it has any.
     pub(super) family: u32,
@@ -104,7 +104,7 @@ impl Node {
         life: 0,
         parent: NONE,
         depth: 0,
-        place: Place::Idle,
+        place: QueueState::Idle,
         packet: None,
         family: NONE,
         ceiling: Clock::at(MonoTime(0)),
@@ -131,8 +131,8 @@ pub(super) struct Family {
     pub(super) ready: u32,
     /// The sum of their guarantees.
     pub(super) promised: BitRate,
-    pub(super) owed: Line,
-    pub(super) lent: [Line; PRIORITIES],
+    pub(super) owed: KeyQueue,
+    pub(super) lent: [KeyQueue; PRIORITIES],
     /// The lines of `lent` that are not empty, as bits.
     pub(super) borrowing: u8,
     /// A class in `lent` may have a guarantee that has no effect, because a class above has none.
@@ -144,8 +144,8 @@ impl Family {
         members: 0,
         ready: 0,
         promised: BitRate(0),
-        owed: Line::EMPTY,
-        lent: [Line::EMPTY; PRIORITIES],
+        owed: KeyQueue::EMPTY,
+        lent: [KeyQueue::EMPTY; PRIORITIES],
         borrowing: 0,
         is_forgone: false,
     };

@@ -34,7 +34,7 @@ impl Link {
 
 /// Members by key.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct KeyQueue {
     /// Lower bound of all keys: the last key that left.
     base: u64,
     /// The levels with members, as bits.
@@ -44,7 +44,7 @@ pub(super) struct Line {
     heads: [u32; DIGITS * SLOTS + 1],
 }
 
-impl Line {
+impl KeyQueue {
     pub(super) const EMPTY: Self =
         Self { base: 0, levels: 0, slots: [0; LEVELS], heads: [NONE; DIGITS * SLOTS + 1] };
 
@@ -201,7 +201,7 @@ mod tests {
         fn members_leave_by_key_and_then_by_arrival(
             steps in prop::collection::vec(step(), 1..400), start in 0u64..1 << 60,
         ) {
-            let mut line = Line { base: start, ..Line::EMPTY };
+            let mut line = KeyQueue { base: start, ..KeyQueue::EMPTY };
             let mut links = vec![Link::FREE; steps.len()];
             let mut model = BTreeSet::new();
             let (mut moves, mut entered) = (0, 0u64);

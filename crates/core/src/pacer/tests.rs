@@ -20,7 +20,7 @@ const LIMITS: Limits = Limits { classes: 64, parents: 16, tick: TICK };
 
 /// When a stream's packets are due.
 #[derive(Clone, Copy)]
-enum Law {
+enum TrafficPattern {
     /// At once, always.
     Greedy,
     /// By a byte clock.
@@ -31,7 +31,7 @@ enum Law {
 
 struct Stream {
     class: ClassId,
-    law: Law,
+    law: TrafficPattern,
     bytes: u64,
     sent: u64,
 }
@@ -52,7 +52,7 @@ impl PacerHarness {
     }
 
     /// Adds a stream; returns its number.
-    fn add(&mut self, parent: ClassId, class: Class, law: Law, bytes: u64) -> usize {
+    fn add(&mut self, parent: ClassId, class: Class, law: TrafficPattern, bytes: u64) -> usize {
         let class = self.pacer.add(parent, class).unwrap();
         self.streams.push(Stream { class, law, bytes, sent: 0 });
         self.offer(self.streams.len() - 1);
@@ -60,26 +60,26 @@ impl PacerHarness {
     }
 
     fn greedy(&mut self, parent: ClassId, class: Class) -> usize {
-        self.add(parent, class, Law::Greedy, DATAGRAM)
+        self.add(parent, class, TrafficPattern::Greedy, DATAGRAM)
     }
 
     fn offer(&mut self, number: usize) {
         let stream = &self.streams[number];
         let due = match stream.law {
-            Law::Greedy => MonoTime(0),
-            Law::Paced(clock) => clock.due(Bytes(stream.sent)),
-            Law::Silent => return,
+            TrafficPattern::Greedy => MonoTime(0),
+            TrafficPattern::Paced(clock) => clock.due(Bytes(stream.sent)),
+            TrafficPattern::Silent => return,
         };
         self.pacer.offer(self.now, stream.class, Packet { due, bytes: Bytes(stream.bytes) });
     }
 
     fn silence(&mut self, number: usize) {
-        self.streams[number].law = Law::Silent;
+        self.streams[number].law = TrafficPattern::Silent;
         self.pacer.withdraw(self.streams[number].class);
     }
 
     fn wake(&mut self, number: usize) {
-        self.streams[number].law = Law::Greedy;
+        self.streams[number].law = TrafficPattern::Greedy;
         self.offer(number);
     }
 

@@ -23,12 +23,12 @@ pub struct ContinuityFault {
 #[derive(Clone, Debug)]
 pub struct Continuity {
     /// By PID: `None` before the first packet, then the last count and whether it was repeated.
-    last: Box<[Option<Last>]>,
+    last: Box<[Option<LastPacket>]>,
     faults: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Last {
+struct LastPacket {
     count: u8,
     repeated: bool,
 }
@@ -47,7 +47,7 @@ impl Continuity {
             return None;
         }
         let slot = &mut self.last[usize::from(pid.0)];
-        let fresh = Last { count: found, repeated: false };
+        let fresh = LastPacket { count: found, repeated: false };
         let Some(last) = slot.filter(|_| !packet.is_discontinuous()) else {
             *slot = Some(fresh);
             return None;
@@ -56,11 +56,11 @@ impl Continuity {
         let (due, now) = match packet.has_payload() {
             // A packet may be repeated once.
             true if found == last.count && !last.repeated => {
-                (found, Last { repeated: true, ..last })
+                (found, LastPacket { repeated: true, ..last })
             }
             true => (next, fresh),
             // The counter does not advance without payload.
-            false => (last.count, Last { count: found, ..last }),
+            false => (last.count, LastPacket { count: found, ..last }),
         };
         *slot = Some(now);
         if found == due {

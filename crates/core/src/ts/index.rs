@@ -22,7 +22,7 @@ use super::{
 };
 use crate::units::{BitRate, MediaTime};
 
-use line::{Drawing, Join, Line};
+use line::{Join, Polyline, PolylineBuilder};
 use progress::PesProgress;
 use tables::{LastCounts, TableWatcher};
 use video::{VideoFrame, VideoFrames};
@@ -110,7 +110,7 @@ pub struct Index {
     packets: u64,
     clock: Pid,
     flaws: Flaws,
-    line: Line,
+    line: Polyline,
     accesses: Vec<Access>,
     tables: Vec<Tables>,
     programs: Vec<Program>,
@@ -142,7 +142,7 @@ pub struct Indexer {
     progress: PesProgress,
     /// Another clock and its first sample since the last one of the followed clock.
     other: Option<(Pid, Pcr)>,
-    drawing: Drawing,
+    drawing: PolylineBuilder,
     watched: TableWatcher,
     video_frames: Option<(Pid, VideoFrames)>,
     accesses: Vec<Access>,
@@ -195,7 +195,7 @@ impl Default for Indexer {
             announced: false,
             progress: PesProgress::default(),
             other: None,
-            drawing: Drawing::default(),
+            drawing: PolylineBuilder::default(),
             watched: TableWatcher::default(),
             video_frames: None,
             accesses: Vec::new(),

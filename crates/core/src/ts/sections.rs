@@ -35,7 +35,7 @@ struct Table {
 
 /// A packet with an invalid section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Misfit;
+pub(super) struct InvalidSection;
 
 impl Default for Sections {
     fn default() -> Self {
@@ -50,7 +50,7 @@ impl Sections {
     }
 
     /// Takes the next packet of the stream.
-    pub(super) fn handle_packet(&mut self, packet: &Packet<'_>) -> Result<(), Misfit> {
+    pub(super) fn handle_packet(&mut self, packet: &Packet<'_>) -> Result<(), InvalidSection> {
         self.each_section(packet, |_, _| {})
     }
 
@@ -59,7 +59,7 @@ impl Sections {
         &mut self,
         packet: &Packet<'_>,
         mut each: impl FnMut(Pid, &[u8]),
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), InvalidSection> {
         let pid = packet.pid();
         let Some(at) = self.tables.iter().position(|table| table.pid == pid) else { return Ok(()) };
         if !packet.has_payload() {
@@ -102,18 +102,23 @@ impl Sections {
 }
 
 impl Table {
-    fn take(&mut self, packet: &Packet<'_>, mut each: impl FnMut(&[u8])) -> Result<(), Misfit> {
+    fn take(
+        &mut self,
+        packet: &Packet<'_>,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<(), InvalidSection> {
         let payload = packet.payload();
         if !packet.starts_unit() {
             // Joined in its middle: the section will be repeated.
             return if self.part.is_empty() { Ok(()) } else { self.go_on(payload, &mut each) };
         }
-        let (pointer, rest) = payload.split_first().ok_or(Misfit)?;
-        let (before, mut rest) = rest.split_at_checked(usize::from(*pointer)).ok_or(Misfit)?;
+        let (pointer, rest) = payload.split_first().ok_or(InvalidSection)?;
+        let (before, mut rest) =
+            rest.split_at_checked(usize::from(*pointer)).ok_or(InvalidSection)?;
         if !self.part.is_empty() {
             self.go_on(before, &mut each)?;
             if !self.part.is_empty() {
-                return Err(Misfit);
+                return Err(InvalidSection);
             }
         }
         while rest.first().is_some_and(|&table| table != STUFFING) {
@@ -133,7 +138,7 @@ impl Table {
     }
 
     /// Continues the section with `more`.
-    fn go_on(&mut self, more: &[u8], each: &mut impl FnMut(&[u8])) -> Result<(), Misfit> {
+    fn go_on(&mut self, more: &[u8], each: &mut impl FnMut(&[u8])) -> Result<(), InvalidSection> {
         let before = self.part.len();
         // A packet is shorter than the longest section.
         self.part.extend(more);
@@ -144,7 +149,7 @@ impl Table {
         // After the end of a section, a packet without a new one has only stuffing.
         let rest = &more[len.saturating_sub(before).min(more.len())..];
         if rest.iter().any(|&byte| byte != STUFFING) {
-            return Err(Misfit);
+            return Err(InvalidSection);
         }
         let section = core::mem::take(&mut self.part);
         whole(&section[..len], each)
@@ -152,18 +157,18 @@ impl Table {
 }
 
 /// The length of the section at the start of `bytes`, once it has arrived.
-fn length(bytes: &[u8]) -> Result<Option<usize>, Misfit> {
+fn length(bytes: &[u8]) -> Result<Option<usize>, InvalidSection> {
     let [_, high, low, ..] = *bytes else { return Ok(None) };
     let len = usize::from(u16::from_be_bytes([high & 0x0f, low]));
-    if len > LENGTH_MAX { Err(Misfit) } else { Ok(Some(3 + len)) }
+    if len > LENGTH_MAX { Err(InvalidSection) } else { Ok(Some(3 + len)) }
 }
 
 /// Handles a complete section; the CRC must match if there is one.
-fn whole(section: &[u8], each: &mut impl FnMut(&[u8])) -> Result<(), Misfit> {
+fn whole(section: &[u8], each: &mut impl FnMut(&[u8])) -> Result<(), InvalidSection> {
     // section_syntax_indicator: PAT and PMT have it.
     if section.get(1).is_some_and(|flags| flags & 0x80 != 0) {
         if section.len() < 12 || crc(section) != 0 {
-            return Err(Misfit);
+            return Err(InvalidSection);
         }
         each(section);
     }

@@ -16,7 +16,7 @@ mod choice;
 #[cfg(test)]
 mod tests;
 
-pub use choice::{Choice, PER_SECOND_MIN, Terms, choose};
+pub use choice::{Choice, PER_SECOND_MIN, TrickOptions, choose};
 pub use mux::{Counts, DuePacket, Multiplex, RATE_MIN};
 pub use scale::Scale;
 pub use tables::{VideoProgram, video_program_of};

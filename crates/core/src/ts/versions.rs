@@ -84,13 +84,13 @@ struct Table {
     first: u64,
     whole: u64,
     /// The section in progress, now and before the last packet.
-    rest: Rest,
-    before: Rest,
+    rest: RemainingSection,
+    before: RemainingSection,
 }
 
 /// The part of a section that is still to come.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Rest {
+struct RemainingSection {
     bytes: u16,
     /// The change to the section's CRC.
     sum: u32,
@@ -145,7 +145,7 @@ pub fn count_versions(tables: &mut Vec<TableCount>, sections: &mut [(Pid, &mut [
 
 impl Default for Versions {
     fn default() -> Self {
-        let rest = Rest::default();
+        let rest = RemainingSection::default();
         let (kind, number, version, own, part) = (STUFFING, 0, 0, 0, 0);
         let pid = Pid::NULL;
         let (first, whole, before) = (0, 0, rest);
@@ -186,7 +186,7 @@ impl Versions {
     pub(super) fn begin_part(&mut self, ahead: Option<LongTable>) {
         self.ahead = ahead;
         for table in &mut self.tables[..self.used] {
-            (table.rest, table.before) = (Rest::default(), Rest::default());
+            (table.rest, table.before) = (RemainingSection::default(), RemainingSection::default());
         }
     }
 
@@ -281,8 +281,8 @@ impl Versions {
             is_over: false,
             first,
             whole: whole.unwrap_or(0),
-            rest: Rest::default(),
-            before: Rest::default(),
+            rest: RemainingSection::default(),
+            before: RemainingSection::default(),
         };
         let version = match act {
             Handling::Count => self.version(&new, whole, is_all),
@@ -296,7 +296,7 @@ impl Versions {
         for (nth, byte) in bytes.iter_mut().enumerate().skip(len - CRC) {
             *byte ^= sum.to_be_bytes()[nth - (len - CRC)];
         }
-        let rest = Rest { bytes: (len - bytes.len()) as u16, sum, hash: first };
+        let rest = RemainingSection { bytes: (len - bytes.len()) as u16, sum, hash: first };
         let table = &mut self.tables[at];
         if is_current {
             *table = Table { version, rest, before: table.before, ..new };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tactus_core::block_list::BlockList;
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Framing, Law, Plan};
+use tactus_core::datagrams::{Framing, Plan, TitleSchedule};
 use tactus_core::mutant;
 use tactus_core::ports::FileHandle;
 use tactus_core::read_ahead::{self, Piece, ReadAhead};
@@ -183,9 +183,9 @@ impl Entry {
     }
 
     /// Due times of its bytes, once the link has begun.
-    pub(super) fn law(&self) -> Option<Law<'_>> {
+    pub(super) fn law(&self) -> Option<TitleSchedule<'_>> {
         let clock = self.clock?;
-        Some(Law { clock, plan: self.plan.as_deref() })
+        Some(TitleSchedule { clock, plan: self.plan.as_deref() })
     }
 
     pub(super) fn is_free(&self) -> bool {

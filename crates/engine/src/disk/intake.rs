@@ -3,7 +3,7 @@
 //! Promise: each request is answered once, with the result of the device, and not before the device
 //! has answered. A failed flush is never repeated.
 
-use tactus_core::cycle::{Cycle, Job, Written};
+use tactus_core::cycle::{BlockWriteEnd, Cycle, Job};
 use tactus_core::mutant;
 use tactus_core::ports::{Direction, Sync, Synced, Transfer, Waker};
 use tactus_core::units::MonoTime;
@@ -72,7 +72,7 @@ impl Intake {
         any
     }
 
-    pub(super) fn written(&mut self, written: Written) {
+    pub(super) fn written(&mut self, written: BlockWriteEnd) {
         let token = self.tokens[written.block.place as usize];
         self.answer(IntakeAnswer::Written { token, result: written.result });
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tactus_core::datagrams::{
-    Counting, FinalCounters, Framing, Line, PAYLOAD, Plan, Restamping, Session,
+    Counting, FinalCounters, Framing, PAYLOAD, Plan, Polyline, Restamping, Session,
 };
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp;
@@ -24,12 +24,12 @@ const CLOCK: u16 = 0x100;
 const BASE: Pcr = Pcr::at(MediaTime(Pcr::WRAP.0 - 27_000_000));
 
 /// A second of 1.5 Mbit/s, and one of half as much.
-fn line() -> Line {
+fn line() -> Polyline {
     let second = 27_000_000;
     let points = [(0, 0), (1000, second), (1500, 2 * second)];
     let points: Vec<_> =
         points.iter().map(|&(packets, ticks)| (Bytes(packets * TS), MediaTime(ticks))).collect();
-    Line::through(&points).expect("it ascends")
+    Polyline::through(&points).expect("it ascends")
 }
 
 /// A title by that line: counters of a prime number of packets fit no turn.

@@ -31,7 +31,7 @@ use tactus_engine::message::{
     IntakeRequest, Origin, Output, PacketClass, Rate, Report, Schedule, Start, StreamId, TitleId,
     VolumeId, WriteClass,
 };
-use tactus_ring::arena::{BlockRef, HeapRegion, Keeper, View, arena, elsewhere};
+use tactus_ring::arena::{ArenaOwner, BlockRef, HeapRegion, View, arena, elsewhere};
 
 use pages::Pages;
 
@@ -385,7 +385,7 @@ pub(crate) struct Stage {
     pub(crate) reports: Vec<Report>,
     starts: u32,
     window: u32,
-    writes: Keeper,
+    writes: ArenaOwner,
     /// What the intake has said, and when.
     pub(crate) answers: Vec<(MonoTime, IntakeAnswer)>,
 }

@@ -9,7 +9,7 @@ use crate::spsc::{Consumer, ring};
 
 const BLOCK: u32 = ALIGNMENT as u32;
 
-fn one_block() -> (Keeper, View) {
+fn one_block() -> (ArenaOwner, View) {
     arena(Box::new(HeapRegion::new(BLOCK as usize)), BLOCK)
 }
 

@@ -6,7 +6,7 @@ use super::*;
 
 const BLOCK: u32 = 4096;
 
-fn small(places: u32) -> (Keeper, View) {
+fn small(places: u32) -> (ArenaOwner, View) {
     arena(Box::new(HeapRegion::new((places * BLOCK) as usize)), BLOCK)
 }
 
@@ -94,8 +94,8 @@ fn a_rest_smaller_than_a_block_is_not_used() {
 #[test]
 fn every_step_from_a_wrong_state_stops_the_program() {
     // Each block is brought into one state; then every step that the state does not allow is tried.
-    type Bring = fn(&mut Keeper, BlockRef);
-    let reached: [(&str, Bring); 4] = [
+    type Transition = fn(&mut ArenaOwner, BlockRef);
+    let reached: [(&str, Transition); 4] = [
         ("free", |keeper, block| keeper.failed(block)),
         ("in kernel", |_, _| ()),
         ("ready", |keeper, block| keeper.filled(block)),
@@ -104,7 +104,7 @@ fn every_step_from_a_wrong_state_stops_the_program() {
             drop(keeper.lend(block));
         }),
     ];
-    type Step = fn(&mut Keeper, &View, BlockRef);
+    type Step = fn(&mut ArenaOwner, &View, BlockRef);
     let steps: [(&str, &[&str], Step); 6] = [
         ("filled", &["in kernel"], |keeper, _, block| keeper.filled(block)),
         ("failed", &["in kernel"], |keeper, _, block| keeper.failed(block)),

@@ -4,7 +4,7 @@
 //! the name of the short resource, and changes nothing. The engine gets all changes at once, or
 //! none.
 
-use tactus_core::classes::{ClassNumber, ClassTerms, Full, Unkept};
+use tactus_core::classes::{ClassChangeError, ClassNumber, ClassTerms, Full};
 use tactus_core::ledger::Resource;
 use tactus_core::units::BitRate;
 use tactus_engine::message::ClassChange;
@@ -73,17 +73,17 @@ impl Broker {
         Ok(())
     }
 
-    fn no_room(&self, unkept: Unkept) -> Unchanged {
+    fn no_room(&self, unkept: ClassChangeError) -> Unchanged {
         let name = |class: ClassNumber| {
             let name = self.shared.rules.classes.get(class.index());
             format!("the class {:?}", name.map_or("", |name| name))
         };
         let (resource, message) = match unkept {
-            Unkept::Ceiling(Full { class, needed, ceiling }) => {
+            ClassChangeError::Ceiling(Full { class, needed, ceiling }) => {
                 let class = name(class);
                 (Resource::Class, format!("{needed} of {class} would be promised, of {ceiling}"))
             }
-            Unkept::Guarantee { class, promised, guaranteed } => (
+            ClassChangeError::Guarantee { class, promised, guaranteed } => (
                 Resource::Class,
                 format!(
                     "streams of {} are promised {promised}, and it would be guaranteed \
@@ -91,10 +91,10 @@ impl Broker {
                     name(class)
                 ),
             ),
-            Unkept::Link { needed, limit } => {
+            ClassChangeError::Link { needed, limit } => {
                 (Resource::Link, format!("{needed} of the link would be promised, of {limit}"))
             }
-            Unkept::Datagrams { needed, limit } => (
+            ClassChangeError::Datagrams { needed, limit } => (
                 Resource::Datagrams,
                 format!("{needed} of the link of datagrams would be promised, of {limit}"),
             ),

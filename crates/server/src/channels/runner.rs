@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus_core::datagrams::{Counting, Framing, Line, Plan, Restamping, Session};
+use tactus_core::datagrams::{Counting, Framing, Plan, Polyline, Restamping, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::ts::PACKET;
 use tactus_core::units::{BitRate, Bytes};

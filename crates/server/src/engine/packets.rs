@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tactus_core::ledger::Resource;
 use tactus_core::ports::PacketPort;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
-use tactus_sys::packets::back_end::{self, BackEnd, Candidate, Chosen, Gauge, Use};
+use tactus_sys::packets::back_end::{self, BackEnd, Candidate, Chosen, ExpectedUse, Gauge};
 use tactus_sys::packets::gaps::{GapCounters, GapTerms};
 use tactus_sys::packets::outlet::{self, Cutting};
 
@@ -47,7 +47,7 @@ pub(super) fn open(
     };
     let tick = config.packets.tick;
     // Each stream has one destination.
-    let use_of = Use { tick, destinations: config.memory.streams_max as usize };
+    let use_of = ExpectedUse { tick, destinations: config.memory.streams_max as usize };
     let chosen = match &config.gap_frames {
         Some(gaps) => back_end::choose_gaps(&gap_terms(gaps), use_of),
         None => back_end::choose(wanted, use_of),

@@ -16,7 +16,7 @@ use tactus_ring::arena;
 use tactus_sys::disk::pages::{DiskPages, FILES_PER_PLACE, FillerRights, PagesOptions};
 use tactus_sys::disk::uring::Registration;
 use tactus_sys::disk::writes::WriteOptions;
-use tactus_sys::disk::{self, DiskDevice, DiskFacts, DiskOptions, Way};
+use tactus_sys::disk::{self, DiskDevice, DiskFacts, DiskOptions, ReadMethod};
 use tactus_sys::file;
 use tactus_sys::region::{HugeRegion, Locking, Pages};
 use tactus_sys::waker::Waker;
@@ -162,7 +162,7 @@ pub(super) fn with_uploads(
         syncs: GROUP_MAX as u32,
         cores: host.cores.to_vec(),
     };
-    let writes = disk::open_writes(view.clone(), &options, Way::Best, Registration::Wanted)?;
+    let writes = disk::open_writes(view.clone(), &options, ReadMethod::Best, Registration::Wanted)?;
     if let Some(errno) = writes.refused() {
         let error = io::Error::from_raw_os_error(errno);
         degraded.push(format!("no io_uring ({error}): writes go through threads and cost more"));

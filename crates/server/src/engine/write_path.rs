@@ -21,10 +21,10 @@ use std::thread::JoinHandle;
 use tactus_core::ports::{self, FileHandle, Reach, Waker as _};
 use tactus_core::units::{Nanos, SECTOR};
 use tactus_engine::message::{IntakeAnswer, IntakeRequest, WriteClass};
-use tactus_ring::arena::{BlockRef, Filling, Keeper, View};
+use tactus_ring::arena::{ArenaOwner, BlockRef, KernelBlock, View};
 use tactus_ring::spsc::{Consumer, Producer};
 use tactus_sys::clock;
-use tactus_sys::thread::Vital;
+use tactus_sys::thread::AbortOnPanic;
 use tactus_sys::waker::Sleeper;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -54,7 +54,7 @@ pub struct WritePathLevels {
 
 /// The memory of a write share, and the state of its slots.
 pub(super) struct WriteShare {
-    pub(super) keeper: Keeper,
+    pub(super) keeper: ArenaOwner,
     pub(super) view: View,
 }
 
@@ -71,7 +71,7 @@ struct Inner {
 }
 
 struct RequestQueue {
-    keeper: Keeper,
+    keeper: ArenaOwner,
     requests: Producer<IntakeRequest>,
     /// Unanswered requests, by token.
     asked: Box<[Option<PendingRequest>]>,
@@ -271,7 +271,7 @@ const SPARE_FROM: usize = 4;
 /// A slot that is being filled.
 struct WritePathSlot {
     /// None only at its end.
-    filling: Option<Filling>,
+    filling: Option<KernelBlock>,
     block: BlockRef,
     inner: Arc<Inner>,
     /// None once it was handed over.
@@ -411,7 +411,7 @@ pub(super) fn start_answers(
     stopping: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
     let body = move || {
-        let _vital = Vital;
+        let _vital = AbortOnPanic;
         while !stopping.load(Ordering::Acquire) {
             for (intake, answers) in &mut intakes {
                 intake.handle_answers(answers);

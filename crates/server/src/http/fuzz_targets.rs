@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
 use tactus_core::path::{PATH_BYTES_MAX, RequestPath, check_name, encode_segment};
-use tactus_core::range::{self, Asked, RANGES_MAX};
+use tactus_core::range::{self, RANGES_MAX, RequestedRange};
 use tactus_core::ts::Index;
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::Pace;
@@ -209,7 +209,7 @@ fn safe(path: &RequestPath) {
 }
 
 fn parts_of(field: &[u8], len: u64) -> bool {
-    let Asked::Parts(parts) = range::asked(field, len, RANGES_MAX) else { return false };
+    let RequestedRange::Parts(parts) = range::asked(field, len, RANGES_MAX) else { return false };
     assert!((1..=RANGES_MAX).contains(&parts.len()));
     assert!(parts.iter().all(|part| part.start < part.end && part.end <= len), "{parts:?}");
     let content: u64 = parts.iter().map(|part| part.end - part.start).sum();

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use tactus_core::range::Asked;
+use tactus_core::range::RequestedRange;
 use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
@@ -67,11 +67,11 @@ pub(super) struct TitleRate {
 
 impl TitleRate {
     /// Several parts have one pace. The part with the fewest bytes of the head determines it.
-    pub(super) fn of(media: &MediaFacts, asked: &Asked) -> Self {
+    pub(super) fn of(media: &MediaFacts, asked: &RequestedRange) -> Self {
         let of_head = |part: &Range<u64>| media.head.0.min(part.end).saturating_sub(part.start);
         let head = match asked {
-            Asked::Parts(parts) => Bytes(parts.iter().map(of_head).min().unwrap_or(0)),
-            Asked::Whole | Asked::Unsatisfiable => media.head,
+            RequestedRange::Parts(parts) => Bytes(parts.iter().map(of_head).min().unwrap_or(0)),
+            RequestedRange::Whole | RequestedRange::Unsatisfiable => media.head,
         };
         Self { rate: media.rate, head }
     }
@@ -290,16 +290,20 @@ mod tests {
             let Ok(Pace::Paced { burst, .. }) = pace else { panic!("{pace:?}") };
             burst.0
         };
-        let part = |part| Asked::Parts(vec![part]);
-        assert_eq!(burst(3_000_000, Asked::Whole), 3_000_000);
+        let part = |part| RequestedRange::Parts(vec![part]);
+        assert_eq!(burst(3_000_000, RequestedRange::Whole), 3_000_000);
         assert_eq!(burst(3_000_000, part(1_200_000..50_000_000)), 1_800_000, "what it has of it");
         assert_eq!(burst(3_000_000, part(1_200_000..2_500_000)), 1_300_000);
         assert_eq!(burst(3_000_000, part(3_000_000..50_000_000)), 1_000_000, "media only");
         assert_eq!(burst(3_000_000, part(9_000_000..50_000_000)), 1_000_000);
-        let two = Asked::Parts(vec![0..50_000_000, 60_000_000..70_000_000]);
+        let two = RequestedRange::Parts(vec![0..50_000_000, 60_000_000..70_000_000]);
         assert_eq!(burst(3_000_000, two), 1_000_000, "both begin with the same burst");
-        assert_eq!(burst(300_000, Asked::Whole), 1_000_000, "never less than the class's");
-        assert_eq!(burst(u64::MAX, Asked::Whole), 8 * MIB, "whatever a file says of itself");
+        assert_eq!(burst(300_000, RequestedRange::Whole), 1_000_000, "never less than the class's");
+        assert_eq!(
+            burst(u64::MAX, RequestedRange::Whole),
+            8 * MIB,
+            "whatever a file says of itself"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tactus_core::path::RequestPath;
-use tactus_core::range::{self, Asked};
+use tactus_core::range::{self, RequestedRange};
 use tactus_core::units::Bytes;
 use tactus_engine::message::Pace;
 
@@ -55,27 +55,27 @@ pub(super) async fn answer(
     };
     let asked = match request.method {
         // A part by time is content of its own, without ranges.
-        _ if part.is_some() => Asked::Whole,
+        _ if part.is_some() => RequestedRange::Whole,
         // RFC 9110 section 14.2: a range applies to GET only.
         Method::Get if conditional::range_counts(&request.fields, validators, now) => {
             let field = request.fields.one("range");
             let max = site.limits.ranges_max;
             match field {
-                None => Asked::Whole,
+                None => RequestedRange::Whole,
                 // A part of bytes that have not come yet does not exist. A request for all bytes
                 // gets them as they come.
                 Some(field) if title.following.is_some() && title.len == Bytes(0) => {
                     match range::asked(field, 1, max) {
-                        Asked::Unsatisfiable => Asked::Unsatisfiable,
-                        Asked::Whole | Asked::Parts(_) => Asked::Whole,
+                        RequestedRange::Unsatisfiable => RequestedRange::Unsatisfiable,
+                        RequestedRange::Whole | RequestedRange::Parts(_) => RequestedRange::Whole,
                     }
                 }
                 Some(field) => range::asked(field, title.len.0, max),
             }
         }
-        _ => Asked::Whole,
+        _ => RequestedRange::Whole,
     };
-    if asked == Asked::Unsatisfiable {
+    if asked == RequestedRange::Unsatisfiable {
         site.counters.count(Abuse::BadRange);
         let text = "the range is outside the title, or the request has too many ranges";
         let whole = format!("bytes */{}", title.len.0);
@@ -146,12 +146,12 @@ fn is_active(media_type: &str) -> bool {
 /// answer with several ranges needs the title's length. While it is unknown, the field is ignored,
 /// as RFC 9110 section 14.2 allows.
 fn grown(
-    asked: Asked,
+    asked: RequestedRange,
     title: &OpenTitle,
     declared: Option<Bytes>,
 ) -> (Response, Parts, Vec<u8>, Option<ContentEnd>) {
     match asked {
-        Asked::Parts(mut parts) if parts.len() == 1 => {
+        RequestedRange::Parts(mut parts) if parts.len() == 1 => {
             let part = parts.pop().expect("there is one");
             let all = declared.map_or("*".to_owned(), |len| len.0.to_string());
             let head = Response::announcing(206, title.media_type, part.end - part.start)
@@ -176,10 +176,10 @@ fn grown(
 const UNFINISHED: &str = "no-store";
 
 /// The head of the answer, and the parts with the text around them.
-fn content(asked: Asked, title: &OpenTitle) -> (Response, Parts, Vec<u8>) {
+fn content(asked: RequestedRange, title: &OpenTitle) -> (Response, Parts, Vec<u8>) {
     let (len, media_type) = (title.len.0, title.media_type);
     match asked {
-        Asked::Parts(parts) if parts.len() > 1 => {
+        RequestedRange::Parts(parts) if parts.len() > 1 => {
             let words = Multipart::new(&parts, len, media_type);
             let content: u64 = parts.iter().map(|part| part.end - part.start).sum();
             let all = words.words_len() + content;
@@ -187,13 +187,13 @@ fn content(asked: Asked, title: &OpenTitle) -> (Response, Parts, Vec<u8>) {
             let (heads, tail) = words.into_words();
             (head, heads.into_iter().zip(parts).collect(), tail)
         }
-        Asked::Parts(mut parts) => {
+        RequestedRange::Parts(mut parts) => {
             let part = parts.pop().expect("a satisfiable field has a part");
             let head = Response::announcing(206, media_type, part.end - part.start)
                 .with("Content-Range", content_range(&part, len));
             (head, vec![(Vec::new(), part)], Vec::new())
         }
-        Asked::Whole | Asked::Unsatisfiable => {
+        RequestedRange::Whole | RequestedRange::Unsatisfiable => {
             let part = (len > 0).then(|| (Vec::new(), 0..len));
             (Response::announcing(200, media_type, len), part.into_iter().collect(), Vec::new())
         }

@@ -24,7 +24,7 @@ use crate::config;
 pub(super) struct PortPairs {
     config: config::rtsp::Rtsp,
     open: Mutex<HashMap<IpAddr, Arc<Pair>>>,
-    groups: Mutex<HashMap<outlet::Way, Arc<UdpOutput>>>,
+    groups: Mutex<HashMap<outlet::UdpOptions, Arc<UdpOutput>>>,
 }
 
 /// One port pair.
@@ -61,8 +61,8 @@ impl PortPairs {
         Self { config: config.clone(), open: Mutex::default(), groups: Mutex::default() }
     }
 
-    fn way(&self, from: IpAddr) -> outlet::Way {
-        outlet::Way {
+    fn way(&self, from: IpAddr) -> outlet::UdpOptions {
+        outlet::UdpOptions {
             from,
             interface: None,
             hops: None,
@@ -79,7 +79,7 @@ impl PortPairs {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let way = outlet::Way { interface, hops: Some(hops), ..self.way(any) };
+        let way = outlet::UdpOptions { interface, hops: Some(hops), ..self.way(any) };
         let mut open = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(outlet) = open.get(&way) {
             return Ok(Arc::clone(outlet));

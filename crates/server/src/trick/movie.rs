@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tactus_core::block_list::BlockList;
 use tactus_core::generated::Timed;
-use tactus_core::ts::trick::{Choice, Scale, Terms};
+use tactus_core::ts::trick::{Choice, Scale, TrickOptions};
 use tactus_core::units::{BitRate, MediaTime, Nanos};
 use tactus_media::movie::{Codec, Movie, Sample, Track};
 
@@ -73,7 +73,7 @@ impl MovieSpec<'_> {
         let Wanted { scale, from } = self.wanted;
         let track = &self.movie.tracks[self.sent.track as usize];
         let needs = needs(track, track.samples_per_second.max(2 * per_second));
-        let terms = Terms { scale, from, per_second, rate: needs.rate };
+        let terms = TrickOptions { scale, from, per_second, rate: needs.rate };
         let (samples, choices): (Vec<_>, Vec<_>) = choose(track, terms).into_iter().unzip();
         let (first, last) = choices.first().zip(choices.last()).ok_or(Fault::NoPictures)?;
         let after = to_send(track, &track.samples()[samples[0]], needs.rate);
@@ -139,8 +139,8 @@ impl MovieSpec<'_> {
 /// Chooses access points, each with its number in the track: the last one at or before the
 /// beginning, or else the first of all; then each one that comes soon enough and can be sent after
 /// its predecessor.
-fn choose(track: &Track, terms: Terms) -> Vec<(usize, Choice)> {
-    let Terms { scale, from, per_second, rate } = terms;
+fn choose(track: &Track, terms: TrickOptions) -> Vec<(usize, Choice)> {
+    let TrickOptions { scale, from, per_second, rate } = terms;
     let shown = |sample: &Sample| {
         let shown = u64::try_from(track.shown(sample)).unwrap_or(0);
         media_time(Nanos(shown))

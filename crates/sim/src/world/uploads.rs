@@ -12,7 +12,7 @@ use tactus_core::ports::{self, DiskFault, FileHandle, Reach};
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
 use tactus_engine::assembly::Intake;
 use tactus_engine::message::{IntakeAnswer, IntakeRequest, WriteClass};
-use tactus_ring::arena::{BlockRef, Keeper, View};
+use tactus_ring::arena::{ArenaOwner, BlockRef, View};
 
 use super::World;
 use super::schedule::Event;
@@ -25,7 +25,7 @@ use crate::verdict::{Invariant, broken, require};
 
 /// One volume's write share and the operations under way on it.
 pub(super) struct Store {
-    keeper: Keeper,
+    keeper: ArenaOwner,
     view: View,
     intake: Intake,
     woken: Arc<AtomicBool>,
@@ -67,7 +67,12 @@ pub(super) struct Uploader {
 }
 
 impl Store {
-    pub(super) fn new(keeper: Keeper, view: View, intake: Intake, woken: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(
+        keeper: ArenaOwner,
+        view: View,
+        intake: Intake,
+        woken: Arc<AtomicBool>,
+    ) -> Self {
         Self {
             keeper,
             view,

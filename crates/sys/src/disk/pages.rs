@@ -39,7 +39,7 @@ use crate::disk::workers::{Work, Workers};
 use crate::thread;
 use alone::Alone;
 use compare::Comparer;
-use discard::{Discarder, Kept};
+use discard::{Discarder, FilePages};
 use pin::{Pin, Pipe};
 use resident::is_in_memory;
 
@@ -142,11 +142,11 @@ impl DiskPort for DiskPages {
 
     fn poll_completion(&mut self, _now: MonoTime) -> Option<Completion> {
         loop {
-            let Done { completion, is_final, file } = self.workers.pop()?;
+            let Outcome { completion, is_final, file } = self.workers.pop()?;
             let Transfer { block, offset, at, .. } = completion.transfer;
             if let Some(file) = file {
                 let offset = offset.0 - u64::from(at);
-                self.discarder.filled(block.place, Kept { file, offset });
+                self.discarder.filled(block.place, FilePages { file, offset });
             }
             let pin = &mut self.pins[block.place as usize];
             let last = pin.landed(completion, is_final);
@@ -191,7 +191,7 @@ enum Part {
     Landed(Result<u32, DiskFault>),
 }
 
-struct Done {
+struct Outcome {
     completion: Completion,
     /// Nothing is left to be done for it.
     is_final: bool,
@@ -206,7 +206,7 @@ struct Filler {
 
 impl Work for Filler {
     type Job = Job;
-    type Done = Done;
+    type Outcome = Outcome;
 
     fn begin(&mut self) {
         // A refusal is known already: the core's own thread has asked for more.
@@ -218,7 +218,7 @@ impl Work for Filler {
         }
     }
 
-    fn handle(&mut self, job: Job) -> Done {
+    fn handle(&mut self, job: Job) -> Outcome {
         let Job { transfer, compare, part } = job;
         let (result, is_new, keep) = match part {
             Part::Landed(result) => (result, false, false),
@@ -236,7 +236,7 @@ impl Work for Filler {
             }
             (result, _) => result,
         };
-        Done { completion: Completion { transfer, result }, is_final: !waits, file }
+        Outcome { completion: Completion { transfer, result }, is_final: !waits, file }
     }
 
     fn abandon(&mut self, _job: Job) {}

@@ -36,7 +36,7 @@ const DEVICE_SECTOR: u64 = 512;
 
 /// What to ask of the kernel: a part of the transfer, from `from` to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Rest {
+pub(crate) struct Remainder {
     /// Where in the file.
     pub(crate) offset: u64,
     /// How many bytes after the transfer's start, in file and block alike.
@@ -58,16 +58,16 @@ impl Progress {
     }
 
     /// What is left, beginning on a sector: some bytes may be moved twice, with the same result.
-    pub(crate) fn rest(&self) -> Rest {
+    pub(crate) fn rest(&self) -> Remainder {
         let from = self.done - self.done % SECTOR as u32;
         let offset = self.transfer.offset.0 + u64::from(from);
-        Rest { offset, from, len: self.transfer.len - from }
+        Remainder { offset, from, len: self.transfer.len - from }
     }
 
     /// Takes what the kernel answered to `rest`: a count, or a negative error number.
     pub(crate) fn handle_result(&mut self, result: i32) -> Step {
         self.tries += 1;
-        let Rest { from, len, .. } = self.rest();
+        let Remainder { from, len, .. } = self.rest();
         match result {
             _ if result >= 0 => {
                 let moved = result as u32;

@@ -13,7 +13,7 @@ use tactus_core::ports::{Completion, Direction, DiskPort, Sync, Synced, Transfer
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
 
-use crate::disk::progress::{Progress, Rest, Step};
+use crate::disk::progress::{Progress, Remainder, Step};
 use crate::disk::workers::{Work, Workers};
 
 /// The disk port on ordinary threads.
@@ -97,7 +97,7 @@ struct Reader {
 
 impl Work for Reader {
     type Job = Job;
-    type Done = Completion;
+    type Outcome = Completion;
 
     fn handle(&mut self, job: Job) -> Completion {
         let completion = read(&job);
@@ -123,8 +123,8 @@ fn read(job: &Job) -> Completion {
 }
 
 /// Asks the kernel once: a count, or a negative error number.
-fn read_once(rest: Rest, job: &Job) -> i32 {
-    let Rest { offset, from, len } = rest;
+fn read_once(rest: Remainder, job: &Job) -> i32 {
+    let Remainder { offset, from, len } = rest;
     // SAFETY: `from < len` of the transfer, which `View::target` has checked to lie in the block.
     let target = unsafe { job.target.add(from as usize) };
     let vector = libc::iovec { iov_base: target.as_ptr().cast(), iov_len: len as usize };

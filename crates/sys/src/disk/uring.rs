@@ -39,7 +39,7 @@ use tactus_core::ports::{
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
 
-use crate::disk::progress::{Progress, Rest, Step};
+use crate::disk::progress::{Progress, Remainder, Step};
 use crate::disk::writes::WriteOptions;
 
 /// The disk port on io_uring.
@@ -206,7 +206,7 @@ impl DiskRing {
                 opcode::Fsync::new(types::Fd(file.0)).flags(flags).build()
             }
             Running::Transfer(moving) => {
-                let Rest { offset, from, len } = moving.progress.rest();
+                let Remainder { offset, from, len } = moving.progress.rest();
                 // SAFETY: `from < len`, and `View::target` has checked that `len` bytes lie in the
                 // block.
                 let target = unsafe { moving.target.add(from as usize) }.as_ptr();
@@ -341,7 +341,7 @@ impl DiskPort for DiskRing {
         }
         let progress = Progress::new(transfer);
         let target = self.view.target(block_of(transfer), transfer.at, transfer.len);
-        let tag = self.table.begin(Running::Transfer(Moving { progress, target }));
+        let tag = self.table.begin(Running::Transfer(InFlightTransfer { progress, target }));
         self.push(tag);
         self.transfers += 1;
         Ok(())
@@ -538,4 +538,4 @@ fn errno_of(error: &io::Error) -> i32 {
 }
 
 mod table;
-use table::{Moving, Running, Table};
+use table::{InFlightTransfer, Running, Table};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
-use crate::thread::Vital;
+use crate::thread::AbortOnPanic;
 use crate::waker::{Sleeper, Waker, waker};
 
 /// What a thread does.
@@ -21,13 +21,13 @@ pub(crate) trait Work: Send + 'static {
     /// What it is given.
     type Job: Send + 'static;
     /// What it gives back.
-    type Done: Send + 'static;
+    type Outcome: Send + 'static;
 
     /// Called once on the thread, before its first job.
     fn begin(&mut self) {}
 
     /// Does a job, however long that takes.
-    fn handle(&mut self, job: Self::Job) -> Self::Done;
+    fn handle(&mut self, job: Self::Job) -> Self::Outcome;
 
     /// Ends a job without doing it: the port is gone.
     fn abandon(&mut self, job: Self::Job);
@@ -46,7 +46,7 @@ pub(crate) struct Workers<W: Work> {
 
 struct Worker<W: Work> {
     jobs: Producer<W::Job>,
-    done: Consumer<W::Done>,
+    done: Consumer<W::Outcome>,
     waker: Waker,
     in_flight: u32,
     /// Jobs were pushed since the waker was last woken.
@@ -101,7 +101,7 @@ impl<W: Work> Workers<W> {
     }
 
     /// The next job that is done, of any thread.
-    pub(crate) fn pop(&mut self) -> Option<W::Done> {
+    pub(crate) fn pop(&mut self) -> Option<W::Outcome> {
         for _ in 0..self.workers.len() {
             let worker = &mut self.workers[self.turn];
             if let Some(done) = worker.done.pop() {
@@ -138,25 +138,25 @@ impl<W: Work> Worker<W> {
         let (jobs, to_do) = ring(depth as usize);
         let (finished, done) = ring(depth as usize);
         let (waker, sleeper) = waker()?;
-        let seat = Seat { work, to_do, finished, sleeper, stop: Arc::clone(stop) };
+        let seat = WorkerThread { work, to_do, finished, sleeper, stop: Arc::clone(stop) };
         let thread = std::thread::Builder::new().name(name).spawn(move || seat.run())?;
         Ok(Self { jobs, done, waker, in_flight: 0, waiting: false, thread: Some(thread) })
     }
 }
 
 /// The thread's side.
-struct Seat<W: Work> {
+struct WorkerThread<W: Work> {
     work: W,
     to_do: Consumer<W::Job>,
-    finished: Producer<W::Done>,
+    finished: Producer<W::Outcome>,
     sleeper: Sleeper,
     stop: Arc<AtomicBool>,
 }
 
-impl<W: Work> Seat<W> {
+impl<W: Work> WorkerThread<W> {
     fn run(mut self) {
         // A job that is never done would be waited for for ever.
-        let _vital = Vital;
+        let _vital = AbortOnPanic;
         self.work.begin();
         loop {
             // Relaxed is enough: the waker that follows `stop` orders it.

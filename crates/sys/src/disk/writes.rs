@@ -15,7 +15,7 @@ use tactus_core::ports::{
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
 
-use crate::disk::progress::{Progress, Rest, Step};
+use crate::disk::progress::{Progress, Remainder, Step};
 use crate::disk::workers::{Work, Workers};
 use crate::thread;
 
@@ -60,7 +60,7 @@ enum Job {
 // own.
 unsafe impl Send for Job {}
 
-enum Done {
+enum Outcome {
     Moved(Completion),
     Synced(Synced),
 }
@@ -101,8 +101,8 @@ impl WriteThreads {
     fn take_done(&mut self, enough: impl Fn(&Self) -> bool) {
         while !enough(self) {
             match self.workers.pop() {
-                Some(Done::Moved(completion)) => self.moved.push(completion),
-                Some(Done::Synced(synced)) => self.synced.push(synced),
+                Some(Outcome::Moved(completion)) => self.moved.push(completion),
+                Some(Outcome::Synced(synced)) => self.synced.push(synced),
                 None => return,
             }
         }
@@ -160,7 +160,7 @@ struct Writer {
 
 impl Work for Writer {
     type Job = Job;
-    type Done = Done;
+    type Outcome = Outcome;
 
     fn begin(&mut self) {
         if !self.cores.is_empty() {
@@ -169,14 +169,14 @@ impl Work for Writer {
         }
     }
 
-    fn handle(&mut self, job: Job) -> Done {
+    fn handle(&mut self, job: Job) -> Outcome {
         match job {
             // Whatever the error: a flush is never tried again.
-            Job::Sync(sync) => Done::Synced(Synced { sync, result: flush(sync) }),
+            Job::Sync(sync) => Outcome::Synced(Synced { sync, result: flush(sync) }),
             Job::Write { progress, target } => {
                 let completion = write(progress, target);
                 self.abandon(job);
-                Done::Moved(completion)
+                Outcome::Moved(completion)
             }
         }
     }
@@ -192,7 +192,7 @@ impl Work for Writer {
 /// Makes the whole transfer.
 fn write(mut progress: Progress, target: NonNull<u8>) -> Completion {
     loop {
-        let Rest { offset, from, len } = progress.rest();
+        let Remainder { offset, from, len } = progress.rest();
         let file = progress.transfer.file.0;
         // SAFETY: `from < len` of the transfer, which `View::target` has checked to lie in the
         // block.

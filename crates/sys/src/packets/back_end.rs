@@ -66,8 +66,8 @@ impl BackEnd {
         matches!(self, Self::PacketSocket | Self::Xdp | Self::GapFrames)
     }
 
-    fn open(self, use_of: Use) -> io::Result<Box<dyn PacketPort>> {
-        let Use { tick, destinations } = use_of;
+    fn open(self, use_of: ExpectedUse) -> io::Result<Box<dyn PacketPort>> {
+        let ExpectedUse { tick, destinations } = use_of;
         Ok(match self {
             Self::Sendmmsg => Box::new(UdpLink::new()),
             Self::IoUring => Box::new(UringLink::new()?),
@@ -88,7 +88,7 @@ impl BackEnd {
                 TxtimeLink::open(MILLISECOND, FEW)?;
                 Ok(Box::new(TxtimeLink::on_loopback(MILLISECOND)?))
             }
-            other => other.open(Use { tick: MILLISECOND, destinations: FEW }),
+            other => other.open(ExpectedUse { tick: MILLISECOND, destinations: FEW }),
         }
     }
 }
@@ -122,7 +122,7 @@ pub struct Candidate {
 
 /// The expected use of a port.
 #[derive(Clone, Copy, Debug)]
-pub struct Use {
+pub struct ExpectedUse {
     /// Interval of the sender's turns.
     pub tick: Nanos,
     /// Number of destinations; more destinations raise the cost of each.
@@ -148,7 +148,7 @@ pub struct Chosen {
 }
 
 /// Opens a link that is kept full, or a port without one.
-pub fn choose_gaps(terms: &GapTerms, use_of: Use) -> Chosen {
+pub fn choose_gaps(terms: &GapTerms, use_of: ExpectedUse) -> Chosen {
     match GapLink::open(terms, use_of.destinations, clock::now()) {
         Ok(link) => {
             let gaps = Some(link.counters());
@@ -161,7 +161,7 @@ pub fn choose_gaps(terms: &GapTerms, use_of: Use) -> Chosen {
 
 /// Measures `wanted`, or all back ends without bypass, with 10 ms of CPU time for each. Chooses the
 /// one that lets each datagram leave at its own time if it is available, otherwise the cheapest.
-pub fn choose(wanted: Option<BackEnd>, use_of: Use) -> Chosen {
+pub fn choose(wanted: Option<BackEnd>, use_of: ExpectedUse) -> Chosen {
     let looked_at = |back_end: &BackEnd| match wanted {
         Some(wanted) => *back_end == wanted || *back_end == BackEnd::Sendmmsg,
         None => !back_end.is_bypass(),
@@ -220,12 +220,12 @@ pub fn measure(back_ends: &[BackEnd]) -> Vec<Candidate> {
 /// all back ends, because costs of different times are not comparable.
 pub struct Gauge {
     /// `None` if there is no way to send.
-    stage: Option<Stage>,
-    gauged: Vec<Gauged>,
+    stage: Option<TestPath>,
+    gauged: Vec<MeasuredBackEnd>,
     rounds: usize,
 }
 
-struct Gauged {
+struct MeasuredBackEnd {
     back_end: BackEnd,
     port: io::Result<Box<dyn PacketPort>>,
     /// The second way, if it has one; the more expensive way counts.
@@ -246,11 +246,11 @@ struct Costs {
 impl Gauge {
     /// A gauge that has measured often enough for a result.
     fn read(back_ends: &[BackEnd]) -> Self {
-        let stage = Stage::new().ok();
+        let stage = TestPath::new().ok();
         let open = |&back_end: &BackEnd| {
             let port = back_end.on_loopback();
             let other_way = port.as_ref().ok().and_then(|_| back_end.other_way_on_loopback());
-            Gauged { other_way, ..Gauged::over(back_end, port) }
+            MeasuredBackEnd { other_way, ..MeasuredBackEnd::over(back_end, port) }
         };
         let gauged = stage.iter().flat_map(|_| back_ends).map(open).collect();
         let mut gauge = Self { stage, gauged, rounds: 0 };
@@ -263,7 +263,7 @@ impl Gauge {
 
     fn settle(&mut self) {
         let Some(stage) = &self.stage else { return };
-        for Gauged { back_end, port, .. } in &mut self.gauged {
+        for MeasuredBackEnd { back_end, port, .. } in &mut self.gauged {
             let asks = matches!(back_end, BackEnd::PacketSocket | BackEnd::Xdp | BackEnd::Txtime);
             if let (true, Ok(port)) = (asks, port) {
                 stage.settle(port.as_mut());
@@ -274,7 +274,7 @@ impl Gauge {
     /// Measures each once more, in turn.
     pub fn round(&mut self) {
         let Some(stage) = &self.stage else { return };
-        for Gauged { port, other_way, single, gathered, .. } in &mut self.gauged {
+        for MeasuredBackEnd { port, other_way, single, gathered, .. } in &mut self.gauged {
             let Ok(port) = port else { continue };
             let other = other_way.as_mut().and_then(|other| stage.cost(other.as_mut(), 1));
             add(
@@ -302,7 +302,7 @@ impl Gauge {
 
     /// The present results.
     pub fn candidates(&self) -> Vec<Candidate> {
-        let candidate = |it: &Gauged| Candidate {
+        let candidate = |it: &MeasuredBackEnd| Candidate {
             back_end: it.back_end,
             single: match &it.port {
                 Ok(_) => it.counts.single.ok_or_else(|| "it does not take all".to_owned()),
@@ -314,7 +314,7 @@ impl Gauge {
     }
 }
 
-impl Gauged {
+impl MeasuredBackEnd {
     fn over(back_end: BackEnd, port: io::Result<Box<dyn PacketPort>>) -> Self {
         let last = || VecDeque::with_capacity(ROUNDS);
         Self {
@@ -353,7 +353,7 @@ fn lower_quartile(values: &VecDeque<Nanos>) -> Option<Nanos> {
 
 /// An outlet, and a group without members on the loopback. A datagram to it passes the whole send
 /// path, and is discarded on arrival.
-struct Stage {
+struct TestPath {
     outlet: OwnedFd,
     to: SocketAddr,
 }
@@ -361,12 +361,12 @@ struct Stage {
 /// A group within the local site (RFC 2365); the discard port.
 const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 255, 84, 65)), 9);
 
-impl Stage {
+impl TestPath {
     fn new() -> io::Result<Self> {
         let from = Ipv4Addr::LOCALHOST.into();
         let interface = Some(crate::udp_input::interface("lo")?);
         let (hops, dscp, heard_here, buffer) = (None, 0, false, 4 << 20);
-        let way = outlet::Way { from, interface, hops, dscp, heard_here, buffer };
+        let way = outlet::UdpOptions { from, interface, hops, dscp, heard_here, buffer };
         Ok(Self { outlet: outlet::open(&way)?, to: NOBODY })
     }
 
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn a_slow_beginning_is_forgotten_and_luck_does_not_count() {
         let port = || -> Box<dyn PacketPort> { Box::new(UdpLink::new()) };
-        let gauged = vec![Gauged::over(BackEnd::Sendmmsg, Ok(port()))];
+        let gauged = vec![MeasuredBackEnd::over(BackEnd::Sendmmsg, Ok(port()))];
         let mut gauge = Gauge { stage: None, gauged, rounds: 0 };
         let mut rounds = |costs: &[(u64, u64)]| {
             for &(single, gathered) in costs {
@@ -446,12 +446,12 @@ mod tests {
         assert_eq!(rounds(&[(910, 700); 20]), (920, 330));
     }
 
-    const USE: Use = Use { tick: MILLISECOND, destinations: FEW };
+    const USE: ExpectedUse = ExpectedUse { tick: MILLISECOND, destinations: FEW };
 
     #[test]
     fn what_a_port_keeps_until_its_time_is_sent_while_its_cost_is_taken() {
         let mut kept = BackEnd::Txtime.other_way_on_loopback().unwrap();
-        let stage = Stage::new().unwrap();
+        let stage = TestPath::new().unwrap();
         stage.settle(kept.as_mut());
         assert!(stage.cost(kept.as_mut(), 1).is_some_and(|cost| cost > Nanos(0)));
         assert_eq!(kept.turn(clock::now(), MonoTime(0)), None, "all have left");
@@ -486,7 +486,7 @@ mod tests {
             let is_wanted = wanted.is_none_or(|wanted| wanted == chosen.back_end);
             assert!(is_wanted || chosen.refused.is_some());
             assert!(wanted.is_some() || !chosen.back_end.is_bypass());
-            let stage = Stage::new().unwrap();
+            let stage = TestPath::new().unwrap();
             assert_eq!(stage.send(chosen.port.as_mut(), 1), BATCH as u64);
             let plain = &chosen.candidates[0];
             assert_eq!(plain.back_end, BackEnd::Sendmmsg);

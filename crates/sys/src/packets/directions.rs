@@ -24,12 +24,12 @@ use crate::waker::{Sleeper, Waker, waker};
 
 /// The known destinations of a port.
 pub(crate) struct Directions {
-    known: Vec<Known>,
+    known: Vec<CacheEntry>,
     /// At this number, unused destinations are removed.
     known_max: usize,
     /// Index in `known` of each destination, by its hash: small, so a look-up costs little memory.
     places: Box<[u16]>,
-    questions: Producer<Question>,
+    questions: Producer<RouteQuery>,
     answers: Consumer<Answer>,
     resolver: Resolver,
 }
@@ -40,15 +40,15 @@ pub(crate) enum Direction {
     /// The first query is under way.
     Unknown,
     /// The answer is valid.
-    Fresh(Found),
+    Fresh(Resolution),
     /// The answer has expired and is queried again: this one message leaves by the outlet's own
     /// socket.
-    Stale(Found),
+    Stale(Resolution),
 }
 
 /// The way to a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Found {
+pub(crate) enum Resolution {
     /// By frames of this kind.
     Direct(Route),
     /// By one of the port's devices, but the next hop's address is unknown yet: by the outlet's own
@@ -79,21 +79,21 @@ impl Key {
 }
 
 #[derive(Clone, Copy)]
-struct Known {
+struct CacheEntry {
     key: Key,
-    found: Option<Found>,
+    found: Option<Resolution>,
     until: MonoTime,
     is_asked: bool,
 }
 
 /// A query.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question {
+pub(crate) struct RouteQuery {
     outlet: RawFd,
     key: Key,
 }
 
-impl Question {
+impl RouteQuery {
     /// The outlet of the datagrams.
     pub(crate) fn outlet(&self) -> SocketHandle {
         SocketHandle(self.outlet)
@@ -103,7 +103,7 @@ impl Question {
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     key: Key,
-    found: Found,
+    found: Resolution,
 }
 
 /// Number of destinations of a measurement.
@@ -122,7 +122,7 @@ impl Directions {
     /// Starts empty, for this number of destinations. `find` runs on a separate thread.
     pub(crate) fn new(
         destinations: usize,
-        find: impl FnMut(&Question) -> Found + Send + 'static,
+        find: impl FnMut(&RouteQuery) -> Resolution + Send + 'static,
     ) -> io::Result<Self> {
         let (questions, asked) = ring(QUESTIONS);
         let (answered, answers) = ring(QUESTIONS);
@@ -144,17 +144,17 @@ impl Directions {
             place = self.place(&key);
         }
         match known {
-            Some(Known { found: Some(found), until, .. }) if now < until => {
+            Some(CacheEntry { found: Some(found), until, .. }) if now < until => {
                 return Direction::Fresh(found);
             }
             Some(known) if known.is_asked => return known.stale(),
             _ => {}
         }
-        let way = known.and_then(Known::way);
+        let way = known.and_then(CacheEntry::way);
         // Room comes with the answers. Until then a message must not cost more than was promised;
         // otherwise many simultaneous queries keep each other, and the answering thread, from the
         // core.
-        if self.questions.push(Question { outlet: outlet.0, key }).is_err() {
+        if self.questions.push(RouteQuery { outlet: outlet.0, key }).is_err() {
             return match (known, way) {
                 (Some(known), Some(until)) if now < until + HOLDS => known.fresh(),
                 (Some(known), _) => known.stale(),
@@ -164,9 +164,9 @@ impl Directions {
         let found = known.and_then(|known| known.found);
         // A known way past the kernel stays valid until the answer comes.
         let until = way.map_or(now, |until| until + HOLDS);
-        self.set(place, Known { key, found, until, is_asked: true });
+        self.set(place, CacheEntry { key, found, until, is_asked: true });
         self.resolver.waker.wake();
-        known.map_or(Direction::Unknown, Known::stale)
+        known.map_or(Direction::Unknown, CacheEntry::stale)
     }
 
     /// Loads the memory that [`look`](Self::look) reads, for many keys at once. The number has no
@@ -184,14 +184,14 @@ impl Directions {
             // It may have been removed meanwhile.
             if let Some(known) = self.known.get_mut(usize::from(self.places[place])) {
                 let until = now + holds(&key);
-                *known = Known { key, found: Some(found), until, is_asked: false };
+                *known = CacheEntry { key, found: Some(found), until, is_asked: false };
             }
             has_come = true;
         }
         has_come
     }
 
-    fn set(&mut self, place: usize, known: Known) {
+    fn set(&mut self, place: usize, known: CacheEntry) {
         match self.known.get_mut(usize::from(self.places[place])) {
             Some(own) => *own = known,
             None => {
@@ -236,10 +236,10 @@ fn holds(key: &Key) -> Nanos {
     Nanos(HOLDS.0 / 2 + HOLDS.0 / 2 / PARTS * (key.hash() as u64 % PARTS))
 }
 
-impl Known {
+impl CacheEntry {
     /// The end of the validity of a way past the kernel, if one is known.
     fn way(self) -> Option<MonoTime> {
-        matches!(self.found, Some(Found::Direct(_))).then_some(self.until)
+        matches!(self.found, Some(Resolution::Direct(_))).then_some(self.until)
     }
 
     fn fresh(self) -> Direction {
@@ -260,9 +260,9 @@ struct Resolver {
 
 impl Resolver {
     fn start(
-        mut asked: Consumer<Question>,
+        mut asked: Consumer<RouteQuery>,
         mut answered: Producer<Answer>,
-        mut find: impl FnMut(&Question) -> Found + Send + 'static,
+        mut find: impl FnMut(&RouteQuery) -> Resolution + Send + 'static,
     ) -> io::Result<Self> {
         let (waker, mut sleeper): (Waker, Sleeper) = waker()?;
         let stopping = Arc::new(AtomicBool::new(false));
@@ -296,12 +296,12 @@ impl Drop for Resolver {
 }
 
 /// The kernel's routing decision for a datagram of an outlet to an address.
-pub(crate) fn find(routes: &mut Routes, devices: &[Device], question: &Question) -> Found {
-    try_find(routes, devices, question).unwrap_or(Found::Elsewhere)
+pub(crate) fn find(routes: &mut Routes, devices: &[Device], question: &RouteQuery) -> Resolution {
+    try_find(routes, devices, question).unwrap_or(Resolution::Elsewhere)
 }
 
-fn try_find(routes: &mut Routes, devices: &[Device], question: &Question) -> Option<Found> {
-    let Question { outlet, key: Key { cookie: wanted, to } } = *question;
+fn try_find(routes: &mut Routes, devices: &[Device], question: &RouteQuery) -> Option<Resolution> {
+    let RouteQuery { outlet, key: Key { cookie: wanted, to } } = *question;
     // Only the message carries the link of such an address.
     if matches!(to, IpAddr::V6(to) if to.is_unicast_link_local()) {
         return None;
@@ -340,7 +340,7 @@ fn try_find(routes: &mut Routes, devices: &[Device], question: &Question) -> Opt
         Some(mac) => mac,
         None => match routes.neighbour(hop.device, hop.next).ok()? {
             Some(mac) => mac,
-            None => return Some(Found::Unresolved),
+            None => return Some(Resolution::Unresolved),
         },
     };
     let from = match own.ip() {
@@ -348,7 +348,7 @@ fn try_find(routes: &mut Routes, devices: &[Device], question: &Question) -> Opt
         bound => bound,
     };
     // The number may belong to another outlet by now.
-    (cookie(outlet) == Some(wanted)).then_some(Found::Direct(Route {
+    (cookie(outlet) == Some(wanted)).then_some(Resolution::Direct(Route {
         device: device as u8,
         to_mac,
         from_mac: devices[device].mac,
@@ -361,12 +361,12 @@ fn try_find(routes: &mut Routes, devices: &[Device], question: &Question) -> Opt
 
 /// The same for the loopback as the only device: it reaches every outlet with an address of its
 /// own.
-pub(crate) fn find_here(question: &Question) -> Found {
+pub(crate) fn find_here(question: &RouteQuery) -> Resolution {
     let own = own_address(question.outlet)
         .filter(|own| own.is_ipv4() == question.key.to.is_ipv4() && !own.ip().is_unspecified());
     let (to_mac, from_mac) = ([0; 6], [0; 6]);
     let route = |from| Route { device: 0, to_mac, from_mac, from, hops: 1, class: 0, mtu: 1500 };
-    own.map_or(Found::Elsewhere, |own| Found::Direct(route(own)))
+    own.map_or(Resolution::Elsewhere, |own| Resolution::Direct(route(own)))
 }
 
 fn own_address(outlet: RawFd) -> Option<SocketAddr> {
@@ -402,13 +402,13 @@ mod tests {
 
     #[test]
     fn an_answer_holds_and_is_then_asked_for_again() {
-        let mut directions = Directions::new(4096, |_| Found::Unresolved).unwrap();
+        let mut directions = Directions::new(4096, |_| Resolution::Unresolved).unwrap();
         let begin = MonoTime(SECOND.0);
         assert_eq!(ask(&mut directions, begin, 7), Direction::Unknown);
-        wait(&mut directions, begin, 7, Direction::Fresh(Found::Unresolved));
+        wait(&mut directions, begin, 7, Direction::Fresh(Resolution::Unresolved));
         let end = begin + HOLDS;
-        assert_eq!(ask(&mut directions, end, 7), Direction::Stale(Found::Unresolved));
-        wait(&mut directions, end, 7, Direction::Fresh(Found::Unresolved));
+        assert_eq!(ask(&mut directions, end, 7), Direction::Stale(Resolution::Unresolved));
+        wait(&mut directions, end, 7, Direction::Fresh(Resolution::Unresolved));
     }
 
     #[test]
@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn destinations_beyond_those_that_there_is_room_for_are_asked_again() {
-        let mut directions = Directions::new(4096, |_| Found::Elsewhere).unwrap();
+        let mut directions = Directions::new(4096, |_| Resolution::Elsewhere).unwrap();
         let known_max = directions.known_max;
         for nth in 0..(known_max as u32 + 500) {
             let key = Key { cookie: 1, to: IpAddr::V4(nth.into()) };
@@ -464,10 +464,18 @@ mod tests {
     }
 
     /// A way past the kernel.
-    fn way() -> Found {
+    fn way() -> Resolution {
         let from = "192.0.2.1:9".parse().unwrap();
         let (to_mac, from_mac) = ([1; 6], [2; 6]);
-        Found::Direct(Route { device: 0, to_mac, from_mac, from, hops: 1, class: 0, mtu: 1500 })
+        Resolution::Direct(Route {
+            device: 0,
+            to_mac,
+            from_mac,
+            from,
+            hops: 1,
+            class: 0,
+            mtu: 1500,
+        })
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tactus_core::units::MonoTime;
 
 use self::packet_socket::PacketSocket;
 use self::rings::Rings;
-use crate::packets::directions::{self, Direction, Directions, FEW, Found, Key, Question};
+use crate::packets::directions::{self, Direction, Directions, FEW, Key, Resolution, RouteQuery};
 use crate::packets::frame::Route;
 use crate::packets::outlet::{MESSAGES_MAX, UdpLink, cookie};
 use crate::packets::routes::Routes;
@@ -49,12 +49,12 @@ pub(crate) trait Device: Send + Sized {
     fn bind(index: u32) -> io::Result<Self>;
 
     /// Sends messages with a route each. Returns the number taken, and why the next one was not.
-    fn send(&mut self, routes: &[Route], batch: Batch<'_>) -> (usize, Option<Lack>);
+    fn send(&mut self, routes: &[Route], batch: Batch<'_>) -> (usize, Option<DeviceRefusal>);
 }
 
 /// Why a device does not take a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lack {
+pub(crate) enum DeviceRefusal {
     /// No room: earlier frames must leave first.
     Room,
     /// The message is too long for the device, or the device cannot segment it.
@@ -88,7 +88,7 @@ impl<D: Device> FrameLink<D> {
         if bound.is_empty() {
             return Err(last);
         }
-        let find = move |question: &Question| directions::find(&mut routes, &devices, question);
+        let find = move |question: &RouteQuery| directions::find(&mut routes, &devices, question);
         Ok(Self::over(bound, Directions::new(destinations, find)?))
     }
 
@@ -109,7 +109,8 @@ impl<D: Device> FrameLink<D> {
 
     /// The way past the kernel, if it is known and valid.
     fn route(&mut self, now: MonoTime, outlet: SocketHandle, key: Key) -> Option<Route> {
-        let Direction::Fresh(Found::Direct(route)) = self.directions.look(now, outlet, key) else {
+        let Direction::Fresh(Resolution::Direct(route)) = self.directions.look(now, outlet, key)
+        else {
             return None;
         };
         self.devices[usize::from(route.device)].is_some().then_some(route)
@@ -142,14 +143,14 @@ impl<D: Device> FrameLink<D> {
     }
 
     /// Sends messages with known routes. Returns the number taken, and why not all.
-    fn send_direct(&mut self, batch: Batch<'_>) -> (usize, Option<Lack>) {
+    fn send_direct(&mut self, batch: Batch<'_>) -> (usize, Option<DeviceRefusal>) {
         let Some(&Route { device, .. }) = self.routes.first() else { return (0, None) };
         let (own, _) = split(batch, self.routes.len());
         let place = &mut self.devices[usize::from(device)];
-        let Some(bound) = place else { return (0, Some(Lack::Device)) };
+        let Some(bound) = place else { return (0, Some(DeviceRefusal::Device)) };
         let (taken, lack) = bound.send(&self.routes, own);
         // A device that takes no frames would block every stream; the sockets report the reason.
-        if lack == Some(Lack::Device) {
+        if lack == Some(DeviceRefusal::Device) {
             *place = None;
         }
         (taken, lack)
@@ -178,7 +179,7 @@ impl<D: Device> PacketPort for FrameLink<D> {
             let has_none = self.look_ahead(now, outlet, cookie, left);
             let (taken, lack) = self.send_direct(left);
             (_, left) = split(left, taken);
-            if lack == Some(Lack::Room) {
+            if lack == Some(DeviceRefusal::Room) {
                 return Gone { messages: whole - left.messages.len(), stop: Some(Stop::Full) };
             }
             if lack.is_none() && !has_none {
@@ -203,7 +204,7 @@ impl<D: Device> PacketPort for FrameLink<D> {
 mod tests {
     use super::*;
     use crate::clock;
-    use crate::packets::outlet::{Way, open};
+    use crate::packets::outlet::{UdpOptions, open};
     use std::net::{SocketAddr, UdpSocket};
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -255,7 +256,7 @@ mod tests {
         fn of<D: Device>(link: &mut FrameLink<D>) -> Self {
             let from = LOCAL.parse().unwrap();
             let (interface, hops, dscp, heard_here) = (None, None, 0, true);
-            let way = Way { from, interface, hops, dscp, heard_here, buffer: 1 << 20 };
+            let way = UdpOptions { from, interface, hops, dscp, heard_here, buffer: 1 << 20 };
             let outlet = open(&way).unwrap();
             let handle = SocketHandle(outlet.as_raw_fd());
             let inbox = UdpSocket::bind((from, 0)).unwrap();

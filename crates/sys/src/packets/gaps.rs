@@ -20,11 +20,11 @@ use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandl
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
 use self::device::Device;
-use self::ring::{Content, Laid, Ring};
+use self::ring::{Content, Ring, RingFrame};
 use crate::clock;
-use crate::packets::directions::{self, Direction, Directions, FEW, Found, Key, Question};
+use crate::packets::directions::{self, Direction, Directions, FEW, Key, Resolution, RouteQuery};
+use crate::packets::early_queue::{EarlyQueue, EnqueueResult};
 use crate::packets::frame::{self, Checksum, Mac, Route};
-use crate::packets::held::{Held, Kept};
 use crate::packets::outlet::{UdpLink, cookie};
 use crate::packets::routes::{self, Routes};
 
@@ -46,7 +46,7 @@ pub struct GapTerms {
 pub struct GapLink {
     udp: UdpLink,
     directions: Directions,
-    held: Held,
+    early_queue: EarlyQueue,
     ring: Ring,
     timeline: Timeline,
     /// Bytes of the wire that the device has released.
@@ -103,7 +103,7 @@ impl GapLink {
         let mut device = device_named(&mut routes, &name)?;
         let (index, mac) = (device.index, device.mac);
         let mut next_look = now + DEVICE_LOOK;
-        let find = move |question: &Question| {
+        let find = move |question: &RouteQuery| {
             let now = clock::now();
             if now >= next_look {
                 // A missing device has no routes either.
@@ -139,7 +139,7 @@ impl GapLink {
         Ok(Self {
             udp: UdpLink::new(),
             directions,
-            held: Held::new(),
+            early_queue: EarlyQueue::new(),
             ring,
             timeline: Timeline::new(wire, now),
             sent: 0,
@@ -230,7 +230,7 @@ impl GapLink {
 
     /// Sends the due datagrams that are kept for other devices.
     fn send_held(&mut self, now: MonoTime) {
-        let refused = self.held.send_due(now, &mut self.udp);
+        let refused = self.early_queue.send_due(now, &mut self.udp);
         self.counts.refused.fetch_add(refused, Ordering::Relaxed);
     }
 
@@ -252,7 +252,7 @@ impl GapLink {
     }
 
     /// Lays a message onto the wire.
-    fn put(&mut self, route: &Route, message: &Sending<'_>) -> Put {
+    fn put(&mut self, route: &Route, message: &TimedMessage<'_>) -> Put {
         if !self.fill(message.due) || !self.ring.has_room() {
             return Put::Full;
         }
@@ -278,11 +278,16 @@ impl GapLink {
     }
 
     /// Sends one message by the right way. Returns why it stays, if it stays.
-    fn send_one(&mut self, now: MonoTime, outlet: SocketHandle, one: &Sending<'_>) -> Option<Stop> {
+    fn send_one(
+        &mut self,
+        now: MonoTime,
+        outlet: SocketHandle,
+        one: &TimedMessage<'_>,
+    ) -> Option<Stop> {
         let Some(cookie) = cookie(outlet.0) else { return self.by_socket(now, outlet, one) };
         let key = Key { cookie, to: one.message.to.ip() };
         match self.directions.look(now, outlet, key) {
-            Direction::Fresh(Found::Direct(route)) if !self.is_down => {
+            Direction::Fresh(Resolution::Direct(route)) if !self.is_down => {
                 match self.put(&route, one) {
                     Put::Laid => None,
                     Put::Full => Some(Stop::Full),
@@ -290,9 +295,9 @@ impl GapLink {
                 }
             }
             // It goes to the same device, behind the laid frames: the right order.
-            Direction::Stale(Found::Direct(_))
-            | Direction::Fresh(Found::Unresolved)
-            | Direction::Stale(Found::Unresolved)
+            Direction::Stale(Resolution::Direct(_))
+            | Direction::Fresh(Resolution::Unresolved)
+            | Direction::Stale(Resolution::Unresolved)
                 if !self.is_down =>
             {
                 self.by_socket(now, outlet, one)
@@ -302,13 +307,13 @@ impl GapLink {
             Direction::Unknown => self.by_socket(now, outlet, one),
             // By another device, or by the kernel's choice while the link's device is down.
             Direction::Fresh(_) | Direction::Stale(_) => {
-                if one.due <= now && self.held.is_empty() {
+                if one.due <= now && self.early_queue.is_empty() {
                     return self.by_socket(now, outlet, one);
                 }
-                match self.held.keep(outlet, cookie, one.message.to, one.due, one.parts) {
-                    Kept::Whole => None,
-                    Kept::Full => Some(Stop::Full),
-                    Kept::TooLong => self.by_socket(now, outlet, one),
+                match self.early_queue.keep(outlet, cookie, one.message.to, one.due, one.parts) {
+                    EnqueueResult::Whole => None,
+                    EnqueueResult::Full => Some(Stop::Full),
+                    EnqueueResult::TooLong => self.by_socket(now, outlet, one),
                 }
             }
         }
@@ -318,7 +323,7 @@ impl GapLink {
         &mut self,
         now: MonoTime,
         outlet: SocketHandle,
-        one: &Sending<'_>,
+        one: &TimedMessage<'_>,
     ) -> Option<Stop> {
         let batch = Batch { messages: &[one.message], parts: one.parts };
         self.udp.send(now, outlet, batch).stop
@@ -339,13 +344,13 @@ fn frame_max(device: &Device, ring: &Ring) -> Option<u32> {
 }
 
 /// Counts a frame that does not leave.
-fn count_refused(counts: &GapCounters, laid: Laid) {
+fn count_refused(counts: &GapCounters, laid: RingFrame) {
     let refused = u64::from(laid.content == Content::Datagram);
     counts.refused.fetch_add(refused, Ordering::Relaxed);
 }
 
 /// One message and its due time.
-struct Sending<'a> {
+struct TimedMessage<'a> {
     message: Message,
     parts: &'a [&'a [u8]],
     due: MonoTime,
@@ -389,7 +394,7 @@ impl PacketPort for GapLink {
         for (at, &message) in batch.messages.iter().enumerate() {
             let (parts, behind) = rest.split_at(usize::from(message.parts));
             let due = due.get(at).copied().unwrap_or(now);
-            gone.stop = self.send_one(now, outlet, &Sending { message, parts, due });
+            gone.stop = self.send_one(now, outlet, &TimedMessage { message, parts, due });
             if gone.stop.is_some() {
                 break;
             }
@@ -403,7 +408,7 @@ impl PacketPort for GapLink {
         self.send_held(now);
         if until <= now {
             // No stream is left.
-            return self.held.next();
+            return self.early_queue.next();
         }
         self.look(now);
         if !self.is_down {
@@ -411,7 +416,7 @@ impl PacketPort for GapLink {
         }
         self.kick(now);
         let look = now + Nanos(self.ahead.0 / LOOKS);
-        Some(self.held.next().map_or(look, |due| due.max(now).min(look)))
+        Some(self.early_queue.next().map_or(look, |due| due.max(now).min(look)))
     }
 
     fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
@@ -431,7 +436,7 @@ fn write_pause(frame: &mut [u8], from: Mac) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packets::outlet::{Way, open};
+    use crate::packets::outlet::{UdpOptions, open};
     use std::net::UdpSocket;
     use std::os::fd::AsRawFd;
     use std::time::Duration;
@@ -476,7 +481,8 @@ mod tests {
         let begin = clock::now();
         let Some(mut link) = link(begin) else { return };
         let from = "::1".parse().unwrap();
-        let way = Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
+        let way =
+            UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
         let outlet = open(&way).unwrap();
         let handle = SocketHandle(outlet.as_raw_fd());
         let inbox = UdpSocket::bind((from, 0)).unwrap();
@@ -531,7 +537,8 @@ mod tests {
         let Some(mut link) = link(begin) else { return };
         // For this port, an outlet without an address of its own is not on the loopback.
         let from = "0.0.0.0".parse().unwrap();
-        let way = Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
+        let way =
+            UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
         let outlet = open(&way).unwrap();
         let handle = SocketHandle(outlet.as_raw_fd());
         let inbox = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -547,8 +554,8 @@ mod tests {
         let mut bytes = [0; 1500];
         link.turn(due.before(Nanos(1)), due);
         assert!(inbox.recv(&mut bytes).is_err(), "it is early");
-        assert_eq!(link.held.next(), Some(due));
+        assert_eq!(link.early_queue.next(), Some(due));
         link.turn(due, due);
-        assert_eq!((inbox.recv(&mut bytes).unwrap(), link.held.next()), (1316, None));
+        assert_eq!((inbox.recv(&mut bytes).unwrap(), link.early_queue.next()), (1316, None));
     }
 }

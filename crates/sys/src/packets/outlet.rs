@@ -20,7 +20,7 @@ use crate::udp_input::{ADDRESS, Address, EMPTY, on_link, set};
 
 /// Common parameters of all datagrams of an outlet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Way {
+pub struct UdpOptions {
     /// The source address, of the family of the destinations; unspecified for any.
     pub from: IpAddr,
     /// The interface by its number: for groups. A link-local address carries it ([`on_link`]), and
@@ -40,7 +40,7 @@ pub struct Way {
 ///
 /// # Errors
 /// Errors of the kernel.
-pub fn open(way: &Way) -> io::Result<OwnedFd> {
+pub fn open(way: &UdpOptions) -> io::Result<OwnedFd> {
     let is_v4 = way.from.is_ipv4();
     let family = if is_v4 { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -152,9 +152,9 @@ pub fn granted(bytes: usize) -> io::Result<usize> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
     grow(&socket, bytes);
-    let held = option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, 0i32);
-    let held = held.ok_or_else(io::Error::last_os_error)?;
-    Ok(usize::try_from(held / 2).unwrap_or_default())
+    let early_queue = option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, 0i32);
+    let early_queue = early_queue.ok_or_else(io::Error::last_os_error)?;
+    Ok(usize::try_from(early_queue / 2).unwrap_or_default())
 }
 
 /// Segmentation of messages of several datagrams.
@@ -312,7 +312,8 @@ impl Default for UdpLink {
 fn kernel_cuts() -> bool {
     let tries = || -> io::Result<bool> {
         let from = Ipv4Addr::LOCALHOST.into();
-        let way = Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
+        let way =
+            UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
         let outlet = open(&way)?;
         let to = address(&outlet)?;
         let message = Message { to, segment: 2, parts: 1 };
@@ -425,9 +426,16 @@ mod tests {
     const NOW: MonoTime = MonoTime(0);
     const LOCAL: [&str; 2] = ["127.0.0.1", "::1"];
 
-    fn way(from: &str) -> Way {
+    fn way(from: &str) -> UdpOptions {
         let from = from.parse().unwrap();
-        Way { from, interface: None, hops: Some(3), dscp: 34, heard_here: true, buffer: 1 << 20 }
+        UdpOptions {
+            from,
+            interface: None,
+            hops: Some(3),
+            dscp: 34,
+            heard_here: true,
+            buffer: 1 << 20,
+        }
     }
 
     fn receiver(at: &str) -> (UdpSocket, SocketAddr) {
@@ -557,7 +565,7 @@ mod tests {
     #[test]
     fn the_interface_of_an_outlet_that_is_closed_is_forgotten_with_the_next() {
         let lo = crate::udp_input::interface("lo").unwrap();
-        let by_lo = || open(&Way { interface: Some(lo), ..way(LOCAL[0]) }).unwrap();
+        let by_lo = || open(&UdpOptions { interface: Some(lo), ..way(LOCAL[0]) }).unwrap();
         let cookies: Vec<u64> = (0..10).map(|_| cookie(by_lo().as_raw_fd()).unwrap()).collect();
         let last = by_lo();
         assert_eq!(group_interface(cookie(last.as_raw_fd()).unwrap()), Some(lo));
@@ -595,7 +603,7 @@ mod tests {
             };
             let mut to = inbox.address().unwrap();
             to.set_ip(group.parse().unwrap());
-            let outlet = open(&Way { interface: Some(lo), ..way(from) }).unwrap();
+            let outlet = open(&UdpOptions { interface: Some(lo), ..way(from) }).unwrap();
             let messages = [Message { to, segment: 100, parts: 1 }];
             let batch = Batch { messages: &messages, parts: &[b"word"] };
             let gone = UdpLink::new().send(NOW, SocketHandle(outlet.as_raw_fd()), batch);

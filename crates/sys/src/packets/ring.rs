@@ -161,7 +161,7 @@ impl PacketPort for UringLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packets::outlet::{Way, open};
+    use crate::packets::outlet::{UdpOptions, open};
     use std::net::UdpSocket;
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::time::Duration;
@@ -175,7 +175,8 @@ mod tests {
         };
         let from = "127.0.0.1".parse().unwrap();
         let buffer = 1 << 20;
-        let way = Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer };
+        let way =
+            UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer };
         let inbox = UdpSocket::bind((from, 0)).unwrap();
         inbox.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Some((link, open(&way).unwrap(), inbox))

@@ -18,15 +18,15 @@ use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandl
 use tactus_core::units::{MonoTime, Nanos};
 
 use self::timed::Timed;
-use crate::packets::directions::{self, Direction, Directions, FEW, Found, Key, Question};
-use crate::packets::held::{Held, Kept, Offered};
+use crate::packets::directions::{self, Direction, Directions, FEW, Key, Resolution, RouteQuery};
+use crate::packets::early_queue::{EarlyQueue, EnqueueResult, OfferResult};
 use crate::packets::outlet::{Cutting, UdpLink, cookie, set_time};
 
 /// The port; its handles are file descriptors of outlets.
 pub struct TxtimeLink {
     udp: UdpLink,
     directions: Directions,
-    held: Held,
+    early_queue: EarlyQueue,
     /// Transmit times of the datagrams under way, in the order of sending.
     under_way: VecDeque<MonoTime>,
     under_way_max: usize,
@@ -57,7 +57,7 @@ impl TxtimeLink {
         };
         // A third is left to other senders that may share a flow.
         let under_way_max = (kept - kept / 3).min(UNDER_WAY_MAX);
-        let find = move |question: &Question| {
+        let find = move |question: &RouteQuery| {
             let (routes, devices) = timed.look();
             give_times(directions::find(routes, devices, question), question)
         };
@@ -69,7 +69,7 @@ impl TxtimeLink {
     /// # Errors
     /// Errors of the kernel.
     pub fn on_loopback(tick: Nanos) -> io::Result<Self> {
-        let find = |question: &Question| give_times(directions::find_here(question), question);
+        let find = |question: &RouteQuery| give_times(directions::find_here(question), question);
         Self::with(tick, UNDER_WAY_MAX, Directions::new(FEW, find)?)
     }
 
@@ -79,14 +79,14 @@ impl TxtimeLink {
     /// # Errors
     /// Errors of the kernel.
     pub(crate) fn alone(tick: Nanos) -> io::Result<Self> {
-        Self::with(tick, UNDER_WAY_MAX, Directions::new(FEW, |_| Found::Elsewhere)?)
+        Self::with(tick, UNDER_WAY_MAX, Directions::new(FEW, |_| Resolution::Elsewhere)?)
     }
 
     fn with(tick: Nanos, under_way_max: usize, directions: Directions) -> io::Result<Self> {
         Ok(Self {
             udp: UdpLink::with(Cutting::Ours),
             directions,
-            held: Held::new(),
+            early_queue: EarlyQueue::new(),
             under_way: VecDeque::with_capacity(under_way_max),
             under_way_max,
             may_hand_over: false,
@@ -101,27 +101,28 @@ impl TxtimeLink {
             self.under_way.pop_front();
             self.may_hand_over = true;
         }
-        let Self { udp, directions, held, under_way, under_way_max, may_hand_over, .. } = self;
-        held.send_due(now, udp);
-        if held.is_empty() || !*may_hand_over {
+        let Self { udp, directions, early_queue, under_way, under_way_max, may_hand_over, .. } =
+            self;
+        early_queue.send_due(now, udp);
+        if early_queue.is_empty() || !*may_hand_over {
             return;
         }
         *may_hand_over = false;
-        held.hand_over(|one| {
+        early_queue.hand_over(|one| {
             if under_way.len() == *under_way_max {
-                return Offered::Full;
+                return OfferResult::Full;
             }
             if !is_timed(directions, now, one.outlet, one.key) {
-                return Offered::Refused;
+                return OfferResult::Refused;
             }
             let message = Message { to: one.to, segment: one.bytes.len() as u16, parts: 1 };
             let batch = Batch { messages: &[message], parts: &[one.bytes] };
             if udp.send_at(one.outlet, batch, &[one.due]).stop == Some(Stop::Full) {
                 *may_hand_over = true;
-                return Offered::Full;
+                return OfferResult::Full;
             }
             under_way.push_back(one.due);
-            Offered::Taken
+            OfferResult::Taken
         });
     }
 
@@ -141,7 +142,7 @@ impl TxtimeLink {
             if !is_timed(&mut self.directions, now, outlet, key) {
                 break;
             }
-            if self.held.has(key) {
+            if self.early_queue.has(key) {
                 self.may_hand_over = true;
                 break;
             }
@@ -158,17 +159,17 @@ impl TxtimeLink {
         now: MonoTime,
         outlet: SocketHandle,
         cookie: u64,
-        one: &Sending<'_>,
+        one: &TimedMessage<'_>,
     ) -> Option<Stop> {
         let to = one.message.to;
-        if one.due <= now && !self.held.has(Key { cookie, to: to.ip() }) {
+        if one.due <= now && !self.early_queue.has(Key { cookie, to: to.ip() }) {
             let batch = Batch { messages: &[one.message], parts: one.parts };
             return self.udp.send(now, outlet, batch).stop;
         }
-        match self.held.keep(outlet, cookie, to, one.due, one.parts) {
-            Kept::Whole => None,
+        match self.early_queue.keep(outlet, cookie, to, one.due, one.parts) {
+            EnqueueResult::Whole => None,
             // A message that is too long stays where it is.
-            Kept::Full | Kept::TooLong => Some(Stop::Full),
+            EnqueueResult::Full | EnqueueResult::TooLong => Some(Stop::Full),
         }
     }
 }
@@ -176,7 +177,7 @@ impl TxtimeLink {
 /// Whether the kernel keeps the times of this destination.
 fn is_timed(directions: &mut Directions, now: MonoTime, outlet: SocketHandle, key: Key) -> bool {
     match directions.look(now, outlet, key) {
-        Direction::Fresh(found) | Direction::Stale(found) => found != Found::Elsewhere,
+        Direction::Fresh(found) | Direction::Stale(found) => found != Resolution::Elsewhere,
         Direction::Unknown => false,
     }
 }
@@ -187,16 +188,16 @@ fn ahead(tick: Nanos) -> Nanos {
 }
 
 /// Enables transmit times of an outlet, if its device keeps them.
-fn give_times(found: Found, question: &Question) -> Found {
+fn give_times(found: Resolution, question: &RouteQuery) -> Resolution {
     match found {
-        Found::Elsewhere => Found::Elsewhere,
+        Resolution::Elsewhere => Resolution::Elsewhere,
         found if set_time(question.outlet()).is_ok() => found,
-        _ => Found::Elsewhere,
+        _ => Resolution::Elsewhere,
     }
 }
 
 /// One message and its due time.
-struct Sending<'a> {
+struct TimedMessage<'a> {
     message: Message,
     parts: &'a [&'a [u8]],
     due: MonoTime,
@@ -233,7 +234,7 @@ impl PacketPort for TxtimeLink {
             let (count, used) = self.run(now, outlet, cookie, &messages[done..]);
             if count == 0 {
                 let (own, behind) = parts.split_at(usize::from(message.parts));
-                let one = Sending { message, parts: own, due: due[done] };
+                let one = TimedMessage { message, parts: own, due: due[done] };
                 let stop = self.send_one(now, outlet, cookie, &one);
                 if stop.is_some() {
                     return Gone { messages: done, stop };
@@ -260,7 +261,7 @@ impl PacketPort for TxtimeLink {
         // By ticks, as without a queueing discipline that keeps times; not before the next tick, if
         // a socket is full.
         let tick = |at: MonoTime| MonoTime(at.0.div_ceil(self.tick.0) * self.tick.0);
-        self.held.next().map(|due| tick(due.max(now + Nanos(1))))
+        self.early_queue.next().map(|due| tick(due.max(now + Nanos(1))))
     }
 
     fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
@@ -272,7 +273,7 @@ impl PacketPort for TxtimeLink {
 mod tests {
     use super::*;
     use crate::clock;
-    use crate::packets::outlet::{Way, open};
+    use crate::packets::outlet::{UdpOptions, open};
     use std::net::{SocketAddr, UdpSocket};
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::time::Duration;
@@ -282,8 +283,14 @@ mod tests {
 
     fn outlet(from: &str) -> (OwnedFd, SocketHandle) {
         let from = from.parse().unwrap();
-        let way =
-            Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 1 << 20 };
+        let way = UdpOptions {
+            from,
+            interface: None,
+            hops: None,
+            dscp: 0,
+            heard_here: true,
+            buffer: 1 << 20,
+        };
         let outlet = open(&way).unwrap();
         let handle = SocketHandle(outlet.as_raw_fd());
         (outlet, handle)
@@ -373,11 +380,11 @@ mod tests {
         settle(&mut link, begin, by, to);
         give(&mut link, begin, by, to, &[(2, at(60)), (3, at(70)), (4, at(80))]);
         assert_eq!((wait(&inbox), wait(&inbox), take(&inbox)), (1, 2, None));
-        assert_eq!(link.held.next(), Some(at(70)));
+        assert_eq!(link.early_queue.next(), Some(at(70)));
         // When the first of them has left there is room for one, and then for the last.
         let later = at(50) + LEAVES + Nanos(1);
         link.turn(later, later);
-        assert_eq!((wait(&inbox), take(&inbox), link.held.next()), (3, None, Some(at(80))));
+        assert_eq!((wait(&inbox), take(&inbox), link.early_queue.next()), (3, None, Some(at(80))));
         let later = at(60) + LEAVES + Nanos(1);
         assert_eq!(link.turn(later, later), None);
         assert_eq!((wait(&inbox), take(&inbox)), (4, None));
@@ -398,12 +405,12 @@ mod tests {
             std::thread::yield_now();
         }
         link.turn(begin, begin);
-        assert_eq!((take(&inbox), link.held.next()), (None, Some(begin + SECOND)));
+        assert_eq!((take(&inbox), link.early_queue.next()), (None, Some(begin + SECOND)));
         // Room is a reason to look.
         link.under_way.push_back(begin);
         let later = begin + LEAVES + Nanos(1);
         link.turn(later, later);
-        assert_eq!((wait(&inbox), link.held.next()), (1, None));
+        assert_eq!((wait(&inbox), link.early_queue.next()), (1, None));
     }
 
     #[test]

@@ -7,25 +7,25 @@ use std::path::Path;
 
 use tactus_core::ports::{self, Completion, Direction, DiskPort, FileHandle, Transfer};
 use tactus_core::units::Bytes;
-use tactus_ring::arena::{BlockRef, HeapRegion, Keeper, Lease, View, arena};
+use tactus_ring::arena::{ArenaOwner, BlockRef, HeapRegion, Lease, View, arena};
 use tactus_sys::clock;
 use tactus_sys::disk::uring::Registration;
-use tactus_sys::disk::{DiskDevice, DiskOptions, Way, open};
-use tactus_sys::file::{Access, Opened, open_beneath};
+use tactus_sys::disk::{DiskDevice, DiskOptions, ReadMethod, open};
+use tactus_sys::file::{Access, OpenedFile, open_beneath};
 
 pub(crate) const BLOCK: u32 = 32 * 1024;
 
 /// Every way to a disk that this kernel may have.
-pub(crate) const WAYS: [(Way, Registration); 3] = [
-    (Way::Best, Registration::Wanted),
-    (Way::Best, Registration::NotWanted),
-    (Way::Threads, Registration::NotWanted),
+pub(crate) const WAYS: [(ReadMethod, Registration); 3] = [
+    (ReadMethod::Best, Registration::Wanted),
+    (ReadMethod::Best, Registration::NotWanted),
+    (ReadMethod::Threads, Registration::NotWanted),
 ];
 
 pub(crate) struct Fixture {
-    pub(crate) keeper: Keeper,
+    pub(crate) keeper: ArenaOwner,
     pub(crate) view: View,
-    pub(crate) file: Opened,
+    pub(crate) file: OpenedFile,
     pub(crate) file_len: u64,
 }
 
@@ -44,7 +44,11 @@ impl Fixture {
         Self { keeper, view, file, file_len }
     }
 
-    pub(crate) fn open(&self, (way, registration): (Way, Registration), depth: u32) -> DiskDevice {
+    pub(crate) fn open(
+        &self,
+        (way, registration): (ReadMethod, Registration),
+        depth: u32,
+    ) -> DiskDevice {
         let options = DiskOptions { depth, threads: 3, way, registration };
         open(self.view.clone(), options).unwrap()
     }

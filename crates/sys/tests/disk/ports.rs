@@ -161,13 +161,13 @@ fn a_kick_from_a_thread_that_is_not_the_issuer_stops_the_program() {
 }
 
 /// Memory that tells when it is freed.
-struct Watched {
+struct TrackedMemory {
     memory: HeapRegion,
     freed: Arc<AtomicBool>,
 }
 
 // SAFETY: as the heap region that it wraps.
-unsafe impl Region for Watched {
+unsafe impl Region for TrackedMemory {
     fn base(&self) -> NonNull<u8> {
         self.memory.base()
     }
@@ -177,7 +177,7 @@ unsafe impl Region for Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for TrackedMemory {
     fn drop(&mut self) {
         self.freed.store(true, Ordering::SeqCst);
     }
@@ -188,7 +188,7 @@ fn memory_that_the_kernel_may_still_write_is_never_freed() {
     for (same_thread, freed_at_the_end) in [(true, true), (false, false)] {
         let freed = Arc::new(AtomicBool::new(false));
         let memory = HeapRegion::new(BLOCK as usize);
-        let region = Watched { memory, freed: Arc::clone(&freed) };
+        let region = TrackedMemory { memory, freed: Arc::clone(&freed) };
         let (mut keeper, view) = arena(Box::new(region), BLOCK);
         let mut ring = DiskRing::open(view, 1, Registration::NotWanted).unwrap();
         if !ring.facts().deferred {

@@ -12,17 +12,17 @@ use std::process::Command;
 use tactus_core::ports::{self, Completion, Direction, DiskFault, DiskPort, FileHandle};
 use tactus_core::ports::{Reach, Sync, Synced, Transfer};
 use tactus_core::units::Bytes;
-use tactus_ring::arena::{BlockRef, HeapRegion, Keeper, View, arena};
+use tactus_ring::arena::{ArenaOwner, BlockRef, HeapRegion, View, arena};
 use tactus_sys::clock;
 use tactus_sys::disk::uring::Registration;
 use tactus_sys::disk::writes::WriteOptions;
-use tactus_sys::disk::{DiskWrites, Way, open_writes};
+use tactus_sys::disk::{DiskWrites, ReadMethod, open_writes};
 
 use crate::fixture::{BLOCK, WAYS, block_of, content, mix};
 
 /// A write share and a directory to write into.
 struct Share {
-    keeper: Keeper,
+    keeper: ArenaOwner,
     view: View,
     directory: tempfile::TempDir,
 }
@@ -34,7 +34,12 @@ impl Share {
         Self { keeper, view, directory }
     }
 
-    fn open(&self, (way, registration): (Way, Registration), depth: u32, syncs: u32) -> Port {
+    fn open(
+        &self,
+        (way, registration): (ReadMethod, Registration),
+        depth: u32,
+        syncs: u32,
+    ) -> Port {
         let options = WriteOptions { depth, syncs, cores: vec![] };
         Port(open_writes(self.view.clone(), &options, way, registration).unwrap())
     }

@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, socket_with};
 use tactus_core::units::{MILLISECOND, SECOND};
 use tactus_sys::clock;
-use tactus_sys::packets::outlet::{Way, open};
+use tactus_sys::packets::outlet::{UdpOptions, open};
 use tactus_sys::udp_input::interface;
 
 /// Set where the namespace is.
@@ -59,8 +59,15 @@ pub(crate) fn pair(here: &str, there: &str) {
 pub(crate) fn outlet_by(device: &str) -> OwnedFd {
     let from = "0.0.0.0".parse().unwrap();
     let interface = Some(interface(device).unwrap());
-    open(&Way { from, interface, hops: Some(2), dscp: 0, heard_here: false, buffer: 4 << 20 })
-        .unwrap()
+    open(&UdpOptions {
+        from,
+        interface,
+        hops: Some(2),
+        dscp: 0,
+        heard_here: false,
+        buffer: 4 << 20,
+    })
+    .unwrap()
 }
 
 /// All frames that come to a device.

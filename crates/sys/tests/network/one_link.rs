@@ -6,8 +6,8 @@ use std::os::fd::AsRawFd;
 use tactus_core::ports::{Batch, Message, SocketHandle};
 use tactus_core::units::MILLISECOND;
 use tactus_sys::clock;
-use tactus_sys::packets::back_end::{BackEnd, Use, choose};
-use tactus_sys::packets::outlet::{Way, open};
+use tactus_sys::packets::back_end::{BackEnd, ExpectedUse, choose};
+use tactus_sys::packets::outlet::{UdpOptions, open};
 use tactus_sys::udp_input::{interface, on_link};
 
 use crate::namespace::{Tap, ip, is_inside, pair, until};
@@ -29,12 +29,14 @@ fn an_address_of_one_link_is_reached_by_the_link_that_is_named() {
     let to = SocketAddr::new("fe80::2".parse().unwrap(), PORT);
     let from: [IpAddr; 2] = ["::", "fe80::1"].map(|from| from.parse().unwrap());
     for back_end in [BackEnd::Sendmmsg, BackEnd::IoUring, BackEnd::PacketSocket] {
-        let mut port = choose(Some(back_end), Use { tick: MILLISECOND, destinations: 64 }).port;
+        let mut port =
+            choose(Some(back_end), ExpectedUse { tick: MILLISECOND, destinations: 64 }).port;
         for (from, (here, tap)) in from.iter().flat_map(|from| {
             ends.iter().zip(&taps).map(move |(&(here, _), tap)| (*from, (here, tap)))
         }) {
             let interface = Some(interface(here).unwrap());
-            let way = Way { from, interface, hops: None, dscp: 0, heard_here: false, buffer: 0 };
+            let way =
+                UdpOptions { from, interface, hops: None, dscp: 0, heard_here: false, buffer: 0 };
             let outlet = open(&way).unwrap();
             let to = on_link(to, interface);
             let message = Message { to, segment: 9, parts: 1 };

@@ -1,7 +1,7 @@
 //! Uploads, recordings and flushes.
 
 use super::*;
-use crate::disk_model::Moved;
+use crate::disk_model::TransferredBytes;
 use crate::ports::Reach;
 
 const FLOOR: u32 = 50;
@@ -54,8 +54,8 @@ struct Player {
     last: Option<Transfer>,
 }
 
-enum Played {
-    Moved(Transfer, Turn, Nanos, Option<Ended>),
+enum TestEvent {
+    Moved(Transfer, Turn, Nanos, Option<JobEnd>),
     Flushed(Vec<u32>),
     Rested,
 }
@@ -65,7 +65,7 @@ impl Player {
         Self { cycle: disk(model, floor), model, now: BEGUN, last: None }
     }
 
-    fn step(&mut self) -> Played {
+    fn step(&mut self) -> TestEvent {
         let mut group = vec![];
         while let Some(sync) = self.cycle.poll_sync(self.now) {
             group.push(sync.token);
@@ -77,12 +77,12 @@ impl Player {
                 self.cycle.handle_synced(self.now);
             }
             self.last = None;
-            return Played::Flushed(group);
+            return TestEvent::Flushed(group);
         }
         let Some((transfer, turn)) = self.cycle.poll_transfer(self.now) else {
             // Like the disk server, which polls once a millisecond.
             self.now += Nanos::from_millis(1);
-            return Played::Rested;
+            return TestEvent::Rested;
         };
         // In a sweep of some dozens each way of the arm is short.
         let arm = if turn == Turn::RealTime { self.model.sweep.0 / 8 } else { self.model.sweep.0 };
@@ -95,7 +95,7 @@ impl Player {
             turn == Turn::RealTime || self.now <= end,
             "{turn:?} ran over the end of the cycle"
         );
-        Played::Moved(transfer, turn, took, complete(&mut self.cycle, transfer))
+        TestEvent::Moved(transfer, turn, took, complete(&mut self.cycle, transfer))
     }
 }
 
@@ -128,7 +128,7 @@ fn a_place_comes_back_when_its_last_piece_has_landed_with_the_error_of_any() {
         }
         let block = BlockRef { place: 3, generation: 1 };
         let result = if fails.is_some() { Err(SHORT_WRITE) } else { Ok(()) };
-        assert!(ended.contains(&Ended::Written(Written { block, result })), "{ended:?}");
+        assert!(ended.contains(&JobEnd::Written(BlockWriteEnd { block, result })), "{ended:?}");
         assert!(ended.contains(&filled(3)) && ended.len() == 2);
     }
 }
@@ -139,7 +139,8 @@ fn an_upload_never_starts_what_could_end_after_the_cycle() {
     cycle.add_best_effort(upload(7, 1, 0));
     let written = Bytes(128 * KIB);
     let model = DiskModel::SLOWEST;
-    let piece = model.moving(MilliVisits(1000), Moved { written, ..Moved::NOTHING });
+    let piece =
+        model.moving(MilliVisits(1000), TransferredBytes { written, ..TransferredBytes::NOTHING });
     assert!(cycle.poll_transfer(MonoTime(LENGTH.0 - piece.0 + 1)).is_none());
     assert!(cycle.poll_transfer(MonoTime(LENGTH.0 - piece.0)).is_some());
 }
@@ -156,17 +157,17 @@ fn downloads_and_uploads_share_the_time_left() {
             next = place + 1;
         }
         while player.now < MonoTime(LENGTH.0 * 20) {
-            let Played::Moved(transfer, _, took, ended) = player.step() else { continue };
+            let TestEvent::Moved(transfer, _, took, ended) = player.step() else { continue };
             let sum = if transfer.direction == Direction::Read { &mut read } else { &mut written };
             *sum += took;
             // The next request follows each completion.
             next += 1;
             let position = u64::from(next) * MIB;
             match ended {
-                Some(Ended::Filled(filled)) => {
+                Some(JobEnd::Filled(filled)) => {
                     player.cycle.add_best_effort(job(filled.block.place, position, 0));
                 }
-                Some(Ended::Written(written)) => {
+                Some(JobEnd::Written(written)) => {
                     player.cycle.add_best_effort(upload(written.block.place, 9, position));
                 }
                 None => {}
@@ -253,9 +254,9 @@ fn small_uploads_without_end_leave_large_ones_half_of_the_time() {
         player.cycle.add_best_effort(upload(place, file, 0));
     }
     while player.now < MonoTime(LENGTH.0 * 60) {
-        let Played::Moved(transfer, _, took, ended) = player.step() else { continue };
+        let TestEvent::Moved(transfer, _, took, ended) = player.step() else { continue };
         *(if transfer.file.0 == 1 { &mut large } else { &mut small }) += took;
-        let Some(Ended::Written(Written { block, .. })) = ended else { continue };
+        let Some(JobEnd::Written(BlockWriteEnd { block, .. })) = ended else { continue };
         if transfer.file.0 == 1 {
             player.cycle.add_best_effort(upload(block.place, 1, offset));
             offset += MIB;
@@ -333,13 +334,13 @@ fn time_of_uploads_in_a_full_house(model: DiskModel, cycles: u64) -> Vec<u64> {
         }
         player.cycle.commit();
         let cycle = (player.now.0 / LENGTH.0) as usize;
-        let Played::Moved(transfer, turn, took, ended) = player.step() else { continue };
+        let TestEvent::Moved(transfer, turn, took, ended) = player.step() else { continue };
         if turn == Turn::RealTime {
             waiting -= 1;
         } else {
             used[cycle] += took.0;
         }
-        if let Some(Ended::Written(written)) = ended {
+        if let Some(JobEnd::Written(written)) = ended {
             let offset = transfer.offset.0 + 128 * KIB;
             player.cycle.add_best_effort(upload(written.block.place, 9, offset + 7 * MIB));
         }
@@ -457,7 +458,7 @@ fn one_flush_has_its_place_in_each_cycle_however_full_it_is() {
         player.cycle.commit();
         let cycle = (player.now.0 / LENGTH.0) as usize;
         match player.step() {
-            Played::Flushed(tokens) => {
+            TestEvent::Flushed(tokens) => {
                 flushed[cycle] += 1;
                 for token in tokens {
                     player.cycle.add_sync(Sync {
@@ -467,8 +468,8 @@ fn one_flush_has_its_place_in_each_cycle_however_full_it_is() {
                     });
                 }
             }
-            Played::Moved(..) => waiting -= 1,
-            Played::Rested => {}
+            TestEvent::Moved(..) => waiting -= 1,
+            TestEvent::Rested => {}
         }
     }
     assert_eq!(flushed, [1; 10]);

@@ -27,7 +27,7 @@ fn packet(pid: u16, count: u8, pcr: Option<Pcr>, shown: Option<u64>) -> [u8; ts:
 }
 
 /// A title of a variable rate: every fifth packet has a PCR, by `line`.
-fn title(line: &Line, base: u64) -> Vec<u8> {
+fn title(line: &Polyline, base: u64) -> Vec<u8> {
     let packets = line.len().0 / TS;
     (0..packets)
         .flat_map(|nth| {
@@ -44,7 +44,7 @@ fn title(line: &Line, base: u64) -> Vec<u8> {
 }
 
 /// The received stream.
-struct Heard {
+struct ReceivedStream {
     bytes: Vec<u8>,
     /// The due time of each datagram.
     due: Vec<MonoTime>,
@@ -53,7 +53,7 @@ struct Heard {
 }
 
 /// Sends a stream of `title` with all `turns` of it.
-fn play(mut cutter: Cutter, title: &[u8], turns: u64) -> Heard {
+fn play(mut cutter: Cutter, title: &[u8], turns: u64) -> ReceivedStream {
     let len = Bytes(title.len() as u64 * turns);
     let (mut bytes, mut due, mut sum) = (vec![], vec![], Composition::default());
     while let Some(message) = cutter.next(Some(len)) {
@@ -77,11 +77,11 @@ fn play(mut cutter: Cutter, title: &[u8], turns: u64) -> Heard {
         due.extend((0..message.datagrams).map(|nth| cutter.due(nth)));
         cutter.advance(&message);
     }
-    Heard { bytes, due, composed: sum, end: cutter.trace(len) }
+    ReceivedStream { bytes, due, composed: sum, end: cutter.trace(len) }
 }
 
 /// A line of whole packets.
-fn steps() -> impl Strategy<Value = Line> {
+fn steps() -> impl Strategy<Value = Polyline> {
     proptest::collection::vec((20u64..200, 2_000_000u64..20_000_000), 1..6).prop_map(|steps| {
         let (mut at, mut time) = (0, 0);
         let mut points = vec![(Bytes(0), MediaTime(0))];
@@ -89,7 +89,7 @@ fn steps() -> impl Strategy<Value = Line> {
             (at, time) = (at + packets * TS, time + ticks);
             points.push((Bytes(at), MediaTime(time)));
         }
-        Line::through(&points).unwrap()
+        Polyline::through(&points).unwrap()
     })
 }
 
@@ -216,7 +216,7 @@ proptest! {
         lines in proptest::collection::vec((steps(), 0u64..Pcr::WRAP.0), 2..5), tables in 0usize..4,
     ) {
         let front: Vec<u8> = (0..tables).flat_map(|nth| packet(0, nth as u8, None, None)).collect();
-        let mut before: Option<Heard> = None;
+        let mut before: Option<ReceivedStream> = None;
         let mut all = vec![];
         for (line, base) in lines {
             let title = title(&line, base);
@@ -243,7 +243,7 @@ proptest! {
                 all.push((heard.due[datagram as usize], pcr));
             }
             let bytes = before.map(|before| before.bytes).unwrap_or_default();
-            before = Some(Heard { bytes: [bytes, heard.bytes.clone()].concat(), ..heard });
+            before = Some(ReceivedStream { bytes: [bytes, heard.bytes.clone()].concat(), ..heard });
         }
         assert_whole(&before.unwrap().bytes);
         for pair in all.windows(2) {
@@ -258,7 +258,8 @@ proptest! {
 
 #[test]
 fn over_a_jump_inside_a_title_its_clock_runs_on() {
-    let line = Line::through(&[(Bytes(0), MediaTime(0)), (Bytes(100 * TS), MediaTime(27_000_000))]);
+    let line =
+        Polyline::through(&[(Bytes(0), MediaTime(0)), (Bytes(100 * TS), MediaTime(27_000_000))]);
     let line = line.unwrap();
     let mut bytes = title(&line, BASE);
     // From packet 50 on an hour later.
@@ -278,7 +279,7 @@ fn over_a_jump_inside_a_title_its_clock_runs_on() {
 #[test]
 fn a_rate_too_low_to_be_stuffed_to_is_told() {
     let line =
-        Line::through(&[(Bytes(0), MediaTime(0)), (Bytes(1000 * TS), MediaTime(27_000_000))]);
+        Polyline::through(&[(Bytes(0), MediaTime(0)), (Bytes(1000 * TS), MediaTime(27_000_000))]);
     let line = line.unwrap();
     let title = title(&line, BASE);
     let plan = Plan { line: Some(line), restamping: restamping(), ..Plan::default() };
@@ -289,7 +290,8 @@ fn a_rate_too_low_to_be_stuffed_to_is_told() {
 
 #[test]
 fn a_counter_alone_is_kept_where_no_clock_is_known() {
-    let line = Line::through(&[(Bytes(0), MediaTime(0)), (Bytes(101 * TS), MediaTime(27_000_000))]);
+    let line =
+        Polyline::through(&[(Bytes(0), MediaTime(0)), (Bytes(101 * TS), MediaTime(27_000_000))]);
     let title = title(&line.unwrap(), BASE);
     let restamping =
         Some(Restamping { turn: Some(MediaTime(27_000_300)), ..Restamping::default() });
@@ -307,7 +309,8 @@ fn a_counter_alone_is_kept_where_no_clock_is_known() {
 
 #[test]
 fn a_title_whose_times_cannot_be_moved_begins_its_clock_anew_and_says_so() {
-    let line = Line::through(&[(Bytes(0), MediaTime(0)), (Bytes(101 * TS), MediaTime(27_000_000))]);
+    let line =
+        Polyline::through(&[(Bytes(0), MediaTime(0)), (Bytes(101 * TS), MediaTime(27_000_000))]);
     let line = line.unwrap();
     let title = title(&line, BASE);
     let restamping = Some(Restamping { turn: Some(MediaTime(0)), ..Restamping::default() });
@@ -340,7 +343,8 @@ fn markers(mut cutter: Cutter, title: &[u8]) -> Vec<u64> {
 
 #[test]
 fn the_first_datagram_and_no_other_has_the_marker_where_the_clock_in_it_is_marked() {
-    let line = Line::through(&[(Bytes(0), MediaTime(0)), (Bytes(101 * TS), MediaTime(27_000_000))]);
+    let line =
+        Polyline::through(&[(Bytes(0), MediaTime(0)), (Bytes(101 * TS), MediaTime(27_000_000))]);
     let line = line.unwrap();
     let title = title(&line, BASE);
     let new = |plan: Plan| Cutter::new(planned(plan, 1_000_000, title.len()));
@@ -443,7 +447,7 @@ proptest! {
 fn a_constant_rate_needs_no_line() {
     // 3.76 Mbit/s for three seconds.
     let points = [(Bytes(0), MediaTime(0)), (Bytes(7500 * TS), MediaTime(81_000_000))];
-    let bytes = title(&Line::through(&points).unwrap(), BASE);
+    let bytes = title(&Polyline::through(&points).unwrap(), BASE);
     let mut indexer = ts::Indexer::default();
     indexer.add(&bytes);
     let index = indexer.finish().unwrap();

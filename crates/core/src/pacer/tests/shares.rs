@@ -157,7 +157,7 @@ proptest! {
         for &at in &leaves {
             harness.run((begin + Nanos(joins[at])).since(harness.now));
             let parent = tree[at].0.map_or(LINK, |parent| ids[parent].unwrap());
-            harness.add(parent, tree[at].1, Law::Greedy, SMALL);
+            harness.add(parent, tree[at].1, TrafficPattern::Greedy, SMALL);
         }
         harness.run(Nanos::from_millis(5));
         let expected = fluid(link, &tree);
@@ -421,7 +421,7 @@ fn rates_from_a_kilobit_to_a_hundred_gigabits_share_one_link() {
     let mut harness = PacerHarness::new(LIMITS, 100 * GBIT);
     let bytes = [DATAGRAM, DATAGRAM, DATAGRAM, 7 * DATAGRAM, PACKET_MAX.0];
     for (rate, bytes) in rates.into_iter().zip(bytes) {
-        harness.add(LINK, Class::target(BitRate(rate)), Law::Greedy, bytes);
+        harness.add(LINK, Class::target(BitRate(rate)), TrafficPattern::Greedy, bytes);
     }
     harness.run(Nanos::from_millis(1));
     let span = SECOND.times(3);
@@ -438,7 +438,7 @@ fn virtual_time_begins_anew_without_anybody_noticing() {
     // them.
     let mut harness = PacerHarness::new(LIMITS, 100 * GBIT);
     for share in [1, 2] {
-        harness.add(LINK, Class::rest(BitRate(share)), Law::Greedy, PACKET_MAX.0);
+        harness.add(LINK, Class::rest(BitRate(share)), TrafficPattern::Greedy, PACKET_MAX.0);
     }
     for _ in 0..7 {
         let sent = harness.sent_in(Nanos::from_millis(100));
@@ -446,7 +446,7 @@ fn virtual_time_begins_anew_without_anybody_noticing() {
     }
     assert!(harness.streams[0].sent > 2_500 * PACKET_MAX.0);
     // And a third one joins in.
-    harness.add(LINK, Class::rest(BitRate(1)), Law::Greedy, PACKET_MAX.0);
+    harness.add(LINK, Class::rest(BitRate(1)), TrafficPattern::Greedy, PACKET_MAX.0);
     let sent = harness.sent_in(Nanos::from_millis(100));
     assert!(sent[2].abs_diff(sent[0]) <= 2 * PACKET_MAX.0, "{sent:?}");
 }

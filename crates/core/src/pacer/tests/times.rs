@@ -19,7 +19,8 @@ proptest! {
         let mut harness = PacerHarness::new(LIMITS, 100 * GBIT);
         let class = harness.pacer.add(LINK, Class::rest(BitRate(GBIT))).unwrap();
         for (number, &(rate, bytes, start)) in streams.iter().enumerate() {
-            let law = Law::Paced(ByteClock::new(harness.now + Nanos(start), BitRate(rate)));
+            let law =
+                TrafficPattern::Paced(ByteClock::new(harness.now + Nanos(start), BitRate(rate)));
             let parent = if number % 2 == 0 { LINK } else { class };
             harness.add(parent, Class::stream(BitRate(rate)), law, bytes);
         }
@@ -33,7 +34,7 @@ proptest! {
                 prop_assert_eq!(departure.at, begin);
             }
             for (stream, sent) in harness.streams.iter().zip(sent) {
-                let Law::Paced(clock) = stream.law else { unreachable!() };
+                let TrafficPattern::Paced(clock) = stream.law else { unreachable!() };
                 if stream.sent > sent {
                     // The last packet that left was due, so all bytes before it were allowed.
                     prop_assert!(clock.allowed(begin).0 >= stream.sent - stream.bytes);
@@ -48,7 +49,7 @@ proptest! {
         rate in 1_000u64..10 * GBIT, bytes in 64u64..9000, lateness in lateness(),
     ) {
         let mut harness = PacerHarness::new(LIMITS, 100 * GBIT);
-        harness.add(LINK, Class::target(BitRate(rate)), Law::Greedy, bytes);
+        harness.add(LINK, Class::target(BitRate(rate)), TrafficPattern::Greedy, bytes);
         let law = ByteClock::new(harness.now, BitRate(rate));
         harness.turn(harness.now);
         for late in lateness {
@@ -83,7 +84,7 @@ proptest! {
             let place = harness.pacer.add(parents[number % 3], class).unwrap();
             harness.streams.push(Stream {
                 class: place,
-                law: Law::Silent,
+                law: TrafficPattern::Silent,
                 bytes: DATAGRAM,
                 sent: 0,
             });
@@ -215,7 +216,7 @@ fn operations_per_packet_and_wake_ups_do_not_grow_with_classes() {
                 harness.greedy(LINK, Class::target(BitRate(rate)));
             } else {
                 let start = harness.now + Nanos(number * 1_234_567 % 50_000_000);
-                let law = Law::Paced(ByteClock::new(start, BitRate(rate)));
+                let law = TrafficPattern::Paced(ByteClock::new(start, BitRate(rate)));
                 harness.add(LINK, Class::stream(BitRate(rate)), law, DATAGRAM);
             }
         }
@@ -255,7 +256,7 @@ fn a_pause_of_the_machine_is_not_made_up_for_beyond_its_bound() {
 #[test]
 fn a_late_turn_moves_no_later_packet() {
     let mut harness = PacerHarness::new(LIMITS, 10 * GBIT);
-    let law = Law::Paced(ByteClock::new(harness.now, BitRate(4 * MBIT)));
+    let law = TrafficPattern::Paced(ByteClock::new(harness.now, BitRate(4 * MBIT)));
     harness.add(LINK, Class::target(BitRate(4 * MBIT)), law, DATAGRAM);
     let begin = harness.now;
     harness.turn(begin);

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use super::line::{Line, POINTS_MAX, Point, RUNS_MAX, Run};
+use super::line::{POINTS_MAX, Point, Polyline, RUNS_MAX, Run};
 use super::tables::{LastCounts, PROGRAMS_MAX, STREAMS_MAX, TABLES_MAX};
 use super::{ACCESSES_MAX, Access, AccessKind, Flaws, Index, Program, Stream, Tables};
 use crate::ts::{Pcr, Pid};
@@ -151,7 +151,7 @@ impl Index {
             packets,
             clock,
             flaws,
-            line: Line { points, runs, tolerance },
+            line: Polyline { points, runs, tolerance },
             accesses,
             tables,
             programs,

@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 use super::super::{Pcr, PcrSample};
 use crate::units::MediaTime;
 
-/// The initial tolerance, in ticks. With the tick that [`Line::time_at`] rounds off it is 481 ns:
-/// within the 500 ns of PCR accuracy in the standard (2.4.2.2).
+/// The initial tolerance, in ticks. With the tick that [`Polyline::time_at`] rounds off it is 481
+/// ns: within the 500 ns of PCR accuracy in the standard (2.4.2.2).
 pub(super) const TOLERANCE: u64 = 12;
 /// Points of a line; with more, the tolerance is increased. Two hours of a variable-rate title with
 /// a sample each 30 ms.
@@ -60,7 +60,7 @@ pub struct Run {
 
 /// The line under construction. Times count from the first sample.
 #[derive(Clone, Debug)]
-pub(super) struct Drawing {
+pub(super) struct PolylineBuilder {
     points: Vec<Point>,
     runs: Vec<Run>,
     last: Option<(Point, Pcr)>,
@@ -85,14 +85,14 @@ struct Slope {
 
 /// The finished line.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Line {
+pub(super) struct Polyline {
     /// At least two: the title's beginning and its end.
     pub(super) points: Vec<Point>,
     pub(super) runs: Vec<Run>,
     pub(super) tolerance: u64,
 }
 
-impl Default for Drawing {
+impl Default for PolylineBuilder {
     fn default() -> Self {
         Self {
             points: Vec::new(),
@@ -105,7 +105,7 @@ impl Default for Drawing {
     }
 }
 
-impl Drawing {
+impl PolylineBuilder {
     /// Handles the next PCR of the clock.
     pub(super) fn handle_sample(&mut self, sample: PcrSample, join: Join) {
         let announced = join == Join::Announced;
@@ -140,7 +140,7 @@ impl Drawing {
 
     /// The line of a title of `len` bytes, and the time of the first sample; `None` if the clock
     /// has not advanced.
-    pub(super) fn finish(mut self, len: u64) -> Option<(Line, MediaTime)> {
+    pub(super) fn finish(mut self, len: u64) -> Option<(Polyline, MediaTime)> {
         let (last, _) = self.last?;
         let end = self.slope();
         self.point(last);
@@ -162,7 +162,7 @@ impl Drawing {
             self.points.push(Point { at: len, time });
         }
         let Self { points, runs, tolerance, .. } = self;
-        Some((Line { points, runs, tolerance }, MediaTime(lead)))
+        Some((Polyline { points, runs, tolerance }, MediaTime(lead)))
     }
 
     fn begin_run(&mut self, point: Point, pcr: Pcr, announced: bool) {
@@ -250,7 +250,7 @@ fn thinned(points: &[Point], runs: &[Run], tolerance: u64) -> Vec<Point> {
     kept
 }
 
-impl Line {
+impl Polyline {
     /// The due time of byte `at`, from the beginning. Rounds down to a tick.
     pub(super) fn time_at(&self, at: u64) -> MediaTime {
         let after = self.points.partition_point(|point| point.at <= at);
@@ -335,8 +335,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn drawn(samples: &[(u64, u64)]) -> Drawing {
-        let mut drawing = Drawing::default();
+    fn drawn(samples: &[(u64, u64)]) -> PolylineBuilder {
+        let mut drawing = PolylineBuilder::default();
         for &(at, time) in samples {
             drawing.handle_sample(PcrSample { at, pcr: Pcr::at(MediaTime(time)) }, Join::None);
         }
@@ -422,7 +422,7 @@ mod tests {
                 0..300,
             ),
         ) {
-            let mut drawing = Drawing::default();
+            let mut drawing = PolylineBuilder::default();
             let mut at = 0;
             for (bytes, time, announced) in samples {
                 at += bytes;

@@ -28,7 +28,7 @@ const PARTS_MAX: u64 = 1 << 12;
 
 /// The parameters of the choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Terms {
+pub struct TrickOptions {
     /// The speed; neither [`Scale::SLOW`] nor [`Scale::PLAY`], which show all frames.
     pub scale: Scale,
     /// The start, on the title's timeline.
@@ -54,8 +54,8 @@ pub struct Choice {
 
 /// Chooses from `accesses`, whose packets have `stride` bytes: the last entry at or before the
 /// start, then every frame that comes soon enough. Repetitions follow their frame.
-pub fn choose(accesses: &[Access], stride: usize, terms: Terms) -> Vec<Choice> {
-    let Terms { scale, from, per_second, rate } = terms;
+pub fn choose(accesses: &[Access], stride: usize, terms: TrickOptions) -> Vec<Choice> {
+    let TrickOptions { scale, from, per_second, rate } = terms;
     let mut chosen: Vec<Choice> = Vec::new();
     let after = accesses.partition_point(|access| access.shown <= from);
     let is_entry = |access: &Access| access.kind == AccessKind::Entry;

@@ -19,7 +19,7 @@ const TABLE: Pid = Pid(0x1000);
 
 /// The parameters of a title: every fourth packet is audio.
 #[derive(Clone, Copy, Debug)]
-struct Make {
+struct TitleShape {
     rate: u64,
     /// Packets from one I-frame to the next, and how many belong to it.
     group: u64,
@@ -39,7 +39,7 @@ fn mark(nth: u64) -> [u8; 4] {
     [0xaa, (nth >> 8) as u8 | 0x40, nth as u8 | 0x40, 0xaa]
 }
 
-impl Make {
+impl TitleShape {
     fn title(self) -> Vec<u8> {
         let (mut bytes, mut counts) = (Vec::new(), [0u8; 4]);
         let (sdt, mut services) = (sdt(self.services), Vec::new());
@@ -141,7 +141,7 @@ fn index(bytes: &[u8]) -> Index {
 
 /// Checks a multiplex as a receiver does; returns the mark and time of its frames, from the clock's
 /// beginning.
-fn watch(placed: &[DuePacket], make: Make, begin: Pcr) -> Vec<([u8; 4], u64)> {
+fn watch(placed: &[DuePacket], make: TitleShape, begin: Pcr) -> Vec<([u8; 4], u64)> {
     let (rate, sdt) = (BitRate(make.rate), sdt(make.services));
     let (mut services, mut services_last): (Vec<u8>, Option<u64>) = (vec![], None);
     let mut counters = Continuity::default();
@@ -208,13 +208,13 @@ fn watch(placed: &[DuePacket], make: Make, begin: Pcr) -> Vec<([u8; 4], u64)> {
     video_frames
 }
 
-fn make() -> impl Strategy<Value = Make> {
+fn make() -> impl Strategy<Value = TitleShape> {
     let stride = prop::sample::select(vec![188usize, 192, 204]);
     let services = prop_oneof![Just(0usize), 11usize..200, 11usize..1020];
     (300_000u64..20_000_000, 40u64..200, 5u64..60, 3u64..16, stride, services).prop_map(
         |(rate, group, key, groups, stride, services)| {
             let key = key.min(group / 2);
-            Make { rate, group, key, groups, stride, services }
+            TitleShape { rate, group, key, groups, stride, services }
         },
     )
 }
@@ -233,7 +233,7 @@ proptest! {
         let rate = BitRate(make.rate);
         let scale = Scale::nearest(thousandths).unwrap();
         let from = MediaTime(index.duration().0 / 1000 * from);
-        let terms = Terms { scale, from, per_second, rate };
+        let terms = TrickOptions { scale, from, per_second, rate };
         let chosen = choose(index.accesses(), index.stride(), terms);
         prop_assert!(!chosen.is_empty());
         let first = index.accesses().iter().find(|access| access.at == chosen[0].at).unwrap();
@@ -327,7 +327,7 @@ proptest! {
         mut bytes in prop::collection::vec(any::<u8>(), 0..2000), due in 0u64..SECOND,
     ) {
         let title =
-            Make { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188, services: 0 }
+            TitleShape { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188, services: 0 }
                 .title();
         let index = index(&title);
         let video_program = video_program_of(&index, &index.accesses()[0]).unwrap();
@@ -348,7 +348,8 @@ proptest! {
 
 #[test]
 fn the_tables_say_what_is_left_and_keep_descriptors() {
-    let make = Make { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188, services: 100 };
+    let make =
+        TitleShape { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188, services: 100 };
     let index = index(&make.title());
     let video_program = video_program_of(&index, &index.accesses()[0]).unwrap();
     assert_eq!(

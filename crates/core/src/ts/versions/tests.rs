@@ -62,13 +62,13 @@ impl Receiver {
     }
 }
 
-struct Stage {
+struct Fixture {
     restamper: Restamper,
     receiver: Receiver,
     counter: u8,
 }
 
-impl Stage {
+impl Fixture {
     fn new() -> Self {
         Self { restamper: Restamper::default(), receiver: Receiver::default(), counter: 0 }
     }
@@ -91,129 +91,129 @@ impl Stage {
 
 #[test]
 fn p02_each_change_counts_over_the_wrap_and_what_stays_the_same_does_not() {
-    let mut stage = Stage::new();
+    let mut fixture = Fixture::new();
     // Forty titles of different programs, all with tables of version 0.
     for nth in 0..40u16 {
         for _ in 0..3 {
-            stage.title(0, (nth + 1, 0x1000), &nth.to_be_bytes());
+            fixture.title(0, (nth + 1, 0x1000), &nth.to_be_bytes());
         }
-        stage.restamper.join(None);
+        fixture.restamper.join(None);
     }
     let expected: Vec<u8> = (0..40u8).flat_map(|nth| [nth % 32; 3]).collect();
-    assert_eq!(stage.receiver.versions(0), expected);
-    assert_eq!(stage.receiver.versions(0x1000), expected);
+    assert_eq!(fixture.receiver.versions(0), expected);
+    assert_eq!(fixture.receiver.versions(0x1000), expected);
     // The last title once more, with other versions of its own.
-    stage.title(9, (40, 0x1000), &39u16.to_be_bytes());
-    assert_eq!(stage.receiver.versions(0).last(), Some(&(39 % 32)));
-    assert_eq!(stage.receiver.versions(0x1000).last(), Some(&(39 % 32)));
+    fixture.title(9, (40, 0x1000), &39u16.to_be_bytes());
+    assert_eq!(fixture.receiver.versions(0).last(), Some(&(39 % 32)));
+    assert_eq!(fixture.receiver.versions(0x1000).last(), Some(&(39 % 32)));
     assert!(
-        stage.receiver.came.iter().all(|(_, section)| crc(section) == 0 && section[5] & 1 == 1)
+        fixture.receiver.came.iter().all(|(_, section)| crc(section) == 0 && section[5] & 1 == 1)
     );
 }
 
 #[test]
 fn p02_two_titles_in_turn_count_each_time_where_they_share_a_pid_or_a_number() {
     for other in [(2, 0x1000), (1, 0x100)] {
-        let mut stage = Stage::new();
+        let mut fixture = Fixture::new();
         for _ in 0..4 {
             for (program, info) in [((1, 0x1000), b"a"), (other, b"b")] {
-                stage.title(5, program, info);
-                stage.restamper.join(None);
+                fixture.title(5, program, info);
+                fixture.restamper.join(None);
             }
         }
-        let pmts = stage.receiver.came.iter().filter(|(pid, _)| *pid != 0);
+        let pmts = fixture.receiver.came.iter().filter(|(pid, _)| *pid != 0);
         let versions: Vec<u8> = pmts.map(|(_, section)| section[5] >> 1 & 0x1f).collect();
         assert_eq!(versions, [5, 6, 7, 8, 9, 10, 11, 12]);
-        assert_eq!(stage.receiver.versions(0), [5, 6, 7, 8, 9, 10, 11, 12]);
+        assert_eq!(fixture.receiver.versions(0), [5, 6, 7, 8, 9, 10, 11, 12]);
     }
 }
 
 #[test]
 fn p02_changes_within_a_title_count_whether_it_says_so_or_not() {
-    let mut stage = Stage::new();
-    stage.title(3, (1, 0x1000), b"a");
-    stage.title(3, (1, 0x1000), b"b");
-    stage.title(31, (1, 0x1000), b"c");
-    stage.title(0, (1, 0x1000), b"c");
-    stage.restamper.join(None);
-    stage.title(3, (1, 0x1000), b"c");
-    stage.title(4, (1, 0x1000), b"a");
-    assert_eq!(stage.receiver.versions(0x1000), [3, 4, 5, 5, 5, 6]);
-    assert_eq!(stage.receiver.versions(0), [3; 6]);
+    let mut fixture = Fixture::new();
+    fixture.title(3, (1, 0x1000), b"a");
+    fixture.title(3, (1, 0x1000), b"b");
+    fixture.title(31, (1, 0x1000), b"c");
+    fixture.title(0, (1, 0x1000), b"c");
+    fixture.restamper.join(None);
+    fixture.title(3, (1, 0x1000), b"c");
+    fixture.title(4, (1, 0x1000), b"a");
+    assert_eq!(fixture.receiver.versions(0x1000), [3, 4, 5, 5, 5, 6]);
+    assert_eq!(fixture.receiver.versions(0), [3; 6]);
 }
 
 #[test]
 fn p02_a_program_that_takes_another_ones_place_within_a_title_counts() {
-    let mut stage = Stage::new();
+    let mut fixture = Fixture::new();
     for pid in [0x1001, 0x1000, 0x1001] {
-        stage.restamper.join(None);
-        stage.title(25, (100 + pid, pid), b"a");
+        fixture.restamper.join(None);
+        fixture.title(25, (100 + pid, pid), b"a");
     }
-    stage.title(25, (300, 0x1001), b"a");
-    stage.title(25, (300, 0x1001), b"a");
-    assert_eq!(stage.receiver.versions(0x1001), [25, 25, 26, 26]);
+    fixture.title(25, (300, 0x1001), b"a");
+    fixture.title(25, (300, 0x1001), b"a");
+    assert_eq!(fixture.receiver.versions(0x1001), [25, 25, 26, 26]);
     // At the end of the title the tables are as after a join.
-    stage.restamper.join(None);
-    stage.title(25, (100 + 0x1001, 0x1001), b"a");
-    assert_eq!(stage.receiver.versions(0x1001).last(), Some(&27));
+    fixture.restamper.join(None);
+    fixture.title(25, (100 + 0x1001, 0x1001), b"a");
+    assert_eq!(fixture.receiver.versions(0x1001).last(), Some(&27));
 }
 
 #[test]
 fn p02_what_is_only_announced_has_the_version_that_it_will_have() {
-    let mut stage = Stage::new();
-    stage.title(0, (1, 0x1000), b"a");
-    stage.restamper.join(None);
-    stage.title(0, (1, 0x1000), b"b");
+    let mut fixture = Fixture::new();
+    fixture.title(0, (1, 0x1000), b"a");
+    fixture.restamper.join(None);
+    fixture.title(0, (1, 0x1000), b"b");
     let mut next = pmt(1, 1, b"c");
     let end = next.len() - 4;
     next[5] &= !1;
     let sum = crc(&next[..end]);
     next[end..].copy_from_slice(&sum.to_be_bytes());
-    stage.send(&next, 0x1000);
-    stage.title(0, (1, 0x1000), b"b");
-    stage.title(1, (1, 0x1000), b"c");
-    assert_eq!(stage.receiver.versions(0x1000), [0, 1, 2, 1, 2]);
-    let currents = stage.receiver.came.iter().filter(|(pid, _)| *pid == 0x1000);
+    fixture.send(&next, 0x1000);
+    fixture.title(0, (1, 0x1000), b"b");
+    fixture.title(1, (1, 0x1000), b"c");
+    assert_eq!(fixture.receiver.versions(0x1000), [0, 1, 2, 1, 2]);
+    let currents = fixture.receiver.came.iter().filter(|(pid, _)| *pid == 0x1000);
     assert_eq!(currents.map(|(_, section)| section[5] & 1).collect::<Vec<_>>(), [1, 1, 0, 1, 1]);
-    assert!(stage.receiver.came.iter().all(|(_, section)| crc(section) == 0));
+    assert!(fixture.receiver.came.iter().all(|(_, section)| crc(section) == 0));
 }
 
 #[test]
 fn p02_programs_that_share_a_multiplex_count_each_for_itself() {
-    let mut stage = Stage::new();
+    let mut fixture = Fixture::new();
     for (third, expected) in [(b"c", 4), (b"c", 4), (b"d", 5)] {
         for _ in 0..2 {
-            stage.send(&pat(0, &[(1, 0x100), (2, 0x100), (3, 0x200)]), 0);
-            stage.send(&pmt(7, 1, b"a"), 0x100);
-            stage.send(&pmt(8, 2, b"b"), 0x100);
-            stage.send(&pmt(4, 3, third), 0x200);
-            assert_eq!(stage.receiver.versions(0x200).last(), Some(&expected));
+            fixture.send(&pat(0, &[(1, 0x100), (2, 0x100), (3, 0x200)]), 0);
+            fixture.send(&pmt(7, 1, b"a"), 0x100);
+            fixture.send(&pmt(8, 2, b"b"), 0x100);
+            fixture.send(&pmt(4, 3, third), 0x200);
+            assert_eq!(fixture.receiver.versions(0x200).last(), Some(&expected));
         }
-        stage.restamper.join(None);
+        fixture.restamper.join(None);
     }
-    assert_eq!(stage.receiver.versions(0x100), [7, 8].repeat(6));
-    assert_eq!(stage.receiver.versions(0), [0; 6]);
+    assert_eq!(fixture.receiver.versions(0x100), [7, 8].repeat(6));
+    assert_eq!(fixture.receiver.versions(0), [0; 6]);
 }
 
 #[test]
 fn p02_each_of_thirty_programs_of_a_multiplex_counts() {
-    let mut stage = Stage::new();
+    let mut fixture = Fixture::new();
     let programs: Vec<_> = (0..30u16).map(|nth| (nth + 1, 0x1000 + nth)).collect();
     for title in 0..5u8 {
         for _ in 0..2 {
-            stage.send(&pat(0, &programs), 0);
+            fixture.send(&pat(0, &programs), 0);
             for &(number, pid) in &programs {
                 // The even ones say the same in all titles.
                 let says = if number % 2 == 0 { 0 } else { title };
-                stage.send(&pmt(0, number, &[says]), pid);
+                fixture.send(&pmt(0, number, &[says]), pid);
             }
         }
-        stage.restamper.join(None);
+        fixture.restamper.join(None);
     }
-    assert_eq!(stage.receiver.versions(0), [0; 10]);
+    assert_eq!(fixture.receiver.versions(0), [0; 10]);
     for (number, pid) in programs {
         let counted = if number % 2 == 0 { [0; 10] } else { [0, 0, 1, 1, 2, 2, 3, 3, 4, 4] };
-        assert_eq!(stage.receiver.versions(pid), counted, "{number}");
+        assert_eq!(fixture.receiver.versions(pid), counted, "{number}");
     }
 }
 
@@ -225,48 +225,48 @@ fn p02_a_table_of_several_packets_is_known_by_what_the_index_says_of_it() {
         other
     });
     let ahead = |info: &[u8]| LongTable::of(Pid(0x1000), &pmt(0, 1, info));
-    let mut stage = Stage::new();
+    let mut fixture = Fixture::new();
     for (info, expected) in [(&long, 0), (&long, 0), (&other, 1), (&other, 1), (&long, 2)] {
-        stage.restamper.join(ahead(info));
+        fixture.restamper.join(ahead(info));
         for _ in 0..2 {
-            stage.title(0, (1, 0x1000), info);
-            assert_eq!(stage.receiver.versions(0x1000).last(), Some(&expected));
+            fixture.title(0, (1, 0x1000), info);
+            assert_eq!(fixture.receiver.versions(0x1000).last(), Some(&expected));
         }
     }
     // Without a hash the version increases, to be safe.
-    stage.restamper.join(None);
-    stage.title(0, (1, 0x1000), &long);
-    assert_eq!(stage.receiver.versions(0x1000).last(), Some(&3));
-    assert!(stage.receiver.came.iter().all(|(_, section)| crc(section) == 0));
+    fixture.restamper.join(None);
+    fixture.title(0, (1, 0x1000), &long);
+    assert_eq!(fixture.receiver.versions(0x1000).last(), Some(&3));
+    assert!(fixture.receiver.came.iter().all(|(_, section)| crc(section) == 0));
     assert_eq!(LongTable::of(Pid(0x1000), &pmt(0, 1, b"short")), None);
 }
 
 #[test]
 fn p02_what_is_built_between_two_parts_counts_as_well() {
-    let mut stage = Stage::new();
-    stage.title(7, (1, 0x1000), b"all");
-    let mut tables: Vec<_> = stage.restamper.tables().collect();
+    let mut fixture = Fixture::new();
+    fixture.title(7, (1, 0x1000), b"all");
+    let mut tables: Vec<_> = fixture.restamper.tables().collect();
     for (info, expected) in [(b"few", 8), (b"few", 8), (b"two", 9)] {
         let mut section = pmt(3, 1, info);
         count_versions(&mut tables, &mut [(Pid(0x1000), &mut section)]);
         assert_eq!((section[5] >> 1 & 0x1f, crc(&section)), (expected, 0));
     }
-    let counts: Vec<_> = stage.restamper.counts().collect();
-    stage.restamper = Restamper::behind(&counts, &tables);
-    stage.restamper.join(None);
-    stage.title(7, (1, 0x1000), b"all");
-    assert_eq!(stage.receiver.versions(0x1000), [7, 10]);
-    assert_eq!(stage.receiver.versions(0), [7, 7]);
+    let counts: Vec<_> = fixture.restamper.counts().collect();
+    fixture.restamper = Restamper::behind(&counts, &tables);
+    fixture.restamper.join(None);
+    fixture.title(7, (1, 0x1000), b"all");
+    assert_eq!(fixture.receiver.versions(0x1000), [7, 10]);
+    assert_eq!(fixture.receiver.versions(0), [7, 7]);
 }
 
 #[test]
 fn p02_a_session_counts_over_seeks_between_programs_and_what_is_built() {
-    let mut stage = Stage::new();
+    let mut fixture = Fixture::new();
     let mut versions = vec![];
     for nth in 0..6 {
         let (number, info) = [(1, b"all"), (2, b"all")][nth % 2];
-        stage.title(0, (number, 0x1000), info);
-        let mut tables: Vec<_> = stage.restamper.tables().collect();
+        fixture.title(0, (number, 0x1000), info);
+        let mut tables: Vec<_> = fixture.restamper.tables().collect();
         if nth % 2 == 1 {
             // Trick play of the first one has fewer streams.
             let sdt = [0x42, 0xf0, 0, 0, 1, 0xc1, 0, 0, 0, 1, 0xff];
@@ -278,36 +278,36 @@ fn p02_a_session_counts_over_seeks_between_programs_and_what_is_built() {
             assert!([&pat, &pmt, &sdt].iter().all(|section| crc(section) == 0));
             versions.push(pmt[5] >> 1 & 0x1f);
         }
-        let counts: Vec<_> = stage.restamper.counts().collect();
-        stage.restamper = Restamper::behind(&counts, &tables);
-        stage.restamper.join(None);
+        let counts: Vec<_> = fixture.restamper.counts().collect();
+        fixture.restamper = Restamper::behind(&counts, &tables);
+        fixture.restamper.join(None);
     }
-    assert_eq!(stage.receiver.versions(0x1000), [0, 1, 3, 4, 6, 7]);
+    assert_eq!(fixture.receiver.versions(0x1000), [0, 1, 3, 4, 6, 7]);
     assert_eq!(versions, [2, 5, 8]);
-    assert_eq!(stage.receiver.versions(0), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(fixture.receiver.versions(0), [0, 1, 2, 3, 4, 5]);
 }
 
 #[test]
 fn p02_packets_that_come_twice_change_nothing() {
-    let mut stage = Stage::new();
-    stage.title(0, (1, 0x1000), b"a");
-    stage.restamper.join(None);
+    let mut fixture = Fixture::new();
+    fixture.title(0, (1, 0x1000), b"a");
+    fixture.restamper.join(None);
     let mut sent = Vec::new();
     for packet in packets(&pmt(0, 1, &[9; 500]), 0x1000) {
-        stage.counter = stage.counter.wrapping_add(1);
+        fixture.counter = fixture.counter.wrapping_add(1);
         for _ in 0..2 {
             let mut packet = packet;
-            packet[3] = packet[3] & 0xf0 | stage.counter & 0x0f;
-            stage.restamper.restamp(&mut packet, &STILL);
+            packet[3] = packet[3] & 0xf0 | fixture.counter & 0x0f;
+            fixture.restamper.restamp(&mut packet, &STILL);
             sent.push(packet);
         }
     }
     for pair in sent.chunks(2) {
         assert_eq!(pair[0], pair[1]);
-        stage.receiver.take(&pair[0]);
+        fixture.receiver.take(&pair[0]);
     }
-    assert_eq!(stage.receiver.versions(0x1000), [0, 1]);
-    assert_eq!(crc(&stage.receiver.came.last().unwrap().1), 0);
+    assert_eq!(fixture.receiver.versions(0x1000), [0, 1]);
+    assert_eq!(crc(&fixture.receiver.came.last().unwrap().1), 0);
 }
 
 proptest! {
@@ -323,28 +323,28 @@ proptest! {
             1..30,
         ),
     ) {
-        let mut stage = Stage::new();
+        let mut fixture = Fixture::new();
         for (version, number, tables, is_restored) in parts {
             let info = |&(is_odd, fill, len): &(bool, u8, usize)| {
                 vec![fill + 10 * u8::from(is_odd); len]
             };
             let all: Vec<Vec<u8>> = tables.iter().map(info).collect();
-            stage.restamper.join(LongTable::of(Pid(0x1000), &pmt(0, number, &all[0])));
+            fixture.restamper.join(LongTable::of(Pid(0x1000), &pmt(0, number, &all[0])));
             let mut own = version;
             for (nth, info) in all.iter().enumerate() {
                 // A table longer than a packet is identified by the title's own version.
                 own += u8::from(nth > 0 && all[nth - 1] != *info);
-                stage.title(own % 32, (number, 0x1000), info);
+                fixture.title(own % 32, (number, 0x1000), info);
             }
             if is_restored {
                 // Another stream of the session continues from the stored counts.
-                let counts: Vec<_> = stage.restamper.counts().collect();
-                let tables: Vec<_> = stage.restamper.tables().collect();
-                stage.restamper = Restamper::behind(&counts, &tables);
+                let counts: Vec<_> = fixture.restamper.counts().collect();
+                let tables: Vec<_> = fixture.restamper.tables().collect();
+                fixture.restamper = Restamper::behind(&counts, &tables);
             }
         }
         for pid in [0, 0x1000] {
-            let own = stage.receiver.came.iter().filter(|(known, _)| *known == pid);
+            let own = fixture.receiver.came.iter().filter(|(known, _)| *known == pid);
             let own: Vec<&Vec<u8>> = own.map(|(_, section)| section).collect();
             let hash = |section: &[u8]| {
                 let mut hash = section[..section.len() - CRC].to_vec();

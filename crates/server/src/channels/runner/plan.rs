@@ -19,8 +19,9 @@ impl Runner {
             let (plan, rate) = Plan::of(index, range.clone(), block)?;
             Some((index, plan, rate))
         });
-        let line = known.as_ref().and_then(|(index, ..)| Line::of(index, range.start, range.end));
-        let ticks = line.as_ref().map(Line::duration);
+        let line =
+            known.as_ref().and_then(|(index, ..)| Polyline::of(index, range.start, range.end));
+        let ticks = line.as_ref().map(Polyline::duration);
         let of_rate =
             |rate: BitRate| Duration::from_nanos(rate.time_for(Bytes(range.end - range.start)).0);
         // A tick of 27 MHz is 1000/27 ns.

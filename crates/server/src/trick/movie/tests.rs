@@ -40,7 +40,7 @@ proptest! {
         let (_, movie) = movie();
         let track = &movie.tracks[0];
         let rate = BitRate(kilobits * 1000);
-        let terms = Terms { scale, from: MediaTime(from * TICKS), per_second, rate };
+        let terms = TrickOptions { scale, from: MediaTime(from * TICKS), per_second, rate };
         let chosen = choose(track, terms);
         let (first, _) = chosen[0];
         let begin = movie.begin(Nanos(from * SECOND.0)).first[0] as usize;
@@ -84,7 +84,8 @@ proptest! {
         let (bytes, movie) = movie();
         let track = &movie.tracks[0];
         let needs = needs(track, track.samples_per_second.max(2 * per_second));
-        let terms = Terms { scale, from: MediaTime(from * TICKS), per_second, rate: needs.rate };
+        let terms =
+            TrickOptions { scale, from: MediaTime(from * TICKS), per_second, rate: needs.rate };
         let (samples, choices): (Vec<_>, Vec<_>) = choose(track, terms).into_iter().unzip();
         let plan = Plan::new(choices.clone(), Bytes(block * 1024), Bytes(bytes.len() as u64));
         let (hold, block) = (plan.hold.0 as usize, plan.block.0 as usize);

@@ -18,21 +18,21 @@ use crate::waker::{Sleeper, Waker, waker};
 
 /// The way to the thread. It ends soon after the port.
 pub(super) struct Discarder {
-    notes: Producer<Note>,
+    notes: Producer<PlaceEvent>,
     waker: Waker,
     stop: Arc<AtomicBool>,
 }
 
 /// The file whose pages a place refers to.
-pub(super) struct Kept {
+pub(super) struct FilePages {
     pub(super) file: OwnedFd,
     /// Where in the file the block begins.
     pub(super) offset: u64,
 }
 
-enum Note {
+enum PlaceEvent {
     /// The place refers to this block.
-    Filled { place: u32, kept: Kept },
+    Filled { place: u32, kept: FilePages },
     /// It does so no longer.
     Emptied { place: u32 },
 }
@@ -42,7 +42,7 @@ impl Discarder {
         let (notes, given) = ring(4 * places as usize);
         let (waker, sleeper) = waker()?;
         let stop = Arc::new(AtomicBool::new(false));
-        let seat = Seat {
+        let seat = DiscardThread {
             given,
             kept: (0..places).map(|_| None).collect(),
             block,
@@ -55,18 +55,18 @@ impl Discarder {
     }
 
     /// The place refers to pages of this file from now on.
-    pub(super) fn filled(&mut self, place: u32, kept: Kept) {
-        self.note(Note::Filled { place, kept });
+    pub(super) fn filled(&mut self, place: u32, kept: FilePages) {
+        self.note(PlaceEvent::Filled { place, kept });
     }
 
     /// What the place referred to will not be used again soon.
     pub(super) fn emptied(&mut self, place: u32) {
-        self.note(Note::Emptied { place });
+        self.note(PlaceEvent::Emptied { place });
     }
 
     /// The thread looks by itself: no wake-up for each. When it is far behind, the kernel takes
     /// pages back when it needs them.
-    fn note(&mut self, note: Note) {
+    fn note(&mut self, note: PlaceEvent) {
         drop(self.notes.push(note));
     }
 }
@@ -79,15 +79,15 @@ impl Drop for Discarder {
 }
 
 /// The thread's side.
-struct Seat {
-    given: Consumer<Note>,
-    kept: Box<[Option<Kept>]>,
+struct DiscardThread {
+    given: Consumer<PlaceEvent>,
+    kept: Box<[Option<FilePages>]>,
     block: u32,
     sleeper: Sleeper,
     stop: Arc<AtomicBool>,
 }
 
-impl Seat {
+impl DiscardThread {
     fn run(mut self) {
         let mut checked = clock::now();
         while !self.stop.load(Ordering::Relaxed) {
@@ -103,8 +103,8 @@ impl Seat {
     fn take_notes(&mut self) {
         while let Some(note) = self.given.pop() {
             match note {
-                Note::Filled { place, kept } => self.kept[place as usize] = Some(kept),
-                Note::Emptied { place } => {
+                PlaceEvent::Filled { place, kept } => self.kept[place as usize] = Some(kept),
+                PlaceEvent::Emptied { place } => {
                     if let Some(kept) = self.kept[place as usize].take() {
                         // A folio goes only as a whole, and may have begun in an earlier block; it
                         // goes with its last one.
@@ -118,7 +118,7 @@ impl Seat {
 
     fn let_go_of_deleted(&mut self) {
         for kept in &mut self.kept {
-            let of = |kept: &Kept| rustix::fs::fstat(&kept.file);
+            let of = |kept: &FilePages| rustix::fs::fstat(&kept.file);
             kept.take_if(|kept| of(kept).is_ok_and(|facts| facts.st_nlink == 0));
         }
     }

@@ -10,7 +10,7 @@ struct Range {
 
 #[repr(C)]
 #[derive(Default)]
-struct Found {
+struct Residency {
     cached: u64,
     others: [u64; 4],
 }
@@ -19,7 +19,7 @@ struct Found {
 /// there. None before Linux 6.5, which has no `cachestat`; it looks without reading anything.
 pub(super) fn pages_of(file: FileHandle, offset: u64, len: u64) -> Option<u64> {
     let range = Range { offset, len };
-    let mut found = Found::default();
+    let mut found = Residency::default();
     // SAFETY: both structures live through the call and have the layout of `cachestat_range` and
     // `cachestat`; a wrong descriptor is an error.
     let result =

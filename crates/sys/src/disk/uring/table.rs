@@ -11,12 +11,12 @@ use crate::disk::progress::Progress;
 
 /// What is in the kernel.
 pub(super) enum Running {
-    Transfer(Moving),
+    Transfer(InFlightTransfer),
     Sync(Sync),
 }
 
 /// A transfer in the kernel.
-pub(super) struct Moving {
+pub(super) struct InFlightTransfer {
     pub(super) progress: Progress,
     /// Where its first byte goes, or comes from.
     pub(super) target: NonNull<u8>,
@@ -92,7 +92,10 @@ mod tests {
         let len = SECTOR as u32;
         let (direction, file, offset) = (Direction::Read, FileHandle(0), Bytes(0));
         let transfer = Transfer { direction, block, file, offset, at: 0, len, sum: None };
-        Running::Transfer(Moving { progress: Progress::new(transfer), target: NonNull::dangling() })
+        Running::Transfer(InFlightTransfer {
+            progress: Progress::new(transfer),
+            target: NonNull::dangling(),
+        })
     }
 
     fn place(running: &Running) -> u32 {

@@ -12,7 +12,7 @@ use std::ptr;
 
 use tactus_core::ports::{Batch, Message};
 
-use super::{Device, Lack};
+use super::{Device, DeviceRefusal};
 use crate::packets::frame::{self, HEADER_MAX, Route};
 use crate::packets::outlet::{MESSAGES_MAX, PARTS_MAX, grow};
 use crate::udp_input::set;
@@ -103,14 +103,14 @@ impl Device for PacketSocket {
         Ok(Self { gathers: kernel_cuts(), ..Self::open(device)? })
     }
 
-    fn send(&mut self, routes: &[Route], batch: Batch<'_>) -> (usize, Option<Lack>) {
+    fn send(&mut self, routes: &[Route], batch: Batch<'_>) -> (usize, Option<DeviceRefusal>) {
         let Batch { messages, mut parts } = batch;
         let mut done = 0;
         while done < messages.len() {
             let (routes, messages) = (&routes[done..], &messages[done..]);
             let (count, fits) = self.tables.describe(routes, messages, parts, self.gathers);
             if count == 0 {
-                return (done, (!fits).then_some(Lack::Fit));
+                return (done, (!fits).then_some(DeviceRefusal::Fit));
             }
             // SAFETY: `describe` has filled the first `count` heads with pointers to our own
             // tables, which outlive the call, and to parts that the caller lends for longer; the
@@ -132,13 +132,13 @@ impl Device for PacketSocket {
 }
 
 /// The meaning of a send error.
-fn lack(error: &io::Error) -> Lack {
+fn lack(error: &io::Error) -> DeviceRefusal {
     match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => Lack::Room,
-        Some(libc::ENXIO | libc::ENODEV | libc::EBADF) => Lack::Device,
+        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => DeviceRefusal::Room,
+        Some(libc::ENXIO | libc::ENODEV | libc::EBADF) => DeviceRefusal::Device,
         // Too long; or the device is down, which the outlet's socket reports with an error that is
         // counted.
-        _ => Lack::Fit,
+        _ => DeviceRefusal::Fit,
     }
 }
 

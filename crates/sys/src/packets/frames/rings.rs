@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tactus_core::ports::{Batch, Message};
 use tactus_core::units::{MILLISECOND, Nanos};
 
-use super::{Device, Lack};
+use super::{Device, DeviceRefusal};
 use crate::clock;
 use crate::packets::frame::{self, Checksum, Frame, Route};
 use crate::udp_input::set;
@@ -123,7 +123,7 @@ impl Device for Rings {
         }
     }
 
-    fn send(&mut self, routes: &[Route], batch: Batch<'_>) -> (usize, Option<Lack>) {
+    fn send(&mut self, routes: &[Route], batch: Batch<'_>) -> (usize, Option<DeviceRefusal>) {
         let (mut taken, mut lack, mut parts) = (0, None, batch.parts);
         for (route, message) in routes.iter().zip(batch.messages) {
             let (own, behind) = parts.split_at(usize::from(message.parts));
@@ -137,7 +137,7 @@ impl Device for Rings {
         // one.
         match self.kick() {
             Ok(()) => (taken, lack),
-            Err(_) => (taken, Some(Lack::Device)),
+            Err(_) => (taken, Some(DeviceRefusal::Device)),
         }
     }
 }
@@ -210,11 +210,16 @@ impl Rings {
     }
 
     /// Writes the frames of one message, or none of them.
-    fn write(&mut self, route: &Route, message: &Message, parts: &[&[u8]]) -> Result<(), Lack> {
+    fn write(
+        &mut self,
+        route: &Route,
+        message: &Message,
+        parts: &[&[u8]],
+    ) -> Result<(), DeviceRefusal> {
         let segment = usize::from(message.segment);
         let mut left: usize = parts.iter().map(|part| part.len()).sum();
         if !self.has_room(left.div_ceil(segment).max(1)) {
-            return Err(Lack::Room);
+            return Err(DeviceRefusal::Room);
         }
         let (mut parts, mut rest): (_, &[u8]) = (parts.iter(), &[]);
         let mut is_first = true;
@@ -238,7 +243,7 @@ impl Rings {
             // fit.
             if !pushed {
                 assert!(is_first, "room was counted");
-                return Err(Lack::Fit);
+                return Err(DeviceRefusal::Fit);
             }
             is_first = false;
             left -= own;

@@ -21,12 +21,12 @@ pub(super) struct Ring {
     /// The next slot to fill, and the number of slots with the kernel.
     next: usize,
     used: usize,
-    laid: Box<[Laid]>,
+    laid: Box<[RingFrame]>,
 }
 
 /// A frame in the ring.
 #[derive(Clone, Copy)]
-pub(super) struct Laid {
+pub(super) struct RingFrame {
     /// Its length at entry.
     pub(super) len: u32,
     pub(super) content: Content,
@@ -97,7 +97,7 @@ impl Ring {
         set(&socket, libc::SOL_PACKET, PACKET_TX_RING, &request)?;
         grow(&socket, BUFFER);
         let map = Mapping::of(&socket, SLOTS * SLOT)?;
-        let none = Laid { len: 0, content: Content::Filling };
+        let none = RingFrame { len: 0, content: Content::Filling };
         let ring = Self { socket, map, next: 0, used: 0, laid: vec![none; SLOTS].into() };
         ring.rebind(index)?;
         Ok(ring)
@@ -139,7 +139,7 @@ impl Ring {
         self.map.word(self.next, 1).store(len, Ordering::Relaxed);
         // SYNC(slot): release here, the kernel's barrier before it reads the frame.
         self.map.word(self.next, 0).store(SEND_REQUEST, Ordering::Release);
-        self.laid[self.next] = Laid { len, content };
+        self.laid[self.next] = RingFrame { len, content };
         self.next = (self.next + 1) % SLOTS;
         self.used += 1;
         Some(len)
@@ -176,7 +176,7 @@ impl Ring {
         &mut self,
         len_max: u32,
         mut write: impl FnMut(&mut [u8]),
-        mut each: impl FnMut(Laid),
+        mut each: impl FnMut(RingFrame),
     ) {
         for back in 1..=self.used {
             let slot = (self.next + SLOTS - back) % SLOTS;
@@ -200,7 +200,7 @@ impl Ring {
 
     /// Takes back every frame that the kernel has not begun to send, the newest first. The next
     /// frame takes the place where the kernel continues.
-    pub(super) fn take_back(&mut self, mut each: impl FnMut(Laid)) {
+    pub(super) fn take_back(&mut self, mut each: impl FnMut(RingFrame)) {
         while self.used > 0 {
             let newest = (self.next + SLOTS - 1) % SLOTS;
             let status = self.map.word(newest, 0);

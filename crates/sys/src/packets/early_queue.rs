@@ -14,7 +14,7 @@ use crate::packets::directions::Key;
 use crate::packets::outlet::{MESSAGES_MAX, UdpLink, cookie};
 
 /// The kept datagrams, in order of arrival.
-pub(crate) struct Held {
+pub(crate) struct EarlyQueue {
     slots: Box<[Slot]>,
     bytes: Box<[[u8; LEN_MAX]]>,
     first: usize,
@@ -33,7 +33,7 @@ struct Slot {
 }
 
 /// The result of keeping a datagram.
-pub(crate) enum Kept {
+pub(crate) enum EnqueueResult {
     Whole,
     /// No room: earlier ones must leave first.
     Full,
@@ -42,7 +42,7 @@ pub(crate) enum Kept {
 }
 
 /// A kept datagram.
-pub(crate) struct Early<'a> {
+pub(crate) struct EarlyDatagram<'a> {
     pub(crate) outlet: SocketHandle,
     pub(crate) key: Key,
     pub(crate) to: SocketAddr,
@@ -51,7 +51,7 @@ pub(crate) struct Early<'a> {
 }
 
 /// The result of an offer.
-pub(crate) enum Offered {
+pub(crate) enum OfferResult {
     Taken,
     /// It stays.
     Refused,
@@ -72,7 +72,7 @@ const DESTINATIONS: usize = 1024;
 /// longer.
 const LEN_MAX: usize = 2048;
 
-impl Held {
+impl EarlyQueue {
     pub(crate) fn new() -> Self {
         let nobody = SocketAddr::from(([0, 0, 0, 0], 0));
         let empty = Slot { outlet: NOBODY, cookie: 0, to: nobody, due: MonoTime(0), len: 0 };
@@ -103,13 +103,13 @@ impl Held {
         to: SocketAddr,
         due: MonoTime,
         parts: &[&[u8]],
-    ) -> Kept {
+    ) -> EnqueueResult {
         let len = parts.iter().map(|part| part.len()).sum();
         if len > LEN_MAX {
-            return Kept::TooLong;
+            return EnqueueResult::TooLong;
         }
         if self.count == PLACES {
-            return Kept::Full;
+            return EnqueueResult::Full;
         }
         let place = (self.first + self.count) % PLACES;
         let mut at = 0;
@@ -120,18 +120,18 @@ impl Held {
         self.slots[place] = Slot { outlet, cookie, to, due, len };
         self.count += 1;
         self.places[Key { cookie, to: to.ip() }.hash() % DESTINATIONS] += 1;
-        Kept::Whole
+        EnqueueResult::Whole
     }
 
     /// Offers them to a port that can keep their times now, in order, up to one without room.
-    pub(crate) fn hand_over(&mut self, offer: impl FnMut(&Early<'_>) -> Offered) {
+    pub(crate) fn hand_over(&mut self, offer: impl FnMut(&EarlyDatagram<'_>) -> OfferResult) {
         self.hand_over_by(&mut Check::new(cookie), offer);
     }
 
     fn hand_over_by(
         &mut self,
         check: &mut Check<impl FnMut(RawFd) -> Option<u64>>,
-        mut offer: impl FnMut(&Early<'_>) -> Offered,
+        mut offer: impl FnMut(&EarlyDatagram<'_>) -> OfferResult,
     ) {
         for nth in 0..self.count {
             let place = (self.first + nth) % PLACES;
@@ -140,13 +140,13 @@ impl Held {
                 continue;
             }
             let key = Key { cookie: own, to: to.ip() };
-            match offer(&Early { outlet, key, to, due, bytes: &self.bytes[place][..len] }) {
-                Offered::Taken => {
+            match offer(&EarlyDatagram { outlet, key, to, due, bytes: &self.bytes[place][..len] }) {
+                OfferResult::Taken => {
                     self.places[key.hash() % DESTINATIONS] -= 1;
                     self.slots[place].outlet = NOBODY;
                 }
-                Offered::Refused => {}
-                Offered::Full => break,
+                OfferResult::Refused => {}
+                OfferResult::Full => break,
             }
         }
         while self.count > 0 && self.slots[self.first].outlet == NOBODY {
@@ -254,16 +254,16 @@ mod tests {
     const NOW: MonoTime = MonoTime(1000);
 
     /// Sixty of three outlets in turns; all but the last thirty are due.
-    fn held() -> Held {
-        let mut held = Held::new();
+    fn early_queue() -> EarlyQueue {
+        let mut early_queue = EarlyQueue::new();
         let to = "127.0.0.1:9".parse().unwrap();
         for nth in 0..60u8 {
             let outlet = 7 + i32::from(nth / 5 % 3);
             let due = if nth < 30 { NOW } else { MonoTime(2000) };
-            let kept = held.keep(SocketHandle(outlet), outlet as u64, to, due, &[&[nth]]);
-            assert!(matches!(kept, Kept::Whole));
+            let kept = early_queue.keep(SocketHandle(outlet), outlet as u64, to, due, &[&[nth]]);
+            assert!(matches!(kept, EnqueueResult::Whole));
         }
-        held
+        early_queue
     }
 
     #[test]
@@ -273,15 +273,15 @@ mod tests {
             asked.set(asked.get() + 1);
             Some(outlet as u64)
         };
-        let mut held = held();
+        let mut early_queue = early_queue();
         let mut offered = 0;
-        held.hand_over_by(&mut Check::new(cookie), |_| {
+        early_queue.hand_over_by(&mut Check::new(cookie), |_| {
             offered += 1;
-            Offered::Refused
+            OfferResult::Refused
         });
         assert_eq!((offered, asked.take()), (60, 3));
         let mut sent = vec![];
-        let refused = held.send_due_by(NOW, &mut Check::new(cookie), |outlet, batch| {
+        let refused = early_queue.send_due_by(NOW, &mut Check::new(cookie), |outlet, batch| {
             let marks = batch.parts.iter().map(|part| part[0]);
             sent.push((outlet.0, marks.collect::<Vec<u8>>()));
             Gone { messages: batch.messages.len(), stop: None }
@@ -290,35 +290,35 @@ mod tests {
         let own: Vec<_> =
             (0..6u8).map(|run| (7 + i32::from(run % 3), run * 5..run * 5 + 5)).collect();
         assert_eq!(sent, own.into_iter().map(|(by, all)| (by, all.collect())).collect::<Vec<_>>());
-        assert_eq!((held.count, held.next()), (30, Some(MonoTime(2000))));
+        assert_eq!((early_queue.count, early_queue.next()), (30, Some(MonoTime(2000))));
     }
 
     #[test]
     fn what_is_refused_and_what_has_no_outlet_any_more_is_passed_over() {
-        let mut held = held();
+        let mut early_queue = early_queue();
         // The second outlet's number belongs to another socket now, and the kernel refuses every
         // third.
         let mut sent = 0;
         let cookie = |outlet: RawFd| Some(if outlet == 8 { 99 } else { outlet as u64 });
-        let refused = held.send_due_by(NOW, &mut Check::new(cookie), |outlet, batch| {
+        let refused = early_queue.send_due_by(NOW, &mut Check::new(cookie), |outlet, batch| {
             assert_ne!(outlet.0, 8);
             let messages = batch.parts.iter().take_while(|part| part[0] % 3 != 0).count();
             sent += messages;
             let stop = (messages < batch.parts.len()).then_some(Stop::Refused(libc::ENETUNREACH));
             Gone { messages, stop }
         });
-        assert_eq!((sent, refused, held.count), (14, 6, 30));
+        assert_eq!((sent, refused, early_queue.count), (14, 6, 30));
         let mut calls = 0;
         let full = |_: SocketHandle, _: Batch<'_>| {
             calls += 1;
             Gone { messages: 2, stop: Some(Stop::Full) }
         };
         let known = |outlet: RawFd| Some(outlet as u64);
-        assert_eq!(held.send_due_by(MonoTime(2000), &mut Check::new(known), full), 0);
-        assert_eq!((calls, held.count), (1, 28), "behind a full socket they wait");
+        assert_eq!(early_queue.send_due_by(MonoTime(2000), &mut Check::new(known), full), 0);
+        assert_eq!((calls, early_queue.count), (1, 28), "behind a full socket they wait");
         let all =
             |_: SocketHandle, batch: Batch<'_>| Gone { messages: batch.messages.len(), stop: None };
-        held.send_due_by(MonoTime(2000), &mut Check::new(known), all);
-        assert!(held.is_empty() && held.places.iter().all(|&count| count == 0));
+        early_queue.send_due_by(MonoTime(2000), &mut Check::new(known), all);
+        assert!(early_queue.is_empty() && early_queue.places.iter().all(|&count| count == 0));
     }
 }
