@@ -14,7 +14,7 @@ use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::{PAYLOAD, begins};
 use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
-use tactus_sys::packets::gaps::{GapLink, GapTerms};
+use tactus_sys::packets::gaps::{GapLink, GapOptions};
 use tactus_sys::packets::outlet::{self, UdpLink, UdpOptions};
 
 use crate::datagrams::behind;
@@ -78,9 +78,9 @@ pub fn run(options: &Options) -> Result<()> {
         TimingMethod::Gaps => {
             let rate = BitRate(options.wire);
             // The queueing discipline counts what it is given.
-            let terms =
-                GapTerms { device: options.device.clone(), rate, overhead: 0, ahead: AHEAD };
-            let mut port = GapLink::open(&terms, options.streams.into(), clock::now())?;
+            let gap_options =
+                GapOptions { device: options.device.clone(), rate, overhead: 0, ahead: AHEAD };
+            let mut port = GapLink::open(&gap_options, options.streams.into(), clock::now())?;
             serve(&mut port, &outlet, Agenda::new(options, begin))
         }
         TimingMethod::Ticks => serve(&mut UdpLink::new(), &outlet, Agenda::new(options, begin)),

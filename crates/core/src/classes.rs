@@ -24,7 +24,7 @@ impl ClassNumber {
 
 /// The limits of one class, on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ClassTerms {
+pub struct ClassLimits {
     /// The class above it, which comes before it; `None`: the link.
     pub parent: Option<ClassNumber>,
     /// Its reserved rate.
@@ -35,7 +35,7 @@ pub struct ClassTerms {
     pub is_oversubscribed: bool,
 }
 
-impl ClassTerms {
+impl ClassLimits {
     /// The promised part of `asked`: for an over-subscribed class at most its ceiling.
     fn promised(&self, asked: BitRate) -> BitRate {
         asked.min(self.ceiling.filter(|_| self.is_oversubscribed).unwrap_or(asked))
@@ -86,7 +86,7 @@ pub enum ClassChangeError {
 /// The classes of a link, and the rates asked of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Classes {
-    terms: Vec<ClassTerms>,
+    limits: Vec<ClassLimits>,
     /// Asked by its own streams, and reserved by the classes below it.
     asked: Vec<BitRate>,
     /// Number of its own streams, and of those below it.
@@ -100,18 +100,18 @@ impl Classes {
     ///
     /// # Panics
     /// If a class comes before its parent.
-    pub fn new(terms: Vec<ClassTerms>) -> Self {
-        let (asked, streams) = (vec![BitRate(0); terms.len()], vec![0; terms.len()]);
-        Self::added_up(terms, asked, streams)
+    pub fn new(limits: Vec<ClassLimits>) -> Self {
+        let (asked, streams) = (vec![BitRate(0); limits.len()], vec![0; limits.len()]);
+        Self::added_up(limits, asked, streams)
     }
 
     /// Classes with the given own demands of their streams.
-    fn added_up(terms: Vec<ClassTerms>, asked: Vec<BitRate>, streams: Vec<u32>) -> Self {
-        let mut classes = Self { terms, asked, streams, taken: BitRate(0) };
+    fn added_up(limits: Vec<ClassLimits>, asked: Vec<BitRate>, streams: Vec<u32>) -> Self {
+        let mut classes = Self { limits, asked, streams, taken: BitRate(0) };
         // From below: a class asks its parent for its reservation.
-        for at in (0..classes.terms.len()).rev() {
+        for at in (0..classes.limits.len()).rev() {
             let kept = classes.kept(at, classes.asked[at]);
-            match classes.terms[at].parent {
+            match classes.limits[at].parent {
                 Some(parent) => {
                     assert!(parent.index() < at, "a class comes behind its parent");
                     classes.asked[parent.index()] += kept;
@@ -130,18 +130,18 @@ impl Classes {
     ///
     /// # Panics
     /// If the list has other classes than before, or one has another parent.
-    pub fn changed(&self, to: Vec<ClassTerms>) -> Result<Self, ClassChangeError> {
+    pub fn changed(&self, to: Vec<ClassLimits>) -> Result<Self, ClassChangeError> {
         let parents =
-            |terms: &[ClassTerms]| terms.iter().map(|terms| terms.parent).collect::<Vec<_>>();
-        assert!(parents(&to) == parents(&self.terms), "classes stay where they are");
+            |limits: &[ClassLimits]| limits.iter().map(|limits| limits.parent).collect::<Vec<_>>();
+        assert!(parents(&to) == parents(&self.limits), "classes stay where they are");
         let mut own = self.asked.clone();
-        for (at, terms) in self.terms.iter().enumerate() {
-            if let Some(parent) = terms.parent {
+        for (at, limits) in self.limits.iter().enumerate() {
+            if let Some(parent) = limits.parent {
                 own[parent.index()] -= self.kept(at, self.asked[at]);
             }
         }
         let changed = Self::added_up(to, own, self.streams.clone());
-        for (at, to) in changed.terms.iter().enumerate().rev() {
+        for (at, to) in changed.limits.iter().enumerate().rev() {
             let class = ClassNumber(at as u16);
             let needed = changed.asked[at];
             if let Some(ceiling) =
@@ -151,7 +151,7 @@ impl Classes {
             }
             let promised = to.promised(needed);
             let guaranteed = to.guaranteed;
-            if guaranteed < promised && guaranteed < self.terms[at].guaranteed {
+            if guaranteed < promised && guaranteed < self.limits[at].guaranteed {
                 return Err(ClassChangeError::Guarantee { class, promised, guaranteed });
             }
         }
@@ -182,7 +182,7 @@ impl Classes {
         let (mut class, mut more) = (Some(class), rate);
         while let Some(here) = class {
             let at = here.index();
-            let ClassTerms { parent, ceiling, is_oversubscribed, .. } = self.terms[at];
+            let ClassLimits { parent, ceiling, is_oversubscribed, .. } = self.limits[at];
             let needed = BitRate(self.asked[at].0.saturating_add(more.0));
             if let Some(ceiling) = ceiling.filter(|&ceiling| !is_oversubscribed && needed > ceiling)
             {
@@ -214,7 +214,7 @@ impl Classes {
         while let Some(here) = class {
             let streams = &mut self.streams[here.index()];
             *streams = by(*streams);
-            class = self.terms[here.index()].parent;
+            class = self.limits[here.index()].parent;
         }
     }
 
@@ -226,15 +226,15 @@ impl Classes {
             let (kept, keeps) = (self.kept(at, before), self.kept(at, after));
             self.asked[at] = after;
             part = BitRate(kept.0.abs_diff(keeps.0));
-            class = self.terms[at].parent;
+            class = self.limits[at].parent;
         }
         self.taken = by(self.taken, part);
     }
 
     /// The rate that a class with this demand takes of its parent.
     fn kept(&self, at: usize, asked: BitRate) -> BitRate {
-        let terms = self.terms[at];
-        terms.promised(asked).max(terms.guaranteed)
+        let limits = self.limits[at];
+        limits.promised(asked).max(limits.guaranteed)
     }
 }
 
@@ -245,8 +245,8 @@ mod tests {
 
     const M: u64 = 1_000_000;
 
-    fn class(parent: Option<u16>, guaranteed: u64, ceiling: Option<u64>) -> ClassTerms {
-        ClassTerms {
+    fn class(parent: Option<u16>, guaranteed: u64, ceiling: Option<u64>) -> ClassLimits {
+        ClassLimits {
             parent: parent.map(ClassNumber),
             guaranteed: BitRate(guaranteed * M),
             ceiling: ceiling.map(|ceiling| BitRate(ceiling * M)),
@@ -256,9 +256,9 @@ mod tests {
 
     #[test]
     fn what_is_guaranteed_is_taken_from_the_start_and_more_as_it_is_asked_for() {
-        let terms =
+        let limits =
             vec![class(None, 50, Some(80)), class(Some(0), 20, None), class(Some(0), 10, Some(30))];
-        let mut classes = Classes::new(terms);
+        let mut classes = Classes::new(limits);
         assert_eq!(
             (classes.taken(), classes.asked(ClassNumber(0))),
             (BitRate(50 * M), BitRate(30 * M))
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn an_over_subscribed_class_takes_its_ceiling_whatever_it_is_asked_for() {
-        let over = ClassTerms { is_oversubscribed: true, ..class(None, 5, Some(10)) };
+        let over = ClassLimits { is_oversubscribed: true, ..class(None, 5, Some(10)) };
         let mut classes = Classes::new(vec![over]);
         for _ in 0..10 {
             assert!(classes.with(ClassNumber(0), BitRate(4 * M)).is_ok());
@@ -304,11 +304,11 @@ mod tests {
     #[test]
     fn terms_change_only_as_far_as_what_was_promised_stays_so() {
         let (house, gold, rest) = (ClassNumber(0), ClassNumber(1), ClassNumber(2));
-        let terms = |house: (u64, u64), gold: (u64, u64), rest: (u64, u64)| {
+        let limits = |house: (u64, u64), gold: (u64, u64), rest: (u64, u64)| {
             let under = |(guaranteed, ceiling)| class(Some(0), guaranteed, Some(ceiling));
             vec![class(None, house.0, Some(house.1)), under(gold), under(rest)]
         };
-        let mut classes = Classes::new(terms((50, 80), (20, 40), (10, 30)));
+        let mut classes = Classes::new(limits((50, 80), (20, 40), (10, 30)));
         classes.add(gold, BitRate(15 * M));
         classes.add(rest, BitRate(25 * M));
         assert_eq!([house, gold, rest].map(|class| classes.streams(class)), [2, 1, 1]);
@@ -324,27 +324,29 @@ mod tests {
             Err(ClassChangeError::Guarantee { class, promised, guaranteed })
         };
         let to = |to| classes.changed(to).map(|changed| changed.taken().0 / M);
-        assert_eq!(to(terms((50, 80), (15, 15), (10, 25))), Ok(50), "as low as what is promised");
-        assert_eq!(to(terms((50, 80), (15, 14), (10, 30))), full(gold, 15, 14));
-        assert_eq!(to(terms((50, 80), (14, 40), (10, 30))), short(gold, 15, 14));
+        assert_eq!(to(limits((50, 80), (15, 15), (10, 25))), Ok(50), "as low as what is promised");
+        assert_eq!(to(limits((50, 80), (15, 14), (10, 30))), full(gold, 15, 14));
+        assert_eq!(to(limits((50, 80), (14, 40), (10, 30))), short(gold, 15, 14));
         assert_eq!(
-            to(terms((50, 80), (20, 40), (9, 30))),
+            to(limits((50, 80), (20, 40), (9, 30))),
             short(rest, 25, 9),
             "never with less than it had"
         );
         assert_eq!(
-            to(terms((50, 80), (20, 40), (12, 30))),
+            to(limits((50, 80), (20, 40), (12, 30))),
             Ok(50),
             "but with more, be it not enough"
         );
-        assert_eq!(to(terms((60, 80), (20, 40), (10, 30))), Ok(60));
+        assert_eq!(to(limits((60, 80), (20, 40), (10, 30))), Ok(60));
         // A class is asked for the reservations of the classes below it.
-        assert_eq!(to(terms((44, 80), (20, 40), (10, 30))), short(house, 45, 44));
-        assert_eq!(to(terms((50, 54), (30, 40), (10, 30))), full(house, 55, 54));
-        assert_eq!(to(terms((50, 80), (30, 40), (10, 30))), Ok(55));
+        assert_eq!(to(limits((44, 80), (20, 40), (10, 30))), short(house, 45, 44));
+        assert_eq!(to(limits((50, 54), (30, 40), (10, 30))), full(house, 55, 54));
+        assert_eq!(to(limits((50, 80), (30, 40), (10, 30))), Ok(55));
         // An over-subscribed class has promised no more than its ceiling.
-        let over =
-            |ceiling| ClassTerms { is_oversubscribed: true, ..class(None, ceiling, Some(ceiling)) };
+        let over = |ceiling| ClassLimits {
+            is_oversubscribed: true,
+            ..class(None, ceiling, Some(ceiling))
+        };
         let mut classes = Classes::new(vec![over(10)]);
         classes.add(house, BitRate(40 * M));
         let lower = classes.changed(vec![over(5)]).expect("its streams share what there is");
@@ -364,12 +366,12 @@ mod tests {
             ),
             streams in prop::collection::vec((any::<prop::sample::Index>(), 1u64..60), 0..20),
         ) {
-            let [from, to] = [0, 1].map(|which: usize| -> Vec<ClassTerms> {
+            let [from, to] = [0, 1].map(|which: usize| -> Vec<ClassLimits> {
                 spec.iter()
                     .enumerate()
                     .map(|(at, (parent, over, rates))| {
                         let (parent, (own, more)) = (parent.index(at + 1), rates[which]);
-                        ClassTerms {
+                        ClassLimits {
                             is_oversubscribed: *over,
                             ..class(
                                 (parent < at).then_some(parent as u16),
@@ -408,23 +410,23 @@ mod tests {
             ),
             streams in prop::collection::vec((any::<prop::sample::Index>(), 1u64..60), 0..40),
         ) {
-            let terms: Vec<ClassTerms> = spec
+            let limits: Vec<ClassLimits> = spec
                 .iter()
                 .enumerate()
                 .map(|(at, (parent, own, more, over))| {
                     let parent = parent.index(at + 1);
-                    ClassTerms {
+                    ClassLimits {
                         is_oversubscribed: *over,
                         ..class((parent < at).then_some(parent as u16), *own, Some(own + more + 1))
                     }
                 })
                 .collect();
-            let mut classes = Classes::new(terms.clone());
+            let mut classes = Classes::new(limits.clone());
             let before = classes.clone();
-            let mut own = vec![0; terms.len()];
+            let mut own = vec![0; limits.len()];
             let mut live = vec![];
             for (place, rate) in streams {
-                let number = place.index(terms.len());
+                let number = place.index(limits.len());
                 let (class, rate) = (ClassNumber(number as u16), BitRate(rate * M));
                 let Ok(taken) = classes.with(class, rate) else { continue };
                 classes.add(class, rate);
@@ -433,8 +435,8 @@ mod tests {
                 // By the law, from below.
                 let mut asked = own.clone();
                 let mut link = 0;
-                for at in (0..terms.len()).rev() {
-                    let ClassTerms { parent, guaranteed, ceiling, is_oversubscribed } = terms[at];
+                for at in (0..limits.len()).rev() {
+                    let ClassLimits { parent, guaranteed, ceiling, is_oversubscribed } = limits[at];
                     let ceiling = ceiling.expect("each has one").0;
                     let most = if is_oversubscribed { asked[at].min(ceiling) } else { asked[at] };
                     let kept = most.max(guaranteed.0);

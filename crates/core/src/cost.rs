@@ -12,7 +12,7 @@ use crate::units::{BitRate, Bytes, Nanos, SECOND};
 
 /// One disk as admission sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DiskTerms {
+pub struct DiskLimits {
     /// Performance of the disk.
     pub model: DiskModel,
     /// Its cycle.
@@ -27,20 +27,20 @@ pub struct DiskTerms {
     /// Blocks that the kernel reads ahead of each stream, in addition to those that the stream
     /// wants.
     pub ahead: u32,
-    /// The core of its servers, by its number in [`Terms`](crate::ledger::Terms).
+    /// The core of its servers, by its number in [`Limits`](crate::ledger::Limits).
     pub core: u32,
     /// Time of that core for each MiB that is read.
     pub read_per_mib: Nanos,
     /// Time of that core for each place that is written.
     pub per_write: Nanos,
     /// The reservation for uploads. `None`: the volume takes no uploads.
-    pub intake: Option<IntakeTerms>,
+    pub intake: Option<WriteLimits>,
 }
 
 /// The uploads of one disk as admission sees them. One flush of the model is reserved for them in
 /// each cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct IntakeTerms {
+pub struct WriteLimits {
     /// Places of the write share.
     pub places: u32,
     /// Size of a place.
@@ -245,20 +245,21 @@ const BEST_EFFORT_BLOCKS: u32 = 3;
 pub struct Disk<'a> {
     /// Its number.
     pub number: u32,
-    /// Its terms.
-    pub terms: &'a DiskTerms,
+    /// Its limits.
+    pub limits: &'a DiskLimits,
 }
 
 impl Disk<'_> {
     /// The source without any blocks.
     pub fn nothing(&self) -> Source {
-        let cost = SourceCost { disk: self.number, core: self.terms.core, ..SourceCost::default() };
+        let cost =
+            SourceCost { disk: self.number, core: self.limits.core, ..SourceCost::default() };
         Source { cost, window: 0 }
     }
 
     /// A whole title held in memory.
     pub fn held(&self, title_len: Bytes) -> Source {
-        self.of_memory(blocks_of(title_len, self.terms.block), title_len)
+        self.of_memory(blocks_of(title_len, self.limits.block), title_len)
     }
 
     /// Best-effort reads: memory, but no disk time.
@@ -268,27 +269,29 @@ impl Disk<'_> {
 
     /// Reads at an exact rate.
     pub fn paced(&self, reading: &PacedRead, share: Share) -> Source {
-        let Self { terms, .. } = *self;
+        let Self { limits, .. } = *self;
         let PacedRead { rate, tick, burst, order, is_held } = *reading;
         let pieces = match order {
-            Order::Repeating(turn) => Some(pieces_of_turns(rate, tick, turn, terms)),
+            Order::Repeating(turn) => Some(pieces_of_turns(rate, tick, turn, limits)),
             Order::Once | Order::Scattered => None,
         };
-        let steady = window(rate, tick, Bytes(0), terms).min(self.touched(share));
+        let steady = window(rate, tick, Bytes(0), limits).min(self.touched(share));
         let needed =
-            pieces.unwrap_or_else(|| window(rate, tick, burst, terms).min(self.touched(share)));
-        let cpu = per_mib(terms.read_per_mib, rate);
+            pieces.unwrap_or_else(|| window(rate, tick, burst, limits).min(self.touched(share)));
+        let cpu = per_mib(limits.read_per_mib, rate);
         // A burst needs no memory of its own here: the limit of leases bounds its length.
         if is_held && steady.max(pieces.unwrap_or(0)) <= RESIDENT_WINDOW {
             let window = needed.min(RESIDENT_WINDOW);
             return Source { cost: SourceCost { cpu, ..self.nothing().cost }, window };
         }
-        let read = rate.bytes_in(terms.cycle) + Bytes(1);
+        let read = rate.bytes_in(limits.cycle) + Bytes(1);
         let visits = match order {
-            Order::Once => visits(read, terms.block, &terms.model),
-            Order::Repeating(turn) => visits(read, bytes_of_piece(turn, terms.block), &terms.model),
+            Order::Once => visits(read, limits.block, &limits.model),
+            Order::Repeating(turn) => {
+                visits(read, bytes_of_piece(turn, limits.block), &limits.model)
+            }
             Order::Scattered => {
-                let blocks = (u128::from(read.0) * 1000).div_ceil(u128::from(terms.block.0));
+                let blocks = (u128::from(read.0) * 1000).div_ceil(u128::from(limits.block.0));
                 MilliVisits(blocks as u64)
             }
         };
@@ -299,54 +302,54 @@ impl Disk<'_> {
 
     /// Writes in real time, from places of the write share.
     pub fn recorded(&self, rate: BitRate) -> Source {
-        let Self { number: disk, terms } = *self;
-        let written = rate.bytes_in(terms.cycle) + Bytes(1);
-        let place = terms.intake.map_or(terms.block, |intake| intake.place);
-        let places = record_places(rate, place, terms.cycle);
+        let Self { number: disk, limits } = *self;
+        let written = rate.bytes_in(limits.cycle) + Bytes(1);
+        let place = limits.intake.map_or(limits.block, |intake| intake.place);
+        let places = record_places(rate, place, limits.cycle);
         let per_second = rate.bytes_in(SECOND).0.div_ceil(place.0);
         let cost = SourceCost {
             disk,
-            core: terms.core,
-            visits: visits(written, place, &terms.model),
+            core: limits.core,
+            visits: visits(written, place, &limits.model),
             per_cycle: TransferredBytes { written, ..TransferredBytes::NOTHING },
             blocks: 0,
             places,
             // A real-time core does not touch its bytes, it only passes them on.
-            cpu: terms.per_write.times(per_second),
+            cpu: limits.per_write.times(per_second),
         };
         Source { cost, window: places }
     }
 
     fn of_memory(&self, window: u32, title_len: Bytes) -> Source {
         // The kernel does not read beyond the end of the title.
-        let title = blocks_of(title_len, self.terms.block);
-        let blocks = window.saturating_add(self.terms.ahead).min(title);
+        let title = blocks_of(title_len, self.limits.block);
+        let blocks = window.saturating_add(self.limits.ahead).min(title);
         Source { cost: SourceCost { blocks, ..self.nothing().cost }, window }
     }
 
     /// Blocks that the delivered bytes touch: the first and the last may be used in part.
     fn touched(&self, share: Share) -> u32 {
-        let title = blocks_of(share.title_len, self.terms.block);
-        (blocks_of(share.len, self.terms.block) + 1).min(title)
+        let title = blocks_of(share.title_len, self.limits.block);
+        (blocks_of(share.len, self.limits.block) + 1).min(title)
     }
 }
 
 /// Limit of the blocks of a paced stream: the bytes of two cycles and of the current tick, its
 /// start burst, and one block at each end that is only partly needed.
-fn window(rate: BitRate, tick: Tick, burst: Bytes, terms: &DiskTerms) -> u32 {
-    let steady = rate.bytes_in(terms.cycle.times(2) + tick.span());
-    blocks_of(Bytes(steady.0.saturating_add(burst.0)), terms.block) + 2
+fn window(rate: BitRate, tick: Tick, burst: Bytes, limits: &DiskLimits) -> u32 {
+    let steady = rate.bytes_in(limits.cycle.times(2) + tick.span());
+    blocks_of(Bytes(steady.0.saturating_add(burst.0)), limits.block) + 2
 }
 
 /// As [`window`], for a stream that repeats after `turn` bytes. Where turns meet, the last block of
 /// one and the first of the next are only partly needed; a turn shorter than a block is a piece by
 /// itself.
-fn pieces_of_turns(rate: BitRate, tick: Tick, turn: Bytes, terms: &DiskTerms) -> u32 {
-    let held = rate.bytes_in(terms.cycle.times(2) + tick.span());
+fn pieces_of_turns(rate: BitRate, tick: Tick, turn: Bytes, limits: &DiskLimits) -> u32 {
+    let held = rate.bytes_in(limits.cycle.times(2) + tick.span());
     let stretches = blocks_of(held, turn).saturating_add(1);
-    let each = blocks_of(turn, terms.block).saturating_add(1);
+    let each = blocks_of(turn, limits.block).saturating_add(1);
     let of_stretches = stretches.saturating_mul(each);
-    blocks_of(held, terms.block).saturating_add(stretches.saturating_mul(2)).min(of_stretches)
+    blocks_of(held, limits.block).saturating_add(stretches.saturating_mul(2)).min(of_stretches)
 }
 
 /// Average of useful bytes in a block of a repeating title. Rounds down.

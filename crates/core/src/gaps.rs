@@ -13,7 +13,7 @@ use crate::units::{BitRate, MonoTime, Nanos, SECOND};
 
 /// The framing of a wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WireTerms {
+pub struct WireFraming {
     /// Bits per second, with all overhead.
     pub rate: BitRate,
     /// Overhead of a frame on the wire: on an Ethernet its checksum, preamble and gap, 24 bytes.
@@ -24,7 +24,7 @@ pub struct WireTerms {
     pub frame_max: u32,
 }
 
-impl WireTerms {
+impl WireFraming {
     /// Bytes on the wire of a frame of `len`.
     pub const fn wire(&self, len: u32) -> u64 {
         let len = if len < self.frame_min { self.frame_min } else { len };
@@ -48,7 +48,7 @@ const BYTE: u128 = 8_000_000_000;
 /// The frames laid onto one wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeline {
-    terms: WireTerms,
+    framing: WireFraming,
     /// When place 0 began, by the wire's reports so far.
     anchor: MonoTime,
     /// The place where the next frame begins.
@@ -81,9 +81,9 @@ impl Timeline {
     ///
     /// # Panics
     /// If two shortest frames are longer than a longest one.
-    pub fn new(terms: WireTerms, now: MonoTime) -> Self {
-        assert!(terms.fills_any_gap(), "any gap of a shortest frame or more can be filled");
-        Self { terms, anchor: now, laid: 0, first: 0, valid_from: 0, lost: Nanos(0) }
+    pub fn new(framing: WireFraming, now: MonoTime) -> Self {
+        assert!(framing.fills_any_gap(), "any gap of a shortest frame or more can be filled");
+        Self { framing, anchor: now, laid: 0, first: 0, valid_from: 0, lost: Nanos(0) }
     }
 
     /// Limits new frames to `frame_max`; laid frames do not change.
@@ -91,13 +91,13 @@ impl Timeline {
     /// # Panics
     /// As [`Self::new`].
     pub fn set_frame_max(&mut self, frame_max: u32) {
-        self.terms.frame_max = frame_max;
-        assert!(self.terms.fills_any_gap(), "any gap of a shortest frame or more can be filled");
+        self.framing.frame_max = frame_max;
+        assert!(self.framing.fills_any_gap(), "any gap of a shortest frame or more can be filled");
     }
 
-    /// The wire's terms.
-    pub const fn terms(&self) -> &WireTerms {
-        &self.terms
+    /// The wire's framing.
+    pub const fn framing(&self) -> &WireFraming {
+        &self.framing
     }
 
     /// Bytes that have been laid, without those left empty.
@@ -119,10 +119,10 @@ impl Timeline {
         let sent = progress.sent.wrapping_add_signed(self.first);
         assert!(sent + progress.under_way <= self.laid, "only what was laid is sent");
         if sent > self.valid_from {
-            self.anchor = self.anchor.min(now.before(self.terms.span(sent)));
+            self.anchor = self.anchor.min(now.before(self.framing.span(sent)));
         }
         if progress.under_way > 0 {
-            let earliest = now.before(self.terms.span(sent + progress.under_way));
+            let earliest = now.before(self.framing.span(sent + progress.under_way));
             let behind = earliest.since(self.anchor);
             let step = if behind > STOOD_STILL { behind } else { Nanos(behind.0.div_ceil(PART)) };
             self.anchor += step;
@@ -144,11 +144,11 @@ impl Timeline {
     /// Counts places from a later origin. One bit rate's number of bytes takes eight seconds,
     /// exactly.
     fn rebase(&mut self, sent: u64) {
-        if sent > self.terms.rate.0 {
+        if sent > self.framing.rate.0 {
             self.anchor += SECOND.times(8);
-            self.laid -= self.terms.rate.0;
-            self.first -= self.terms.rate.0 as i64;
-            self.valid_from = self.valid_from.saturating_sub(self.terms.rate.0);
+            self.laid -= self.framing.rate.0;
+            self.first -= self.framing.rate.0 as i64;
+            self.valid_from = self.valid_from.saturating_sub(self.framing.rate.0);
         }
     }
 
@@ -159,28 +159,28 @@ impl Timeline {
         if gap == 0 {
             return None;
         }
-        let (least, most) = (self.terms.wire(0), self.terms.wire(self.terms.frame_max));
+        let (least, most) = (self.framing.wire(0), self.framing.wire(self.framing.frame_max));
         let wire = match gap {
             gap if gap <= most => gap.max(least),
             gap if gap < most + least => gap - least,
             _ => most,
         };
-        Some(wire as u32 - self.terms.overhead)
+        Some(wire as u32 - self.framing.overhead)
     }
 
     /// Lays a frame of `len` bytes, as it is handed over.
     pub fn lay(&mut self, len: u32) {
-        self.laid += self.terms.wire(len);
+        self.laid += self.framing.wire(len);
     }
 
     /// The start of a frame that is laid now.
     pub fn begins(&self) -> MonoTime {
-        self.anchor + self.terms.span(self.laid)
+        self.anchor + self.framing.span(self.laid)
     }
 
     /// The first byte that begins at a time or after it.
     fn position(&self, at: MonoTime) -> u64 {
-        let bits = u128::from(at.since(self.anchor).0) * u128::from(self.terms.rate.0);
+        let bits = u128::from(at.since(self.anchor).0) * u128::from(self.framing.rate.0);
         bits.div_ceil(BYTE) as u64
     }
 }
@@ -191,8 +191,8 @@ mod tests {
     use alloc::collections::VecDeque;
     use proptest::prelude::*;
 
-    const ETHERNET: WireTerms =
-        WireTerms { rate: BitRate(100_000_000), overhead: 24, frame_min: 60, frame_max: 1514 };
+    const ETHERNET: WireFraming =
+        WireFraming { rate: BitRate(100_000_000), overhead: 24, frame_min: 60, frame_max: 1514 };
 
     /// A wire with a crystal of its own, which may stall.
     struct Wire {
@@ -204,8 +204,8 @@ mod tests {
     }
 
     impl Wire {
-        fn new(terms: &WireTerms, millionths: i64) -> Self {
-            let exact = BYTE * 1_000_000_000 / u128::from(terms.rate.0);
+        fn new(framing: &WireFraming, millionths: i64) -> Self {
+            let exact = BYTE * 1_000_000_000 / u128::from(framing.rate.0);
             let byte = (exact as i128 * (1_000_000 + i128::from(millionths)) / 1_000_000) as u128;
             Self { byte, free: 0, queue: VecDeque::new(), sent: 0 }
         }
@@ -320,17 +320,17 @@ mod tests {
             rate in 10_000_000u64..100_000_000_000, overhead in 0u32..64,
             frames in prop::collection::vec((60u32..=1514, 0u64..3_000_000), 1..60),
         ) {
-            let terms = WireTerms { rate: BitRate(rate), overhead, ..ETHERNET };
-            let mut timeline = Timeline::new(terms, MonoTime(5));
+            let framing = WireFraming { rate: BitRate(rate), overhead, ..ETHERNET };
+            let mut timeline = Timeline::new(framing, MonoTime(5));
             let (mut due, mut free) = (MonoTime(5), MonoTime(5));
             for (len, later) in frames {
                 due += Nanos(later);
                 while let Some(gap) = timeline.gap(due) {
-                    prop_assert!((terms.frame_min..=terms.frame_max).contains(&gap));
+                    prop_assert!((framing.frame_min..=framing.frame_max).contains(&gap));
                     timeline.lay(gap);
                 }
                 let begins = timeline.begins();
-                let latest = due.max(free) + terms.span(terms.wire(0)) + terms.span(1);
+                let latest = due.max(free) + framing.span(framing.wire(0)) + framing.span(1);
                 prop_assert!(due <= begins && begins <= latest, "{due:?} {begins:?} {latest:?}");
                 timeline.lay(len);
                 free = timeline.begins();

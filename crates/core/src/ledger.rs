@@ -8,23 +8,23 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::classes::{ClassChangeError, ClassNumber, ClassTerms, Classes, Full};
-use crate::cost::{Cost, Disk, DiskTerms, OutputCost};
+use crate::classes::{ClassChangeError, ClassLimits, ClassNumber, Classes, Full};
+use crate::cost::{Cost, Disk, DiskLimits, OutputCost};
 use crate::disk_model::{MilliVisits, TransferredBytes};
 use crate::mutant;
 use crate::units::{BitRate, Nanos};
 
 /// All limits.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Terms {
+pub struct Limits {
     /// Each volume's disk and arena.
-    pub disks: Vec<DiskTerms>,
+    pub disks: Vec<DiskLimits>,
     /// Payload rate of the link available to streams.
     pub link: BitRate,
     /// The part of it available to datagrams and classes, if their interface is slower.
     pub datagrams: Option<BitRate>,
     /// Classes of the link, parents first.
-    pub classes: Vec<ClassTerms>,
+    pub classes: Vec<ClassLimits>,
     /// Time per second of each real-time core available to streams.
     pub cores: Vec<Nanos>,
     /// Slots of the stream table.
@@ -82,7 +82,7 @@ pub struct Level {
 
 /// {resource} has no room: {needed} of {limit} would be promised
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Short {
+pub struct Rejection {
     /// The short resource.
     pub resource: Resource,
     /// The number of the disk or core, for resources of which there are several.
@@ -95,7 +95,7 @@ pub struct Short {
     pub class: Option<ClassNumber>,
 }
 
-impl From<Full> for Short {
+impl From<Full> for Rejection {
     fn from(full: Full) -> Self {
         let Full { class, needed, ceiling } = full;
         let class = Some(class);
@@ -113,7 +113,7 @@ struct DiskUse {
 
 /// The promises.
 pub struct Ledger {
-    terms: Terms,
+    limits: Limits,
     disks: Vec<DiskUse>,
     /// Rate of the link promised to connections.
     connections: BitRate,
@@ -130,17 +130,17 @@ const UPLOAD_PLACES: u32 = 2;
 
 impl Ledger {
     /// Makes a ledger without promises.
-    pub fn new(terms: Terms) -> Self {
-        let disks = alloc::vec![DiskUse::default(); terms.disks.len()];
-        let classes = Classes::new(terms.classes.clone());
+    pub fn new(limits: Limits) -> Self {
+        let disks = alloc::vec![DiskUse::default(); limits.disks.len()];
+        let classes = Classes::new(limits.classes.clone());
         let (connections, datagrams) = (BitRate(0), BitRate(0));
-        let cores = alloc::vec![Nanos(0); terms.cores.len()];
-        Self { terms, disks, connections, datagrams, classes, cores, streams: 0 }
+        let cores = alloc::vec![Nanos(0); limits.cores.len()];
+        Self { limits, disks, connections, datagrams, classes, cores, streams: 0 }
     }
 
     /// The limits.
-    pub fn terms(&self) -> &Terms {
-        &self.terms
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// The classes of the link, and their promised rates.
@@ -153,14 +153,14 @@ impl Ledger {
     /// # Panics
     /// If there is none.
     pub fn disk(&self, number: u32) -> Disk<'_> {
-        Disk { number, terms: &self.terms.disks[number as usize] }
+        Disk { number, limits: &self.limits.disks[number as usize] }
     }
 
     /// Promises `cost`, or returns the short resource.
     ///
     /// # Errors
-    /// [`Short`] names the first resource without room; the ledger is unchanged.
-    pub fn admit(&mut self, cost: Cost) -> Result<(), Short> {
+    /// [`Rejection`] names the first resource without room; the ledger is unchanged.
+    pub fn admit(&mut self, cost: Cost) -> Result<(), Rejection> {
         self.check(cost)?;
         let Cost { source, output, rows } = cost;
         let disk = &mut self.disks[source.disk as usize];
@@ -183,10 +183,10 @@ impl Ledger {
     /// Whether `cost` would be admitted.
     ///
     /// # Errors
-    /// [`Short`] names the first resource without room.
-    pub fn check(&self, cost: Cost) -> Result<(), Short> {
+    /// [`Rejection`] names the first resource without room.
+    pub fn check(&self, cost: Cost) -> Result<(), Rejection> {
         let Cost { source, output, rows } = cost;
-        let terms = &self.terms.disks[source.disk as usize];
+        let limits = &self.limits.disks[source.disk as usize];
         let disk = self.disks[source.disk as usize];
         let fits = |resource, needed, limit| {
             if needed <= limit {
@@ -196,25 +196,25 @@ impl Ledger {
                     Resource::Disk | Resource::Arena | Resource::WriteShare => source.disk,
                     _ => 0,
                 };
-                Err(Short { resource, number, needed, limit, class: None })
+                Err(Rejection { resource, number, needed, limit, class: None })
             }
         };
         if rows > 0 {
             let streams = u64::from(self.streams) + u64::from(rows);
-            fits(Resource::Streams, streams, u64::from(self.terms.streams))?;
+            fits(Resource::Streams, streams, u64::from(self.limits.streams))?;
         }
         if source.per_cycle != TransferredBytes::NOTHING {
-            let time = terms.model.moving(
+            let time = limits.model.moving(
                 MilliVisits(disk.visits.0 + source.visits.0),
                 disk.per_cycle.plus(source.per_cycle),
             );
-            fits(Resource::Disk, time.0, disk_limit(terms).0)?;
+            fits(Resource::Disk, time.0, disk_limit(limits).0)?;
         }
         let blocks = u64::from(disk.blocks) + u64::from(source.blocks);
-        fits(Resource::Arena, blocks, u64::from(terms.blocks))?;
+        fits(Resource::Arena, blocks, u64::from(limits.blocks))?;
         if source.places > 0 {
             let places = u64::from(disk.places) + u64::from(source.places);
-            fits(Resource::WriteShare, places, places_limit(terms))?;
+            fits(Resource::WriteShare, places, places_limit(limits))?;
         }
         if output.wire > BitRate(0) {
             // With the rates of all classes, which carry datagrams only.
@@ -224,16 +224,16 @@ impl Ledger {
             };
             let datagrams = self.datagrams + classes;
             let link = self.connections + output.connections() + datagrams;
-            fits(Resource::Link, link.0, self.terms.link.0)?;
+            fits(Resource::Link, link.0, self.limits.link.0)?;
             let has_datagrams = output.datagrams > BitRate(0);
-            if let Some(limit) = self.terms.datagrams.filter(|_| has_datagrams) {
+            if let Some(limit) = self.limits.datagrams.filter(|_| has_datagrams) {
                 fits(Resource::Datagrams, datagrams.0, limit.0)?;
             }
         }
         for (core, time) in cost.cpu() {
-            let (used, limit) = (self.cores[core as usize], self.terms.cores[core as usize]);
+            let (used, limit) = (self.cores[core as usize], self.limits.cores[core as usize]);
             fits(Resource::Cpu, (used + time).0, limit.0)
-                .map_err(|short| Short { number: core, ..short })?;
+                .map_err(|short| Rejection { number: core, ..short })?;
         }
         Ok(())
     }
@@ -271,17 +271,17 @@ impl Ledger {
     ///
     /// # Panics
     /// If the list has other classes than before, or one has another parent.
-    pub fn change_classes(&mut self, to: Vec<ClassTerms>) -> Result<(), ClassChangeError> {
+    pub fn change_classes(&mut self, to: Vec<ClassLimits>) -> Result<(), ClassChangeError> {
         let changed = self.classes.changed(to.clone())?;
         let datagrams = self.datagrams + changed.taken();
-        let (needed, limit) = (self.connections + datagrams, self.terms.link);
+        let (needed, limit) = (self.connections + datagrams, self.limits.link);
         if needed > limit {
             return Err(ClassChangeError::Link { needed, limit });
         }
-        if let Some(limit) = self.terms.datagrams.filter(|&limit| datagrams > limit) {
+        if let Some(limit) = self.limits.datagrams.filter(|&limit| datagrams > limit) {
             return Err(ClassChangeError::Datagrams { needed: datagrams, limit });
         }
-        (self.classes, self.terms.classes) = (changed, to);
+        (self.classes, self.limits.classes) = (changed, to);
         Ok(())
     }
 
@@ -293,7 +293,7 @@ impl Ledger {
     /// Time per second of a core that is not promised.
     pub fn free_time(&self, core: u32) -> Nanos {
         let core = core as usize;
-        self.terms.cores[core].saturating_sub(self.cores[core])
+        self.limits.cores[core].saturating_sub(self.cores[core])
     }
 
     /// The number of further streams of this cost that would be admitted, if any of `cores` may
@@ -305,7 +305,7 @@ impl Ledger {
     /// Like [`Self::room_for`], with the resource that refuses the next stream.
     pub fn limit_for(&self, cost: Cost, cores: &[u32]) -> (u32, Resource) {
         let check = |count: u32| self.check_spread(cost, cores, count);
-        let (mut low, mut high) = (0, self.terms.streams + 1);
+        let (mut low, mut high) = (0, self.limits.streams + 1);
         while low + 1 < high {
             let middle = low.midpoint(high);
             *(if check(middle).is_ok() { &mut low } else { &mut high }) = middle;
@@ -333,20 +333,20 @@ impl Ledger {
 
     /// The use of every resource.
     pub fn levels(&self) -> impl Iterator<Item = Level> {
-        let disks = self.terms.disks.iter().zip(&self.disks).zip(0u32..);
-        let of_disks = disks.flat_map(|((terms, disk), index)| {
-            let time = terms.model.moving(disk.visits, disk.per_cycle);
+        let disks = self.limits.disks.iter().zip(&self.disks).zip(0u32..);
+        let of_disks = disks.flat_map(|((limits, disk), index)| {
+            let time = limits.model.moving(disk.visits, disk.per_cycle);
             let level = |resource, used, limit| Level { resource, number: index, used, limit };
-            let write_share = (places_limit(terms) > 0)
-                .then(|| level(Resource::WriteShare, u64::from(disk.places), places_limit(terms)));
+            let write_share = (places_limit(limits) > 0)
+                .then(|| level(Resource::WriteShare, u64::from(disk.places), places_limit(limits)));
             let always = [
-                level(Resource::Disk, time.0, disk_limit(terms).0),
-                level(Resource::Arena, u64::from(disk.blocks), u64::from(terms.blocks)),
+                level(Resource::Disk, time.0, disk_limit(limits).0),
+                level(Resource::Arena, u64::from(disk.blocks), u64::from(limits.blocks)),
             ];
             always.into_iter().chain(write_share)
         });
         let level = |resource, used, limit| Level { resource, number: 0, used, limit };
-        let cores = self.cores.iter().zip(&self.terms.cores).zip(0u32..);
+        let cores = self.cores.iter().zip(&self.limits.cores).zip(0u32..);
         let of_cores = cores.map(|((used, limit), number)| Level {
             resource: Resource::Cpu,
             number,
@@ -354,36 +354,37 @@ impl Ledger {
             limit: limit.0,
         });
         let datagrams = self.datagrams + self.classes.taken();
-        let slower = self.terms.datagrams;
+        let slower = self.limits.datagrams;
         let link = self.connections + datagrams;
         of_disks
-            .chain([level(Resource::Link, link.0, self.terms.link.0)])
+            .chain([level(Resource::Link, link.0, self.limits.link.0)])
             .chain(slower.map(|limit| level(Resource::Datagrams, datagrams.0, limit.0)))
             .chain(of_cores)
             .chain([level(
                 Resource::Streams,
                 u64::from(self.streams),
-                u64::from(self.terms.streams),
+                u64::from(self.limits.streams),
             )])
     }
 }
 
 /// Time of a cycle available to streams and recordings.
-fn disk_limit(terms: &DiskTerms) -> Nanos {
+fn disk_limit(limits: &DiskLimits) -> Nanos {
     let part = |thousandths: u32| {
-        Nanos((terms.cycle.0 as u128 * u128::from(thousandths)).div_ceil(1000) as u64)
+        Nanos((limits.cycle.0 as u128 * u128::from(thousandths)).div_ceil(1000) as u64)
     };
     // Rounds down, because the part outside of the share rounds up.
-    let shared = terms.cycle.saturating_sub(part(1000u32.saturating_sub(terms.share_thousandths)));
-    let kept = terms.intake.map_or(Nanos(0), |intake| {
-        terms.model.planned_flush(terms.cycle) + part(intake.floor_thousandths)
+    let shared =
+        limits.cycle.saturating_sub(part(1000u32.saturating_sub(limits.share_thousandths)));
+    let kept = limits.intake.map_or(Nanos(0), |intake| {
+        limits.model.planned_flush(limits.cycle) + part(intake.floor_thousandths)
     });
     shared.saturating_sub(kept)
 }
 
 /// Places of the write share available to recordings.
-fn places_limit(terms: &DiskTerms) -> u64 {
-    terms.intake.map_or(0, |intake| u64::from(intake.places.saturating_sub(UPLOAD_PLACES)))
+fn places_limit(limits: &DiskLimits) -> u64 {
+    limits.intake.map_or(0, |intake| u64::from(intake.places.saturating_sub(UPLOAD_PLACES)))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::counters::{
     BlockCounters, ClassCounters, CoreCounters, DeliveryCounters, DiskCounters, LinkCounters,
     PacketCounters, StreamCounters,
 };
-use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeParts, VolumeTerms};
+use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeLimits, VolumeParts};
 use crate::disk::{self, DiskRings, DiskServer};
 use crate::feeding::Memory;
 use crate::internal::{FromLink, ToLink};
@@ -359,7 +359,7 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
         disk: Box::new(disk),
         block: Box::new(block_server),
         part: VolumeParts {
-            terms: VolumeTerms { cycle: volume.cycle, block },
+            limits: VolumeLimits { cycle: volume.cycle, block },
             to_block,
             from_block,
         },

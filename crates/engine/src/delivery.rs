@@ -37,7 +37,7 @@ use crate::server::Server;
 
 /// The properties of a volume that the table needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct VolumeTerms {
+pub struct VolumeLimits {
     /// The disk's cycle.
     pub cycle: Nanos,
     /// Size of a block.
@@ -75,7 +75,7 @@ pub(crate) struct LinkEnd<O> {
 }
 
 struct Volume {
-    terms: VolumeTerms,
+    limits: VolumeLimits,
     /// The cycle whose blocks have been wanted.
     cycle: u64,
     to_block: Producer<ToBlock>,
@@ -86,7 +86,7 @@ struct Volume {
 
 /// One volume's side of a delivery server.
 pub(crate) struct VolumeParts {
-    pub(crate) terms: VolumeTerms,
+    pub(crate) limits: VolumeLimits,
     pub(crate) to_block: Producer<ToBlock>,
     pub(crate) from_block: Consumer<FromBlock>,
 }
@@ -107,7 +107,7 @@ pub(crate) struct DeliveryParts {
 impl DeliveryServer {
     pub(crate) fn new(parts: DeliveryParts) -> Self {
         let volumes = parts.volumes.into_iter().map(|volume| Volume {
-            terms: volume.terms,
+            limits: volume.limits,
             cycle: 0,
             to_block: volume.to_block,
             from_block: volume.from_block,
@@ -155,7 +155,7 @@ impl DeliveryServer {
     }
 
     fn block_of(&self, origin: &Origin) -> Bytes {
-        self.volumes[usize::from(origin.volume.0)].terms.block
+        self.volumes[usize::from(origin.volume.0)].limits.block
     }
 
     /// Adds the row of a stream.
@@ -196,7 +196,7 @@ impl DeliveryServer {
         if !entry.is_open_ended || entry.read.is_growing() || entry.phase != Phase::Running {
             return;
         }
-        let cycle = self.volumes[usize::from(entry.origin.volume.0)].terms.cycle;
+        let cycle = self.volumes[usize::from(entry.origin.volume.0)].limits.cycle;
         let is_fed = entry.read.is_complete() && self.wanted.front(&entry.wanted).is_none();
         let is_ahead = entry.law().is_some_and(|law| {
             !entry.read.is_at_end() && entry.read.due(&law) >= entry.read.horizon(&law, now, cycle)
@@ -216,7 +216,7 @@ impl DeliveryServer {
         }
         let at = usize::from(entry.origin.volume.0);
         let volume = &mut self.volumes[at];
-        let cycle = volume.terms.cycle;
+        let cycle = volume.limits.cycle;
         let horizon = match entry.law() {
             Some(law) => entry.read.horizon(&law, now, cycle),
             None => now,
@@ -242,7 +242,7 @@ impl DeliveryServer {
                 piece.block = block_list.block_at(piece.block);
             }
             let token = self.wanted.push_back(&mut entry.wanted, Wanted::new(entry.stream, piece));
-            let want = want_of(entry, volume.terms.block, piece, token, deadline);
+            let want = want_of(entry, volume.limits.block, piece, token, deadline);
             let pushed = volume.to_block.push(ToBlock::Want(want));
             assert!(pushed.is_ok(), "the ring holds every want that the ledger grants");
             volume.uncommitted = true;
@@ -261,7 +261,7 @@ impl DeliveryServer {
     fn turn_cycles(&mut self, now: MonoTime) -> bool {
         let mut any = false;
         for at in 0..self.volumes.len() {
-            let cycle = now.0 / self.volumes[at].terms.cycle.0;
+            let cycle = now.0 / self.volumes[at].limits.cycle.0;
             if cycle == self.volumes[at].cycle {
                 continue;
             }
@@ -337,7 +337,7 @@ impl DeliveryServer {
         }
         match entry.phase {
             Phase::Priming => {
-                let cycle = self.volumes[usize::from(entry.origin.volume.0)].terms.cycle;
+                let cycle = self.volumes[usize::from(entry.origin.volume.0)].limits.cycle;
                 let ready = self.wanted.iter(&entry.wanted).take_while(|w| w.lease.is_some());
                 let (blocks, bytes) = ready.fold((0, Bytes(0)), |(blocks, bytes), wanted| {
                     (blocks + 1, bytes + Bytes(u64::from(wanted.piece.len)))
@@ -374,7 +374,7 @@ impl DeliveryServer {
             self.wanted.pop_front(&mut entry.wanted);
             entry.at_link += 1;
             let stream = entry.stream;
-            let block = self.volumes[usize::from(entry.origin.volume.0)].terms.block;
+            let block = self.volumes[usize::from(entry.origin.volume.0)].limits.block;
             let offset = Bytes(piece.block * block.0 + u64::from(piece.at));
             let feed = Pass::Feed { stream, lease, at: piece.at, len: piece.len, offset };
             self.links.pass(entry.output, feed);
@@ -684,7 +684,7 @@ impl Server for DeliveryServer {
             return None;
         }
         let ends = self.volumes.iter().map(|volume| {
-            let cycle = volume.terms.cycle;
+            let cycle = volume.limits.cycle;
             MonoTime((now.0 / cycle.0 + 1) * cycle.0)
         });
         ends.min()

@@ -162,7 +162,7 @@ impl Broker {
     pub fn new(parts: BrokerParts) -> Self {
         let BrokerParts { ledger, commands, class_changes, waker, rules, counters, degradations } =
             parts;
-        let streams = ledger.terms().streams;
+        let streams = ledger.limits().streams;
         let table = StreamTable {
             ledger,
             datagram: rules.datagram,
@@ -290,7 +290,7 @@ impl Broker {
 
     /// The block size of `volume`.
     pub fn block_of(&self, volume: VolumeId) -> Bytes {
-        self.shared.table().ledger.terms().disks[usize::from(volume.0)].block
+        self.shared.table().ledger.limits().disks[usize::from(volume.0)].block
     }
 
     /// The engine's counters of a slot of the stream table.
@@ -319,12 +319,12 @@ impl Broker {
 
     /// The reservable rate of the link.
     pub fn link(&self) -> BitRate {
-        self.shared.table().ledger.terms().link
+        self.shared.table().ledger.limits().link
     }
 
     /// The number of volumes.
     pub fn volumes(&self) -> u16 {
-        self.shared.table().ledger.terms().disks.len() as u16
+        self.shared.table().ledger.limits().disks.len() as u16
     }
 
     /// Ends every running delivery.

@@ -41,7 +41,7 @@ use crate::broker::{Broker, UDP_BUFFER, UdpOutput};
 use crate::catalogue::Catalogue;
 use crate::config::Config;
 use crate::config::channel::{Channel, List};
-use crate::config::class::{Classes, Terms};
+use crate::config::class::{Classes, SendOptions};
 use runner::{Order, Runner};
 use saved::SavedChanges;
 use status::{Board, WISHES_MAX};
@@ -192,7 +192,7 @@ impl Channels {
     /// # Errors
     /// Why not; then nothing has changed.
     pub async fn set(&self, channel: Channel) -> Result<bool, OrderError> {
-        channel.terms(&self.shared.classes).map_err(OrderError::Class)?;
+        channel.send_options(&self.shared.classes).map_err(OrderError::Class)?;
         if channel.stuff.is_some() {
             self.check_stuff(&channel).await?;
         }
@@ -346,7 +346,7 @@ impl Channels {
     pub fn check(&self, configured: &[Channel]) -> Result<(), OrderError> {
         for channel in configured {
             let named = |error| OrderError::Class(format!("channel {:?}: {error}", channel.name));
-            channel.terms(&self.shared.classes).map_err(named)?;
+            channel.send_options(&self.shared.classes).map_err(named)?;
         }
         if configured.len() > CHANNELS_MAX { Err(OrderError::TooMany) } else { Ok(()) }
     }
@@ -476,7 +476,7 @@ type OutletKey = (outlet::UdpOptions, Option<ClassNumber>);
 struct Outlets(Mutex<HashMap<OutletKey, Arc<UdpOutput>>>);
 
 impl Outlets {
-    fn get(&self, channel: &Channel, terms: Terms) -> std::io::Result<Arc<UdpOutput>> {
+    fn get(&self, channel: &Channel, send_options: SendOptions) -> std::io::Result<Arc<UdpOutput>> {
         let interface = channel.interface.as_deref().map(udp_input::interface).transpose()?;
         let any = match channel.to.to.ip() {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -486,16 +486,16 @@ impl Outlets {
             from: channel.source.unwrap_or(any),
             interface,
             hops: Some(channel.hops),
-            dscp: terms.dscp,
+            dscp: send_options.dscp,
             heard_here: true,
             buffer: UDP_BUFFER,
         };
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let way = (way, terms.class);
+        let way = (way, send_options.class);
         if let Some(outlet) = open.get(&way) {
             return Ok(Arc::clone(outlet));
         }
-        let outlet = UdpOutput::of(outlet::open(&way.0)?, terms.class);
+        let outlet = UdpOutput::of(outlet::open(&way.0)?, send_options.class);
         // Unused outlets are closed: interfaces may get other numbers.
         open.retain(|_, outlet| Arc::strong_count(outlet) > 1);
         open.insert(way, Arc::clone(&outlet));

@@ -207,7 +207,7 @@ impl Inner {
         if changes.is_empty() {
             return Ok(vec![]);
         }
-        self.broker.change_classes(to.0.iter().map(Class::terms).collect(), &changes)?;
+        self.broker.change_classes(to.0.iter().map(Class::limits).collect(), &changes)?;
         for ClassChange { number, .. } in &changes {
             let (before, after) = (&now.0[number.index()], &to.0[number.index()]);
             tracing::info!(

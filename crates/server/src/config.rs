@@ -291,7 +291,7 @@ pub struct Rate {
     pub cmcd: RateClass,
 }
 
-/// The terms of streams whose rate comes from one source.
+/// The limits of streams whose rate comes from one source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RateClass {
     /// Added to the rate.

@@ -1,15 +1,15 @@
 //! The engine's start: from the configuration and the host to running cores.
 //!
-//! It opens each volume's device, takes all memory, makes the ledger's terms, places the servers
+//! It opens each volume's device, takes all memory, sets the ledger's limits, places the servers
 //! and starts the pinned threads. A refusal of the host (real-time rights, huge pages, locked
 //! memory, io_uring) is not an error: the engine starts with less, promises less, and reports it.
 
 mod claim;
 mod degradation;
 mod host;
+mod limits;
 pub mod packets;
 mod stalls;
-mod terms;
 mod volume;
 mod watchdog;
 mod write_path;
@@ -39,9 +39,9 @@ use crate::engine::stalls::CoreThread;
 use crate::engine::volume::WritePathHost;
 use crate::engine::watchdog::Watch;
 
+pub use crate::engine::limits::{FLASH_BLOCK, READ_AHEAD_MAX, VolumeFacts};
 pub use crate::engine::packets::PacketFacts;
 pub use crate::engine::stalls::{OngoingStall, Stall, Stalls, Summary as StallSummary};
-pub use crate::engine::terms::{FLASH_BLOCK, READ_AHEAD_MAX, VolumeFacts};
 pub use crate::engine::volume::open_files;
 pub use crate::engine::watchdog::Watchdog;
 pub use crate::engine::write_path::{WritePath, WritePathLevels};
@@ -91,7 +91,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     claimed.log_avoided();
     let mut degraded: Vec<_> = claimed.notes().into_iter().collect();
     let ClaimedPlan { plan, claims, .. } = claimed;
-    let mut facts = terms::volumes(config)?;
+    let mut facts = limits::volumes(config)?;
     let placement = placement_of(&plan, facts.len());
     let (intake_waker, intake_sleeper) = waker::waker()?;
     let control_cores = placement::control_cpus(&cpus, &plan);
@@ -112,7 +112,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     }
     let (report_waker, sleeper) = waker::waker()?;
     let (port, packets, gauge) = packets::open(config, &mut degraded);
-    let rates = terms::link_rates(config, packets.gaps.is_some());
+    let rates = limits::link_rates(config, packets.gaps.is_some());
     let setup = Setup {
         volumes: setups,
         links: placement.links.iter().map(|_| TcpLink::new()).collect(),
@@ -145,11 +145,11 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let stopping = Arc::new(AtomicBool::new(false));
     let started = start_cores(cores, &plan, config, &stopping, &mut degraded)?;
     let fifo = started.real_time;
-    let ledger = Ledger::new(terms::of(config, &facts, &placement, rates, fifo));
-    terms::check_classes(&ledger)?;
+    let ledger = Ledger::new(limits::of(config, &facts, &placement, rates, fifo));
+    limits::check_classes(&ledger)?;
     let rules = BrokerRules {
         best_effort: config.best_effort,
-        retry_after: terms::RETRY_AFTER,
+        retry_after: limits::RETRY_AFTER,
         start_burst: config.rate.title.start_burst,
         datagram: packets.datagram,
         sendfile: facts.iter().map(VolumeFacts::sendfile).collect(),
@@ -233,8 +233,8 @@ impl Drop for Engine {
 /// # Errors
 /// When it cannot.
 pub fn check_classes(config: &Config) -> io::Result<()> {
-    let rates = terms::link_rates(config, config.gap_frames.is_some());
-    terms::check_classes(&Ledger::new(terms::of(
+    let rates = limits::link_rates(config, config.gap_frames.is_some());
+    limits::check_classes(&Ledger::new(limits::of(
         config,
         &[],
         &Placement::sensible(0, 1),

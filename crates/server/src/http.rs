@@ -148,7 +148,7 @@ pub struct Store {
     pub catalogue: Arc<Catalogue>,
     /// Admits and delivers titles.
     pub broker: Broker,
-    /// The terms of rates.
+    /// The limits of rates.
     pub rates: config::Rate,
     /// Whether directories are listed.
     pub listing: bool,

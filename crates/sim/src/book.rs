@@ -4,9 +4,9 @@
 //! line with the ledger, at every admission, refusal and return.
 
 use tactus_core::cost::{
-    Cost, Disk, DiskTerms, Order, OutputCost, PacedRead, RESIDENT_WINDOW, SendCost, Share, Source,
+    Cost, Disk, DiskLimits, Order, OutputCost, PacedRead, RESIDENT_WINDOW, SendCost, Share, Source,
 };
-use tactus_core::ledger::{Ledger, Level, Resource, Terms};
+use tactus_core::ledger::{Ledger, Level, Limits, Resource};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 use tactus_engine::message::StreamId;
@@ -115,12 +115,12 @@ impl Grant {
 }
 
 impl Book {
-    pub(crate) fn new(disks: Vec<DiskTerms>, streams: u32) -> Self {
+    pub(crate) fn new(disks: Vec<DiskLimits>, streams: u32) -> Self {
         let count = disks.len();
         // Link and processor have ample room: here the disks and the memory are the limits.
         let link = BitRate(1 << 50);
         Self {
-            ledger: Ledger::new(Terms {
+            ledger: Ledger::new(Limits {
                 disks,
                 link,
                 datagrams: None,
@@ -218,18 +218,18 @@ impl Book {
         let Grant { volume, request, share, window, .. } = grant;
         let sums = &mut self.sums;
         if let Request::Record { rate } = request {
-            let terms = &self.ledger.terms().disks[volume];
-            let place = terms.intake.map_or(terms.block, |intake| intake.place);
-            let bytes = u128::from(rate.0) * u128::from(terms.cycle.0);
+            let limits = &self.ledger.limits().disks[volume];
+            let place = limits.intake.map_or(limits.block, |intake| intake.place);
+            let bytes = u128::from(rate.0) * u128::from(limits.cycle.0);
             let visits = bytes * 1_000_000_000 / (u128::from(place.0) * BYTE);
-            let most = if terms.model.has_arm() { 1_000_000_000 } else { u128::MAX };
+            let most = if limits.model.has_arm() { 1_000_000_000 } else { u128::MAX };
             change(enters, &mut sums.visits[volume], visits.min(most));
             change(enters, &mut sums.written[volume], bytes);
             change(enters, &mut sums.places[volume], u64::from(window));
             change(enters, &mut sums.recordings, 1);
             return;
         }
-        let DiskTerms { ahead, block, .. } = self.ledger.terms().disks[volume];
+        let DiskLimits { ahead, block, .. } = self.ledger.limits().disks[volume];
         let own = u64::from(window) + u64::from(ahead);
         let title = share.title_len.0.div_ceil(block.0);
         let blocks = if grant.is_resident() { 0 } else { own.min(title) };
@@ -244,17 +244,17 @@ impl Book {
         if let Request::Paced { rate, .. } | Request::Datagrams { rate, .. } = request
             && !grant.is_resident()
         {
-            let terms = &self.ledger.terms().disks[volume];
-            let bytes = u128::from(rate.0) * u128::from(terms.cycle.0);
+            let limits = &self.ledger.limits().disks[volume];
+            let bytes = u128::from(rate.0) * u128::from(limits.cycle.0);
             // A turn is read in whole blocks and a rest.
             let of_turn = match request {
                 Request::Datagrams { turn: Some(turn), .. } => {
-                    turn.0 / turn.0.div_ceil(terms.block.0)
+                    turn.0 / turn.0.div_ceil(limits.block.0)
                 }
-                _ => terms.block.0,
+                _ => limits.block.0,
             };
             let visits = bytes * 1_000_000_000 / (u128::from(of_turn) * BYTE);
-            let most = if terms.model.has_arm() { 1_000_000_000 } else { u128::MAX };
+            let most = if limits.model.has_arm() { 1_000_000_000 } else { u128::MAX };
             change(enters, &mut sums.visits[volume], visits.min(most));
             change(enters, &mut sums.bytes[volume], bytes);
         }
@@ -277,7 +277,7 @@ impl Book {
                 Resource::Disk => {
                     let sums = (2 + self.sums.streams + self.sums.recordings) as f64;
                     // Its root is a whole number of thousandths, and one more.
-                    let root = self.ledger.terms().disks[disk].model.sweep.0 as f64 / 1000.0;
+                    let root = self.ledger.limits().disks[disk].model.sweep.0 as f64 / 1000.0;
                     self.disk_time(disk, sums) + root
                 }
                 _ => sum,
@@ -301,13 +301,13 @@ impl Book {
 
     /// Checks that the admitted work fits the cycle with one flush and the floor of uploads.
     fn check_cycle(&self, disk: usize, sum: f64) {
-        let terms = &self.ledger.terms().disks[disk];
-        let cycle = terms.cycle.0 as f64;
-        let kept = terms.intake.map_or(0.0, |intake| {
+        let limits = &self.ledger.limits().disks[disk];
+        let cycle = limits.cycle.0 as f64;
+        let kept = limits.intake.map_or(0.0, |intake| {
             let floor = cycle * f64::from(intake.floor_thousandths) / 1000.0;
-            (terms.model.flush.0 as f64).min(cycle / 2.0) + floor
+            (limits.model.flush.0 as f64).min(cycle / 2.0) + floor
         });
-        let shared = cycle * f64::from(terms.share_thousandths) / 1000.0;
+        let shared = cycle * f64::from(limits.share_thousandths) / 1000.0;
         require(sum == 0.0 || sum + kept <= shared + 1.0, Invariant::AdmittedFitsCycle, || {
             format!("{sum} ns for streams and {kept} for uploads, of {shared}")
         });
@@ -315,7 +315,7 @@ impl Book {
 
     /// Nanoseconds of the disk's cycle for all live reservations, with this number of rounded sums.
     fn disk_time(&self, disk: usize, roundings: f64) -> f64 {
-        let model = &self.ledger.terms().disks[disk].model;
+        let model = &self.ledger.limits().disks[disk].model;
         let visits = self.sums.visits[disk] as f64 / 1e9 + roundings / 1000.0;
         let arm = visits * model.visit.0 as f64 + visits.sqrt() * model.sweep.0 as f64;
         let bytes = self.sums.bytes[disk] as f64 / BYTE as f64 + 2.0 * roundings;

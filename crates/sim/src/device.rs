@@ -30,7 +30,7 @@ use model::Mechanics;
 pub(crate) use model::{DiskKind, SPAN};
 pub(crate) use pages::Pages;
 pub(crate) use stable::{NewFile, Stable};
-pub(crate) use watch::DiskTerms;
+pub(crate) use watch::DiskLimits;
 use watch::{Watch, WrittenFile};
 
 /// A device and everything in its queue.
@@ -80,7 +80,7 @@ pub(crate) enum Blocks {
 /// The parts of a device.
 pub(crate) struct DeviceParts {
     pub(crate) kind: DiskKind,
-    pub(crate) terms: DiskTerms,
+    pub(crate) terms: DiskLimits,
     pub(crate) faults: Vec<Fault>,
     pub(crate) blocks: Blocks,
     /// The written files; `None` on a volume without uploads.

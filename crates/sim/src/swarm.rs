@@ -258,7 +258,7 @@ impl Swarm {
             }
         }
         let sending = all.fork(datagrams::LABEL);
-        let sending = datagrams::DatagramTerms {
+        let sending = datagrams::DatagramLimits {
             mode,
             begin,
             duration,

@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tactus_core::cost::IntakeTerms;
+use tactus_core::cost::WriteLimits;
 use tactus_core::pacer::Class;
 use tactus_core::ports::Waker;
 use tactus_core::sums::Sums;
@@ -26,7 +26,7 @@ use tactus_engine::message::PacketClass;
 use tactus_ring::arena::{ArenaOwner, HeapRegion, arena, elsewhere};
 
 use crate::book::Book;
-use crate::device::{Blocks, Device, DeviceParts, DiskEnd, DiskTerms, Fault, Pages, Stable, open};
+use crate::device::{Blocks, Device, DeviceParts, DiskEnd, DiskLimits, Fault, Pages, Stable, open};
 use crate::dice::Dice;
 use crate::net::{LinkEnd, LinkTurn, Net, Outlets, PacketEnd};
 use crate::swarm::{self, IntakeSpec, Mode, Swarm, VolumeSpec};
@@ -198,7 +198,7 @@ impl World {
         for (at, spec) in swarm.volumes.iter().enumerate() {
             let (keeper, blocks, memory) = make_blocks(spec);
             let model = spec.kind.model(spec.block);
-            let terms = DiskTerms {
+            let terms = DiskLimits {
                 model,
                 cycle: spec.cycle,
                 block: spec.block,
@@ -244,7 +244,7 @@ impl World {
                 }),
             });
             shares.push(share.map(|share| (share, woken)));
-            ledger_terms.push(tactus_core::cost::DiskTerms {
+            ledger_terms.push(tactus_core::cost::DiskLimits {
                 model,
                 cycle: spec.cycle,
                 share_thousandths: spec.share_thousandths,
@@ -254,7 +254,7 @@ impl World {
                 core: 0,
                 read_per_mib: Nanos(1),
                 per_write: Nanos(1),
-                intake: spec.intake.map(|intake| IntakeTerms {
+                intake: spec.intake.map(|intake| WriteLimits {
                     places: intake.places,
                     place: tactus_core::units::Bytes(u64::from(intake.place)),
                     floor_thousandths: intake.floor_thousandths,

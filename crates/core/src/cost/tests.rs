@@ -5,9 +5,9 @@ use crate::units::{KIB, MIB};
 
 const ENDLESS: Share = Share::whole(Bytes(1 << 40));
 
-const FLASH: DiskTerms = DiskTerms { block: Bytes(256 * KIB), ..ARM };
+const FLASH: DiskLimits = DiskLimits { block: Bytes(256 * KIB), ..ARM };
 
-const ARM: DiskTerms = DiskTerms {
+const ARM: DiskLimits = DiskLimits {
     model: DiskModel::SLOWEST,
     cycle: SECOND,
     share_thousandths: 950,
@@ -23,8 +23,8 @@ const ARM: DiskTerms = DiskTerms {
 const SEND: SendCost =
     SendCost { per_send: Nanos::from_micros(6), per_mib: Nanos::from_micros(300) };
 
-const fn disk(terms: &DiskTerms) -> Disk<'_> {
-    Disk { number: 0, terms }
+const fn disk(limits: &DiskLimits) -> Disk<'_> {
+    Disk { number: 0, limits }
 }
 
 fn reading(rate: u64) -> PacedRead {
@@ -156,7 +156,7 @@ fn what_waits_to_leave_with_others_has_its_memory_meanwhile() {
 
 #[test]
 fn what_the_kernel_reads_ahead_is_memory_but_no_room_for_the_stream() {
-    let ahead = DiskTerms { ahead: 4, ..FLASH };
+    let ahead = DiskLimits { ahead: 4, ..FLASH };
     let share = Share::whole(Bytes(40 * MIB));
     for read in [
         |disk: Disk<'_>, share| disk.paced(&reading(8_800_000), share),
@@ -170,7 +170,7 @@ fn what_the_kernel_reads_ahead_is_memory_but_no_room_for_the_stream() {
 
 #[test]
 fn no_more_is_read_ahead_of_a_stream_than_its_title_has() {
-    let ahead = DiskTerms { ahead: 4, ..FLASH };
+    let ahead = DiskLimits { ahead: 4, ..FLASH };
     let title_len = Bytes(MIB + 1);
     let whole = Share::whole(title_len);
     let disk = disk(&ahead);
@@ -193,9 +193,9 @@ fn short_titles_reserve_no_more_memory_than_they_have() {
 
 #[test]
 fn a_recording_fills_places_for_three_cycles() {
-    let intake = IntakeTerms { places: 40, place: Bytes(MIB), floor_thousandths: 50 };
-    let terms = DiskTerms { intake: Some(intake), ..ARM };
-    let source = disk(&terms).recorded(BitRate(8_000_000));
+    let intake = WriteLimits { places: 40, place: Bytes(MIB), floor_thousandths: 50 };
+    let limits = DiskLimits { intake: Some(intake), ..ARM };
+    let source = disk(&limits).recorded(BitRate(8_000_000));
     // Three cycles of 1,000,000 bytes and 50,000 more, and three places.
     assert_eq!((source.window, source.cost.places), (6, 6));
     assert_eq!(source.cost.per_cycle.read, Bytes(0));

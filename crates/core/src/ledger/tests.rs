@@ -1,14 +1,14 @@
 //! Sums of promises, refusals, and complete returns.
 
 use super::*;
-use crate::cost::{IntakeTerms, Order, OutputCost, PacedRead, SendCost, Share};
+use crate::cost::{Order, OutputCost, PacedRead, SendCost, Share, WriteLimits};
 use crate::disk_model::DiskModel;
 use crate::stagger::Tick;
 use crate::units::{Bytes, KIB, MIB, SECOND};
 use proptest::prelude::*;
 
-fn terms() -> Terms {
-    let disk = DiskTerms {
+fn limits() -> Limits {
+    let disk = DiskLimits {
         model: DiskModel::SLOWEST,
         cycle: SECOND,
         share_thousandths: 950,
@@ -21,21 +21,21 @@ fn terms() -> Terms {
         intake: None,
     };
     let cores = alloc::vec![Nanos::from_millis(700)];
-    let disks = alloc::vec![disk, DiskTerms { block: Bytes(256 * KIB), ..disk }];
+    let disks = alloc::vec![disk, DiskLimits { block: Bytes(256 * KIB), ..disk }];
     let (link, classes) = (BitRate(1_000_000_000), alloc::vec![]);
-    Terms { disks, link, datagrams: None, classes, cores, streams: 100 }
+    Limits { disks, link, datagrams: None, classes, cores, streams: 100 }
 }
 
 const SEND: SendCost =
     SendCost { per_send: Nanos::from_micros(6), per_mib: Nanos::from_micros(300) };
 
-const INTAKE: IntakeTerms = IntakeTerms { places: 40, place: Bytes(MIB), floor_thousandths: 50 };
+const INTAKE: WriteLimits = WriteLimits { places: 40, place: Bytes(MIB), floor_thousandths: 50 };
 
 /// The first disk takes uploads.
-fn terms_with_uploads() -> Terms {
-    let mut terms = terms();
-    terms.disks[0].intake = Some(INTAKE);
-    terms
+fn terms_with_uploads() -> Limits {
+    let mut limits = limits();
+    limits.disks[0].intake = Some(INTAKE);
+    limits
 }
 
 fn level(ledger: &Ledger, resource: Resource) -> Level {
@@ -44,10 +44,10 @@ fn level(ledger: &Ledger, resource: Resource) -> Level {
 
 #[test]
 fn a_flush_and_the_floor_of_uploads_are_kept_out_of_what_streams_may_fill() {
-    let of = |terms| level(&Ledger::new(terms), Resource::Disk).limit;
+    let of = |limits| level(&Ledger::new(limits), Resource::Disk).limit;
     let kept = DiskModel::SLOWEST.flush.0 + SECOND.0 / 20;
-    assert_eq!(of(terms_with_uploads()), of(terms()) - kept);
-    assert_eq!(of(terms()), SECOND.0 / 1000 * 950);
+    assert_eq!(of(terms_with_uploads()), of(limits()) - kept);
+    assert_eq!(of(limits()), SECOND.0 / 1000 * 950);
     // A flush longer than half a cycle cannot be planned within one.
     let mut short = terms_with_uploads();
     short.disks[0].cycle = Nanos::from_millis(20);
@@ -106,7 +106,7 @@ fn connected(ledger: &Ledger, disk: u32, rate: u64) -> Cost {
 
 #[test]
 fn datagrams_and_connections_fill_the_same_link_and_leave_nothing_behind() {
-    let mut ledger = Ledger::new(terms());
+    let mut ledger = Ledger::new(limits());
     let all = [packets(&ledger, 8_400_000, None), connected(&ledger, 0, 8_000_000)];
     for cost in all {
         ledger.admit(cost).expect("an empty house has room");
@@ -120,7 +120,7 @@ fn datagrams_and_connections_fill_the_same_link_and_leave_nothing_behind() {
 
 #[test]
 fn what_is_admitted_fits_and_the_next_one_names_the_short_resource() {
-    let mut ledger = Ledger::new(terms());
+    let mut ledger = Ledger::new(limits());
     let cost = connected(&ledger, 0, 8_800_000);
     let room = ledger.room_for(cost, &[0]);
     for _ in 0..room {
@@ -137,7 +137,7 @@ fn what_is_admitted_fits_and_the_next_one_names_the_short_resource() {
 #[test]
 fn each_core_has_time_of_its_own_and_the_one_without_is_named() {
     let each = Nanos::from_millis(3);
-    let mut ledger = Ledger::new(Terms { cores: alloc::vec![each; 3], ..terms() });
+    let mut ledger = Ledger::new(Limits { cores: alloc::vec![each; 3], ..limits() });
     let empty: Vec<_> = ledger.levels().collect();
     // Read by core 0. A core that only sends has time for one more.
     let cost = connected(&ledger, 0, 8_000_000);
@@ -165,13 +165,13 @@ fn each_core_has_time_of_its_own_and_the_one_without_is_named() {
 
 #[test]
 fn a_class_keeps_its_guarantee_from_others_and_has_no_more_than_its_ceiling() {
-    let class = ClassTerms {
+    let class = ClassLimits {
         parent: None,
         guaranteed: BitRate(600_000_000),
         ceiling: Some(BitRate(800_000_000)),
         is_oversubscribed: false,
     };
-    let mut ledger = Ledger::new(Terms { classes: alloc::vec![class], ..terms() });
+    let mut ledger = Ledger::new(Limits { classes: alloc::vec![class], ..limits() });
     let empty: Vec<_> = ledger.levels().collect();
     assert_eq!(level(&ledger, Resource::Link).used, 600_000_000);
     // The rest is for the other streams.
@@ -198,16 +198,16 @@ fn a_class_keeps_its_guarantee_from_others_and_has_no_more_than_its_ceiling() {
 
 #[test]
 fn what_datagrams_leave_by_may_carry_less_than_the_link_and_connections_have_the_rest() {
-    let class = |guaranteed| ClassTerms {
+    let class = |guaranteed| ClassLimits {
         parent: None,
         guaranteed: BitRate(guaranteed),
         ceiling: None,
         is_oversubscribed: false,
     };
-    let slower = Terms {
+    let slower = Limits {
         datagrams: Some(BitRate(100_000_000)),
         classes: alloc::vec![class(60_000_000)],
-        ..terms()
+        ..limits()
     };
     let mut ledger = Ledger::new(slower);
     let empty: Vec<_> = ledger.levels().collect();
@@ -242,7 +242,7 @@ fn what_datagrams_leave_by_may_carry_less_than_the_link_and_connections_have_the
 
 #[test]
 fn a_refused_request_changes_nothing() {
-    let mut ledger = Ledger::new(terms());
+    let mut ledger = Ledger::new(limits());
     let before: Vec<_> = ledger.levels().collect();
     let cost = connected(&ledger, 0, 2_000_000_000);
     assert!(ledger.admit(cost).is_err());
@@ -251,7 +251,7 @@ fn a_refused_request_changes_nothing() {
 
 #[test]
 fn streams_of_a_held_title_need_no_disk_and_no_memory_of_their_own() {
-    let mut ledger = Ledger::new(terms());
+    let mut ledger = Ledger::new(limits());
     let whole = Share::whole(Bytes(100 * MIB));
     let hold = ledger.disk(0).held(whole.title_len).cost;
     ledger.admit(Cost::stream(hold, OutputCost::NONE)).expect("a fifth of the arena");

@@ -4,7 +4,7 @@
 //! the name of the short resource, and changes nothing. The engine gets all changes at once, or
 //! none.
 
-use tactus_core::classes::{ClassChangeError, ClassNumber, ClassTerms, Full};
+use tactus_core::classes::{ClassChangeError, ClassLimits, ClassNumber, Full};
 use tactus_core::ledger::Resource;
 use tactus_core::units::BitRate;
 use tactus_engine::message::ClassChange;
@@ -41,20 +41,20 @@ impl Broker {
     pub fn classes(&self) -> Vec<ClassUse> {
         let table = self.shared.table();
         let classes = table.ledger.classes();
-        let count = table.ledger.terms().classes.len() as u16;
+        let count = table.ledger.limits().classes.len() as u16;
         let of =
             |class| ClassUse { promised: classes.asked(class), streams: classes.streams(class) };
         (0..count).map(|at| of(ClassNumber(at))).collect()
     }
 
-    /// Changes classes: all get the limits of `terms`; `changes` lists those that differ from
+    /// Changes classes: all get `limits`; `changes` lists those that differ from
     /// before.
     ///
     /// # Errors
     /// The short resource; nothing has changed.
     pub fn change_classes(
         &self,
-        terms: Vec<ClassTerms>,
+        limits: Vec<ClassLimits>,
         changes: &[ClassChange],
     ) -> Result<(), Unchanged> {
         let mut table = self.shared.table();
@@ -63,7 +63,7 @@ impl Broker {
         if !has_room {
             return Err(Unchanged::Busy);
         }
-        table.ledger.change_classes(terms).map_err(|unkept| self.no_room(unkept))?;
+        table.ledger.change_classes(limits).map_err(|unkept| self.no_room(unkept))?;
         let ring = table.class_changes.as_mut().expect("it has room");
         for &change in changes {
             let pushed = ring.push(change);

@@ -31,15 +31,15 @@ struct Counted {
 
 impl Counted {
     fn of(ledger: &Ledger, disk: u32, rate: BitRate) -> Self {
-        let terms = &ledger.terms().disks[disk as usize];
-        let place = terms.intake.map_or(terms.block, |intake| intake.place);
+        let limits = &ledger.limits().disks[disk as usize];
+        let place = limits.intake.map_or(limits.block, |intake| intake.place);
         let promised = rate + BitRate(rate.0.div_ceil(DRIFT));
         // A place of a slow recording is written before it is full, and still costs the disk a
         // visit.
         let rate = promised.max(BitRate((place.0 * 8).div_ceil(WRITTEN_AFTER_SECONDS)));
         let full = Nanos((place.0 * 8).saturating_mul(SECOND.0) / rate.0);
         let source = ledger.disk(disk).recorded(rate);
-        Self { promised, source, full, cycle: terms.cycle }
+        Self { promised, source, full, cycle: limits.cycle }
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tactus_core::classes::ClassNumber;
-use tactus_core::ledger::{Resource, Short};
+use tactus_core::ledger::{Rejection, Resource};
 use tactus_core::units::{BitRate, Nanos};
 
 use super::BrokerRules;
@@ -109,8 +109,8 @@ pub(super) fn beyond_share(
     Refusal { resource, retry_after: rules.retry_after, message }
 }
 
-pub(super) fn refusal(short: Short, what: &str, rules: &BrokerRules) -> Refusal {
-    let Short { resource, number, needed, limit, class } = short;
+pub(super) fn refusal(short: Rejection, what: &str, rules: &BrokerRules) -> Refusal {
+    let Rejection { resource, number, needed, limit, class } = short;
     let name = class.and_then(|class| rules.classes.get(class.index()));
     let of_class = format!("the class {:?}", name.map_or("", |name| name));
     let core = rules.cpus.get(number as usize).copied().unwrap_or(number);

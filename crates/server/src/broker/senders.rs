@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 
 use tactus_core::cost::Cost;
-use tactus_core::ledger::{Ledger, Short};
+use tactus_core::ledger::{Ledger, Rejection};
 use tactus_engine::message::LinkId;
 
 /// The cores of the servers that send, by their numbers in the ledger.
@@ -53,7 +53,7 @@ impl Sender {
         cost: Cost,
         ledger: &Ledger,
         cores: &SenderCores,
-    ) -> Result<(Cost, LinkId), Short> {
+    ) -> Result<(Cost, LinkId), Rejection> {
         let mut senders = self.all(cores);
         senders.sort_by_key(|&(core, _)| Reverse(ledger.free_time(core)));
         let mut first = None;

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tactus_core::cost::{Cost, OutputCost};
 use tactus_core::generated::Timed;
-use tactus_core::ledger::{Ledger, Resource, Short};
+use tactus_core::ledger::{Ledger, Rejection, Resource};
 use tactus_core::ports::{FileHandle, Waker};
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::{
@@ -186,14 +186,14 @@ impl StreamTable {
             }
             Claim::Rate(rate) => rate,
         };
-        let link = self.ledger.terms().link.0;
+        let link = self.ledger.limits().link.0;
         self.shares.check(party, claim, *share, link).map_err(over(Resource::Link))?;
         let mut levels = self.ledger.levels();
         let promised = levels.find(|level| level.resource == Resource::Link);
         let promised = BitRate(promised.map_or(0, |level| level.used));
         // Rates are not counted per volume: with several disks, a client's streams may be on
         // another one.
-        let has_one_disk = self.ledger.terms().disks.len() == 1;
+        let has_one_disk = self.ledger.limits().disks.len() == 1;
         // The streams of a client are on any core.
         for resource in [Resource::Disk, Resource::Cpu] {
             if resource == Resource::Disk && !has_one_disk {
@@ -259,7 +259,7 @@ impl StreamTable {
         let mut readable_to = None;
         let mut found = None;
         if let (Outcome::Unreadable { block, errno }, Some(title)) = (outcome, &title) {
-            let block_size = self.ledger.terms().disks[usize::from(title.volume.0)].block.0;
+            let block_size = self.ledger.limits().disks[usize::from(title.volume.0)].block.0;
             let start = block * block_size;
             readable_to = Some(start);
             // A growing title gets another tag when it is whole, and a failed part of it is not
@@ -320,7 +320,7 @@ impl StreamTable {
         needs: &Needs,
         title: Option<TitleId>,
         rules: &BrokerRules,
-    ) -> Result<Admitted, Short> {
+    ) -> Result<Admitted, Rejection> {
         let is_held = title.is_some_and(|title| self.hot_titles.is_held(title));
         let without_rate = needs.without_rate();
         let (used, max) = match without_rate {
@@ -330,7 +330,7 @@ impl StreamTable {
         };
         let limit = u64::from(max);
         if used >= max {
-            return Err(Short {
+            return Err(Rejection {
                 resource: Resource::Streams,
                 number: 0,
                 needed: limit + 1,
@@ -342,14 +342,14 @@ impl StreamTable {
         let (cost, link) = loop {
             match needs.sender.place(cost, &self.ledger, &rules.senders) {
                 Ok(placed) => break placed,
-                Err(Short { resource: Resource::Arena | Resource::Streams, .. })
+                Err(Rejection { resource: Resource::Arena | Resource::Streams, .. })
                     if self.give_up_one(title) => {}
                 Err(short) => return Err(short),
             }
         };
-        let streams = u64::from(self.ledger.terms().streams);
+        let streams = u64::from(self.ledger.limits().streams);
         // The slot of a hold that was given up is free only when the engine has retired it.
-        let none_free = Short {
+        let none_free = Rejection {
             resource: Resource::Streams,
             number: 0,
             needed: streams + 1,

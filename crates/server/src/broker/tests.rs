@@ -3,10 +3,10 @@
 use super::*;
 use std::net::{TcpListener, TcpStream};
 
-use tactus_core::cost::{DiskTerms, SendCost};
+use tactus_core::cost::{DiskLimits, SendCost};
 use tactus_core::datagrams::{Framing, Ip, Session};
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ledger::Terms;
+use tactus_core::ledger::Limits;
 use tactus_core::units::{KIB, SECOND};
 use tactus_engine::message::{self, Extent, Returned, Start, StreamId};
 use tactus_ring::spsc::ring;
@@ -35,7 +35,7 @@ struct Stage {
 impl Stage {
     /// Room for `streams` of 1 Mbit/s.
     fn new(streams: u32) -> Self {
-        let disk = DiskTerms {
+        let disk = DiskLimits {
             model: DiskModel::SLOWEST,
             cycle: SECOND,
             share_thousandths: 1000,
@@ -48,7 +48,7 @@ impl Stage {
             intake: None,
         };
         let link = BitRate(1_000_000 * u64::from(streams));
-        let ledger = Ledger::new(Terms {
+        let ledger = Ledger::new(Limits {
             disks: vec![disk],
             link,
             datagrams: None,

@@ -33,7 +33,7 @@ use crate::broker::{DeliverySpec, Grant, Output, Running, Source, UdpOutput};
 use crate::catalogue::OpenTitle;
 use crate::config::Auto;
 use crate::config::channel::{Channel, List};
-use crate::config::class::Terms;
+use crate::config::class::SendOptions;
 use crate::config::recording::Kind;
 
 /// An order to a channel. Dropping the sender ends it.
@@ -314,7 +314,7 @@ impl Runner {
     ) -> Result<Playing, Miss> {
         let path = path_of(&item.path)?;
         let (rate, plan, lasts) = self.plan(&title, &path, &range).await?;
-        let terms = self.channel.terms(&self.shared.classes)?;
+        let send_options = self.channel.send_options(&self.shared.classes)?;
         // The slow part is done. From here on the title is at the engine and replaces the primed
         // one.
         if !self.make_way() {
@@ -322,7 +322,7 @@ impl Runner {
         }
         let outlet = match &self.outlet {
             Some(outlet) => Arc::clone(outlet),
-            None => self.open(terms).map_err(|error| {
+            None => self.open(send_options).map_err(|error| {
                 format!(
                     "cannot open a socket for this channel: {error}; check `interface` and \
                     `source`"
@@ -340,7 +340,7 @@ impl Runner {
             Kind::Rtp => Framing::Rtp(self.session),
         };
         let to = super::address_of(&self.channel);
-        let output = Output::datagrams_after(&outlet, to, terms.burst, after);
+        let output = Output::datagrams_after(&outlet, to, send_options.burst, after);
         let broker = &self.shared.broker;
         let turn = item.is_endless.then_some(Bytes(range.end - range.start));
         let spec =
@@ -369,8 +369,8 @@ impl Runner {
     }
 
     /// Opens the outlet, the reports and the announcement.
-    fn open(&mut self, terms: Terms) -> std::io::Result<Arc<UdpOutput>> {
-        let outlet = self.shared.outlets.get(&self.channel, terms)?;
+    fn open(&mut self, send_options: SendOptions) -> std::io::Result<Arc<UdpOutput>> {
+        let outlet = self.shared.outlets.get(&self.channel, send_options)?;
         let from = self.channel.source.or_else(|| source_of(&self.channel));
         let number = clock::wall_now().0 / 1_000_000_000;
         let text = session::describe(&self.channel, from, number).to_string();

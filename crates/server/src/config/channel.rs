@@ -8,7 +8,7 @@ use std::{fmt, io};
 use serde_json::{Map, Value};
 use tactus_core::units::{BitRate, Nanos, WallTime};
 
-use super::class::{Classes, Terms};
+use super::class::{Classes, SendOptions};
 use super::recording::Kind;
 use super::{Auto, units};
 use crate::dates;
@@ -151,8 +151,8 @@ impl Channel {
     ///
     /// # Errors
     /// Its class is unknown or does not permit this; the message says what to write instead.
-    pub fn terms(&self, classes: &Classes) -> Result<Terms, String> {
-        classes.terms(self.class.as_deref(), self.burst, self.dscp)
+    pub fn send_options(&self, classes: &Classes) -> Result<SendOptions, String> {
+        classes.send_options(self.class.as_deref(), self.burst, self.dscp)
     }
 
     /// Whether `other` has the same output, so that this channel can change into `other` while it

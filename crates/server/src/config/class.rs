@@ -4,7 +4,7 @@
 //! guarantee.
 
 use serde_json::{Map, Value};
-use tactus_core::classes::{ClassNumber, ClassTerms};
+use tactus_core::classes::{ClassLimits, ClassNumber};
 use tactus_core::pacer;
 use tactus_core::units::{BitRate, Nanos};
 
@@ -35,9 +35,9 @@ pub struct Class {
 
 impl Class {
     /// Its form for admission.
-    pub const fn terms(&self) -> ClassTerms {
+    pub const fn limits(&self) -> ClassLimits {
         let Self { parent, guaranteed, ceiling, is_oversubscribed, .. } = *self;
-        ClassTerms { parent, guaranteed, ceiling, is_oversubscribed }
+        ClassLimits { parent, guaranteed, ceiling, is_oversubscribed }
     }
 
     /// Its form for the pacer.
@@ -78,7 +78,7 @@ pub struct Classes(pub Vec<Class>);
 
 /// How the datagrams of a stream are sent, by its own keys and the limits of its class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Terms {
+pub struct SendOptions {
     /// Its class; none: the link itself.
     pub class: Option<ClassNumber>,
     /// How long the first of several datagrams may wait for the last of them.
@@ -146,15 +146,15 @@ impl Classes {
     ///
     /// # Errors
     /// The values are not permitted; the message says what to write instead.
-    pub fn terms(
+    pub fn send_options(
         &self,
         class: Option<&str>,
         burst: Option<Nanos>,
         dscp: Option<u8>,
-    ) -> Result<Terms, String> {
+    ) -> Result<SendOptions, String> {
         let Some(name) = class else {
             let (burst, dscp) = (burst.unwrap_or(Nanos(0)), dscp.unwrap_or(0));
-            return Ok(Terms { class: None, burst, dscp });
+            return Ok(SendOptions { class: None, burst, dscp });
         };
         let Some((number, class)) = self.find(name) else {
             let known: Vec<_> = self.0.iter().map(|class| class.name.as_str()).collect();
@@ -170,7 +170,7 @@ impl Classes {
                 exact(class.burst)
             ));
         }
-        Ok(Terms { class: Some(number), burst, dscp: dscp.or(class.dscp).unwrap_or(0) })
+        Ok(SendOptions { class: Some(number), burst, dscp: dscp.or(class.dscp).unwrap_or(0) })
     }
 }
 
@@ -204,8 +204,11 @@ mod tests {
         let (_, rest) = config.classes.find("rest").expect("it is there");
         assert_eq!((rest.share, rest.priority), (BitRate(20_000_000), 7));
         let of = |class: Option<&str>, burst: Option<u64>, dscp| {
-            let terms = config.classes.terms(class, burst.map(Nanos::from_millis), dscp);
-            terms.map(|terms| (terms.class.map(|class| class.0), terms.burst, terms.dscp))
+            let send_options =
+                config.classes.send_options(class, burst.map(Nanos::from_millis), dscp);
+            send_options.map(|send_options| {
+                (send_options.class.map(|class| class.0), send_options.burst, send_options.dscp)
+            })
         };
         assert_eq!(of(None, None, None), Ok((None, Nanos(0), 0)));
         assert_eq!(of(None, Some(40), Some(9)), Ok((None, Nanos::from_millis(40), 9)));

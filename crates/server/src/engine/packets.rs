@@ -10,7 +10,7 @@ use tactus_core::ledger::Resource;
 use tactus_core::ports::PacketPort;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_sys::packets::back_end::{self, BackEnd, Candidate, Chosen, ExpectedUse, Gauge};
-use tactus_sys::packets::gaps::{GapCounters, GapTerms};
+use tactus_sys::packets::gaps::{GapCounters, GapOptions};
 use tactus_sys::packets::outlet::{self, Cutting};
 
 use crate::broker::{Broker, DatagramCost, UDP_BUFFER, UDP_BUFFER_MIN};
@@ -150,9 +150,9 @@ impl Looks {
     }
 }
 
-fn gap_terms(gaps: &GapFrames) -> GapTerms {
+fn gap_terms(gaps: &GapFrames) -> GapOptions {
     let GapFrames { device, rate, overhead } = gaps.clone();
-    GapTerms { device, rate, overhead, ahead: GAPS_AHEAD }
+    GapOptions { device, rate, overhead, ahead: GAPS_AHEAD }
 }
 
 /// How far ahead a link is filled: longer than the delays of a real-time thread, and within the 10

@@ -7,7 +7,7 @@
 
 use std::io;
 
-use tactus_core::cost::IntakeTerms;
+use tactus_core::cost::WriteLimits;
 use tactus_core::cycle::GROUP_MAX;
 use tactus_core::units::Bytes;
 use tactus_engine::assembly::{IntakeSetup, VolumeSetup};
@@ -22,7 +22,7 @@ use tactus_sys::region::{HugeRegion, Locking, Pages};
 use tactus_sys::waker::Waker;
 
 use super::host::Wakers;
-use super::terms::{VolumeFacts, VolumeTerms};
+use super::limits::{VolumeFacts, VolumeLimits};
 use super::write_path::{SYNCS_MAX, WriteShare};
 use crate::config::Config;
 
@@ -33,13 +33,13 @@ pub(super) fn open(
     rights: FillerRights,
     degraded: &mut Vec<String>,
 ) -> io::Result<VolumeSetup<DiskDevice>> {
-    if volume.terms.sendfile {
+    if volume.limits.sendfile {
         match by_reference(config, volume, rights) {
             Ok(setup) => {
                 let places = setup.keeper.places();
-                let wanted = volume.terms.places();
+                let wanted = volume.limits.places();
                 if places < wanted {
-                    volume.terms.arena = Bytes(volume.terms.block.0 * u64::from(places));
+                    volume.limits.arena = Bytes(volume.limits.block.0 * u64::from(places));
                     degraded.push(format!(
                         "memory for {places} blocks instead of {wanted}, which need more open \
                          files (ulimit -n, fs.nr_open)"
@@ -48,7 +48,7 @@ pub(super) fn open(
                 return Ok(setup);
             }
             Err(refused) => {
-                volume.terms.sendfile = false;
+                volume.limits.sendfile = false;
                 degraded.push(format!(
                     "{} is read directly and copied, for half as much CPU time again ({refused})",
                     volume.path.display()
@@ -65,7 +65,7 @@ fn by_reference(
     rights: FillerRights,
 ) -> Result<VolumeSetup<DiskDevice>, String> {
     let volumes = config.volumes.len() as u64;
-    let wanted = u64::from(volume.terms.places());
+    let wanted = u64::from(volume.limits.places());
     let allowed = file::raise_open_files(open_files(config, wanted * volumes));
     // If both do not fit, they share the limit: half of it still holds thousands of connections.
     let left = allowed - open_files(config, 0).min(allowed / 2);
@@ -75,7 +75,7 @@ fn by_reference(
     }
     let options = PagesOptions {
         places,
-        block: volume.terms.block.0 as u32,
+        block: volume.limits.block.0 as u32,
         depth: depth_of(volume),
         threads: FILLERS,
         rights,
@@ -87,7 +87,7 @@ fn by_reference(
         port: port.into(),
         keeper: arena::elsewhere(places, options.block),
         memory: Memory::PageCache,
-        cycle: volume.terms.cycle,
+        cycle: volume.limits.cycle,
         model: volume.model,
         best_effort_depth: BEST_EFFORT_DEPTH.min(options.depth),
         intake: None,
@@ -113,7 +113,7 @@ fn direct(
     volume: &VolumeFacts,
     degraded: &mut Vec<String>,
 ) -> io::Result<VolumeSetup<DiskDevice>> {
-    let VolumeTerms { cycle, block, arena: size, .. } = volume.terms;
+    let VolumeLimits { cycle, block, arena: size, .. } = volume.limits;
     let region = region(config, size, degraded)?;
     let (keeper, view) = arena::arena(Box::new(region), block.0 as u32);
     let depth = depth_of(volume);
@@ -152,7 +152,7 @@ pub(super) fn with_uploads(
     host: &WritePathHost,
     degraded: &mut Vec<String>,
 ) -> io::Result<(VolumeSetup<DiskDevice>, Option<WriteShare>)> {
-    let Some(IntakeTerms { places, place, floor_thousandths }) = volume.terms.intake else {
+    let Some(WriteLimits { places, place, floor_thousandths }) = volume.limits.intake else {
         return Ok((setup, None));
     };
     let region = region(config, Bytes(place.0 * u64::from(places)), degraded)?;

@@ -11,7 +11,7 @@ use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
 
-use crate::config::{Rate as RateTerms, RateClass};
+use crate::config::{Rate as RateLimits, RateClass};
 
 use super::fields::Fields;
 use super::{cmcd, query};
@@ -85,33 +85,36 @@ const HEAD_AT_ONCE_MAX: Bytes = Bytes(8 * MIB);
 pub(super) fn pace(
     wish: RateRequest,
     own: Option<TitleRate>,
-    terms: &RateTerms,
+    limits: &RateLimits,
 ) -> Result<Pace, RateFault> {
-    match (wish, own, terms.default) {
+    match (wish, own, limits.default) {
         (RateRequest::Max, ..) => Ok(Pace::BestEffort),
-        (RateRequest::Exact(rate), ..) if rate < terms.min => Err(RateFault::TooLow(terms.min)),
-        (RateRequest::Exact(rate), ..) => Ok(paced(terms.asked.in_force(rate), &terms.asked)),
+        (RateRequest::Exact(rate), ..) if rate < limits.min => Err(RateFault::TooLow(limits.min)),
+        (RateRequest::Exact(rate), ..) => Ok(paced(limits.asked.in_force(rate), &limits.asked)),
         // A player cannot handle an error here; the slowest allowed rate is nearest to its rate.
         (RateRequest::Player(rate), ..) => {
-            Ok(paced(terms.cmcd.in_force(rate.max(terms.min)), &terms.cmcd))
+            Ok(paced(limits.cmcd.in_force(rate.max(limits.min)), &limits.cmcd))
         }
         (RateRequest::Title, Some(TitleRate { rate, head }), _) if rate.0 > 0 => {
-            let rate = terms.title.in_force(rate.max(terms.min));
-            let burst = terms.title.burst(rate).max(head.min(HEAD_AT_ONCE_MAX));
-            Ok(Pace::Paced { rate, burst, tick: terms.title.tick })
+            let rate = limits.title.in_force(rate.max(limits.min));
+            let burst = limits.title.burst(rate).max(head.min(HEAD_AT_ONCE_MAX));
+            Ok(Pace::Paced { rate, burst, tick: limits.title.tick })
         }
         // The default is used exactly as configured, without an addition.
         (RateRequest::Title, _, Some(rate)) => {
-            Ok(paced(rate.min(terms.title.ceiling), &terms.title))
+            Ok(paced(rate.min(limits.title.ceiling), &limits.title))
         }
         (RateRequest::Title, _, None) => Ok(Pace::BestEffort),
     }
 }
 
 /// The rate at which a title is recorded; none if it is only stored.
-pub(super) fn recorded(wish: RateRequest, terms: &RateTerms) -> Result<Option<BitRate>, RateFault> {
+pub(super) fn recorded(
+    wish: RateRequest,
+    limits: &RateLimits,
+) -> Result<Option<BitRate>, RateFault> {
     match wish {
-        RateRequest::Exact(rate) if rate < terms.min => Err(RateFault::TooLow(terms.min)),
+        RateRequest::Exact(rate) if rate < limits.min => Err(RateFault::TooLow(limits.min)),
         RateRequest::Exact(rate) => Ok(Some(rate)),
         RateRequest::Max | RateRequest::Player(_) | RateRequest::Title => Ok(None),
     }
@@ -158,25 +161,25 @@ mod tests {
     use tactus_core::units::{Nanos, SECOND};
     use tactus_media::MediaKind;
 
-    fn terms() -> RateTerms {
-        let mut terms = Config::unconfigured().rate;
-        terms.default = Some(BitRate(4_000_000));
-        terms.min = BitRate(16_000);
-        for class in [&mut terms.title, &mut terms.asked, &mut terms.cmcd] {
+    fn limits() -> RateLimits {
+        let mut limits = Config::unconfigured().rate;
+        limits.default = Some(BitRate(4_000_000));
+        limits.min = BitRate(16_000);
+        for class in [&mut limits.title, &mut limits.asked, &mut limits.cmcd] {
             class.headroom = crate::config::units::Percent(0);
             class.ceiling = BitRate(100_000_000);
             class.start_burst = Nanos(0);
         }
-        terms
+        limits
     }
 
     fn rate_of(
         wish: RateRequest,
         own: Option<u64>,
-        terms: &RateTerms,
+        limits: &RateLimits,
     ) -> Result<Option<u64>, RateFault> {
         let own = own.map(|rate| TitleRate { rate: BitRate(rate), head: Bytes(0) });
-        Ok(match pace(wish, own, terms)? {
+        Ok(match pace(wish, own, limits)? {
             Pace::Paced { rate, .. } => Some(rate.0),
             Pace::BestEffort => None,
         })
@@ -237,37 +240,37 @@ mod tests {
 
     #[test]
     fn the_rate_in_force_keeps_to_the_terms() {
-        let terms = terms();
-        let exact = |rate| rate_of(RateRequest::Exact(BitRate(rate)), Some(1_000_000), &terms);
+        let limits = limits();
+        let exact = |rate| rate_of(RateRequest::Exact(BitRate(rate)), Some(1_000_000), &limits);
         assert_eq!(exact(8_800_000), Ok(Some(8_800_000)));
         assert_eq!(exact(900_000_000), Ok(Some(100_000_000)));
         assert_eq!(exact(15_999), Err(RateFault::TooLow(BitRate(16_000))));
-        let player = |rate| rate_of(RateRequest::Player(BitRate(rate)), Some(1_000_000), &terms);
+        let player = |rate| rate_of(RateRequest::Player(BitRate(rate)), Some(1_000_000), &limits);
         assert_eq!(player(500_000), Ok(Some(500_000)), "also below the title's own");
         assert_eq!(player(900_000_000), Ok(Some(100_000_000)));
         assert_eq!(player(1_000), Ok(Some(16_000)));
-        let title = |own| rate_of(RateRequest::Title, own, &terms);
+        let title = |own| rate_of(RateRequest::Title, own, &limits);
         assert_eq!(title(Some(8_800_000)), Ok(Some(8_800_000)));
         assert_eq!(title(Some(900_000_000)), Ok(Some(100_000_000)));
         assert_eq!(title(None), Ok(Some(4_000_000)));
         assert_eq!(title(Some(0)), Ok(Some(4_000_000)));
-        assert_eq!(rate_of(RateRequest::Max, Some(1), &terms), Ok(None));
-        let none = RateTerms { default: None, ..terms };
+        assert_eq!(rate_of(RateRequest::Max, Some(1), &limits), Ok(None));
+        let none = RateLimits { default: None, ..limits };
         assert_eq!(rate_of(RateRequest::Title, None, &none), Ok(None));
     }
 
     #[test]
     fn headroom_and_burst_come_from_the_class() {
-        let mut terms = terms();
-        terms.title.headroom = crate::config::units::Percent::whole(10);
-        terms.title.start_burst = SECOND;
+        let mut limits = limits();
+        limits.title.headroom = crate::config::units::Percent::whole(10);
+        limits.title.start_burst = SECOND;
         let own = TitleRate { rate: BitRate(8_000_000), head: Bytes(0) };
-        let pace = pace(RateRequest::Title, Some(own), &terms);
+        let pace = pace(RateRequest::Title, Some(own), &limits);
         let Ok(Pace::Paced { rate, burst, tick }) = pace else { panic!("{pace:?}") };
         assert_eq!((rate, burst), (BitRate(8_800_000), Bytes(1_100_000)));
-        assert_eq!(tick, terms.title.tick);
+        assert_eq!(tick, limits.title.tick);
         assert_eq!(
-            rate_of(RateRequest::Title, None, &terms),
+            rate_of(RateRequest::Title, None, &limits),
             Ok(Some(4_000_000)),
             "no headroom on it"
         );
@@ -275,8 +278,8 @@ mod tests {
 
     #[test]
     fn the_burst_covers_what_is_left_of_the_head() {
-        let mut terms = terms();
-        terms.title.start_burst = SECOND;
+        let mut limits = limits();
+        limits.title.start_burst = SECOND;
         let movie = |head| MediaFacts {
             kind: MediaKind::Movie,
             rate: BitRate(8_000_000),
@@ -286,7 +289,7 @@ mod tests {
         };
         let burst = |head, asked| {
             let own = TitleRate::of(&movie(head), &asked);
-            let pace = pace(RateRequest::Title, Some(own), &terms);
+            let pace = pace(RateRequest::Title, Some(own), &limits);
             let Ok(Pace::Paced { burst, .. }) = pace else { panic!("{pace:?}") };
             burst.0
         };
@@ -308,8 +311,8 @@ mod tests {
 
     #[test]
     fn the_rate_in_force_is_said_in_bits_per_second() {
-        let terms = terms();
-        let pace = pace(RateRequest::Exact(BitRate(8_800_000)), None, &terms).unwrap();
+        let limits = limits();
+        let pace = pace(RateRequest::Exact(BitRate(8_800_000)), None, &limits).unwrap();
         assert_eq!(in_words(pace), "8800000");
         assert_eq!(in_words(Pace::BestEffort), "max");
     }

@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tactus_core::cost::{DiskTerms, IntakeTerms, SendCost};
+use tactus_core::cost::{DiskLimits, SendCost, WriteLimits};
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ledger::{Ledger, Resource, Terms};
+use tactus_core::ledger::{Ledger, Limits, Resource};
 use tactus_core::ports::Waker;
 use tactus_core::units::{Bytes, KIB, Nanos, SECOND};
 use tactus_ring::spsc::ring;
@@ -122,7 +122,7 @@ struct Stage {
 }
 
 fn broker() -> Broker {
-    let disk = DiskTerms {
+    let disk = DiskLimits {
         model: DiskModel {
             read_mib: Nanos(1_000_000),
             write_mib: Nanos(1_000_000),
@@ -136,9 +136,9 @@ fn broker() -> Broker {
         core: 0,
         read_per_mib: Nanos(0),
         per_write: Nanos(0),
-        intake: Some(IntakeTerms { places: 400, place: Bytes(PLACE), floor_thousandths: 50 }),
+        intake: Some(WriteLimits { places: 400, place: Bytes(PLACE), floor_thousandths: 50 }),
     };
-    let terms = Terms {
+    let limits = Limits {
         disks: vec![disk],
         link: BitRate(1 << 40),
         datagrams: None,
@@ -162,7 +162,7 @@ fn broker() -> Broker {
         classes: vec![],
     };
     Broker::new(BrokerParts {
-        ledger: Ledger::new(terms),
+        ledger: Ledger::new(limits),
         commands: to_engine,
         class_changes: None,
         waker: Box::new(Silent),

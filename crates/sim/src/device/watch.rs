@@ -13,7 +13,7 @@ use crate::verdict::{Invariant, require};
 
 /// The terms of a volume.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DiskTerms {
+pub(crate) struct DiskLimits {
     pub(crate) model: DiskModel,
     pub(crate) cycle: Nanos,
     pub(crate) block: u32,
@@ -33,7 +33,7 @@ pub(crate) struct DiskTerms {
 }
 
 pub(super) struct Watch {
-    terms: DiskTerms,
+    terms: DiskLimits,
     places: Vec<Life>,
     last_start: MonoTime,
     /// The last best-effort transfer that was begun.
@@ -95,7 +95,7 @@ struct Sweep {
 }
 
 impl Watch {
-    pub(super) fn new(terms: DiskTerms, places: u32, write_places: u32) -> Self {
+    pub(super) fn new(terms: DiskLimits, places: u32, write_places: u32) -> Self {
         Self {
             terms,
             places: vec![Life::default(); places as usize],
@@ -135,7 +135,7 @@ impl Watch {
         if !self.terms.obeys || self.at_device > 0 {
             return;
         }
-        let DiskTerms { cycle, ref model, .. } = self.terms;
+        let DiskLimits { cycle, ref model, .. } = self.terms;
         let head = Nanos(cycle.0 / 10).min(Nanos::from_millis(5));
         let piece = model.visit + model.sweep + Nanos(model.read_mib.max(model.write_mib).0 / 8);
         let block = u128::from(self.terms.block.max(self.terms.write_place));

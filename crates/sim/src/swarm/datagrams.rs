@@ -12,7 +12,7 @@ use crate::net::{OutletFault, OutletSpec, OutletTrouble, TICKS};
 pub(super) const LABEL: u64 = 4747;
 
 /// The inputs of the draw.
-pub(super) struct DatagramTerms {
+pub(super) struct DatagramLimits {
     pub(super) mode: Mode,
     pub(super) begin: MonoTime,
     pub(super) duration: Nanos,
@@ -38,8 +38,8 @@ const MOST: u64 = 30_000;
 const CLIENTS: usize = 48;
 
 /// Changes some of the clients of about every fourth world.
-pub(super) fn draw(terms: DatagramTerms, clients: &mut [ClientSpec]) -> Sending {
-    let DatagramTerms { mode, begin, duration, quiet_from, every_byte, mut dice } = terms;
+pub(super) fn draw(terms: DatagramLimits, clients: &mut [ClientSpec]) -> Sending {
+    let DatagramLimits { mode, begin, duration, quiet_from, every_byte, mut dice } = terms;
     let tick = dice.pick(&TICKS);
     let segments_max = dice.pick(&[1, 4, SEGMENTS_MAX]);
     let none = Sending { outlets: vec![], tick, segments_max, ceiling: None };

@@ -21,7 +21,7 @@ use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
 use crate::clock;
 use crate::packets::directions::FEW;
 use crate::packets::frames::{PacketSocketLink, XdpLink};
-use crate::packets::gaps::{GapCounters, GapLink, GapTerms};
+use crate::packets::gaps::{GapCounters, GapLink, GapOptions};
 use crate::packets::outlet::{self, Cutting, UdpLink};
 use crate::packets::ring::UringLink;
 use crate::packets::txtime::TxtimeLink;
@@ -148,8 +148,8 @@ pub struct Chosen {
 }
 
 /// Opens a link that is kept full, or a port without one.
-pub fn choose_gaps(terms: &GapTerms, use_of: ExpectedUse) -> Chosen {
-    match GapLink::open(terms, use_of.destinations, clock::now()) {
+pub fn choose_gaps(options: &GapOptions, use_of: ExpectedUse) -> Chosen {
+    match GapLink::open(options, use_of.destinations, clock::now()) {
         Ok(link) => {
             let gaps = Some(link.counters());
             let gauge = Gauge::read(&[BackEnd::Sendmmsg]);
@@ -472,8 +472,8 @@ mod tests {
     fn without_its_device_no_link_is_kept_full() {
         let rate = tactus_core::units::BitRate(1_000_000_000);
         let device = "lo".to_owned();
-        let terms = GapTerms { device, rate, overhead: 24, ahead: MILLISECOND.times(2) };
-        let chosen = choose_gaps(&terms, USE);
+        let options = GapOptions { device, rate, overhead: 24, ahead: MILLISECOND.times(2) };
+        let chosen = choose_gaps(&options, USE);
         assert!(chosen.gaps.is_none() && !chosen.back_end.is_bypass());
         let (refused, why) = chosen.refused.unwrap();
         assert_eq!((refused, why.raw_os_error()), (BackEnd::GapFrames, Some(libc::ENODEV)));

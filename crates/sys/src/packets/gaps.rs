@@ -15,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tactus_core::gaps::{Progress, Timeline, WireTerms};
+use tactus_core::gaps::{Progress, Timeline, WireFraming};
 use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
@@ -30,7 +30,7 @@ use crate::packets::routes::{self, Routes};
 
 /// A link that is kept full.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GapTerms {
+pub struct GapOptions {
     /// Its device.
     pub device: String,
     /// Its exact rate, with all overhead on the wire.
@@ -97,9 +97,9 @@ impl GapLink {
     /// # Errors
     /// Errors of the kernel: `EPERM` without `CAP_NET_RAW`; `ENODEV` if the device is no Ethernet,
     /// or not up.
-    pub fn open(terms: &GapTerms, destinations: usize, now: MonoTime) -> io::Result<Self> {
+    pub fn open(options: &GapOptions, destinations: usize, now: MonoTime) -> io::Result<Self> {
         let mut routes = Routes::open()?;
-        let name = terms.device.clone();
+        let name = options.device.clone();
         let mut device = device_named(&mut routes, &name)?;
         let (index, mac) = (device.index, device.mac);
         let mut next_look = now + DEVICE_LOOK;
@@ -112,30 +112,35 @@ impl GapLink {
             }
             directions::find(&mut routes, &[device], question)
         };
-        Self::with(terms, now, (&terms.device, index, mac), Directions::new(destinations, find)?)
+        Self::with(
+            options,
+            now,
+            (&options.device, index, mac),
+            Directions::new(destinations, find)?,
+        )
     }
 
     /// The same on the loopback, which is as fast as the processor: for tests.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn on_loopback(terms: &GapTerms, now: MonoTime) -> io::Result<Self> {
+    pub fn on_loopback(options: &GapOptions, now: MonoTime) -> io::Result<Self> {
         let index = crate::udp_input::interface("lo")?;
         let directions = Directions::new(FEW, directions::find_here)?;
-        Self::with(terms, now, ("lo", index, [0; 6]), directions)
+        Self::with(options, now, ("lo", index, [0; 6]), directions)
     }
 
     fn with(
-        terms: &GapTerms,
+        options: &GapOptions,
         now: MonoTime,
         (name, index, mac): (&str, u32, Mac),
         directions: Directions,
     ) -> io::Result<Self> {
-        let (rate, overhead) = (terms.rate, terms.overhead);
+        let (rate, overhead) = (options.rate, options.overhead);
         let (device, ring) = (Device::named(name)?, Ring::bind(index)?);
         let no_device = || io::Error::from_raw_os_error(libc::ENODEV);
         let frame_max = frame_max(&device, &ring).ok_or_else(no_device)?;
-        let wire = WireTerms { rate, overhead, frame_min: FRAME_MIN, frame_max };
+        let wire = WireFraming { rate, overhead, frame_min: FRAME_MIN, frame_max };
         Ok(Self {
             udp: UdpLink::new(),
             directions,
@@ -143,7 +148,7 @@ impl GapLink {
             ring,
             timeline: Timeline::new(wire, now),
             sent: 0,
-            ahead: terms.ahead,
+            ahead: options.ahead,
             device,
             mac,
             is_down: false,
@@ -159,11 +164,11 @@ impl GapLink {
 
     /// Updates the progress of the wire.
     fn look(&mut self, now: MonoTime) {
-        let terms = *self.timeline.terms();
+        let framing = *self.timeline.framing();
         while let Some(len) = self.ring.poll_sent() {
-            self.sent += terms.wire(len);
+            self.sent += framing.wire(len);
         }
-        let under_way = self.ring.oldest().map_or(0, |len| terms.wire(len));
+        let under_way = self.ring.oldest().map_or(0, |len| framing.wire(len));
         let was_empty = self.timeline.handle_progress(now, Progress { sent: self.sent, under_way });
         self.counts.empty.fetch_add(u64::from(was_empty), Ordering::Relaxed);
         self.counts.lost.store(self.timeline.lost().0, Ordering::Relaxed);
@@ -218,10 +223,10 @@ impl GapLink {
     fn handle_down(&mut self, now: MonoTime) {
         self.is_down = true;
         self.next_look = now + DEVICE_TRY;
-        let (terms, counts) = (*self.timeline.terms(), &self.counts);
+        let (framing, counts) = (*self.timeline.framing(), &self.counts);
         let mut over = 0;
         self.ring.take_back(|laid| {
-            over += terms.wire(laid.len);
+            over += framing.wire(laid.len);
             count_refused(counts, laid);
         });
         // Its place on the wire has passed.
@@ -266,7 +271,7 @@ impl GapLink {
         let payload = message.parts.iter().map(|part| part.len()).sum();
         let to = message.message.to;
         // The MTU may have shrunk since the route was found.
-        let mtu = route.mtu.min((self.timeline.terms().frame_max - ETHERNET) as u16);
+        let mtu = route.mtu.min((self.timeline.framing().frame_max - ETHERNET) as u16);
         let route = &Route { mtu, ..*route };
         let write = |into: &mut [u8]| {
             frame::write(route, to, payload, Checksum::Ours, into, copy).map(|frame| frame.len)
@@ -443,7 +448,7 @@ mod tests {
     use tactus_core::units::MILLISECOND;
 
     const BODY: [u8; 1316] = [0x47; 1316];
-    const TERMS: GapTerms = GapTerms {
+    const TERMS: GapOptions = GapOptions {
         device: String::new(),
         rate: BitRate(100_000_000),
         overhead: 24,

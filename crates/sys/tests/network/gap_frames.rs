@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, MILLISECOND, Nanos};
 use tactus_sys::clock;
-use tactus_sys::packets::gaps::{GapLink, GapTerms};
+use tactus_sys::packets::gaps::{GapLink, GapOptions};
 
 use crate::namespace::{Tap, group, ip, is_inside, outlet_by, pair, until};
 
@@ -57,8 +57,8 @@ impl Stage {
         ip("address add 192.0.2.1/24 dev full0");
         ip("address add 198.51.100.1/24 dev other0");
         let device = "full0".to_owned();
-        let terms = GapTerms { device, rate: BitRate(100_000_000), overhead: 0, ahead: AHEAD };
-        let port = GapLink::open(&terms, 64, clock::now()).unwrap();
+        let options = GapOptions { device, rate: BitRate(100_000_000), overhead: 0, ahead: AHEAD };
+        let port = GapLink::open(&options, 64, clock::now()).unwrap();
         let (full, other) = (Stream::by("full0", "full1", 1), Stream::by("other0", "other1", 2));
         let mut stage = Self { port, full, other, longest: 0 };
         until("both ways are known", || {

@@ -54,8 +54,8 @@ pub struct Choice {
 
 /// Chooses from `accesses`, whose packets have `stride` bytes: the last entry at or before the
 /// start, then every frame that comes soon enough. Repetitions follow their frame.
-pub fn choose(accesses: &[Access], stride: usize, terms: TrickOptions) -> Vec<Choice> {
-    let TrickOptions { scale, from, per_second, rate } = terms;
+pub fn choose(accesses: &[Access], stride: usize, options: TrickOptions) -> Vec<Choice> {
+    let TrickOptions { scale, from, per_second, rate } = options;
     let mut chosen: Vec<Choice> = Vec::new();
     let after = accesses.partition_point(|access| access.shown <= from);
     let is_entry = |access: &Access| access.kind == AccessKind::Entry;

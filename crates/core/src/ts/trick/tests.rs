@@ -233,8 +233,8 @@ proptest! {
         let rate = BitRate(make.rate);
         let scale = Scale::nearest(thousandths).unwrap();
         let from = MediaTime(index.duration().0 / 1000 * from);
-        let terms = TrickOptions { scale, from, per_second, rate };
-        let chosen = choose(index.accesses(), index.stride(), terms);
+        let options = TrickOptions { scale, from, per_second, rate };
+        let chosen = choose(index.accesses(), index.stride(), options);
         prop_assert!(!chosen.is_empty());
         let first = index.accesses().iter().find(|access| access.at == chosen[0].at).unwrap();
         let video_program = video_program_of(&index, first).unwrap();

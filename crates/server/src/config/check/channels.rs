@@ -25,7 +25,7 @@ pub(super) fn channels(raw: Vec<raw::Channel>, classes: &Classes) -> Checked<Vec
         let (name, to) = (written.name.span(), written.to.span());
         let class = written.class.as_ref().map(Spanned::span);
         let next = channel(written)?;
-        next.terms(classes).map_err(|m| Mistake::at(class.unwrap_or(name.clone()), m))?;
+        next.send_options(classes).map_err(|m| Mistake::at(class.unwrap_or(name.clone()), m))?;
         if all.iter().any(|known| known.name == next.name) {
             let message =
                 format!("the channel {:?} is defined twice; give each its own name", next.name);

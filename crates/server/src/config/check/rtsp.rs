@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::uploads::paths;
 use super::{RATES, address, interface};
-use crate::config::class::{Classes, Terms};
+use crate::config::class::{Classes, SendOptions};
 use crate::config::error::Mistake;
 use crate::config::rtsp::{self, Net, Rtsp};
 use crate::config::written::{
@@ -79,9 +79,10 @@ pub(super) fn rtsp(
         principals.push(rtsp::Principal { name, password, destinations, records, paths });
     }
     let class = raw.class.as_ref().map(|name| name.get_ref().as_str());
-    let terms = classes.terms(class, burst(raw.burst)?, dscp(raw.dscp)?);
+    let send_options = classes.send_options(class, burst(raw.burst)?, dscp(raw.dscp)?);
     let span = raw.class.as_ref().map_or(0..0, Spanned::span);
-    let Terms { class, burst, dscp } = terms.map_err(|message| Mistake::at(span, message))?;
+    let SendOptions { class, burst, dscp } =
+        send_options.map_err(|message| Mistake::at(span, message))?;
     Ok(Rtsp {
         addresses,
         readers: raw.readers.unwrap_or(readers_of_http),

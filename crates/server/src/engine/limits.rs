@@ -1,12 +1,12 @@
-//! The terms of admission: the capacity that the ledger may promise on this host.
+//! The limits of admission: the capacity that the ledger may promise on this host.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tactus_core::cost::{DiskTerms, IntakeTerms, SendCost};
+use tactus_core::cost::{DiskLimits, SendCost, WriteLimits};
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ledger::{Ledger, Terms};
+use tactus_core::ledger::{Ledger, Limits};
 use tactus_core::pacer;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_engine::assembly::Placement;
@@ -25,12 +25,12 @@ pub struct VolumeFacts {
     pub model: DiskModel,
     /// Whether the model was measured by `tactus measure`, or only quickly at the start.
     pub model_is_measured: bool,
-    pub(super) terms: VolumeTerms,
+    pub(super) limits: VolumeLimits,
 }
 
 /// The cycle and the memory of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct VolumeTerms {
+pub(super) struct VolumeLimits {
     pub(super) cycle: Nanos,
     pub(super) block: Bytes,
     pub(super) arena: Bytes,
@@ -39,11 +39,11 @@ pub(super) struct VolumeTerms {
     pub(super) sendfile: bool,
     /// The device's read-ahead for each file in the page cache.
     pub(super) read_ahead: Bytes,
-    /// The terms for uploads; none when it takes none.
-    pub(super) intake: Option<IntakeTerms>,
+    /// The limits of uploads; none when it takes none.
+    pub(super) intake: Option<WriteLimits>,
 }
 
-impl VolumeTerms {
+impl VolumeLimits {
     /// Number of blocks in its memory.
     pub(super) fn places(&self) -> u32 {
         (self.arena.0 / self.block.0) as u32
@@ -58,32 +58,32 @@ impl VolumeTerms {
 impl VolumeFacts {
     /// One turn of the disk.
     pub fn cycle(&self) -> Nanos {
-        self.terms.cycle
+        self.limits.cycle
     }
 
     /// Size of a block.
     pub fn block(&self) -> Bytes {
-        self.terms.block
+        self.limits.block
     }
 
     /// Whether its blocks are sent by reference from the page cache, or copied.
     pub fn sendfile(&self) -> bool {
-        self.terms.sendfile
+        self.limits.sendfile
     }
 
     /// Memory for writes under way; none when it takes no uploads.
     pub fn write_share(&self) -> Option<Bytes> {
-        self.terms.intake.map(|intake| Bytes(intake.place.0 * u64::from(intake.places)))
+        self.limits.intake.map(|intake| Bytes(intake.place.0 * u64::from(intake.places)))
     }
 
     /// The cost of sending its blocks to a connection.
     pub(super) fn connection_cost(&self) -> SendCost {
-        connection_cost(self.terms.sendfile)
+        connection_cost(self.limits.sendfile)
     }
 
     /// Memory for its blocks.
     pub fn arena(&self) -> Bytes {
-        self.terms.arena
+        self.limits.arena
     }
 }
 
@@ -136,7 +136,7 @@ fn facts(volume: &Volume, arena: Bytes) -> io::Result<VolumeFacts> {
     let device = probe::volume(&volume.path)?.device;
     let read_ahead = device.and_then(|device| device.read_ahead).unwrap_or_default();
     let block = volume.block.or_else(|| block);
-    let terms = VolumeTerms {
+    let limits = VolumeLimits {
         cycle: volume.cycle.or_else(|| cycle),
         block,
         arena,
@@ -151,14 +151,14 @@ fn facts(volume: &Volume, arena: Bytes) -> io::Result<VolumeFacts> {
             Sendfile::Auto => !model.has_arm() && read_ahead <= READ_AHEAD_MAX,
         },
     };
-    Ok(VolumeFacts { path: volume.path.clone(), model, model_is_measured, terms })
+    Ok(VolumeFacts { path: volume.path.clone(), model, model_is_measured, limits })
 }
 
 /// Write slots are as large as blocks, for the same reason: the arm should stay at a place as long
 /// as it travelled there. A client that pauses in the middle of a slot returns it.
-fn intake(volume: &Volume, block: Bytes) -> IntakeTerms {
+fn intake(volume: &Volume, block: Bytes) -> WriteLimits {
     let place = block.min(PLACE_MAX);
-    IntakeTerms {
+    WriteLimits {
         places: (volume.write_share.0 / place.0) as u32,
         place,
         floor_thousandths: volume.upload_floor.of(1000) as u32,
@@ -176,22 +176,22 @@ pub(super) fn of(
     placement: &Placement,
     rates: LinkRates,
     real_time: bool,
-) -> Terms {
+) -> Limits {
     let derate = if real_time { 1 } else { 2 };
     let disks = volumes.iter().enumerate().map(|(index, volume)| {
-        let VolumeTerms { block, sendfile, .. } = volume.terms;
-        let ahead = if sendfile { volume.terms.ahead() } else { 0 };
-        DiskTerms {
+        let VolumeLimits { block, sendfile, .. } = volume.limits;
+        let ahead = if sendfile { volume.limits.ahead() } else { 0 };
+        DiskLimits {
             model: volume.model,
-            cycle: volume.terms.cycle,
-            share_thousandths: volume.terms.share_thousandths / derate,
+            cycle: volume.limits.cycle,
+            share_thousandths: volume.limits.share_thousandths / derate,
             block,
-            blocks: volume.terms.places(),
+            blocks: volume.limits.places(),
             ahead,
             core: placement.disks[index] as u32,
             read_per_mib: if sendfile { READ_CACHED } else { READ },
             per_write: connection_cost(sendfile).per_send,
-            intake: volume.terms.intake,
+            intake: volume.limits.intake,
         }
     });
     let share = |rate: BitRate| BitRate(config.link.budget.of(rate.0));
@@ -199,9 +199,9 @@ pub(super) fn of(
     let datagrams = (rates.datagrams < rates.link).then(|| share(rates.datagrams));
     let core = Nanos(config.cpu_budget.of(SECOND.0) / u64::from(derate));
     let cores = vec![core; placement.cores()];
-    let classes = config.classes.0.iter().map(Class::terms).collect();
+    let classes = config.classes.0.iter().map(Class::limits).collect();
     let streams = config.memory.streams_max;
-    Terms { disks: disks.collect(), link, datagrams, classes, cores, streams }
+    Limits { disks: disks.collect(), link, datagrams, classes, cores, streams }
 }
 
 /// The cost of sending blocks of a volume to a connection.
@@ -211,10 +211,10 @@ fn connection_cost(sendfile: bool) -> SendCost {
 
 /// Checks that the guarantees of the classes fit into the link.
 pub(super) fn check_classes(ledger: &Ledger) -> io::Result<()> {
-    let (taken, terms) = (ledger.classes().taken(), ledger.terms());
-    let (room, key) = match terms.datagrams {
+    let (taken, limits) = (ledger.classes().taken(), ledger.limits());
+    let (room, key) = match limits.datagrams {
         Some(datagrams) => (datagrams, "[gap_frames] rate"),
-        None => (terms.link, "[link] rate"),
+        None => (limits.link, "[link] rate"),
     };
     if taken <= room {
         return Ok(());
@@ -274,11 +274,11 @@ mod tests {
         let gaps = "[gap_frames]\ndevice = \"eth7\"\nrate = \"10 Mbit/s\"\n";
         // Independent of the fastest interface of this host.
         let kept_full = promised(gaps, true);
-        assert_eq!(kept_full.terms().datagrams, Some(BitRate(9_000_000)));
-        assert!(kept_full.terms().link > BitRate(9_000_000));
-        assert_eq!(promised(gaps, false).terms().datagrams, None);
+        assert_eq!(kept_full.limits().datagrams, Some(BitRate(9_000_000)));
+        assert!(kept_full.limits().link > BitRate(9_000_000));
+        assert_eq!(promised(gaps, false).limits().datagrams, None);
         let slow = promised(&format!("[link]\nrate = \"5 Mbit/s\"\n{gaps}"), true);
-        assert_eq!((slow.terms().link, slow.terms().datagrams), (BitRate(4_500_000), None));
+        assert_eq!((slow.limits().link, slow.limits().datagrams), (BitRate(4_500_000), None));
     }
 
     #[test]
