@@ -17,10 +17,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
+use tactus_config::{AccessForm, AccessTo, Log};
 use tactus_core::units::{Nanos, WallTime};
-
-use crate::config::{AccessForm, AccessTo, Log};
-use crate::dates;
+use tactus_storage::dates;
 
 /// Records that may wait for the writer: some tenths of a second of a full server.
 const QUEUE: usize = 8192;

@@ -37,6 +37,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tactus_config::{BestEffort, ClientShare};
 use tactus_core::cost::{Order, PacedRead, SendCost, Share};
 use tactus_core::ledger::{Ledger, Level, Resource};
 use tactus_core::ports::Waker;
@@ -45,6 +46,7 @@ use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{ClassChange, Command, Outcome, Rate, Report, VolumeId};
 use tactus_ring::spsc::{Consumer, Producer};
+use tactus_storage::catalogue::{self, OpenTitle};
 
 use crate::broker::bad_ranges::BadRanges;
 use crate::broker::hot_titles::HotTitles;
@@ -52,8 +54,6 @@ use crate::broker::refusal::{beyond_share, refusal};
 use crate::broker::shares::{Shares, is_short};
 use crate::broker::spec::{Needs, Read};
 use crate::broker::stream_table::{Admitted, Damage, Slot, StreamTable, version_of};
-use crate::catalogue::{self, OpenTitle};
-use crate::config::{BestEffort, ClientShare};
 
 pub use active::ActiveStream;
 pub use bad_ranges::BadRange;

@@ -36,12 +36,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 pub use status::{State, Status};
+use tactus_config::Config;
+use tactus_config::channel::{Channel, List};
+use tactus_config::class::{Classes, SendOptions};
+use tactus_storage::catalogue::Catalogue;
 
 use crate::broker::{Broker, UDP_BUFFER, UdpOutput};
-use crate::catalogue::Catalogue;
-use crate::config::Config;
-use crate::config::channel::{Channel, List};
-use crate::config::class::{Classes, SendOptions};
 use runner::{Order, Runner};
 use saved::SavedChanges;
 use status::{Board, WISHES_MAX};

@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tactus_config::Config;
+use tactus_config::class::{self, Class, FIXED};
 use tactus_core::classes::ClassNumber;
 use tactus_core::ledger::Resource;
 use tactus_engine::counters::ClassCounters;
 use tactus_engine::message::ClassChange;
 
 use crate::broker::{Broker, ClassUse, Unchanged};
-use crate::config::Config;
-use crate::config::class::{self, Class, FIXED};
 
 /// All classes of the link.
 #[derive(Clone)]

@@ -37,9 +37,9 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use tactus_config::LogForm;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::LogForm;
 use client::ClientError;
 
 /// A constant-rate stream server

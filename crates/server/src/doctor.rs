@@ -9,13 +9,13 @@ pub mod judge;
 use std::io;
 use std::path::Path;
 
+use tactus_config::{ARENA_MAX_AUTO, Auto, Config, MODEL_FILE};
 use tactus_core::units::{Bytes, Nanos};
 use tactus_sys::packets::back_end::{self, BackEnd};
 use tactus_sys::packets::outlet;
 use tactus_sys::probe::{self, Machine, Network, Volume};
 
 use crate::broker::UDP_BUFFER;
-use crate::config::{ARENA_MAX_AUTO, Auto, Config, MODEL_FILE};
 use crate::engine::{self, FLASH_BLOCK};
 use crate::measure::model_file;
 

@@ -19,6 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use tactus_config::placement::{self, CorePlan, Job};
+use tactus_config::{Auto, Config};
 use tactus_core::ledger::Ledger;
 use tactus_engine::assembly::{self, Control, Counters, PacketSetup, Placement, Setup};
 use tactus_engine::cores::Core;
@@ -31,8 +33,6 @@ use tactus_sys::thread::{self, AbortOnPanic};
 use tactus_sys::waker::{self, Sleeper, Waker};
 
 use crate::broker::{Broker, BrokerParts, BrokerRules, Degradations, SenderCores};
-use crate::config::placement::{self, CorePlan, Job};
-use crate::config::{Auto, Config};
 use crate::engine::claim::{Claim, ClaimedPlan};
 use crate::engine::host::{CoreHost, Rights, Wakers};
 use crate::engine::stalls::CoreThread;

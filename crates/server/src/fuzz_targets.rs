@@ -10,6 +10,7 @@ pub mod worst;
 
 use std::path::Path;
 
+pub use tactus_config::fuzz_targets::configuration;
 use tactus_core::disk_model::MilliVisits;
 use tactus_core::rtsp::message::{Answer, Piece, Reply, Request, piece};
 use tactus_core::rtsp::message::{BODY_MAX, HEAD_MAX};
@@ -20,7 +21,6 @@ use tactus_core::units::{Bytes, KIB, MIB};
 pub use tactus_media::fuzz_targets::{index, movie, transport_stream};
 
 pub use crate::channels::fuzz_targets::{channel, playlist};
-use crate::config::Config;
 pub use crate::generated::movie::fuzz_targets::film;
 pub use crate::http::fuzz_targets::{
     chunked, listing, pace, properties, proxied, range, request, target, times, upload,
@@ -145,20 +145,6 @@ fn rtsp_head(head: &[u8]) -> Option<usize> {
     let answer = Answer::parse(&written[..len]).expect("an answer is understood");
     assert_eq!((answer.cseq, len), (request.cseq, written.len()));
     Some(request.body)
-}
-
-/// A configuration file.
-pub fn configuration(bytes: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(bytes);
-    match Config::parse(Path::new("/etc/tactus.toml"), &text) {
-        Ok(_) => true,
-        Err(mistake) => {
-            assert!(!mistake.to_string().is_empty());
-            let lines = text.matches('\n').count() + 1;
-            assert!(mistake.place.is_none_or(|place| (1..=lines).contains(&place.line)));
-            false
-        }
-    }
 }
 
 /// A disk model's file.

@@ -28,6 +28,7 @@ use tactus_core::rtp::frame;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{Extent, Outcome};
 use tactus_ring::spsc::Producer;
+use tactus_storage::catalogue::OpenTitle;
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -36,7 +37,6 @@ use crate::broker::{
     Broker, ChunkRing, DeliverySpec, GeneratedRate, Grant, Interleaver, Output, Punctuality,
     Reading, Refusal, Running, Source, is_whole,
 };
-use crate::catalogue::OpenTitle;
 use tally::Tally;
 
 /// Makes datagrams from bytes. It runs on an ordinary thread, which it must not block for long.

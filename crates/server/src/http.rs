@@ -96,14 +96,14 @@ pub mod fuzz_targets;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tactus_config as config;
+use tactus_storage::catalogue::Catalogue;
+use tactus_storage::warnings::Throttle;
 use tokio::sync::{Semaphore, watch};
 
 use crate::broker::Broker;
-use crate::catalogue::Catalogue;
-use crate::config;
 use crate::engine::Watchdog;
 use crate::recording::Recorder;
-use crate::warnings::Throttle;
 
 pub use control::Control;
 pub use counters::{Abuse, Counters};

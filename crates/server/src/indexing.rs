@@ -10,12 +10,12 @@ use rustix::fs::Stat;
 use tactus_core::ts::Indexer;
 use tactus_core::units::{Bytes, KIB};
 use tactus_engine::message::VolumeId;
+use tactus_storage::catalogue::{Catalogue, LONG, OpenTitle};
+use tactus_storage::store::{Busy, Reading, Store};
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 
 use crate::broker::Broker;
-use crate::catalogue::{Catalogue, LONG, OpenTitle};
-use crate::store::{Busy, Reading, Store};
 
 /// Queued titles: a day's recordings, or a large directory that is copied.
 const WAITING_MAX: usize = 4096;

@@ -28,19 +28,19 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tactus_config::Config;
+use tactus_config::pattern::Pattern;
+use tactus_config::recording::Recording;
 use tactus_core::path::RequestPath;
 use tactus_engine::message::VolumeId;
+use tactus_storage::catalogue::{Catalogue, OpenFault};
+use tactus_storage::store::{Principal, Store};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub use status::{Alarm, Counts, State, Status};
 
-use crate::catalogue::{Catalogue, OpenFault};
-use crate::config::Config;
-use crate::config::pattern::Pattern;
-use crate::config::recording::Recording;
 use crate::recording::Recorder;
-use crate::store::{Principal, Store};
 
 use session::Session;
 use status::StatusCell;

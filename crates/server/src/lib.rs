@@ -6,22 +6,11 @@
 // They panic when the other end of a pipe is closed; see `cli::console`.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-mod dates;
-mod percent;
-pub mod warnings;
-
-pub mod conditions;
-
-pub mod config;
-
 pub mod access;
+mod percent;
 mod supervisor;
 
 pub mod measure;
-
-pub mod catalogue;
-
-pub mod store;
 
 pub mod broker;
 pub mod engine;

@@ -19,9 +19,8 @@ mod quick;
 
 use std::io;
 
+use tactus_config::{MODEL_FILE, Volume};
 use tactus_core::disk_model::DiskModel;
-
-use crate::config::{MODEL_FILE, Volume};
 
 pub use quick::quick;
 

@@ -19,18 +19,18 @@ use std::time::Instant;
 
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
+use tactus_config::placement::CorePlan;
+use tactus_config::{Config, units};
 use tactus_core::units::BitRate;
 use tactus_engine::assembly::Counters;
 use tactus_engine::message::VolumeId;
+use tactus_storage::catalogue::{self, Catalogue};
+use tactus_storage::conditions::{Condition, Kind, Severity};
 use tactus_sys::clock;
 
 use crate::broker::{ActiveStream, Broker, Degradations};
-use crate::catalogue::{self, Catalogue};
 use crate::channels::Channels;
 use crate::classes::Classes;
-use crate::conditions::{Condition, Kind, Severity};
-use crate::config::placement::CorePlan;
-use crate::config::{Config, units};
 use crate::engine::{Engine, PacketFacts, Stalls, VolumeFacts, Watchdog, WritePath};
 use crate::http::{self, Internal, Response, Uploads};
 use crate::ingest::Recordings;

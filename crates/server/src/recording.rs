@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use tactus_core::units::BitRate;
 use tactus_engine::message::VolumeId;
-
-use crate::broker::{Broker, Refusal};
-use crate::store::{
+use tactus_storage::store::{
     Appender, Create, LeftoverUpload, Precondition, Principal, RecordingSpec, Reserve, ResumeError,
     Store, StoreId, StoredTitle, UploadError,
 };
+
+use crate::broker::{Broker, Refusal};
 
 pub use counts::{Figures, Loss, LossKind, Totals};
 

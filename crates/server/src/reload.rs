@@ -9,10 +9,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
+use tactus_config::{ConfigError, ConfigFile};
 
 use crate::channels::{Channels, OrderError};
 use crate::classes::{ClassError, Classes};
-use crate::config::{ConfigError, ConfigFile};
 
 /// Reloads the configuration file.
 #[derive(Clone)]

@@ -32,8 +32,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use tactus_config as config;
 use tactus_core::rtsp::session::{SessionId, Sessions, State};
 use tactus_core::units::Nanos;
+use tactus_storage::catalogue::Catalogue;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -44,8 +46,6 @@ pub use reception::{Receiver, ReceptionFigures};
 
 use crate::access::{self, Protocol, Record};
 use crate::broker::Broker;
-use crate::catalogue::Catalogue;
-use crate::config;
 use crate::generated::movies::Movies;
 use crate::recording::Recorder;
 use auth::Passwords;

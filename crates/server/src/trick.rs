@@ -24,10 +24,10 @@ use tactus_core::ts::trick::{
 };
 use tactus_core::ts::{Count, Index, Pcr, TableCount};
 use tactus_core::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
+use tactus_storage::catalogue::OpenTitle;
 use tokio::sync::Semaphore;
 
 use crate::broker::{Broker, GeneratedRate, Interleaver, Output, Punctuality, Reading, Refusal};
-use crate::catalogue::OpenTitle;
 use crate::generated::{End, Feed, FrameOutput, GeneratedSession, Gone, Lane, Packetizer};
 
 use cut::Cutter;

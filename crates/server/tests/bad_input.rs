@@ -63,7 +63,7 @@ fn every_row_has_its_case() {
         include_str!("bad_input/ranges.rs"),
         include_str!("bad_input/slow.rs"),
         include_str!("bad_input/uploads.rs"),
-        include_str!("../src/catalogue/tests.rs"),
+        include_str!("../../storage/src/catalogue/tests.rs"),
     ]
     .concat();
     for (table, rows) in [("h", 21), ("r", 6), ("a", 8), ("u", 29), ("d", 4)] {

@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tactus::broker::ClassUse;
-use tactus::catalogue::{Catalogue, CatalogueRules};
 use tactus::channels::{Channels, State, Status};
-use tactus::config::{Auto, Config};
 use tactus::engine;
+use tactus_config::{Auto, Config};
 use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
 use tactus_media::{probe, sample};
+use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tactus_sys::udp_input::{InputOptions, UdpInput};
 
 /// Longer than anything takes on a slow machine.

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tactus::broker::{DeliverySpec, Output};
-use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
-use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
+use tactus_config::{Auto, Config, Sendfile};
 use tactus_core::path::RequestPath;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_engine::message::{Outcome, Rate};
+use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 
 struct Stage {
     engine: Engine,

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tactus::broker::{GeneratedRate, Output, Reading, UdpOutput};
-use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
-use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
 use tactus::generated::{End, Feed, GeneratedSession, Lane, Packetizer};
+use tactus_config::{Auto, Config, Sendfile};
 use tactus_core::generated::Timed;
 use tactus_core::ledger::Resource;
 use tactus_core::path::RequestPath;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
+use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus_sys::packets::outlet;
 use tactus_sys::udp_input::{InputOptions, UdpInput};
 

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tactus::broker::{Output, UdpOutput};
-use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
-use tactus::config::{Auto, Config};
 use tactus::engine::{self, Engine};
 use tactus::generated::movie::{MovieStreams, Part, Sent};
 use tactus::generated::{End, GeneratedSession, Lane};
+use tactus_config::{Auto, Config};
 use tactus_core::datagrams::Session;
 use tactus_core::path::RequestPath;
 use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
 use tactus_media::movie::Movie;
 use tactus_media::sample;
+use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus_sys::packets::outlet;
 
 /// Longer than anything takes on a slow machine.

@@ -31,14 +31,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use client::{Client, PATIENCE, Receiver, digest, first_matches, payload};
-use tactus::catalogue::{Catalogue, CatalogueRules};
-use tactus::config::{Auto, Config};
 use tactus::engine::{self, Engine};
 use tactus::rtsp::{Reason, Rtsp};
+use tactus_config::{Auto, Config};
 use tactus_core::rtp;
 use tactus_core::ts::{Framing, Pid};
 use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
 use tactus_media::{probe, sample};
+use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tempfile::TempDir;
 
 const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\n\

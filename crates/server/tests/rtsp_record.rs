@@ -11,18 +11,18 @@ use std::process::{Command, Output};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tactus::catalogue::{Catalogue, CatalogueRules};
-use tactus::config::{Auto, Config};
 use tactus::engine::{self, Engine};
 use tactus::http::Uploads;
 use tactus::recording::Recorder;
 use tactus::rtsp::Rtsp;
-use tactus::store::Medium;
+use tactus_config::{Auto, Config};
 use tactus_core::rtp::Header;
 use tactus_core::rtp::rtcp::{self, Compound, NtpTime, SenderInfo};
 use tactus_core::ts::{Continuity, Packet};
 use tactus_core::units::{Bytes, MIB, SECOND};
 use tactus_media::probe;
+use tactus_storage::catalogue::{Catalogue, CatalogueRules};
+use tactus_storage::store::Medium;
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use dvb_conformance::{ConformanceMonitor, Indicator};
 use tactus::broker::{DeliverySpec, Output, UdpOutput};
-use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
-use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
 use tactus::generated::End;
 use tactus::trick::{Continuation, Destination, Fault, Trick, Wanted};
+use tactus_config::{Auto, Config, Sendfile};
 use tactus_core::datagrams::{Framing, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::rtp;
@@ -22,6 +21,7 @@ use tactus_core::ts::{self, Continuity, Index, pes_times};
 use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
 use tactus_engine::message::Rate;
 use tactus_media::index;
+use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus_sys::packets::outlet;
 use tactus_sys::udp_input::{InputOptions as Inbox, UdpInput};
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use tactus_storage::catalogue::OpenTitle;
+
 use super::Broker;
-use crate::catalogue::OpenTitle;
 
 /// A delivery that the engine has begun and not retired.
 #[derive(Clone, Debug)]

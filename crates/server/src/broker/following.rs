@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use tactus_core::units::Bytes;
 use tactus_engine::message::{Command, Extent, Outcome, StreamId};
+use tactus_storage::catalogue::{Follower, Growth, OpenTitle, Watermark};
 use tokio::time::timeout;
 
 use super::Delivered;
 use super::grant::{Grant, Source};
 use super::output::Output;
-use crate::catalogue::{Follower, Growth, OpenTitle, Watermark};
 
 /// A delivery that has sent all bytes of a title ends if the title has not grown for this time. A
 /// recording's source may pause for a change of program; an upload's client may lose its connection

@@ -15,6 +15,7 @@ use tactus_engine::message::{
     Blocks, Chunks, Command, Delivery, Extent, LinkId, Mismatch, Outcome, Rate, Schedule, Start,
     StreamId,
 };
+use tactus_storage::catalogue::OpenTitle;
 use tokio::sync::oneshot;
 
 use super::generated::ChunkRing;
@@ -22,7 +23,6 @@ use super::interleaving::Interleaver;
 use super::output::Output;
 use super::stream_table::Opened;
 use super::{Delivered, Shared};
-use crate::catalogue::OpenTitle;
 
 /// Room for one delivery at a time. Dropping it stops its delivery and returns the grant.
 pub struct Grant {

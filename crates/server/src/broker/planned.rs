@@ -12,12 +12,12 @@ use std::sync::Arc;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use tactus_core::units::{Bytes, KIB};
 use tactus_engine::message::VolumeId;
+use tactus_storage::catalogue::{Catalogue, OpenTitle};
+use tactus_storage::store::{Busy, Pending, Reading, Source};
 
 use super::Broker;
 use super::output::Output;
 use super::spec::DeliverySpec;
-use crate::catalogue::{Catalogue, OpenTitle};
-use crate::store::{Busy, Pending, Reading, Source};
 
 /// Reads files of one volume.
 pub struct Planned {

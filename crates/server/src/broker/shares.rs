@@ -6,10 +6,9 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
+use tactus_config::ClientShare;
 use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_engine::message::Rate;
-
-use crate::config::ClientShare;
 
 /// The unit whose streams are counted together.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -204,8 +203,8 @@ fn allowed(share: ClientShare, limit: u64, parties: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::units::Percent;
     use proptest::prelude::*;
+    use tactus_config::units::Percent;
 
     fn party(number: u8) -> Party {
         Party::of([10, 0, 0, number].into())

@@ -14,6 +14,7 @@ use tactus_core::rtp::frame;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, Nanos};
 use tactus_engine::message::{Rate, VolumeId};
+use tactus_storage::catalogue::OpenTitle;
 
 use super::generated::{GeneratedRate, Reading};
 use super::output::Output;
@@ -21,7 +22,6 @@ use super::refusal::in_class;
 use super::senders::Sender;
 use super::shares::Viewer;
 use super::{Broker, BrokerRules, is_short};
-use crate::catalogue::OpenTitle;
 
 /// Deliveries of a title, one at a time, for admission.
 #[derive(Clone)]

@@ -18,6 +18,7 @@ use tactus_engine::message::{
     ClassChange, Command, Hold, LinkId, Origin, Outcome, StreamId, TitleId,
 };
 use tactus_ring::spsc::{Keep, Producer};
+use tactus_storage::catalogue::{self, OpenTitle};
 use tactus_sys::file;
 use tokio::sync::oneshot;
 
@@ -30,7 +31,6 @@ use super::refusal::{Refusals, ShareExceeded};
 use super::shares::{self, Claim, Party, Shares, Viewer};
 use super::spec::{DeliverySpec, Needs, Without};
 use super::{BrokerRules, DegradationLevel, Delivered, Punctuality};
-use crate::catalogue::{self, OpenTitle};
 
 pub(super) struct StreamTable {
     pub(super) ledger: Ledger,

@@ -10,8 +10,9 @@ use tactus_core::ledger::Limits;
 use tactus_core::units::{KIB, SECOND};
 use tactus_engine::message::{self, Extent, Returned, Start, StreamId};
 use tactus_ring::spsc::ring;
-
-use crate::catalogue::{Catalogue, CatalogueRules, Found, GrowingTitleSpec, GrowthPublisher};
+use tactus_storage::catalogue::{
+    Catalogue, CatalogueRules, Found, GrowingTitleSpec, GrowthPublisher,
+};
 
 /// More than a start, two stops, a message and an extension for each of a hundred slots.
 const COMMANDS: usize = 512;
@@ -63,9 +64,9 @@ impl Stage {
         let rules = BrokerRules {
             senders: SenderCores { links: vec![0], packets: 0 },
             cpus: vec![0],
-            best_effort: crate::config::BestEffort {
+            best_effort: tactus_config::BestEffort {
                 streams_max: 2,
-                client_share: crate::config::ClientShare::Fair,
+                client_share: tactus_config::ClientShare::Fair,
             },
             retry_after,
             start_burst: Nanos(0),

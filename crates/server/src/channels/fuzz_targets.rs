@@ -2,14 +2,15 @@
 //!
 //! Promise: see [`crate::fuzz_targets`].
 
+use tactus_config::Config;
+
 use super::list;
-use crate::config::Config;
 
 /// Parses a list of titles.
 pub fn playlist(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Ok(titles) = list::titles(text, "/lists/a.m3u8") else { return false };
-    assert!((1..=crate::config::TITLES_MAX).contains(&titles.len()));
+    assert!((1..=tactus_config::TITLES_MAX).contains(&titles.len()));
     true
 }
 

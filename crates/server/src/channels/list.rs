@@ -7,11 +7,10 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
 
+use tactus_config::TITLES_MAX;
 use tactus_core::path::resolve;
 use tactus_core::units::MIB;
-
-use crate::catalogue::OpenTitle;
-use crate::config::TITLES_MAX;
+use tactus_storage::catalogue::OpenTitle;
 
 /// Upper bound of the size of a list.
 const LEN_MAX: u64 = 16 * MIB;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use tactus_core::ts::{Framing, PACKET};
 use tactus_core::units::KIB;
-
-use crate::catalogue::OpenTitle;
+use tactus_storage::catalogue::OpenTitle;
 
 /// Search range of the first packet.
 const REACH: u64 = 64 * KIB;

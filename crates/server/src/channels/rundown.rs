@@ -6,9 +6,8 @@
 
 use std::collections::VecDeque;
 
+use tactus_config::channel::{Playlist, When};
 use tactus_core::units::WallTime;
-
-use crate::config::channel::{Playlist, When};
 
 /// The schedule of one channel.
 #[derive(Debug)]
@@ -283,7 +282,7 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use tactus_config::Config;
 
     const DAY: u64 = 86_400_000_000_000;
     const NOON: WallTime = WallTime(1_795_348_800_000_000_000);

@@ -14,12 +14,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tactus_config::Auto;
+use tactus_config::channel::{Channel, List};
+use tactus_config::class::SendOptions;
+use tactus_config::recording::Kind;
 use tactus_core::datagrams::{Counting, Framing, Plan, Polyline, Restamping, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::ts::PACKET;
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{Extent, Outcome, StreamId};
+use tactus_storage::catalogue::OpenTitle;
 use tactus_sys::clock;
 use tokio::sync::mpsc;
 
@@ -30,11 +35,6 @@ use super::timing::{AGAIN, Act, Facts, Search, Sent, Skip, Waiting};
 use super::title::{self, path_of};
 use super::{Shared, list, packets};
 use crate::broker::{DeliverySpec, Grant, Output, Running, Source, UdpOutput};
-use crate::catalogue::OpenTitle;
-use crate::config::Auto;
-use crate::config::channel::{Channel, List};
-use crate::config::class::SendOptions;
-use crate::config::recording::Kind;
 
 /// An order to a channel. Dropping the sender ends it.
 #[derive(Debug)]

@@ -12,10 +12,9 @@ use std::{fs, iter};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use tactus_config::Config;
+use tactus_config::channel::Channel;
 use tactus_media::RESERVED;
-
-use crate::config::Config;
-use crate::config::channel::Channel;
 
 /// The saved changes and the configuration that they override.
 pub(super) struct SavedChanges {

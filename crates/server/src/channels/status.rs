@@ -5,11 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tactus_config::channel::{Channel, List};
 use tactus_core::units::BitRate;
 
 use crate::access::{self, Protocol, Record};
 use crate::broker::Broker;
-use crate::config::channel::{Channel, List};
 
 /// The state of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Debug)]

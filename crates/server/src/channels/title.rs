@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
+use tactus_config::Auto;
+use tactus_config::channel::Channel;
 use tactus_core::path::RequestPath;
 use tactus_core::ts::{Index, IndexFault};
 use tactus_core::units::BitRate;
+use tactus_storage::catalogue::{Found, Indexed, OpenTitle};
 
 use super::{Shared, packets};
-use crate::catalogue::{Found, Indexed, OpenTitle};
-use crate::config::Auto;
-use crate::config::channel::Channel;
 
 /// Why a channel cannot send a title.
 #[derive(Debug)]

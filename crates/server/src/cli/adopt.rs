@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use tactus_storage::store::KnownIdentities;
 
 use super::{Failure, console, state};
-use crate::store::KnownIdentities;
 
 /// Accepts the current contents of a directory as its volume
 ///

@@ -282,8 +282,8 @@ fn list(server: &str, json: bool, credentials: &Credentials) -> Result<(), Failu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use clap::Parser as _;
+    use tactus_config::Config;
 
     #[derive(clap::Parser)]
     struct CommandLine {

@@ -8,13 +8,14 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use socket2::{Domain, Socket, Type};
+use tactus_config::units::exact;
+use tactus_config::{AccessForm, AccessTo, Auto, Config, ConfigFile, Key, Token, Volume};
 use tactus_core::units::Bytes;
+use tactus_storage::store;
 use tactus_sys::probe;
 
 use super::{Failure, nested};
-use crate::config::units::exact;
-use crate::config::{AccessForm, AccessTo, Auto, Config, ConfigFile, Key, Token, Volume};
-use crate::{access, engine, http, measure, rtsp, store};
+use crate::{access, engine, http, measure, rtsp};
 
 /// An error of the configuration, and the key that it concerns.
 struct Finding<'a> {

@@ -8,11 +8,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 use anyhow::Context;
+use tactus_config::{Config, address};
 use tactus_core::units::Nanos;
 use tactus_media::demo::{self, DemoTitle};
 
 use super::{Failure, console, serve};
-use crate::config::{Config, address};
 use crate::http;
 
 /// Serves sample titles, to look at it

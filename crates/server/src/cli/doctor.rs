@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use tactus_config::Config;
 use tactus_core::units::Bytes;
 
 use super::{Failure, console};
-use crate::config::Config;
 use crate::doctor::{Facts, Finding, Needs, State, judge};
 
 /// Checks the host, and says what to change and what it costs to leave it

@@ -12,13 +12,13 @@ use std::time::Instant;
 
 use anyhow::Context;
 use indicatif::ProgressBar;
+use tactus_config::units;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
 use super::client::{self, ClientError, Response, Url};
 use super::progress::{meter, rate_of, style};
 use super::retries::{AttemptError, Retries};
 use super::{Failure, console};
-use crate::config::units;
 
 /// Downloads a title
 #[derive(clap::Args, Debug)]

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use tactus_config::{MODEL_FILE, units};
 use tactus_core::units::{Bytes, MIB};
 
 use super::{Failure, api, console};
-use crate::config::{MODEL_FILE, units};
 use crate::measure::model_file;
 use crate::measure::profile::{self, Effort, Profile, Progress};
 

@@ -13,11 +13,11 @@ use anyhow::Context;
 use tactus_core::ts::{AccessKind, Index, Program};
 use tactus_core::units::Bytes;
 use tactus_media::index::{self, IndexError};
+use tactus_storage::catalogue::is_reserved;
 
 use super::progress::{meter, style};
 use super::verify::volume_of;
 use super::{Failure, console};
-use crate::catalogue::is_reserved;
 use crate::http::facts;
 use container::Container;
 

@@ -16,6 +16,7 @@ use std::time::{Instant, SystemTime};
 use anyhow::Context;
 use indicatif::ProgressBar;
 use sha2::{Digest, Sha256};
+use tactus_config::units;
 use tactus_core::units::{Bytes, Nanos};
 
 use super::client::{self, ClientError, RequestBody, Response, Url, escaped};
@@ -23,7 +24,6 @@ use super::progress::{meter, rate_of, style};
 use super::retries::{AttemptError, Retries, is_temporary, retry_after};
 use super::token::Credentials;
 use super::{Failure, console, state};
-use crate::config::units;
 use crate::percent;
 use tree::Plan;
 

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
+use tactus_config::recording::{Input, Rotate};
+use tactus_config::units;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
 use super::client::{self, ClientError, RequestBody, Response, Url};
@@ -20,8 +22,6 @@ use super::put::refused;
 use super::serve::signals;
 use super::token::Credentials;
 use super::{Failure, console};
-use crate::config::recording::{Input, Rotate};
-use crate::config::units;
 
 /// Records a live stream to titles of a server
 #[derive(clap::Args, Debug)]

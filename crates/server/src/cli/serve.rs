@@ -10,16 +10,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use tactus_config::rights::Rights;
+use tactus_config::{Config, ConfigFile, Principal, Token, Volume, address};
+use tactus_storage::store::{IdentityMismatch, KnownIdentities};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::server::Server;
 use super::signals::Signals;
 use super::{Failure, check, console, state, token};
 use crate::access;
-use crate::config::rights::Rights;
-use crate::config::{Config, ConfigFile, Principal, Token, Volume, address};
 use crate::http;
-use crate::store::{IdentityMismatch, KnownIdentities};
 
 /// Serves a directory
 #[derive(clap::Args, Debug)]

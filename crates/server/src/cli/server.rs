@@ -13,18 +13,19 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
+use tactus_config::http::{Origins, PublicUrl};
+use tactus_config::units::exact;
+use tactus_config::{Auto, Config, ConfigFile, UnixSocket, placement};
+use tactus_storage::catalogue::{self, Catalogue, CatalogueRules, Root};
+use tactus_storage::store::{Manifests, Medium};
 use tactus_sys::activation;
 use tokio::task::JoinSet;
 
 use super::check::bind_error;
 use super::watch::VolumeWatches;
 use crate::broker::Broker;
-use crate::catalogue::{self, Catalogue, CatalogueRules, Root};
 use crate::channels::Channels;
 use crate::classes::Classes;
-use crate::config::http::{Origins, PublicUrl};
-use crate::config::units::exact;
-use crate::config::{Auto, Config, ConfigFile, UnixSocket, placement};
 use crate::engine::{self, Engine, WritePath};
 use crate::http::{
     self, Control, Counters, Hosts, Internal, Limits, Site, Store, UnixListener, Uploads,
@@ -35,7 +36,6 @@ use crate::metrics::{Measured, MetricsEndpoint, PublicPages};
 use crate::recording::Recorder;
 use crate::reload::Reload;
 use crate::rtsp::Rtsp;
-use crate::store::{Manifests, Medium};
 use crate::supervisor;
 
 use super::signals::Signals;

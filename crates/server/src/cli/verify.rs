@@ -9,11 +9,11 @@ use anyhow::Context;
 use indicatif::ProgressBar;
 use tactus_core::units::Bytes;
 use tactus_media::RESERVED;
+use tactus_storage::catalogue::is_reserved;
+use tactus_storage::store::{Verdict, VerifyError, clear_failed, verify};
 
 use super::progress::{meter, style};
 use super::{Failure, api, console};
-use crate::catalogue::is_reserved;
-use crate::store::{Verdict, VerifyError, clear_failed, verify};
 
 /// Compares stored titles with their checksums
 #[derive(clap::Args, Debug)]

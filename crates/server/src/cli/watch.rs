@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::StatVfsMountFlags;
+use tactus_config::Config;
+use tactus_storage::catalogue::Catalogue;
+use tactus_storage::conditions::Kind;
+use tactus_storage::store::{Identity, KnownIdentities};
 use tokio::task::JoinSet;
 
-use crate::catalogue::Catalogue;
-use crate::conditions::Kind;
-use crate::config::Config;
 use crate::http::Uploads;
-use crate::store::{Identity, KnownIdentities};
 
 /// How often the mount of each volume is checked.
 const LOOK: Duration = Duration::from_secs(2);

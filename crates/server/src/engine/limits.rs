@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tactus_config::class::Class;
+use tactus_config::{ARENA_MAX_AUTO, Auto, Config, Sendfile, Volume};
 use tactus_core::cost::{DiskLimits, SendCost, WriteLimits};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{Ledger, Limits};
@@ -12,8 +14,6 @@ use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_engine::assembly::Placement;
 use tactus_sys::probe;
 
-use crate::config::class::Class;
-use crate::config::{ARENA_MAX_AUTO, Auto, Config, Sendfile, Volume};
 use crate::measure;
 
 /// The properties of one volume.

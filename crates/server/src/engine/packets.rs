@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use tactus_config::units::exact;
+use tactus_config::{Config, GapFrames, raw};
 use tactus_core::ledger::Resource;
 use tactus_core::ports::PacketPort;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
@@ -14,8 +16,6 @@ use tactus_sys::packets::gaps::{GapCounters, GapOptions};
 use tactus_sys::packets::outlet::{self, Cutting};
 
 use crate::broker::{Broker, DatagramCost, UDP_BUFFER, UDP_BUFFER_MIN};
-use crate::config::units::exact;
-use crate::config::{Config, GapFrames, raw};
 use crate::engine::watchdog::LOOK;
 
 /// The properties of sending datagrams.

@@ -7,6 +7,7 @@
 
 use std::io;
 
+use tactus_config::Config;
 use tactus_core::cost::WriteLimits;
 use tactus_core::cycle::GROUP_MAX;
 use tactus_core::units::Bytes;
@@ -24,7 +25,6 @@ use tactus_sys::waker::Waker;
 use super::host::Wakers;
 use super::limits::{VolumeFacts, VolumeLimits};
 use super::write_path::{SYNCS_MAX, WriteShare};
-use crate::config::Config;
 
 /// Opens a volume's device and takes its memory; records the chosen path in `volume`.
 pub(super) fn open(

@@ -23,13 +23,15 @@ use tactus_core::units::{Nanos, SECTOR};
 use tactus_engine::message::{IntakeAnswer, IntakeRequest, WriteClass};
 use tactus_ring::arena::{ArenaOwner, BlockRef, KernelBlock, View};
 use tactus_ring::spsc::{Consumer, Producer};
+use tactus_storage::store::{
+    Extent, Flush, Medium, Pending, PendingIo, Reserve, WriteSlot, stopped,
+};
 use tactus_sys::clock;
 use tactus_sys::thread::AbortOnPanic;
 use tactus_sys::waker::Sleeper;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::host::Wakers;
-use crate::store::{Extent, Flush, Medium, Pending, PendingIo, Reserve, WriteSlot, stopped};
 
 /// Most unanswered flushes. An upload requests two or three at its end, all in one group; at the
 /// limit, further requests wait.

@@ -18,10 +18,10 @@ use tactus_core::datagrams::Session;
 use tactus_core::generated::Timed;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_media::movie::{Begin, Movie, Sample, SampleId};
+use tactus_storage::catalogue::OpenTitle;
 
 use super::{Feed, Packetizer};
 use crate::broker::{GeneratedRate, Reading};
-use crate::catalogue::OpenTitle;
 
 pub use payloads::PACKET_MAX;
 #[cfg(test)]

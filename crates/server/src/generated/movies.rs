@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tactus_engine::message::TitleId;
 use tactus_media::movie::{Movie, MovieFault};
-
-use crate::catalogue::OpenTitle;
+use tactus_storage::catalogue::OpenTitle;
 
 /// Number of unused movies whose index stays in memory: an index of two hours takes 20 MB.
 const RECENT: usize = 8;

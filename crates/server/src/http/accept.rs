@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Resource, getrlimit};
+use tactus_config::http::Origins;
 use tokio::task::JoinSet;
 
 use super::connection::{Preamble, UnreadInput};
@@ -20,7 +21,6 @@ use super::limits::READ_BYTES;
 use super::response::{Persistence, Response};
 use super::transport::{Client, Listener, Transport};
 use super::{Site, connection};
-use crate::config::http::Origins;
 
 /// Length of the pause when the kernel lacks a resource.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use tactus_config::ClientShare;
 use tactus_engine::message::{Pace, VolumeId};
+use tactus_storage::catalogue::{Catalogue, OpenFault, OpenTitle};
 
 use super::response::Response;
 use crate::broker::Refusal;
-use crate::catalogue::{Catalogue, OpenFault, OpenTitle};
-use crate::config::ClientShare;
 use crate::engine::Watchdog;
 
 /// An answer to a request.

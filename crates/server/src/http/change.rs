@@ -4,6 +4,7 @@
 //! Promise: no byte of a body is read before the request's rights are checked. The only socket
 //! access is through the body.
 
+use tactus_config::rights::Right;
 use tactus_core::path::RequestPath;
 
 use super::counters::Abuse;
@@ -18,7 +19,6 @@ use super::target::Target;
 use super::transport::Client;
 use super::uploads::{ALLOWED, Refusal, Uploads};
 use super::{Site, Store, control, dav, rate, tus, uploads};
-use crate::config::rights::Right;
 
 /// A request that may change something, or that has a body to be read.
 pub(super) struct Change<'a> {

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tactus_config::ClientShare;
 use tactus_core::units::{Bytes, KIB, MIB};
 use tactus_engine::message::{Outcome, Pace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,7 +34,6 @@ use super::response::{Persistence, Response, Source};
 use super::transport::{Client, Transport};
 use super::{Site, Stopping, Store, route};
 use crate::broker::{DeliverySpec, Output, Party, Viewer};
-use crate::config::ClientShare;
 
 /// How a connection begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

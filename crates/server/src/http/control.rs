@@ -9,6 +9,7 @@ mod channels;
 mod classes;
 mod reload;
 
+use tactus_config::rights::Right;
 use tactus_core::path::RequestPath;
 
 use super::incoming::Incoming;
@@ -19,7 +20,6 @@ use super::rights::Caller;
 use super::uploads::Refusal;
 use crate::channels::Channels;
 use crate::classes::Classes;
-use crate::config::rights::Right;
 use crate::ingest::Recordings;
 use crate::reload::Reload;
 

@@ -4,9 +4,10 @@
 //! Passwords stored in the browser are never available to other sites (no
 //! `Access-Control-Allow-Credentials`): a page must send a token itself.
 
+use tactus_config::http::Origins;
+
 use super::fields::Fields;
 use super::response::Response;
-use crate::config::http::Origins;
 
 /// Fields of an answer that such a page may read, beside those that the standard always allows.
 const EXPOSED: &str = "Accept-Ranges, Content-Length, Content-Range, Content-Type, Date, ETag, \

@@ -15,8 +15,12 @@ mod response_body;
 mod lock;
 
 use request_body::PropertyQuery;
+use tactus_config::http::PublicUrl;
+use tactus_config::rights::Right;
 use tactus_core::path::RequestPath;
 use tactus_core::units::WallTime;
+use tactus_storage::catalogue::{Detail, Entry, EntryKind, ListingScope, OpenFault, PathInfo};
+use tactus_storage::store::{ChangeError, Precondition, Principal, QuotaUsage};
 
 use super::Store;
 use super::answer::{if_down, not_served};
@@ -31,10 +35,6 @@ use super::put::{BodyOutcome, location};
 use super::request::Request;
 use super::response::Response;
 use super::uploads::{ALLOWED, Refusal, not_changed, not_stored, precondition};
-use crate::catalogue::{Detail, Entry, EntryKind, ListingScope, OpenFault, PathInfo};
-use crate::config::http::PublicUrl;
-use crate::config::rights::Right;
-use crate::store::{ChangeError, Precondition, Principal, QuotaUsage};
 
 pub(super) use lock::{lock, unlock};
 

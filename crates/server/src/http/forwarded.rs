@@ -5,10 +5,11 @@
 
 use std::net::SocketAddr;
 
+use tactus_config::http::{ForwardedField, Proxies};
+
 use super::fault::Fault;
 use super::fields::Fields;
 use super::transport::Client;
-use crate::config::http::{ForwardedField, Proxies};
 
 /// The origin of a request, according to trusted proxies.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -165,8 +166,8 @@ fn is_token(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::rtsp::Net;
     use proptest::prelude::*;
+    use tactus_config::rtsp::Net;
 
     fn proxies(field: ForwardedField) -> Proxies {
         let trusted = ["10.0.0.0/8", "127.0.0.1", "fd00::/8"].map(|net| Net::parse(net).unwrap());

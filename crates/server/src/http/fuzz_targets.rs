@@ -6,6 +6,10 @@
 use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
+use tactus_config::http::{ForwardedField, Proxies};
+use tactus_config::rights::Rights;
+use tactus_config::rtsp::Net;
+use tactus_config::{self as config, Config};
 use tactus_core::path::{PATH_BYTES_MAX, RequestPath, check_name, encode_segment};
 use tactus_core::range::{self, RANGES_MAX, RequestedRange};
 use tactus_core::ts::Index;
@@ -26,10 +30,6 @@ use super::scan::HeadScan;
 use super::target::{self, Target};
 use super::transport::{Client, Peer};
 use super::{dav, forwarded, if_lists, listing, proxy_protocol, put, rate, route, seek, tus};
-use crate::config::http::{ForwardedField, Proxies};
-use crate::config::rights::Rights;
-use crate::config::rtsp::Net;
-use crate::config::{self, Config};
 
 /// A request's head, and the body after it.
 pub fn request(bytes: &[u8]) -> bool {

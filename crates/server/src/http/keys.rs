@@ -3,9 +3,9 @@
 //! Promise: values are checked by the rules of the configuration, with the same error messages.
 
 use serde_json::{Map, Value};
+use tactus_config::ConfigError;
 
 use super::response::Response;
-use crate::config::ConfigError;
 
 /// The keys of `table` in a JSON object.
 pub(super) fn read(body: &[u8], table: &str) -> Result<Map<String, Value>, Response> {

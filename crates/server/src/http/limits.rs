@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use tactus_config::http::{Origins, Proxies, PublicUrl, StoredPages};
 use tactus_core::units::{KIB, MIB, SECOND};
 
 use super::host::Hosts;
-use crate::config::http::{Origins, Proxies, PublicUrl, StoredPages};
 
 /// Limits on the resources of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,8 +100,8 @@ impl Default for Limits {
     }
 }
 
-impl From<&crate::config::Http> for Limits {
-    fn from(http: &crate::config::Http) -> Self {
+impl From<&tactus_config::Http> for Limits {
+    fn from(http: &tactus_config::Http) -> Self {
         Self {
             connections_max: http.connections_max as usize,
             connections_per_address_max: http.connections_per_address_max as usize,
@@ -132,7 +132,7 @@ const CONNECTIONS_MAX: usize = 10_000;
 /// A household with a player on every screen needs a tenth of this.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 100;
 /// Twice the remembered titles: those in the catalogue, and those that streams hold after eviction.
-const DESCRIPTORS_RESERVE: usize = 2 * crate::catalogue::KNOWN_TITLES_MAX;
+const DESCRIPTORS_RESERVE: usize = 2 * tactus_storage::catalogue::KNOWN_TITLES_MAX;
 /// A head fits into one or two packets; ten seconds suffice for two lost ones on the worst path.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// Longer than a segment of adaptive streaming, shorter than the timeout of most middle boxes.

@@ -9,13 +9,13 @@ mod playlist;
 
 use tactus_core::path::RequestPath;
 use tactus_core::units::KIB;
+use tactus_storage::catalogue::{Entry, OpenFault, Position, Scroll};
+use tactus_storage::warnings;
 
 use super::answer::not_served;
 use super::fields::Fields;
 use super::query;
 use super::response::{NextPart, Response, Source, Truncation};
-use crate::catalogue::{Entry, OpenFault, Position, Scroll};
-use crate::warnings;
 
 /// The page runs only the server's own scripts, whatever the name of a file is, and connects only
 /// to this server. `blob:` is for media that its player has fetched.
@@ -399,7 +399,7 @@ pub(super) fn check_parts(names: &[&str], form: &mut (dyn Format + Send)) {
     use tactus_core::units::{BitRate, Bytes, Nanos, WallTime};
     let entry = |name: &&str| Entry {
         name: (*name).to_owned(),
-        kind: crate::catalogue::EntryKind::Title {
+        kind: tactus_storage::catalogue::EntryKind::Title {
             len: Bytes(5),
             own_rate: Some(BitRate(8_800_000)),
             duration: Some(Nanos(2_000_000_000)),

@@ -8,7 +8,10 @@
 
 use std::sync::Arc;
 
+use tactus_config::http::PublicUrl;
 use tactus_core::path::{RequestPath, encode_segment};
+use tactus_storage::catalogue::{Catalogue, Detail, Entry, EntryKind, OpenFault};
+use tactus_storage::store::Principal;
 
 use super::answer::not_served;
 use super::if_lists::{self, List, State};
@@ -18,9 +21,6 @@ use super::request::Request;
 use super::response::Response;
 use super::rights::Caller;
 use super::uploads::{Refusal, Uploads};
-use crate::catalogue::{Catalogue, Detail, Entry, EntryKind, OpenFault};
-use crate::config::http::PublicUrl;
-use crate::store::Principal;
 
 /// A request for a change, with everything that the check of its locks needs.
 #[derive(Clone, Copy)]

@@ -12,9 +12,8 @@ mod table;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tactus_storage::store::{Principal, StoreId};
 use tokio::sync::Notify;
-
-use crate::store::{Principal, StoreId};
 
 pub(super) use change::{Change, above};
 

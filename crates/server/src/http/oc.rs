@@ -10,11 +10,11 @@ use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use tactus_core::units::{SECOND, WallTime};
+use tactus_storage::catalogue::Digests;
+use tactus_storage::store::TitleMetadata;
 
 use super::fields::Fields;
 use super::response::Response;
-use crate::catalogue::Digests;
-use crate::store::TitleMetadata;
 
 /// The namespace of ownCloud's properties.
 pub(super) const NAMESPACE: &str = "http://owncloud.org/ns";

@@ -10,10 +10,10 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tactus_config::rights::Rights;
+use tactus_config::{self as config, Token, secret};
 
 use super::fields::Fields;
-use crate::config::rights::Rights;
-use crate::config::{self, Token, secret};
 
 /// All principals.
 pub struct Principals(Vec<Known>);

@@ -4,11 +4,11 @@
 //! and prefix or in the server's own form. A URL of another server never counts as one of this
 //! server.
 
+use tactus_config::http::PublicUrl;
 use tactus_core::path::{RequestPath, encode_segment};
 
 use super::request::Request;
 use super::target::{self, Target};
-use crate::config::http::PublicUrl;
 
 /// The prefix of paths in answers to `request`.
 pub(super) fn prefix<'a>(public: &'a PublicUrl, request: &Request) -> &'a str {

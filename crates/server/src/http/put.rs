@@ -6,8 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tactus_config::http::PublicUrl;
+use tactus_config::rights::Right;
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::{BitRate, SECOND};
+use tactus_storage::catalogue::{Catalogue, Digests, Found};
+use tactus_storage::store::{
+    Busy, ChangeError, NameFault, Over, Precondition, ResumeError, StoredTitle, TitleMetadata,
+    Upload, UploadError, UploadSpec,
+};
 use tokio::io::AsyncReadExt;
 
 use super::Store;
@@ -22,14 +29,7 @@ use super::public::{self, UrlError};
 use super::request::Request;
 use super::response::Response;
 use super::uploads::{Refusal, not_changed, not_resumed, not_stored, precondition, whole};
-use crate::catalogue::{Catalogue, Digests, Found};
-use crate::config::http::PublicUrl;
-use crate::config::rights::Right;
 use crate::recording::{Begin, BeginError, Recorder, Recording};
-use crate::store::{
-    Busy, ChangeError, NameFault, Over, Precondition, ResumeError, StoredTitle, TitleMetadata,
-    Upload, UploadError, UploadSpec,
-};
 
 /// The receiver of a body's bytes.
 pub(super) trait BodySink {

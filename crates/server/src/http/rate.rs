@@ -6,12 +6,11 @@
 
 use std::ops::Range;
 
+use tactus_config::{Rate as RateLimits, RateClass};
 use tactus_core::range::RequestedRange;
 use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
-
-use crate::config::{Rate as RateLimits, RateClass};
 
 use super::fields::Fields;
 use super::{cmcd, query};
@@ -157,7 +156,7 @@ fn bit_rate(text: &str) -> Option<BitRate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use tactus_config::Config;
     use tactus_core::units::{Nanos, SECOND};
     use tactus_media::MediaKind;
 
@@ -166,7 +165,7 @@ mod tests {
         limits.default = Some(BitRate(4_000_000));
         limits.min = BitRate(16_000);
         for class in [&mut limits.title, &mut limits.asked, &mut limits.cmcd] {
-            class.headroom = crate::config::units::Percent(0);
+            class.headroom = tactus_config::units::Percent(0);
             class.ceiling = BitRate(100_000_000);
             class.start_burst = Nanos(0);
         }
@@ -262,7 +261,7 @@ mod tests {
     #[test]
     fn headroom_and_burst_come_from_the_class() {
         let mut limits = limits();
-        limits.title.headroom = crate::config::units::Percent::whole(10);
+        limits.title.headroom = tactus_config::units::Percent::whole(10);
         limits.title.start_burst = SECOND;
         let own = TitleRate { rate: BitRate(8_000_000), head: Bytes(0) };
         let pace = pace(RateRequest::Title, Some(own), &limits);

@@ -4,8 +4,8 @@
 //! refusal names the right, the path and the key. A title is stored under a precondition that the
 //! rights allow, so a race between check and change grants nothing more.
 
-use crate::config::rights::{Right, Rights};
-use crate::store::{Precondition, Principal, UploadError};
+use tactus_config::rights::{Right, Rights};
+use tactus_storage::store::{Precondition, Principal, UploadError};
 
 use super::response::Response;
 
@@ -126,7 +126,7 @@ impl Caller<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::rights::{Grant, Paths};
+    use tactus_config::rights::{Grant, Paths};
 
     #[test]
     fn s14_a_title_is_stored_under_a_condition_that_the_rights_allow() {

@@ -1,6 +1,8 @@
 //! From a request to an answer: the method, the object, or a refusal. It sends nothing.
 
+use tactus_config::http::PublicUrl;
 use tactus_core::path::{RequestPath, encode_segment};
+use tactus_storage::catalogue::{Found, ListingScope, OpenFault};
 
 use super::Site;
 use super::answer::{Answer, if_down, not_served};
@@ -13,8 +15,6 @@ use super::target::Target;
 use super::transport::Client;
 use super::uploads::{Refusal, Uploads};
 use super::{Store, control, listing, seek, title, tus, uploads};
-use crate::catalogue::{Found, ListingScope, OpenFault};
-use crate::config::http::PublicUrl;
 
 /// The methods that are served if directories are listed; otherwise all but the last one.
 const ALLOWED_TO_READ: [&str; 2] = ["GET, HEAD, OPTIONS, PROPFIND", "GET, HEAD, OPTIONS"];
@@ -178,7 +178,7 @@ async fn list(
     request: &Request,
     path: &RequestPath,
     query: Option<&str>,
-    directory: crate::catalogue::Directory,
+    directory: tactus_storage::catalogue::Directory,
 ) -> Response {
     if !store.listing {
         return not_served(OpenFault::NotFound);

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use tactus_core::path::RequestPath;
 use tactus_core::ts::{AccessKind, Index, Program};
 use tactus_core::units::MediaTime;
+use tactus_storage::catalogue::{Found, Indexed, OpenFault, OpenTitle};
 
 use super::answer::{if_down, not_served};
 use super::request::{Method, Request};
 use super::response::Response;
 use super::{Store, query};
-use crate::catalogue::{Found, Indexed, OpenFault, OpenTitle};
 
 /// The path of the times of titles.
 const TITLES: &str = "api/v1/titles";

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tactus_config::http::StoredPages;
 use tactus_core::path::RequestPath;
 use tactus_core::range::{self, RequestedRange};
 use tactus_core::units::Bytes;
 use tactus_engine::message::Pace;
+use tactus_storage::catalogue::OpenTitle;
 
 use super::answer::{Answer, ContentEnd, Delivery, Parts, not_served};
 use super::conditional::{self, Validators, Verdict};
@@ -16,8 +18,6 @@ use super::rate::{self, RateRequest, TitleRate};
 use super::request::{Method, Request};
 use super::response::Response;
 use super::{Site, Store, seek};
-use crate::catalogue::OpenTitle;
-use crate::config::http::StoredPages;
 
 /// The answer to a GET or HEAD of `title`.
 pub(super) async fn answer(

@@ -12,6 +12,9 @@ use std::time::SystemTime;
 
 use tactus_core::path::RequestPath;
 use tactus_engine::message::VolumeId;
+use tactus_storage::store::{
+    Appender, Create, Precondition, ResumeError, Status, Store, StoreId, StoredTitle,
+};
 
 use super::framing::Body;
 use super::incoming::{BodyEnd, Incoming};
@@ -22,9 +25,6 @@ use super::request::Method;
 use super::response::Response;
 use super::rights::StoreCondition;
 use super::uploads::{Refusal, StorePath, Uploads, not_resumed, precondition};
-use crate::store::{
-    Appender, Create, Precondition, ResumeError, Status, Store, StoreId, StoredTitle,
-};
 
 use fields::{Checksum, Concat, FieldError, UPLOADS, VERSION};
 
@@ -463,7 +463,7 @@ enum Received {
 
 /// Whether the bytes before an error stay valid.
 fn keeps(error: &ResumeError) -> bool {
-    use crate::store::UploadError::{NoSpace, QuotaExceeded, TooLarge};
+    use tactus_storage::store::UploadError::{NoSpace, QuotaExceeded, TooLarge};
     matches!(
         error,
         ResumeError::Superseded | ResumeError::Upload(TooLarge(_) | QuotaExceeded(_) | NoSpace)

@@ -7,8 +7,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tactus_config::http::Origins;
+use tactus_config::rights::Right;
+use tactus_config::rtsp::Recorders;
+use tactus_config::{self as config, Config, Readers, Unfinished};
 use tactus_core::path::RequestPath;
 use tactus_engine::message::VolumeId;
+use tactus_storage::catalogue::{Catalogue, OpenFault};
+use tactus_storage::store::{
+    ChangeError, Identity, KnownIdentities, Limits as StoreLimits, Medium, NameFault, OpenError,
+    Precondition, Principal, ResumeError, Store, StoreOptions, UploadError, is_busy,
+};
 
 use super::answer::if_down;
 use super::conditional::{self, WantedTags};
@@ -22,16 +31,7 @@ use super::request::Request;
 use super::response::Response;
 use super::rights::Caller;
 use crate::broker::{Broker, Planned};
-use crate::catalogue::{Catalogue, OpenFault};
-use crate::config::http::Origins;
-use crate::config::rights::Right;
-use crate::config::rtsp::Recorders;
-use crate::config::{self, Config, Readers, Unfinished};
 use crate::engine::Watchdog;
-use crate::store::{
-    ChangeError, Identity, KnownIdentities, Limits as StoreLimits, Medium, NameFault, OpenError,
-    Precondition, Principal, ResumeError, Store, StoreOptions, UploadError, is_busy,
-};
 
 /// Uploads of a site.
 #[derive(Clone, Debug)]
@@ -527,11 +527,11 @@ fn bad_name(fault: NameFault) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::http::PublicUrl;
-    use crate::config::rtsp::Net;
     use crate::http::forwarded;
     use crate::http::scan::HeadScan;
     use crate::http::transport::Client;
+    use tactus_config::http::PublicUrl;
+    use tactus_config::rtsp::Net;
 
     /// A request with these fields, from `hop` through a trusted proxy.
     fn other(limits: &Limits, all: &[(&str, &str)]) -> bool {

@@ -4,10 +4,9 @@
 //! end does so at the next PAT that precedes an access point; after a timeout at any PAT, and after
 //! another one at any packet. The cutter holds a bounded number of packets back for that.
 
+use tactus_config::recording::Rotate;
 use tactus_core::ts::{Mark, PACKET};
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND, WallTime};
-
-use crate::config::recording::Rotate;
 
 /// Splits the stream into packets and cuts, in order.
 #[derive(Debug)]

@@ -10,8 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tactus_config::Auto;
+use tactus_config::pattern::Occasion;
+use tactus_config::recording::Recording;
 use tactus_core::ts::{Mark, PACKET};
 use tactus_core::units::{BitRate, KIB, MIB, MonoTime, Nanos, SECOND, WallTime};
+use tactus_storage::store::{Precondition, Principal};
 use tactus_sys::clock;
 use tactus_sys::udp_input::{self, BATCH, InputOptions, UdpInput};
 use tokio::io::Interest;
@@ -27,10 +31,6 @@ use super::status::{Alarm, Counts, State, StatusCell};
 use super::titles::{Admission, Cause, EndedTitle, PushResult, Titles};
 use super::{Names, Target};
 use crate::access::{self, Protocol, Record};
-use crate::config::Auto;
-use crate::config::pattern::Occasion;
-use crate::config::recording::Recording;
-use crate::store::{Precondition, Principal};
 
 /// A recording that has not begun.
 pub(super) struct Session {

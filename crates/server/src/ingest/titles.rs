@@ -9,16 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tactus_config::pattern::another;
 use tactus_core::ts::PACKET;
 use tactus_core::units::{BitRate, MonoTime, Nanos};
+use tactus_storage::store::{
+    Precondition, Principal, ResumeError, Upload, UploadError, UploadSpec,
+};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::status::{Alarm, StatusCell};
 use super::{Names, Target};
-use crate::config::pattern::another;
 use crate::recording::{Begin, BeginError, Recording};
-use crate::store::{Precondition, Principal, ResumeError, Upload, UploadError, UploadSpec};
 
 /// The sender's side of the titles.
 pub(super) struct Titles {

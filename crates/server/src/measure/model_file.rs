@@ -9,11 +9,11 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tactus_config::units::{Value, exact};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::{Nanos, SECOND};
 
 use super::profile::{Profile, Seek, Service};
-use crate::config::units::{Value, exact};
 
 /// The contents that are read back.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,9 +4,9 @@
 //! parts maintain. Liveness depends on nothing.
 
 use serde::Serialize;
+use tactus_storage::conditions::Severity;
 
 use super::Sources;
-use crate::conditions::Severity;
 use crate::http::Response;
 
 /// The server's problems.

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
+use tactus_config::units::exact;
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::Nanos;
 use tactus_engine::message::VolumeId;
+use tactus_storage::conditions::Condition;
 use tactus_sys::clock;
 use tactus_sys::packets::back_end::Candidate;
 use tactus_sys::packets::gaps::GapCounters;
@@ -21,8 +23,6 @@ use super::health::Health;
 use super::{Sources, Stream, Volume, ratio, seconds};
 use crate::channels::{self, Channels};
 use crate::classes;
-use crate::conditions::Condition;
-use crate::config::units::exact;
 use crate::engine::{OngoingStall, Stall, StallSummary};
 use crate::recording::{Figures, LossKind, Recorder};
 
@@ -279,7 +279,7 @@ struct Lost {
 
 impl Status {
     pub(super) fn now(sources: &Sources) -> Self {
-        let core = |plan: &crate::config::placement::CorePlan| Core {
+        let core = |plan: &tactus_config::placement::CorePlan| Core {
             cpu: plan.cpu,
             servers: plan.servers.iter().map(ToString::to_string).collect(),
         };

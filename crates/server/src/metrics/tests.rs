@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::*;
-use crate::config::Auto;
-use crate::engine;
+use tactus_config::Auto;
 use tactus_core::units::{Bytes, MIB};
+
+use super::*;
+use crate::engine;
 
 const OPEN: Option<&str> = Some("application/openmetrics-text");
 
@@ -23,7 +24,8 @@ fn fixture() -> Fixture {
     config.memory.streams_max = 16;
     config.volumes[0].uploads = true;
     let engine = engine::start(&config).unwrap();
-    let catalogue = Catalogue::new(dir.path(), crate::catalogue::CatalogueRules::default());
+    let catalogue =
+        Catalogue::new(dir.path(), tactus_storage::catalogue::CatalogueRules::default());
     let catalogue = Arc::new(catalogue.unwrap());
     let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker, None).unwrap();
     let classes = Classes::new(&config, &engine.broker, &engine.counters.classes);

@@ -10,14 +10,14 @@ use tactus_core::ledger::{Ledger, Limits, Resource};
 use tactus_core::ports::Waker;
 use tactus_core::units::{Bytes, KIB, Nanos, SECOND};
 use tactus_ring::spsc::ring;
+use tactus_storage::store::{
+    Extent, Flush, Medium, Pending, PendingIo, PlainMedium, StoreOptions, Verdict, WriteSlot,
+    verify,
+};
 use tokio::sync::watch;
 
 use super::*;
 use crate::broker::{BrokerParts, BrokerRules, DatagramCost, Degradations, SenderCores};
-use crate::store::{
-    Extent, Flush, Medium, Pending, PendingIo, PlainMedium, StoreOptions, Verdict, WriteSlot,
-    verify,
-};
 
 struct Silent;
 
@@ -150,9 +150,9 @@ fn broker() -> Broker {
     let rules = BrokerRules {
         senders: SenderCores { links: vec![0], packets: 0 },
         cpus: vec![0],
-        best_effort: crate::config::BestEffort {
+        best_effort: tactus_config::BestEffort {
             streams_max: 2,
-            client_share: crate::config::ClientShare::Fair,
+            client_share: tactus_config::ClientShare::Fair,
         },
         retry_after: Duration::from_secs(1),
         start_burst: Nanos(0),

@@ -15,10 +15,10 @@ use data_encoding::HEXLOWER;
 use md5::{Digest, Md5};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
+use tactus_config::rtsp::Principal;
+use tactus_config::secret;
 
 use super::connection_limit::network;
-use crate::config::rtsp::Principal;
-use crate::config::secret;
 
 /// The realm, which players show beside the password prompt.
 const REALM: &str = "tactus";
@@ -253,7 +253,7 @@ pub(super) fn understood(text: &str) -> bool {
         password: "".into(),
         destinations: vec![],
         records: false,
-        paths: crate::config::rights::Paths::everywhere(),
+        paths: tactus_config::rights::Paths::everywhere(),
     };
     let account = Account { principal, md5: hash::<Md5>(b"a"), sha256: hash::<Sha256>(b"a") };
     let passwords = Passwords { accounts: vec![account], guesses: Mutex::default() };
@@ -273,7 +273,7 @@ pub(crate) fn password_in(file: &Path) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::rights::Paths;
+    use tactus_config::rights::Paths;
 
     fn account(name: &str, password: &str) -> Account {
         let secret = format!("{name}:{REALM}:{password}");

@@ -15,6 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use tactus_config::rtsp::{Principal, Readers, Recorders};
 use tactus_core::path::RequestPath;
 use tactus_core::rtsp::message::{
     self, BODY_MAX, FRAME_HEAD, HEAD_MAX, Method, Piece, Reply, Request, piece,
@@ -43,7 +44,6 @@ use super::stream::{Handle, Numbers, Order, PlayError, PlayStart, Stream, orders
 use super::way::{Carries, Requester, RtpTransport, Way};
 use super::{Reason, Server, random};
 use crate::access::{self, Protocol, Record};
-use crate::config::rtsp::{Principal, Readers, Recorders};
 
 /// Time for a message to arrive after its first byte (row S03).
 const MESSAGE_MAX: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::config;
+use tactus_config as config;
 
 pub(super) struct ConnectionLimit {
     max: usize,

@@ -13,10 +13,10 @@ use tactus_core::rtsp::span::{self, From, Span};
 use tactus_core::ts::trick::Scale;
 use tactus_core::ts::{Index, PACKET, clock_packet};
 use tactus_core::units::{BitRate, MediaTime};
+use tactus_storage::catalogue::{Found, Indexed, OpenFault, OpenTitle};
 
 use super::{Reason, Server};
 use crate::broker::Refusal;
-use crate::catalogue::{Found, Indexed, OpenFault, OpenTitle};
 use crate::channels::packets;
 use crate::trick;
 

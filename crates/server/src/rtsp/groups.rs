@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::config::rtsp::Net;
+use tactus_config::rtsp::Net;
 
 pub(super) struct Groups {
     nets: Vec<Net>,

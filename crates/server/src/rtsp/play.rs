@@ -22,6 +22,7 @@ use tactus_core::rtsp::transport::Offer;
 use tactus_core::units::{MediaTime, MonoTime, Nanos, SECOND};
 use tactus_media::MediaKind;
 use tactus_media::movie::Movie;
+use tactus_storage::catalogue::{Found, OpenTitle};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -31,7 +32,6 @@ use super::ports::Pair;
 use super::way::{InterleavedTransport, RtpTransport, Way, report_frame};
 use super::{Server, Status as SessionStatus};
 use crate::broker::DeliverySpec;
-use crate::catalogue::{Found, OpenTitle};
 use crate::generated::movie::{Part, Sent};
 use crate::generated::{End, GeneratedSession};
 use crate::trick::Course;

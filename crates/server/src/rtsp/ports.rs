@@ -8,6 +8,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tactus_config as config;
 use tactus_core::rtp::rtcp::NtpTime;
 use tactus_core::rtsp::session::SessionId;
 use tactus_core::rtsp::transport::Ports;
@@ -18,7 +19,6 @@ use tokio::net::UdpSocket;
 use super::reports::{self, Report, ReportDatagram, now_and_wall};
 use super::{Reason, Server};
 use crate::broker::{UDP_BUFFER, UdpOutput};
-use crate::config;
 
 /// All port pairs.
 pub(super) struct PortPairs {

@@ -18,6 +18,7 @@ use tactus_core::rtsp::session::SessionId;
 use tactus_core::rtsp::transport::Ports;
 use tactus_core::sdp::MEDIA_MAX;
 use tactus_core::units::{BitRate, MIB, MonoTime, Nanos, SECOND};
+use tactus_storage::store::ResumeError;
 use tactus_sys::clock;
 use tactus_sys::udp_input::{InputOptions, UdpInput};
 use tokio::net::UdpSocket;
@@ -30,7 +31,6 @@ use super::way::report_frame;
 use super::{Server, Status};
 use crate::access::{self, Protocol, Record};
 use crate::recording::Recording;
-use crate::store::ResumeError;
 
 /// Packets that are received and not processed yet.
 const CAME_MAX: usize = 512;

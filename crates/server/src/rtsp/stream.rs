@@ -20,6 +20,7 @@ use tactus_core::rtsp::session::SessionId;
 use tactus_core::ts::{Count, TableCount};
 use tactus_core::units::{Bytes, MediaTime, MonoTime, WallTime};
 use tactus_engine::message::{Extent, Outcome};
+use tactus_storage::warnings;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::describe::{Part, Place, ScaledPlay, TsTitle};
@@ -32,7 +33,6 @@ use super::way::{RtpTransport, report_frame as frame};
 use super::{Server, Status};
 use crate::broker::{Broker, Grant, Refusal, Source};
 use crate::trick;
-use crate::warnings;
 
 /// An order to a stream.
 pub(super) enum Order {

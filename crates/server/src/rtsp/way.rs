@@ -10,12 +10,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tactus_config::channel::is_broadcast;
+use tactus_config::rtsp::Principal;
 use tactus_core::datagrams::{Framing, Ip, Session};
 use tactus_core::rtp::frame;
 use tactus_core::rtsp::Status;
 use tactus_core::rtsp::message::Reply;
 use tactus_core::rtsp::transport::{Ends, Lower, Offer, Ports};
 use tactus_core::units::Nanos;
+use tactus_storage::warnings;
 use tactus_sys::tcp::Preparation;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -26,9 +29,6 @@ use super::groups::{Group, NoGroup};
 use super::ports::{Listeners, Pair};
 use super::{Reason, Server};
 use crate::broker::{Broker, DeliverySpec, Output, UdpOutput};
-use crate::config::channel::is_broadcast;
-use crate::config::rtsp::Principal;
-use crate::warnings;
 
 /// The transport of one stream.
 pub(super) struct Way {
@@ -335,8 +335,8 @@ fn may_be_sent_to(other: IpAddr, own: IpAddr, principal: Option<&Principal>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::rights::Paths;
-    use crate::config::rtsp::Net;
+    use tactus_config::rights::Paths;
+    use tactus_config::rtsp::Net;
 
     #[test]
     fn s08_s10_nobody_is_sent_to_who_did_not_ask() {

@@ -14,12 +14,12 @@ use tactus_core::generated::Timed;
 use tactus_core::ts::trick::{Choice, Scale, TrickOptions};
 use tactus_core::units::{BitRate, MediaTime, Nanos};
 use tactus_media::movie::{Codec, Movie, Sample, Track};
+use tactus_storage::catalogue::OpenTitle;
 
 use super::gather::Gather;
 use super::plan::Plan;
 use super::{Course, Destination, Fault, Wanted, as_many_as_fit, nanos};
 use crate::broker::{Broker, GeneratedRate, Reading};
-use crate::catalogue::OpenTitle;
 use crate::generated::movie::{Moment, MovieStreams, Packets, Part, Sent, bytes_of, needs};
 use crate::generated::{Feed, GeneratedSession, Packetizer};
 

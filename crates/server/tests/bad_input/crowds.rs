@@ -3,9 +3,9 @@
 use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tactus::config::rtsp::Net;
-use tactus::config::{Auto, ClientShare};
 use tactus::http::Abuse;
+use tactus_config::rtsp::Net;
+use tactus_config::{Auto, ClientShare};
 use tactus_core::units::BitRate;
 
 use crate::client::Client;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::process::Command;
 
-use tactus::config::{Auto, Sendfile};
+use tactus_config::{Auto, Sendfile};
 use tactus_core::units::{Bytes, MIB};
 
 use crate::client::{Answer, Client};

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tactus::config::Auto;
-use tactus::config::rtsp::Net;
 use tactus::http::Abuse;
+use tactus_config::Auto;
+use tactus_config::rtsp::Net;
 use tactus_core::units::{Bytes, MIB};
 
 use crate::client::Client;
@@ -204,7 +204,7 @@ fn w03_paths_in_answers_have_the_public_prefix() {
     let server = TestServer::with(|plan| {
         behind_a_proxy(plan);
         plan.limits.public =
-            tactus::config::http::PublicUrl::parse("https://tv.example/media/").unwrap();
+            tactus_config::http::PublicUrl::parse("https://tv.example/media/").unwrap();
     });
     let auth = format!("{}Authorization: Bearer {TOKEN}\r\n", of("192.0.2.7"));
     let mut proxy = server.client();
@@ -237,7 +237,7 @@ fn w03_parts_of_an_upload_are_named_by_their_public_urls() {
     let server = TestServer::with(|plan| {
         behind_a_proxy(plan);
         plan.limits.public =
-            tactus::config::http::PublicUrl::parse("https://tv.example/my%20media/").unwrap();
+            tactus_config::http::PublicUrl::parse("https://tv.example/my%20media/").unwrap();
     });
     let fields =
         format!("{}Authorization: Bearer {TOKEN}\r\nTus-Resumable: 1.0.0\r\n", of("192.0.2.7"));

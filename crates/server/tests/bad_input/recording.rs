@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tactus::config::Unfinished;
+use tactus_config::Unfinished;
 use tactus_core::units::MIB;
 
 use crate::client::Client;

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use tactus::config::Readers;
-use tactus::config::rights::{Grant, Paths, Right, Rights};
+use tactus_config::Readers;
+use tactus_config::rights::{Grant, Paths, Right, Rights};
 
 use crate::client::Answer;
 use crate::test_server::{OTHER_TOKEN, TOKEN, TestServer, content};

@@ -5,17 +5,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tactus::catalogue::{Catalogue, CatalogueRules};
-use tactus::config::rights::Rights;
-use tactus::config::{Auto, ClientShare, Config, Principal, Sendfile, Token, Unfinished};
 use tactus::engine::{self, Engine};
 use tactus::http::{
     self, Abuse, Control, Counters, Internal, Limits, Response, Site, Store, Uploads,
 };
 use tactus::ingest::Recordings;
 use tactus::recording::Recorder;
-use tactus::store;
+use tactus_config::rights::Rights;
+use tactus_config::{Auto, ClientShare, Config, Principal, Sendfile, Token, Unfinished};
 use tactus_core::units::{Bytes, MIB};
+use tactus_storage::catalogue::{Catalogue, CatalogueRules};
+use tactus_storage::store;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 

@@ -4,8 +4,8 @@
 use std::fs;
 use std::time::Duration;
 
-use tactus::config::Sendfile;
 use tactus::http::Abuse;
+use tactus_config::Sendfile;
 use tactus_core::units::{Bytes, KIB, MIB};
 
 use crate::client::{Answer, Client};

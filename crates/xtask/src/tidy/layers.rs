@@ -20,18 +20,24 @@ enum Layer {
     Middle,
     /// What a title is.
     Media,
+    /// Which titles there are.
+    Storage,
+    /// What the operator has written.
+    Config,
     /// Wires, simulates, measures.
     Top,
     /// Imports nothing of ours, and nothing imports it.
     Outside,
 }
 
-const TABLE: [(&str, Layer); 9] = [
+const TABLE: [(&str, Layer); 11] = [
     ("tactus-core", Layer::Bottom),
     ("tactus-ring", Layer::Bottom),
     ("tactus-engine", Layer::Middle),
     ("tactus-sys", Layer::Middle),
     ("tactus-media", Layer::Media),
+    ("tactus-storage", Layer::Storage),
+    ("tactus-config", Layer::Config),
     ("tactus", Layer::Top),
     ("tactus-sim", Layer::Top),
     ("tactus-bench", Layer::Top),
@@ -39,7 +45,8 @@ const TABLE: [(&str, Layer); 9] = [
 ];
 
 /// Crates of ours that may wait.
-const MAY_WAIT: [&str; 3] = ["tactus-media", "tactus", "tactus-bench"];
+const MAY_WAIT: [&str; 5] =
+    ["tactus-media", "tactus-storage", "tactus-config", "tactus", "tactus-bench"];
 /// Crates that bring a scheduler, or are of no use without one.
 const EXECUTORS: [&str; 14] = [
     "actix-rt",

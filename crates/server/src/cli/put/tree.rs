@@ -5,9 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
+use tactus_storage::catalogue::is_reserved;
+
 use super::super::client::{Url, escaped};
 use super::super::{Failure, console};
-use crate::catalogue::is_reserved;
 
 /// Files with their URLs, in order.
 pub(super) struct Plan {

@@ -5,13 +5,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tactus_config::{Auto, Config, Sendfile};
 use tactus_core::ports::DiskFault;
 use tactus_core::units::{Bytes, KIB, MIB};
 use tactus_ring::arena::{HeapRegion, arena};
 use tactus_ring::spsc::ring;
 
 use super::*;
-use crate::config::{Auto, Config, Sendfile};
 use crate::engine::{self, Engine};
 
 const PLACE: usize = 64 * KIB as usize;

@@ -4,12 +4,12 @@
 //! sends no datagrams itself.
 
 use serde_json::{Map, Value};
+use tactus_config::Config;
+use tactus_config::channel::Channel;
 use tactus_core::path::RequestPath;
 
 use super::recordings;
 use crate::channels::{Channels, OrderError};
-use crate::config::Config;
-use crate::config::channel::Channel;
 use crate::http::incoming::Incoming;
 use crate::http::keys;
 use crate::http::put::BodyOutcome;
@@ -189,7 +189,7 @@ mod tests {
         let other = patch(r#"{"title": "/c.ts", "fill": null}"#).unwrap();
         assert_eq!(
             (&other.playlist.list, &other.playlist.fill),
-            (&crate::config::channel::List::Titles(vec!["/c.ts".into()]), &None)
+            (&tactus_config::channel::List::Titles(vec!["/c.ts".into()]), &None)
         );
         assert!(other.leaves_as(&channel));
         assert!(!patch(r#"{"hops": 9}"#).unwrap().leaves_as(&channel));

@@ -3,11 +3,11 @@
 //! Promise: values are checked by the rules of the configuration, with the same error messages. A
 //! path has only the name of a recording. It receives and stores nothing itself.
 
+use tactus_config::Config;
+use tactus_config::recording::Recording;
+use tactus_config::rights::Right;
 use tactus_core::path::RequestPath;
 
-use crate::config::Config;
-use crate::config::recording::Recording;
-use crate::config::rights::Right;
 use crate::http::incoming::{Incoming, ReadEnd};
 use crate::http::keys;
 use crate::http::put::BodyOutcome;

@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
+use tactus_config::rights::Right;
 use tactus_core::path::RequestPath;
 use tactus_core::units::SECOND;
+use tactus_storage::catalogue::{Entry, EntryKind};
+use tactus_storage::store::{Precondition, UploadError, UploadSpec};
 
 use super::{body, request_body, response_body};
-use crate::catalogue::{Entry, EntryKind};
-use crate::config::rights::Right;
 use crate::http::fields::Fields;
 use crate::http::incoming::Incoming;
 use crate::http::locking::{Locking, locked};
@@ -20,7 +21,6 @@ use crate::http::public;
 use crate::http::put::{BodyOutcome, location};
 use crate::http::response::Response;
 use crate::http::uploads::{Refusal, not_stored, precondition};
-use crate::store::{Precondition, UploadError, UploadSpec};
 
 /// LOCK: locks `path`, or extends a lock that covers it.
 pub(in crate::http) async fn lock(

@@ -8,17 +8,17 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::WallTime;
+use tactus_storage::catalogue::{Entry, EntryKind, OpenFault, PathInfo};
+use tactus_storage::dates::rfc_3339;
+use tactus_storage::store::{Principal, QuotaUsage};
 
 use super::request_body::{DAV, Property, PropertyQuery};
 use super::xml::escaped;
-use crate::catalogue::{Entry, EntryKind, OpenFault, PathInfo};
-use crate::dates::rfc_3339;
 use crate::http::listing::{self, Footer, Format};
 use crate::http::locks::{Depth, Lock, Locks, Scope};
 use crate::http::oc;
 use crate::http::put::location;
 use crate::http::response::Response;
-use crate::store::{Principal, QuotaUsage};
 
 /// The media type of all these answers.
 pub(super) const XML: &str = "application/xml; charset=utf-8";

@@ -8,10 +8,10 @@ use std::fmt::Write;
 
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::{Nanos, SECOND};
+use tactus_storage::catalogue::{Entry, EntryKind};
+use tactus_storage::dates::to_the_minute;
 
 use super::{Footer, Format, Page};
-use crate::catalogue::{Entry, EntryKind};
-use crate::dates::to_the_minute;
 
 /// The rows of the page.
 pub(super) struct Rows;

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use serde::Serialize;
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::Nanos;
+use tactus_storage::catalogue::{Entry, EntryKind};
+use tactus_storage::dates::rfc_3339;
 
 use super::{Footer, Format};
-use crate::catalogue::{Entry, EntryKind};
-use crate::dates::rfc_3339;
 
 /// The document of one directory, or of one page of it.
 pub(super) struct Document {

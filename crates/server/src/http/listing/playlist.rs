@@ -5,9 +5,9 @@
 //! file.
 
 use tactus_core::path::encode_segment;
+use tactus_storage::catalogue::{Entry, EntryKind};
 
 use super::{Footer, Format, Page};
-use crate::catalogue::{Entry, EntryKind};
 
 /// The playlist of a directory.
 pub(super) struct List {

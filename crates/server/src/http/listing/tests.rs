@@ -1,8 +1,9 @@
 //! The content of listings, and their readers.
 
-use super::*;
-use crate::catalogue::EntryKind;
 use tactus_core::units::{BitRate, Bytes, Nanos, WallTime};
+use tactus_storage::catalogue::EntryKind;
+
+use super::*;
 
 fn fields(accept: &str) -> Fields {
     let len = accept.len();

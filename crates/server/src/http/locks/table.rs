@@ -8,9 +8,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tactus_storage::store::Principal;
+
 use super::change::{above, is_below};
 use super::{Change, Depth, Lock, LockRequest, Scope};
-use crate::store::Principal;
 
 #[derive(Default, Debug)]
 pub(super) struct Table {

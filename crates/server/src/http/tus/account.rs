@@ -7,11 +7,11 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use tactus_engine::message::VolumeId;
+use tactus_storage::catalogue::Catalogue;
+use tactus_storage::store::{Principal, Reservation, Store};
 
-use crate::catalogue::Catalogue;
 use crate::http::response::Response;
 use crate::http::uploads::Uploads;
-use crate::store::{Principal, Reservation, Store};
 
 /// Most uploads in the list. Further ones are counted, but not listed.
 const LISTED_MAX: usize = 1000;

@@ -6,19 +6,19 @@
 
 use std::sync::atomic::Ordering;
 
+use tactus_config as config;
 use tactus_core::assembly::{Assembly, Track, tracks};
 use tactus_core::rtsp::transport::Lower;
 use tactus_core::sdp::{Description, Media};
 use tactus_core::units::BitRate;
 use tactus_engine::message::VolumeId;
+use tactus_storage::catalogue::Found;
+use tactus_storage::store::{self, Precondition, ResumeError, UploadError};
 
 use super::super::record::{Ends, IncomingPacket, Parts, RecordSession, Sockets};
 use super::super::way::failed;
 use super::*;
-use crate::catalogue::Found;
-use crate::config;
 use crate::recording::{Begin, BeginError};
-use crate::store::{self, Precondition, ResumeError, UploadError};
 
 /// An announced recording.
 pub(super) struct Announced {

@@ -14,6 +14,7 @@ use tactus_core::rtsp::session::SessionId;
 use tactus_core::rtsp::span::{From, Span};
 use tactus_core::ts::trick::Scale;
 use tactus_core::units::{MediaTime, MonoTime, Nanos};
+use tactus_storage::warnings;
 
 use super::super::Server;
 use super::super::describe::shown;
@@ -27,7 +28,6 @@ use crate::generated::movie::{MovieStreams, Part};
 use crate::generated::{Feed, FrameOutput, GeneratedSession, Lane};
 use crate::trick::movie::MovieTrick;
 use crate::trick::{self, Course, Destination, Fault, Wanted};
-use crate::warnings;
 
 /// A started PLAY.
 pub(in super::super) struct PlayStart {

@@ -68,7 +68,7 @@ const COMING_MAX: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Titles from this length on count as long. The index of a shorter one takes half a second on a
 /// disk that reads 60 MB/s, rests included.
-pub(crate) const LONG: Bytes = Bytes(8 * MIB);
+pub const LONG: Bytes = Bytes(8 * MIB);
 /// The rest after each read while an index is made, in multiples of the read's duration.
 const REST: u32 = 3;
 

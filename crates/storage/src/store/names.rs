@@ -65,10 +65,7 @@ impl Precondition {
     ///
     /// # Errors
     /// `PreconditionFailed` when it does not.
-    pub(crate) fn holds_for(
-        &self,
-        present: Option<(Option<String>, i64)>,
-    ) -> Result<(), UploadError> {
+    pub fn holds_for(&self, present: Option<(Option<String>, i64)>) -> Result<(), UploadError> {
         // Both are whole seconds, as is the date in the answer.
         let is_unmodified =
             |second: i64| present.as_ref().is_none_or(|(_, modified)| *modified <= second);

@@ -8,13 +8,13 @@ use tactus_core::units::{Bytes, KIB, MIB, Nanos, SECOND};
 use toml::Spanned;
 
 use super::address;
-use crate::config::Http;
-use crate::config::error::Mistake;
-use crate::config::http::{self, Origins, Proxies, PublicUrl};
-use crate::config::raw::{self, OneOrMore, Placed};
-use crate::config::rtsp::Net;
-use crate::config::unix_socket;
-use crate::config::written::{Checked, number, quantity};
+use crate::Http;
+use crate::error::Mistake;
+use crate::http::{self, Origins, Proxies, PublicUrl};
+use crate::raw::{self, OneOrMore, Placed};
+use crate::rtsp::Net;
+use crate::unix_socket;
+use crate::written::{Checked, number, quantity};
 
 pub(super) fn http(raw: raw::Http, base: &Path) -> Checked<Http> {
     let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);

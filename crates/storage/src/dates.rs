@@ -4,23 +4,23 @@ use jiff::Timestamp;
 use tactus_core::units::WallTime;
 
 /// `2023-11-14T22:13:20Z`
-pub(crate) fn rfc_3339(time: WallTime) -> String {
+pub fn rfc_3339(time: WallTime) -> String {
     format!("{:.0}", timestamp(time))
 }
 
 /// `2023-11-14T22:13:20.123Z`
-pub(crate) fn rfc_3339_millis(time: WallTime) -> String {
+pub fn rfc_3339_millis(time: WallTime) -> String {
     format!("{:.3}", timestamp(time))
 }
 
 /// `2023-11-14 22:13`
-pub(crate) fn to_the_minute(time: WallTime) -> String {
+pub fn to_the_minute(time: WallTime) -> String {
     timestamp(time).strftime("%Y-%m-%d %H:%M").to_string()
 }
 
 /// The moment that is written like `2023-11-14T22:13:20Z`, with `Z` or an offset from UTC at its
 /// end. Of the forms of ISO 8601 it is the one with separators, without fractions of a second.
-pub(crate) fn read_rfc_3339(text: &str) -> Option<WallTime> {
+pub fn read_rfc_3339(text: &str) -> Option<WallTime> {
     let (date, time) = text.split_once('T')?;
     let is_plain = |byte: u8| byte.is_ascii_digit() || b"Z:+-".contains(&byte);
     let has_separators = date.len() == "2023-11-14".len() && time.as_bytes().get(2) == Some(&b':');
@@ -33,7 +33,7 @@ pub(crate) fn read_rfc_3339(text: &str) -> Option<WallTime> {
 }
 
 /// The same moment for the library of dates.
-pub(crate) fn timestamp(time: WallTime) -> Timestamp {
+pub fn timestamp(time: WallTime) -> Timestamp {
     Timestamp::from_nanosecond(time.0.into()).expect("64 bits of nanoseconds end in the year 2554")
 }
 

@@ -4,12 +4,12 @@ use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
 use toml::Spanned;
 
 use super::{RATES, auto_quantity, interface};
-use crate::config::error::Mistake;
-use crate::config::pattern::Pattern;
-use crate::config::recording::{Input, Keep, Recording, Rotate};
-use crate::config::units::Value;
-use crate::config::written::{Checked, PLAIN_NAME, in_range, is_plain_name, quantity, unless_off};
-use crate::config::{Volume, raw};
+use crate::error::Mistake;
+use crate::pattern::Pattern;
+use crate::recording::{Input, Keep, Recording, Rotate};
+use crate::units::Value;
+use crate::written::{Checked, PLAIN_NAME, in_range, is_plain_name, quantity, unless_off};
+use crate::{Volume, raw};
 
 pub(super) fn recordings(raw: Vec<raw::Recording>, volumes: &[Volume]) -> Checked<Vec<Recording>> {
     let mut all: Vec<Recording> = Vec::with_capacity(raw.len());
@@ -43,7 +43,7 @@ pub(super) fn recordings(raw: Vec<raw::Recording>, volumes: &[Volume]) -> Checke
 }
 
 /// Checks one recording without regard to the others.
-pub(in crate::config) fn recording(raw: raw::Recording) -> Checked<Recording> {
+pub(crate) fn recording(raw: raw::Recording) -> Checked<Recording> {
     let said = |text: &Spanned<String>| {
         let span = text.span();
         move |message: String| Mistake::at(span, message)

@@ -7,17 +7,17 @@ use tactus_core::units::BitRate;
 use toml::Spanned;
 
 use super::{RATES, auto_quantity, interface, or_auto};
-use crate::config::channel::{Channel, List, Output, Playlist, When};
-use crate::config::class::Classes;
-use crate::config::error::Mistake;
-use crate::config::units::Value;
-use crate::config::written::{
+use crate::channel::{Channel, List, Output, Playlist, When};
+use crate::class::Classes;
+use crate::error::Mistake;
+use crate::units::Value;
+use crate::written::{
     Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, unless_off,
 };
-use crate::config::{Auto, raw};
+use crate::{Auto, raw};
 
 /// Upper bound of the titles of a channel: a month of one-minute titles.
-pub(crate) const TITLES_MAX: usize = 50_000;
+pub const TITLES_MAX: usize = 50_000;
 
 pub(super) fn channels(raw: Vec<raw::Channel>, classes: &Classes) -> Checked<Vec<Channel>> {
     let mut all: Vec<Channel> = Vec::with_capacity(raw.len());
@@ -43,7 +43,7 @@ pub(super) fn channels(raw: Vec<raw::Channel>, classes: &Classes) -> Checked<Vec
     Ok(all)
 }
 
-pub(in crate::config) fn channel(raw: raw::Channel) -> Checked<Channel> {
+pub(crate) fn channel(raw: raw::Channel) -> Checked<Channel> {
     if !is_plain_name(raw.name.get_ref()) {
         return Err(Mistake::at(raw.name.span(), PLAIN_NAME));
     }

@@ -39,7 +39,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 pub use change::Renamed;
-pub(crate) use fault::is_busy;
+pub use fault::is_busy;
 pub use fault::{ChangeError, NameFault, OpenError, ResumeError, UploadError};
 pub use id::{InvalidId, StoreId};
 pub use identity::{Identity, IdentityMismatch, KnownIdentities};

@@ -7,13 +7,13 @@ use tactus_core::pacer::{DEPTH_MAX, PRIORITIES};
 use tactus_core::units::{BitRate, Nanos};
 use toml::Spanned;
 
-use crate::config::class::{Class, Classes, share_of};
-use crate::config::error::Mistake;
-use crate::config::units::{Value, exact};
-use crate::config::written::{
+use crate::class::{Class, Classes, share_of};
+use crate::error::Mistake;
+use crate::units::{Value, exact};
+use crate::written::{
     Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, quantity, unless_off,
 };
-use crate::config::{Auto, GapFrames, Link, raw};
+use crate::{Auto, GapFrames, Link, raw};
 
 /// Upper bound of the configured classes: one for each of a country's channels, with 6 KB each.
 const CLASSES_MAX: usize = 1000;
@@ -105,7 +105,7 @@ pub(super) fn classes(
 }
 
 /// Checks one class against the existing classes `known`.
-pub(in crate::config) fn one(raw: raw::Class, known: &Classes) -> Checked<Class> {
+pub(crate) fn one(raw: raw::Class, known: &Classes) -> Checked<Class> {
     let Some(parent) = &raw.parent else { return class(raw, None) };
     let Some((number, _)) = known.find(parent.get_ref()) else {
         let message = format!("there is no class {:?}; write one of them", parent.get_ref());

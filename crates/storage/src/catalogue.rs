@@ -42,11 +42,11 @@ pub use growing::{
     Follower, GROWING_TITLES_MAX, GrowingTitleSpec, Growth, GrowthPublisher, Watermark,
 };
 pub use indexes::Indexed;
-pub(crate) use indexes::LONG;
+pub use indexes::LONG;
 pub use listing::{Entry, EntryKind};
 pub use scroll::{Position, Scroll};
 pub use version::FileVersion;
-pub(crate) use volume::is_reserved;
+pub use volume::is_reserved;
 
 use growing::GrowingTitles;
 use indexes::Indexes;
@@ -741,7 +741,7 @@ impl Catalogue {
 }
 
 /// Whether the file at `path` has this entity tag; true if the file cannot be read. May block.
-pub(crate) fn is_version(path: &Path, etag: &str) -> bool {
+pub fn is_version(path: &Path, etag: &str) -> bool {
     match rustix::fs::lstat(path) {
         Ok(stat) => FileVersion::of(&stat).etag() == etag,
         Err(errno) => errno != rustix::io::Errno::NOENT,
@@ -749,7 +749,7 @@ pub(crate) fn is_version(path: &Path, etag: &str) -> bool {
 }
 
 /// The path of an open file, as the kernel reports it now; for logs.
-pub(crate) fn path_of(file: &OwnedFd) -> PathBuf {
+pub fn path_of(file: &OwnedFd) -> PathBuf {
     path_of_fd(file)
 }
 

@@ -179,7 +179,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     fn read(text: &str) -> Result<Config, String> {
         Config::parse(Path::new("test.toml"), text).map_err(|error| error.to_string())

@@ -22,7 +22,7 @@ use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use toml::Spanned;
 
-pub(crate) use channels::TITLES_MAX;
+pub use channels::TITLES_MAX;
 pub(super) use channels::channel;
 pub(super) use classes::one as class;
 pub(super) use recordings::recording;

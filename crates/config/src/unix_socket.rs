@@ -61,7 +61,7 @@ fn one(written: raw::UnixSocket, base: &Path) -> Checked<UnixSocket> {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::Config;
+    use crate::Config;
 
     fn parse(text: &str) -> Result<Config, String> {
         Config::parse("/etc/tactus/tactus.toml".as_ref(), text).map_err(|error| error.to_string())

@@ -25,7 +25,7 @@ const TRIES_MAX: usize = 8;
 
 /// Whether a name is reserved for the server. Case does not matter, because the file system may
 /// fold it.
-pub(crate) fn is_reserved(name: &str) -> bool {
+pub fn is_reserved(name: &str) -> bool {
     name.get(..RESERVED_PREFIX.len()).is_some_and(|head| head.eq_ignore_ascii_case(RESERVED_PREFIX))
 }
 

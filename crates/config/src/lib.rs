@@ -4,6 +4,7 @@
 //! range, and each mistake in a file is reported with line and column. It reads one file and
 //! nothing else: no layers, no environment. Values that depend on the host (the size of the memory,
 //! the speed of the link, the kind of disk) stay [`Auto`] here and are determined at start.
+#![forbid(unsafe_code)]
 
 pub mod address;
 pub mod error;
@@ -33,6 +34,9 @@ mod check;
 
 mod file;
 
+#[cfg(any(test, feature = "fuzz-targets"))]
+pub mod fuzz_targets;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -41,7 +45,7 @@ use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 
 use self::http::{Origins, Proxies, PublicUrl, StoredPages};
 use channel::Channel;
-pub(crate) use check::TITLES_MAX;
+pub use check::TITLES_MAX;
 use class::{Class, Classes};
 pub use error::ConfigError;
 pub use file::{ConfigFile, Key};
@@ -410,7 +414,7 @@ pub const ARENA_MAX_AUTO: Bytes = Bytes(1024 * MIB);
 /// Whether the server itself answers requests for this path, decoded and without outer slashes, so
 /// that a title there is never served. Some of these paths exist only at the address of `[admin]`,
 /// unless a key says otherwise.
-pub(crate) fn is_api_path(path: &str) -> bool {
+pub fn is_api_path(path: &str) -> bool {
     let below = path.strip_prefix("api/v1");
     // A directory that is renamed to `api` may contain a `v1`.
     matches!(path, "api" | "metrics" | "healthz" | "readyz")
@@ -418,7 +422,7 @@ pub(crate) fn is_api_path(path: &str) -> bool {
 }
 
 /// The error for such a path.
-pub(crate) const API_PATH: &str = "/metrics, /healthz, /readyz and everything below /api/v1/ are \
+pub const API_PATH: &str = "/metrics, /healthz, /readyz and everything below /api/v1/ are \
     the server's own paths, so a title there could not be read; choose another name";
 
 /// The disk model's file inside a volume.

@@ -7,11 +7,11 @@ use std::{fmt, io};
 
 use serde_json::{Map, Value};
 use tactus_core::units::{BitRate, Nanos, WallTime};
+use tactus_storage::dates;
 
 use super::class::{Classes, SendOptions};
 use super::recording::Kind;
 use super::{Auto, units};
-use crate::dates;
 
 /// One channel.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -328,9 +328,9 @@ mod tests {
              at = [{ time = \"21:00\", title = \"/n.ts\" }]\n",
             "name = \"a\"\nplaylist = [\"/a.ts\", \"/b.ts\"]\nto = \"udp://239.1.1.1:5000\"\n",
         ] {
-            let channel = crate::config::Config::parse_channel(text).unwrap();
+            let channel = crate::Config::parse_channel(text).unwrap();
             let written = toml::to_string(&channel.keys()).unwrap();
-            assert_eq!(crate::config::Config::parse_channel(&written).unwrap(), channel);
+            assert_eq!(crate::Config::parse_channel(&written).unwrap(), channel);
         }
         let list = |name: &str| List::of(vec![name.into()]);
         assert_eq!(list("/a.M3U"), List::File("/a.M3U".into()));

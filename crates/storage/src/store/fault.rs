@@ -209,7 +209,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 }
 
 /// Whether the process has too many open files. No write and no flush fails with this.
-pub(crate) fn is_busy(error: &io::Error) -> bool {
+pub fn is_busy(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE]
         .iter()
         .any(|busy| error.raw_os_error() == Some(busy.raw_os_error()))

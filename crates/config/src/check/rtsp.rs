@@ -7,13 +7,11 @@ use toml::Spanned;
 
 use super::uploads::paths;
 use super::{RATES, address, interface};
-use crate::config::class::{Classes, SendOptions};
-use crate::config::error::Mistake;
-use crate::config::rtsp::{self, Net, Rtsp};
-use crate::config::written::{
-    Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, quantity,
-};
-use crate::config::{Memory, Readers, raw};
+use crate::class::{Classes, SendOptions};
+use crate::error::Mistake;
+use crate::rtsp::{self, Net, Rtsp};
+use crate::written::{Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, quantity};
+use crate::{Memory, Readers, raw};
 
 /// Checks the section; by default its readers are as restricted as those of HTTP.
 pub(super) fn rtsp(

@@ -8,8 +8,7 @@ use std::fmt;
 use jiff::tz::Offset;
 use tactus_core::path::{PATH_BYTES_MAX, check_name, encode_segment};
 use tactus_core::units::WallTime;
-
-use crate::dates;
+use tactus_storage::dates;
 
 /// A path with fields.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -5,12 +5,12 @@ use std::path::Path;
 use tactus_core::units::{Bytes, MIB, SECOND};
 use toml::Spanned;
 
-use crate::config::error::Mistake;
-use crate::config::raw::{self, Placed};
-use crate::config::rights::{Grant, Paths, Readers, Right, Rights};
-use crate::config::units::Value;
-use crate::config::written::{Checked, PLAIN_NAME, is_plain_name, number, quantity, unless_off};
-use crate::config::{Principal, Token, Upload};
+use crate::error::Mistake;
+use crate::raw::{self, Placed};
+use crate::rights::{Grant, Paths, Readers, Right, Rights};
+use crate::units::Value;
+use crate::written::{Checked, PLAIN_NAME, is_plain_name, number, quantity, unless_off};
+use crate::{Principal, Token, Upload};
 
 pub(super) fn upload(raw: raw::Upload, base: &Path) -> Checked<Upload> {
     let mut principals: Vec<Principal> = Vec::with_capacity(raw.principal.len());

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 
-const SAMPLE: &str = include_str!("../../../../tactus.sample.toml");
+const SAMPLE: &str = include_str!("../../../tactus.sample.toml");
 
 fn said(text: &str) -> String {
     Config::parse(Path::new("t.toml"), text).expect_err(text).to_string()
@@ -52,7 +52,7 @@ fn keys(table: &str) -> Vec<String> {
 
 #[test]
 fn every_key_stands_in_the_sample_and_in_the_guide() {
-    let guide = include_str!("../../../../docs/guide/configuration.md");
+    let guide = include_str!("../../../docs/guide/configuration.md");
     let mut tables: Vec<String> = keys("");
     let classes = ["title", "asked", "cmcd"];
     tables.extend(classes.map(|class| format!("rate.{class}")));
