@@ -11,7 +11,7 @@ use tactus_core::datagrams::{Framing, Ip, PAYLOAD};
 use tactus_core::pacer::{Class, ClassId, LINK, Limits, Pacer, Packet};
 use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
-use tactus_sys::packets::outlet::{self, UdpLink, UdpOptions};
+use tactus_sys::packets::udp_output::{self, UdpLink, UdpOptions};
 
 use crate::clock;
 use crate::datagrams::{Destination, behind};
@@ -49,10 +49,10 @@ pub fn class_of(stream: u16) -> u32 {
 /// HTB.
 pub fn bursts(options: &Bursts) -> Result<()> {
     let mut port = UdpLink::new();
-    let outlets = (0..options.streams)
+    let udp_outputs = (0..options.streams)
         .map(|stream| {
-            let socket = outlet(BUFFER)?;
-            outlet::set_class(&socket, 1 << 16 | class_of(stream))?;
+            let socket = udp_output(BUFFER)?;
+            udp_output::set_class(&socket, 1 << 16 | class_of(stream))?;
             Ok(socket)
         })
         .collect::<Result<Vec<OwnedFd>>>()?;
@@ -65,7 +65,7 @@ pub fn bursts(options: &Bursts) -> Result<()> {
     for turn in 0u64.. {
         clock::sleep_until(start + period.times(turn));
         let count = (datagrams(turn + 1) - datagrams(turn)) as usize;
-        for (stream, socket) in (0..).zip(&outlets) {
+        for (stream, socket) in (0..).zip(&udp_outputs) {
             let to = options.destination.of(stream);
             send(&mut port, socket, to, count)?;
         }
@@ -85,7 +85,7 @@ pub struct Flood {
 pub fn flood(options: &Flood) -> Result<()> {
     // What the queue holds is what the socket may: half a millisecond of 10 Gbit/s and more of
     // less.
-    let socket = outlet(1 << 20)?;
+    let socket = udp_output(1 << 20)?;
     rustix::io::ioctl_fionbio(&socket, false)?;
     let socket = std::net::UdpSocket::from(socket);
     socket.connect(options.to)?;
@@ -117,7 +117,7 @@ pub fn flows(options: &Flows) -> Result<()> {
     const TICK: Nanos = Nanos::from_micros(250);
     ensure!(!options.targets.is_empty(), "there is a flow");
     let mut port = UdpLink::new();
-    let socket = outlet(BUFFER)?;
+    let socket = udp_output(BUFFER)?;
     let wire = |rate: u64| Framing::Plain.wire_rate(BitRate(rate), Ip::V4);
     let start = clock::now();
     let limits = Limits { classes: options.targets.len(), parents: 0, tick: TICK };
@@ -146,10 +146,10 @@ pub fn flows(options: &Flows) -> Result<()> {
     }
 }
 
-fn outlet(buffer: usize) -> Result<OwnedFd> {
+fn udp_output(buffer: usize) -> Result<OwnedFd> {
     let from = Ipv4Addr::UNSPECIFIED.into();
     let way = UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: false, buffer };
-    Ok(outlet::open(&way)?)
+    Ok(udp_output::open(&way)?)
 }
 
 /// Sends `count` datagrams; what the socket has no room for is sent when it has.

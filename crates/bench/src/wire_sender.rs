@@ -15,7 +15,7 @@ use tactus_core::datagrams::{PAYLOAD, begins};
 use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
 use tactus_sys::packets::gaps::{GapLink, GapOptions};
-use tactus_sys::packets::outlet::{self, UdpLink, UdpOptions};
+use tactus_sys::packets::udp_output::{self, UdpLink, UdpOptions};
 
 use crate::datagrams::behind;
 use crate::{clock, priority};
@@ -65,7 +65,7 @@ const BATCH: usize = 64;
 pub fn run(options: &Options) -> Result<()> {
     // Without it a thread is later; the report says which it was.
     drop(priority::fifo(20));
-    let outlet = outlet::open(&UdpOptions {
+    let udp_output = udp_output::open(&UdpOptions {
         from: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         interface: Some(tactus_sys::udp_input::interface(&options.device)?),
         hops: Some(8),
@@ -81,10 +81,10 @@ pub fn run(options: &Options) -> Result<()> {
             let gap_options =
                 GapOptions { device: options.device.clone(), rate, overhead: 0, ahead: AHEAD };
             let mut port = GapLink::open(&gap_options, options.streams.into(), clock::now())?;
-            serve(&mut port, &outlet, Agenda::new(options, begin))
+            serve(&mut port, &udp_output, Agenda::new(options, begin))
         }
-        TimingMethod::Ticks => serve(&mut UdpLink::new(), &outlet, Agenda::new(options, begin)),
-        TimingMethod::Sleep => sleep(options, &outlet, begin),
+        TimingMethod::Ticks => serve(&mut UdpLink::new(), &udp_output, Agenda::new(options, begin)),
+        TimingMethod::Sleep => sleep(options, &udp_output, begin),
     }
 }
 
@@ -121,8 +121,8 @@ fn clock_of(options: &Options, stream: u16, begin: MonoTime) -> ByteClock {
     ByteClock::new(begins(u32::from(stream), rate, 1, begin), rate)
 }
 
-fn serve(port: &mut impl PacketPort, outlet: &OwnedFd, mut agenda: Agenda) -> Result<()> {
-    let outlet = SocketHandle(outlet.as_raw_fd());
+fn serve(port: &mut impl PacketPort, udp_output: &OwnedFd, mut agenda: Agenda) -> Result<()> {
+    let udp_output = SocketHandle(udp_output.as_raw_fd());
     let parts = [&BYTES[..]; BATCH];
     let mut next = clock::now();
     loop {
@@ -143,7 +143,7 @@ fn serve(port: &mut impl PacketPort, outlet: &OwnedFd, mut agenda: Agenda) -> Re
             while done < messages.len() {
                 let rest =
                     Batch { messages: &messages[done..], parts: &parts[done..messages.len()] };
-                let gone = port.send_timed(clock::now(), outlet, rest, &due[done..]);
+                let gone = port.send_timed(clock::now(), udp_output, rest, &due[done..]);
                 done += gone.messages;
                 match gone.stop {
                     Some(Stop::Full) => clock::sleep(TICK),
@@ -158,8 +158,8 @@ fn serve(port: &mut impl PacketPort, outlet: &OwnedFd, mut agenda: Agenda) -> Re
     }
 }
 
-fn sleep(options: &Options, outlet: &OwnedFd, begin: MonoTime) -> Result<()> {
-    let outlet = SocketHandle(outlet.as_raw_fd());
+fn sleep(options: &Options, udp_output: &OwnedFd, begin: MonoTime) -> Result<()> {
+    let udp_output = SocketHandle(udp_output.as_raw_fd());
     let send = |stream: u16| -> Result<()> {
         drop(priority::fifo(20));
         let clock = clock_of(options, stream, begin);
@@ -169,7 +169,7 @@ fn sleep(options: &Options, outlet: &OwnedFd, begin: MonoTime) -> Result<()> {
             clock::sleep_until(clock.due(Bytes(number * PAYLOAD.0)));
             let messages = [Message { to, segment: PAYLOAD.0 as u16, parts: 1 }];
             let batch = Batch { messages: &messages, parts: &[&BYTES] };
-            while port.send(clock::now(), outlet, batch).stop == Some(Stop::Full) {
+            while port.send(clock::now(), udp_output, batch).stop == Some(Stop::Full) {
                 clock::sleep(TICK);
             }
         }

@@ -97,13 +97,13 @@ mod switch {
         SequenceByMessage,
         /// Datagrams of one message have one timestamp.
         TimestampOfMessage,
-        /// What a full outlet does not take counts as gone.
+        /// What a full UDP output does not take counts as gone.
         FullDropped,
-        /// Where one outlet is full, who leaves by others waits too.
+        /// Where one UDP output is full, who leaves by others waits too.
         FullForAll,
         /// What the kernel refuses counts as sent.
         RefusedCounted,
-        /// After an outlet stood still all that was missed is owed at once.
+        /// After a UDP output stood still all that was missed is owed at once.
         StallOwed,
         /// A stream of datagrams that is closed keeps its blocks.
         FedKept,

@@ -104,12 +104,12 @@ pub struct Sync {
     /// The file or directory.
     pub file: FileHandle,
     /// The part of the file.
-    pub reach: Reach,
+    pub reach: SyncScope,
 }
 
 /// The part of a file that a flush brings to stable storage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
+pub enum SyncScope {
     /// The bytes, and the metadata needed to find them: if no block of the file is new, the file
     /// system's journal has nothing to write.
     Data,
@@ -163,7 +163,7 @@ pub trait DiskPort {
 
 /// The result of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sent {
+pub enum SendResult {
     /// This many bytes were taken, at least one.
     Some(u32),
     /// The peer's window and the socket's buffer are full.
@@ -188,10 +188,10 @@ pub struct FilePart {
 /// A network path.
 pub trait LinkPort {
     /// Offers `parts`, in order, to `socket`. Never blocks.
-    fn send(&mut self, now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> Sent;
+    fn send(&mut self, now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> SendResult;
 
     /// Offers a part of a file to `socket`; the page cache must hold it. Never blocks.
-    fn send_file(&mut self, now: MonoTime, socket: SocketHandle, part: FilePart) -> Sent;
+    fn send_file(&mut self, now: MonoTime, socket: SocketHandle, part: FilePart) -> SendResult;
 
     /// Copies a part of a file, which the page cache must hold, into memory of the same length.
     ///
@@ -222,7 +222,7 @@ pub struct Batch<'a> {
 
 /// The progress of a port with a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Gone {
+pub struct BatchProgress {
     /// Number of messages taken, from the first on.
     pub messages: usize,
     /// Why the next one was not taken; `None` if all were taken.
@@ -238,14 +238,14 @@ pub enum Stop {
     Refused(i32),
 }
 
-/// A network path for datagrams. Its sockets are outlets: all datagrams of an outlet leave from the
-/// same address in the same way.
+/// A network path for datagrams. Its sockets are UDP outputs: all datagrams of a UDP output leave
+/// from the same address in the same way.
 pub trait PacketPort: Send {
     /// Limit of datagrams in one message; 1 if the kernel does not segment.
     fn segments_max(&self) -> u32;
 
-    /// Offers messages to an outlet, in order. Never blocks.
-    fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone;
+    /// Offers messages to a UDP output, in order. Never blocks.
+    fn send(&mut self, now: MonoTime, udp_output: SocketHandle, batch: Batch<'_>) -> BatchProgress;
 
     /// Lead time: how long before its due time the port needs each message; zero for a port that
     /// sends at once. A port with a lead keeps the times itself, and gets messages by
@@ -258,11 +258,11 @@ pub trait PacketPort: Send {
     fn send_timed(
         &mut self,
         now: MonoTime,
-        outlet: SocketHandle,
+        udp_output: SocketHandle,
         batch: Batch<'_>,
         _due: &[MonoTime],
-    ) -> Gone {
-        self.send(now, outlet, batch)
+    ) -> BatchProgress {
+        self.send(now, udp_output, batch)
     }
 
     /// Ends a turn: every message due by `until` has been offered. Without streams, `until` is a

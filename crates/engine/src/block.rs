@@ -21,7 +21,7 @@ use tactus_ring::spsc::{Consumer, Producer};
 use crate::block::index::{Index, Key};
 use crate::block::recency::Recency;
 use crate::counters::BlockCounters;
-use crate::internal::{FromBlock, Round, ToBlock, ToDisk, Want};
+use crate::internal::{BlockRequest, FromBlock, Round, ToBlock, ToDisk};
 use crate::pool::{List, Pool};
 use crate::server::Server;
 
@@ -32,7 +32,7 @@ pub struct BlockServer {
     view: Option<View>,
     index: Index,
     recency: Recency,
-    places: Vec<Place>,
+    places: Vec<Slot>,
     waiters: Pool<u32>,
     requests: Consumer<ToBlock>,
     answers: Producer<FromBlock>,
@@ -44,7 +44,7 @@ pub struct BlockServer {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Slot {
     key: Option<Key>,
     state: State,
     generation: u32,
@@ -109,7 +109,7 @@ impl BlockServer {
             view,
             index: Index::new(places),
             recency: Recency::new(places),
-            places: vec![Place::default(); places as usize],
+            places: vec![Slot::default(); places as usize],
             waiters: Pool::new(waiters),
             requests: rings.requests,
             answers: rings.answers,
@@ -120,7 +120,7 @@ impl BlockServer {
         }
     }
 
-    fn handle_want(&mut self, want: Want) {
+    fn handle_want(&mut self, want: BlockRequest) {
         let key = Key { title: want.title, block: want.block };
         let content = Content { len: want.len, sum: want.sum };
         let found = self.index.find(key);
@@ -184,7 +184,7 @@ impl BlockServer {
         }
     }
 
-    fn fill_of(&mut self, want: Want) -> Fill {
+    fn fill_of(&mut self, want: BlockRequest) -> Fill {
         let transfer = Transfer {
             direction: Direction::Read,
             block: ports::BlockRef { place: u32::MAX, generation: 0 },
@@ -216,7 +216,7 @@ impl BlockServer {
         }
         fill.job.transfer.block = ports::BlockRef { place, generation };
         let (state, content) = (State::Filling(fill), fill.content);
-        self.places[place as usize] = Place { key, state, generation, content };
+        self.places[place as usize] = Slot { key, state, generation, content };
         self.tell_disk(ToDisk::Read { job: fill.job, best_effort: fill.best_effort });
         self.uncommitted = true;
     }

@@ -118,7 +118,7 @@ pub struct LinkCounters {
 /// One packet server.
 #[derive(Default)]
 pub struct PacketCounters {
-    /// Payload bytes taken by outlets.
+    /// Payload bytes taken by UDP outputs.
     pub bytes: Counter,
     /// Datagrams.
     pub datagrams: Counter,
@@ -130,11 +130,11 @@ pub struct PacketCounters {
     pub turns: Counter,
     /// Datagrams that the kernel refused to send.
     pub refused: Counter,
-    /// Calls after which an outlet was full.
+    /// Calls after which a UDP output was full.
     pub full: Counter,
     /// Messages without data in time.
     pub underruns: Counter,
-    /// Stalls of the core, the machine or an outlet that moved the clocks of late streams.
+    /// Stalls of the core, the machine or a UDP output that moved the clocks of late streams.
     pub stalls: Counter,
     /// Streams whose clock was moved by a stall; one stream counts once for each stall.
     pub stalled_streams: Counter,

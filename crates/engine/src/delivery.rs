@@ -24,9 +24,9 @@ use tactus_ring::arena::Lease;
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::DeliveryCounters;
-use crate::delivery::entry::{Entry, Phase, Wanted};
+use crate::delivery::entry::{Entry, Phase, WantedBlock};
 use crate::internal::{
-    FromBlock, FromLink, Open, OpenBlocks, OpenContent, Pass, Round, ToBlock, ToLink, Want,
+    BlockRequest, FromBlock, FromLink, Open, OpenBlocks, OpenContent, Pass, Round, ToBlock, ToLink,
 };
 use crate::message::{
     Command, Connection, Content, Datagrams, Delivery, Hold, INTERLEAVED_MAX, Origin, Outcome,
@@ -49,7 +49,7 @@ pub struct DeliveryServer {
     entries: Vec<Entry>,
     /// Slots in use, in no order.
     active: Vec<u32>,
-    wanted: Pool<Wanted>,
+    wanted: Pool<WantedBlock>,
     volumes: Vec<Volume>,
     commands: Consumer<Command>,
     reports: Producer<Report>,
@@ -241,7 +241,8 @@ impl DeliveryServer {
             if let Some(block_list) = &entry.block_list {
                 piece.block = block_list.block_at(piece.block);
             }
-            let token = self.wanted.push_back(&mut entry.wanted, Wanted::new(entry.stream, piece));
+            let token =
+                self.wanted.push_back(&mut entry.wanted, WantedBlock::new(entry.stream, piece));
             let want = want_of(entry, volume.limits.block, piece, token, deadline);
             let pushed = volume.to_block.push(ToBlock::Want(want));
             assert!(pushed.is_ok(), "the ring holds every want that the ledger grants");
@@ -625,10 +626,16 @@ impl<O: Send> LinkEnd<O> {
     }
 }
 
-fn want_of(entry: &Entry, block: Bytes, piece: Piece, token: u32, deadline: MonoTime) -> Want {
+fn want_of(
+    entry: &Entry,
+    block: Bytes,
+    piece: Piece,
+    token: u32,
+    deadline: MonoTime,
+) -> BlockRequest {
     let Origin { title, file, position, len, ref sums, .. } = entry.origin;
     let offset = piece.block * block.0;
-    Want {
+    BlockRequest {
         token,
         title,
         block: piece.block,

@@ -33,7 +33,7 @@ impl Memory {
 }
 
 /// A part of a block to send.
-pub(crate) struct Fed {
+pub(crate) struct BlockPart {
     pub(crate) lease: Lease,
     pub(crate) at: u32,
     pub(crate) len: u32,

@@ -15,7 +15,7 @@ use crate::message::{Chunks, Outcome, Rate, StreamId, TitleId, VolumeId, Workspa
 /// From a delivery server to a block server.
 pub(crate) enum ToBlock {
     /// Wants one block of a title.
-    Want(Want),
+    Want(BlockRequest),
     /// Returns a block.
     Return(Lease),
     /// Ends a round of wants: the reads may be sorted.
@@ -35,7 +35,7 @@ pub(crate) enum Round {
 
 /// One block of a title, wanted.
 #[derive(Clone, Copy)]
-pub(crate) struct Want {
+pub(crate) struct BlockRequest {
     /// Comes back with the answer.
     pub(crate) token: u32,
     pub(crate) title: TitleId,
@@ -50,7 +50,7 @@ pub(crate) struct Want {
     pub(crate) best_effort: bool,
 }
 
-/// The answer to a [`Want`].
+/// The answer to a [`BlockRequest`].
 pub(crate) enum FromBlock {
     Ready {
         token: u32,

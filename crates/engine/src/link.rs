@@ -25,13 +25,13 @@ use tactus_core::units::{BitRate, Bytes, KIB, MonoTime, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::{LinkCounters, StreamCounters};
-use crate::feeding::{Fed, Memory, Moved};
+use crate::feeding::{BlockPart, Memory, Moved};
 use crate::internal::{FromLink, Open, OpenBlocks, OpenContent, Pass, ToLink};
 use crate::link::best_effort::BestEffort;
 use crate::link::connection::Connection;
 use crate::link::delivery::Delivery;
 use crate::link::feed::Feed;
-use crate::link::framing::{Call, Framer, Limit, Starved, Step};
+use crate::link::framing::{Call, Framer, Limit, StarvedStream, Step};
 use crate::link::schedule::Schedule;
 use crate::message::{self, Backpressure, Chunks, Outcome, Rate, StreamId};
 use crate::pool::Pool;
@@ -65,7 +65,7 @@ pub struct LinkServer<P> {
     requests: Consumer<ToLink<message::Connection>>,
     answers: Producer<FromLink>,
     deliveries: Vec<Delivery>,
-    fed: Pool<Fed>,
+    fed: Pool<BlockPart>,
     schedule: Schedule,
     best_effort: BestEffort,
     moved: Moved,
@@ -198,7 +198,7 @@ impl<P: LinkPort> LinkServer<P> {
         self.streams[stream.index as usize].epoch.set(begin.0);
     }
 
-    fn feed(&mut self, stream: StreamId, fed: Fed) {
+    fn feed(&mut self, stream: StreamId, fed: BlockPart) {
         let delivery = &mut self.deliveries[stream.index as usize];
         if delivery.stream != Some(stream) {
             // Closed while the lease was on its way.
@@ -277,7 +277,7 @@ impl<P: LinkPort> LinkServer<P> {
         }
         let until = slot.begin();
         let demand = delivery.demand(until);
-        if let Some(Starved { begin }) = demand.starved {
+        if let Some(StarvedStream { begin }) = demand.starved {
             self.streams[index as usize].epoch.set(begin.0);
             self.note_underrun(index);
             self.deliveries[index as usize].was_blocked = false;
@@ -491,7 +491,7 @@ impl<P: LinkPort> LinkServer<P> {
             match request {
                 ToLink::Open(open) => self.open(now, open),
                 ToLink::Pass(Pass::Feed { stream, lease, at, len, offset }) => {
-                    self.feed(stream, Fed { lease, at, len, offset });
+                    self.feed(stream, BlockPart { lease, at, len, offset });
                 }
                 ToLink::Pass(Pass::Settle { stream, len }) => self.settle(stream, len),
                 ToLink::Pass(Pass::Interleave { stream, message }) => {

@@ -12,7 +12,7 @@ use tactus_core::block_list::BlockList;
 use tactus_core::classes::ClassNumber;
 use tactus_core::datagrams::Plan;
 use tactus_core::pacer::Class;
-use tactus_core::ports::{BlockRef, DiskFault, FileHandle, Reach};
+use tactus_core::ports::{BlockRef, DiskFault, FileHandle, SyncScope};
 use tactus_core::stagger::Tick;
 use tactus_core::sums::Sums;
 use tactus_core::units::{BitRate, Bytes, MonoTime};
@@ -289,7 +289,7 @@ pub enum IntakeRequest {
         /// The file or directory, open until the answer.
         file: FileHandle,
         /// The part of the file.
-        reach: Reach,
+        reach: SyncScope,
     },
 }
 

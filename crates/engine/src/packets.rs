@@ -1,7 +1,7 @@
 //! The packet server: a link server whose streams leave as datagrams, each at its own time.
 //!
 //! Promise: no datagram leaves before it is due. All datagrams that are due in a tick leave in one
-//! turn. A full outlet makes its own streams late and loses nothing. A message that the kernel
+//! turn. A full UDP output makes its own streams late and loses nothing. A message that the kernel
 //! refuses has no other effect on its stream. After a stall of the machine or of a disk, clocks are
 //! moved instead of sending a burst. It knows no titles and no disks: it is fed leases in order,
 //! and returns each. The argument: `docs/design/packets.md`.
@@ -26,13 +26,13 @@ use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::{ClassCounters, PacketCounters, StreamCounters};
-use crate::feeding::{Fed, Memory, Moved, Second};
+use crate::feeding::{BlockPart, Memory, Moved, Second};
 use crate::internal::{FromLink, Open, OpenBlocks, OpenContent, Pass, ToLink};
 use crate::message::{ClassChange, Datagrams, Outcome, PacketClass, Rate, StreamId};
-use crate::packets::batch::{Batch, Gathered};
+use crate::packets::batch::{Batch, DueMessage};
 use crate::packets::classes::Classes;
 use crate::packets::entry::{Ended, Entry};
-use crate::packets::full::FullOutlets;
+use crate::packets::full::FullUdpOutputs;
 use crate::packets::pieces::Pieces;
 use crate::pool::Pool;
 use crate::server::Server;
@@ -58,7 +58,7 @@ pub(crate) struct PacketServer {
     empty: Moved,
     /// Empty except during the next look.
     looked_at: Moved,
-    fed: Pool<Fed>,
+    fed: Pool<BlockPart>,
     /// Read-ahead of streams whose blocks are in the page cache.
     pieces: Pieces,
     pacer: Pacer,
@@ -72,7 +72,7 @@ pub(crate) struct PacketServer {
     /// Streams whose predecessor has ended.
     following: Vec<StreamId>,
     batch: Batch,
-    full: FullOutlets,
+    full: FullUdpOutputs,
     moved: Moved,
     /// Room in the ring of answers that the messages of moved clocks leave free for all others.
     reserved: usize,
@@ -140,7 +140,7 @@ impl PacketServer {
             ended: vec![None; streams],
             following: Vec::with_capacity(streams),
             batch: Batch::new(),
-            full: FullOutlets::new(streams),
+            full: FullUdpOutputs::new(streams),
             moved: Moved::new(streams),
             reserved: parts.leases + 2 * streams,
             counters: parts.counters,
@@ -165,7 +165,7 @@ impl PacketServer {
             match request {
                 ToLink::Open(open) => self.open(now, open),
                 ToLink::Pass(Pass::Feed { stream, lease, at, len, offset }) => {
-                    self.feed(now, stream, Fed { lease, at, len, offset });
+                    self.feed(now, stream, BlockPart { lease, at, len, offset });
                 }
                 ToLink::Pass(Pass::Settle { stream, len }) => self.settle(now, stream, len),
                 ToLink::Pass(Pass::Interleave { stream, message }) => {
@@ -276,7 +276,7 @@ impl PacketServer {
         Cutter::new(Cutting { framing, clock, gathering, segments_max, turn, plan })
     }
 
-    fn feed(&mut self, now: MonoTime, stream: StreamId, fed: Fed) {
+    fn feed(&mut self, now: MonoTime, stream: StreamId, fed: BlockPart) {
         if self.find(stream).is_none() {
             // Closed while the lease was on its way.
             self.answer(FromLink::Returned { stream, lease: fed.lease });
@@ -343,17 +343,17 @@ impl PacketServer {
             let index = match self.streams_of[departure.class.index as usize] {
                 Of::Read(index) | Of::Generated(index) => index,
             };
-            if self.full.is_empty() || !self.full.waits(index, self.outlet_of(index)) {
+            if self.full.is_empty() || !self.full.waits(index, self.udp_output_of(index)) {
                 self.depart(now, index);
             }
         }
     }
 
-    fn outlet_of(&self, index: u32) -> SocketHandle {
+    fn udp_output_of(&self, index: u32) -> SocketHandle {
         let (read, generated) = (&self.entries[index as usize], &self.generated[index as usize]);
         let of_generated = || generated.as_ref().map(|entry| entry.output.socket);
-        let outlet = read.as_ref().map(|entry| entry.output.socket).or_else(of_generated);
-        outlet.expect("who is sent for is open")
+        let udp_output = read.as_ref().map(|entry| entry.output.socket).or_else(of_generated);
+        udp_output.expect("who is sent for is open")
     }
 
     /// Puts the offered message of a stream into the batch, and offers the next one.
@@ -382,8 +382,8 @@ impl PacketServer {
         }
         entry_of(&mut self.entries, index).cutter.advance(&message);
         if mutant!(StallOwed, false, lateness > STALL_MAX) {
-            // Late because of its outlet, or because of many short stalls that were each too short
-            // to move all clocks.
+            // Late because of its UDP output, or because of many short stalls that were each too
+            // short to move all clocks.
             entry_of(&mut self.entries, index).delay(lateness);
             self.counters.stalled_streams.add(1);
             self.streams[index as usize].count_stall(lateness);
@@ -393,7 +393,7 @@ impl PacketServer {
     }
 
     /// Notes that a gathered message has left, or was refused.
-    fn leave(&mut self, gathered: &Gathered, was_taken: bool) {
+    fn leave(&mut self, gathered: &DueMessage, was_taken: bool) {
         let (index, message) = (gathered.index, gathered.message);
         if was_taken {
             self.counters.messages.add(1);
@@ -475,7 +475,7 @@ impl PacketServer {
     fn watch_stall(&mut self, now: MonoTime) {
         let Some(expected) = self.pacer.poll_timeout() else { return };
         let pause = (now + self.ahead).since(expected);
-        // If full outlets hold all memory, the pacer is not polled, so a pause is no stall.
+        // If full UDP outputs hold all memory, the pacer is not polled, so a pause is no stall.
         if !self.batch.is_stuck() && pause > STALL_MAX {
             self.pause(now, pause);
         }

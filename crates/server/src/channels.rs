@@ -3,7 +3,7 @@
 //! Promise: each title is admitted like a delivery. While nothing is sent, the status says why, and
 //! a title that may become available is tried again. Between the start and the end of a title the
 //! engine sends it without the control side. Starting, changing or ending one channel does not
-//! affect the others. Channels with the same socket options share an outlet.
+//! affect the others. Channels with the same socket options share a UDP output.
 //!
 //! `rundown` decides what comes next and `timing` when; `runner` executes it; `status` reports it.
 //! `session` sends RTCP and SAP; `saved` stores changes over restarts.
@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tactus_core::classes::ClassNumber;
-use tactus_sys::packets::outlet;
+use tactus_sys::packets::udp_output;
 use tactus_sys::udp_input;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -58,7 +58,7 @@ struct Shared {
     broker: Broker,
     classes: Classes,
     saved: SavedChanges,
-    outlets: Outlets,
+    udp_outputs: UdpOutputs,
     /// In the order of their creation.
     entries: Mutex<Vec<Entry>>,
     /// One change at a time: between the end and the restart of a channel its name stays reserved.
@@ -132,7 +132,7 @@ impl Channels {
             broker: broker.clone(),
             classes: config.classes.clone(),
             saved: SavedChanges::open(config),
-            outlets: Outlets::default(),
+            udp_outputs: UdpOutputs::default(),
             entries: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         };
@@ -462,27 +462,27 @@ impl Entry {
 }
 
 /// The destination of a channel, with the interface for a link-local address. Without it if the
-/// interface does not exist now; then opening the outlet fails.
+/// interface does not exist now; then opening the UDP output fails.
 fn address_of(channel: &Channel) -> SocketAddr {
     let interface = channel.interface.as_deref().and_then(|name| udp_input::interface(name).ok());
     udp_input::on_link(channel.to.to, interface)
 }
 
 /// What channels have in common that share a socket.
-type OutletKey = (outlet::UdpOptions, Option<ClassNumber>);
+type UdpOutputKey = (udp_output::UdpOptions, Option<ClassNumber>);
 
 /// Open sockets by their options and their link class.
 #[derive(Default)]
-struct Outlets(Mutex<HashMap<OutletKey, Arc<UdpOutput>>>);
+struct UdpOutputs(Mutex<HashMap<UdpOutputKey, Arc<UdpOutput>>>);
 
-impl Outlets {
+impl UdpOutputs {
     fn get(&self, channel: &Channel, send_options: SendOptions) -> std::io::Result<Arc<UdpOutput>> {
         let interface = channel.interface.as_deref().map(udp_input::interface).transpose()?;
         let any = match channel.to.to.ip() {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let way = outlet::UdpOptions {
+        let way = udp_output::UdpOptions {
             from: channel.source.unwrap_or(any),
             interface,
             hops: Some(channel.hops),
@@ -492,13 +492,13 @@ impl Outlets {
         };
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let way = (way, send_options.class);
-        if let Some(outlet) = open.get(&way) {
-            return Ok(Arc::clone(outlet));
+        if let Some(udp_output) = open.get(&way) {
+            return Ok(Arc::clone(udp_output));
         }
-        let outlet = UdpOutput::of(outlet::open(&way.0)?, send_options.class);
-        // Unused outlets are closed: interfaces may get other numbers.
-        open.retain(|_, outlet| Arc::strong_count(outlet) > 1);
-        open.insert(way, Arc::clone(&outlet));
-        Ok(outlet)
+        let udp_output = UdpOutput::of(udp_output::open(&way.0)?, send_options.class);
+        // Unused UDP outputs are closed: interfaces may get other numbers.
+        open.retain(|_, udp_output| Arc::strong_count(udp_output) > 1);
+        open.insert(way, Arc::clone(&udp_output));
+        Ok(udp_output)
     }
 }

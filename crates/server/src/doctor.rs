@@ -12,7 +12,7 @@ use std::path::Path;
 use tactus_config::{ARENA_MAX_AUTO, Auto, Config, MODEL_FILE};
 use tactus_core::units::{Bytes, Nanos};
 use tactus_sys::packets::back_end::{self, BackEnd};
-use tactus_sys::packets::outlet;
+use tactus_sys::packets::udp_output;
 use tactus_sys::probe::{self, Machine, Network, Volume};
 
 use crate::broker::UDP_BUFFER;
@@ -87,7 +87,7 @@ pub struct Facts {
     /// The cost of a datagram with each back end, or why the back end is unavailable.
     pub packets: Vec<(BackEnd, Result<Nanos, String>)>,
     /// The buffer of a UDP output, if it can be determined.
-    pub outlet_buffer: Option<Bytes>,
+    pub udp_output_buffer: Option<Bytes>,
 }
 
 /// The server's needs on this host.
@@ -113,8 +113,9 @@ impl Facts {
             .into_iter()
             .map(|found| (found.back_end, found.single));
         let (machine, network) = (probe::machine(), probe::network());
-        let outlet_buffer = outlet::granted(UDP_BUFFER).ok().map(|bytes| Bytes(bytes as u64));
-        Ok(Self { machine, network, volume, model, packets: packets.collect(), outlet_buffer })
+        let udp_output_buffer =
+            udp_output::granted(UDP_BUFFER).ok().map(|bytes| Bytes(bytes as u64));
+        Ok(Self { machine, network, volume, model, packets: packets.collect(), udp_output_buffer })
     }
 }
 

@@ -6,7 +6,7 @@
 //! argument: `docs/design/generated.md`.
 //!
 //! ```text
-//! disk ─► arena ─► link ─► pair of sockets ─► packetizer ─► rings ─► packet server ─► outlets
+//! disk ─► arena ─► link ─► pair of sockets ─► packetizer ─► rings ─► packet server ─► UDP outputs
 //!      promised rate         bounded            here         bounded    byte clock
 //!                                             one ring ─► link ─► a connection, in frames
 //! ```

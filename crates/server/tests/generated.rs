@@ -14,7 +14,7 @@ use tactus_core::ledger::Resource;
 use tactus_core::path::RequestPath;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
-use tactus_sys::packets::outlet;
+use tactus_sys::packets::udp_output;
 use tactus_sys::udp_input::{InputOptions, UdpInput};
 
 /// Longer than anything takes on a slow machine.
@@ -63,7 +63,7 @@ struct Stage {
     title: Arc<OpenTitle>,
     content: Vec<u8>,
     inboxes: [UdpInput; 2],
-    outlet: Arc<UdpOutput>,
+    udp_output: Arc<UdpOutput>,
     _dir: tempfile::TempDir,
 }
 
@@ -81,7 +81,7 @@ fn stage(way: Sendfile) -> Stage {
     config.memory.arena = Auto::Set(Bytes(32 * MIB));
     let engine = engine::start(&config).expect("the engine starts");
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let outlet = outlet::UdpOptions {
+    let udp_output = udp_output::UdpOptions {
         from: any,
         interface: None,
         hops: None,
@@ -89,8 +89,8 @@ fn stage(way: Sendfile) -> Stage {
         heard_here: true,
         buffer: 4 << 20,
     };
-    let outlet = UdpOutput::of(outlet::open(&outlet).expect("an outlet"), None);
-    Stage { engine, title, content, inboxes: [inbox(), inbox()], outlet, _dir: dir }
+    let udp_output = UdpOutput::of(udp_output::open(&udp_output).expect("a UDP output"), None);
+    Stage { engine, title, content, inboxes: [inbox(), inbox()], udp_output, _dir: dir }
 }
 
 fn inbox() -> UdpInput {
@@ -103,7 +103,7 @@ impl Stage {
     fn start(&self, rate: BitRate) -> Result<GeneratedSession, tactus::broker::Refusal> {
         let outputs = self.inboxes.iter().map(|inbox| {
             let to = inbox.address().expect("bound");
-            let output = Output::datagrams(&self.outlet, to, Nanos(0));
+            let output = Output::datagrams(&self.udp_output, to, Nanos(0));
             Lane { output, needs: GeneratedRate { rate: BitRate(rate.0 / 2), datagrams: 500 } }
         });
         let feed = Feed {

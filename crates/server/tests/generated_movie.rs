@@ -18,7 +18,7 @@ use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
 use tactus_media::movie::Movie;
 use tactus_media::sample;
 use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
-use tactus_sys::packets::outlet;
+use tactus_sys::packets::udp_output;
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -32,7 +32,7 @@ struct Stage {
     movie: Arc<Movie>,
     file: PathBuf,
     dir: tempfile::TempDir,
-    outlet: Arc<UdpOutput>,
+    udp_output: Arc<UdpOutput>,
 }
 
 fn stage(seconds: u64) -> Stage {
@@ -48,7 +48,7 @@ fn stage(seconds: u64) -> Stage {
     let engine = engine::start(&config).expect("the engine starts");
     let movie =
         Arc::new(Movie::read(&File::open(&file).expect("a movie")).expect("it can be sent"));
-    let way = outlet::UdpOptions {
+    let way = udp_output::UdpOptions {
         from: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         interface: None,
         hops: None,
@@ -56,8 +56,8 @@ fn stage(seconds: u64) -> Stage {
         heard_here: true,
         buffer: 4 << 20,
     };
-    let outlet = UdpOutput::of(outlet::open(&way).expect("an outlet"), None);
-    Stage { engine, title, movie, file, dir, outlet }
+    let udp_output = UdpOutput::of(udp_output::open(&way).expect("a UDP output"), None);
+    Stage { engine, title, movie, file, dir, udp_output }
 }
 
 impl Stage {
@@ -78,7 +78,7 @@ impl Stage {
         let feed = part.feed(&self.title).expect("there is something to send");
         let outputs = part.needs().into_iter().zip(ports).map(|(needs, port)| {
             let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-            Lane { output: Output::datagrams(&self.outlet, to, Nanos(0)), needs }
+            Lane { output: Output::datagrams(&self.udp_output, to, Nanos(0)), needs }
         });
         let streams = MovieStreams::new(part.clone(), feed.reading.range.start);
         GeneratedSession::start(&self.engine.broker, feed, outputs.collect(), streams)

@@ -22,7 +22,7 @@ use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
 use tactus_engine::message::Rate;
 use tactus_media::index;
 use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
-use tactus_sys::packets::outlet;
+use tactus_sys::packets::udp_output;
 use tactus_sys::udp_input::{InputOptions as Inbox, UdpInput};
 
 const SECOND: u64 = 27_000_000;
@@ -38,7 +38,7 @@ struct Stage {
     engine: Engine,
     title: Arc<OpenTitle>,
     index: Arc<Index>,
-    outlet: Arc<UdpOutput>,
+    udp_output: Arc<UdpOutput>,
     dir: tempfile::TempDir,
 }
 
@@ -59,7 +59,7 @@ fn stage(way: Sendfile) -> Stage {
     config.volumes[0].sendfile = way;
     config.memory.arena = Auto::Set(Bytes(32 * MIB));
     let engine = engine::start(&config).expect("the engine starts");
-    let outlet = outlet::UdpOptions {
+    let udp_output = udp_output::UdpOptions {
         from: Ipv4Addr::UNSPECIFIED.into(),
         interface: None,
         hops: None,
@@ -67,14 +67,14 @@ fn stage(way: Sendfile) -> Stage {
         heard_here: true,
         buffer: 4 << 20,
     };
-    let outlet = UdpOutput::of(outlet::open(&outlet).expect("an outlet"), None);
-    Stage { engine, title, index: Arc::new(index), outlet, dir }
+    let udp_output = UdpOutput::of(udp_output::open(&udp_output).expect("a UDP output"), None);
+    Stage { engine, title, index: Arc::new(index), udp_output, dir }
 }
 
 impl Stage {
     fn start(&self, wanted: Wanted, inbox: &UdpInput) -> Result<Trick, Fault> {
         let to = inbox.address().expect("bound");
-        let output = Output::datagrams(&self.outlet, to, Nanos(0));
+        let output = Output::datagrams(&self.udp_output, to, Nanos(0));
         let framing = Framing::Rtp(SESSION);
         let destination = Destination { output, framing, channel: None };
         Trick::start(

@@ -33,7 +33,7 @@ pub fn hunt(mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {
 
 /// Hunts `mutant` in worlds with datagrams.
 pub fn hunt_datagrams(mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {
-    let sends = |&seed: &u64| !Swarm::draw(seed, Mode::of(seed), None).outlets.is_empty();
+    let sends = |&seed: &u64| !Swarm::draw(seed, Mode::of(seed), None).udp_outputs.is_empty();
     let seeds: Vec<u64> = (1..=SEEDS).filter(sends).collect();
     hunt_among(&seeds, mutant, lasts, threads)
 }

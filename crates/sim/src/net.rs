@@ -10,12 +10,12 @@ mod receiver;
 
 mod flow;
 
-mod outlets;
+mod udp_outputs;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use tactus_core::ports::{FilePart, LinkPort, Sent, SocketHandle};
+use tactus_core::ports::{FilePart, LinkPort, SendResult, SocketHandle};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_engine::counters::StreamCounters;
 
@@ -28,8 +28,10 @@ use crate::verdict::{Invariant, require};
 pub(crate) use flow::Cast;
 use law::Law;
 pub(crate) use law::Paced;
-pub(crate) use outlets::{OutletFault, OutletSpec, OutletTrouble, Outlets, PacketEnd, TICKS};
 pub(crate) use receiver::{Receiver, Temper};
+pub(crate) use udp_outputs::{
+    PacketEnd, TICKS, UdpOutputFault, UdpOutputSpec, UdpOutputTrouble, UdpOutputs,
+};
 
 /// All sockets, and the state of the running turn.
 pub(crate) struct Net {
@@ -192,7 +194,7 @@ impl Net {
         });
     }
 
-    fn send(&mut self, now: MonoTime, handle: SocketHandle, offer: Offer<'_>) -> Sent {
+    fn send(&mut self, now: MonoTime, handle: SocketHandle, offer: Offer<'_>) -> SendResult {
         let (place, serial) = ((handle.0 % PLACES) as usize, handle.0 / PLACES);
         self.turn.sends += 1;
         let LinkTurn { sends, sends_max, wanted } = self.turn;
@@ -213,7 +215,7 @@ impl Net {
             // The engine knows it now, and sends nothing any more: a stream whose peer has gone
             // cannot be late.
             self.release_promise(place as u32);
-            return Sent::Broken(EPIPE);
+            return SendResult::Broken(EPIPE);
         }
         let taken = socket.receiver.take(now, offered);
         if taken < offered {
@@ -227,7 +229,7 @@ impl Net {
         }
         self.trace.note_all([now.0, handle.0 as u64, taken]);
         if taken == 0 {
-            return Sent::Blocked;
+            return SendResult::Blocked;
         }
         if let Offer::ByCopy(parts) = offer {
             socket.check_bytes(now, parts, taken, self.fidelity);
@@ -240,7 +242,7 @@ impl Net {
         if promised {
             self.check_underruns(now, place);
         }
-        Sent::Some(taken as u32)
+        SendResult::Some(taken as u32)
     }
 
     pub(crate) fn trace(&self) -> u64 {
@@ -319,11 +321,11 @@ pub(crate) struct LinkEnd {
 }
 
 impl LinkPort for LinkEnd {
-    fn send(&mut self, now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> Sent {
+    fn send(&mut self, now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> SendResult {
         open(&self.net).send(now, socket, Offer::ByCopy(parts))
     }
 
-    fn send_file(&mut self, now: MonoTime, socket: SocketHandle, part: FilePart) -> Sent {
+    fn send_file(&mut self, now: MonoTime, socket: SocketHandle, part: FilePart) -> SendResult {
         let volume = self.titles[part.file.0 as usize].volume;
         open(&self.devices[volume]).check_in_memory(now, part);
         open(&self.net).send(now, socket, Offer::ByReference(part))

@@ -96,7 +96,7 @@ fn house(duration: Nanos) -> Swarm {
         titles: (0..STREAMS).map(title).collect(),
         clients: (0..STREAMS).map(client).collect(),
         uploads: vec![],
-        outlets: vec![],
+        udp_outputs: vec![],
         packet_tick: Nanos::from_millis(1),
         segments_max: 1,
         ceiling: None,

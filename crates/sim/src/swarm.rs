@@ -12,7 +12,7 @@ use tactus_core::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
 use crate::content::Fidelity;
 use crate::device::{DiskKind, Fault, Trouble};
 use crate::dice::Dice;
-use crate::net::{OutletSpec, Receiver, Temper};
+use crate::net::{Receiver, Temper, UdpOutputSpec};
 use crate::title::{Audience, Growth, Title};
 use datagrams::Sending;
 pub(crate) use datagrams::wire_max;
@@ -68,13 +68,13 @@ pub(crate) struct Swarm {
     pub(crate) titles: Vec<Title>,
     pub(crate) clients: Vec<ClientSpec>,
     pub(crate) uploads: Vec<UploadSpec>,
-    /// The outlets; empty in a world without datagrams.
-    pub(crate) outlets: Vec<OutletSpec>,
+    /// The UDP outputs; empty in a world without datagrams.
+    pub(crate) udp_outputs: Vec<UdpOutputSpec>,
     pub(crate) packet_tick: Nanos,
     /// Limit of the datagrams of a message.
     pub(crate) segments_max: u32,
-    /// The ceiling of the class of the first outlet's streams, on the wire; `None`: they have no
-    /// class.
+    /// The ceiling of the class of the first UDP output's streams, on the wire; `None`: they have
+    /// no class.
     pub(crate) ceiling: Option<BitRate>,
     /// The stalls of the machine: time and length, in order.
     pub(crate) pauses: Vec<(MonoTime, Nanos)>,
@@ -170,7 +170,7 @@ pub(crate) struct ClientSpec {
 /// How the deliveries of a client leave as datagrams.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DatagramSpec {
-    pub(crate) outlet: usize,
+    pub(crate) udp_output: usize,
     pub(crate) is_rtp: bool,
     pub(crate) is_v6: bool,
     pub(crate) burst: Nanos,
@@ -266,7 +266,7 @@ impl Swarm {
             every_byte,
             dice: sending,
         };
-        let Sending { outlets, tick, segments_max, ceiling } =
+        let Sending { udp_outputs, tick, segments_max, ceiling } =
             datagrams::draw(sending, &mut clients);
         Self {
             seed,
@@ -291,7 +291,7 @@ impl Swarm {
             titles,
             clients,
             uploads,
-            outlets,
+            udp_outputs,
             packet_tick: tick,
             segments_max,
             ceiling,
@@ -693,7 +693,7 @@ pub(crate) struct Summary {
     titles: usize,
     clients: usize,
     datagrams: usize,
-    outlets: String,
+    udp_outputs: String,
     pauses: usize,
 }
 
@@ -712,7 +712,7 @@ impl Swarm {
             titles: self.titles.len(),
             clients: self.clients.len(),
             datagrams: self.clients.iter().filter(|client| client.datagrams.is_some()).count(),
-            outlets: format!("{:?} in ticks of {:?}", self.outlets, self.packet_tick),
+            udp_outputs: format!("{:?} in ticks of {:?}", self.udp_outputs, self.packet_tick),
             pauses: self.pauses.len(),
         }
     }

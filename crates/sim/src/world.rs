@@ -28,7 +28,7 @@ use tactus_ring::arena::{ArenaOwner, HeapRegion, arena, elsewhere};
 use crate::book::Book;
 use crate::device::{Blocks, Device, DeviceParts, DiskEnd, DiskLimits, Fault, Pages, Stable, open};
 use crate::dice::Dice;
-use crate::net::{LinkEnd, LinkTurn, Net, Outlets, PacketEnd};
+use crate::net::{LinkEnd, LinkTurn, Net, PacketEnd, UdpOutputs};
 use crate::swarm::{self, IntakeSpec, Mode, Swarm, VolumeSpec};
 use crate::title::Title;
 use crate::trace::Trace;
@@ -59,7 +59,7 @@ pub(crate) struct World {
     reports_woken: Arc<AtomicBool>,
     devices: Vec<Arc<Mutex<Device>>>,
     net: Arc<Mutex<Net>>,
-    outlets: Arc<Mutex<Outlets>>,
+    udp_outputs: Arc<Mutex<UdpOutputs>>,
     book: Book,
     clients: Vec<Client>,
     /// Each volume's store, if it takes uploads.
@@ -187,8 +187,8 @@ impl World {
         let placement = place(&swarm, &mut dice.fork(1));
         let others_fail = swarm.volumes.iter().any(|volume| !volume.faults.is_empty());
         let net = Arc::new(Mutex::new(Net::new(swarm.streams, swarm.fidelity, others_fail)));
-        let outlets = Arc::new(Mutex::new(Outlets::new(
-            swarm.outlets.clone(),
+        let udp_outputs = Arc::new(Mutex::new(UdpOutputs::new(
+            swarm.udp_outputs.clone(),
             swarm.streams,
             (swarm.fidelity, swarm.segments_max, others_fail),
             &dice.fork(2),
@@ -272,9 +272,9 @@ impl World {
                     titles: Arc::clone(&titles),
                 })
                 .collect(),
-            packets: (!swarm.outlets.is_empty()).then(|| PacketSetup {
+            packets: (!swarm.udp_outputs.is_empty()).then(|| PacketSetup {
                 port: Box::new(PacketEnd {
-                    outlets: Arc::clone(&outlets),
+                    udp_outputs: Arc::clone(&udp_outputs),
                     devices: devices.clone(),
                     titles: Arc::clone(&titles),
                 }),
@@ -289,7 +289,7 @@ impl World {
         });
         open(&net).watch(Arc::clone(&control.counters.streams));
         let counters = &control.counters;
-        open(&outlets).watch(Arc::clone(&counters.packets), Arc::clone(&counters.streams));
+        open(&udp_outputs).watch(Arc::clone(&counters.packets), Arc::clone(&counters.streams));
         let intakes = std::mem::take(&mut control.intakes);
         let stores = shares.into_iter().zip(intakes).map(|(share, intake)| {
             let ((keeper, view), woken) = share?;
@@ -330,7 +330,7 @@ impl World {
             reports_woken,
             devices,
             net,
-            outlets,
+            udp_outputs,
             events: BinaryHeap::new(),
             events_pushed: 0,
             now,
@@ -478,7 +478,7 @@ impl World {
             net.paused = paused_by(&self.swarm.pauses, now);
             net.check_all(now, self.swarm.behind_max);
         }
-        open(&self.outlets).check_all(now);
+        open(&self.udp_outputs).check_all(now);
         self.check_progress();
         self.check_recovery();
         if now < self.end {
@@ -525,7 +525,7 @@ impl World {
         }
         self.book.check_empty();
         self.check_stores_empty();
-        open(&self.outlets).check_counts(self.now);
+        open(&self.udp_outputs).check_counts(self.now);
         for device in &self.devices {
             open(device).check_idle();
         }
@@ -555,7 +555,7 @@ impl World {
             ..self.tally
         };
         self.trace.note(open(&self.net).trace());
-        self.trace.note(open(&self.outlets).trace());
+        self.trace.note(open(&self.udp_outputs).trace());
         for device in &self.devices {
             self.trace.note(open(device).trace());
         }
@@ -613,7 +613,7 @@ fn message_delay(swarm: &Swarm) -> Nanos {
     }
 }
 
-/// The class of the first outlet's streams, in worlds that have it.
+/// The class of the first UDP output's streams, in worlds that have it.
 fn classes_of(swarm: &Swarm) -> Vec<PacketClass> {
     let class = |ceiling| PacketClass { parent: None, class: Class::target(ceiling) };
     swarm.ceiling.map(class).into_iter().collect()

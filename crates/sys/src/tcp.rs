@@ -10,7 +10,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
-use tactus_core::ports::{FilePart, LinkPort, Sent, SocketHandle};
+use tactus_core::ports::{FilePart, LinkPort, SendResult, SocketHandle};
 use tactus_core::units::MonoTime;
 
 use crate::file;
@@ -31,7 +31,7 @@ impl TcpLink {
 }
 
 impl LinkPort for TcpLink {
-    fn send(&mut self, _now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> Sent {
+    fn send(&mut self, _now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> SendResult {
         let offered: usize = parts.iter().take(PARTS_MAX).map(|part| part.len()).sum();
         assert!(offered > 0, "a send of nothing has no answer");
         let taken = match parts {
@@ -39,16 +39,16 @@ impl LinkPort for TcpLink {
             _ => send_parts(socket, parts),
         };
         match taken {
-            Ok(0) => Sent::Blocked,
+            Ok(0) => SendResult::Blocked,
             Ok(taken) => {
                 assert!(taken <= offered, "the kernel takes at most what it is offered");
-                Sent::Some(u32::try_from(taken).expect("a send takes less than 2 GiB"))
+                SendResult::Some(u32::try_from(taken).expect("a send takes less than 2 GiB"))
             }
             Err(errno) => refused(errno),
         }
     }
 
-    fn send_file(&mut self, _now: MonoTime, socket: SocketHandle, part: FilePart) -> Sent {
+    fn send_file(&mut self, _now: MonoTime, socket: SocketHandle, part: FilePart) -> SendResult {
         assert!(part.len > 0, "a send of nothing has no answer");
         let mut offset = part.offset.0 as i64;
         // SAFETY: the offset lives through the call, which moves it; wrong descriptors are errors.
@@ -56,10 +56,10 @@ impl LinkPort for TcpLink {
             unsafe { libc::sendfile(socket.0, part.file.0, &raw mut offset, part.len as usize) };
         match u32::try_from(taken) {
             // The file has become shorter than the title was.
-            Ok(0) => Sent::Lost(libc::ENODATA),
-            Ok(taken) => Sent::Some(taken),
+            Ok(0) => SendResult::Lost(libc::ENODATA),
+            Ok(taken) => SendResult::Some(taken),
             Err(_) => match last_errno() {
-                errno @ (libc::EIO | libc::ESTALE) => Sent::Lost(errno),
+                errno @ (libc::EIO | libc::ESTALE) => SendResult::Lost(errno),
                 errno => refused(errno),
             },
         }
@@ -71,12 +71,12 @@ impl LinkPort for TcpLink {
 }
 
 /// The meaning of a refused send for the stream.
-fn refused(errno: i32) -> Sent {
+fn refused(errno: i32) -> SendResult {
     match errno {
         // ENOBUFS and ENOMEM: the kernel is short of memory for a moment, the connection is usable.
         // EINTR: a signal came before the first byte.
-        libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR => Sent::Blocked,
-        errno => Sent::Broken(errno),
+        libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR => SendResult::Blocked,
+        errno => SendResult::Broken(errno),
     }
 }
 
@@ -181,10 +181,10 @@ mod tests {
     fn parts_arrive_in_order_and_whole() {
         let (ours, mut peer) = pair();
         let mut link = TcpLink::new();
-        assert_eq!(link.send(NOW, handle(&ours), &[b"one"]), Sent::Some(3));
-        assert_eq!(link.send(NOW, handle(&ours), &[b"", b" two", b" three"]), Sent::Some(10));
+        assert_eq!(link.send(NOW, handle(&ours), &[b"one"]), SendResult::Some(3));
+        assert_eq!(link.send(NOW, handle(&ours), &[b"", b" two", b" three"]), SendResult::Some(10));
         let many: Vec<&[u8]> = vec![b"x"; PARTS_MAX + 3];
-        assert_eq!(link.send(NOW, handle(&ours), &many), Sent::Some(PARTS_MAX as u32));
+        assert_eq!(link.send(NOW, handle(&ours), &many), SendResult::Some(PARTS_MAX as u32));
         drop(ours);
         let mut got = String::new();
         peer.read_to_string(&mut got).unwrap();
@@ -207,8 +207,8 @@ mod tests {
             let end = data.len().min(sent + 100_000);
             let middle = sent + (end - sent) / 2;
             match link.send(NOW, handle(&ours), &[&data[sent..middle], &data[middle..end]]) {
-                Sent::Some(taken) => sent += taken as usize,
-                Sent::Blocked => {
+                SendResult::Some(taken) => sent += taken as usize,
+                SendResult::Blocked => {
                     blocked += 1;
                     // Room comes with the acknowledgement, a moment after the last byte was read:
                     // until then there is nothing to read, and the read is repeated.
@@ -218,7 +218,7 @@ mod tests {
                         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
                     }
                 }
-                Sent::Broken(errno) | Sent::Lost(errno) => panic!("errno {errno}"),
+                SendResult::Broken(errno) | SendResult::Lost(errno) => panic!("errno {errno}"),
             }
         }
         drop(ours);
@@ -240,15 +240,15 @@ mod tests {
         let mut send = |offset, len| {
             link.send_file(NOW, handle(&ours), FilePart { file, offset: Bytes(offset), len })
         };
-        assert_eq!(send(100_001, 50_000), Sent::Some(50_000));
-        assert_eq!(send(299_990, 50_000), Sent::Some(10));
-        assert_eq!(send(300_000, 1), Sent::Lost(libc::ENODATA));
+        assert_eq!(send(100_001, 50_000), SendResult::Some(50_000));
+        assert_eq!(send(299_990, 50_000), SendResult::Some(10));
+        assert_eq!(send(300_000, 1), SendResult::Lost(libc::ENODATA));
         let mut blocked = 0;
         let whole = std::iter::repeat_with(|| send(0, 300_000)).take(1000);
         let more: u64 = whole
             .map_while(|sent| match sent {
-                Sent::Some(taken) => Some(u64::from(taken)),
-                Sent::Blocked => {
+                SendResult::Some(taken) => Some(u64::from(taken)),
+                SendResult::Blocked => {
                     blocked += 1;
                     None
                 }
@@ -276,11 +276,11 @@ mod tests {
         drop(peer);
         let mut link = TcpLink::new();
         let broken = (0..1000).find_map(|_| match link.send(NOW, handle(&ours), &[b"data"]) {
-            Sent::Broken(errno) => Some(errno),
+            SendResult::Broken(errno) => Some(errno),
             _ => None,
         });
         assert!(matches!(broken, Some(libc::EPIPE | libc::ECONNRESET)), "{broken:?}");
-        assert_eq!(link.send(NOW, SocketHandle(-1), &[b"data"]), Sent::Broken(libc::EBADF));
+        assert_eq!(link.send(NOW, SocketHandle(-1), &[b"data"]), SendResult::Broken(libc::EBADF));
     }
 
     #[test]

@@ -11,12 +11,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use tactus_core::ports::{Batch, Gone, Message, PacketPort, SocketHandle};
+use tactus_core::ports::{Batch, BatchProgress, Message, PacketPort, SocketHandle};
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_sys::clock;
 use tactus_sys::packets::back_end::{BackEnd, ExpectedUse, choose};
-use tactus_sys::packets::outlet::{UdpLink, UdpOptions, open};
 use tactus_sys::packets::txtime::TxtimeLink;
+use tactus_sys::packets::udp_output::{UdpLink, UdpOptions, open};
 use tactus_sys::udp_input::{InputOptions, UdpInput, interface};
 
 const GROUP: &str = "239.255.88.1";
@@ -36,7 +36,7 @@ fn is_here() -> bool {
 
 /// The wire: who sends, who receives, and the address between them.
 struct Wire {
-    outlet: OwnedFd,
+    udp_output: OwnedFd,
     inbox: UdpInput,
     to: SocketAddr,
 }
@@ -49,7 +49,7 @@ impl Wire {
         let wanted = InputOptions { to, source: None, interface: there, buffer: 4 << 20 };
         let inbox = UdpInput::open(&wanted).unwrap();
         let to = SocketAddr::new(group, inbox.address().unwrap().port());
-        let outlet = open(&UdpOptions {
+        let udp_output = open(&UdpOptions {
             from: "0.0.0.0".parse().unwrap(),
             interface: Some(interface("wire0").unwrap()),
             hops: Some(2),
@@ -57,11 +57,11 @@ impl Wire {
             heard_here: false,
             buffer: 4 << 20,
         });
-        Self { outlet: outlet.unwrap(), inbox, to }
+        Self { udp_output: udp_output.unwrap(), inbox, to }
     }
 
     fn by(&self) -> SocketHandle {
-        SocketHandle(self.outlet.as_raw_fd())
+        SocketHandle(self.udp_output.as_raw_fd())
     }
 
     fn give(&self, port: &mut dyn PacketPort, now: MonoTime, due: &[MonoTime]) {
@@ -70,7 +70,7 @@ impl Wire {
         let parts: Vec<&[u8]> = bodies.iter().map(|body| &body[..]).collect();
         let batch = Batch { messages: &messages, parts: &parts };
         let gone = port.send_timed(now, self.by(), batch, due);
-        assert_eq!(gone, Gone { messages: due.len(), stop: None });
+        assert_eq!(gone, BatchProgress { messages: due.len(), stop: None });
     }
 
     /// Sends what is due at once until that reaches the other end, and the port has learnt the way.

@@ -79,7 +79,7 @@ pub(super) struct Entry {
 }
 
 /// A block that a stream wants.
-pub(super) struct Wanted {
+pub(super) struct WantedBlock {
     pub(super) stream: StreamId,
     pub(super) piece: Piece,
     pub(super) lease: Option<Lease>,
@@ -89,7 +89,7 @@ pub(super) struct Wanted {
     pub(super) failed: bool,
 }
 
-impl Wanted {
+impl WantedBlock {
     pub(super) fn new(stream: StreamId, piece: Piece) -> Self {
         Self { stream, piece, lease: None, abandoned: false, failed: false }
     }

@@ -21,10 +21,10 @@ mod plain;
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::{Cutting, Framing, Gathering};
-use tactus_core::ports::{FilePart, LinkPort, Sent, SocketHandle};
+use tactus_core::ports::{FilePart, LinkPort, SendResult, SocketHandle};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
-use crate::feeding::{Fed, Memory};
+use crate::feeding::{BlockPart, Memory};
 use crate::internal::OpenBlocks;
 use crate::link::connection::Connection;
 use crate::link::feed::Feed;
@@ -57,14 +57,14 @@ pub(super) struct Demand {
     /// New bytes are due.
     pub(super) is_due: bool,
     /// The source was empty when a chunk was due, and the clock has been moved.
-    pub(super) starved: Option<Starved>,
+    pub(super) starved: Option<StarvedStream>,
     pub(super) limit: Limit,
     /// The position that a byte clock allows; zero without one.
     pub(super) allowed: Bytes,
 }
 
 /// The delay of a late generated stream.
-pub(super) struct Starved {
+pub(super) struct StarvedStream {
     /// The origin of its times from now on.
     pub(super) begin: MonoTime,
 }
@@ -93,7 +93,7 @@ pub(super) struct Call<'a, P> {
     pub(super) now: MonoTime,
     pub(super) feed: &'a Feed,
     pub(super) memories: &'a [Memory],
-    pub(super) fed: &'a Pool<Fed>,
+    pub(super) fed: &'a Pool<BlockPart>,
     pub(super) stage: &'a mut [u8],
 }
 
@@ -119,7 +119,7 @@ impl<'a, P: LinkPort> Call<'a, P> {
     }
 
     /// The fed blocks, from the first unsent byte on.
-    fn blocks(&self) -> impl Iterator<Item = &'a Fed> + use<'a, P> {
+    fn blocks(&self) -> impl Iterator<Item = &'a BlockPart> + use<'a, P> {
         self.fed.iter(&self.feed.blocks)
     }
 
@@ -319,12 +319,12 @@ fn paced(clock: Option<&ByteClock>) -> &ByteClock {
 }
 
 /// The number of offered bytes that a socket has taken.
-fn taken_of(offered: usize, sent: Sent) -> Result<usize, Outcome> {
+fn taken_of(offered: usize, sent: SendResult) -> Result<usize, Outcome> {
     let taken = match sent {
-        Sent::Some(taken) => taken as usize,
-        Sent::Blocked => 0,
-        Sent::Broken(errno) => return Err(Outcome::PeerGone(errno)),
-        Sent::Lost(errno) => return Err(Outcome::DiskFailed(errno)),
+        SendResult::Some(taken) => taken as usize,
+        SendResult::Blocked => 0,
+        SendResult::Broken(errno) => return Err(Outcome::PeerGone(errno)),
+        SendResult::Lost(errno) => return Err(Outcome::DiskFailed(errno)),
     };
     assert!(taken <= offered, "a socket takes no more than it was offered");
     Ok(taken)

@@ -13,7 +13,7 @@ use tactus_ring::arena::View;
 
 use super::entry::Entry;
 use super::generated;
-use crate::feeding::{Fed, Memory};
+use crate::feeding::{BlockPart, Memory};
 use crate::pool::Pool;
 
 /// Limit of gathered messages: the limit of one call.
@@ -24,7 +24,7 @@ pub(super) const PARTS: usize = 256;
 /// Memory for copied bytes: nine of the longest messages.
 const STAGE: usize = 512 * 1024;
 /// The batches that may hold kept messages at once, plus the one being filled. A batch serves all
-/// outlets, so two are enough for any number of outlets that become full together.
+/// UDP outputs, so two are enough for any number of UDP outputs that become full together.
 const STAGES: usize = 9;
 /// Limit of kept messages.
 pub(super) const KEPT_MAX: usize = STAGES * MESSAGES;
@@ -32,16 +32,16 @@ const MESSAGE_MAX: usize = SEGMENTS_MAX as usize * (rtp::HEADER + PAYLOAD.0 as u
 
 /// Messages that leave as soon as the port takes them.
 pub(super) struct Batch {
-    gathered: Vec<Gathered>,
+    gathered: Vec<DueMessage>,
     /// Number of messages that have left or are kept.
     gone: usize,
-    stages: Vec<Stage>,
+    stages: Vec<BatchMemory>,
     /// The stage being filled; `None` while every stage holds kept messages.
     filled: Option<usize>,
 }
 
 /// Memory of one batch.
-struct Stage {
+struct BatchMemory {
     /// Headers of datagrams that are not copied.
     headers: Vec<[u8; rtp::HEADER]>,
     bytes: Vec<u8>,
@@ -52,11 +52,11 @@ struct Stage {
 
 /// A due message.
 #[derive(Clone, Copy)]
-pub(super) struct Gathered {
+pub(super) struct DueMessage {
     /// The slot of its stream.
     pub(super) index: u32,
     pub(super) message: Message,
-    outlet: SocketHandle,
+    udp_output: SocketHandle,
     /// The stage of its batch.
     stage: u8,
     /// The index of its first header, if the headers are not in front of copied payloads.
@@ -67,8 +67,8 @@ pub(super) struct Gathered {
     pub(super) generated: Option<u64>,
 }
 
-/// A batch in the form of the port: messages of one outlet.
-pub(super) struct Described<'a> {
+/// A batch in the form of the port: messages of one UDP output.
+pub(super) struct PortBatch<'a> {
     messages: [ports::Message; MESSAGES],
     due: [MonoTime; MESSAGES],
     count: usize,
@@ -81,7 +81,7 @@ impl Batch {
         Self {
             gathered: Vec::with_capacity(MESSAGES),
             gone: 0,
-            stages: (0..STAGES).map(|_| Stage::new()).collect(),
+            stages: (0..STAGES).map(|_| BatchMemory::new()).collect(),
             filled: Some(0),
         }
     }
@@ -101,24 +101,40 @@ impl Batch {
         self.filled.is_none()
     }
 
-    fn filled(&mut self) -> (u8, &mut Stage) {
+    fn filled(&mut self) -> (u8, &mut BatchMemory) {
         let filled = self.filled.expect("there is room");
         (filled as u8, &mut self.stages[filled])
     }
 
     /// Adds the message that `entry` has offered.
     pub(super) fn add(&mut self, index: u32, entry: &Entry, message: Message) {
-        let (outlet, staged, generated) = (entry.output.socket, None, None);
+        let (udp_output, staged, generated) = (entry.output.socket, None, None);
         let (stage, filled) = self.filled();
         let header = filled.headers.len();
-        self.gathered.push(Gathered { index, message, outlet, stage, header, staged, generated });
+        self.gathered.push(DueMessage {
+            index,
+            message,
+            udp_output,
+            stage,
+            header,
+            staged,
+            generated,
+        });
     }
 
     /// Adds the datagram that a generated stream has offered.
     pub(super) fn add_generated(&mut self, index: u32, entry: &generated::Entry, message: Message) {
-        let (outlet, generated) = (entry.output.socket, Some(entry.next()));
+        let (udp_output, generated) = (entry.output.socket, Some(entry.next()));
         let (header, staged, (stage, _)) = (0, None, self.filled());
-        self.gathered.push(Gathered { index, message, outlet, stage, header, staged, generated });
+        self.gathered.push(DueMessage {
+            index,
+            message,
+            udp_output,
+            stage,
+            header,
+            staged,
+            generated,
+        });
     }
 
     /// Writes the headers of the datagrams of the last added message, whose bytes are not copied.
@@ -139,13 +155,13 @@ impl Batch {
         &mut stage.bytes[from..from + len]
     }
 
-    /// The outlet of the first message.
-    pub(super) fn outlet(&self) -> Option<SocketHandle> {
-        self.gathered.get(self.gone).map(|first| first.outlet)
+    /// The UDP output of the first message.
+    pub(super) fn udp_output(&self) -> Option<SocketHandle> {
+        self.gathered.get(self.gone).map(|first| first.udp_output)
     }
 
     /// Removes the first message.
-    pub(super) fn take(&mut self) -> Gathered {
+    pub(super) fn take(&mut self) -> DueMessage {
         let first = self.gathered[self.gone];
         self.gone += 1;
         self.clear_if_empty();
@@ -154,14 +170,14 @@ impl Batch {
 
     /// Removes the first message to keep it: its bytes stay in place until it is [given
     /// back](Self::give_back).
-    pub(super) fn keep(&mut self) -> Gathered {
+    pub(super) fn keep(&mut self) -> DueMessage {
         let first = &self.gathered[self.gone];
         self.stages[usize::from(first.stage)].kept += 1;
         self.take()
     }
 
     /// Frees a kept message that has left, or whose stream is closed.
-    pub(super) fn give_back(&mut self, gathered: &Gathered) {
+    pub(super) fn give_back(&mut self, gathered: &DueMessage) {
         let stage = usize::from(gathered.stage);
         self.stages[stage].kept -= 1;
         if self.stages[stage].kept == 0 && self.is_empty() {
@@ -192,23 +208,25 @@ impl Batch {
         }
     }
 
-    /// The first messages of the batch that share one outlet.
-    pub(super) fn first_of_one_outlet(&self) -> impl Iterator<Item = &Gathered> {
-        let outlet = self.outlet();
-        self.gathered[self.gone..].iter().take_while(move |each| Some(each.outlet) == outlet)
+    /// The first messages of the batch that share one UDP output.
+    pub(super) fn first_of_one_udp_output(&self) -> impl Iterator<Item = &DueMessage> {
+        let udp_output = self.udp_output();
+        self.gathered[self.gone..]
+            .iter()
+            .take_while(move |each| Some(each.udp_output) == udp_output)
     }
 
-    /// Describes the first of these messages, all of one outlet, as many as fit.
+    /// Describes the first of these messages, all of one UDP output, as many as fit.
     pub(super) fn describe<'a>(
         &'a self,
-        messages: impl Iterator<Item = &'a Gathered>,
+        messages: impl Iterator<Item = &'a DueMessage>,
         entries: &[Option<Entry>],
         generated: &'a [Option<generated::Entry>],
-        fed: &'a Pool<Fed>,
+        fed: &'a Pool<BlockPart>,
         memories: &'a [Memory],
-    ) -> Described<'a> {
+    ) -> PortBatch<'a> {
         let nothing = ports::Message { to: NOWHERE, segment: 0, parts: 0 };
-        let mut described = Described {
+        let mut described = PortBatch {
             messages: [nothing; MESSAGES],
             due: [MonoTime(0); MESSAGES],
             count: 0,
@@ -260,14 +278,14 @@ impl Batch {
         described
     }
 
-    fn headers_of(&self, gathered: &Gathered, entry: &Entry) -> &[[u8; rtp::HEADER]] {
+    fn headers_of(&self, gathered: &DueMessage, entry: &Entry) -> &[[u8; rtp::HEADER]] {
         let count = if entry.has_header() { gathered.message.datagrams as usize } else { 0 };
         let headers = &self.stages[usize::from(gathered.stage)].headers;
         &headers[gathered.header..gathered.header + count]
     }
 }
 
-impl Stage {
+impl BatchMemory {
     fn new() -> Self {
         let headers = Vec::with_capacity(MESSAGES * SEGMENTS_MAX as usize);
         Self { headers, bytes: vec![0; STAGE], used: 0, kept: 0 }
@@ -277,7 +295,7 @@ impl Stage {
 /// The bytes of the title in a message, block by block, and the bytes behind them.
 pub(super) fn parts_of<'a>(
     view: &'a View,
-    fed: &'a Pool<Fed>,
+    fed: &'a Pool<BlockPart>,
     entry: &Entry,
     message: &Message,
 ) -> impl Iterator<Item = &'a [u8]> {
@@ -290,7 +308,7 @@ pub(super) fn parts_of<'a>(
     })
 }
 
-impl<'a> Described<'a> {
+impl<'a> PortBatch<'a> {
     /// The due time of each of its messages.
     pub(super) fn due(&self) -> &[MonoTime] {
         &self.due[..self.count]
@@ -304,7 +322,7 @@ impl<'a> Described<'a> {
     fn add_datagrams(
         &mut self,
         headers: &'a [[u8; rtp::HEADER]],
-        gathered: &Gathered,
+        gathered: &DueMessage,
         pieces: impl IntoIterator<Item = &'a [u8]>,
     ) -> Option<()> {
         let mut pieces = pieces.into_iter();

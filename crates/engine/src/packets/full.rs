@@ -1,37 +1,37 @@
-//! Full outlets: their kept messages, and the streams that wait for them.
+//! Full UDP outputs: their kept messages, and the streams that wait for them.
 //!
-//! Promise: a full outlet makes only its own streams late. It loses nothing, and its messages leave
-//! in order when it has room again. No allocation after the start. Kept messages lie in the memory
-//! of their batch. If outlets that became full one after the other use all of that memory, all
-//! streams wait.
+//! Promise: a full UDP output makes only its own streams late. It loses nothing, and its messages
+//! leave in order when it has room again. No allocation after the start. Kept messages lie in the
+//! memory of their batch. If UDP outputs that became full one after the other use all of that
+//! memory, all streams wait.
 
 use std::collections::VecDeque;
 
 use tactus_core::mutant;
 use tactus_core::pacer::STALL_MAX;
-use tactus_core::ports::{Gone, SocketHandle, Stop};
+use tactus_core::ports::{BatchProgress, SocketHandle, Stop};
 use tactus_core::units::MonoTime;
 
 use super::PacketServer;
-use super::batch::{Batch, Gathered, KEPT_MAX};
+use super::batch::{Batch, DueMessage, KEPT_MAX};
 use crate::pool::{List, Pool};
 
-/// Full outlets that are tried in a tick. A thousand full outlets then cost a part of the core, and
-/// each is tried every 16 ms.
+/// Full UDP outputs that are tried in a tick. A thousand full UDP outputs then cost a part of the
+/// core, and each is tried every 16 ms.
 const LOOKS_MAX: usize = 16;
 
-/// All full outlets; the first one is tried next.
-pub(super) struct FullOutlets {
-    outlets: VecDeque<Full>,
+/// All full UDP outputs; the first one is tried next.
+pub(super) struct FullUdpOutputs {
+    udp_outputs: VecDeque<Full>,
     /// Time of the next try.
     again: MonoTime,
-    kept: Pool<Gathered>,
+    kept: Pool<DueMessage>,
     waiting: Pool<u32>,
 }
 
 #[derive(Clone, Copy)]
 struct Full {
-    outlet: SocketHandle,
+    udp_output: SocketHandle,
     since: MonoTime,
     /// Its kept messages.
     kept: List,
@@ -39,15 +39,15 @@ struct Full {
     waiting: List,
 }
 
-impl FullOutlets {
+impl FullUdpOutputs {
     pub(super) fn new(streams: usize) -> Self {
         let (kept, waiting) = (Pool::new(KEPT_MAX), Pool::new(streams));
-        let outlets = VecDeque::with_capacity(streams + 1);
-        Self { outlets, again: MonoTime(0), kept, waiting }
+        let udp_outputs = VecDeque::with_capacity(streams + 1);
+        Self { udp_outputs, again: MonoTime(0), kept, waiting }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.outlets.is_empty()
+        self.udp_outputs.is_empty()
     }
 
     /// The time of the next try.
@@ -55,23 +55,23 @@ impl FullOutlets {
         (!self.is_empty()).then_some(self.again)
     }
 
-    fn find(&mut self, outlet: SocketHandle) -> Option<&mut Full> {
-        self.outlets.iter_mut().find(|full| full.outlet == outlet)
+    fn find(&mut self, udp_output: SocketHandle) -> Option<&mut Full> {
+        self.udp_outputs.iter_mut().find(|full| full.udp_output == udp_output)
     }
 
-    /// Whether the due stream in `place` must wait because its outlet is full.
-    pub(super) fn waits(&mut self, place: u32, outlet: SocketHandle) -> bool {
-        let Self { outlets, waiting, .. } = self;
-        let is_its = |full: &&mut Full| mutant!(FullForAll, true, full.outlet == outlet);
-        let Some(full) = outlets.iter_mut().find(is_its) else { return false };
+    /// Whether the due stream in `place` must wait because its UDP output is full.
+    pub(super) fn waits(&mut self, place: u32, udp_output: SocketHandle) -> bool {
+        let Self { udp_outputs, waiting, .. } = self;
+        let is_its = |full: &&mut Full| mutant!(FullForAll, true, full.udp_output == udp_output);
+        let Some(full) = udp_outputs.iter_mut().find(is_its) else { return false };
         waiting.push_back(&mut full.waiting, place);
         true
     }
 
-    /// Whether the first message of the batch is kept, as its outlet is full.
-    fn keeps(&mut self, outlet: SocketHandle, batch: &mut Batch) -> bool {
-        let Self { outlets, kept, .. } = self;
-        let Some(full) = outlets.iter_mut().find(|full| full.outlet == outlet) else {
+    /// Whether the first message of the batch is kept, as its UDP output is full.
+    fn keeps(&mut self, udp_output: SocketHandle, batch: &mut Batch) -> bool {
+        let Self { udp_outputs, kept, .. } = self;
+        let Some(full) = udp_outputs.iter_mut().find(|full| full.udp_output == udp_output) else {
             return false;
         };
         kept.push_back(&mut full.kept, batch.keep());
@@ -80,15 +80,15 @@ impl FullOutlets {
 
     /// Forgets the waiting streams: all have new times.
     pub(super) fn forget_waiting(&mut self) {
-        for full in &mut self.outlets {
+        for full in &mut self.udp_outputs {
             while self.waiting.pop_front(&mut full.waiting).is_some() {}
         }
     }
 
-    /// Removes the messages of the closed stream in `place`. An outlet without messages stays
+    /// Removes the messages of the closed stream in `place`. A UDP output without messages stays
     /// listed until its next try.
     pub(super) fn cancel(&mut self, place: u32, batch: &mut Batch) {
-        for full in &mut self.outlets {
+        for full in &mut self.udp_outputs {
             let count = self.kept.iter(&full.kept).count();
             for _ in 0..count {
                 let gathered = self.kept.pop_front(&mut full.kept).expect("so many were counted");
@@ -110,22 +110,23 @@ impl FullOutlets {
 }
 
 impl PacketServer {
-    /// Offers the gathered messages to their outlets. The messages that an outlet does not take are
-    /// kept for it.
+    /// Offers the gathered messages to their UDP outputs. The messages that a UDP output does not
+    /// take are kept for it.
     pub(super) fn flush(&mut self, now: MonoTime) {
-        while let Some(outlet) = self.batch.outlet() {
-            if self.full.keeps(outlet, &mut self.batch) {
+        while let Some(udp_output) = self.batch.udp_output() {
+            if self.full.keeps(udp_output, &mut self.batch) {
                 continue;
             }
             let described = self.batch.describe(
-                self.batch.first_of_one_outlet(),
+                self.batch.first_of_one_udp_output(),
                 &self.entries,
                 &self.generated,
                 &self.fed,
                 &self.memories,
             );
             let (batch, due) = (described.batch(), described.due());
-            let Gone { messages, stop } = self.port.send_timed(now, outlet, batch, due);
+            let BatchProgress { messages, stop } =
+                self.port.send_timed(now, udp_output, batch, due);
             self.counters.calls.add(1);
             for _ in 0..messages {
                 let gathered = self.batch.take();
@@ -134,7 +135,7 @@ impl PacketServer {
             match stop {
                 None => {}
                 Some(Stop::Full) if !mutant!(FullDropped, true, false) => {
-                    self.fill_up(now, now, outlet, List::default());
+                    self.fill_up(now, now, udp_output, List::default());
                 }
                 Some(Stop::Refused(_) | Stop::Full) => {
                     let gathered = self.batch.take();
@@ -146,43 +147,43 @@ impl PacketServer {
         }
     }
 
-    fn fill_up(&mut self, now: MonoTime, since: MonoTime, outlet: SocketHandle, waiting: List) {
+    fn fill_up(&mut self, now: MonoTime, since: MonoTime, udp_output: SocketHandle, waiting: List) {
         self.counters.full.add(1);
-        let FullOutlets { outlets, again, .. } = &mut self.full;
-        if outlets.is_empty() {
+        let FullUdpOutputs { udp_outputs, again, .. } = &mut self.full;
+        if udp_outputs.is_empty() {
             *again = now + self.tick;
         }
-        if outlets.len() == outlets.capacity() {
+        if udp_outputs.len() == udp_outputs.capacity() {
             // Entries of streams that have been closed meanwhile; each of the others has a message.
-            outlets.retain(|full| !full.kept.is_empty() || !full.waiting.is_empty());
+            udp_outputs.retain(|full| !full.kept.is_empty() || !full.waiting.is_empty());
         }
-        assert!(outlets.len() < outlets.capacity(), "each has a stream");
-        outlets.push_back(Full { outlet, since, kept: List::default(), waiting });
+        assert!(udp_outputs.len() < udp_outputs.capacity(), "each has a stream");
+        udp_outputs.push_back(Full { udp_output, since, kept: List::default(), waiting });
     }
 
-    /// Offers full outlets their kept messages, if it is time. Returns whether there was an outlet
-    /// to try.
+    /// Offers full UDP outputs their kept messages, if it is time. Returns whether there was a UDP
+    /// output to try.
     pub(super) fn look_at_full(&mut self, now: MonoTime) -> bool {
         if self.full.is_empty() || now < self.full.again {
             return false;
         }
         self.full.again = now + self.tick;
-        // Outlets that are still full, or full again, go to the end.
-        for _ in 0..self.full.outlets.len().min(LOOKS_MAX) {
+        // UDP outputs that are still full, or full again, go to the end.
+        for _ in 0..self.full.udp_outputs.len().min(LOOKS_MAX) {
             let is_open = self.offer_kept(now);
-            let first = self.full.outlets.pop_front().expect("nobody else takes it out");
+            let first = self.full.udp_outputs.pop_front().expect("nobody else takes it out");
             if is_open {
                 self.open_again(now, first);
             } else {
-                self.full.outlets.push_back(first);
+                self.full.udp_outputs.push_back(first);
             }
         }
         true
     }
 
-    /// Whether the first outlet has taken all kept messages.
+    /// Whether the first UDP output has taken all kept messages.
     fn offer_kept(&mut self, now: MonoTime) -> bool {
-        while let Full { outlet, kept, .. } = self.full.outlets[0]
+        while let Full { udp_output, kept, .. } = self.full.udp_outputs[0]
             && !kept.is_empty()
         {
             let described = self.batch.describe(
@@ -193,7 +194,8 @@ impl PacketServer {
                 &self.memories,
             );
             let (batch, due) = (described.batch(), described.due());
-            let Gone { messages, stop } = self.port.send_timed(now, outlet, batch, due);
+            let BatchProgress { messages, stop } =
+                self.port.send_timed(now, udp_output, batch, due);
             self.counters.calls.add(1);
             for _ in 0..messages {
                 self.leave_kept(true);
@@ -211,16 +213,16 @@ impl PacketServer {
     }
 
     fn leave_kept(&mut self, was_taken: bool) {
-        let kept = &mut self.full.outlets[0].kept;
+        let kept = &mut self.full.udp_outputs[0].kept;
         let gathered = self.full.kept.pop_front(kept).expect("what was offered is kept");
         self.leave(&gathered, was_taken);
         self.batch.give_back(&gathered);
     }
 
-    /// The outlet has taken all kept messages: its waiting streams continue, each with one message.
-    /// A very late stream gets a new time for the rest.
+    /// The UDP output has taken all kept messages: its waiting streams continue, each with one
+    /// message. A very late stream gets a new time for the rest.
     fn open_again(&mut self, now: MonoTime, full: Full) {
-        let Full { outlet, since, mut waiting, .. } = full;
+        let Full { udp_output, since, mut waiting, .. } = full;
         if now.since(since) > STALL_MAX {
             self.counters.stalls.add(1);
         }
@@ -228,12 +230,12 @@ impl PacketServer {
             if !self.batch.has_room() {
                 self.flush(now);
             }
-            if let Some(full) = self.full.find(outlet) {
+            if let Some(full) = self.full.find(udp_output) {
                 full.waiting = waiting;
                 return;
             }
             if !self.batch.has_room() {
-                self.fill_up(now, since, outlet, waiting);
+                self.fill_up(now, since, udp_output, waiting);
                 return;
             }
             let place = self.full.waiting.pop_front(&mut waiting).expect("somebody waits");

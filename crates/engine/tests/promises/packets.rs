@@ -15,7 +15,7 @@ use crate::{RATE, finished, retired};
 const SESSION: Session = Session { source: 0x5eed, sequence: 65_000, timestamp: u32::MAX - 7 };
 const PACED: Option<Rate> = Some(Rate { rate: BitRate(RATE), burst: Bytes(0), tick: Tick::Ms10 });
 
-/// Two outlets, and an address for each stream.
+/// Two UDP outputs, and an address for each stream.
 fn output(number: u32, burst: Nanos) -> Datagrams {
     let to = SocketAddr::from(([239, 1, 1, number as u8], 5004));
     Datagrams { socket: SocketHandle(70 + number as i32 % 2), to, burst, class: None, after: None }
@@ -538,13 +538,13 @@ fn who_is_stopped_while_the_link_stands_still_leaves_nobody_a_burst() {
             let (title, sent) = (2 - gathered as i32, payload(&datagrams));
             assert_eq!(sent, content(title, 0, sent.len() as u64));
             assert_one_second_without_a_burst(&datagrams[before..]);
-            // Each has an outlet of its own, which stood still.
+            // Each has a UDP output of its own, which stood still.
             assert_eq!(stage.control.counters.packets.stalls.value(), 2);
         }
     }
 }
 
-/// Begins a stream that leaves by an outlet of its own.
+/// Begins a stream that leaves by a UDP output of its own.
 fn start_alone(stage: &mut Stage, title: i32) -> StreamId {
     let wish = Wish::rtp(title);
     let mut start = stage.start_of(wish.title, wish.pace, 0..TITLE.0);
@@ -558,7 +558,7 @@ fn start_alone(stage: &mut Stage, title: i32) -> StreamId {
 }
 
 #[test]
-fn an_outlet_that_takes_nothing_makes_its_own_streams_late_and_nobody_else() {
+fn a_udp_output_that_takes_nothing_makes_its_own_streams_late_and_nobody_else() {
     for memory in BOTH {
         for still in [40, 2000] {
             let mut stage = Stage::new(memory);
@@ -573,7 +573,7 @@ fn an_outlet_that_takes_nothing_makes_its_own_streams_late_and_nobody_else() {
                 assert_eq!(payload(&datagrams), content(title, 0, TITLE.0), "nothing is lost");
                 let latest = lateness(&datagrams).into_iter().max().expect("some have left");
                 let is_late = (still - 6) * 1_000_000 < latest && latest < (still + 1) * 1_000_000;
-                let own = datagrams[0].outlet == 70;
+                let own = datagrams[0].udp_output == 70;
                 assert!(if own { is_late } else { latest <= 2 * TICK.0 }, "{latest}");
                 let second = datagrams.iter().filter(|each| {
                     let since = each.at.since(datagrams[0].at + SECOND + MILLISECOND.times(still));
@@ -590,7 +590,7 @@ fn an_outlet_that_takes_nothing_makes_its_own_streams_late_and_nobody_else() {
 }
 
 #[test]
-fn where_outlets_become_full_one_after_the_other_all_wait_in_the_end_and_nothing_is_lost() {
+fn where_udp_outputs_become_full_one_after_the_other_all_wait_in_the_end_and_nothing_is_lost() {
     for memory in BOTH {
         let mut stage = Stage::with(memory, Room { places: 128, window: 6 });
         let streams: Vec<_> = (1..=13).map(|title| start_alone(&mut stage, title)).collect();

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tactus_core::datagrams::{Framing, Plan};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ports::{
-    self, Batch, Completion, DiskFault, DiskPort, FileHandle, FilePart, Gone, LinkPort, PacketPort,
-    Reach, Sent, SocketHandle, Stop, Sync, Synced, Transfer, Waker,
+    self, Batch, BatchProgress, Completion, DiskFault, DiskPort, FileHandle, FilePart, LinkPort,
+    PacketPort, SendResult, SocketHandle, Stop, Sync, SyncScope, Synced, Transfer, Waker,
 };
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
@@ -146,9 +146,9 @@ pub(crate) struct Network {
     pub(crate) datagrams: Vec<Datagram>,
     /// Calls of the packet port.
     pub(crate) calls: u64,
-    /// Outlets that take nothing.
+    /// UDP outputs that take nothing.
     pub(crate) still: Vec<i32>,
-    /// Messages that outlets still take; none for any number.
+    /// Messages that UDP outputs still take; none for any number.
     pub(crate) takes: Option<u64>,
     /// Where no datagram can be sent to.
     pub(crate) unreachable: Vec<SocketAddr>,
@@ -161,7 +161,7 @@ pub(crate) struct Network {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Datagram {
     pub(crate) at: MonoTime,
-    pub(crate) outlet: i32,
+    pub(crate) udp_output: i32,
     pub(crate) to: SocketAddr,
     pub(crate) bytes: Vec<u8>,
 }
@@ -253,11 +253,11 @@ impl DiskPort for DiskEnd {
 }
 
 impl LinkPort for NetworkEnd {
-    fn send(&mut self, now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> Sent {
+    fn send(&mut self, now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> SendResult {
         assert!(parts.iter().any(|part| !part.is_empty()), "a send of nothing has no answer");
         let mut network = self.0.lock().expect("one thread plays");
         if network.broken.contains(&socket.0) {
-            return Sent::Broken(104);
+            return SendResult::Broken(104);
         }
         let limit = network.limits.get(&socket.0).copied().unwrap_or(u64::MAX);
         let network = &mut *network;
@@ -276,15 +276,15 @@ impl LinkPort for NetworkEnd {
             taken += part.len() as u64;
         }
         if taken == 0 {
-            return Sent::Blocked;
+            return SendResult::Blocked;
         }
         network.sends.push((now, socket.0, taken));
-        Sent::Some(taken as u32)
+        SendResult::Some(taken as u32)
     }
 
-    fn send_file(&mut self, now: MonoTime, socket: SocketHandle, part: FilePart) -> Sent {
+    fn send_file(&mut self, now: MonoTime, socket: SocketHandle, part: FilePart) -> SendResult {
         if let Some(&errno) = self.0.lock().expect("one thread plays").lost.get(&part.file.0) {
-            return Sent::Lost(errno);
+            return SendResult::Lost(errno);
         }
         let bytes = match &self.1.lock().expect("one thread plays").blocks {
             Content::PageCache(pages) => pages.bytes(part),
@@ -319,17 +319,17 @@ impl PacketPort for NetworkEnd {
         self.0.lock().expect("one thread plays").ahead
     }
 
-    fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
-        self.send_timed(now, outlet, batch, &vec![now; batch.messages.len()])
+    fn send(&mut self, now: MonoTime, udp_output: SocketHandle, batch: Batch<'_>) -> BatchProgress {
+        self.send_timed(now, udp_output, batch, &vec![now; batch.messages.len()])
     }
 
     fn send_timed(
         &mut self,
         now: MonoTime,
-        outlet: SocketHandle,
+        udp_output: SocketHandle,
         batch: Batch<'_>,
         due: &[MonoTime],
-    ) -> Gone {
+    ) -> BatchProgress {
         let mut network = self.0.lock().expect("one thread plays");
         network.calls += 1;
         assert_eq!(due.len(), batch.messages.len(), "each has its time");
@@ -339,22 +339,22 @@ impl PacketPort for NetworkEnd {
             let at = if network.ahead > Nanos(0) { due.max(now) } else { now };
             let parts: Vec<_> = parts.by_ref().take(usize::from(message.parts)).collect();
             assert!(parts.iter().all(|part| !part.is_empty()), "a part of nothing costs something");
-            if network.takes == Some(0) || network.still.contains(&outlet.0) {
-                return Gone { messages, stop: Some(Stop::Full) };
+            if network.takes == Some(0) || network.still.contains(&udp_output.0) {
+                return BatchProgress { messages, stop: Some(Stop::Full) };
             }
             if network.unreachable.contains(&message.to) {
-                return Gone { messages, stop: Some(Stop::Refused(101)) };
+                return BatchProgress { messages, stop: Some(Stop::Refused(101)) };
             }
             network.takes = network.takes.map(|takes| takes - 1);
             messages += 1;
             let bytes: Vec<u8> = parts.into_iter().copied().flatten().copied().collect();
             for own in bytes.chunks(usize::from(message.segment)) {
-                let (to, outlet, bytes) = (message.to, outlet.0, own.to_vec());
-                network.datagrams.push(Datagram { at, outlet, to, bytes });
+                let (to, udp_output, bytes) = (message.to, udp_output.0, own.to_vec());
+                network.datagrams.push(Datagram { at, udp_output, to, bytes });
             }
         }
         assert_eq!(parts.next(), None, "each part belongs to a message");
-        Gone { messages, stop: None }
+        BatchProgress { messages, stop: None }
     }
 
     fn read(&mut self, _now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
@@ -528,7 +528,7 @@ impl Stage {
 
     /// Asks for a flush.
     pub(crate) fn sync(&mut self, token: u32, file: i32) {
-        self.ask(IntakeRequest::Sync { token, file: FileHandle(file), reach: Reach::All });
+        self.ask(IntakeRequest::Sync { token, file: FileHandle(file), reach: SyncScope::All });
     }
 
     fn ask(&mut self, request: IntakeRequest) {

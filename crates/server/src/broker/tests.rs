@@ -188,9 +188,9 @@ async fn what_does_not_fit_is_refused_by_name_and_changes_nothing() {
 async fn when_datagrams_turn_out_to_cost_less_more_streams_fit_and_none_is_counted_again() {
     let stage = Stage::new(100);
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let outlet = UdpOutput::of(socket.into(), None);
+    let udp_output = UdpOutput::of(socket.into(), None);
     let to = "239.1.1.1:5000".parse().expect("an address");
-    let output = Output::datagrams(&outlet, to, Nanos(0));
+    let output = Output::datagrams(&udp_output, to, Nanos(0));
     let rates = [BitRate(10_528_000); 2];
     let admit = || {
         let (broker, packets) = (&stage.broker, (Framing::Plain, &output));

@@ -54,7 +54,7 @@ pub(super) struct Runner {
     orders: mpsc::Receiver<Order>,
     channel: Channel,
     rundown: Rundown,
-    outlet: Option<Arc<UdpOutput>>,
+    udp_output: Option<Arc<UdpOutput>>,
     /// The current title.
     now: Option<Playing>,
     /// The primed title.
@@ -138,7 +138,7 @@ impl Runner {
             orders,
             channel,
             rundown,
-            outlet: None,
+            udp_output: None,
             now: None,
             next: None,
             before: None,
@@ -320,8 +320,8 @@ impl Runner {
         if !self.make_way() {
             return Err(Miss::Late);
         }
-        let outlet = match &self.outlet {
-            Some(outlet) => Arc::clone(outlet),
+        let udp_output = match &self.udp_output {
+            Some(udp_output) => Arc::clone(udp_output),
             None => self.open(send_options).map_err(|error| {
                 format!(
                     "cannot open a socket for this channel: {error}; check `interface` and \
@@ -333,14 +333,14 @@ impl Runner {
         let after = after.or(self.before.as_ref().map(|(_, stream)| *stream));
         let rate_out = self.channel.stuff.unwrap_or(rate);
         if after.is_none() {
-            self.open_session(&outlet, rate_out);
+            self.open_session(&udp_output, rate_out);
         }
         let framing = match self.channel.to.kind {
             Kind::Udp => Framing::Plain,
             Kind::Rtp => Framing::Rtp(self.session),
         };
         let to = super::address_of(&self.channel);
-        let output = Output::datagrams_after(&outlet, to, send_options.burst, after);
+        let output = Output::datagrams_after(&udp_output, to, send_options.burst, after);
         let broker = &self.shared.broker;
         let turn = item.is_endless.then_some(Bytes(range.end - range.start));
         let spec =
@@ -368,28 +368,29 @@ impl Runner {
         })
     }
 
-    /// Opens the outlet, the reports and the announcement.
+    /// Opens the UDP output, the reports and the announcement.
     fn open(&mut self, send_options: SendOptions) -> std::io::Result<Arc<UdpOutput>> {
-        let outlet = self.shared.outlets.get(&self.channel, send_options)?;
+        let udp_output = self.shared.udp_outputs.get(&self.channel, send_options)?;
         let from = self.channel.source.or_else(|| source_of(&self.channel));
         let number = clock::wall_now().0 / 1_000_000_000;
         let text = session::describe(&self.channel, from, number).to_string();
         self.board.describe(text.clone(), session::url(&self.channel, from));
-        self.outlet = Some(Arc::clone(&outlet));
+        self.udp_output = Some(Arc::clone(&udp_output));
         self.described = from.map(|from| (text, from));
         self.announce();
-        Ok(outlet)
+        Ok(udp_output)
     }
 
-    /// Starts or stops the announcement as configured; not before there is an outlet.
+    /// Starts or stops the announcement as configured; not before there is a UDP output.
     fn announce(&mut self) {
         let is_wanted = self.channel.announced && self.channel.to.to.ip().is_multicast();
         match (is_wanted, self.announcement.take()) {
             (true, None) => {
-                let (Some(outlet), Some((text, from))) = (&self.outlet, &self.described) else {
+                let (Some(udp_output), Some((text, from))) = (&self.udp_output, &self.described)
+                else {
                     return;
                 };
-                self.announcement = outlet.try_clone().ok().map(|socket| {
+                self.announcement = udp_output.try_clone().ok().map(|socket| {
                     Announcement::new(UdpSocket::from(socket), &self.channel, text.clone(), *from)
                 });
             }
@@ -398,11 +399,11 @@ impl Runner {
         }
     }
 
-    fn open_session(&mut self, outlet: &UdpOutput, rate: BitRate) {
+    fn open_session(&mut self, udp_output: &UdpOutput, rate: BitRate) {
         self.close_session();
         self.session = session::new();
         if self.channel.to.kind == Kind::Rtp
-            && let Ok(socket) = outlet.try_clone()
+            && let Ok(socket) = udp_output.try_clone()
         {
             let (to, name) = (self.channel.to.to, &self.channel.name);
             self.reports = Reports::new(UdpSocket::from(socket), to, self.session, name, rate);

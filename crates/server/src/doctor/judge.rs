@@ -35,7 +35,7 @@ pub fn all(facts: &Facts, needs: &Needs) -> Vec<Finding> {
     findings.push(congestion(facts));
     findings.push(qdisc(facts));
     findings.push(packets(facts));
-    findings.extend(facts.outlet_buffer.map(outlet));
+    findings.extend(facts.udp_output_buffer.map(udp_output));
     findings
 }
 
@@ -406,13 +406,13 @@ fn qdisc(facts: &Facts) -> Finding {
     Finding::ok("qdisc", found)
 }
 
-fn outlet(buffer: Bytes) -> Finding {
+fn udp_output(buffer: Bytes) -> Finding {
     let found = format!("a socket of datagrams holds {}", exact(buffer));
     if buffer.0 >= UDP_BUFFER_MIN as u64 {
-        return Finding::ok("outlet", found);
+        return Finding::ok("udp_output", found);
     }
     Finding::warn(
-        "outlet",
+        "udp_output",
         found,
         "a link that stops for a moment, or a few receivers that are not there, hold up all \
          channels that share a socket",

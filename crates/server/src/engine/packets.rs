@@ -13,7 +13,7 @@ use tactus_core::ports::PacketPort;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_sys::packets::back_end::{self, BackEnd, Candidate, Chosen, ExpectedUse, Gauge};
 use tactus_sys::packets::gaps::{GapCounters, GapOptions};
-use tactus_sys::packets::outlet::{self, Cutting};
+use tactus_sys::packets::udp_output::{self, Cutting};
 
 use crate::broker::{Broker, DatagramCost, UDP_BUFFER, UDP_BUFFER_MIN};
 use crate::engine::watchdog::LOOK;
@@ -59,7 +59,7 @@ pub(super) fn open(
         ));
     }
     if !config.channels.is_empty() || !config.rtsp.addresses.is_empty() {
-        degraded.extend(outlet::granted(UDP_BUFFER).ok().and_then(too_little));
+        degraded.extend(udp_output::granted(UDP_BUFFER).ok().and_then(too_little));
     }
     // The cost of a frame in a ring is not measured: it is lower than that of a datagram on a
     // socket.
@@ -74,7 +74,7 @@ fn too_little(granted: usize) -> Option<String> {
     let held = exact(Bytes(granted as u64));
     (granted < UDP_BUFFER_MIN).then(|| {
         format!(
-            "an outlet of datagrams holds {held} (net.core.wmem_max): a few receivers that are \
+            "a UDP output of datagrams holds {held} (net.core.wmem_max): a few receivers that are \
              not there hold up all that leave by it, `tactus doctor` says how to change it"
         )
     })
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outlet_that_a_few_dead_receivers_fill_is_told_of() {
+    fn a_udp_output_that_a_few_dead_receivers_fill_is_told_of() {
         let said = too_little(212_992).unwrap();
         assert!(said.contains("holds 208 KiB (net.core.wmem_max)"), "{said}");
         assert_eq!(too_little(UDP_BUFFER_MIN), None);

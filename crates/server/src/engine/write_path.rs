@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use tactus_core::ports::{self, FileHandle, Reach, Waker as _};
+use tactus_core::ports::{self, FileHandle, SyncScope, Waker as _};
 use tactus_core::units::{Nanos, SECTOR};
 use tactus_engine::message::{IntakeAnswer, IntakeRequest, WriteClass};
 use tactus_ring::arena::{ArenaOwner, BlockRef, KernelBlock, View};
@@ -240,8 +240,8 @@ impl Medium for WritePath {
 
     fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> PendingIo {
         let reach = match what {
-            Flush::Data => Reach::Data,
-            Flush::All => Reach::All,
+            Flush::Data => SyncScope::Data,
+            Flush::All => SyncScope::All,
         };
         let ask = move |inner: &Inner, file, permit| {
             inner.ask(file, None, permit, None, |token, file| IntakeRequest::Sync {

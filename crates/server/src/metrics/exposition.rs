@@ -253,8 +253,8 @@ fn packets(page: &mut Page, sources: &Sources) -> fmt::Result {
     let help = "Messages that were not on time, as bytes were missing or the core was stalled: a \
                 broken promise";
     page.counter("tactus_packet_underruns", help, None, one(sources.packet_underruns()))?;
-    let help = "Moments in which the machine or an outlet stood still for a quarter of a second, \
-                and what it made late was moved";
+    let help = "Moments in which the machine or a UDP output stood still for a quarter of a \
+                second, and what it made late was moved";
     page.counter("tactus_packet_stalls", help, None, one(packets.stalls.value()))?;
     let help = "Null packets put between those of titles, to make a constant rate";
     page.counter("tactus_packets_stuffed", help, None, one(packets.stuffed.value()))?;

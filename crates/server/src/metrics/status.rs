@@ -16,7 +16,7 @@ use tactus_storage::conditions::Condition;
 use tactus_sys::clock;
 use tactus_sys::packets::back_end::Candidate;
 use tactus_sys::packets::gaps::GapCounters;
-use tactus_sys::packets::outlet::Cutting;
+use tactus_sys::packets::udp_output::Cutting;
 use tactus_sys::probe;
 
 use super::health::Health;

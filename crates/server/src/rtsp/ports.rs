@@ -12,7 +12,7 @@ use tactus_config as config;
 use tactus_core::rtp::rtcp::NtpTime;
 use tactus_core::rtsp::session::SessionId;
 use tactus_core::rtsp::transport::Ports;
-use tactus_sys::packets::outlet;
+use tactus_sys::packets::udp_output;
 use tactus_sys::udp_input;
 use tokio::net::UdpSocket;
 
@@ -24,12 +24,12 @@ use crate::broker::{UDP_BUFFER, UdpOutput};
 pub(super) struct PortPairs {
     config: config::rtsp::Rtsp,
     open: Mutex<HashMap<IpAddr, Arc<Pair>>>,
-    groups: Mutex<HashMap<outlet::UdpOptions, Arc<UdpOutput>>>,
+    groups: Mutex<HashMap<udp_output::UdpOptions, Arc<UdpOutput>>>,
 }
 
 /// One port pair.
 pub(super) struct Pair {
-    pub(super) outlet: Arc<UdpOutput>,
+    pub(super) udp_output: Arc<UdpOutput>,
     pub(super) ports: Ports,
     pub(super) address: IpAddr,
     reports: UdpSocket,
@@ -61,8 +61,8 @@ impl PortPairs {
         Self { config: config.clone(), open: Mutex::default(), groups: Mutex::default() }
     }
 
-    fn way(&self, from: IpAddr) -> outlet::UdpOptions {
-        outlet::UdpOptions {
+    fn way(&self, from: IpAddr) -> udp_output::UdpOptions {
+        udp_output::UdpOptions {
             from,
             interface: None,
             hops: None,
@@ -72,21 +72,21 @@ impl PortPairs {
         }
     }
 
-    /// The outlet for multicast groups of the family of `group`.
+    /// The UDP output for multicast groups of the family of `group`.
     pub(super) fn for_group(&self, group: IpAddr, hops: u8) -> io::Result<Arc<UdpOutput>> {
         let interface = self.config.interface.as_deref().map(udp_input::interface).transpose()?;
         let any = match group {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let way = outlet::UdpOptions { interface, hops: Some(hops), ..self.way(any) };
+        let way = udp_output::UdpOptions { interface, hops: Some(hops), ..self.way(any) };
         let mut open = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(outlet) = open.get(&way) {
-            return Ok(Arc::clone(outlet));
+        if let Some(udp_output) = open.get(&way) {
+            return Ok(Arc::clone(udp_output));
         }
-        let outlet = UdpOutput::of(outlet::open(&way)?, self.config.class);
-        open.insert(way, Arc::clone(&outlet));
-        Ok(outlet)
+        let udp_output = UdpOutput::of(udp_output::open(&way)?, self.config.class);
+        open.insert(way, Arc::clone(&udp_output));
+        Ok(udp_output)
     }
 }
 
@@ -101,21 +101,21 @@ impl Pair {
         // Unsuitable sockets stay open until one fits, so that the kernel picks other ports.
         let mut unfit = vec![];
         for _ in 0..TRIES {
-            let outlet = outlet::open(&pairs.way(from))?;
-            let port = outlet::address(&outlet)?.port();
+            let udp_output = udp_output::open(&pairs.way(from))?;
+            let port = udp_output::address(&udp_output)?.port();
             if let Some(ports) = Ports::even(port) {
                 match std::net::UdpSocket::bind(SocketAddr::new(from, ports.rtcp())) {
                     Ok(reports) => {
                         reports.set_nonblocking(true)?;
                         let reports = UdpSocket::from_std(reports)?;
-                        let outlet = UdpOutput::of(outlet, pairs.config.class);
+                        let udp_output = UdpOutput::of(udp_output, pairs.config.class);
                         let receivers = Mutex::default();
-                        return Ok(Self { outlet, ports, address, reports, receivers });
+                        return Ok(Self { udp_output, ports, address, reports, receivers });
                     }
                     Err(error) => failed = error,
                 }
             }
-            unfit.push(outlet);
+            unfit.push(udp_output);
         }
         Err(failed)
     }

@@ -45,7 +45,7 @@ pub(super) enum RtpTransport {
 }
 
 pub(super) struct UdpTransport {
-    pub(super) outlet: Arc<UdpOutput>,
+    pub(super) udp_output: Arc<UdpOutput>,
     pub(super) to: SocketAddr,
     pub(super) burst: Nanos,
     /// The destination of sender reports.
@@ -201,9 +201,10 @@ impl Requester<'_> {
         }
         let ends = Ends { to: to.ip(), client: ports, from: pair.address, server: server_ports };
         let transport = offer.form.unicast(ends);
-        let (outlet, burst) = (Arc::clone(&pair.outlet), server.config.burst);
+        let (udp_output, burst) = (Arc::clone(&pair.udp_output), server.config.burst);
         let listeners = Listeners::One(pair, from);
-        let path = RtpTransport::Udp(UdpTransport { outlet, to, burst, listeners, _group: None });
+        let path =
+            RtpTransport::Udp(UdpTransport { udp_output, to, burst, listeners, _group: None });
         Ok(Way { path, to, transport })
     }
 
@@ -226,18 +227,18 @@ impl Requester<'_> {
             }
         })?;
         // Reports use the same socket, with the same TTL and interface as the packets.
-        let opened = server.pairs.for_group(group.address, hops).and_then(|outlet| {
-            let socket = UdpSocket::from(outlet.try_clone()?);
-            Ok((outlet, Arc::new(socket)))
+        let opened = server.pairs.for_group(group.address, hops).and_then(|udp_output| {
+            let socket = UdpSocket::from(udp_output.try_clone()?);
+            Ok((udp_output, Arc::new(socket)))
         });
-        let (outlet, socket) = opened.map_err(|error| failed(&error))?;
+        let (udp_output, socket) = opened.map_err(|error| failed(&error))?;
         let to = SocketAddr::new(group.address, port);
         let ports = Ports { rtp: port };
         let transport = offer.form.multicast(group.address, ports, hops);
         let burst = server.config.burst;
         let listeners = Listeners::Group(socket, SocketAddr::new(group.address, ports.rtcp()));
         let _group = Some(group);
-        let path = RtpTransport::Udp(UdpTransport { outlet, to, burst, listeners, _group });
+        let path = RtpTransport::Udp(UdpTransport { udp_output, to, burst, listeners, _group });
         Ok(Way { path, to, transport })
     }
 }
@@ -288,7 +289,7 @@ impl RtpTransport {
 impl UdpTransport {
     /// The socket and destination as an output.
     pub(super) fn output(&self) -> Output {
-        Output::datagrams(&self.outlet, self.to, self.burst)
+        Output::datagrams(&self.udp_output, self.to, self.burst)
     }
 }
 

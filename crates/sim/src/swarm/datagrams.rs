@@ -1,12 +1,12 @@
-//! Worlds in which some deliveries leave as datagrams: their clients, their outlets, and the faults
-//! of the outlets.
+//! Worlds in which some deliveries leave as datagrams: their clients, their UDP outputs, and the
+//! faults of the UDP outputs.
 
 use tactus_core::datagrams::{PAYLOAD, SEGMENTS_MAX};
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
 
 use super::{ClientSpec, DatagramSpec, Habit, Mode};
 use crate::dice::Dice;
-use crate::net::{OutletFault, OutletSpec, OutletTrouble, TICKS};
+use crate::net::{TICKS, UdpOutputFault, UdpOutputSpec, UdpOutputTrouble};
 
 /// The label of its dice. It keeps the worlds of earlier seeds unchanged.
 pub(super) const LABEL: u64 = 4747;
@@ -22,12 +22,12 @@ pub(super) struct DatagramLimits {
     pub(super) dice: Dice,
 }
 
-/// The outlets of datagrams.
+/// The UDP outputs of datagrams.
 pub(super) struct Sending {
-    pub(super) outlets: Vec<OutletSpec>,
+    pub(super) udp_outputs: Vec<UdpOutputSpec>,
     pub(super) tick: Nanos,
     pub(super) segments_max: u32,
-    /// The ceiling of the first outlet's streams.
+    /// The ceiling of the first UDP output's streams.
     pub(super) ceiling: Option<BitRate>,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn draw(terms: DatagramLimits, clients: &mut [ClientSpec]) -> Sending
     let DatagramLimits { mode, begin, duration, quiet_from, every_byte, mut dice } = terms;
     let tick = dice.pick(&TICKS);
     let segments_max = dice.pick(&[1, 4, SEGMENTS_MAX]);
-    let none = Sending { outlets: vec![], tick, segments_max, ceiling: None };
+    let none = Sending { udp_outputs: vec![], tick, segments_max, ceiling: None };
     if !dice.chance(WORLDS) {
         return none;
     }
@@ -65,7 +65,7 @@ pub(super) fn draw(terms: DatagramLimits, clients: &mut [ClientSpec]) -> Sending
         client.burst = Bytes(0);
         let burst = Nanos::from_micros(dice.spread(200, 8_000));
         client.datagrams = Some(DatagramSpec {
-            outlet: dice.below(count) as usize,
+            udp_output: dice.below(count) as usize,
             is_rtp: dice.chance(rtp),
             is_v6: dice.chance(v6),
             burst: if dice.chance(bursts) { burst } else { Nanos(0) },
@@ -80,22 +80,22 @@ pub(super) fn draw(terms: DatagramLimits, clients: &mut [ClientSpec]) -> Sending
             datagrams.burst = Nanos::from_millis(dice.between(1, 8));
         }
     }
-    let outlet = |number| {
+    let udp_output = |number| {
         let mut dice = dice.fork(number);
         let has_faults = matches!(mode, Mode::Safety | Mode::Liveness) && dice.chance(600);
         let until = quiet_from.since(begin);
         let faults = if has_faults { draw_faults(&mut dice, begin, until) } else { vec![] };
-        OutletSpec { faults }
+        UdpOutputSpec { faults }
     };
     let ceiling = draw_ceiling(&mut dice.fork(CEILING), clients);
-    Sending { outlets: (0..count).map(outlet).collect(), ceiling, ..none }
+    Sending { udp_outputs: (0..count).map(udp_output).collect(), ceiling, ..none }
 }
 
-/// The need of the first outlet's streams, or slightly more, in every third world with datagrams: a
-/// stream that falls behind there catches up slowly or never.
+/// The need of the first UDP output's streams, or slightly more, in every third world with
+/// datagrams: a stream that falls behind there catches up slowly or never.
 fn draw_ceiling(dice: &mut Dice, clients: &[ClientSpec]) -> Option<BitRate> {
     let wire = |client: &ClientSpec| {
-        let first = client.datagrams.is_some_and(|datagrams| datagrams.outlet == 0);
+        let first = client.datagrams.is_some_and(|datagrams| datagrams.udp_output == 0);
         first.then(|| wire_max(client.rate).0)
     };
     let needed: u64 = clients.iter().filter_map(wire).sum();
@@ -114,20 +114,20 @@ const CEILING: u64 = 4748;
 /// One world in four has datagrams.
 const WORLDS: u64 = 250;
 
-fn draw_faults(dice: &mut Dice, begin: MonoTime, until: Nanos) -> Vec<OutletFault> {
+fn draw_faults(dice: &mut Dice, begin: MonoTime, until: Nanos) -> Vec<UdpOutputFault> {
     let count = dice.spread(1, 6);
     let fault = |_| {
         let from = begin + Nanos(dice.below(until.0.max(1)));
         let span = Nanos(dice.spread(1_000_000, 5 * SECOND.0));
         let trouble = match dice.below(3) {
-            0 => OutletTrouble::Still,
-            1 => OutletTrouble::Refuses { permille: dice.spread(1, 1000) },
-            _ => OutletTrouble::Narrow {
+            0 => UdpOutputTrouble::Still,
+            1 => UdpOutputTrouble::Refuses { permille: dice.spread(1, 1000) },
+            _ => UdpOutputTrouble::Narrow {
                 buffer: dice.spread(2_000, 400_000),
                 rate: BitRate(dice.spread(100_000, 50_000_000)),
             },
         };
-        OutletFault { from, to: (from + span).min(begin + until), trouble }
+        UdpOutputFault { from, to: (from + span).min(begin + until), trouble }
     };
     (0..count).map(fault).collect()
 }

@@ -281,9 +281,9 @@ impl World {
         }
     }
 
-    /// The class of streams that leave by `outlet`.
-    fn class_of(&self, outlet: usize) -> Option<ClassNumber> {
-        self.swarm.ceiling.filter(|_| outlet == 0).map(|_| ClassNumber(0))
+    /// The class of streams that leave by `udp_output`.
+    fn class_of(&self, udp_output: usize) -> Option<ClassNumber> {
+        self.swarm.ceiling.filter(|_| udp_output == 0).map(|_| ClassNumber(0))
     }
 
     /// The link server of a delivery. Each delivery of a slot has another link than the one before.
@@ -300,7 +300,7 @@ impl World {
         spec: DatagramSpec,
         (delivery, repeats): (Delivery, bool),
     ) -> (Framing, Output) {
-        let DatagramSpec { outlet, is_rtp, is_v6, burst, .. } = spec;
+        let DatagramSpec { udp_output, is_rtp, is_v6, burst, .. } = spec;
         let mut dice = self.dice.fork(u64::from(stream.generation));
         let session = Session {
             source: dice.next() as u32,
@@ -308,10 +308,10 @@ impl World {
             timestamp: dice.next() as u32,
         };
         let framing = if is_rtp { Framing::Rtp(session) } else { Framing::Plain };
-        // A faulty outlet makes no other stream late.
-        let is_well = self.swarm.outlets[outlet].faults.is_empty();
+        // A faulty UDP output makes no other stream late.
+        let is_well = self.swarm.udp_outputs[udp_output].faults.is_empty();
         // Streams that share a ceiling wait for each other, without admission.
-        let class = self.class_of(outlet);
+        let class = self.class_of(udp_output);
         let is_promised = delivery.is_promised && is_well && class.is_none();
         let delivery = Delivery { is_promised, ..delivery };
         let cast = Cast {
@@ -323,8 +323,8 @@ impl World {
             tick: self.swarm.packet_tick,
             lateness: self.swarm.lateness,
         };
-        let mut outlets = open(&self.outlets);
-        let (socket, to) = outlets.join(self.now, stream.index, (outlet, is_v6), cast);
+        let mut udp_outputs = open(&self.udp_outputs);
+        let (socket, to) = udp_outputs.join(self.now, stream.index, (udp_output, is_v6), cast);
         (framing, Output::Datagrams(Datagrams { socket, to, burst, class, after: None }))
     }
 
@@ -386,7 +386,7 @@ impl World {
         }
         live.stopped = Some(now);
         open(&self.net).release_promise(stream.index);
-        open(&self.outlets).release_promise(stream.index);
+        open(&self.udp_outputs).release_promise(stream.index);
         live.parts_left = 0;
         let client = live.client;
         self.trace.note_all([now.0, u64::from(stream.index), u64::from(stream.generation)]);
@@ -442,7 +442,7 @@ impl World {
             }
             return;
         }
-        let left = open(&self.outlets).leave(stream.index);
+        let left = open(&self.udp_outputs).leave(stream.index);
         let received = left.unwrap_or_else(|| open(&self.net).disconnect(now, stream.index));
         let damaged = open(&self.devices[live.grant.volume]).is_damaged(live.title);
         let true_outcome = is_true(outcome, &received, live, damaged);
@@ -488,7 +488,7 @@ impl World {
         for device in &self.devices {
             open(device).heal();
         }
-        open(&self.outlets).heal();
+        open(&self.udp_outputs).heal();
         let streams: Vec<StreamId> = self.live.iter().flatten().map(|live| live.stream).collect();
         for stream in streams {
             self.leave(stream);
@@ -527,7 +527,7 @@ impl World {
 
 impl World {
     fn has_begun(&self, place: u32) -> bool {
-        open(&self.net).has_begun(place) && open(&self.outlets).has_begun(place)
+        open(&self.net).has_begun(place) && open(&self.udp_outputs).has_begun(place)
     }
 }
 

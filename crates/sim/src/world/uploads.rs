@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tactus_core::ports::{self, DiskFault, FileHandle, Reach};
+use tactus_core::ports::{self, DiskFault, FileHandle, SyncScope};
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
 use tactus_engine::assembly::Intake;
 use tactus_engine::message::{IntakeAnswer, IntakeRequest, WriteClass};
@@ -195,7 +195,7 @@ impl World {
             let (file, to) = (of.file, of.sent);
             let store = self.stores[volume].as_mut().expect("the volume takes uploads");
             let asked = Asked::Sync { uploader, file, to };
-            store.ask(|token| IntakeRequest::Sync { token, file, reach: Reach::Data }, asked);
+            store.ask(|token| IntakeRequest::Sync { token, file, reach: SyncScope::Data }, asked);
             self.ring_core(self.placement.disks[volume]);
         }
     }

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use io_uring::register::Restriction;
 use io_uring::{IoUring, opcode, squeue, types};
 use tactus_core::ports::{
-    Completion, Direction, DiskFault, DiskPort, Reach, Sync, Synced, Transfer,
+    Completion, Direction, DiskFault, DiskPort, Sync, SyncScope, Synced, Transfer,
 };
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
@@ -200,8 +200,8 @@ impl DiskRing {
         let entry = match self.table.running(tag) {
             Running::Sync(Sync { file, reach, .. }) => {
                 let flags = match reach {
-                    Reach::Data => types::FsyncFlags::DATASYNC,
-                    Reach::All => types::FsyncFlags::empty(),
+                    SyncScope::Data => types::FsyncFlags::DATASYNC,
+                    SyncScope::All => types::FsyncFlags::empty(),
                 };
                 opcode::Fsync::new(types::Fd(file.0)).flags(flags).build()
             }

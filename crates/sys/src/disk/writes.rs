@@ -10,7 +10,7 @@ use std::io;
 use std::ptr::NonNull;
 
 use tactus_core::ports::{
-    Completion, Direction, DiskFault, DiskPort, FileHandle, Reach, Sync, Synced, Transfer,
+    Completion, Direction, DiskFault, DiskPort, FileHandle, Sync, SyncScope, Synced, Transfer,
 };
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
@@ -212,9 +212,9 @@ fn flush(sync: Sync) -> Result<(), DiskFault> {
     let Sync { file: FileHandle(file), reach, .. } = sync;
     let result = match reach {
         // SAFETY: takes a number; a wrong descriptor is an error.
-        Reach::Data => unsafe { libc::fdatasync(file) },
+        SyncScope::Data => unsafe { libc::fdatasync(file) },
         // SAFETY: as above.
-        Reach::All => unsafe { libc::fsync(file) },
+        SyncScope::All => unsafe { libc::fsync(file) },
     };
     match result {
         0 => Ok(()),

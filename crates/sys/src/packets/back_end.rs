@@ -22,9 +22,9 @@ use crate::clock;
 use crate::packets::directions::FEW;
 use crate::packets::frames::{PacketSocketLink, XdpLink};
 use crate::packets::gaps::{GapCounters, GapLink, GapOptions};
-use crate::packets::outlet::{self, Cutting, UdpLink};
 use crate::packets::ring::UringLink;
 use crate::packets::txtime::TxtimeLink;
+use crate::packets::udp_output::{self, Cutting, UdpLink};
 
 /// The kernel interface that datagrams leave by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -351,10 +351,10 @@ fn lower_quartile(values: &VecDeque<Nanos>) -> Option<Nanos> {
     sorted.get(sorted.len() / 4).copied()
 }
 
-/// An outlet, and a group without members on the loopback. A datagram to it passes the whole send
-/// path, and is discarded on arrival.
+/// A UDP output, and a group without members on the loopback. A datagram to it passes the whole
+/// send path, and is discarded on arrival.
 struct TestPath {
-    outlet: OwnedFd,
+    udp_output: OwnedFd,
     to: SocketAddr,
 }
 
@@ -366,8 +366,8 @@ impl TestPath {
         let from = Ipv4Addr::LOCALHOST.into();
         let interface = Some(crate::udp_input::interface("lo")?);
         let (hops, dscp, heard_here, buffer) = (None, 0, false, 4 << 20);
-        let way = outlet::UdpOptions { from, interface, hops, dscp, heard_here, buffer };
-        Ok(Self { outlet: outlet::open(&way)?, to: NOBODY })
+        let way = udp_output::UdpOptions { from, interface, hops, dscp, heard_here, buffer };
+        Ok(Self { udp_output: udp_output::open(&way)?, to: NOBODY })
     }
 
     /// Sends until the port has had time to learn its route.
@@ -405,7 +405,7 @@ impl TestPath {
         let now = clock::now();
         let due = if port.ahead() > Nanos(0) { now + Nanos(1) } else { now };
         let all = &[due; BATCH][..described.len()];
-        let gone = port.send_timed(now, SocketHandle(self.outlet.as_raw_fd()), batch, all);
+        let gone = port.send_timed(now, SocketHandle(self.udp_output.as_raw_fd()), batch, all);
         port.turn(due, due);
         let taken = &described[..gone.messages];
         taken.iter().map(|message| u64::from(message.parts)).sum()

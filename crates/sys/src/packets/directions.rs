@@ -2,7 +2,7 @@
 //! address.
 //!
 //! Promise: a look-up never blocks and allocates nothing. A separate thread queries the kernel, and
-//! answers are valid for a few seconds. A message with a stale answer leaves by the outlet's
+//! answers are valid for a few seconds. A message with a stale answer leaves by the UDP output's
 //! socket, so the kernel continues to resolve neighbours, and changed routes are noticed.
 
 use std::io;
@@ -18,8 +18,8 @@ use tactus_core::units::{MonoTime, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
 use crate::packets::frame::{Mac, Route, mac_of_group};
-use crate::packets::outlet::{cookie, group_interface, option};
 use crate::packets::routes::{Device, Routes};
+use crate::packets::udp_output::{cookie, group_interface, option};
 use crate::waker::{Sleeper, Waker, waker};
 
 /// The known destinations of a port.
@@ -41,7 +41,7 @@ pub(crate) enum Direction {
     Unknown,
     /// The answer is valid.
     Fresh(Resolution),
-    /// The answer has expired and is queried again: this one message leaves by the outlet's own
+    /// The answer has expired and is queried again: this one message leaves by the UDP output's own
     /// socket.
     Stale(Resolution),
 }
@@ -51,14 +51,14 @@ pub(crate) enum Direction {
 pub(crate) enum Resolution {
     /// By frames of this kind.
     Direct(Route),
-    /// By one of the port's devices, but the next hop's address is unknown yet: by the outlet's own
-    /// socket.
+    /// By one of the port's devices, but the next hop's address is unknown yet: by the UDP output's
+    /// own socket.
     Unresolved,
-    /// Only by the outlet's own socket.
+    /// Only by the UDP output's own socket.
     Elsewhere,
 }
 
-/// An outlet, by its unique cookie, and an address.
+/// A UDP output, by its unique cookie, and an address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
     pub(crate) cookie: u64,
@@ -89,14 +89,14 @@ struct CacheEntry {
 /// A query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteQuery {
-    outlet: RawFd,
+    udp_output: RawFd,
     key: Key,
 }
 
 impl RouteQuery {
-    /// The outlet of the datagrams.
-    pub(crate) fn outlet(&self) -> SocketHandle {
-        SocketHandle(self.outlet)
+    /// The UDP output of the datagrams.
+    pub(crate) fn udp_output(&self) -> SocketHandle {
+        SocketHandle(self.udp_output)
     }
 }
 
@@ -136,7 +136,7 @@ impl Directions {
     }
 
     /// The answer for a destination; sends a query if it is unknown.
-    pub(crate) fn look(&mut self, now: MonoTime, outlet: SocketHandle, key: Key) -> Direction {
+    pub(crate) fn look(&mut self, now: MonoTime, udp_output: SocketHandle, key: Key) -> Direction {
         let mut place = self.place(&key);
         let known = self.known.get(usize::from(self.places[place])).copied();
         if known.is_none() && self.known.len() >= self.known_max {
@@ -154,7 +154,7 @@ impl Directions {
         // Room comes with the answers. Until then a message must not cost more than was promised;
         // otherwise many simultaneous queries keep each other, and the answering thread, from the
         // core.
-        if self.questions.push(RouteQuery { outlet: outlet.0, key }).is_err() {
+        if self.questions.push(RouteQuery { udp_output: udp_output.0, key }).is_err() {
             return match (known, way) {
                 (Some(known), Some(until)) if now < until + HOLDS => known.fresh(),
                 (Some(known), _) => known.stale(),
@@ -295,18 +295,18 @@ impl Drop for Resolver {
     }
 }
 
-/// The kernel's routing decision for a datagram of an outlet to an address.
+/// The kernel's routing decision for a datagram of a UDP output to an address.
 pub(crate) fn find(routes: &mut Routes, devices: &[Device], question: &RouteQuery) -> Resolution {
     try_find(routes, devices, question).unwrap_or(Resolution::Elsewhere)
 }
 
 fn try_find(routes: &mut Routes, devices: &[Device], question: &RouteQuery) -> Option<Resolution> {
-    let RouteQuery { outlet, key: Key { cookie: wanted, to } } = *question;
+    let RouteQuery { udp_output, key: Key { cookie: wanted, to } } = *question;
     // Only the message carries the link of such an address.
     if matches!(to, IpAddr::V6(to) if to.is_unicast_link_local()) {
         return None;
     }
-    let own = own_address(outlet)?;
+    let own = own_address(udp_output)?;
     let is_group = to.is_multicast();
     let (level, hops, heard_here, class) = match to {
         IpAddr::V4(_) => {
@@ -318,7 +318,7 @@ fn try_find(routes: &mut Routes, devices: &[Device], question: &RouteQuery) -> O
             (libc::IPPROTO_IPV6, hops, libc::IPV6_MULTICAST_LOOP, libc::IPV6_TCLASS)
         }
     };
-    let number = |name| option(outlet, level, name, 0i32);
+    let number = |name| option(udp_output, level, name, 0i32);
     let (hops, class) = (number(hops)?, number(class)?);
     let interface = match to {
         _ if !is_group => None,
@@ -347,8 +347,8 @@ fn try_find(routes: &mut Routes, devices: &[Device], question: &RouteQuery) -> O
         any if any.is_unspecified() => hop.from?,
         bound => bound,
     };
-    // The number may belong to another outlet by now.
-    (cookie(outlet) == Some(wanted)).then_some(Resolution::Direct(Route {
+    // The number may belong to another UDP output by now.
+    (cookie(udp_output) == Some(wanted)).then_some(Resolution::Direct(Route {
         device: device as u8,
         to_mac,
         from_mac: devices[device].mac,
@@ -359,23 +359,23 @@ fn try_find(routes: &mut Routes, devices: &[Device], question: &RouteQuery) -> O
     }))
 }
 
-/// The same for the loopback as the only device: it reaches every outlet with an address of its
+/// The same for the loopback as the only device: it reaches every UDP output with an address of its
 /// own.
 pub(crate) fn find_here(question: &RouteQuery) -> Resolution {
-    let own = own_address(question.outlet)
+    let own = own_address(question.udp_output)
         .filter(|own| own.is_ipv4() == question.key.to.is_ipv4() && !own.ip().is_unspecified());
     let (to_mac, from_mac) = ([0; 6], [0; 6]);
     let route = |from| Route { device: 0, to_mac, from_mac, from, hops: 1, class: 0, mtu: 1500 };
     own.map_or(Resolution::Elsewhere, |own| Resolution::Direct(route(own)))
 }
 
-fn own_address(outlet: RawFd) -> Option<SocketAddr> {
-    if outlet < 0 {
+fn own_address(udp_output: RawFd) -> Option<SocketAddr> {
+    if udp_output < 0 {
         return None;
     }
     // SAFETY: the descriptor is borrowed for this call; a closed one is an error and not a danger.
-    let outlet = unsafe { std::os::fd::BorrowedFd::borrow_raw(outlet) };
-    rustix::net::getsockname(outlet).ok()?.try_into().ok()
+    let udp_output = unsafe { std::os::fd::BorrowedFd::borrow_raw(udp_output) };
+    rustix::net::getsockname(udp_output).ok()?.try_into().ok()
 }
 
 #[cfg(test)]
@@ -385,10 +385,10 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::sync::atomic::AtomicU64;
 
-    const OUTLET: SocketHandle = SocketHandle(-1);
+    const UDP_OUTPUT: SocketHandle = SocketHandle(-1);
 
     fn ask(directions: &mut Directions, now: MonoTime, to: u32) -> Direction {
-        directions.look(now, OUTLET, Key { cookie: 1, to: IpAddr::V4(Ipv4Addr::from_bits(to)) })
+        directions.look(now, UDP_OUTPUT, Key { cookie: 1, to: IpAddr::V4(Ipv4Addr::from_bits(to)) })
     }
 
     fn wait(directions: &mut Directions, now: MonoTime, to: u32, wanted: Direction) {

@@ -1,17 +1,17 @@
 //! Datagrams that a port received early, with no queueing discipline to keep their times.
 //!
-//! Promise: none leaves early, or by another socket that has reused the number of its outlet; a
-//! look checks each outlet once with the kernel. Consecutive datagrams of one outlet leave by one
-//! call. No allocation after the start.
+//! Promise: none leaves early, or by another socket that has reused the number of its UDP output; a
+//! look checks each UDP output once with the kernel. Consecutive datagrams of one UDP output leave
+//! by one call. No allocation after the start.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-use tactus_core::ports::{Batch, Gone, Message, PacketPort, SocketHandle, Stop};
+use tactus_core::ports::{Batch, BatchProgress, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::MonoTime;
 
 use crate::packets::directions::Key;
-use crate::packets::outlet::{MESSAGES_MAX, UdpLink, cookie};
+use crate::packets::udp_output::{MESSAGES_MAX, UdpLink, cookie};
 
 /// The kept datagrams, in order of arrival.
 pub(crate) struct EarlyQueue {
@@ -25,7 +25,7 @@ pub(crate) struct EarlyQueue {
 
 #[derive(Clone, Copy)]
 struct Slot {
-    outlet: SocketHandle,
+    udp_output: SocketHandle,
     cookie: u64,
     to: SocketAddr,
     due: MonoTime,
@@ -43,7 +43,7 @@ pub(crate) enum EnqueueResult {
 
 /// A kept datagram.
 pub(crate) struct EarlyDatagram<'a> {
-    pub(crate) outlet: SocketHandle,
+    pub(crate) udp_output: SocketHandle,
     pub(crate) key: Key,
     pub(crate) to: SocketAddr,
     pub(crate) due: MonoTime,
@@ -59,7 +59,7 @@ pub(crate) enum OfferResult {
     Full,
 }
 
-/// The outlet of a datagram that has been handed over.
+/// The UDP output of a datagram that has been handed over.
 const NOBODY: SocketHandle = SocketHandle(-1);
 /// 2 ms of 2.5 Gbit/s.
 const PLACES: usize = 512;
@@ -75,7 +75,7 @@ const LEN_MAX: usize = 2048;
 impl EarlyQueue {
     pub(crate) fn new() -> Self {
         let nobody = SocketAddr::from(([0, 0, 0, 0], 0));
-        let empty = Slot { outlet: NOBODY, cookie: 0, to: nobody, due: MonoTime(0), len: 0 };
+        let empty = Slot { udp_output: NOBODY, cookie: 0, to: nobody, due: MonoTime(0), len: 0 };
         let bytes = vec![[0; LEN_MAX]; PLACES].into();
         let places = vec![0; DESTINATIONS].into();
         Self { slots: vec![empty; PLACES].into(), bytes, first: 0, count: 0, places }
@@ -98,7 +98,7 @@ impl EarlyQueue {
     /// Keeps a datagram.
     pub(crate) fn keep(
         &mut self,
-        outlet: SocketHandle,
+        udp_output: SocketHandle,
         cookie: u64,
         to: SocketAddr,
         due: MonoTime,
@@ -117,7 +117,7 @@ impl EarlyQueue {
             self.bytes[place][at..at + part.len()].copy_from_slice(part);
             at += part.len();
         }
-        self.slots[place] = Slot { outlet, cookie, to, due, len };
+        self.slots[place] = Slot { udp_output, cookie, to, due, len };
         self.count += 1;
         self.places[Key { cookie, to: to.ip() }.hash() % DESTINATIONS] += 1;
         EnqueueResult::Whole
@@ -135,21 +135,27 @@ impl EarlyQueue {
     ) {
         for nth in 0..self.count {
             let place = (self.first + nth) % PLACES;
-            let Slot { outlet, cookie: own, to, due, len } = self.slots[place];
-            if outlet == NOBODY || !check.is_open(outlet, own) {
+            let Slot { udp_output, cookie: own, to, due, len } = self.slots[place];
+            if udp_output == NOBODY || !check.is_open(udp_output, own) {
                 continue;
             }
             let key = Key { cookie: own, to: to.ip() };
-            match offer(&EarlyDatagram { outlet, key, to, due, bytes: &self.bytes[place][..len] }) {
+            match offer(&EarlyDatagram {
+                udp_output,
+                key,
+                to,
+                due,
+                bytes: &self.bytes[place][..len],
+            }) {
                 OfferResult::Taken => {
                     self.places[key.hash() % DESTINATIONS] -= 1;
-                    self.slots[place].outlet = NOBODY;
+                    self.slots[place].udp_output = NOBODY;
                 }
                 OfferResult::Refused => {}
                 OfferResult::Full => break,
             }
         }
-        while self.count > 0 && self.slots[self.first].outlet == NOBODY {
+        while self.count > 0 && self.slots[self.first].udp_output == NOBODY {
             self.pass();
         }
     }
@@ -160,19 +166,21 @@ impl EarlyQueue {
         if self.next().is_none_or(|due| due > now) {
             return 0;
         }
-        self.send_due_by(now, &mut Check::new(cookie), |outlet, batch| udp.send(now, outlet, batch))
+        self.send_due_by(now, &mut Check::new(cookie), |udp_output, batch| {
+            udp.send(now, udp_output, batch)
+        })
     }
 
     fn send_due_by(
         &mut self,
         now: MonoTime,
         check: &mut Check<impl FnMut(RawFd) -> Option<u64>>,
-        mut send: impl FnMut(SocketHandle, Batch<'_>) -> Gone,
+        mut send: impl FnMut(SocketHandle, Batch<'_>) -> BatchProgress,
     ) -> u64 {
         let mut refused = 0;
         while self.next().is_some_and(|due| due <= now) {
-            let Slot { outlet, cookie: own, .. } = self.slots[self.first];
-            if outlet == NOBODY || !check.is_open(outlet, own) {
+            let Slot { udp_output, cookie: own, .. } = self.slots[self.first];
+            if udp_output == NOBODY || !check.is_open(udp_output, own) {
                 self.pass();
                 continue;
             }
@@ -186,8 +194,8 @@ impl EarlyQueue {
                 messages[nth] = Message { to, segment: len as u16, parts: 1 };
                 parts[nth] = &self.bytes[place][..len];
             }
-            let Gone { messages, stop } =
-                send(outlet, Batch { messages: &messages[..run], parts: &parts[..run] });
+            let BatchProgress { messages, stop } =
+                send(udp_output, Batch { messages: &messages[..run], parts: &parts[..run] });
             (0..messages).for_each(|_| self.pass());
             match stop {
                 Some(Stop::Full) => return refused,
@@ -201,20 +209,20 @@ impl EarlyQueue {
         refused
     }
 
-    /// Number of the first ones that are due and share one outlet.
+    /// Number of the first ones that are due and share one UDP output.
     fn run(&self, now: MonoTime) -> usize {
         let first = self.slots[self.first];
         let belongs = |nth: &usize| {
             let slot = self.slots[(self.first + nth) % PLACES];
-            slot.due <= now && (slot.outlet, slot.cookie) == (first.outlet, first.cookie)
+            slot.due <= now && (slot.udp_output, slot.cookie) == (first.udp_output, first.cookie)
         };
         (0..self.count.min(RUN_MAX)).take_while(belongs).count()
     }
 
     /// Removes the first one.
     fn pass(&mut self) {
-        let Slot { outlet, cookie, to, .. } = self.slots[self.first];
-        if outlet != NOBODY {
+        let Slot { udp_output, cookie, to, .. } = self.slots[self.first];
+        if udp_output != NOBODY {
             self.places[Key { cookie, to: to.ip() }.hash() % DESTINATIONS] -= 1;
         }
         self.first = (self.first + 1) % PLACES;
@@ -222,11 +230,11 @@ impl EarlyQueue {
     }
 }
 
-/// Checks whether outlets are still open, once for each: a closed one may have left its number to
-/// another socket.
+/// Checks whether UDP outputs are still open, once for each: a closed one may have left its number
+/// to another socket.
 struct Check<F> {
     cookie: F,
-    /// By their numbers; outlets that share a place are checked in turns.
+    /// By their numbers; UDP outputs that share a place are checked in turns.
     known: [(SocketHandle, Option<u64>); CHECKED],
 }
 
@@ -237,10 +245,10 @@ impl<F: FnMut(RawFd) -> Option<u64>> Check<F> {
         Self { cookie, known: [(NOBODY, None); CHECKED] }
     }
 
-    fn is_open(&mut self, outlet: SocketHandle, own: u64) -> bool {
-        let known = &mut self.known[outlet.0 as usize % CHECKED];
-        if known.0 != outlet {
-            *known = (outlet, (self.cookie)(outlet.0));
+    fn is_open(&mut self, udp_output: SocketHandle, own: u64) -> bool {
+        let known = &mut self.known[udp_output.0 as usize % CHECKED];
+        if known.0 != udp_output {
+            *known = (udp_output, (self.cookie)(udp_output.0));
         }
         known.1 == Some(own)
     }
@@ -253,25 +261,26 @@ mod tests {
 
     const NOW: MonoTime = MonoTime(1000);
 
-    /// Sixty of three outlets in turns; all but the last thirty are due.
+    /// Sixty of three UDP outputs in turns; all but the last thirty are due.
     fn early_queue() -> EarlyQueue {
         let mut early_queue = EarlyQueue::new();
         let to = "127.0.0.1:9".parse().unwrap();
         for nth in 0..60u8 {
-            let outlet = 7 + i32::from(nth / 5 % 3);
+            let udp_output = 7 + i32::from(nth / 5 % 3);
             let due = if nth < 30 { NOW } else { MonoTime(2000) };
-            let kept = early_queue.keep(SocketHandle(outlet), outlet as u64, to, due, &[&[nth]]);
+            let kept =
+                early_queue.keep(SocketHandle(udp_output), udp_output as u64, to, due, &[&[nth]]);
             assert!(matches!(kept, EnqueueResult::Whole));
         }
         early_queue
     }
 
     #[test]
-    fn the_kernel_is_asked_once_in_a_look_for_each_outlet() {
+    fn the_kernel_is_asked_once_in_a_look_for_each_udp_output() {
         let asked = Cell::new(0);
-        let cookie = |outlet: RawFd| {
+        let cookie = |udp_output: RawFd| {
             asked.set(asked.get() + 1);
-            Some(outlet as u64)
+            Some(udp_output as u64)
         };
         let mut early_queue = early_queue();
         let mut offered = 0;
@@ -281,10 +290,10 @@ mod tests {
         });
         assert_eq!((offered, asked.take()), (60, 3));
         let mut sent = vec![];
-        let refused = early_queue.send_due_by(NOW, &mut Check::new(cookie), |outlet, batch| {
+        let refused = early_queue.send_due_by(NOW, &mut Check::new(cookie), |udp_output, batch| {
             let marks = batch.parts.iter().map(|part| part[0]);
-            sent.push((outlet.0, marks.collect::<Vec<u8>>()));
-            Gone { messages: batch.messages.len(), stop: None }
+            sent.push((udp_output.0, marks.collect::<Vec<u8>>()));
+            BatchProgress { messages: batch.messages.len(), stop: None }
         });
         assert_eq!((refused, asked.take()), (0, 3));
         let own: Vec<_> =
@@ -294,30 +303,32 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_and_what_has_no_outlet_any_more_is_passed_over() {
+    fn what_is_refused_and_what_has_no_udp_output_any_more_is_passed_over() {
         let mut early_queue = early_queue();
-        // The second outlet's number belongs to another socket now, and the kernel refuses every
-        // third.
+        // The second UDP output's number belongs to another socket now, and the kernel refuses
+        // every third.
         let mut sent = 0;
-        let cookie = |outlet: RawFd| Some(if outlet == 8 { 99 } else { outlet as u64 });
-        let refused = early_queue.send_due_by(NOW, &mut Check::new(cookie), |outlet, batch| {
-            assert_ne!(outlet.0, 8);
+        let cookie = |udp_output: RawFd| Some(if udp_output == 8 { 99 } else { udp_output as u64 });
+        let refused = early_queue.send_due_by(NOW, &mut Check::new(cookie), |udp_output, batch| {
+            assert_ne!(udp_output.0, 8);
             let messages = batch.parts.iter().take_while(|part| part[0] % 3 != 0).count();
             sent += messages;
             let stop = (messages < batch.parts.len()).then_some(Stop::Refused(libc::ENETUNREACH));
-            Gone { messages, stop }
+            BatchProgress { messages, stop }
         });
         assert_eq!((sent, refused, early_queue.count), (14, 6, 30));
         let mut calls = 0;
         let full = |_: SocketHandle, _: Batch<'_>| {
             calls += 1;
-            Gone { messages: 2, stop: Some(Stop::Full) }
+            BatchProgress { messages: 2, stop: Some(Stop::Full) }
         };
-        let known = |outlet: RawFd| Some(outlet as u64);
+        let known = |udp_output: RawFd| Some(udp_output as u64);
         assert_eq!(early_queue.send_due_by(MonoTime(2000), &mut Check::new(known), full), 0);
         assert_eq!((calls, early_queue.count), (1, 28), "behind a full socket they wait");
-        let all =
-            |_: SocketHandle, batch: Batch<'_>| Gone { messages: batch.messages.len(), stop: None };
+        let all = |_: SocketHandle, batch: Batch<'_>| BatchProgress {
+            messages: batch.messages.len(),
+            stop: None,
+        };
         early_queue.send_due_by(MonoTime(2000), &mut Check::new(known), all);
         assert!(early_queue.is_empty() && early_queue.places.iter().all(|&count| count == 0));
     }

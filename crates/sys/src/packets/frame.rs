@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The route of datagrams of one outlet to one destination.
+/// The route of datagrams of one UDP output to one destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
     /// Index of the port's device.

@@ -3,8 +3,8 @@
 //!
 //! Promise: as [`UdpLink`]: a send never blocks, messages of one call leave in order. Destinations
 //! that frames cannot reach (this host, devices without Ethernet, addresses that the kernel has not
-//! resolved yet) use the outlet's own socket. Every few seconds each destination uses it once, so
-//! that the kernel continues to resolve it, and changes of routes and neighbours are noticed.
+//! resolved yet) use the UDP output's own socket. Every few seconds each destination uses it once,
+//! so that the kernel continues to resolve it, and changes of routes and neighbours are noticed.
 //!
 //! These ports bypass the host's firewall and its UDP counters; AF_XDP also bypasses the queueing
 //! disciplines. So they are used only if the configuration names them.
@@ -15,22 +15,22 @@ mod rings;
 use std::hint::black_box;
 use std::io;
 
-use tactus_core::ports::{Batch, FilePart, Gone, PacketPort, SocketHandle, Stop};
+use tactus_core::ports::{Batch, BatchProgress, FilePart, PacketPort, SocketHandle, Stop};
 use tactus_core::units::MonoTime;
 
 use self::packet_socket::PacketSocket;
 use self::rings::Rings;
 use crate::packets::directions::{self, Direction, Directions, FEW, Key, Resolution, RouteQuery};
 use crate::packets::frame::Route;
-use crate::packets::outlet::{MESSAGES_MAX, UdpLink, cookie};
 use crate::packets::routes::Routes;
+use crate::packets::udp_output::{MESSAGES_MAX, UdpLink, cookie};
 
 /// Frames by AF_XDP.
 pub(crate) type XdpLink = FrameLink<Rings>;
 /// Frames by a packet socket; messages of several datagrams are segmented behind it.
 pub(crate) type PacketSocketLink = FrameLink<PacketSocket>;
 
-/// The port over devices of one kind; its handles are file descriptors of outlets.
+/// The port over devices of one kind; its handles are file descriptors of UDP outputs.
 pub(crate) struct FrameLink<D> {
     udp: UdpLink,
     /// `None` if the device has failed.
@@ -108,8 +108,9 @@ impl<D: Device> FrameLink<D> {
     }
 
     /// The way past the kernel, if it is known and valid.
-    fn route(&mut self, now: MonoTime, outlet: SocketHandle, key: Key) -> Option<Route> {
-        let Direction::Fresh(Resolution::Direct(route)) = self.directions.look(now, outlet, key)
+    fn route(&mut self, now: MonoTime, udp_output: SocketHandle, key: Key) -> Option<Route> {
+        let Direction::Fresh(Resolution::Direct(route)) =
+            self.directions.look(now, udp_output, key)
         else {
             return None;
         };
@@ -121,7 +122,7 @@ impl<D: Device> FrameLink<D> {
     fn look_ahead(
         &mut self,
         now: MonoTime,
-        outlet: SocketHandle,
+        udp_output: SocketHandle,
         cookie: u64,
         batch: Batch<'_>,
     ) -> bool {
@@ -133,7 +134,7 @@ impl<D: Device> FrameLink<D> {
         // The state of each is cold. Loaded together, the waits overlap.
         black_box(keys().fold(0, |read, key| read ^ self.directions.look_up(&key)));
         for key in keys() {
-            let Some(route) = self.route(now, outlet, key) else { return true };
+            let Some(route) = self.route(now, udp_output, key) else { return true };
             if self.routes.first().is_some_and(|first| first.device != route.device) {
                 return false;
             }
@@ -170,29 +171,34 @@ impl<D: Device> PacketPort for FrameLink<D> {
         self.udp.segments_max()
     }
 
-    fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
+    fn send(&mut self, now: MonoTime, udp_output: SocketHandle, batch: Batch<'_>) -> BatchProgress {
         self.directions.take_answers(now);
-        let Some(cookie) = cookie(outlet.0) else { return self.udp.send(now, outlet, batch) };
+        let Some(cookie) = cookie(udp_output.0) else {
+            return self.udp.send(now, udp_output, batch);
+        };
         let whole = batch.messages.len();
         let mut left = batch;
         while !left.messages.is_empty() {
-            let has_none = self.look_ahead(now, outlet, cookie, left);
+            let has_none = self.look_ahead(now, udp_output, cookie, left);
             let (taken, lack) = self.send_direct(left);
             (_, left) = split(left, taken);
             if lack == Some(DeviceRefusal::Room) {
-                return Gone { messages: whole - left.messages.len(), stop: Some(Stop::Full) };
+                return BatchProgress {
+                    messages: whole - left.messages.len(),
+                    stop: Some(Stop::Full),
+                };
             }
             if lack.is_none() && !has_none {
                 continue;
             }
             let (one, behind) = split(left, 1);
-            let gone = self.udp.send(now, outlet, one);
+            let gone = self.udp.send(now, udp_output, one);
             if gone.stop.is_some() {
-                return Gone { messages: whole - left.messages.len(), stop: gone.stop };
+                return BatchProgress { messages: whole - left.messages.len(), stop: gone.stop };
             }
             left = behind;
         }
-        Gone { messages: whole, stop: None }
+        BatchProgress { messages: whole, stop: None }
     }
 
     fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
@@ -204,7 +210,7 @@ impl<D: Device> PacketPort for FrameLink<D> {
 mod tests {
     use super::*;
     use crate::clock;
-    use crate::packets::outlet::{UdpOptions, open};
+    use crate::packets::udp_output::{UdpOptions, open};
     use std::net::{SocketAddr, UdpSocket};
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -231,12 +237,12 @@ mod tests {
     }
 
     /// Sends until the way is known, so that later messages bypass the kernel.
-    fn settle<D: Device>(link: &mut FrameLink<D>, outlet: SocketHandle, to: SocketAddr) {
-        let key = Key { cookie: cookie(outlet.0).unwrap(), to: to.ip() };
+    fn settle<D: Device>(link: &mut FrameLink<D>, udp_output: SocketHandle, to: SocketAddr) {
+        let key = Key { cookie: cookie(udp_output.0).unwrap(), to: to.ip() };
         for _ in 0..2000 {
             let now = clock::now();
             link.directions.take_answers(now);
-            if link.route(now, outlet, key).is_some() {
+            if link.route(now, udp_output, key).is_some() {
                 return;
             }
             clock::sleep_until(now + MILLISECOND);
@@ -244,9 +250,9 @@ mod tests {
         panic!("the question was not answered");
     }
 
-    /// An outlet, and a receiver that it reaches past the kernel.
+    /// A UDP output, and a receiver that it reaches past the kernel.
     struct Ends {
-        outlet: OwnedFd,
+        udp_output: OwnedFd,
         handle: SocketHandle,
         inbox: UdpSocket,
         to: SocketAddr,
@@ -257,13 +263,13 @@ mod tests {
             let from = LOCAL.parse().unwrap();
             let (interface, hops, dscp, heard_here) = (None, None, 0, true);
             let way = UdpOptions { from, interface, hops, dscp, heard_here, buffer: 1 << 20 };
-            let outlet = open(&way).unwrap();
-            let handle = SocketHandle(outlet.as_raw_fd());
+            let udp_output = open(&way).unwrap();
+            let handle = SocketHandle(udp_output.as_raw_fd());
             let inbox = UdpSocket::bind((from, 0)).unwrap();
             inbox.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             let to = inbox.local_addr().unwrap();
             settle(link, handle, to);
-            Self { outlet, handle, inbox, to }
+            Self { udp_output, handle, inbox, to }
         }
     }
 
@@ -275,7 +281,7 @@ mod tests {
 
     fn what_leaves_past_the_kernel_arrives_whole_and_in_order_by<D: Device>() {
         let Some((mut link, _turn)) = link::<D>() else { return };
-        let Ends { outlet, handle, inbox, to } = Ends::of(&mut link);
+        let Ends { udp_output, handle, inbox, to } = Ends::of(&mut link);
         // More than the kernel takes by one call; one message of several datagrams, in parts that
         // do not match the segments.
         let bodies: Vec<Vec<u8>> = (0..70u8).map(|nth| vec![nth; 100 + usize::from(nth)]).collect();
@@ -286,9 +292,9 @@ mod tests {
         messages.push(Message { to, segment: 800, parts: 3 });
         parts.extend([&long[..300], &long[300..1700], &long[1700..]]);
         let gone = link.send(clock::now(), handle, Batch { messages: &messages, parts: &parts });
-        assert_eq!(gone, Gone { messages: 71, stop: None });
+        assert_eq!(gone, BatchProgress { messages: 71, stop: None });
         let mut bytes = [0; 2000];
-        let own = crate::packets::outlet::address(&outlet).unwrap();
+        let own = crate::packets::udp_output::address(&udp_output).unwrap();
         for body in &bodies {
             let (len, from) = inbox.recv_from(&mut bytes).unwrap();
             assert_eq!((&bytes[..len], from), (&body[..], own));
@@ -307,7 +313,7 @@ mod tests {
 
     fn the_device_itself_takes_what_it_may_by<D: Device>() {
         let Some((mut link, _turn)) = link::<D>() else { return };
-        let Ends { outlet: _outlet, handle, inbox, to } = Ends::of(&mut link);
+        let Ends { udp_output: _udp_output, handle, inbox, to } = Ends::of(&mut link);
         let long = vec![0xcd; 1900];
         let messages = [1000, 700, 1316].map(|segment| Message { to, segment, parts: 1 });
         let parts = [&long[..300], &long[..], &long[..1316]];
@@ -329,13 +335,16 @@ mod tests {
 
     fn frames_come_back_and_are_used_again_by<D: Device>() {
         let Some((mut link, _turn)) = link::<D>() else { return };
-        let Ends { outlet: _outlet, handle, inbox, to } = Ends::of(&mut link);
+        let Ends { udp_output: _udp_output, handle, inbox, to } = Ends::of(&mut link);
         let mut bytes = [0; 64];
         for nth in 0..5000u32 {
             let body = nth.to_ne_bytes();
             let batch =
                 Batch { messages: &[Message { to, segment: 100, parts: 1 }], parts: &[&body] };
-            assert_eq!(link.send(clock::now(), handle, batch), Gone { messages: 1, stop: None });
+            assert_eq!(
+                link.send(clock::now(), handle, batch),
+                BatchProgress { messages: 1, stop: None }
+            );
             assert_eq!((inbox.recv(&mut bytes).unwrap(), &bytes[..4]), (4, &body[..]));
         }
     }
@@ -348,10 +357,13 @@ mod tests {
 
     fn what_is_too_long_for_the_device_leaves_by_the_kernel_by<D: Device>() {
         let Some((mut link, _turn)) = link::<D>() else { return };
-        let Ends { outlet: _outlet, handle, inbox, to } = Ends::of(&mut link);
+        let Ends { udp_output: _udp_output, handle, inbox, to } = Ends::of(&mut link);
         let body = vec![7; 4000];
         let batch = Batch { messages: &[Message { to, segment: 4000, parts: 1 }], parts: &[&body] };
-        assert_eq!(link.send(clock::now(), handle, batch), Gone { messages: 1, stop: None });
+        assert_eq!(
+            link.send(clock::now(), handle, batch),
+            BatchProgress { messages: 1, stop: None }
+        );
         assert_eq!(inbox.recv(&mut [0; 5000]).unwrap(), 4000);
     }
 }

@@ -3,8 +3,8 @@
 //! Promise: a send never blocks. The frames of a turn are as many bytes apart as their times
 //! require. The filler frames are PAUSE frames of IEEE 802.3, annex 31B, with a pause of zero; the
 //! first switch does not forward them. Datagrams for other devices are kept until their time and
-//! leave by their outlet's socket; so do all datagrams while the link's device is down or gone, and
-//! none is held up. The link's device must carry nothing else, and **a switch must stand behind
+//! leave by their UDP output's socket; so do all datagrams while the link's device is down or gone,
+//! and none is held up. The link's device must carry nothing else, and **a switch must stand behind
 //! it**: on a hub, or a cable to another host, all of the filling arrives. The argument:
 //! `docs/design/gap-frames.md`.
 
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tactus_core::gaps::{Progress, Timeline, WireFraming};
-use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandle, Stop};
+use tactus_core::ports::{Batch, BatchProgress, FilePart, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
 use self::device::Device;
@@ -25,8 +25,8 @@ use crate::clock;
 use crate::packets::directions::{self, Direction, Directions, FEW, Key, Resolution, RouteQuery};
 use crate::packets::early_queue::{EarlyQueue, EnqueueResult};
 use crate::packets::frame::{self, Checksum, Mac, Route};
-use crate::packets::outlet::{UdpLink, cookie};
 use crate::packets::routes::{self, Routes};
+use crate::packets::udp_output::{UdpLink, cookie};
 
 /// A link that is kept full.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ pub struct GapOptions {
     pub ahead: Nanos,
 }
 
-/// The port; its handles are file descriptors of outlets.
+/// The port; its handles are file descriptors of UDP outputs.
 pub struct GapLink {
     udp: UdpLink,
     directions: Directions,
@@ -286,17 +286,19 @@ impl GapLink {
     fn send_one(
         &mut self,
         now: MonoTime,
-        outlet: SocketHandle,
+        udp_output: SocketHandle,
         one: &TimedMessage<'_>,
     ) -> Option<Stop> {
-        let Some(cookie) = cookie(outlet.0) else { return self.by_socket(now, outlet, one) };
+        let Some(cookie) = cookie(udp_output.0) else {
+            return self.by_socket(now, udp_output, one);
+        };
         let key = Key { cookie, to: one.message.to.ip() };
-        match self.directions.look(now, outlet, key) {
+        match self.directions.look(now, udp_output, key) {
             Direction::Fresh(Resolution::Direct(route)) if !self.is_down => {
                 match self.put(&route, one) {
                     Put::Laid => None,
                     Put::Full => Some(Stop::Full),
-                    Put::Unfit => self.by_socket(now, outlet, one),
+                    Put::Unfit => self.by_socket(now, udp_output, one),
                 }
             }
             // It goes to the same device, behind the laid frames: the right order.
@@ -305,20 +307,21 @@ impl GapLink {
             | Direction::Stale(Resolution::Unresolved)
                 if !self.is_down =>
             {
-                self.by_socket(now, outlet, one)
+                self.by_socket(now, udp_output, one)
             }
             // There is time to wait for the answer.
             Direction::Unknown if now < one.due => Some(Stop::Full),
-            Direction::Unknown => self.by_socket(now, outlet, one),
+            Direction::Unknown => self.by_socket(now, udp_output, one),
             // By another device, or by the kernel's choice while the link's device is down.
             Direction::Fresh(_) | Direction::Stale(_) => {
                 if one.due <= now && self.early_queue.is_empty() {
-                    return self.by_socket(now, outlet, one);
+                    return self.by_socket(now, udp_output, one);
                 }
-                match self.early_queue.keep(outlet, cookie, one.message.to, one.due, one.parts) {
+                match self.early_queue.keep(udp_output, cookie, one.message.to, one.due, one.parts)
+                {
                     EnqueueResult::Whole => None,
                     EnqueueResult::Full => Some(Stop::Full),
-                    EnqueueResult::TooLong => self.by_socket(now, outlet, one),
+                    EnqueueResult::TooLong => self.by_socket(now, udp_output, one),
                 }
             }
         }
@@ -327,11 +330,11 @@ impl GapLink {
     fn by_socket(
         &mut self,
         now: MonoTime,
-        outlet: SocketHandle,
+        udp_output: SocketHandle,
         one: &TimedMessage<'_>,
     ) -> Option<Stop> {
         let batch = Batch { messages: &[one.message], parts: one.parts };
-        self.udp.send(now, outlet, batch).stop
+        self.udp.send(now, udp_output, batch).stop
     }
 }
 
@@ -379,27 +382,27 @@ impl PacketPort for GapLink {
         self.ahead
     }
 
-    fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
-        self.send_timed(now, outlet, batch, &[])
+    fn send(&mut self, now: MonoTime, udp_output: SocketHandle, batch: Batch<'_>) -> BatchProgress {
+        self.send_timed(now, udp_output, batch, &[])
     }
 
     fn send_timed(
         &mut self,
         now: MonoTime,
-        outlet: SocketHandle,
+        udp_output: SocketHandle,
         batch: Batch<'_>,
         due: &[MonoTime],
-    ) -> Gone {
+    ) -> BatchProgress {
         self.directions.take_answers(now);
         // A batch that stays because of kept datagrams gets no other turn.
         self.send_held(now);
         self.look(now);
         let mut rest = batch.parts;
-        let mut gone = Gone { messages: 0, stop: None };
+        let mut gone = BatchProgress { messages: 0, stop: None };
         for (at, &message) in batch.messages.iter().enumerate() {
             let (parts, behind) = rest.split_at(usize::from(message.parts));
             let due = due.get(at).copied().unwrap_or(now);
-            gone.stop = self.send_one(now, outlet, &TimedMessage { message, parts, due });
+            gone.stop = self.send_one(now, udp_output, &TimedMessage { message, parts, due });
             if gone.stop.is_some() {
                 break;
             }
@@ -441,7 +444,7 @@ fn write_pause(frame: &mut [u8], from: Mac) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packets::outlet::{UdpOptions, open};
+    use crate::packets::udp_output::{UdpOptions, open};
     use std::net::UdpSocket;
     use std::os::fd::AsRawFd;
     use std::time::Duration;
@@ -488,8 +491,8 @@ mod tests {
         let from = "::1".parse().unwrap();
         let way =
             UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
-        let outlet = open(&way).unwrap();
-        let handle = SocketHandle(outlet.as_raw_fd());
+        let udp_output = open(&way).unwrap();
+        let handle = SocketHandle(udp_output.as_raw_fd());
         let inbox = UdpSocket::bind((from, 0)).unwrap();
         inbox.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let to = inbox.local_addr().unwrap();
@@ -504,8 +507,8 @@ mod tests {
         let asked = [begin + SECOND.times(1000); 2];
         // Once: the next call may find the answer, and fill the wire.
         let gone = link.send_timed(begin, handle, batch, &asked);
-        assert_eq!(gone, Gone { messages: 0, stop: Some(Stop::Full) });
-        let key = Key { cookie: cookie(outlet.as_raw_fd()).unwrap(), to: to.ip() };
+        assert_eq!(gone, BatchProgress { messages: 0, stop: Some(Stop::Full) });
+        let key = Key { cookie: cookie(udp_output.as_raw_fd()).unwrap(), to: to.ip() };
         while link.directions.look(begin, handle, key) == Direction::Unknown {
             assert!(clock::now() < end, "the question was not answered");
             std::thread::yield_now();
@@ -514,7 +517,7 @@ mod tests {
         // As after a second.
         let now = begin + SECOND;
         let gone = link.send_timed(now, handle, batch, &due);
-        assert_eq!(gone, Gone { messages: 2, stop: None });
+        assert_eq!(gone, BatchProgress { messages: 2, stop: None });
         // From one to the other 12,500 bytes: a frame of 1,378 and 24 more, and nine gaps.
         let counters = link.counters();
         assert_eq!((count(&counters.frames), count(&counters.gaps)), (2, 8));
@@ -524,7 +527,10 @@ mod tests {
         let mut bytes = [0; 1500];
         for payload in payloads {
             let (len, sender) = inbox.recv_from(&mut bytes).unwrap();
-            assert_eq!((len, sender), (1316, crate::packets::outlet::address(&outlet).unwrap()));
+            assert_eq!(
+                (len, sender),
+                (1316, crate::packets::udp_output::address(&udp_output).unwrap())
+            );
             assert_eq!((&bytes[..600], &bytes[600..len]), (&payload[..], &BODY[..716]));
         }
         // The kernel returns each slot when its frame has left the other end.
@@ -540,12 +546,12 @@ mod tests {
     fn what_leaves_elsewhere_waits_for_its_time() {
         let begin = clock::now();
         let Some(mut link) = link(begin) else { return };
-        // For this port, an outlet without an address of its own is not on the loopback.
+        // For this port, a UDP output without an address of its own is not on the loopback.
         let from = "0.0.0.0".parse().unwrap();
         let way =
             UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
-        let outlet = open(&way).unwrap();
-        let handle = SocketHandle(outlet.as_raw_fd());
+        let udp_output = open(&way).unwrap();
+        let handle = SocketHandle(udp_output.as_raw_fd());
         let inbox = UdpSocket::bind("127.0.0.1:0").unwrap();
         inbox.set_nonblocking(true).unwrap();
         let to = inbox.local_addr().unwrap();

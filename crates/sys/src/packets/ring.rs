@@ -9,12 +9,12 @@
 use std::io;
 
 use io_uring::{IoUring, opcode, squeue, types};
-use tactus_core::ports::{Batch, FilePart, Gone, PacketPort, SocketHandle};
+use tactus_core::ports::{Batch, BatchProgress, FilePart, PacketPort, SocketHandle};
 use tactus_core::units::MonoTime;
 
-use crate::packets::outlet::{MESSAGES_MAX, Tables, UdpLink, stop_for};
+use crate::packets::udp_output::{MESSAGES_MAX, Tables, UdpLink, stop_for};
 
-/// The port; its handles are file descriptors of outlets.
+/// The port; its handles are file descriptors of UDP outputs.
 pub struct UringLink {
     /// `None` after the ring has been closed.
     ring: Option<IoUring>,
@@ -48,40 +48,40 @@ impl UringLink {
     fn send_by(
         &mut self,
         now: MonoTime,
-        outlet: SocketHandle,
+        udp_output: SocketHandle,
         batch: Batch<'_>,
         enter: &mut impl Enter,
-    ) -> Gone {
+    ) -> BatchProgress {
         let Batch { messages, mut parts } = batch;
         let mut done = 0;
         while done < messages.len() {
             if self.ring.is_none() {
                 let rest = Batch { messages: &messages[done..], parts };
-                let Gone { messages, stop } = self.udp.send(now, outlet, rest);
-                return Gone { messages: done + messages, stop };
+                let BatchProgress { messages, stop } = self.udp.send(now, udp_output, rest);
+                return BatchProgress { messages: done + messages, stop };
             }
             let (count, _) = self.tables.describe(&messages[done..], parts);
             assert!(count > 0, "a message has fewer parts than a call");
-            let begun = self.submit(outlet, count, enter);
+            let begun = self.submit(udp_output, count, enter);
             let results = &self.results[..begun];
             let taken = results.iter().position(|&result| result < 0).unwrap_or(begun);
             let own = messages[done..done + taken].iter().map(|one| usize::from(one.parts));
             parts = &parts[own.sum()..];
             done += taken;
             if taken < begun {
-                return Gone { messages: done, stop: Some(stop_for(-results[taken])) };
+                return BatchProgress { messages: done, stop: Some(stop_for(-results[taken])) };
             }
         }
-        Gone { messages: done, stop: None }
+        BatchProgress { messages: done, stop: None }
     }
 
     /// Submits the described messages. Returns the number that the kernel has begun; each of them
     /// has ended. If it is not all, the ring has been closed.
-    fn submit(&mut self, outlet: SocketHandle, count: usize, enter: &mut impl Enter) -> usize {
+    fn submit(&mut self, udp_output: SocketHandle, count: usize, enter: &mut impl Enter) -> usize {
         let ring = self.ring.as_mut().expect("who submits has looked");
         for at in 0..count {
             let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u32;
-            let entry = opcode::SendMsg::new(types::Fd(outlet.0), self.tables.head(at));
+            let entry = opcode::SendMsg::new(types::Fd(udp_output.0), self.tables.head(at));
             let mut entry = entry.flags(flags).build().user_data(at as u64);
             if at + 1 < count {
                 entry = entry.flags(squeue::Flags::IO_LINK);
@@ -149,8 +149,8 @@ impl PacketPort for UringLink {
         self.udp.segments_max()
     }
 
-    fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
-        self.send_by(now, outlet, batch, &mut enter)
+    fn send(&mut self, now: MonoTime, udp_output: SocketHandle, batch: Batch<'_>) -> BatchProgress {
+        self.send_by(now, udp_output, batch, &mut enter)
     }
 
     fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
@@ -161,13 +161,13 @@ impl PacketPort for UringLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packets::outlet::{UdpOptions, open};
+    use crate::packets::udp_output::{UdpOptions, open};
     use std::net::UdpSocket;
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::time::Duration;
     use tactus_core::ports::{Message, Stop};
 
-    /// A port, an outlet, and the receiver of its datagrams.
+    /// A port, a UDP output, and the receiver of its datagrams.
     fn stage() -> Option<(UringLink, OwnedFd, UdpSocket)> {
         let Ok(link) = UringLink::new() else {
             println!("skipped: io_uring cannot be had here");
@@ -195,7 +195,7 @@ mod tests {
     /// Sends 150 messages, one of which may exceed any datagram, with this kernel. Returns whether
     /// the ring stays open.
     fn sends_each_once_by(huge: Option<usize>, mut kernel: impl Enter) -> Option<bool> {
-        let (mut link, outlet, inbox) = stage()?;
+        let (mut link, udp_output, inbox) = stage()?;
         let to = inbox.local_addr().unwrap();
         let bodies: Vec<Vec<u8>> = (0..150u8).map(|nth| vec![nth; 20]).collect();
         let long = vec![0; 70_000];
@@ -204,7 +204,7 @@ mod tests {
             parts[huge] = &long;
         }
         let messages = vec![Message { to, segment: u16::MAX, parts: 1 }; 150];
-        let handle = SocketHandle(outlet.as_raw_fd());
+        let handle = SocketHandle(udp_output.as_raw_fd());
         let mut sent = 0;
         if let Some(huge) = huge {
             let batch = Batch { messages: &messages, parts: &parts };
@@ -215,7 +215,7 @@ mod tests {
         }
         let rest = Batch { messages: &messages[sent..], parts: &parts[sent..] };
         let gone = link.send_by(MonoTime(0), handle, rest, &mut kernel);
-        assert_eq!(gone, Gone { messages: 150 - sent, stop: None });
+        assert_eq!(gone, BatchProgress { messages: 150 - sent, stop: None });
         for body in bodies.iter().enumerate().filter(|(nth, _)| Some(*nth) != huge) {
             assert_eq!(&take(&inbox), body.1, "datagram {}", body.0);
         }

@@ -4,8 +4,8 @@
 //! Promise: none leaves early. A datagram by a device with the queueing discipline `fq` leaves at
 //! its own time, within any tick; every other one is kept here, and leaves by the tick. The number
 //! under way never exceeds the limit of `fq` for one flow, because `fq` silently drops packets
-//! above it; further ones are kept here as well. Datagrams of one outlet to one address leave in
-//! order. The argument: `docs/design/packets.md`.
+//! above it; further ones are kept here as well. Datagrams of one UDP output to one address leave
+//! in order. The argument: `docs/design/packets.md`.
 //!
 //! `etf` is not used: it drops packets that are slightly late, and uses another clock (TAI).
 
@@ -14,15 +14,15 @@ mod timed;
 use std::collections::VecDeque;
 use std::io;
 
-use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandle, Stop};
+use tactus_core::ports::{Batch, BatchProgress, FilePart, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{MonoTime, Nanos};
 
 use self::timed::Timed;
 use crate::packets::directions::{self, Direction, Directions, FEW, Key, Resolution, RouteQuery};
 use crate::packets::early_queue::{EarlyQueue, EnqueueResult, OfferResult};
-use crate::packets::outlet::{Cutting, UdpLink, cookie, set_time};
+use crate::packets::udp_output::{Cutting, UdpLink, cookie, set_time};
 
-/// The port; its handles are file descriptors of outlets.
+/// The port; its handles are file descriptors of UDP outputs.
 pub struct TxtimeLink {
     udp: UdpLink,
     directions: Directions,
@@ -112,12 +112,12 @@ impl TxtimeLink {
             if under_way.len() == *under_way_max {
                 return OfferResult::Full;
             }
-            if !is_timed(directions, now, one.outlet, one.key) {
+            if !is_timed(directions, now, one.udp_output, one.key) {
                 return OfferResult::Refused;
             }
             let message = Message { to: one.to, segment: one.bytes.len() as u16, parts: 1 };
             let batch = Batch { messages: &[message], parts: &[one.bytes] };
-            if udp.send_at(one.outlet, batch, &[one.due]).stop == Some(Stop::Full) {
+            if udp.send_at(one.udp_output, batch, &[one.due]).stop == Some(Stop::Full) {
                 *may_hand_over = true;
                 return OfferResult::Full;
             }
@@ -130,7 +130,7 @@ impl TxtimeLink {
     fn run(
         &mut self,
         now: MonoTime,
-        outlet: SocketHandle,
+        udp_output: SocketHandle,
         cookie: u64,
         of: &[Message],
     ) -> (usize, usize) {
@@ -139,7 +139,7 @@ impl TxtimeLink {
         for message in of.iter().take(room) {
             let key = Key { cookie, to: message.to.ip() };
             // Also for a message that waits behind others: without a query its route stays unknown.
-            if !is_timed(&mut self.directions, now, outlet, key) {
+            if !is_timed(&mut self.directions, now, udp_output, key) {
                 break;
             }
             if self.early_queue.has(key) {
@@ -157,16 +157,16 @@ impl TxtimeLink {
     fn send_one(
         &mut self,
         now: MonoTime,
-        outlet: SocketHandle,
+        udp_output: SocketHandle,
         cookie: u64,
         one: &TimedMessage<'_>,
     ) -> Option<Stop> {
         let to = one.message.to;
         if one.due <= now && !self.early_queue.has(Key { cookie, to: to.ip() }) {
             let batch = Batch { messages: &[one.message], parts: one.parts };
-            return self.udp.send(now, outlet, batch).stop;
+            return self.udp.send(now, udp_output, batch).stop;
         }
-        match self.early_queue.keep(outlet, cookie, to, one.due, one.parts) {
+        match self.early_queue.keep(udp_output, cookie, to, one.due, one.parts) {
             EnqueueResult::Whole => None,
             // A message that is too long stays where it is.
             EnqueueResult::Full | EnqueueResult::TooLong => Some(Stop::Full),
@@ -175,8 +175,13 @@ impl TxtimeLink {
 }
 
 /// Whether the kernel keeps the times of this destination.
-fn is_timed(directions: &mut Directions, now: MonoTime, outlet: SocketHandle, key: Key) -> bool {
-    match directions.look(now, outlet, key) {
+fn is_timed(
+    directions: &mut Directions,
+    now: MonoTime,
+    udp_output: SocketHandle,
+    key: Key,
+) -> bool {
+    match directions.look(now, udp_output, key) {
         Direction::Fresh(found) | Direction::Stale(found) => found != Resolution::Elsewhere,
         Direction::Unknown => false,
     }
@@ -187,11 +192,11 @@ fn ahead(tick: Nanos) -> Nanos {
     tick + LATE
 }
 
-/// Enables transmit times of an outlet, if its device keeps them.
+/// Enables transmit times of a UDP output, if its device keeps them.
 fn give_times(found: Resolution, question: &RouteQuery) -> Resolution {
     match found {
         Resolution::Elsewhere => Resolution::Elsewhere,
-        found if set_time(question.outlet()).is_ok() => found,
+        found if set_time(question.udp_output()).is_ok() => found,
         _ => Resolution::Elsewhere,
     }
 }
@@ -213,31 +218,33 @@ impl PacketPort for TxtimeLink {
         ahead(self.tick)
     }
 
-    fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
-        self.udp.send(now, outlet, batch)
+    fn send(&mut self, now: MonoTime, udp_output: SocketHandle, batch: Batch<'_>) -> BatchProgress {
+        self.udp.send(now, udp_output, batch)
     }
 
     fn send_timed(
         &mut self,
         now: MonoTime,
-        outlet: SocketHandle,
+        udp_output: SocketHandle,
         batch: Batch<'_>,
         due: &[MonoTime],
-    ) -> Gone {
+    ) -> BatchProgress {
         // Here too: a batch that stays because of kept datagrams gets no other turn.
         self.look(now);
         let Batch { messages, mut parts } = batch;
         // Not a socket: the send reports the error.
-        let Some(cookie) = cookie(outlet.0) else { return self.udp.send(now, outlet, batch) };
+        let Some(cookie) = cookie(udp_output.0) else {
+            return self.udp.send(now, udp_output, batch);
+        };
         let mut done = 0;
         while let Some(&message) = messages.get(done) {
-            let (count, used) = self.run(now, outlet, cookie, &messages[done..]);
+            let (count, used) = self.run(now, udp_output, cookie, &messages[done..]);
             if count == 0 {
                 let (own, behind) = parts.split_at(usize::from(message.parts));
                 let one = TimedMessage { message, parts: own, due: due[done] };
-                let stop = self.send_one(now, outlet, cookie, &one);
+                let stop = self.send_one(now, udp_output, cookie, &one);
                 if stop.is_some() {
-                    return Gone { messages: done, stop };
+                    return BatchProgress { messages: done, stop };
                 }
                 (done, parts) = (done + 1, behind);
                 continue;
@@ -245,15 +252,15 @@ impl PacketPort for TxtimeLink {
             let (own, behind) = parts.split_at(used);
             let run = Batch { messages: &messages[done..done + count], parts: own };
             let times = &due[done..done + count];
-            let gone = self.udp.send_at(outlet, run, times);
+            let gone = self.udp.send_at(udp_output, run, times);
             self.under_way.extend(times[..gone.messages].iter().filter(|&&leaves| leaves > now));
             done += gone.messages;
             if gone.stop.is_some() {
-                return Gone { messages: done, stop: gone.stop };
+                return BatchProgress { messages: done, stop: gone.stop };
             }
             parts = behind;
         }
-        Gone { messages: done, stop: None }
+        BatchProgress { messages: done, stop: None }
     }
 
     fn turn(&mut self, now: MonoTime, _until: MonoTime) -> Option<MonoTime> {
@@ -273,7 +280,7 @@ impl PacketPort for TxtimeLink {
 mod tests {
     use super::*;
     use crate::clock;
-    use crate::packets::outlet::{UdpOptions, open};
+    use crate::packets::udp_output::{UdpOptions, open};
     use std::net::{SocketAddr, UdpSocket};
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::time::Duration;
@@ -281,7 +288,7 @@ mod tests {
 
     const TICK: Nanos = MILLISECOND;
 
-    fn outlet(from: &str) -> (OwnedFd, SocketHandle) {
+    fn udp_output(from: &str) -> (OwnedFd, SocketHandle) {
         let from = from.parse().unwrap();
         let way = UdpOptions {
             from,
@@ -291,9 +298,9 @@ mod tests {
             heard_here: true,
             buffer: 1 << 20,
         };
-        let outlet = open(&way).unwrap();
-        let handle = SocketHandle(outlet.as_raw_fd());
-        (outlet, handle)
+        let udp_output = open(&way).unwrap();
+        let handle = SocketHandle(udp_output.as_raw_fd());
+        (udp_output, handle)
     }
 
     fn inbox() -> (UdpSocket, SocketAddr) {
@@ -316,7 +323,7 @@ mod tests {
         let due: Vec<MonoTime> = what.iter().map(|&(_, due)| due).collect();
         let batch = Batch { messages: &messages, parts: &parts };
         let gone = link.send_timed(now, by, batch, &due);
-        assert_eq!(gone, Gone { messages: what.len(), stop: None });
+        assert_eq!(gone, BatchProgress { messages: what.len(), stop: None });
     }
 
     fn take(inbox: &UdpSocket) -> Option<u8> {
@@ -346,8 +353,8 @@ mod tests {
     #[test]
     fn what_nobody_keeps_the_time_of_waits_here_and_leaves_by_the_tick() {
         let mut link = TxtimeLink::on_loopback(TICK).unwrap();
-        // For this port, an outlet without an address of its own is not on the loopback.
-        let (_outlet, by) = outlet("0.0.0.0");
+        // For this port, a UDP output without an address of its own is not on the loopback.
+        let (_udp_output, by) = udp_output("0.0.0.0");
         let (inbox, to) = inbox();
         let begin = MonoTime(SECOND.0);
         let (first, second) = (begin + Nanos(300_000), begin + Nanos(1_300_000));
@@ -370,7 +377,7 @@ mod tests {
     fn what_the_kernel_keeps_the_time_of_is_given_to_it_early_and_not_too_much() {
         let mut link = TxtimeLink::on_loopback(TICK).unwrap();
         link.under_way_max = 2;
-        let (_outlet, by) = outlet("127.0.0.1");
+        let (_udp_output, by) = udp_output("127.0.0.1");
         let (inbox, to) = inbox();
         let begin = clock::now();
         let at = |millis: u64| begin + MILLISECOND.times(millis);
@@ -394,7 +401,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_looked_at_again_only_when_something_has_changed() {
         let mut link = TxtimeLink::on_loopback(TICK).unwrap();
-        let (_outlet, by) = outlet("127.0.0.1");
+        let (_udp_output, by) = udp_output("127.0.0.1");
         let (inbox, to) = inbox();
         let begin = clock::now();
         give(&mut link, begin, by, to, &[(1, begin + SECOND)]);

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tactus_core::ports::{self, Completion, Direction, DiskFault, DiskPort, FileHandle};
-use tactus_core::ports::{Reach, Sync, Synced, Transfer};
+use tactus_core::ports::{Sync, SyncScope, Synced, Transfer};
 use tactus_core::units::Bytes;
 use tactus_ring::arena::{ArenaOwner, BlockRef, HeapRegion, View, arena};
 use tactus_sys::clock;
@@ -57,7 +57,7 @@ impl Share {
 }
 
 /// Which kind of flush the tests ask for, in turns.
-const REACH: [Reach; 2] = [Reach::All, Reach::Data];
+const REACH: [SyncScope; 2] = [SyncScope::All, SyncScope::Data];
 
 /// What a port for writes is to those who have only this half.
 struct Port(DiskWrites);

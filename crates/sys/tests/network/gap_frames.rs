@@ -8,7 +8,7 @@ use tactus_core::units::{BitRate, MILLISECOND, Nanos};
 use tactus_sys::clock;
 use tactus_sys::packets::gaps::{GapLink, GapOptions};
 
-use crate::namespace::{Tap, group, ip, is_inside, outlet_by, pair, until};
+use crate::namespace::{Tap, group, ip, is_inside, pair, udp_output_by, until};
 
 const AHEAD: Nanos = Nanos::from_millis(2);
 const PORT: u16 = 5004;
@@ -22,7 +22,7 @@ struct Stage {
 }
 
 struct Stream {
-    outlet: OwnedFd,
+    udp_output: OwnedFd,
     tap: Tap,
     last: u8,
     offered: u64,
@@ -32,8 +32,8 @@ struct Stream {
 
 impl Stream {
     fn by(here: &str, there: &str, last: u8) -> Self {
-        let (outlet, tap) = (outlet_by(here), Tap::on(there));
-        Self { outlet, tap, last, offered: 0, taken: 0, arrived: 0 }
+        let (udp_output, tap) = (udp_output_by(here), Tap::on(there));
+        Self { udp_output, tap, last, offered: 0, taken: 0, arrived: 0 }
     }
 
     /// Offers one; whether it was taken, or refused for good.
@@ -42,7 +42,7 @@ impl Stream {
         let message = Message { to: group(self.last, PORT), segment: 500, parts: 1 };
         let batch = Batch { messages: &[message], parts: &[&[self.last; 500]] };
         let gone =
-            port.send_timed(now, SocketHandle(self.outlet.as_raw_fd()), batch, &[now + AHEAD]);
+            port.send_timed(now, SocketHandle(self.udp_output.as_raw_fd()), batch, &[now + AHEAD]);
         self.taken += gone.messages as u64;
         let is_over = gone.stop != Some(Stop::Full);
         self.offered += u64::from(is_over);

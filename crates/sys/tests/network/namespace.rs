@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, socket_with};
 use tactus_core::units::{MILLISECOND, SECOND};
 use tactus_sys::clock;
-use tactus_sys::packets::outlet::{UdpOptions, open};
+use tactus_sys::packets::udp_output::{UdpOptions, open};
 use tactus_sys::udp_input::interface;
 
 /// Set where the namespace is.
@@ -55,8 +55,8 @@ pub(crate) fn pair(here: &str, there: &str) {
     }
 }
 
-/// An outlet for groups that leave by this device.
-pub(crate) fn outlet_by(device: &str) -> OwnedFd {
+/// A UDP output for groups that leave by this device.
+pub(crate) fn udp_output_by(device: &str) -> OwnedFd {
     let from = "0.0.0.0".parse().unwrap();
     let interface = Some(interface(device).unwrap());
     open(&UdpOptions {

@@ -7,7 +7,7 @@ use tactus_core::ports::{Batch, Message, SocketHandle};
 use tactus_core::units::MILLISECOND;
 use tactus_sys::clock;
 use tactus_sys::packets::back_end::{BackEnd, ExpectedUse, choose};
-use tactus_sys::packets::outlet::{UdpOptions, open};
+use tactus_sys::packets::udp_output::{UdpOptions, open};
 use tactus_sys::udp_input::{interface, on_link};
 
 use crate::namespace::{Tap, ip, is_inside, pair, until};
@@ -37,14 +37,14 @@ fn an_address_of_one_link_is_reached_by_the_link_that_is_named() {
             let interface = Some(interface(here).unwrap());
             let way =
                 UdpOptions { from, interface, hops: None, dscp: 0, heard_here: false, buffer: 0 };
-            let outlet = open(&way).unwrap();
+            let udp_output = open(&way).unwrap();
             let to = on_link(to, interface);
             let message = Message { to, segment: 9, parts: 1 };
             let batch = Batch { messages: &[message], parts: &[&[7; 9]] };
             // Until it might be sent as a frame, past the socket.
             let mut came = 0;
             until("they arrive", || {
-                let gone = port.send(clock::now(), SocketHandle(outlet.as_raw_fd()), batch);
+                let gone = port.send(clock::now(), SocketHandle(udp_output.as_raw_fd()), batch);
                 assert_eq!(gone.messages, 1, "{gone:?} from {from} by {here}");
                 port.turn(clock::now(), clock::now());
                 came += tap.datagrams(PORT).0.len();

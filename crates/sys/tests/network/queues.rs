@@ -2,12 +2,12 @@
 
 use std::os::fd::AsRawFd;
 
-use tactus_core::ports::{Batch, Gone, Message, PacketPort, SocketHandle};
+use tactus_core::ports::{Batch, BatchProgress, Message, PacketPort, SocketHandle};
 use tactus_core::units::MonoTime;
-use tactus_sys::packets::outlet::UdpLink;
+use tactus_sys::packets::udp_output::UdpLink;
 use tactus_sys::probe::queues;
 
-use crate::namespace::{Tap, group, is_inside, outlet_by, pair, tc, until};
+use crate::namespace::{Tap, group, is_inside, pair, tc, udp_output_by, until};
 
 const PORT: u16 = 5004;
 const SENT: u64 = 2000;
@@ -19,13 +19,17 @@ fn what_a_slow_link_throws_away_is_counted_to_the_datagram() {
     }
     pair("slow0", "slow1");
     tc("qdisc add dev slow0 root tbf rate 10mbit burst 5000 limit 100000");
-    let (outlet, tap) = (outlet_by("slow0"), Tap::on("slow1"));
+    let (udp_output, tap) = (udp_output_by("slow0"), Tap::on("slow1"));
     let message = Message { to: group(1, PORT), segment: 1316, parts: 1 };
     let mut port = UdpLink::new();
     for _ in 0..SENT {
         let batch = Batch { messages: &[message], parts: &[&[0x47; 1316]] };
-        let gone = port.send(MonoTime(0), SocketHandle(outlet.as_raw_fd()), batch);
-        assert_eq!(gone, Gone { messages: 1, stop: None }, "the socket says that it was sent");
+        let gone = port.send(MonoTime(0), SocketHandle(udp_output.as_raw_fd()), batch);
+        assert_eq!(
+            gone,
+            BatchProgress { messages: 1, stop: None },
+            "the socket says that it was sent"
+        );
     }
     let dropped = || {
         let all = queues();

@@ -119,7 +119,7 @@ const LONG: &[(&str, &str, u32)] = &[
     ("players", "curl_gets_every_byte_of_the_whole_and_of_ranges", 22),
     (
         "promises",
-        "packets::where_outlets_become_full_one_after_the_other_all_wait_in_the_end\
+        "packets::where_udp_outputs_become_full_one_after_the_other_all_wait_in_the_end\
          _and_nothing_is_lost",
         21,
     ),
@@ -127,7 +127,7 @@ const LONG: &[(&str, &str, u32)] = &[
     ("uploaders", "tactus_put_goes_on_through_cuts_and_kills", 21),
     (
         "promises",
-        "packets::an_outlet_that_takes_nothing_makes_its_own_streams_late_and_nobody_else",
+        "packets::a_udp_output_that_takes_nothing_makes_its_own_streams_late_and_nobody_else",
         20,
     ),
     ("channels", "a_skip_leaves_what_is_on_the_air_then_and_nothing_that_comes_later", 20),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::disk_model::TransferredBytes;
-use crate::ports::Reach;
+use crate::ports::SyncScope;
 
 const FLOOR: u32 = 50;
 
@@ -368,7 +368,7 @@ fn uploads_get_their_floor_over_any_ten_cycles_however_full_they_are() {
 fn all_files_that_wait_for_a_flush_go_together_and_one_group_at_a_time() {
     const MORE: u32 = GROUP_MAX as u32 + 8;
     let mut cycle = disk(flash(), FLOOR);
-    let sync = |token| Sync { token, file: FileHandle(token as i32), reach: Reach::All };
+    let sync = |token| Sync { token, file: FileHandle(token as i32), reach: SyncScope::All };
     let poll_all = |cycle: &mut Cycle, now| -> Vec<u32> {
         core::iter::from_fn(|| cycle.poll_sync(now)).map(|sync| sync.token).collect()
     };
@@ -405,7 +405,7 @@ fn all_files_that_wait_for_a_flush_go_together_and_one_group_at_a_time() {
 
 #[test]
 fn what_waits_to_be_written_comes_into_the_first_group_of_a_cycle() {
-    let sync = Sync { token: 1, file: FileHandle(1), reach: Reach::All };
+    let sync = Sync { token: 1, file: FileHandle(1), reach: SyncScope::All };
     let mut cycle = disk(flash(), FLOOR);
     cycle.add_sync(sync);
     cycle.add_best_effort(upload(3, 9, 0));
@@ -434,7 +434,7 @@ fn what_waits_to_be_written_comes_into_the_first_group_of_a_cycle() {
 #[test]
 fn a_flush_begins_only_when_it_fits_into_what_is_left_of_the_cycle() {
     let mut cycle = disk(flash(), FLOOR);
-    cycle.add_sync(Sync { token: 1, file: FileHandle(1), reach: Reach::All });
+    cycle.add_sync(Sync { token: 1, file: FileHandle(1), reach: SyncScope::All });
     let late = MonoTime(LENGTH.0 - flash().flush.0);
     assert!(cycle.poll_sync(late + Nanos(1)).is_none());
     assert!(cycle.poll_sync(MonoTime(LENGTH.0)).is_none(), "nor in the head of the next one");
@@ -446,7 +446,7 @@ fn one_flush_has_its_place_in_each_cycle_however_full_it_is() {
     let mut player = Player::new(flash(), FLOOR);
     let mut flushed = [0; 10];
     let mut next = 0;
-    player.cycle.add_sync(Sync { token: 0, file: FileHandle(0), reach: Reach::All });
+    player.cycle.add_sync(Sync { token: 0, file: FileHandle(0), reach: SyncScope::All });
     let mut waiting = 0;
     while player.now < MonoTime(LENGTH.0 * 10) {
         while waiting < 400 {
@@ -464,7 +464,7 @@ fn one_flush_has_its_place_in_each_cycle_however_full_it_is() {
                     player.cycle.add_sync(Sync {
                         token: token + 1,
                         file: FileHandle(0),
-                        reach: Reach::All,
+                        reach: SyncScope::All,
                     });
                 }
             }

@@ -13,7 +13,7 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::spsc::Consumer;
 
 use super::parts::Parts;
-use super::{Call, Demand, FRAMES, Limit, Starved, Step};
+use super::{Call, Demand, FRAMES, Limit, StarvedStream, Step};
 use crate::link::connection::Connection;
 use crate::message::Outcome;
 
@@ -69,7 +69,7 @@ impl Chunks {
                 if due <= empty_at {
                     // Missing chunks are delayed, not sent in a burst.
                     let begin = self.delay(until.since(due));
-                    starved = Some(Starved { begin });
+                    starved = Some(StarvedStream { begin });
                 }
             }
             _ => {}

@@ -68,8 +68,8 @@ fn fine() -> Facts {
     };
     let packets = vec![(BackEnd::Sendmmsg, Ok(Nanos(900)))];
     let model = Some(Ok("measured".into()));
-    let outlet_buffer = Some(Bytes(8 * MIB));
-    Facts { machine, network, volume: Some(volume), model, packets, outlet_buffer }
+    let udp_output_buffer = Some(Bytes(8 * MIB));
+    Facts { machine, network, volume: Some(volume), model, packets, udp_output_buffer }
 }
 
 const NEEDS: Needs = Needs { arena: Bytes(1 << 30), descriptors: 12_000, link_is_set: false };
@@ -137,8 +137,8 @@ fn each_thing_that_is_missing_is_named_with_its_cost_and_a_command() {
         ("qdisc", State::Warn, "tc qdisc del dev eth0 root", |f| {
             f.network.interfaces[0].qdisc = Some("tbf".into());
         }),
-        ("outlet", State::Warn, "sysctl net.core.wmem_max=8388608", |f| {
-            f.outlet_buffer = Some(Bytes(212_992));
+        ("udp_output", State::Warn, "sysctl net.core.wmem_max=8388608", |f| {
+            f.udp_output_buffer = Some(Bytes(212_992));
         }),
         ("readahead", State::Warn, "echo 512 > /sys/block/", |f| {
             with(f, |v| {

@@ -277,5 +277,5 @@ fn connection(line: &InterleavedTransport) -> Result<Output, Reply> {
 
 /// The output of datagrams that are generated whole: none waits for another.
 fn whole(path: &UdpTransport) -> Output {
-    Output::datagrams(&path.outlet, path.to, Nanos(0))
+    Output::datagrams(&path.udp_output, path.to, Nanos(0))
 }

@@ -84,7 +84,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tactus_core::ports::{BlockRef, Direction, FileHandle, Reach, Transfer};
+    use tactus_core::ports::{BlockRef, Direction, FileHandle, SyncScope, Transfer};
     use tactus_core::units::{Bytes, SECTOR};
 
     fn running(place: u32) -> Running {
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_tag_finds_what_it_names_once() {
         let mut table = Table::new(2);
-        let sync = Running::Sync(Sync { token: 8, file: FileHandle(0), reach: Reach::All });
+        let sync = Running::Sync(Sync { token: 8, file: FileHandle(0), reach: SyncScope::All });
         let tags = [table.begin(running(7)), table.begin(sync)];
         assert_eq!(table.in_flight(), 2);
         assert_eq!(place(table.running(tags[1])), 8);

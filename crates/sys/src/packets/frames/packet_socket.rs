@@ -14,7 +14,7 @@ use tactus_core::ports::{Batch, Message};
 
 use super::{Device, DeviceRefusal};
 use crate::packets::frame::{self, HEADER_MAX, Route};
-use crate::packets::outlet::{MESSAGES_MAX, PARTS_MAX, grow};
+use crate::packets::udp_output::{MESSAGES_MAX, PARTS_MAX, grow};
 use crate::udp_input::set;
 
 /// The socket, bound to a device.
@@ -136,8 +136,8 @@ fn lack(error: &io::Error) -> DeviceRefusal {
     match error.raw_os_error() {
         Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => DeviceRefusal::Room,
         Some(libc::ENXIO | libc::ENODEV | libc::EBADF) => DeviceRefusal::Device,
-        // Too long; or the device is down, which the outlet's socket reports with an error that is
-        // counted.
+        // Too long; or the device is down, which the UDP output's socket reports with an error that
+        // is counted.
         _ => DeviceRefusal::Fit,
     }
 }

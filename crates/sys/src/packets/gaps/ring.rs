@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::packets::outlet::grow;
+use crate::packets::udp_output::grow;
 use crate::udp_input::set;
 
 /// A device's queue of frames.

@@ -1,4 +1,4 @@
-//! Outlets: the sockets that datagrams leave by, and the packet port over them.
+//! UDP outputs: the sockets that datagrams leave by, and the packet port over them.
 //!
 //! Promise: a send never blocks. Messages of one call leave in order; at a stop, those before it
 //! have left and none behind it. The kernel segments messages of several datagrams (`UDP_SEGMENT`)
@@ -12,13 +12,13 @@ use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
-use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandle, Stop};
+use tactus_core::ports::{Batch, BatchProgress, FilePart, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::MonoTime;
 
 use crate::file;
 use crate::udp_input::{ADDRESS, Address, EMPTY, on_link, set};
 
-/// Common parameters of all datagrams of an outlet.
+/// Common parameters of all datagrams of a UDP output.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct UdpOptions {
     /// The source address, of the family of the destinations; unspecified for any.
@@ -36,7 +36,7 @@ pub struct UdpOptions {
     pub buffer: usize,
 }
 
-/// Opens the socket of an outlet.
+/// Opens the socket of a UDP output.
 ///
 /// # Errors
 /// Errors of the kernel.
@@ -88,11 +88,11 @@ pub fn open(way: &UdpOptions) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The interface of outlets for IPv4 groups, by their cookie, with the descriptor: the kernel
+/// The interface of UDP outputs for IPv4 groups, by their cookie, with the descriptor: the kernel
 /// accepts the interface but never returns it (`IP_MULTICAST_IF`, ip(7)). Cookies are never reused.
 static INTERFACES: Mutex<BTreeMap<u64, (RawFd, u32)>> = Mutex::new(BTreeMap::new());
 
-/// The interface by which the outlet with this cookie sends IPv4 groups.
+/// The interface by which the UDP output with this cookie sends IPv4 groups.
 pub(crate) fn group_interface(cookie: u64) -> Option<u32> {
     let known = INTERFACES.lock().unwrap_or_else(PoisonError::into_inner);
     known.get(&cookie).map(|&(_, index)| index)
@@ -118,21 +118,21 @@ pub(crate) fn option<T: Plain>(socket: RawFd, level: i32, name: i32, mut value: 
     (done == 0).then_some(value)
 }
 
-/// The source address of an outlet's datagrams.
+/// The source address of a UDP output's datagrams.
 ///
 /// # Errors
 /// Errors of the kernel.
-pub fn address(outlet: &OwnedFd) -> io::Result<SocketAddr> {
-    Ok(rustix::net::getsockname(outlet)?.try_into()?)
+pub fn address(udp_output: &OwnedFd) -> io::Result<SocketAddr> {
+    Ok(rustix::net::getsockname(udp_output)?.try_into()?)
 }
 
-/// Sets the class of the host's queueing discipline for an outlet's datagrams, by its major and
+/// Sets the class of the host's queueing discipline for a UDP output's datagrams, by its major and
 /// minor number (tc-htb(8), `SO_PRIORITY` of socket(7)).
 ///
 /// # Errors
 /// `EPERM` without `CAP_NET_ADMIN`.
-pub fn set_class(outlet: &OwnedFd, class: u32) -> io::Result<()> {
-    set(outlet, libc::SOL_SOCKET, libc::SO_PRIORITY, &class)
+pub fn set_class(udp_output: &OwnedFd, class: u32) -> io::Result<()> {
+    set(udp_output, libc::SOL_SOCKET, libc::SO_PRIORITY, &class)
 }
 
 /// As much room as possible: a size above `net.core.wmem_max` needs a capability.
@@ -143,7 +143,7 @@ pub(crate) fn grow(socket: &OwnedFd, bytes: usize) {
     }
 }
 
-/// The part of `bytes` that the kernel grants to an outlet's send buffer. The kernel also counts
+/// The part of `bytes` that the kernel grants to a UDP output's send buffer. The kernel also counts
 /// its own overhead, for which it allows as much again.
 ///
 /// # Errors
@@ -166,7 +166,7 @@ pub enum Cutting {
     Ours,
 }
 
-/// The packet port over `sendmmsg`; its handles are file descriptors of outlets.
+/// The packet port over `sendmmsg`; its handles are file descriptors of UDP outputs.
 pub struct UdpLink {
     cutting: Cutting,
     tables: Box<Tables>,
@@ -222,18 +222,19 @@ impl Control {
     }
 }
 
-/// Allows datagrams of this outlet to carry a transmit time, in monotonic time. Datagrams without
-/// one leave at once, as before.
+/// Allows datagrams of this UDP output to carry a transmit time, in monotonic time. Datagrams
+/// without one leave at once, as before.
 ///
 /// # Errors
 /// Errors of the kernel: `ENOPROTOOPT` before Linux 4.19.
-pub(crate) fn set_time(outlet: SocketHandle) -> io::Result<()> {
+pub(crate) fn set_time(udp_output: SocketHandle) -> io::Result<()> {
     let clock = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags: 0 };
     let len = size_of::<libc::sock_txtime>() as libc::socklen_t;
     let (level, name) = (libc::SOL_SOCKET, libc::SO_TXTIME);
     // SAFETY: the value is readable for its size, and copied; a wrong descriptor is an error and
     // not a danger.
-    let done = unsafe { libc::setsockopt(outlet.0, level, name, (&raw const clock).cast(), len) };
+    let done =
+        unsafe { libc::setsockopt(udp_output.0, level, name, (&raw const clock).cast(), len) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -253,14 +254,14 @@ impl UdpLink {
         self.cutting
     }
 
-    /// Sends messages with their transmit times, one for each or none at all. The outlet must have
-    /// been prepared by [`set_time`].
+    /// Sends messages with their transmit times, one for each or none at all. The UDP output must
+    /// have been prepared by [`set_time`].
     pub(crate) fn send_at(
         &mut self,
-        outlet: SocketHandle,
+        udp_output: SocketHandle,
         batch: Batch<'_>,
         times: &[MonoTime],
-    ) -> Gone {
+    ) -> BatchProgress {
         assert!(times.is_empty() || times.len() == batch.messages.len());
         let mut done = 0;
         let mut parts = batch.parts;
@@ -273,7 +274,7 @@ impl UdpLink {
             // call only reads them, except the lengths in the heads, which are ours.
             let taken = unsafe {
                 libc::sendmmsg(
-                    outlet.0,
+                    udp_output.0,
                     self.tables.heads.as_mut_ptr(),
                     count as libc::c_uint,
                     libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
@@ -294,11 +295,11 @@ impl UdpLink {
                 Err(_) => {
                     let errno = io::Error::last_os_error().raw_os_error();
                     let stop = stop_for(errno.unwrap_or(libc::EIO));
-                    return Gone { messages: done, stop: Some(stop) };
+                    return BatchProgress { messages: done, stop: Some(stop) };
                 }
             }
         }
-        Gone { messages: done, stop: None }
+        BatchProgress { messages: done, stop: None }
     }
 }
 
@@ -314,13 +315,13 @@ fn kernel_cuts() -> bool {
         let from = Ipv4Addr::LOCALHOST.into();
         let way =
             UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
-        let outlet = open(&way)?;
-        let to = address(&outlet)?;
+        let udp_output = open(&way)?;
+        let to = address(&udp_output)?;
         let message = Message { to, segment: 2, parts: 1 };
         let batch = Batch { messages: &[message], parts: &[b"word"] };
         let mut link = UdpLink::with(Cutting::Kernel);
-        let gone = link.send(MonoTime(0), SocketHandle(outlet.as_raw_fd()), batch);
-        Ok(gone == Gone { messages: 1, stop: None })
+        let gone = link.send(MonoTime(0), SocketHandle(udp_output.as_raw_fd()), batch);
+        Ok(gone == BatchProgress { messages: 1, stop: None })
     };
     tries().unwrap_or(false)
 }
@@ -333,8 +334,13 @@ impl PacketPort for UdpLink {
         }
     }
 
-    fn send(&mut self, _now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
-        self.send_at(outlet, batch, &[])
+    fn send(
+        &mut self,
+        _now: MonoTime,
+        udp_output: SocketHandle,
+        batch: Batch<'_>,
+    ) -> BatchProgress {
+        self.send_at(udp_output, batch, &[])
     }
 
     fn read(&mut self, _now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
@@ -454,14 +460,14 @@ mod tests {
     #[test]
     fn messages_leave_in_order_each_to_its_own_address() {
         for local in LOCAL {
-            let outlet = open(&way(local)).unwrap();
+            let udp_output = open(&way(local)).unwrap();
             let ((one, to_one), (other, to_other)) = (receiver(local), receiver(local));
             let message = |to, parts| Message { to, segment: 1500, parts };
             let messages = [message(to_one, 2), message(to_other, 1), message(to_one, 3)];
             let parts: [&[u8]; 6] = [b"he", b"ad", b"other", b"a", b"", b"bc"];
             let batch = Batch { messages: &messages, parts: &parts };
-            let gone = UdpLink::new().send(NOW, SocketHandle(outlet.as_raw_fd()), batch);
-            assert_eq!(gone, Gone { messages: 3, stop: None });
+            let gone = UdpLink::new().send(NOW, SocketHandle(udp_output.as_raw_fd()), batch);
+            assert_eq!(gone, BatchProgress { messages: 3, stop: None });
             assert_eq!((take(&one), take(&one)), (b"head".to_vec(), b"abc".to_vec()));
             assert_eq!(take(&other), b"other");
         }
@@ -476,7 +482,7 @@ mod tests {
         }
         assert!(link.segments_max() > 1);
         for local in LOCAL {
-            let outlet = open(&way(local)).unwrap();
+            let udp_output = open(&way(local)).unwrap();
             let (one, to) = receiver(local);
             let head = [1; 12];
             let body: Vec<u8> = (0..3000u32).map(|at| (at % 251) as u8).collect();
@@ -484,8 +490,8 @@ mod tests {
             let parts: Vec<&[u8]> = chunks.iter().flat_map(|chunk| [&head[..], chunk]).collect();
             let messages = [Message { to, segment: 1328, parts: parts.len() as u16 }];
             let batch = Batch { messages: &messages, parts: &parts };
-            let gone = link.send(NOW, SocketHandle(outlet.as_raw_fd()), batch);
-            assert_eq!(gone, Gone { messages: 1, stop: None });
+            let gone = link.send(NOW, SocketHandle(udp_output.as_raw_fd()), batch);
+            assert_eq!(gone, BatchProgress { messages: 1, stop: None });
             for chunk in chunks {
                 assert_eq!(take(&one), [&head[..], chunk].concat());
             }
@@ -494,14 +500,14 @@ mod tests {
 
     #[test]
     fn more_messages_than_one_call_describes_all_leave() {
-        let outlet = open(&way(LOCAL[0])).unwrap();
+        let udp_output = open(&way(LOCAL[0])).unwrap();
         let (one, to) = receiver(LOCAL[0]);
         let messages = [Message { to, segment: 8, parts: 5 }; 150];
         let bytes: Vec<[u8; 1]> = (0..750u32).map(|at| [(at / 5) as u8]).collect();
         let parts: Vec<&[u8]> = bytes.iter().map(|byte| &byte[..]).collect();
         let batch = Batch { messages: &messages, parts: &parts };
-        let gone = UdpLink::new().send(NOW, SocketHandle(outlet.as_raw_fd()), batch);
-        assert_eq!(gone, Gone { messages: 150, stop: None });
+        let gone = UdpLink::new().send(NOW, SocketHandle(udp_output.as_raw_fd()), batch);
+        assert_eq!(gone, BatchProgress { messages: 150, stop: None });
         for nth in 0..150 {
             assert_eq!(take(&one), [nth; 5]);
         }
@@ -526,26 +532,29 @@ mod tests {
     }
 
     #[test]
-    fn only_an_outlet_that_was_told_of_it_takes_times() {
-        let outlet = open(&way(LOCAL[0])).unwrap();
-        let handle = SocketHandle(outlet.as_raw_fd());
+    fn only_a_udp_output_that_was_told_of_it_takes_times() {
+        let udp_output = open(&way(LOCAL[0])).unwrap();
+        let handle = SocketHandle(udp_output.as_raw_fd());
         let (one, to) = receiver(LOCAL[0]);
         let messages = [Message { to, segment: 8, parts: 1 }];
         let batch = Batch { messages: &messages, parts: &[b"word"] };
         let mut link = UdpLink::with(Cutting::Ours);
-        let refused = Gone { messages: 0, stop: Some(Stop::Refused(libc::EINVAL)) };
+        let refused = BatchProgress { messages: 0, stop: Some(Stop::Refused(libc::EINVAL)) };
         assert_eq!(link.send_at(handle, batch, &[MonoTime(1)]), refused);
         set_time(handle).unwrap();
         // The loopback keeps no transmit times.
-        assert_eq!(link.send_at(handle, batch, &[MonoTime(1)]), Gone { messages: 1, stop: None });
+        assert_eq!(
+            link.send_at(handle, batch, &[MonoTime(1)]),
+            BatchProgress { messages: 1, stop: None }
+        );
         assert_eq!(take(&one), b"word");
         assert!(set_time(SocketHandle(-1)).is_err());
     }
 
     #[test]
     fn what_is_refused_is_told_and_those_before_it_have_left() {
-        let outlet = open(&way(LOCAL[0])).unwrap();
-        let handle = SocketHandle(outlet.as_raw_fd());
+        let udp_output = open(&way(LOCAL[0])).unwrap();
+        let handle = SocketHandle(udp_output.as_raw_fd());
         let (one, to) = receiver(LOCAL[0]);
         // Longer than any datagram.
         let huge = vec![0; 70_000];
@@ -556,14 +565,14 @@ mod tests {
         assert_eq!(gone.messages, 1);
         assert!(matches!(gone.stop, Some(Stop::Refused(_))), "{gone:?}");
         let rest = Batch { messages: &messages[2..], parts: &parts[2..] };
-        assert_eq!(link.send(NOW, handle, rest), Gone { messages: 1, stop: None });
+        assert_eq!(link.send(NOW, handle, rest), BatchProgress { messages: 1, stop: None });
         assert_eq!((take(&one), take(&one)), (b"first".to_vec(), b"last".to_vec()));
         let gone = link.send(NOW, SocketHandle(-1), rest);
-        assert_eq!(gone, Gone { messages: 0, stop: Some(Stop::Refused(libc::EBADF)) });
+        assert_eq!(gone, BatchProgress { messages: 0, stop: Some(Stop::Refused(libc::EBADF)) });
     }
 
     #[test]
-    fn the_interface_of_an_outlet_that_is_closed_is_forgotten_with_the_next() {
+    fn the_interface_of_a_udp_output_that_is_closed_is_forgotten_with_the_next() {
         let lo = crate::udp_input::interface("lo").unwrap();
         let by_lo = || open(&UdpOptions { interface: Some(lo), ..way(LOCAL[0]) }).unwrap();
         let cookies: Vec<u64> = (0..10).map(|_| cookie(by_lo().as_raw_fd()).unwrap()).collect();
@@ -573,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lets_an_outlet_hold_is_found_out() {
+    fn what_the_kernel_lets_a_udp_output_hold_is_found_out() {
         let limit = std::fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap();
         let limit: usize = limit.trim().parse().unwrap();
         // Capabilities belong to a thread.
@@ -603,15 +612,15 @@ mod tests {
             };
             let mut to = inbox.address().unwrap();
             to.set_ip(group.parse().unwrap());
-            let outlet = open(&UdpOptions { interface: Some(lo), ..way(from) }).unwrap();
+            let udp_output = open(&UdpOptions { interface: Some(lo), ..way(from) }).unwrap();
             let messages = [Message { to, segment: 100, parts: 1 }];
             let batch = Batch { messages: &messages, parts: &[b"word"] };
-            let gone = UdpLink::new().send(NOW, SocketHandle(outlet.as_raw_fd()), batch);
+            let gone = UdpLink::new().send(NOW, SocketHandle(udp_output.as_raw_fd()), batch);
             if to.is_ipv6() && gone.stop == Some(Stop::Refused(libc::ENETUNREACH)) {
                 println!("left out: the loopback of this host has no route for groups of IPv6");
                 continue;
             }
-            assert_eq!(gone, Gone { messages: 1, stop: None }, "{group}");
+            assert_eq!(gone, BatchProgress { messages: 1, stop: None }, "{group}");
             let came = (0..2000).find_map(|_| {
                 let mut came = None;
                 let each = |d: crate::udp_input::Datagram<'_>| came = Some(d.bytes.to_vec());

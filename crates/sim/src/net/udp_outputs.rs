@@ -1,4 +1,4 @@
-//! The simulated path of datagrams: outlets with buffers, their faults, and a check of each
+//! The simulated path of datagrams: UDP outputs with buffers, their faults, and a check of each
 //! message.
 //!
 //! Every stream has an address of its own, which identifies its messages. The engine owns a
@@ -8,7 +8,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
-use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandle, Stop};
+use tactus_core::ports::{Batch, BatchProgress, FilePart, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, MonoTime, Nanos};
 use tactus_engine::counters::{PacketCounters, StreamCounters};
 
@@ -23,21 +23,21 @@ use crate::verdict::{Invariant, broken, require};
 
 /// A socket that datagrams leave by.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OutletSpec {
-    pub(crate) faults: Vec<OutletFault>,
+pub(crate) struct UdpOutputSpec {
+    pub(crate) faults: Vec<UdpOutputFault>,
 }
 
-/// A fault of an outlet, and its time.
+/// A fault of a UDP output, and its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct OutletFault {
+pub(crate) struct UdpOutputFault {
     pub(crate) from: MonoTime,
     pub(crate) to: MonoTime,
-    pub(crate) trouble: OutletTrouble,
+    pub(crate) trouble: UdpOutputTrouble,
 }
 
-/// A kind of fault of an outlet.
+/// A kind of fault of a UDP output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum OutletTrouble {
+pub(crate) enum UdpOutputTrouble {
     /// It takes nothing.
     Still,
     /// Its buffer has this size and drains at this rate.
@@ -46,22 +46,22 @@ pub(crate) enum OutletTrouble {
     Refuses { permille: u64 },
 }
 
-/// All outlets and the streams that leave by them.
-pub(crate) struct Outlets {
-    outlets: Vec<Outlet>,
+/// All UDP outputs and the streams that leave by them.
+pub(crate) struct UdpOutputs {
+    udp_outputs: Vec<UdpOutput>,
     flows: Vec<Option<Flow>>,
     serial: u16,
     fidelity: Fidelity,
     segments_max: u32,
-    /// A disk or outlet has faults: their effects on promised streams are attributed to it.
+    /// A disk or UDP output has faults: their effects on promised streams are attributed to it.
     others_fail: bool,
     counters: Option<(Arc<PacketCounters>, Arc<[StreamCounters]>)>,
     counts: Counts,
     trace: Trace,
 }
 
-struct Outlet {
-    spec: OutletSpec,
+struct UdpOutput {
+    spec: UdpOutputSpec,
     /// Bytes in its buffer, and when that was.
     level: u64,
     at: MonoTime,
@@ -80,17 +80,17 @@ struct Counts {
 /// First handle.
 const FIRST: i32 = 1 << 20;
 
-impl Outlets {
+impl UdpOutputs {
     pub(crate) fn new(
-        specs: Vec<OutletSpec>,
+        specs: Vec<UdpOutputSpec>,
         places: u32,
         (fidelity, segments_max, others_fail): (Fidelity, u32, bool),
         dice: &Dice,
     ) -> Self {
-        let outlet =
-            |(number, spec)| Outlet { spec, level: 0, at: MonoTime(0), dice: dice.fork(number) };
+        let udp_output =
+            |(number, spec)| UdpOutput { spec, level: 0, at: MonoTime(0), dice: dice.fork(number) };
         Self {
-            outlets: (0..).zip(specs).map(outlet).collect(),
+            udp_outputs: (0..).zip(specs).map(udp_output).collect(),
             flows: (0..places).map(|_| None).collect(),
             serial: 0,
             fidelity,
@@ -107,12 +107,12 @@ impl Outlets {
         self.counters = Some((packets, streams));
     }
 
-    /// Makes an address for the stream at `place`, with one of the outlets.
+    /// Makes an address for the stream at `place`, with one of the UDP outputs.
     pub(crate) fn join(
         &mut self,
         now: MonoTime,
         place: u32,
-        (outlet, is_v6): (usize, bool),
+        (udp_output, is_v6): (usize, bool),
         cast: Cast,
     ) -> (SocketHandle, SocketAddr) {
         let slot = &mut self.flows[place as usize];
@@ -125,7 +125,7 @@ impl Outlets {
         } else {
             IpAddr::V4(Ipv4Addr::new(239, 1, group[0], group[1]))
         };
-        (SocketHandle(FIRST + outlet as i32), SocketAddr::new(ip, place as u16))
+        (SocketHandle(FIRST + udp_output as i32), SocketAddr::new(ip, place as u16))
     }
 
     /// Notes that the stream at `place` is to end: its sends may stop at any time.
@@ -150,8 +150,8 @@ impl Outlets {
 
     /// Ends all faults.
     pub(crate) fn heal(&mut self) {
-        for outlet in &mut self.outlets {
-            outlet.spec.faults.clear();
+        for udp_output in &mut self.udp_outputs {
+            udp_output.spec.faults.clear();
         }
     }
 
@@ -189,10 +189,10 @@ impl Outlets {
         });
     }
 
-    fn send(&mut self, now: MonoTime, handle: SocketHandle, batch: Batch<'_>) -> Gone {
+    fn send(&mut self, now: MonoTime, handle: SocketHandle, batch: Batch<'_>) -> BatchProgress {
         let number = (handle.0 - FIRST) as usize;
-        require(number < self.outlets.len(), Invariant::TrueOutcome, || {
-            format!("no outlet is {handle:?}, at {now:?}")
+        require(number < self.udp_outputs.len(), Invariant::TrueOutcome, || {
+            format!("no UDP output is {handle:?}, at {now:?}")
         });
         require(!batch.messages.is_empty(), Invariant::BoundedTurn, || {
             format!("an empty call at {now:?}")
@@ -202,10 +202,10 @@ impl Outlets {
             let (own, others) = parts.split_at(usize::from(message.parts));
             parts = others;
             if let Err(stop) = self.take(now, number, message, own) {
-                return Gone { messages: gone, stop: Some(stop) };
+                return BatchProgress { messages: gone, stop: Some(stop) };
             }
         }
-        Gone { messages: batch.messages.len(), stop: None }
+        BatchProgress { messages: batch.messages.len(), stop: None }
     }
 
     fn take(
@@ -234,7 +234,7 @@ impl Outlets {
         require(passed.datagrams <= u64::from(self.segments_max), Invariant::BoundedTurn, || {
             format!("{} datagrams in one message at {now:?}", passed.datagrams)
         });
-        let taken = self.outlets[number].take(now, passed.payload);
+        let taken = self.udp_outputs[number].take(now, passed.payload);
         let stop = match taken {
             Ok(()) => 0,
             Err(Stop::Full) => 1,
@@ -262,19 +262,19 @@ impl Outlets {
     }
 }
 
-impl Outlet {
+impl UdpOutput {
     /// Whether it takes a message.
     fn take(&mut self, now: MonoTime, bytes: u64) -> Result<(), Stop> {
         let faults = self.spec.faults.iter();
         for fault in faults.filter(|fault| fault.from <= now && now < fault.to) {
             match fault.trouble {
-                OutletTrouble::Still => return Err(Stop::Full),
-                OutletTrouble::Refuses { permille } => {
+                UdpOutputTrouble::Still => return Err(Stop::Full),
+                UdpOutputTrouble::Refuses { permille } => {
                     if self.dice.chance(permille) {
                         return Err(Stop::Refused(ENETUNREACH));
                     }
                 }
-                OutletTrouble::Narrow { buffer, rate } => {
+                UdpOutputTrouble::Narrow { buffer, rate } => {
                     let emptied = rate.bytes_in(now.since(self.at)).0;
                     if emptied > 0 {
                         (self.level, self.at) = (self.level.saturating_sub(emptied), now);
@@ -293,18 +293,18 @@ impl Outlet {
 
 /// The engine's end of the path of datagrams.
 pub(crate) struct PacketEnd {
-    pub(crate) outlets: Arc<Mutex<Outlets>>,
+    pub(crate) udp_outputs: Arc<Mutex<UdpOutputs>>,
     pub(crate) devices: Vec<Arc<Mutex<Device>>>,
     pub(crate) titles: Arc<[Title]>,
 }
 
 impl PacketPort for PacketEnd {
     fn segments_max(&self) -> u32 {
-        open(&self.outlets).segments_max
+        open(&self.udp_outputs).segments_max
     }
 
-    fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
-        open(&self.outlets).send(now, outlet, batch)
+    fn send(&mut self, now: MonoTime, udp_output: SocketHandle, batch: Batch<'_>) -> BatchProgress {
+        open(&self.udp_outputs).send(now, udp_output, batch)
     }
 
     fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
