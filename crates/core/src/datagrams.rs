@@ -257,6 +257,20 @@ impl Cutter {
         Self { ahead, ..next }
     }
 
+    /// The same without the first `title` bytes of its title, which end with a packet. Later
+    /// datagrams are the same, and due at the same times.
+    #[must_use]
+    pub fn behind(mut self, title: Bytes) -> Self {
+        let passed = |rate: BitRate| rate.bytes_in(self.title_due(title).since(self.clock.start()));
+        self.at = match self.stuffed() {
+            Some(rate) => Bytes(passed(rate).0 / PAYLOAD.0 * PAYLOAD.0),
+            None => self.front() + title,
+        };
+        self.taken = title;
+        self.hint = self.line().map_or(0, |line| line.hint(title));
+        self
+    }
+
     /// The state after `sent` bytes of its title, at the end of a message.
     pub fn trace(&self, sent: Bytes) -> Trace {
         // With a plan, cut bytes count as sent, even if they were lost.

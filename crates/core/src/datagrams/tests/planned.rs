@@ -459,3 +459,38 @@ fn a_constant_rate_needs_no_line() {
     let base = Pcr::at(MediaTime(BASE));
     assert!(pcr.since(base).0.min(base.since(pcr).0) <= 1);
 }
+
+#[test]
+fn who_joins_behind_some_bytes_gets_the_datagrams_that_would_have_come_then() {
+    // At one rate, by an uneven line, and with null packets.
+    let points = [(0, 0), (40 * TS, 9_000_000), (700 * TS, 54_000_000), (1000 * TS, 270_000_000)];
+    let points = points.map(|(at, time)| (Bytes(at), MediaTime(time)));
+    let len = Some(Bytes(1000 * TS));
+    for (has_line, stuff) in [(false, None), (true, None), (true, Some(BitRate(8_000_000)))] {
+        let line = has_line.then(|| Polyline::through(&points).unwrap());
+        let plan = Plan { line, stuff, restamping: restamping(), ..Plan::default() };
+        let cutting = Cutting {
+            turn: None,
+            segments_max: 1,
+            gathering: Gathering::NONE,
+            ..planned(plan, 4_000_000, 1)
+        };
+        let mut whole = Cutter::new(cutting.clone());
+        while let Some(message) = whole.next(len) {
+            let mut joined = Cutter::new(cutting.clone()).behind(whole.taken());
+            let mut next = joined.next(len).expect("there is one more");
+            if stuff.is_none() {
+                assert_eq!(next, message);
+            } else if message.taken > Bytes(0) {
+                while next.taken == Bytes(0) {
+                    joined.advance(&next);
+                    next = joined.next(len).expect("the title goes on");
+                }
+                let apart = message.due.since(next.due).max(next.due.since(message.due));
+                assert!(next.from == message.from && apart <= joined.gap(), "{next:?} {message:?}");
+            }
+            whole.advance(&message);
+        }
+        assert_eq!(Cutter::new(cutting).behind(Bytes(1000 * TS)).next(len), None);
+    }
+}
