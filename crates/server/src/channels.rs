@@ -9,6 +9,7 @@
 //! `session` sends RTCP and SAP; `saved` stores changes over restarts.
 
 mod list;
+mod live;
 pub(crate) mod packets;
 mod rundown;
 mod saved;
@@ -35,13 +36,15 @@ use tactus_sys::udp_input;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+pub use live::{ListenError, Listening};
 pub use status::{State, Status};
 use tactus_config::Config;
 use tactus_config::channel::{Channel, List};
 use tactus_config::class::{Classes, SendOptions};
 use tactus_storage::catalogue::Catalogue;
 
-use crate::broker::{Broker, UDP_BUFFER, UdpOutput};
+use crate::broker::{Broker, UDP_BUFFER, UdpOutput, Viewer};
+use live::Live;
 use runner::{Order, Runner};
 use saved::SavedChanges;
 use status::{Board, WISHES_MAX};
@@ -68,6 +71,7 @@ struct Shared {
 /// One channel.
 struct Entry {
     board: Arc<Board>,
+    live: Arc<Live>,
     orders: mpsc::Sender<Order>,
     task: JoinHandle<()>,
 }
@@ -147,19 +151,47 @@ impl Channels {
     /// All channels, in the order of their creation.
     #[must_use]
     pub fn all(&self) -> Vec<Status> {
-        self.shared.entries().iter().map(|entry| self.read(&entry.board)).collect()
+        self.shared.entries().iter().map(|entry| self.read(entry)).collect()
     }
 
     /// The channel with this name.
     #[must_use]
     pub fn one(&self, name: &str) -> Option<Status> {
-        Some(self.read(&*self.board(name)?))
+        let entries = self.shared.entries();
+        Some(self.read(entries.iter().find(|entry| entry.board.channel().name == name)?))
     }
 
-    fn read(&self, board: &Board) -> Status {
-        let status = board.read(&self.shared.broker);
+    fn read(&self, entry: &Entry) -> Status {
+        let status = entry.board.read(&self.shared.broker);
         let is_changed = self.shared.saved.is_changed(&status.name);
-        Status { is_changed, ..status }
+        Status { is_changed, listeners: entry.live.listeners(), ..status }
+    }
+
+    /// Admits a listener of a channel: a connection that carries what the channel sends.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn listen(&self, name: &str, viewer: &Viewer) -> Result<Listening, ListenError> {
+        self.find_live(name).ok_or(ListenError::Unknown)?.listen(viewer)
+    }
+
+    /// Whether a channel can be listened to now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_live(&self, name: &str) -> Result<(), ListenError> {
+        let status = self.one(name).ok_or(ListenError::Unknown)?;
+        match status.state {
+            State::Running | State::Filling => Ok(()),
+            State::Ended => Err(ListenError::Silent(Some("its playlist has ended".into()))),
+            State::Waiting => Err(ListenError::Silent(status.reason)),
+        }
+    }
+
+    fn find_live(&self, name: &str) -> Option<Arc<Live>> {
+        let entries = self.shared.entries();
+        let entry = entries.iter().find(|entry| entry.board.channel().name == name)?;
+        Some(Arc::clone(&entry.live))
     }
 
     /// The configuration of a channel.
@@ -415,9 +447,11 @@ impl Channels {
     fn start(&self, entries: &mut Vec<Entry>, channel: Channel) {
         let board = Arc::new(Board::new(channel));
         let (orders, taken) = mpsc::channel(ORDERS_MAX);
-        let runner = Runner::new(Arc::clone(&board), Arc::clone(&self.shared), taken);
+        let live = Live::new(self.shared.broker.clone());
+        let boards = (Arc::clone(&board), Arc::clone(&live));
+        let runner = Runner::new(boards, Arc::clone(&self.shared), taken);
         let task = tokio::spawn(runner.run());
-        entries.push(Entry { board, orders, task });
+        entries.push(Entry { board, live, orders, task });
     }
 }
 
@@ -450,7 +484,8 @@ impl Shared {
 impl Entry {
     /// Ends the channel and waits for its BYE.
     async fn end(self) {
-        let Self { orders, mut task, .. } = self;
+        let Self { live, orders, mut task, .. } = self;
+        live.close();
         // Dropping the sender is the order to end.
         drop(orders);
         if tokio::time::timeout(END_WAIT, &mut task).await.is_err() {

@@ -477,7 +477,8 @@ async fn read(source: &mut Grant, feed: &Feed, to: UnixStream) -> Outcome {
     }
 }
 
-fn pair() -> std::io::Result<(tokio::net::UnixStream, UnixStream)> {
+/// A pair of sockets: the end of a reader in this process, and that of the link.
+pub(crate) fn pair() -> std::io::Result<(tokio::net::UnixStream, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     theirs.set_nonblocking(true)?;

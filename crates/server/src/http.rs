@@ -57,6 +57,7 @@ mod rate;
 mod answer;
 
 mod listing;
+mod live;
 mod seek;
 mod title;
 

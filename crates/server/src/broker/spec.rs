@@ -72,6 +72,9 @@ pub(super) enum Without {
 /// kernel buffer, so it may miss two visits.
 const PIECE_MAX: Bytes = Bytes(64 * KIB);
 
+/// HTTP chunks of a live stream: one in each of 100 visits in a second, with 8 bytes of its own.
+const CHUNK_HEADS: BitRate = BitRate(100 * 8 * 8);
+
 impl<'a> DeliverySpec<'a> {
     /// `len` bytes of a title into a connection, at a rate or as best effort.
     /// The tick is lengthened or shortened to suit the rate.
@@ -182,6 +185,18 @@ impl<'a> DeliverySpec<'a> {
         let rate = Some(Rate { rate, burst: Bytes(0), tick });
         let read = Read::Paced(read, share);
         let needs = Needs { volume: title.volume, read, output, sender };
+        Self { title, needs, rate, len: title.len, viewer: None, is_of_any_title: false, what }
+    }
+
+    /// A live stream into a connection at `rate`, whose titles another stream reads.
+    pub fn live(broker: &Broker, title: &'a Arc<OpenTitle>, rate: BitRate) -> Self {
+        let tick = Tick::Ms10;
+        let cost = broker.rules().connections[usize::from(title.volume.0)];
+        let output = OutputCost::connection(cost, BitRate(rate.0 + CHUNK_HEADS.0), tick);
+        let what = format!("a live stream of {rate}");
+        let rate = Some(Rate { rate, burst: Bytes(0), tick });
+        let (volume, read) = (title.volume, Read::Elsewhere);
+        let needs = Needs { volume, read, output, sender: Sender::AnyLink };
         Self { title, needs, rate, len: title.len, viewer: None, is_of_any_title: false, what }
     }
 

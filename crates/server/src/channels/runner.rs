@@ -28,6 +28,7 @@ use tactus_storage::catalogue::OpenTitle;
 use tactus_sys::clock;
 use tokio::sync::mpsc;
 
+use super::live::{Live, PartSpec};
 use super::rundown::{Item, Origin, Rundown};
 use super::session::{self, Announcement, Reports};
 use super::status::Board;
@@ -50,6 +51,7 @@ pub(super) enum Order {
 /// Runs one channel.
 pub(super) struct Runner {
     board: Arc<Board>,
+    live: Arc<Live>,
     shared: Arc<Shared>,
     orders: mpsc::Receiver<Order>,
     channel: Channel,
@@ -87,7 +89,10 @@ struct Playing {
     grant: Grant,
     sending: Running,
     range: Range<u64>,
+    plan: Arc<Plan>,
+    /// The rate that is read, and the rate that leaves.
     rate: BitRate,
+    out: BitRate,
     /// The duration of one turn.
     lasts: Duration,
     /// When it ends, if it does.
@@ -126,7 +131,7 @@ const REST: Duration = Duration::from_secs(1);
 
 impl Runner {
     pub(super) fn new(
-        board: Arc<Board>,
+        (board, live): (Arc<Board>, Arc<Live>),
         shared: Arc<Shared>,
         orders: mpsc::Receiver<Order>,
     ) -> Self {
@@ -134,6 +139,7 @@ impl Runner {
         let rundown = Rundown::new(channel.playlist.clone(), clock::wall_now());
         Self {
             board,
+            live,
             shared,
             orders,
             channel,
@@ -283,8 +289,16 @@ impl Runner {
     /// Makes it the current title.
     fn begin(&mut self, mut playing: Playing) {
         playing.ends = (!playing.item.is_endless).then(|| Instant::now() + playing.lasts);
-        let Playing { item, grant, rate, .. } = &playing;
-        self.board.begin(&item.path, grant.slot(), *rate, item.is_fill());
+        let Playing { item, title, grant, range, plan, rate, out, .. } = &playing;
+        self.board.begin(&item.path, grant.slot(), *out, item.is_fill());
+        self.live.begin(PartSpec {
+            title: Arc::clone(title),
+            range: range.clone(),
+            plan: Arc::clone(plan),
+            rates: [*rate, *out],
+            is_endless: item.is_endless,
+            slot: grant.slot(),
+        });
         self.now = Some(playing);
         self.foresee();
     }
@@ -349,17 +363,20 @@ impl Runner {
         let mut grant = grant.map_err(|refusal| refusal.to_string())?;
         let bytes = Bytes(range.start)..Bytes(range.end);
         let extent = if item.is_endless { Extent::Repeating(bytes) } else { Extent::Range(bytes) };
-        let source = Source::Blocks { extent, framing, plan: Some(Arc::new(plan)) };
+        let plan = Arc::new(plan);
+        let source = Source::Blocks { extent, framing, plan: Some(Arc::clone(&plan)) };
         let sending = grant.start(&title, source, output).await;
         let sending = sending.map_err(|ended| format!("sending ended: {:?}", ended.outcome))?;
-        let (rate, ends, is_stopped, is_left, is_unwanted) = (rate_out, None, false, false, false);
+        let (out, ends, is_stopped, is_left, is_unwanted) = (rate_out, None, false, false, false);
         Ok(Playing {
             item,
             title,
             grant,
             sending,
             range,
+            plan,
             rate,
+            out,
             lasts,
             ends,
             is_stopped,
@@ -442,6 +459,7 @@ impl Runner {
     /// Handles the end of the current title.
     fn ended(&mut self, outcome: Outcome, sent: u64) {
         let Some(gone) = self.now.take() else { return };
+        self.live.end_part(sent);
         let was_left = gone.is_stopped || gone.is_left || gone.is_unwanted;
         match outcome {
             Outcome::Complete => {}

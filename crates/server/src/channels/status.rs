@@ -61,6 +61,8 @@ pub struct Status {
     /// The last skipped title, with the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
+    /// Live listeners.
+    pub listeners: usize,
     /// It differs from the configuration by a change over the API.
     #[serde(rename = "changed")]
     pub is_changed: bool,
@@ -239,6 +241,7 @@ impl Board {
             starts: now.starts,
             skips: now.skips,
             skipped: now.skipped,
+            listeners: 0,
             is_changed: false,
             keys: now.channel.keys(),
         }

@@ -9,6 +9,7 @@ use tactus_storage::catalogue::{Catalogue, OpenFault, OpenTitle};
 
 use super::response::Response;
 use crate::broker::Refusal;
+use crate::channels::Channels;
 use crate::engine::Watchdog;
 
 /// An answer to a request.
@@ -18,6 +19,19 @@ pub(super) enum Answer {
     Short(Response),
     /// The engine sends the content.
     Delivery(Box<Delivery>),
+    /// The engine sends what a channel sends.
+    Live(Box<Live>),
+}
+
+/// An answer that follows a channel.
+#[derive(Debug)]
+pub(super) struct Live {
+    /// Its head.
+    pub(super) head: Response,
+    /// All channels.
+    pub(super) channels: Channels,
+    /// The name of the channel.
+    pub(super) name: String,
 }
 
 /// Parts of a title, each with the bytes that precede it.

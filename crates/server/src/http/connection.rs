@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tactus_config::ClientShare;
+use tactus_core::datagrams::Framing;
+use tactus_core::stagger::Tick;
 use tactus_core::units::{Bytes, KIB, MIB};
 use tactus_engine::message::{Outcome, Pace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::answer::{Answer, ContentEnd, Delivery, refused, unreadable};
+use super::answer::{Answer, ContentEnd, Delivery, Live, refused, unreadable};
 use super::change::{self, ChangeOutcome};
 use super::connection_limit::ConnectionPermit;
 use super::cors::Cors;
@@ -28,6 +30,7 @@ use super::framing::{Body, Version};
 use super::inbox::{Drained, Inbox, NextRequest, WaitFor};
 use super::incoming::Incoming;
 use super::limits::{DISCARD_BYTES, READ_BYTES};
+use super::live;
 use super::principals::Authentication;
 use super::request::{InvalidHead, Method, Request};
 use super::response::{Persistence, Response, Source};
@@ -216,6 +219,9 @@ impl Connection {
                 }
                 Answer::Delivery(delivery) => {
                     Box::pin(self.deliver(socket, *delivery, manner, exchange)).await?
+                }
+                Answer::Live(live) => {
+                    Box::pin(self.follow_channel(socket, *live, manner, exchange)).await?
                 }
             };
             if afterwards == Persistence::Close {
@@ -443,17 +449,7 @@ impl Connection {
             return self.send(socket, unreadable(first.start), manner, exchange).await;
         }
         let (pace, len, kind) = (delivery.pace, Bytes(delivery.len()), socket.kind());
-        let viewer = Viewer {
-            party: self.party.as_deref().cloned().unwrap_or_else(|| self.client.peer.party()),
-            client: self.client.to_string(),
-            // A proxy that does not name its client may serve any number of clients.
-            share: match self.client.peer.is_trusted(&self.site.limits.proxies)
-                && self.party.is_none()
-            {
-                true => ClientShare::All,
-                false => delivery.share,
-            },
-        };
+        let viewer = self.viewer(delivery.share);
         let spec = DeliverySpec::connection(broker, &delivery.title, pace.rate(), len);
         let mut grant = match broker.admit(&spec.within_share(&viewer)) {
             Ok(grant) => grant,
@@ -529,6 +525,67 @@ impl Connection {
         drop(grant);
         words.extend(delivery.tail);
         self.write(&mut socket, &words).await.then_some(socket)
+    }
+
+    /// The client for admission, with its share.
+    fn viewer(&self, share: ClientShare) -> Viewer {
+        Viewer {
+            party: self.party.as_deref().cloned().unwrap_or_else(|| self.client.peer.party()),
+            client: self.client.to_string(),
+            // A proxy that does not name its client may serve any number of clients.
+            share: match self.client.peer.is_trusted(&self.site.limits.proxies)
+                && self.party.is_none()
+            {
+                true => ClientShare::All,
+                false => share,
+            },
+        }
+    }
+
+    /// Sends what a channel sends, until it ends. The last chunk, or the regular end of an HTTP/1.0
+    /// connection, shows the client that the content is complete.
+    async fn follow_channel(
+        &self,
+        mut socket: Transport,
+        mut live: Live,
+        manner: HeadContext,
+        exchange: &mut Exchange,
+    ) -> Option<Transport> {
+        let store = self.site.store.as_ref()?;
+        let viewer = self.viewer(store.rates.title.client_share);
+        let listening = match live.channels.listen(&live.name, &viewer) {
+            Ok(listening) => listening,
+            Err(error) => return self.send(socket, live::refusal(&error), manner, exchange).await,
+        };
+        let pace = Pace::Paced { rate: listening.reserved(), burst: Bytes(0), tick: Tick::Ms10 };
+        let is_chunked = manner.version == Version::Http11;
+        self.address(&mut live.head);
+        self.site.counters.answered(live.head.status());
+        exchange.answered(live.head.status());
+        exchange.paced(pace);
+        let head = live.head.head(manner.version, manner.afterwards, SystemTime::now());
+        if !self.write(&mut socket, &head).await {
+            return None;
+        }
+        if !is_chunked {
+            socket.reset_at_close().ok()?;
+        }
+        let kind = socket.kind();
+        let output = Output::connection(prepare(socket, pace).ok()?);
+        let framing = if is_chunked { Framing::Chunked } else { Framing::Plain };
+        let delivered = listening.deliver(output, framing).await;
+        exchange.delivered(&delivered);
+        if delivered.outcome == Outcome::TooSlow {
+            self.abused(Abuse::SlowReader);
+        }
+        let socket = delivered.socket.filter(|_| delivered.outcome == Outcome::Complete)?;
+        let mut socket = Transport::from_engine(kind, socket).ok()?;
+        if is_chunked {
+            return self.write(&mut socket, b"0\r\n\r\n").await.then_some(socket);
+        }
+        socket.end_at_close().ok()?;
+        Box::pin(linger(socket, &self.site, UnreadInput::Little)).await;
+        None
     }
 
     async fn write(&self, socket: &mut Transport, bytes: &[u8]) -> bool {

@@ -30,6 +30,8 @@ enum Content {
     Announced(u64),
     /// Content up to the end of the connection (RFC 9112 section 6.3).
     Unbounded,
+    /// Content of unknown length that is sent elsewhere, in chunks.
+    Streamed,
     /// Content that is generated while it is sent.
     Parts(Parts),
 }
@@ -112,6 +114,13 @@ impl Response {
             .with("Content-Type", media_type)
     }
 
+    /// The head of an answer whose content is sent separately in chunks, or, over HTTP/1.0, ends
+    /// with the connection.
+    pub(super) fn streamed(status: u16, media_type: &str) -> Self {
+        Self { status, fields: Vec::new(), content: Content::Streamed }
+            .with("Content-Type", media_type)
+    }
+
     /// An answer whose content `source` generates while it is sent.
     pub(super) fn parts(status: u16, media_type: &str, source: Box<dyn Source>) -> Self {
         let content = Content::Parts(Parts(Arc::new(Mutex::new(Some(source)))));
@@ -159,7 +168,8 @@ impl Response {
     pub fn content(&self) -> &[u8] {
         match &self.content {
             Content::Bytes(bytes) => bytes,
-            Content::Never | Content::Announced(_) | Content::Unbounded | Content::Parts(_) => &[],
+            Content::Never | Content::Announced(_) | Content::Unbounded => &[],
+            Content::Parts(_) | Content::Streamed => &[],
         }
     }
 
@@ -188,13 +198,15 @@ impl Response {
             Content::Never | Content::Unbounded => {}
             Content::Bytes(bytes) => line("Content-Length: ", &bytes.len().to_string()),
             Content::Announced(len) => line("Content-Length: ", &len.to_string()),
-            Content::Parts(_) if version == Version::Http10 => {}
-            Content::Parts(_) => line("Transfer-Encoding: ", "chunked"),
+            Content::Parts(_) | Content::Streamed if version == Version::Http10 => {}
+            Content::Parts(_) | Content::Streamed => line("Transfer-Encoding: ", "chunked"),
         }
         let afterwards = match self.content {
             Content::Unbounded => Persistence::Close,
             // RFC 9112 section 6.1: HTTP/1.0 has no chunks; the content ends with the connection.
-            Content::Parts(_) if version == Version::Http10 => Persistence::Close,
+            Content::Parts(_) | Content::Streamed if version == Version::Http10 => {
+                Persistence::Close
+            }
             _ => afterwards,
         };
         match (afterwards, version) {

@@ -14,7 +14,7 @@ use super::response::Response;
 use super::target::Target;
 use super::transport::Client;
 use super::uploads::{Refusal, Uploads};
-use super::{Store, control, listing, seek, title, tus, uploads};
+use super::{Store, control, listing, live, seek, title, tus, uploads};
 
 /// The methods that are served if directories are listed; otherwise all but the last one.
 const ALLOWED_TO_READ: [&str; 2] = ["GET, HEAD, OPTIONS, PROPFIND", "GET, HEAD, OPTIONS"];
@@ -113,6 +113,11 @@ async fn object(
         && let Some(response) = seek::told(store, request, path).await
     {
         return Answer::Short(response);
+    }
+    if let Some(store) = store
+        && let Some(answer) = live::answer(store, request, path)
+    {
+        return refuse_reader(site, client, request, path.name()).unwrap_or(answer);
     }
     let accept = request.fields.one("accept").and_then(|accept| std::str::from_utf8(accept).ok());
     if let Some(response) = site.internal.answer(&written, query, accept) {

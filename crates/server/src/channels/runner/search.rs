@@ -125,7 +125,10 @@ impl Runner {
         self.close_session();
         match (why, self.rundown.time()) {
             (Some(why), _) => self.board.wait(why),
-            (None, _) if self.rundown.is_over() => self.board.end(),
+            (None, _) if self.rundown.is_over() => {
+                self.live.finish();
+                self.board.end();
+            }
             (None, Some(_)) => self.board.wait("the start time has not come".into()),
             (None, None) => self.board.wait("the playlist has no title to send".into()),
         }

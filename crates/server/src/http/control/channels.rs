@@ -24,9 +24,9 @@ pub(super) fn is_here(path: &RequestPath) -> bool {
     below(path).is_some()
 }
 
-/// Whether a path is the description of a channel for its receivers.
+/// Whether a path is for the receivers of a channel: its description, or its live stream.
 pub(super) fn is_guide(path: &RequestPath) -> bool {
-    below(path).is_some_and(|name| name.ends_with(".sdp"))
+    below(path).is_some_and(|name| name.ends_with(".sdp") || name.ends_with(".ts"))
 }
 
 /// The part of `path` below the place of all channels.
