@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tactus::broker::{DeliverySpec, Output};
 use tactus::engine::{self, Engine};
+use tactus_config::placement::{CorePlan, ServerName};
 use tactus_config::{Auto, Config, Sendfile};
 use tactus_core::path::RequestPath;
 use tactus_core::stagger::Tick;
@@ -25,6 +26,10 @@ struct Stage {
 const WAYS: [Sendfile; 2] = [Sendfile::Off, Sendfile::On];
 
 fn stage(way: Sendfile, len: usize) -> Stage {
+    stage_with(way, len, Auto::Auto)
+}
+
+fn stage_with(way: Sendfile, len: usize, placement: Auto<Vec<CorePlan>>) -> Stage {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let byte = |at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8;
     let content: Vec<u8> = (0..len as u32).map(byte).collect();
@@ -35,6 +40,7 @@ fn stage(way: Sendfile, len: usize) -> Stage {
     config.volumes[0].sendfile = way;
     // So few blocks that an ordinary user may have pipes for all of them.
     config.memory.arena = Auto::Set(Bytes(32 * MIB));
+    config.cores.placement = placement;
     let engine = engine::start(&config).expect("the engine starts");
     assert_eq!(engine.volumes[0].sendfile(), way == Sendfile::On, "{:?}", engine.degraded);
     Stage { engine, title, content, _dir: dir }
@@ -103,5 +109,40 @@ async fn all_resources_are_back_when_all_streams_have_ended() {
         }
         assert!(stage.engine.broker.levels().iter().all(|level| level.used == 0));
         assert_eq!(stage.engine.counters.blocks[0].leased.value(), 0);
+    }
+}
+
+/// Two link servers: the first with all other servers, the second on another core if there is one.
+fn two_links() -> Vec<CorePlan> {
+    let cpus = tactus_sys::thread::allowed_cores().expect("the cores");
+    let named = |name: &str| -> ServerName { name.parse().expect("a server") };
+    let first = ["disk", "block", "delivery", "link", "packets"].map(named).to_vec();
+    let second = vec![named("link.1")];
+    match cpus[..] {
+        [.., other, last] => {
+            vec![CorePlan { cpu: last, servers: first }, CorePlan { cpu: other, servers: second }]
+        }
+        [only] => vec![CorePlan { cpu: only, servers: [first, second].concat() }],
+        [] => unreachable!("a process runs somewhere"),
+    }
+}
+
+#[tokio::test]
+async fn two_link_servers_share_the_streams_and_the_cores() {
+    const LEN: usize = 1_000_000;
+    for way in WAYS {
+        let plan = two_links();
+        let cores = plan.len();
+        let stage = stage_with(way, LEN, Auto::Set(plan));
+        let all = (0..3).map(|_| deliver(&stage, at(8_000_000), 0, LEN));
+        futures::future::join_all(all).await;
+        let sent: Vec<_> =
+            stage.engine.counters.links.iter().map(|link| link.bytes.value()).collect();
+        assert_eq!((sent.len(), sent.iter().sum::<u64>()), (2, 3 * LEN as u64));
+        assert!(cores == 1 || sent.iter().all(|&bytes| bytes > 0), "{sent:?}");
+        while stage.engine.broker.streams() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(stage.engine.broker.levels().iter().all(|level| level.used == 0));
     }
 }
