@@ -59,7 +59,7 @@ impl TransferredBytes {
 pub struct MilliVisits(pub u64);
 
 impl DiskModel {
-    /// An unknown disk with an arm: half of what any disk of the last fifteen years does.
+    /// An unknown spinning disk: half of what any disk of the last fifteen years does.
     pub const SLOWEST: Self = Self {
         visit: Nanos::from_micros(6_000),
         sweep: Nanos::from_millis(24),
@@ -69,7 +69,7 @@ impl DiskModel {
         flush: Self::ARM_FLUSH,
     };
 
-    /// The flush of an unknown disk with an arm: two seeks to the journal, and a rotation.
+    /// The flush of an unknown spinning disk: two seeks to the journal, and a rotation.
     pub const ARM_FLUSH: Nanos = Nanos::from_millis(30);
 
     /// The flush of an unknown flash disk.
@@ -103,7 +103,7 @@ impl DiskModel {
         self.sweep.0 > 0
     }
 
-    /// Limit of transfers in flight with this number of best-effort pieces: on a disk with an arm,
+    /// Limit of transfers in flight with this number of best-effort pieces: on a spinning disk,
     /// pieces of one run may exceed the depth, as they do not move the arm.
     pub fn in_flight_max(&self, best_effort_depth: u32) -> u32 {
         if self.has_arm() { self.depth.max(best_effort_depth) } else { self.depth }

@@ -1,9 +1,9 @@
 //! Trick play: transport streams and [movies](movie) faster, backwards and slower.
 //!
-//! Promise: the pictures are read at a promised rate, and only the blocks that hold them. If the
-//! disks have no time for all pictures, fewer are shown, down to two a second. The output is a
-//! conforming stream with the numbering of its session; for a transport stream this includes the
-//! continuity counters. The argument: `docs/design/trick-play.md`.
+//! Promise: the video frames are read at a promised rate, and only the blocks that hold them. If
+//! the disks have no time for all video frames, fewer are shown, down to two a second. The output
+//! is a conforming stream with the numbering of its session; for a transport stream this includes
+//! the continuity counters. The argument: `docs/design/trick-play.md`.
 
 mod cut;
 mod fast;
@@ -79,16 +79,16 @@ impl Destination {
 /// Why a trick play cannot start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// it has no pictures that can be shown alone
-    NoPictures,
-    /// no room, and fewer pictures are none
+    /// it has no video frames that can be shown alone
+    NoVideoFrames,
+    /// no room, and fewer video frames are none
     Refused(Refusal),
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoPictures => f.write_str("it has no pictures that can be shown alone"),
+            Self::NoVideoFrames => f.write_str("it has no video frames that can be shown alone"),
             Self::Refused(refusal) => refusal.fmt(f),
         }
     }
@@ -135,11 +135,11 @@ pub struct Left {
 pub struct Course {
     /// Speed and direction.
     pub scale: Scale,
-    /// The first picture.
+    /// The first video frame.
     pub from: MediaTime,
     /// Delay of its display after the beginning.
     pub after: MediaTime,
-    /// The position of the last picture.
+    /// The position of the last video frame.
     pub last: MediaTime,
 }
 
@@ -158,8 +158,8 @@ impl Course {
     }
 }
 
-/// Pictures in a second, from the highest: more pictures look no better, and each one costs a seek
-/// of the disk.
+/// Video frames in a second, from the highest: more video frames look no better, and each one costs
+/// a seek of the disk.
 const PER_SECOND: [u32; 4] = [8, 5, 3, PER_SECOND_MIN];
 
 impl Trick {
@@ -202,17 +202,18 @@ impl Trick {
         let origin = index.origin();
         let terms = TrickOptions { scale, from: line(origin, from), per_second, rate };
         let choices = choose(index.accesses(), index.stride(), terms);
-        let (first, last) = choices.first().zip(choices.last()).ok_or(Fault::NoPictures)?;
+        let (first, last) = choices.first().zip(choices.last()).ok_or(Fault::NoVideoFrames)?;
         let (first, last) = (*first, *last);
         let access = index.accesses().iter().find(|access| access.at == first.at);
-        let video_program =
-            access.and_then(|access| video_program_of(index, access)).ok_or(Fault::NoPictures)?;
+        let video_program = access
+            .and_then(|access| video_program_of(index, access))
+            .ok_or(Fault::NoVideoFrames)?;
         let mut tables = before.tables.to_vec();
         let video_program = video_program.behind(&mut tables);
         let block = broker.block_of(title.volume);
         let plan = Plan::new(choices, block, title.len);
         let block_list = BlockList::new(plan.stops.as_slice().into(), title.len, block)
-            .map_err(|_| Fault::NoPictures)?;
+            .map_err(|_| Fault::NoVideoFrames)?;
         let trail = Trail::new(&video_program, before.counts);
         let multiplex = Multiplex::new(video_program, rate, CLOCK, trail.counts());
         let packets = (first.end - first.at).div_ceil(index.stride() as u64);
@@ -246,10 +247,10 @@ impl Trick {
         before: Continuation<'_>,
     ) -> Result<Self, Fault> {
         let Wanted { scale, from } = wanted;
-        let access = *index.entry_at(from).ok_or(Fault::NoPictures)?;
+        let access = *index.entry_at(from).ok_or(Fault::NoVideoFrames)?;
         let mut tables = before.tables.to_vec();
         let video_program =
-            video_program_of(index, &access).ok_or(Fault::NoPictures)?.behind(&mut tables);
+            video_program_of(index, &access).ok_or(Fault::NoVideoFrames)?.behind(&mut tables);
         // The peak of the title still fits: at half speed it takes twice as long.
         let rate = index.rates().map_or(RATE_MIN, |rates| rates.max).max(rate_of(index));
         let trail = Trail::new(&video_program, before.counts);
@@ -271,7 +272,7 @@ impl Trick {
             (destination.framing, Cutter::new(destination.framing, rate, trail.clone()));
         let maker = Slow::new(multiplex, Arc::clone(index), access.at, scale, cutter);
         let generated = destination.begin(broker, feed, needs_of(rate, framing), maker)?;
-        // The delay between a picture's bytes and its display is doubled, too.
+        // The delay between a video frame's bytes and its display is doubled, too.
         let ahead = MediaTime(access.shown.0.saturating_sub(index.time_at(access.at).0));
         let after = scale.shown(ahead);
         let last = MediaTime(index.duration().0.saturating_sub(index.origin().0));
@@ -329,8 +330,8 @@ impl Trick {
     }
 }
 
-/// Starts a trick play with `start` on a thread for long work: choosing and planning pictures takes
-/// time that grows with the title. Few run at once. `None` if the server ends.
+/// Starts a trick play with `start` on a thread for long work: choosing and planning video frames
+/// takes time that grows with the title. Few run at once. `None` if the server ends.
 pub async fn started<T: Send + 'static>(start: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     /// A plan of the largest title takes a second of processor time.
     static TURNS: Semaphore = Semaphore::const_new(2);
@@ -343,12 +344,12 @@ pub async fn started<T: Send + 'static>(start: impl FnOnce() -> T + Send + 'stat
     started.await.ok()
 }
 
-/// Retries with fewer pictures in a second while the reads are refused for lack of room.
+/// Retries with fewer video frames in a second while the reads are refused for lack of room.
 fn as_many_as_fit<T>(mut start: impl FnMut(u32) -> Result<T, Fault>) -> Result<T, Fault> {
     let mut refused = None;
     for per_second in PER_SECOND {
         match start(per_second) {
-            // Fewer pictures need less disk time and fewer of the resources that depend on it.
+            // Fewer video frames need less disk time and fewer of the resources that depend on it.
             Err(Fault::Refused(refusal)) if is_of_reading(refusal.resource) => {
                 refused = Some(refusal);
             }
@@ -372,13 +373,13 @@ fn line(origin: MediaTime, played: MediaTime) -> MediaTime {
     MediaTime(origin.0.saturating_add(played.0))
 }
 
-/// Whether fewer pictures need less of a resource.
+/// Whether fewer video frames need less of a resource.
 fn is_of_reading(resource: Resource) -> bool {
     matches!(resource, Resource::Disk | Resource::Arena | Resource::Cpu)
 }
 
 /// The needs of the datagrams of a multiplex: full ones, and a partial one for each clock, table
-/// and picture.
+/// and video frame.
 fn needs_of(rate: BitRate, framing: Framing) -> GeneratedRate {
     let whole = rate.bytes_in(SECOND).0.div_ceil(PAYLOAD.0);
     let datagrams = whole + PARTIAL;
@@ -386,7 +387,8 @@ fn needs_of(rate: BitRate, framing: Framing) -> GeneratedRate {
     GeneratedRate { rate, datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX) }
 }
 
-/// Partial datagrams in a second: 28 clocks, five tables, one service description, eight pictures.
+/// Partial datagrams in a second: 28 clocks, five tables, one service description, eight video
+/// frames.
 const PARTIAL: u64 = 2 * (28 + 5 + 1 + 8);
 
 /// Rounds up: nothing leaves early.

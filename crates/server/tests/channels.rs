@@ -47,13 +47,13 @@ fn take(inbox: &mut UdpInput, count: usize) -> Vec<Vec<u8>> {
     came
 }
 
-struct Stage {
+struct Fixture {
     engine: Engine,
     catalogue: Arc<Catalogue>,
     config: Config,
 }
 
-fn stage(dir: &Path, way: Sendfile, channels: &str) -> Stage {
+fn fixture(dir: &Path, way: Sendfile, channels: &str) -> Fixture {
     let text = format!("[[volume]]\npath = \"{}\"\n{channels}", dir.display());
     let mut config = Config::parse(Path::new("test.toml"), &text).expect("a configuration");
     config.volumes[0].sendfile = way;
@@ -62,7 +62,7 @@ fn stage(dir: &Path, way: Sendfile, channels: &str) -> Stage {
     let catalogue = Arc::new(Catalogue::new(dir, rules).expect("a volume"));
     let engine = engine::start(&config).expect("the engine starts");
     assert_eq!(engine.volumes[0].sendfile(), way == Sendfile::On, "{:?}", engine.degraded);
-    Stage { engine, catalogue, config }
+    Fixture { engine, catalogue, config }
 }
 
 async fn until(channels: &Channels, name: &str, is_so: impl Fn(&Status) -> bool) -> Status {
@@ -163,8 +163,8 @@ async fn what_repeats_is_one_clean_stream_and_null_packets_make_a_constant_rate(
          stuff = \"1 Mbit/s\"\n",
     );
     for way in [Sendfile::Off, Sendfile::On] {
-        let stage = stage(dir.path(), way, &channels);
-        let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+        let fixture = fixture(dir.path(), way, &channels);
+        let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
         for name in ["loops", "varies", "stuffed"] {
             until(&channels, name, |status| status.state == State::Running).await;
         }
@@ -184,13 +184,13 @@ async fn what_repeats_is_one_clean_stream_and_null_packets_make_a_constant_rate(
         inboxes = back;
         // As many have come later are of no use to the other way.
         channels.close().await;
-        while !stage.engine.broker.running().is_empty() {
+        while !fixture.engine.broker.running().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         for inbox in &mut inboxes {
             while inbox.receive(|_| ()).is_ok() {}
         }
-        let counters = &stage.engine.counters.packets;
+        let counters = &fixture.engine.counters.packets;
         assert_eq!((counters.underruns.value(), counters.unstamped.value()), (0, 0));
         assert_eq!(counters.slots_late.value(), 0);
         let [loops, varies, stuffed] = [&heard[0], &heard[1], &heard[2]];
@@ -245,8 +245,8 @@ async fn a_title_leaves_by_its_own_clock_and_begins_again_after_its_end() {
             to(&fast),
             to(&once),
         );
-        let stage = stage(dir.path(), way, &channels);
-        let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+        let fixture = fixture(dir.path(), way, &channels);
+        let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
         let waits = until(&channels, "none", |status| status.reason.is_some()).await;
         assert_eq!(waits.state, State::Waiting);
         for name in ["fast", "once"] {
@@ -270,10 +270,10 @@ async fn a_title_leaves_by_its_own_clock_and_begins_again_after_its_end() {
         assert_whole(&fast);
         until(&channels, "once", |status| status.state == State::Ended).await;
         channels.close().await;
-        while !stage.engine.broker.running().is_empty() {
+        while !fixture.engine.broker.running().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!(stage.engine.counters.packets.refused.value(), 0);
+        assert_eq!(fixture.engine.counters.packets.refused.value(), 0);
     }
 }
 
@@ -324,8 +324,8 @@ async fn titles_follow_each_other_in_one_session_with_reports_and_a_goodbye() {
     let to = packets.address().expect("bound");
     let channels =
         format!("[[channel]]\nname = \"list\"\nplaylist = \"/all.m3u8\"\nto = \"rtp://{to}\"\n");
-    let stage = stage(dir.path(), Sendfile::Off, &channels);
-    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let fixture = fixture(dir.path(), Sendfile::Off, &channels);
+    let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
     let count = 2 * (a.len().div_ceil(1316) + b.len().div_ceil(1316)) + 5;
     let came = tokio::task::spawn_blocking(move || (take(&mut packets, count), packets));
     let (came, packets) = came.await.expect("all have come");
@@ -377,8 +377,8 @@ async fn channels_come_change_and_go_and_nobody_else_notices() {
         "[[channel]]\nname = \"steady\"\ntitle = \"/a.ts\"\nto = \"rtp://{}\"\n",
         to(&steady),
     );
-    let stage = stage(dir.path(), Sendfile::Off, &text);
-    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let fixture = fixture(dir.path(), Sendfile::Off, &text);
+    let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
     let of = |keys: &str| {
         let text = format!("name = \"x\"\nto = \"rtp://{changed_to}\"\n{keys}");
         Config::parse_channel(&text).expect("a channel")
@@ -424,7 +424,7 @@ async fn channels_come_change_and_go_and_nobody_else_notices() {
     assert_whole(&own);
     assert_eq!(channels.one("steady").expect("it is there").starts, 1);
     channels.close().await;
-    while !stage.engine.broker.running().is_empty() {
+    while !fixture.engine.broker.running().is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -441,8 +441,8 @@ async fn a_change_near_the_end_of_a_title_leaves_no_gap_as_what_waits_keeps_its_
         let text = format!("name = \"x\"\nto = \"rtp://{to}\"\nplaylist = [{titles}]\n");
         Config::parse_channel(&text).expect("a channel")
     };
-    let stage = stage(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let fixture = fixture(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
     assert_eq!(channels.set(of("\"/a.ts\", \"/b.ts\"")).await, Ok(true));
     until(&channels, "x", |status| status.next_title.as_deref() == Some("/b.ts")).await;
     // Less than two seconds are left: too few for another one to take the place of the second
@@ -499,8 +499,8 @@ async fn what_has_its_time_comes_at_its_time_though_nothing_is_sent_before() {
     marked(dir.path(), "b.ts", 2, 2);
     let heard = inbox(Ipv4Addr::LOCALHOST.into());
     let to = heard.address().expect("bound");
-    let stage = stage(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let fixture = fixture(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
     let text = format!("name = \"x\"\nto = \"udp://{to}\"\ntitle = \"/a.ts\"\nrepeat = false\n");
     let mut channel = Config::parse_channel(&text).expect("a channel");
     // Neither falls on what is looked for every five seconds.
@@ -527,8 +527,8 @@ async fn nothing_begins_before_its_time_whatever_is_missing_and_what_comes_till_
     marked(dir.path(), "b.ts", 12, 2);
     let heard = inbox(Ipv4Addr::LOCALHOST.into());
     let to = heard.address().expect("bound");
-    let stage = stage(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let fixture = fixture(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
     let text = format!(
         "name = \"x\"\nto = \"rtp://{to}\"\nplaylist = [\"/missing.ts\", \"/b.ts\"]\n\
          fill = \"/fill.ts\"\n"
@@ -565,8 +565,8 @@ async fn what_is_sent_again_and_again_makes_way_when_its_list_or_the_fill_is_ano
     marked(dir.path(), "b.ts", 2, 2);
     let (list, new) = (dir.path().join("list.m3u8"), dir.path().join("new"));
     std::fs::write(&list, "a.ts\n").expect("a list");
-    let stage = stage(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let fixture = fixture(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
     let of = |keys: &str| {
         let text = format!("name = \"x\"\nto = \"udp://127.0.0.1:9\"\n{keys}");
         Config::parse_channel(&text).expect("a channel")
@@ -609,8 +609,8 @@ async fn a_skip_leaves_what_is_on_the_air_then_and_nothing_that_comes_later() {
         let text = format!("name = \"x\"\nto = \"udp://{to}\"\nrepeat = false\n{keys}\n");
         Config::parse_channel(&text).expect("a channel")
     };
-    let stage = stage(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let fixture = fixture(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
     let list = "playlist = [\"/a.ts\", \"/b.ts\", \"/c.ts\", \"/missing.ts\"]";
     assert_eq!(channels.set(of(list)).await, Ok(true));
     let skips = channels.clone();
@@ -644,8 +644,8 @@ async fn a_skip_leaves_what_is_on_the_air_then_and_nothing_that_comes_later() {
 async fn a_wish_too_many_is_refused_and_all_others_are_kept() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     marked(dir.path(), "a.ts", 60, 1);
-    let stage = stage(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let fixture = fixture(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
     let text = "name = \"x\"\nto = \"udp://127.0.0.1:9\"\nplaylist = [\"/a.ts\", \"/a.ts\"]\n";
     let channel = Config::parse_channel(text).expect("a channel");
     assert_eq!(channels.set(channel).await, Ok(true));
@@ -681,9 +681,9 @@ async fn channels_of_one_title_read_it_once_whenever_each_has_begun() {
     };
     let texts = [0, 1, 2].map(|nth| of(&inboxes[nth], nth));
     let [first, second, later] = &texts;
-    let stage =
-        stage(dir.path(), Sendfile::Off, &format!("[[channel]]\n{first}[[channel]]\n{second}"));
-    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let fixture =
+        fixture(dir.path(), Sendfile::Off, &format!("[[channel]]\n{first}[[channel]]\n{second}"));
+    let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
     // Two at the same time, and one in the midst of it.
     until(&channels, "c0", |status| status.sent_bytes > title.len() as u64 / 2).await;
     let later = Config::parse_channel(later).expect("a channel");
@@ -696,8 +696,8 @@ async fn channels_of_one_title_read_it_once_whenever_each_has_begun() {
     for heard in heard.await.expect("all have come") {
         assert_same(&heard, &title);
     }
-    let (disk, blocks) = (&stage.engine.counters.disks[0], &stage.engine.counters.blocks[0]);
-    let block = stage.engine.broker.block_of(VolumeId(0)).0;
+    let (disk, blocks) = (&fixture.engine.counters.disks[0], &fixture.engine.counters.blocks[0]);
+    let block = fixture.engine.broker.block_of(VolumeId(0)).0;
     let of_title = (title.len() as u64).div_ceil(block);
     let (misses, hits) = (blocks.misses.value(), blocks.hits.value());
     assert_eq!(misses, of_title, "each block is read once; {hits} were there");
@@ -726,8 +726,8 @@ async fn a_channel_that_is_announced_or_not_any_more_goes_on_in_its_session() {
         );
         Config::parse_channel(&text).expect("a channel")
     };
-    let stage = stage(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let fixture = fixture(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
     assert_eq!(channels.set(of(false)).await, Ok(true));
     until(&channels, "x", |status| status.sent_bytes > 0).await;
     // Others on this machine may announce theirs: each description has its own number.
@@ -822,8 +822,8 @@ async fn groups_of_any_and_of_one_source_are_reached_as_configured_and_announced
         ));
     }
     let wires = [Ipv4Addr::new(239, 255, 7, 1), Ipv4Addr::new(232, 7, 7, 1)].map(on_the_wire);
-    let stage = stage(dir.path(), Sendfile::Off, &text);
-    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let fixture = fixture(dir.path(), Sendfile::Off, &text);
+    let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
     let came = tokio::task::spawn_blocking(move || {
         let each = inboxes.into_iter().map(|mut inbox| take(&mut inbox, 20)).collect::<Vec<_>>();
         (each, wires.map(|wire| wire.join().expect("a packet")))
@@ -886,7 +886,7 @@ async fn a_channel_to_an_address_of_one_link_goes_by_the_interface_that_it_names
         "[[channel]]\nname = \"far\"\ntitle = \"/a.ts\"\nto = \"udp://{to}\"\n\
          interface = \"far0\"\n"
     );
-    let stage = stage(dir.path(), Sendfile::Off, &channels);
-    let _channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let fixture = fixture(dir.path(), Sendfile::Off, &channels);
+    let _channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
     assert!(take(&mut inbox, 100).len() >= 100);
 }

@@ -141,13 +141,13 @@ fn what_was_recorded_by_rtsp_is_clean() {
 struct Player {
     client: Client,
     session: String,
-    way: Way,
+    way: Reception,
     came: Vec<Vec<u8>>,
     /// The number of the first packet of each part.
     begins: Vec<u16>,
 }
 
-enum Way {
+enum Reception {
     Datagrams(Receiver),
     /// In the connection, on channel 4.
     Frames,
@@ -173,11 +173,11 @@ impl Player {
         assert_eq!(set.status, 200, "{set:?} {}", set.body);
         let way = if transport.contains("multicast") {
             let group = set.parameter("Transport", "destination").parse().expect("a group");
-            Way::Datagrams(Receiver::of_group(SocketAddr::new(group, 15204)))
+            Reception::Datagrams(Receiver::of_group(SocketAddr::new(group, 15204)))
         } else if transport.contains("TCP") {
-            Way::Frames
+            Reception::Frames
         } else {
-            Way::Datagrams(receiver)
+            Reception::Datagrams(receiver)
         };
         Self { session: set.session(), client, way, came: vec![], begins: vec![] }
     }
@@ -200,8 +200,8 @@ impl Player {
 
     fn take(&mut self, count: usize) {
         match &mut self.way {
-            Way::Datagrams(receiver) => self.came.extend(receiver.take(count)),
-            Way::Frames => self.came.extend(self.client.frames(4, count)),
+            Reception::Datagrams(receiver) => self.came.extend(receiver.take(count)),
+            Reception::Frames => self.came.extend(self.client.frames(4, count)),
         }
     }
 
@@ -209,14 +209,16 @@ impl Player {
         let session = self.session.clone();
         assert_eq!(self.client.order("PAUSE", &session).status, 200);
         match &mut self.way {
-            Way::Datagrams(receiver) => self.came.extend(receiver.rest()),
-            Way::Frames => self.came.append(&mut self.client.kept),
+            Reception::Datagrams(receiver) => self.came.extend(receiver.rest()),
+            Reception::Frames => self.came.append(&mut self.client.kept),
         }
     }
 
     /// Takes until nothing comes for two seconds.
     fn take_rest(&mut self) {
-        let Way::Datagrams(receiver) = &mut self.way else { panic!("datagrams come to an end") };
+        let Reception::Datagrams(receiver) = &mut self.way else {
+            panic!("datagrams come to an end")
+        };
         let mut quiet = 0;
         while quiet < 20 {
             let more = receiver.rest();
@@ -236,7 +238,7 @@ impl Player {
     }
 
     fn end(mut self) {
-        if let Way::Frames = self.way {
+        if let Reception::Frames = self.way {
             self.client.kept.clear();
         }
         let session = self.session.clone();

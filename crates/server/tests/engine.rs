@@ -15,7 +15,7 @@ use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_engine::message::{Outcome, Rate};
 use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 
-struct Stage {
+struct Fixture {
     engine: Engine,
     title: Arc<OpenTitle>,
     content: Vec<u8>,
@@ -25,11 +25,11 @@ struct Stage {
 /// Both ways in which blocks are kept and sent.
 const WAYS: [Sendfile; 2] = [Sendfile::Off, Sendfile::On];
 
-fn stage(way: Sendfile, len: usize) -> Stage {
-    stage_with(way, len, Auto::Auto)
+fn fixture(way: Sendfile, len: usize) -> Fixture {
+    fixture_with(way, len, Auto::Auto)
 }
 
-fn stage_with(way: Sendfile, len: usize, placement: Auto<Vec<CorePlan>>) -> Stage {
+fn fixture_with(way: Sendfile, len: usize, placement: Auto<Vec<CorePlan>>) -> Fixture {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let byte = |at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8;
     let content: Vec<u8> = (0..len as u32).map(byte).collect();
@@ -43,7 +43,7 @@ fn stage_with(way: Sendfile, len: usize, placement: Auto<Vec<CorePlan>>) -> Stag
     config.cores.placement = placement;
     let engine = engine::start(&config).expect("the engine starts");
     assert_eq!(engine.volumes[0].sendfile(), way == Sendfile::On, "{:?}", engine.degraded);
-    Stage { engine, title, content, _dir: dir }
+    Fixture { engine, title, content, _dir: dir }
 }
 
 fn open(root: &Path, path: &str) -> Arc<OpenTitle> {
@@ -67,9 +67,9 @@ fn at(rate: u64) -> Option<Rate> {
     Some(Rate { rate: BitRate(rate), burst: Bytes(0), tick: Tick::Ms62 })
 }
 
-async fn deliver(stage: &Stage, rate: Option<Rate>, first: usize, end: usize) {
-    let broker = stage.engine.broker.clone();
-    let spec = DeliverySpec::connection(&broker, &stage.title, rate, Bytes((end - first) as u64));
+async fn deliver(fixture: &Fixture, rate: Option<Rate>, first: usize, end: usize) {
+    let broker = fixture.engine.broker.clone();
+    let spec = DeliverySpec::connection(&broker, &fixture.title, rate, Bytes((end - first) as u64));
     let mut grant = broker.admit(&spec.of_any_title()).expect("an empty server has room");
     let (server, mut client) = connection();
     let len = end - first;
@@ -79,20 +79,20 @@ async fn deliver(stage: &Stage, rate: Option<Rate>, first: usize, end: usize) {
         bytes
     });
     let range = first as u64..end as u64;
-    let delivered = grant.deliver(&stage.title, range, Output::connection(server)).await;
+    let delivered = grant.deliver(&fixture.title, range, Output::connection(server)).await;
     assert_eq!(delivered.outcome, Outcome::Complete);
     assert_eq!(delivered.sent, len as u64);
-    assert!(received.await.expect("no panic") == stage.content[first..end], "bytes differ");
+    assert!(received.await.expect("no panic") == fixture.content[first..end], "bytes differ");
 }
 
 #[tokio::test]
 async fn bytes_arrive_as_they_lie_on_the_disk() {
     for way in WAYS {
-        let stage = stage(way, 3_000_001);
+        let fixture = fixture(way, 3_000_001);
         let ends = [3_000_001, 1, 3_000_001, 262_145, 2_900_000];
         for (first, end) in [0, 0, 3_000_000, 262_143, 100_000].into_iter().zip(ends) {
-            deliver(&stage, None, first, end).await;
-            deliver(&stage, at(80_000_000), first, end).await;
+            deliver(&fixture, None, first, end).await;
+            deliver(&fixture, at(80_000_000), first, end).await;
         }
     }
 }
@@ -100,15 +100,15 @@ async fn bytes_arrive_as_they_lie_on_the_disk() {
 #[tokio::test]
 async fn all_resources_are_back_when_all_streams_have_ended() {
     for way in WAYS {
-        let stage = stage(way, 1_000_000);
+        let fixture = fixture(way, 1_000_000);
         for _ in 0..20 {
-            deliver(&stage, at(100_000_000), 0, 1_000_000).await;
+            deliver(&fixture, at(100_000_000), 0, 1_000_000).await;
         }
-        while stage.engine.broker.streams() > 0 {
+        while fixture.engine.broker.streams() > 0 {
             tokio::task::yield_now().await;
         }
-        assert!(stage.engine.broker.levels().iter().all(|level| level.used == 0));
-        assert_eq!(stage.engine.counters.blocks[0].leased.value(), 0);
+        assert!(fixture.engine.broker.levels().iter().all(|level| level.used == 0));
+        assert_eq!(fixture.engine.counters.blocks[0].leased.value(), 0);
     }
 }
 
@@ -133,16 +133,16 @@ async fn two_link_servers_share_the_streams_and_the_cores() {
     for way in WAYS {
         let plan = two_links();
         let cores = plan.len();
-        let stage = stage_with(way, LEN, Auto::Set(plan));
-        let all = (0..3).map(|_| deliver(&stage, at(8_000_000), 0, LEN));
+        let fixture = fixture_with(way, LEN, Auto::Set(plan));
+        let all = (0..3).map(|_| deliver(&fixture, at(8_000_000), 0, LEN));
         futures::future::join_all(all).await;
         let sent: Vec<_> =
-            stage.engine.counters.links.iter().map(|link| link.bytes.value()).collect();
+            fixture.engine.counters.links.iter().map(|link| link.bytes.value()).collect();
         assert_eq!((sent.len(), sent.iter().sum::<u64>()), (2, 3 * LEN as u64));
         assert!(cores == 1 || sent.iter().all(|&bytes| bytes > 0), "{sent:?}");
-        while stage.engine.broker.streams() > 0 {
+        while fixture.engine.broker.streams() > 0 {
             tokio::task::yield_now().await;
         }
-        assert!(stage.engine.broker.levels().iter().all(|level| level.used == 0));
+        assert!(fixture.engine.broker.levels().iter().all(|level| level.used == 0));
     }
 }

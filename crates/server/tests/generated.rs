@@ -58,7 +58,7 @@ impl Packetizer for Cuts {
     }
 }
 
-struct Stage {
+struct Fixture {
     engine: Engine,
     title: Arc<OpenTitle>,
     content: Vec<u8>,
@@ -67,7 +67,7 @@ struct Stage {
     _dir: tempfile::TempDir,
 }
 
-fn stage(way: Sendfile) -> Stage {
+fn fixture(way: Sendfile) -> Fixture {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let byte = |at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8;
     let content: Vec<u8> = (0..LEN as u32).map(byte).collect();
@@ -90,7 +90,7 @@ fn stage(way: Sendfile) -> Stage {
         buffer: 4 << 20,
     };
     let udp_output = UdpOutput::of(udp_output::open(&udp_output).expect("a UDP output"), None);
-    Stage { engine, title, content, inboxes: [inbox(), inbox()], udp_output, _dir: dir }
+    Fixture { engine, title, content, inboxes: [inbox(), inbox()], udp_output, _dir: dir }
 }
 
 fn inbox() -> UdpInput {
@@ -99,7 +99,7 @@ fn inbox() -> UdpInput {
     UdpInput::open(&wanted).expect("a port")
 }
 
-impl Stage {
+impl Fixture {
     fn start(&self, rate: BitRate) -> Result<GeneratedSession, tactus::broker::Refusal> {
         let outputs = self.inboxes.iter().map(|inbox| {
             let to = inbox.address().expect("bound");
@@ -134,17 +134,17 @@ impl Stage {
 async fn what_is_made_of_a_title_leaves_whole_in_order_and_on_time() {
     let _turn = TURN.lock().await;
     for way in [Sendfile::Off, Sendfile::On] {
-        let mut stage = stage(way);
-        let before = stage.engine.broker.levels();
+        let mut fixture = fixture(way);
+        let before = fixture.engine.broker.levels();
         let began = Instant::now();
-        let generated = stage.start(RATE).expect("an empty server has room");
-        assert!(stage.start(BitRate(1_000_000_000_000)).is_err());
+        let generated = fixture.start(RATE).expect("an empty server has room");
+        assert!(fixture.start(BitRate(1_000_000_000_000)).is_err());
         let ended = tokio::time::timeout(PATIENCE, generated.ended()).await.expect("it ends");
         assert_eq!((ended.why, ended.packets), (End::Complete, vec![1250, 1250]));
         // Nothing is early, so all of it takes its time.
         assert!(began.elapsed() >= Duration::from_nanos(RATE.time_for(Bytes(LEN as u64 - 1000)).0));
         assert!(generated.begin().is_some());
-        let came = stage.inboxes.each_mut().map(|inbox| {
+        let came = fixture.inboxes.each_mut().map(|inbox| {
             let mut came = VecDeque::new();
             while inbox.receive(|datagram| came.push_back(datagram.bytes.to_vec())).is_ok() {}
             assert_eq!(inbox.dropped().expect("it is counted"), 0);
@@ -156,40 +156,40 @@ async fn what_is_made_of_a_title_leaves_whole_in_order_and_on_time() {
             all.extend(next);
             all.extend(even.pop_front().unwrap_or_default());
         }
-        assert!(all == stage.content, "{} bytes came", all.len());
+        assert!(all == fixture.content, "{} bytes came", all.len());
         drop(generated);
-        stage.is_empty_again(&before).await;
-        assert_eq!(stage.engine.counters.packets.refused.value(), 0);
+        fixture.is_empty_again(&before).await;
+        assert_eq!(fixture.engine.counters.packets.refused.value(), 0);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_is_dropped_gives_everything_back() {
     let _turn = TURN.lock().await;
-    let stage = stage(Sendfile::Off);
-    let before = stage.engine.broker.levels();
+    let fixture = fixture(Sendfile::Off);
+    let before = fixture.engine.broker.levels();
     for wait in [0, 1, 20, 400] {
-        let generated = stage.start(RATE).expect("room, as all of the one before came back");
+        let generated = fixture.start(RATE).expect("room, as all of the one before came back");
         assert_eq!(generated.slots().len(), 2);
         let link = |levels: Vec<tactus_core::ledger::Level>| {
             levels.iter().find(|level| level.resource == Resource::Link).expect("listed").used
         };
         // Eight bits of each byte, and the headers of a thousand datagrams; and not the source.
-        assert_eq!(link(stage.engine.broker.levels()), RATE.0 + 1000 * 66 * 8);
+        assert_eq!(link(fixture.engine.broker.levels()), RATE.0 + 1000 * 66 * 8);
         tokio::time::sleep(Duration::from_millis(wait)).await;
         drop(generated);
-        stage.is_empty_again(&before).await;
-        let left_before = stage.engine.counters.packets.datagrams.value();
+        fixture.is_empty_again(&before).await;
+        let left_before = fixture.engine.counters.packets.datagrams.value();
         // One that is stopped says how far it has come.
-        let generated = stage.start(RATE).expect("room, as all of the one before came back");
+        let generated = fixture.start(RATE).expect("room, as all of the one before came back");
         while generated.begin().is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         tokio::time::sleep(Duration::from_millis(wait)).await;
         let ended = generated.stop().await;
         assert_eq!(ended.why, End::Stopped);
-        let left = stage.engine.counters.packets.datagrams.value();
+        let left = fixture.engine.counters.packets.datagrams.value();
         assert_eq!(ended.packets.iter().sum::<u64>() + left_before, left);
-        stage.is_empty_again(&before).await;
+        fixture.is_empty_again(&before).await;
     }
 }

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// One server at a time: each pins its cores.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-struct Stage {
+struct Fixture {
     engine: Engine,
     title: Arc<OpenTitle>,
     movie: Arc<Movie>,
@@ -35,7 +35,7 @@ struct Stage {
     udp_output: Arc<UdpOutput>,
 }
 
-fn stage(seconds: u64) -> Stage {
+fn fixture(seconds: u64) -> Fixture {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let file = dir.path().join("movie.mp4");
     sample::write_mp4(&file, SECOND.times(seconds)).expect("a movie");
@@ -57,10 +57,10 @@ fn stage(seconds: u64) -> Stage {
         buffer: 4 << 20,
     };
     let udp_output = UdpOutput::of(udp_output::open(&way).expect("a UDP output"), None);
-    Stage { engine, title, movie, file, dir, udp_output }
+    Fixture { engine, title, movie, file, dir, udp_output }
 }
 
-impl Stage {
+impl Fixture {
     /// Sends the movie from `wish` on; video frames to the first port, audio to the second.
     fn send(&self, wish: Nanos, ports: [u16; 2]) -> GeneratedSession {
         let sent = (0..2).map(|track| Sent {
@@ -168,23 +168,23 @@ fn of_file(file: &Path, kind: &str, count: usize) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn ffmpeg_decodes_every_frame_of_video_and_audio() {
     let _turn = TURN.lock().await;
-    let stage = stage(8);
+    let fixture = fixture(8);
     // The last frames come out of a decoder only when something follows.
     for (kind, count) in [("v", 180), ("a", 340)] {
         let ports = ports();
         let mut player = frames(
             ffmpeg()
                 .args(["-protocol_whitelist", "file,udp,rtp", "-buffer_size", "8388608", "-i"])
-                .arg(stage.description(ports)),
+                .arg(fixture.description(ports)),
             kind,
             count,
         );
         tokio::task::block_in_place(|| await_listeners(&ports, &mut player));
-        let generated = stage.send(Nanos(0), ports);
+        let generated = fixture.send(Nanos(0), ports);
         let ended = tokio::time::timeout(PATIENCE, generated.ended()).await.expect("it ends");
         assert_eq!(ended.why, End::Complete);
         let came = tokio::task::block_in_place(|| sums(player));
-        let expected = tokio::task::block_in_place(|| of_file(&stage.file, kind, count + 5));
+        let expected = tokio::task::block_in_place(|| of_file(&fixture.file, kind, count + 5));
         assert!(came.len() >= count - 5, "{kind}: {} came", came.len());
         // Of audio a file's first frame, which primes the decoder, is cut away.
         let first = came.iter().position(|first| *first == expected[3]).expect("the same frames");
@@ -192,7 +192,7 @@ async fn ffmpeg_decodes_every_frame_of_video_and_audio() {
         let compared = came[first..].len().min(expected[3..].len());
         assert!(compared >= count - 10, "{kind}: {compared} frames");
         assert_eq!(same.count(), compared, "{kind}: every frame as in the file");
-        let counters = &stage.engine.counters.packets;
+        let counters = &fixture.engine.counters.packets;
         assert_eq!(counters.refused.value(), 0);
     }
 }
@@ -200,7 +200,7 @@ async fn ffmpeg_decodes_every_frame_of_video_and_audio() {
 #[tokio::test(flavor = "multi_thread")]
 async fn gstreamer_depacketises_every_video_frame() {
     let _turn = TURN.lock().await;
-    let stage = stage(6);
+    let fixture = fixture(6);
     let known = Command::new("gst-inspect-1.0").args(["--exists", "rtph264depay"]).status();
     assert!(
         known.is_ok_and(|known| known.success()),
@@ -208,8 +208,8 @@ async fn gstreamer_depacketises_every_video_frame() {
          gstreamer1.0-plugins-good"
     );
     let ports = ports();
-    let out = stage.dir.path().join("video_frames.h264");
-    let media = stage.movie.tracks[0].media(96);
+    let out = fixture.dir.path().join("video_frames.h264");
+    let media = fixture.movie.tracks[0].media(96);
     let sets = media.attribute("fmtp").and_then(|terms| terms.split_once("sprop-parameter-sets="));
     let caps = format!(
         "application/x-rtp,media=video,clock-rate=90000,encoding-name=H264,payload=96,\
@@ -238,7 +238,7 @@ async fn gstreamer_depacketises_every_video_frame() {
         .expect("gst-launch-1.0 is missing: install gstreamer1.0-tools");
     tokio::task::block_in_place(|| await_listeners(&ports[..1], &mut player));
     // From a seek on.
-    let generated = stage.send(SECOND.times(3), ports);
+    let generated = fixture.send(SECOND.times(3), ports);
     let ended = tokio::time::timeout(PATIENCE, generated.ended()).await.expect("it ends");
     assert_eq!(ended.why, End::Complete);
     // The last access unit is pushed when the one behind it begins; here none does.
@@ -247,8 +247,8 @@ async fn gstreamer_depacketises_every_video_frame() {
     let told = Command::new("kill").arg(player.id().to_string()).status();
     assert!(told.is_ok_and(|told| told.success()), "it runs until it is told");
     player.wait().expect("it has ended");
-    let begin = stage.movie.begin(SECOND.times(3));
-    let expected = stage.movie.tracks[0].samples().len() - begin.first[0] as usize;
+    let begin = fixture.movie.begin(SECOND.times(3));
+    let expected = fixture.movie.tracks[0].samples().len() - begin.first[0] as usize;
     let came = of_file(&out, "v", expected + 10).len();
     assert!((expected - 1..=expected).contains(&came), "{came} of {expected} video frames");
 }

@@ -46,7 +46,7 @@ const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[mode
                      sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
 
 /// A server of one title, `/a.ts`. One at a time: it pins its cores.
-struct Stage {
+struct Fixture {
     rtsp: Rtsp,
     engine: Engine,
     address: SocketAddr,
@@ -56,7 +56,7 @@ struct Stage {
     _turn: MutexGuard<'static, ()>,
 }
 
-impl Stage {
+impl Fixture {
     fn new(length: Nanos, more: &str) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +105,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.block_on(self.rtsp.close());
@@ -119,9 +119,9 @@ const RECEIVER_BYE: [u8; 16] = [0x80, 201, 0, 1, 0, 0, 0, 7, 0x81, 203, 0, 1, 0,
 
 #[test]
 fn a_title_is_played_paused_sought_in_and_ended() {
-    let stage = Stage::new(SECOND.times(12), "");
-    let mut client = stage.connect();
-    let url = stage.url();
+    let fixture = Fixture::new(SECOND.times(12), "");
+    let mut client = fixture.connect();
+    let url = fixture.url();
     assert!(client.ask("OPTIONS", "*", "").field("Public").contains("DESCRIBE"));
     let described = client.ask("DESCRIBE", &url, "Accept: application/sdp\r\n");
     assert_eq!(described.status, 200);
@@ -166,7 +166,7 @@ fn a_title_is_played_paused_sought_in_and_ended() {
     assert!(!again.field("Range").starts_with("npt=0.000"), "{}", again.field("Range"));
     packets.extend(more);
     let bytes = payload(&packets);
-    assert!(bytes == stage.title[..bytes.len()], "the title's own bytes");
+    assert!(bytes == fixture.title[..bytes.len()], "the title's own bytes");
 
     // A seek while it plays: from an entry at or before, and the answer says which.
     let sought = client.play(&session, "npt=7.3-9");
@@ -195,7 +195,7 @@ fn a_title_is_played_paused_sought_in_and_ended() {
     let pids: Vec<_> =
         Framing::PLAIN.packets(&bytes).take(3).map(|(_, packet)| packet.pid()).collect();
     assert_eq!(pids[0], Pid(0), "the PAT, and the PMT behind it: {pids:?}");
-    assert!(jumps::are_of(&stage.title, &bytes[3 * 188..]), "it is of the title");
+    assert!(jumps::are_of(&fixture.title, &bytes[3 * 188..]), "it is of the title");
     let before = packets.len();
     packets.append(&mut part);
     let all = payload(&packets);
@@ -208,7 +208,7 @@ fn a_title_is_played_paused_sought_in_and_ended() {
     assert_eq!(client.order("GET_PARAMETER", &session).status, 200);
     assert_eq!(client.order("TEARDOWN", &session).status, 200);
     assert_eq!(client.order("GET_PARAMETER", &session).status, 454);
-    stage.wait_for_peace();
+    fixture.wait_for_peace();
 }
 
 /// ffmpeg, if it is there: what it needs is nothing else.
@@ -225,8 +225,8 @@ fn ffmpeg(program: &str, args: &[&str]) -> String {
 
 #[test]
 fn ffmpeg_plays_every_packet_of_a_title() {
-    let stage = Stage::new(SECOND.times(6), "");
-    let url = stage.url();
+    let fixture = Fixture::new(SECOND.times(6), "");
+    let url = fixture.url();
     for transport in ["udp", "tcp"] {
         let show = "stream=codec_name,nb_read_packets";
         let fixed = ["-v", "error", "-rtsp_transport", transport, "-count_packets"];
@@ -238,15 +238,15 @@ fn ffmpeg_plays_every_packet_of_a_title() {
         // it is whole.
         let ends = |end: &str| said.lines().any(|line| line.trim().ends_with(end));
         assert!((ends(",149") || ends(",150")) && ends(",250"), "{transport}: {said}");
-        stage.wait_for_peace();
+        fixture.wait_for_peace();
     }
 }
 
 #[test]
 fn a_title_is_played_in_frames_of_the_connection() {
-    let stage = Stage::new(SECOND.times(12), "");
-    let mut client = stage.connect();
-    let url = format!("{}/track1", stage.url());
+    let fixture = Fixture::new(SECOND.times(12), "");
+    let mut client = fixture.connect();
+    let url = format!("{}/track1", fixture.url());
     let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";
     let set = client.ask("SETUP", &url, transport);
     assert_eq!(
@@ -271,7 +271,7 @@ fn a_title_is_played_in_frames_of_the_connection() {
     first_matches(&again, &more[0]);
     packets.extend(more);
     let bytes = payload(&packets);
-    assert!(bytes == stage.title[..bytes.len()], "the title's own bytes");
+    assert!(bytes == fixture.title[..bytes.len()], "the title's own bytes");
     let sought = client.play(&session, "npt=8-");
     packets.append(&mut client.kept);
     let part = client.frames(4, 200);
@@ -280,53 +280,53 @@ fn a_title_is_played_in_frames_of_the_connection() {
     packets.extend(part);
     let all = payload(&packets);
     jumps::is_marked(&all[..at], &all[at..]);
-    assert!(jumps::are_of(&stage.title, &all[at + 3 * 188..]), "it is of the title");
+    assert!(jumps::are_of(&fixture.title, &all[at + 3 * 188..]), "it is of the title");
     // A receiver's report is heard on its channel.
     client.send(&[&b"$\x05\0\x08"[..], &RECEIVER_REPORT].concat());
     let end = Instant::now() + PATIENCE;
-    while stage.rtsp.counters().reports() == 0 {
+    while fixture.rtsp.counters().reports() == 0 {
         assert!(Instant::now() < end);
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(client.order("TEARDOWN", &session).status, 200);
     assert_eq!(client.ask("OPTIONS", "*", "").status, 200, "the connection is of use again");
-    stage.wait_for_peace();
+    fixture.wait_for_peace();
 
     // S12: floods, and frames on channels that nobody has.
     for (channel, len) in [(5u8, 65_535u16), (7, 8)] {
-        let mut client = stage.connect();
+        let mut client = fixture.connect();
         let set = client.ask("SETUP", &url, transport);
         assert_eq!(set.status, 200);
         client.send(&[&[b'$', channel][..], &len.to_be_bytes()].concat());
         client.socket.write_all(&vec![0; usize::from(len)]).ok();
         assert!(client.receive().is_none(), "it is closed");
-        stage.wait_for_peace();
+        fixture.wait_for_peace();
     }
     // S12: receivers report every few seconds; a hundred frames at once are borne, and a thousand
     // are not.
-    let mut client = stage.connect();
+    let mut client = fixture.connect();
     assert_eq!(client.ask("SETUP", &url, transport).status, 200);
     let frame = [&b"$\x05\0\x08"[..], &RECEIVER_REPORT].concat();
     client.send(&frame.repeat(100));
     assert_eq!(client.ask("OPTIONS", "*", "").status, 200);
-    let malformed = stage.rtsp.counters().refused_for(Reason::Malformed);
+    let malformed = fixture.rtsp.counters().refused_for(Reason::Malformed);
     client.socket.write_all(&frame.repeat(1000)).ok();
     assert!(client.receive().is_none(), "it is closed");
-    assert_eq!(stage.rtsp.counters().refused_for(Reason::Malformed), malformed + 1);
-    stage.wait_for_peace();
+    assert_eq!(fixture.rtsp.counters().refused_for(Reason::Malformed), malformed + 1);
+    fixture.wait_for_peace();
     // Who goes away takes its stream along.
-    let mut client = stage.connect();
+    let mut client = fixture.connect();
     let session = client.ask("SETUP", &url, transport).session();
     assert_eq!(client.play(&session, "").status, 200);
     drop(client);
-    stage.wait_for_peace();
+    fixture.wait_for_peace();
 }
 
 #[test]
 fn a_report_that_comes_in_two_reads_is_not_slow() {
-    let stage = Stage::new(SECOND.times(16), "");
-    let mut client = stage.connect();
-    let url = format!("{}/track1", stage.url());
+    let fixture = Fixture::new(SECOND.times(16), "");
+    let mut client = fixture.connect();
+    let url = format!("{}/track1", fixture.url());
     let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";
     let session = client.ask("SETUP", &url, transport).session();
     assert_eq!(client.play(&session, "npt=0-").status, 200);
@@ -339,14 +339,14 @@ fn a_report_that_comes_in_two_reads_is_not_slow() {
     while Instant::now() < end {
         client.frames(4, 50);
     }
-    let counters = stage.rtsp.counters();
+    let counters = fixture.rtsp.counters();
     assert_eq!((counters.reports(), counters.refused_for(Reason::Slow)), (1, 0));
     assert_eq!(client.order("TEARDOWN", &session).status, 200);
 }
 
 #[test]
 fn s01_to_s05_s13_what_is_no_request_is_answered_and_closes() {
-    let stage = Stage::new(SECOND.times(2), "");
+    let fixture = Fixture::new(SECOND.times(2), "");
     let long = "x".repeat(5000);
     for (row, text, status, closes) in [
         ("S01", format!("OPTIONS rtsp://h/{long} RTSP/1.0\r\nCSeq: 1\r\n\r\n"), 414, true),
@@ -368,7 +368,7 @@ fn s01_to_s05_s13_what_is_no_request_is_answered_and_closes() {
         ("S13", "GET /a.ts HTTP/1.0\r\nx-sessioncookie: 1\r\n\r\n".into(), 404, true),
         ("S13", "POST /a.ts HTTP/1.1\r\nHost: h\r\n\r\n".into(), 404, true),
     ] {
-        let mut client = stage.connect();
+        let mut client = fixture.connect();
         client.send(text.as_bytes());
         let reply = client.receive().unwrap_or_else(|| panic!("{row}: closed without an answer"));
         assert_eq!(reply.status, status, "{row}: {}", &text[..text.len().min(60)]);
@@ -383,19 +383,19 @@ fn s01_to_s05_s13_what_is_no_request_is_answered_and_closes() {
 
 #[test]
 fn s03_a_body_that_never_comes_is_not_waited_for() {
-    let stage = Stage::new(SECOND.times(2), "");
-    let mut client = stage.connect();
+    let fixture = Fixture::new(SECOND.times(2), "");
+    let mut client = fixture.connect();
     let begun = Instant::now();
     client.send(b"ANNOUNCE rtsp://h/a RTSP/1.0\r\nCSeq: 1\r\nContent-Length: 100\r\n\r\n");
     assert!(client.receive().is_none(), "it is closed without an answer");
     assert!(begun.elapsed() >= Duration::from_secs(9), "{:?}", begun.elapsed());
-    assert_eq!(stage.rtsp.counters().refused_for(Reason::Slow), 1);
+    assert_eq!(fixture.rtsp.counters().refused_for(Reason::Slow), 1);
 }
 
 #[test]
 fn s04_a_request_that_is_repeated_is_answered_once() {
-    let stage = Stage::new(SECOND.times(2), "");
-    let mut client = stage.connect();
+    let fixture = Fixture::new(SECOND.times(2), "");
+    let mut client = fixture.connect();
     let twice = "OPTIONS * RTSP/1.0\r\nCSeq: 5\r\n\r\n".repeat(2);
     client.send(twice.as_bytes());
     client.send(b"OPTIONS * RTSP/1.0\r\nCSeq: 6\r\n\r\n");
@@ -405,9 +405,9 @@ fn s04_a_request_that_is_repeated_is_answered_once() {
 
 #[test]
 fn s06_s07_s14_steps_have_their_state_their_owner_and_their_range() {
-    let stage = Stage::new(SECOND.times(6), "");
-    let (mut client, receiver) = (stage.connect(), Receiver::new());
-    let url = stage.url();
+    let fixture = Fixture::new(SECOND.times(6), "");
+    let (mut client, receiver) = (fixture.connect(), Receiver::new());
+    let url = fixture.url();
     assert_eq!(client.ask("PLAY", &url, "").status, 455, "S06: before SETUP");
     let session = client.set_up(receiver.port).session();
     for range in
@@ -415,7 +415,7 @@ fn s06_s07_s14_steps_have_their_state_their_owner_and_their_range() {
     {
         assert_eq!(client.play(&session, range).status, 457, "S14: {range}");
     }
-    let mut stranger = stage.connect();
+    let mut stranger = fixture.connect();
     for method in ["PLAY", "PAUSE", "TEARDOWN", "GET_PARAMETER", "OPTIONS"] {
         assert_eq!(stranger.order(method, &session).status, 454, "S07: {method}");
     }
@@ -435,23 +435,26 @@ fn s06_s07_s14_steps_have_their_state_their_owner_and_their_range() {
         assert_eq!(client.ask_about(method, &url, "volume: 11\r\n").status, 451);
     }
     assert_eq!(
-        client.ask("DESCRIBE", &format!("rtsp://{}/none.ts", stage.address), "").status,
+        client.ask("DESCRIBE", &format!("rtsp://{}/none.ts", fixture.address), "").status,
         404
     );
-    assert_eq!(client.ask("DESCRIBE", &format!("rtsp://{}/a.txt", stage.address), "").status, 415);
+    assert_eq!(
+        client.ask("DESCRIBE", &format!("rtsp://{}/a.txt", fixture.address), "").status,
+        415
+    );
 }
 
 #[test]
 fn a_session_answers_to_the_urls_of_its_own_title_only() {
-    let stage = Stage::new(SECOND.times(12), "");
-    let (mut client, mut receiver) = (stage.connect(), Receiver::new());
-    let (url, other) = (stage.url(), format!("rtsp://{}/none.ts", stage.address));
+    let fixture = Fixture::new(SECOND.times(12), "");
+    let (mut client, mut receiver) = (fixture.connect(), Receiver::new());
+    let (url, other) = (fixture.url(), format!("rtsp://{}/none.ts", fixture.address));
     let transport = "Transport: RTP/AVP;unicast;client_port=40000-40001\r\n";
     for number in [0, 2, 7] {
         let set = client.ask("SETUP", &format!("{url}/track{number}"), transport);
         assert_eq!(set.status, 404, "it has one track: {number}");
     }
-    assert!(stage.rtsp.is_empty() && stage.engine.broker.streams() == 0);
+    assert!(fixture.rtsp.is_empty() && fixture.engine.broker.streams() == 0);
     let set = client.set_up(receiver.port);
     let session = format!("Session: {}\r\n", set.session());
     // Of all that means the title something else than its own URL is asked for in each way that
@@ -466,7 +469,7 @@ fn a_session_answers_to_the_urls_of_its_own_title_only() {
         std::thread::sleep(Duration::from_millis(250));
     }
     // As SAT>IP calls it.
-    let stream = format!("rtsp://{}/stream=0", stage.address);
+    let stream = format!("rtsp://{}/stream=0", fixture.address);
     for method in ["PAUSE", "PLAY"] {
         assert_eq!(client.ask(method, &stream, &session).status, 200, "{method}");
     }
@@ -481,21 +484,21 @@ fn a_session_answers_to_the_urls_of_its_own_title_only() {
     assert_eq!(client.ask("SETUP", &format!("{url}/track2"), &fields).status, 404);
     // Nothing of it has done anything.
     receiver.take(10);
-    assert_eq!(stage.rtsp.all()[0].state, "playing");
+    assert_eq!(fixture.rtsp.all()[0].state, "playing");
     assert_eq!(client.ask("TEARDOWN", &ways[2], &session).status, 200);
-    stage.wait_for_peace();
+    fixture.wait_for_peace();
 }
 
 #[test]
 fn s06_s07_a_setup_that_is_repeated_is_answered_as_before() {
-    let stage = Stage::new(
+    let fixture = Fixture::new(
         SECOND.times(6),
         "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
          password_file = \"password\"\n",
     );
-    let url = format!("{}/track1", stage.url());
+    let url = format!("{}/track1", fixture.url());
     let connect = || {
-        let mut client = stage.connect();
+        let mut client = fixture.connect();
         client.credentials = Some(("anna".into(), "correct-horse".into()));
         client
     };
@@ -526,15 +529,16 @@ fn s06_s07_a_setup_that_is_repeated_is_answered_as_before() {
         assert_eq!(status, if is_framed { 454 } else { 200 }, "{offered}");
         let mut last = if is_framed { client } else { connect() };
         assert_eq!(last.order("TEARDOWN", &set.session()).status, 200);
-        stage.wait_for_peace();
+        fixture.wait_for_peace();
     }
 }
 
 #[test]
 fn s08_s09_s10_s12_nobody_is_sent_to_who_did_not_ask() {
-    let stage = Stage::new(SECOND.times(2), "[rtsp]\ngroups = [\"239.192.7.0/30\"]\nhops = 4\n");
-    let mut client = stage.connect();
-    let url = format!("{}/track1", stage.url());
+    let fixture =
+        Fixture::new(SECOND.times(2), "[rtsp]\ngroups = [\"239.192.7.0/30\"]\nhops = 4\n");
+    let mut client = fixture.connect();
+    let url = format!("{}/track1", fixture.url());
     for (row, transport) in [
         ("S08", "RTP/AVP;unicast;destination=192.0.2.1;client_port=5000-5001"),
         ("S08", "RTP/AVP;unicast;destination=victim.example;client_port=5000-5001"),
@@ -555,8 +559,8 @@ fn s08_s09_s10_s12_nobody_is_sent_to_who_did_not_ask() {
         let reply = client.ask("SETUP", &url, &format!("Transport: {transport}\r\n"));
         assert_eq!(reply.status, 461, "{row}: {transport}");
     }
-    assert_eq!(stage.rtsp.counters().refused_for(Reason::Reflect), 3);
-    assert!(stage.rtsp.is_empty() && stage.engine.broker.streams() == 0);
+    assert_eq!(fixture.rtsp.counters().refused_for(Reason::Reflect), 3);
+    assert!(fixture.rtsp.is_empty() && fixture.engine.broker.streams() == 0);
     // Our own ports: known after one SETUP that is good.
     let receiver = Receiver::new();
     let set = client.set_up(receiver.port);
@@ -591,21 +595,21 @@ fn s08_a_receiver_that_may_be_named_is_sent_to_and_heard() {
          destinations = [\"{there}\"]\n\
          [[rtsp.principal]]\nname = \"ben\"\npassword_file = \"password\"\n"
     );
-    let stage = Stage::new(SECOND.times(12), &people);
+    let fixture = Fixture::new(SECOND.times(12), &people);
     let mut receiver = Receiver::at(there);
-    let (url, port) = (format!("{}/track1", stage.url()), receiver.port);
+    let (url, port) = (format!("{}/track1", fixture.url()), receiver.port);
     let transport = format!(
         "Transport: RTP/AVP;unicast;destination={there};client_port={port}-{}\r\n",
         port + 1
     );
     let set_up = |name: &str| {
-        let mut client = stage.connect();
+        let mut client = fixture.connect();
         client.credentials = Some((name.into(), "correct-horse".into()));
         let set = client.ask_for("SETUP", &url, &transport);
         (client, set)
     };
     assert_eq!(set_up("ben").1.status, 461);
-    assert_eq!(stage.rtsp.counters().refused_for(Reason::Reflect), 1);
+    assert_eq!(fixture.rtsp.counters().refused_for(Reason::Reflect), 1);
     let (mut client, set) = set_up("anna");
     assert_eq!(set.status, 200, "{set:?}");
     assert_eq!(set.parameter("Transport", "destination"), there.to_string());
@@ -617,29 +621,29 @@ fn s08_a_receiver_that_may_be_named_is_sent_to_and_heard() {
     let until = |what: &dyn Fn() -> bool| {
         let end = Instant::now() + PATIENCE;
         while !what() {
-            assert!(Instant::now() < end, "{:?}", stage.rtsp.counters());
+            assert!(Instant::now() < end, "{:?}", fixture.rtsp.counters());
             std::thread::sleep(Duration::from_millis(5));
         }
     };
     // Its reports count, and those of who asked do not.
     let asker = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     asker.send_to(&RECEIVER_BYE, (Ipv4Addr::LOCALHOST, server)).expect("it is sent");
-    until(&|| stage.rtsp.counters().reports_bad() == 1);
+    until(&|| fixture.rtsp.counters().reports_bad() == 1);
     receiver.rtcp.send_to(&RECEIVER_REPORT, (Ipv4Addr::LOCALHOST, server)).expect("it is sent");
-    until(&|| stage.rtsp.counters().reports() == 1);
-    assert_eq!(stage.rtsp.all()[0].state, "playing");
+    until(&|| fixture.rtsp.counters().reports() == 1);
+    assert_eq!(fixture.rtsp.all()[0].state, "playing");
     receiver.rtcp.send_to(&RECEIVER_BYE, (Ipv4Addr::LOCALHOST, server)).expect("it is sent");
-    until(&|| stage.rtsp.is_empty());
-    stage.wait_for_peace();
+    until(&|| fixture.rtsp.is_empty());
+    fixture.wait_for_peace();
 }
 
 #[test]
 fn s11_s15_who_is_silent_is_sent_no_more_and_its_rate_comes_back() {
     const SILENCE: Duration = Duration::from_secs(3);
-    let stage = Stage::new(SECOND.times(24), "");
-    stage.rtsp.end_after(Nanos::from_millis(SILENCE.as_secs() * 1000));
-    let (mut client, mut receiver) = (stage.connect(), Receiver::new());
-    let silent = || stage.rtsp.counters().silent_sessions();
+    let fixture = Fixture::new(SECOND.times(24), "");
+    fixture.rtsp.end_after(Nanos::from_millis(SILENCE.as_secs() * 1000));
+    let (mut client, mut receiver) = (fixture.connect(), Receiver::new());
+    let silent = || fixture.rtsp.counters().silent_sessions();
     for (nth, plays) in (1..).zip([true, false]) {
         let begun = Instant::now();
         let session = client.set_up(receiver.port).session();
@@ -647,10 +651,10 @@ fn s11_s15_who_is_silent_is_sent_no_more_and_its_rate_comes_back() {
             assert_eq!(client.play(&session, "").status, 200);
             receiver.take(100);
         }
-        assert!(stage.engine.broker.streams() > 0);
-        stage.wait_for_peace();
+        assert!(fixture.engine.broker.streams() > 0);
+        fixture.wait_for_peace();
         assert!(begun.elapsed() >= SILENCE, "{:?}", begun.elapsed());
-        assert_eq!((silent(), stage.rtsp.len()), (nth, 0));
+        assert_eq!((silent(), fixture.rtsp.len()), (nth, 0));
         assert_eq!(client.order("GET_PARAMETER", &session).status, 454);
         receiver.rest();
         assert!(receiver.rest().is_empty(), "nothing is sent to who is silent");
@@ -666,25 +670,25 @@ fn s11_s15_who_is_silent_is_sent_no_more_and_its_rate_comes_back() {
         sent.expect("it is sent");
         assert!(!receiver.rest().is_empty());
     }
-    assert_eq!((silent(), stage.rtsp.len()), (2, 1));
-    stage.wait_for_peace();
-    assert_eq!((silent(), stage.rtsp.len()), (3, 0));
+    assert_eq!((silent(), fixture.rtsp.len()), (2, 1));
+    fixture.wait_for_peace();
+    assert_eq!((silent(), fixture.rtsp.len()), (3, 0));
 }
 
 #[test]
 fn s15_the_address_that_does_not_play_has_thirty_two_sessions() {
-    let stage = Stage::new(SECOND.times(2), "");
-    let mut client = stage.connect();
+    let fixture = Fixture::new(SECOND.times(2), "");
+    let mut client = fixture.connect();
     let statuses: Vec<_> = (0..40).map(|nth| client.set_up(40_000 + 2 * nth).status).collect();
     assert!(statuses[..32].iter().all(|status| *status == 200), "{statuses:?}");
     assert!(statuses[32..].iter().all(|status| *status == 453), "{statuses:?}");
-    assert_eq!((stage.rtsp.len(), stage.rtsp.all().len()), (32, 32));
+    assert_eq!((fixture.rtsp.len(), fixture.rtsp.all().len()), (32, 32));
 }
 
 #[test]
 fn s15_all_sessions_together_are_bounded_and_those_of_one_receiver() {
-    let stage = Stage::new(SECOND.times(2), "[rtsp]\nsessions_max = 12\n");
-    let mut client = stage.connect();
+    let fixture = Fixture::new(SECOND.times(2), "[rtsp]\nsessions_max = 12\n");
+    let mut client = fixture.connect();
     let same: Vec<_> = (0..10).map(|_| client.set_up(40_000)).collect();
     let statuses: Vec<_> = same.iter().map(|reply| reply.status).collect();
     assert_eq!(statuses, [&[200; 8][..], &[461; 2]].concat(), "of one port");
@@ -698,12 +702,12 @@ fn s15_all_sessions_together_are_bounded_and_those_of_one_receiver() {
 
 #[test]
 fn s16_a_password_is_asked_for_and_guessing_is_slow() {
-    let stage = Stage::new(
+    let fixture = Fixture::new(
         SECOND.times(2),
         "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
          password_file = \"password\"\n",
     );
-    let (mut client, url) = (stage.connect(), stage.url());
+    let (mut client, url) = (fixture.connect(), fixture.url());
     let challenge = client.ask("DESCRIBE", &url, "");
     assert_eq!((challenge.status, challenge.fields("WWW-Authenticate").len()), (401, 2));
     client.credentials = Some(("anna".into(), "correct-horse".into()));
@@ -713,7 +717,7 @@ fn s16_a_password_is_asked_for_and_guessing_is_slow() {
     assert_eq!(client.play(&session, "").status, 200);
 
     // What was heard on that connection is worth nothing on another one.
-    let mut other = stage.connect();
+    let mut other = fixture.connect();
     let old = *challenge.fields("WWW-Authenticate").last().expect("a challenge");
     let replayed = digest(old, "anna", "correct-horse", "DESCRIBE", &url);
     let reply = other.ask("DESCRIBE", &url, &format!("Authorization: {replayed}\r\n"));
@@ -731,20 +735,20 @@ fn s16_a_password_is_asked_for_and_guessing_is_slow() {
     assert_eq!(basic.status, 401, "there is no Basic without TLS");
 
     // S17: nobody records without a right.
-    let announced = stage.connect().ask("ANNOUNCE", &url, "");
+    let announced = fixture.connect().ask("ANNOUNCE", &url, "");
     assert_eq!(announced.status, 401);
 }
 
 #[test]
 fn s16_an_address_that_guesses_is_locked_out_and_no_other_one() {
-    let stage = Stage::new(
+    let fixture = Fixture::new(
         SECOND.times(2),
         "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
          password_file = \"password\"\n",
     );
-    let url = stage.url();
+    let url = fixture.url();
     let status = |from: &str, password: &str| {
-        let mut client = Client::connect_from(stage.address, from, url.clone());
+        let mut client = Client::connect_from(fixture.address, from, url.clone());
         client.credentials = Some(("anna".into(), password.into()));
         client.ask_for("DESCRIBE", &url, "").status
     };
@@ -763,11 +767,11 @@ fn s16_an_address_that_guesses_is_locked_out_and_no_other_one() {
 
 #[test]
 fn s18_p05_forty_requests_at_once_wait_for_their_turn() {
-    let stage = Stage::new(SECOND.times(12), "");
-    let (mut client, receiver) = (stage.connect(), Receiver::new());
+    let fixture = Fixture::new(SECOND.times(12), "");
+    let (mut client, receiver) = (fixture.connect(), Receiver::new());
     let session = client.set_up(receiver.port).session();
     let begun = Instant::now();
-    let url = stage.url();
+    let url = fixture.url();
     for nth in 0..40 {
         let method = if nth % 4 == 3 { "PAUSE" } else { "PLAY" };
         let cseq = 100 + nth;
@@ -778,13 +782,13 @@ fn s18_p05_forty_requests_at_once_wait_for_their_turn() {
     assert_eq!(statuses, [200; 40]);
     // Ten at once, and ten per second.
     assert!(begun.elapsed() >= Duration::from_millis(2900), "{:?}", begun.elapsed());
-    assert_eq!(stage.rtsp.counters().refused_for(Reason::Often), 0);
+    assert_eq!(fixture.rtsp.counters().refused_for(Reason::Often), 0);
 }
 
 #[test]
 fn s19_reports_count_only_from_the_receiver_itself() {
-    let stage = Stage::new(SECOND.times(12), "");
-    let (mut client, mut receiver) = (stage.connect(), Receiver::new());
+    let fixture = Fixture::new(SECOND.times(12), "");
+    let (mut client, mut receiver) = (fixture.connect(), Receiver::new());
     let set = client.set_up(receiver.port);
     let session = set.session();
     assert_eq!(client.play(&session, "").status, 200);
@@ -796,7 +800,7 @@ fn s19_reports_count_only_from_the_receiver_itself() {
     let until = |what: &dyn Fn() -> bool| {
         let end = Instant::now() + PATIENCE;
         while !what() {
-            assert!(Instant::now() < end, "{:?}", stage.rtsp.counters());
+            assert!(Instant::now() < end, "{:?}", fixture.rtsp.counters());
             std::thread::sleep(Duration::from_millis(5));
         }
     };
@@ -805,25 +809,25 @@ fn s19_reports_count_only_from_the_receiver_itself() {
     for_others[15] = 8;
     receiver.rtcp.send_to(&for_others, to).expect("it is sent");
     receiver.rtcp.send_to(&RECEIVER_BYE[..13], to).expect("it is sent");
-    until(&|| stage.rtsp.counters().reports_bad() == 3);
-    assert_eq!(stage.rtsp.len(), 1);
+    until(&|| fixture.rtsp.counters().reports_bad() == 3);
+    assert_eq!(fixture.rtsp.len(), 1);
     receiver.rtcp.send_to(&RECEIVER_REPORT, to).expect("it is sent");
-    until(&|| stage.rtsp.counters().reports() == 1);
-    assert_eq!(stage.rtsp.all()[0].state, "playing");
+    until(&|| fixture.rtsp.counters().reports() == 1);
+    assert_eq!(fixture.rtsp.all()[0].state, "playing");
     receiver.rtcp.send_to(&RECEIVER_BYE, to).expect("it is sent");
-    until(&|| stage.rtsp.is_empty());
-    stage.wait_for_peace();
+    until(&|| fixture.rtsp.is_empty());
+    fixture.wait_for_peace();
 }
 
 #[test]
 fn groups_of_the_plan_are_played_to_one_session_each() {
     // Longer than it takes until reports come.
-    let stage = Stage::new(
+    let fixture = Fixture::new(
         SECOND.times(8),
         "[rtsp]\ngroups = [\"239.192.7.0/31\"]\ninterface = \"lo\"\ngroup_port = 15004\n",
     );
-    let mut client = stage.connect();
-    let url = format!("{}/track1", stage.url());
+    let mut client = fixture.connect();
+    let url = format!("{}/track1", fixture.url());
     let mut set_up =
         |transport: &str| client.ask("SETUP", &url, &format!("Transport: {transport}\r\n"));
     let set = set_up("RTP/AVP;multicast");
@@ -842,7 +846,7 @@ fn groups_of_the_plan_are_played_to_one_session_each() {
     let packets = receiver.take(200);
     first_matches(&played, &packets[0]);
     let bytes = payload(&packets);
-    assert!(bytes == stage.title[..bytes.len()]);
+    assert!(bytes == fixture.title[..bytes.len()]);
     // Whoever is in the group is told which times its stamps mean, and when it has ended.
     let source = u32::from_str_radix(&set.parameter("Transport", "ssrc"), 16).expect("a source");
     let heard = hearer.reports_to_goodbye(source);

@@ -35,12 +35,12 @@ const SHORT_PICTURES: usize = 3 * PICTURES_PER_SECOND;
 const SECONDS_MAX: &str = "900";
 
 /// A server in a network of its own.
-struct Stage {
+struct Fixture {
     server: TestServer,
     net: Net,
 }
 
-impl Stage {
+impl Fixture {
     fn new() -> Self {
         let net = Net::new();
         Self { server: TestServer::by(&|program| net.command(program), ""), net }
@@ -104,16 +104,17 @@ fn sums_and_complaint(
 
 #[test]
 fn ffmpeg_decodes_every_frame_and_seeks_over_each_transport() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let ffmpeg = installed("ffmpeg", "ffmpeg");
-    let file = |title: &str| stage.server.titles().join(title).to_str().expect("plain").to_owned();
+    let file =
+        |title: &str| fixture.server.titles().join(title).to_str().expect("plain").to_owned();
     let of_file = |title: &str| sums(Command::new(&ffmpeg), &[], &file(title));
     let (short, film) = (of_file("film-short.ts"), of_file("film.ts"));
     assert_eq!(short.len(), SHORT_PICTURES);
-    for (name, way, at) in stage.ways(["udp", "tcp", "udp_multicast"]) {
+    for (name, way, at) in fixture.ways(["udp", "tcp", "udp_multicast"]) {
         let transport = ["-rtsp_transport", way];
         let url = |title: &str| format!("rtsp://{at}/{title}");
-        let came = sums(stage.player(&ffmpeg), &transport, &url("film-short.ts"));
+        let came = sums(fixture.player(&ffmpeg), &transport, &url("film-short.ts"));
         // Of what comes last it does not know that it is whole; it is shown last but one.
         assert!(came.len() + 1 >= short.len(), "{name}: {} of {}", came.len(), short.len());
         let but_two = short.len() - 2;
@@ -121,7 +122,7 @@ fn ffmpeg_decodes_every_frame_and_seeks_over_each_transport() {
         assert!(came.iter().all(|sum| short.contains(sum)), "{name}: video frames as in the file");
         let there = [&transport[..], &["-ss", "9.3"]].concat();
         let (came, _) =
-            sums_and_complaint(stage.player(&ffmpeg), &there, &url("film.ts"), &["-t", "3"]);
+            sums_and_complaint(fixture.player(&ffmpeg), &there, &url("film.ts"), &["-t", "3"]);
         // It begins to play, and complains of the video frame that its seek cuts.
         let [.., last] = &came[..] else { panic!("{name}: nothing has come") };
         let end = 1 + film.iter().position(|sum| sum == last).expect("it is of the title");
@@ -142,19 +143,19 @@ fn gstreamer_plays_pauses_seeks_and_goes_faster_in_two() {
 }
 
 fn gstreamer_plays(version: &str) {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     installed("gst-launch-1.0", "gstreamer1.0-tools");
-    for (name, way, at) in stage.ways(["udp", "tcp", "udp-mcast"]) {
-        let parts = ["before", "after", "fast"].map(|name| stage.out(name));
+    for (name, way, at) in fixture.ways(["udp", "tcp", "udp-mcast"]) {
+        let parts = ["before", "after", "fast"].map(|name| fixture.out(name));
         let (url, script) = (format!("rtsp://{at}/film.ts"), script("gst.py"));
         let parts = parts.each_ref().map(String::as_str);
         let args = [&[&script, version, &url, way, "9.3"][..], &parts].concat();
         // The one of Debian, which has its bindings.
-        let output = run(stage.player("/usr/bin/python3"), args);
+        let output = run(fixture.player("/usr/bin/python3"), args);
         assert!(output.status.success(), "{name} (package python3-gst-1.0): {}", said(&output));
-        stage.judge(&format!("GStreamer, {name}, over a pause"), parts[0], 4);
-        stage.judge(&format!("GStreamer, {name}, after a seek"), parts[1], 2);
-        stage.judge(&format!("GStreamer, {name}, Scale"), parts[2], 0);
+        fixture.judge(&format!("GStreamer, {name}, over a pause"), parts[0], 4);
+        fixture.judge(&format!("GStreamer, {name}, after a seek"), parts[1], 2);
+        fixture.judge(&format!("GStreamer, {name}, Scale"), parts[2], 0);
     }
 }
 
@@ -169,28 +170,28 @@ fn gstreamer_does_so_too_in_two() {
 }
 
 fn gstreamer_plays_movies(version: &str) {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     installed("gst-launch-1.0", "gstreamer1.0-tools");
-    for (name, way, at) in stage.ways(["udp", "tcp", "udp-mcast"]) {
+    for (name, way, at) in fixture.ways(["udp", "tcp", "udp-mcast"]) {
         let (url, script) = (format!("rtsp://{at}/movie.mp4"), script("gst.py"));
-        let output = run(stage.player("/usr/bin/python3"), [&script, version, &url, way, "9.3"]);
+        let output = run(fixture.player("/usr/bin/python3"), [&script, version, &url, way, "9.3"]);
         assert!(output.status.success(), "{name} (package python3-gst-1.0): {}", said(&output));
     }
 }
 
 #[test]
 fn gstreamer_gets_every_byte_to_the_end_in_both_versions() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     installed("gst-launch-1.0", "gstreamer1.0-tools");
     let (script, titles) = (script("gst_whole.py"), Titles::get());
     for (title, bytes) in
         [("even-short.ts", &titles.even_short), ("film-short.ts", &titles.film_short)]
     {
-        for (name, way, at) in stage.ways(["udp", "tcp", "udp-mcast"]) {
+        for (name, way, at) in fixture.ways(["udp", "tcp", "udp-mcast"]) {
             for version in ["1-0", "2-0"] {
-                let (url, out) = (format!("rtsp://{at}/{title}"), stage.out("whole"));
+                let (url, out) = (format!("rtsp://{at}/{title}"), fixture.out("whole"));
                 let args = [&script, version, &url, way, &out];
-                let output = run(stage.player("/usr/bin/python3"), args);
+                let output = run(fixture.player("/usr/bin/python3"), args);
                 let name = format!("{title} by {name} in {version}");
                 assert!(output.status.success(), "{name}: {}", said(&output));
                 let came = fs::read(&out).expect("it has written something");
@@ -211,10 +212,10 @@ fn mpv_plays_movies_so_too() {
 }
 
 fn mpv_plays(title: &str, ways: &[&str]) {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let mpv = installed("mpv", "mpv");
     for way in ways {
-        let dir = stage.out(way);
+        let dir = fixture.out(way);
         let fixed = ["--no-config", "--ao=null", "--msg-level=all=error"];
         let transport = format!("--rtsp-transport={way}");
         let whole = [
@@ -224,16 +225,16 @@ fn mpv_plays(title: &str, ways: &[&str]) {
             &format!("--frames={SHORT_PICTURES}"),
             &format!("--vo-image-outdir={dir}"),
             &transport,
-            &stage.url(title),
+            &fixture.url(title),
         ];
-        let output = run(stage.player(&mpv), [&fixed[..], &whole].concat());
+        let output = run(fixture.player(&mpv), [&fixed[..], &whole].concat());
         assert!(output.status.success(), "{way}: {}", said(&output));
         let came = fs::read_dir(&dir).expect("video frames").count();
         assert_eq!(came, SHORT_PICTURES, "{way}");
 
         let script = format!("--script={}", script("mpv.lua"));
-        let steps = ["--vo=null", "--msg-level=mpv=info", &transport, &script, &stage.url(title)];
-        let output = run(stage.player(&mpv), [&fixed[..2], &steps].concat());
+        let steps = ["--vo=null", "--msg-level=mpv=info", &transport, &script, &fixture.url(title)];
+        let output = run(fixture.player(&mpv), [&fixed[..2], &steps].concat());
         assert!(output.status.success(), "{way}: {}", said(&output));
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         let at = |step: &str| -> f64 {
@@ -249,20 +250,20 @@ fn mpv_plays(title: &str, ways: &[&str]) {
 
 #[test]
 fn ffmpeg_decodes_every_frame_of_a_movie() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let ffmpeg = installed("ffmpeg", "ffmpeg");
-    stage.server.add_hevc();
+    fixture.server.add_hevc();
     // By H.264 and by H.265.
     for title in ["movie.mp4", "hevc.mp4"] {
-        let file = stage.server.titles().join(title);
+        let file = fixture.server.titles().join(title);
         let film = sums(Command::new(&ffmpeg), &[], file.to_str().expect("a plain name"));
         let count = 10 * PICTURES_PER_SECOND;
         assert!(film.len() > count);
-        let ways = stage.ways(["udp", "tcp", "udp_multicast"]).into_iter();
+        let ways = fixture.ways(["udp", "tcp", "udp_multicast"]).into_iter();
         for (name, way, at) in ways.filter(|(_, way, _)| *way != "udp_multicast") {
             let (transport, url) = (["-rtsp_transport", way], format!("rtsp://{at}/{title}"));
             let frames = ["-frames:v", &count.to_string()];
-            let (came, _) = sums_and_complaint(stage.player(&ffmpeg), &transport, &url, &frames);
+            let (came, _) = sums_and_complaint(fixture.player(&ffmpeg), &transport, &url, &frames);
             let same = came.iter().zip(&film).take_while(|(came, own)| came == own).count();
             assert_eq!((came.len(), same), (count, count), "{title}, {name}: as in the file");
         }
@@ -273,11 +274,11 @@ fn ffmpeg_decodes_every_frame_of_a_movie() {
 /// over UDP.
 #[test]
 fn vlc_gets_every_byte_over_udp() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     installed("cvlc", "vlc-bin");
-    let home = stage.out("home");
+    let home = fixture.out("home");
     fs::create_dir(&home).expect("a directory");
-    open_to_all(stage.server.out());
+    open_to_all(fixture.server.out());
     open_to_all(Path::new(&home));
     let dump = format!("{home}/dump.ts");
     let play = [
@@ -290,14 +291,14 @@ fn vlc_gets_every_byte_over_udp() {
         "dump",
         "--demuxdump-file",
         &dump,
-        &stage.url("film-short.ts"),
+        &fixture.url("film-short.ts"),
     ];
     let own = format!("HOME={home}");
     // It refuses to run as root, and does not end by itself: it waits for more.
     let as_nobody = ["-u", "nobody", "--", "env", &own];
     let mut vlc = match rustix::process::getuid().is_root() {
-        true => stage.player("runuser"),
-        false => stage.player("env"),
+        true => fixture.player("runuser"),
+        false => fixture.player("env"),
     };
     let skipped = if rustix::process::getuid().is_root() { 0 } else { 4 };
     let mut vlc = vlc.args(&as_nobody[skipped..]).args(play).spawn().expect("timeout is there");
@@ -321,19 +322,19 @@ fn open_to_all(dir: &Path) {
 
 #[test]
 fn aiortsp_plays_pauses_seeks_and_goes_faster() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let place = clients();
     let python = place.join("python/bin/python3");
     assert!(python.is_file(), "aiortsp is missing: cargo xtask ci installs it");
     let python = python.to_str().expect("a plain name");
     for (way, scheme) in [("udp", "rtsp"), ("tcp", "rtspt")] {
-        let parts = ["before", "after", "fast"].map(|name| stage.out(name));
-        let (url, script) = (stage.url("film.ts").replace("rtsp", scheme), script("rtsp.py"));
+        let parts = ["before", "after", "fast"].map(|name| fixture.out(name));
+        let (url, script) = (fixture.url("film.ts").replace("rtsp", scheme), script("rtsp.py"));
         let args = [&[&script, &url, "9.3"][..], &parts.each_ref().map(String::as_str)];
-        let output = run(stage.player(python), args.concat());
+        let output = run(fixture.player(python), args.concat());
         assert!(output.status.success(), "{way}: {}", said(&output));
-        stage.judge(&format!("aiortsp, {way}, before a pause"), &parts[0], 2);
-        stage.judge(&format!("aiortsp, {way}, after a seek"), &parts[1], 2);
-        stage.judge(&format!("aiortsp, {way}, Scale"), &parts[2], 0);
+        fixture.judge(&format!("aiortsp, {way}, before a pause"), &parts[0], 2);
+        fixture.judge(&format!("aiortsp, {way}, after a seek"), &parts[1], 2);
+        fixture.judge(&format!("aiortsp, {way}, Scale"), &parts[2], 0);
     }
 }

@@ -36,7 +36,7 @@ const WAYS: [&str; 2] = ["udp", "tcp"];
 /// One server at a time: each pins its cores.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-struct Stage {
+struct Fixture {
     engine: Engine,
     rtsp: Rtsp,
     catalogue: Arc<Catalogue>,
@@ -46,7 +46,7 @@ struct Stage {
     dir: tempfile::TempDir,
 }
 
-async fn stage(seconds: u64) -> Stage {
+async fn fixture(seconds: u64) -> Fixture {
     stage_of(MODEL, |file| {
         sample::write_mp4(file, SECOND.times(seconds)).expect("a movie");
     })
@@ -54,7 +54,7 @@ async fn stage(seconds: u64) -> Stage {
 }
 
 /// The same for a movie that `make` makes, on a disk of this `model`.
-async fn stage_of(model: &str, make: impl FnOnce(&Path)) -> Stage {
+async fn stage_of(model: &str, make: impl FnOnce(&Path)) -> Fixture {
     stage_by(model, make, |_| {}).await
 }
 
@@ -63,7 +63,7 @@ async fn stage_by(
     model: &str,
     make: impl FnOnce(&Path),
     configure: impl FnOnce(&mut Config),
-) -> Stage {
+) -> Fixture {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     // A disk that is measured while the machine has no time may have room for nothing.
     std::fs::create_dir(dir.path().join(".tactus")).expect("a directory of the server's own");
@@ -83,10 +83,10 @@ async fn stage_by(
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("rtsp://{}/movie.mp4", listener.local_addr().expect("bound"));
     tokio::spawn(rtsp.clone().serve(listener));
-    Stage { engine, rtsp, catalogue, url, movie, file, dir }
+    Fixture { engine, rtsp, catalogue, url, movie, file, dir }
 }
 
-impl Stage {
+impl Fixture {
     /// How many samples of each track come from `wish` on.
     fn expected(&self, wish: u64) -> [usize; 2] {
         let begin = self.movie.begin(SECOND.times(wish));
@@ -122,26 +122,26 @@ fn said(program: &str, package: &str, terms: &[&str]) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn ffprobe_gets_every_frame_of_video_and_audio_to_the_goodbye() {
     let _turn = TURN.lock().await;
-    let stage = stage(8).await;
+    let fixture = fixture(8).await;
     for way in WAYS {
         let terms = [
             &["-v", "error", "-rtsp_transport", way, "-count_packets", "-of", "csv=p=0"][..],
-            &["-show_entries", "stream=codec_name,nb_read_packets", &stage.url],
+            &["-show_entries", "stream=codec_name,nb_read_packets", &fixture.url],
         ];
         let terms = terms.concat();
         let told = tokio::task::block_in_place(|| said("ffprobe", "ffmpeg", &terms));
-        let [video_frames, audio] = stage.expected(0);
+        let [video_frames, audio] = fixture.expected(0);
         assert!(told.contains(&format!("h264,{video_frames}")), "{way}: {told}");
         assert!(told.contains(&format!("aac,{audio}")), "{way}: {told}");
-        stage.peace().await;
+        fixture.peace().await;
     }
-    assert_eq!(stage.engine.counters.packets.refused.value(), 0);
+    assert_eq!(fixture.engine.counters.packets.refused.value(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ffmpeg_seeks_and_decodes_what_the_file_has_from_there_on() {
     let _turn = TURN.lock().await;
-    let stage = stage(9).await;
+    let fixture = fixture(9).await;
     let sums = |from: &[&str], input: &str| {
         let terms = [
             from,
@@ -155,9 +155,9 @@ async fn ffmpeg_seeks_and_decodes_what_the_file_has_from_there_on() {
             .filter_map(|line| Some(line.rsplit_once(',')?.1.trim().to_owned()))
             .collect::<Vec<_>>()
     };
-    let whole = sums(&[], &stage.file.display().to_string());
+    let whole = sums(&[], &fixture.file.display().to_string());
     for way in WAYS {
-        let came = sums(&["-rtsp_transport", way, "-ss", "5"], &stage.url);
+        let came = sums(&["-rtsp_transport", way, "-ss", "5"], &fixture.url);
         // ffmpeg leaves out what comes before the second asked for.
         assert!(
             (whole.len() / 3..whole.len() / 2).contains(&came.len()),
@@ -168,24 +168,24 @@ async fn ffmpeg_seeks_and_decodes_what_the_file_has_from_there_on() {
         // Of the first one, where the seek begins, it does not know the time yet, and keeps it.
         assert!(whole.ends_with(&came[1..]), "every video frame to the end, as in the file");
         assert!(whole.contains(&came[0]));
-        stage.peace().await;
+        fixture.peace().await;
     }
     // All of it, decoded as in the file.
-    let came = sums(&["-rtsp_transport", "tcp"], &stage.url);
+    let came = sums(&["-rtsp_transport", "tcp"], &fixture.url);
     assert_eq!(came, whole);
-    stage.peace().await;
+    fixture.peace().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gstreamer_plays_to_the_end() {
     let _turn = TURN.lock().await;
-    let stage = stage(5).await;
+    let fixture = fixture(5).await;
     for way in WAYS {
-        let out = stage.dir.path().join(format!("{way}.h264"));
+        let out = fixture.dir.path().join(format!("{way}.h264"));
         let pipeline = format!(
             "-q rtspsrc location={} protocols={way} ! rtph264depay ! \
          video/x-h264,stream-format=byte-stream,alignment=au ! filesink location={}",
-            stage.url,
+            fixture.url,
             out.display()
         );
         let words: Vec<_> = pipeline.split_whitespace().collect();
@@ -203,13 +203,13 @@ async fn gstreamer_plays_to_the_end() {
         ];
         let told = tokio::task::block_in_place(|| said("ffprobe", "ffmpeg", &terms));
         let came: usize = told.trim().parse().expect("a number");
-        let [video_frames, _] = stage.expected(0);
+        let [video_frames, _] = fixture.expected(0);
         // The last one is only complete when something follows it.
         assert!(
             (video_frames - 1..=video_frames).contains(&came),
             "{way}: {came} of {video_frames}"
         );
-        stage.peace().await;
+        fixture.peace().await;
     }
 }
 
@@ -220,18 +220,18 @@ async fn whoever_is_in_the_group_of_a_track_gets_its_reports_and_its_goodbye() {
     let make = |file: &Path| {
         sample::write_mp4(file, SECOND.times(2)).expect("a movie");
     };
-    let stage = stage_by(MODEL, make, |config| {
+    let fixture = stage_by(MODEL, make, |config| {
         config.rtsp.groups = vec![Net::parse("239.192.8.0/31").expect("a network")];
         config.rtsp.interface = Some("lo".into());
         config.rtsp.group_port = 15_014;
     })
     .await;
     tokio::task::block_in_place(|| {
-        let mut client = Client::new(&stage);
+        let mut client = Client::new(&fixture);
         let mut named = String::new();
         let mut hearers = vec![];
         for track in [1, 2] {
-            let url = format!("{}/track{track}", stage.url);
+            let url = format!("{}/track{track}", fixture.url);
             let way = "Transport: RTP/AVP;multicast\r\n";
             let (head, _) = client.ask("SETUP", &url, &format!("{way}{named}"));
             let name = field(&head, "Session");
@@ -250,7 +250,7 @@ async fn whoever_is_in_the_group_of_a_track_gets_its_reports_and_its_goodbye() {
             let source = u32::from_str_radix(&told("ssrc="), 16).expect("a source");
             hearers.push((hearer, source));
         }
-        let (play, _) = client.ask("PLAY", &stage.url, &named);
+        let (play, _) = client.ask("PLAY", &fixture.url, &named);
         assert!(play.starts_with("RTSP/1.0 200"), "{play}");
         for (hearer, source) in &mut hearers {
             let end = Instant::now() + PATIENCE;
@@ -276,10 +276,10 @@ async fn whoever_is_in_the_group_of_a_track_gets_its_reports_and_its_goodbye() {
             }
             assert!(reports > 0, "its times are told before the end");
         }
-        let (end, _) = client.ask("TEARDOWN", &stage.url, &named);
+        let (end, _) = client.ask("TEARDOWN", &fixture.url, &named);
         assert!(end.starts_with("RTSP/1.0 200"), "{end}");
     });
-    stage.peace().await;
+    fixture.peace().await;
 }
 
 /// A connection, by hand.
@@ -289,8 +289,8 @@ struct Client {
 }
 
 impl Client {
-    fn new(stage: &Stage) -> Self {
-        let host = stage.url.strip_prefix("rtsp://").and_then(|url| url.split('/').next());
+    fn new(fixture: &Fixture) -> Self {
+        let host = fixture.url.strip_prefix("rtsp://").and_then(|url| url.split('/').next());
         let socket = std::net::TcpStream::connect(host.expect("a host")).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
         Self { socket, cseq: 0 }
@@ -339,16 +339,16 @@ impl Client {
 #[tokio::test(flavor = "multi_thread")]
 async fn s15_movies_that_hold_nothing_are_counted_whatever_they_have_played() {
     let _turn = TURN.lock().await;
-    let stage = stage(8).await;
+    let fixture = fixture(8).await;
     tokio::task::block_in_place(|| {
-        let mut client = Client::new(&stage);
+        let mut client = Client::new(&fixture);
         for (range, answer, pauses) in [("99999-", "457", false), ("0-", "200", true)] {
             let mut sessions = vec![];
             for nth in 0..40 {
                 let port = 40_000 + 2 * nth;
                 let ports = format!("client_port={port}-{}", port + 1);
                 let fields = format!("Transport: RTP/AVP;unicast;{ports}\r\n");
-                let (head, _) = client.ask("SETUP", &format!("{}/track1", stage.url), &fields);
+                let (head, _) = client.ask("SETUP", &format!("{}/track1", fixture.url), &fields);
                 let expected = if nth < 32 { "RTSP/1.0 200" } else { "RTSP/1.0 453" };
                 assert!(head.starts_with(expected), "{range}, {nth}: {head}");
                 if nth >= 32 {
@@ -358,43 +358,44 @@ async fn s15_movies_that_hold_nothing_are_counted_whatever_they_have_played() {
                 let session = session.split(';').next().expect("a name");
                 let named = format!("Session: {session}\r\n");
                 let fields = format!("{named}Range: npt={range}\r\n");
-                let (play, _) = client.ask("PLAY", &stage.url, &fields);
+                let (play, _) = client.ask("PLAY", &fixture.url, &fields);
                 assert!(play.starts_with(&format!("RTSP/1.0 {answer}")), "{range}: {play}");
                 if pauses {
-                    let (pause, _) = client.ask("PAUSE", &stage.url, &named);
+                    let (pause, _) = client.ask("PAUSE", &fixture.url, &named);
                     assert!(pause.starts_with("RTSP/1.0 200"), "{pause}");
                 }
                 sessions.push(named);
             }
             // Who plays makes room for the next, until it is at its end.
             let last = format!("{}Range: npt=4-\r\n", sessions[0]);
-            let (play, _) = client.ask("PLAY", &stage.url, &last);
+            let (play, _) = client.ask("PLAY", &fixture.url, &last);
             assert!(play.starts_with("RTSP/1.0 200"), "{play}");
             let set_up = |client: &mut Client| {
                 let fields = "Transport: RTP/AVP;unicast;client_port=41000-41001\r\n";
-                client.ask("SETUP", &format!("{}/track1", stage.url), fields).0
+                client.ask("SETUP", &format!("{}/track1", fixture.url), fields).0
             };
             let one_more = set_up(&mut client);
             assert!(one_more.starts_with("RTSP/1.0 200"), "{one_more}");
             let end = Instant::now() + PATIENCE;
-            while stage.rtsp.all().iter().any(|session| session.state == "playing") {
-                assert!(Instant::now() < end, "{:?}", stage.rtsp.all());
+            while fixture.rtsp.all().iter().any(|session| session.state == "playing") {
+                assert!(Instant::now() < end, "{:?}", fixture.rtsp.all());
                 std::thread::sleep(Duration::from_millis(5));
             }
             let session = field(&one_more, "Session");
             let session = session.split(';').next().expect("a name");
-            let (over, _) = client.ask("TEARDOWN", &stage.url, &format!("Session: {session}\r\n"));
+            let (over, _) =
+                client.ask("TEARDOWN", &fixture.url, &format!("Session: {session}\r\n"));
             assert!(over.starts_with("RTSP/1.0 200"), "{over}");
             let none = set_up(&mut client);
             assert!(none.starts_with("RTSP/1.0 453"), "it waits again: {none}");
             for named in sessions {
-                let (over, _) = client.ask("TEARDOWN", &stage.url, &named);
+                let (over, _) = client.ask("TEARDOWN", &fixture.url, &named);
                 assert!(over.starts_with("RTSP/1.0 200"), "{over}");
             }
         }
     });
     // What two have asked for at once is kept in memory, which is a stream of its own.
-    assert!(stage.rtsp.is_empty() && stage.engine.broker.streams() <= 1);
+    assert!(fixture.rtsp.is_empty() && fixture.engine.broker.streams() <= 1);
 }
 
 fn field(head: &str, name: &str) -> String {
@@ -405,10 +406,10 @@ fn field(head: &str, name: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_tracks_of_a_movie_share_a_connection_on_channels_of_their_own() {
     let _turn = TURN.lock().await;
-    let stage = stage(8).await;
+    let fixture = fixture(8).await;
     tokio::task::block_in_place(|| {
-        let mut client = Client::new(&stage);
-        let tracks = [1, 2].map(|number| format!("{}/track{number}", stage.url));
+        let mut client = Client::new(&fixture);
+        let tracks = [1, 2].map(|number| format!("{}/track{number}", fixture.url));
         let tcp = "RTP/AVP/TCP;unicast";
         let fields = format!("Transport: {tcp};interleaved=0-1\r\n");
         let (first, _) = client.ask("SETUP", &tracks[0], &fields);
@@ -433,10 +434,10 @@ async fn s12_tracks_of_a_movie_share_a_connection_on_channels_of_their_own() {
         assert!(other.starts_with("RTSP/1.0 455"), "{other}");
         // What it is told elsewhere is nobody's.
         let named = format!("Session: {session}\r\n");
-        let (strange, _) = Client::new(&stage).ask("PLAY", &stage.url, &named);
+        let (strange, _) = Client::new(&fixture).ask("PLAY", &fixture.url, &named);
         assert!(strange.starts_with("RTSP/1.0 454"), "{strange}");
 
-        let (play, before) = client.ask("PLAY", &stage.url, &named);
+        let (play, before) = client.ask("PLAY", &fixture.url, &named);
         assert!(play.starts_with("RTSP/1.0 200") && before.is_empty(), "the answer comes first");
         let info = field(&play, "RTP-Info");
         let told = |number: u32, name: &str| -> u32 {
@@ -473,34 +474,34 @@ async fn s12_tracks_of_a_movie_share_a_connection_on_channels_of_their_own() {
             reports.iter().all(|&count| count >= 1),
             "which audio belongs to which video frame"
         );
-        let (pause, frames) = client.ask("PAUSE", &stage.url, &named);
+        let (pause, frames) = client.ask("PAUSE", &fixture.url, &named);
         assert!(pause.starts_with("RTSP/1.0 200"), "{pause}");
         check(frames, &mut next);
         // Numbers go on over a pause and a seek.
         let fields = format!("{named}Range: npt=4-\r\n");
-        let (play, before) = client.ask("PLAY", &stage.url, &fields);
+        let (play, before) = client.ask("PLAY", &fixture.url, &fields);
         assert!(play.starts_with("RTSP/1.0 200") && before.is_empty(), "{play}");
         let seqs = format!("seq={};", next[0]);
         assert!(field(&play, "RTP-Info").contains(&seqs), "{play} {seqs}");
         let frames = (0..100).map(|_| client.frame()).collect();
         check(frames, &mut next);
-        let (end, frames) = client.ask("TEARDOWN", &stage.url, &named);
+        let (end, frames) = client.ask("TEARDOWN", &fixture.url, &named);
         assert!(end.starts_with("RTSP/1.0 200"), "{end}");
         check(frames, &mut next);
-        let (after, frames) = client.ask("OPTIONS", &stage.url, "");
+        let (after, frames) = client.ask("OPTIONS", &fixture.url, "");
         assert!(after.starts_with("RTSP/1.0 200") && frames.is_empty(), "it is a connection again");
     });
-    stage.peace().await;
+    fixture.peace().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_asked_of_one_track_of_several_does_nothing_to_the_others() {
     let _turn = TURN.lock().await;
-    let stage = stage(8).await;
+    let fixture = fixture(8).await;
     tokio::task::block_in_place(|| {
-        let mut client = Client::new(&stage);
-        let other = stage.url.replace("movie.mp4", "none.mp4");
-        let [first, second] = [1, 2].map(|number| format!("{}/track{number}", stage.url));
+        let mut client = Client::new(&fixture);
+        let other = fixture.url.replace("movie.mp4", "none.mp4");
+        let [first, second] = [1, 2].map(|number| format!("{}/track{number}", fixture.url));
         let transport = "Transport: RTP/AVP/TCP;unicast\r\n";
         let mut ask = |method: &str, url: &str, fields: &str, status: u16| {
             let (said, frames) = client.ask(method, url, fields);
@@ -511,7 +512,7 @@ async fn what_is_asked_of_one_track_of_several_does_nothing_to_the_others() {
             let field = field(said, "Session");
             format!("Session: {}\r\n", field.split(';').next().expect("a name"))
         };
-        ask("SETUP", &format!("{}/track3", stage.url), transport, 404);
+        ask("SETUP", &format!("{}/track3", fixture.url), transport, 404);
         // Of one track its URL means the session.
         let named = session(&ask("SETUP", &second, transport, 200).0);
         ask("PLAY", &first, &named, 454);
@@ -526,8 +527,8 @@ async fn what_is_asked_of_one_track_of_several_does_nothing_to_the_others() {
         ask("SETUP", &second, &more, 200);
         ask("PLAY", &first, &named, 460);
         ask("PLAY", &other, &named, 454);
-        ask("PLAY", &stage.url.replace("movie.mp4", "stream=0"), &named, 454);
-        let (said, _) = ask("PLAY", &format!("{}/", stage.url), &named, 200);
+        ask("PLAY", &fixture.url.replace("movie.mp4", "stream=0"), &named, 454);
+        let (said, _) = ask("PLAY", &format!("{}/", fixture.url), &named, 200);
         assert!(field(&said, "RTP-Info").starts_with(&format!("url={first};")), "{said}");
         for method in ["PAUSE", "PLAY", "TEARDOWN"] {
             ask(method, &second, &named, 460);
@@ -538,7 +539,7 @@ async fn what_is_asked_of_one_track_of_several_does_nothing_to_the_others() {
         while frames < 50 {
             frames += ask("OPTIONS", "*", &named, 200).1;
         }
-        ask("TEARDOWN", &stage.url, &named, 200);
+        ask("TEARDOWN", &fixture.url, &named, 200);
     });
-    stage.peace().await;
+    fixture.peace().await;
 }

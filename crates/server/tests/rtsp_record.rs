@@ -35,7 +35,7 @@ const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[mode
                      sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
 
 /// A server that records. One at a time: it pins its cores.
-struct Stage {
+struct Fixture {
     rtsp: Rtsp,
     uploads: Option<Uploads>,
     engine: Engine,
@@ -45,7 +45,7 @@ struct Stage {
     _turn: MutexGuard<'static, ()>,
 }
 
-impl Stage {
+impl Fixture {
     fn new(more: &str) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +133,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.block_on(self.rtsp.close());
@@ -251,10 +251,10 @@ fn has_no_gap(title: &[u8]) {
     assert!(!title.is_empty() && title.len().is_multiple_of(188));
 }
 
-fn film_is_recorded(stage: &Stage, film: &Path, transport: &str) {
+fn film_is_recorded(fixture: &Fixture, film: &Path, transport: &str) {
     let coding = film.file_stem().and_then(|stem| stem.to_str()).expect("a plain name");
     let name = format!("{coding}-{transport}.ts");
-    let (film, url) = (film.display().to_string(), stage.url(&name));
+    let (film, url) = (film.display().to_string(), fixture.url(&name));
     let words = ["-v", "error", "-re", "-i", &film, "-c", "copy", "-f", "rtsp", "-rtsp_transport"];
     // Players call it as the announcement does, or like its file.
     let (called, more) = match transport {
@@ -262,19 +262,19 @@ fn film_is_recorded(stage: &Stage, film: &Path, transport: &str) {
         _ => (name.trim_end_matches(".ts"), vec![]),
     };
     said("ffmpeg", "ffmpeg", &[&words[..], &[transport], &more, &[&url]].concat());
-    has_no_gap(&stage.title(&name));
-    let file = stage.file(&name).display().to_string();
+    has_no_gap(&fixture.title(&name));
+    let file = fixture.file(&name).display().to_string();
     let show =
         ["-v", "error", "-show_entries", "program_tags=service_name", "-of", "csv=p=0", &file];
     let shown = said("ffprobe", "ffmpeg", &show);
     // What stands in its table is separated by commas, and ended by one.
     let shown = shown.lines().next().map(|line| line.trim_end_matches(','));
     assert_eq!(shown, Some(called), "{transport}");
-    let [came, sent] = [stage.file(&name), PathBuf::from(&film)].map(|file| sums(&file, "v:0"));
+    let [came, sent] = [fixture.file(&name), PathBuf::from(&film)].map(|file| sums(&file, "v:0"));
     assert_eq!(came.len(), PICTURES);
     assert!(came == sent, "{transport}: every video frame as in the movie");
     // What is shown when: as in the movie, all moved by the same time.
-    let [came, sent] = [stage.file(&name), PathBuf::from(&film)].map(|file| {
+    let [came, sent] = [fixture.file(&name), PathBuf::from(&film)].map(|file| {
         let file = file.display().to_string();
         let show =
             ["-v", "error", "-show_entries", "packet=codec_type,pts_time", "-of", "csv=p=0", &file];
@@ -306,36 +306,36 @@ fn film_is_recorded(stage: &Stage, film: &Path, transport: &str) {
 
 #[test]
 fn ffmpeg_records_a_film_by_udp_and_in_the_connection_with_every_frame() {
-    let stage = Stage::new(ANYONE);
-    for film in [stage.film(), stage.film_by_h265()] {
-        film_is_recorded(&stage, &film, "udp");
-        film_is_recorded(&stage, &film, "tcp");
+    let fixture = Fixture::new(ANYONE);
+    for film in [fixture.film(), fixture.film_by_h265()] {
+        film_is_recorded(&fixture, &film, "udp");
+        film_is_recorded(&fixture, &film, "tcp");
     }
 }
 
 #[test]
 fn gstreamer_records_a_film_and_a_transport_stream() {
-    let stage = Stage::new(ANYONE);
-    let film = stage.film();
+    let fixture = Fixture::new(ANYONE);
+    let film = fixture.film();
     for transport in ["udp", "tcp"] {
         let pipeline = |name: &str| {
             format!(
                 "-q rtspclientsink name=s location={} protocols={transport} filesrc location={} ! \
                  qtdemux name=d d.video_0 ! queue ! h264parse ! s.sink_0 d.audio_0 ! queue ! \
                  aacparse ! s.sink_1",
-                stage.url(name),
+                fixture.url(name),
                 film.display(),
             )
         };
         let name = gstreamer_records(&format!("parts-{transport}.ts"), pipeline);
-        has_no_gap(&stage.title(&name));
-        assert!(sums(&stage.file(&name), "v:0") == sums(&film, "v:0"), "{transport}");
+        has_no_gap(&fixture.title(&name));
+        assert!(sums(&fixture.file(&name), "v:0") == sums(&film, "v:0"), "{transport}");
     }
-    let whole = stage.dir.path().join("film.ts");
+    let whole = fixture.dir.path().join("film.ts");
     let (from, to) = (film.display().to_string(), whole.display().to_string());
     said("ffmpeg", "ffmpeg", &["-v", "error", "-i", &from, "-c", "copy", "-f", "mpegts", &to]);
     // What tsparse makes of it: at the end it says some packets twice.
-    let parsed = stage.dir.path().join("parsed.ts");
+    let parsed = fixture.dir.path().join("parsed.ts");
     let parse = format!(
         "-q filesrc location={to} ! tsparse set-timestamps=true alignment=7 ! filesink location={}",
         parsed.display()
@@ -348,11 +348,11 @@ fn gstreamer_records_a_film_and_a_transport_stream() {
             format!(
                 "-q filesrc location={to} ! tsparse set-timestamps=true alignment=7 ! \
                  rtspclientsink location={} protocols={transport}",
-                stage.url(name)
+                fixture.url(name)
             )
         };
         let name = gstreamer_records(&format!("whole-{transport}.ts"), pipeline);
-        let came = stage.title(&name);
+        let came = fixture.title(&name);
         has_no_gap(&came);
         assert!(came == sent, "{transport}: {} of {} bytes", came.len(), sent.len());
     }
@@ -360,16 +360,16 @@ fn gstreamer_records_a_film_and_a_transport_stream() {
 
 #[test]
 fn a_connection_that_is_cut_leaves_a_title_of_what_came() {
-    let stage = Stage::new(ANYONE);
-    let mut client = stage.connect();
-    let url = stage.url("cut.ts");
+    let fixture = Fixture::new(ANYONE);
+    let mut client = fixture.connect();
+    let url = fixture.url("cut.ts");
     assert_eq!(client.announce(&url, SDP).0, 200);
     let (status, said) = client.ask("SETUP", &url, FRAMES, "");
     assert_eq!(status, 200, "{said}");
     let session = said.lines().find(|line| line.starts_with("Session")).expect("a session");
     let session = format!("{}\r\n", session.split(';').next().expect("a name"));
     assert_eq!(client.ask("RECORD", &url, &session, "").0, 200);
-    let other = stage.connect().announce(&url, SDP);
+    let other = fixture.connect().announce(&url, SDP);
     assert_eq!(other.0, 409, "it is being recorded: {}", other.1);
     let mut sent = Vec::new();
     for nth in 0..200u8 {
@@ -380,9 +380,9 @@ fn a_connection_that_is_cut_leaves_a_title_of_what_came() {
         sent.extend(packet);
     }
     drop(client);
-    assert!(stage.title("cut.ts") == sent);
+    assert!(fixture.title("cut.ts") == sent);
     // Now it is there, and stays.
-    assert_eq!(stage.connect().announce(&url, SDP).0, 409);
+    assert_eq!(fixture.connect().announce(&url, SDP).0, 409);
 }
 
 const SOURCE: u32 = 9;
@@ -437,9 +437,9 @@ fn is_told_of_losses(
 }
 
 /// A recording that has begun, and what was said of its transport.
-fn recording(stage: &Stage, name: &str, transport: &str) -> (Client, String, String, String) {
-    let mut client = stage.connect();
-    let url = stage.url(name);
+fn recording(fixture: &Fixture, name: &str, transport: &str) -> (Client, String, String, String) {
+    let mut client = fixture.connect();
+    let url = fixture.url(name);
     assert_eq!(client.announce(&url, SDP).0, 200);
     let (status, said) = client.ask("SETUP", &url, transport, "");
     assert_eq!(status, 200, "{said}");
@@ -451,7 +451,7 @@ fn recording(stage: &Stage, name: &str, transport: &str) -> (Client, String, Str
 
 #[test]
 fn who_sends_datagrams_is_told_how_much_of_them_is_lost() {
-    let stage = Stage::new(ANYONE);
+    let fixture = Fixture::new(ANYONE);
     let (rtp, rtcp) = loop {
         let rtp = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let port = rtp.local_addr().expect("bound").port();
@@ -464,7 +464,7 @@ fn who_sends_datagrams_is_told_how_much_of_them_is_lost() {
     rtcp.set_nonblocking(true).expect("a socket");
     let port = rtp.local_addr().expect("bound").port();
     let way = format!("Transport: RTP/AVP;unicast;client_port={port}-{};mode=record\r\n", port + 1);
-    let (mut client, url, session, said) = recording(&stage, "udp.ts", &way);
+    let (mut client, url, session, said) = recording(&fixture, "udp.ts", &way);
     let ports = said.split("server_port=").nth(1).and_then(|text| text.split('-').next());
     let to: u16 = ports.expect("ports").parse().expect("a port");
     let send = |is_report: bool, bytes: &[u8]| {
@@ -478,13 +478,13 @@ fn who_sends_datagrams_is_told_how_much_of_them_is_lost() {
         Some(bytes[..len].to_vec())
     });
     assert_eq!(client.ask("TEARDOWN", &url, &session, "").0, 200);
-    assert!(!stage.title("udp.ts").is_empty());
+    assert!(!fixture.title("udp.ts").is_empty());
 }
 
 #[test]
 fn who_sends_within_the_connection_is_told_so_on_the_channel_of_reports() {
-    let stage = Stage::new(ANYONE);
-    let (mut client, url, session, _) = recording(&stage, "tcp.ts", FRAMES);
+    let fixture = Fixture::new(ANYONE);
+    let (mut client, url, session, _) = recording(&fixture, "tcp.ts", FRAMES);
     let mut socket = client.socket.try_clone().expect("a socket");
     let send = |is_report: bool, bytes: &[u8]| {
         let [a, b] = (bytes.len() as u16).to_be_bytes();
@@ -504,7 +504,7 @@ fn who_sends_within_the_connection_is_told_so_on_the_channel_of_reports() {
         Some(bytes)
     });
     assert_eq!(client.ask("TEARDOWN", &url, &session, "").0, 200);
-    assert!(!stage.title("tcp.ts").is_empty());
+    assert!(!fixture.title("tcp.ts").is_empty());
 }
 
 /// A transport packet, and how it is sent: in RTP, as from `source`.
@@ -519,10 +519,10 @@ fn numbered(nth: u8, source: u32) -> (Vec<u8>, Vec<u8>) {
 #[test]
 fn s11_d01_a_recording_by_udp_is_of_who_announced_and_is_stored_when_that_one_is_silent() {
     const SOURCE: u32 = 9;
-    let stage = Stage::new(ANYONE);
-    stage.rtsp.end_after(SECOND.times(3));
-    let mut client = stage.connect();
-    let url = stage.url("silent.ts");
+    let fixture = Fixture::new(ANYONE);
+    fixture.rtsp.end_after(SECOND.times(3));
+    let mut client = fixture.connect();
+    let url = fixture.url("silent.ts");
     assert_eq!(client.announce(&url, SDP).0, 200);
     let (status, said) = client.ask("SETUP", &url, DATAGRAMS, "");
     assert_eq!(status, 200, "{said}");
@@ -546,34 +546,34 @@ fn s11_d01_a_recording_by_udp_is_of_who_announced_and_is_stored_when_that_one_is
     // Somebody else says the same source, and goes on: nothing of it counts, nor keeps the session.
     let end = Instant::now() + PATIENCE;
     for nth in (200..=u8::MAX).cycle() {
-        if stage.file("silent.ts").exists() {
+        if fixture.file("silent.ts").exists() {
             break;
         }
-        assert!(Instant::now() < end, "{:?}", stage.rtsp.all());
+        assert!(Instant::now() < end, "{:?}", fixture.rtsp.all());
         stranger.send_to(&numbered(nth, SOURCE).1, ("127.0.0.1", rtp)).ok();
         stranger.send_to(&report, ("127.0.0.1", rtcp)).ok();
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert_eq!(stage.rtsp.counters().silent_sessions(), 1);
-    let came = stage.title("silent.ts");
+    assert_eq!(fixture.rtsp.counters().silent_sessions(), 1);
+    let came = fixture.title("silent.ts");
     assert!(came == sent, "{} of {} bytes", came.len(), sent.len());
     assert_eq!(client.ask("GET_PARAMETER", &url, &session, "").0, 454);
 }
 
 #[test]
 fn s17_who_may_not_record_is_told_so() {
-    let url = |stage: &Stage| stage.url("a.ts");
-    let stage = Stage::new("");
-    assert_eq!(stage.connect().announce(&url(&stage), SDP).0, 401);
-    drop(stage);
+    let url = |fixture: &Fixture| fixture.url("a.ts");
+    let fixture = Fixture::new("");
+    assert_eq!(fixture.connect().announce(&url(&fixture), SDP).0, 401);
+    drop(fixture);
     let people = "[rtsp]\nrecorders = \"principals\"\n\
         [[rtsp.principal]]\nname = \"anna\"\npassword_file = \"password\"\nrecords = true\n\
         [[rtsp.principal]]\nname = \"wall\"\npassword_file = \"password\"\n";
-    let stage = Stage::new(people);
-    assert_eq!(stage.connect().announce(&url(&stage), SDP).0, 401);
-    let film = stage.film().display().to_string();
+    let fixture = Fixture::new(people);
+    assert_eq!(fixture.connect().announce(&url(&fixture), SDP).0, 401);
+    let film = fixture.film().display().to_string();
     for (name, may) in [("wall", false), ("anna", true)] {
-        let url = format!("rtsp://{name}:correct-horse@{}/{name}.ts", stage.address);
+        let url = format!("rtsp://{name}:correct-horse@{}/{name}.ts", fixture.address);
         let words =
             ["-v", "error", "-re", "-t", "2", "-i", &film, "-c", "copy", "-f", "rtsp", &url];
         let out = run("ffmpeg", "ffmpeg", &words);
@@ -581,31 +581,31 @@ fn s17_who_may_not_record_is_told_so() {
         assert_eq!(out.status.success(), may, "{name}: {told}");
         assert!(may || told.contains("403"), "{told}");
     }
-    has_no_gap(&stage.title("anna.ts"));
-    assert!(!stage.file("wall.ts").exists());
-    drop(stage);
+    has_no_gap(&fixture.title("anna.ts"));
+    assert!(!fixture.file("wall.ts").exists());
+    drop(fixture);
 
-    let stage = Stage::new(ANYONE);
-    let says = |name: &str, sdp: &str| stage.connect().announce(&stage.url(name), sdp);
+    let fixture = Fixture::new(ANYONE);
+    let says = |name: &str, sdp: &str| fixture.connect().announce(&fixture.url(name), sdp);
     assert_eq!(says("a.ts", &format!("{SDP}{}", "m=video 0 RTP/AVP 33\r\n".repeat(16))).0, 400);
     assert_eq!(says("a.ts", "no description").0, 400);
     let (status, said) = says("a.ts", &SDP.replace("33", "96\r\na=rtpmap:96 VP8/90000"));
     assert!(status == 415 && said.contains("VP8"), "{said}");
     assert_eq!(says("a.mp4", SDP).0, 403);
     let long = format!("Content-Length: {}\r\n", (64 << 10) + 1);
-    assert_eq!(stage.connect().ask("ANNOUNCE", &url(&stage), &long, "").0, 413);
-    assert_eq!(stage.connect().ask("RECORD", &url(&stage), "", "").0, 455);
+    assert_eq!(fixture.connect().ask("ANNOUNCE", &url(&fixture), &long, "").0, 413);
+    assert_eq!(fixture.connect().ask("RECORD", &url(&fixture), "", "").0, 455);
 }
 
 #[test]
 fn s14_a_principal_records_only_below_its_paths() {
-    let stage = Stage::new(
+    let fixture = Fixture::new(
         "[rtsp]\nrecorders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
          password_file = \"password\"\nrecords = true\npaths = [\"/live/\"]\n",
     );
-    let film = stage.film().display().to_string();
+    let film = fixture.film().display().to_string();
     for (path, may) in [("a.ts", false), ("livestream/a.ts", false), ("live/a.ts", true)] {
-        let url = format!("rtsp://anna:correct-horse@{}/{path}", stage.address);
+        let url = format!("rtsp://anna:correct-horse@{}/{path}", fixture.address);
         let words =
             ["-v", "error", "-re", "-t", "1", "-i", &film, "-c", "copy", "-f", "rtsp", &url];
         let out = run("ffmpeg", "ffmpeg", &words);
@@ -613,26 +613,26 @@ fn s14_a_principal_records_only_below_its_paths() {
         assert_eq!(out.status.success(), may, "{path}: {told}");
         assert!(may || told.contains("403"), "{told}");
         match may {
-            true => has_no_gap(&stage.title(path)),
-            false => assert!(!stage.file(path).exists(), "{path}"),
+            true => has_no_gap(&fixture.title(path)),
+            false => assert!(!fixture.file(path).exists(), "{path}"),
         }
     }
 }
 
 #[test]
 fn a_record_that_is_refused_has_begun_nothing() {
-    let stage = Stage::new(ANYONE);
+    let fixture = Fixture::new(ANYONE);
     let files = || {
-        let dir = fs::read_dir(stage.file("")).expect("a directory");
+        let dir = fs::read_dir(fixture.file("")).expect("a directory");
         let mut names: Vec<_> = dir.map(|file| file.expect("a file").file_name()).collect();
         names.sort();
         names
     };
-    let (before, none) = (files(), stage.engine.broker.levels());
+    let (before, none) = (files(), fixture.engine.broker.levels());
     // Ten orders come in a tenth of a second, unless the machine has no time.
     let tries = (0..100).find(|nth| {
-        let mut client = stage.connect();
-        let url = stage.url(&format!("{nth}.ts"));
+        let mut client = fixture.connect();
+        let url = fixture.url(&format!("{nth}.ts"));
         assert_eq!(client.announce(&url, SDP).0, 200);
         let (status, said) = client.ask("SETUP", &url, FRAMES, "");
         assert_eq!(status, 200, "{said}");
@@ -645,7 +645,7 @@ fn a_record_that_is_refused_has_begun_nothing() {
         let is_refused = status == 503;
         if is_refused {
             assert!(said.contains("Retry-After"), "{said}");
-            assert_eq!(stage.engine.broker.levels(), none, "nothing is held of it");
+            assert_eq!(fixture.engine.broker.levels(), none, "nothing is held of it");
             assert_eq!(files(), before);
             std::thread::sleep(Duration::from_millis(200));
             assert_eq!(client.ask("RECORD", &url, &session, "").0, 200, "its turn has come");
@@ -660,12 +660,12 @@ fn a_record_that_is_refused_has_begun_nothing() {
 #[test]
 fn the_last_place_is_taken_by_one() {
     const CLIENTS: usize = 8;
-    let stage = Stage::new(&format!("{ANYONE}recordings_max = 1\n"));
+    let fixture = Fixture::new(&format!("{ANYONE}recordings_max = 1\n"));
     for round in 0..4 {
         let mut ready: Vec<_> = (0..CLIENTS)
             .map(|nth| {
-                let mut client = stage.connect();
-                let url = stage.url(&format!("{round}-{nth}.ts"));
+                let mut client = fixture.connect();
+                let url = fixture.url(&format!("{round}-{nth}.ts"));
                 assert_eq!(client.announce(&url, SDP).0, 200);
                 let (status, said) = client.ask("SETUP", &url, FRAMES, "");
                 assert_eq!(status, 200, "{said}");
@@ -695,9 +695,9 @@ fn the_last_place_is_taken_by_one() {
 
 #[test]
 fn what_has_no_room_is_told_what_is_short() {
-    let stage = Stage::new(ANYONE);
-    let mut client = stage.connect();
-    let url = stage.url("huge.ts");
+    let fixture = Fixture::new(ANYONE);
+    let mut client = fixture.connect();
+    let url = fixture.url("huge.ts");
     let sdp = format!("{SDP}b=AS:900000\r\n");
     assert_eq!(client.announce(&url, &sdp).0, 200);
     let (status, said) = client.ask("SETUP", &url, FRAMES, "");
@@ -707,5 +707,5 @@ fn what_has_no_room_is_told_what_is_short() {
     let (status, said) = client.ask("RECORD", &url, &session, "");
     assert_eq!(status, 453, "{said}");
     assert!(said.contains("Retry-After") && said.contains("recording of 1.35 Gbit/s"), "{said}");
-    assert!(!stage.file("huge.ts").exists());
+    assert!(!fixture.file("huge.ts").exists());
 }

@@ -34,7 +34,7 @@ const FILM: &str = "-f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine -
     -c:v libx264 -preset veryfast -pix_fmt yuv420p -g 12 -keyint_min 12 -sc_threshold 0 -bf 2 \
     -b:v 900k -maxrate 1M -bufsize 500k -c:a mp2 -b:a 128k -muxrate 1600k -f mpegts";
 
-struct Stage {
+struct Fixture {
     engine: Engine,
     title: Arc<OpenTitle>,
     index: Arc<Index>,
@@ -42,7 +42,7 @@ struct Stage {
     dir: tempfile::TempDir,
 }
 
-fn stage(way: Sendfile) -> Stage {
+fn fixture(way: Sendfile) -> Fixture {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let film = dir.path().join("film.ts");
     let mut make = Command::new("ffmpeg");
@@ -68,10 +68,10 @@ fn stage(way: Sendfile) -> Stage {
         buffer: 4 << 20,
     };
     let udp_output = UdpOutput::of(udp_output::open(&udp_output).expect("a UDP output"), None);
-    Stage { engine, title, index: Arc::new(index), udp_output, dir }
+    Fixture { engine, title, index: Arc::new(index), udp_output, dir }
 }
 
-impl Stage {
+impl Fixture {
     fn start(&self, wanted: Wanted, inbox: &UdpInput) -> Result<Trick, Fault> {
         let to = inbox.address().expect("bound");
         let output = Output::datagrams(&self.udp_output, to, Nanos(0));
@@ -153,18 +153,18 @@ fn decoded(path: &Path) -> usize {
     text.lines().filter(|line| !line.starts_with('#')).count()
 }
 
-async fn play(stage: &Stage, thousandths: i64, from: u64) -> (Vec<u64>, PathBuf, usize, Trick) {
+async fn play(fixture: &Fixture, thousandths: i64, from: u64) -> (Vec<u64>, PathBuf, usize, Trick) {
     let mut inbox = inbox();
     let scale = Scale::nearest(thousandths).expect("a speed");
     let wanted = Wanted { scale, from: MediaTime(from * SECOND) };
-    let trick = stage.start(wanted, &inbox).expect("an empty server has room");
+    let trick = fixture.start(wanted, &inbox).expect("an empty server has room");
     let end = tokio::time::timeout(PATIENCE, trick.ended()).await.expect("it ends");
     assert_eq!(end, End::Complete);
     let packets = take(&mut inbox);
     check(&packets);
     let left = packets.len();
     let bytes: Vec<u8> = packets.into_iter().flat_map(|(_, payload)| payload).collect();
-    let path = stage.dir.path().join(format!("{thousandths}.ts"));
+    let path = fixture.dir.path().join(format!("{thousandths}.ts"));
     std::fs::write(&path, &bytes).expect("room on the disk");
     (shown(&bytes), path, left, trick)
 }
@@ -172,9 +172,9 @@ async fn play(stage: &Stage, thousandths: i64, from: u64) -> (Vec<u64>, PathBuf,
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_shown_faster_and_backwards_is_clean_and_every_video_frame_of_it_decodes() {
     for way in [Sendfile::Off, Sendfile::On] {
-        let stage = stage(way);
+        let fixture = fixture(way);
         for (scale, from, most) in [(8000, 0, 24), (2000, 16, 8), (-4000, 24, 24), (-1000, 4, 4)] {
-            let (shown, path, left, trick) = play(&stage, scale, from).await;
+            let (shown, path, left, trick) = play(&fixture, scale, from).await;
             assert!(shown.windows(2).all(|pair| pair[1] - pair[0] >= 90_000 / 8), "{shown:?}");
             // All that there is to be shown, at the scale.
             let took = shown.last().unwrap() - shown[0];
@@ -186,15 +186,15 @@ async fn what_is_shown_faster_and_backwards_is_clean_and_every_video_frame_of_it
             assert_eq!(trick.position(tactus_sys::clock::now()), last);
             let gone = trick.stop().await;
             assert_eq!((gone.packets, gone.is_whole), (left as u64, true));
-            stage.is_empty_again().await;
+            fixture.is_empty_again().await;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_shown_slower_has_all_its_video_frames() {
-    let stage = stage(Sendfile::Off);
-    let (shown, path, left, trick) = play(&stage, 500, 20).await;
+    let fixture = fixture(Sendfile::Off);
+    let (shown, path, left, trick) = play(&fixture, 500, 20).await;
     // From the entry before: four seconds and a part of a group, each video frame for 80 ms.
     let mut sorted = shown.clone();
     sorted.sort_unstable();
@@ -203,15 +203,15 @@ async fn what_is_shown_slower_has_all_its_video_frames() {
     assert_eq!(decoded(&path), shown.len());
     let gone = trick.stop().await;
     assert_eq!((gone.packets, gone.is_whole), (left as u64, true));
-    stage.is_empty_again().await;
+    fixture.is_empty_again().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_disks_have_no_time_there_are_fewer_video_frames_or_none() {
-    let stage = stage(Sendfile::Off);
-    let broker = &stage.engine.broker;
+    let fixture = fixture(Sendfile::Off);
+    let broker = &fixture.engine.broker;
     let rate = Rate { rate: BitRate(1_000_000), burst: Bytes(0), tick: Tick::Ms62 };
-    let spec = DeliverySpec::connection(broker, &stage.title, Some(rate), Bytes(1 << 40));
+    let spec = DeliverySpec::connection(broker, &fixture.title, Some(rate), Bytes(1 << 40));
     let spec = spec.of_any_title();
     let mut grants = vec![];
     while let Ok(grant) = broker.admit(&spec) {
@@ -220,10 +220,10 @@ async fn where_disks_have_no_time_there_are_fewer_video_frames_or_none() {
     let before = broker.levels();
     let wanted = Wanted { scale: Scale::nearest(16_000).unwrap(), from: MediaTime(0) };
     let inbox = inbox();
-    let Err(Fault::Refused(refusal)) = stage.start(wanted, &inbox) else { panic!("it is full") };
+    let Err(Fault::Refused(refusal)) = fixture.start(wanted, &inbox) else { panic!("it is full") };
     assert!(refusal.message.contains("would be promised"), "{refusal}");
     assert_eq!(broker.levels(), before);
     drop(grants);
-    drop(stage.start(wanted, &inbox).expect("there is room again"));
-    stage.is_empty_again().await;
+    drop(fixture.start(wanted, &inbox).expect("there is room again"));
+    fixture.is_empty_again().await;
 }

@@ -322,7 +322,7 @@ impl VolumeSpec {
             DiskKind::Sata => dice.pick(&[64 << 10, 128 << 10, 256 << 10]),
             DiskKind::Nvme => dice.pick(&[128 << 10, 256 << 10, 1 << 20]),
         };
-        // A long cycle of a disk with an arm needs more memory than most worlds get; now and then
+        // A long cycle of a spinning disk needs more memory than most worlds get; now and then
         // it has it, so that the arm is the limit. Such worlds have stamps far apart or take
         // longer.
         let arena = if has_arm && dice.chance(250) { arena.max(320 * MIB) } else { arena };

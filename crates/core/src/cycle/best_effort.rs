@@ -1,7 +1,7 @@
 //! Best-effort time: reads and writes in small pieces and fair turns.
 //!
 //! Promise: if reads and writes both wait, they get equal disk time, whatever their costs. The
-//! pieces of a block follow each other. On a disk with an arm, a run in one file continues while
+//! pieces of a block follow each other. On a spinning disk, a run in one file continues while
 //! waiting jobs continue where the last piece ended: for [`TURN`] if a job of a newcomer waits,
 //! otherwise for [`RUN_MAX`]. This module does not decide when a piece may begin.
 
@@ -15,7 +15,7 @@ use crate::split::Pieces;
 use crate::units::{Bytes, MIB, Nanos};
 
 /// Limit of a run if the other direction or a newcomer waits. The two seeks of 30 ms then cost a
-/// disk with an arm half of its time, and a wait grows by at most a tenth of a second.
+/// spinning disk half of its time, and a wait grows by at most a tenth of a second.
 const TURN: Bytes = Bytes(8 * MIB);
 
 /// Limit of a run if only jobs wait that have had a turn. They take long anyway: with eight of them

@@ -23,7 +23,7 @@ impl Waker for Silent {
     fn wake(&self) {}
 }
 
-struct Stage {
+struct Fixture {
     broker: Broker,
     commands: Consumer<Command>,
     to_control: Producer<Report>,
@@ -33,7 +33,7 @@ struct Stage {
     dir: tempfile::TempDir,
 }
 
-impl Stage {
+impl Fixture {
     /// Room for `streams` of 1 Mbit/s.
     fn new(streams: u32) -> Self {
         let disk = DiskLimits {
@@ -170,52 +170,52 @@ fn socket() -> TcpStream {
 
 #[tokio::test]
 async fn what_does_not_fit_is_refused_by_name_and_changes_nothing() {
-    let stage = Stage::new(2);
-    let first = stage.admit(RATE, LEN).expect("room for two");
-    let second = stage.admit(RATE, LEN).expect("room for two");
-    let before = stage.broker.levels();
-    let refusal = stage.admit(RATE, LEN).err().expect("no room for three");
+    let fixture = Fixture::new(2);
+    let first = fixture.admit(RATE, LEN).expect("room for two");
+    let second = fixture.admit(RATE, LEN).expect("room for two");
+    let before = fixture.broker.levels();
+    let refusal = fixture.admit(RATE, LEN).err().expect("no room for three");
     assert_eq!(refusal.resource, Resource::Link);
     assert!(refusal.message.contains("the link"), "{}", refusal.message);
-    assert_eq!(stage.broker.levels(), before);
+    assert_eq!(fixture.broker.levels(), before);
     drop(first);
-    assert!(stage.admit(RATE, LEN).is_ok());
+    assert!(fixture.admit(RATE, LEN).is_ok());
     drop(second);
-    assert_eq!(stage.broker.streams(), 0);
+    assert_eq!(fixture.broker.streams(), 0);
 }
 
 #[tokio::test]
 async fn when_datagrams_turn_out_to_cost_less_more_streams_fit_and_none_is_counted_again() {
-    let stage = Stage::new(100);
+    let fixture = Fixture::new(100);
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let udp_output = UdpOutput::of(socket.into(), None);
     let to = "239.1.1.1:5000".parse().expect("an address");
     let output = Output::datagrams(&udp_output, to, Nanos(0));
     let rates = [BitRate(10_528_000); 2];
     let admit = || {
-        let (broker, packets) = (&stage.broker, (Framing::Plain, &output));
-        broker.admit(&DeliverySpec::datagrams(broker, &stage.title, rates, packets, None))
+        let (broker, packets) = (&fixture.broker, (Framing::Plain, &output));
+        broker.admit(&DeliverySpec::datagrams(broker, &fixture.title, rates, packets, None))
     };
     // A thousand datagrams per second are all that the core can send.
-    stage.broker.count_datagrams_as(DatagramCost::each(Nanos::from_micros(600)));
+    fixture.broker.count_datagrams_as(DatagramCost::each(Nanos::from_micros(600)));
     let first = admit().expect("room for one");
     let refusal = admit().err().expect("no room for two");
     assert_eq!(refusal.resource, Resource::Cpu);
-    stage.broker.count_datagrams_as(DatagramCost::each(Nanos::from_micros(100)));
+    fixture.broker.count_datagrams_as(DatagramCost::each(Nanos::from_micros(100)));
     let others = [admit(), admit()];
     assert!(others.iter().all(Result::is_ok));
     // A promise at the old cost returns at the old cost.
-    let before = stage.used(Resource::Cpu);
+    let before = fixture.used(Resource::Cpu);
     drop(first);
-    assert_eq!(before - stage.used(Resource::Cpu), Nanos::from_millis(600).0);
+    assert_eq!(before - fixture.used(Resource::Cpu), Nanos::from_millis(600).0);
     drop(others);
-    assert_eq!(stage.used(Resource::Cpu), 0);
+    assert_eq!(fixture.used(Resource::Cpu), 0);
 }
 
 #[tokio::test]
 async fn downloads_without_a_rate_are_bounded_by_number() {
-    let stage = Stage::new(2);
-    let admit = || stage.admit(None, LEN);
+    let fixture = Fixture::new(2);
+    let admit = || fixture.admit(None, LEN);
     let grants: Vec<_> = (0..2).map(|_| admit().expect("two fit")).collect();
     assert_eq!(admit().err().map(|r| r.resource), Some(Resource::Streams));
     drop(grants);
@@ -224,51 +224,51 @@ async fn downloads_without_a_rate_are_bounded_by_number() {
 
 #[tokio::test]
 async fn a_socket_comes_back_when_its_stream_has_finished() {
-    let mut stage = Stage::new(1);
-    let mut grant = stage.admit(RATE, LEN).expect("room");
-    let title = Arc::clone(&stage.title);
+    let mut fixture = Fixture::new(1);
+    let mut grant = fixture.admit(RATE, LEN).expect("room");
+    let title = Arc::clone(&fixture.title);
     let delivery = tokio::spawn(async move {
         let delivered = grant.deliver(&title, 10..20, Output::connection(socket())).await;
         (grant, delivered)
     });
     tokio::task::yield_now().await;
-    let start = stage.started();
+    let start = fixture.started();
     assert_eq!(extent_of(&start), &Extent::Range(Bytes(10)..Bytes(20)));
     let (stream, sent) = (start.stream, Bytes(10));
-    stage.report(Report::Finished { stream, outcome: Outcome::Complete, sent });
+    fixture.report(Report::Finished { stream, outcome: Outcome::Complete, sent });
     let (grant, delivered) = delivery.await.expect("no panic");
     assert!(delivered.socket.is_some() && delivered.sent == 10);
     drop(grant);
-    assert_eq!(stage.broker.streams(), 1, "not retired yet");
-    stage.report(Report::Retired { stream, memory: Returned::default() });
-    assert_eq!(stage.broker.streams(), 0);
+    assert_eq!(fixture.broker.streams(), 1, "not retired yet");
+    fixture.report(Report::Retired { stream, memory: Returned::default() });
+    assert_eq!(fixture.broker.streams(), 0);
 }
 
 #[tokio::test]
 async fn a_request_that_goes_away_is_stopped_and_returns_its_grant_when_retired() {
-    let mut stage = Stage::new(1);
-    let mut grant = stage.admit(RATE, LEN).expect("room");
-    let title = Arc::clone(&stage.title);
+    let mut fixture = Fixture::new(1);
+    let mut grant = fixture.admit(RATE, LEN).expect("room");
+    let title = Arc::clone(&fixture.title);
     let delivery = tokio::spawn(async move {
         grant.deliver(&title, 0..10_000, Output::connection(socket())).await.outcome
     });
     tokio::task::yield_now().await;
-    let stream = stage.started().stream;
+    let stream = fixture.started().stream;
     delivery.abort();
     assert!(delivery.await.is_err_and(|error| error.is_cancelled()));
-    assert_eq!(stage.commands.pop(), Some(Command::Stop(stream)));
-    assert!(stage.admit(RATE, LEN).is_err(), "the engine still sends");
-    stage.report(Report::Finished { stream, outcome: Outcome::Stopped, sent: Bytes(0) });
-    assert!(stage.admit(RATE, LEN).is_err(), "the engine still reads");
-    stage.report(Report::Retired { stream, memory: Returned::default() });
-    assert!(stage.admit(RATE, LEN).is_ok());
+    assert_eq!(fixture.commands.pop(), Some(Command::Stop(stream)));
+    assert!(fixture.admit(RATE, LEN).is_err(), "the engine still sends");
+    fixture.report(Report::Finished { stream, outcome: Outcome::Stopped, sent: Bytes(0) });
+    assert!(fixture.admit(RATE, LEN).is_err(), "the engine still reads");
+    fixture.report(Report::Retired { stream, memory: Returned::default() });
+    assert!(fixture.admit(RATE, LEN).is_ok());
 }
 
 #[tokio::test]
 async fn the_parts_of_one_grant_follow_each_other_in_one_place() {
-    let mut stage = Stage::new(1);
-    let mut grant = stage.admit(RATE, LEN).expect("room");
-    let title = Arc::clone(&stage.title);
+    let mut fixture = Fixture::new(1);
+    let mut grant = fixture.admit(RATE, LEN).expect("room");
+    let title = Arc::clone(&fixture.title);
     let delivery = tokio::spawn(async move {
         for range in [0..10, 50..60] {
             let delivered = grant.deliver(&title, range, Output::connection(socket())).await;
@@ -278,68 +278,71 @@ async fn the_parts_of_one_grant_follow_each_other_in_one_place() {
     let mut lives = vec![];
     for _ in 0..2 {
         tokio::task::yield_now().await;
-        let stream = stage.started().stream;
+        let stream = fixture.started().stream;
         lives.push(stream.generation);
         let sent = Bytes(10);
-        stage.report(Report::Finished { stream, outcome: Outcome::Complete, sent });
+        fixture.report(Report::Finished { stream, outcome: Outcome::Complete, sent });
         tokio::task::yield_now().await;
-        assert_eq!(stage.commands.pop(), None, "the next part waits until the place is empty");
-        stage.report(Report::Retired { stream, memory: Returned::default() });
+        assert_eq!(fixture.commands.pop(), None, "the next part waits until the place is empty");
+        fixture.report(Report::Retired { stream, memory: Returned::default() });
     }
     delivery.await.expect("both parts were delivered");
     assert_eq!(lives, [1, 2]);
-    assert_eq!(stage.broker.streams(), 0);
+    assert_eq!(fixture.broker.streams(), 0);
 }
 
 #[tokio::test]
 async fn what_two_watch_is_held_and_the_third_needs_no_disk() {
-    let mut stage = Stage::new(10);
-    let (_first, _second, _) = stage.hold_title();
-    let before = stage.used(Resource::Disk);
-    let third = stage.admit_title(LEN);
+    let mut fixture = Fixture::new(10);
+    let (_first, _second, _) = fixture.hold_title();
+    let before = fixture.used(Resource::Disk);
+    let third = fixture.admit_title(LEN);
     assert!(third.is_ok());
-    assert_eq!(stage.used(Resource::Disk), before);
-    assert_eq!(stage.commands.pop(), None, "it is held once");
+    assert_eq!(fixture.used(Resource::Disk), before);
+    assert_eq!(fixture.commands.pop(), None, "it is held once");
 }
 
 #[tokio::test]
 async fn a_held_title_that_nobody_watches_makes_room_for_others() {
-    let mut stage = Stage::new(1000);
-    let (first, second, hold) = stage.hold_title();
+    let mut fixture = Fixture::new(1000);
+    let (first, second, hold) = fixture.hold_title();
     drop((first, second));
-    assert_eq!(stage.broker.held_titles(), 1);
-    let admit = |stage: &Stage| stage.admit(RATE, Bytes(1 << 40));
+    assert_eq!(fixture.broker.held_titles(), 1);
+    let admit = |fixture: &Fixture| fixture.admit(RATE, Bytes(1 << 40));
     let mut grants = vec![];
     let refusal = loop {
-        match admit(&stage) {
+        match admit(&fixture) {
             Ok(grant) => grants.push(grant),
             Err(refusal) => break refusal,
         }
     };
-    assert_eq!(stage.broker.held_titles(), 0, "{refusal}");
-    assert_eq!(stage.commands.pop(), Some(Command::Stop(hold)));
+    assert_eq!(fixture.broker.held_titles(), 0, "{refusal}");
+    assert_eq!(fixture.commands.pop(), Some(Command::Stop(hold)));
     // Its slot is used again only when the engine has retired it.
-    stage.report(Report::Retired { stream: hold, memory: Returned::default() });
-    assert!(admit(&stage).is_ok(), "{refusal}");
+    fixture.report(Report::Retired { stream: hold, memory: Returned::default() });
+    assert!(admit(&fixture).is_ok(), "{refusal}");
 }
 
 #[tokio::test]
 async fn a_title_that_cannot_be_read_is_not_held() {
-    let mut stage = Stage::new(10);
-    let watch = |stage: &Stage| stage.admit_title(Bytes(9));
-    let _grants = (watch(&stage).expect("room"), watch(&stage).expect("room"));
-    let Some(Command::Hold(hold)) = stage.commands.pop() else { panic!("nothing is held") };
-    let before = stage.used(Resource::Arena);
+    let mut fixture = Fixture::new(10);
+    let watch = |fixture: &Fixture| fixture.admit_title(Bytes(9));
+    let _grants = (watch(&fixture).expect("room"), watch(&fixture).expect("room"));
+    let Some(Command::Hold(hold)) = fixture.commands.pop() else { panic!("nothing is held") };
+    let before = fixture.used(Resource::Arena);
     let (stream, outcome) = (hold.stream, Outcome::Unreadable { block: 3, errno: 5 });
-    stage.report(Report::Finished { stream, outcome, sent: Bytes(0) });
-    stage.report(Report::Retired { stream, memory: Returned::default() });
-    assert_eq!(stage.used(Resource::Arena), before - u64::from(hold.window));
-    assert_eq!(stage.broker.held_titles(), 0);
+    fixture.report(Report::Finished { stream, outcome, sent: Bytes(0) });
+    fixture.report(Report::Retired { stream, memory: Returned::default() });
+    assert_eq!(fixture.used(Resource::Arena), before - u64::from(hold.window));
+    assert_eq!(fixture.broker.held_titles(), 0);
 }
 
 /// Follows `title` without a rate. Also returns the grant, when the delivery has ended.
-fn follow(stage: &Stage, title: &Arc<OpenTitle>) -> tokio::task::JoinHandle<(Grant, Delivered)> {
-    let (broker, title) = (stage.broker.clone(), Arc::clone(title));
+fn follow(
+    fixture: &Fixture,
+    title: &Arc<OpenTitle>,
+) -> tokio::task::JoinHandle<(Grant, Delivered)> {
+    let (broker, title) = (fixture.broker.clone(), Arc::clone(title));
     tokio::spawn(async move {
         let spec = DeliverySpec::connection(&broker, &title, None, title.len);
         let mut grant = broker.admit(&spec).expect("room");
@@ -350,44 +353,44 @@ fn follow(stage: &Stage, title: &Arc<OpenTitle>) -> tokio::task::JoinHandle<(Gra
 
 #[tokio::test(start_paused = true)]
 async fn who_follows_a_title_hears_of_each_byte_once_it_is_there_and_ends_with_it() {
-    let mut stage = Stage::new(1);
-    let (title, announced) = stage.growing(4096);
-    let following = follow(&stage, &title);
+    let mut fixture = Fixture::new(1);
+    let (title, announced) = fixture.growing(4096);
+    let following = follow(&fixture, &title);
     tokio::task::yield_now().await;
-    let start = stage.started();
+    let start = fixture.started();
     assert_eq!(extent_of(&start), &Extent::Growing(Bytes(0)..Bytes(4096)));
     assert_eq!(start.delivery.blocks().map(|blocks| &blocks.origin.sums), Some(&None));
     announced.advance(Bytes(8192));
     tokio::task::yield_now().await;
     let (stream, end) = (start.stream, Bytes(8192));
-    assert_eq!(stage.commands.pop(), Some(Command::Extend { stream, end, is_whole: false }));
+    assert_eq!(fixture.commands.pop(), Some(Command::Extend { stream, end, is_whole: false }));
     announced.complete(Bytes(10_000));
     tokio::task::yield_now().await;
     let end = Bytes(10_000);
-    assert_eq!(stage.commands.pop(), Some(Command::Extend { stream, end, is_whole: true }));
-    stage.report(Report::Finished { stream, outcome: Outcome::Complete, sent: end });
+    assert_eq!(fixture.commands.pop(), Some(Command::Extend { stream, end, is_whole: true }));
+    fixture.report(Report::Finished { stream, outcome: Outcome::Complete, sent: end });
     let (_, delivered) = following.await.expect("no panic");
     assert!(delivered.socket.is_some() && delivered.outcome == Outcome::Complete);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_has_not_had_all_that_is_there_is_never_sent_away_and_then_after_a_minute() {
-    let mut stage = Stage::new(1);
-    let (title, announced) = stage.growing(4096);
-    let following = follow(&stage, &title);
+    let mut fixture = Fixture::new(1);
+    let (title, announced) = fixture.growing(4096);
+    let following = follow(&fixture, &title);
     tokio::task::yield_now().await;
-    let stream = stage.started().stream;
-    let counter = &stage.counters[stream.index as usize].bytes;
+    let stream = fixture.started().stream;
+    let counter = &fixture.counters[stream.index as usize].bytes;
     counter.set(4095);
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert_eq!(stage.commands.pop(), None, "it is still being sent");
+    assert_eq!(fixture.commands.pop(), None, "it is still being sent");
     counter.set(4096);
     tokio::time::sleep(Duration::from_secs(50)).await;
-    assert_eq!(stage.commands.pop(), None, "more may come");
+    assert_eq!(fixture.commands.pop(), None, "more may come");
     tokio::time::sleep(Duration::from_secs(20)).await;
     let end = Bytes(4096);
-    assert_eq!(stage.commands.pop(), Some(Command::Extend { stream, end, is_whole: true }));
-    stage.report(Report::Finished { stream, outcome: Outcome::Complete, sent: end });
+    assert_eq!(fixture.commands.pop(), Some(Command::Extend { stream, end, is_whole: true }));
+    fixture.report(Report::Finished { stream, outcome: Outcome::Complete, sent: end });
     let (_, delivered) = following.await.expect("no panic");
     // The title has not ended; the broken connection shows it.
     assert!(delivered.socket.is_none() && delivered.outcome == Outcome::Stopped);
@@ -396,32 +399,32 @@ async fn who_has_not_had_all_that_is_there_is_never_sent_away_and_then_after_a_m
 
 #[tokio::test(start_paused = true)]
 async fn of_a_title_that_was_given_up_all_is_sent_that_was_there() {
-    let mut stage = Stage::new(1);
-    let (title, announced) = stage.growing(4096);
-    let following = follow(&stage, &title);
+    let mut fixture = Fixture::new(1);
+    let (title, announced) = fixture.growing(4096);
+    let following = follow(&fixture, &title);
     tokio::task::yield_now().await;
-    let stream = stage.started().stream;
+    let stream = fixture.started().stream;
     drop(announced);
     tokio::task::yield_now().await;
     let end = Bytes(4096);
-    assert_eq!(stage.commands.pop(), Some(Command::Extend { stream, end, is_whole: true }));
-    stage.report(Report::Finished { stream, outcome: Outcome::Complete, sent: end });
+    assert_eq!(fixture.commands.pop(), Some(Command::Extend { stream, end, is_whole: true }));
+    fixture.report(Report::Finished { stream, outcome: Outcome::Complete, sent: end });
     let (_, delivered) = following.await.expect("no panic");
     assert!(delivered.socket.is_none() && delivered.sent == 4096);
 }
 
 #[tokio::test(start_paused = true)]
 async fn growing_titles_leave_the_engine_room_for_what_cannot_wait() {
-    let mut stage = Stage::new(1);
-    let (title, announced) = stage.growing(4096);
-    let _following = follow(&stage, &title);
+    let mut fixture = Fixture::new(1);
+    let (title, announced) = fixture.growing(4096);
+    let _following = follow(&fixture, &title);
     tokio::task::yield_now().await;
     for end in 1..500 {
         announced.advance(Bytes(4096 + end));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let mut told = 0; // The start is one of them.
-    while stage.commands.pop().is_some() {
+    while fixture.commands.pop().is_some() {
         told += 1;
     }
     assert!(told > 2 && COMMANDS - told >= 3 * 100, "{told}");
@@ -429,11 +432,11 @@ async fn growing_titles_leave_the_engine_room_for_what_cannot_wait() {
 
 #[tokio::test]
 async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has_ended() {
-    let mut stage = Stage::new(2);
-    let (broker, title) = (stage.broker.clone(), Arc::clone(&stage.title));
+    let mut fixture = Fixture::new(2);
+    let (broker, title) = (fixture.broker.clone(), Arc::clone(&fixture.title));
     let spec = DeliverySpec::interleaved(&broker, &title, BitRate(1_000_000), Ip::V4);
     let mut grant = broker.admit(&spec).expect("room");
-    assert!(stage.used(Resource::Link) > 1_000_000);
+    assert!(fixture.used(Resource::Link) > 1_000_000);
     let session = Session { source: 1, sequence: 2, timestamp: 3 };
     let blocks = |range: Range<u64>| Source::Blocks {
         extent: Extent::Range(Bytes(range.start)..Bytes(range.end)),
@@ -443,7 +446,7 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     let started = grant.start(&title, blocks(0..5000), Output::channel(socket(), 2)).await;
     let mut framed = started.expect("it begins");
     let interleaver = framed.interleaver();
-    let Start { stream, delivery } = stage.started();
+    let Start { stream, delivery } = fixture.started();
     assert_eq!(delivery.framing(), Some(Framing::Rtp(session)));
     let message::Output::Connection(connection) = delivery.output() else {
         panic!("no connection")
@@ -452,35 +455,35 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     let text = |text: &str| text.as_bytes().into();
     let [first, second, third] = ["one", "two", "three"].map(|each| interleaver.send(text(each)));
     let asked = Command::Interleave { stream, message: text("one") };
-    assert_eq!(stage.commands.pop(), Some(asked));
-    assert_eq!(stage.commands.pop(), None);
-    stage.report(Report::Interleaved { stream, message: text("one"), is_sent: true });
+    assert_eq!(fixture.commands.pop(), Some(asked));
+    assert_eq!(fixture.commands.pop(), None);
+    fixture.report(Report::Interleaved { stream, message: text("one"), is_sent: true });
     assert_eq!(first.await, Ok(()));
-    assert_eq!(stage.commands.pop(), Some(Command::Interleave { stream, message: text("two") }));
+    assert_eq!(fixture.commands.pop(), Some(Command::Interleave { stream, message: text("two") }));
     framed.stop();
-    assert_eq!(stage.commands.pop(), Some(Command::Stop(stream)));
-    stage.report(Report::Interleaved { stream, message: text("two"), is_sent: false });
+    assert_eq!(fixture.commands.pop(), Some(Command::Stop(stream)));
+    fixture.report(Report::Interleaved { stream, message: text("two"), is_sent: false });
     assert_eq!((second.await, third.await), (Err(text("two")), Err(text("three"))));
     let sent = Bytes(1316);
-    stage.report(Report::Finished { stream, outcome: Outcome::Stopped, sent });
+    fixture.report(Report::Finished { stream, outcome: Outcome::Stopped, sent });
     let delivered = framed.ended().await;
     assert!(delivered.socket.is_some() && delivered.sent == 1316);
     // The stream has ended.
     assert_eq!(interleaver.send(text("four")).await, Err(text("four")));
     framed.stop();
-    assert_eq!(stage.commands.pop(), None);
-    stage.report(Report::Retired { stream, memory: Returned::default() });
+    assert_eq!(fixture.commands.pop(), None);
+    fixture.report(Report::Retired { stream, memory: Returned::default() });
     // The same grant continues. A connection in the middle of a frame is not returned.
     let started = grant.start(&title, blocks(1316..5000), Output::channel(socket(), 2)).await;
     let mut framed = started.expect("it begins");
     let interleaver = framed.interleaver();
-    let stream = stage.started().stream;
+    let stream = fixture.started().stream;
     let lost = interleaver.send(text("five"));
-    stage.report(Report::Interleaved { stream, message: text("five"), is_sent: false });
-    stage.report(Report::Finished { stream, outcome: Outcome::TooSlow, sent });
+    fixture.report(Report::Interleaved { stream, message: text("five"), is_sent: false });
+    fixture.report(Report::Finished { stream, outcome: Outcome::TooSlow, sent });
     assert_eq!(lost.await, Err(text("five")));
     assert!(framed.ended().await.socket.is_none());
-    stage.report(Report::Retired { stream, memory: Returned::default() });
+    fixture.report(Report::Retired { stream, memory: Returned::default() });
     drop(grant);
-    assert_eq!(stage.used(Resource::Link), 0);
+    assert_eq!(fixture.used(Resource::Link), 0);
 }

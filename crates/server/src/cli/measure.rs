@@ -19,7 +19,7 @@ use crate::measure::profile::{self, Effort, Profile, Progress};
   tactus measure /srv/media
   tactus measure /srv/media --scratch '8 GiB'
 
-Measures service times by size, depth and direction, and the seek curve of a disk with an arm, and
+Measures service times by size, depth and direction, and the seek curve of a spinning disk, and
 writes the disk model to DIR/.tactus/disk-model.toml, where the server finds it. Without a model the
 server measures a cautious one at each start and admits less.
 

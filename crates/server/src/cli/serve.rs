@@ -253,34 +253,34 @@ pub(super) fn run(
     let opened_by = file.as_ref().filter(says).map(|file| file.path.clone());
     access::start(&config.log).context("cannot open the access log; change [log] access_to")?;
     let (strict, has_principals) = (config.strict, !config.upload.principals.is_empty());
-    let house = runtime.block_on(Server::open(config, file))?;
-    let [unix, admin_unix] = house.unix_sockets();
+    let server = runtime.block_on(Server::open(config, file))?;
+    let [unix, admin_unix] = server.unix_sockets();
     let served = Endpoints {
-        http: house.addresses(),
-        proxied: house.proxied_addresses(),
-        rtsp: house.rtsp_addresses(),
-        admin: house.admin_address(),
+        http: server.addresses(),
+        proxied: server.proxied_addresses(),
+        rtsp: server.rtsp_addresses(),
+        admin: server.admin_address(),
         unix,
         admin_unix,
     };
     announce(&volumes, &served, opened_by.as_deref());
     // With principals the cause is a volume, which the log has named.
     let wants_uploads = volumes.iter().any(|volume| volume.uploads);
-    if wants_uploads && !has_principals && !house.takes_uploads() {
+    if wants_uploads && !has_principals && !server.takes_uploads() {
         console::notice(
             "tactus: no principal may upload: add an [[upload.principal]], or use \
             --uploads",
         );
     }
-    for refused in house.degraded() {
+    for refused in server.degraded() {
         console::notice(format_args!("tactus: {refused}"));
     }
-    let problems = house.problems();
+    let problems = server.problems();
     if strict && !problems.is_empty() {
         let message = format!("not started, because `strict` is set: {}", problems.join("; "));
         return Err(Failure::Failed(anyhow::anyhow!(message)));
     }
-    if !house.degraded().is_empty() {
+    if !server.degraded().is_empty() {
         let dir = volumes.first().map(|volume| volume.path.display().to_string());
         console::notice(format_args!(
             "tactus: `{} doctor {}` says what to change",
@@ -291,7 +291,7 @@ pub(super) fn run(
     greet(&served);
     runtime.block_on(async {
         let end = self::signals()?;
-        house.serve(end, signals).await
+        server.serve(end, signals).await
     })?;
     access::close();
     // Pending name lookups are not awaited.

@@ -106,7 +106,7 @@ impl Server {
         };
         let media: Vec<_> = engine.intakes.iter().map(media).collect();
         let uploads = Uploads::open(&config, &media).await?;
-        let uploads = uploads.map(|uploads| uploads.heeding(engine.watchdog.clone()));
+        let uploads = uploads.map(|uploads| uploads.with_watchdog(engine.watchdog.clone()));
         let catalogue = Arc::new(catalogue);
         if let Err(error) = catalogue.begin_survey() {
             tracing::warn!(
@@ -239,7 +239,7 @@ impl Server {
         });
         let figures: Arc<dyn Internal> = Arc::new(figures);
         let broker = self.engine.broker.clone();
-        let heeding = tokio::spawn(signals.heed(self.reload));
+        let watching = tokio::spawn(signals.watch(self.reload));
         let watch = VolumeWatches::begin(&self.config, &self.catalogue, self.uploads.as_ref());
         let forgetting = tokio::spawn(forget_changed(Arc::clone(&self.catalogue), broker));
         let store = Store {
@@ -303,7 +303,7 @@ impl Server {
         }
         let limit = Duration::from_nanos(self.config.http.drain_limit.0);
         let is_drained = drain(&mut serving, limit).await;
-        heeding.abort();
+        watching.abort();
         // Channels close first: otherwise they would report the stop as a slow disk.
         channels.close().await;
         if let Some(rtsp) = &self.rtsp {

@@ -37,7 +37,7 @@ impl Signals {
     }
 
     /// Acts on signals for as long as the future lives.
-    pub(super) async fn heed(self, reload: Option<Reload>) {
+    pub(super) async fn watch(self, reload: Option<Reload>) {
         let Self { mut hangups, others } = self;
         for (name, mut signal) in others {
             tokio::spawn(async move {

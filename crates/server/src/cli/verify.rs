@@ -23,7 +23,7 @@ use super::{Failure, api, console};
   tactus verify --clear /srv/media         after a write or flush failed and the disk was looked at
 
 It reads the files past the page cache and beside a running server, whose streams it may delay on a
-disk with an arm. Files that were not uploaded have no checksums; they are only read.
+spinning disk. Files that were not uploaded have no checksums; they are only read.
 
 Exit codes: 0 nothing is damaged; 1 something is damaged or cannot be read; 2 wrong arguments.")]
 pub(super) struct Verify {

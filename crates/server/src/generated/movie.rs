@@ -2,7 +2,7 @@
 //! 3640).
 //!
 //! Promise: samples leave in decoding order, each from its decoding time on, with the packets of a
-//! picture spread over the time to the next one. Timestamps are presentation times (RFC 3550,
+//! video frame spread over the time to the next one. Timestamps are presentation times (RFC 3550,
 //! section 5.1). Samples that the file has in another order are held; unsent tracks are skipped.
 //! All times may be stretched by a factor.
 
@@ -97,12 +97,12 @@ impl Part {
     }
 
     /// The timestamp of output `nth` at [`Begin::at`]: `rtptime` of `RTP-Info`.
-    pub fn stamp_at_begin(&self, nth: usize) -> u32 {
+    pub fn timestamp_at_begin(&self, nth: usize) -> u32 {
         self.stamp(nth, self.begin.ticks(self.clock(nth)))
     }
 
     /// The timestamp of output `nth` at the beginning of all streams: rounded down.
-    pub fn stamp_at_epoch(&self, nth: usize) -> u32 {
+    pub fn timestamp_at_epoch(&self, nth: usize) -> u32 {
         let ticks = self.epoch() * i128::from(self.clock(nth));
         self.stamp(nth, ticks.div_euclid(1_000_000_000))
     }

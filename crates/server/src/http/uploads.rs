@@ -206,7 +206,7 @@ impl Uploads {
     }
 
     /// The same uploads, which start nothing on a volume whose disk does not answer.
-    pub fn heeding(self, watchdog: Watchdog) -> Self {
+    pub fn with_watchdog(self, watchdog: Watchdog) -> Self {
         Self { watchdog, ..self }
     }
 

@@ -139,7 +139,7 @@ mod tests {
     use tactus_core::units::MILLISECOND;
 
     const PAT: Mark = Mark { pat: true, random_access: false };
-    const PICTURE: Mark = Mark { pat: false, random_access: true };
+    const VIDEO_FRAME: Mark = Mark { pat: false, random_access: true };
     const OTHER: Mark = Mark { pat: false, random_access: false };
 
     /// Titles as the numbers of their packets; a packet arrives every ten milliseconds.
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_title_ends_before_the_pat_of_a_video_frame() {
         // A repeated PAT, then one before a video frame.
-        let marks = [OTHER, OTHER, OTHER, PAT, OTHER, PAT, OTHER, PICTURE, OTHER];
+        let marks = [OTHER, OTHER, OTHER, PAT, OTHER, PAT, OTHER, VIDEO_FRAME, OTHER];
         let titles = titles(&mut of_size(2), &marks);
         assert_eq!(titles, [vec![0, 1, 2, 3, 4], vec![5, 6, 7, 8]]);
     }
@@ -199,7 +199,7 @@ mod tests {
         let mut cutter = Cutter::new(Some(Rotate::Time(SECOND.times(60))));
         cutter.begin(MonoTime(5), WallTime(SECOND.times(59).0));
         let mut steps = Vec::new();
-        for (millis, mark) in [(0, PAT), (0, PICTURE), (1100, PAT), (1100, PICTURE)] {
+        for (millis, mark) in [(0, PAT), (0, VIDEO_FRAME), (1100, PAT), (1100, VIDEO_FRAME)] {
             let now = MonoTime(5 + millis * MILLISECOND.0);
             cutter.handle_packet(now, &[0; PACKET], mark, |step| {
                 steps.push(matches!(step, Step::Cut));
@@ -213,7 +213,7 @@ mod tests {
         fn joined_titles_are_the_stream(
             size in 1u64..40,
             marks in proptest::collection::vec(
-                prop_oneof![1 => Just(PAT), 1 => Just(PICTURE), 6 => Just(OTHER)],
+                prop_oneof![1 => Just(PAT), 1 => Just(VIDEO_FRAME), 6 => Just(OTHER)],
                 0..250,
             ),
         ) {

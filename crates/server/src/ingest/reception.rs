@@ -232,12 +232,12 @@ mod tests {
         bytes
     }
 
-    struct Stage {
+    struct Fixture {
         reception: Reception,
         out: Vec<u8>,
     }
 
-    impl Stage {
+    impl Fixture {
         fn new(kind: Kind) -> Self {
             let reception = Reception::new(kind, None, SECOND);
             Self { reception, out: Vec::new() }
@@ -260,15 +260,15 @@ mod tests {
                 Kind::Udp => payload.to_vec(),
                 Kind::Rtp => rtp(source, sequence, payload),
             };
-            let mut stage = Stage::new(kind);
-            stage.come(0, OTHER, b"GET / HTTP/1.1");
+            let mut fixture = Fixture::new(kind);
+            fixture.come(0, OTHER, b"GET / HTTP/1.1");
             for nth in 0..8u8 {
-                stage.come(u64::from(nth), ONE, &wrapped(1, nth.into(), &packets(nth * 7, 7)));
-                stage.come(u64::from(nth), OTHER, &wrapped(2, nth.into(), &packets(100, 7)));
+                fixture.come(u64::from(nth), ONE, &wrapped(1, nth.into(), &packets(nth * 7, 7)));
+                fixture.come(u64::from(nth), OTHER, &wrapped(2, nth.into(), &packets(100, 7)));
             }
-            let first = stage.out.chunks(PACKET).map(|packet| packet[9]).collect::<Vec<_>>();
-            assert!(stage.out == packets(0, 56), "{kind:?} {first:?}");
-            let counts = stage.reception.counts();
+            let first = fixture.out.chunks(PACKET).map(|packet| packet[9]).collect::<Vec<_>>();
+            assert!(fixture.out == packets(0, 56), "{kind:?} {first:?}");
+            let counts = fixture.reception.counts();
             assert_eq!((counts.src_refused, counts.datagrams), (8, 17));
             assert_eq!(counts.not_ts + counts.rtp_bad, 1);
         }
@@ -276,27 +276,27 @@ mod tests {
 
     #[test]
     fn d01_one_stray_packet_of_another_ssrc_does_not_end_a_stream() {
-        let mut stage = Stage::new(Kind::Rtp);
-        stage.come(0, ONE, &rtp(1, 10, &packets(0, 7)));
-        stage.come(1, ONE, &rtp(2, 90, &packets(100, 7)));
-        stage.come(2, ONE, &rtp(1, 11, &packets(7, 7)));
-        stage.come(3, ONE, &rtp(2, 91, &packets(107, 7)));
-        stage.come(4, ONE, &rtp(1, 12, &packets(14, 7)));
-        assert!(stage.out == packets(0, 21));
+        let mut fixture = Fixture::new(Kind::Rtp);
+        fixture.come(0, ONE, &rtp(1, 10, &packets(0, 7)));
+        fixture.come(1, ONE, &rtp(2, 90, &packets(100, 7)));
+        fixture.come(2, ONE, &rtp(1, 11, &packets(7, 7)));
+        fixture.come(3, ONE, &rtp(2, 91, &packets(107, 7)));
+        fixture.come(4, ONE, &rtp(1, 12, &packets(14, 7)));
+        assert!(fixture.out == packets(0, 21));
         // The same sender has restarted.
-        stage.come(5, ONE, &rtp(2, 100, &packets(0, 7)));
-        stage.come(6, ONE, &rtp(2, 101, &packets(21, 7)));
-        stage.come(7, ONE, &rtp(2, 102, &packets(28, 7)));
-        assert!(stage.out == packets(0, 35));
-        let counts = stage.reception.counts();
+        fixture.come(5, ONE, &rtp(2, 100, &packets(0, 7)));
+        fixture.come(6, ONE, &rtp(2, 101, &packets(21, 7)));
+        fixture.come(7, ONE, &rtp(2, 102, &packets(28, 7)));
+        assert!(fixture.out == packets(0, 35));
+        let counts = fixture.reception.counts();
         assert_eq!((counts.src_refused, counts.rtp.restarts), (3, 1));
     }
 
     #[test]
     fn d03_what_is_no_rtp_is_dropped_and_counted() {
-        let mut stage = Stage::new(Kind::Rtp);
+        let mut fixture = Fixture::new(Kind::Rtp);
         let good = |sequence: u16| rtp(1, sequence, &packets(sequence as u8 * 7, 7));
-        stage.come(0, ONE, &good(0));
+        fixture.come(0, ONE, &good(0));
         let with = |at: usize, byte: u8| {
             let mut bytes = good(1);
             bytes[at] = byte;
@@ -314,23 +314,23 @@ mod tests {
         };
         let bad = [cut, with(0, 0), with(0, 0xc0), sources, extension, padded, with(1, 96)];
         for (nth, bytes) in bad.iter().enumerate() {
-            stage.come(1, ONE, bytes);
-            assert_eq!(stage.reception.counts().rtp_bad, nth as u64 + 1, "{nth}");
+            fixture.come(1, ONE, bytes);
+            assert_eq!(fixture.reception.counts().rtp_bad, nth as u64 + 1, "{nth}");
         }
-        stage.come(2, ONE, &good(1));
-        assert!(stage.out == packets(0, 14), "the stream goes on");
+        fixture.come(2, ONE, &good(1));
+        assert!(fixture.out == packets(0, 14), "the stream goes on");
     }
 
     #[test]
     fn what_waits_for_a_lost_datagram_comes_out_in_time() {
-        let mut stage = Stage::new(Kind::Rtp);
+        let mut fixture = Fixture::new(Kind::Rtp);
         for sequence in [0, 2, 3] {
-            stage.come(0, ONE, &rtp(1, sequence, &packets(sequence as u8 * 7, 7)));
+            fixture.come(0, ONE, &rtp(1, sequence, &packets(sequence as u8 * 7, 7)));
         }
-        assert_eq!(stage.out.len(), 7 * PACKET);
-        stage.reception.poll(at(1000), |packet, _| stage.out.extend(packet));
-        assert!(stage.out == [packets(0, 7), packets(14, 14)].concat());
-        let counts = stage.reception.counts();
+        assert_eq!(fixture.out.len(), 7 * PACKET);
+        fixture.reception.poll(at(1000), |packet, _| fixture.out.extend(packet));
+        assert!(fixture.out == [packets(0, 7), packets(14, 14)].concat());
+        let counts = fixture.reception.counts();
         assert_eq!((counts.rtp.lost, counts.ts.gaps), (1, 1));
     }
 }

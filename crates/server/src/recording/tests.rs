@@ -112,7 +112,7 @@ impl Medium for GatedReservation {
     }
 }
 
-struct Stage {
+struct Fixture {
     recorder: Recorder,
     broker: Broker,
     gate: watch::Sender<bool>,
@@ -172,7 +172,7 @@ fn broker() -> Broker {
     })
 }
 
-impl Stage {
+impl Fixture {
     async fn new() -> Self {
         let program = std::env::current_exe().unwrap();
         let directory = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
@@ -236,10 +236,10 @@ async fn until(what: &str, recording: &mut Recording, holds: impl Fn(&Recording)
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_taken_is_a_title_byte_by_byte_and_gives_its_promise_back() {
-    let stage = Stage::new().await;
-    let before = stage.used();
-    let mut recording = stage.begin("a/live.ts", 50_000_000).await.unwrap();
-    assert_ne!(stage.used(), before);
+    let fixture = Fixture::new().await;
+    let before = fixture.used();
+    let mut recording = fixture.begin("a/live.ts", 50_000_000).await.unwrap();
+    assert_ne!(fixture.used(), before);
     let mut all = Vec::new();
     for number in 0..1000 {
         while recording.write(&packet(number)).unwrap() != WriteOutcome::All {
@@ -249,24 +249,24 @@ async fn what_was_taken_is_a_title_byte_by_byte_and_gives_its_promise_back() {
     }
     let finished = recording.finish().await.unwrap().unwrap();
     assert!(finished.created && finished.len == Bytes(all.len() as u64));
-    assert!(stage.read("a/live.ts") == all);
-    stage.is_whole("a/live.ts");
-    assert_eq!(stage.used(), before);
-    assert_eq!((stage.recorder.running().len(), stage.store.usage().uploads), (0, 0));
-    assert!(stage.store.left(b"").is_empty(), "its entry is gone");
+    assert!(fixture.read("a/live.ts") == all);
+    fixture.is_whole("a/live.ts");
+    assert_eq!(fixture.used(), before);
+    assert_eq!((fixture.recorder.running().len(), fixture.store.usage().uploads), (0, 0));
+    assert!(fixture.store.left(b"").is_empty(), "its entry is gone");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recording_that_does_not_fit_is_refused_by_name_and_changes_nothing() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let mut running = Vec::new();
     let refusal = loop {
-        let (before, titles) = (stage.used(), stage.store.usage());
+        let (before, titles) = (fixture.used(), fixture.store.usage());
         let path = format!("{}.ts", running.len());
-        match stage.begin(&path, 20_000_000).await {
+        match fixture.begin(&path, 20_000_000).await {
             Ok(recording) => running.push(recording),
             Err(BeginError::Refused(refusal)) => {
-                assert_eq!((stage.used(), stage.store.usage()), (before, titles));
+                assert_eq!((fixture.used(), fixture.store.usage()), (before, titles));
                 break refusal;
             }
             Err(error) => panic!("{error}"),
@@ -276,14 +276,14 @@ async fn a_recording_that_does_not_fit_is_refused_by_name_and_changes_nothing() 
     assert!(matches!(refusal.resource, Resource::Disk | Resource::WriteShare), "{refusal}");
     // Ending one makes room for one.
     running.pop().unwrap().finish().await.unwrap();
-    stage.begin("again.ts", 20_000_000).await.unwrap();
+    fixture.begin("again.ts", 20_000_000).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_stalls_costs_whole_packets_that_are_counted_and_no_more_memory() {
-    let stage = Stage::new().await;
-    let mut recording = stage.begin("live.ts", 50_000_000).await.unwrap();
-    stage.gate.send_replace(false);
+    let fixture = Fixture::new().await;
+    let mut recording = fixture.begin("live.ts", 50_000_000).await.unwrap();
+    fixture.gate.send_replace(false);
     let (mut taken, mut lost) = (Vec::new(), 0u64);
     let mut number = 0;
     while lost < 100 {
@@ -297,10 +297,10 @@ async fn a_disk_that_stalls_costs_whole_packets_that_are_counted_and_no_more_mem
     }
     // Only its slots and one packet are in memory.
     let places = (taken.len() as u64).div_ceil(PLACE);
-    let levels = stage.broker.levels();
+    let levels = fixture.broker.levels();
     let promised = levels.iter().find(|level| level.resource == Resource::WriteShare).unwrap();
     assert!(places <= promised.used + 1, "{places} places of {promised:?}");
-    stage.gate.send_replace(true);
+    fixture.gate.send_replace(true);
     let mut goes_on = false;
     for _ in 0..2000 {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -314,17 +314,17 @@ async fn a_disk_that_stalls_costs_whole_packets_that_are_counted_and_no_more_mem
     assert!(goes_on, "the disk is back");
     let [disk, ..] = recording.figures().lost;
     assert!(disk.gaps >= 1 && disk.bytes >= lost * PACKET as u64, "{disk:?}");
-    let totals = stage.recorder.totals(VolumeId(0));
+    let totals = fixture.recorder.totals(VolumeId(0));
     assert_eq!((totals.running, totals.lost[0]), (1, disk));
     recording.finish().await.unwrap();
-    assert!(stage.read("live.ts") == taken, "only whole packets are missing");
-    stage.is_whole("live.ts");
+    assert!(fixture.read("live.ts") == taken, "only whole packets are missing");
+    fixture.is_whole("live.ts");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_than_the_rate_is_lost_and_counted_and_nobody_else_s_time_is_taken() {
-    let stage = Stage::new().await;
-    let mut recording = stage.begin("live.ts", 1_000_000).await.unwrap();
+    let fixture = Fixture::new().await;
+    let mut recording = fixture.begin("live.ts", 1_000_000).await.unwrap();
     let begun = Instant::now();
     let mut taken = 0;
     for number in 0..3000 {
@@ -340,8 +340,8 @@ async fn more_than_the_rate_is_lost_and_counted_and_nobody_else_s_time_is_taken(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn however_slowly_it_comes_it_is_durable_after_seconds_and_stays_after_a_crash() {
-    let stage = Stage::new().await;
-    let mut recording = stage.begin("slow.ts", 64_000).await.unwrap();
+    let fixture = Fixture::new().await;
+    let mut recording = fixture.begin("slow.ts", 64_000).await.unwrap();
     let mut all: Vec<u8> = Vec::new();
     for (number, len) in [(1, PACKET), (2, 7), (3, PACKET)] {
         let bytes = &packet(number)[..len];
@@ -351,7 +351,7 @@ async fn however_slowly_it_comes_it_is_durable_after_seconds_and_stays_after_a_c
         until("it is durable", &mut recording, |one| one.figures().durable == Bytes(len)).await;
     }
     // A power failure: the restart finds what is on the disk.
-    let after = copy(stage.directory.path());
+    let after = copy(fixture.directory.path());
     let medium = Arc::new(PlainMedium::new(4, PLACE as usize));
     let opening = Store::open(after.path(), medium, StoreOptions::default());
     let (store, _) = opening.await.unwrap();
@@ -372,8 +372,8 @@ async fn however_slowly_it_comes_it_is_durable_after_seconds_and_stays_after_a_c
 /// The directory after a crash: the journal first, which never runs ahead of the data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p06_received_bytes_are_durable_within_seconds_without_further_bytes() {
-    let stage = Stage::new().await;
-    let mut recording = stage.begin("live.ts", 8_000_000).await.unwrap();
+    let fixture = Fixture::new().await;
+    let mut recording = fixture.begin("live.ts", 8_000_000).await.unwrap();
     let mut len = 0;
     for number in 0..500 {
         // Packets refused by the rate limit are sent again.
@@ -404,46 +404,46 @@ fn copy(from: &Path) -> tempfile::TempDir {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_file_begins_before_the_last_one_ends_with_the_same_promise() {
-    let stage = Stage::new().await;
-    let mut first = stage.begin("1.ts", 50_000_000).await.unwrap();
-    let promised = stage.used();
+    let fixture = Fixture::new().await;
+    let mut first = fixture.begin("1.ts", 50_000_000).await.unwrap();
+    let promised = fixture.used();
     assert_eq!(first.write(&packet(1)).unwrap(), WriteOutcome::All);
     let mut second = first.successor("2.ts".into(), Precondition::CreateOnly).await.unwrap();
-    assert_eq!(stage.used(), promised);
+    assert_eq!(fixture.used(), promised);
     assert_eq!(first.write(&packet(2)).unwrap(), WriteOutcome::All);
     assert_eq!(second.write(&packet(3)).unwrap(), WriteOutcome::All);
     first.finish().await.unwrap();
-    assert_eq!(stage.used(), promised, "the second one has it still");
+    assert_eq!(fixture.used(), promised, "the second one has it still");
     assert_eq!(second.write(&packet(4)).unwrap(), WriteOutcome::All);
     drop(second);
     for _ in 0..1000 {
-        if stage.recorder.running().is_empty() {
+        if fixture.recorder.running().is_empty() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert!(stage.read("1.ts") == [packet(1), packet(2)].concat());
-    assert!(stage.read("2.ts") == [packet(3), packet(4)].concat(), "dropped is finished");
-    assert!(stage.used().iter().all(|&used| used == 0));
+    assert!(fixture.read("1.ts") == [packet(1), packet(2)].concat());
+    assert!(fixture.read("2.ts") == [packet(3), packet(4)].concat(), "dropped is finished");
+    assert!(fixture.used().iter().all(|&used| used == 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recording_to_which_nothing_came_leaves_nothing() {
-    let stage = Stage::new().await;
-    let recording = stage.begin("none.ts", 1_000_000).await.unwrap();
+    let fixture = Fixture::new().await;
+    let recording = fixture.begin("none.ts", 1_000_000).await.unwrap();
     assert!(recording.finish().await.unwrap().is_none());
-    assert!(!stage.directory.path().join("none.ts").exists());
-    assert_eq!(stage.store.usage().uploads, 0);
-    assert!(stage.used().iter().all(|&used| used == 0));
+    assert!(!fixture.directory.path().join("none.ts").exists());
+    assert_eq!(fixture.store.usage().uploads, 0);
+    assert!(fixture.used().iter().all(|&used| used == 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_has_come_behind_catches_up_in_places_that_uploads_do_not_need() {
-    let stage = Stage::new().await;
-    stage.spare.store(20, Ordering::Relaxed);
+    let fixture = Fixture::new().await;
+    fixture.spare.store(20, Ordering::Relaxed);
     // At its rate it would take two minutes.
     let all: Vec<u8> = (0..800).flat_map(packet).collect();
-    let mut recording = stage.begin("late.ts", 64_000).await.unwrap();
+    let mut recording = fixture.begin("late.ts", 64_000).await.unwrap();
     let catch_up = async {
         let mut left = &all[..];
         while !left.is_empty() {
@@ -455,9 +455,9 @@ async fn who_has_come_behind_catches_up_in_places_that_uploads_do_not_need() {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), catch_up).await.expect("there is room for it");
-    let spare = 20 - stage.spare.load(Ordering::Relaxed);
+    let spare = 20 - fixture.spare.load(Ordering::Relaxed);
     assert!((10..=16).contains(&spare), "none is taken that is not needed: {spare}");
     recording.finish().await.unwrap();
-    assert!(stage.read("late.ts") == all);
-    stage.is_whole("late.ts");
+    assert!(fixture.read("late.ts") == all);
+    fixture.is_whole("late.ts");
 }

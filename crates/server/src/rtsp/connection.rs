@@ -41,7 +41,7 @@ use super::play::{MovieTitle, PlaySession};
 use super::reception::Track;
 use super::reports::{self, Sent};
 use super::stream::{Handle, Numbers, Order, PlayError, PlayStart, Stream, orders};
-use super::way::{Carries, Requester, RtpTransport, Way};
+use super::way::{ConnectionUse, Requester, RtpTransport, StreamTransport};
 use super::{Reason, Server, random};
 use crate::access::{self, Protocol, Record};
 

@@ -239,7 +239,9 @@ impl Server {
     /// The answer when a title cannot be shown at the requested scale.
     pub(super) fn not_shown(&self, fault: &trick::Fault) -> Reply {
         match fault {
-            trick::Fault::NoPictures => Reply::said(Status::UNSUPPORTED_MEDIA, &fault.to_string()),
+            trick::Fault::NoVideoFrames => {
+                Reply::said(Status::UNSUPPORTED_MEDIA, &fault.to_string())
+            }
             trick::Fault::Refused(refusal) => self.no_room(refusal),
         }
     }

@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 use super::describe::fault;
 use super::play_record::PlayRecord;
 use super::ports::Pair;
-use super::way::{InterleavedTransport, RtpTransport, Way, report_frame};
+use super::way::{InterleavedTransport, RtpTransport, StreamTransport, report_frame};
 use super::{Server, Status as SessionStatus};
 use crate::broker::DeliverySpec;
 use crate::generated::movie::{Part, Sent};
@@ -276,7 +276,7 @@ impl PlaySession {
         &self,
         id: SessionId,
         (number, offer): (u32, Offer),
-        way: Way,
+        way: StreamTransport,
         bits: [u8; 10],
     ) -> Result<String, Reply> {
         let mut state = self.state.lock().await;
@@ -289,7 +289,7 @@ impl PlaySession {
             return Err(Reply::said(Status::UNSUPPORTED_TRANSPORT, text));
         }
         let [a, b, c, d, e, f, g, h, i, j] = bits;
-        let Way { path, to, transport } = way;
+        let StreamTransport { path, to, transport } = way;
         let source = u32::from_be_bytes([a, b, c, d]);
         let transport = format!("{transport};ssrc={source:08X};mode=\"PLAY\"");
         let reports = path.reports();

@@ -31,7 +31,7 @@ use super::{Reason, Server};
 use crate::broker::{Broker, DeliverySpec, Output, UdpOutput};
 
 /// The transport of one stream.
-pub(super) struct Way {
+pub(super) struct StreamTransport {
     pub(super) path: RtpTransport,
     pub(super) to: SocketAddr,
     /// The Transport header of the answer, without the SSRC.
@@ -75,7 +75,7 @@ pub(super) struct Requester<'a> {
 }
 
 /// The current use of the connection.
-pub(super) enum Carries<'a> {
+pub(super) enum ConnectionUse<'a> {
     Nothing,
     /// Another session.
     Another,
@@ -107,8 +107,8 @@ impl Requester<'_> {
     pub(super) fn way(
         &self,
         offers: &[Offer],
-        carries: &Carries<'_>,
-    ) -> Result<(Way, Offer), Reply> {
+        carries: &ConnectionUse<'_>,
+    ) -> Result<(StreamTransport, Offer), Reply> {
         let mut worst = Reply::new(Status::UNSUPPORTED_TRANSPORT);
         for offer in offers {
             let way = match offer.lower {
@@ -126,13 +126,17 @@ impl Requester<'_> {
         Err(worst)
     }
 
-    fn by_frames(&self, wanted: Option<(u8, u8)>, carries: &Carries<'_>) -> Result<Way, Reply> {
+    fn by_frames(
+        &self,
+        wanted: Option<(u8, u8)>,
+        carries: &ConnectionUse<'_>,
+    ) -> Result<StreamTransport, Reply> {
         let used = match carries {
-            Carries::Nothing => &[][..],
-            Carries::Another => {
+            ConnectionUse::Nothing => &[][..],
+            ConnectionUse::Another => {
                 return Err(none("this connection already carries another session"));
             }
-            Carries::Channels(used) => used,
+            ConnectionUse::Channels(used) => used,
         };
         let is_free = |one: u8| used.iter().all(|&(rtp, rtcp)| one != rtp && one != rtcp);
         let pairs = (0..u8::MAX).step_by(2).map(|rtp| (rtp, rtp + 1));
@@ -156,10 +160,10 @@ impl Requester<'_> {
             channels,
             is_broken: false,
         });
-        Ok(Way { path, to: self.peer, transport })
+        Ok(StreamTransport { path, to: self.peer, transport })
     }
 
-    fn by_datagrams(&self, ports: Ports, offer: &Offer) -> Result<Way, Reply> {
+    fn by_datagrams(&self, ports: Ports, offer: &Offer) -> Result<StreamTransport, Reply> {
         let server = self.server;
         let mut to = self.peer;
         if let Some(other) = offer.destination.filter(|other| *other != self.peer.ip()) {
@@ -205,10 +209,10 @@ impl Requester<'_> {
         let listeners = Listeners::One(pair, from);
         let path =
             RtpTransport::Udp(UdpTransport { udp_output, to, burst, listeners, _group: None });
-        Ok(Way { path, to, transport })
+        Ok(StreamTransport { path, to, transport })
     }
 
-    fn to_group(&self, port: Option<Ports>, offer: &Offer) -> Result<Way, Reply> {
+    fn to_group(&self, port: Option<Ports>, offer: &Offer) -> Result<StreamTransport, Reply> {
         let server = self.server;
         let hops = offer.ttl.unwrap_or(server.config.hops);
         if hops == 0 || hops > server.config.hops {
@@ -239,7 +243,7 @@ impl Requester<'_> {
         let listeners = Listeners::Group(socket, SocketAddr::new(group.address, ports.rtcp()));
         let _group = Some(group);
         let path = RtpTransport::Udp(UdpTransport { udp_output, to, burst, listeners, _group });
-        Ok(Way { path, to, transport })
+        Ok(StreamTransport { path, to, transport })
     }
 }
 

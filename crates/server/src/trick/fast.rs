@@ -1,4 +1,4 @@
-//! A multiplex of pictures that are access points.
+//! A multiplex of video frames that are access points.
 
 use tactus_core::generated::Timed;
 use tactus_core::ts::trick::Multiplex;
@@ -13,7 +13,7 @@ pub(super) struct Fast {
     multiplex: Multiplex,
     gather: Gather,
     stride: usize,
-    /// When the first picture is shown.
+    /// When the first video frame is shown.
     after: MediaTime,
     cutter: Cutter,
 }
@@ -29,12 +29,12 @@ impl Fast {
         Self { multiplex, gather: Gather::new(plan), stride, after, cutter }
     }
 
-    /// Builds the next picture; false if it has not come, or there is none.
+    /// Builds the next video frame; false if it has not come, or there is none.
     fn build(&mut self) -> bool {
         let Some((choice, bytes)) = self.gather.next() else { return false };
         let due = MediaTime(self.after.0 + choice.due.0);
         let Self { multiplex, cutter, .. } = self;
-        // A scrambled or damaged picture is skipped, and the one before it stays.
+        // A scrambled or damaged video frame is skipped, and the one before it stays.
         multiplex.video_frame(&bytes, self.stride, due, |placed| cutter.add(placed));
         cutter.flush();
         true

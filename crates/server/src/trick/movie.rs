@@ -1,10 +1,10 @@
-//! Trick play of movies: their pictures as RTP packets, faster, backwards and slower, without
+//! Trick play of movies: their video frames as RTP packets, faster, backwards and slower, without
 //! sound.
 //!
 //! Promise: except at half speed, only access points (`stss`) are shown, exactly at the scale, as
-//! many in a second as the disk and the rate allow. Each picture has been sent completely when it
-//! is shown, at a rate that is never above that of the busiest second of all pictures. Timestamps
-//! follow the viewer's time.
+//! many in a second as the disk and the rate allow. Each video frame has been sent completely when
+//! it is shown, at a rate that is never above that of the busiest second of all video frames.
+//! Timestamps follow the viewer's time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::generated::{Feed, GeneratedSession, Packetizer};
 
 /// A trick play of a movie. Dropping its session ends it.
 pub struct MovieTrick {
-    /// The session, with pictures only.
+    /// The session, with video frames only.
     pub generated: GeneratedSession,
     /// The course: range and scale.
     pub course: Course,
@@ -33,7 +33,7 @@ pub struct MovieTrick {
 
 impl MovieTrick {
     /// Admits the trick play and begins. `sent` is the video track; its timestamp is that of the
-    /// first picture.
+    /// first video frame.
     ///
     /// # Errors
     /// [`Fault`] gives the reason; nothing has changed.
@@ -50,7 +50,7 @@ impl MovieTrick {
     ) -> Result<Self, Fault> {
         let spec = MovieSpec { broker, title, movie, wanted, sent };
         if !movie.tracks[sent.track as usize].is_video() {
-            return Err(Fault::NoPictures);
+            return Err(Fault::NoVideoFrames);
         }
         if wanted.scale == Scale::SLOW {
             return spec.slow(destination);
@@ -75,13 +75,13 @@ impl MovieSpec<'_> {
         let needs = needs(track, track.samples_per_second.max(2 * per_second));
         let terms = TrickOptions { scale, from, per_second, rate: needs.rate };
         let (samples, choices): (Vec<_>, Vec<_>) = choose(track, terms).into_iter().unzip();
-        let (first, last) = choices.first().zip(choices.last()).ok_or(Fault::NoPictures)?;
+        let (first, last) = choices.first().zip(choices.last()).ok_or(Fault::NoVideoFrames)?;
         let after = to_send(track, &track.samples()[samples[0]], needs.rate);
         let course = Course { scale, from: first.shown, after, last: last.shown };
         let block = self.broker.block_of(self.title.volume);
         let plan = Plan::new(choices, block, self.title.len);
         let block_list = BlockList::new(plan.stops.as_slice().into(), self.title.len, block)
-            .map_err(|_| Fault::NoPictures)?;
+            .map_err(|_| Fault::NoVideoFrames)?;
         let feed = Feed {
             title: Arc::clone(self.title),
             reading: Reading {
@@ -93,7 +93,7 @@ impl MovieSpec<'_> {
             ready: plan.ready.min(plan.len()),
             hold: plan.hold,
         };
-        let maker = Pictures {
+        let maker = AccessPointPacketizer {
             movie: Arc::clone(self.movie),
             sent: self.sent,
             sequence: self.sent.session.sequence,
@@ -120,9 +120,9 @@ impl MovieSpec<'_> {
         let at = begin.at;
         let movie = Arc::clone(self.movie);
         let part = Part { movie, begin, end: None, tracks: vec![sent], stretch: STRETCH };
-        let feed = part.feed(self.title).ok_or(Fault::NoPictures)?;
+        let feed = part.feed(self.title).ok_or(Fault::NoVideoFrames)?;
         let needs: GeneratedRate = part.needs()[0];
-        // The delay between sending and showing a picture is stretched, too.
+        // The delay between sending and showing a video frame is stretched, too.
         let ahead = (i128::from(at.0) - part.epoch()) * i128::from(STRETCH);
         let course = Course {
             scale,
@@ -175,30 +175,30 @@ fn choose(track: &Track, terms: TrickOptions) -> Vec<(usize, Choice)> {
     chosen
 }
 
-/// Time to send a picture.
+/// Time to send a video frame.
 fn to_send(track: &Track, sample: &Sample, rate: BitRate) -> MediaTime {
     let span = rate.time_for(bytes_of(track, sample.len));
     MediaTime((u128::from(span.0) * 27).div_ceil(1000) as u64)
 }
 
-/// Packets of access points. Each picture has been sent completely when it is shown.
-struct Pictures {
+/// Packets of access points. Each video frame has been sent completely when it is shown.
+struct AccessPointPacketizer {
     movie: Arc<Movie>,
     sent: Sent,
     /// Sequence number of the next packet.
     sequence: u16,
     rate: BitRate,
-    /// When the first picture is shown.
+    /// When the first video frame is shown.
     after: MediaTime,
-    /// Numbers of the pictures that have not come.
+    /// Numbers of the video frames that have not come.
     samples: VecDeque<usize>,
     gather: Gather,
-    /// The packets of the current picture.
+    /// The packets of the current video frame.
     packets: Option<Packets>,
 }
 
-impl Pictures {
-    /// Builds the packets of the next picture; false if it has not come, or there is none.
+impl AccessPointPacketizer {
+    /// Builds the packets of the next video frame; false if it has not come, or there is none.
     fn build(&mut self) -> bool {
         let Some((choice, mut bytes)) = self.gather.next() else { return false };
         let track = &self.movie.tracks[self.sent.track as usize];
@@ -221,7 +221,7 @@ impl Pictures {
     }
 }
 
-impl Packetizer for Pictures {
+impl Packetizer for AccessPointPacketizer {
     fn push(&mut self, bytes: &[u8]) {
         self.gather.push(bytes);
     }
@@ -244,10 +244,10 @@ impl Packetizer for Pictures {
     }
 }
 
-/// Makes a picture the first of a coded sequence of its own, so that no later picture refers to
-/// earlier ones. A decoder then outputs all earlier pictures before it, even if the picture order
-/// count (POC) runs backwards. It differs from a picture of an open group in the type of its units
-/// only (H.265, 7.4.2.2 and 8.1.3).
+/// Makes a video frame the first of a coded sequence of its own, so that no later video frame
+/// refers to earlier ones. A decoder then outputs all earlier video frames before it, even if the
+/// video frame order count (POC) runs backwards. It differs from a video frame of an open group in
+/// the type of its units only (H.265, 7.4.2.2 and 8.1.3).
 fn cut_off(bytes: &mut [u8], width: usize) {
     const CRA: u8 = 21;
     const BLA_N_LP: u8 = 18;

@@ -1,18 +1,18 @@
 //! The read plan of a trick play: blocks, order and rate.
 //!
-//! Promise: each block is read once, even if several consecutive pictures lie in it. At the planned
-//! rate, each picture is in memory when the one before it is shown.
+//! Promise: each block is read once, even if several consecutive video frames lie in it. At the
+//! planned rate, each video frame is in memory when the one before it is shown.
 
 use tactus_core::ts::trick::Choice;
 use tactus_core::units::{BitRate, Bytes, MediaTime};
 
-/// Pictures, and their blocks.
+/// Video frames, and their blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Plan {
     pub(super) choices: Vec<Choice>,
     /// Blocks of the title, in read order.
     pub(super) stops: Vec<u32>,
-    /// For each picture, the number of blocks that are read for it.
+    /// For each video frame, the number of blocks that are read for it.
     pub(super) fresh: Vec<u32>,
     pub(super) block: Bytes,
     pub(super) title_len: Bytes,
@@ -55,7 +55,7 @@ impl Plan {
             before = Some((from, to));
         }
         let Pace { rate, ready } = Pace::of(&needs);
-        // The blocks of the current picture, and the bytes that come meanwhile.
+        // The blocks of the current video frame, and the bytes that come meanwhile.
         let hold = Bytes(ready.0 + 2 * largest);
         Self { choices, stops, fresh, block, title_len, rate, ready, hold }
     }
@@ -66,7 +66,7 @@ impl Plan {
         Bytes(self.stops.iter().map(each).sum())
     }
 
-    /// The first and the last block of picture `nth`.
+    /// The first and the last block of video frame `nth`.
     pub(super) fn blocks(&self, nth: usize) -> Option<(u32, u32)> {
         self.choices.get(nth).map(|choice| blocks_of(choice, self.block))
     }
@@ -133,7 +133,7 @@ mod tests {
 
     const BLOCK: Bytes = Bytes(1000);
 
-    /// Consecutive pictures at arbitrary times: place and length of each.
+    /// Consecutive video frames at arbitrary times: place and length of each.
     fn choices() -> impl Strategy<Value = (Vec<Choice>, u64)> {
         let one = (0u64..3000, 1u64..2500, 1u64..30_000_000);
         (prop::collection::vec(one, 1..40), 0u64..900, any::<bool>()).prop_map(

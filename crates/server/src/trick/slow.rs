@@ -1,4 +1,4 @@
-//! Slow motion: all pictures at a lower speed.
+//! Slow motion: all video frames at a lower speed.
 
 use std::sync::Arc;
 

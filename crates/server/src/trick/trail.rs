@@ -2,7 +2,7 @@
 //!
 //! Promise: the counters behind the last sent datagram are available, however many datagrams were
 //! generated ahead. The trail covers the four elementary streams of a trick play: three tables, and
-//! the pictures.
+//! the video frames.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ struct Step {
 
 struct Steps {
     /// PIDs of the association table, the program map table, the service description table, and the
-    /// pictures.
+    /// video frames.
     pids: [Pid; 4],
     /// Counters in the last datagram.
     now: [u8; 4],
@@ -34,8 +34,8 @@ struct Steps {
     forgotten: u64,
 }
 
-/// Limit of the entries: half a second is generated ahead, and one picture more; at 1 Gbit/s these
-/// are fewer datagrams.
+/// Limit of the entries: half a second is generated ahead, and one video frame more; at 1 Gbit/s
+/// these are fewer datagrams.
 const STEPS_MAX: usize = 65_536;
 
 impl Trail {

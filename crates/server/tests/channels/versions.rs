@@ -114,8 +114,8 @@ async fn p02_over_twenty_titles_of_other_programs_each_change_of_tables_counts()
     }
     let mut heard = inbox(Ipv4Addr::LOCALHOST.into());
     let to = heard.address().expect("bound");
-    let stage = stage(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let fixture = fixture(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
     // A second of a title takes an eighth of a second.
     let text = format!(
         "name = \"x\"\nto = \"udp://{to}\"\nrate = \"30 Mbit/s\"\nplaylist = [{}]\n",
@@ -146,8 +146,8 @@ async fn n12_titles_that_cannot_be_sent_are_refused_before_any_change() {
     sample::write_mp4(&dir.path().join("film.mp4"), SECOND.times(2)).expect("a movie");
     std::fs::create_dir(dir.path().join("more")).expect("a directory");
     std::fs::write(dir.path().join("list.m3u8"), "missing.ts\nb.ts\n").expect("a list");
-    let stage = stage(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let fixture = fixture(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
     let channel = |keys: &str| {
         let text = format!("name = \"x\"\nto = \"udp://127.0.0.1:9\"\n{keys}\n");
         Config::parse_channel(&text).expect("a channel")

@@ -23,10 +23,10 @@ fn odd() -> (UdpInput, UdpSocket, u16) {
 
 #[test]
 fn p04_requests_in_other_letters_are_played_to_odd_ports() {
-    let stage = Stage::new(SECOND.times(6), "");
-    let url = stage.url();
+    let fixture = Fixture::new(SECOND.times(6), "");
+    let url = fixture.url();
     for version in ["RTSP/1.0", "rtsp/1.0"] {
-        let mut client = stage.connect();
+        let mut client = fixture.connect();
         let described = client.ask_in(version, "DESCRIBE", &url, "ACCEPT: Application/SDP\r\n");
         assert_eq!(described.status, 200);
         let (mut rtp, rtcp, port) = odd();
@@ -58,14 +58,14 @@ fn p04_requests_in_other_letters_are_played_to_odd_ports() {
         drop(rtcp);
         assert_eq!(client.order("TEARDOWN", &session).status, 200);
     }
-    stage.wait_for_peace();
+    fixture.wait_for_peace();
 }
 
 #[test]
 fn p05_no_answer_repeats_a_password_of_a_url() {
-    let stage = Stage::new(SECOND.times(6), "");
-    let mut client = stage.connect();
-    let plain = stage.url();
+    let fixture = Fixture::new(SECOND.times(6), "");
+    let mut client = fixture.connect();
+    let plain = fixture.url();
     let url = plain.replace("rtsp://", "rtsp://anna:correct-horse@");
     let described = client.ask("DESCRIBE", &url, "");
     assert_eq!((described.status, described.field("Content-Base")), (200, &*format!("{plain}/")));

@@ -7,7 +7,7 @@ use tactus::rtsp::Receiver as Told;
 use tactus_core::rtp::rtcp::{self, Compound, Packet, Reception, SenderInfo};
 use tactus_core::units::SECOND;
 
-use crate::Stage;
+use crate::Fixture;
 use crate::client::{Client, PATIENCE, Receiver, Reply};
 
 const OWN: u32 = 7;
@@ -31,10 +31,10 @@ fn source(set: &Reply) -> u32 {
 }
 
 /// What is told of the only session, when anything is.
-fn told(stage: &Stage) -> Told {
+fn told(fixture: &Fixture) -> Told {
     let end = Instant::now() + PATIENCE;
     loop {
-        let all = stage.rtsp.all();
+        let all = fixture.rtsp.all();
         assert_eq!(all.len(), 1, "{all:?}");
         if let [told] = all[0].receivers[..] {
             let json = serde_json::to_value(&all[0]).expect("it is plain");
@@ -61,24 +61,24 @@ fn sender_report(bytes: &[u8]) -> Option<SenderInfo> {
 
 #[test]
 fn what_a_receiver_reports_by_udp_is_told() {
-    let stage = Stage::new(SECOND.times(12), "");
-    let mut client = stage.connect();
+    let fixture = Fixture::new(SECOND.times(12), "");
+    let mut client = fixture.connect();
     let receiver = Receiver::new();
     let set = client.set_up(receiver.port);
     let (source, session) = (source(&set), set.session());
     assert_eq!(client.play(&session, "npt=0-").status, 200);
     let ports = set.parameter("Transport", "server_port");
     let port: u16 = ports.split('-').nth(1).expect("two ports").parse().expect("a number");
-    let to = (stage.address.ip(), port);
+    let to = (fixture.address.ip(), port);
     let heard = sender_report(&receiver.report()).expect("a sender report");
     receiver.rtcp.send_to(&report(source, Some(heard)), to).expect("it is sent");
-    let one = told(&stage);
+    let one = told(&fixture);
     is_as_reported(&one);
     assert!(one.round_trip_seconds.is_some_and(|trip| trip < 60.0), "{one:?}");
-    assert_eq!(stage.rtsp.reported().round_trip.count(), 1);
+    assert_eq!(fixture.rtsp.reported().round_trip.count(), 1);
 
     // Of others, from elsewhere, cut off: counted or passed over, and nothing of it is told.
-    let counters = stage.rtsp.counters();
+    let counters = fixture.rtsp.counters();
     let (bad, good) = (counters.reports_bad(), counters.reports());
     let right = report(source, None);
     let stranger = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
@@ -90,18 +90,18 @@ fn what_a_receiver_reports_by_udp_is_told() {
         assert!(Instant::now() < end, "{} {}", counters.reports_bad(), counters.reports());
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    assert_eq!(told(&stage).reports, 1);
-    assert_eq!(stage.rtsp.reported().lost.count(), 1);
+    assert_eq!(told(&fixture).reports, 1);
+    assert_eq!(fixture.rtsp.reported().lost.count(), 1);
     assert_eq!(client.order("TEARDOWN", &session).status, 200);
-    assert!(stage.rtsp.all().is_empty());
-    stage.wait_for_peace();
+    assert!(fixture.rtsp.all().is_empty());
+    fixture.wait_for_peace();
 }
 
 #[test]
 fn what_a_receiver_reports_within_the_connection_is_told() {
-    let stage = Stage::new(SECOND.times(12), "");
-    let mut client: Client = stage.connect();
-    let url = stage.url();
+    let fixture = Fixture::new(SECOND.times(12), "");
+    let mut client: Client = fixture.connect();
+    let url = fixture.url();
     let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";
     let set = client.ask("SETUP", &format!("{url}/track1"), transport);
     let (source, session) = (source(&set), set.session());
@@ -109,19 +109,19 @@ fn what_a_receiver_reports_within_the_connection_is_told() {
     let frame = |bytes: &[u8]| [&[b'$', 5, 0, bytes.len() as u8][..], bytes].concat();
     // Before anything is played, and while it is.
     client.send(&frame(&bytes));
-    let one = told(&stage);
+    let one = told(&fixture);
     is_as_reported(&one);
     assert_eq!((one.reports, one.round_trip_seconds), (1, None), "it has heard no report");
     assert_eq!(client.play(&session, "npt=0-").status, 200);
     client.frames(4, 20);
     client.send(&frame(&bytes));
     let end = Instant::now() + PATIENCE;
-    while told(&stage).reports < 2 {
-        assert!(Instant::now() < end, "{:?}", stage.rtsp.all());
+    while told(&fixture).reports < 2 {
+        assert!(Instant::now() < end, "{:?}", fixture.rtsp.all());
         // The connection flows only while it is read.
         client.frames(4, 20);
     }
-    assert_eq!(stage.rtsp.reported().jitter.count(), 2);
+    assert_eq!(fixture.rtsp.reported().jitter.count(), 2);
     assert_eq!(client.order("TEARDOWN", &session).status, 200);
-    stage.wait_for_peace();
+    fixture.wait_for_peace();
 }

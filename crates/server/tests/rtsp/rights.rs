@@ -2,7 +2,7 @@
 
 use tactus_core::units::SECOND;
 
-use super::Stage;
+use super::Fixture;
 
 #[test]
 fn s14_a_principal_plays_only_below_its_paths() {
@@ -11,11 +11,11 @@ fn s14_a_principal_plays_only_below_its_paths() {
             "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
              password_file = \"password\"\npaths = {paths}\n"
         );
-        let stage = Stage::new(SECOND.times(2), &config);
-        let mut client = stage.connect();
+        let fixture = Fixture::new(SECOND.times(2), &config);
+        let mut client = fixture.connect();
         client.credentials = Some(("anna".into(), "correct-horse".into()));
-        assert_eq!(client.ask_for("DESCRIBE", &stage.url(), "").status, status, "{paths}");
-        let url = format!("{}/track1", stage.url());
+        assert_eq!(client.ask_for("DESCRIBE", &fixture.url(), "").status, status, "{paths}");
+        let url = format!("{}/track1", fixture.url());
         let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
         assert_eq!(client.ask_for("SETUP", &url, transport).status, status, "{paths}");
     }

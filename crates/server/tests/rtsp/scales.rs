@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tactus_core::rtp;
 use tactus_core::units::SECOND;
 
-use crate::Stage;
+use crate::Fixture;
 use crate::client::{PATIENCE, Receiver, Reply, first_matches, payload};
 
 /// The video frames that packets carry, which must be one stream: counters run on, and each has its
@@ -50,11 +50,11 @@ fn times(reply: &Reply) -> (f64, f64) {
 
 #[test]
 fn a_title_is_shown_faster_and_backwards_and_goes_on_from_there() {
-    let stage = Stage::new(SECOND.times(24), "");
-    let mut client = stage.connect();
+    let fixture = Fixture::new(SECOND.times(24), "");
+    let mut client = fixture.connect();
     let mut receiver = Receiver::new();
     let session = client.set_up(receiver.port).session();
-    let url = stage.url();
+    let url = fixture.url();
     let mut scaled = |scale: &str, range: &str| {
         let range = if range.is_empty() { String::new() } else { format!("Range: {range}\r\n") };
         let fields = format!("Session: {session}\r\nScale: {scale}\r\n{range}");
@@ -105,16 +105,16 @@ fn a_title_is_shown_faster_and_backwards_and_goes_on_from_there() {
     assert!(video_frames(&came[..at]).windows(2).all(|pair| pair[0] < pair[1]));
     assert_eq!(payload(&came[at..])[0], 0x47);
     assert_eq!(client.order("TEARDOWN", &session).status, 200);
-    stage.wait_for_peace();
+    fixture.wait_for_peace();
 }
 
 #[test]
 fn in_frames_of_a_connection_it_is_shown_so_too_and_the_answer_comes_before_the_first() {
-    let stage = Stage::new(SECOND.times(24), "");
-    let mut client = stage.connect();
+    let fixture = Fixture::new(SECOND.times(24), "");
+    let mut client = fixture.connect();
     let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";
-    let session = client.ask("SETUP", &format!("{}/track1", stage.url()), transport).session();
-    let url = stage.url();
+    let session = client.ask("SETUP", &format!("{}/track1", fixture.url()), transport).session();
+    let url = fixture.url();
     // From the packet on that the answer names; those before it are of what was shown before.
     let mut shown = |scale: &str, range: &str, count: usize| {
         let range = if range.is_empty() { String::new() } else { format!("Range: {range}\r\n") };
@@ -164,6 +164,6 @@ fn in_frames_of_a_connection_it_is_shown_so_too_and_the_answer_comes_before_the_
     assert!((took - (to - from) / 16.0).abs() < 0.01, "{took} of {from} to {to}");
     assert_eq!(gone, source(&packets[0]));
     assert_eq!(client.order("TEARDOWN", &session).status, 200);
-    assert_eq!(client.ask("OPTIONS", &stage.url(), "").status, 200, "it is a connection again");
-    stage.wait_for_peace();
+    assert_eq!(client.ask("OPTIONS", &fixture.url(), "").status, 200, "it is a connection again");
+    fixture.wait_for_peace();
 }

@@ -12,58 +12,58 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 
 #[test]
 fn p07_an_unplayed_session_ends_with_its_connection() {
-    let stage = Stage::new(SECOND.times(6), "");
-    let mut keeper = stage.connect();
+    let fixture = Fixture::new(SECOND.times(6), "");
+    let mut keeper = fixture.connect();
     let receiver = Receiver::new();
     let session = keeper.set_up(receiver.port).session();
     assert_eq!(keeper.play(&session, "npt=0-").status, 200);
     {
-        let (mut client, receiver) = (stage.connect(), Receiver::new());
+        let (mut client, receiver) = (fixture.connect(), Receiver::new());
         assert_eq!(client.set_up(receiver.port).status, 200);
-        let mut framed = stage.connect();
+        let mut framed = fixture.connect();
         let tcp = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
-        assert_eq!(framed.ask("SETUP", &stage.url(), tcp).status, 200);
-        assert_eq!(stage.rtsp.len(), 3);
-        assert!(stage.engine.broker.streams() >= 3);
+        assert_eq!(framed.ask("SETUP", &fixture.url(), tcp).status, 200);
+        assert_eq!(fixture.rtsp.len(), 3);
+        assert!(fixture.engine.broker.streams() >= 3);
     }
-    until("both are over", || stage.rtsp.len() == 1);
+    until("both are over", || fixture.rtsp.len() == 1);
     // The title had several viewers, so it may be pinned in memory, which counts as a stream.
-    let streams = || stage.engine.broker.streams() - stage.engine.broker.held_titles() as u32;
+    let streams = || fixture.engine.broker.streams() - fixture.engine.broker.held_titles() as u32;
     until("both have given back their rate", || streams() == 1);
     // A client that has played may return on another connection.
     drop(keeper);
     std::thread::sleep(Duration::from_millis(300));
-    assert_eq!((stage.rtsp.len(), stage.rtsp.all()[0].state), (1, "playing"));
+    assert_eq!((fixture.rtsp.len(), fixture.rtsp.all()[0].state), (1, "playing"));
 }
 
 #[test]
 fn p07_an_unplayed_reservation_is_released_and_renewed_by_play() {
-    let stage = Stage::new(SECOND.times(6), "");
+    let fixture = Fixture::new(SECOND.times(6), "");
     for tcp in [false, true] {
-        let (mut client, mut receiver) = (stage.connect(), Receiver::new());
+        let (mut client, mut receiver) = (fixture.connect(), Receiver::new());
         let set = match tcp {
             true => {
                 let fields = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";
-                client.ask("SETUP", &stage.url(), fields)
+                client.ask("SETUP", &fixture.url(), fields)
             }
             false => client.set_up(receiver.port),
         };
         let session = set.session();
-        assert_eq!(stage.engine.broker.streams(), 1);
+        assert_eq!(fixture.engine.broker.streams(), 1);
         // Keep-alives do not hold the reservation: it is released after five seconds.
         until("the reservation is released", || {
             std::thread::sleep(Duration::from_millis(200));
-            stage.engine.broker.streams() == 0
+            fixture.engine.broker.streams() == 0
         });
         assert_eq!(client.order("GET_PARAMETER", &session).status, 200);
-        assert_eq!(stage.rtsp.len(), 1);
+        assert_eq!(fixture.rtsp.len(), 1);
         let played = client.play(&session, "npt=0-");
         assert_eq!(played.status, 200, "{played:?}");
         let packets = if tcp { client.frames(4, 30) } else { receiver.take(30) };
         first_matches(&played, &packets[0]);
-        assert_eq!(stage.engine.broker.streams(), 1);
+        assert_eq!(fixture.engine.broker.streams(), 1);
         assert_eq!(client.order("TEARDOWN", &session).status, 200);
-        stage.wait_for_peace();
+        fixture.wait_for_peace();
     }
 }
 
@@ -71,11 +71,11 @@ fn p07_an_unplayed_reservation_is_released_and_renewed_by_play() {
 fn p07_connections_that_only_set_up_keep_no_other_client_out() {
     // The title has 3.76 Mbit/s: two streams are a tenth of the link, and 20 fill it.
     let more = "[link]\nrate = \"80 Mbit/s\"\n[rtsp]\nconnections_per_address_max = 1000\n";
-    let stage = Stage::new(SECOND.times(6), more);
+    let fixture = Fixture::new(SECOND.times(6), more);
     let mut halves = vec![];
     let mut set_up = 0;
     for _ in 0..200 {
-        let (mut client, receiver) = (stage.connect(), Receiver::new());
+        let (mut client, receiver) = (fixture.connect(), Receiver::new());
         let status = client.set_up(receiver.port).status;
         assert!(matches!(status, 200 | 453), "{status}");
         set_up += u32::from(status == 200);
@@ -84,12 +84,12 @@ fn p07_connections_that_only_set_up_keep_no_other_client_out() {
             halves.remove(0);
         }
     }
-    assert!(stage.engine.broker.streams() <= 2);
+    assert!(fixture.engine.broker.streams() <= 2);
     // Each closed session makes room for another one.
     assert!((2..100).contains(&set_up), "{set_up}");
     let viewers: Vec<_> = (0..8)
         .map(|nth| {
-            let mut client = Client::connect_from(stage.address, "127.0.0.2", stage.url());
+            let mut client = Client::connect_from(fixture.address, "127.0.0.2", fixture.url());
             let receiver = Receiver::at("127.0.0.2".parse().expect("an address"));
             let set = client.set_up(receiver.port);
             assert_eq!(set.status, 200, "{nth}: {set:?}");
@@ -97,14 +97,15 @@ fn p07_connections_that_only_set_up_keep_no_other_client_out() {
             (client, receiver)
         })
         .collect();
-    assert_eq!(stage.rtsp.all().iter().filter(|one| one.state == "playing").count(), 8);
+    assert_eq!(fixture.rtsp.all().iter().filter(|one| one.state == "playing").count(), 8);
     drop(viewers);
 }
 
 #[test]
 fn a_session_without_room_gets_453_with_the_short_resource() {
-    let stage = Stage::new(SECOND.times(2), "[link]\nrate = \"9 Mbit/s\"\nbudget = \"100 %\"\n");
-    let mut client = stage.connect();
+    let fixture =
+        Fixture::new(SECOND.times(2), "[link]\nrate = \"9 Mbit/s\"\nbudget = \"100 %\"\n");
+    let mut client = fixture.connect();
     // Both play: of unplayed sessions, an address may hold only one on such a narrow link.
     let [_, two] = [40_000, 40_002].map(|port| {
         let set = client.set_up(port);

@@ -3,7 +3,7 @@
 use tactus_core::rtp;
 use tactus_core::units::SECOND;
 
-use crate::Stage;
+use crate::Fixture;
 use crate::client::{Client, Receiver, Reply, payload};
 
 const TWO: &str = "RTSP/2.0";
@@ -33,8 +33,8 @@ fn first_is_named(reply: &Reply, url: &str, first: &[u8]) {
 
 #[test]
 fn both_versions_are_spoken_on_one_connection() {
-    let stage = Stage::new(SECOND.times(2), "");
-    let mut client = stage.connect();
+    let fixture = Fixture::new(SECOND.times(2), "");
+    let mut client = fixture.connect();
     for round in 0..2 {
         let one = client.ask("OPTIONS", "*", "Supported: play.basic\r\n");
         let exact = format!(
@@ -53,7 +53,7 @@ fn both_versions_are_spoken_on_one_connection() {
             assert!(reply.head.starts_with("RTSP/1.0 505 "), "{}", reply.head);
         }
     }
-    let url = stage.url();
+    let url = fixture.url();
     for (method, fields, status) in [
         ("DESCRIBE", "Require: play.basic, play.scale\r\n", 200),
         ("DESCRIBE", "Require: play.basic, setup.rtp.rtcp.mux\r\n", 551),
@@ -91,7 +91,7 @@ fn both_versions_are_spoken_on_one_connection() {
             _ => {}
         }
     }
-    assert!(stage.rtsp.is_empty() && stage.engine.broker.streams() == 0);
+    assert!(fixture.rtsp.is_empty() && fixture.engine.broker.streams() == 0);
     // Nothing was asked, so nothing is answered.
     client.send(b"RTSP/2.0 200 OK\r\nCSeq: 1\r\n\r\n");
     assert_eq!(client.receive().expect("an answer").status, 400);
@@ -100,10 +100,10 @@ fn both_versions_are_spoken_on_one_connection() {
 
 #[test]
 fn a_title_is_played_to_an_end_that_is_told() {
-    let stage = Stage::new(SECOND.times(12), "");
-    let mut client = stage.connect();
+    let fixture = Fixture::new(SECOND.times(12), "");
+    let mut client = fixture.connect();
     let mut receiver = Receiver::new();
-    let url = stage.url();
+    let url = fixture.url();
     let (rtp, rtcp) = (receiver.port, receiver.port + 1);
     let transport = format!("Transport: RTP/AVP;unicast;dest_addr=\":{rtp}\"/\":{rtcp}\"\r\n");
     let fields = format!("{transport}Accept-Ranges: npt, clock\r\nRequire: play.basic\r\n");
@@ -150,7 +150,7 @@ fn a_title_is_played_to_an_end_that_is_told() {
     }
     first_is_named(&played, &url, &packets[0]);
     let bytes = payload(&packets);
-    assert!(bytes == stage.title[..bytes.len()], "the title's own bytes");
+    assert!(bytes == fixture.title[..bytes.len()], "the title's own bytes");
 
     // What was answered is taken; the connection goes on, and so does the session.
     let again = client.two("PLAY", &url, &format!("{session}Range: npt=6-\r\nSpeed: 1.0-2.0\r\n"));
@@ -170,19 +170,19 @@ fn a_title_is_played_to_an_end_that_is_told() {
     // In 1.0 no end is told: the next thing that comes is an answer.
     assert_eq!(client.play(&name, "npt=0-1").status, 200);
     let end = std::time::Instant::now() + crate::client::PATIENCE;
-    while stage.rtsp.all().iter().any(|one| one.state == "playing") {
+    while fixture.rtsp.all().iter().any(|one| one.state == "playing") {
         assert!(std::time::Instant::now() < end);
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     assert_eq!(client.order("TEARDOWN", &name).status, 200);
-    stage.wait_for_peace();
+    fixture.wait_for_peace();
 }
 
 #[test]
 fn requests_are_pipelined_before_their_session_has_a_name() {
-    let stage = Stage::new(SECOND.times(12), "");
-    let mut client = stage.connect();
-    let url = stage.url();
+    let fixture = Fixture::new(SECOND.times(12), "");
+    let mut client = fixture.connect();
+    let url = fixture.url();
     let pipeline = "Pipelined-Requests: 2147483646\r\n";
     let all = format!(
         "SETUP {url}/track1 RTSP/2.0\r\nCSeq: 1\r\n\
@@ -211,11 +211,11 @@ fn requests_are_pipelined_before_their_session_has_a_name() {
     let again = client.two("PLAY", &url, &session);
     assert_eq!(again.status, 200, "{}", again.head);
     client.kept.clear();
-    let other = stage.connect().two("PLAY", &url, pipeline);
+    let other = fixture.connect().two("PLAY", &url, pipeline);
     assert_eq!(other.status, 454);
     first_is_named(&again, &url, &client.frames(0, 1)[0]);
     assert_eq!(client.two("TEARDOWN", &url, pipeline).status, 200);
-    stage.wait_for_peace();
+    fixture.wait_for_peace();
     // Its number may be used again.
     let ports = Receiver::new().port;
     let transport = format!("Transport: RTP/AVP;unicast;client_port={ports}-{}\r\n", ports + 1);
@@ -229,9 +229,9 @@ fn requests_are_pipelined_before_their_session_has_a_name() {
 
 #[test]
 fn an_end_is_told_between_frames_and_may_be_left_unanswered() {
-    let stage = Stage::new(SECOND.times(2), "");
-    let mut client = stage.connect();
-    let url = stage.url();
+    let fixture = Fixture::new(SECOND.times(2), "");
+    let mut client = fixture.connect();
+    let url = fixture.url();
     let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";
     let set = client.two("SETUP", &format!("{url}/track1"), transport);
     let session = format!("Session: {}\r\n", set.session());
@@ -244,11 +244,11 @@ fn an_end_is_told_between_frames_and_may_be_left_unanswered() {
         first_is_named(&played, &url, &packets[0]);
         // When it begins again its counters go on, and tables and a mark stand in front.
         let bytes = payload(&packets);
-        let is_whole = bytes == stage.title || round > 0 && bytes.len() >= stage.title.len();
+        let is_whole = bytes == fixture.title || round > 0 && bytes.len() >= fixture.title.len();
         assert!(is_whole, "{round}: every byte is before its end: {}", bytes.len());
         let last = sequence(packets.last().expect("many"));
         assert!(asked.field("RTP-Info").ends_with(&format!(":seq={last}")), "{}", asked.head);
     }
     assert_eq!(client.two("TEARDOWN", &url, &session).status, 200);
-    stage.wait_for_peace();
+    fixture.wait_for_peace();
 }

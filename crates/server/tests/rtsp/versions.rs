@@ -33,10 +33,10 @@ fn changed(title: &[u8]) -> Vec<u8> {
 
 #[test]
 fn p02_a_session_that_jumps_between_tables_counts_each_change() {
-    let mut stage = Stage::new(SECOND.times(12), "");
-    stage.title = changed(&stage.title);
-    std::fs::write(stage._dir.path().join("titles/b.ts"), &stage.title).expect("a title");
-    let mut client = Client::connect(stage.address, stage.url().replace("a.ts", "b.ts"));
+    let mut fixture = Fixture::new(SECOND.times(12), "");
+    fixture.title = changed(&fixture.title);
+    std::fs::write(fixture._dir.path().join("titles/b.ts"), &fixture.title).expect("a title");
+    let mut client = Client::connect(fixture.address, fixture.url().replace("a.ts", "b.ts"));
     let mut receiver = Receiver::new();
     let session = client.set_up(receiver.port).session();
     let mut demux = SiDemux::builder().emit_repeats(true).build();

@@ -10,7 +10,7 @@ use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::Rate;
 
-use crate::{Client, MODEL, Stage, TURN, field, said, stage, stage_of};
+use crate::{Client, Fixture, MODEL, TURN, field, fixture, said, stage_of};
 
 /// 24 seconds with a video frame that stands alone every 0.48, and others between them that are
 /// decoded in another order.
@@ -47,7 +47,7 @@ fn sums(file: &Path) -> Vec<String> {
 
 /// A session of both tracks, in a connection.
 struct Session<'a> {
-    stage: &'a Stage,
+    fixture: &'a Fixture,
     client: Client,
     fields: String,
     is_h265: bool,
@@ -88,11 +88,11 @@ impl Played {
 }
 
 impl<'a> Session<'a> {
-    fn new(stage: &'a Stage, is_h265: bool) -> Self {
-        let mut client = Client::new(stage);
+    fn new(fixture: &'a Fixture, is_h265: bool) -> Self {
+        let mut client = Client::new(fixture);
         let mut fields = String::new();
         for track in [1, 2] {
-            let (url, channel) = (format!("{}/track{track}", stage.url), 2 * track - 2);
+            let (url, channel) = (format!("{}/track{track}", fixture.url), 2 * track - 2);
             let way = format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1);
             let (head, _) = client.ask("SETUP", &url, &format!("Transport: {way}\r\n{fields}"));
             assert!(head.starts_with("RTSP/1.0 200"), "{head}");
@@ -101,13 +101,13 @@ impl<'a> Session<'a> {
             fields = format!("Session: {name}\r\n");
         }
         let heard = Heard::default();
-        Self { stage, client, fields, is_h265, next: [None; 2], heard, said: Instant::now() }
+        Self { fixture, client, fields, is_h265, next: [None; 2], heard, said: Instant::now() }
     }
 
     /// What PLAY is answered with.
     fn answer(&mut self, more: &str) -> String {
         let fields = format!("{}{more}", self.fields);
-        let (head, frames) = self.client.ask("PLAY", &self.stage.url, &fields);
+        let (head, frames) = self.client.ask("PLAY", &self.fixture.url, &fields);
         frames.into_iter().for_each(|frame| self.hear(frame));
         head
     }
@@ -162,14 +162,14 @@ impl<'a> Session<'a> {
     }
 
     fn end(&mut self) {
-        let (head, _) = self.client.ask("TEARDOWN", &self.stage.url, &self.fields);
+        let (head, _) = self.client.ask("TEARDOWN", &self.fixture.url, &self.fields);
         assert!(head.starts_with("RTSP/1.0 200"), "{head}");
     }
 
     /// Hears the next frame, and says now and then that it is there.
     fn hear_more(&mut self) {
         if self.said.elapsed() > ALIVE_EACH {
-            let (head, frames) = self.client.ask("GET_PARAMETER", &self.stage.url, &self.fields);
+            let (head, frames) = self.client.ask("GET_PARAMETER", &self.fixture.url, &self.fields);
             assert!(head.starts_with("RTSP/1.0 200"), "{head}");
             frames.into_iter().for_each(|frame| self.hear(frame));
             self.said = Instant::now();
@@ -219,8 +219,8 @@ fn take_units(payload: &[u8], is_h265: bool, units: &mut Vec<Vec<u8>>) {
 
 impl Heard {
     /// Its video frames decoded, in the order in which they come out.
-    fn decoded(&self, stage: &Stage, is_h265: bool) -> Vec<String> {
-        let file = stage.dir.path().join(if is_h265 { "came.h265" } else { "came.h264" });
+    fn decoded(&self, fixture: &Fixture, is_h265: bool) -> Vec<String> {
+        let file = fixture.dir.path().join(if is_h265 { "came.h265" } else { "came.h264" });
         let units = self.video_frames.iter().flat_map(|(_, units)| units);
         let bytes: Vec<u8> = units.flat_map(|unit| [&[0, 0, 0, 1], &unit[..]].concat()).collect();
         std::fs::write(&file, bytes).expect("room");
@@ -230,9 +230,9 @@ impl Heard {
 
 /// Shows it at every kind of scale, and judges what has come when all has: nobody waits for
 /// decoders.
-fn is_shown_at_every_scale(stage: &Stage, is_h265: bool) {
-    let whole = sums(&stage.file);
-    let mut session = Session::new(stage, is_h265);
+fn is_shown_at_every_scale(fixture: &Fixture, is_h265: bool) {
+    let whole = sums(&fixture.file);
+    let mut session = Session::new(fixture, is_h265);
     let mut shown = vec![];
     for (scale, from) in [(4, "0"), (-4, "23.5"), (16, "0.3"), (-16, "20"), (-1, "3")] {
         let played = session.play(&format!("Scale: {scale}\r\nRange: npt={from}-\r\n"));
@@ -249,7 +249,7 @@ fn is_shown_at_every_scale(stage: &Stage, is_h265: bool) {
     session.end();
 
     for (scale, played, heard, end) in &shown {
-        are_those_that_stand_alone(&whole, *scale, (played, heard, *end), stage, is_h265);
+        are_those_that_stand_alone(&whole, *scale, (played, heard, *end), fixture, is_h265);
     }
     let first = |played: &Played| (played.from * PICTURES_PER_SECOND).round() as usize;
     // All of them, each for twice as long.
@@ -264,13 +264,13 @@ fn is_shown_at_every_scale(stage: &Stage, is_h265: bool) {
     // group before.
     assert!(stamps[0] == 0 || is_h265 && stamps[0] >= -3 * 7200, "{stamps:?}");
     assert!((20.5..=21.0).contains(&played.from), "{}", played.head);
-    assert_eq!(slowly.decoded(stage, is_h265), whole[first(&played)..]);
+    assert_eq!(slowly.decoded(fixture, is_h265), whole[first(&played)..]);
     let lasts = f64::from(*stamps.last().expect("video frames")) / 90_000.0;
     // The last ones leave while those before them are shown.
     let took = (end - played.asked).as_secs_f64();
     assert!(took >= lasts - 0.5, "it takes twice as long: {took} of {lasts}");
 
-    assert_eq!(heard.decoded(stage, is_h265), whole[first(&again)..]);
+    assert_eq!(heard.decoded(fixture, is_h265), whole[first(&again)..]);
     assert!(heard.audio > 100, "{}", heard.audio);
 }
 
@@ -279,7 +279,7 @@ fn are_those_that_stand_alone(
     whole: &[String],
     scale: f64,
     (played, heard, end): (&Played, &Heard, Instant),
-    stage: &Stage,
+    fixture: &Fixture,
     is_h265: bool,
 ) {
     assert_eq!(heard.audio, 0, "{scale}: it is silent");
@@ -294,7 +294,7 @@ fn are_those_that_stand_alone(
     assert!((last * scale - (played.to - played.from)).abs() < 0.01, "{}", played.head);
     // What is late does not count; nothing comes early.
     assert!((end - played.asked).as_secs_f64() >= last, "{scale}");
-    let decoded = heard.decoded(stage, is_h265);
+    let decoded = heard.decoded(fixture, is_h265);
     assert_eq!(decoded.len(), times.len(), "{scale}: each of them decodes");
     for (sum, time) in decoded.iter().zip(&times) {
         let nth = ((played.from + time * scale) * PICTURES_PER_SECOND).round() as usize;
@@ -306,26 +306,26 @@ fn are_those_that_stand_alone(
 #[tokio::test(flavor = "multi_thread")]
 async fn video_frames_of_h264_come_at_the_scale_in_order_and_decode() {
     let _turn = TURN.lock().await;
-    let stage = stage_of(MODEL, |file| film(file, H264)).await;
-    tokio::task::block_in_place(|| is_shown_at_every_scale(&stage, false));
-    stage.peace().await;
-    assert_eq!(stage.engine.counters.packets.refused.value(), 0);
+    let fixture = stage_of(MODEL, |file| film(file, H264)).await;
+    tokio::task::block_in_place(|| is_shown_at_every_scale(&fixture, false));
+    fixture.peace().await;
+    assert_eq!(fixture.engine.counters.packets.refused.value(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn video_frames_of_open_groups_of_h265_do_so_too() {
     let _turn = TURN.lock().await;
-    let stage = stage_of(MODEL, |file| film(file, H265)).await;
-    tokio::task::block_in_place(|| is_shown_at_every_scale(&stage, true));
-    stage.peace().await;
+    let fixture = stage_of(MODEL, |file| film(file, H265)).await;
+    tokio::task::block_in_place(|| is_shown_at_every_scale(&fixture, true));
+    fixture.peace().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_scale_changes_while_it_plays_and_it_goes_on_from_there() {
     let _turn = TURN.lock().await;
-    let stage = stage(60).await;
+    let fixture = fixture(60).await;
     tokio::task::block_in_place(|| {
-        let mut session = Session::new(&stage, false);
+        let mut session = Session::new(&fixture, false);
         let hear = |session: &mut Session<'_>, count: usize| {
             while session.heard.video_frames.len() < count {
                 session.hear_more();
@@ -357,7 +357,7 @@ async fn the_scale_changes_while_it_plays_and_it_goes_on_from_there() {
         // Timestamps run on with the time of whoever watches.
         let plays = [&play, &fast, &faster, &back, &slow, &again];
         for pair in plays.windows(2) {
-            for (track, clock) in [(0, 90_000.0), (1, f64::from(stage.movie.tracks[1].clock()))] {
+            for (track, clock) in [(0, 90_000.0), (1, f64::from(fixture.movie.tracks[1].clock()))] {
                 let passed = (pair[1].asked - pair[0].asked).as_secs_f64();
                 let ticks = pair[1].stamp(track).wrapping_sub(pair[0].stamp(track));
                 let shown = f64::from(ticks) / clock;
@@ -375,15 +375,15 @@ async fn the_scale_changes_while_it_plays_and_it_goes_on_from_there() {
         assert!(again.from < 0.1, "{}", again.head);
         session.end();
     });
-    stage.peace().await;
+    fixture.peace().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_title_does_not_have_is_refused_and_it_plays_on() {
     let _turn = TURN.lock().await;
-    let stage = stage(20).await;
+    let fixture = fixture(20).await;
     tokio::task::block_in_place(|| {
-        let mut session = Session::new(&stage, false);
+        let mut session = Session::new(&fixture, false);
         session.play("Range: npt=6-\r\n");
         let hear = |session: &mut Session<'_>| {
             let Heard { video_frames, audio, .. } = &session.heard;
@@ -402,37 +402,37 @@ async fn what_the_title_does_not_have_is_refused_and_it_plays_on() {
             // No packet is missing before or behind the answer, and none comes again.
             let answer = session.answer(fields);
             assert!(answer.starts_with(&format!("RTSP/1.0 {status}")), "{fields}: {answer}");
-            assert_eq!(stage.rtsp.all()[0].state, "playing", "{fields}");
+            assert_eq!(fixture.rtsp.all()[0].state, "playing", "{fields}");
         }
         hear(&mut session);
         assert!(session.heard.goodbyes.is_empty());
         session.end();
         // Audio alone is not shown faster, and is heard on.
-        let mut client = Client::new(&stage);
+        let mut client = Client::new(&fixture);
         let way = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
-        let (head, _) = client.ask("SETUP", &format!("{}/track2", stage.url), way);
+        let (head, _) = client.ask("SETUP", &format!("{}/track2", fixture.url), way);
         let name = field(&head, "Session");
         let named = format!("Session: {}\r\n", name.split(';').next().expect("a name"));
-        let (play, _) = client.ask("PLAY", &stage.url, &named);
+        let (play, _) = client.ask("PLAY", &fixture.url, &named);
         assert!(play.starts_with("RTSP/1.0 200"), "{play}");
-        let (none, _) = client.ask("PLAY", &stage.url, &format!("{named}Scale: 2\r\n"));
+        let (none, _) = client.ask("PLAY", &fixture.url, &format!("{named}Scale: 2\r\n"));
         assert!(none.starts_with("RTSP/1.0 415"), "{none}");
-        assert_eq!(stage.rtsp.all()[0].state, "playing");
+        assert_eq!(fixture.rtsp.all()[0].state, "playing");
         let heard = (0..50).map(|_| client.frame()).filter(|(channel, _)| *channel == 0).count();
         assert!(heard > 40, "{heard}");
     });
-    stage.peace().await;
+    fixture.peace().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_the_disk_has_no_time_it_is_453_and_says_so() {
     let _turn = TURN.lock().await;
-    let stage = stage(30).await;
+    let fixture = fixture(30).await;
     tokio::task::block_in_place(|| {
-        let mut session = Session::new(&stage, false);
-        let broker = &stage.engine.broker;
+        let mut session = Session::new(&fixture, false);
+        let broker = &fixture.engine.broker;
         let rate = Rate { rate: BitRate(1_000_000), burst: Bytes(0), tick: Tick::Ms62 };
-        let title = stage.title();
+        let title = fixture.title();
         let spec = DeliverySpec::connection(broker, &title, Some(rate), Bytes(1 << 40));
         let spec = spec.of_any_title();
         let grants: Vec<_> = std::iter::from_fn(|| broker.admit(&spec).ok()).collect();
@@ -448,15 +448,15 @@ async fn where_the_disk_has_no_time_it_is_453_and_says_so() {
         session.rest();
         session.end();
     });
-    stage.peace().await;
+    fixture.peace().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scale_that_is_none_is_refused_and_the_session_goes_on() {
     let _turn = TURN.lock().await;
-    let stage = stage(8).await;
+    let fixture = fixture(8).await;
     tokio::task::block_in_place(|| {
-        let mut session = Session::new(&stage, false);
+        let mut session = Session::new(&fixture, false);
         for (fields, status) in [
             ("Scale: fast\r\nRange: npt=0-\r\n", "400"),
             ("Scale: 0\r\nRange: npt=0-\r\n", "400"),
@@ -476,17 +476,17 @@ async fn a_scale_that_is_none_is_refused_and_the_session_goes_on() {
         session.rest();
         session.end();
         // Audio alone has no video frames.
-        let mut client = Client::new(&stage);
+        let mut client = Client::new(&fixture);
         let way = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
-        let (head, _) = client.ask("SETUP", &format!("{}/track2", stage.url), way);
+        let (head, _) = client.ask("SETUP", &format!("{}/track2", fixture.url), way);
         let name = field(&head, "Session");
         let named = format!("Session: {}\r\n", name.split(';').next().expect("a name"));
-        let (none, _) = client.ask("PLAY", &stage.url, &format!("{named}Scale: 2\r\n"));
+        let (none, _) = client.ask("PLAY", &fixture.url, &format!("{named}Scale: 2\r\n"));
         assert!(none.starts_with("RTSP/1.0 415"), "{none}");
-        let (play, _) = client.ask("PLAY", &stage.url, &named);
+        let (play, _) = client.ask("PLAY", &fixture.url, &named);
         assert!(play.starts_with("RTSP/1.0 200"), "{play}");
-        let (end, _) = client.ask("TEARDOWN", &stage.url, &named);
+        let (end, _) = client.ask("TEARDOWN", &fixture.url, &named);
         assert!(end.starts_with("RTSP/1.0 200"), "{end}");
     });
-    stage.peace().await;
+    fixture.peace().await;
 }

@@ -59,7 +59,7 @@ pub(super) fn draw_clients(
     volume: &VolumeSpec,
     duration: Nanos,
 ) -> Vec<ClientSpec> {
-    // A disk with an arm gives about a third of its long reads in blocks of this size.
+    // A spinning disk gives about a third of its long reads in blocks of this size.
     let has_arm = volume.kind == DiskKind::Spinning;
     let all = if has_arm { volume.sequential() / 3 } else { volume.sequential() };
     let viewers = dice.spread(4, 40);

@@ -14,7 +14,7 @@ const AHEAD: Nanos = Nanos::from_millis(2);
 const PORT: u16 = 5004;
 
 /// One stream by the link that is kept full, one by another.
-struct Stage {
+struct Fixture {
     port: GapLink,
     full: Stream,
     other: Stream,
@@ -50,7 +50,7 @@ impl Stream {
     }
 }
 
-impl Stage {
+impl Fixture {
     fn new() -> Self {
         pair("full0", "full1");
         pair("other0", "other1");
@@ -60,13 +60,14 @@ impl Stage {
         let options = GapOptions { device, rate: BitRate(100_000_000), overhead: 0, ahead: AHEAD };
         let port = GapLink::open(&options, 64, clock::now()).unwrap();
         let (full, other) = (Stream::by("full0", "full1", 1), Stream::by("other0", "other1", 2));
-        let mut stage = Self { port, full, other, longest: 0 };
+        let mut fixture = Self { port, full, other, longest: 0 };
         until("both ways are known", || {
-            let taken = [stage.full.offer(&mut stage.port), stage.other.offer(&mut stage.port)];
-            stage.end_turn();
-            taken == [true, true] && stage.laid() > 0
+            let taken =
+                [fixture.full.offer(&mut fixture.port), fixture.other.offer(&mut fixture.port)];
+            fixture.end_turn();
+            taken == [true, true] && fixture.laid() > 0
         });
-        stage
+        fixture
     }
 
     fn laid(&self) -> u64 {
@@ -127,22 +128,22 @@ fn a_link_whose_longest_frame_becomes_shorter_goes_on() {
     if !is_inside("gap_frames::a_link_whose_longest_frame_becomes_shorter_goes_on") {
         return;
     }
-    let mut stage = Stage::new();
-    stage.come_back("the link is kept full");
-    assert_eq!(stage.longest, 1514);
+    let mut fixture = Fixture::new();
+    fixture.come_back("the link is kept full");
+    assert_eq!(fixture.longest, 1514);
     ip("link set full0 mtu 1000");
-    stage.come_back("the link is kept full by shorter frames");
+    fixture.come_back("the link is kept full by shorter frames");
     // What was under way as they became shorter has come.
-    stage.come_back("the link is kept full by shorter frames");
-    assert_eq!(stage.longest, 1014);
+    fixture.come_back("the link is kept full by shorter frames");
+    assert_eq!(fixture.longest, 1014);
     // What is longer than that is cut by the kernel, or refused by it; the link goes on for others.
     ip("link set full0 mtu 100");
-    (0..50).for_each(|_| stage.turn());
+    (0..50).for_each(|_| fixture.turn());
     ip("link set full0 mtu 1500");
-    stage.come_back("the link is kept full again");
+    fixture.come_back("the link is kept full again");
     until("frames are as long as before", || {
-        stage.turn();
-        stage.longest == 1514
+        fixture.turn();
+        fixture.longest == 1514
     });
 }
 
@@ -151,21 +152,21 @@ fn a_link_that_is_down_holds_up_nobody_and_comes_back() {
     if !is_inside("gap_frames::a_link_that_is_down_holds_up_nobody_and_comes_back") {
         return;
     }
-    let mut stage = Stage::new();
-    stage.come_back("the link is kept full");
+    let mut fixture = Fixture::new();
+    fixture.come_back("the link is kept full");
     ip("link set full0 down");
-    let before = stage.full.arrived;
+    let before = fixture.full.arrived;
     // As many turns as would fill the ring with what fills the time, and more.
     for _ in 0..1000 {
-        stage.turn();
+        fixture.turn();
         clock::sleep_until(clock::now() + MILLISECOND);
     }
-    assert!(stage.full.arrived <= before + 4, "by a device that is down");
-    stage.settle();
-    assert!(stage.refused() > 0);
+    assert!(fixture.full.arrived <= before + 4, "by a device that is down");
+    fixture.settle();
+    assert!(fixture.refused() > 0);
     ip("link set full0 up");
-    stage.come_back("the link is kept full again");
-    stage.settle();
+    fixture.come_back("the link is kept full again");
+    fixture.settle();
 }
 
 #[test]
@@ -173,13 +174,13 @@ fn a_link_whose_device_is_made_anew_comes_back() {
     if !is_inside("gap_frames::a_link_whose_device_is_made_anew_comes_back") {
         return;
     }
-    let mut stage = Stage::new();
-    stage.come_back("the link is kept full");
+    let mut fixture = Fixture::new();
+    fixture.come_back("the link is kept full");
     ip("link delete full0");
-    (0..50).for_each(|_| stage.turn());
+    (0..50).for_each(|_| fixture.turn());
     pair("full0", "full1");
     ip("address add 192.0.2.1/24 dev full0");
-    stage.full = Stream::by("full0", "full1", 1);
-    until("the new way is known", || stage.full.offer(&mut stage.port));
-    stage.come_back("the link is kept full again");
+    fixture.full = Stream::by("full0", "full1", 1);
+    until("the new way is known", || fixture.full.offer(&mut fixture.port));
+    fixture.come_back("the link is kept full again");
 }

@@ -184,7 +184,7 @@ fn runs(all: &[Transfer]) -> Vec<(i32, usize)> {
     files.chunk_by(|a, b| a == b).map(|run| (run[0], run.len().div_ceil(8))).collect()
 }
 
-/// A disk with an arm.
+/// A spinning disk.
 fn arm() -> Cycle {
     disk(DiskModel { flush: Nanos(0), ..DiskModel::SLOWEST }, FLOOR)
 }

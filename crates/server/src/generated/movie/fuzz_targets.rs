@@ -28,7 +28,7 @@ pub fn film(bytes: &[u8]) -> bool {
         payload_type: 96,
         session: Session { source: 1, sequence: 2, timestamp: 3 },
     };
-    // Only the video track: the sound between its samples is skipped.
+    // Only the video track: the audio between its samples is skipped.
     let (kept, tracks) = (Arc::clone(&movie), vec![sent(0)]);
     let part = Part { movie, begin, end, tracks, stretch: 1 };
     let is_sent = send(part);

@@ -1,7 +1,7 @@
 //! Samples in packets.
 //!
 //! Promise: the packets of a sample are at most `PACKET_MAX` long and spread evenly over the
-//! sample's duration; the last one is marked. A picture that is an access point brings its
+//! sample's duration; the last one is marked. A video frame that is an access point brings its
 //! parameter sets. A packet is made on demand.
 
 use tactus_core::generated::Timed;

@@ -124,9 +124,9 @@ fn access_units_come_out_as_they_lie_in_the_file_in_order_and_not_before_their_t
 fn the_time_that_is_announced_is_that_of_the_first_picture() {
     let (_, generated) = packets(10, SECOND.times(6), Some(SECOND.times(8)), 10_000);
     let first = rtp::Packet::read(generated.packets[0][0].bytes()).unwrap();
-    assert_eq!(first.timestamp, generated.part.stamp_at_begin(0));
-    let sound = rtp::Packet::read(generated.packets[1][0].bytes()).unwrap();
-    let before = generated.part.stamp_at_begin(1).wrapping_sub(sound.timestamp);
+    assert_eq!(first.timestamp, generated.part.timestamp_at_begin(0));
+    let audio = rtp::Packet::read(generated.packets[1][0].bytes()).unwrap();
+    let before = generated.part.timestamp_at_begin(1).wrapping_sub(audio.timestamp);
     assert!(before <= 1024, "the frame that is heard then: {before}");
     // It ends with what is decoded before the end.
     let last = generated.packets[0].last().unwrap().due;
@@ -152,8 +152,8 @@ fn the_time_that_is_announced_is_exact_where_pictures_have_no_whole_nanoseconds(
     };
     let sent = Sent { track: 0, payload_type: 96, session: SESSIONS[0] };
     let mut rounded_wrongly = 0;
-    // In the first two, pictures at thirds of nanoseconds fall on whole ticks, as at 30000/1001
-    // pictures a second.
+    // In the first two, video frames at thirds of nanoseconds fall on whole ticks, as at 30000/1001
+    // video frames a second.
     for timescale in [90_000, 45_000, 30_000, 12_799] {
         let movie = read(timescale);
         for wish in 0..30 {
@@ -165,7 +165,7 @@ fn the_time_that_is_announced_is_exact_where_pictures_have_no_whole_nanoseconds(
                 u32::from(i128::from(begin.at.0 * 9 / 100_000) != begin.ticks(90_000));
             let expected = SESSIONS[0].timestamp.wrapping_add(track.stamp(first));
             let part = Part { movie, begin, end: None, tracks, stretch: 1 };
-            assert_eq!(part.stamp_at_begin(0), expected, "{timescale}, {wish}");
+            assert_eq!(part.timestamp_at_begin(0), expected, "{timescale}, {wish}");
         }
     }
     assert!(rounded_wrongly > 10, "by nanoseconds it would be a tick less: {rounded_wrongly}");

@@ -51,10 +51,10 @@ impl Connection {
         Requester { server: &self.server, socket, peer: self.peer, own: self.own, principal }
     }
 
-    fn carries(&self) -> Carries<'static> {
+    fn carries(&self) -> ConnectionUse<'static> {
         match self.pipe.is_some() || self.coming.is_some() {
-            true => Carries::Another,
-            false => Carries::Nothing,
+            true => ConnectionUse::Another,
+            false => ConnectionUse::Nothing,
         }
     }
 
@@ -100,7 +100,7 @@ impl Connection {
         ts_title: &Arc<TsTitle>,
         what: (&str, Offer),
         caller: &Caller<'_>,
-        way: Way,
+        way: StreamTransport,
     ) -> Answer {
         let server = &self.server;
         let now = tactus_sys::clock::now();
@@ -228,7 +228,7 @@ impl Connection {
         let own_pipe =
             self.pipe.as_ref().filter(|pipe| Some(pipe.id) == known.as_ref().map(|k| k.0));
         let carries = match own_pipe {
-            Some(pipe) => Carries::Channels(&pipe.channels),
+            Some(pipe) => ConnectionUse::Channels(&pipe.channels),
             None => self.carries(),
         };
         let (way, offer) = self.asker(socket, principal).way(offers, &carries)?;
@@ -244,7 +244,7 @@ impl Connection {
         (movie_title, base, number): (Arc<MovieTitle>, &str, u32),
         caller: &Caller<'_>,
         known: Option<(SessionId, Arc<PlaySession>)>,
-        (way, offer): (Way, Offer),
+        (way, offer): (StreamTransport, Offer),
     ) -> Result<(SessionId, String), Reply> {
         let server = Arc::clone(&self.server);
         let bits: [u8; 10] = random().map_err(|_| Reply::new(Status::INTERNAL))?;

@@ -158,8 +158,8 @@ impl PlaySession {
         let generated = state.begin(server, feed, part.needs(), streams)?;
         let track = |nth| TrackPart {
             output: Some(nth),
-            timestamp: part.stamp_at_begin(nth),
-            at_epoch: part.stamp_at_epoch(nth),
+            timestamp: part.timestamp_at_begin(nth),
+            at_epoch: part.timestamp_at_epoch(nth),
         };
         let course = Course {
             scale: Scale::PLAY,
@@ -190,7 +190,7 @@ impl PlaySession {
         };
         let is_video = |track: &Track| movie.tracks[track.number as usize - 1].is_video();
         let video_frames = state.tracks.iter().position(is_video);
-        let video_frames = video_frames.ok_or_else(|| server.not_shown(&Fault::NoPictures))?;
+        let video_frames = video_frames.ok_or_else(|| server.not_shown(&Fault::NoVideoFrames))?;
         Ok((video_frames, from))
     }
 

@@ -1,4 +1,4 @@
-//! Chosen pictures, reassembled and compared with the samples of the file.
+//! Chosen video frames, reassembled and compared with the samples of the file.
 
 use tactus_core::datagrams::Session;
 use tactus_core::rtp::{self, LengthPrefixed};
@@ -60,7 +60,7 @@ proptest! {
             let gap = pair[1].1.due.0 - pair[0].1.due.0;
             prop_assert!(gap >= TICKS / u64::from(per_second));
             prop_assert!(gap >= to_send(track, &track.samples()[pair[1].0], rate).0);
-            // No picture is left out if there is time for it.
+            // No video frame is left out if there is time for it.
             let between = match scale.is_reverse() {
                 true => pair[1].0 + 1..pair[0].0,
                 false => pair[0].0 + 1..pair[1].0,
@@ -96,7 +96,7 @@ proptest! {
             .copied()
             .collect();
         let after = to_send(track, &track.samples()[samples[0]], needs.rate);
-        let mut pictures = Pictures {
+        let mut video_frames = AccessPointPacketizer {
             movie: Arc::clone(movie),
             sent: Sent { track: 0, payload_type: 96, session: SESSION },
             sequence: SESSION.sequence,
@@ -108,15 +108,15 @@ proptest! {
         };
         let mut packets = vec![];
         for piece in read.chunks(piece) {
-            pictures.push(piece);
-            while let Some((output, timed)) = pictures.next() {
+            video_frames.push(piece);
+            while let Some((output, timed)) = video_frames.next() {
                 prop_assert_eq!(output, 0);
                 packets.push(timed);
             }
-            prop_assert!(pictures.held() <= hold + piece.len());
+            prop_assert!(video_frames.held() <= hold + piece.len());
         }
-        pictures.end();
-        prop_assert!(pictures.next().is_none() && pictures.held() == 0);
+        video_frames.end();
+        prop_assert!(video_frames.next().is_none() && video_frames.held() == 0);
         prop_assert!(packets.is_sorted_by_key(|timed| timed.due));
         let all =
             packets.iter().map(|timed| (timed.due, rtp::Packet::read(timed.bytes()).unwrap()));
