@@ -394,10 +394,12 @@ fn curl_and_ffprobe_take_it_as_a_stream() {
     let run = |program: &str, args: &[&str]| {
         Command::new(program).args(args).arg(&url).output().expect("it is installed")
     };
-    let curl = run("curl", &["-sS", "--max-time", "4"]);
+    let curl = run("curl", &["-sS", "--max-time", "7"]);
     assert_eq!(curl.status.code(), Some(28), "it would go on: {curl:?}");
-    assert!(curl.stdout.len() > 500_000 && curl.stdout.len().is_multiple_of(PACKET));
-    assert_whole(&curl.stdout);
+    // It stops at any byte.
+    let whole = curl.stdout.len() / PACKET * PACKET;
+    assert!(whole > 500_000, "{whole}");
+    assert_whole(&curl.stdout[..whole]);
     let entries = "stream=codec_type";
     let probe = run("ffprobe", &["-v", "error", "-show_entries", entries, "-of", "csv=p=0"]);
     let text = String::from_utf8_lossy(&probe.stdout);
