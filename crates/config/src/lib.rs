@@ -5,6 +5,7 @@
 //! nothing else: no layers, no environment. Values that depend on the host (the size of the memory,
 //! the speed of the link, the kind of disk) stay [`Auto`] here and are determined at start.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod address;
 pub mod error;

@@ -3,6 +3,7 @@
 //! Promise: the rate comes from the title's own clock or sample tables, in bounded time and memory
 //! for any bytes. Titles are never changed. No video or audio is decoded.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 use tactus_core::units::{BitRate, Bytes, Nanos};
 

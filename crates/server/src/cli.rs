@@ -224,7 +224,7 @@ fn log(form: LogForm) {
 const LEVEL: &str = "warn";
 
 /// The filter for a value of `TACTUS_LOG`: a level, or levels of modules like
-/// `warn,tactus::http=debug`.
+/// `warn,tactus_http=debug`.
 ///
 /// # Errors
 /// A message when a part is not a level. The logger would take it for a module, and hide all
@@ -268,7 +268,7 @@ mod tests {
             ("info", "info"),
             ("WARN", "warn"),
             ("off", "off"),
-            ("warn,tactus::http=debug", "tactus::http=debug,warn"),
+            ("warn,tactus_http=debug", "tactus_http=debug,warn"),
         ] {
             assert_eq!(
                 filter(wanted).map(|filter| filter.to_string()),

@@ -10,14 +10,13 @@ use std::io;
 use std::path::Path;
 
 use tactus_config::{ARENA_MAX_AUTO, Auto, Config, MODEL_FILE};
+use tactus_control::broker::UDP_BUFFER;
+use tactus_control::engine::{self, FLASH_BLOCK};
+use tactus_control::measure::model_file;
 use tactus_core::units::{Bytes, Nanos};
 use tactus_sys::packets::back_end::{self, BackEnd};
 use tactus_sys::packets::udp_output;
 use tactus_sys::probe::{self, Machine, Network, Volume};
-
-use crate::broker::UDP_BUFFER;
-use crate::engine::{self, FLASH_BLOCK};
-use crate::measure::model_file;
 
 /// The state of one checked property.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]

@@ -11,6 +11,8 @@ pub mod worst;
 use std::path::Path;
 
 pub use tactus_config::fuzz_targets::configuration;
+pub use tactus_control::generated::movie::fuzz_targets::film;
+use tactus_control::measure::model_file;
 use tactus_core::disk_model::MilliVisits;
 use tactus_core::rtsp::message::{Answer, Piece, Reply, Request, piece};
 use tactus_core::rtsp::message::{BODY_MAX, HEAD_MAX};
@@ -18,16 +20,13 @@ use tactus_core::rtsp::span::{From, Span};
 use tactus_core::rtsp::transport::{Lower, offers};
 use tactus_core::rtsp::{Status, v2};
 use tactus_core::units::{Bytes, KIB, MIB};
-pub use tactus_media::fuzz_targets::{index, movie, transport_stream};
-
-pub use crate::channels::fuzz_targets::{channel, playlist};
-pub use crate::generated::movie::fuzz_targets::film;
-pub use crate::http::fuzz_targets::{
+pub use tactus_http::fuzz_targets::{
     chunked, listing, pace, properties, proxied, range, request, target, times, upload,
 };
-pub use crate::ingest::fuzz_targets::datagrams;
-use crate::measure::model_file;
-pub use crate::rtsp::fuzz_targets::{credentials, description, reports};
+pub use tactus_media::fuzz_targets::{index, movie, transport_stream};
+pub use tactus_playout::channels::fuzz_targets::{channel, playlist};
+pub use tactus_playout::ingest::fuzz_targets::datagrams;
+pub use tactus_rtsp::fuzz_targets::{credentials, description, reports};
 
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]

@@ -6,35 +6,9 @@
 // They panic when the other end of a pipe is closed; see `cli::console`.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-pub mod access;
-mod percent;
 mod supervisor;
 
-pub mod measure;
-
-pub mod broker;
-pub mod engine;
-
-pub mod generated;
-pub mod trick;
-
-pub mod indexing;
-
-pub mod recording;
-
-pub mod ingest;
-
-pub mod channels;
-
-pub mod classes;
-
-pub mod reload;
-
-pub mod rtsp;
-
 pub mod doctor;
-
-pub mod http;
 
 pub mod metrics;
 

@@ -21,21 +21,20 @@ use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use tactus_config::placement::CorePlan;
 use tactus_config::{Config, units};
+use tactus_control::broker::{ActiveStream, Broker, Degradations};
+use tactus_control::engine::{Engine, PacketFacts, Stalls, VolumeFacts, Watchdog, WritePath};
+use tactus_control::recording::{Recorder, Totals};
 use tactus_core::units::BitRate;
 use tactus_engine::assembly::Counters;
 use tactus_engine::message::VolumeId;
+use tactus_http::{self as http, Internal, Response, Uploads};
+use tactus_playout::channels::Channels;
+use tactus_playout::classes::Classes;
+use tactus_playout::ingest::Recordings;
+use tactus_rtsp::Rtsp;
 use tactus_storage::catalogue::{self, Catalogue};
 use tactus_storage::conditions::{Condition, Kind, Severity};
 use tactus_sys::clock;
-
-use crate::broker::{ActiveStream, Broker, Degradations};
-use crate::channels::Channels;
-use crate::classes::Classes;
-use crate::engine::{Engine, PacketFacts, Stalls, VolumeFacts, Watchdog, WritePath};
-use crate::http::{self, Internal, Response, Uploads};
-use crate::ingest::Recordings;
-use crate::recording::{Recorder, Totals};
-use crate::rtsp::Rtsp;
 
 /// The sources of all figures.
 pub struct Sources {

@@ -5,10 +5,10 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use tactus::broker::{DeliverySpec, Output};
-use tactus::engine::{self, Engine};
 use tactus_config::placement::{CorePlan, ServerName};
 use tactus_config::{Auto, Config, Sendfile};
+use tactus_control::broker::{DeliverySpec, Output};
+use tactus_control::engine::{self, Engine};
 use tactus_core::path::RequestPath;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB};

@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus::broker::{GeneratedRate, Output, Reading, UdpOutput};
-use tactus::engine::{self, Engine};
-use tactus::generated::{End, Feed, GeneratedSession, Lane, Packetizer};
 use tactus_config::{Auto, Config, Sendfile};
+use tactus_control::broker::{GeneratedRate, Output, Reading, UdpOutput};
+use tactus_control::engine::{self, Engine};
+use tactus_control::generated::{End, Feed, GeneratedSession, Lane, Packetizer};
 use tactus_core::generated::Timed;
 use tactus_core::ledger::Resource;
 use tactus_core::path::RequestPath;
@@ -100,7 +100,7 @@ fn inbox() -> UdpInput {
 }
 
 impl Fixture {
-    fn start(&self, rate: BitRate) -> Result<GeneratedSession, tactus::broker::Refusal> {
+    fn start(&self, rate: BitRate) -> Result<GeneratedSession, tactus_control::broker::Refusal> {
         let outputs = self.inboxes.iter().map(|inbox| {
             let to = inbox.address().expect("bound");
             let output = Output::datagrams(&self.udp_output, to, Nanos(0));

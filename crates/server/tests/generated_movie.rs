@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tactus::broker::{Output, UdpOutput};
-use tactus::engine::{self, Engine};
-use tactus::generated::movie::{MovieStreams, Part, Sent};
-use tactus::generated::{End, GeneratedSession, Lane};
 use tactus_config::{Auto, Config};
+use tactus_control::broker::{Output, UdpOutput};
+use tactus_control::engine::{self, Engine};
+use tactus_control::generated::movie::{MovieStreams, Part, Sent};
+use tactus_control::generated::{End, GeneratedSession, Lane};
 use tactus_core::datagrams::Session;
 use tactus_core::path::RequestPath;
 use tactus_core::units::{Bytes, MIB, Nanos, SECOND};

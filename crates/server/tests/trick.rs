@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvb_conformance::{ConformanceMonitor, Indicator};
-use tactus::broker::{DeliverySpec, Output, UdpOutput};
-use tactus::engine::{self, Engine};
-use tactus::generated::End;
-use tactus::trick::{Continuation, Destination, Fault, Trick, Wanted};
 use tactus_config::{Auto, Config, Sendfile};
+use tactus_control::broker::{DeliverySpec, Output, UdpOutput};
+use tactus_control::engine::{self, Engine};
+use tactus_control::generated::End;
+use tactus_control::trick::{Continuation, Destination, Fault, Trick, Wanted};
 use tactus_core::datagrams::{Framing, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::rtp;

@@ -10,12 +10,14 @@ use std::path::Path;
 use socket2::{Domain, Socket, Type};
 use tactus_config::units::exact;
 use tactus_config::{AccessForm, AccessTo, Auto, Config, ConfigFile, Key, Token, Volume};
+use tactus_control::{access, engine, measure};
 use tactus_core::units::Bytes;
+use tactus_http as http;
+use tactus_rtsp as rtsp;
 use tactus_storage::store;
 use tactus_sys::probe;
 
 use super::{Failure, nested};
-use crate::{access, engine, http, measure, rtsp};
 
 /// An error of the configuration, and the key that it concerns.
 struct Finding<'a> {

@@ -18,9 +18,8 @@ use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnecto
 use ureq::{Agent, Proxy, SendBody, Timeout, http};
 
 use early::SendStop;
+use tactus_http::percent;
 use tls::Tls;
-
-use crate::percent;
 
 /// A URL: the server, the path and the query.
 #[derive(Clone, PartialEq, Eq, Debug)]

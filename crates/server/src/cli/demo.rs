@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use anyhow::Context;
 use tactus_config::{Config, address};
 use tactus_core::units::Nanos;
+use tactus_http as http;
 use tactus_media::demo::{self, DemoTitle};
 
 use super::{Failure, console, serve};
-use crate::http;
 
 /// Serves sample titles, to look at it
 #[derive(clap::Args, Debug)]

@@ -7,11 +7,11 @@ use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use tactus_config::{MODEL_FILE, units};
+use tactus_control::measure::model_file;
+use tactus_control::measure::profile::{self, Effort, Profile, Progress};
 use tactus_core::units::{Bytes, MIB};
 
 use super::{Failure, api, console};
-use crate::measure::model_file;
-use crate::measure::profile::{self, Effort, Profile, Progress};
 
 /// Finds out what a volume's disk can do
 #[derive(clap::Args, Debug)]

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use tactus_core::ts::{AccessKind, Index, Program};
 use tactus_core::units::Bytes;
+use tactus_http::facts;
 use tactus_media::index::{self, IndexError};
 use tactus_storage::catalogue::is_reserved;
 
 use super::progress::{meter, style};
 use super::verify::volume_of;
 use super::{Failure, console};
-use crate::http::facts;
 use container::Container;
 
 /// Shows a title's duration, rates and errors

@@ -18,13 +18,13 @@ use indicatif::ProgressBar;
 use sha2::{Digest, Sha256};
 use tactus_config::units;
 use tactus_core::units::{Bytes, Nanos};
+use tactus_http::percent;
 
 use super::client::{self, ClientError, RequestBody, Response, Url, escaped};
 use super::progress::{meter, rate_of, style};
 use super::retries::{AttemptError, Retries, is_temporary, retry_after};
 use super::token::Credentials;
 use super::{Failure, console, state};
-use crate::percent;
 use tree::Plan;
 
 /// Uploads files

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use tactus_config::rights::Rights;
 use tactus_config::{Config, ConfigFile, Principal, Token, Volume, address};
+use tactus_control::access;
+use tactus_http as http;
 use tactus_storage::store::{IdentityMismatch, KnownIdentities};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::server::Server;
 use super::signals::Signals;
 use super::{Failure, check, console, state, token};
-use crate::access;
-use crate::http;
 
 /// Serves a directory
 #[derive(clap::Args, Debug)]

@@ -16,6 +16,18 @@ use rustix::thread::CpuSet;
 use tactus_config::http::{Origins, PublicUrl};
 use tactus_config::units::exact;
 use tactus_config::{Auto, Config, ConfigFile, UnixSocket, placement};
+use tactus_control::broker::Broker;
+use tactus_control::engine::{self, Engine, WritePath};
+use tactus_control::indexing;
+use tactus_control::recording::Recorder;
+use tactus_http::{
+    self, Control, Counters, Hosts, Internal, Limits, Site, Store, UnixListener, Uploads,
+};
+use tactus_playout::channels::Channels;
+use tactus_playout::classes::Classes;
+use tactus_playout::ingest::Recordings;
+use tactus_playout::reload::Reload;
+use tactus_rtsp::Rtsp;
 use tactus_storage::catalogue::{self, Catalogue, CatalogueRules, Root};
 use tactus_storage::store::{Manifests, Medium};
 use tactus_sys::activation;
@@ -23,19 +35,7 @@ use tokio::task::JoinSet;
 
 use super::check::bind_error;
 use super::watch::VolumeWatches;
-use crate::broker::Broker;
-use crate::channels::Channels;
-use crate::classes::Classes;
-use crate::engine::{self, Engine, WritePath};
-use crate::http::{
-    self, Control, Counters, Hosts, Internal, Limits, Site, Store, UnixListener, Uploads,
-};
-use crate::indexing;
-use crate::ingest::Recordings;
 use crate::metrics::{Measured, MetricsEndpoint, PublicPages};
-use crate::recording::Recorder;
-use crate::reload::Reload;
-use crate::rtsp::Rtsp;
 use crate::supervisor;
 
 use super::signals::Signals;
@@ -275,17 +275,17 @@ impl Server {
         let public = Arc::new(site(limits, public, Some(store)));
         let mut serving = JoinSet::new();
         for listener in self.listeners {
-            serving.spawn(http::serve(listen(listener)?, Arc::clone(&public)));
+            serving.spawn(tactus_http::serve(listen(listener)?, Arc::clone(&public)));
         }
         for listener in self.proxied {
-            serving.spawn(http::serve_proxies(listen(listener)?, Arc::clone(&public)));
+            serving.spawn(tactus_http::serve_proxies(listen(listener)?, Arc::clone(&public)));
         }
         if let Some(listener) = self.admin {
-            serving.spawn(http::serve(listen(listener)?, Arc::clone(&admin)));
+            serving.spawn(tactus_http::serve(listen(listener)?, Arc::clone(&admin)));
         }
         for (listeners, site) in [(self.unix, &public), (self.admin_unix, &admin)] {
             for listener in listeners {
-                serving.spawn(http::serve(listener, Arc::clone(site)));
+                serving.spawn(tactus_http::serve(listener, Arc::clone(site)));
             }
         }
         for listener in self.rtsp_listeners {

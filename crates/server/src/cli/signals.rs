@@ -4,10 +4,9 @@
 //! server, with or without a configuration file. SIGTERM and SIGINT end it.
 
 use anyhow::Context;
+use tactus_control::access;
+use tactus_playout::reload::Reload;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-
-use crate::access;
-use crate::reload::Reload;
 
 /// Signals with handlers; their default action would end the program.
 pub(super) struct Signals {

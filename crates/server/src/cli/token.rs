@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use rustix::rand::{GetRandomFlags, getrandom};
+use tactus_http as http;
 use tactus_media::RESERVED;
 
 use super::Failure;
-use crate::http;
 
 /// Who changes something.
 #[derive(clap::Args, Debug)]

@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::StatVfsMountFlags;
 use tactus_config::Config;
+use tactus_http::Uploads;
 use tactus_storage::catalogue::Catalogue;
 use tactus_storage::conditions::Kind;
 use tactus_storage::store::{Identity, KnownIdentities};
 use tokio::task::JoinSet;
-
-use crate::http::Uploads;
 
 /// How often the mount of each volume is checked.
 const LOOK: Duration = Duration::from_secs(2);

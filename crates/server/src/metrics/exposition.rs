@@ -11,20 +11,20 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, NoLabel
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Unit;
+use tactus_control::access;
+use tactus_control::recording::{Loss, LossKind};
 use tactus_core::ledger::Resource;
 use tactus_engine::message::VolumeId;
+use tactus_playout::classes;
+use tactus_playout::ingest::{Alarm, Recordings, State, Status};
 use tactus_ring::counter::Snapshot;
+use tactus_rtsp::ReceptionFigures;
 use tactus_sys::packets::back_end::{BackEnd, Candidate};
 use tactus_sys::probe;
 
 use super::health::Health;
 use super::process::Process;
 use super::{Sources, ratio, seconds};
-use crate::access;
-use crate::classes;
-use crate::ingest::{Alarm, Recordings, State, Status};
-use crate::recording::{Loss, LossKind};
-use crate::rtsp::ReceptionFigures;
 
 /// Reads the sources at each scrape.
 pub(super) struct Collector(pub(super) Arc<Sources>);

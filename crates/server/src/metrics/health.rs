@@ -4,10 +4,10 @@
 //! parts maintain. Liveness depends on nothing.
 
 use serde::Serialize;
+use tactus_http::Response;
 use tactus_storage::conditions::Severity;
 
 use super::Sources;
-use crate::http::Response;
 
 /// The server's problems.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]

@@ -9,9 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use tactus_config::units::exact;
+use tactus_control::engine::{OngoingStall, Stall, StallSummary};
+use tactus_control::recording::{Figures, LossKind, Recorder};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::Nanos;
 use tactus_engine::message::VolumeId;
+use tactus_playout::channels::{self, Channels};
+use tactus_playout::classes;
 use tactus_storage::conditions::Condition;
 use tactus_sys::clock;
 use tactus_sys::packets::back_end::Candidate;
@@ -21,10 +25,6 @@ use tactus_sys::probe;
 
 use super::health::Health;
 use super::{Sources, Stream, Volume, ratio, seconds};
-use crate::channels::{self, Channels};
-use crate::classes;
-use crate::engine::{OngoingStall, Stall, StallSummary};
-use crate::recording::{Figures, LossKind, Recorder};
 
 #[derive(Serialize)]
 pub(super) struct Status {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use tactus_config::Auto;
+use tactus_control::engine;
 use tactus_core::units::{Bytes, MIB};
 
 use super::*;
-use crate::engine;
 
 const OPEN: Option<&str> = Some("application/openmetrics-text");
 

@@ -3,10 +3,10 @@
 use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tactus::http::Abuse;
 use tactus_config::rtsp::Net;
 use tactus_config::{Auto, ClientShare};
 use tactus_core::units::BitRate;
+use tactus_http::Abuse;
 
 use crate::client::Client;
 use crate::test_server::{A_LEN, TOKEN, TestServer, content};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use tactus::http::Abuse;
+use tactus_http::Abuse;
 
 use crate::client::Answer;
 use crate::test_server::{TestServer, content};

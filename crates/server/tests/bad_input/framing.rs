@@ -1,6 +1,6 @@
 //! Rows H03 to H13, H15, H19 and H21: what a request may look like.
 
-use tactus::http::{Abuse, Hosts};
+use tactus_http::{Abuse, Hosts};
 
 use crate::client::Answer;
 use crate::test_server::TestServer;

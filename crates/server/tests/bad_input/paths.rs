@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use rustix::fs::{CWD, FileType, Mode};
-use tactus::http::Abuse;
+use tactus_http::Abuse;
 
 use crate::test_server::TestServer;
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 
-use tactus::http::Abuse;
+use tactus_http::Abuse;
 
 use crate::test_server::{A_LEN, TestServer, content};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tactus::http::Abuse;
 use tactus_core::units::{BitRate, Nanos};
+use tactus_http::Abuse;
 
 use crate::client::Client;
 use crate::test_server::TestServer;

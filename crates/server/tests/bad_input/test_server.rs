@@ -5,15 +5,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tactus::engine::{self, Engine};
-use tactus::http::{
-    self, Abuse, Control, Counters, Internal, Limits, Response, Site, Store, Uploads,
-};
-use tactus::ingest::Recordings;
-use tactus::recording::Recorder;
 use tactus_config::rights::Rights;
 use tactus_config::{Auto, ClientShare, Config, Principal, Sendfile, Token, Unfinished};
+use tactus_control::engine::{self, Engine};
+use tactus_control::recording::Recorder;
 use tactus_core::units::{Bytes, MIB};
+use tactus_http::{
+    self, Abuse, Control, Counters, Internal, Limits, Response, Site, Store, Uploads,
+};
+use tactus_playout::ingest::Recordings;
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tactus_storage::store;
 use tempfile::TempDir;
@@ -178,8 +178,8 @@ impl TestServer {
         let (listener, of_proxies) = (bind(), bind());
         let address = listener.local_addr().unwrap();
         let proxied = of_proxies.local_addr().unwrap();
-        runtime.spawn(http::serve(listener, Arc::clone(&site)));
-        runtime.spawn(http::serve_proxies(of_proxies, site));
+        runtime.spawn(tactus_http::serve(listener, Arc::clone(&site)));
+        runtime.spawn(tactus_http::serve_proxies(of_proxies, site));
         let store = uploads.and_then(|uploads| uploads.volumes[0].clone());
         Self { runtime: Some(runtime), engine, counters, address, proxied, store, directory }
     }

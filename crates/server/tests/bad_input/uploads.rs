@@ -4,9 +4,9 @@
 use std::fs;
 use std::time::Duration;
 
-use tactus::http::Abuse;
 use tactus_config::Sendfile;
 use tactus_core::units::{Bytes, KIB, MIB};
+use tactus_http::Abuse;
 
 use crate::client::{Answer, Client};
 use crate::test_server::{OTHER_TOKEN, TOKEN, TestServer, content};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dvb_si::demux::SiDemux;
-use tactus::channels::OrderError;
+use tactus_playout::channels::OrderError;
 
 use super::*;
 

@@ -3,9 +3,9 @@
 
 use std::time::Instant;
 
-use tactus::rtsp::Receiver as Told;
 use tactus_core::rtp::rtcp::{self, Compound, Packet, Reception, SenderInfo};
 use tactus_core::units::SECOND;
+use tactus_rtsp::Receiver as Told;
 
 use crate::Fixture;
 use crate::client::{Client, PATIENCE, Receiver, Reply};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tactus::broker::DeliverySpec;
+use tactus_control::broker::DeliverySpec;
 use tactus_core::rtp;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes};

@@ -24,13 +24,19 @@ enum Layer {
     Storage,
     /// What the operator has written.
     Config,
+    /// What is admitted, and how it is started.
+    Control,
+    /// What the server sends and records on its own account.
+    Playout,
+    /// Protocols of clients.
+    Protocol,
     /// Wires, simulates, measures.
     Top,
     /// Imports nothing of ours, and nothing imports it.
     Outside,
 }
 
-const TABLE: [(&str, Layer); 11] = [
+const TABLE: [(&str, Layer); 15] = [
     ("tactus-core", Layer::Bottom),
     ("tactus-ring", Layer::Bottom),
     ("tactus-engine", Layer::Middle),
@@ -38,6 +44,10 @@ const TABLE: [(&str, Layer); 11] = [
     ("tactus-media", Layer::Media),
     ("tactus-storage", Layer::Storage),
     ("tactus-config", Layer::Config),
+    ("tactus-control", Layer::Control),
+    ("tactus-playout", Layer::Playout),
+    ("tactus-rtsp", Layer::Protocol),
+    ("tactus-http", Layer::Protocol),
     ("tactus", Layer::Top),
     ("tactus-sim", Layer::Top),
     ("tactus-bench", Layer::Top),
@@ -45,8 +55,17 @@ const TABLE: [(&str, Layer); 11] = [
 ];
 
 /// Crates of ours that may wait.
-const MAY_WAIT: [&str; 5] =
-    ["tactus-media", "tactus-storage", "tactus-config", "tactus", "tactus-bench"];
+const MAY_WAIT: [&str; 9] = [
+    "tactus-media",
+    "tactus-storage",
+    "tactus-config",
+    "tactus-control",
+    "tactus-playout",
+    "tactus-rtsp",
+    "tactus-http",
+    "tactus",
+    "tactus-bench",
+];
 /// Crates that bring a scheduler, or are of no use without one.
 const EXECUTORS: [&str; 14] = [
     "actix-rt",

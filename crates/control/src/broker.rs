@@ -1,0 +1,435 @@
+//! The broker: the only part that admits or refuses, and the only one that commands the engine.
+//!
+//! Promise: the ledger has room for every grant. A refusal names the short resource and changes
+//! nothing. However a request ends (finished, cancelled, connection lost), its grant returns when
+//! the engine has retired the stream, and not before. A socket that is handed over belongs to the
+//! engine until the engine reports the stream as finished.
+
+mod bad_ranges;
+mod prices;
+mod refusal;
+mod senders;
+mod shares;
+
+mod output;
+
+mod generated;
+
+mod spec;
+
+mod degradation;
+mod hot_titles;
+mod interleaving;
+
+mod stream_table;
+
+mod grant;
+
+mod active;
+mod classes;
+mod following;
+mod planned;
+mod recording;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tactus_config::{BestEffort, ClientShare};
+use tactus_core::cost::{Order, PacedRead, SendCost, Share};
+use tactus_core::ledger::{Ledger, Level, Resource};
+use tactus_core::ports::Waker;
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, Nanos};
+use tactus_engine::counters::StreamCounters;
+use tactus_engine::message::{ClassChange, Command, Outcome, Rate, Report, VolumeId};
+use tactus_ring::spsc::{Consumer, Producer};
+use tactus_storage::catalogue::{self, OpenTitle};
+
+use crate::broker::bad_ranges::BadRanges;
+use crate::broker::hot_titles::HotTitles;
+use crate::broker::refusal::{beyond_share, refusal};
+use crate::broker::shares::{Shares, is_short};
+use crate::broker::spec::{Needs, Read};
+use crate::broker::stream_table::{Admitted, Damage, Slot, StreamTable, version_of};
+
+pub use active::ActiveStream;
+pub use bad_ranges::BadRange;
+pub use classes::{ClassUse, Unchanged};
+pub use degradation::{DegradationLevel, Degradations};
+pub use generated::{ChunkRing, GeneratedRate, Reading};
+pub use grant::{Grant, Running, Source};
+pub use interleaving::{Interleaver, is_whole};
+pub use output::{Output, UDP_BUFFER, UDP_BUFFER_MIN, UdpOutput};
+pub use planned::Planned;
+pub use prices::DatagramCost;
+pub use recording::RecordGrant;
+pub use refusal::{RESOURCES, Refusal, Refusals};
+pub use senders::SenderCores;
+pub use shares::{Party, Viewer};
+pub use spec::DeliverySpec;
+
+/// Admits deliveries and hands them to the engine.
+#[derive(Clone)]
+pub struct Broker {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    table: Mutex<StreamTable>,
+    rules: BrokerRules,
+    /// The engine's counters of each slot.
+    streams: Arc<[StreamCounters]>,
+    /// The degradation level of each volume.
+    degradations: Degradations,
+}
+
+/// The parts of a broker.
+pub struct BrokerParts {
+    /// Sums the promises.
+    pub ledger: Ledger,
+    /// The ring of commands to the engine.
+    pub commands: Producer<Command>,
+    /// The ring of changes of link classes; `None` if no datagrams are sent.
+    pub class_changes: Option<Producer<ClassChange>>,
+    /// Wakes the engine after a command.
+    pub waker: Box<dyn Waker>,
+    /// The rules of admission.
+    pub rules: BrokerRules,
+    /// The engine's counters of each slot.
+    pub counters: Arc<[StreamCounters]>,
+    /// The degradation level of each volume.
+    pub degradations: Degradations,
+}
+
+/// The rules of admission.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BrokerRules {
+    /// Deliveries without a rate.
+    pub best_effort: BestEffort,
+    /// The retry time in a refusal.
+    pub retry_after: Duration,
+    /// Media time that a stream at its title's rate sends at once at its start.
+    pub start_burst: Nanos,
+    /// The CPU time of datagrams, before it is measured.
+    pub datagram: DatagramCost,
+    /// For each volume, whether its titles are read through the page cache.
+    pub sendfile: Vec<bool>,
+    /// For each volume, the cost of sending its blocks to a connection.
+    pub connections: Vec<SendCost>,
+    /// The names of the link classes.
+    pub classes: Vec<String>,
+    /// The cores of the servers that send.
+    pub senders: SenderCores,
+    /// The processor of each core of the ledger.
+    pub cpus: Vec<u32>,
+}
+
+/// The result of a delivery.
+#[derive(Debug)]
+pub struct Delivered {
+    /// The socket, for the next request; `None` if the connection is unusable.
+    pub socket: Option<OwnedFd>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Bytes that the socket has taken.
+    pub sent: u64,
+    /// The first unreadable byte. The bytes before it can still be delivered.
+    pub readable_to: Option<u64>,
+    /// Its punctuality.
+    pub late: Punctuality,
+}
+
+/// The punctuality of an ended stream.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Punctuality {
+    /// The lateness of its latest send.
+    pub lateness: Nanos,
+    /// Sends that were not on time.
+    pub underruns: u64,
+}
+
+impl Delivered {
+    fn without_socket(outcome: Outcome) -> Self {
+        Self { socket: None, outcome, sent: 0, readable_to: None, late: Punctuality::default() }
+    }
+}
+
+impl Broker {
+    /// Makes a broker without streams.
+    pub fn new(parts: BrokerParts) -> Self {
+        let BrokerParts { ledger, commands, class_changes, waker, rules, counters, degradations } =
+            parts;
+        let streams = ledger.limits().streams;
+        let table = StreamTable {
+            ledger,
+            datagram: rules.datagram,
+            commands,
+            class_changes,
+            waker,
+            free: (0..streams).rev().collect(),
+            slots: (0..streams).map(|_| Slot::default()).collect(),
+            best_effort: 0,
+            short_answers: 0,
+            shares: Shares::default(),
+            begun: 0,
+            refusals: Refusals::default(),
+            hot_titles: HotTitles::default(),
+            damaged: BTreeSet::new(),
+            bad_ranges: BadRanges::default(),
+        };
+        let table = Mutex::new(table);
+        Self { shared: Arc::new(Shared { table, rules, streams: counters, degradations }) }
+    }
+
+    /// Reserves the resources of a delivery. A title that several viewers watch at a rate becomes
+    /// hot and is read into memory; its next viewers need no disk time.
+    ///
+    /// # Errors
+    /// [`Refusal`] names the short resource; nothing has changed.
+    pub fn admit(&self, spec: &DeliverySpec<'_>) -> Result<Grant, Refusal> {
+        let DeliverySpec { title, needs, rate, viewer, is_of_any_title, ref what, .. } = *spec;
+        let rules = &self.shared.rules;
+        let level = self.shared.level(needs.volume);
+        // Best effort neither makes a title hot nor relies on a hot one. A growing title is never
+        // held.
+        let (refuses_from, order) = match needs.read {
+            Read::Elsewhere => (None, None),
+            Read::BestEffort(..) => (Some(DegradationLevel::Downloads), None),
+            Read::Paced(PacedRead { order, .. }, _) => {
+                (Some(DegradationLevel::Newcomers), Some(order))
+            }
+        };
+        let is_any = is_of_any_title || title.following.is_some();
+        let hot = order.filter(|_| !is_any).map(|_| title);
+        let mut table = self.shared.table();
+        let is_held = hot.is_some_and(|title| table.hot_titles.is_held(title.id));
+        if refuses_from.is_some_and(|from| level >= from) && !is_held {
+            table.refusals.count(Resource::Disk);
+            drop(table);
+            return Err(self.shared.too_slow(what));
+        }
+        if let Some(viewer) = viewer
+            && let Err(over) = table.check_share(viewer, spec, rules)
+        {
+            table.refusals.count(over.resource);
+            drop(table);
+            return Err(beyond_share(over, viewer, what, rules));
+        }
+        let admitted = match table.admit(&needs, hot.map(|title| title.id), rules) {
+            Ok(admitted) => admitted,
+            Err(short) => {
+                table.refusals.count(short.resource);
+                drop(table);
+                return Err(refusal(short, what, rules));
+            }
+        };
+        // A reader of scattered blocks does not count as a viewer; but the memory that it relies on
+        // stays.
+        if order != Some(Order::Scattered) || is_held {
+            table.watch(admitted.slot, hot, level, rules);
+        }
+        if let Some(viewer) = viewer {
+            table.take_share(admitted.slot, viewer, spec);
+        }
+        drop(table);
+        let Admitted { slot, link, cost, window } = admitted;
+        let shared = Arc::clone(&self.shared);
+        Ok(Grant { shared, slot, link, cost, window, rate, retiring: None, in_engine: false })
+    }
+
+    /// The end of the readable part of `bytes`: up to a known bad range, which is not read again so
+    /// soon.
+    pub fn readable(&self, title: &OpenTitle, bytes: &Range<u64>) -> u64 {
+        let table = self.shared.table();
+        let bad = table.bad_ranges.within(Instant::now(), &version_of(title), bytes.clone());
+        bad.map_or(bytes.end, |bad| bad.bytes.start.max(bytes.start))
+    }
+
+    /// The known bad ranges, which are not read meanwhile.
+    pub fn bad_ranges(&self) -> Vec<BadRange> {
+        self.shared.table().bad_ranges.all(Instant::now())
+    }
+
+    /// Forgets bad ranges of titles that are gone or have been replaced; `is_current` may block.
+    pub fn forget_bad_ranges(&self, is_current: impl Fn(&BadRange) -> bool) {
+        let gone: Vec<_> =
+            self.bad_ranges().into_iter().filter(|range| !is_current(range)).collect();
+        if !gone.is_empty() {
+            self.shared.table().bad_ranges.retain(|range| !gone.contains(range));
+        }
+    }
+
+    /// The share of one client in deliveries without a rate.
+    pub fn best_effort_share(&self) -> ClientShare {
+        self.shared.rules.best_effort.client_share
+    }
+
+    /// The use of every resource.
+    pub fn levels(&self) -> Vec<Level> {
+        self.shared.table().ledger.levels().collect()
+    }
+
+    /// How many more streams whose own rate is `rate` would be admitted from `volume`.
+    pub fn room_for(&self, volume: VolumeId, rate: BitRate, tick: Tick) -> u32 {
+        self.limit_for(volume, rate, tick).0
+    }
+
+    /// Like [`Self::room_for`], with the resource that refuses the next stream.
+    pub fn limit_for(&self, volume: VolumeId, rate: BitRate, tick: Tick) -> (u32, Resource) {
+        let burst = rate.bytes_in(self.shared.rules.start_burst);
+        let rate = Rate { rate, burst, tick: Tick::for_rate(rate, tick) };
+        let share = Share::whole(Bytes(u64::MAX / 2));
+        let needs = Needs::of_connection(&self.shared.rules, volume, Some(rate), share);
+        let table = self.shared.table();
+        let cores = needs.sender.cores(&self.shared.rules.senders);
+        table.ledger.limit_for(needs.cost(&table.ledger, false).0, &cores)
+    }
+
+    /// The block size of `volume`.
+    pub fn block_of(&self, volume: VolumeId) -> Bytes {
+        self.shared.table().ledger.limits().disks[usize::from(volume.0)].block
+    }
+
+    /// The engine's counters of a slot of the stream table.
+    pub fn counters_of(&self, slot: u32) -> Option<&StreamCounters> {
+        self.shared.streams.get(slot as usize)
+    }
+
+    fn rules(&self) -> &BrokerRules {
+        &self.shared.rules
+    }
+
+    /// The number of titles that are wholly in memory.
+    pub fn held_titles(&self) -> usize {
+        self.shared.table().hot_titles.held()
+    }
+
+    /// The refused requests so far.
+    pub fn refusals(&self) -> Refusals {
+        self.shared.table().refusals
+    }
+
+    /// Deliveries that hold a grant.
+    pub fn streams(&self) -> u32 {
+        self.shared.table().ledger.streams()
+    }
+
+    /// The reservable rate of the link.
+    pub fn link(&self) -> BitRate {
+        self.shared.table().ledger.limits().link
+    }
+
+    /// The number of volumes.
+    pub fn volumes(&self) -> u16 {
+        self.shared.table().ledger.limits().disks.len() as u16
+    }
+
+    /// Ends every running delivery.
+    pub fn stop_all(&self) {
+        let mut table = self.shared.table();
+        for index in 0..table.slots.len() as u32 {
+            let slot = &table.slots[index as usize];
+            if slot.finished.is_some() || slot.output.is_some() {
+                table.stop(index);
+            }
+        }
+    }
+
+    /// Ends an eighth of the deliveries that need the disk of `volume`, at least one: deliveries
+    /// without a rate first, then the newest. Returns the number of ended deliveries.
+    pub(crate) fn end_newest(&self, volume: VolumeId) -> u32 {
+        let mut table = self.shared.table();
+        let slots = (0u32..).zip(&table.slots);
+        let mut running: Vec<_> = slots
+            .filter(|(_, slot)| {
+                let runs = slot.output.is_some() && !slot.stopped;
+                let title = slot.title.as_ref().filter(|_| runs);
+                let relies = slot.watches.is_some_and(|(_, relies)| relies);
+                title.is_some_and(|source| source.title.volume == volume) && !relies
+            })
+            // Without a rate first, then the newest.
+            .map(|(index, slot)| (slot.without_rate.is_none(), u64::MAX - slot.begun, index))
+            .collect();
+        running.sort_unstable();
+        running.truncate(running.len().div_ceil(8));
+        for &(_, _, index) in &running {
+            table.stop(index);
+        }
+        running.len() as u32
+    }
+
+    /// The punctuality of the ended stream at `slot`.
+    pub fn late(&self, slot: u32) -> Punctuality {
+        let counters = self.shared.streams.get(slot as usize);
+        let late = |one: &StreamCounters| Punctuality {
+            lateness: Nanos(one.ended_lateness.value()),
+            underruns: one.ended_underruns.value(),
+        };
+        counters.map(late).unwrap_or_default()
+    }
+
+    /// Payload bytes that the session at `slot` had sent when its last stream ended.
+    pub(crate) fn session_bytes(&self, slot: u32) -> u64 {
+        let counters = self.shared.streams.get(slot as usize);
+        counters.map_or(0, |one| one.ended_session_bytes.value())
+    }
+
+    /// Passes on all waiting reports. Called by the one thread that waits for reports.
+    pub fn handle_reports(&self, reports: &mut Consumer<Report>) {
+        while let Some(report) = reports.pop() {
+            match report {
+                Report::Finished { stream, outcome, sent } => {
+                    let late = self.late(stream.index);
+                    let damaged = self.shared.table().finished(stream, outcome, sent, late);
+                    if let Some(Damage { title, block, errno }) = damaged {
+                        let name = catalogue::path_of(&title.file);
+                        match errno {
+                            None => tracing::error!(
+                                title = %name.display(), block,
+                                "a block is not what was stored, and was not sent; \
+                                 `tactus verify` says more"
+                            ),
+                            Some(errno) => tracing::error!(
+                                title = %name.display(), block, errno,
+                                "a block cannot be read; nobody asks for it again for ten minutes"
+                            ),
+                        }
+                    }
+                }
+                Report::Interleaved { stream, message, is_sent } => {
+                    self.shared.table().interleaved(stream, message, is_sent);
+                }
+                Report::Held { stream } => self.shared.table().held(stream),
+                Report::Retired { stream, .. } => {
+                    // Closing a file may take long, so it happens outside of the lock.
+                    drop(self.shared.table().retired(stream));
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The degradation level of a volume.
+    fn level(&self, volume: VolumeId) -> DegradationLevel {
+        self.degradations.level(volume)
+    }
+
+    fn too_slow(&self, what: &str) -> Refusal {
+        let message = format!("no room for {what}: the disk is slower than it was measured");
+        Refusal { resource: Resource::Disk, retry_after: self.rules.retry_after, message }
+    }
+
+    fn table(&self) -> MutexGuard<'_, StreamTable> {
+        // A panic while the table was locked has already been reported. Each sum of the table
+        // changes in one statement, so no change is half done.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+#[path = "broker/tests.rs"]
+mod tests;

@@ -1,0 +1,19 @@
+//! The control side of the engine: what is admitted, how it is started, and how it is made ready.
+//!
+//! Modules are listed from the lowest up; each uses only those above it. No protocol is known here.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
+pub mod access;
+
+pub mod measure;
+
+pub mod broker;
+pub mod engine;
+
+pub mod generated;
+pub mod trick;
+
+pub mod indexing;
+
+pub mod recording;
