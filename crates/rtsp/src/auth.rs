@@ -36,7 +36,7 @@ const NONCE_AGE_MAX: Duration = Duration::from_secs(3600);
 /// The accounts, and the wrong passwords of each address.
 pub(super) struct Passwords {
     accounts: Vec<Account>,
-    guesses: Mutex<HashMap<IpAddr, Guesses>>,
+    guesses: Mutex<HashMap<IpAddr, FailedLogins>>,
 }
 
 struct Account {
@@ -46,7 +46,7 @@ struct Account {
     sha256: String,
 }
 
-struct Guesses {
+struct FailedLogins {
     since: Instant,
     count: u32,
 }
@@ -122,9 +122,9 @@ impl Passwords {
             // applies.
             guesses.clear();
         }
-        let one = guesses.entry(network(address)).or_insert(Guesses { since: now, count: 0 });
+        let one = guesses.entry(network(address)).or_insert(FailedLogins { since: now, count: 0 });
         if now - one.since >= MINUTE {
-            *one = Guesses { since: now, count: 0 };
+            *one = FailedLogins { since: now, count: 0 };
         }
         one.count += 1;
     }

@@ -129,7 +129,7 @@ pub(super) struct Orders {
 }
 
 /// The result of a PLAY.
-struct Played {
+struct PlayResult {
     outcome: Outcome,
     sent: u64,
     timeline: Option<Timeline>,
@@ -137,7 +137,7 @@ struct Played {
     order: Option<Option<Order>>,
 }
 
-impl Played {
+impl PlayResult {
     fn failed(outcome: Outcome) -> Self {
         Self { outcome, sent: 0, timeline: None, order: None }
     }
@@ -347,7 +347,7 @@ impl Stream {
                 order => return order,
             }
         }
-        let Played { outcome, sent, timeline, order } =
+        let PlayResult { outcome, sent, timeline, order } =
             self.send((range, plan), session, orders).await;
         if let Some(timeline) = timeline {
             self.sent.timeline = timeline;
@@ -408,16 +408,16 @@ impl Stream {
         (range, plan): (Range<u64>, Option<Arc<Plan>>),
         session: Session,
         orders: &mut Orders,
-    ) -> Played {
+    ) -> PlayResult {
         let Ok(output) = self.path.output() else {
-            return Played::failed(Outcome::PeerGone(libc::EMFILE));
+            return PlayResult::failed(Outcome::PeerGone(libc::EMFILE));
         };
         let grant = self.grant.as_mut().expect("it was admitted");
         let place = grant.slot();
         let source = blocks(range, session, plan);
         let mut running = match grant.start(&self.ts_title.title, source, output).await {
             Ok(running) => running,
-            Err(ended) => return Played::failed(ended.outcome),
+            Err(ended) => return PlayResult::failed(ended.outcome),
         };
         let interleaver = running.interleaver();
         let is_interleaved = matches!(self.path, RtpTransport::Interleaved(_));
@@ -460,7 +460,7 @@ impl Stream {
         } else if let Some(text) = left {
             self.say(&text).await;
         }
-        Played { outcome: ended.outcome, sent: ended.sent, timeline, order }
+        PlayResult { outcome: ended.outcome, sent: ended.sent, timeline, order }
     }
 
     /// Writes to the connection while no frames are sent.

@@ -21,7 +21,7 @@ pub struct RecordGrant {
 }
 
 /// The reservation of a recording.
-struct Counted {
+struct RecordingReservation {
     promised: BitRate,
     source: Source,
     /// Time to fill a place.
@@ -29,7 +29,7 @@ struct Counted {
     cycle: Nanos,
 }
 
-impl Counted {
+impl RecordingReservation {
     fn of(ledger: &Ledger, disk: u32, rate: BitRate) -> Self {
         let limits = &ledger.limits().disks[disk as usize];
         let place = limits.intake.map_or(limits.block, |intake| intake.place);
@@ -55,7 +55,8 @@ impl Broker {
             return Err(self.shared.too_slow(&format!("a recording of {rate}")));
         }
         let disk = u32::from(volume.0);
-        let Counted { promised, source, full, cycle } = Counted::of(&table.ledger, disk, rate);
+        let RecordingReservation { promised, source, full, cycle } =
+            RecordingReservation::of(&table.ledger, disk, rate);
         let (cost, places) = (Cost::recording(source.cost), source.window);
         if let Err(short) = table.ledger.admit(cost) {
             table.refusals.count(short.resource);
@@ -73,9 +74,10 @@ impl Broker {
     pub fn room_for_recordings(&self, volume: VolumeId, rate: BitRate) -> u32 {
         let table = self.shared.table();
         let disk = u32::from(volume.0);
-        table
-            .ledger
-            .room_for(Cost::recording(Counted::of(&table.ledger, disk, rate).source.cost), &[])
+        table.ledger.room_for(
+            Cost::recording(RecordingReservation::of(&table.ledger, disk, rate).source.cost),
+            &[],
+        )
     }
 }
 

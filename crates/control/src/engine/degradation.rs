@@ -52,7 +52,7 @@ impl Watch {
         for (disk, number) in self.disks.iter_mut().zip(0..) {
             let volume = VolumeId(number);
             let before = disk.levels.level;
-            let ends = disk.levels.look(now, Seen::of(&disk.counters));
+            let ends = disk.levels.look(now, CounterSample::of(&disk.counters));
             let level = disk.levels.level;
             self.degradations.set(volume, level);
             let name = disk.path.display();
@@ -81,14 +81,14 @@ impl Watch {
 
 /// The counters of a disk.
 #[derive(Clone, Copy, Default, Debug)]
-struct Seen {
+struct CounterSample {
     missed: u64,
     transfers: u64,
     /// Time in which the disk was not attended.
     unattended: u64,
 }
 
-impl Seen {
+impl CounterSample {
     fn of(counters: &DiskCounters) -> Self {
         Self {
             missed: counters.cycles_missed.value(),
@@ -103,7 +103,7 @@ struct Levels {
     level: DegradationLevel,
     window: Nanos,
     begun: MonoTime,
-    seen: Seen,
+    seen: CounterSample,
     /// Since when new streams have been refused, and every window has missed a cycle.
     refusing: Option<MonoTime>,
 }
@@ -118,13 +118,13 @@ impl Levels {
             level: DegradationLevel::Nothing,
             window,
             begun: now,
-            seen: Seen::default(),
+            seen: CounterSample::default(),
             refusing: None,
         }
     }
 
     /// Evaluates the counters; returns whether streams must be ended now.
-    fn look(&mut self, now: MonoTime, seen: Seen) -> bool {
+    fn look(&mut self, now: MonoTime, seen: CounterSample) -> bool {
         let length = now.since(self.begun);
         if length < self.window {
             return false;
@@ -165,13 +165,13 @@ mod tests {
     struct Fixture {
         levels: Levels,
         now: MonoTime,
-        seen: Seen,
+        seen: CounterSample,
     }
 
     impl Fixture {
         fn new() -> Self {
             let now = MonoTime(SECOND.0);
-            Self { levels: Levels::new(CYCLE, now), now, seen: Seen::default() }
+            Self { levels: Levels::new(CYCLE, now), now, seen: CounterSample::default() }
         }
 
         /// One more window with completed transfers.

@@ -64,7 +64,7 @@ pub(super) fn open(
     // The cost of a frame in a ring is not measured: it is lower than that of a datagram on a
     // socket.
     let measured = if gaps.is_some() { BackEnd::Sendmmsg } else { back_end };
-    let watch = Watch { gauge, measured, cutting, tick, looks: Looks::default() };
+    let watch = Watch { gauge, measured, cutting, tick, looks: MeasurementSchedule::default() };
     let datagram = watch.cost().unwrap_or(DatagramCost::each(DATAGRAM_UNKNOWN));
     (port, PacketFacts { back_end, cutting, candidates, datagram, gaps }, watch)
 }
@@ -87,7 +87,7 @@ pub(super) struct Watch {
     measured: BackEnd,
     cutting: Cutting,
     tick: Nanos,
-    looks: Looks,
+    looks: MeasurementSchedule,
 }
 
 impl Watch {
@@ -115,7 +115,7 @@ impl Watch {
 
 /// The schedule of repeated measurements.
 #[derive(Default)]
-struct Looks {
+struct MeasurementSchedule {
     /// The count of refused streams at the last check.
     refused: u64,
     /// The earliest time of the next measurement.
@@ -132,7 +132,7 @@ const LOOKS: u32 = 24;
 /// second, or their load is permanent.
 const LOOKS_MAX: u32 = 120;
 
-impl Looks {
+impl MeasurementSchedule {
     /// Whether a measurement is due, with `refused` streams refused so far for lack of CPU; counts
     /// it if so.
     fn is_due(&mut self, now: MonoTime, refused: u64) -> bool {
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn it_is_measured_again_for_a_while_after_a_refusal_and_not_for_ever() {
-        let mut looks = Looks::default();
+        let mut looks = MeasurementSchedule::default();
         let mut now = MonoTime(SECOND.0);
         let mut seconds = |count: u64, refused: u64| {
             let end = now + SECOND.times(count);

@@ -19,11 +19,11 @@ const RECENT: usize = 8;
 pub struct Movies {
     /// Held while an index is read.
     reading: tokio::sync::Mutex<()>,
-    known: Mutex<Known>,
+    known: Mutex<MovieCache>,
 }
 
 #[derive(Default)]
-struct Known {
+struct MovieCache {
     movies: HashMap<TitleId, Weak<Movie>>,
     recent: VecDeque<Arc<Movie>>,
 }

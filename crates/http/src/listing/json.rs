@@ -16,7 +16,7 @@ pub(super) struct Document {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct EntryLine<'a> {
     name: &'a str,
     /// The link, relative to the directory.
     href: String,
@@ -75,13 +75,13 @@ pub(super) fn link(entry: &Entry) -> String {
     href
 }
 
-fn line(entry: &Entry) -> Line<'_> {
+fn line(entry: &Entry) -> EntryLine<'_> {
     let (kind, len, rate, duration) = match entry.kind {
         EntryKind::Directory => ("directory", None, None, None),
         EntryKind::Title { len, own_rate, duration } => ("title", Some(len), own_rate, duration),
     };
     let seconds = |duration: Nanos| (duration.0 / 1_000_000) as f64 / 1000.0;
-    Line {
+    EntryLine {
         name: &entry.name,
         href: link(entry),
         kind,

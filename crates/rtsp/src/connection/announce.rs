@@ -261,7 +261,7 @@ impl Connection {
             return Err(self.refused(why));
         }
         // The place is taken before the first await.
-        let Some(place) = Place::take(&server) else {
+        let Some(place) = RecordingPermit::take(&server) else {
             server.counters.refuse(Reason::Room);
             let full =
                 "the limit of recordings is reached ([rtsp] recordings_max); try again later";
@@ -409,9 +409,9 @@ pub(super) async fn report_of(intake: &mut Option<WritePath>) -> Box<[u8]> {
 }
 
 /// The place of a starting recording in the limit of recordings. Released when dropped.
-struct Place(Arc<Server>);
+struct RecordingPermit(Arc<Server>);
 
-impl Place {
+impl RecordingPermit {
     fn take(server: &Arc<Server>) -> Option<Self> {
         // Running and starting recordings are counted together: one becomes the other under this
         // lock.
@@ -425,7 +425,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RecordingPermit {
     fn drop(&mut self) {
         self.0.record_sessions_beginning.fetch_sub(1, Ordering::Relaxed);
     }

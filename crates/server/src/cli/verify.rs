@@ -51,7 +51,7 @@ struct Candidate {
 }
 
 #[derive(Default)]
-struct Found {
+struct VerifyCounts {
     whole: u64,
     bytes: u64,
     without: u64,
@@ -63,7 +63,7 @@ struct Found {
 impl Verify {
     pub(super) fn run(self) -> Result<(), Failure> {
         let mut candidates = Vec::new();
-        let mut found = Found::default();
+        let mut found = VerifyCounts::default();
         for path in &self.paths {
             let named = |error| Failure::usage(format!("{}: {error}", path.display()));
             let path = path.canonicalize().map_err(named)?;
@@ -81,7 +81,7 @@ impl Verify {
             judge(candidate, &meter, &mut found, self.json)?;
         }
         meter.finish_and_clear();
-        let Found { whole, bytes, without, bad, wrong } = found;
+        let VerifyCounts { whole, bytes, without, bad, wrong } = found;
         if self.json {
             let wrong = wrong
                 .into_iter()
@@ -123,7 +123,7 @@ impl Verify {
 fn judge(
     candidate: &Candidate,
     meter: &ProgressBar,
-    found: &mut Found,
+    found: &mut VerifyCounts,
     json: bool,
 ) -> Result<(), Failure> {
     let begun = meter.position();
@@ -168,7 +168,7 @@ pub(super) fn volume_of(path: &Path) -> PathBuf {
 
 /// All files at and below `path`, in the order of their names, except the server's own files and
 /// links.
-fn collect(root: &Path, path: &Path, into: &mut Vec<Candidate>, found: &mut Found) {
+fn collect(root: &Path, path: &Path, into: &mut Vec<Candidate>, found: &mut VerifyCounts) {
     let read = || -> std::io::Result<Vec<(PathBuf, std::fs::Metadata)>> {
         let facts = path.symlink_metadata()?;
         if !facts.is_dir() {

@@ -15,13 +15,13 @@ use super::Sources;
 #[derive(Serialize)]
 pub(super) struct Capacity {
     streams: u32,
-    fits: Vec<Fit>,
+    fits: Vec<RateCapacity>,
     resources: Vec<ResourceLevel>,
     refusals: BTreeMap<String, u64>,
 }
 
 #[derive(Serialize)]
-struct Fit {
+struct RateCapacity {
     volume: String,
     rate_bits_per_second: u64,
     streams: u32,
@@ -58,7 +58,7 @@ impl Capacity {
         let fits = volumes.flat_map(|volume| {
             rates.iter().map(move |&rate| {
                 let (streams, ends_with) = broker.limit_for(VolumeId(volume), rate, tick);
-                Fit {
+                RateCapacity {
                     volume: sources.mount(usize::from(volume)).to_owned(),
                     rate_bits_per_second: rate.0,
                     streams,
