@@ -10,7 +10,7 @@
 //! conformance -- --nocapture` prints the table.
 
 #[expect(dead_code, reason = "other tests of RTSP need all of it")]
-#[path = "rtsp/client.rs"]
+#[path = "../../rtsp/tests/rtsp/client.rs"]
 mod client;
 #[path = "conformance/judge.rs"]
 mod judge;
