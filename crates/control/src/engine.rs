@@ -53,7 +53,7 @@ pub struct Engine {
     /// The servers' counters.
     pub counters: Counters,
     /// Each volume's write path; none for a volume without uploads.
-    pub intakes: Vec<Option<WritePath>>,
+    pub write_paths: Vec<Option<WritePath>>,
     /// Whether each volume's disk answers.
     pub watchdog: Watchdog,
     /// The degradation of each volume whose disk is too slow.
@@ -71,7 +71,7 @@ pub struct Engine {
     stopping: Arc<AtomicBool>,
     wakers: Vec<Waker>,
     report_waker: Waker,
-    intake_waker: Waker,
+    write_path_waker: Waker,
     threads: Vec<JoinHandle<()>>,
     /// Claims that make other servers of this host choose other cores.
     _claims: Vec<Claim>,
@@ -93,9 +93,9 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let ClaimedPlan { plan, claims, .. } = claimed;
     let mut facts = limits::volumes(config)?;
     let placement = placement_of(&plan, facts.len());
-    let (intake_waker, intake_sleeper) = waker::waker()?;
+    let (write_path_waker, write_path_sleeper) = waker::waker()?;
     let control_cores = placement::control_cpus(&cpus, &plan);
-    let host = WritePathHost { waker: &intake_waker, cores: &control_cores };
+    let host = WritePathHost { waker: &write_path_waker, cores: &control_cores };
     let mut setups = vec![];
     let mut shares = vec![];
     for (volume, &core) in facts.iter_mut().zip(&placement.disks) {
@@ -140,7 +140,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         report_waker: Box::new(Wakers(vec![report_waker.clone()])),
     };
     let (cores, control) = assembly::assemble(setup);
-    let Control { commands, reports, intakes: ends, classes, counters } = control;
+    let Control { commands, reports, write_paths: ends, classes, counters } = control;
 
     let stopping = Arc::new(AtomicBool::new(false));
     let started = start_cores(cores, &plan, config, &stopping, &mut degraded)?;
@@ -181,23 +181,27 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let stalls = stalling.stalls();
     let watches = Watches { watchdog: watch, degradation, gauge, stalls: stalling };
     threads.push(start_reports(broker.clone(), reports, watches, sleeper, stop)?);
-    let (mut intakes, mut answering) = (vec![], vec![]);
+    let (mut write_paths, mut answering) = (vec![], vec![]);
     for pair in shares.into_iter().zip(ends) {
         let (Some(share), Some(end)) = pair else {
-            intakes.push(None);
+            write_paths.push(None);
             continue;
         };
-        let intake = WritePath::new(share, end.requests, Wakers(started.wakers.clone()));
-        answering.push((intake.clone(), end.answers));
-        intakes.push(Some(intake));
+        let write_path = WritePath::new(share, end.requests, Wakers(started.wakers.clone()));
+        answering.push((write_path.clone(), end.answers));
+        write_paths.push(Some(write_path));
     }
     if !answering.is_empty() {
-        threads.push(write_path::start_answers(answering, intake_sleeper, Arc::clone(&stopping))?);
+        threads.push(write_path::start_answers(
+            answering,
+            write_path_sleeper,
+            Arc::clone(&stopping),
+        )?);
     }
     Ok(Engine {
         broker,
         counters,
-        intakes,
+        write_paths,
         watchdog,
         degradations,
         stalls,
@@ -208,7 +212,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         stopping,
         wakers: started.wakers,
         report_waker,
-        intake_waker,
+        write_path_waker,
         threads,
         _claims: claims,
     })
@@ -217,7 +221,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        for waker in self.wakers.iter().chain([&self.report_waker, &self.intake_waker]) {
+        for waker in self.wakers.iter().chain([&self.report_waker, &self.write_path_waker]) {
             waker.wake();
         }
         for thread in self.threads.drain(..) {

@@ -34,7 +34,7 @@ pub struct DiskLimits {
     /// Time of that core for each place that is written.
     pub per_write: Nanos,
     /// The reservation for uploads. `None`: the volume takes no uploads.
-    pub intake: Option<WriteLimits>,
+    pub write_path: Option<WriteLimits>,
 }
 
 /// The uploads of one disk as admission sees them. One flush of the model is reserved for them in
@@ -304,7 +304,7 @@ impl Disk<'_> {
     pub fn recorded(&self, rate: BitRate) -> Source {
         let Self { number: disk, limits } = *self;
         let written = rate.bytes_in(limits.cycle) + Bytes(1);
-        let place = limits.intake.map_or(limits.block, |intake| intake.place);
+        let place = limits.write_path.map_or(limits.block, |write_path| write_path.place);
         let places = record_places(rate, place, limits.cycle);
         let per_second = rate.bytes_in(SECOND).0.div_ceil(place.0);
         let cost = SourceCost {

@@ -105,7 +105,7 @@ pub struct CycleLimits {
     /// Limit of waiting blocks: the places of the arena.
     pub jobs_max: usize,
     /// Limits of writes; all zero on a volume that takes no uploads.
-    pub intake: IntakeLimits,
+    pub write_path: WritePathLimits,
 }
 
 impl CycleLimits {
@@ -117,7 +117,7 @@ impl CycleLimits {
 
 /// Limits of the uploads of one disk.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct IntakeLimits {
+pub struct WritePathLimits {
     /// Limit of waiting writes: the places of the write share.
     pub jobs_max: usize,
     /// Limit of files that wait for a flush.
@@ -171,17 +171,17 @@ struct Open {
 impl Cycle {
     /// Makes empty queues; allocates all memory.
     pub fn new(limits: CycleLimits) -> Self {
-        let CycleLimits { length, model, intake, .. } = limits;
-        let jobs = limits.jobs_max + intake.jobs_max;
-        let share = length.0 as u128 * u128::from(intake.floor_thousandths) / 1000;
+        let CycleLimits { length, model, write_path, .. } = limits;
+        let jobs = limits.jobs_max + write_path.jobs_max;
+        let share = length.0 as u128 * u128::from(write_path.floor_thousandths) / 1000;
         let piece = model.moving(MilliVisits(1000), moved(Direction::Write, PIECE));
         let flush = model.planned_flush(length);
         Self {
             limits,
             sweeps: Sweeps::new(model, jobs),
-            arrived: Vec::with_capacity(intake.jobs_max),
+            arrived: Vec::with_capacity(write_path.jobs_max),
             best_effort: BestEffortQueue::new(&limits),
-            flushes: Flushes::new(intake.syncs_max, flush),
+            flushes: Flushes::new(write_path.syncs_max, flush),
             floor: Floor::new(Nanos(share as u64), piece),
             yielded: None,
             open: Vec::with_capacity(jobs),
@@ -204,7 +204,7 @@ impl Cycle {
     /// # Panics
     /// If more jobs wait than the write share has places.
     pub fn add_recording(&mut self, now: MonoTime, job: Job) {
-        assert!(self.arrived.len() < self.limits.intake.jobs_max, "a job has a place");
+        assert!(self.arrived.len() < self.limits.write_path.jobs_max, "a job has a place");
         self.arrived.push(Arrived { job, cycle: self.cycle_of(now) });
     }
 

@@ -376,15 +376,17 @@ fn disk_limit(limits: &DiskLimits) -> Nanos {
     // Rounds down, because the part outside of the share rounds up.
     let shared =
         limits.cycle.saturating_sub(part(1000u32.saturating_sub(limits.share_thousandths)));
-    let kept = limits.intake.map_or(Nanos(0), |intake| {
-        limits.model.planned_flush(limits.cycle) + part(intake.floor_thousandths)
+    let kept = limits.write_path.map_or(Nanos(0), |write_path| {
+        limits.model.planned_flush(limits.cycle) + part(write_path.floor_thousandths)
     });
     shared.saturating_sub(kept)
 }
 
 /// Places of the write share available to recordings.
 fn places_limit(limits: &DiskLimits) -> u64 {
-    limits.intake.map_or(0, |intake| u64::from(intake.places.saturating_sub(UPLOAD_PLACES)))
+    limits
+        .write_path
+        .map_or(0, |write_path| u64::from(write_path.places.saturating_sub(UPLOAD_PLACES)))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use tactus_core::cost::RESIDENT_WINDOW;
-use tactus_core::cycle::{CycleLimits, GROUP_MAX, IntakeLimits};
+use tactus_core::cycle::{CycleLimits, GROUP_MAX, WritePathLimits};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ports::{DiskPort, LinkPort, PacketPort, Waker};
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
@@ -26,7 +26,7 @@ use crate::disk::{self, DiskRings, DiskServer};
 use crate::feeding::Memory;
 use crate::internal::{FromLink, ToLink};
 use crate::link::{LinkParts, LinkServer, Patience};
-use crate::message::{ClassChange, Command, IntakeAnswer, IntakeRequest, PacketClass, Report};
+use crate::message::{ClassChange, Command, PacketClass, Report, WriteAnswer, WriteRequest};
 use crate::packets::{PacketParts, PacketServer};
 use crate::server::Server;
 
@@ -44,13 +44,13 @@ pub struct VolumeSetup<D> {
     pub model: DiskModel,
     /// Best-effort pieces in flight at once.
     pub best_effort_depth: u32,
-    /// The intake of uploads; `None` if the volume takes no uploads.
-    pub intake: Option<IntakeSetup>,
+    /// The write path of uploads; `None` if the volume takes no uploads.
+    pub write_path: Option<WritePathSetup>,
 }
 
-/// The intake of one volume. Its places belong to the write share. The control side owns their
+/// The write path of one volume. Its places belong to the write share. The control side owns their
 /// keeper, and the device's port their memory.
-pub struct IntakeSetup {
+pub struct WritePathSetup {
     /// Number of places of the write share.
     pub places: u32,
     /// Limit of unanswered flushes.
@@ -62,12 +62,12 @@ pub struct IntakeSetup {
     pub waker: Box<dyn Waker>,
 }
 
-/// The control side's end of a volume's intake.
-pub struct Intake {
+/// The control side's end of a volume's write path.
+pub struct WritePath {
     /// Write and flush requests: at most one write for each place, and at most `syncs_max` flushes.
-    pub requests: Producer<IntakeRequest>,
+    pub requests: Producer<WriteRequest>,
     /// One answer for each request.
-    pub answers: Consumer<IntakeAnswer>,
+    pub answers: Consumer<WriteAnswer>,
 }
 
 /// The core of each server, by the number of the core within the engine.
@@ -143,8 +143,8 @@ pub struct Control {
     pub commands: Producer<Command>,
     /// Results of the commands.
     pub reports: Consumer<Report>,
-    /// Each volume's intake.
-    pub intakes: Vec<Option<Intake>>,
+    /// Each volume's write path.
+    pub write_paths: Vec<Option<WritePath>>,
     /// Changes of the limits of datagram classes: room for one change of each class.
     pub classes: Producer<ClassChange>,
     /// The counters of the servers.
@@ -222,7 +222,7 @@ where
     let mut placed: Vec<(usize, Box<dyn Server>)> = vec![];
     let mut parts = vec![];
     let mut memories = vec![];
-    let mut intakes = vec![];
+    let mut write_paths = vec![];
     for (at, volume) in volumes.into_iter().enumerate() {
         assert!(
             volume.cycle.0.is_multiple_of(SECOND.0) || SECOND.0.is_multiple_of(volume.cycle.0),
@@ -233,7 +233,7 @@ where
         placed.push((placement.blocks[at], generated.block));
         parts.push(generated.part);
         memories.push(generated.memory);
-        intakes.push(generated.intake);
+        write_paths.push(generated.write_path);
     }
     // For each stream: a start, the stop of its grant, a stop of all streams, an interleaved
     // message, and an extension of a growing title.
@@ -299,7 +299,7 @@ where
             core.look_at_least_every = LOOK;
         }
     }
-    (cores, Control { commands, reports, intakes, classes, counters })
+    (cores, Control { commands, reports, write_paths, classes, counters })
 }
 
 /// The rings between the delivery server and one link: the delivery server's end, and the link's.
@@ -317,7 +317,7 @@ struct GeneratedSession {
     block: Box<dyn Server>,
     part: VolumeParts,
     memory: Memory,
-    intake: Option<Intake>,
+    write_path: Option<WritePath>,
 }
 
 fn assemble_volume<D: DiskPort + Send + 'static>(
@@ -343,14 +343,17 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
         model: volume.model,
         best_effort_depth: volume.best_effort_depth,
         jobs_max: places,
-        intake: volume.intake.as_ref().map_or(IntakeLimits::default(), |intake| IntakeLimits {
-            jobs_max: intake.places as usize,
-            syncs_max: intake.syncs_max as usize,
-            floor_thousandths: intake.floor_thousandths,
+        write_path: volume.write_path.as_ref().map_or(WritePathLimits::default(), |write_path| {
+            WritePathLimits {
+                jobs_max: write_path.places as usize,
+                syncs_max: write_path.syncs_max as usize,
+                floor_thousandths: write_path.floor_thousandths,
+            }
         }),
     };
-    let (disk_intake, intake) = volume.intake.map(assemble_intake).unzip();
-    let rings = DiskRings { requests: disk_requests, filled: disk_filled, intake: disk_intake };
+    let (disk_write_path, write_path) = volume.write_path.map(assemble_write_path).unzip();
+    let rings =
+        DiskRings { requests: disk_requests, filled: disk_filled, write_path: disk_write_path };
     let disk = DiskServer::new(volume.port, limits, rings, disk_counters);
     let rings = BlockRings { requests, answers, disk: to_disk, filled };
     let view = volume.memory.view().cloned();
@@ -364,17 +367,17 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
             from_block,
         },
         memory: volume.memory,
-        intake,
+        write_path,
     }
 }
 
-fn assemble_intake(setup: IntakeSetup) -> (disk::Intake, Intake) {
-    let IntakeSetup { places, syncs_max, waker, .. } = setup;
+fn assemble_write_path(setup: WritePathSetup) -> (disk::WritePath, WritePath) {
+    let WritePathSetup { places, syncs_max, waker, .. } = setup;
     let each = places as usize + syncs_max as usize + 1;
     let (requests, disk_requests) = ring(each);
     let (disk_answers, answers) = ring(each);
-    let disk = disk::Intake::new(places, GROUP_MAX, disk_requests, disk_answers, waker);
-    (disk, Intake { requests, answers })
+    let disk = disk::WritePath::new(places, GROUP_MAX, disk_requests, disk_answers, waker);
+    (disk, WritePath { requests, answers })
 }
 
 /// Interval at which a core polls its rings while other cores may write into them.

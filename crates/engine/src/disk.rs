@@ -1,11 +1,11 @@
 //! The disk server: the only user of its device.
 //!
 //! It moves jobs from the block server into the cycle's queues, transfers from the cycle to the
-//! device, and filled blocks back. It does the same for the writes and flushes of its intake. All
-//! decisions are in `tactus_core::cycle`. The control side decides what an error of a write or
+//! device, and filled blocks back. It does the same for the writes and flushes of its write path.
+//! All decisions are in `tactus_core::cycle`. The control side decides what an error of a write or
 //! flush means: the disk server reports each error once and repeats no request.
 
-mod intake;
+mod write_path;
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use crate::counters::DiskCounters;
 use crate::internal::{Round, ToDisk};
 use crate::server::Server;
 
-pub(crate) use intake::Intake;
+pub(crate) use write_path::WritePath;
 
-/// One device, its cycle, and the rings to its block server and its intake.
+/// One device, its cycle, and the rings to its block server and its write path.
 pub struct DiskServer<P> {
     port: P,
     cycle: Cycle,
     length: Nanos,
     requests: Consumer<ToDisk>,
     filled: Producer<BlockReadEnd>,
-    /// The intake of uploads; `None` if the volume takes no uploads.
-    intake: Option<Intake>,
+    /// The write path of uploads; `None` if the volume takes no uploads.
+    write_path: Option<WritePath>,
     counters: Arc<DiskCounters>,
     flying: Vec<Flying>,
     cycle_now: u64,
@@ -42,7 +42,7 @@ pub struct DiskServer<P> {
 pub(crate) struct DiskRings {
     pub(crate) requests: Consumer<ToDisk>,
     pub(crate) filled: Producer<BlockReadEnd>,
-    pub(crate) intake: Option<Intake>,
+    pub(crate) write_path: Option<WritePath>,
 }
 
 /// A transfer at the device, and the time of its hand-over.
@@ -61,7 +61,7 @@ impl<P: DiskPort> DiskServer<P> {
     ) -> Self {
         let flying = Vec::with_capacity(limits.in_flight_max() as usize);
         let (length, cycle) = (limits.length, Cycle::new(limits));
-        let DiskRings { requests, filled, intake } = rings;
+        let DiskRings { requests, filled, write_path } = rings;
         let (cycle_now, left, is_quiesced) = (0, None, false);
         Self {
             port,
@@ -69,7 +69,7 @@ impl<P: DiskPort> DiskServer<P> {
             length,
             requests,
             filled,
-            intake,
+            write_path,
             counters,
             flying,
             cycle_now,
@@ -94,8 +94,8 @@ impl<P: DiskPort> DiskServer<P> {
                 ToDisk::Commit(Round::Cycle) => self.cycle.commit_cycle(now),
             }
         }
-        match &mut self.intake {
-            Some(intake) => any | intake.take_requests(now, &mut self.cycle),
+        match &mut self.write_path {
+            Some(write_path) => any | write_path.take_requests(now, &mut self.cycle),
             None => any,
         }
     }
@@ -121,7 +121,7 @@ impl<P: DiskPort> DiskServer<P> {
                 let pushed = self.filled.push(filled);
                 assert!(pushed.is_ok(), "the ring holds every place of the arena");
             }
-            Some(JobEnd::Written(written)) => self.intake().written(written),
+            Some(JobEnd::Written(written)) => self.write_path().written(written),
             None => {}
         }
     }
@@ -155,8 +155,8 @@ impl<P: DiskPort> DiskServer<P> {
         while let Some(synced) = self.port.poll_synced(now) {
             any = true;
             self.cycle.handle_synced(now);
-            let intake = self.intake.as_mut().expect("only an intake asks for flushes");
-            intake.synced(now, synced, &mut self.cycle, &self.counters);
+            let write_path = self.write_path.as_mut().expect("only a write path asks for flushes");
+            write_path.synced(now, synced, &mut self.cycle, &self.counters);
         }
         any
     }
@@ -182,14 +182,14 @@ impl<P: DiskPort> DiskServer<P> {
         while let Some(sync) = self.cycle.poll_sync(now) {
             let taken = self.port.submit_sync(now, sync);
             assert!(taken.is_ok(), "the port takes as many flushes as are in a group");
-            self.intake().note_sync(now, sync);
+            self.write_path().note_sync(now, sync);
             any = true;
         }
         any
     }
 
-    fn intake(&mut self) -> &mut Intake {
-        self.intake.as_mut().expect("only an intake writes")
+    fn write_path(&mut self) -> &mut WritePath {
+        self.write_path.as_mut().expect("only a write path writes")
     }
 
     /// Counts a missed cycle: one that ends with real-time work in the queue.
@@ -219,8 +219,8 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
             any |= self.take_synced(now);
         }
         any |= !self.is_quiesced && self.start(now);
-        if let Some(intake) = &mut self.intake {
-            intake.wake();
+        if let Some(write_path) = &mut self.write_path {
+            write_path.wake();
         }
         let in_flight = self.cycle.in_flight() as u64 + u64::from(self.cycle.is_flushing());
         self.counters.in_flight.set(in_flight);

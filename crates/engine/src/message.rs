@@ -262,7 +262,7 @@ pub enum WriteClass {
 
 /// From the control side to a disk server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum IntakeRequest {
+pub enum WriteRequest {
     /// Writes the content of a place of the write share, from its beginning. The place belongs to
     /// the engine until the answer.
     Write {
@@ -295,7 +295,7 @@ pub enum IntakeRequest {
 
 /// From a disk server to the control side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum IntakeAnswer {
+pub enum WriteAnswer {
     /// The device has read the place. Its bytes are durable only after the next flush.
     Written {
         /// The token of the write.

@@ -1,7 +1,7 @@
 //! The servers together, against what they promise to streams that have nothing to do with a
 //! trouble: the same whether blocks are in an arena or in the page cache.
 
-mod stage;
+mod fixture;
 
 #[path = "promises/block_lists.rs"]
 mod block_lists;
@@ -29,20 +29,20 @@ mod planned;
 
 use std::sync::Arc;
 
-use stage::{BLOCK, BOTH, CYCLE, Memory, PLACES, Room, Stage, TITLE, content};
+use fixture::{BLOCK, BOTH, CYCLE, Fixture, Memory, PLACES, Room, TITLE, content};
 use tactus_core::ports::DiskFault;
 use tactus_core::stagger::Tick;
 use tactus_core::sums::{Sums, UNIT};
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
-use tactus_engine::message::{Command, Extent, IntakeAnswer, Outcome, Rate, Report, StreamId};
+use tactus_engine::message::{Command, Extent, Outcome, Rate, Report, StreamId, WriteAnswer};
 
 /// 2 Mbit/s: the title takes ten seconds.
 const RATE: u64 = 2_097_152;
 const BY_THE_CLOCK: Option<Rate> =
     Some(Rate { rate: BitRate(RATE), burst: Bytes(0), tick: Tick::Ms10 });
 
-fn finished(stage: &Stage, stream: StreamId) -> Option<(Outcome, Bytes)> {
-    stage.reports.iter().find_map(|report| match *report {
+fn finished(fixture: &Fixture, stream: StreamId) -> Option<(Outcome, Bytes)> {
+    fixture.reports.iter().find_map(|report| match *report {
         Report::Finished { stream: which, outcome, sent } if which == stream => {
             Some((outcome, sent))
         }
@@ -50,22 +50,22 @@ fn finished(stage: &Stage, stream: StreamId) -> Option<(Outcome, Bytes)> {
     })
 }
 
-fn retired(stage: &Stage, stream: StreamId) -> bool {
+fn retired(fixture: &Fixture, stream: StreamId) -> bool {
     let is_it =
         |report: &Report| matches!(report, Report::Retired { stream: one, .. } if *one == stream);
-    stage.reports.iter().any(is_it)
+    fixture.reports.iter().any(is_it)
 }
 
 #[test]
 fn a_title_arrives_whole_in_order_and_by_its_clock() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let stream = stage.start(3, RATE);
-        stage.pass(SECOND.times(11));
-        assert_eq!(stage.received(stream), content(3, 0, TITLE.0));
-        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
-        assert!(retired(&stage, stream));
-        let sends = stage.sends(stream);
+        let mut fixture = Fixture::new(memory);
+        let stream = fixture.start(3, RATE);
+        fixture.pass(SECOND.times(11));
+        assert_eq!(fixture.received(stream), content(3, 0, TITLE.0));
+        assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
+        assert!(retired(&fixture, stream));
+        let sends = fixture.sends(stream);
         let (begin, _) = sends[0];
         let mut sent = 0;
         for (number, &(at, bytes)) in sends.iter().enumerate() {
@@ -74,27 +74,27 @@ fn a_title_arrives_whole_in_order_and_by_its_clock() {
             let due = RATE * (number as u64 + 1) / 800;
             assert_eq!(sent, due.min(TITLE.0));
         }
-        assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
+        assert_eq!(fixture.control.counters.links[0].underruns.value(), 0);
     }
 }
 
 #[test]
 fn a_paced_stream_begins_with_its_whole_burst() {
     // Two cycles and a tick of 262,144 bytes a second are a block, and two more are partly needed:
-    // what the ledger grants for a burst of three is the stage's window of six.
+    // what the ledger grants for a burst of three is the fixture's window of six.
     let burst = Bytes(3 * u64::from(BLOCK));
     for memory in BOTH {
         for first in [0, 100_001] {
-            let mut stage = Stage::new(memory);
+            let mut fixture = Fixture::new(memory);
             let pace = Some(Rate { rate: BitRate(RATE), burst, tick: Tick::Ms10 });
-            let stream = stage.start_range(1, pace, first..TITLE.0);
-            stage.pass(SECOND.times(10));
-            let sends = stage.sends(stream);
+            let stream = fixture.start_range(1, pace, first..TITLE.0);
+            fixture.pass(SECOND.times(10));
+            let sends = fixture.sends(stream);
             let at_once = sends.iter().take_while(|(at, _)| *at == sends[0].0);
             let bytes: u64 = at_once.map(|&(_, bytes)| bytes).sum();
             assert_eq!(bytes, burst.0 + RATE / 800);
-            assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
-            assert_eq!(stage.received(stream), content(1, first, TITLE.0 - first));
+            assert_eq!(fixture.control.counters.links[0].underruns.value(), 0);
+            assert_eq!(fixture.received(stream), content(1, first, TITLE.0 - first));
         }
     }
 }
@@ -103,60 +103,60 @@ fn a_paced_stream_begins_with_its_whole_burst() {
 fn a_stalled_client_never_delays_another_and_is_ended() {
     for memory in BOTH {
         let [undisturbed, disturbed] = [u64::MAX, 100_000].map(|limit| {
-            let mut stage = Stage::new(memory);
-            let other = stage.start(1, RATE);
-            let stalled = stage.start(2, RATE);
-            stage.network().limits.insert(stalled.index as i32, limit);
-            stage.pass(SECOND.times(3));
-            (stage, other, stalled)
+            let mut fixture = Fixture::new(memory);
+            let other = fixture.start(1, RATE);
+            let stalled = fixture.start(2, RATE);
+            fixture.network().limits.insert(stalled.index as i32, limit);
+            fixture.pass(SECOND.times(3));
+            (fixture, other, stalled)
         });
         let sends = undisturbed.0.sends(undisturbed.1);
-        let (stage, other, stalled) = disturbed;
-        assert!(sends.len() > 250 && stage.sends(other) == sends);
-        let (outcome, sent) = finished(&stage, stalled).expect("it is ended after half a second");
+        let (fixture, other, stalled) = disturbed;
+        assert!(sends.len() > 250 && fixture.sends(other) == sends);
+        let (outcome, sent) = finished(&fixture, stalled).expect("it is ended after half a second");
         assert_eq!((outcome, sent), (Outcome::TooSlow, Bytes(100_000)));
-        assert!(retired(&stage, stalled) && finished(&stage, other).is_none());
+        assert!(retired(&fixture, stalled) && finished(&fixture, other).is_none());
     }
 }
 
 #[test]
 fn a_failed_disk_read_ends_only_its_own_streams() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
+        let mut fixture = Fixture::new(memory);
         let (healthy, first, second) =
-            (stage.start(1, RATE), stage.start(2, RATE), stage.start(2, RATE));
-        stage.pass(SECOND);
-        stage.disk().failing.insert(2, 5);
-        stage.pass(SECOND.times(10));
+            (fixture.start(1, RATE), fixture.start(2, RATE), fixture.start(2, RATE));
+        fixture.pass(SECOND);
+        fixture.disk().failing.insert(2, 5);
+        fixture.pass(SECOND.times(10));
         for stream in [first, second] {
-            let (outcome, sent) = finished(&stage, stream).expect("its title cannot be read");
+            let (outcome, sent) = finished(&fixture, stream).expect("its title cannot be read");
             let Outcome::Unreadable { block, errno: 5 } = outcome else { panic!("{outcome:?}") };
             assert!(sent > Bytes(0) && sent.0 <= block * u64::from(BLOCK) && sent < TITLE);
-            let received = stage.received(stream);
+            let received = fixture.received(stream);
             assert_eq!(received, content(2, 0, received.len() as u64));
-            assert!(retired(&stage, stream));
+            assert!(retired(&fixture, stream));
         }
-        assert_eq!(stage.received(healthy), content(1, 0, TITLE.0));
-        assert_eq!(finished(&stage, healthy), Some((Outcome::Complete, TITLE)));
+        assert_eq!(fixture.received(healthy), content(1, 0, TITLE.0));
+        assert_eq!(finished(&fixture, healthy), Some((Outcome::Complete, TITLE)));
     }
 }
 
 #[test]
 fn a_stop_while_reads_are_under_way_retires_when_they_have_come_back() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        stage.disk().holds = true;
-        let stream = stage.start(1, RATE);
-        stage.pass(CYCLE);
-        stage.command(Command::Stop(stream));
-        stage.pass(SECOND);
+        let mut fixture = Fixture::new(memory);
+        fixture.disk().holds = true;
+        let stream = fixture.start(1, RATE);
+        fixture.pass(CYCLE);
+        fixture.command(Command::Stop(stream));
+        fixture.pass(SECOND);
         // The socket is free at once; the memory that the kernel may write is not.
-        assert_eq!(finished(&stage, stream), Some((Outcome::Stopped, Bytes(0))));
-        assert!(!retired(&stage, stream));
-        stage.disk().holds = false;
-        stage.pass(CYCLE);
-        assert!(retired(&stage, stream));
-        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        assert_eq!(finished(&fixture, stream), Some((Outcome::Stopped, Bytes(0))));
+        assert!(!retired(&fixture, stream));
+        fixture.disk().holds = false;
+        fixture.pass(CYCLE);
+        assert!(retired(&fixture, stream));
+        assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
     }
 }
 
@@ -165,21 +165,21 @@ fn an_ended_stream_frees_its_places_without_the_disk() {
     for memory in BOTH {
         for pace in [BY_THE_CLOCK, None] {
             // Two streams fill all of it.
-            let mut stage = Stage::with(memory, Room { places: 12, window: 6 });
-            stage.disk().holds = true;
-            let first = stage.start(1, RATE);
-            let second = stage.start_with(2, pace);
-            stage.pass(CYCLE);
-            stage.command(Command::Stop(second));
-            stage.pass(CYCLE);
-            assert!(retired(&stage, second) && finished(&stage, first).is_none());
-            let third = stage.start(3, RATE);
-            stage.disk().holds = false;
-            stage.pass(SECOND.times(11));
+            let mut fixture = Fixture::with(memory, Room { places: 12, window: 6 });
+            fixture.disk().holds = true;
+            let first = fixture.start(1, RATE);
+            let second = fixture.start_with(2, pace);
+            fixture.pass(CYCLE);
+            fixture.command(Command::Stop(second));
+            fixture.pass(CYCLE);
+            assert!(retired(&fixture, second) && finished(&fixture, first).is_none());
+            let third = fixture.start(3, RATE);
+            fixture.disk().holds = false;
+            fixture.pass(SECOND.times(11));
             for stream in [first, third] {
-                assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
+                assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
             }
-            assert!(stage.disk().reads.iter().all(|&(title, _)| title != 2));
+            assert!(fixture.disk().reads.iter().all(|&(title, _)| title != 2));
         }
     }
 }
@@ -187,49 +187,49 @@ fn an_ended_stream_frees_its_places_without_the_disk() {
 #[test]
 fn a_block_that_was_given_up_is_read_for_whoever_comes_next() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        stage.disk().holds = true;
-        stage.start(1, RATE);
-        let gone = stage.start(2, RATE);
-        stage.pass(CYCLE);
+        let mut fixture = Fixture::new(memory);
+        fixture.disk().holds = true;
+        fixture.start(1, RATE);
+        let gone = fixture.start(2, RATE);
+        fixture.pass(CYCLE);
         // The read is dropped, and wanted again before that is known.
-        stage.control.commands.push(Command::Stop(gone)).expect("room for a command");
-        let next = stage.start(2, RATE);
-        stage.disk().holds = false;
-        stage.pass(SECOND.times(11));
-        assert!(retired(&stage, gone));
-        assert_eq!(stage.received(next), content(2, 0, TITLE.0));
-        assert_eq!(finished(&stage, next), Some((Outcome::Complete, TITLE)));
-        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        fixture.control.commands.push(Command::Stop(gone)).expect("room for a command");
+        let next = fixture.start(2, RATE);
+        fixture.disk().holds = false;
+        fixture.pass(SECOND.times(11));
+        assert!(retired(&fixture, gone));
+        assert_eq!(fixture.received(next), content(2, 0, TITLE.0));
+        assert_eq!(finished(&fixture, next), Some((Outcome::Complete, TITLE)));
+        assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
     }
 }
 
 #[test]
 fn a_stop_of_an_earlier_life_ends_nobody() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let stream = stage.start(1, RATE);
-        stage.pass(CYCLE);
-        stage.command(Command::Stop(StreamId { generation: 0, ..stream }));
-        stage.pass(SECOND.times(11));
-        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
+        let mut fixture = Fixture::new(memory);
+        let stream = fixture.start(1, RATE);
+        fixture.pass(CYCLE);
+        fixture.command(Command::Stop(StreamId { generation: 0, ..stream }));
+        fixture.pass(SECOND.times(11));
+        assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
     }
 }
 
 #[test]
 fn a_followers_blocks_are_hits() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let viewer = stage.start(1, RATE);
-        stage.pass(Nanos::from_millis(500));
-        let follower = stage.start(1, RATE);
-        stage.pass(SECOND.times(12));
+        let mut fixture = Fixture::new(memory);
+        let viewer = fixture.start(1, RATE);
+        fixture.pass(Nanos::from_millis(500));
+        let follower = fixture.start(1, RATE);
+        fixture.pass(SECOND.times(12));
         for stream in [viewer, follower] {
-            assert_eq!(stage.received(stream), content(1, 0, TITLE.0));
+            assert_eq!(fixture.received(stream), content(1, 0, TITLE.0));
         }
         let blocks = TITLE.0 / u64::from(BLOCK);
-        assert_eq!(stage.disk().reads.len() as u64, blocks, "each block is read once");
-        let counters = &stage.control.counters.blocks[0];
+        assert_eq!(fixture.disk().reads.len() as u64, blocks, "each block is read once");
+        let counters = &fixture.control.counters.blocks[0];
         assert_eq!((counters.misses.value(), counters.hits.value()), (blocks, blocks));
     }
 }
@@ -237,28 +237,28 @@ fn a_followers_blocks_are_hits() {
 #[test]
 fn a_download_takes_only_the_time_that_streams_leave() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let stream = stage.start(1, RATE);
-        let download = stage.start_with(2, None);
-        stage.pass(SECOND.times(11));
-        assert_eq!(stage.received(download), content(2, 0, TITLE.0));
-        assert_eq!(finished(&stage, download), Some((Outcome::Complete, TITLE)));
-        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
-        assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
+        let mut fixture = Fixture::new(memory);
+        let stream = fixture.start(1, RATE);
+        let download = fixture.start_with(2, None);
+        fixture.pass(SECOND.times(11));
+        assert_eq!(fixture.received(download), content(2, 0, TITLE.0));
+        assert_eq!(finished(&fixture, download), Some((Outcome::Complete, TITLE)));
+        assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
+        assert_eq!(fixture.control.counters.links[0].underruns.value(), 0);
     }
 }
 
 #[test]
 fn a_broken_connection_gives_everything_back() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let stream = stage.start(1, RATE);
-        stage.pass(SECOND);
-        stage.network().broken.push(stream.index as i32);
-        stage.pass(CYCLE.times(3));
-        assert!(matches!(finished(&stage, stream), Some((Outcome::PeerGone(104), _))));
-        assert!(retired(&stage, stream));
-        let counters = &stage.control.counters.blocks[0];
+        let mut fixture = Fixture::new(memory);
+        let stream = fixture.start(1, RATE);
+        fixture.pass(SECOND);
+        fixture.network().broken.push(stream.index as i32);
+        fixture.pass(CYCLE.times(3));
+        assert!(matches!(finished(&fixture, stream), Some((Outcome::PeerGone(104), _))));
+        assert!(retired(&fixture, stream));
+        let counters = &fixture.control.counters.blocks[0];
         assert_eq!(counters.leased.value(), 0);
         assert!(counters.resident.value() <= u64::from(PLACES));
     }
@@ -267,18 +267,18 @@ fn a_broken_connection_gives_everything_back() {
 #[test]
 fn after_the_machine_stood_still_the_rate_is_kept_and_nothing_comes_at_once() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let stream = stage.start(1, RATE);
-        stage.pass(SECOND.times(2));
-        let before = stage.sends(stream).len();
-        stage.stand_still(SECOND.times(5));
-        stage.pass(SECOND.times(2));
-        let after = stage.sends(stream).split_off(before);
+        let mut fixture = Fixture::new(memory);
+        let stream = fixture.start(1, RATE);
+        fixture.pass(SECOND.times(2));
+        let before = fixture.sends(stream).len();
+        fixture.stand_still(SECOND.times(5));
+        fixture.pass(SECOND.times(2));
+        let after = fixture.sends(stream).split_off(before);
         // One visit was due when the machine stopped; the phase may cost another tick.
         assert!(after.iter().all(|&(_, bytes)| bytes <= RATE / 800 * 2), "{after:?}");
         let bytes: u64 = after.iter().map(|&(_, bytes)| bytes).sum();
         assert!(bytes.abs_diff(RATE / 8 * 2) <= RATE / 800 * 2);
-        assert_eq!(stage.control.counters.links[0].stalls.value(), 1);
+        assert_eq!(fixture.control.counters.links[0].stalls.value(), 1);
     }
 }
 
@@ -287,13 +287,13 @@ fn after_the_machine_stood_still_the_rate_is_kept_and_nothing_comes_at_once() {
 fn s04_a_stall_is_counted_as_lateness_of_each_stream_and_of_its_core() {
     for memory in BOTH {
         for stall in [300, 1_000, 5_000, 21_000].map(Nanos::from_millis) {
-            let mut stage = Stage::new(memory);
-            let streams = [stage.start(1, RATE), stage.start(2, RATE)];
-            stage.pass(SECOND);
-            let counters = stage.control.counters.clone();
+            let mut fixture = Fixture::new(memory);
+            let streams = [fixture.start(1, RATE), fixture.start(2, RATE)];
+            fixture.pass(SECOND);
+            let counters = fixture.control.counters.clone();
             let core = &counters.cores[0];
             assert_eq!((core.stalls.value(), counters.links[0].stalled_streams.value()), (0, 0));
-            stage.stand_still(stall);
+            fixture.stand_still(stall);
             // The core's next turn was due within a tick.
             let at_least = stall.saturating_sub(Nanos::from_millis(12));
             let is_told = |value: u64| value >= at_least.0 && value <= stall.0;
@@ -307,7 +307,7 @@ fn s04_a_stall_is_counted_as_lateness_of_each_stream_and_of_its_core() {
                 assert!(is_told(one.stalled.value()), "{:?}", one.stalled);
                 assert!(is_told(one.lateness_max.value()));
             }
-            stage.pass(SECOND);
+            fixture.pass(SECOND);
             assert_eq!(core.stalls.value(), 1, "the turns after it are on time");
         }
     }
@@ -315,28 +315,28 @@ fn s04_a_stall_is_counted_as_lateness_of_each_stream_and_of_its_core() {
 
 #[test]
 fn s04_a_core_without_work_does_not_stall() {
-    let mut stage = Stage::new(BOTH[0]);
-    stage.stand_still(SECOND.times(30));
-    stage.pass(SECOND);
-    assert_eq!(stage.control.counters.cores[0].stalls.value(), 0);
+    let mut fixture = Fixture::new(BOTH[0]);
+    fixture.stand_still(SECOND.times(30));
+    fixture.pass(SECOND);
+    assert_eq!(fixture.control.counters.cores[0].stalls.value(), 0);
 }
 
 #[test]
 fn what_a_slow_disk_has_not_brought_is_not_owed_at_once() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let stream = stage.start(1, RATE);
-        stage.pass(SECOND);
-        stage.disk().holds = true;
-        stage.pass(SECOND.times(2));
-        let before = stage.sends(stream).len();
-        assert!(stage.control.counters.links[0].underruns.value() > 0);
-        stage.disk().holds = false;
-        stage.pass(CYCLE.times(3));
-        let underruns = stage.control.counters.links[0].underruns.value();
-        stage.pass(SECOND);
-        assert_eq!(stage.control.counters.links[0].underruns.value(), underruns, "on time again");
-        let after = stage.sends(stream).split_off(before);
+        let mut fixture = Fixture::new(memory);
+        let stream = fixture.start(1, RATE);
+        fixture.pass(SECOND);
+        fixture.disk().holds = true;
+        fixture.pass(SECOND.times(2));
+        let before = fixture.sends(stream).len();
+        assert!(fixture.control.counters.links[0].underruns.value() > 0);
+        fixture.disk().holds = false;
+        fixture.pass(CYCLE.times(3));
+        let underruns = fixture.control.counters.links[0].underruns.value();
+        fixture.pass(SECOND);
+        assert_eq!(fixture.control.counters.links[0].underruns.value(), underruns, "on time again");
+        let after = fixture.sends(stream).split_off(before);
         assert!(after.iter().all(|&(_, bytes)| bytes <= RATE / 800 + 1), "{after:?}");
     }
 }
@@ -344,19 +344,19 @@ fn what_a_slow_disk_has_not_brought_is_not_owed_at_once() {
 #[test]
 fn what_a_place_counts_ends_with_its_stream() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let stream = stage.start(1, RATE);
-        stage.pass(SECOND.times(2));
-        stage.disk().holds = true;
-        stage.pass(SECOND);
-        let counters = std::sync::Arc::clone(&stage.control.counters.streams);
+        let mut fixture = Fixture::new(memory);
+        let stream = fixture.start(1, RATE);
+        fixture.pass(SECOND.times(2));
+        fixture.disk().holds = true;
+        fixture.pass(SECOND);
+        let counters = std::sync::Arc::clone(&fixture.control.counters.streams);
         let place = &counters[stream.index as usize];
         let counted = || [&place.bytes, &place.underruns, &place.second_bytes, &place.rate];
         assert!(counted().iter().all(|counter| counter.value() > 0));
-        stage.disk().holds = false;
-        stage.command(Command::Stop(stream));
-        stage.pass(CYCLE);
-        assert!(retired(&stage, stream));
+        fixture.disk().holds = false;
+        fixture.command(Command::Stop(stream));
+        fixture.pass(CYCLE);
+        assert!(retired(&fixture, stream));
         assert!(counted().iter().all(|counter| counter.value() == 0));
     }
 }
@@ -365,14 +365,14 @@ fn what_a_place_counts_ends_with_its_stream() {
 fn a_range_begins_and_ends_where_it_was_asked_to() {
     for memory in BOTH {
         for pace in [BY_THE_CLOCK, None] {
-            let mut stage = Stage::new(memory);
+            let mut fixture = Fixture::new(memory);
             // From within one block to within another.
             let range = 100_001..1_200_003;
-            let stream = stage.start_range(4, pace, range.clone());
-            stage.pass(SECOND.times(6));
+            let stream = fixture.start_range(4, pace, range.clone());
+            fixture.pass(SECOND.times(6));
             let len = range.end - range.start;
-            assert_eq!(stage.received(stream), content(4, range.start, len));
-            assert_eq!(finished(&stage, stream), Some((Outcome::Complete, Bytes(len))));
+            assert_eq!(fixture.received(stream), content(4, range.start, len));
+            assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, Bytes(len))));
         }
     }
 }
@@ -381,37 +381,37 @@ fn a_range_begins_and_ends_where_it_was_asked_to() {
 fn a_part_is_offered_only_while_its_blocks_are_leased() {
     for pace in [BY_THE_CLOCK, None] {
         // With one place more than what is being sent, what is given back is filled anew at once;
-        // the stage stops when a part is offered that no place refers to any more, or not yet.
+        // the fixture stops when a part is offered that no place refers to any more, or not yet.
         let room = Room { places: 2, window: 2 };
-        let mut stage = Stage::with(Memory::PageCache, room);
-        let stream = stage.start_with(1, pace);
-        stage.pass(SECOND.times(11));
-        assert_eq!(stage.received(stream), content(1, 0, TITLE.0));
-        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
-        let evictions = stage.control.counters.blocks[0].evictions.value();
+        let mut fixture = Fixture::with(Memory::PageCache, room);
+        let stream = fixture.start_with(1, pace);
+        fixture.pass(SECOND.times(11));
+        assert_eq!(fixture.received(stream), content(1, 0, TITLE.0));
+        assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
+        let evictions = fixture.control.counters.blocks[0].evictions.value();
         assert_eq!(evictions, TITLE.0 / u64::from(BLOCK) - u64::from(room.places));
     }
 }
 
 #[test]
 fn a_file_that_has_lost_its_bytes_ends_its_own_streams_and_every_lease_comes_back() {
-    let mut stage = Stage::new(Memory::PageCache);
-    let (healthy, paced) = (stage.start(1, RATE), stage.start(2, RATE));
-    stage.pass(SECOND);
-    stage.network().lost.insert(2, 61);
-    let download = stage.start_with(2, None);
-    stage.pass(CYCLE.times(3));
+    let mut fixture = Fixture::new(Memory::PageCache);
+    let (healthy, paced) = (fixture.start(1, RATE), fixture.start(2, RATE));
+    fixture.pass(SECOND);
+    fixture.network().lost.insert(2, 61);
+    let download = fixture.start_with(2, None);
+    fixture.pass(CYCLE.times(3));
     for stream in [paced, download] {
-        let (outcome, sent) = finished(&stage, stream).expect("its file has been cut");
+        let (outcome, sent) = finished(&fixture, stream).expect("its file has been cut");
         assert_eq!(outcome, Outcome::DiskFailed(61));
-        assert_eq!(stage.received(stream), content(2, 0, sent.0));
-        assert!(retired(&stage, stream));
+        assert_eq!(fixture.received(stream), content(2, 0, sent.0));
+        assert!(retired(&fixture, stream));
     }
-    assert_eq!(stage.control.counters.delivery.disk_failed.value(), 2);
-    stage.pass(SECOND.times(10));
-    assert_eq!(finished(&stage, healthy), Some((Outcome::Complete, TITLE)));
-    assert!(retired(&stage, healthy));
-    assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+    assert_eq!(fixture.control.counters.delivery.disk_failed.value(), 2);
+    fixture.pass(SECOND.times(10));
+    assert_eq!(finished(&fixture, healthy), Some((Outcome::Complete, TITLE)));
+    assert!(retired(&fixture, healthy));
+    assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
 }
 
 /// What the title was when it was stored.
@@ -422,15 +422,15 @@ fn sums(title: i32) -> Arc<Sums> {
 }
 
 fn start_with_sums(
-    stage: &mut Stage,
+    fixture: &mut Fixture,
     title: i32,
     pace: Option<Rate>,
     sums: &Arc<Sums>,
 ) -> StreamId {
-    let mut start = stage.start_of(title, pace, 0..TITLE.0);
+    let mut start = fixture.start_of(title, pace, 0..TITLE.0);
     start.origin.sums = Some(Arc::clone(sums));
     let stream = start.stream;
-    stage.begin(start);
+    fixture.begin(start);
     stream
 }
 
@@ -438,19 +438,19 @@ fn start_with_sums(
 fn what_is_not_what_was_stored_is_found_before_it_is_sent() {
     for memory in BOTH {
         for pace in [BY_THE_CLOCK, None] {
-            let mut stage = Stage::new(memory);
+            let mut fixture = Fixture::new(memory);
             let (good, bad) = (sums(1), sums(2));
-            stage.disk().damaged.push(2);
-            let whole = start_with_sums(&mut stage, 1, pace, &good);
-            let damaged = start_with_sums(&mut stage, 2, pace, &bad);
-            stage.pass(SECOND.times(12));
-            assert_eq!(finished(&stage, whole), Some((Outcome::Complete, TITLE)));
+            fixture.disk().damaged.push(2);
+            let whole = start_with_sums(&mut fixture, 1, pace, &good);
+            let damaged = start_with_sums(&mut fixture, 2, pace, &bad);
+            fixture.pass(SECOND.times(12));
+            assert_eq!(finished(&fixture, whole), Some((Outcome::Complete, TITLE)));
             let outcome = Outcome::Damaged { block: 0 };
-            assert_eq!(finished(&stage, damaged), Some((outcome, Bytes(0))));
-            assert!(stage.control.counters.blocks[0].damaged.value() > 0);
+            assert_eq!(finished(&fixture, damaged), Some((outcome, Bytes(0))));
+            assert!(fixture.control.counters.blocks[0].damaged.value() > 0);
             // What was lent to a real-time thread is freed by the control side.
             assert_eq!((Arc::strong_count(&good), Arc::strong_count(&bad)), (2, 2));
-            stage.reports.clear();
+            fixture.reports.clear();
             assert_eq!((Arc::strong_count(&good), Arc::strong_count(&bad)), (1, 1));
         }
     }
@@ -459,26 +459,26 @@ fn what_is_not_what_was_stored_is_found_before_it_is_sent() {
 #[test]
 fn a_block_in_memory_that_nobody_has_compared_is_compared_before_it_is_lent() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        stage.disk().damaged.push(2);
-        let careless = stage.start_with(2, BY_THE_CLOCK);
-        stage.pass(SECOND);
-        let careful = start_with_sums(&mut stage, 2, BY_THE_CLOCK, &sums(2));
-        stage.pass(SECOND.times(11));
-        assert_eq!(finished(&stage, careless), Some((Outcome::Complete, TITLE)));
+        let mut fixture = Fixture::new(memory);
+        fixture.disk().damaged.push(2);
+        let careless = fixture.start_with(2, BY_THE_CLOCK);
+        fixture.pass(SECOND);
+        let careful = start_with_sums(&mut fixture, 2, BY_THE_CLOCK, &sums(2));
+        fixture.pass(SECOND.times(11));
+        assert_eq!(finished(&fixture, careless), Some((Outcome::Complete, TITLE)));
         let outcome = Outcome::Damaged { block: 0 };
-        assert_eq!(finished(&stage, careful), Some((outcome, Bytes(0))));
-        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        assert_eq!(finished(&fixture, careful), Some((outcome, Bytes(0))));
+        assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
     }
 }
 
 /// A stream from the beginning of a title of which only `len` is there yet.
-fn growing(stage: &mut Stage, title: i32, pace: Option<Rate>, len: Bytes) -> StreamId {
-    let mut start = stage.start_of(title, pace, 0..len.0);
+fn growing(fixture: &mut Fixture, title: i32, pace: Option<Rate>, len: Bytes) -> StreamId {
+    let mut start = fixture.start_of(title, pace, 0..len.0);
     let stream = start.stream;
     start.extent = Extent::Growing(Bytes(0)..len);
     start.origin.len = len;
-    stage.begin(start);
+    fixture.begin(start);
     stream
 }
 
@@ -488,22 +488,22 @@ fn a_stream_of_a_growing_title_waits_at_its_end_and_is_never_late() {
     let whole = Bytes(u64::from(BLOCK) * 33 / 2);
     for memory in BOTH {
         for pace in [BY_THE_CLOCK, None] {
-            let mut stage = Stage::new(memory);
+            let mut fixture = Fixture::new(memory);
             let mut len = Bytes(1);
-            let stream = growing(&mut stage, 1, pace, len);
+            let stream = growing(&mut fixture, 1, pace, len);
             while len < whole {
-                stage.pass(Nanos::from_millis(250));
+                fixture.pass(Nanos::from_millis(250));
                 len = Bytes((len.0 + RATE / 8 / 16).min(whole.0));
                 let is_whole = len == whole;
-                stage.command(Command::Extend { stream, end: len, is_whole });
+                fixture.command(Command::Extend { stream, end: len, is_whole });
                 let there = if is_whole { len.0 } else { len.0 - len.0 % u64::from(BLOCK) };
-                assert!(stage.received(stream).len() as u64 <= there);
+                assert!(fixture.received(stream).len() as u64 <= there);
             }
-            stage.pass(SECOND.times(2));
-            assert_eq!(stage.received(stream), content(1, 0, whole.0));
-            assert_eq!(finished(&stage, stream), Some((Outcome::Complete, whole)));
-            assert!(retired(&stage, stream));
-            let counters = &stage.control.counters;
+            fixture.pass(SECOND.times(2));
+            assert_eq!(fixture.received(stream), content(1, 0, whole.0));
+            assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, whole)));
+            assert!(retired(&fixture, stream));
+            let counters = &fixture.control.counters;
             assert_eq!(counters.links[0].underruns.value(), 0);
             assert_eq!(counters.delivery.too_slow.value(), 0);
             assert_eq!(counters.disks[0].cycles_missed.value(), 0);
@@ -514,12 +514,12 @@ fn a_stream_of_a_growing_title_waits_at_its_end_and_is_never_late() {
 #[test]
 fn a_stalled_peer_of_a_growing_title_is_ended_like_any_other() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let stream = growing(&mut stage, 1, BY_THE_CLOCK, Bytes(TITLE.0 - 1));
-        stage.network().limits.insert(stream.index as i32, 100_000);
-        stage.pass(SECOND.times(3));
-        assert_eq!(finished(&stage, stream), Some((Outcome::TooSlow, Bytes(100_000))));
-        assert!(retired(&stage, stream));
+        let mut fixture = Fixture::new(memory);
+        let stream = growing(&mut fixture, 1, BY_THE_CLOCK, Bytes(TITLE.0 - 1));
+        fixture.network().limits.insert(stream.index as i32, 100_000);
+        fixture.pass(SECOND.times(3));
+        assert_eq!(finished(&fixture, stream), Some((Outcome::TooSlow, Bytes(100_000))));
+        assert!(retired(&fixture, stream));
     }
 }
 
@@ -527,23 +527,23 @@ fn a_stalled_peer_of_a_growing_title_is_ended_like_any_other() {
 fn a_stream_behind_the_end_of_a_growing_title_does_not_notice_that_it_grows() {
     for memory in BOTH {
         let [still, grown] = [false, true].map(|grows| {
-            let mut stage = Stage::new(memory);
+            let mut fixture = Fixture::new(memory);
             let stream = match grows {
-                false => stage.start(1, RATE),
-                true => growing(&mut stage, 1, BY_THE_CLOCK, Bytes(TITLE.0 / 2)),
+                false => fixture.start(1, RATE),
+                true => growing(&mut fixture, 1, BY_THE_CLOCK, Bytes(TITLE.0 / 2)),
             };
-            stage.pass(SECOND);
+            fixture.pass(SECOND);
             if grows {
                 let end = Bytes(TITLE.0 / 2 + 1);
-                stage.command(Command::Extend { stream, end, is_whole: false });
-                stage.pass(SECOND);
-                stage.command(Command::Extend { stream, end: TITLE, is_whole: true });
+                fixture.command(Command::Extend { stream, end, is_whole: false });
+                fixture.pass(SECOND);
+                fixture.command(Command::Extend { stream, end: TITLE, is_whole: true });
             } else {
-                stage.pass(SECOND);
+                fixture.pass(SECOND);
             }
-            stage.pass(SECOND.times(9));
-            assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
-            stage.sends(stream)
+            fixture.pass(SECOND.times(9));
+            assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
+            fixture.sends(stream)
         });
         assert_eq!(still, grown);
     }
@@ -552,76 +552,76 @@ fn a_stream_behind_the_end_of_a_growing_title_does_not_notice_that_it_grows() {
 #[test]
 fn a_block_of_a_growing_title_is_read_again_when_more_of_it_is_wanted() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
+        let mut fixture = Fixture::new(memory);
         // A range up to what is there now, in the middle of a block.
         let there = u64::from(BLOCK) / 2;
-        let mut start = stage.start_of(1, BY_THE_CLOCK, 0..there);
+        let mut start = fixture.start_of(1, BY_THE_CLOCK, 0..there);
         start.origin.len = Bytes(there);
         let first = start.stream;
-        stage.begin(start);
-        stage.pass(Nanos::from_millis(50));
-        let second = stage.start(1, RATE);
-        stage.pass(SECOND.times(11));
-        assert_eq!(stage.received(first), content(1, 0, there));
-        assert_eq!(stage.received(second), content(1, 0, TITLE.0));
-        let first_block = stage.disk().reads.iter().filter(|&&(_, offset)| offset == 0).count();
+        fixture.begin(start);
+        fixture.pass(Nanos::from_millis(50));
+        let second = fixture.start(1, RATE);
+        fixture.pass(SECOND.times(11));
+        assert_eq!(fixture.received(first), content(1, 0, there));
+        assert_eq!(fixture.received(second), content(1, 0, TITLE.0));
+        let first_block = fixture.disk().reads.iter().filter(|&&(_, offset)| offset == 0).count();
         assert_eq!(first_block, 2);
-        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
     }
 }
 
-fn answers(stage: &Stage) -> Vec<IntakeAnswer> {
-    stage.answers.iter().map(|&(_, answer)| answer).collect()
+fn answers(fixture: &Fixture) -> Vec<WriteAnswer> {
+    fixture.answers.iter().map(|&(_, answer)| answer).collect()
 }
 
 #[test]
 fn what_is_written_lands_whole_and_each_request_is_answered_once() {
-    let mut stage = Stage::new(Memory::Arena);
+    let mut fixture = Fixture::new(Memory::Arena);
     let block = u64::from(BLOCK);
-    let stream = stage.start(1, RATE);
+    let stream = fixture.start(1, RATE);
     for place in 0..8 {
-        stage.write(
+        fixture.write(
             place,
             70,
             u64::from(place) * block,
             &content(70, u64::from(place) * block, block),
         );
     }
-    stage.pass(SECOND);
-    let mut written: Vec<_> = stage.disk().written[&70].clone();
+    fixture.pass(SECOND);
+    let mut written: Vec<_> = fixture.disk().written[&70].clone();
     written.sort();
     let bytes: Vec<u8> = written.into_iter().flat_map(|(_, bytes)| bytes).collect();
     assert!(bytes == content(70, 0, 8 * block));
     let expected: Vec<_> =
-        (0..8).map(|token| IntakeAnswer::Written { token, result: Ok(()) }).collect();
-    assert_eq!(answers(&stage), expected);
-    let counters = &stage.control.counters.disks[0];
+        (0..8).map(|token| WriteAnswer::Written { token, result: Ok(()) }).collect();
+    assert_eq!(answers(&fixture), expected);
+    let counters = &fixture.control.counters.disks[0];
     assert_eq!((counters.writes.value(), counters.written_bytes.value()), (8, 8 * block));
-    stage.pass(SECOND.times(10));
-    assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
-    assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
+    fixture.pass(SECOND.times(10));
+    assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
+    assert_eq!(fixture.control.counters.links[0].underruns.value(), 0);
 }
 
 #[test]
 fn a_flush_is_answered_after_the_device_and_a_failed_one_is_never_tried_again() {
-    let mut stage = Stage::new(Memory::Arena);
-    stage.pass(Nanos::from_millis(20));
-    stage.disk().flushes_fail = 1;
-    let begun = stage.now;
-    stage.sync(7, 70);
-    assert!(answers(&stage).is_empty(), "nothing is answered before the device has");
-    stage.pass(SECOND);
-    assert_eq!(answers(&stage), [IntakeAnswer::Synced { token: 7, result: Err(DiskFault(5)) }]);
-    assert!(stage.answers[0].0 >= begun + Nanos::from_millis(3));
-    assert_eq!(stage.disk().flushed.len(), 1);
+    let mut fixture = Fixture::new(Memory::Arena);
+    fixture.pass(Nanos::from_millis(20));
+    fixture.disk().flushes_fail = 1;
+    let begun = fixture.now;
+    fixture.sync(7, 70);
+    assert!(answers(&fixture).is_empty(), "nothing is answered before the device has");
+    fixture.pass(SECOND);
+    assert_eq!(answers(&fixture), [WriteAnswer::Synced { token: 7, result: Err(DiskFault(5)) }]);
+    assert!(fixture.answers[0].0 >= begun + Nanos::from_millis(3));
+    assert_eq!(fixture.disk().flushed.len(), 1);
     // Another one is another one.
     for token in 8..11 {
-        stage.sync(token, 70);
+        fixture.sync(token, 70);
     }
-    stage.pass(SECOND);
+    fixture.pass(SECOND);
     let later: Vec<_> =
-        (8..11).map(|token| IntakeAnswer::Synced { token, result: Ok(()) }).collect();
-    assert_eq!(answers(&stage)[1..], later);
-    let counters = &stage.control.counters.disks[0];
+        (8..11).map(|token| WriteAnswer::Synced { token, result: Ok(()) }).collect();
+    assert_eq!(answers(&fixture)[1..], later);
+    let counters = &fixture.control.counters.disks[0];
     assert_eq!((counters.syncs.value(), counters.sync_faults.value()), (4, 1));
 }

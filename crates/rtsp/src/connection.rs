@@ -85,7 +85,7 @@ pub(super) async fn serve(server: Arc<Server>, mut socket: TcpStream, peer: Sock
         pipe: None,
         coming: None,
         announced: None,
-        intake: None,
+        write_path: None,
         body: Vec::new(),
         pipelines: Pipelines::default(),
         ends: ends(),
@@ -185,7 +185,7 @@ struct Connection {
     /// The announced title, before and during its recording.
     announced: Option<Announced>,
     /// The destination of frames that are recorded.
-    intake: Option<WritePath>,
+    write_path: Option<WritePath>,
     /// The body of the last ANNOUNCE.
     body: Vec<u8>,
     /// Sessions of pipelined requests, which are sent before the session name is known.
@@ -313,7 +313,7 @@ impl Connection {
         loop {
             match piece(&self.bytes) {
                 Ok(Piece::More) => {}
-                Ok(Piece::Frame { .. }) if self.intake.is_some() => {
+                Ok(Piece::Frame { .. }) if self.write_path.is_some() => {
                     if self.record_frames().await {
                         begun = None;
                         continue;
@@ -371,7 +371,7 @@ impl Connection {
                 // The stream is over, and the connection may have been cut in mid-frame.
                 () = left(&mut self.pipe) => return Ok(Next::Over(None)),
                 Some(end) = self.ends.1.recv() => return Ok(Next::Ended(end)),
-                report = report_of(&mut self.intake) => {
+                report = report_of(&mut self.write_path) => {
                     report_back(socket, &report).await?;
                     // Goes on with a partially received message.
                     continue;

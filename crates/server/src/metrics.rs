@@ -43,7 +43,7 @@ pub struct Sources {
     catalogue: Arc<Catalogue>,
     http: Arc<http::Counters>,
     volumes: Vec<Volume>,
-    intakes: Vec<Option<WritePath>>,
+    write_paths: Vec<Option<WritePath>>,
     watchdog: Watchdog,
     degradations: Degradations,
     stalls: Stalls,
@@ -109,7 +109,7 @@ impl MetricsEndpoint {
             catalogue,
             http,
             volumes: volumes.map(|(mount, facts)| Volume { mount, facts }).collect(),
-            intakes: engine.intakes.clone(),
+            write_paths: engine.write_paths.clone(),
             watchdog: engine.watchdog.clone(),
             degradations: engine.degradations.clone(),
             stalls: engine.stalls.clone(),
@@ -351,7 +351,8 @@ impl Sources {
 
     /// The volumes that take uploads, by number, each with the totals of its recordings.
     fn recorded(&self) -> impl Iterator<Item = (usize, Totals)> {
-        let open = self.intakes.iter().enumerate().filter(|(_, intake)| intake.is_some());
+        let open =
+            self.write_paths.iter().enumerate().filter(|(_, write_path)| write_path.is_some());
         let totals = |index: usize| {
             let volume = VolumeId(u16::try_from(index).unwrap_or(u16::MAX));
             self.recorder.as_ref().map(|recorder| recorder.totals(volume)).unwrap_or_default()
@@ -360,7 +361,7 @@ impl Sources {
     }
 
     fn takes_uploads(&self, index: usize) -> bool {
-        self.intakes.get(index).is_some_and(Option::is_some)
+        self.write_paths.get(index).is_some_and(Option::is_some)
     }
 
     fn mount(&self, index: usize) -> &str {

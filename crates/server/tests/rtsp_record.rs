@@ -64,9 +64,11 @@ impl Fixture {
         let catalogue = Arc::new(Catalogue::new(&titles, rules).expect("a volume"));
         let engine = engine::start(&config).expect("the engine starts");
         let runtime = tokio::runtime::Runtime::new().expect("threads");
-        let media = engine.intakes.iter();
+        let media = engine.write_paths.iter();
         let media: Vec<_> = media
-            .map(|intake| intake.clone().map(|intake| Arc::new(intake) as Arc<dyn Medium>))
+            .map(|write_path| {
+                write_path.clone().map(|write_path| Arc::new(write_path) as Arc<dyn Medium>)
+            })
             .collect();
         let uploads = runtime.block_on(Uploads::open(&config, &media)).expect("a volume");
         let recorder = uploads

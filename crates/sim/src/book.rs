@@ -219,7 +219,7 @@ impl Book {
         let sums = &mut self.sums;
         if let Request::Record { rate } = request {
             let limits = &self.ledger.limits().disks[volume];
-            let place = limits.intake.map_or(limits.block, |intake| intake.place);
+            let place = limits.write_path.map_or(limits.block, |write_path| write_path.place);
             let bytes = u128::from(rate.0) * u128::from(limits.cycle.0);
             let visits = bytes * 1_000_000_000 / (u128::from(place.0) * BYTE);
             let most = if limits.model.has_arm() { 1_000_000_000 } else { u128::MAX };
@@ -303,8 +303,8 @@ impl Book {
     fn check_cycle(&self, disk: usize, sum: f64) {
         let limits = &self.ledger.limits().disks[disk];
         let cycle = limits.cycle.0 as f64;
-        let kept = limits.intake.map_or(0.0, |intake| {
-            let floor = cycle * f64::from(intake.floor_thousandths) / 1000.0;
+        let kept = limits.write_path.map_or(0.0, |write_path| {
+            let floor = cycle * f64::from(write_path.floor_thousandths) / 1000.0;
             (limits.model.flush.0 as f64).min(cycle / 2.0) + floor
         });
         let shared = cycle * f64::from(limits.share_thousandths) / 1000.0;

@@ -90,7 +90,7 @@ fn house(duration: Nanos) -> Swarm {
             best_effort_depth: 4,
             share_thousandths: 900,
             memory: Memory::Arena,
-            intake: None,
+            write_path: None,
             faults: vec![],
         }],
         titles: (0..STREAMS).map(title).collect(),

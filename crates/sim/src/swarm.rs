@@ -93,13 +93,13 @@ pub(crate) struct VolumeSpec {
     pub(crate) best_effort_depth: u32,
     pub(crate) share_thousandths: u32,
     pub(crate) memory: Memory,
-    pub(crate) intake: Option<IntakeSpec>,
+    pub(crate) write_path: Option<WritePathSpec>,
     pub(crate) faults: Vec<Fault>,
 }
 
 /// The uploads of a volume.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct IntakeSpec {
+pub(crate) struct WritePathSpec {
     pub(crate) places: u32,
     pub(crate) place: u32,
     pub(crate) floor_thousandths: u32,
@@ -334,7 +334,7 @@ impl VolumeSpec {
             best_effort_depth: dice.between(1, 4) as u32,
             share_thousandths: dice.between(800, 950) as u32,
             memory: Memory::draw(dice),
-            intake: None,
+            write_path: None,
             faults: vec![],
         }
     }
@@ -526,7 +526,7 @@ fn draw_flush_errors(
     mode: Mode,
 ) {
     for volume in volumes_that_may_fail(volumes, mode) {
-        if volume.intake.is_some() && dice.chance(300) {
+        if volume.write_path.is_some() && dice.chance(300) {
             let from = begin + Nanos(dice.below(until.0));
             let trouble = Trouble::FlushErrors { permille: dice.spread(1, 1000) };
             volume.faults.push(Fault { from, to: begin + until, trouble });
@@ -549,7 +549,7 @@ fn draw_uploads(dice: &mut Dice, volumes: &mut [VolumeSpec], duration: Nanos) ->
         }
         let place = dice.pick(&[64 << 10, 256 << 10, 1 << 20]);
         let places = dice.between(4, 64).min((48 * MIB / place).max(4));
-        volume.intake = Some(IntakeSpec {
+        volume.write_path = Some(WritePathSpec {
             places: places as u32,
             place: place as u32,
             floor_thousandths: dice.pick(&[10, 50, 50, 100]),
@@ -580,8 +580,8 @@ fn narrow(dice: &mut Dice, volumes: &mut [VolumeSpec]) {
     for volume in volumes {
         volume.places = dice.between(2, 12) as u32 + volume.memory.ahead();
         volume.best_effort_depth = 1;
-        if let Some(intake) = &mut volume.intake {
-            intake.places = dice.between(1, 3) as u32;
+        if let Some(write_path) = &mut volume.write_path {
+            write_path.places = dice.between(1, 3) as u32;
         }
     }
 }

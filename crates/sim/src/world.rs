@@ -17,7 +17,7 @@ use tactus_core::ports::Waker;
 use tactus_core::sums::Sums;
 use tactus_core::units::{BitRate, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::assembly::{
-    Control, IntakeSetup, PacketSetup, Placement, Setup, VolumeSetup, assemble,
+    Control, PacketSetup, Placement, Setup, VolumeSetup, WritePathSetup, assemble,
 };
 use tactus_engine::cores::Core;
 use tactus_engine::feeding::Memory;
@@ -29,7 +29,7 @@ use crate::book::Book;
 use crate::device::{Blocks, Device, DeviceParts, DiskEnd, DiskLimits, Fault, Pages, Stable, open};
 use crate::dice::Dice;
 use crate::net::{LinkEnd, LinkTurn, Net, PacketEnd, UdpOutputs};
-use crate::swarm::{self, IntakeSpec, Mode, Swarm, VolumeSpec};
+use crate::swarm::{self, Mode, Swarm, VolumeSpec, WritePathSpec};
 use crate::title::Title;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, require};
@@ -210,10 +210,12 @@ impl World {
                     _ => None,
                 },
                 upload_delay: message_delay(&swarm) + swarm.lateness + MILLISECOND,
-                write_place: spec.intake.map_or(0, |intake| intake.place),
-                floor_thousandths: spec.intake.map_or(0, |intake| intake.floor_thousandths),
+                write_place: spec.write_path.map_or(0, |write_path| write_path.place),
+                floor_thousandths: spec
+                    .write_path
+                    .map_or(0, |write_path| write_path.floor_thousandths),
             };
-            let share = spec.intake.map(|IntakeSpec { places, place, .. }| {
+            let share = spec.write_path.map(|WritePathSpec { places, place, .. }| {
                 arena(Box::new(HeapRegion::new(places as usize * place as usize)), place)
             });
             let woken = Arc::new(AtomicBool::new(false));
@@ -234,12 +236,12 @@ impl World {
                 cycle: spec.cycle,
                 model,
                 best_effort_depth: spec.best_effort_depth,
-                intake: spec.intake.map(|intake| IntakeSetup {
-                    places: intake.places,
+                write_path: spec.write_path.map(|write_path| WritePathSetup {
+                    places: write_path.places,
                     // Exactly one for each upload.
                     syncs_max: swarm.uploads.iter().filter(|upload| upload.volume == at).count()
                         as u32,
-                    floor_thousandths: intake.floor_thousandths,
+                    floor_thousandths: write_path.floor_thousandths,
                     waker: Box::new(WakeFlag(Arc::clone(&woken))),
                 }),
             });
@@ -254,10 +256,10 @@ impl World {
                 core: 0,
                 read_per_mib: Nanos(1),
                 per_write: Nanos(1),
-                intake: spec.intake.map(|intake| WriteLimits {
-                    places: intake.places,
-                    place: tactus_core::units::Bytes(u64::from(intake.place)),
-                    floor_thousandths: intake.floor_thousandths,
+                write_path: spec.write_path.map(|write_path| WriteLimits {
+                    places: write_path.places,
+                    place: tactus_core::units::Bytes(u64::from(write_path.place)),
+                    floor_thousandths: write_path.floor_thousandths,
                 }),
             });
             devices.push(device);
@@ -290,10 +292,10 @@ impl World {
         open(&net).watch(Arc::clone(&control.counters.streams));
         let counters = &control.counters;
         open(&udp_outputs).watch(Arc::clone(&counters.packets), Arc::clone(&counters.streams));
-        let intakes = std::mem::take(&mut control.intakes);
-        let stores = shares.into_iter().zip(intakes).map(|(share, intake)| {
+        let write_paths = std::mem::take(&mut control.write_paths);
+        let stores = shares.into_iter().zip(write_paths).map(|(share, write_path)| {
             let ((keeper, view), woken) = share?;
-            Some(Store::new(keeper, view, intake?, woken))
+            Some(Store::new(keeper, view, write_path?, woken))
         });
         let stores = stores.collect();
         let now = swarm.begin;

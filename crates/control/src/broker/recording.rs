@@ -32,7 +32,7 @@ struct RecordingReservation {
 impl RecordingReservation {
     fn of(ledger: &Ledger, disk: u32, rate: BitRate) -> Self {
         let limits = &ledger.limits().disks[disk as usize];
-        let place = limits.intake.map_or(limits.block, |intake| intake.place);
+        let place = limits.write_path.map_or(limits.block, |write_path| write_path.place);
         let promised = rate + BitRate(rate.0.div_ceil(DRIFT));
         // A place of a slow recording is written before it is full, and still costs the disk a
         // visit.

@@ -46,7 +46,7 @@ impl Fixture {
             core: 0,
             read_per_mib: Nanos(0),
             per_write: Nanos(0),
-            intake: None,
+            write_path: None,
         };
         let link = BitRate(1_000_000 * u64::from(streams));
         let ledger = Ledger::new(Limits {

@@ -40,7 +40,7 @@ pub(super) struct VolumeLimits {
     /// The device's read-ahead for each file in the page cache.
     pub(super) read_ahead: Bytes,
     /// The limits of uploads; none when it takes none.
-    pub(super) intake: Option<WriteLimits>,
+    pub(super) write_path: Option<WriteLimits>,
 }
 
 impl VolumeLimits {
@@ -73,7 +73,9 @@ impl VolumeFacts {
 
     /// Memory for writes under way; none when it takes no uploads.
     pub fn write_share(&self) -> Option<Bytes> {
-        self.limits.intake.map(|intake| Bytes(intake.place.0 * u64::from(intake.places)))
+        self.limits
+            .write_path
+            .map(|write_path| Bytes(write_path.place.0 * u64::from(write_path.places)))
     }
 
     /// The cost of sending its blocks to a connection.
@@ -140,7 +142,7 @@ fn facts(volume: &Volume, arena: Bytes) -> io::Result<VolumeFacts> {
         cycle: volume.cycle.or_else(|| cycle),
         block,
         arena,
-        intake: volume.uploads.then(|| intake(volume, block)),
+        write_path: volume.uploads.then(|| write_path(volume, block)),
         share_thousandths: (volume.budget.of(1000)) as u32,
         read_ahead,
         sendfile: match volume.sendfile {
@@ -156,7 +158,7 @@ fn facts(volume: &Volume, arena: Bytes) -> io::Result<VolumeFacts> {
 
 /// Write slots are as large as blocks, for the same reason: the arm should stay at a place as long
 /// as it travelled there. A client that pauses in the middle of a slot returns it.
-fn intake(volume: &Volume, block: Bytes) -> WriteLimits {
+fn write_path(volume: &Volume, block: Bytes) -> WriteLimits {
     let place = block.min(PLACE_MAX);
     WriteLimits {
         places: (volume.write_share.0 / place.0) as u32,
@@ -191,7 +193,7 @@ pub(super) fn of(
             core: placement.disks[index] as u32,
             read_per_mib: if sendfile { READ_CACHED } else { READ },
             per_write: connection_cost(sendfile).per_send,
-            intake: volume.limits.intake,
+            write_path: volume.limits.write_path,
         }
     });
     let share = |rate: BitRate| BitRate(config.link.budget.of(rate.0));

@@ -11,7 +11,7 @@ use tactus_config::Config;
 use tactus_core::cost::WriteLimits;
 use tactus_core::cycle::GROUP_MAX;
 use tactus_core::units::Bytes;
-use tactus_engine::assembly::{IntakeSetup, VolumeSetup};
+use tactus_engine::assembly::{VolumeSetup, WritePathSetup};
 use tactus_engine::feeding::Memory;
 use tactus_ring::arena;
 use tactus_sys::disk::pages::{DiskPages, FILES_PER_PLACE, FillerRights, PagesOptions};
@@ -90,7 +90,7 @@ fn by_reference(
         cycle: volume.limits.cycle,
         model: volume.model,
         best_effort_depth: BEST_EFFORT_DEPTH.min(options.depth),
-        intake: None,
+        write_path: None,
     })
 }
 
@@ -121,7 +121,7 @@ fn direct(
     let port = disk::open(view.clone(), DiskOptions { depth, ..DiskOptions::default() })?;
     degraded.extend(refused_by(port.facts()));
     let (memory, model) = (Memory::Arena(view), volume.model);
-    Ok(VolumeSetup { port, keeper, memory, cycle, model, best_effort_depth, intake: None })
+    Ok(VolumeSetup { port, keeper, memory, cycle, model, best_effort_depth, write_path: None })
 }
 
 /// Takes memory; records refused kinds of it.
@@ -152,7 +152,7 @@ pub(super) fn with_uploads(
     host: &WritePathHost,
     degraded: &mut Vec<String>,
 ) -> io::Result<(VolumeSetup<DiskDevice>, Option<WriteShare>)> {
-    let Some(WriteLimits { places, place, floor_thousandths }) = volume.limits.intake else {
+    let Some(WriteLimits { places, place, floor_thousandths }) = volume.limits.write_path else {
         return Ok((setup, None));
     };
     let region = region(config, Bytes(place.0 * u64::from(places)), degraded)?;
@@ -167,7 +167,7 @@ pub(super) fn with_uploads(
         let error = io::Error::from_raw_os_error(errno);
         degraded.push(format!("no io_uring ({error}): writes go through threads and cost more"));
     }
-    let intake = IntakeSetup {
+    let write_path = WritePathSetup {
         // The rest of the region, up to a whole huge page, is used as well.
         places: keeper.places(),
         syncs_max: SYNCS_MAX,
@@ -175,7 +175,10 @@ pub(super) fn with_uploads(
         waker: Box::new(Wakers(vec![host.waker.clone()])),
     };
     let port = setup.port.with_writes(writes);
-    Ok((VolumeSetup { port, intake: Some(intake), ..setup }, Some(WriteShare { keeper, view })))
+    Ok((
+        VolumeSetup { port, write_path: Some(write_path), ..setup },
+        Some(WriteShare { keeper, view }),
+    ))
 }
 
 fn refused_by(facts: DiskFacts) -> Option<String> {

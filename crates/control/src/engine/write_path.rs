@@ -1,5 +1,5 @@
-//! A volume's intake: slots of its write share, writes and flushes for the disk server, and their
-//! answers.
+//! A volume's write path: slots of its write share, writes and flushes for the disk server, and
+//! their answers.
 //!
 //! Promise: an upload waits for nothing but a slot, and slots are given in the order of the
 //! requests. A write that was handed over completes even if its future is dropped: its file stays
@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 
 use tactus_core::ports::{self, FileHandle, SyncScope, Waker as _};
 use tactus_core::units::{Nanos, SECTOR};
-use tactus_engine::message::{IntakeAnswer, IntakeRequest, WriteClass};
+use tactus_engine::message::{WriteAnswer, WriteClass, WriteRequest};
 use tactus_ring::arena::{ArenaOwner, BlockRef, KernelBlock, View};
 use tactus_ring::spsc::{Consumer, Producer};
 use tactus_storage::store::{
@@ -37,11 +37,11 @@ use super::host::Wakers;
 /// limit, further requests wait.
 pub(super) const SYNCS_MAX: u32 = 256;
 
-/// One volume's intake. Clones share it.
+/// One volume's write path. Clones share it.
 #[derive(Clone)]
 pub struct WritePath(Arc<Inner>);
 
-/// The use of an intake.
+/// The use of a write path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WritePathLevels {
     /// Slots of the write share.
@@ -74,7 +74,7 @@ struct Inner {
 
 struct RequestQueue {
     keeper: ArenaOwner,
-    requests: Producer<IntakeRequest>,
+    requests: Producer<WriteRequest>,
     /// Unanswered requests, by token.
     asked: Box<[Option<PendingRequest>]>,
     free: Vec<u32>,
@@ -92,11 +92,7 @@ struct PendingRequest {
 }
 
 impl WritePath {
-    pub(super) fn new(
-        share: WriteShare,
-        requests: Producer<IntakeRequest>,
-        wakers: Wakers,
-    ) -> Self {
+    pub(super) fn new(share: WriteShare, requests: Producer<WriteRequest>, wakers: Wakers) -> Self {
         let WriteShare { keeper, view } = share;
         let places = view.places();
         let slots = places + SYNCS_MAX;
@@ -129,11 +125,12 @@ impl WritePath {
     }
 
     /// Handles received answers.
-    fn handle_answers(&self, answers: &mut Consumer<IntakeAnswer>) {
+    fn handle_answers(&self, answers: &mut Consumer<WriteAnswer>) {
         while let Some(answer) = answers.pop() {
             let (token, result) = match answer {
-                IntakeAnswer::Written { token, result }
-                | IntakeAnswer::Synced { token, result } => (token, result),
+                WriteAnswer::Written { token, result } | WriteAnswer::Synced { token, result } => {
+                    (token, result)
+                }
             };
             let asked = self.0.queue().end(token);
             // Closing the last handle of an unnamed file frees its blocks; that may take a while,
@@ -167,7 +164,7 @@ impl Inner {
         block: Option<BlockRef>,
         permit: OwnedSemaphorePermit,
         kept: Option<Arc<ReservationGuard>>,
-        request: impl FnOnce(u32, FileHandle) -> IntakeRequest,
+        request: impl FnOnce(u32, FileHandle) -> WriteRequest,
     ) -> PendingIo {
         let (tell, told) = oneshot::channel();
         let handle = FileHandle(file.as_raw_fd());
@@ -180,7 +177,7 @@ impl Inner {
 }
 
 impl RequestQueue {
-    fn begin(&mut self, asked: PendingRequest, request: impl FnOnce(u32) -> IntakeRequest) {
+    fn begin(&mut self, asked: PendingRequest, request: impl FnOnce(u32) -> WriteRequest) {
         if self.is_closed {
             // Dropping the request notifies the caller.
             return;
@@ -244,7 +241,7 @@ impl Medium for WritePath {
             Flush::All => SyncScope::All,
         };
         let ask = move |inner: &Inner, file, permit| {
-            inner.ask(file, None, permit, None, |token, file| IntakeRequest::Sync {
+            inner.ask(file, None, permit, None, |token, file| WriteRequest::Sync {
                 token,
                 file,
                 reach,
@@ -365,7 +362,7 @@ impl WriteSlot for WritePathSlot {
                 (WriteClass::Paced { deadline: clock::now() + within }, Some(kept))
             }
         };
-        self.inner.ask(file, Some(block), permit, kept, |token, file| IntakeRequest::Write {
+        self.inner.ask(file, Some(block), permit, kept, |token, file| WriteRequest::Write {
             token,
             block: ports::BlockRef { place: block.place, generation: block.generation },
             file,
@@ -408,24 +405,24 @@ impl Drop for Waiting<'_> {
 /// Starts the thread that handles the answers of all volumes: a thread of its own, because closing
 /// a file may take a while.
 pub(super) fn start_answers(
-    mut intakes: Vec<(WritePath, Consumer<IntakeAnswer>)>,
+    mut write_paths: Vec<(WritePath, Consumer<WriteAnswer>)>,
     mut sleeper: Sleeper,
     stopping: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
     let body = move || {
         let _vital = AbortOnPanic;
         while !stopping.load(Ordering::Acquire) {
-            for (intake, answers) in &mut intakes {
-                intake.handle_answers(answers);
+            for (write_path, answers) in &mut write_paths {
+                write_path.handle_answers(answers);
             }
             sleeper.wait_until(Some(clock::now() + LOOK));
         }
-        for (intake, answers) in &mut intakes {
-            intake.handle_answers(answers);
-            intake.close();
+        for (write_path, answers) in &mut write_paths {
+            write_path.handle_answers(answers);
+            write_path.close();
         }
     };
-    std::thread::Builder::new().name("tactus-intake".to_owned()).spawn(body)
+    std::thread::Builder::new().name("tactus-writes".to_owned()).spawn(body)
 }
 
 /// The waker wakes the thread; this only bounds the delay of the engine's stop.
@@ -433,7 +430,7 @@ const LOOK: Nanos = Nanos::from_millis(500);
 
 impl std::fmt::Debug for WritePath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Intake").field(&self.levels()).finish()
+        f.debug_tuple("WritePath").field(&self.levels()).finish()
     }
 }
 

@@ -136,7 +136,7 @@ fn broker() -> Broker {
         core: 0,
         read_per_mib: Nanos(0),
         per_write: Nanos(0),
-        intake: Some(WriteLimits { places: 400, place: Bytes(PLACE), floor_thousandths: 50 }),
+        write_path: Some(WriteLimits { places: 400, place: Bytes(PLACE), floor_thousandths: 50 }),
     };
     let limits = Limits {
         disks: vec![disk],

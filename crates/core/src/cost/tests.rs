@@ -17,7 +17,7 @@ const ARM: DiskLimits = DiskLimits {
     core: 0,
     read_per_mib: Nanos::from_micros(100),
     per_write: Nanos::from_micros(6),
-    intake: None,
+    write_path: None,
 };
 
 const SEND: SendCost =
@@ -193,8 +193,8 @@ fn short_titles_reserve_no_more_memory_than_they_have() {
 
 #[test]
 fn a_recording_fills_places_for_three_cycles() {
-    let intake = WriteLimits { places: 40, place: Bytes(MIB), floor_thousandths: 50 };
-    let limits = DiskLimits { intake: Some(intake), ..ARM };
+    let write_path = WriteLimits { places: 40, place: Bytes(MIB), floor_thousandths: 50 };
+    let limits = DiskLimits { write_path: Some(write_path), ..ARM };
     let source = disk(&limits).recorded(BitRate(8_000_000));
     // Three cycles of 1,000,000 bytes and 50,000 more, and three places.
     assert_eq!((source.window, source.cost.places), (6, 6));

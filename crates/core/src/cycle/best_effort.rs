@@ -90,7 +90,7 @@ impl BestEffortQueue {
         Self {
             model: limits.model,
             reads: DirectionQueue::new(limits.jobs_max),
-            writes: DirectionQueue::new(limits.intake.jobs_max),
+            writes: DirectionQueue::new(limits.write_path.jobs_max),
             run: None,
             flying: Vec::with_capacity(limits.in_flight_max() as usize),
         }

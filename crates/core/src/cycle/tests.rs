@@ -17,7 +17,7 @@ fn spinning(depth: u32) -> Cycle {
         model: DiskModel { depth, ..DiskModel::SLOWEST },
         best_effort_depth: 2,
         jobs_max: 512,
-        intake: IntakeLimits { jobs_max: 64, syncs_max: 100, floor_thousandths: 0 },
+        write_path: WritePathLimits { jobs_max: 64, syncs_max: 100, floor_thousandths: 0 },
     })
 }
 

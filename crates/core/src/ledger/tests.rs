@@ -18,7 +18,7 @@ fn limits() -> Limits {
         core: 0,
         read_per_mib: Nanos::from_micros(100),
         per_write: Nanos::from_micros(6),
-        intake: None,
+        write_path: None,
     };
     let cores = alloc::vec![Nanos::from_millis(700)];
     let disks = alloc::vec![disk, DiskLimits { block: Bytes(256 * KIB), ..disk }];
@@ -34,7 +34,7 @@ const INTAKE: WriteLimits = WriteLimits { places: 40, place: Bytes(MIB), floor_t
 /// The first disk takes uploads.
 fn terms_with_uploads() -> Limits {
     let mut limits = limits();
-    limits.disks[0].intake = Some(INTAKE);
+    limits.disks[0].write_path = Some(INTAKE);
     limits
 }
 

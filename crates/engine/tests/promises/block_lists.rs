@@ -6,7 +6,7 @@ use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 use tactus_engine::message::{Command, Extent, Outcome, Rate, Report, StreamId};
 
 use crate::finished;
-use crate::stage::{BLOCK, BOTH, CYCLE, Stage, content};
+use crate::fixture::{BLOCK, BOTH, CYCLE, Fixture, content};
 
 /// Two blocks a second.
 const RATE: u64 = 16 * BLOCK as u64;
@@ -18,13 +18,13 @@ fn block_list(blocks: &[u32]) -> BlockList {
     BlockList::new(blocks.into(), Bytes(LEN), Bytes(u64::from(BLOCK))).expect("the title has them")
 }
 
-fn start(stage: &mut Stage, title: i32, blocks: &[u32]) -> StreamId {
+fn start(fixture: &mut Fixture, title: i32, blocks: &[u32]) -> StreamId {
     let block_list = block_list(blocks);
-    let mut start = stage.start_of(title, PACED, 0..block_list.len().0);
+    let mut start = fixture.start_of(title, PACED, 0..block_list.len().0);
     let stream = start.stream;
     start.origin.len = Bytes(LEN);
     start.extent = Extent::List(block_list);
-    stage.begin(start);
+    fixture.begin(start);
     stream
 }
 
@@ -35,8 +35,8 @@ fn sent_of(title: i32, blocks: &[u32]) -> Vec<u8> {
     starts.flat_map(|from| content(title, from, block.min(LEN - from))).collect()
 }
 
-fn retired_with(stage: &Stage, stream: StreamId) -> Option<BlockList> {
-    stage.reports.iter().find_map(|report| match report {
+fn retired_with(fixture: &Fixture, stream: StreamId) -> Option<BlockList> {
+    fixture.reports.iter().find_map(|report| match report {
         Report::Retired { stream: which, memory } if *which == stream => memory.block_list.clone(),
         _ => None,
     })
@@ -50,15 +50,15 @@ const ANYHOW: [u32; 11] = [3, 39, 3, 4, 5, 3, 20, 21, 22, 2, 1];
 fn an_block_list_is_sent_stop_by_stop_by_its_clock_and_nothing_else_is_read() {
     for memory in BOTH {
         for blocks in [BACKWARDS, FORWARDS, ANYHOW] {
-            let mut stage = Stage::new(memory);
-            let stream = start(&mut stage, 3, &blocks);
-            stage.pass(SECOND.times(7));
+            let mut fixture = Fixture::new(memory);
+            let stream = start(&mut fixture, 3, &blocks);
+            fixture.pass(SECOND.times(7));
             let sent = sent_of(3, &blocks);
-            assert!(stage.received(stream) == sent, "{blocks:?}");
+            assert!(fixture.received(stream) == sent, "{blocks:?}");
             let len = Bytes(sent.len() as u64);
-            assert_eq!(finished(&stage, stream), Some((Outcome::Complete, len)));
-            assert_eq!(retired_with(&stage, stream), Some(block_list(&blocks)));
-            let sends = stage.sends(stream);
+            assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, len)));
+            assert_eq!(retired_with(&fixture, stream), Some(block_list(&blocks)));
+            let sends = fixture.sends(stream);
             let begin = sends[0].0;
             let mut sum = 0;
             for (number, &(at, bytes)) in (0u64..).zip(&sends) {
@@ -66,12 +66,12 @@ fn an_block_list_is_sent_stop_by_stop_by_its_clock_and_nothing_else_is_read() {
                 sum += bytes;
                 assert_eq!(sum, (RATE * (number + 1) / 800).min(len.0));
             }
-            let disk = stage.disk();
+            let disk = fixture.disk();
             let is_wanted =
                 |&(_, offset): &(i32, u64)| blocks.contains(&((offset / u64::from(BLOCK)) as u32));
             assert!(disk.reads.iter().all(is_wanted));
             drop(disk);
-            let counters = &stage.control.counters;
+            let counters = &fixture.control.counters;
             assert_eq!(counters.links[0].underruns.value(), 0);
             assert_eq!(counters.blocks[0].leased.value(), 0);
         }
@@ -81,54 +81,54 @@ fn an_block_list_is_sent_stop_by_stop_by_its_clock_and_nothing_else_is_read() {
 #[test]
 fn an_block_list_and_a_stream_of_the_same_title_share_what_they_read() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
+        let mut fixture = Fixture::new(memory);
         let all: Vec<u32> = (0..40).collect();
-        let streams = [start(&mut stage, 1, &all), start(&mut stage, 1, &all)];
-        let plain = stage.start_of(1, PACED, 0..LEN);
+        let streams = [start(&mut fixture, 1, &all), start(&mut fixture, 1, &all)];
+        let plain = fixture.start_of(1, PACED, 0..LEN);
         let plain = {
             let mut plain = plain;
             plain.origin.len = Bytes(LEN);
             let stream = plain.stream;
-            stage.begin(plain);
+            fixture.begin(plain);
             stream
         };
-        stage.pass(SECOND.times(21));
+        fixture.pass(SECOND.times(21));
         for stream in streams.into_iter().chain([plain]) {
-            assert!(stage.received(stream) == content(1, 0, LEN));
+            assert!(fixture.received(stream) == content(1, 0, LEN));
         }
-        assert_eq!(stage.disk().reads.len(), 40);
+        assert_eq!(fixture.disk().reads.len(), 40);
     }
 }
 
 #[test]
 fn a_stop_on_the_way_gives_the_block_list_back() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        stage.disk().holds = true;
-        let stream = start(&mut stage, 1, &BACKWARDS);
-        stage.pass(CYCLE);
-        stage.command(Command::Stop(stream));
-        stage.pass(SECOND);
-        assert_eq!(finished(&stage, stream), Some((Outcome::Stopped, Bytes(0))));
-        assert_eq!(retired_with(&stage, stream), None, "the kernel may still write its blocks");
-        stage.disk().holds = false;
-        stage.pass(SECOND);
-        assert_eq!(retired_with(&stage, stream), Some(block_list(&BACKWARDS)));
-        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        let mut fixture = Fixture::new(memory);
+        fixture.disk().holds = true;
+        let stream = start(&mut fixture, 1, &BACKWARDS);
+        fixture.pass(CYCLE);
+        fixture.command(Command::Stop(stream));
+        fixture.pass(SECOND);
+        assert_eq!(finished(&fixture, stream), Some((Outcome::Stopped, Bytes(0))));
+        assert_eq!(retired_with(&fixture, stream), None, "the kernel may still write its blocks");
+        fixture.disk().holds = false;
+        fixture.pass(SECOND);
+        assert_eq!(retired_with(&fixture, stream), Some(block_list(&BACKWARDS)));
+        assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
     }
 }
 
 #[test]
 fn a_block_that_cannot_be_read_is_named_by_its_number_in_the_title() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        stage.disk().failing.insert(2, 5);
-        let stream = start(&mut stage, 2, &BACKWARDS);
-        stage.pass(SECOND);
-        let (outcome, sent) = finished(&stage, stream).expect("its title cannot be read");
+        let mut fixture = Fixture::new(memory);
+        fixture.disk().failing.insert(2, 5);
+        let stream = start(&mut fixture, 2, &BACKWARDS);
+        fixture.pass(SECOND);
+        let (outcome, sent) = finished(&fixture, stream).expect("its title cannot be read");
         let Outcome::Unreadable { block, errno: 5 } = outcome else { panic!("{outcome:?}") };
         // What it begins with is read in one sweep.
         assert!(BACKWARDS[..6].contains(&(block as u32)) && sent == Bytes(0), "{block}");
-        assert!(retired_with(&stage, stream).is_some());
+        assert!(retired_with(&fixture, stream).is_some());
     }
 }

@@ -9,7 +9,7 @@ use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{Chunks, Command, Connection, Outcome, Output, Report, StreamId};
 use tactus_ring::spsc::{Keep, Producer, ring};
 
-use crate::stage::{BOTH, Dice, Stage, content};
+use crate::fixture::{BOTH, Dice, Fixture, content};
 use crate::{RATE, finished, retired};
 
 struct Live {
@@ -19,15 +19,15 @@ struct Live {
     _keep: Keep<Timed>,
 }
 
-fn live(stage: &mut Stage) -> Live {
-    let stream = stage.place();
-    let begin = stage.now + MILLISECOND.times(3);
+fn live(fixture: &mut Fixture) -> Live {
+    let stream = fixture.place();
+    let begin = fixture.now + MILLISECOND.times(3);
     let (ring, other) = ring(64);
     let keep = ring.keep();
     let output = Output::Connection(Connection::of(SocketHandle(stream.index as i32)));
     let rate = BitRate(5_000_000);
     let chunks = Chunks { ring: other, begin, rate, framing: Framing::Chunked };
-    stage.send_chunks(stream, chunks, output);
+    fixture.send_chunks(stream, chunks, output);
     Live { stream, begin, ring, _keep: keep }
 }
 
@@ -61,25 +61,25 @@ fn read(mut left: &[u8]) -> (Vec<&[u8]>, &[u8]) {
 
 #[test]
 fn each_visit_sends_what_is_due_as_one_http_chunk() {
-    let mut stage = Stage::new(BOTH[0]);
-    let mut live = live(&mut stage);
+    let mut fixture = Fixture::new(BOTH[0]);
+    let mut live = live(&mut fixture);
     let mut next = 0;
     for _ in 0..130 {
         while next < 500 && live.ring.push(timed(next)).is_ok() {
             next += 1;
         }
-        stage.pass(MILLISECOND.times(10));
+        fixture.pass(MILLISECOND.times(10));
     }
     assert!(live.ring.push(Timed::end(due(500))).is_ok());
-    stage.pass(SECOND);
+    fixture.pass(SECOND);
     let all: Vec<u8> = (0..500).flat_map(packets).collect();
-    let received = stage.received(live.stream);
+    let received = fixture.received(live.stream);
     let (chunks, rest) = read(&received);
     assert!(chunks.concat() == all && rest.is_empty());
     let whole = Some((Outcome::Complete, Bytes(all.len() as u64)));
-    assert_eq!(finished(&stage, live.stream), whole);
-    assert!(retired(&stage, live.stream));
-    let sends = stage.sends(live.stream);
+    assert_eq!(finished(&fixture, live.stream), whole);
+    assert!(retired(&fixture, live.stream));
+    let sends = fixture.sends(live.stream);
     assert_eq!(sends.len(), chunks.len());
     let mut nth = 0;
     for ((at, _), chunk) in sends.into_iter().zip(chunks) {
@@ -93,26 +93,26 @@ fn each_visit_sends_what_is_due_as_one_http_chunk() {
         }
     }
     assert_eq!(nth, 500);
-    assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
+    assert_eq!(fixture.control.counters.links[0].underruns.value(), 0);
 }
 
 #[test]
 fn a_socket_that_is_full_after_any_byte_gets_the_same_bytes_later() {
     let bytes_of = |cut: Option<u64>| {
-        let mut stage = Stage::new(BOTH[0]);
-        let mut live = live(&mut stage);
+        let mut fixture = Fixture::new(BOTH[0]);
+        let mut live = live(&mut fixture);
         (0..9).for_each(|nth| assert!(live.ring.push(timed(nth)).is_ok()));
         let socket = live.stream.index as i32;
         if let Some(cut) = cut {
-            stage.network().limits.insert(socket, cut);
+            fixture.network().limits.insert(socket, cut);
         }
-        stage.pass(MILLISECOND.times(13));
-        stage.network().limits.remove(&socket);
-        stage.pass(MILLISECOND.times(100));
+        fixture.pass(MILLISECOND.times(13));
+        fixture.network().limits.remove(&socket);
+        fixture.pass(MILLISECOND.times(100));
         assert!(live.ring.push(Timed::end(due(9))).is_ok());
-        stage.pass(SECOND);
-        assert!(retired(&stage, live.stream));
-        let received = stage.received(live.stream);
+        fixture.pass(SECOND);
+        assert!(retired(&fixture, live.stream));
+        let received = fixture.received(live.stream);
         let (chunks, rest) = read(&received);
         assert!(rest.is_empty(), "cut after {cut:?}");
         (chunks[0].len(), chunks.concat())
@@ -133,10 +133,10 @@ fn http_chunks_are_whole_and_in_order_whatever_the_socket_takes_and_when_it_is_s
     for seed in 0..12 {
         println!("seed {seed}");
         let mut dice = Dice(seed);
-        let mut stage = Stage::new(BOTH[0]);
-        let mut live = live(&mut stage);
-        let other = stage.start(2, RATE);
-        stage.network().moody.insert(live.stream.index as i32, Dice(seed + 1000));
+        let mut fixture = Fixture::new(BOTH[0]);
+        let mut live = live(&mut fixture);
+        let other = fixture.start(2, RATE);
+        fixture.network().moody.insert(live.stream.index as i32, Dice(seed + 1000));
         let (mut next, mut passed) = (0, 0);
         let stops_after = dice.below(9) * 500;
         while passed < stops_after {
@@ -144,45 +144,45 @@ fn http_chunks_are_whole_and_in_order_whatever_the_socket_takes_and_when_it_is_s
                 next += 1;
             }
             let span = dice.below(100);
-            stage.pass(MILLISECOND.times(span));
+            fixture.pass(MILLISECOND.times(span));
             passed += span;
         }
-        stage.command(Command::Stop(live.stream));
-        stage.pass(SECOND.times(2));
-        let (outcome, sent) = finished(&stage, live.stream).expect("it ends");
+        fixture.command(Command::Stop(live.stream));
+        fixture.pass(SECOND.times(2));
+        let (outcome, sent) = finished(&fixture, live.stream).expect("it ends");
         assert_eq!(outcome, Outcome::Stopped);
-        assert!(retired(&stage, live.stream));
+        assert!(retired(&fixture, live.stream));
         let left = (live.ring.capacity() - live.ring.free()) as u64;
-        let received = stage.received(live.stream);
+        let received = fixture.received(live.stream);
         let (chunks, rest) = read(&received);
         assert!(rest.is_empty(), "it ends behind a whole HTTP chunk");
         let all: Vec<u8> = (0..next - left).flat_map(packets).collect();
         assert!(chunks.concat() == all && sent.0 == all.len() as u64);
         assert!(stops_after < 1000 || chunks.len() > 20, "{}", chunks.len());
-        let others = stage.received(other);
+        let others = fixture.received(other);
         assert_eq!(others, content(2, 0, others.len() as u64));
     }
 }
 
 #[test]
 fn a_peer_that_takes_no_more_is_given_up_within_an_http_chunk_and_a_message_is_refused() {
-    let mut stage = Stage::new(BOTH[0]);
-    let mut live = live(&mut stage);
+    let mut fixture = Fixture::new(BOTH[0]);
+    let mut live = live(&mut fixture);
     (0..40).for_each(|nth| assert!(live.ring.push(timed(nth)).is_ok()));
-    stage.pass(MILLISECOND.times(30));
+    fixture.pass(MILLISECOND.times(30));
     let message = b"not content"[..].into();
-    stage.command(Command::Interleave { stream: live.stream, message });
-    stage.pass(MILLISECOND.times(10));
+    fixture.command(Command::Interleave { stream: live.stream, message });
+    fixture.pass(MILLISECOND.times(10));
     let is_refused = |report: &Report| matches!(report, Report::Interleaved { is_sent: false, .. });
-    assert!(stage.reports.iter().any(is_refused));
-    let came = stage.received(live.stream);
+    assert!(fixture.reports.iter().any(is_refused));
+    let came = fixture.received(live.stream);
     assert!(read(&came).1.is_empty());
     // Within the next head.
-    stage.network().limits.insert(live.stream.index as i32, came.len() as u64 + 1);
-    stage.pass(MILLISECOND.times(20));
-    stage.command(Command::Stop(live.stream));
-    stage.pass(SECOND.times(30));
-    let outcome = finished(&stage, live.stream).map(|(outcome, _)| outcome);
+    fixture.network().limits.insert(live.stream.index as i32, came.len() as u64 + 1);
+    fixture.pass(MILLISECOND.times(20));
+    fixture.command(Command::Stop(live.stream));
+    fixture.pass(SECOND.times(30));
+    let outcome = finished(&fixture, live.stream).map(|(outcome, _)| outcome);
     assert_eq!(outcome, Some(Outcome::TooSlow));
-    assert!(retired(&stage, live.stream));
+    assert!(retired(&fixture, live.stream));
 }

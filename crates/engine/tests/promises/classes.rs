@@ -12,7 +12,7 @@ use tactus_engine::message::{
     ClassChange, Command, Datagrams, Output, PacketClass, Rate, StreamId,
 };
 
-use crate::stage::{BOTH, Memory, Room, Stage, TITLE};
+use crate::fixture::{BOTH, Fixture, Memory, Room, TITLE};
 
 /// Enough for two cycles of the fastest.
 const ROOM: Room = Room { places: 200, window: 24 };
@@ -27,10 +27,10 @@ fn to(number: u32) -> SocketAddr {
 }
 
 /// Begins a stream of `rate` Mbit/s that does not end.
-fn start(stage: &mut Stage, rate: u64, class: u16) -> StreamId {
+fn start(fixture: &mut Fixture, rate: u64, class: u16) -> StreamId {
     let rate = BitRate(rate * 1_000_000);
     let pace = Some(Rate { rate, burst: Bytes(0), tick: Tick::Ms10 });
-    let mut start = stage.start_of(3, pace, 0..TITLE.0);
+    let mut start = fixture.start_of(3, pace, 0..TITLE.0);
     let stream = start.stream;
     start.output = Output::Datagrams(Datagrams {
         socket: SocketHandle(70),
@@ -39,13 +39,13 @@ fn start(stage: &mut Stage, rate: u64, class: u16) -> StreamId {
         class: Some(ClassNumber(class)),
         after: None,
     });
-    stage.begin(start.repeating());
+    fixture.begin(start.repeating());
     stream
 }
 
 /// How many bytes of each stream have left in the second that begins at `from`.
-fn sent(stage: &Stage, streams: &[StreamId], from: MonoTime) -> Vec<u64> {
-    let network = stage.network();
+fn sent(fixture: &Fixture, streams: &[StreamId], from: MonoTime) -> Vec<u64> {
+    let network = fixture.network();
     let of = |stream: &StreamId| {
         let own = network.datagrams.iter().filter(|each| each.to == to(stream.index));
         let within = own.filter(|each| (from..from + SECOND).contains(&each.at));
@@ -66,24 +66,24 @@ fn streams_share_the_ceiling_of_an_over_subscribed_class_in_proportion_to_their_
         let class =
             Class { guaranteed: ceiling, ceiling: Some(ceiling), priority: 0, share: ceiling };
         let classes = vec![PacketClass { parent: None, class }];
-        let mut stage = Stage::with_classes(memory, ROOM, classes);
+        let mut fixture = Fixture::with_classes(memory, ROOM, classes);
         let rates = [40, 40, 40, 20, 20];
         let mut streams = vec![];
         // As many as there are share it, whoever joined when.
         for &rate in &rates {
-            streams.push(start(&mut stage, rate, 0));
-            stage.pass(SECOND);
-            let from = stage.now;
-            stage.pass(SECOND);
+            streams.push(start(&mut fixture, rate, 0));
+            fixture.pass(SECOND);
+            let from = fixture.now;
+            fixture.pass(SECOND);
             let here = &rates[..streams.len()];
             let asked: u64 = here.iter().sum();
-            let sent = sent(&stage, &streams, from);
+            let sent = sent(&fixture, &streams, from);
             for (sent, &rate) in sent.iter().zip(here) {
                 let expected = rate * 1_000_000 / 8 * 100 / asked.max(100);
                 assert_about(*sent, expected, &format!("{rate} of {asked} Mbit/s"));
             }
         }
-        let counters = &stage.control.counters;
+        let counters = &fixture.control.counters;
         assert_eq!(counters.packets.underruns.value(), 0);
         let class = &counters.classes[0];
         assert_about(class.second_bytes.value(), ceiling.bytes_in(SECOND).0, "a second of all");
@@ -102,16 +102,16 @@ fn what_has_grown_in_a_late_turn_waits_for_its_class_as_it_is_through_turns_that
         let class =
             Class { guaranteed: ceiling, ceiling: Some(ceiling), priority: 0, share: ceiling };
         let classes = vec![PacketClass { parent: None, class }];
-        let mut stage = Stage::with_classes(memory, ROOM, classes);
-        let streams = [40; 8].map(|rate| start(&mut stage, rate, 0));
+        let mut fixture = Fixture::with_classes(memory, ROOM, classes);
+        let streams = [40; 8].map(|rate| start(&mut fixture, rate, 0));
         for late in [60, 3, 20, 2, 40, 1, 5].into_iter().cycle().take(70) {
-            stage.pass(MILLISECOND);
-            stage.stand_still(MILLISECOND.times(late));
+            fixture.pass(MILLISECOND);
+            fixture.stand_still(MILLISECOND.times(late));
         }
-        stage.pass(SECOND);
-        let from = stage.now;
-        stage.pass(SECOND);
-        let all: u64 = sent(&stage, &streams, from).iter().sum();
+        fixture.pass(SECOND);
+        let from = fixture.now;
+        fixture.pass(SECOND);
+        let all: u64 = sent(&fixture, &streams, from).iter().sum();
         assert_about(all, 40_000_000 / 8, "what the class has");
     }
 }
@@ -124,19 +124,19 @@ fn a_class_has_its_guarantee_and_lends_what_it_does_not_use() {
     let rest = Class { guaranteed: BitRate(0), ceiling: None, priority: 1, share: wire(1) };
     let house = PacketClass { parent: None, class: house };
     let below = |class| PacketClass { parent: Some(ClassNumber(0)), class };
-    let mut stage = Stage::with_classes(BOTH[0], ROOM, vec![house, below(gold), below(rest)]);
+    let mut fixture = Fixture::with_classes(BOTH[0], ROOM, vec![house, below(gold), below(rest)]);
     let streams =
-        [(40, 1), (20, 1), (40, 2), (40, 2)].map(|(rate, class)| start(&mut stage, rate, class));
-    stage.pass(SECOND);
-    let from = stage.now;
-    stage.pass(SECOND);
-    let each = sent(&stage, &streams, from);
+        [(40, 1), (20, 1), (40, 2), (40, 2)].map(|(rate, class)| start(&mut fixture, rate, class));
+    fixture.pass(SECOND);
+    let from = fixture.now;
+    fixture.pass(SECOND);
+    let each = sent(&fixture, &streams, from);
     for (sent, expected) in each.iter().zip([40, 20, 20, 20]) {
         assert_about(*sent, expected * 125_000, "beside what is guaranteed");
     }
-    stage.pass(SECOND);
+    fixture.pass(SECOND);
     let second = |at: usize| {
-        let class = &stage.control.counters.classes[at];
+        let class = &fixture.control.counters.classes[at];
         (class.second_bytes.value(), class.second_borrowed.value())
     };
     let (sent_gold, borrowed) = second(1);
@@ -146,22 +146,22 @@ fn a_class_has_its_guarantee_and_lends_what_it_does_not_use() {
     assert_about(sent_rest, wire(40).bytes_in(SECOND).0, "the class without a guarantee");
     assert_eq!(borrowed, sent_rest);
     // What is not used is there for the others.
-    stage.command(Command::Stop(streams[0]));
-    stage.command(Command::Stop(streams[1]));
-    stage.pass(SECOND);
-    let from = stage.now;
-    stage.pass(SECOND);
-    let each = sent(&stage, &streams[2..], from);
+    fixture.command(Command::Stop(streams[0]));
+    fixture.command(Command::Stop(streams[1]));
+    fixture.pass(SECOND);
+    let from = fixture.now;
+    fixture.pass(SECOND);
+    let each = sent(&fixture, &streams[2..], from);
     for sent in each {
         assert_about(sent, 40 * 125_000, "what was lent");
     }
 }
 
 /// What a class has, which `to` is to be from now on.
-fn change(stage: &mut Stage, classes: &[(u16, Class)]) {
+fn change(fixture: &mut Fixture, classes: &[(u16, Class)]) {
     let changes: Vec<_> =
         classes.iter().map(|&(at, to)| ClassChange { number: ClassNumber(at), to }).collect();
-    stage.change(&changes);
+    fixture.change(&changes);
 }
 
 #[test]
@@ -173,21 +173,21 @@ fn a_class_that_changes_has_its_new_rates_at_once_and_moves_no_datagram_of_anoth
     // Each datagram of the class that stays as it is: when it left, and what it was.
     let run = |memory: Memory, steps: &[(u64, Class)]| {
         let classes = [60, 70].map(|rate| PacketClass { parent: None, class: exactly(rate) });
-        let mut stage = Stage::with_classes(memory, ROOM, classes.to_vec());
-        let own = [40, 40].map(|rate| start(&mut stage, rate, 0));
-        let others = [40, 20, 7].map(|rate| start(&mut stage, rate, 1));
+        let mut fixture = Fixture::with_classes(memory, ROOM, classes.to_vec());
+        let own = [40, 40].map(|rate| start(&mut fixture, rate, 0));
+        let others = [40, 20, 7].map(|rate| start(&mut fixture, rate, 1));
         // In the midst of a second, of a cycle and of a tick.
-        stage.pass(Nanos::from_micros(1_234_567));
+        fixture.pass(Nanos::from_micros(1_234_567));
         for &(expected, to) in steps {
-            change(&mut stage, &[(0, to)]);
-            let from = stage.now;
-            stage.pass(SECOND);
-            let all: u64 = sent(&stage, &own, from).iter().sum();
+            change(&mut fixture, &[(0, to)]);
+            let from = fixture.now;
+            fixture.pass(SECOND);
+            let all: u64 = sent(&fixture, &own, from).iter().sum();
             assert_about(all, expected * 125_000, "the class that changes");
-            stage.pass(Nanos::from_micros(345_678));
+            fixture.pass(Nanos::from_micros(345_678));
         }
-        assert_eq!(stage.control.counters.packets.underruns.value(), 0);
-        let network = stage.network();
+        assert_eq!(fixture.control.counters.packets.underruns.value(), 0);
+        let network = fixture.network();
         let left = network.datagrams.iter();
         let of_others = left.filter(|each| others.iter().any(|other| each.to == to(other.index)));
         let left: Vec<_> = of_others.map(|each| (each.at, each.to, each.bytes.clone())).collect();
@@ -217,27 +217,27 @@ fn guarantees_and_priorities_that_change_are_kept_from_then_on() {
         PacketClass { parent, class: below(60, 0) },
         PacketClass { parent, class: below(0, 1) },
     ];
-    let mut stage = Stage::with_classes(BOTH[0], ROOM, classes);
-    let gold = [40, 40].map(|rate| start(&mut stage, rate, 1));
-    let rest = [40, 40].map(|rate| start(&mut stage, rate, 2));
-    stage.pass(SECOND);
-    let gets = |stage: &mut Stage, expected: [u64; 2]| {
-        let from = stage.now;
-        stage.pass(SECOND);
+    let mut fixture = Fixture::with_classes(BOTH[0], ROOM, classes);
+    let gold = [40, 40].map(|rate| start(&mut fixture, rate, 1));
+    let rest = [40, 40].map(|rate| start(&mut fixture, rate, 2));
+    fixture.pass(SECOND);
+    let gets = |fixture: &mut Fixture, expected: [u64; 2]| {
+        let from = fixture.now;
+        fixture.pass(SECOND);
         for (streams, expected) in [gold, rest].iter().zip(expected) {
-            let sent: u64 = sent(stage, streams, from).iter().sum();
+            let sent: u64 = sent(fixture, streams, from).iter().sum();
             assert_about(sent, expected * 125_000, &format!("of {expected} Mbit/s"));
         }
     };
-    gets(&mut stage, [80, 20]);
+    gets(&mut fixture, [80, 20]);
     // Both at once, as one may have what the other gives up.
-    change(&mut stage, &[(1, below(30, 0)), (2, below(50, 1))]);
-    gets(&mut stage, [50, 50]);
-    change(&mut stage, &[(1, below(30, 1)), (2, below(50, 0))]);
-    gets(&mut stage, [30, 70]);
+    change(&mut fixture, &[(1, below(30, 0)), (2, below(50, 1))]);
+    gets(&mut fixture, [50, 50]);
+    change(&mut fixture, &[(1, below(30, 1)), (2, below(50, 0))]);
+    gets(&mut fixture, [30, 70]);
     // The seconds of the counters are told by what was guaranteed in them.
-    stage.pass(SECOND.times(2));
-    let borrowed = |at: usize| stage.control.counters.classes[at].second_borrowed.value();
+    fixture.pass(SECOND.times(2));
+    let borrowed = |at: usize| fixture.control.counters.classes[at].second_borrowed.value();
     assert!(borrowed(1) * 100 <= wire(30).bytes_in(SECOND).0, "{}", borrowed(1));
     assert_about(borrowed(2), wire(20).bytes_in(SECOND).0, "beyond the guarantee");
 }

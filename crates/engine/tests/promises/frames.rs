@@ -12,7 +12,7 @@ use tactus_engine::message::{
     Command, Connection, Extent, INTERLEAVED_MAX, Outcome, Output, Rate, Report, StreamId,
 };
 
-use crate::stage::{BLOCK, BOTH, CYCLE, Dice, Memory, Parts, Stage, TITLE, content};
+use crate::fixture::{BLOCK, BOTH, CYCLE, Dice, Fixture, Memory, Parts, TITLE, content};
 use crate::{BY_THE_CLOCK, RATE, finished, retired};
 
 const SESSION: Session = Session { source: 0x5eed, sequence: 65_000, timestamp: u32::MAX - 7 };
@@ -22,18 +22,18 @@ const FRAME: u64 = frame::HEAD as u64 + rtp::HEADER as u64 + PAYLOAD.0;
 /// Of the title, the last one shorter than the others.
 const IN_FRAMES: u64 = TITLE.0 + TITLE.0.div_ceil(PAYLOAD.0) * (frame::HEAD + rtp::HEADER) as u64;
 
-fn in_frames(stage: &mut Stage, title: i32) -> Parts {
-    let mut start = stage.start_of(title, BY_THE_CLOCK, 0..TITLE.0);
+fn in_frames(fixture: &mut Fixture, title: i32) -> Parts {
+    let mut start = fixture.start_of(title, BY_THE_CLOCK, 0..TITLE.0);
     let socket = SocketHandle(start.stream.index as i32);
     start.framing = Framing::Rtp(SESSION);
     start.output = Output::Connection(Connection { channel: CHANNEL, ..Connection::of(socket) });
     start
 }
 
-fn start(stage: &mut Stage, title: i32) -> StreamId {
-    let start = in_frames(stage, title);
+fn start(fixture: &mut Fixture, title: i32) -> StreamId {
+    let start = in_frames(fixture, title);
     let stream = start.stream;
-    stage.begin(start);
+    fixture.begin(start);
     stream
 }
 
@@ -44,19 +44,19 @@ fn text(number: u64, len: usize) -> Box<[u8]> {
     text.into()
 }
 
-fn insert(stage: &mut Stage, stream: StreamId, text: &[u8]) {
-    stage.command(Command::Interleave { stream, message: text.into() });
+fn insert(fixture: &mut Fixture, stream: StreamId, text: &[u8]) {
+    fixture.command(Command::Interleave { stream, message: text.into() });
 }
 
 /// What was said of each text.
-fn inserted(stage: &Stage) -> Vec<(StreamId, Vec<u8>, bool)> {
+fn inserted(fixture: &Fixture) -> Vec<(StreamId, Vec<u8>, bool)> {
     let of_text = |report: &Report| match report {
         Report::Interleaved { stream, message: text, is_sent } => {
             Some((*stream, text.to_vec(), *is_sent))
         }
         _ => None,
     };
-    stage.reports.iter().filter_map(of_text).collect()
+    fixture.reports.iter().filter_map(of_text).collect()
 }
 
 pub(super) struct Received {
@@ -107,20 +107,20 @@ fn due(nth: u64) -> Nanos {
 fn a_title_arrives_in_frames_each_in_the_visit_in_which_it_is_due() {
     for memory in BOTH {
         for plan in [None, Some(Arc::new(Plan::default()))] {
-            let mut stage = Stage::new(memory);
-            let wish = Parts { plan, ..in_frames(&mut stage, 3) };
+            let mut fixture = Fixture::new(memory);
+            let wish = Parts { plan, ..in_frames(&mut fixture, 3) };
             let stream = wish.stream;
-            stage.begin(wish);
-            stage.pass(SECOND.times(11));
-            let received = read(&stage.received(stream), &[]);
+            fixture.begin(wish);
+            fixture.pass(SECOND.times(11));
+            let received = read(&fixture.received(stream), &[]);
             assert!(received.payload == content(3, 0, TITLE.0) && received.rest == 0);
-            assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
-            assert!(retired(&stage, stream));
+            assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
+            assert!(retired(&fixture, stream));
             for (nth, &(_, time)) in received.packets.iter().enumerate() {
                 assert_eq!(u64::from(time), due(nth as u64).0 * 9 / 100_000);
             }
             // The clock began one tick before the first visit.
-            let sends = stage.sends(stream);
+            let sends = fixture.sends(stream);
             let begin = sends[0].0.before(Tick::Ms10.span());
             let mut frames = 0;
             for &(at, bytes) in &sends {
@@ -131,7 +131,7 @@ fn a_title_arrives_in_frames_each_in_the_visit_in_which_it_is_due() {
                 let is_last = frames == TITLE.0.div_ceil(PAYLOAD.0);
                 assert!(is_last || due(frames) > at.since(begin), "none is late");
             }
-            let counters = &stage.control.counters;
+            let counters = &fixture.control.counters;
             assert_eq!(counters.links[0].underruns.value(), 0);
             assert_eq!(counters.links[0].bytes.value(), TITLE.0);
             assert_eq!(counters.blocks[0].leased.value(), 0);
@@ -145,49 +145,49 @@ fn texts_and_frames_are_whole_and_in_order_whatever_the_socket_takes() {
         for seed in 0..12 {
             println!("seed {seed}");
             let mut dice = Dice(seed);
-            let mut stage = Stage::new(memory);
+            let mut fixture = Fixture::new(memory);
             // Composed or sent as they lie in memory.
             let plan = (seed % 2 == 1).then(|| Arc::new(Plan::default()));
-            let wish = Parts { plan, ..in_frames(&mut stage, 1) };
+            let wish = Parts { plan, ..in_frames(&mut fixture, 1) };
             let stream = wish.stream;
-            stage.begin(wish);
-            let other = stage.start(2, RATE);
-            stage.network().moody.insert(stream.index as i32, Dice(seed + 1000));
+            fixture.begin(wish);
+            let other = fixture.start(2, RATE);
+            fixture.network().moody.insert(stream.index as i32, Dice(seed + 1000));
             let mut texts = vec![];
             let stops_after = dice.below(9) * 1000;
             let mut passed = 0;
             while passed < stops_after {
-                if inserted(&stage).len() == texts.len() {
+                if inserted(&fixture).len() == texts.len() {
                     texts.push(text(
                         texts.len() as u64,
                         dice.below(INTERLEAVED_MAX as u64 + 1) as usize,
                     ));
-                    insert(&mut stage, stream, texts.last().unwrap());
+                    insert(&mut fixture, stream, texts.last().unwrap());
                 }
                 let span = dice.below(400);
-                stage.pass(MILLISECOND.times(span));
+                fixture.pass(MILLISECOND.times(span));
                 passed += span;
             }
-            stage.command(Command::Stop(stream));
-            stage.pass(SECOND.times(2));
-            let (outcome, sent) = finished(&stage, stream).unwrap();
+            fixture.command(Command::Stop(stream));
+            fixture.pass(SECOND.times(2));
+            let (outcome, sent) = finished(&fixture, stream).unwrap();
             assert_eq!(outcome, Outcome::Stopped);
-            assert!(retired(&stage, stream));
-            let told = inserted(&stage);
+            assert!(retired(&fixture, stream));
+            let told = inserted(&fixture);
             assert_eq!(told.len(), texts.len());
             let are_sent = told.iter().filter(|&&(_, _, is_sent)| is_sent).count();
             assert!(are_sent + 1 >= texts.len());
             assert!(told.iter().zip(&texts).all(|(told, text)| told.1[..] == text[..]));
-            let received = read(&stage.received(stream), &texts);
+            let received = read(&fixture.received(stream), &texts);
             assert_eq!((received.rest, received.texts), (0, are_sent));
             assert_eq!(received.payload, content(1, 0, sent.0));
             assert!(stops_after < 2000 || sent.0 > RATE / 8);
-            let others = stage.received(other);
+            let others = fixture.received(other);
             assert_eq!(others, content(2, 0, others.len() as u64));
             assert!(others.len() as u64 >= RATE / 8 * (stops_after + 1500) / 1000);
-            stage.command(Command::Stop(other));
-            stage.pass(SECOND);
-            assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+            fixture.command(Command::Stop(other));
+            fixture.pass(SECOND);
+            assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
         }
     }
 }
@@ -197,33 +197,33 @@ fn a_stopped_stream_ends_behind_the_frame_or_text_that_is_begun() {
     for memory in BOTH {
         for half in [1, 3, 4, 10, 16, 17, FRAME - 1] {
             for is_text in [false, true] {
-                let mut stage = Stage::new(memory);
-                let stream = start(&mut stage, 1);
+                let mut fixture = Fixture::new(memory);
+                let stream = start(&mut fixture, 1);
                 let limit = 5 * FRAME + half;
-                stage.network().limits.insert(stream.index as i32, limit);
+                fixture.network().limits.insert(stream.index as i32, limit);
                 let texts = [text(0, FRAME as usize)];
                 if is_text {
                     // Five frames have come, and what is due next is held back.
-                    stage.network().limits.insert(stream.index as i32, 5 * FRAME);
-                    stage.pass(MILLISECOND.times(200));
-                    insert(&mut stage, stream, &texts[0]);
-                    stage.network().limits.insert(stream.index as i32, limit);
+                    fixture.network().limits.insert(stream.index as i32, 5 * FRAME);
+                    fixture.pass(MILLISECOND.times(200));
+                    insert(&mut fixture, stream, &texts[0]);
+                    fixture.network().limits.insert(stream.index as i32, limit);
                 }
-                stage.pass(MILLISECOND.times(200));
-                stage.command(Command::Stop(stream));
-                stage.pass(MILLISECOND.times(100));
-                assert_eq!(finished(&stage, stream), None, "the connection is not free yet");
-                stage.network().limits.clear();
-                stage.pass(MILLISECOND.times(10));
+                fixture.pass(MILLISECOND.times(200));
+                fixture.command(Command::Stop(stream));
+                fixture.pass(MILLISECOND.times(100));
+                assert_eq!(finished(&fixture, stream), None, "the connection is not free yet");
+                fixture.network().limits.clear();
+                fixture.pass(MILLISECOND.times(10));
                 let frames = if is_text { 5 } else { 6 };
                 let sent = Bytes(PAYLOAD.0 * frames);
-                assert_eq!(finished(&stage, stream), Some((Outcome::Stopped, sent)));
-                assert!(retired(&stage, stream));
-                stage.pass(SECOND);
-                let received = read(&stage.received(stream), &texts);
+                assert_eq!(finished(&fixture, stream), Some((Outcome::Stopped, sent)));
+                assert!(retired(&fixture, stream));
+                fixture.pass(SECOND);
+                let received = read(&fixture.received(stream), &texts);
                 assert_eq!(received.payload, content(1, 0, sent.0));
                 assert_eq!((received.rest, received.texts), (0, usize::from(is_text)));
-                assert_eq!(stage.received(stream).len() as u64, 6 * FRAME);
+                assert_eq!(fixture.received(stream).len() as u64, 6 * FRAME);
             }
         }
     }
@@ -233,27 +233,27 @@ fn a_stopped_stream_ends_behind_the_frame_or_text_that_is_begun() {
 fn a_connection_that_is_stuck_in_a_frame_is_given_up() {
     for memory in BOTH {
         for is_stopped in [false, true] {
-            let mut stage = Stage::new(memory);
-            let (stream, other) = (start(&mut stage, 1), start(&mut stage, 2));
-            stage.network().limits.insert(stream.index as i32, 5 * FRAME + 100);
-            stage.pass(MILLISECOND.times(200));
-            insert(&mut stage, stream, b"RTSP/1.0 200 OK");
+            let mut fixture = Fixture::new(memory);
+            let (stream, other) = (start(&mut fixture, 1), start(&mut fixture, 2));
+            fixture.network().limits.insert(stream.index as i32, 5 * FRAME + 100);
+            fixture.pass(MILLISECOND.times(200));
+            insert(&mut fixture, stream, b"RTSP/1.0 200 OK");
             if is_stopped {
-                stage.command(Command::Stop(stream));
+                fixture.command(Command::Stop(stream));
             }
-            stage.pass(MILLISECOND.times(300));
-            assert_eq!(finished(&stage, stream), None);
-            stage.pass(MILLISECOND.times(500));
+            fixture.pass(MILLISECOND.times(300));
+            assert_eq!(finished(&fixture, stream), None);
+            fixture.pass(MILLISECOND.times(500));
             let sent = Bytes(5 * PAYLOAD.0 + 84);
-            assert_eq!(finished(&stage, stream), Some((Outcome::TooSlow, sent)));
-            assert!(retired(&stage, stream));
+            assert_eq!(finished(&fixture, stream), Some((Outcome::TooSlow, sent)));
+            assert!(retired(&fixture, stream));
             // Its text is told of before its end.
-            let (told, _, is_sent) = inserted(&stage).pop().unwrap();
+            let (told, _, is_sent) = inserted(&fixture).pop().unwrap();
             assert!(told == stream && !is_sent);
-            let at = |report: &dyn Fn(&Report) -> bool| stage.reports.iter().position(report);
+            let at = |report: &dyn Fn(&Report) -> bool| fixture.reports.iter().position(report);
             let of_text = at(&|report| matches!(report, Report::Interleaved { .. }));
             assert!(of_text < at(&|report| matches!(report, Report::Finished { .. })));
-            let others = stage.received(other);
+            let others = fixture.received(other);
             assert!(read(&others, &[]).packets.len() as u64 >= RATE / 8 / PAYLOAD.0 * 9 / 10);
         }
     }
@@ -263,37 +263,37 @@ fn a_connection_that_is_stuck_in_a_frame_is_given_up() {
 fn a_text_goes_before_the_first_frame_or_comes_back() {
     for memory in BOTH {
         // While the first blocks are read.
-        let mut stage = Stage::new(memory);
-        stage.disk().holds = true;
-        let streams = [start(&mut stage, 1), start(&mut stage, 2)];
+        let mut fixture = Fixture::new(memory);
+        fixture.disk().holds = true;
+        let streams = [start(&mut fixture, 1), start(&mut fixture, 2)];
         let texts = [text(1, 100)];
         for stream in streams {
-            insert(&mut stage, stream, &texts[0]);
+            insert(&mut fixture, stream, &texts[0]);
         }
-        stage.pass(CYCLE);
-        stage.command(Command::Stop(streams[1]));
-        stage.disk().holds = false;
-        stage.pass(SECOND);
-        assert!(stage.received(streams[0]).starts_with(&texts[0]));
-        assert_eq!(read(&stage.received(streams[0]), &texts).texts, 1);
-        let told = inserted(&stage);
+        fixture.pass(CYCLE);
+        fixture.command(Command::Stop(streams[1]));
+        fixture.disk().holds = false;
+        fixture.pass(SECOND);
+        assert!(fixture.received(streams[0]).starts_with(&texts[0]));
+        assert_eq!(read(&fixture.received(streams[0]), &texts).texts, 1);
+        let told = inserted(&fixture);
         assert!(told.contains(&(streams[0], texts[0].to_vec(), true)));
         assert!(told.contains(&(streams[1], texts[0].to_vec(), false)));
         // When it is too late.
-        stage.command(Command::Stop(streams[0]));
-        insert(&mut stage, streams[0], b"late");
-        stage.pass(SECOND);
-        assert_eq!(inserted(&stage).pop(), Some((streams[0], b"late".to_vec(), false)));
+        fixture.command(Command::Stop(streams[0]));
+        insert(&mut fixture, streams[0], b"late");
+        fixture.pass(SECOND);
+        assert_eq!(inserted(&fixture).pop(), Some((streams[0], b"late".to_vec(), false)));
         // A connection that is gone.
-        let broken = start(&mut stage, 1);
-        stage.pass(SECOND);
-        stage.network().broken.push(broken.index as i32);
-        insert(&mut stage, broken, b"gone");
-        stage.pass(SECOND);
-        assert_eq!(inserted(&stage).pop(), Some((broken, b"gone".to_vec(), false)));
-        assert!(matches!(finished(&stage, broken), Some((Outcome::PeerGone(104), _))));
+        let broken = start(&mut fixture, 1);
+        fixture.pass(SECOND);
+        fixture.network().broken.push(broken.index as i32);
+        insert(&mut fixture, broken, b"gone");
+        fixture.pass(SECOND);
+        assert_eq!(inserted(&fixture).pop(), Some((broken, b"gone".to_vec(), false)));
+        assert!(matches!(finished(&fixture, broken), Some((Outcome::PeerGone(104), _))));
         for stream in [streams[0], streams[1], broken] {
-            assert!(retired(&stage, stream));
+            assert!(retired(&fixture, stream));
         }
     }
 }
@@ -301,19 +301,19 @@ fn a_text_goes_before_the_first_frame_or_comes_back() {
 #[test]
 fn frames_of_a_title_that_repeats_go_on_over_its_end() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let wish = in_frames(&mut stage, 2).repeating();
+        let mut fixture = Fixture::new(memory);
+        let wish = in_frames(&mut fixture, 2).repeating();
         let stream = wish.stream;
-        stage.begin(wish);
-        stage.pass(SECOND.times(25));
-        let received = read(&stage.received(stream), &[]);
+        fixture.begin(wish);
+        fixture.pass(SECOND.times(25));
+        let received = read(&fixture.received(stream), &[]);
         assert!(received.payload.len() as u64 > TITLE.0 * 2);
         let mut turns = received.payload.chunks(TITLE.0 as usize);
         assert!(turns.all(|turn| content(2, 0, turn.len() as u64) == turn));
-        assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
-        stage.command(Command::Stop(stream));
-        stage.pass(SECOND);
-        assert!(retired(&stage, stream));
+        assert_eq!(fixture.control.counters.links[0].underruns.value(), 0);
+        fixture.command(Command::Stop(stream));
+        fixture.pass(SECOND);
+        assert!(retired(&fixture, stream));
     }
 }
 
@@ -321,23 +321,23 @@ fn frames_of_a_title_that_repeats_go_on_over_its_end() {
 fn frames_of_a_growing_title_wait_at_its_end_and_are_never_late() {
     let whole = Bytes(u64::from(BLOCK) * 33 / 2);
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
+        let mut fixture = Fixture::new(memory);
         let mut len = Bytes(1);
         let extent = Extent::Growing(Bytes(0)..len);
-        let mut wish = Parts { extent, ..in_frames(&mut stage, 1) };
+        let mut wish = Parts { extent, ..in_frames(&mut fixture, 1) };
         wish.origin.len = len;
         let stream = wish.stream;
-        stage.begin(wish);
+        fixture.begin(wish);
         while len < whole {
-            stage.pass(Nanos::from_millis(250));
+            fixture.pass(Nanos::from_millis(250));
             len = Bytes((len.0 + RATE / 8 / 16).min(whole.0));
-            stage.command(Command::Extend { stream, end: len, is_whole: len == whole });
+            fixture.command(Command::Extend { stream, end: len, is_whole: len == whole });
         }
-        stage.pass(SECOND.times(2));
-        let received = read(&stage.received(stream), &[]);
+        fixture.pass(SECOND.times(2));
+        let received = read(&fixture.received(stream), &[]);
         assert_eq!(received.payload, content(1, 0, whole.0));
-        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, whole)));
-        assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
+        assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, whole)));
+        assert_eq!(fixture.control.counters.links[0].underruns.value(), 0);
     }
 }
 
@@ -345,18 +345,18 @@ fn frames_of_a_growing_title_wait_at_its_end_and_are_never_late() {
 fn what_was_missing_for_frames_is_not_owed_at_once_and_their_timestamps_say_so() {
     for memory in BOTH {
         for is_disk in [true, false] {
-            let mut stage = Stage::new(memory);
-            let stream = start(&mut stage, 1);
-            stage.pass(SECOND);
+            let mut fixture = Fixture::new(memory);
+            let stream = start(&mut fixture, 1);
+            fixture.pass(SECOND);
             if is_disk {
-                stage.disk().holds = true;
-                stage.pass(SECOND.times(2));
-                stage.disk().holds = false;
+                fixture.disk().holds = true;
+                fixture.pass(SECOND.times(2));
+                fixture.disk().holds = false;
             } else {
-                stage.stand_still(SECOND.times(2));
+                fixture.stand_still(SECOND.times(2));
             }
-            stage.pass(SECOND.times(2));
-            let received = read(&stage.received(stream), &[]);
+            fixture.pass(SECOND.times(2));
+            let received = read(&fixture.received(stream), &[]);
             assert_eq!(received.payload, content(1, 0, received.payload.len() as u64));
             let times: Vec<_> = received.packets.iter().map(|&(_, time)| u64::from(time)).collect();
             let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
@@ -364,11 +364,11 @@ fn what_was_missing_for_frames_is_not_owed_at_once_and_their_timestamps_say_so()
             let long: Vec<_> = gaps.filter(|&each| each > gap + 1).collect();
             assert_eq!(long.len(), 1, "{long:?}");
             assert!((90_000..190_000).contains(&long[0]), "{long:?}");
-            let link = &stage.control.counters.links[0];
+            let link = &fixture.control.counters.links[0];
             assert_eq!(link.underruns.value() > 0, is_disk);
             assert_eq!(link.stalls.value(), u64::from(!is_disk));
             // No more at once than its rate.
-            let sends = stage.sends(stream);
+            let sends = fixture.sends(stream);
             assert!(sends.iter().all(|&(_, bytes)| bytes <= 3 * FRAME), "{sends:?}");
         }
     }
@@ -378,18 +378,18 @@ fn what_was_missing_for_frames_is_not_owed_at_once_and_their_timestamps_say_so()
 fn a_burst_at_the_start_has_the_timestamps_of_its_own_time() {
     let burst = Bytes(3 * u64::from(BLOCK));
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let mut wish = in_frames(&mut stage, 1);
+        let mut fixture = Fixture::new(memory);
+        let mut wish = in_frames(&mut fixture, 1);
         wish.rate = Some(Rate { rate: BitRate(RATE), burst, tick: Tick::Ms10 });
         let stream = wish.stream;
-        stage.begin(wish);
-        stage.pass(SECOND.times(11));
-        let received = read(&stage.received(stream), &[]);
+        fixture.begin(wish);
+        fixture.pass(SECOND.times(11));
+        let received = read(&fixture.received(stream), &[]);
         assert_eq!(received.payload, content(1, 0, TITLE.0));
         for (nth, &(_, time)) in received.packets.iter().enumerate() {
             assert_eq!(u64::from(time), due(nth as u64).0 * 9 / 100_000);
         }
-        let sends = stage.sends(stream);
+        let sends = fixture.sends(stream);
         let at_once: u64 =
             sends.iter().filter(|each| each.0 == sends[0].0).map(|each| each.1).sum();
         assert_eq!(at_once, ((burst.0 + RATE / 800) / PAYLOAD.0 + 1) * FRAME);
@@ -398,12 +398,12 @@ fn a_burst_at_the_start_has_the_timestamps_of_its_own_time() {
 
 #[test]
 fn a_file_that_has_become_shorter_ends_its_frames_as_failed() {
-    let mut stage = Stage::new(Memory::PageCache);
-    let (stream, other) = (start(&mut stage, 1), start(&mut stage, 2));
-    stage.pass(SECOND);
-    stage.network().lost.insert(1, 61);
-    stage.pass(SECOND.times(11));
-    assert!(matches!(finished(&stage, stream), Some((Outcome::DiskFailed(61), _))));
-    assert_eq!(finished(&stage, other), Some((Outcome::Complete, TITLE)));
-    assert!(retired(&stage, stream));
+    let mut fixture = Fixture::new(Memory::PageCache);
+    let (stream, other) = (start(&mut fixture, 1), start(&mut fixture, 2));
+    fixture.pass(SECOND);
+    fixture.network().lost.insert(1, 61);
+    fixture.pass(SECOND.times(11));
+    assert!(matches!(finished(&fixture, stream), Some((Outcome::DiskFailed(61), _))));
+    assert_eq!(finished(&fixture, other), Some((Outcome::Complete, TITLE)));
+    assert!(retired(&fixture, stream));
 }

@@ -14,7 +14,7 @@ use tactus_engine::message::{
 };
 use tactus_ring::spsc::{Keep, Producer, ring};
 
-use crate::stage::{BOTH, Datagram, PLACES, Room, Stage, TICK, TITLE, content};
+use crate::fixture::{BOTH, Datagram, Fixture, PLACES, Room, TICK, TITLE, content};
 use crate::{BY_THE_CLOCK, RATE, finished, retired};
 
 /// A generated stream and the end of its ring that fills it.
@@ -29,18 +29,18 @@ struct GeneratedSession {
 /// Room of each ring.
 const ROOM: usize = 64;
 
-fn make(stage: &mut Stage, fill: impl FnOnce(&mut Producer<Timed>)) -> GeneratedSession {
-    make_in(stage, None, fill)
+fn make(fixture: &mut Fixture, fill: impl FnOnce(&mut Producer<Timed>)) -> GeneratedSession {
+    make_in(fixture, None, fill)
 }
 
 fn make_in(
-    stage: &mut Stage,
+    fixture: &mut Fixture,
     class: Option<ClassNumber>,
     fill: impl FnOnce(&mut Producer<Timed>),
 ) -> GeneratedSession {
-    let stream = stage.place();
+    let stream = fixture.place();
     let to = SocketAddr::from(([239, 2, 2, stream.index as u8], 5004));
-    let begin = stage.now + MILLISECOND.times(3);
+    let begin = fixture.now + MILLISECOND.times(3);
     let (mut ring, other) = ring(ROOM);
     fill(&mut ring);
     let keep = ring.keep();
@@ -52,7 +52,7 @@ fn make_in(
         after: None,
     });
     let chunks = Chunks { ring: other, begin, rate: BitRate(20_000_000), framing: Framing::Plain };
-    stage.send_chunks(stream, chunks, output);
+    fixture.send_chunks(stream, chunks, output);
     GeneratedSession { stream, to, begin, ring, _keep: keep }
 }
 
@@ -66,15 +66,20 @@ fn due(nth: u64) -> Nanos {
     Nanos(nth * 2_345_678 + nth % 3 * 700_000)
 }
 
-fn left(stage: &Stage, generated: &GeneratedSession) -> Vec<Datagram> {
-    let network = stage.network();
+fn left(fixture: &Fixture, generated: &GeneratedSession) -> Vec<Datagram> {
+    let network = fixture.network();
     network.datagrams.iter().filter(|datagram| datagram.to == generated.to).cloned().collect()
 }
 
 /// Every datagram so far is the next one, and left in the tick in which it was due, all moved by
 /// `moved`.
-fn assert_on_time(stage: &Stage, generated: &GeneratedSession, first: u64, moved: Nanos) -> u64 {
-    let datagrams = left(stage, generated);
+fn assert_on_time(
+    fixture: &Fixture,
+    generated: &GeneratedSession,
+    first: u64,
+    moved: Nanos,
+) -> u64 {
+    let datagrams = left(fixture, generated);
     for (nth, each) in (0..).zip(&datagrams) {
         assert_eq!(each.bytes, datagram(nth).bytes(), "in order");
         if nth >= first {
@@ -91,67 +96,67 @@ fn assert_on_time(stage: &Stage, generated: &GeneratedSession, first: u64, moved
 
 #[test]
 fn each_generated_datagram_leaves_in_the_tick_in_which_it_is_due() {
-    let mut stage = Stage::new(BOTH[0]);
-    let title = stage.start(3, RATE);
-    let mut generated = make(&mut stage, |_| {});
+    let mut fixture = Fixture::new(BOTH[0]);
+    let title = fixture.start(3, RATE);
+    let mut generated = make(&mut fixture, |_| {});
     let mut next = 0;
     // Filled ahead of time, never more than its room.
     for _ in 0..130 {
         while next < 500 && generated.ring.push(datagram(next)).is_ok() {
             next += 1;
         }
-        stage.pass(MILLISECOND.times(10));
+        fixture.pass(MILLISECOND.times(10));
     }
     assert!(generated.ring.push(Timed::end(due(500))).is_ok());
-    stage.pass(SECOND);
-    assert_eq!(assert_on_time(&stage, &generated, 0, Nanos(0)), 500);
+    fixture.pass(SECOND);
+    assert_eq!(assert_on_time(&fixture, &generated, 0, Nanos(0)), 500);
     let bytes = (0..500).map(|nth| datagram(nth).bytes().len() as u64).sum();
-    assert_eq!(finished(&stage, generated.stream), Some((Outcome::Complete, Bytes(bytes))));
-    assert!(retired(&stage, generated.stream));
-    let counters = &stage.control.counters;
+    assert_eq!(finished(&fixture, generated.stream), Some((Outcome::Complete, Bytes(bytes))));
+    assert!(retired(&fixture, generated.stream));
+    let counters = &fixture.control.counters;
     assert_eq!((counters.packets.underruns.value(), counters.packets.refused.value()), (0, 0));
     assert!(counters.packets.lateness.snapshot().max() <= TICK.0);
     // Beside it a title is delivered as ever.
-    stage.pass(SECOND.times(9));
-    assert_eq!(stage.received(title), content(3, 0, TITLE.0));
-    assert_eq!(counters_of(&stage), 0);
+    fixture.pass(SECOND.times(9));
+    assert_eq!(fixture.received(title), content(3, 0, TITLE.0));
+    assert_eq!(counters_of(&fixture), 0);
 }
 
 #[test]
 fn a_port_that_keeps_the_time_is_told_when_each_generated_datagram_is_due() {
-    let mut stage = Stage::with_ahead(BOTH[0], MILLISECOND.times(2));
-    let generated = make(&mut stage, |ring| {
+    let mut fixture = Fixture::with_ahead(BOTH[0], MILLISECOND.times(2));
+    let generated = make(&mut fixture, |ring| {
         (0..60).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
     });
-    stage.pass(SECOND);
-    let sent = left(&stage, &generated);
+    fixture.pass(SECOND);
+    let sent = left(&fixture, &generated);
     assert_eq!(sent.len(), 60);
     for (nth, each) in (0..).zip(sent) {
         assert_eq!(each.at, generated.begin + due(nth), "{nth}");
     }
 }
 
-fn counters_of(stage: &Stage) -> u64 {
-    stage.control.counters.links[0].underruns.value()
+fn counters_of(fixture: &Fixture) -> u64 {
+    fixture.control.counters.links[0].underruns.value()
 }
 
 #[test]
 fn what_is_not_made_in_time_is_counted_and_moves_its_own_clock_only() {
-    let mut stage = Stage::new(BOTH[0]);
+    let mut fixture = Fixture::new(BOTH[0]);
     let filled = |count: u64| {
         move |ring: &mut Producer<Timed>| {
             (0..count).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
         }
     };
-    let mut late = make(&mut stage, filled(10));
-    let good = make(&mut stage, filled(40));
+    let mut late = make(&mut fixture, filled(10));
+    let good = make(&mut fixture, filled(40));
     // The tenth is due 25 ms after the beginning; it comes 30 ms after that.
-    stage.pass(MILLISECOND.times(60));
-    assert_eq!(left(&stage, &late).len(), 10);
-    let missing = stage.now;
+    fixture.pass(MILLISECOND.times(60));
+    assert_eq!(left(&fixture, &late).len(), 10);
+    let missing = fixture.now;
     (10..30).for_each(|nth| assert!(late.ring.push(datagram(nth)).is_ok()));
-    stage.pass(SECOND);
-    let sent = left(&stage, &late);
+    fixture.pass(SECOND);
+    let sent = left(&fixture, &late);
     assert_eq!(sent.len(), 30);
     let moved = sent[10].at.since(late.begin + due(10));
     assert!(sent[10].at.since(missing) <= MILLISECOND + TICK, "it is looked for each millisecond");
@@ -161,61 +166,61 @@ fn what_is_not_made_in_time_is_counted_and_moves_its_own_clock_only() {
         let at = sent[nth as usize].at;
         assert!(at + TICK >= due && at.since(due) < TICK, "{nth}");
     }
-    assert_eq!(stage.control.counters.packets.underruns.value(), 1);
-    let epoch = stage.control.counters.streams[late.stream.index as usize].epoch.value();
+    assert_eq!(fixture.control.counters.packets.underruns.value(), 1);
+    let epoch = fixture.control.counters.streams[late.stream.index as usize].epoch.value();
     let delay = epoch - late.begin.0;
     assert!(moved.0.abs_diff(delay) <= TICK.0, "who must tell of it knows: {delay}");
-    assert_eq!(assert_on_time(&stage, &good, 0, Nanos(0)), 40);
+    assert_eq!(assert_on_time(&fixture, &good, 0, Nanos(0)), 40);
 }
 
 #[test]
 fn a_stop_gives_everything_back_and_the_ring_is_freed_by_who_has_made_it() {
-    let mut stage = Stage::new(BOTH[0]);
-    let mut generated = make(&mut stage, |_| {});
-    let other = make(&mut stage, |ring| {
+    let mut fixture = Fixture::new(BOTH[0]);
+    let mut generated = make(&mut fixture, |_| {});
+    let other = make(&mut fixture, |ring| {
         (0..40).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
     });
     (0..50).for_each(|nth| assert!(generated.ring.push(datagram(nth)).is_ok()));
-    stage.pass(MILLISECOND.times(40));
-    let before = left(&stage, &generated).len();
+    fixture.pass(MILLISECOND.times(40));
+    let before = left(&fixture, &generated).len();
     assert!((5..40).contains(&before), "{before}");
-    stage.command(Command::Stop(generated.stream));
-    stage.pass(SECOND);
-    assert_eq!(left(&stage, &generated).len(), before);
-    let (outcome, sent) = finished(&stage, generated.stream).unwrap();
+    fixture.command(Command::Stop(generated.stream));
+    fixture.pass(SECOND);
+    assert_eq!(left(&fixture, &generated).len(), before);
+    let (outcome, sent) = finished(&fixture, generated.stream).unwrap();
     assert_eq!(outcome, Outcome::Stopped);
     assert_eq!(sent.0, (0..before as u64).map(|nth| datagram(nth).bytes().len() as u64).sum());
-    assert!(retired(&stage, generated.stream));
-    assert_eq!(assert_on_time(&stage, &other, 0, Nanos(0)), 40);
+    assert!(retired(&fixture, generated.stream));
+    assert_eq!(assert_on_time(&fixture, &other, 0, Nanos(0)), 40);
     // A second stop, for a life that is over, is heard and ignored.
-    stage.command(Command::Stop(generated.stream));
-    stage.pass(SECOND);
-    assert_eq!(stage.reports.len(), 2);
+    fixture.command(Command::Stop(generated.stream));
+    fixture.pass(SECOND);
+    assert_eq!(fixture.reports.len(), 2);
 }
 
 #[test]
 fn a_full_socket_keeps_generated_datagrams_and_a_refusal_costs_only_them() {
-    let mut stage = Stage::new(BOTH[0]);
-    let generated = make(&mut stage, |ring| {
+    let mut fixture = Fixture::new(BOTH[0]);
+    let generated = make(&mut fixture, |ring| {
         (0..60).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
     });
-    stage.network().takes = Some(7);
-    stage.pass(MILLISECOND.times(40));
-    assert_eq!(left(&stage, &generated).len(), 7);
-    stage.network().takes = None;
-    stage.pass(MILLISECOND.times(30));
+    fixture.network().takes = Some(7);
+    fixture.pass(MILLISECOND.times(40));
+    assert_eq!(left(&fixture, &generated).len(), 7);
+    fixture.network().takes = None;
+    fixture.pass(MILLISECOND.times(30));
     // All that was kept left at once, and what follows is on time.
     let kept = (0..60).find(|&nth| due(nth) > MILLISECOND.times(40)).unwrap();
-    let so_far = assert_on_time(&stage, &generated, kept, Nanos(0));
+    let so_far = assert_on_time(&fixture, &generated, kept, Nanos(0));
     assert!((kept..60).contains(&so_far), "{so_far}");
-    stage.network().unreachable.push(generated.to);
-    stage.pass(MILLISECOND.times(20));
-    stage.network().unreachable.clear();
-    let refused = stage.control.counters.packets.refused.value();
+    fixture.network().unreachable.push(generated.to);
+    fixture.pass(MILLISECOND.times(20));
+    fixture.network().unreachable.clear();
+    let refused = fixture.control.counters.packets.refused.value();
     assert!((5..15).contains(&refused), "{refused}");
-    stage.pass(SECOND);
-    assert_eq!(left(&stage, &generated).len() as u64, 60 - refused);
-    assert_eq!(stage.control.counters.packets.underruns.value(), 0);
+    fixture.pass(SECOND);
+    assert_eq!(left(&fixture, &generated).len() as u64, 60 - refused);
+    assert_eq!(fixture.control.counters.packets.underruns.value(), 0);
 }
 
 #[test]
@@ -226,45 +231,45 @@ fn a_class_without_room_makes_slower_streams_and_no_burst_when_others_leave() {
     let class = Class { guaranteed: ceiling, ceiling: Some(ceiling), priority: 0, share: ceiling };
     let classes = vec![PacketClass { parent: None, class }];
     let room = Room { places: PLACES, window: 6 };
-    let mut stage = Stage::with_classes(BOTH[0], room, classes);
-    let mut both = [(); 2].map(|()| (make_in(&mut stage, Some(ClassNumber(0)), |_| {}), 0u64));
-    let pass = |stage: &mut Stage, both: &mut [(GeneratedSession, u64)], turns: u64| {
+    let mut fixture = Fixture::with_classes(BOTH[0], room, classes);
+    let mut both = [(); 2].map(|()| (make_in(&mut fixture, Some(ClassNumber(0)), |_| {}), 0u64));
+    let pass = |fixture: &mut Fixture, both: &mut [(GeneratedSession, u64)], turns: u64| {
         for _ in 0..turns {
             for (generated, next) in &mut *both {
                 while generated.ring.push(full(*next)).is_ok() {
                     *next += 1;
                 }
             }
-            stage.pass(MILLISECOND.times(10));
+            fixture.pass(MILLISECOND.times(10));
         }
     };
-    pass(&mut stage, &mut both, 500);
+    pass(&mut fixture, &mut both, 500);
     for (generated, _) in &both {
         let latest =
-            stage.control.counters.streams[generated.stream.index as usize].lateness_max.value();
+            fixture.control.counters.streams[generated.stream.index as usize].lateness_max.value();
         assert!((200_000_000..=252_000_000).contains(&latest), "{latest}");
-        let sent = left(&stage, generated).len();
+        let sent = left(&fixture, generated).len();
         assert!(sent.abs_diff(2500) < 150, "its share of the class: {sent}");
     }
-    stage.command(Command::Stop(both[1].0.stream));
-    let before = left(&stage, &both[0].0).len();
-    pass(&mut stage, &mut both[..1], 100);
-    let sent = left(&stage, &both[0].0).len() - before;
+    fixture.command(Command::Stop(both[1].0.stream));
+    let before = left(&fixture, &both[0].0).len();
+    pass(&mut fixture, &mut both[..1], 100);
+    let sent = left(&fixture, &both[0].0).len() - before;
     // What it was late at most, and no more, may come in.
     assert!((990..=1260).contains(&sent), "{sent}");
 }
 
 #[test]
 fn a_machine_that_stood_still_owes_no_burst() {
-    let mut stage = Stage::new(BOTH[0]);
-    let generated = make(&mut stage, |ring| {
+    let mut fixture = Fixture::new(BOTH[0]);
+    let generated = make(&mut fixture, |ring| {
         (0..60).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
     });
-    stage.pass(MILLISECOND.times(40));
-    let before = left(&stage, &generated).len() as u64;
-    stage.stand_still(MILLISECOND.times(700));
-    stage.pass(MILLISECOND.times(200));
-    let sent = left(&stage, &generated);
+    fixture.pass(MILLISECOND.times(40));
+    let before = left(&fixture, &generated).len() as u64;
+    fixture.stand_still(MILLISECOND.times(700));
+    fixture.pass(MILLISECOND.times(200));
+    let sent = left(&fixture, &generated);
     assert_eq!(sent.len(), 60);
     let apart = sent.windows(2).skip(before as usize).map(|pair| pair[1].at.since(pair[0].at));
     assert!(
@@ -276,28 +281,28 @@ fn a_machine_that_stood_still_owes_no_burst() {
 #[test]
 fn a_reader_that_pauses_is_waited_for_and_owed_nothing() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let mut start = stage.start_of(3, BY_THE_CLOCK, 0..TITLE.0);
+        let mut fixture = Fixture::new(memory);
+        let mut start = fixture.start_of(3, BY_THE_CLOCK, 0..TITLE.0);
         let stream = start.stream;
         let connection = Connection::of(SocketHandle(stream.index as i32));
         let backpressure = Backpressure::Wait;
         start.output = Output::Connection(Connection { backpressure, ..connection });
-        stage.network().limits.insert(stream.index as i32, 300_000);
-        stage.begin(start);
+        fixture.network().limits.insert(stream.index as i32, 300_000);
+        fixture.begin(start);
         // A connection would be too slow after half a second.
-        stage.pass(SECOND.times(20));
-        assert_eq!(finished(&stage, stream), None);
-        assert_eq!(stage.received(stream).len(), 300_000);
-        let before = stage.disk().reads.len();
-        stage.network().limits.clear();
-        stage.pass(SECOND.times(2));
-        let since = stage.received(stream).len() as u64 - 300_000;
+        fixture.pass(SECOND.times(20));
+        assert_eq!(finished(&fixture, stream), None);
+        assert_eq!(fixture.received(stream).len(), 300_000);
+        let before = fixture.disk().reads.len();
+        fixture.network().limits.clear();
+        fixture.pass(SECOND.times(2));
+        let since = fixture.received(stream).len() as u64 - 300_000;
         let expected = RATE / 8 * 2;
         assert!(since.abs_diff(expected) <= RATE / 8 / 50, "two seconds are worth two: {since}");
-        assert!(stage.disk().reads.len() - before <= 10, "the disk too");
-        stage.pass(SECOND.times(10));
-        assert_eq!(stage.received(stream), content(3, 0, TITLE.0));
-        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
-        assert_eq!(counters_of(&stage), 0);
+        assert!(fixture.disk().reads.len() - before <= 10, "the disk too");
+        fixture.pass(SECOND.times(10));
+        assert_eq!(fixture.received(stream), content(3, 0, TITLE.0));
+        assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
+        assert_eq!(counters_of(&fixture), 0);
     }
 }

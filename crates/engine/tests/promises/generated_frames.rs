@@ -12,7 +12,7 @@ use tactus_engine::message::{
 };
 use tactus_ring::spsc::{Keep, Producer, ring};
 
-use crate::stage::{BOTH, Dice, Stage, content};
+use crate::fixture::{BOTH, Dice, Fixture, content};
 use crate::{RATE, finished, retired};
 
 struct GeneratedSession {
@@ -25,14 +25,14 @@ struct GeneratedSession {
 const ROOM: usize = 64;
 const HEAD: u64 = (frame::HEAD + rtp::HEADER) as u64;
 
-fn make(stage: &mut Stage) -> GeneratedSession {
-    let stream = stage.place();
-    let begin = stage.now + MILLISECOND.times(3);
+fn make(fixture: &mut Fixture) -> GeneratedSession {
+    let stream = fixture.place();
+    let begin = fixture.now + MILLISECOND.times(3);
     let (ring, other) = ring(ROOM);
     let keep = ring.keep();
     let output = Output::Connection(Connection::of(SocketHandle(stream.index as i32)));
     let chunks = Chunks { ring: other, begin, rate: BitRate(5_000_000), framing: Framing::Plain };
-    stage.send_chunks(stream, chunks, output);
+    fixture.send_chunks(stream, chunks, output);
     GeneratedSession { stream, begin, ring, _keep: keep }
 }
 
@@ -73,34 +73,34 @@ fn read(mut left: &[u8], texts: &[Box<[u8]>]) -> (u64, usize, usize) {
     (frames, said, left.len())
 }
 
-fn inserted(stage: &Stage) -> Vec<bool> {
+fn inserted(fixture: &Fixture) -> Vec<bool> {
     let of_text = |report: &Report| match report {
         Report::Interleaved { is_sent, .. } => Some(*is_sent),
         _ => None,
     };
-    stage.reports.iter().filter_map(of_text).collect()
+    fixture.reports.iter().filter_map(of_text).collect()
 }
 
 #[test]
 fn each_generated_frame_leaves_in_the_visit_in_which_it_is_due() {
-    let mut stage = Stage::new(BOTH[0]);
-    let mut generated = make(&mut stage);
+    let mut fixture = Fixture::new(BOTH[0]);
+    let mut generated = make(&mut fixture);
     let mut next = 0;
     for _ in 0..130 {
         while next < 500 && generated.ring.push(framed(next)).is_ok() {
             next += 1;
         }
-        stage.pass(MILLISECOND.times(10));
+        fixture.pass(MILLISECOND.times(10));
     }
     assert!(generated.ring.push(Timed::end(due(500))).is_ok());
-    stage.pass(SECOND);
-    assert_eq!(read(&stage.received(generated.stream), &[]), (500, 0, 0));
+    fixture.pass(SECOND);
+    assert_eq!(read(&fixture.received(generated.stream), &[]), (500, 0, 0));
     let payload = |nth: u64| packet(nth).bytes().len() as u64 - rtp::HEADER as u64;
     let all = (0..500).map(payload).sum();
-    assert_eq!(finished(&stage, generated.stream), Some((Outcome::Complete, Bytes(all))));
-    assert!(retired(&stage, generated.stream));
+    assert_eq!(finished(&fixture, generated.stream), Some((Outcome::Complete, Bytes(all))));
+    assert!(retired(&fixture, generated.stream));
     let mut nth = 0;
-    for (at, bytes) in stage.sends(generated.stream) {
+    for (at, bytes) in fixture.sends(generated.stream) {
         let mut left = bytes;
         while left > 0 {
             let moment = generated.begin + due(nth);
@@ -111,7 +111,7 @@ fn each_generated_frame_leaves_in_the_visit_in_which_it_is_due() {
         }
     }
     assert_eq!(nth, 500);
-    assert_eq!(stage.control.counters.links[0].underruns.value(), 0);
+    assert_eq!(fixture.control.counters.links[0].underruns.value(), 0);
 }
 
 #[test]
@@ -119,10 +119,10 @@ fn made_frames_and_texts_are_whole_and_in_order_whatever_the_socket_takes() {
     for seed in 0..12 {
         println!("seed {seed}");
         let mut dice = Dice(seed);
-        let mut stage = Stage::new(BOTH[0]);
-        let mut generated = make(&mut stage);
-        let other = stage.start(2, RATE);
-        stage.network().moody.insert(generated.stream.index as i32, Dice(seed + 1000));
+        let mut fixture = Fixture::new(BOTH[0]);
+        let mut generated = make(&mut fixture);
+        let other = fixture.start(2, RATE);
+        fixture.network().moody.insert(generated.stream.index as i32, Dice(seed + 1000));
         let (mut next, mut passed) = (0, 0);
         let mut texts: Vec<Box<[u8]>> = vec![];
         let stops_after = dice.below(9) * 500;
@@ -130,7 +130,7 @@ fn made_frames_and_texts_are_whole_and_in_order_whatever_the_socket_takes() {
             while generated.ring.push(framed(next)).is_ok() {
                 next += 1;
             }
-            if inserted(&stage).len() == texts.len() {
+            if inserted(&fixture).len() == texts.len() {
                 let mut text = format!("RTSP/1.0 {} $", texts.len()).into_bytes();
                 text.resize(
                     (dice.below(INTERLEAVED_MAX as u64 + 1) as usize).max(text.len()),
@@ -138,50 +138,50 @@ fn made_frames_and_texts_are_whole_and_in_order_whatever_the_socket_takes() {
                 );
                 texts.push(text.into());
                 let text = texts.last().unwrap().clone();
-                stage.command(Command::Interleave { stream: generated.stream, message: text });
+                fixture.command(Command::Interleave { stream: generated.stream, message: text });
             }
             let span = dice.below(100);
-            stage.pass(MILLISECOND.times(span));
+            fixture.pass(MILLISECOND.times(span));
             passed += span;
         }
-        stage.command(Command::Stop(generated.stream));
-        stage.pass(SECOND.times(2));
-        let (outcome, _) = finished(&stage, generated.stream).unwrap();
+        fixture.command(Command::Stop(generated.stream));
+        fixture.pass(SECOND.times(2));
+        let (outcome, _) = finished(&fixture, generated.stream).unwrap();
         assert_eq!(outcome, Outcome::Stopped);
-        assert!(retired(&stage, generated.stream));
-        let told = inserted(&stage);
+        assert!(retired(&fixture, generated.stream));
+        let told = inserted(&fixture);
         assert_eq!(told.len(), texts.len());
         let are_sent = told.iter().filter(|&&is_sent| is_sent).count();
         assert!(are_sent + 1 >= texts.len());
-        let (frames, said, rest) = read(&stage.received(generated.stream), &texts);
+        let (frames, said, rest) = read(&fixture.received(generated.stream), &texts);
         assert_eq!((said, rest), (are_sent, 0), "it ends behind a whole frame or text");
         let kept = (generated.ring.capacity() - generated.ring.free()) as u64;
         assert!(stops_after < 1000 || frames > 50, "{frames}");
         assert_eq!(frames, next - kept, "what has not left is still in its ring");
-        let others = stage.received(other);
+        let others = fixture.received(other);
         assert_eq!(others, content(2, 0, others.len() as u64));
     }
 }
 
 #[test]
 fn a_frame_that_is_not_made_in_time_moves_what_follows_and_a_stuck_peer_is_given_up() {
-    let mut stage = Stage::new(BOTH[0]);
-    let mut generated = make(&mut stage);
+    let mut fixture = Fixture::new(BOTH[0]);
+    let mut generated = make(&mut fixture);
     (0..10).for_each(|nth| assert!(generated.ring.push(framed(nth)).is_ok()));
     // The tenth is due 25 ms after the beginning; it comes later than that.
-    stage.pass(MILLISECOND.times(90));
-    assert_eq!(read(&stage.received(generated.stream), &[]).0, 10);
+    fixture.pass(MILLISECOND.times(90));
+    assert_eq!(read(&fixture.received(generated.stream), &[]).0, 10);
     (10..40).for_each(|nth| assert!(generated.ring.push(framed(nth)).is_ok()));
-    stage.pass(MILLISECOND.times(40));
-    let so_far = read(&stage.received(generated.stream), &[]).0;
+    fixture.pass(MILLISECOND.times(40));
+    let so_far = read(&fixture.received(generated.stream), &[]).0;
     assert!((15..32).contains(&so_far), "no burst: {so_far}");
-    assert_eq!(stage.control.counters.links[0].underruns.value(), 1);
-    let epoch = stage.control.counters.streams[generated.stream.index as usize].epoch.value();
+    assert_eq!(fixture.control.counters.links[0].underruns.value(), 1);
+    let epoch = fixture.control.counters.streams[generated.stream.index as usize].epoch.value();
     assert!(epoch - generated.begin.0 > 40_000_000, "who must tell of it knows");
-    let came = stage.received(generated.stream).len() as u64;
-    stage.network().limits.insert(generated.stream.index as i32, came + 1);
-    stage.pass(SECOND.times(3));
-    let outcome = finished(&stage, generated.stream).map(|(outcome, _)| outcome);
+    let came = fixture.received(generated.stream).len() as u64;
+    fixture.network().limits.insert(generated.stream.index as i32, came + 1);
+    fixture.pass(SECOND.times(3));
+    let outcome = finished(&fixture, generated.stream).map(|(outcome, _)| outcome);
     assert_eq!(outcome, Some(Outcome::TooSlow));
-    assert!(retired(&stage, generated.stream));
+    assert!(retired(&fixture, generated.stream));
 }

@@ -4,32 +4,33 @@ use tactus_core::ports::SocketHandle;
 use tactus_core::units::SECOND;
 use tactus_engine::message::{Command, Connection, LinkId, Outcome, Output, StreamId};
 
-use crate::stage::{BOTH, LINKS, Stage, TITLE, content};
+use crate::fixture::{BOTH, Fixture, LINKS, TITLE, content};
 use crate::{BY_THE_CLOCK, finished, retired};
 
 /// Starts a delivery of title 3 by a link server.
-fn start(stage: &mut Stage, link: u16) -> StreamId {
-    let mut parts = stage.start_of(3, BY_THE_CLOCK, 0..TITLE.0);
+fn start(fixture: &mut Fixture, link: u16) -> StreamId {
+    let mut parts = fixture.start_of(3, BY_THE_CLOCK, 0..TITLE.0);
     let socket = SocketHandle(parts.stream.index as i32);
     parts.output = Output::Connection(Connection { link: LinkId(link), ..Connection::of(socket) });
-    stage.begin(parts)
+    fixture.begin(parts)
 }
 
 #[test]
 fn each_link_server_sends_its_own_deliveries_at_their_rates() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let streams: Vec<_> = (0..4).map(|nth| start(&mut stage, nth % LINKS)).collect();
-        stage.pass(SECOND.times(11));
-        let bytes =
-            |stream| -> Vec<u64> { stage.sends(stream).iter().map(|&(_, bytes)| bytes).collect() };
+        let mut fixture = Fixture::new(memory);
+        let streams: Vec<_> = (0..4).map(|nth| start(&mut fixture, nth % LINKS)).collect();
+        fixture.pass(SECOND.times(11));
+        let bytes = |stream| -> Vec<u64> {
+            fixture.sends(stream).iter().map(|&(_, bytes)| bytes).collect()
+        };
         for &stream in &streams {
-            assert_eq!(stage.received(stream), content(3, 0, TITLE.0));
-            assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
-            assert!(retired(&stage, stream));
+            assert_eq!(fixture.received(stream), content(3, 0, TITLE.0));
+            assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
+            assert!(retired(&fixture, stream));
             assert_eq!(bytes(stream), bytes(streams[0]), "the link makes no difference");
         }
-        for link in &stage.control.counters.links {
+        for link in &fixture.control.counters.links {
             assert_eq!(link.bytes.value(), 2 * TITLE.0);
             assert_eq!(link.underruns.value(), 0);
         }
@@ -39,23 +40,23 @@ fn each_link_server_sends_its_own_deliveries_at_their_rates() {
 #[test]
 fn a_slot_is_used_by_one_link_server_after_another() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let first = start(&mut stage, 0);
-        stage.pass(SECOND);
-        stage.command(Command::Stop(first));
-        stage.pass(SECOND);
-        assert!(retired(&stage, first));
-        let mut parts = stage.start_of(3, BY_THE_CLOCK, 0..TITLE.0);
+        let mut fixture = Fixture::new(memory);
+        let first = start(&mut fixture, 0);
+        fixture.pass(SECOND);
+        fixture.command(Command::Stop(first));
+        fixture.pass(SECOND);
+        assert!(retired(&fixture, first));
+        let mut parts = fixture.start_of(3, BY_THE_CLOCK, 0..TITLE.0);
         let socket = SocketHandle(parts.stream.index as i32);
         parts.stream = StreamId { index: first.index, generation: first.generation + 1 };
         let connection = Connection { link: LinkId(1), ..Connection::of(socket) };
         parts.output = Output::Connection(connection);
-        let second = stage.begin(parts);
-        stage.pass(SECOND.times(11));
-        assert_eq!(finished(&stage, second), Some((Outcome::Complete, TITLE)));
-        let links = &stage.control.counters.links;
+        let second = fixture.begin(parts);
+        fixture.pass(SECOND.times(11));
+        assert_eq!(finished(&fixture, second), Some((Outcome::Complete, TITLE)));
+        let links = &fixture.control.counters.links;
         assert!(links[0].bytes.value() < TITLE.0 && links[1].bytes.value() == TITLE.0);
-        assert_eq!(stage.control.counters.streams[first.index as usize].bytes.value(), 0);
+        assert_eq!(fixture.control.counters.streams[first.index as usize].bytes.value(), 0);
         assert_eq!(links[1].underruns.value(), 0);
     }
 }

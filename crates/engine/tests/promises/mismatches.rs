@@ -13,7 +13,7 @@ use tactus_engine::message::{
 };
 
 use crate::BY_THE_CLOCK;
-use crate::stage::{BLOCK, BOTH, Stage, TITLE};
+use crate::fixture::{BLOCK, BOTH, Fixture, TITLE};
 
 const DATAGRAMS: Output = Output::Datagrams(Datagrams {
     socket: SocketHandle(2),
@@ -25,7 +25,7 @@ const DATAGRAMS: Output = Output::Datagrams(Datagrams {
 
 #[test]
 fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
-    let origin = Stage::new(BOTH[0]).start_of(1, BY_THE_CLOCK, 0..TITLE.0).origin;
+    let origin = Fixture::new(BOTH[0]).start_of(1, BY_THE_CLOCK, 0..TITLE.0).origin;
     let rate = BY_THE_CLOCK.expect("a rate");
     let whole = Extent::Range(Bytes(0)..TITLE);
     let list = BlockList::new([0, 2].into(), TITLE, Bytes(u64::from(BLOCK)));

@@ -9,7 +9,7 @@ use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{Command, Datagrams, Outcome, Output, Rate, StreamId};
 
-use crate::stage::{BOTH, CYCLE, Datagram, Room, Stage, TICK, TITLE, content};
+use crate::fixture::{BOTH, CYCLE, Datagram, Fixture, Room, TICK, TITLE, content};
 use crate::{RATE, finished, retired};
 
 const SESSION: Session = Session { source: 0x5eed, sequence: 65_000, timestamp: u32::MAX - 7 };
@@ -36,22 +36,22 @@ impl Wish {
     }
 }
 
-fn start(stage: &mut Stage, wish: Wish) -> StreamId {
-    let mut start = stage.start_of(wish.title, wish.pace, 0..TITLE.0);
+fn start(fixture: &mut Fixture, wish: Wish) -> StreamId {
+    let mut start = fixture.start_of(wish.title, wish.pace, 0..TITLE.0);
     let stream = start.stream;
     start.framing = wish.framing;
     start.output = Output::Datagrams(output(stream.index, wish.burst));
     if wish.repeats {
         start = start.repeating();
     }
-    stage.begin(start);
+    fixture.begin(start);
     stream
 }
 
 /// What has left for a stream.
-fn left(stage: &Stage, stream: StreamId) -> Vec<Datagram> {
+fn left(fixture: &Fixture, stream: StreamId) -> Vec<Datagram> {
     let to = output(stream.index, Nanos(0)).to;
-    let network = stage.network();
+    let network = fixture.network();
     network.datagrams.iter().filter(|datagram| datagram.to == to).cloned().collect()
 }
 
@@ -79,13 +79,13 @@ fn lateness(datagrams: &[Datagram]) -> Vec<u64> {
 #[test]
 fn each_datagram_leaves_in_the_tick_in_which_it_is_due() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let stream = start(&mut stage, Wish::rtp(3));
-        stage.pass(SECOND.times(11));
-        let datagrams = left(&stage, stream);
+        let mut fixture = Fixture::new(memory);
+        let stream = start(&mut fixture, Wish::rtp(3));
+        fixture.pass(SECOND.times(11));
+        let datagrams = left(&fixture, stream);
         assert_eq!(payload(&datagrams), content(3, 0, TITLE.0));
-        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
-        assert!(retired(&stage, stream));
+        assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
+        assert!(retired(&fixture, stream));
         // The first was due within the tick before it left: that leaves one law for all others.
         let possible = (0..TICK.0).map(|ago| datagrams[0].at.before(Nanos(ago)));
         let fits = |begin: &MonoTime| {
@@ -99,7 +99,7 @@ fn each_datagram_leaves_in_the_tick_in_which_it_is_due() {
             let ticks = packet.timestamp.wrapping_sub(SESSION.timestamp);
             assert_eq!(u64::from(ticks), due(nth).0 * 9 / 100_000);
         }
-        let counters = &stage.control.counters;
+        let counters = &fixture.control.counters;
         assert_eq!(counters.packets.underruns.value(), 0);
         assert_eq!(counters.packets.datagrams.value(), datagrams.len() as u64);
         assert_eq!(counters.blocks[0].leased.value(), 0);
@@ -110,32 +110,32 @@ fn each_datagram_leaves_in_the_tick_in_which_it_is_due() {
 fn a_port_that_keeps_the_time_is_told_when_each_datagram_is_due() {
     for memory in BOTH {
         let ahead = MILLISECOND.times(2);
-        let mut stage = Stage::with_ahead(memory, ahead);
+        let mut fixture = Fixture::with_ahead(memory, ahead);
         // It takes them one by one, whatever burst is allowed.
         let streams = [Nanos(0), MILLISECOND.times(16)]
-            .map(|burst| start(&mut stage, Wish { burst, ..Wish::rtp(3) }));
-        stage.pass(SECOND.times(11));
+            .map(|burst| start(&mut fixture, Wish { burst, ..Wish::rtp(3) }));
+        fixture.pass(SECOND.times(11));
         for stream in streams {
-            let datagrams = left(&stage, stream);
+            let datagrams = left(&fixture, stream);
             assert_eq!(payload(&datagrams), content(3, 0, TITLE.0));
             // Exactly, and not by ticks.
             let apart =
                 (0..).zip(&datagrams).map(|(nth, each)| each.at.since(datagrams[0].at) == due(nth));
             assert!(apart.into_iter().all(|is_exact| is_exact));
         }
-        let counters = &stage.control.counters.packets;
+        let counters = &fixture.control.counters.packets;
         assert_eq!((counters.underruns.value(), counters.stalls.value()), (0, 0));
     }
 }
 
 /// Begins `wish` behind another stream, to the same receivers.
-fn start_after(stage: &mut Stage, wish: Wish, before: StreamId) -> StreamId {
-    let mut start = stage.start_of(wish.title, wish.pace, 0..TITLE.0);
+fn start_after(fixture: &mut Fixture, wish: Wish, before: StreamId) -> StreamId {
+    let mut start = fixture.start_of(wish.title, wish.pace, 0..TITLE.0);
     let stream = start.stream;
     let output = output(before.index, wish.burst);
     start.framing = wish.framing;
     start.output = Output::Datagrams(Datagrams { after: Some(before), ..output });
-    stage.begin(start);
+    fixture.begin(start);
     stream
 }
 
@@ -156,21 +156,21 @@ fn assert_one_session(datagrams: &[Datagram]) {
 #[test]
 fn a_stream_follows_another_without_a_gap_in_its_session() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let first = start(&mut stage, Wish::rtp(3));
-        stage.pass(SECOND.times(5));
+        let mut fixture = Fixture::new(memory);
+        let first = start(&mut fixture, Wish::rtp(3));
+        fixture.pass(SECOND.times(5));
         // Its own session is not used.
         let framing = Framing::Rtp(Session { source: 9, sequence: 9, timestamp: 9 });
-        let second = start_after(&mut stage, Wish { framing, ..Wish::rtp(4) }, first);
-        stage.pass(SECOND);
-        let counters = std::sync::Arc::clone(&stage.control.counters.streams);
+        let second = start_after(&mut fixture, Wish { framing, ..Wish::rtp(4) }, first);
+        fixture.pass(SECOND);
+        let counters = std::sync::Arc::clone(&fixture.control.counters.streams);
         let count = |stream: StreamId| counters[stream.index as usize].session_packets.value();
         assert_eq!((count(second), counters[second.index as usize].epoch.value()), (0, 0));
-        stage.pass(SECOND.times(8));
+        fixture.pass(SECOND.times(8));
         let per_title = TITLE.0.div_ceil(PAYLOAD.0);
         assert!(count(second) > per_title, "those of the stream before are counted");
-        stage.pass(SECOND.times(9));
-        let datagrams = left(&stage, first);
+        fixture.pass(SECOND.times(9));
+        let datagrams = left(&fixture, first);
         let both = [content(3, 0, TITLE.0), content(4, 0, TITLE.0)].concat();
         assert_eq!(payload(&datagrams), both);
         assert_one_session(&datagrams);
@@ -179,9 +179,9 @@ fn a_stream_follows_another_without_a_gap_in_its_session() {
         let all = BitRate(RATE).time_for(TITLE);
         let since = datagrams[at].at.since(datagrams[0].at);
         assert!(since.0.abs_diff(all.0) <= 2 * TICK.0);
-        assert_eq!(finished(&stage, second), Some((Outcome::Complete, TITLE)));
-        assert!(retired(&stage, first) && retired(&stage, second));
-        let counters = &stage.control.counters;
+        assert_eq!(finished(&fixture, second), Some((Outcome::Complete, TITLE)));
+        assert!(retired(&fixture, first) && retired(&fixture, second));
+        let counters = &fixture.control.counters;
         assert_eq!(counters.packets.underruns.value(), 0);
         assert_eq!(counters.blocks[0].leased.value(), 0);
     }
@@ -190,55 +190,55 @@ fn a_stream_follows_another_without_a_gap_in_its_session() {
 #[test]
 fn who_is_read_before_whom_it_follows_waits_for_it() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        stage.disk().late = vec![3];
-        let first = start(&mut stage, Wish::rtp(3));
-        let second = start_after(&mut stage, Wish::rtp(4), first);
-        stage.pass(SECOND);
-        assert!(left(&stage, first).is_empty());
-        stage.disk().late.clear();
-        stage.pass(SECOND.times(24));
-        let datagrams = left(&stage, first);
+        let mut fixture = Fixture::new(memory);
+        fixture.disk().late = vec![3];
+        let first = start(&mut fixture, Wish::rtp(3));
+        let second = start_after(&mut fixture, Wish::rtp(4), first);
+        fixture.pass(SECOND);
+        assert!(left(&fixture, first).is_empty());
+        fixture.disk().late.clear();
+        fixture.pass(SECOND.times(24));
+        let datagrams = left(&fixture, first);
         let both = [content(3, 0, TITLE.0), content(4, 0, TITLE.0)].concat();
         assert!(payload(&datagrams) == both);
         assert_one_session(&datagrams);
-        assert!(retired(&stage, first) && retired(&stage, second));
+        assert!(retired(&fixture, first) && retired(&fixture, second));
 
         // For what can never be read nobody waits.
-        stage.network().datagrams.clear();
-        stage.disk().late = vec![5];
-        let first = start(&mut stage, Wish::rtp(5));
-        let second = start_after(&mut stage, Wish::rtp(6), first);
-        stage.pass(SECOND);
-        stage.disk().failing.insert(5, 5);
-        stage.disk().late.clear();
-        stage.pass(SECOND.times(12));
-        let datagrams = left(&stage, first);
+        fixture.network().datagrams.clear();
+        fixture.disk().late = vec![5];
+        let first = start(&mut fixture, Wish::rtp(5));
+        let second = start_after(&mut fixture, Wish::rtp(6), first);
+        fixture.pass(SECOND);
+        fixture.disk().failing.insert(5, 5);
+        fixture.disk().late.clear();
+        fixture.pass(SECOND.times(12));
+        let datagrams = left(&fixture, first);
         assert!(payload(&datagrams) == content(6, 0, TITLE.0));
         assert_one_session(&datagrams);
-        assert!(retired(&stage, first) && retired(&stage, second));
-        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        assert!(retired(&fixture, first) && retired(&fixture, second));
+        assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
     }
 }
 
 #[test]
 fn who_is_skipped_makes_way_at_once_and_who_comes_late_goes_on_in_the_session() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let first = start(&mut stage, Wish::rtp(3));
-        stage.pass(SECOND.times(3));
-        let second = start_after(&mut stage, Wish::rtp(4), first);
-        stage.pass(SECOND.times(2));
+        let mut fixture = Fixture::new(memory);
+        let first = start(&mut fixture, Wish::rtp(3));
+        fixture.pass(SECOND.times(3));
+        let second = start_after(&mut fixture, Wish::rtp(4), first);
+        fixture.pass(SECOND.times(2));
         // Somebody has changed his mind: what waits goes, and leaves no trace.
-        stage.command(Command::Stop(second));
-        let third = start_after(&mut stage, Wish::rtp(2), first);
-        stage.pass(SECOND.times(2));
-        assert!(retired(&stage, second));
-        stage.command(Command::Stop(first));
-        stage.pass(SECOND.times(2));
-        let datagrams = left(&stage, first);
+        fixture.command(Command::Stop(second));
+        let third = start_after(&mut fixture, Wish::rtp(2), first);
+        fixture.pass(SECOND.times(2));
+        assert!(retired(&fixture, second));
+        fixture.command(Command::Stop(first));
+        fixture.pass(SECOND.times(2));
+        let datagrams = left(&fixture, first);
         assert_one_session(&datagrams);
-        let sent = finished(&stage, first).unwrap().1;
+        let sent = finished(&fixture, first).unwrap().1;
         let payload = payload(&datagrams);
         let (own, next) = payload.split_at(sent.0 as usize);
         assert_eq!(own, content(3, 0, sent.0));
@@ -249,44 +249,44 @@ fn who_is_skipped_makes_way_at_once_and_who_comes_late_goes_on_in_the_session() 
         assert!(gap <= due(1) + TICK.times(2), "{gap}");
 
         // A third one that begins when nobody is there any more: later, but in the session.
-        stage.command(Command::Stop(third));
-        stage.pass(SECOND);
-        let before = left(&stage, first).len();
-        let fourth = start_after(&mut stage, Wish::rtp(1), third);
+        fixture.command(Command::Stop(third));
+        fixture.pass(SECOND);
+        let before = left(&fixture, first).len();
+        let fourth = start_after(&mut fixture, Wish::rtp(1), third);
         let fourth_to = output(third.index, Nanos(0)).to;
-        stage.pass(SECOND.times(2));
-        let network = stage.network();
+        fixture.pass(SECOND.times(2));
+        let network = fixture.network();
         let late: Vec<_> =
             network.datagrams.iter().filter(|each| each.to == fourth_to).cloned().collect();
         let packet = rtp::Packet::read(&late[0].bytes).unwrap();
         assert_eq!(packet.sequence, SESSION.sequence.wrapping_add(before as u16));
         drop(network);
-        stage.command(Command::Stop(fourth));
-        stage.pass(SECOND);
-        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        fixture.command(Command::Stop(fourth));
+        fixture.pass(SECOND);
+        assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
     }
 }
 
 #[test]
 fn streams_of_one_rate_leave_at_different_times_and_wake_nobody_more_often_than_ticks() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let streams: Vec<_> = (0..8).map(|_| start(&mut stage, Wish::rtp(1))).collect();
-        stage.pass(SECOND.times(4));
+        let mut fixture = Fixture::new(memory);
+        let streams: Vec<_> = (0..8).map(|_| start(&mut fixture, Wish::rtp(1))).collect();
+        fixture.pass(SECOND.times(4));
         // A gap is 50 ticks: eight streams find seven of them empty between each other, or nearly.
-        let phases: Vec<_> = streams.iter().map(|&each| left(&stage, each)[0].at).collect();
+        let phases: Vec<_> = streams.iter().map(|&each| left(&fixture, each)[0].at).collect();
         let gap = due(1);
         let mut within: Vec<_> = phases.iter().map(|at| at.0 % gap.0).collect();
         within.sort_unstable();
         assert!(within.windows(2).all(|pair| pair[1] - pair[0] > 2 * TICK.0), "{within:?}");
-        let counters = &stage.control.counters.packets;
+        let counters = &fixture.control.counters.packets;
         assert!(counters.turns.value() <= 8 * 4 * RATE / 8 / PAYLOAD.0 + 1000);
         for stream in streams {
-            let datagrams = left(&stage, stream);
+            let datagrams = left(&fixture, stream);
             assert!(lateness(&datagrams).iter().all(|&late| late <= 2 * TICK.0));
             assert_eq!(payload(&datagrams), content(1, 0, payload(&datagrams).len() as u64));
         }
-        let blocks = &stage.control.counters.blocks[0];
+        let blocks = &fixture.control.counters.blocks[0];
         assert!(blocks.hits.value() >= 6 * blocks.misses.value(), "eight streams, one reading");
     }
 }
@@ -294,15 +294,15 @@ fn streams_of_one_rate_leave_at_different_times_and_wake_nobody_more_often_than_
 #[test]
 fn messages_of_streams_that_begin_together_leave_spread_over_the_time_between_two_of_them() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
+        let mut fixture = Fixture::new(memory);
         let burst = MILLISECOND.times(16);
         let wish = || Wish { burst, ..Wish::rtp(1) };
-        let streams: Vec<_> = (0..8).map(|_| start(&mut stage, wish())).collect();
-        stage.pass(SECOND.times(4));
+        let streams: Vec<_> = (0..8).map(|_| start(&mut fixture, wish())).collect();
+        fixture.pass(SECOND.times(4));
         // Three datagrams are 15 ms, and messages leave every 2 ms.
         let message = due(3);
         let mut within: Vec<_> =
-            streams.iter().map(|&each| left(&stage, each)[0].at.0 % message.0).collect();
+            streams.iter().map(|&each| left(&fixture, each)[0].at.0 % message.0).collect();
         within.sort_unstable();
         within.push(within[0] + message.0);
         let widest = within.windows(2).map(|pair| pair[1] - pair[0]).max();
@@ -313,38 +313,38 @@ fn messages_of_streams_that_begin_together_leave_spread_over_the_time_between_tw
 #[test]
 fn a_title_that_repeats_goes_on_without_a_gap_until_it_is_stopped() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let stream = start(&mut stage, Wish { repeats: true, ..Wish::rtp(2) });
-        stage.pass(SECOND.times(25));
-        let datagrams = left(&stage, stream);
+        let mut fixture = Fixture::new(memory);
+        let stream = start(&mut fixture, Wish { repeats: true, ..Wish::rtp(2) });
+        fixture.pass(SECOND.times(25));
+        let datagrams = left(&fixture, stream);
         let bytes = payload(&datagrams);
         assert!(bytes.len() as u64 > TITLE.0 * 2);
         assert!(
             bytes.chunks(TITLE.0 as usize).all(|turn| content(2, 0, turn.len() as u64) == turn)
         );
         assert!(lateness(&datagrams).iter().all(|&late| late <= 2 * TICK.0));
-        assert_eq!(stage.control.counters.packets.underruns.value(), 0);
-        assert_eq!(finished(&stage, stream), None);
-        stage.command(Command::Stop(stream));
-        stage.pass(SECOND);
-        assert_eq!(finished(&stage, stream), Some((Outcome::Stopped, Bytes(bytes.len() as u64))));
-        assert!(retired(&stage, stream));
-        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        assert_eq!(fixture.control.counters.packets.underruns.value(), 0);
+        assert_eq!(finished(&fixture, stream), None);
+        fixture.command(Command::Stop(stream));
+        fixture.pass(SECOND);
+        assert_eq!(finished(&fixture, stream), Some((Outcome::Stopped, Bytes(bytes.len() as u64))));
+        assert!(retired(&fixture, stream));
+        assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
     }
 }
 
 #[test]
 fn a_full_socket_makes_late_and_loses_nothing() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let streams = [start(&mut stage, Wish::rtp(1)), start(&mut stage, Wish::rtp(2))];
-        stage.pass(SECOND);
-        stage.network().takes = Some(3);
-        stage.pass(MILLISECOND.times(40));
-        stage.network().takes = None;
-        stage.pass(SECOND);
+        let mut fixture = Fixture::new(memory);
+        let streams = [start(&mut fixture, Wish::rtp(1)), start(&mut fixture, Wish::rtp(2))];
+        fixture.pass(SECOND);
+        fixture.network().takes = Some(3);
+        fixture.pass(MILLISECOND.times(40));
+        fixture.network().takes = None;
+        fixture.pass(SECOND);
         for (stream, title) in streams.into_iter().zip([1, 2]) {
-            let datagrams = left(&stage, stream);
+            let datagrams = left(&fixture, stream);
             assert_eq!(payload(&datagrams), content(title, 0, payload(&datagrams).len() as u64));
             let late = lateness(&datagrams);
             let latest = *late.iter().max().unwrap();
@@ -353,7 +353,7 @@ fn a_full_socket_makes_late_and_loses_nothing() {
             let over = late.iter().rposition(|&late| late > 2 * TICK.0).unwrap();
             assert!(over < late.len() - 100);
         }
-        assert_eq!(stage.control.counters.packets.stalls.value(), 0);
+        assert_eq!(fixture.control.counters.packets.stalls.value(), 0);
     }
 }
 
@@ -370,23 +370,23 @@ fn assert_one_second_without_a_burst(after: &[Datagram]) {
 fn after_a_long_pause_of_the_link_or_the_machine_nothing_comes_in_one_burst() {
     for memory in BOTH {
         for is_link in [true, false] {
-            let mut stage = Stage::new(memory);
-            let stream = start(&mut stage, Wish::rtp(1));
-            stage.pass(SECOND);
-            let before = left(&stage, stream).len();
+            let mut fixture = Fixture::new(memory);
+            let stream = start(&mut fixture, Wish::rtp(1));
+            fixture.pass(SECOND);
+            let before = left(&fixture, stream).len();
             if is_link {
-                stage.network().takes = Some(0);
-                stage.pass(SECOND.times(2));
-                stage.network().takes = None;
+                fixture.network().takes = Some(0);
+                fixture.pass(SECOND.times(2));
+                fixture.network().takes = None;
             } else {
-                stage.stand_still(SECOND.times(2));
+                fixture.stand_still(SECOND.times(2));
             }
-            stage.pass(SECOND);
-            let datagrams = left(&stage, stream);
+            fixture.pass(SECOND);
+            let datagrams = left(&fixture, stream);
             assert_eq!(payload(&datagrams), content(1, 0, payload(&datagrams).len() as u64));
             assert_one_second_without_a_burst(&datagrams[before..]);
-            assert_eq!(stage.control.counters.packets.stalls.value(), 1);
-            assert_eq!(stage.control.counters.packets.underruns.value(), 0);
+            assert_eq!(fixture.control.counters.packets.stalls.value(), 1);
+            assert_eq!(fixture.control.counters.packets.underruns.value(), 0);
         }
     }
 }
@@ -395,24 +395,25 @@ fn after_a_long_pause_of_the_link_or_the_machine_nothing_comes_in_one_burst() {
 fn a_turn_that_comes_late_sends_all_that_is_due_of_a_stream_as_one_message() {
     for memory in BOTH {
         for burst in [Nanos(0), MILLISECOND.times(16)] {
-            let mut stage = Stage::new(memory);
-            let stream = start(&mut stage, Wish { burst, ..Wish::rtp(1) });
-            stage.pass(SECOND);
-            let messages = stage.control.counters.packets.messages.value();
-            let before = left(&stage, stream).len();
-            stage.stand_still(MILLISECOND.times(60));
-            assert_eq!(stage.control.counters.packets.messages.value(), messages + 1);
-            let datagrams = left(&stage, stream);
+            let mut fixture = Fixture::new(memory);
+            let stream = start(&mut fixture, Wish { burst, ..Wish::rtp(1) });
+            fixture.pass(SECOND);
+            let messages = fixture.control.counters.packets.messages.value();
+            let before = left(&fixture, stream).len();
+            fixture.stand_still(MILLISECOND.times(60));
+            assert_eq!(fixture.control.counters.packets.messages.value(), messages + 1);
+            let datagrams = left(&fixture, stream);
             // A gap is 5.02 ms, and what waits for a message waits for three of them.
             assert!(
                 (10..=13).contains(&(datagrams.len() - before)),
                 "{}",
                 datagrams.len() - before
             );
-            let latest = stage.control.counters.streams[stream.index as usize].lateness_max.value();
+            let latest =
+                fixture.control.counters.streams[stream.index as usize].lateness_max.value();
             assert!((40_000_000..=60_000_000).contains(&latest), "nothing is hidden: {latest}");
-            stage.pass(SECOND.times(10));
-            let datagrams = left(&stage, stream);
+            fixture.pass(SECOND.times(10));
+            let datagrams = left(&fixture, stream);
             assert_eq!(payload(&datagrams), content(1, 0, TITLE.0));
             let begin = datagrams[0].at;
             for (nth, each) in datagrams.iter().enumerate() {
@@ -421,7 +422,7 @@ fn a_turn_that_comes_late_sends_all_that_is_due_of_a_stream_as_one_message() {
                 let is_late = each.at > begin + due(nth) + burst.max(TICK) + TICK;
                 assert!(!is_late || (before..before + 13).contains(&nth), "{nth} is late");
             }
-            assert_eq!(stage.control.counters.packets.stalls.value(), 0);
+            assert_eq!(fixture.control.counters.packets.stalls.value(), 0);
         }
     }
 }
@@ -429,21 +430,21 @@ fn a_turn_that_comes_late_sends_all_that_is_due_of_a_stream_as_one_message() {
 #[test]
 fn what_the_kernel_refuses_is_counted_and_the_stream_goes_on() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let [gone, other] = [start(&mut stage, Wish::rtp(1)), start(&mut stage, Wish::rtp(2))];
-        stage.pass(SECOND);
-        let before = left(&stage, gone).len();
-        stage.network().unreachable.push(output(gone.index, Nanos(0)).to);
-        stage.pass(SECOND);
-        stage.network().unreachable.clear();
-        stage.pass(SECOND);
-        let datagrams = left(&stage, gone);
-        let lost = stage.control.counters.packets.refused.value();
+        let mut fixture = Fixture::new(memory);
+        let [gone, other] = [start(&mut fixture, Wish::rtp(1)), start(&mut fixture, Wish::rtp(2))];
+        fixture.pass(SECOND);
+        let before = left(&fixture, gone).len();
+        fixture.network().unreachable.push(output(gone.index, Nanos(0)).to);
+        fixture.pass(SECOND);
+        fixture.network().unreachable.clear();
+        fixture.pass(SECOND);
+        let datagrams = left(&fixture, gone);
+        let lost = fixture.control.counters.packets.refused.value();
         assert!(lost.abs_diff(RATE / 8 / PAYLOAD.0) <= 1, "a second of them");
         // Those after the gap are those of their time.
         let next = rtp::Packet::read(&datagrams[before].bytes).unwrap().sequence;
         assert_eq!(u64::from(next.wrapping_sub(SESSION.sequence)), before as u64 + lost);
-        let others = left(&stage, other);
+        let others = left(&fixture, other);
         assert_eq!(payload(&others), content(2, 0, payload(&others).len() as u64));
         assert!(lateness(&others).iter().all(|&late| late <= 2 * TICK.0));
     }
@@ -452,14 +453,14 @@ fn what_the_kernel_refuses_is_counted_and_the_stream_goes_on() {
 #[test]
 fn what_a_slow_disk_has_not_brought_is_an_underrun_and_not_owed_at_once() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let stream = start(&mut stage, Wish::rtp(1));
-        stage.pass(SECOND);
-        stage.disk().holds = true;
-        stage.pass(SECOND.times(2));
-        stage.disk().holds = false;
-        stage.pass(SECOND.times(2));
-        let datagrams = left(&stage, stream);
+        let mut fixture = Fixture::new(memory);
+        let stream = start(&mut fixture, Wish::rtp(1));
+        fixture.pass(SECOND);
+        fixture.disk().holds = true;
+        fixture.pass(SECOND.times(2));
+        fixture.disk().holds = false;
+        fixture.pass(SECOND.times(2));
+        let datagrams = left(&fixture, stream);
         assert_eq!(payload(&datagrams), content(1, 0, payload(&datagrams).len() as u64));
         let gaps: Vec<_> =
             datagrams.windows(2).map(|pair| pair[1].at.since(pair[0].at).0).collect();
@@ -467,22 +468,22 @@ fn what_a_slow_disk_has_not_brought_is_an_underrun_and_not_owed_at_once() {
         assert_eq!(long, 1, "one gap");
         // Anything closer than a gap would be a burst.
         assert!(gaps.iter().all(|&gap| gap + TICK.0 >= due(1).0));
-        assert_eq!(stage.control.counters.packets.underruns.value(), 1);
+        assert_eq!(fixture.control.counters.packets.underruns.value(), 1);
     }
 }
 
 #[test]
 fn a_burst_that_is_allowed_leaves_as_one_message_when_its_last_datagram_is_due() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
+        let mut fixture = Fixture::new(memory);
         // A gap is 5.02 ms.
         let burst = MILLISECOND.times(16);
-        let stream = start(&mut stage, Wish { burst, ..Wish::rtp(1) });
-        let plain = start(&mut stage, Wish { framing: Framing::Plain, burst, ..Wish::rtp(1) });
-        stage.pass(SECOND.times(11));
-        let datagrams = left(&stage, stream);
+        let stream = start(&mut fixture, Wish { burst, ..Wish::rtp(1) });
+        let plain = start(&mut fixture, Wish { framing: Framing::Plain, burst, ..Wish::rtp(1) });
+        fixture.pass(SECOND.times(11));
+        let datagrams = left(&fixture, stream);
         assert_eq!(payload(&datagrams), content(1, 0, TITLE.0));
-        let plainly: Vec<u8> = left(&stage, plain).into_iter().flat_map(|d| d.bytes).collect();
+        let plainly: Vec<u8> = left(&fixture, plain).into_iter().flat_map(|d| d.bytes).collect();
         assert_eq!(plainly, content(1, 0, TITLE.0));
         let messages: Vec<_> = datagrams.chunk_by(|one, next| one.at == next.at).collect();
         assert!(messages[..messages.len() - 1].iter().all(|message| message.len() == 3));
@@ -503,19 +504,20 @@ fn a_burst_that_is_allowed_leaves_as_one_message_when_its_last_datagram_is_due()
 #[test]
 fn a_stream_that_is_stopped_while_its_socket_is_full_gives_everything_back() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let [stopped, other] = [start(&mut stage, Wish::rtp(1)), start(&mut stage, Wish::rtp(2))];
-        stage.pass(SECOND);
-        stage.network().takes = Some(0);
-        stage.pass(MILLISECOND.times(20));
-        stage.command(Command::Stop(stopped));
-        stage.network().takes = None;
-        stage.pass(SECOND.times(11));
-        assert!(retired(&stage, stopped));
-        assert!(matches!(finished(&stage, stopped), Some((Outcome::Stopped, _))));
-        let others = left(&stage, other);
+        let mut fixture = Fixture::new(memory);
+        let [stopped, other] =
+            [start(&mut fixture, Wish::rtp(1)), start(&mut fixture, Wish::rtp(2))];
+        fixture.pass(SECOND);
+        fixture.network().takes = Some(0);
+        fixture.pass(MILLISECOND.times(20));
+        fixture.command(Command::Stop(stopped));
+        fixture.network().takes = None;
+        fixture.pass(SECOND.times(11));
+        assert!(retired(&fixture, stopped));
+        assert!(matches!(finished(&fixture, stopped), Some((Outcome::Stopped, _))));
+        let others = left(&fixture, other);
         assert_eq!(payload(&others), content(2, 0, TITLE.0));
-        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
     }
 }
 
@@ -524,36 +526,36 @@ fn a_stream_that_is_stopped_while_its_socket_is_full_gives_everything_back() {
 fn who_is_stopped_while_the_link_stands_still_leaves_nobody_a_burst() {
     for memory in BOTH {
         for gathered in 0..2 {
-            let mut stage = Stage::new(memory);
-            let streams = [start(&mut stage, Wish::rtp(1)), start(&mut stage, Wish::rtp(2))];
+            let mut fixture = Fixture::new(memory);
+            let streams = [start(&mut fixture, Wish::rtp(1)), start(&mut fixture, Wish::rtp(2))];
             let (stopped, other) = (streams[gathered], streams[1 - gathered]);
-            stage.pass(SECOND);
-            let before = left(&stage, other).len();
-            stage.network().takes = Some(0);
-            stage.pass(SECOND.times(2));
-            stage.command(Command::Stop(stopped));
-            stage.network().takes = None;
-            stage.pass(SECOND);
-            let datagrams = left(&stage, other);
+            fixture.pass(SECOND);
+            let before = left(&fixture, other).len();
+            fixture.network().takes = Some(0);
+            fixture.pass(SECOND.times(2));
+            fixture.command(Command::Stop(stopped));
+            fixture.network().takes = None;
+            fixture.pass(SECOND);
+            let datagrams = left(&fixture, other);
             let (title, sent) = (2 - gathered as i32, payload(&datagrams));
             assert_eq!(sent, content(title, 0, sent.len() as u64));
             assert_one_second_without_a_burst(&datagrams[before..]);
             // Each has a UDP output of its own, which stood still.
-            assert_eq!(stage.control.counters.packets.stalls.value(), 2);
+            assert_eq!(fixture.control.counters.packets.stalls.value(), 2);
         }
     }
 }
 
 /// Begins a stream that leaves by a UDP output of its own.
-fn start_alone(stage: &mut Stage, title: i32) -> StreamId {
+fn start_alone(fixture: &mut Fixture, title: i32) -> StreamId {
     let wish = Wish::rtp(title);
-    let mut start = stage.start_of(wish.title, wish.pace, 0..TITLE.0);
+    let mut start = fixture.start_of(wish.title, wish.pace, 0..TITLE.0);
     let stream = start.stream;
     let output = output(stream.index, wish.burst);
     let socket = SocketHandle(100 + stream.index as i32);
     start.framing = wish.framing;
     start.output = Output::Datagrams(Datagrams { socket, ..output });
-    stage.begin(start);
+    fixture.begin(start);
     stream
 }
 
@@ -561,15 +563,15 @@ fn start_alone(stage: &mut Stage, title: i32) -> StreamId {
 fn a_udp_output_that_takes_nothing_makes_its_own_streams_late_and_nobody_else() {
     for memory in BOTH {
         for still in [40, 2000] {
-            let mut stage = Stage::new(memory);
-            let streams = [1, 2, 3, 4].map(|title| start(&mut stage, Wish::rtp(title)));
-            stage.pass(SECOND);
-            stage.network().still = vec![70];
-            stage.pass(MILLISECOND.times(still));
-            stage.network().still.clear();
-            stage.pass(SECOND.times(14));
+            let mut fixture = Fixture::new(memory);
+            let streams = [1, 2, 3, 4].map(|title| start(&mut fixture, Wish::rtp(title)));
+            fixture.pass(SECOND);
+            fixture.network().still = vec![70];
+            fixture.pass(MILLISECOND.times(still));
+            fixture.network().still.clear();
+            fixture.pass(SECOND.times(14));
             for (stream, title) in streams.into_iter().zip(1..) {
-                let datagrams = left(&stage, stream);
+                let datagrams = left(&fixture, stream);
                 assert_eq!(payload(&datagrams), content(title, 0, TITLE.0), "nothing is lost");
                 let latest = lateness(&datagrams).into_iter().max().expect("some have left");
                 let is_late = (still - 6) * 1_000_000 < latest && latest < (still + 1) * 1_000_000;
@@ -582,9 +584,9 @@ fn a_udp_output_that_takes_nothing_makes_its_own_streams_late_and_nobody_else() 
                 let most = RATE / 8 / PAYLOAD.0 + if still > 250 { 3 } else { 12 };
                 assert!(second.count() as u64 <= most, "what it was late comes in, up to 250 ms");
             }
-            let stalls = stage.control.counters.packets.stalls.value();
+            let stalls = fixture.control.counters.packets.stalls.value();
             assert_eq!(stalls, u64::from(still > 250));
-            assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+            assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
         }
     }
 }
@@ -592,48 +594,51 @@ fn a_udp_output_that_takes_nothing_makes_its_own_streams_late_and_nobody_else() 
 #[test]
 fn where_udp_outputs_become_full_one_after_the_other_all_wait_in_the_end_and_nothing_is_lost() {
     for memory in BOTH {
-        let mut stage = Stage::with(memory, Room { places: 128, window: 6 });
-        let streams: Vec<_> = (1..=13).map(|title| start_alone(&mut stage, title)).collect();
+        let mut fixture = Fixture::with(memory, Room { places: 128, window: 6 });
+        let streams: Vec<_> = (1..=13).map(|title| start_alone(&mut fixture, title)).collect();
         let good = streams[12];
-        stage.pass(SECOND);
+        fixture.pass(SECOND);
         // Far enough apart for each to have messages in a batch of its own.
         for stream in &streams[..12] {
-            stage.network().still.push(100 + stream.index as i32);
-            stage.pass(MILLISECOND.times(8));
+            fixture.network().still.push(100 + stream.index as i32);
+            fixture.pass(MILLISECOND.times(8));
         }
-        let before = left(&stage, good).len();
-        stage.pass(MILLISECOND.times(100));
-        assert_eq!(left(&stage, good).len(), before, "there is no memory for another batch");
-        stage.network().still.clear();
-        stage.pass(SECOND.times(12));
+        let before = left(&fixture, good).len();
+        fixture.pass(MILLISECOND.times(100));
+        assert_eq!(left(&fixture, good).len(), before, "there is no memory for another batch");
+        fixture.network().still.clear();
+        fixture.pass(SECOND.times(12));
         for (stream, title) in streams.iter().zip(1..) {
-            let datagrams = left(&stage, *stream);
+            let datagrams = left(&fixture, *stream);
             assert_eq!(payload(&datagrams), content(title, 0, TITLE.0));
             let on_time = lateness(&datagrams).into_iter().take_while(|&late| late <= 2 * TICK.0);
             // Eight others have become full before it was its turn to wait.
             assert!(*stream != good || on_time.count() > (before - 10).min(200 + 8));
         }
-        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
     }
 }
 
 #[test]
 fn connections_and_datagrams_share_blocks_and_do_not_disturb_each_other() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let socket = stage.start(1, RATE);
-        let stream = start(&mut stage, Wish::rtp(1));
-        stage.disk().failing.insert(2, 5);
-        let fails = start(&mut stage, Wish::rtp(2));
-        stage.pass(CYCLE.times(120));
-        assert_eq!(stage.received(socket), content(1, 0, TITLE.0));
-        assert_eq!(payload(&left(&stage, stream)), content(1, 0, TITLE.0));
-        assert!(matches!(finished(&stage, fails), Some((Outcome::Unreadable { errno: 5, .. }, _))));
-        let blocks = TITLE.0 / u64::from(crate::stage::BLOCK);
-        let read = stage.disk().reads.iter().filter(|&&(title, _)| title == 1).count();
+        let mut fixture = Fixture::new(memory);
+        let socket = fixture.start(1, RATE);
+        let stream = start(&mut fixture, Wish::rtp(1));
+        fixture.disk().failing.insert(2, 5);
+        let fails = start(&mut fixture, Wish::rtp(2));
+        fixture.pass(CYCLE.times(120));
+        assert_eq!(fixture.received(socket), content(1, 0, TITLE.0));
+        assert_eq!(payload(&left(&fixture, stream)), content(1, 0, TITLE.0));
+        assert!(matches!(
+            finished(&fixture, fails),
+            Some((Outcome::Unreadable { errno: 5, .. }, _))
+        ));
+        let blocks = TITLE.0 / u64::from(crate::fixture::BLOCK);
+        let read = fixture.disk().reads.iter().filter(|&&(title, _)| title == 1).count();
         assert_eq!(read as u64, blocks, "each block is read once");
         for each in [socket, stream, fails] {
-            assert!(retired(&stage, each));
+            assert!(retired(&fixture, each));
         }
     }
 }

@@ -14,7 +14,7 @@ use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, set_pcr};
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MediaTime, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{Command, Connection, Datagrams, Outcome, Output, Rate, StreamId};
 
-use crate::stage::{BOTH, Dice, Stage, TICK};
+use crate::fixture::{BOTH, Dice, Fixture, TICK};
 use crate::{finished, frames, retired};
 
 const SESSION: Session = Session { source: 0x5eed, sequence: 65_000, timestamp: u32::MAX - 7 };
@@ -69,10 +69,10 @@ struct Wish {
     after: Option<StreamId>,
 }
 
-fn start(stage: &mut Stage, wish: Wish) -> StreamId {
-    let rate = line().peak(Bytes(0), Bytes(u64::from(crate::stage::BLOCK)));
+fn start(fixture: &mut Fixture, wish: Wish) -> StreamId {
+    let rate = line().peak(Bytes(0), Bytes(u64::from(crate::fixture::BLOCK)));
     let pace = Some(Rate { rate, burst: Bytes(0), tick: Tick::Ms10 });
-    let mut start = stage.start_of(wish.title, pace, 0..line().len().0);
+    let mut start = fixture.start_of(wish.title, pace, 0..line().len().0);
     start.origin.len = line().len();
     let stream = start.stream;
     start.framing = Framing::Rtp(SESSION);
@@ -87,13 +87,13 @@ fn start(stage: &mut Stage, wish: Wish) -> StreamId {
     if wish.repeats {
         start = start.repeating();
     }
-    stage.begin(start);
+    fixture.begin(start);
     stream
 }
 
 /// What has left for some streams, in order: when, and the payload; numbers run on.
-fn heard(stage: &Stage, streams: &[StreamId]) -> Vec<(MonoTime, Vec<u8>)> {
-    let network = stage.network();
+fn heard(fixture: &Fixture, streams: &[StreamId]) -> Vec<(MonoTime, Vec<u8>)> {
+    let network = fixture.network();
     let own = network
         .datagrams
         .iter()
@@ -125,23 +125,23 @@ fn marks(bytes: &[u8]) -> Vec<u64> {
     packets.filter(|(packet, _)| packet.is_discontinuous()).map(|(_, nth)| nth).collect()
 }
 
-fn stage(memory: crate::stage::Memory) -> Stage {
-    let stage = Stage::new(memory);
-    let mut disk = stage.disk();
+fn fixture(memory: crate::fixture::Memory) -> Fixture {
+    let fixture = Fixture::new(memory);
+    let mut disk = fixture.disk();
     disk.contents.insert(1, title(BASE));
     disk.contents.insert(2, title(Pcr::at(MediaTime(5))));
     drop(disk);
-    stage
+    fixture
 }
 
 #[test]
 fn a_variable_title_that_repeats_leaves_by_one_clock_without_a_break() {
     for memory in BOTH {
-        let mut stage = stage(memory);
+        let mut fixture = fixture(memory);
         let wish = Wish { title: 1, plan: plan(BASE), repeats: true, after: None };
-        let stream = start(&mut stage, wish);
-        stage.pass(SECOND.times(13));
-        let heard = heard(&stage, &[stream]);
+        let stream = start(&mut fixture, wish);
+        fixture.pass(SECOND.times(13));
+        let heard = heard(&fixture, &[stream]);
         let bytes: Vec<u8> = heard.iter().flat_map(|(_, payload)| payload).copied().collect();
         assert!(bytes.len() as u64 > line().len().0 * 6);
         for (at, pcr) in read(&bytes) {
@@ -152,15 +152,15 @@ fn a_variable_title_that_repeats_leaves_by_one_clock_without_a_break() {
             let due = begin + line().due(Bytes(nth as u64 * PAYLOAD.0), 0);
             assert!(*at >= due && at.since(due) <= TICK.times(2), "{nth}");
         }
-        let counters = &stage.control.counters.packets;
+        let counters = &fixture.control.counters.packets;
         assert_eq!((counters.underruns.value(), counters.unstamped.value()), (0, 0));
         // Each second against what was due in it: a datagram more or less.
         let off = counters.deviation.snapshot();
         assert!(off.count() > 8 && off.quantile(1.0) < 30_000, "{}", off.quantile(1.0));
-        stage.command(Command::Stop(stream));
-        stage.pass(SECOND);
-        assert!(retired(&stage, stream));
-        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        fixture.command(Command::Stop(stream));
+        fixture.pass(SECOND);
+        assert!(retired(&fixture, stream));
+        assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
     }
 }
 
@@ -169,7 +169,7 @@ fn in_frames_it_is_byte_for_byte_what_datagrams_carry_whatever_the_socket_takes(
     for memory in BOTH {
         for seed in 0..4 {
             println!("seed {seed}");
-            let mut stage = stage(memory);
+            let mut fixture = fixture(memory);
             let mut table = [0xff; PACKET];
             table[..4].copy_from_slice(&[0x47, 0x40, 0, 0x10]);
             let kept = Arc::new(FinalCounters::default());
@@ -182,10 +182,10 @@ fn in_frames_it_is_byte_for_byte_what_datagrams_carry_whatever_the_socket_takes(
             let plan = Plan { counting: Some(counting), ..plan(BASE).with_front(&table) };
             let datagrams = Plan { counting: None, ..plan.clone() };
             let wish = Wish { title: 1, plan: datagrams, repeats: true, after: None };
-            let by_datagrams = start(&mut stage, wish);
-            let rate = line().peak(Bytes(0), Bytes(u64::from(crate::stage::BLOCK)));
+            let by_datagrams = start(&mut fixture, wish);
+            let rate = line().peak(Bytes(0), Bytes(u64::from(crate::fixture::BLOCK)));
             let pace = Some(Rate { rate, burst: Bytes(0), tick: Tick::Ms10 });
-            let mut wish = stage.start_of(1, pace, 0..line().len().0);
+            let mut wish = fixture.start_of(1, pace, 0..line().len().0);
             wish.origin.len = line().len();
             let in_frames = wish.stream;
             let socket = SocketHandle(in_frames.index as i32);
@@ -193,18 +193,18 @@ fn in_frames_it_is_byte_for_byte_what_datagrams_carry_whatever_the_socket_takes(
             wish.framing = Framing::Rtp(SESSION);
             wish.output = Output::Connection(Connection { channel, ..Connection::of(socket) });
             wish.plan = Some(Arc::new(plan));
-            stage.begin(wish.repeating());
+            fixture.begin(wish.repeating());
             if seed > 0 {
-                stage.network().moody.insert(in_frames.index as i32, Dice(seed));
+                fixture.network().moody.insert(in_frames.index as i32, Dice(seed));
             }
-            stage.pass(SECOND.times(7));
+            fixture.pass(SECOND.times(7));
             for stream in [by_datagrams, in_frames] {
-                stage.command(Command::Stop(stream));
+                fixture.command(Command::Stop(stream));
             }
-            stage.pass(SECOND);
-            let heard = heard(&stage, &[by_datagrams]);
+            fixture.pass(SECOND);
+            let heard = heard(&fixture, &[by_datagrams]);
             let heard: Vec<u8> = heard.iter().flat_map(|(_, payload)| payload).copied().collect();
-            let came = frames::read(&stage.received(in_frames), &[]);
+            let came = frames::read(&fixture.received(in_frames), &[]);
             assert_eq!(came.rest, 0);
             let both = came.payload.len().min(heard.len());
             assert!(both as u64 > line().len().0 * 2 && came.payload[..both] == heard[..both]);
@@ -217,8 +217,8 @@ fn in_frames_it_is_byte_for_byte_what_datagrams_carry_whatever_the_socket_takes(
             let counts = kept.counts();
             assert_eq!(counts.len(), 4);
             assert!(counts.iter().all(|count| last(count.pid.0) == Some(count.last)), "{counts:?}");
-            assert!(retired(&stage, in_frames));
-            assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+            assert!(retired(&fixture, in_frames));
+            assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
         }
     }
 }
@@ -226,12 +226,12 @@ fn in_frames_it_is_byte_for_byte_what_datagrams_carry_whatever_the_socket_takes(
 #[test]
 fn stuffed_it_leaves_at_a_constant_rate_and_so_does_its_clock() {
     for memory in BOTH {
-        let mut stage = stage(memory);
+        let mut fixture = fixture(memory);
         let rate = BitRate(2_000_000);
         let wish = Wish { title: 1, plan: plan(BASE).stuffed(rate), repeats: true, after: None };
-        let stream = start(&mut stage, wish);
-        stage.pass(SECOND.times(9));
-        let heard = heard(&stage, &[stream]);
+        let stream = start(&mut fixture, wish);
+        fixture.pass(SECOND.times(9));
+        let heard = heard(&fixture, &[stream]);
         let bytes: Vec<u8> = heard.iter().flat_map(|(_, payload)| payload).copied().collect();
         for (at, pcr) in read(&bytes) {
             let law = at * 216_000_000 / rate.0;
@@ -245,7 +245,7 @@ fn stuffed_it_leaves_at_a_constant_rate_and_so_does_its_clock() {
         }
         let is_null = |bytes: &&[u8]| Packet::first_of(bytes).is_some_and(|p| p.pid() == Pid::NULL);
         let nulls = bytes.chunks(PACKET).filter(is_null).count();
-        let counters = &stage.control.counters.packets;
+        let counters = &fixture.control.counters.packets;
         assert_eq!(counters.stuffed.value(), nulls as u64);
         // Of 2 Mbit/s 44 % are the title's.
         assert!((nulls * PACKET * 100 / bytes.len()).abs_diff(44) < 5, "{nulls}");
@@ -258,10 +258,10 @@ fn stuffed_it_leaves_at_a_constant_rate_and_so_does_its_clock() {
 fn a_title_follows_another_one_as_if_both_were_one() {
     for memory in BOTH {
         for is_stopped in [false, true] {
-            let mut stage = stage(memory);
+            let mut fixture = fixture(memory);
             let wish = |title, base, after| Wish { title, plan: plan(base), repeats: false, after };
-            let one = start(&mut stage, wish(1, BASE, None));
-            stage.pass(MILLISECOND.times(500));
+            let one = start(&mut fixture, wish(1, BASE, None));
+            fixture.pass(MILLISECOND.times(500));
             let other_base = Pcr::at(MediaTime(5));
             let tables: Vec<u8> = (0..2u8)
                 .flat_map(|count| {
@@ -272,17 +272,17 @@ fn a_title_follows_another_one_as_if_both_were_one() {
                 .collect();
             let mut next = wish(2, other_base, Some(one));
             next.plan = next.plan.with_front(&tables);
-            let two = start(&mut stage, next);
-            stage.pass(MILLISECOND.times(500));
-            assert!(heard(&stage, &[two]).is_empty(), "it waits");
+            let two = start(&mut fixture, next);
+            fixture.pass(MILLISECOND.times(500));
+            assert!(heard(&fixture, &[two]).is_empty(), "it waits");
             if is_stopped {
-                stage.command(Command::Stop(one));
+                fixture.command(Command::Stop(one));
             }
-            stage.pass(SECOND.times(5));
+            fixture.pass(SECOND.times(5));
             let outcome = if is_stopped { Outcome::Stopped } else { Outcome::Complete };
-            assert_eq!(finished(&stage, one).map(|(outcome, _)| outcome), Some(outcome));
-            assert_eq!(finished(&stage, two), Some((Outcome::Complete, line().len())));
-            let heard = heard(&stage, &[one, two]);
+            assert_eq!(finished(&fixture, one).map(|(outcome, _)| outcome), Some(outcome));
+            assert_eq!(finished(&fixture, two), Some((Outcome::Complete, line().len())));
+            let heard = heard(&fixture, &[one, two]);
             let bytes: Vec<u8> = heard.iter().flat_map(|(_, payload)| payload).copied().collect();
             let clocks = read(&bytes);
             assert_eq!(marks(&bytes), [], "nothing jumps");
@@ -297,23 +297,23 @@ fn a_title_follows_another_one_as_if_both_were_one() {
             for pair in heard.windows(2) {
                 assert!(pair[1].0.since(pair[0].0) <= slow + TICK.times(2));
             }
-            assert!(retired(&stage, one) && retired(&stage, two));
-            assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+            assert!(retired(&fixture, one) && retired(&fixture, two));
+            assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
         }
     }
 }
 
 #[test]
 fn who_follows_a_stream_that_has_ended_goes_on_at_once() {
-    let mut stage = stage(BOTH[0]);
+    let mut fixture = fixture(BOTH[0]);
     let wish = |title, after| Wish { title, plan: plan(BASE), repeats: false, after };
-    let one = start(&mut stage, wish(1, None));
-    stage.pass(SECOND.times(4));
-    assert!(retired(&stage, one));
-    let two = start(&mut stage, wish(1, Some(one)));
-    stage.pass(SECOND.times(3));
-    assert_eq!(finished(&stage, two), Some((Outcome::Complete, line().len())));
-    let heard = heard(&stage, &[one, two]);
+    let one = start(&mut fixture, wish(1, None));
+    fixture.pass(SECOND.times(4));
+    assert!(retired(&fixture, one));
+    let two = start(&mut fixture, wish(1, Some(one)));
+    fixture.pass(SECOND.times(3));
+    assert_eq!(finished(&fixture, two), Some((Outcome::Complete, line().len())));
+    let heard = heard(&fixture, &[one, two]);
     let bytes: Vec<u8> = heard.iter().flat_map(|(_, payload)| payload).copied().collect();
     let clocks = read(&bytes);
     // The pause is in its clock, which is one clock still.
@@ -329,21 +329,22 @@ fn who_follows_a_stream_that_has_ended_goes_on_at_once() {
 fn what_leaves_as_it_is_leaves_its_counters_to_who_follows_and_a_clock_that_nobody_knew_is_marked()
 {
     for memory in BOTH {
-        let mut stage = stage(memory);
+        let mut fixture = fixture(memory);
         // As a title that was to be sent once and alone.
         let counting = Some(Counting::default());
         let plan = |restamping| Plan { restamping, counting: counting.clone(), ..plan(BASE) };
         let one = Wish { title: 1, plan: plan(None), repeats: false, after: None };
-        let one = start(&mut stage, one);
-        stage.pass(SECOND);
+        let one = start(&mut fixture, one);
+        fixture.pass(SECOND);
         let two = self::plan(BASE);
-        let two = start(&mut stage, Wish { title: 1, plan: two, repeats: false, after: Some(one) });
-        stage.pass(MILLISECOND.times(500));
-        stage.command(Command::Stop(one));
-        stage.pass(SECOND.times(3));
-        let first: usize = heard(&stage, &[one]).iter().map(|(_, payload)| payload.len()).sum();
+        let two =
+            start(&mut fixture, Wish { title: 1, plan: two, repeats: false, after: Some(one) });
+        fixture.pass(MILLISECOND.times(500));
+        fixture.command(Command::Stop(one));
+        fixture.pass(SECOND.times(3));
+        let first: usize = heard(&fixture, &[one]).iter().map(|(_, payload)| payload.len()).sum();
         let both: Vec<u8> =
-            heard(&stage, &[one, two]).into_iter().flat_map(|(_, payload)| payload).collect();
+            heard(&fixture, &[one, two]).into_iter().flat_map(|(_, payload)| payload).collect();
         assert!(first > 0 && both[..first] == title(BASE)[..first], "nothing of it is changed");
         let clocks = read(&both);
         let behind = clocks.partition_point(|(at, _)| *at < first as u64);
@@ -360,16 +361,16 @@ fn what_leaves_as_it_is_leaves_its_counters_to_who_follows_and_a_clock_that_nobo
 #[test]
 fn tables_in_front_leave_first_and_only_once() {
     for memory in BOTH {
-        let mut stage = stage(memory);
+        let mut fixture = fixture(memory);
         let mut table = [0xff; PACKET];
         table[..4].copy_from_slice(&[0x47, 0, 0, 0x17]);
         let plan = Plan { restamping: None, ..plan(BASE) }.with_front(&table);
-        let stream = start(&mut stage, Wish { title: 1, plan, repeats: false, after: None });
-        stage.pass(SECOND.times(4));
+        let stream = start(&mut fixture, Wish { title: 1, plan, repeats: false, after: None });
+        fixture.pass(SECOND.times(4));
         let bytes: Vec<u8> =
-            heard(&stage, &[stream]).into_iter().flat_map(|(_, payload)| payload).collect();
+            heard(&fixture, &[stream]).into_iter().flat_map(|(_, payload)| payload).collect();
         assert!(bytes == [&table[..], &title(BASE)].concat(), "and nothing is changed");
-        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, line().len())));
-        assert!(retired(&stage, stream));
+        assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, line().len())));
+        assert!(retired(&fixture, stream));
     }
 }

@@ -316,7 +316,7 @@ impl Connection {
         drop(place);
         drop(record_sessions);
         if !channels.is_empty() {
-            self.intake = Some(WritePath { id, channels, ends });
+            self.write_path = Some(WritePath { id, channels, ends });
         }
         Ok(ok)
     }
@@ -346,7 +346,7 @@ impl Connection {
     /// TEARDOWN of a recording: its title is stored before the answer. `None`: not a recording.
     pub(super) async fn teardown_recording(&mut self, id: SessionId) -> Option<Answer> {
         let announced = self.announced.take_if(|announced| announced.id == Some(id))?;
-        self.intake = None;
+        self.write_path = None;
         let session = self.server.record_sessions().get(&id).map(Arc::clone);
         let stored = match session {
             Some(session) => session.finish().await,
@@ -365,8 +365,8 @@ impl Connection {
     pub(super) async fn record_frames(&mut self) -> bool {
         let mut at = 0;
         while let Ok(Piece::Frame { channel, len }) = piece(&self.bytes[at..]) {
-            let Some(intake) = &self.intake else { break };
-            let known = intake.channels.iter().find(|(known, ..)| *known == channel);
+            let Some(write_path) = &self.write_path else { break };
+            let known = write_path.channels.iter().find(|(known, ..)| *known == channel);
             let Some(&(_, nth, is_report)) = known else {
                 // Row S12.
                 self.server.counters.refuse(Reason::Malformed);
@@ -374,10 +374,10 @@ impl Connection {
             };
             let bytes = self.bytes[at + FRAME_HEAD..at + len].into();
             at += len;
-            if intake.ends.give.send(IncomingPacket { nth, is_report, bytes }).await.is_err() {
+            if write_path.ends.give.send(IncomingPacket { nth, is_report, bytes }).await.is_err() {
                 // The recording is over: the disk is full or has failed, or the sender was silent
                 // for too long.
-                let id = intake.id;
+                let id = write_path.id;
                 tracing::debug!(session = ?id, "the recording has already ended");
                 return false;
             }
@@ -388,7 +388,7 @@ impl Connection {
 
     /// Ends the recording of this connection.
     pub(super) fn end_recording(&mut self) {
-        self.intake = None;
+        self.write_path = None;
         if let Some(id) = self.announced.take().and_then(|announced| announced.id) {
             self.server.stop_record_session(id);
             self.server.sessions().handle_over(id);
@@ -397,9 +397,9 @@ impl Connection {
 }
 
 /// The next report of the recording within this connection; pending for ever without one.
-pub(super) async fn report_of(intake: &mut Option<WritePath>) -> Box<[u8]> {
-    let report = match intake {
-        Some(intake) => intake.ends.reports.recv().await,
+pub(super) async fn report_of(write_path: &mut Option<WritePath>) -> Box<[u8]> {
+    let report = match write_path {
+        Some(write_path) => write_path.ends.reports.recv().await,
         None => None,
     };
     match report {

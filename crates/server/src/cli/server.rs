@@ -101,10 +101,10 @@ impl Server {
         let mut engine = engine::start(&config).map_err(|error| start_error(error, &config))?;
         engine.degraded.extend(too_few_files(&config, &engine));
         leave_cores_to_the_engine(&engine);
-        let media = |intake: &Option<WritePath>| {
-            intake.clone().map(|intake| Arc::new(intake) as Arc<dyn Medium>)
+        let media = |write_path: &Option<WritePath>| {
+            write_path.clone().map(|write_path| Arc::new(write_path) as Arc<dyn Medium>)
         };
-        let media: Vec<_> = engine.intakes.iter().map(media).collect();
+        let media: Vec<_> = engine.write_paths.iter().map(media).collect();
         let uploads = Uploads::open(&config, &media).await?;
         let uploads = uploads.map(|uploads| uploads.with_watchdog(engine.watchdog.clone()));
         let catalogue = Arc::new(catalogue);

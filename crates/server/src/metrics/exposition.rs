@@ -396,8 +396,8 @@ fn disks(page: &mut Page, sources: &Sources) -> fmt::Result {
 fn uploads(page: &mut Page, sources: &Sources) -> fmt::Result {
     let volume = |index: usize| ("volume", sources.mount(index).to_owned());
     let open = || {
-        let disks = sources.counters.disks.iter().zip(&sources.intakes).enumerate();
-        disks.filter_map(|(index, (disk, intake))| Some((index, disk, intake.as_ref()?)))
+        let disks = sources.counters.disks.iter().zip(&sources.write_paths).enumerate();
+        disks.filter_map(|(index, (disk, write_path))| Some((index, disk, write_path.as_ref()?)))
     };
     let each = open().flat_map(|(index, disk, _)| {
         let labels = |time: &str| vec![volume(index), ("time", time.to_owned())];
@@ -420,16 +420,16 @@ fn uploads(page: &mut Page, sources: &Sources) -> fmt::Result {
     let each = open().map(|(index, disk, _)| (vec![volume(index)], disk.sync_time.snapshot()));
     let help = "Time that each flush took";
     page.histogram("tactus_disk_flush", help, Some(Unit::Seconds), &SERVICE, 1e9, each)?;
-    let each = open().flat_map(|(index, _, intake)| {
+    let each = open().flat_map(|(index, _, write_path)| {
         let labels = |state: &str| vec![volume(index), ("state", state.to_owned())];
-        let levels = intake.levels();
+        let levels = write_path.levels();
         let free = levels.places - levels.places_used;
         [(labels("used"), f64::from(levels.places_used)), (labels("free"), f64::from(free))]
     });
     page.gauge("tactus_write_share_places", "Places for bytes on their way in", None, each)?;
-    let each = open().flat_map(|(index, _, intake)| {
+    let each = open().flat_map(|(index, _, write_path)| {
         let labels = |wait: &str| vec![volume(index), ("for", wait.to_owned())];
-        let levels = intake.levels();
+        let levels = write_path.levels();
         [(labels("place"), f64::from(levels.waiting)), (labels("flush"), f64::from(levels.syncs))]
     });
     page.gauge("tactus_uploads_waiting", "Uploads that wait for the disk", None, each)

@@ -379,7 +379,7 @@ fn degradation(sources: &Sources, at: usize) -> Degradation {
 }
 
 fn uploads(sources: &Sources, at: usize) -> Option<Uploads> {
-    let levels = sources.intakes.get(at)?.as_ref()?.levels();
+    let levels = sources.write_paths.get(at)?.as_ref()?.levels();
     let disk = &sources.counters.disks[at];
     let flush = disk.sync_time.snapshot();
     Some(Uploads {

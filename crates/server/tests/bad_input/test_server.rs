@@ -138,8 +138,8 @@ impl TestServer {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.unwrap();
         let uploads = plan.uploads.then(|| {
-            let intake = engine.intakes[0].clone().expect("the volume takes uploads");
-            let media = [Some(Arc::new(intake) as Arc<dyn store::Medium>)];
+            let write_path = engine.write_paths[0].clone().expect("the volume takes uploads");
+            let media = [Some(Arc::new(write_path) as Arc<dyn store::Medium>)];
             runtime.block_on(Uploads::open(&plan.config, &media)).unwrap().expect("somebody may")
         });
         let rules = CatalogueRules { probe: tactus_media::probe::probe, ..Default::default() };

@@ -31,7 +31,7 @@ pub(super) fn draw_volume(dice: &mut Dice) -> VolumeSpec {
         best_effort_depth: dice.between(1, 4) as u32,
         share_thousandths: 950,
         memory: Memory::draw(dice),
-        intake: None,
+        write_path: None,
         faults: vec![],
     }
 }

@@ -18,7 +18,7 @@ pub(super) enum Event {
     Reports,
     /// An upload or a recording continues.
     Upload { uploader: usize },
-    /// The store reads the answers of a volume's intake.
+    /// The store reads the answers of a volume's write path.
     Answers { volume: usize },
     /// The checkers check everything.
     LookAround,

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tactus_core::ports::{self, DiskFault, FileHandle, SyncScope};
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
-use tactus_engine::assembly::Intake;
-use tactus_engine::message::{IntakeAnswer, IntakeRequest, WriteClass};
+use tactus_engine::assembly::WritePath;
+use tactus_engine::message::{WriteAnswer, WriteClass, WriteRequest};
 use tactus_ring::arena::{ArenaOwner, BlockRef, View};
 
 use super::World;
@@ -27,7 +27,7 @@ use crate::verdict::{Invariant, broken, require};
 pub(super) struct Store {
     keeper: ArenaOwner,
     view: View,
-    intake: Intake,
+    write_path: WritePath,
     woken: Arc<AtomicBool>,
     asked: HashMap<u32, Asked>,
     tokens: u32,
@@ -70,13 +70,13 @@ impl Store {
     pub(super) fn new(
         keeper: ArenaOwner,
         view: View,
-        intake: Intake,
+        write_path: WritePath,
         woken: Arc<AtomicBool>,
     ) -> Self {
         Self {
             keeper,
             view,
-            intake,
+            write_path,
             woken,
             asked: HashMap::new(),
             tokens: 0,
@@ -92,12 +92,14 @@ impl Store {
         self.woken.swap(false, Ordering::Relaxed)
     }
 
-    fn ask(&mut self, request: impl FnOnce(u32) -> IntakeRequest, asked: Asked) {
+    fn ask(&mut self, request: impl FnOnce(u32) -> WriteRequest, asked: Asked) {
         let token = self.tokens;
         self.tokens += 1;
         self.asked.insert(token, asked);
-        let pushed = self.intake.requests.push(request(token));
-        require(pushed.is_ok(), Invariant::Assertion, || "the intake's ring is full".to_owned());
+        let pushed = self.write_path.requests.push(request(token));
+        require(pushed.is_ok(), Invariant::Assertion, || {
+            "the write path's ring is full".to_owned()
+        });
     }
 }
 
@@ -195,7 +197,7 @@ impl World {
             let (file, to) = (of.file, of.sent);
             let store = self.stores[volume].as_mut().expect("the volume takes uploads");
             let asked = Asked::Sync { uploader, file, to };
-            store.ask(|token| IntakeRequest::Sync { token, file, reach: SyncScope::Data }, asked);
+            store.ask(|token| WriteRequest::Sync { token, file, reach: SyncScope::Data }, asked);
             self.ring_core(self.placement.disks[volume]);
         }
     }
@@ -230,7 +232,7 @@ impl World {
         let position = device.stable().position(file) + offset;
         drop(device);
         let BlockRef { place, generation } = block;
-        let request = |token| IntakeRequest::Write {
+        let request = |token| WriteRequest::Write {
             token,
             block: ports::BlockRef { place, generation },
             file,
@@ -305,19 +307,20 @@ impl World {
     /// Reads the engine's answers.
     pub(super) fn read_answers(&mut self, volume: usize) {
         while let Some(store) = self.stores[volume].as_mut()
-            && let Some(answer) = store.intake.answers.pop()
+            && let Some(answer) = store.write_path.answers.pop()
         {
             let (token, result) = match answer {
-                IntakeAnswer::Written { token, result }
-                | IntakeAnswer::Synced { token, result } => (token, result),
+                WriteAnswer::Written { token, result } | WriteAnswer::Synced { token, result } => {
+                    (token, result)
+                }
             };
             let asked = store.asked.remove(&token);
             self.trace.note_all([self.now.0, u64::from(token), u64::from(result.is_ok())]);
             match (answer, asked) {
-                (IntakeAnswer::Written { .. }, Some(Asked::Write { uploader, block })) => {
+                (WriteAnswer::Written { .. }, Some(Asked::Write { uploader, block })) => {
                     self.written(uploader, block, result);
                 }
-                (IntakeAnswer::Synced { .. }, Some(Asked::Sync { uploader, file, to })) => {
+                (WriteAnswer::Synced { .. }, Some(Asked::Sync { uploader, file, to })) => {
                     self.synced(uploader, token, (file, to), result);
                 }
                 _ => broken(

@@ -1,8 +1,8 @@
 //! How the store writes: write slots that are filled and handed over, and flushes.
 //!
 //! Promise: an upload waits for nothing but a slot. A write that was handed over completes even if
-//! its future is dropped. The engine's intake is one medium, plain files are the other; the store
-//! works the same with both.
+//! its future is dropped. The engine's write path is one medium, plain files are the other; the
+//! store works the same with both.
 
 use std::any::Any;
 use std::collections::VecDeque;

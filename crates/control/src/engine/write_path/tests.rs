@@ -1,4 +1,4 @@
-//! The intake against the engine's end of its rings, and against a running engine.
+//! The write path against the engine's end of its rings, and against a running engine.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,12 +16,12 @@ use crate::engine::{self, Engine};
 
 const PLACE: usize = 64 * KIB as usize;
 
-/// An intake, with the other ends of its rings under the control of the test.
+/// A write path, with the other ends of its rings under the control of the test.
 struct ByHand {
-    intake: WritePath,
-    requests: Consumer<IntakeRequest>,
-    answers: Producer<IntakeAnswer>,
-    given: Consumer<IntakeAnswer>,
+    write_path: WritePath,
+    requests: Consumer<WriteRequest>,
+    answers: Producer<WriteAnswer>,
+    given: Consumer<WriteAnswer>,
 }
 
 impl ByHand {
@@ -30,23 +30,23 @@ impl ByHand {
         let slots = places + SYNCS_MAX as usize;
         let (ask, requests) = ring(slots);
         let (answers, given) = ring(slots);
-        let intake = WritePath::new(WriteShare { keeper, view }, ask, Wakers(vec![]));
-        Self { intake, requests, answers, given }
+        let write_path = WritePath::new(WriteShare { keeper, view }, ask, Wakers(vec![]));
+        Self { write_path, requests, answers, given }
     }
 
-    fn next(&mut self) -> IntakeRequest {
+    fn next(&mut self) -> WriteRequest {
         self.requests.pop().expect("something was asked for")
     }
 
     fn answer(&mut self, token: u32, result: Result<(), DiskFault>) {
-        assert!(self.answers.push(IntakeAnswer::Written { token, result }).is_ok());
-        self.intake.handle_answers(&mut self.given);
+        assert!(self.answers.push(WriteAnswer::Written { token, result }).is_ok());
+        self.write_path.handle_answers(&mut self.given);
     }
 }
 
-fn token_of(request: IntakeRequest) -> u32 {
+fn token_of(request: WriteRequest) -> u32 {
     match request {
-        IntakeRequest::Write { token, .. } | IntakeRequest::Sync { token, .. } => token,
+        WriteRequest::Write { token, .. } | WriteRequest::Sync { token, .. } => token,
     }
 }
 
@@ -72,12 +72,12 @@ fn now<T>(mut pending: Pending<T>) -> T {
 #[test]
 fn who_waits_first_for_a_place_gets_the_first_that_is_free() {
     let by_hand = ByHand::new(1);
-    let held = now(by_hand.intake.place());
-    let mut waiting: Vec<_> = (0..3).map(|_| by_hand.intake.place()).collect();
+    let held = now(by_hand.write_path.place());
+    let mut waiting: Vec<_> = (0..3).map(|_| by_hand.write_path.place()).collect();
     for one in &mut waiting {
         assert!(!is_ready(one));
     }
-    assert_eq!(by_hand.intake.levels().waiting, 3);
+    assert_eq!(by_hand.write_path.levels().waiting, 3);
     // It stops waiting, and its turn passes on.
     drop(waiting.remove(1));
     drop(held);
@@ -88,7 +88,7 @@ fn who_waits_first_for_a_place_gets_the_first_that_is_free() {
     drop(first);
     let mut place = now(last);
     assert_eq!(place.memory().len(), PLACE);
-    let levels = by_hand.intake.levels();
+    let levels = by_hand.write_path.levels();
     assert_eq!((levels.places, levels.places_used, levels.waiting), (1, 1, 0));
 }
 
@@ -96,28 +96,28 @@ fn who_waits_first_for_a_place_gets_the_first_that_is_free() {
 fn a_place_that_is_not_written_goes_back() {
     let mut by_hand = ByHand::new(2);
     for _ in 0..10 {
-        drop(now(by_hand.intake.place()));
+        drop(now(by_hand.write_path.place()));
     }
     assert!(by_hand.requests.pop().is_none());
-    assert_eq!(by_hand.intake.levels().places_used, 0);
+    assert_eq!(by_hand.write_path.levels().places_used, 0);
 }
 
 #[test]
 fn a_file_and_its_place_stay_until_the_answer_though_nobody_waits() {
     let mut by_hand = ByHand::new(1);
     let file = file();
-    let begun = now(by_hand.intake.place()).write(extent(&file));
-    let sync = by_hand.intake.sync(&file, Flush::All);
+    let begun = now(by_hand.write_path.place()).write(extent(&file));
+    let sync = by_hand.write_path.sync(&file, Flush::All);
     drop((begun, sync));
     assert_eq!(Arc::strong_count(&file), 3, "the write's and the flush's");
-    assert!(!is_ready(&mut by_hand.intake.place()), "the device may still read it");
+    assert!(!is_ready(&mut by_hand.write_path.place()), "the device may still read it");
     let (write, sync) = (token_of(by_hand.next()), token_of(by_hand.next()));
     by_hand.answer(write, Ok(()));
-    assert_eq!(by_hand.intake.levels().places_used, 0);
+    assert_eq!(by_hand.write_path.levels().places_used, 0);
     by_hand.answer(sync, Ok(()));
     assert_eq!(Arc::strong_count(&file), 1);
-    assert_eq!(by_hand.intake.levels().syncs, 0);
-    drop(now(by_hand.intake.place()));
+    assert_eq!(by_hand.write_path.levels().syncs, 0);
+    drop(now(by_hand.write_path.place()));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn each_gets_the_answer_to_what_it_has_asked() {
     let mut by_hand = ByHand::new(3);
     let file = file();
     let mut begun: Vec<_> =
-        (0..3).map(|_| now(by_hand.intake.place()).write(extent(&file))).collect();
+        (0..3).map(|_| now(by_hand.write_path.place()).write(extent(&file))).collect();
     let tokens: Vec<_> = (0..3).map(|_| token_of(by_hand.next())).collect();
     by_hand.answer(tokens[2], Err(DiskFault(28)));
     by_hand.answer(tokens[0], Ok(()));
@@ -140,7 +140,8 @@ fn each_gets_the_answer_to_what_it_has_asked() {
 async fn a_flush_that_finds_no_room_waits_and_goes_on_by_itself() {
     let mut by_hand = ByHand::new(1);
     let file = file();
-    let begun: Vec<_> = (0..=SYNCS_MAX).map(|_| by_hand.intake.sync(&file, Flush::All)).collect();
+    let begun: Vec<_> =
+        (0..=SYNCS_MAX).map(|_| by_hand.write_path.sync(&file, Flush::All)).collect();
     tokio::task::yield_now().await;
     drop(begun);
     let mut answered = 0;
@@ -158,11 +159,11 @@ async fn a_flush_that_finds_no_room_waits_and_goes_on_by_itself() {
 fn after_the_engine_whoever_waits_is_told() {
     let by_hand = ByHand::new(2);
     let file = file();
-    let before = now(by_hand.intake.place()).write(extent(&file));
-    by_hand.intake.close();
+    let before = now(by_hand.write_path.place()).write(extent(&file));
+    by_hand.write_path.close();
     assert!(now(before).is_err());
-    assert!(now(now(by_hand.intake.place()).write(extent(&file))).is_err());
-    assert!(now(by_hand.intake.sync(&file, Flush::Data)).is_err());
+    assert!(now(now(by_hand.write_path.place()).write(extent(&file))).is_err());
+    assert!(now(by_hand.write_path.sync(&file, Flush::Data)).is_err());
     assert_eq!(Arc::strong_count(&file), 1);
 }
 
@@ -172,16 +173,16 @@ fn a_recording_s_places_are_its_own_and_its_writes_have_deadlines() {
     let file = file();
     let promise: Arc<dyn std::any::Any + Send + Sync> = Arc::new(());
     let what = Reserve { places: 2, within: Nanos::from_millis(700), promise: promise.clone() };
-    let own = now(by_hand.intake.reserve(what));
+    let own = now(by_hand.write_path.reserve(what));
     // Uploads have the other two, and wait for a third.
-    let uploads: Vec<_> = (0..2).map(|_| now(by_hand.intake.place())).collect();
-    assert!(!is_ready(&mut by_hand.intake.place()));
+    let uploads: Vec<_> = (0..2).map(|_| now(by_hand.write_path.place())).collect();
+    assert!(!is_ready(&mut by_hand.write_path.place()));
     let before = clock::now();
     let begun = [now(own.place()), now(own.place())].map(|place| place.write(extent(&file)));
     assert!(!is_ready(&mut own.place()), "no more than were promised");
     assert!(own.place_now().is_none());
     let tokens = [by_hand.next(), by_hand.next()].map(|request| {
-        let IntakeRequest::Write { token, class: WriteClass::Paced { deadline }, .. } = request
+        let WriteRequest::Write { token, class: WriteClass::Paced { deadline }, .. } = request
         else {
             panic!("{request:?} has no deadline")
         };
@@ -190,24 +191,24 @@ fn a_recording_s_places_are_its_own_and_its_writes_have_deadlines() {
     });
     by_hand.answer(tokens[0], Ok(()));
     drop(own.place_now().expect("one is back"));
-    assert!(!is_ready(&mut by_hand.intake.place()), "and stays its own");
+    assert!(!is_ready(&mut by_hand.write_path.place()), "and stays its own");
     // The recording ends; its reservation lasts until its last write.
     drop(own);
     assert_eq!(Arc::strong_count(&promise), 2);
     by_hand.answer(tokens[1], Ok(()));
     assert_eq!(Arc::strong_count(&promise), 1);
     drop((begun, uploads));
-    assert_eq!(by_hand.intake.levels().places_used, 0);
+    assert_eq!(by_hand.write_path.levels().places_used, 0);
 }
 
 #[test]
 fn who_reserves_places_does_not_keep_the_others_from_those_that_become_free() {
     let by_hand = ByHand::new(3);
-    let mut held: Vec<_> = (0..3).map(|_| now(by_hand.intake.place())).collect();
+    let mut held: Vec<_> = (0..3).map(|_| now(by_hand.write_path.place())).collect();
     let what = Reserve { places: 2, within: Nanos(1), promise: Arc::new(()) };
-    let mut reserving = by_hand.intake.reserve(what);
+    let mut reserving = by_hand.write_path.reserve(what);
     assert!(!is_ready(&mut reserving));
-    let mut journal = by_hand.intake.place();
+    let mut journal = by_hand.write_path.place();
     assert!(!is_ready(&mut journal));
     drop(held.pop());
     assert!(!is_ready(&mut reserving), "one of two");
@@ -234,18 +235,18 @@ fn house(way: Sendfile) -> (Engine, tempfile::TempDir) {
 async fn what_was_written_and_flushed_through_the_engine_is_in_the_file() {
     for way in [Sendfile::Off, Sendfile::On] {
         let (engine, dir) = house(way);
-        let intake = engine.intakes[0].clone().expect("the volume takes uploads");
+        let write_path = engine.write_paths[0].clone().expect("the volume takes uploads");
         let path = dir.path().join("title");
         let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
         let open = File::options().write(true).create(true).custom_flags(direct).open(&path);
         let file: Arc<OwnedFd> = Arc::new(open.unwrap().into());
-        let size = intake.slot_size();
+        let size = write_path.slot_size();
         let word = |at: usize| (at.wrapping_mul(0x9E37_79B9) >> 7) as u8;
         let mut begun = vec![];
         // Twice the size of the share.
-        let count = 2 * intake.levels().places as usize;
+        let count = 2 * write_path.levels().places as usize;
         for number in 0..count {
-            let mut place = intake.place().await;
+            let mut place = write_path.place().await;
             for (at, byte) in place.memory().iter_mut().enumerate() {
                 *byte = word(number * size + at);
             }
@@ -257,7 +258,7 @@ async fn what_was_written_and_flushed_through_the_engine_is_in_the_file() {
         }
         let directory: Arc<OwnedFd> = Arc::new(File::open(dir.path()).unwrap().into());
         let (first, second) =
-            (intake.sync(&file, Flush::Data), intake.sync(&directory, Flush::All));
+            (write_path.sync(&file, Flush::Data), write_path.sync(&directory, Flush::All));
         first.await.unwrap();
         second.await.unwrap();
         let there = std::fs::read(&path).unwrap();
@@ -267,7 +268,7 @@ async fn what_was_written_and_flushed_through_the_engine_is_in_the_file() {
         assert_eq!(disk.written_bytes.value(), (count * size) as u64);
         assert_eq!((disk.syncs.value(), disk.sync_faults.value()), (2, 0));
         drop(engine);
-        let gone = intake.sync(&file, Flush::All);
+        let gone = write_path.sync(&file, Flush::All);
         let ended = tokio::time::timeout(Duration::from_secs(5), gone).await;
         assert!(ended.expect("nobody waits for an engine that has ended").is_err());
     }

@@ -7,10 +7,10 @@ use crate::ports::SyncScope;
 const FLOOR: u32 = 50;
 
 fn disk(model: DiskModel, floor_thousandths: u32) -> Cycle {
-    let intake = IntakeLimits { jobs_max: 64, syncs_max: 100, floor_thousandths };
+    let write_path = WritePathLimits { jobs_max: 64, syncs_max: 100, floor_thousandths };
     let model = DiskModel { depth: 4, ..model };
     let (length, best_effort_depth, jobs_max) = (LENGTH, 1, 512);
-    Cycle::new(CycleLimits { length, model, best_effort_depth, jobs_max, intake })
+    Cycle::new(CycleLimits { length, model, best_effort_depth, jobs_max, write_path })
 }
 
 fn flash() -> DiskModel {
@@ -290,9 +290,10 @@ fn where_the_way_to_another_file_does_not_fit_into_the_cycle_the_arm_stays() {
 
 #[test]
 fn more_than_the_depth_is_in_flight_of_one_run_only() {
-    let intake = IntakeLimits { jobs_max: 64, syncs_max: 100, floor_thousandths: 0 };
+    let write_path = WritePathLimits { jobs_max: 64, syncs_max: 100, floor_thousandths: 0 };
     let model = DiskModel { depth: 2, ..DiskModel::SLOWEST };
-    let limits = CycleLimits { length: LENGTH, model, best_effort_depth: 4, jobs_max: 512, intake };
+    let limits =
+        CycleLimits { length: LENGTH, model, best_effort_depth: 4, jobs_max: 512, write_path };
     assert_eq!(limits.in_flight_max(), 4);
     let started = |jobs: &[Job], real_time: bool| {
         let mut cycle = Cycle::new(limits);

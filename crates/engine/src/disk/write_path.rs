@@ -1,4 +1,4 @@
-//! The intake: the way in of the writes and flushes of uploads, and the way out of their answers.
+//! The write path: requests to write and flush uploads come in, and their answers go out.
 //!
 //! Promise: each request is answered once, with the result of the device, and not before the device
 //! has answered. A failed flush is never repeated.
@@ -10,12 +10,12 @@ use tactus_core::units::MonoTime;
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::DiskCounters;
-use crate::message::{IntakeAnswer, IntakeRequest, WriteClass};
+use crate::message::{WriteAnswer, WriteClass, WriteRequest};
 
-/// One volume's intake.
-pub(crate) struct Intake {
-    requests: Consumer<IntakeRequest>,
-    answers: Producer<IntakeAnswer>,
+/// One volume's write path.
+pub(crate) struct WritePath {
+    requests: Consumer<WriteRequest>,
+    answers: Producer<WriteAnswer>,
     /// Wakes the control side when there are answers.
     waker: Box<dyn Waker>,
     answered: bool,
@@ -25,13 +25,13 @@ pub(crate) struct Intake {
     flushing: Vec<(Sync, MonoTime)>,
 }
 
-impl Intake {
-    /// Makes an intake for a write share with this number of `places`.
+impl WritePath {
+    /// Makes a write path for a write share with this number of `places`.
     pub(crate) fn new(
         places: u32,
         flushes: usize,
-        requests: Consumer<IntakeRequest>,
-        answers: Producer<IntakeAnswer>,
+        requests: Consumer<WriteRequest>,
+        answers: Producer<WriteAnswer>,
         waker: Box<dyn Waker>,
     ) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Intake {
         while let Some(request) = self.requests.pop() {
             any = true;
             match request {
-                IntakeRequest::Write { token, block, file, offset, len, class, position } => {
+                WriteRequest::Write { token, block, file, offset, len, class, position } => {
                     self.tokens[block.place as usize] = token;
                     let direction = Direction::Write;
                     let transfer =
@@ -64,7 +64,7 @@ impl Intake {
                         }
                     }
                 }
-                IntakeRequest::Sync { token, file, reach } => {
+                WriteRequest::Sync { token, file, reach } => {
                     cycle.add_sync(Sync { token, file, reach });
                 }
             }
@@ -74,13 +74,13 @@ impl Intake {
 
     pub(super) fn written(&mut self, written: BlockWriteEnd) {
         let token = self.tokens[written.block.place as usize];
-        self.answer(IntakeAnswer::Written { token, result: written.result });
+        self.answer(WriteAnswer::Written { token, result: written.result });
     }
 
     pub(super) fn note_sync(&mut self, now: MonoTime, sync: Sync) {
         self.flushing.push((sync, now));
         if mutant!(AckBeforeFlush, true, false) {
-            self.answer(IntakeAnswer::Synced { token: sync.token, result: Ok(()) });
+            self.answer(WriteAnswer::Synced { token: sync.token, result: Ok(()) });
         }
     }
 
@@ -103,7 +103,7 @@ impl Intake {
         if mutant!(AckBeforeFlush, true, false) {
             return;
         }
-        self.answer(IntakeAnswer::Synced { token: sync.token, result: synced.result });
+        self.answer(WriteAnswer::Synced { token: sync.token, result: synced.result });
     }
 
     /// Wakes the control side if there are answers.
@@ -113,7 +113,7 @@ impl Intake {
         }
     }
 
-    fn answer(&mut self, answer: IntakeAnswer) {
+    fn answer(&mut self, answer: WriteAnswer) {
         let pushed = self.answers.push(answer);
         assert!(pushed.is_ok(), "the ring holds an answer for every place and flush");
         self.answered = true;
