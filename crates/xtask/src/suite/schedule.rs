@@ -33,6 +33,11 @@ const EXACT: &[(&str, &str, &str)] = &[
     ),
     (
         "faults",
+        "host::f_30_after_five_seconds_of_standstill_nothing_comes_at_once",
+        "no second with more than seventeen ticks, by when a receiver gets them",
+    ),
+    (
+        "faults",
         "live::f_12_a_disk_that_stalls_costs_a_recording_a_counted_gap_and_nobody_else_anything",
         "no underrun, on a disk that is a process without priority",
     ),
