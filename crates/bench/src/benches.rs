@@ -129,8 +129,8 @@ pub struct Options {
     /// Of `http-hot`: so many link servers, each on a core of its own, against one.
     #[arg(long, default_value_t = 1)]
     pub links: usize,
-    /// Of `udp-many`: what nobody hears leaves by a device that swallows it; by the wire, receiving
-    /// takes the sender's time.
+    /// Of `udp-many`: datagrams without a receiver leave by a device that drops them. On the wire,
+    /// the receiver's work would run in the sender's time.
     #[arg(long)]
     pub apart: bool,
     /// Only the peers whose name contains one of these, as in "62.5;nginx (sendfile)".

@@ -173,6 +173,7 @@ impl Broker {
             slots: (0..streams).map(|_| Slot::default()).collect(),
             best_effort: 0,
             short_answers: 0,
+            without_rate: vec![0; rules.senders.links.len()],
             shares: Shares::default(),
             begun: 0,
             refusals: Refusals::default(),

@@ -197,6 +197,11 @@ impl Cost {
         Self { output: self.output.on(core), ..self }
     }
 
+    /// Whether sending takes time of a core that is reserved.
+    pub const fn is_sent_at_rate(&self) -> bool {
+        self.output.cpu.0 > 0
+    }
+
     /// Time per second of each core that it needs.
     pub(crate) fn cpu(&self) -> impl Iterator<Item = (u32, Nanos)> + use<> {
         let Self { source, output, .. } = *self;

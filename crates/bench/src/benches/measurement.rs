@@ -1,7 +1,7 @@
 //! What receivers of datagrams heard while a server was watched.
 //!
 //! Promise: the time measured begins after the warm-up, when every receiver has had something;
-//! stretches in which the machine stood still are told, unless the bench counts them.
+//! standstills of the machine are reported, unless the bench counts them.
 
 use std::fmt;
 

@@ -2,8 +2,8 @@
 //! beside.
 //!
 //! Promise: deliveries take a share of the disk's time, then as many live inputs as are admitted
-//! take the rest; more are asked for than fit. What a recording has lost is counted by what was
-//! sent and what is stored, not only by the server's own counts.
+//! take the rest; more are asked for than fit. The loss of a recording is the difference
+//! between what was sent and what is stored. The report also has the gaps that the server counts.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpStream, UdpSocket};

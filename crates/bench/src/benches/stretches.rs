@@ -48,8 +48,7 @@ pub(super) struct Load<'a> {
 pub(super) enum Kind {
     /// Over HTTP, to the server.
     Put { pace: Pace, size: Bytes },
-    /// Past the server: direct writes in sequence, as deep as nobody should, to see what the disk
-    /// takes.
+    /// Past the server: direct sequential writes at a great depth measure the disk's write rate.
     Direct { piece: Bytes, depth: u32 },
 }
 

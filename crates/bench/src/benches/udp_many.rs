@@ -3,8 +3,8 @@
 //! Promise: every sender gets the same title, rate and addresses, and core 0 for everything it
 //! does; the receiver has core 1, a socket for each of a hundred streams, and the kernel's stamp of
 //! each arrival. A datagram that the receiver itself has lost voids the run. Then the same to
-//! groups that nobody has joined: what sending alone costs, since on a wire of this kind receiving
-//! is a part of sending. Peers take turns; ratios are taken within a round.
+//! groups without members gives the cost of sending alone: on this wire receiving is a part of
+//! sending. Peers take turns; ratios are taken within a round.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -405,8 +405,8 @@ impl Drop for Htb<'_> {
     }
 }
 
-/// The receiver's device drops what goes to groups as it comes in, as a wire takes away what is
-/// sent; gone with the value.
+/// A filter on the receiver's device that drops datagrams to groups on arrival. Dropping the value
+/// removes the filter.
 struct DeadEnd<'a>(&'a Wire);
 
 impl<'a> DeadEnd<'a> {

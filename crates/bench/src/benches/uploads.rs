@@ -399,8 +399,8 @@ fn rate(runs: &[Run], place: usize, round: usize) -> Option<f64> {
     found.next().map(|run| run.rate)
 }
 
-/// The uploads of `place` as a percentage of the greedy maximum of the same round: the most that
-/// any row got whose uploads nobody keeps back.
+/// The uploads of `place` as a percentage of the greedy maximum of the same round: the most of any
+/// row with unlimited uploads.
 fn shares(all: &[Candidate], runs: &[Run], place: usize) -> Vec<f64> {
     let greedy = |round| {
         let places = (0..all.len()).filter(|place| all[*place].role == Role::Greedy);

@@ -62,8 +62,8 @@ impl Client {
         Self { address, fields, connection: None, patient: false }
     }
 
-    /// The same, which asks again when it is told to come back later (503): a busy machine can keep
-    /// a disk from answering for longer than the server waits.
+    /// The same with retries after 503: on a busy machine a disk may answer later than the server
+    /// waits.
     pub(super) fn patient(self) -> Self {
         Self { patient: true, ..self }
     }

@@ -1,7 +1,8 @@
 //! The servers that send, and their cores.
 //!
 //! Promise: each delivery is admitted on the core that sends it. Of several link servers, the one
-//! on the core with the most free time sends a new delivery, so deliveries spread over the cores.
+//! on the core with the most free time sends a new delivery at a rate, and the one with the fewest
+//! deliveries without a rate sends a new one of these. So deliveries spread over the cores.
 
 use std::cmp::Reverse;
 
@@ -44,18 +45,24 @@ impl Sender {
         all
     }
 
-    /// The cost on the core that is to send, and the link server there.
+    /// The cost on the core that is to send, and the link server there. `without_rate` counts the
+    /// deliveries without a rate of each link server.
     ///
     /// # Errors
-    /// The short resource, with the core that has the most free time.
+    /// The short resource of the server that was asked first.
     pub(super) fn place(
         self,
         cost: Cost,
         ledger: &Ledger,
         cores: &SenderCores,
+        without_rate: &[u32],
     ) -> Result<(Cost, LinkId), Rejection> {
         let mut senders = self.all(cores);
-        senders.sort_by_key(|&(core, _)| Reverse(ledger.free_time(core)));
+        if cost.is_sent_at_rate() {
+            senders.sort_by_key(|&(core, _)| Reverse(ledger.free_time(core)));
+        } else {
+            senders.sort_by_key(|&(_, link)| without_rate[usize::from(link.0)]);
+        }
         let mut first = None;
         for (core, link) in senders {
             let cost = cost.on(core);

@@ -46,6 +46,8 @@ pub(super) struct StreamTable {
     pub(super) best_effort: u32,
     /// Short answers without a rate.
     pub(super) short_answers: u32,
+    /// Deliveries without a rate of each link server.
+    pub(super) without_rate: Vec<u32>,
     /// The use of each client.
     pub(super) shares: Shares,
     /// Number of deliveries so far.
@@ -95,7 +97,7 @@ pub(super) struct Slot {
     pub(super) title: Option<Opened>,
     /// The cost that returns when the stream retires; the grant is gone.
     pub(super) release: Option<Cost>,
-    pub(super) without_rate: Option<Without>,
+    pub(super) without_rate: Option<(Without, LinkId)>,
     /// Its use of a client's share.
     pub(super) claim: Option<(Party, Claim)>,
     /// The client, if it is not the other end of the connection.
@@ -340,7 +342,7 @@ impl StreamTable {
         }
         let (cost, window) = needs.cost(&self.ledger, is_held);
         let (cost, link) = loop {
-            match needs.sender.place(cost, &self.ledger, &rules.senders) {
+            match needs.sender.place(cost, &self.ledger, &rules.senders, &self.without_rate) {
                 Ok(placed) => break placed,
                 Err(Rejection { resource: Resource::Arena | Resource::Streams, .. })
                     if self.give_up_one(title) => {}
@@ -358,7 +360,10 @@ impl StreamTable {
         };
         let slot = self.free.pop().ok_or(none_free)?;
         self.ledger.admit(cost)?;
-        self.slots[slot as usize].without_rate = without_rate;
+        self.slots[slot as usize].without_rate = without_rate.map(|kind| (kind, link));
+        if without_rate.is_some() {
+            self.without_rate[usize::from(link.0)] += 1;
+        }
         match without_rate {
             Some(Without::ShortAnswer) => self.short_answers += 1,
             Some(Without::Download) => self.best_effort += 1,
@@ -414,10 +419,12 @@ impl StreamTable {
 
     pub(super) fn release(&mut self, index: u32, cost: Cost) {
         let slot = &mut self.slots[index as usize];
-        match slot.without_rate.take() {
-            Some(Without::ShortAnswer) => self.short_answers -= 1,
-            Some(Without::Download) => self.best_effort -= 1,
-            None => {}
+        if let Some((kind, link)) = slot.without_rate.take() {
+            self.without_rate[usize::from(link.0)] -= 1;
+            match kind {
+                Without::ShortAnswer => self.short_answers -= 1,
+                Without::Download => self.best_effort -= 1,
+            }
         }
         slot.client = None;
         if let Some((party, claim)) = slot.claim.take() {

@@ -36,6 +36,11 @@ struct Fixture {
 impl Fixture {
     /// Room for `streams` of 1 Mbit/s.
     fn new(streams: u32) -> Self {
+        Self::with_links(streams, 1)
+    }
+
+    /// The same with so many link servers, each on a core of its own.
+    fn with_links(streams: u32, links: u32) -> Self {
         let disk = DiskLimits {
             model: DiskModel::SLOWEST,
             cycle: SECOND,
@@ -54,7 +59,7 @@ impl Fixture {
             link,
             datagrams: None,
             classes: vec![],
-            cores: vec![SECOND],
+            cores: vec![SECOND; links as usize],
             streams: 100,
         });
         let (to_engine, commands) = ring(COMMANDS);
@@ -62,8 +67,8 @@ impl Fixture {
         let counters: Arc<[_]> = (0..100).map(|_| StreamCounters::default()).collect();
         let retry_after = Duration::from_secs(1);
         let rules = BrokerRules {
-            senders: SenderCores { links: vec![0], packets: 0 },
-            cpus: vec![0],
+            senders: SenderCores { links: (0..links).collect(), packets: 0 },
+            cpus: (0..links).collect(),
             best_effort: tactus_config::BestEffort {
                 streams_max: 2,
                 client_share: tactus_config::ClientShare::Fair,
@@ -486,4 +491,16 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     fixture.report(Report::Retired { stream, memory: Returned::default() });
     drop(grant);
     assert_eq!(fixture.used(Resource::Link), 0);
+}
+
+#[test]
+fn downloads_are_spread_over_the_link_servers() {
+    let fixture = Fixture::with_links(2, 2);
+    let admit = || fixture.admit(None, LEN).expect("room for two downloads");
+    let (first, second) = (admit(), admit());
+    assert_eq!([first.link.0, second.link.0], [0, 1]);
+    drop(first);
+    assert_eq!(admit().link.0, 0, "where the first one was");
+    drop(second);
+    assert_eq!(admit().link.0, 0, "both are idle again");
 }
