@@ -7,11 +7,11 @@ use std::{fmt, io};
 
 use serde_json::{Map, Value};
 use tactus_core::units::{BitRate, Nanos, WallTime};
+use tactus_notation::{Auto, units};
 use tactus_storage::dates;
 
 use super::class::{Classes, SendOptions};
 use super::recording::Kind;
-use super::{Auto, units};
 
 /// One channel.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -16,10 +16,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
-use serde::de::IgnoredAny;
 use tactus_core::pacer;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
+use tactus_notation::Auto;
+use tactus_notation::checks::{
+    Checked, RATES, auto_or_off, auto_quantity, in_range, number, or_auto, quantity, unless_off,
+};
+use tactus_notation::error::Mistake;
+use tactus_notation::units::{Percent, Value, exact};
+use tactus_notation::value::{Placed, Switch};
 use toml::Spanned;
 
 pub use channels::TITLES_MAX;
@@ -33,15 +39,12 @@ use self::http::http;
 use self::recordings::recordings;
 use self::rtsp::rtsp;
 use self::uploads::upload;
-use super::error::Mistake;
 use super::placement::{self, CorePlan};
-use super::raw::{self, AutoOrList, Placed, Raw, Switch};
-use super::units::{Percent, Quantity, Value, exact};
+use super::raw::{self, AutoOrList, Raw};
 use super::unix_socket;
-use super::written::{Checked, in_range, number, quantity, unless_off};
 use super::{
-    AccessTo, Admin, Auto, BestEffort, ClientShare, Config, Cores, GapFrames, Link, Log,
-    MODEL_FILE, Memory, Packets, Rate, RateClass, SlowReader, Volume,
+    AccessTo, Admin, BestEffort, ClientShare, Config, Cores, GapFrames, Link, Log, MODEL_FILE,
+    Memory, Packets, Rate, RateClass, SlowReader, Volume,
 };
 
 /// Checks a whole file; relative paths begin at `base`.
@@ -302,8 +305,6 @@ fn rate(raw: raw::Rate) -> Checked<Rate> {
     })
 }
 
-const RATES: RangeInclusive<BitRate> = BitRate(1_000)..=BitRate(100_000_000_000);
-
 /// `"auto"` is the fair share.
 fn client_share(
     written: Placed<Switch<Value<Percent>>>,
@@ -409,21 +410,6 @@ fn core_plan(core: raw::Core) -> Result<CorePlan, String> {
     Ok(CorePlan { cpu: core.cpu, servers })
 }
 
-fn interface(written: Placed<Switch<String>>) -> Checked<Option<String>> {
-    match or_auto(written)? {
-        Auto::Auto => Ok(None),
-        // IFNAMSIZ includes a closing zero.
-        Auto::Set((name, _)) if (1..16).contains(&name.len()) => Ok(Some(name)),
-        Auto::Set((name, span)) => Err(Mistake::at(
-            span,
-            format!(
-                "{name:?} is not an interface name; write it like \
-                \"eth0\""
-            ),
-        )),
-    }
-}
-
 fn slow_reader(raw: raw::SlowReader) -> Checked<SlowReader> {
     Ok(SlowReader {
         behind_max: quantity(raw.behind_max, SECOND.times(10), SECOND..=SECOND.times(600))?,
@@ -442,44 +428,4 @@ fn slow_reader(raw: raw::SlowReader) -> Checked<SlowReader> {
 
 fn address(text: &str, span: Range<usize>) -> Checked<SocketAddr> {
     super::address::parse(text).map_err(|message| Mistake::at(span, message))
-}
-
-/// A quantity that satisfies `fits`, or `"auto"`.
-fn auto_quantity<Q: Quantity + std::fmt::Display>(
-    written: Placed<Switch<Value<Q>>>,
-    fits: impl FnOnce(Q) -> bool,
-    rule: &str,
-) -> Checked<Auto<Q>> {
-    match or_auto(written)? {
-        Auto::Auto => Ok(Auto::Auto),
-        Auto::Set((Value(value), _)) if fits(value) => Ok(Auto::Set(value)),
-        Auto::Set((Value(value), span)) => {
-            Err(Mistake::at(span, format!("{} does not fit: {rule}", exact(value))))
-        }
-    }
-}
-
-/// The written value and its place, or `"auto"`, which is also the default.
-fn or_auto<T>(written: Placed<Switch<T>>) -> Checked<Auto<(T, Range<usize>)>> {
-    let Some(written) = written else { return Ok(Auto::Auto) };
-    let span = written.span();
-    match written.into_inner() {
-        Switch::Auto => Ok(Auto::Auto),
-        Switch::Value(value) => Ok(Auto::Set((value, span))),
-        Switch::Off | Switch::Max => {
-            Err(Mistake::at(span, "this key is not a switch; write a value, or \"auto\""))
-        }
-    }
-}
-
-/// Whether to try: `"auto"` (also the default), or `"off"`.
-fn auto_or_off(written: Placed<Switch<IgnoredAny>>) -> Checked<bool> {
-    let Some(written) = written else { return Ok(true) };
-    match written.get_ref() {
-        Switch::Auto => Ok(true),
-        Switch::Off => Ok(false),
-        Switch::Max | Switch::Value(_) => {
-            Err(Mistake::at(written.span(), "write \"auto\" or \"off\""))
-        }
-    }
 }

@@ -8,7 +8,7 @@ use tactus_core::classes::{ClassLimits, ClassNumber};
 use tactus_core::pacer;
 use tactus_core::units::{BitRate, Nanos};
 
-use super::units::exact;
+use tactus_notation::units::exact;
 
 /// One class. Its rates include everything on the wire.
 #[derive(Clone, PartialEq, Eq, Debug)]

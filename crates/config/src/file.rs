@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use tactus_notation::error::Mistake;
 use toml::de::DeTable;
 use toml::{Table, Value};
 
 use super::class::{Classes, FIXED};
-use super::error::Mistake;
 use super::{Config, ConfigError};
 
 /// A step of the path to a value in the file.

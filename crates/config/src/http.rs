@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use tactus_core::path::{RequestPath, encode_segment};
 
-use super::rtsp::Net;
+use tactus_notation::net::Net;
 
 /// Proxies whose statements about their clients are trusted.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]

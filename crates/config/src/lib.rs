@@ -8,12 +8,10 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod address;
-pub mod error;
 pub mod pattern;
 pub mod placement;
 pub mod rights;
 pub mod secret;
-pub mod units;
 
 pub mod recording;
 
@@ -26,8 +24,6 @@ pub mod rtsp;
 pub mod http;
 
 pub mod raw;
-
-mod written;
 
 mod unix_socket;
 
@@ -43,12 +39,14 @@ use std::path::{Path, PathBuf};
 
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
+use tactus_notation::error::Mistake;
+use tactus_notation::units::Percent;
+use tactus_notation::{Auto, ConfigError};
 
 use self::http::{Origins, Proxies, PublicUrl, StoredPages};
 use channel::Channel;
 pub use check::TITLES_MAX;
 use class::{Class, Classes};
-pub use error::ConfigError;
 pub use file::{ConfigFile, Key};
 use placement::CorePlan;
 pub use raw::{AccessForm, LogForm, Sendfile, Unfinished};
@@ -56,27 +54,7 @@ use recording::Recording;
 pub use rights::Readers;
 use rights::Rights;
 use rtsp::Rtsp;
-use units::Percent;
 pub use unix_socket::UnixSocket;
-
-/// A value that the operator has given, or that is determined at start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Auto<T> {
-    /// Determined at start.
-    Auto,
-    /// Given.
-    Set(T),
-}
-
-impl<T> Auto<T> {
-    /// The given value, or the result of `found`.
-    pub fn or_else(self, found: impl FnOnce() -> T) -> T {
-        match self {
-            Self::Auto => found(),
-            Self::Set(value) => value,
-        }
-    }
-}
 
 /// The whole configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -456,7 +434,7 @@ impl Config {
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
         let base = file.parent().unwrap_or(Path::new(""));
         toml::from_str(text)
-            .map_err(error::Mistake::from)
+            .map_err(Mistake::from)
             .and_then(|raw| check::check(raw, base))
             .map_err(|mistake| mistake.in_file(file, text))
     }
@@ -467,7 +445,7 @@ impl Config {
     /// The first mistake, with line and column.
     pub fn parse_recording(text: &str) -> Result<Recording, ConfigError> {
         toml::from_str(text)
-            .map_err(error::Mistake::from)
+            .map_err(Mistake::from)
             .and_then(check::recording)
             .map_err(|mistake| mistake.in_file(Path::new("recording"), text))
     }
@@ -478,7 +456,7 @@ impl Config {
     /// The first mistake, with line and column.
     pub fn parse_channel(text: &str) -> Result<Channel, ConfigError> {
         toml::from_str(text)
-            .map_err(error::Mistake::from)
+            .map_err(Mistake::from)
             .and_then(check::channel)
             .map_err(|mistake| mistake.in_file(Path::new("channel"), text))
     }
@@ -489,7 +467,7 @@ impl Config {
     /// The first mistake, with line and column.
     pub fn parse_class(text: &str, known: &Classes) -> Result<Class, ConfigError> {
         toml::from_str(text)
-            .map_err(error::Mistake::from)
+            .map_err(Mistake::from)
             .and_then(|raw| check::class(raw, known))
             .map_err(|mistake| mistake.in_file(Path::new("class"), text))
     }

@@ -7,10 +7,10 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
+use tactus_notation::Auto;
+use tactus_notation::units::{self, Quantity};
 
-use super::Auto;
 use super::pattern::Pattern;
-use super::units::{self, Quantity};
 
 /// One live input and its titles.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,9 +6,10 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::error::Mistake;
+use tactus_notation::checks::Checked;
+use tactus_notation::error::Mistake;
+
 use super::raw;
-use super::written::Checked;
 
 /// A socket file.
 #[derive(Clone, PartialEq, Eq, Debug)]

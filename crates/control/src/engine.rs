@@ -19,13 +19,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use tactus_config::Config;
 use tactus_config::placement::{self, CorePlan, Job};
-use tactus_config::{Auto, Config};
 use tactus_core::ledger::Ledger;
 use tactus_engine::assembly::{self, Control, Counters, PacketSetup, Placement, Setup};
 use tactus_engine::cores::Core;
 use tactus_engine::link::Patience;
 use tactus_engine::message::{PacketClass, Report};
+use tactus_notation::Auto;
 use tactus_ring::spsc::Consumer;
 use tactus_sys::disk::pages::FillerRights;
 use tactus_sys::tcp::TcpLink;

@@ -6,13 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tactus_config::placement::{CorePlan, ServerName};
-use tactus_config::{Auto, Config, Sendfile};
+use tactus_config::{Config, Sendfile};
 use tactus_control::broker::{DeliverySpec, Output};
 use tactus_control::engine::{self, Engine};
 use tactus_core::path::RequestPath;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_engine::message::{Outcome, Rate};
+use tactus_notation::Auto;
 use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 
 struct Fixture {

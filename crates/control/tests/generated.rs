@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus_config::{Auto, Config, Sendfile};
+use tactus_config::{Config, Sendfile};
 use tactus_control::broker::{GeneratedRate, Output, Reading, UdpOutput};
 use tactus_control::engine::{self, Engine};
 use tactus_control::generated::{End, Feed, GeneratedSession, Lane, Packetizer};
@@ -13,6 +13,7 @@ use tactus_core::generated::Timed;
 use tactus_core::ledger::Resource;
 use tactus_core::path::RequestPath;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
+use tactus_notation::Auto;
 use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus_sys::packets::udp_output;
 use tactus_sys::udp_input::{InputOptions, UdpInput};

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tactus_config::{Auto, Config};
+use tactus_config::Config;
 use tactus_control::broker::{Output, UdpOutput};
 use tactus_control::engine::{self, Engine};
 use tactus_control::generated::movie::{MovieStreams, Part, Sent};
@@ -17,6 +17,7 @@ use tactus_core::path::RequestPath;
 use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
 use tactus_media::movie::Movie;
 use tactus_media::sample;
+use tactus_notation::Auto;
 use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus_sys::packets::udp_output;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvb_conformance::{ConformanceMonitor, Indicator};
-use tactus_config::{Auto, Config, Sendfile};
+use tactus_config::{Config, Sendfile};
 use tactus_control::broker::{DeliverySpec, Output, UdpOutput};
 use tactus_control::engine::{self, Engine};
 use tactus_control::generated::End;
@@ -21,6 +21,7 @@ use tactus_core::ts::{self, Continuity, Index, pes_times};
 use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
 use tactus_engine::message::Rate;
 use tactus_media::index;
+use tactus_notation::Auto;
 use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus_sys::packets::udp_output;
 use tactus_sys::udp_input::{InputOptions as Inbox, UdpInput};

@@ -165,9 +165,10 @@ fn is_token(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tactus_notation::net::Net;
+
     use super::*;
     use proptest::prelude::*;
-    use tactus_config::rtsp::Net;
 
     fn proxies(field: ForwardedField) -> Proxies {
         let trusted = ["10.0.0.0/8", "127.0.0.1", "fd00::/8"].map(|net| Net::parse(net).unwrap());

@@ -8,7 +8,6 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tactus_config::http::{ForwardedField, Proxies};
 use tactus_config::rights::Rights;
-use tactus_config::rtsp::Net;
 use tactus_config::{self as config, Config};
 use tactus_core::path::{PATH_BYTES_MAX, RequestPath, check_name, encode_segment};
 use tactus_core::range::{self, RANGES_MAX, RequestedRange};
@@ -16,6 +15,7 @@ use tactus_core::ts::Index;
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::Pace;
 use tactus_media::fuzz_targets::aside;
+use tactus_notation::net::Net;
 
 use super::chunked::Chunked;
 use super::conditional::{self, Validators};

@@ -3,7 +3,7 @@
 //! Promise: values are checked by the rules of the configuration, with the same error messages.
 
 use serde_json::{Map, Value};
-use tactus_config::ConfigError;
+use tactus_notation::ConfigError;
 
 use super::response::Response;
 

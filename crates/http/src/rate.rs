@@ -155,17 +155,18 @@ fn bit_rate(text: &str) -> Option<BitRate> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tactus_config::Config;
     use tactus_core::units::{Nanos, SECOND};
     use tactus_media::MediaKind;
+
+    use super::*;
 
     fn limits() -> RateLimits {
         let mut limits = Config::unconfigured().rate;
         limits.default = Some(BitRate(4_000_000));
         limits.min = BitRate(16_000);
         for class in [&mut limits.title, &mut limits.asked, &mut limits.cmcd] {
-            class.headroom = tactus_config::units::Percent(0);
+            class.headroom = tactus_notation::units::Percent(0);
             class.ceiling = BitRate(100_000_000);
             class.start_burst = Nanos(0);
         }
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn headroom_and_burst_come_from_the_class() {
         let mut limits = limits();
-        limits.title.headroom = tactus_config::units::Percent::whole(10);
+        limits.title.headroom = tactus_notation::units::Percent::whole(10);
         limits.title.start_burst = SECOND;
         let own = TitleRate { rate: BitRate(8_000_000), head: Bytes(0) };
         let pace = pace(RateRequest::Title, Some(own), &limits);

@@ -526,12 +526,13 @@ fn bad_name(fault: NameFault) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use tactus_config::http::PublicUrl;
+    use tactus_notation::net::Net;
+
     use super::*;
     use crate::forwarded;
     use crate::scan::HeadScan;
     use crate::transport::Client;
-    use tactus_config::http::PublicUrl;
-    use tactus_config::rtsp::Net;
 
     /// A request with these fields, from `hop` through a trusted proxy.
     fn other(limits: &Limits, all: &[(&str, &str)]) -> bool {

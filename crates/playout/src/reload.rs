@@ -9,7 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
-use tactus_config::{ConfigError, ConfigFile};
+use tactus_config::ConfigFile;
+use tactus_notation::ConfigError;
 
 use crate::channels::{Channels, OrderError};
 use crate::classes::{ClassError, Classes};

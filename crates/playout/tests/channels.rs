@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 
 use dvb_conformance::{ConformanceMonitor, Indicator};
 use tactus_config::channel::When;
-use tactus_config::{Auto, Config, Sendfile};
+use tactus_config::{Config, Sendfile};
 use tactus_control::engine::{self, Engine};
 use tactus_core::rtp::{self, rtcp};
 use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr};
 use tactus_core::units::{Bytes, MIB, MediaTime, SECOND, WallTime};
 use tactus_engine::message::VolumeId;
 use tactus_media::{probe, sample};
+use tactus_notation::Auto;
 use tactus_playout::channels::{Channels, OrderError, State, Status};
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tactus_sys::clock;

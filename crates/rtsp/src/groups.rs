@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tactus_config::rtsp::Net;
+use tactus_notation::net::Net;
 
 pub(super) struct Groups {
     nets: Vec<Net>,

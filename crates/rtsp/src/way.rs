@@ -339,9 +339,10 @@ fn may_be_sent_to(other: IpAddr, own: IpAddr, principal: Option<&Principal>) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tactus_config::rights::Paths;
-    use tactus_config::rtsp::Net;
+    use tactus_notation::net::Net;
+
+    use super::*;
 
     #[test]
     fn s08_s10_nobody_is_sent_to_who_did_not_ask() {

@@ -31,12 +31,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use client::{Client, PATIENCE, Receiver, digest, first_matches, payload};
-use tactus_config::{Auto, Config};
+use tactus_config::Config;
 use tactus_control::engine::{self, Engine};
 use tactus_core::rtp;
 use tactus_core::ts::{Framing, Pid};
 use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
 use tactus_media::{probe, sample};
+use tactus_notation::Auto;
 use tactus_rtsp::{Reason, Rtsp};
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tempfile::TempDir;

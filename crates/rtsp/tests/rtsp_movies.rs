@@ -11,14 +11,15 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus_config::rtsp::Net;
-use tactus_config::{Auto, Config};
+use tactus_config::Config;
 use tactus_control::engine::{self, Engine};
 use tactus_core::path::RequestPath;
 use tactus_core::rtp::rtcp;
 use tactus_core::units::{Bytes, MIB, SECOND};
 use tactus_media::movie::Movie;
 use tactus_media::{probe, sample};
+use tactus_notation::Auto;
+use tactus_notation::net::Net;
 use tactus_rtsp::Rtsp;
 use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus_sys::udp_input::{InputOptions, UdpInput};

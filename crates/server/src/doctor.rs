@@ -9,11 +9,12 @@ pub mod judge;
 use std::io;
 use std::path::Path;
 
-use tactus_config::{ARENA_MAX_AUTO, Auto, Config, MODEL_FILE};
+use tactus_config::{ARENA_MAX_AUTO, Config, MODEL_FILE};
 use tactus_control::broker::UDP_BUFFER;
 use tactus_control::engine::{self, FLASH_BLOCK};
 use tactus_control::measure::model_file;
 use tactus_core::units::{Bytes, Nanos};
+use tactus_notation::Auto;
 use tactus_sys::packets::back_end::{self, BackEnd};
 use tactus_sys::packets::udp_output;
 use tactus_sys::probe::{self, Machine, Network, Volume};

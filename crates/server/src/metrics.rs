@@ -19,8 +19,8 @@ use std::time::Instant;
 
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
+use tactus_config::Config;
 use tactus_config::placement::CorePlan;
-use tactus_config::{Config, units};
 use tactus_control::broker::{ActiveStream, Broker, Degradations};
 use tactus_control::engine::{Engine, PacketFacts, Stalls, VolumeFacts, Watchdog, WritePath};
 use tactus_control::recording::{Recorder, Totals};
@@ -28,6 +28,7 @@ use tactus_core::units::BitRate;
 use tactus_engine::assembly::Counters;
 use tactus_engine::message::VolumeId;
 use tactus_http::{self as http, Internal, Response, Uploads};
+use tactus_notation::units;
 use tactus_playout::channels::Channels;
 use tactus_playout::classes::Classes;
 use tactus_playout::ingest::Recordings;

@@ -14,11 +14,12 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tactus_config::{Auto, Config};
+use tactus_config::Config;
 use tactus_control::broker::ClassUse;
 use tactus_control::engine;
 use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
 use tactus_media::{probe, sample};
+use tactus_notation::Auto;
 use tactus_playout::channels::{Channels, State, Status};
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tactus_sys::udp_input::{InputOptions, UdpInput};

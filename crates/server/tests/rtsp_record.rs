@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tactus_config::{Auto, Config};
+use tactus_config::Config;
 use tactus_control::engine::{self, Engine};
 use tactus_control::recording::Recorder;
 use tactus_core::rtp::Header;
@@ -20,6 +20,7 @@ use tactus_core::ts::{Continuity, Packet};
 use tactus_core::units::{Bytes, MIB, SECOND};
 use tactus_http::Uploads;
 use tactus_media::probe;
+use tactus_notation::Auto;
 use tactus_rtsp::Rtsp;
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tactus_storage::store::Medium;

@@ -4,17 +4,18 @@ use std::net::IpAddr;
 use std::ops::Range;
 
 use tactus_core::units::BitRate;
+use tactus_notation::Auto;
+use tactus_notation::checks::{
+    Checked, PLAIN_NAME, RATES, auto_quantity, burst, dscp, in_range, interface, is_plain_name,
+    number, or_auto, unless_off,
+};
+use tactus_notation::error::Mistake;
+use tactus_notation::units::Value;
 use toml::Spanned;
 
-use super::{RATES, auto_quantity, interface, or_auto};
 use crate::channel::{Channel, List, Output, Playlist, When};
 use crate::class::Classes;
-use crate::error::Mistake;
-use crate::units::Value;
-use crate::written::{
-    Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, unless_off,
-};
-use crate::{Auto, raw};
+use crate::raw;
 
 /// Upper bound of the titles of a channel: a month of one-minute titles.
 pub const TITLES_MAX: usize = 50_000;

@@ -5,15 +5,16 @@ use std::collections::HashMap;
 use tactus_core::classes::ClassNumber;
 use tactus_core::pacer::{DEPTH_MAX, PRIORITIES};
 use tactus_core::units::{BitRate, Nanos};
+use tactus_notation::Auto;
+use tactus_notation::checks::{
+    Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, quantity, unless_off,
+};
+use tactus_notation::error::Mistake;
+use tactus_notation::units::{Value, exact};
 use toml::Spanned;
 
 use crate::class::{Class, Classes, share_of};
-use crate::error::Mistake;
-use crate::units::{Value, exact};
-use crate::written::{
-    Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, quantity, unless_off,
-};
-use crate::{Auto, GapFrames, Link, raw};
+use crate::{GapFrames, Link, raw};
 
 /// Upper bound of the configured classes: one for each of a country's channels, with 6 KB each.
 const CLASSES_MAX: usize = 1000;

@@ -5,16 +5,17 @@ use std::ops::Range;
 use std::path::Path;
 
 use tactus_core::units::{Bytes, KIB, MIB, Nanos, SECOND};
+use tactus_notation::checks::{Checked, number, quantity};
+use tactus_notation::error::Mistake;
+use tactus_notation::net::Net;
+use tactus_notation::value::{OneOrMore, Placed};
 use toml::Spanned;
 
 use super::address;
 use crate::Http;
-use crate::error::Mistake;
 use crate::http::{self, Origins, Proxies, PublicUrl};
-use crate::raw::{self, OneOrMore, Placed};
-use crate::rtsp::Net;
+use crate::raw;
 use crate::unix_socket;
-use crate::written::{Checked, number, quantity};
 
 pub(super) fn http(raw: raw::Http, base: &Path) -> Checked<Http> {
     let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);

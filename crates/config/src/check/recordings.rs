@@ -1,14 +1,16 @@
 //! Checks `[[recording]]`: live inputs and the names of their titles.
 
 use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
+use tactus_notation::checks::{
+    Checked, PLAIN_NAME, RATES, auto_quantity, in_range, interface, is_plain_name, quantity,
+    unless_off,
+};
+use tactus_notation::error::Mistake;
+use tactus_notation::units::Value;
 use toml::Spanned;
 
-use super::{RATES, auto_quantity, interface};
-use crate::error::Mistake;
 use crate::pattern::Pattern;
 use crate::recording::{Input, Keep, Recording, Rotate};
-use crate::units::Value;
-use crate::written::{Checked, PLAIN_NAME, in_range, is_plain_name, quantity, unless_off};
 use crate::{Volume, raw};
 
 pub(super) fn recordings(raw: Vec<raw::Recording>, volumes: &[Volume]) -> Checked<Vec<Recording>> {

@@ -3,14 +3,17 @@
 use std::path::Path;
 
 use tactus_core::units::BitRate;
+use tactus_notation::checks::{
+    Checked, PLAIN_NAME, RATES, burst, dscp, in_range, interface, is_plain_name, number, quantity,
+};
+use tactus_notation::error::Mistake;
+use tactus_notation::net::Net;
 use toml::Spanned;
 
+use super::address;
 use super::uploads::paths;
-use super::{RATES, address, interface};
 use crate::class::{Classes, SendOptions};
-use crate::error::Mistake;
-use crate::rtsp::{self, Net, Rtsp};
-use crate::written::{Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, quantity};
+use crate::rtsp::{self, Rtsp};
 use crate::{Memory, Readers, raw};
 
 /// Checks the section; by default its readers are as restricted as those of HTTP.

@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use tactus_core::units::{Bytes, MIB, SECOND};
+use tactus_notation::checks::{Checked, PLAIN_NAME, is_plain_name, number, quantity, unless_off};
+use tactus_notation::error::Mistake;
+use tactus_notation::units::Value;
+use tactus_notation::value::Placed;
 use toml::Spanned;
 
-use crate::error::Mistake;
-use crate::raw::{self, Placed};
+use crate::raw;
 use crate::rights::{Grant, Paths, Readers, Right, Rights};
-use crate::units::Value;
-use crate::written::{Checked, PLAIN_NAME, is_plain_name, number, quantity, unless_off};
 use crate::{Principal, Token, Upload};
 
 pub(super) fn upload(raw: raw::Upload, base: &Path) -> Checked<Upload> {

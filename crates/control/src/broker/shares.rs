@@ -202,9 +202,10 @@ fn allowed(share: ClientShare, limit: u64, parties: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tactus_notation::units::Percent;
+
     use super::*;
     use proptest::prelude::*;
-    use tactus_config::units::Percent;
 
     fn party(number: u8) -> Party {
         Party::of([10, 0, 0, number].into())

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tactus_config::class::Class;
-use tactus_config::{ARENA_MAX_AUTO, Auto, Config, Sendfile, Volume};
+use tactus_config::{ARENA_MAX_AUTO, Config, Sendfile, Volume};
 use tactus_core::cost::{DiskLimits, SendCost, WriteLimits};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{Ledger, Limits};
 use tactus_core::pacer;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_engine::assembly::Placement;
+use tactus_notation::Auto;
 use tactus_sys::probe;
 
 use crate::measure;

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use tactus_config::units::exact;
 use tactus_config::{Config, GapFrames, raw};
 use tactus_core::ledger::Resource;
 use tactus_core::ports::PacketPort;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
+use tactus_notation::units::exact;
 use tactus_sys::packets::back_end::{self, BackEnd, Candidate, Chosen, ExpectedUse, Gauge};
 use tactus_sys::packets::gaps::{GapCounters, GapOptions};
 use tactus_sys::packets::udp_output::{self, Cutting};

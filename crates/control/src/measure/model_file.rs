@@ -9,9 +9,9 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tactus_config::units::{Value, exact};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::{Nanos, SECOND};
+use tactus_notation::units::{Value, exact};
 
 use super::profile::{Profile, Seek, Service};
 
@@ -223,8 +223,9 @@ fn shown(time: Nanos) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tactus_core::units::{BitRate, Bytes, KIB, MIB};
+
+    use super::*;
 
     fn profile() -> Profile {
         let service = Service {

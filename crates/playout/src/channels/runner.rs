@@ -14,7 +14,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus_config::Auto;
 use tactus_config::channel::{Channel, List};
 use tactus_config::class::SendOptions;
 use tactus_config::recording::Kind;
@@ -25,6 +24,7 @@ use tactus_core::ts::PACKET;
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{Extent, Outcome, StreamId};
+use tactus_notation::Auto;
 use tactus_storage::catalogue::OpenTitle;
 use tactus_sys::clock;
 use tokio::sync::mpsc;

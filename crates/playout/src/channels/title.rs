@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use tactus_config::Auto;
 use tactus_config::channel::Channel;
 use tactus_core::path::RequestPath;
 use tactus_core::ts::{Index, IndexFault};
 use tactus_core::units::BitRate;
+use tactus_notation::Auto;
 use tactus_storage::catalogue::{Found, Indexed, OpenTitle};
 
 use super::{Shared, packets};

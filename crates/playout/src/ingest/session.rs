@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tactus_config::Auto;
 use tactus_config::pattern::Occasion;
 use tactus_config::recording::Recording;
 use tactus_control::access::{self, Protocol, Record};
 use tactus_core::ts::{Mark, PACKET};
 use tactus_core::units::{BitRate, KIB, MIB, MonoTime, Nanos, SECOND, WallTime};
+use tactus_notation::Auto;
 use tactus_storage::store::{Precondition, Principal};
 use tactus_sys::clock;
 use tactus_sys::udp_input::{self, BATCH, InputOptions, UdpInput};

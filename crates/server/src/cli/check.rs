@@ -8,11 +8,12 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use socket2::{Domain, Socket, Type};
-use tactus_config::units::exact;
-use tactus_config::{AccessForm, AccessTo, Auto, Config, ConfigFile, Key, Token, Volume};
+use tactus_config::{AccessForm, AccessTo, Config, ConfigFile, Key, Token, Volume};
 use tactus_control::{access, engine, measure};
 use tactus_core::units::Bytes;
 use tactus_http as http;
+use tactus_notation::Auto;
+use tactus_notation::units::exact;
 use tactus_rtsp as rtsp;
 use tactus_storage::store;
 use tactus_sys::probe;

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use indicatif::ProgressBar;
-use tactus_config::units;
 use tactus_core::units::{BitRate, Bytes, Nanos};
+use tactus_notation::units;
 
 use super::client::{self, ClientError, Response, Url};
 use super::progress::{meter, rate_of, style};

@@ -16,9 +16,9 @@ use std::time::{Instant, SystemTime};
 use anyhow::Context;
 use indicatif::ProgressBar;
 use sha2::{Digest, Sha256};
-use tactus_config::units;
 use tactus_core::units::{Bytes, Nanos};
 use tactus_http::percent;
+use tactus_notation::units;
 
 use super::client::{self, ClientError, RequestBody, Response, Url, escaped};
 use super::progress::{meter, rate_of, style};

@@ -13,8 +13,8 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 use tactus_config::recording::{Input, Rotate};
-use tactus_config::units;
 use tactus_core::units::{BitRate, Bytes, Nanos};
+use tactus_notation::units;
 
 use super::client::{self, ClientError, RequestBody, Response, Url};
 use super::progress;

@@ -14,8 +14,7 @@ use anyhow::{Context, Result, anyhow};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
 use tactus_config::http::{Origins, PublicUrl};
-use tactus_config::units::exact;
-use tactus_config::{Auto, Config, ConfigFile, UnixSocket, placement};
+use tactus_config::{Config, ConfigFile, UnixSocket, placement};
 use tactus_control::broker::Broker;
 use tactus_control::engine::{self, Engine, WritePath};
 use tactus_control::indexing;
@@ -23,6 +22,8 @@ use tactus_control::recording::Recorder;
 use tactus_http::{
     self, Control, Counters, Hosts, Internal, Limits, Site, Store, UnixListener, Uploads,
 };
+use tactus_notation::Auto;
+use tactus_notation::units::exact;
 use tactus_playout::channels::Channels;
 use tactus_playout::classes::Classes;
 use tactus_playout::ingest::Recordings;

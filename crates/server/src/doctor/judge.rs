@@ -1,9 +1,9 @@
 //! Judging: from facts about a host to findings. Pure, so that every finding can be tested.
 
-use tactus_config::units::exact;
 use tactus_control::broker::{UDP_BUFFER, UDP_BUFFER_MIN};
 use tactus_control::engine::READ_AHEAD_MAX;
 use tactus_core::units::{BitRate, Bytes, MIB};
+use tactus_notation::units::exact;
 use tactus_sys::probe::{Device, DirectReads, Interface, Limit, Volume};
 
 use super::{Facts, Finding, Needs, State};

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
-use tactus_config::units::exact;
 use tactus_control::engine::{OngoingStall, Stall, StallSummary};
 use tactus_control::recording::{Figures, LossKind, Recorder};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::Nanos;
 use tactus_engine::message::VolumeId;
+use tactus_notation::units::exact;
 use tactus_playout::channels::{self, Channels};
 use tactus_playout::classes;
 use tactus_storage::conditions::Condition;

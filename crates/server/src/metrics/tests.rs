@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tactus_config::Auto;
 use tactus_control::engine;
 use tactus_core::units::{Bytes, MIB};
+use tactus_notation::Auto;
 
 use super::*;
 

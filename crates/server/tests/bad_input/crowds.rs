@@ -3,10 +3,11 @@
 use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tactus_config::rtsp::Net;
-use tactus_config::{Auto, ClientShare};
+use tactus_config::ClientShare;
 use tactus_core::units::BitRate;
 use tactus_http::Abuse;
+use tactus_notation::Auto;
+use tactus_notation::net::Net;
 
 use crate::client::Client;
 use crate::test_server::{A_LEN, TOKEN, TestServer, content};

@@ -4,8 +4,9 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::process::Command;
 
-use tactus_config::{Auto, Sendfile};
+use tactus_config::Sendfile;
 use tactus_core::units::{Bytes, MIB};
+use tactus_notation::Auto;
 
 use crate::client::{Answer, Client};
 use crate::test_server::{A_LEN, TestServer, content};

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tactus_config::Auto;
-use tactus_config::rtsp::Net;
 use tactus_core::units::{Bytes, MIB};
 use tactus_http::Abuse;
+use tactus_notation::Auto;
+use tactus_notation::net::Net;
 
 use crate::client::Client;
 use crate::test_server::{A_LEN, Plan, TOKEN, TestServer, content};

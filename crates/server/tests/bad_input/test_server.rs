@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tactus_config::rights::Rights;
-use tactus_config::{Auto, ClientShare, Config, Principal, Sendfile, Token, Unfinished};
+use tactus_config::{ClientShare, Config, Principal, Sendfile, Token, Unfinished};
 use tactus_control::engine::{self, Engine};
 use tactus_control::recording::Recorder;
 use tactus_core::units::{Bytes, MIB};
 use tactus_http::{
     self, Abuse, Control, Counters, Internal, Limits, Response, Site, Store, Uploads,
 };
+use tactus_notation::Auto;
 use tactus_playout::ingest::Recordings;
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tactus_storage::store;

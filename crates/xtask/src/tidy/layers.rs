@@ -18,7 +18,7 @@ enum Layer {
     Bottom,
     /// Servers and cores without devices; devices without servers.
     Middle,
-    /// What a title is.
+    /// How values are written; what a title is.
     Media,
     /// Which titles there are.
     Storage,
@@ -36,11 +36,12 @@ enum Layer {
     Outside,
 }
 
-const TABLE: [(&str, Layer); 15] = [
+const TABLE: [(&str, Layer); 16] = [
     ("tactus-core", Layer::Bottom),
     ("tactus-ring", Layer::Bottom),
     ("tactus-engine", Layer::Middle),
     ("tactus-sys", Layer::Middle),
+    ("tactus-notation", Layer::Media),
     ("tactus-media", Layer::Media),
     ("tactus-storage", Layer::Storage),
     ("tactus-config", Layer::Config),

@@ -5,9 +5,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tactus_config::{Auto, Config, Sendfile};
+use tactus_config::{Config, Sendfile};
 use tactus_core::ports::DiskFault;
 use tactus_core::units::{Bytes, KIB, MIB};
+use tactus_notation::Auto;
 use tactus_ring::arena::{HeapRegion, arena};
 use tactus_ring::spsc::ring;
 
