@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::{fmt, io};
 
 use serde_json::{Map, Value};
+use tactus_control::class::{Classes, SendOptions};
 use tactus_core::units::{BitRate, Nanos, WallTime};
 use tactus_notation::{Auto, units};
 use tactus_storage::dates;
 
-use super::class::{Classes, SendOptions};
 use super::recording::Kind;
 
 /// One channel.

@@ -1,8 +1,8 @@
 //! From raw to checked: the defaults, the ranges, and the conditions between keys.
 //!
-//! Promise: each default is defined here once, and `tactus.sample.toml` shows the same value (a
-//! test compares them). The check reads directories only to report a missing one early. Lists and
-//! long sections have files of their own below.
+//! Promise: each default is defined once, here or with its settings, and `tactus.sample.toml` shows
+//! the same value (a test compares them). The check reads directories only to report a missing one
+//! early. Lists and long sections have files of their own below.
 
 mod channels;
 mod classes;
@@ -16,6 +16,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
+use tactus_control::access::AccessTo;
+use tactus_control::api_path::{API_PATH, is_api_path};
+use tactus_control::placement::{self, CorePlan};
+use tactus_control::settings::{
+    BackEnd, BestEffort, ClientShare, Cores, EngineSettings, GapFrames, Link, MODEL_FILE, Memory,
+    Packets, SlowReader, Volume,
+};
 use tactus_core::pacer;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
@@ -30,7 +37,6 @@ use toml::Spanned;
 
 pub use channels::TITLES_MAX;
 pub(super) use channels::channel;
-pub(super) use classes::one as class;
 pub(super) use recordings::recording;
 
 use self::channels::channels;
@@ -39,13 +45,9 @@ use self::http::http;
 use self::recordings::recordings;
 use self::rtsp::rtsp;
 use self::uploads::upload;
-use super::placement::{self, CorePlan};
 use super::raw::{self, AutoOrList, Raw};
 use super::unix_socket;
-use super::{
-    AccessTo, Admin, BestEffort, ClientShare, Config, Cores, GapFrames, Link, Log, MODEL_FILE,
-    Memory, Packets, Rate, RateClass, SlowReader, Volume,
-};
+use super::{Admin, Config, Log, Rate, RateClass};
 
 /// Checks a whole file; relative paths begin at `base`.
 pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
@@ -70,16 +72,13 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
         rate: rate(raw.rate)?,
         cpu_budget: quantity(
             raw.cpu.budget,
-            Percent::whole(70),
+            EngineSettings::default().cpu_budget,
             Percent::whole(1)..=Percent::WHOLE,
         )?,
         cores: cores(raw.cores, volumes.len())?,
         gap_frames,
         packets: packets(raw.packets)?,
-        best_effort: BestEffort {
-            streams_max: number(raw.best_effort.streams_max, 64, 0..=100_000)?,
-            client_share: client_share(raw.best_effort.client_share, ClientShare::Fair)?,
-        },
+        best_effort: best_effort(raw.best_effort)?,
         slow_reader: slow_reader(raw.slow_reader)?,
         upload: upload(raw.upload, base)?,
         recordings,
@@ -93,27 +92,8 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
     })
 }
 
-/// The default volume for a directory.
-pub(super) fn default_volume(path: PathBuf) -> Volume {
-    let path = absolute(&path);
-    Volume {
-        model: path.join(MODEL_FILE),
-        path,
-        mount: "/".into(),
-        cycle: Auto::Auto,
-        block: Auto::Auto,
-        depth: Auto::Auto,
-        budget: Percent::whole(90),
-        sendfile: raw::Sendfile::Auto,
-        uploads: false,
-        unfinished: raw::Unfinished::Hidden,
-        write_share: WRITE_SHARE,
-        upload_floor: UPLOAD_FLOOR,
-    }
-}
-
 /// The path stays relative when there is no working directory.
-fn absolute(path: &Path) -> PathBuf {
+pub(super) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
@@ -202,6 +182,7 @@ fn volume(raw: raw::Volume, base: &Path, alone: bool) -> Checked<Volume> {
         Auto::Auto => path.join(MODEL_FILE),
         Auto::Set((file, _)) => base.join(file),
     };
+    let default = Volume::new(path);
     Ok(Volume {
         model,
         mount,
@@ -211,23 +192,23 @@ fn volume(raw: raw::Volume, base: &Path, alone: bool) -> Checked<Volume> {
             Auto::Auto => Auto::Auto,
             Auto::Set((depth, span)) => Auto::Set(in_range(depth, span, 1..=256)?),
         },
-        budget: quantity(raw.budget, Percent::whole(90), Percent::whole(1)..=Percent::WHOLE)?,
+        budget: quantity(raw.budget, default.budget, Percent::whole(1)..=Percent::WHOLE)?,
         sendfile: raw.sendfile.unwrap_or_default(),
         uploads: raw.uploads.unwrap_or_default(),
         unfinished: raw.unfinished.unwrap_or_default(),
-        write_share: quantity(raw.write_share, WRITE_SHARE, WRITE_SHARES)?,
-        upload_floor: quantity(raw.upload_floor, UPLOAD_FLOOR, Percent(0)..=Percent::whole(50))?,
-        path,
+        write_share: quantity(raw.write_share, default.write_share, WRITE_SHARES)?,
+        upload_floor: quantity(
+            raw.upload_floor,
+            default.upload_floor,
+            Percent(0)..=Percent::whole(50),
+        )?,
+        path: default.path,
     })
 }
 
-/// Half a second of a fast disk's writes: more would only lengthen the wait before a flush.
-const WRITE_SHARE: Bytes = Bytes(64 * MIB);
 /// From eight slots of a mebibyte, with which two uploads still keep a disk busy, to the writes of
 /// some seconds.
 const WRITE_SHARES: RangeInclusive<Bytes> = Bytes(8 * MIB)..=Bytes(4096 * MIB);
-const UPLOAD_FLOOR: Percent = Percent::whole(5);
-
 /// Cycles and seconds have common boundaries, so that a window of one second always holds the same
 /// work.
 fn cycle_fits(cycle: Nanos) -> bool {
@@ -256,8 +237,8 @@ fn mount(text: &str) -> Result<String, String> {
     if !inner.split('/').all(plain) || inner.starts_with(tactus_media::RESERVED) {
         return Err(format!("{text:?} is not a path of plain names; write \"/\" or \"/films/\""));
     }
-    if super::is_api_path(inner) {
-        return Err(super::API_PATH.into());
+    if is_api_path(inner) {
+        return Err(API_PATH.into());
     }
     Ok(format!("/{inner}/"))
 }
@@ -266,7 +247,7 @@ fn memory(raw: raw::Memory) -> Checked<Memory> {
     let enough = |arena: Bytes| arena >= Bytes(16 * MIB);
     Ok(Memory {
         arena: auto_quantity(raw.arena, enough, "the arena needs 16 MiB or more")?,
-        streams_max: number(raw.streams_max, 8_192, 1..=1_000_000)?,
+        streams_max: number(raw.streams_max, Memory::default().streams_max, 1..=1_000_000)?,
         lock: auto_or_off(raw.lock)?,
     })
 }
@@ -275,7 +256,7 @@ fn link(raw: raw::Link) -> Checked<Link> {
     let fits = |rate: BitRate| (BitRate(100_000)..=pacer::RATE_MAX).contains(&rate);
     Ok(Link {
         rate: auto_quantity(raw.rate, fits, "a link has 100 kbit/s to 1 Tbit/s")?,
-        budget: quantity(raw.budget, Percent::whole(90), Percent::whole(1)..=Percent::WHOLE)?,
+        budget: quantity(raw.budget, Link::default().budget, Percent::whole(1)..=Percent::WHOLE)?,
     })
 }
 
@@ -370,28 +351,24 @@ fn cores(raw: raw::Cores, volumes: usize) -> Checked<Cores> {
     Ok(Cores {
         placement,
         realtime: auto_or_off(raw.realtime)?,
-        priority: number(raw.priority, 40, 1..=99)?,
+        priority: number(raw.priority, Cores::default().priority, 1..=99)?,
     })
 }
 
 fn packets(raw: raw::Packets) -> Checked<Packets> {
     let ticks = Nanos::from_micros(50)..=Nanos::from_millis(5);
     Ok(Packets {
-        tick: quantity(raw.tick, PACKET_TICK, ticks)?,
+        tick: quantity(raw.tick, Packets::default().tick, ticks)?,
         back_end: raw.back_end.unwrap_or_default(),
     })
 }
 
-/// At most 4,000 wake-ups a second, which cost 2 % of a core. A datagram is late by half a tick on
-/// average, which is less than the error of a receiver's clock.
-const PACKET_TICK: Nanos = Nanos::from_micros(250);
-
-fn gap_frames(raw: raw::GapFrames, back_end: raw::BackEnd) -> Checked<Option<GapFrames>> {
-    let rate = quantity(raw.rate, GAP_RATE, GAP_RATES)?;
-    let overhead = number(raw.overhead, ETHERNET_OVERHEAD, 0..=100)?;
+fn gap_frames(raw: raw::GapFrames, back_end: BackEnd) -> Checked<Option<GapFrames>> {
+    let rate = quantity(raw.rate, GapFrames::RATE, GAP_RATES)?;
+    let overhead = number(raw.overhead, GapFrames::OVERHEAD, 0..=100)?;
     let otherwise = "write the name of a network device reserved for these datagrams, or \"off\"";
     let Some((device, span)) = unless_off(raw.device, otherwise)? else { return Ok(None) };
-    if back_end != raw::BackEnd::Auto {
+    if back_end != BackEnd::Auto {
         let message =
             "[gap_frames] and `[packets] back_end` exclude each other; remove `[packets] back_end`";
         return Err(Mistake::at(span, message));
@@ -399,28 +376,33 @@ fn gap_frames(raw: raw::GapFrames, back_end: raw::BackEnd) -> Checked<Option<Gap
     Ok(Some(GapFrames { device, rate, overhead }))
 }
 
-const GAP_RATE: BitRate = BitRate(1_000_000_000);
 /// Above this rate, 2 ms do not fit into the ring of frames.
 const GAP_RATES: RangeInclusive<BitRate> = BitRate(10_000_000)..=BitRate(10_000_000_000);
-/// Checksum, preamble and the gap between frames (IEEE 802.3).
-const ETHERNET_OVERHEAD: u32 = 24;
-
 fn core_plan(core: raw::Core) -> Result<CorePlan, String> {
     let servers = core.servers.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
     Ok(CorePlan { cpu: core.cpu, servers })
 }
 
+fn best_effort(raw: raw::BestEffort) -> Checked<BestEffort> {
+    let default = BestEffort::default();
+    Ok(BestEffort {
+        streams_max: number(raw.streams_max, default.streams_max, 0..=100_000)?,
+        client_share: client_share(raw.client_share, default.client_share)?,
+    })
+}
+
 fn slow_reader(raw: raw::SlowReader) -> Checked<SlowReader> {
+    let default = SlowReader::default();
     Ok(SlowReader {
-        behind_max: quantity(raw.behind_max, SECOND.times(10), SECOND..=SECOND.times(600))?,
+        behind_max: quantity(raw.behind_max, default.behind_max, SECOND..=SECOND.times(600))?,
         download_rate_min: quantity(
             raw.download_rate_min,
-            BitRate(32 * KIB),
+            default.download_rate_min,
             BitRate(0)..=BitRate(1_000_000_000),
         )?,
         download_window: quantity(
             raw.download_window,
-            SECOND.times(60),
+            default.download_window,
             SECOND..=SECOND.times(3600),
         )?,
     })

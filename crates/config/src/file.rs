@@ -7,12 +7,13 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use tactus_control::class::{Classes, FIXED};
+use tactus_notation::ConfigError;
 use tactus_notation::error::Mistake;
 use toml::de::DeTable;
 use toml::{Table, Value};
 
-use super::class::{Classes, FIXED};
-use super::{Config, ConfigError};
+use super::Config;
 
 /// A step of the path to a value in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,19 +3,15 @@
 //! Promise: a [`Config`] is complete and consistent. Every key has a value, every value lies in its
 //! range, and each mistake in a file is reported with line and column. It reads one file and
 //! nothing else: no layers, no environment. Values that depend on the host (the size of the memory,
-//! the speed of the link, the kind of disk) stay [`Auto`] here and are determined at start.
+//! the speed of the link, the kind of disk) stay [`Auto`](tactus_notation::Auto) here and are
+//! determined at start.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod address;
 pub mod pattern;
-pub mod placement;
-pub mod rights;
-pub mod secret;
 
 pub mod recording;
-
-pub mod class;
 
 pub mod channel;
 
@@ -37,22 +33,25 @@ pub mod fuzz_targets;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use tactus_control::access::{AccessForm, AccessTo};
+use tactus_control::class::Classes;
+use tactus_control::rights::{Readers, Rights};
+use tactus_control::settings::{
+    BestEffort, ClientShare, Cores, EngineSettings, GapFrames, Link, Memory, Packets, SlowReader,
+    Volume,
+};
 use tactus_core::stagger::Tick;
-use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
+use tactus_core::units::{BitRate, Bytes, Nanos};
+use tactus_notation::ConfigError;
 use tactus_notation::error::Mistake;
 use tactus_notation::units::Percent;
-use tactus_notation::{Auto, ConfigError};
 
 use self::http::{Origins, Proxies, PublicUrl, StoredPages};
 use channel::Channel;
 pub use check::TITLES_MAX;
-use class::{Class, Classes};
 pub use file::{ConfigFile, Key};
-use placement::CorePlan;
-pub use raw::{AccessForm, LogForm, Sendfile, Unfinished};
+pub use raw::LogForm;
 use recording::Recording;
-pub use rights::Readers;
-use rights::Rights;
 use rtsp::Rtsp;
 pub use unix_socket::UnixSocket;
 
@@ -111,17 +110,6 @@ pub struct Log {
     pub access: AccessForm,
     /// Where the access log goes.
     pub access_to: AccessTo,
-}
-
-/// Where the access log goes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AccessTo {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
-    /// A file, which is reopened at SIGHUP.
-    File(PathBuf),
 }
 
 /// Addresses, and the limits of requests.
@@ -187,78 +175,6 @@ pub struct Admin {
     pub on_http: bool,
 }
 
-/// One disk's directory.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Volume {
-    /// The directory.
-    pub path: PathBuf,
-    /// Path of its files in URLs: `/`, or `/name/`.
-    pub mount: String,
-    /// One turn of the disk: divides a second, or is a whole number of them. By default 250 ms on
-    /// flash, 4 s on a hard disk.
-    pub cycle: Auto<Nanos>,
-    /// Size of a read. By default 256 KiB on flash, 1 MiB on a hard disk.
-    pub block: Auto<Bytes>,
-    /// Requests in flight; by default from the disk model.
-    pub depth: Auto<u32>,
-    /// The disk model, a file written by `tactus measure`; by default inside the volume.
-    pub model: PathBuf,
-    /// Part of each cycle that paced streams may fill.
-    pub budget: Percent,
-    /// Whether blocks are kept in the page cache and sent by reference, or read directly and
-    /// copied.
-    pub sendfile: Sendfile,
-    /// Whether it takes uploads, changes and deletions of titles.
-    pub uploads: bool,
-    /// Whether titles can be read during their upload.
-    pub unfinished: Unfinished,
-    /// Memory for writes under way.
-    pub write_share: Bytes,
-    /// Part of each cycle that uploads get even when streams fill the rest.
-    pub upload_floor: Percent,
-}
-
-/// Limits of memory and streams.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Memory {
-    /// Memory for blocks, of all volumes together; by default a quarter of the free memory, at most
-    /// [`ARENA_MAX_AUTO`].
-    pub arena: Auto<Bytes>,
-    /// Most streams at once.
-    pub streams_max: u32,
-    /// Whether to try to lock memory.
-    pub lock: bool,
-}
-
-/// The network path.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Link {
-    /// The capacity of the link; by default the speed of the interface.
-    pub rate: Auto<BitRate>,
-    /// Part of it that paced payload may fill.
-    pub budget: Percent,
-}
-
-/// How much of a shared resource one client, an address or a principal, may hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ClientShare {
-    /// An equal share for each active client, and one for a newcomer.
-    Fair,
-    /// At most this part.
-    Part(Percent),
-    /// All of it.
-    All,
-}
-
-/// Deliveries without a rate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BestEffort {
-    /// Most of them at once.
-    pub streams_max: u32,
-    /// The share of one client.
-    pub client_share: ClientShare,
-}
-
 /// Rates of streams.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rate {
@@ -300,48 +216,6 @@ impl RateClass {
     pub fn burst(&self, rate: BitRate) -> Bytes {
         rate.bytes_in(self.start_burst)
     }
-}
-
-/// Placement of servers on cores, and their priority.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Cores {
-    /// By default [`placement::default_placement`].
-    pub placement: Auto<Vec<CorePlan>>,
-    /// Whether to try SCHED_FIFO.
-    pub realtime: bool,
-    /// Its priority, 1 to 99.
-    pub priority: u32,
-}
-
-/// How datagrams are sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Packets {
-    /// The link's time resolution for datagrams.
-    pub tick: Nanos,
-    /// The back end that sends them; by default the cheapest one in measurements.
-    pub back_end: raw::BackEnd,
-}
-
-/// A link that is kept full with gap frames.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GapFrames {
-    /// Its device.
-    pub device: String,
-    /// Its exact capacity, including everything on the wire.
-    pub rate: BitRate,
-    /// Bytes that the wire adds to each frame.
-    pub overhead: u32,
-}
-
-/// When the connection of a slow client is ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SlowReader {
-    /// Time that a paced stream may be behind its clock.
-    pub behind_max: Nanos,
-    /// Slowest rate of a download without a rate …
-    pub download_rate_min: BitRate,
-    /// … over this time.
-    pub download_window: Nanos,
 }
 
 /// Uploads: principals and limits.
@@ -386,26 +260,6 @@ pub enum Token {
     /// The secret's SHA-256.
     Sha256([u8; 32]),
 }
-
-/// Upper bound of the default memory for blocks.
-pub const ARENA_MAX_AUTO: Bytes = Bytes(1024 * MIB);
-
-/// Whether the server itself answers requests for this path, decoded and without outer slashes, so
-/// that a title there is never served. Some of these paths exist only at the address of `[admin]`,
-/// unless a key says otherwise.
-pub fn is_api_path(path: &str) -> bool {
-    let below = path.strip_prefix("api/v1");
-    // A directory that is renamed to `api` may contain a `v1`.
-    matches!(path, "api" | "metrics" | "healthz" | "readyz")
-        || below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-/// The error for such a path.
-pub const API_PATH: &str = "/metrics, /healthz, /readyz and everything below /api/v1/ are \
-    the server's own paths, so a title there could not be read; choose another name";
-
-/// The disk model's file inside a volume.
-pub const MODEL_FILE: &str = ".tactus/disk-model.toml";
 
 impl Config {
     /// The default configuration, without a volume.
@@ -461,20 +315,29 @@ impl Config {
             .map_err(|mistake| mistake.in_file(Path::new("channel"), text))
     }
 
-    /// Checks `text`, the content of one `[[class]]`, against the existing classes `known`.
-    ///
-    /// # Errors
-    /// The first mistake, with line and column.
-    pub fn parse_class(text: &str, known: &Classes) -> Result<Class, ConfigError> {
-        toml::from_str(text)
-            .map_err(Mistake::from)
-            .and_then(|raw| check::class(raw, known))
-            .map_err(|mistake| mistake.in_file(Path::new("class"), text))
-    }
-
     /// Replaces the volumes by the one of the command line: `tactus serve DIR`.
     pub fn serve_only(&mut self, dir: &Path) {
-        self.volumes = vec![check::default_volume(dir.into())];
+        self.volumes = vec![Volume::new(check::absolute(dir))];
+    }
+
+    /// The settings of the engine.
+    #[must_use]
+    pub fn engine(&self) -> EngineSettings {
+        EngineSettings {
+            volumes: self.volumes.clone(),
+            memory: self.memory.clone(),
+            link: self.link.clone(),
+            cpu_budget: self.cpu_budget,
+            cores: self.cores.clone(),
+            packets: self.packets,
+            gap_frames: self.gap_frames.clone(),
+            best_effort: self.best_effort,
+            slow_reader: self.slow_reader,
+            classes: self.classes.clone(),
+            start_burst: self.rate.title.start_burst,
+            connections_max: self.http.connections_max,
+            sends_datagrams: !self.channels.is_empty() || !self.rtsp.addresses.is_empty(),
+        }
     }
 }
 

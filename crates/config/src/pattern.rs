@@ -6,6 +6,7 @@
 use std::fmt;
 
 use jiff::tz::Offset;
+use tactus_control::api_path::{API_PATH, is_api_path};
 use tactus_core::path::{PATH_BYTES_MAX, check_name, encode_segment};
 use tactus_core::units::WallTime;
 use tactus_storage::dates;
@@ -111,8 +112,8 @@ impl Pattern {
         if longest.starts_with(tactus_media::RESERVED) {
             return Err("names that begin with `.tactus` are the server's own".into());
         }
-        if super::is_api_path(&longest) {
-            return Err(super::API_PATH.into());
+        if is_api_path(&longest) {
+            return Err(API_PATH.into());
         }
         Ok(pattern)
     }

@@ -6,13 +6,16 @@
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use tactus_control::access::AccessForm;
+use tactus_control::class::raw::RawClass;
+use tactus_control::rights::{Readers, Right};
+use tactus_control::settings::{BackEnd, Sendfile, Unfinished};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_notation::units::{Percent, Value};
 use tactus_notation::value::{OneOrMore, Placed, Switch};
 use toml::Spanned;
 
 use super::http::{ForwardedField, StoredPages};
-use super::rights::{Readers, Right};
 use super::rtsp::Recorders;
 
 /// A whole file.
@@ -48,7 +51,7 @@ pub struct Raw {
     /// `[[recording]]`
     pub recording: Vec<Recording>,
     /// `[[class]]`
-    pub class: Vec<Class>,
+    pub class: Vec<RawClass>,
     /// `[[channel]]`
     pub channel: Vec<Channel>,
     /// `[rtsp]`
@@ -86,19 +89,6 @@ pub enum LogForm {
     Text,
     /// One JSON object per line.
     Json,
-}
-
-/// The form of the access log.
-#[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[serde(rename_all = "lowercase")]
-pub enum AccessForm {
-    /// `name=value` pairs, one request per line.
-    #[default]
-    Text,
-    /// One JSON object per line.
-    Json,
-    /// No access log.
-    Off,
 }
 
 /// `[http]`: listening and the limits of requests.
@@ -181,30 +171,6 @@ pub struct Volume {
     pub upload_floor: Placed<Value<Percent>>,
 }
 
-/// Whether titles can be read during their upload.
-#[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[serde(rename_all = "lowercase")]
-pub enum Unfinished {
-    /// A title becomes visible when it is complete.
-    #[default]
-    Hidden,
-    /// Up to the durable watermark.
-    Visible,
-}
-
-/// Whether blocks are sent from the page cache.
-#[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[serde(rename_all = "lowercase")]
-pub enum Sendfile {
-    /// Where it costs less, if the host permits it.
-    #[default]
-    Auto,
-    /// Wherever the host permits it.
-    On,
-    /// Never: direct reads only.
-    Off,
-}
-
 /// `[memory]`: limits of memory and streams.
 #[derive(serde::Deserialize, Default, Debug)]
 #[serde(default, deny_unknown_fields)]
@@ -282,29 +248,6 @@ pub struct Core {
 pub struct Packets {
     pub tick: Placed<Value<Nanos>>,
     pub back_end: Option<BackEnd>,
-}
-
-/// The kernel interface for datagrams.
-#[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[serde(rename_all = "lowercase")]
-pub enum BackEnd {
-    /// The cheapest one in measurements.
-    #[default]
-    Auto,
-    /// `sendmmsg`.
-    Sendmmsg,
-    /// io_uring.
-    #[serde(rename = "io_uring")]
-    IoUring,
-    /// `sendmmsg` with transmission times that `fq` keeps.
-    #[serde(rename = "so_txtime")]
-    Txtime,
-    /// Frames on a packet socket for the destinations that permit it; `sendmmsg` for the others.
-    #[serde(rename = "af_packet")]
-    PacketSocket,
-    /// The same with AF_XDP.
-    #[serde(rename = "af_xdp")]
-    Xdp,
 }
 
 /// `[gap_frames]`: a link that is kept full.
@@ -439,30 +382,6 @@ pub struct RtspPrincipal {
     pub records: bool,
     #[serde(default)]
     pub paths: Placed<Vec<String>>,
-}
-
-/// `[[class]]`: a part of the link.
-#[derive(serde::Deserialize, Debug)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
-pub struct Class {
-    pub name: Spanned<String>,
-    #[serde(default)]
-    pub parent: Placed<String>,
-    #[serde(default)]
-    pub guaranteed: Placed<Value<BitRate>>,
-    #[serde(default)]
-    pub ceiling: Placed<Switch<Value<BitRate>>>,
-    #[serde(default)]
-    pub priority: Placed<u32>,
-    #[serde(default)]
-    pub share: Placed<Value<BitRate>>,
-    #[serde(default)]
-    pub oversubscribe: Option<Spanned<bool>>,
-    #[serde(default)]
-    pub burst: Placed<Value<Nanos>>,
-    #[serde(default)]
-    pub dscp: Placed<u32>,
 }
 
 /// `[[channel]]`: titles that are sent as datagrams from the start.

@@ -10,9 +10,7 @@ use tactus_core::classes::ClassNumber;
 use tactus_core::units::{BitRate, Nanos};
 use tactus_notation::net::Net;
 
-pub use super::rights::Readers;
-
-use super::rights::Paths;
+use tactus_control::rights::{Paths, Readers};
 
 /// The RTSP server.
 #[derive(Clone, PartialEq, Eq, Debug)]

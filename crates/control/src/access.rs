@@ -17,7 +17,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
-use tactus_config::{AccessForm, AccessTo, Log};
 use tactus_core::units::{Nanos, WallTime};
 use tactus_storage::dates;
 
@@ -33,6 +32,30 @@ const WRITE_AT: usize = 8 * 1024;
 const UNWRITTEN_MAX: usize = 1024 * 1024;
 /// How often a failing destination is reported.
 const COMPLAINTS: Duration = Duration::from_secs(60);
+
+/// Where the access log goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AccessTo {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// A file, which is reopened at SIGHUP.
+    File(PathBuf),
+}
+
+/// The form of the access log.
+#[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessForm {
+    /// `name=value` pairs, one request per line.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+    /// No access log.
+    Off,
+}
 
 /// A completed request, stream, or session.
 #[derive(Clone, PartialEq, Debug)]
@@ -300,17 +323,17 @@ impl AccessLog {
     }
 }
 
-/// Starts the log of this process as configured; only the first call takes effect.
+/// Starts the log of this process; only the first call takes effect.
 ///
 /// # Errors
 /// When the file cannot be opened.
-pub fn start(log: &Log) -> io::Result<()> {
-    if log.access == AccessForm::Off || LOG.get().is_some() {
+pub fn start(form: AccessForm, to: &AccessTo) -> io::Result<()> {
+    if form == AccessForm::Off || LOG.get().is_some() {
         return Ok(());
     }
-    let output = Output::open(&log.access_to)?;
+    let output = Output::open(to)?;
     // A concurrent second start opened the same file; its log is dropped.
-    drop(LOG.set(AccessLog::start(log.access, output)?));
+    drop(LOG.set(AccessLog::start(form, output)?));
     Ok(())
 }
 

@@ -37,7 +37,6 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tactus_config::{BestEffort, ClientShare};
 use tactus_core::cost::{Order, PacedRead, SendCost, Share};
 use tactus_core::ledger::{Ledger, Level, Resource};
 use tactus_core::ports::Waker;
@@ -54,6 +53,7 @@ use crate::broker::refusal::{beyond_share, refusal};
 use crate::broker::shares::{Shares, is_short};
 use crate::broker::spec::{Needs, Read};
 use crate::broker::stream_table::{Admitted, Damage, Slot, StreamTable, version_of};
+use crate::settings::{BestEffort, ClientShare};
 
 pub use active::ActiveStream;
 pub use bad_ranges::BadRange;

@@ -19,8 +19,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use tactus_config::Config;
-use tactus_config::placement::{self, CorePlan, Job};
 use tactus_core::ledger::Ledger;
 use tactus_engine::assembly::{self, Control, Counters, PacketSetup, Placement, Setup};
 use tactus_engine::cores::Core;
@@ -39,6 +37,8 @@ use crate::engine::host::{CoreHost, Rights, Wakers};
 use crate::engine::stalls::CoreThread;
 use crate::engine::volume::WritePathHost;
 use crate::engine::watchdog::Watch;
+use crate::placement::{self, CorePlan, Job};
+use crate::settings::EngineSettings;
 
 pub use crate::engine::limits::{FLASH_BLOCK, READ_AHEAD_MAX, VolumeFacts};
 pub use crate::engine::packets::PacketFacts;
@@ -78,21 +78,21 @@ pub struct Engine {
     _claims: Vec<Claim>,
 }
 
-/// Starts the engine for `config`, whose volumes are in order.
+/// Starts the engine for `settings`, whose volumes are in order.
 ///
 /// # Errors
 /// When a volume cannot be opened, or there is no memory for one block of each.
-pub fn start(config: &Config) -> io::Result<Engine> {
+pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     let cpus = thread::allowed_cores()?;
-    let count = u16::try_from(config.volumes.len()).expect("a host has fewer disks");
-    let claimed = match &config.cores.placement {
+    let count = u16::try_from(settings.volumes.len()).expect("a host has fewer disks");
+    let claimed = match &settings.cores.placement {
         Auto::Set(plan) => claim::of_plan(plan.clone()),
         Auto::Auto => claim::of_default(&cpus, count),
     };
     claimed.log_avoided();
     let mut degraded: Vec<_> = claimed.notes().into_iter().collect();
     let ClaimedPlan { plan, claims, .. } = claimed;
-    let mut facts = limits::volumes(config)?;
+    let mut facts = limits::volumes(settings)?;
     let placement = placement_of(&plan, facts.len());
     let (write_path_waker, write_path_sleeper) = waker::waker()?;
     let control_cores = placement::control_cpus(&cpus, &plan);
@@ -103,39 +103,39 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         let rights = FillerRights {
             core: Some(plan[core].cpu),
             // The core's own thread has the higher priority.
-            priority: (config.cores.realtime && config.cores.priority > 1)
-                .then(|| config.cores.priority as u8 - 1),
+            priority: (settings.cores.realtime && settings.cores.priority > 1)
+                .then(|| settings.cores.priority as u8 - 1),
         };
-        let setup = volume::open(config, volume, rights, &mut degraded)?;
-        let (setup, share) = volume::with_uploads(setup, config, volume, &host, &mut degraded)?;
+        let setup = volume::open(settings, volume, rights, &mut degraded)?;
+        let (setup, share) = volume::with_uploads(setup, settings, volume, &host, &mut degraded)?;
         setups.push(setup);
         shares.push(share);
     }
     let (report_waker, sleeper) = waker::waker()?;
-    let (port, packets, gauge) = packets::open(config, &mut degraded);
-    let rates = limits::link_rates(config, packets.gaps.is_some());
+    let (port, packets, gauge) = packets::open(settings, &mut degraded);
+    let rates = limits::link_rates(settings, packets.gaps.is_some());
     let setup = Setup {
         volumes: setups,
         links: placement.links.iter().map(|_| TcpLink::new()).collect(),
         packets: Some(PacketSetup {
             port,
             rate: rates.datagrams,
-            tick: config.packets.tick,
-            classes: config
+            tick: settings.packets.tick,
+            classes: settings
                 .classes
                 .0
                 .iter()
                 .map(|class| PacketClass { parent: class.parent, class: class.paced() })
                 .collect(),
         }),
-        streams: config.memory.streams_max,
+        streams: settings.memory.streams_max,
         patience: Patience {
-            behind_max: config.slow_reader.behind_max,
-            drain_window: config.slow_reader.download_window,
-            drain_min: config
+            behind_max: settings.slow_reader.behind_max,
+            drain_window: settings.slow_reader.download_window,
+            drain_min: settings
                 .slow_reader
                 .download_rate_min
-                .bytes_in(config.slow_reader.download_window),
+                .bytes_in(settings.slow_reader.download_window),
         },
         placement: placement.clone(),
         report_waker: Box::new(Wakers(vec![report_waker.clone()])),
@@ -144,18 +144,18 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let Control { commands, reports, write_paths: ends, classes, counters } = control;
 
     let stopping = Arc::new(AtomicBool::new(false));
-    let started = start_cores(cores, &plan, config, &stopping, &mut degraded)?;
+    let started = start_cores(cores, &plan, settings, &stopping, &mut degraded)?;
     let fifo = started.real_time;
-    let ledger = Ledger::new(limits::of(config, &facts, &placement, rates, fifo));
+    let ledger = Ledger::new(limits::of(settings, &facts, &placement, rates, fifo));
     limits::check_classes(&ledger)?;
     let rules = BrokerRules {
-        best_effort: config.best_effort,
+        best_effort: settings.best_effort,
         retry_after: limits::RETRY_AFTER,
-        start_burst: config.rate.title.start_burst,
+        start_burst: settings.start_burst,
         datagram: packets.datagram,
         sendfile: facts.iter().map(VolumeFacts::sendfile).collect(),
         connections: facts.iter().map(VolumeFacts::connection_cost).collect(),
-        classes: config.classes.0.iter().map(|class| class.name.clone()).collect(),
+        classes: settings.classes.0.iter().map(|class| class.name.clone()).collect(),
         senders: SenderCores {
             links: placement.links.iter().map(|&core| core as u32).collect(),
             packets: placement.packets as u32,
@@ -233,14 +233,14 @@ impl Drop for Engine {
     }
 }
 
-/// Checks that the link of `config` can carry the guaranteed rates of its classes.
+/// Checks that the link of `settings` can carry the guaranteed rates of its classes.
 ///
 /// # Errors
 /// When it cannot.
-pub fn check_classes(config: &Config) -> io::Result<()> {
-    let rates = limits::link_rates(config, config.gap_frames.is_some());
+pub fn check_classes(settings: &EngineSettings) -> io::Result<()> {
+    let rates = limits::link_rates(settings, settings.gap_frames.is_some());
     limits::check_classes(&Ledger::new(limits::of(
-        config,
+        settings,
         &[],
         &Placement::sensible(0, 1),
         rates,
@@ -277,7 +277,7 @@ struct Started {
 fn start_cores(
     cores: Vec<Core>,
     plan: &[CorePlan],
-    config: &Config,
+    settings: &EngineSettings,
     stopping: &Arc<AtomicBool>,
     degraded: &mut Vec<String>,
 ) -> io::Result<Started> {
@@ -287,7 +287,7 @@ fn start_cores(
         let (waker, sleeper) = waker::waker()?;
         started.wakers.push(waker);
         let (stopping, tell, cpu) = (Arc::clone(stopping), tell.clone(), plan.cpu);
-        let priority = config.cores.realtime.then_some(config.cores.priority as u8);
+        let priority = settings.cores.realtime.then_some(settings.cores.priority as u8);
         let body = move || {
             let _vital = AbortOnPanic;
             let rights = Rights::take(cpu, priority);

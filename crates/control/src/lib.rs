@@ -4,6 +4,15 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod api_path;
+pub mod placement;
+pub mod rights;
+pub mod secret;
+
+pub mod class;
+
+pub mod settings;
+
 pub mod access;
 
 pub mod measure;

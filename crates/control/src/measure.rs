@@ -19,8 +19,9 @@ mod quick;
 
 use std::io;
 
-use tactus_config::{MODEL_FILE, Volume};
 use tactus_core::disk_model::DiskModel;
+
+use crate::settings::{MODEL_FILE, Volume};
 
 pub use quick::quick;
 

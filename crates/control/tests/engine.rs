@@ -5,10 +5,10 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use tactus_config::placement::{CorePlan, ServerName};
-use tactus_config::{Config, Sendfile};
 use tactus_control::broker::{DeliverySpec, Output};
 use tactus_control::engine::{self, Engine};
+use tactus_control::placement::{CorePlan, ServerName};
+use tactus_control::settings::{EngineSettings, Sendfile, Volume};
 use tactus_core::path::RequestPath;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB};
@@ -36,13 +36,13 @@ fn fixture_with(way: Sendfile, len: usize, placement: Auto<Vec<CorePlan>>) -> Fi
     let content: Vec<u8> = (0..len as u32).map(byte).collect();
     std::fs::write(dir.path().join("title.ts"), &content).expect("a title");
     let title = open(dir.path(), "/title.ts");
-    let mut config = Config::unconfigured();
-    config.serve_only(dir.path());
-    config.volumes[0].sendfile = way;
+    let volumes = vec![Volume::new(dir.path().into())];
+    let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
+    settings.volumes[0].sendfile = way;
     // So few blocks that an ordinary user may have pipes for all of them.
-    config.memory.arena = Auto::Set(Bytes(32 * MIB));
-    config.cores.placement = placement;
-    let engine = engine::start(&config).expect("the engine starts");
+    settings.memory.arena = Auto::Set(Bytes(32 * MIB));
+    settings.cores.placement = placement;
+    let engine = engine::start(&settings).expect("the engine starts");
     assert_eq!(engine.volumes[0].sendfile(), way == Sendfile::On, "{:?}", engine.degraded);
     Fixture { engine, title, content, _dir: dir }
 }

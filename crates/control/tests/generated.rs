@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus_config::{Config, Sendfile};
 use tactus_control::broker::{GeneratedRate, Output, Reading, UdpOutput};
 use tactus_control::engine::{self, Engine};
 use tactus_control::generated::{End, Feed, GeneratedSession, Lane, Packetizer};
+use tactus_control::settings::{EngineSettings, Sendfile, Volume};
 use tactus_core::generated::Timed;
 use tactus_core::ledger::Resource;
 use tactus_core::path::RequestPath;
@@ -76,11 +76,11 @@ fn fixture(way: Sendfile) -> Fixture {
     let catalogue = Catalogue::new(dir.path(), CatalogueRules::default()).expect("a volume");
     let path = RequestPath::parse(b"/title.bin").expect("a plain path");
     let Ok(Found::Title(title)) = catalogue.find_blocking(&path) else { panic!("it is there") };
-    let mut config = Config::unconfigured();
-    config.serve_only(dir.path());
-    config.volumes[0].sendfile = way;
-    config.memory.arena = Auto::Set(Bytes(32 * MIB));
-    let engine = engine::start(&config).expect("the engine starts");
+    let volumes = vec![Volume::new(dir.path().into())];
+    let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
+    settings.volumes[0].sendfile = way;
+    settings.memory.arena = Auto::Set(Bytes(32 * MIB));
+    let engine = engine::start(&settings).expect("the engine starts");
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let udp_output = udp_output::UdpOptions {
         from: any,

@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tactus_config::Config;
 use tactus_control::broker::{Output, UdpOutput};
 use tactus_control::engine::{self, Engine};
 use tactus_control::generated::movie::{MovieStreams, Part, Sent};
 use tactus_control::generated::{End, GeneratedSession, Lane};
+use tactus_control::settings::{EngineSettings, Volume};
 use tactus_core::datagrams::Session;
 use tactus_core::path::RequestPath;
 use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
@@ -43,10 +43,10 @@ fn fixture(seconds: u64) -> Fixture {
     let catalogue = Catalogue::new(dir.path(), CatalogueRules::default()).expect("a volume");
     let path = RequestPath::parse(b"/movie.mp4").expect("a plain path");
     let Ok(Found::Title(title)) = catalogue.find_blocking(&path) else { panic!("it is there") };
-    let mut config = Config::unconfigured();
-    config.serve_only(dir.path());
-    config.memory.arena = Auto::Set(Bytes(32 * MIB));
-    let engine = engine::start(&config).expect("the engine starts");
+    let volumes = vec![Volume::new(dir.path().into())];
+    let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
+    settings.memory.arena = Auto::Set(Bytes(32 * MIB));
+    let engine = engine::start(&settings).expect("the engine starts");
     let movie =
         Arc::new(Movie::read(&File::open(&file).expect("a movie")).expect("it can be sent"));
     let way = udp_output::UdpOptions {

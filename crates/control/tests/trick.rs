@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvb_conformance::{ConformanceMonitor, Indicator};
-use tactus_config::{Config, Sendfile};
 use tactus_control::broker::{DeliverySpec, Output, UdpOutput};
 use tactus_control::engine::{self, Engine};
 use tactus_control::generated::End;
+use tactus_control::settings::{EngineSettings, Sendfile, Volume};
 use tactus_control::trick::{Continuation, Destination, Fault, Trick, Wanted};
 use tactus_core::datagrams::{Framing, Session};
 use tactus_core::path::RequestPath;
@@ -55,11 +55,11 @@ fn fixture(way: Sendfile) -> Fixture {
     let Ok(Found::Title(title)) = catalogue.find_blocking(&path) else { panic!("it is there") };
     let file = std::fs::File::open(&film).expect("a film");
     let (index, _) = index::make(&file, |_, _| {}).expect("it has an index");
-    let mut config = Config::unconfigured();
-    config.serve_only(dir.path());
-    config.volumes[0].sendfile = way;
-    config.memory.arena = Auto::Set(Bytes(32 * MIB));
-    let engine = engine::start(&config).expect("the engine starts");
+    let volumes = vec![Volume::new(dir.path().into())];
+    let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
+    settings.volumes[0].sendfile = way;
+    settings.memory.arena = Auto::Set(Bytes(32 * MIB));
+    let engine = engine::start(&settings).expect("the engine starts");
     let udp_output = udp_output::UdpOptions {
         from: Ipv4Addr::UNSPECIFIED.into(),
         interface: None,

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tactus_config::ClientShare;
 use tactus_control::broker::Refusal;
 use tactus_control::engine::Watchdog;
+use tactus_control::settings::ClientShare;
 use tactus_engine::message::{Pace, VolumeId};
 use tactus_playout::channels::Channels;
 use tactus_storage::catalogue::{Catalogue, OpenFault, OpenTitle};

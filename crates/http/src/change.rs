@@ -4,7 +4,7 @@
 //! Promise: no byte of a body is read before the request's rights are checked. The only socket
 //! access is through the body.
 
-use tactus_config::rights::Right;
+use tactus_control::rights::Right;
 use tactus_core::path::RequestPath;
 
 use super::counters::Abuse;

@@ -9,8 +9,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tactus_config::ClientShare;
 use tactus_control::broker::{DeliverySpec, Output, Party, Viewer};
+use tactus_control::settings::ClientShare;
 use tactus_core::datagrams::Framing;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{Bytes, KIB, MIB};

@@ -9,7 +9,7 @@ mod channels;
 mod classes;
 mod reload;
 
-use tactus_config::rights::Right;
+use tactus_control::rights::Right;
 use tactus_core::path::RequestPath;
 use tactus_playout::channels::Channels;
 use tactus_playout::classes::Classes;

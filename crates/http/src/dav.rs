@@ -16,7 +16,7 @@ mod lock;
 
 use request_body::PropertyQuery;
 use tactus_config::http::PublicUrl;
-use tactus_config::rights::Right;
+use tactus_control::rights::Right;
 use tactus_core::path::RequestPath;
 use tactus_core::units::WallTime;
 use tactus_storage::catalogue::{Detail, Entry, EntryKind, ListingScope, OpenFault, PathInfo};

@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
 use tactus_config::http::{ForwardedField, Proxies};
-use tactus_config::rights::Rights;
 use tactus_config::{self as config, Config};
+use tactus_control::rights::Rights;
 use tactus_core::path::{PATH_BYTES_MAX, RequestPath, check_name, encode_segment};
 use tactus_core::range::{self, RANGES_MAX, RequestedRange};
 use tactus_core::ts::Index;

@@ -10,8 +10,9 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use tactus_config::rights::Rights;
-use tactus_config::{self as config, Token, secret};
+use tactus_config::{self as config, Token};
+use tactus_control::rights::Rights;
+use tactus_control::secret;
 
 use super::fields::Fields;
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tactus_config::http::PublicUrl;
-use tactus_config::rights::Right;
 use tactus_control::recording::{Begin, BeginError, Recorder, Recording};
+use tactus_control::rights::Right;
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::{BitRate, SECOND};
 use tactus_storage::catalogue::{Catalogue, Digests, Found};

@@ -4,7 +4,7 @@
 //! refusal names the right, the path and the key. A title is stored under a precondition that the
 //! rights allow, so a race between check and change grants nothing more.
 
-use tactus_config::rights::{Right, Rights};
+use tactus_control::rights::{Right, Rights};
 use tactus_storage::store::{Precondition, Principal, UploadError};
 
 use super::response::Response;
@@ -125,8 +125,9 @@ impl Caller<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tactus_control::rights::{Grant, Paths};
+
     use super::*;
-    use tactus_config::rights::{Grant, Paths};
 
     #[test]
     fn s14_a_title_is_stored_under_a_condition_that_the_rights_allow() {

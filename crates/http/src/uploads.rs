@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tactus_config::http::Origins;
-use tactus_config::rights::Right;
 use tactus_config::rtsp::Recorders;
-use tactus_config::{self as config, Config, Readers, Unfinished};
+use tactus_config::{self as config, Config};
+use tactus_control::api_path::{API_PATH, is_api_path};
 use tactus_control::broker::{Broker, Planned};
 use tactus_control::engine::Watchdog;
+use tactus_control::rights::Readers;
+use tactus_control::rights::Right;
+use tactus_control::settings::Unfinished;
 use tactus_core::path::RequestPath;
 use tactus_engine::message::VolumeId;
 use tactus_storage::catalogue::{Catalogue, OpenFault};
@@ -337,8 +340,8 @@ impl Uploads {
         catalogue: &Catalogue,
         path: &RequestPath,
     ) -> Result<StorePath<'_>, Refusal> {
-        if config::is_api_path(path.name()) {
-            return Err(Response::text(403, config::API_PATH).into());
+        if is_api_path(path.name()) {
+            return Err(Response::text(403, API_PATH).into());
         }
         self.place(catalogue, path)
     }

@@ -3,11 +3,12 @@
 //! Promise: a value out of its range is an error at its place, with the range.
 
 use std::ops::{Range, RangeInclusive};
+use std::path::Path;
 
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tactus_core::units::{BitRate, Nanos};
 
-use super::error::Mistake;
+use super::error::{ConfigError, Mistake};
 use super::units::{Quantity, Value, exact};
 use super::value::{Auto, Placed, Switch};
 
@@ -174,4 +175,17 @@ pub fn auto_or_off(written: Placed<Switch<IgnoredAny>>) -> Checked<bool> {
             Err(Mistake::at(written.span(), "write \"auto\" or \"off\""))
         }
     }
+}
+
+/// Reads `text`, the content of one table, as `check` understands it. `what` names it in messages.
+///
+/// # Errors
+/// The first mistake, with line and column.
+pub fn table<R: DeserializeOwned, T>(
+    text: &str,
+    what: &str,
+    check: impl FnOnce(R) -> Checked<T>,
+) -> Result<T, ConfigError> {
+    let raw = toml::from_str(text).map_err(Mistake::from);
+    raw.and_then(check).map_err(|mistake| mistake.in_file(Path::new(what), text))
 }

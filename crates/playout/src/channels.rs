@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use tactus_config::Config;
 use tactus_config::channel::{Channel, List};
-use tactus_config::class::{Classes, SendOptions};
+use tactus_control::class::{Classes, SendOptions};
 use tactus_core::classes::ClassNumber;
 use tactus_storage::catalogue::Catalogue;
 use tactus_sys::packets::udp_output;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tactus_config::Config;
-use tactus_config::class::{self, Class, FIXED};
 use tactus_control::broker::{Broker, ClassUse, Unchanged};
+use tactus_control::class::{self, Class, FIXED};
 use tactus_core::classes::ClassNumber;
 use tactus_core::ledger::Resource;
 use tactus_engine::counters::ClassCounters;
@@ -152,8 +152,8 @@ impl Classes {
         all.extend(keys);
         all.retain(|_, value| !value.is_null());
         let text = toml::to_string(&all).map_err(|error| format!("invalid value: {error}"));
-        let class = text
-            .and_then(|text| Config::parse_class(&text, &now).map_err(|error| error.to_string()));
+        let class =
+            text.and_then(|text| Class::parse(&text, &now).map_err(|error| error.to_string()));
         let class = class.map_err(ClassError::Wrong)?;
         if let Some(key) = class.fixed_unlike(known) {
             return Err(ClassError::Fixed(key, name.to_owned()));

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvb_conformance::{ConformanceMonitor, Indicator};
+use tactus_config::Config;
 use tactus_config::channel::When;
-use tactus_config::{Config, Sendfile};
 use tactus_control::engine::{self, Engine};
+use tactus_control::settings::Sendfile;
 use tactus_core::rtp::{self, rtcp};
 use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr};
 use tactus_core::units::{Bytes, MIB, MediaTime, SECOND, WallTime};
@@ -61,7 +62,7 @@ fn fixture(dir: &Path, way: Sendfile, channels: &str) -> Fixture {
     config.memory.arena = Auto::Set(Bytes(32 * MIB));
     let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
     let catalogue = Arc::new(Catalogue::new(dir, rules).expect("a volume"));
-    let engine = engine::start(&config).expect("the engine starts");
+    let engine = engine::start(&config.engine()).expect("the engine starts");
     assert_eq!(engine.volumes[0].sendfile(), way == Sendfile::On, "{:?}", engine.degraded);
     Fixture { engine, catalogue, config }
 }

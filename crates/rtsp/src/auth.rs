@@ -16,7 +16,7 @@ use md5::{Digest, Md5};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use tactus_config::rtsp::Principal;
-use tactus_config::secret;
+use tactus_control::secret;
 
 use super::connection_limit::network;
 
@@ -253,7 +253,7 @@ pub(super) fn understood(text: &str) -> bool {
         password: "".into(),
         destinations: vec![],
         records: false,
-        paths: tactus_config::rights::Paths::everywhere(),
+        paths: tactus_control::rights::Paths::everywhere(),
     };
     let account = Account { principal, md5: hash::<Md5>(b"a"), sha256: hash::<Sha256>(b"a") };
     let passwords = Passwords { accounts: vec![account], guesses: Mutex::default() };
@@ -272,8 +272,9 @@ pub fn password_in(file: &Path) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use tactus_control::rights::Paths;
+
     use super::*;
-    use tactus_config::rights::Paths;
 
     fn account(name: &str, password: &str) -> Account {
         let secret = format!("{name}:{REALM}:{password}");

@@ -15,8 +15,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use tactus_config::rtsp::{Principal, Readers, Recorders};
+use tactus_config::rtsp::{Principal, Recorders};
 use tactus_control::access::{self, Protocol, Record};
+use tactus_control::rights::Readers;
 use tactus_core::path::RequestPath;
 use tactus_core::rtsp::message::{
     self, BODY_MAX, FRAME_HEAD, HEAD_MAX, Method, Piece, Reply, Request, piece,

@@ -339,7 +339,7 @@ fn may_be_sent_to(other: IpAddr, own: IpAddr, principal: Option<&Principal>) -> 
 
 #[cfg(test)]
 mod tests {
-    use tactus_config::rights::Paths;
+    use tactus_control::rights::Paths;
     use tactus_notation::net::Net;
 
     use super::*;

@@ -78,7 +78,7 @@ impl Fixture {
         config.memory.arena = Auto::Set(Bytes(32 * MIB));
         let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
         let catalogue = Arc::new(Catalogue::new(&titles, rules).expect("a volume"));
-        let engine = engine::start(&config).expect("the engine starts");
+        let engine = engine::start(&config.engine()).expect("the engine starts");
         let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker, None).expect("passwords");
         let runtime = tokio::runtime::Runtime::new().expect("threads");
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));

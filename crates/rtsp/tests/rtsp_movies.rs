@@ -78,7 +78,7 @@ async fn stage_by(
     configure(&mut config);
     let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
     let catalogue = Arc::new(Catalogue::new(dir.path(), rules).expect("a volume"));
-    let engine = engine::start(&config).expect("the engine starts");
+    let engine = engine::start(&config.engine()).expect("the engine starts");
     let rtsp =
         Rtsp::new(&config.rtsp, &catalogue, &engine.broker, None).expect("it has no passwords");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -9,10 +9,11 @@ pub mod judge;
 use std::io;
 use std::path::Path;
 
-use tactus_config::{ARENA_MAX_AUTO, Config, MODEL_FILE};
+use tactus_config::Config;
 use tactus_control::broker::UDP_BUFFER;
 use tactus_control::engine::{self, FLASH_BLOCK};
 use tactus_control::measure::model_file;
+use tactus_control::settings::{ARENA_MAX_AUTO, MODEL_FILE};
 use tactus_core::units::{Bytes, Nanos};
 use tactus_notation::Auto;
 use tactus_sys::packets::back_end::{self, BackEnd};
@@ -138,7 +139,7 @@ impl Needs {
         let shares = taking.map(|volume| volume.write_share.0).sum::<u64>();
         Self {
             arena: Bytes(arena.0 + shares),
-            descriptors: engine::open_files(config, arena.0 / FLASH_BLOCK.0),
+            descriptors: engine::open_files(&config.engine(), arena.0 / FLASH_BLOCK.0),
             link_is_set: config.link.rate != Auto::Auto,
         }
     }

@@ -137,7 +137,7 @@ async fn channels_share_what_their_class_may_have_and_are_refused_by_its_name() 
     config.memory.arena = Auto::Set(Bytes(64 * MIB));
     let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
     let catalogue = Arc::new(Catalogue::new(dir.path(), rules).expect("a volume"));
-    let engine = engine::start(&config).expect("the engine starts");
+    let engine = engine::start(&config.engine()).expect("the engine starts");
     let counters = &engine.counters;
     let channels = Channels::begin(&config, &catalogue, &engine.broker);
     for nth in 1..=5 {

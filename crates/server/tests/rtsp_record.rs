@@ -63,7 +63,7 @@ impl Fixture {
         config.memory.arena = Auto::Set(Bytes(64 * MIB));
         let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
         let catalogue = Arc::new(Catalogue::new(&titles, rules).expect("a volume"));
-        let engine = engine::start(&config).expect("the engine starts");
+        let engine = engine::start(&config.engine()).expect("the engine starts");
         let runtime = tokio::runtime::Runtime::new().expect("threads");
         let media = engine.write_paths.iter();
         let media: Vec<_> = media

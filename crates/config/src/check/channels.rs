@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::ops::Range;
 
+use tactus_control::class::Classes;
 use tactus_core::units::BitRate;
 use tactus_notation::Auto;
 use tactus_notation::checks::{
@@ -14,7 +15,6 @@ use tactus_notation::units::Value;
 use toml::Spanned;
 
 use crate::channel::{Channel, List, Output, Playlist, When};
-use crate::class::Classes;
 use crate::raw;
 
 /// Upper bound of the titles of a channel: a month of one-minute titles.

@@ -1,5 +1,6 @@
 //! Checks `[[recording]]`: live inputs and the names of their titles.
 
+use tactus_control::settings::Volume;
 use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
 use tactus_notation::checks::{
     Checked, PLAIN_NAME, RATES, auto_quantity, in_range, interface, is_plain_name, quantity,
@@ -10,8 +11,8 @@ use tactus_notation::units::Value;
 use toml::Spanned;
 
 use crate::pattern::Pattern;
+use crate::raw;
 use crate::recording::{Input, Keep, Recording, Rotate};
-use crate::{Volume, raw};
 
 pub(super) fn recordings(raw: Vec<raw::Recording>, volumes: &[Volume]) -> Checked<Vec<Recording>> {
     let mut all: Vec<Recording> = Vec::with_capacity(raw.len());

@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use tactus_control::class::{Classes, SendOptions};
+use tactus_control::rights::Readers;
+use tactus_control::settings::Memory;
 use tactus_core::units::BitRate;
 use tactus_notation::checks::{
     Checked, PLAIN_NAME, RATES, burst, dscp, in_range, interface, is_plain_name, number, quantity,
@@ -12,9 +15,8 @@ use toml::Spanned;
 
 use super::address;
 use super::uploads::paths;
-use crate::class::{Classes, SendOptions};
+use crate::raw;
 use crate::rtsp::{self, Rtsp};
-use crate::{Memory, Readers, raw};
 
 /// Checks the section; by default its readers are as restricted as those of HTTP.
 pub(super) fn rtsp(

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use tactus_control::rights::{Grant, Paths, Readers, Right, Rights};
 use tactus_core::units::{Bytes, MIB, SECOND};
 use tactus_notation::checks::{Checked, PLAIN_NAME, is_plain_name, number, quantity, unless_off};
 use tactus_notation::error::Mistake;
@@ -10,7 +11,6 @@ use tactus_notation::value::Placed;
 use toml::Spanned;
 
 use crate::raw;
-use crate::rights::{Grant, Paths, Readers, Right, Rights};
 use crate::{Principal, Token, Upload};
 
 pub(super) fn upload(raw: raw::Upload, base: &Path) -> Checked<Upload> {

@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-use tactus_config::ClientShare;
 use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_engine::message::Rate;
+
+use crate::settings::ClientShare;
 
 /// The unit whose streams are counted together.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

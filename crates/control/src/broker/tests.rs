@@ -69,9 +69,9 @@ impl Fixture {
         let rules = BrokerRules {
             senders: SenderCores { links: (0..links).collect(), packets: 0 },
             cpus: (0..links).collect(),
-            best_effort: tactus_config::BestEffort {
+            best_effort: crate::settings::BestEffort {
                 streams_max: 2,
-                client_share: tactus_config::ClientShare::Fair,
+                client_share: crate::settings::ClientShare::Fair,
             },
             retry_after,
             start_burst: Nanos(0),

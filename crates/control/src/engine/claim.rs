@@ -8,7 +8,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use tactus_config::placement::{self, CorePlan};
+use crate::placement::{self, CorePlan};
 
 /// The claim of one processor.
 #[derive(Debug)]

@@ -4,8 +4,6 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tactus_config::class::Class;
-use tactus_config::{ARENA_MAX_AUTO, Config, Sendfile, Volume};
 use tactus_core::cost::{DiskLimits, SendCost, WriteLimits};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{Ledger, Limits};
@@ -15,7 +13,9 @@ use tactus_engine::assembly::Placement;
 use tactus_notation::Auto;
 use tactus_sys::probe;
 
+use crate::class::Class;
 use crate::measure;
+use crate::settings::{ARENA_MAX_AUTO, EngineSettings, Sendfile, Volume};
 
 /// The properties of one volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -118,14 +118,14 @@ const ARM_BLOCK: Bytes = Bytes(MIB);
 /// A larger read-ahead for each stream would fill the memory that streams need.
 pub const READ_AHEAD_MAX: Bytes = Bytes(MIB);
 
-/// Determines the properties of each volume of `config`.
-pub(super) fn volumes(config: &Config) -> io::Result<Vec<VolumeFacts>> {
-    let arena = match config.memory.arena {
+/// Determines the properties of each volume of `settings`.
+pub(super) fn volumes(settings: &EngineSettings) -> io::Result<Vec<VolumeFacts>> {
+    let arena = match settings.memory.arena {
         Auto::Set(size) => size,
         Auto::Auto => Bytes(probe::machine().memory.available / 4).min(ARENA_MAX_AUTO),
     };
-    let each = Bytes(arena.0 / config.volumes.len().max(1) as u64);
-    config.volumes.iter().map(|volume| facts(volume, each)).collect()
+    let each = Bytes(arena.0 / settings.volumes.len().max(1) as u64);
+    settings.volumes.iter().map(|volume| facts(volume, each)).collect()
 }
 
 fn facts(volume: &Volume, arena: Bytes) -> io::Result<VolumeFacts> {
@@ -174,7 +174,7 @@ const PLACE_MAX: Bytes = Bytes(MIB);
 /// The limits of all resources. Without real-time priority half is promised, because other programs
 /// on the cores then interfere.
 pub(super) fn of(
-    config: &Config,
+    settings: &EngineSettings,
     volumes: &[VolumeFacts],
     placement: &Placement,
     rates: LinkRates,
@@ -197,13 +197,13 @@ pub(super) fn of(
             write_path: volume.limits.write_path,
         }
     });
-    let share = |rate: BitRate| BitRate(config.link.budget.of(rate.0));
+    let share = |rate: BitRate| BitRate(settings.link.budget.of(rate.0));
     let link = share(rates.link);
     let datagrams = (rates.datagrams < rates.link).then(|| share(rates.datagrams));
-    let core = Nanos(config.cpu_budget.of(SECOND.0) / u64::from(derate));
+    let core = Nanos(settings.cpu_budget.of(SECOND.0) / u64::from(derate));
     let cores = vec![core; placement.cores()];
-    let classes = config.classes.0.iter().map(Class::limits).collect();
-    let streams = config.memory.streams_max;
+    let classes = settings.classes.0.iter().map(Class::limits).collect();
+    let streams = settings.memory.streams_max;
     Limits { disks: disks.collect(), link, datagrams, classes, cores, streams }
 }
 
@@ -239,16 +239,16 @@ pub(super) struct LinkRates {
 
 /// The capacity of the link, and its part for datagrams if the link `is_kept_full`. Determined
 /// once, because interfaces appear and disappear: the promised rate must equal the paced rate.
-pub(super) fn link_rates(config: &Config, is_kept_full: bool) -> LinkRates {
-    let link = link_rate(config);
-    let gaps = config.gap_frames.as_ref().filter(|_| is_kept_full);
+pub(super) fn link_rates(settings: &EngineSettings, is_kept_full: bool) -> LinkRates {
+    let link = link_rate(settings);
+    let gaps = settings.gap_frames.as_ref().filter(|_| is_kept_full);
     LinkRates { link, datagrams: gaps.map_or(link, |gaps| gaps.rate.min(link)) }
 }
 
 /// The capacity of the link: as configured, or the speed of the fastest interface that is up and
 /// reports it, as far as a pacer can keep it.
-fn link_rate(config: &Config) -> BitRate {
-    config.link.rate.or_else(|| {
+fn link_rate(settings: &EngineSettings) -> BitRate {
+    settings.link.rate.or_else(|| {
         let interfaces = probe::network().interfaces;
         let speeds = interfaces.iter().filter(|each| each.up).filter_map(|each| each.speed);
         speeds.max().unwrap_or(UNKNOWN_LINK).min(pacer::RATE_MAX)
@@ -260,37 +260,43 @@ const UNKNOWN_LINK: BitRate = BitRate(40_000_000_000);
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
+    use crate::class::Classes;
+    use crate::settings::GapFrames;
 
-    const CLASS: &str = "[[class]]\nname = \"a\"\nguaranteed = \"10 Mbit/s\"\n";
-
-    fn promised(text: &str, is_kept_full: bool) -> Ledger {
-        let config = Config::parse(Path::new("t.toml"), text).expect(text);
-        let rates = link_rates(&config, is_kept_full);
-        Ledger::new(of(&config, &[], &Placement::sensible(0, 1), rates, true))
+    fn promised(settings: &EngineSettings, is_kept_full: bool) -> Ledger {
+        let rates = link_rates(settings, is_kept_full);
+        Ledger::new(of(settings, &[], &Placement::sensible(0, 1), rates, true))
     }
 
     #[test]
     fn datagrams_are_promised_what_the_link_carries_that_they_keep_full() {
-        let gaps = "[gap_frames]\ndevice = \"eth7\"\nrate = \"10 Mbit/s\"\n";
+        let gap_frames = GapFrames {
+            device: "eth7".into(),
+            rate: BitRate(10_000_000),
+            overhead: GapFrames::OVERHEAD,
+        };
+        let mut settings =
+            EngineSettings { gap_frames: Some(gap_frames), ..EngineSettings::default() };
         // Independent of the fastest interface of this host.
-        let kept_full = promised(gaps, true);
+        let kept_full = promised(&settings, true);
         assert_eq!(kept_full.limits().datagrams, Some(BitRate(9_000_000)));
         assert!(kept_full.limits().link > BitRate(9_000_000));
-        assert_eq!(promised(gaps, false).limits().datagrams, None);
-        let slow = promised(&format!("[link]\nrate = \"5 Mbit/s\"\n{gaps}"), true);
+        assert_eq!(promised(&settings, false).limits().datagrams, None);
+        settings.link.rate = Auto::Set(BitRate(5_000_000));
+        let slow = promised(&settings, true);
         assert_eq!((slow.limits().link, slow.limits().datagrams), (BitRate(4_500_000), None));
     }
 
     #[test]
     fn classes_are_guaranteed_no_more_than_the_link_that_is_kept_full_has() {
-        let config = Config::parse(Path::new("t.toml"), CLASS).expect("it is right");
+        let class = "name = \"a\"\nguaranteed = \"10 Mbit/s\"\n";
+        let classes = Classes(vec![Class::parse(class, &Classes::default()).expect("a class")]);
+        let settings = EngineSettings { classes, ..EngineSettings::default() };
         let check = |datagrams: u64| {
             let (link, datagrams) = (BitRate(1_000_000_000), BitRate(datagrams));
             let rates = LinkRates { link, datagrams };
-            check_classes(&Ledger::new(of(&config, &[], &Placement::sensible(0, 1), rates, true)))
+            check_classes(&Ledger::new(of(&settings, &[], &Placement::sensible(0, 1), rates, true)))
         };
         assert!(check(12_000_000).is_ok());
         let error = check(11_000_000).expect_err("nine tenths of it").to_string();

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use tactus_config::{Config, GapFrames, raw};
 use tactus_core::ledger::Resource;
 use tactus_core::ports::PacketPort;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
@@ -17,6 +16,7 @@ use tactus_sys::packets::udp_output::{self, Cutting};
 
 use crate::broker::{Broker, DatagramCost, UDP_BUFFER, UDP_BUFFER_MIN};
 use crate::engine::watchdog::LOOK;
+use crate::settings::{BackEnd as ConfiguredBackEnd, EngineSettings, GapFrames};
 
 /// The properties of sending datagrams.
 #[derive(Clone, Debug)]
@@ -34,21 +34,21 @@ pub struct PacketFacts {
 }
 
 pub(super) fn open(
-    config: &Config,
+    settings: &EngineSettings,
     degraded: &mut Vec<String>,
 ) -> (Box<dyn PacketPort>, PacketFacts, Watch) {
-    let wanted = match config.packets.back_end {
-        raw::BackEnd::Auto => None,
-        raw::BackEnd::Sendmmsg => Some(BackEnd::Sendmmsg),
-        raw::BackEnd::IoUring => Some(BackEnd::IoUring),
-        raw::BackEnd::Txtime => Some(BackEnd::Txtime),
-        raw::BackEnd::PacketSocket => Some(BackEnd::PacketSocket),
-        raw::BackEnd::Xdp => Some(BackEnd::Xdp),
+    let wanted = match settings.packets.back_end {
+        ConfiguredBackEnd::Auto => None,
+        ConfiguredBackEnd::Sendmmsg => Some(BackEnd::Sendmmsg),
+        ConfiguredBackEnd::IoUring => Some(BackEnd::IoUring),
+        ConfiguredBackEnd::Txtime => Some(BackEnd::Txtime),
+        ConfiguredBackEnd::PacketSocket => Some(BackEnd::PacketSocket),
+        ConfiguredBackEnd::Xdp => Some(BackEnd::Xdp),
     };
-    let tick = config.packets.tick;
+    let tick = settings.packets.tick;
     // Each stream has one destination.
-    let use_of = ExpectedUse { tick, destinations: config.memory.streams_max as usize };
-    let chosen = match &config.gap_frames {
+    let use_of = ExpectedUse { tick, destinations: settings.memory.streams_max as usize };
+    let chosen = match &settings.gap_frames {
         Some(gaps) => back_end::choose_gaps(&gap_terms(gaps), use_of),
         None => back_end::choose(wanted, use_of),
     };
@@ -58,7 +58,7 @@ pub(super) fn open(
             "datagrams leave by {back_end}, not by {wanted}, which cannot be had here: {error}"
         ));
     }
-    if !config.channels.is_empty() || !config.rtsp.addresses.is_empty() {
+    if settings.sends_datagrams {
         degraded.extend(udp_output::granted(UDP_BUFFER).ok().and_then(too_little));
     }
     // The cost of a frame in a ring is not measured: it is lower than that of a datagram on a

@@ -7,7 +7,6 @@
 
 use std::io;
 
-use tactus_config::Config;
 use tactus_core::cost::WriteLimits;
 use tactus_core::cycle::GROUP_MAX;
 use tactus_core::units::Bytes;
@@ -25,16 +24,17 @@ use tactus_sys::waker::Waker;
 use super::host::Wakers;
 use super::limits::{VolumeFacts, VolumeLimits};
 use super::write_path::{SYNCS_MAX, WriteShare};
+use crate::settings::EngineSettings;
 
 /// Opens a volume's device and takes its memory; records the chosen path in `volume`.
 pub(super) fn open(
-    config: &Config,
+    settings: &EngineSettings,
     volume: &mut VolumeFacts,
     rights: FillerRights,
     degraded: &mut Vec<String>,
 ) -> io::Result<VolumeSetup<DiskDevice>> {
     if volume.limits.sendfile {
-        match by_reference(config, volume, rights) {
+        match by_reference(settings, volume, rights) {
             Ok(setup) => {
                 let places = setup.keeper.places();
                 let wanted = volume.limits.places();
@@ -56,19 +56,19 @@ pub(super) fn open(
             }
         }
     }
-    direct(config, volume, degraded)
+    direct(settings, volume, degraded)
 }
 
 fn by_reference(
-    config: &Config,
+    settings: &EngineSettings,
     volume: &VolumeFacts,
     rights: FillerRights,
 ) -> Result<VolumeSetup<DiskDevice>, String> {
-    let volumes = config.volumes.len() as u64;
+    let volumes = settings.volumes.len() as u64;
     let wanted = u64::from(volume.limits.places());
-    let allowed = file::raise_open_files(open_files(config, wanted * volumes));
+    let allowed = file::raise_open_files(open_files(settings, wanted * volumes));
     // If both do not fit, they share the limit: half of it still holds thousands of connections.
-    let left = allowed - open_files(config, 0).min(allowed / 2);
+    let left = allowed - open_files(settings, 0).min(allowed / 2);
     let places = wanted.min(left / (u64::from(FILES_PER_PLACE) * volumes)) as u32;
     if places < PLACES_MIN {
         return Err(format!("{allowed} open files are too few: see ulimit -n"));
@@ -95,9 +95,9 @@ fn by_reference(
 }
 
 /// Most open files when `blocks` are kept in the page cache.
-pub fn open_files(config: &Config, blocks: u64) -> u64 {
-    let streams = u64::from(config.memory.streams_max);
-    let connections = u64::from(config.http.connections_max);
+pub fn open_files(settings: &EngineSettings, blocks: u64) -> u64 {
+    let streams = u64::from(settings.memory.streams_max);
+    let connections = u64::from(settings.connections_max);
     blocks * u64::from(FILES_PER_PLACE) + streams + connections + FILES_OF_THE_REST
 }
 
@@ -109,12 +109,12 @@ const FILLERS: u32 = 16;
 const FILES_OF_THE_REST: u64 = 2048;
 
 fn direct(
-    config: &Config,
+    settings: &EngineSettings,
     volume: &VolumeFacts,
     degraded: &mut Vec<String>,
 ) -> io::Result<VolumeSetup<DiskDevice>> {
     let VolumeLimits { cycle, block, arena: size, .. } = volume.limits;
-    let region = region(config, size, degraded)?;
+    let region = region(settings, size, degraded)?;
     let (keeper, view) = arena::arena(Box::new(region), block.0 as u32);
     let depth = depth_of(volume);
     let best_effort_depth = BEST_EFFORT_DEPTH.min(depth);
@@ -125,13 +125,17 @@ fn direct(
 }
 
 /// Takes memory; records refused kinds of it.
-fn region(config: &Config, size: Bytes, degraded: &mut Vec<String>) -> io::Result<HugeRegion> {
-    let locking = if config.memory.lock { Locking::Wanted } else { Locking::NotWanted };
+fn region(
+    settings: &EngineSettings,
+    size: Bytes,
+    degraded: &mut Vec<String>,
+) -> io::Result<HugeRegion> {
+    let locking = if settings.memory.lock { Locking::Wanted } else { Locking::NotWanted };
     let region = HugeRegion::new(size.0 as usize, locking)?;
     if region.pages() == (Pages::Transparent { huge: 0 }) {
         degraded.push("no huge pages: each block costs more address translations".to_owned());
     }
-    if config.memory.lock && region.locked().is_err() {
+    if settings.memory.lock && region.locked().is_err() {
         degraded
             .push("memory is not locked: under memory pressure blocks may be swapped".to_owned());
     }
@@ -147,7 +151,7 @@ pub(super) struct WritePathHost<'a> {
 /// Sets up uploads, if the volume takes them: their memory, and the writing half of the device.
 pub(super) fn with_uploads(
     setup: VolumeSetup<DiskDevice>,
-    config: &Config,
+    settings: &EngineSettings,
     volume: &VolumeFacts,
     host: &WritePathHost,
     degraded: &mut Vec<String>,
@@ -155,7 +159,7 @@ pub(super) fn with_uploads(
     let Some(WriteLimits { places, place, floor_thousandths }) = volume.limits.write_path else {
         return Ok((setup, None));
     };
-    let region = region(config, Bytes(place.0 * u64::from(places)), degraded)?;
+    let region = region(settings, Bytes(place.0 * u64::from(places)), degraded)?;
     let (keeper, view) = arena::arena(Box::new(region), place.0 as u32);
     let options = WriteOptions {
         depth: depth_of(volume),

@@ -5,7 +5,7 @@
 
 use tactus_config::Config;
 use tactus_config::recording::Recording;
-use tactus_config::rights::Right;
+use tactus_control::rights::Right;
 use tactus_core::path::RequestPath;
 use tactus_playout::ingest::{BeginError, Recordings, State};
 

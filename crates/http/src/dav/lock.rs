@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use tactus_config::rights::Right;
+use tactus_control::rights::Right;
 use tactus_core::path::RequestPath;
 use tactus_core::units::SECOND;
 use tactus_storage::catalogue::{Entry, EntryKind};

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tactus_config::channel::{Channel, List};
-use tactus_config::class::SendOptions;
 use tactus_config::recording::Kind;
 use tactus_control::broker::{DeliverySpec, Grant, Output, Running, Source, UdpOutput};
+use tactus_control::class::SendOptions;
 use tactus_core::datagrams::{Counting, Framing, Plan, Polyline, Restamping, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::ts::PACKET;

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
-use tactus_config as config;
+use tactus_control::api_path::{API_PATH, is_api_path};
 use tactus_control::recording::{Begin, BeginError};
 use tactus_core::assembly::{Assembly, Track, tracks};
 use tactus_core::rtsp::transport::Lower;
@@ -107,8 +107,8 @@ impl Connection {
                 [[rtsp.principal]]";
             return Err(Reply::said(Status::FORBIDDEN, text));
         }
-        if config::is_api_path(path.name()) {
-            return Err(Reply::said(Status::FORBIDDEN, config::API_PATH));
+        if is_api_path(path.name()) {
+            return Err(Reply::said(Status::FORBIDDEN, API_PATH));
         }
         let spot = server.catalogue.spot(&path);
         spot.map_err(|_| Reply::said(Status::NOT_FOUND, "no volume is mounted at this path"))?;

@@ -8,7 +8,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use socket2::{Domain, Socket, Type};
-use tactus_config::{AccessForm, AccessTo, Config, ConfigFile, Key, Token, Volume};
+use tactus_config::{Config, ConfigFile, Key, Token};
+use tactus_control::access::{AccessForm, AccessTo};
+use tactus_control::settings::Volume;
 use tactus_control::{access, engine, measure};
 use tactus_core::units::Bytes;
 use tactus_http as http;
@@ -268,6 +270,6 @@ fn memory(config: &Config) -> Result<(), Finding<'_>> {
 }
 
 fn classes(config: &Config) -> Result<(), Finding<'_>> {
-    let found = engine::check_classes(config);
+    let found = engine::check_classes(&config.engine());
     found.map_err(|error| Finding::at(&["class"].map(Key::Name), error.to_string()))
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
-use tactus_config::MODEL_FILE;
 use tactus_control::measure::model_file;
 use tactus_control::measure::profile::{self, Effort, Profile, Progress};
+use tactus_control::settings::MODEL_FILE;
 use tactus_core::units::{Bytes, MIB};
 use tactus_notation::units;
 

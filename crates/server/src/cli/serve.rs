@@ -10,9 +10,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use tactus_config::rights::Rights;
-use tactus_config::{Config, ConfigFile, Principal, Token, Volume, address};
+use tactus_config::{Config, ConfigFile, Principal, Token, address};
 use tactus_control::access;
+use tactus_control::rights::Rights;
+use tactus_control::settings::Volume;
 use tactus_http as http;
 use tactus_storage::store::{IdentityMismatch, KnownIdentities};
 use tokio::signal::unix::{SignalKind, signal};
@@ -251,7 +252,8 @@ pub(super) fn run(
         file.says("http", "address") && file.config.http.addresses == config.http.addresses
     };
     let opened_by = file.as_ref().filter(says).map(|file| file.path.clone());
-    access::start(&config.log).context("cannot open the access log; change [log] access_to")?;
+    access::start(config.log.access, &config.log.access_to)
+        .context("cannot open the access log; change [log] access_to")?;
     let (strict, has_principals) = (config.strict, !config.upload.principals.is_empty());
     let server = runtime.block_on(Server::open(config, file))?;
     let [unix, admin_unix] = server.unix_sockets();

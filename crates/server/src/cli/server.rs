@@ -14,10 +14,11 @@ use anyhow::{Context, Result, anyhow};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
 use tactus_config::http::{Origins, PublicUrl};
-use tactus_config::{Config, ConfigFile, UnixSocket, placement};
+use tactus_config::{Config, ConfigFile, UnixSocket};
 use tactus_control::broker::Broker;
 use tactus_control::engine::{self, Engine, WritePath};
 use tactus_control::indexing;
+use tactus_control::placement;
 use tactus_control::recording::Recorder;
 use tactus_http::{
     self, Control, Counters, Hosts, Internal, Limits, Site, Store, UnixListener, Uploads,
@@ -99,7 +100,8 @@ impl Server {
         };
         let catalogue = Catalogue::with_volumes(&roots.collect::<Vec<_>>(), rules)
             .context("cannot open a volume; check its path and permissions")?;
-        let mut engine = engine::start(&config).map_err(|error| start_error(error, &config))?;
+        let mut engine =
+            engine::start(&config.engine()).map_err(|error| start_error(error, &config))?;
         engine.degraded.extend(too_few_files(&config, &engine));
         leave_cores_to_the_engine(&engine);
         let media = |write_path: &Option<WritePath>| {
@@ -449,7 +451,7 @@ impl PassedSockets {
 /// A warning when the limit of open files is below the need of all connections and streams.
 fn too_few_files(config: &Config, engine: &Engine) -> Option<String> {
     let arena: u64 = engine.volumes.iter().map(|volume| volume.arena().0).sum();
-    let needed = engine::open_files(config, arena / engine::FLASH_BLOCK.0);
+    let needed = engine::open_files(&config.engine(), arena / engine::FLASH_BLOCK.0);
     let limit = rustix::process::getrlimit(Resource::Nofile).current?;
     (limit < needed).then(|| {
         format!(

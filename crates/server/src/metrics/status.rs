@@ -279,7 +279,7 @@ struct Lost {
 
 impl Status {
     pub(super) fn now(sources: &Sources) -> Self {
-        let core = |plan: &tactus_config::placement::CorePlan| Core {
+        let core = |plan: &tactus_control::placement::CorePlan| Core {
             cpu: plan.cpu,
             servers: plan.servers.iter().map(ToString::to_string).collect(),
         };

@@ -23,7 +23,7 @@ fn fixture() -> Fixture {
     config.memory.arena = Auto::Set(Bytes(16 * MIB));
     config.memory.streams_max = 16;
     config.volumes[0].uploads = true;
-    let engine = engine::start(&config).unwrap();
+    let engine = engine::start(&config.engine()).unwrap();
     let catalogue =
         Catalogue::new(dir.path(), tactus_storage::catalogue::CatalogueRules::default());
     let catalogue = Arc::new(catalogue.unwrap());

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tactus_config::ClientShare;
+use tactus_control::settings::ClientShare;
 use tactus_core::units::BitRate;
 use tactus_http::Abuse;
 use tactus_notation::Auto;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::process::Command;
 
-use tactus_config::Sendfile;
+use tactus_control::settings::Sendfile;
 use tactus_core::units::{Bytes, MIB};
 use tactus_notation::Auto;
 

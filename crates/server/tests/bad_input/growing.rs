@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use tactus_config::{Sendfile, Unfinished};
+use tactus_control::settings::{Sendfile, Unfinished};
 use tactus_core::units::MIB;
 
 use crate::client::{Answer, Client};

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use tactus_config::rights::{Grant, Paths, Right, Rights};
+use tactus_control::rights::{Grant, Paths, Right, Rights};
 
 use crate::client::Answer;
 use crate::test_server::{OTHER_TOKEN, TestServer};

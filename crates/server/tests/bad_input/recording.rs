@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tactus_config::Unfinished;
+use tactus_control::settings::Unfinished;
 use tactus_core::units::MIB;
 
 use crate::client::Client;

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use tactus_config::Readers;
-use tactus_config::rights::{Grant, Paths, Right, Rights};
+use tactus_control::rights::Readers;
+use tactus_control::rights::{Grant, Paths, Right, Rights};
 
 use crate::client::Answer;
 use crate::test_server::{OTHER_TOKEN, TOKEN, TestServer, content};

@@ -5,10 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tactus_config::rights::Rights;
-use tactus_config::{ClientShare, Config, Principal, Sendfile, Token, Unfinished};
+use tactus_config::{Config, Principal, Token};
 use tactus_control::engine::{self, Engine};
 use tactus_control::recording::Recorder;
+use tactus_control::rights::Rights;
+use tactus_control::settings::{ClientShare, Sendfile, Unfinished};
 use tactus_core::units::{Bytes, MIB};
 use tactus_http::{
     self, Abuse, Control, Counters, Internal, Limits, Response, Site, Store, Uploads,
@@ -134,7 +135,7 @@ impl TestServer {
         plan.config.volumes[0].unfinished = plan.unfinished;
         fs::write(&plan.config.volumes[0].model, MODEL).unwrap();
 
-        let engine = engine::start(&plan.config).unwrap();
+        let engine = engine::start(&plan.config.engine()).unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.unwrap();

@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use tactus_config::Sendfile;
+use tactus_control::settings::Sendfile;
 use tactus_core::units::{Bytes, KIB, MIB};
 use tactus_http::Abuse;
 

@@ -22,10 +22,10 @@ enum Layer {
     Media,
     /// Which titles there are.
     Storage,
-    /// What the operator has written.
-    Config,
     /// What is admitted, and how it is started.
     Control,
+    /// What the operator has written.
+    Config,
     /// What the server sends and records on its own account.
     Playout,
     /// Protocols of clients.
@@ -44,8 +44,8 @@ const TABLE: [(&str, Layer); 16] = [
     ("tactus-notation", Layer::Media),
     ("tactus-media", Layer::Media),
     ("tactus-storage", Layer::Storage),
-    ("tactus-config", Layer::Config),
     ("tactus-control", Layer::Control),
+    ("tactus-config", Layer::Config),
     ("tactus-playout", Layer::Playout),
     ("tactus-rtsp", Layer::Protocol),
     ("tactus-http", Layer::Protocol),

@@ -5,7 +5,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tactus_config::{Config, Sendfile};
 use tactus_core::ports::DiskFault;
 use tactus_core::units::{Bytes, KIB, MIB};
 use tactus_notation::Auto;
@@ -14,6 +13,7 @@ use tactus_ring::spsc::ring;
 
 use super::*;
 use crate::engine::{self, Engine};
+use crate::settings::{EngineSettings, Sendfile, Volume};
 
 const PLACE: usize = 64 * KIB as usize;
 
@@ -224,12 +224,12 @@ fn house(way: Sendfile) -> (Engine, tempfile::TempDir) {
     // Beside the program: the directory for temporary files may lack direct I/O.
     let program = std::env::current_exe().unwrap();
     let dir = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
-    let mut config = Config::unconfigured();
-    config.serve_only(dir.path());
-    config.memory.arena = Auto::Set(Bytes(32 * MIB));
-    let volume = &mut config.volumes[0];
+    let volumes = vec![Volume::new(dir.path().into())];
+    let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
+    settings.memory.arena = Auto::Set(Bytes(32 * MIB));
+    let volume = &mut settings.volumes[0];
     (volume.uploads, volume.write_share, volume.sendfile) = (true, Bytes(8 * MIB), way);
-    (engine::start(&config).unwrap(), dir)
+    (engine::start(&settings).unwrap(), dir)
 }
 
 #[tokio::test(flavor = "multi_thread")]

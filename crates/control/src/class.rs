@@ -3,12 +3,15 @@
 //! Promise: each class follows its parent, and the guarantees of its children fit into its own
 //! guarantee.
 
+pub mod raw;
+
 use serde_json::{Map, Value};
 use tactus_core::classes::{ClassLimits, ClassNumber};
 use tactus_core::pacer;
 use tactus_core::units::{BitRate, Nanos};
 
 use tactus_notation::units::exact;
+use tactus_notation::{ConfigError, checks};
 
 /// One class. Its rates include everything on the wire.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,6 +37,14 @@ pub struct Class {
 }
 
 impl Class {
+    /// Checks `text`, the content of one `[[class]]`, against the existing classes `known`.
+    ///
+    /// # Errors
+    /// The first mistake, with line and column.
+    pub fn parse(text: &str, known: &Classes) -> Result<Self, ConfigError> {
+        checks::table(text, "class", |raw| raw::one(raw, known))
+    }
+
     /// Its form for admission.
     pub const fn limits(&self) -> ClassLimits {
         let Self { parent, guaranteed, ceiling, is_oversubscribed, .. } = *self;
@@ -62,7 +73,7 @@ impl Class {
 }
 
 /// The default share of a class: its guarantee, or its ceiling.
-pub(super) fn share_of(guaranteed: BitRate, ceiling: Option<BitRate>) -> BitRate {
+fn share_of(guaranteed: BitRate, ceiling: Option<BitRate>) -> BitRate {
     Some(guaranteed).filter(|&rate| rate > BitRate(0)).or(ceiling).unwrap_or(SHARE)
 }
 
@@ -117,7 +128,8 @@ impl Classes {
     }
 
     /// The sum of the guarantees of a class's children; none: of the top classes.
-    pub(super) fn guaranteed(&self, parent: Option<ClassNumber>) -> BitRate {
+    #[must_use]
+    pub fn guaranteed(&self, parent: Option<ClassNumber>) -> BitRate {
         let children = self.0.iter().filter(|class| class.parent == parent);
         BitRate(children.map(|class| class.guaranteed.0).sum())
     }
@@ -171,129 +183,5 @@ impl Classes {
             ));
         }
         Ok(SendOptions { class: Some(number), burst, dscp: dscp.or(class.dscp).unwrap_or(0) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::Config;
-
-    fn read(text: &str) -> Result<Config, String> {
-        Config::parse(Path::new("test.toml"), text).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn classes_stand_behind_their_parents_and_streams_have_what_they_allow() {
-        let text = "[[class]]\nname = \"gold\"\nparent = \"house\"\nguaranteed = \"60 Mbit/s\"\n\
-                    burst = \"4 ms\"\ndscp = 34\n\
-                    [[class]]\nname = \"rest\"\nparent = \"house\"\nceiling = \"20 Mbit/s\"\n\
-                    priority = 7\noversubscribe = true\n\
-                    [[class]]\nname = \"house\"\nguaranteed = \"80 Mbit/s\"\n\
-                    ceiling = \"100 Mbit/s\"\n\
-                    [[channel]]\nname = \"a\"\ntitle = \"/a.ts\"\nto = \"udp://239.1.1.1:5000\"\n\
-                    class = \"gold\"\n";
-        let config = read(text).expect("it is right");
-        let names: Vec<_> = config.classes.0.iter().map(|class| class.name.as_str()).collect();
-        assert_eq!(names, ["house", "gold", "rest"]);
-        let (number, gold) = config.classes.find("gold").expect("it is there");
-        assert_eq!((number, gold.parent), (ClassNumber(1), Some(ClassNumber(0))));
-        assert_eq!((gold.share, gold.ceiling), (BitRate(60_000_000), None));
-        let (_, rest) = config.classes.find("rest").expect("it is there");
-        assert_eq!((rest.share, rest.priority), (BitRate(20_000_000), 7));
-        let of = |class: Option<&str>, burst: Option<u64>, dscp| {
-            let send_options =
-                config.classes.send_options(class, burst.map(Nanos::from_millis), dscp);
-            send_options.map(|send_options| {
-                (send_options.class.map(|class| class.0), send_options.burst, send_options.dscp)
-            })
-        };
-        assert_eq!(of(None, None, None), Ok((None, Nanos(0), 0)));
-        assert_eq!(of(None, Some(40), Some(9)), Ok((None, Nanos::from_millis(40), 9)));
-        assert_eq!(of(Some("gold"), None, None), Ok((Some(1), Nanos::from_millis(4), 34)));
-        assert_eq!(of(Some("gold"), Some(2), Some(0)), Ok((Some(1), Nanos::from_millis(2), 0)));
-        assert!(of(Some("gold"), Some(5), None).unwrap_err().contains("4 ms"));
-        assert!(of(Some("silver"), None, None).unwrap_err().contains("house, gold, rest"));
-    }
-
-    #[test]
-    fn a_class_is_the_same_when_its_keys_are_read_again() {
-        let text = "[[class]]\nname = \"house\"\nguaranteed = \"80 Mbit/s\"\n\
-                    [[class]]\nname = \"a\"\nparent = \"house\"\nguaranteed = \"6 Mbit/s\"\n\
-                    burst = \"4 ms\"\ndscp = 34\n\
-                    [[class]]\nname = \"b\"\nceiling = \"2500 kbit/s\"\noversubscribe = true\n\
-                    share = \"7 Mbit/s\"\npriority = 3\n\
-                    [[class]]\nname = \"c\"\n";
-        let classes = read(text).expect("it is right").classes;
-        for class in &classes.0 {
-            let again = toml::to_string(&classes.keys(class)).expect("plain values");
-            assert_eq!(Config::parse_class(&again, &classes).as_ref(), Ok(class));
-        }
-        let twice = |keys: &str| Config::parse_class(&format!("name = \"a\"\n{keys}"), &classes);
-        let other =
-            twice("parent = \"house\"\nburst = \"4 ms\"\ndscp = 34\nguaranteed = \"9 Mbit/s\"\n");
-        let (other, known) =
-            (other.expect("it is right"), classes.find("a").expect("it is there").1);
-        assert_eq!((other.share, other.fixed_unlike(known)), (BitRate(9_000_000), None));
-        assert_eq!(twice("").expect("it is right").fixed_unlike(known), Some("parent"));
-        assert!(twice("ceiling = \"1 Gbps\"\npace = 3\n").is_err());
-        assert!(
-            twice("parent = \"none\"\n")
-                .expect_err("unknown")
-                .to_string()
-                .contains("no class \"none\"")
-        );
-    }
-
-    #[test]
-    fn what_cannot_be_kept_is_a_mistake() {
-        let class = |keys: &str| format!("[[class]]\nname = \"a\"\n{keys}");
-        for (text, said) in [
-            (class("parent = \"b\"\n"), "no class \"b\""),
-            (class("parent = \"a\"\n"), "its own parent"),
-            (class("guaranteed = \"2 Mbit/s\"\nceiling = \"1 Mbit/s\"\n"), "below its guarantee"),
-            (class("oversubscribe = true\n"), "ceiling"),
-            (class("priority = 8\n"), "8"),
-            (class("burst = \"41 ms\"\n"), "41 ms"),
-            (class("") + &class(""), "defined twice"),
-            (
-                class("guaranteed = \"1 Mbit/s\"\n")
-                    + "[[class]]\nname = \"b\"\nparent = \"a\"\nguaranteed = \"2 Mbit/s\"\n",
-                "guaranteed",
-            ),
-            (
-                class("parent = \"b\"\n") + "[[class]]\nname = \"b\"\nparent = \"a\"\n",
-                "its own parent",
-            ),
-            (
-                "[link]\nrate = \"10 Mbit/s\"\n".to_owned()
-                    + &class("guaranteed = \"10 Mbit/s\"\n"),
-                "`[link]` rate",
-            ),
-            (
-                "[gap_frames]\ndevice = \"eth7\"\nrate = \"10 Mbit/s\"\n".to_owned()
-                    + &class("guaranteed = \"10 Mbit/s\"\n"),
-                "`[gap_frames]` rate",
-            ),
-            (
-                "[[channel]]\nname = \"a\"\ntitle = \"/a.ts\"\nto = \"udp://239.1.1.1:5000\"\n\
-                 class = \"x\"\n"
-                    .into(),
-                "no class \"x\"",
-            ),
-            (class("") + "[rtsp]\nclass = \"a\"\nburst = \"1 ms\"\n", "allows bursts of"),
-        ] {
-            let error = read(&text).expect_err(&text);
-            assert!(error.contains(said), "{text}: {error}");
-        }
-        // Nine nested classes.
-        let mut deep = class("");
-        for at in 1..9 {
-            let parent = if at == 1 { "a".to_owned() } else { format!("c{}", at - 1) };
-            deep += &format!("[[class]]\nname = \"c{at}\"\nparent = \"{parent}\"\n");
-        }
-        assert!(read(&deep).expect_err("too deep").contains("deep"));
     }
 }
