@@ -12,18 +12,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tactus_config::Config;
+use tactus_config::rtsp::Recorders;
 use tactus_control::engine::{self, Engine};
 use tactus_control::recording::Recorder;
 use tactus_core::rtp::Header;
 use tactus_core::rtp::rtcp::{self, Compound, NtpTime, SenderInfo};
 use tactus_core::ts::{Continuity, Packet};
 use tactus_core::units::{Bytes, MIB, SECOND};
-use tactus_http::Uploads;
 use tactus_media::probe;
 use tactus_notation::Auto;
 use tactus_rtsp::Rtsp;
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
-use tactus_storage::store::Medium;
+use tactus_storage::store::{Medium, Store, StoreOptions};
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -38,7 +38,8 @@ const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[mode
 /// A server that records. One at a time: it pins its cores.
 struct Fixture {
     rtsp: Rtsp,
-    uploads: Option<Uploads>,
+    /// Where recordings go; none where no client may record.
+    store: Option<Store>,
     engine: Engine,
     address: SocketAddr,
     runtime: Option<tokio::runtime::Runtime>,
@@ -65,16 +66,17 @@ impl Fixture {
         let catalogue = Arc::new(Catalogue::new(&titles, rules).expect("a volume"));
         let engine = engine::start(&config.engine()).expect("the engine starts");
         let runtime = tokio::runtime::Runtime::new().expect("threads");
-        let media = engine.write_paths.iter();
-        let media: Vec<_> = media
-            .map(|write_path| {
-                write_path.clone().map(|write_path| Arc::new(write_path) as Arc<dyn Medium>)
-            })
-            .collect();
-        let uploads = runtime.block_on(Uploads::open(&config, &media)).expect("a volume");
-        let recorder = uploads
-            .as_ref()
-            .map(|uploads| Recorder::new(engine.broker.clone(), Arc::clone(&uploads.volumes)));
+        let store = (config.rtsp.recorders != Recorders::Nobody).then(|| {
+            let write_path = engine.write_paths[0].clone().expect("the volume takes uploads");
+            let medium = Arc::new(write_path) as Arc<dyn Medium>;
+            runtime
+                .block_on(Store::open(&titles, medium, StoreOptions::default()))
+                .expect("a store")
+                .0
+        });
+        let recorder = store
+            .clone()
+            .map(|store| Recorder::new(engine.broker.clone(), Arc::new([Some(store)])));
         let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker, recorder);
         let rtsp = rtsp.expect("passwords");
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
@@ -82,7 +84,7 @@ impl Fixture {
         let address = listener.local_addr().expect("bound");
         runtime.spawn(rtsp.clone().serve(listener));
         let runtime = Some(runtime);
-        Self { rtsp, uploads, engine, address, runtime, dir, _turn: turn }
+        Self { rtsp, store, engine, address, runtime, dir, _turn: turn }
     }
 
     fn url(&self, name: &str) -> String {
@@ -140,8 +142,8 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.block_on(self.rtsp.close());
-            if let Some(uploads) = self.uploads.take() {
-                runtime.block_on(uploads.close());
+            if let Some(store) = self.store.take() {
+                runtime.block_on(store.close());
             }
             runtime.shutdown_timeout(PATIENCE);
         }
