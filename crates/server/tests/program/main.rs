@@ -1,0 +1,22 @@
+//! The program `tactus` as a child process, and what its users do with it.
+//!
+//! Promise: one test binary for all of it, so that a change in any crate links it once. Each module
+//! is a subject. Servers run one at a time (`child::turn`), because each pins its cores.
+
+mod child;
+
+mod judge;
+mod media_server;
+
+mod classes;
+mod cli;
+mod conformance;
+mod everyday;
+mod live;
+mod operating;
+mod players;
+mod proxies;
+mod rtsp_matrix;
+mod rtsp_retina;
+mod uploaders;
+mod volumes;
