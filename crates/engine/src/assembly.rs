@@ -23,7 +23,7 @@ use crate::counters::{
 };
 use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeLimits, VolumeParts};
 use crate::disk::{self, DiskRings, DiskServer};
-use crate::feeding::Memory;
+use crate::egress::Memory;
 use crate::internal::{FromLink, ToLink};
 use crate::link::{LinkParts, LinkServer, Patience};
 use crate::message::{ClassChange, Command, PacketClass, Report, WriteAnswer, WriteRequest};

@@ -13,7 +13,7 @@ pub mod server;
 mod internal;
 mod pool;
 
-pub mod feeding;
+pub mod egress;
 
 pub mod block;
 pub mod delivery;

@@ -25,7 +25,7 @@ use tactus_core::units::{BitRate, Bytes, KIB, MonoTime, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::{LinkCounters, StreamCounters};
-use crate::feeding::{BlockPart, Memory, Moved};
+use crate::egress::{BlockPart, Memory, Moved};
 use crate::internal::{FromLink, Open, OpenBlocks, OpenContent, Pass, ToLink};
 use crate::link::best_effort::BestEffort;
 use crate::link::connection::Connection;

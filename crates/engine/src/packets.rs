@@ -26,7 +26,7 @@ use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::{ClassCounters, PacketCounters, StreamCounters};
-use crate::feeding::{BlockPart, Memory, Moved, Second};
+use crate::egress::{BlockPart, Memory, Moved, Second};
 use crate::internal::{FromLink, Open, OpenBlocks, OpenContent, Pass, ToLink};
 use crate::message::{ClassChange, Datagrams, Outcome, PacketClass, Rate, StreamId};
 use crate::packets::batch::{Batch, DueMessage};

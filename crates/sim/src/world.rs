@@ -20,7 +20,7 @@ use tactus_engine::assembly::{
     Control, PacketSetup, Placement, Setup, VolumeSetup, WritePathSetup, assemble,
 };
 use tactus_engine::cores::Core;
-use tactus_engine::feeding::Memory;
+use tactus_engine::egress::Memory;
 use tactus_engine::link::Patience;
 use tactus_engine::message::PacketClass;
 use tactus_ring::arena::{ArenaOwner, HeapRegion, arena, elsewhere};

@@ -11,7 +11,7 @@ use tactus_core::cost::WriteLimits;
 use tactus_core::cycle::GROUP_MAX;
 use tactus_core::units::Bytes;
 use tactus_engine::assembly::{VolumeSetup, WritePathSetup};
-use tactus_engine::feeding::Memory;
+use tactus_engine::egress::Memory;
 use tactus_ring::arena;
 use tactus_sys::disk::pages::{DiskPages, FILES_PER_PLACE, FillerRights, PagesOptions};
 use tactus_sys::disk::uring::Registration;

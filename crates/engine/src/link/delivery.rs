@@ -5,7 +5,7 @@ use tactus_core::ports::SocketHandle;
 use tactus_core::stagger::Slot;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
-use crate::feeding::Window;
+use crate::egress::Window;
 use crate::link::connection::Connection;
 use crate::link::feed::Feed;
 use crate::link::framing::{Demand, Framer};

@@ -24,7 +24,7 @@ use tactus_core::datagrams::{Cutting, Framing, Gathering};
 use tactus_core::ports::{FilePart, LinkPort, SendResult, SocketHandle};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
-use crate::feeding::{BlockPart, Memory};
+use crate::egress::{BlockPart, Memory};
 use crate::internal::OpenBlocks;
 use crate::link::connection::Connection;
 use crate::link::feed::Feed;

@@ -13,7 +13,7 @@ use tactus_ring::arena::View;
 
 use super::entry::Entry;
 use super::generated;
-use crate::feeding::{BlockPart, Memory};
+use crate::egress::{BlockPart, Memory};
 use crate::pool::Pool;
 
 /// Limit of gathered messages: the limit of one call.

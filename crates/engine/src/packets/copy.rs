@@ -14,7 +14,7 @@ use tactus_core::units::{Bytes, MonoTime};
 use super::entry::Entry;
 use super::pieces::{PIECE, Pieces};
 use super::{PacketServer, batch, entry_of};
-use crate::feeding::Memory;
+use crate::egress::Memory;
 
 impl PacketServer {
     /// Notes the continuity counters of the last gathered message, if they are needed. Returns

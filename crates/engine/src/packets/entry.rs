@@ -9,7 +9,7 @@ use tactus_core::pacer::ClassId;
 use tactus_core::ports::FileHandle;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
-use crate::feeding::Window;
+use crate::egress::Window;
 use crate::internal::OpenBlocks;
 use crate::message::{Datagrams, StreamId};
 use crate::pool::List;

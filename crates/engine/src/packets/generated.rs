@@ -13,7 +13,7 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::spsc::Consumer;
 
 use super::{Of, PacketServer};
-use crate::feeding::Window;
+use crate::egress::Window;
 use crate::internal::FromLink;
 use crate::message::{Chunks, Datagrams, Outcome, StreamId};
 

@@ -11,7 +11,7 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use super::parts::Parts;
 use super::{Call, Demand, FRAMES, Limit, Step};
-use crate::feeding::Memory;
+use crate::egress::Memory;
 use crate::link::connection::Connection;
 use crate::link::feed::Feed;
 use crate::message::{Outcome, Workspace};

@@ -6,7 +6,7 @@ use tactus_core::ports::{FilePart, LinkPort, SocketHandle};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use super::{Call, Demand, Limit, Step, taken_of};
-use crate::feeding::Memory;
+use crate::egress::Memory;
 use crate::link::feed::Feed;
 use crate::message::Outcome;
 

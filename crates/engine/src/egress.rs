@@ -1,4 +1,4 @@
-//! Feeding, common to both link servers: how bytes reach them, where the bytes lie, and which
+//! Egress, common to both link servers: how bytes reach them, where the bytes lie, and which
 //! answers they give.
 //!
 //! Promise: a part of a block that has been fed is held by its lease until it is returned. This
