@@ -6,8 +6,8 @@
 //! and returns each.
 
 mod connection;
-mod feed;
 mod schedule;
+mod send_queue;
 
 mod framing;
 
@@ -30,9 +30,9 @@ use crate::internal::{FromLink, Open, OpenBlocks, OpenContent, Pass, ToLink};
 use crate::link::best_effort::BestEffort;
 use crate::link::connection::Connection;
 use crate::link::delivery::Delivery;
-use crate::link::feed::Feed;
 use crate::link::framing::{Call, Framer, Limit, StarvedStream, Step};
 use crate::link::schedule::Schedule;
+use crate::link::send_queue::SendQueue;
 use crate::message::{self, Backpressure, Chunks, Outcome, Rate, StreamId};
 use crate::pool::Pool;
 use crate::server::Server;
@@ -145,17 +145,17 @@ impl<P: LinkPort> LinkServer<P> {
         blocks: OpenBlocks,
         output: message::Connection,
     ) {
-        let feed = Feed {
+        let queue = SendQueue {
             volume: usize::from(blocks.volume.0),
             file: blocks.file,
             len: blocks.len,
             repeats: blocks.turn.is_some(),
-            ..Feed::NONE
+            ..SendQueue::NONE
         };
         let delivery = Delivery {
             stream: Some(stream),
             connection: Connection::new(output.socket),
-            feed,
+            queue,
             drained: (now, Bytes(0)),
             ..Delivery::free()
         };
@@ -205,8 +205,8 @@ impl<P: LinkPort> LinkServer<P> {
             self.answer(FromLink::Returned { stream, lease: fed.lease });
             return;
         }
-        delivery.feed.available += Bytes(u64::from(fed.len));
-        self.fed.push_back(&mut delivery.feed.blocks, fed);
+        delivery.queue.available += Bytes(u64::from(fed.len));
+        self.fed.push_back(&mut delivery.queue.blocks, fed);
     }
 
     /// Sets the length of a stream, which is known now.
@@ -215,7 +215,7 @@ impl<P: LinkPort> LinkServer<P> {
         if delivery.stream != Some(stream) {
             return;
         }
-        delivery.feed.len = Some(len);
+        delivery.queue.len = Some(len);
         if delivery.is_complete() {
             self.close(stream.index, Outcome::Complete);
         }
@@ -303,7 +303,7 @@ impl<P: LinkPort> LinkServer<P> {
     /// the clock goes on.
     fn wait_for_growth(&mut self, index: u32, allowed: Bytes, until: MonoTime) {
         let delivery = &self.deliveries[index as usize];
-        if delivery.feed.is_growing() && !delivery.was_blocked {
+        if delivery.queue.is_growing() && !delivery.was_blocked {
             let gap = delivery.gap(allowed, until);
             if gap > Nanos(0) {
                 self.move_clock(index, gap);
@@ -320,7 +320,7 @@ impl<P: LinkPort> LinkServer<P> {
             delivery.was_blocked = false;
             return;
         }
-        if delivery.feed.is_growing() {
+        if delivery.queue.is_growing() {
             delivery.was_blocked = false;
         } else {
             self.note_underrun(index);
@@ -333,8 +333,8 @@ impl<P: LinkPort> LinkServer<P> {
         let delivery = &mut self.deliveries[index as usize];
         delivery.was_blocked = true;
         if let (Some(owed_max), Some(clock)) = (delivery.owed_max, delivery.clock) {
-            let owed = clock.allowed(until).min(delivery.feed.end());
-            let forgotten = owed.saturating_sub(delivery.feed.sent + owed_max);
+            let owed = clock.allowed(until).min(delivery.queue.end());
+            let forgotten = owed.saturating_sub(delivery.queue.sent + owed_max);
             if forgotten > Bytes(0) {
                 self.move_clock(index, clock.rate().time_for(forgotten));
             }
@@ -354,7 +354,7 @@ impl<P: LinkPort> LinkServer<P> {
     /// Counts a visit that sends new bytes.
     fn note_visit(&mut self, now: MonoTime, index: u32, lateness: Nanos) {
         let delivery = &mut self.deliveries[index as usize];
-        let second = delivery.window.visit(now, delivery.feed.sent, delivery.was_blocked);
+        let second = delivery.window.visit(now, delivery.queue.sent, delivery.was_blocked);
         let stream = &self.streams[index as usize];
         if let Some(second) = second {
             stream.second_bytes.set(second.bytes.0);
@@ -392,11 +392,11 @@ impl<P: LinkPort> LinkServer<P> {
     /// Sends the begun frame, the message, and the bytes within `limit`.
     fn send(&mut self, now: MonoTime, index: u32, limit: Limit) -> Attempt {
         loop {
-            let Delivery { framing, connection, feed, .. } = &mut self.deliveries[index as usize];
+            let Delivery { framing, connection, queue, .. } = &mut self.deliveries[index as usize];
             let mut call = Call {
                 port: &mut self.port,
                 now,
-                feed,
+                queue,
                 memories: &self.memories,
                 fed: &self.fed,
                 stage: &mut self.stage,
@@ -420,7 +420,7 @@ impl<P: LinkPort> LinkServer<P> {
     fn note_step(&mut self, index: u32, step: Step) {
         let delivery = &mut self.deliveries[index as usize];
         let sent = step.title + step.generated;
-        delivery.feed.sent += sent;
+        delivery.queue.sent += sent;
         let stream = &self.streams[index as usize];
         self.counters.bytes.add(sent.0);
         stream.bytes.add(sent.0);
@@ -441,10 +441,10 @@ impl<P: LinkPort> LinkServer<P> {
     }
 
     fn use_up(&mut self, index: u32, sent: Bytes) {
-        let Delivery { stream, feed, .. } = &mut self.deliveries[index as usize];
-        feed.available -= sent;
+        let Delivery { stream, queue, .. } = &mut self.deliveries[index as usize];
+        queue.available -= sent;
         let mut left = sent.0 as u32;
-        while let Some(at) = self.fed.front(&feed.blocks) {
+        while let Some(at) = self.fed.front(&queue.blocks) {
             let fed = self.fed.get_mut(at);
             let used = fed.len.min(left);
             fed.at += used;
@@ -454,7 +454,7 @@ impl<P: LinkPort> LinkServer<P> {
             if fed.len > mutant!(LeaseEarly, fed.at, 0) {
                 break;
             }
-            let fed = self.fed.pop_front(&mut feed.blocks).expect("the front is there");
+            let fed = self.fed.pop_front(&mut queue.blocks).expect("the front is there");
             let stream = stream.expect("an open stream sends");
             give(&mut self.answers, FromLink::Returned { stream, lease: fed.lease });
         }
@@ -465,7 +465,7 @@ impl<P: LinkPort> LinkServer<P> {
         let place = &mut self.deliveries[index as usize];
         let mut delivery = std::mem::replace(place, Delivery::free());
         let stream = delivery.stream.expect("a stream is closed once");
-        while let Some(fed) = self.fed.pop_front(&mut delivery.feed.blocks) {
+        while let Some(fed) = self.fed.pop_front(&mut delivery.queue.blocks) {
             let back = FromLink::Returned { stream, lease: fed.lease };
             mutant!(LeaseLost, (), give(&mut self.answers, back));
         }
@@ -480,7 +480,7 @@ impl<P: LinkPort> LinkServer<P> {
         }
         // Now, not when the slot is opened again: until then it belongs to a stream that begins.
         self.streams[index as usize].clear();
-        let (sent, workspace) = (delivery.feed.sent, delivery.framing.into_workspace());
+        let (sent, workspace) = (delivery.queue.sent, delivery.framing.into_workspace());
         self.answer(FromLink::Closed { stream, outcome, sent, workspace });
     }
 

@@ -64,7 +64,7 @@ impl<P: LinkPort> LinkServer<P> {
         for _ in 0..self.best_effort.streams.len() {
             let Some(index) = self.best_effort.turn() else { break };
             let delivery = &self.deliveries[index as usize];
-            let most = delivery.feed.available.min(TURN_BUDGET).min(budget);
+            let most = delivery.queue.available.min(TURN_BUDGET).min(budget);
             if most > Bytes(0) && delivery.not_before <= self.slot {
                 any = true;
                 budget -= self.serve_one(now, index, most);
@@ -78,11 +78,11 @@ impl<P: LinkPort> LinkServer<P> {
     }
 
     fn serve_one(&mut self, now: MonoTime, index: u32, most: Bytes) -> Bytes {
-        let before = self.deliveries[index as usize].feed.sent;
+        let before = self.deliveries[index as usize].queue.sent;
         let attempt = self.send(now, index, Limit::at(before + most));
         let slot = self.slot;
         let delivery = &mut self.deliveries[index as usize];
-        let taken = delivery.feed.sent - before;
+        let taken = delivery.queue.sent - before;
         match attempt {
             Attempt::Ended(outcome) => self.close(index, outcome),
             Attempt::Whole if delivery.is_complete() => self.close(index, Outcome::Complete),
@@ -99,11 +99,11 @@ impl<P: LinkPort> LinkServer<P> {
         if delivery.stream.is_none() || now.since(since) < patience.drain_window {
             return;
         }
-        let starved = delivery.feed.available == Bytes(0);
-        if !starved && delivery.feed.sent.saturating_sub(sent) < patience.drain_min {
+        let starved = delivery.queue.available == Bytes(0);
+        if !starved && delivery.queue.sent.saturating_sub(sent) < patience.drain_min {
             self.close(index, Outcome::TooSlow);
             return;
         }
-        delivery.drained = (now, delivery.feed.sent);
+        delivery.drained = (now, delivery.queue.sent);
     }
 }

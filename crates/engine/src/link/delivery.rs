@@ -1,4 +1,4 @@
-//! One delivery at the link: its feed, framing, clock and output.
+//! One delivery at the link: its send queue, framing, clock and output.
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::ports::SocketHandle;
@@ -7,8 +7,8 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use crate::egress::Window;
 use crate::link::connection::Connection;
-use crate::link::feed::Feed;
 use crate::link::framing::{Demand, Framer};
+use crate::link::send_queue::SendQueue;
 use crate::message::StreamId;
 
 /// A slot of the stream table.
@@ -17,7 +17,7 @@ pub(super) struct Delivery {
     pub(super) stream: Option<StreamId>,
     pub(super) connection: Connection,
     pub(super) framing: Framer,
-    pub(super) feed: Feed,
+    pub(super) queue: SendQueue,
     /// The clock of bytes at a rate; `None` for best effort, and for chunks, which have times of
     /// their own.
     pub(super) clock: Option<ByteClock>,
@@ -43,7 +43,7 @@ impl Delivery {
             stream: None,
             connection: Connection::new(SocketHandle(-1)),
             framing: Framer::Plain,
-            feed: Feed::NONE,
+            queue: SendQueue::NONE,
             clock: None,
             first: Slot(0),
             owed_max: None,
@@ -62,7 +62,7 @@ impl Delivery {
     /// Whether every byte has been sent, and no more will come.
     pub(super) fn is_complete(&mut self) -> bool {
         let is_at_end = self.framing.is_at_end();
-        is_at_end.unwrap_or(self.feed.len == Some(self.feed.sent)) && self.is_between()
+        is_at_end.unwrap_or(self.queue.len == Some(self.queue.sent)) && self.is_between()
     }
 
     /// Whether the peer has no partial frame and no partial message.
@@ -72,19 +72,19 @@ impl Delivery {
 
     /// The demand of a visit that is due at `until`.
     pub(super) fn demand(&mut self, until: MonoTime) -> Demand {
-        let mut demand = self.framing.demand(&self.feed, self.clock.as_ref(), until);
+        let mut demand = self.framing.demand(&self.queue, self.clock.as_ref(), until);
         demand.is_pending |= self.connection.has_message() || !self.is_between();
         demand
     }
 
     /// How far the clock, which allows `allowed`, is ahead of the bytes in memory.
     pub(super) fn gap(&self, allowed: Bytes, until: MonoTime) -> Nanos {
-        self.framing.gap(&self.feed, self.clock.as_ref(), allowed, until)
+        self.framing.gap(&self.queue, self.clock.as_ref(), allowed, until)
     }
 
     /// For how long at `now` the peer has not taken the due bytes.
     pub(super) fn overdue(&mut self, now: MonoTime, until: MonoTime) -> Nanos {
-        let due = self.framing.oldest_due(&self.feed, self.clock.as_ref(), until);
+        let due = self.framing.oldest_due(&self.queue, self.clock.as_ref(), until);
         due.map_or(Nanos(0), |due| now.since(due))
     }
 

@@ -27,7 +27,7 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 use crate::egress::{BlockPart, Memory};
 use crate::internal::OpenBlocks;
 use crate::link::connection::Connection;
-use crate::link::feed::Feed;
+use crate::link::send_queue::SendQueue;
 use crate::message::{Chunks as Ring, Outcome, Workspace};
 use crate::pool::Pool;
 
@@ -91,7 +91,7 @@ impl Limit {
 pub(super) struct Call<'a, P> {
     pub(super) port: &'a mut P,
     pub(super) now: MonoTime,
-    pub(super) feed: &'a Feed,
+    pub(super) queue: &'a SendQueue,
     pub(super) memories: &'a [Memory],
     pub(super) fed: &'a Pool<BlockPart>,
     pub(super) stage: &'a mut [u8],
@@ -115,12 +115,12 @@ pub(super) struct Step {
 
 impl<'a, P: LinkPort> Call<'a, P> {
     fn memory(&self) -> &'a Memory {
-        &self.memories[self.feed.volume]
+        &self.memories[self.queue.volume]
     }
 
     /// The fed blocks, from the first unsent byte on.
     fn blocks(&self) -> impl Iterator<Item = &'a BlockPart> + use<'a, P> {
-        self.fed.iter(&self.feed.blocks)
+        self.fed.iter(&self.queue.blocks)
     }
 
     /// Offers `parts`. Returns the number of bytes that the socket has taken.
@@ -181,14 +181,14 @@ impl Framer {
     /// The demand at `until`. The times of a late generated stream are moved.
     pub(super) fn demand(
         &mut self,
-        feed: &Feed,
+        queue: &SendQueue,
         clock: Option<&ByteClock>,
         until: MonoTime,
     ) -> Demand {
         match self {
-            Self::Plain => plain::demand(feed, paced(clock), until),
-            Self::Packets(packets) => packets.demand(feed, paced(clock), until),
-            Self::Composed(composed) => composed.demand(feed, until),
+            Self::Plain => plain::demand(queue, paced(clock), until),
+            Self::Packets(packets) => packets.demand(queue, paced(clock), until),
+            Self::Composed(composed) => composed.demand(queue, until),
             Self::Chunks(chunks) | Self::Chunked(Chunked { chunks, .. }) => chunks.demand(until),
         }
     }
@@ -197,15 +197,15 @@ impl Framer {
     /// clock allows at `until`. Generated streams report it with their demand.
     pub(super) fn gap(
         &self,
-        feed: &Feed,
+        queue: &SendQueue,
         clock: Option<&ByteClock>,
         allowed: Bytes,
         until: MonoTime,
     ) -> Nanos {
         match self {
-            Self::Plain => plain::gap(feed, paced(clock), allowed),
-            Self::Packets(_) => packets::gap(feed, paced(clock), allowed, until),
-            Self::Composed(composed) => composed.gap(feed, until),
+            Self::Plain => plain::gap(queue, paced(clock), allowed),
+            Self::Packets(_) => packets::gap(queue, paced(clock), allowed, until),
+            Self::Composed(composed) => composed.gap(queue, until),
             Self::Chunks(_) | Self::Chunked(_) => Nanos(0),
         }
     }
@@ -213,13 +213,13 @@ impl Framer {
     /// When the oldest unsent byte was due.
     pub(super) fn oldest_due(
         &mut self,
-        feed: &Feed,
+        queue: &SendQueue,
         clock: Option<&ByteClock>,
         until: MonoTime,
     ) -> Option<MonoTime> {
         match self {
-            Self::Plain | Self::Packets(_) => Some(paced(clock).due(feed.sent + Bytes(1))),
-            Self::Composed(composed) => composed.next_due(feed, until),
+            Self::Plain | Self::Packets(_) => Some(paced(clock).due(queue.sent + Bytes(1))),
+            Self::Composed(composed) => composed.next_due(queue, until),
             Self::Chunks(chunks) | Self::Chunked(Chunked { chunks, .. }) => chunks.front_due(),
         }
     }

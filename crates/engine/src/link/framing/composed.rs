@@ -14,7 +14,7 @@ use super::parts::Parts;
 use super::{Call, Demand, FRAMES, Limit, Step};
 use crate::egress::Memory;
 use crate::link::connection::Connection;
-use crate::link::feed::Feed;
+use crate::link::send_queue::SendQueue;
 use crate::message::{Outcome, Workspace};
 
 /// Frames offered in one call: a message between them also takes a part.
@@ -63,19 +63,19 @@ impl Composed {
     }
 
     /// When the next packet is due, if that is by `until`.
-    pub(super) fn next_due(&self, feed: &Feed, until: MonoTime) -> Option<MonoTime> {
-        self.workspace.cutter().next(feed.len).map(|next| next.due).filter(|&due| due <= until)
+    pub(super) fn next_due(&self, queue: &SendQueue, until: MonoTime) -> Option<MonoTime> {
+        self.workspace.cutter().next(queue.len).map(|next| next.due).filter(|&due| due <= until)
     }
 
-    pub(super) fn demand(&self, feed: &Feed, until: MonoTime) -> Demand {
-        let is_due = self.next_due(feed, until).is_some();
+    pub(super) fn demand(&self, queue: &SendQueue, until: MonoTime) -> Demand {
+        let is_due = self.next_due(queue, until).is_some();
         let limit = Limit { time: until, ..Limit::BEGUN };
         Demand { is_pending: is_due, is_due, starved: None, limit, allowed: Bytes(0) }
     }
 
     /// After a send: the due bytes that are left are not in memory.
-    pub(super) fn gap(&self, feed: &Feed, until: MonoTime) -> Nanos {
-        self.next_due(feed, until).map_or(Nanos(0), |due| until.since(due))
+    pub(super) fn gap(&self, queue: &SendQueue, until: MonoTime) -> Nanos {
+        self.next_due(queue, until).map_or(Nanos(0), |due| until.since(due))
     }
 
     /// Offers the begun frame, the message, and the frames that are due by `until`.
@@ -85,7 +85,7 @@ impl Composed {
         connection: &mut Connection,
         until: MonoTime,
     ) -> Result<Option<Step>, Outcome> {
-        let len = call.feed.len;
+        let len = call.queue.len;
         let nothing = Offered { head: [0; HEAD], payload: 0, title: Bytes(0) };
         let mut frames = [nothing; TOGETHER];
         let (mut count, mut staged, mut title) = (0, 0, Bytes(0));
@@ -182,8 +182,8 @@ fn compose<P: LinkPort>(
     before: Bytes,
     at: usize,
 ) -> Result<Option<Offered>, Outcome> {
-    let message = cutter.next(call.feed.len).expect("there is one more");
-    if before + message.taken > call.feed.available {
+    let message = cutter.next(call.queue.len).expect("there is one more");
+    if before + message.taken > call.queue.available {
         return Ok(None);
     }
     let payload = message.bytes.0 as usize;
@@ -222,7 +222,7 @@ fn copy<P: LinkPort>(
             }
             Memory::PageCache if here > 0 => {
                 let offset = fed.offset + Bytes(from as u64);
-                let part = FilePart { file: call.feed.file, offset, len: here as u32 };
+                let part = FilePart { file: call.queue.file, offset, len: here as u32 };
                 call.read(part, at)?;
             }
             Memory::PageCache => {}

@@ -13,7 +13,7 @@ use super::parts::Parts;
 use super::{Call, Demand, FRAMES, Limit, Step};
 use crate::egress::Memory;
 use crate::link::connection::Connection;
-use crate::link::feed::Feed;
+use crate::link::send_queue::SendQueue;
 use crate::message::{Outcome, Workspace};
 
 /// Length of the headers in front of a payload.
@@ -35,24 +35,24 @@ struct Begun {
 }
 
 /// The position up to which whole packets are in memory.
-fn whole(feed: &Feed) -> Bytes {
-    let fed = feed.fed();
-    if feed.len == Some(fed) { fed } else { Bytes(fed.0 / PAYLOAD.0 * PAYLOAD.0) }
+fn whole(queue: &SendQueue) -> Bytes {
+    let fed = queue.fed();
+    if queue.len == Some(fed) { fed } else { Bytes(fed.0 / PAYLOAD.0 * PAYLOAD.0) }
 }
 
 /// The position up to which packets are due: a packet is due with its first byte.
-fn due(feed: &Feed, allowed: Bytes) -> Bytes {
+fn due(queue: &SendQueue, allowed: Bytes) -> Bytes {
     let due = Bytes((allowed.0 / PAYLOAD.0 + 1) * PAYLOAD.0);
-    match feed.len {
+    match queue.len {
         Some(len) => due.min(len),
-        None if feed.is_growing() => due.min(whole(feed)),
+        None if queue.is_growing() => due.min(whole(queue)),
         None => due,
     }
 }
 
-pub(super) fn gap(feed: &Feed, clock: &ByteClock, allowed: Bytes, until: MonoTime) -> Nanos {
-    let whole = whole(feed);
-    let is_behind = whole < due(feed, allowed) || feed.is_growing() && allowed > whole;
+pub(super) fn gap(queue: &SendQueue, clock: &ByteClock, allowed: Bytes, until: MonoTime) -> Nanos {
+    let whole = whole(queue);
+    let is_behind = whole < due(queue, allowed) || queue.is_growing() && allowed > whole;
     if is_behind { until.since(clock.due(whole)) } else { Nanos(0) }
 }
 
@@ -81,11 +81,11 @@ impl Packets {
         self.workspace.cutter_mut().delay(by);
     }
 
-    pub(super) fn demand(&self, feed: &Feed, clock: &ByteClock, until: MonoTime) -> Demand {
+    pub(super) fn demand(&self, queue: &SendQueue, clock: &ByteClock, until: MonoTime) -> Demand {
         let allowed = clock.allowed(until);
-        let due = due(feed, allowed);
+        let due = due(queue, allowed);
         let is_due = due > self.workspace.cutter().taken();
-        let limit = Limit::at(due.min(whole(feed)));
+        let limit = Limit::at(due.min(whole(queue)));
         Demand { is_pending: is_due, is_due, starved: None, limit, allowed }
     }
 
@@ -95,7 +95,7 @@ impl Packets {
         connection: &mut Connection,
         until: Bytes,
     ) -> Result<Option<Step>, Outcome> {
-        let len = call.feed.len;
+        let len = call.queue.len;
         let mut frames = [const { None }; 1 + FRAMES];
         frames[0] = self.begun;
         let due = until.saturating_sub(self.workspace.cutter().taken()).0.div_ceil(PAYLOAD.0);
@@ -208,7 +208,7 @@ fn stage<P: LinkPort>(call: &mut Call<'_, P>, bytes: usize) -> Result<(), Outcom
         if len == 0 {
             break;
         }
-        let part = FilePart { file: call.feed.file, offset: fed.offset, len: len as u32 };
+        let part = FilePart { file: call.queue.file, offset: fed.offset, len: len as u32 };
         call.read(part, done)?;
         done += len;
     }

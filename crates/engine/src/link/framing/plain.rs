@@ -7,7 +7,7 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use super::{Call, Demand, Limit, Step, taken_of};
 use crate::egress::Memory;
-use crate::link::feed::Feed;
+use crate::link::send_queue::SendQueue;
 use crate::message::Outcome;
 
 /// Bytes of a file offered to a socket in one call: more than any socket takes.
@@ -16,26 +16,26 @@ const FILE_PART_MAX: Bytes = Bytes(1 << 30);
 /// one that it began in. Only streams over 400 Mbit/s send more.
 const BLOCKS: usize = 16;
 
-pub(super) fn demand(feed: &Feed, clock: &ByteClock, until: MonoTime) -> Demand {
+pub(super) fn demand(queue: &SendQueue, clock: &ByteClock, until: MonoTime) -> Demand {
     let allowed = clock.allowed(until);
-    let due = due(feed, allowed);
-    let is_due = due > feed.sent;
-    let ready = mutant!(Unleased, due, due.min(feed.fed()));
+    let due = due(queue, allowed);
+    let is_due = due > queue.sent;
+    let ready = mutant!(Unleased, due, due.min(queue.fed()));
     Demand { is_pending: is_due, is_due, starved: None, limit: Limit::at(ready), allowed }
 }
 
 /// One past the last due byte. A growing title ends with the last byte fed.
-fn due(feed: &Feed, allowed: Bytes) -> Bytes {
-    match feed.len {
+fn due(queue: &SendQueue, allowed: Bytes) -> Bytes {
+    match queue.len {
         Some(len) => allowed.min(len),
-        None if feed.is_growing() => allowed.min(feed.fed()),
+        None if queue.is_growing() => allowed.min(queue.fed()),
         None => allowed,
     }
 }
 
-pub(super) fn gap(feed: &Feed, clock: &ByteClock, allowed: Bytes) -> Nanos {
-    let wanted = feed.len.map_or(allowed, |len| allowed.min(len));
-    let missing = wanted.saturating_sub(feed.fed());
+pub(super) fn gap(queue: &SendQueue, clock: &ByteClock, allowed: Bytes) -> Nanos {
+    let wanted = queue.len.map_or(allowed, |len| allowed.min(len));
+    let missing = wanted.saturating_sub(queue.fed());
     if missing == Bytes(0) { Nanos(0) } else { clock.rate().time_for(missing) }
 }
 
@@ -44,7 +44,7 @@ pub(super) fn send<P: LinkPort>(
     socket: SocketHandle,
     until: Bytes,
 ) -> Result<Option<Step>, Outcome> {
-    let most = until.saturating_sub(call.feed.sent);
+    let most = until.saturating_sub(call.queue.sent);
     if most == Bytes(0) {
         return Ok(None);
     }
@@ -66,7 +66,7 @@ pub(super) fn send<P: LinkPort>(
         }
         Memory::PageCache => {
             let (offset, most) = run(call, most.min(FILE_PART_MAX));
-            let part = FilePart { file: call.feed.file, offset, len: most.0 as u32 };
+            let part = FilePart { file: call.queue.file, offset, len: most.0 as u32 };
             (most, call.port.send_file(call.now, socket, part))
         }
     };

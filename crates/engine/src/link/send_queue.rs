@@ -1,4 +1,4 @@
-//! The feed of a delivery of blocks: leases in order, and how far they have been sent.
+//! The send queue of a delivery of blocks: leases in order, and how far they have been sent.
 
 use tactus_core::ports::FileHandle;
 use tactus_core::units::Bytes;
@@ -6,7 +6,7 @@ use tactus_core::units::Bytes;
 use crate::pool::List;
 
 /// The blocks of a delivery in memory.
-pub(super) struct Feed {
+pub(super) struct SendQueue {
     pub(super) volume: usize,
     /// The file, if the page cache holds the blocks.
     pub(super) file: FileHandle,
@@ -20,7 +20,7 @@ pub(super) struct Feed {
     pub(super) repeats: bool,
 }
 
-impl Feed {
+impl SendQueue {
     pub(super) const NONE: Self = Self {
         volume: 0,
         file: FileHandle(-1),
