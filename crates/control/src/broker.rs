@@ -195,7 +195,7 @@ impl Broker {
         let rules = &self.shared.rules;
         let level = self.shared.level(needs.volume);
         // Best effort neither makes a title hot nor relies on a hot one. A growing title is never
-        // held.
+        // pinned.
         let (refuses_from, order) = match needs.read {
             Read::Elsewhere => (None, None),
             Read::BestEffort(..) => (Some(DegradationLevel::Downloads), None),
@@ -206,8 +206,8 @@ impl Broker {
         let is_any = is_of_any_title || title.following.is_some();
         let hot = order.filter(|_| !is_any).map(|_| title);
         let mut table = self.shared.table();
-        let is_held = hot.is_some_and(|title| table.hot_titles.is_held(title.id));
-        if refuses_from.is_some_and(|from| level >= from) && !is_held {
+        let is_pinned = hot.is_some_and(|title| table.hot_titles.is_pinned(title.id));
+        if refuses_from.is_some_and(|from| level >= from) && !is_pinned {
             table.refusals.count(Resource::Disk);
             drop(table);
             return Err(self.shared.too_slow(what));
@@ -229,7 +229,7 @@ impl Broker {
         };
         // A reader of scattered blocks does not count as a viewer; but the memory that it relies on
         // stays.
-        if order != Some(Order::Scattered) || is_held {
+        if order != Some(Order::Scattered) || is_pinned {
             table.watch(admitted.slot, hot, level, rules);
         }
         if let Some(viewer) = viewer {
@@ -304,8 +304,8 @@ impl Broker {
     }
 
     /// The number of titles that are wholly in memory.
-    pub fn held_titles(&self) -> usize {
-        self.shared.table().hot_titles.held()
+    pub fn pinned_titles(&self) -> usize {
+        self.shared.table().hot_titles.pinned()
     }
 
     /// The refused requests so far.
@@ -403,7 +403,7 @@ impl Broker {
                 Report::Interleaved { stream, message, is_sent } => {
                     self.shared.table().interleaved(stream, message, is_sent);
                 }
-                Report::Held { stream } => self.shared.table().held(stream),
+                Report::Pinned { stream } => self.shared.table().pinned(stream),
                 Report::Retired { stream, .. } => {
                     // Closing a file may take long, so it happens outside of the lock.
                     drop(self.shared.table().retired(stream));

@@ -1,4 +1,4 @@
-//! Costs: the resources of a stream, a held title or a recording.
+//! Costs: the resources of a stream, a pinned title or a recording.
 //!
 //! Promise: the builder of a delivery adds the cost of its source to the cost of its output. The
 //! ledger sums costs and knows neither sources nor outputs.
@@ -76,8 +76,8 @@ pub struct PacedRead {
     pub burst: Bytes,
     /// Contiguity of its bytes.
     pub order: Order,
-    /// The title is held in memory: the stream needs no disk and shares its blocks.
-    pub is_held: bool,
+    /// The title is pinned in memory: the stream needs no disk and shares its blocks.
+    pub is_pinned: bool,
 }
 
 /// Contiguity of the bytes of a delivery.
@@ -138,7 +138,7 @@ pub struct OutputCost {
 }
 
 impl OutputCost {
-    /// The cost of a title that is only held, and of best-effort bytes.
+    /// The cost of a title that is only pinned, and of best-effort bytes.
     pub const NONE: Self =
         Self { wire: BitRate(0), datagrams: BitRate(0), class: None, core: 0, cpu: Nanos(0) };
 
@@ -171,7 +171,7 @@ impl OutputCost {
     }
 }
 
-/// The cost of one stream, held title or recording.
+/// The cost of one stream, pinned title or recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
     pub(crate) source: SourceCost,
@@ -238,8 +238,8 @@ impl Cost {
     }
 }
 
-/// Limit of the blocks that a stream of a held title leases at once. Faster streams, over 25 Mbit/s
-/// with blocks of 256 KiB, are admitted as if their title were not held.
+/// Limit of the blocks that a stream of a pinned title leases at once. Faster streams, over 25
+/// Mbit/s with blocks of 256 KiB, are admitted as if their title were not pinned.
 pub const RESIDENT_WINDOW: u32 = 8;
 
 /// Best-effort streams hold this many blocks: one being sent, one being read, one in reserve.
@@ -262,8 +262,8 @@ impl Disk<'_> {
         Source { cost, window: 0 }
     }
 
-    /// A whole title held in memory.
-    pub fn held(&self, title_len: Bytes) -> Source {
+    /// A whole title pinned in memory.
+    pub fn pinned(&self, title_len: Bytes) -> Source {
         self.of_memory(blocks_of(title_len, self.limits.block), title_len)
     }
 
@@ -275,7 +275,7 @@ impl Disk<'_> {
     /// Reads at an exact rate.
     pub fn paced(&self, reading: &PacedRead, share: Share) -> Source {
         let Self { limits, .. } = *self;
-        let PacedRead { rate, tick, burst, order, is_held } = *reading;
+        let PacedRead { rate, tick, burst, order, is_pinned } = *reading;
         let pieces = match order {
             Order::Repeating(turn) => Some(pieces_of_turns(rate, tick, turn, limits)),
             Order::Once | Order::Scattered => None,
@@ -285,7 +285,7 @@ impl Disk<'_> {
             pieces.unwrap_or_else(|| window(rate, tick, burst, limits).min(self.touched(share)));
         let cpu = per_mib(limits.read_per_mib, rate);
         // A burst needs no memory of its own here: the limit of leases bounds its length.
-        if is_held && steady.max(pieces.unwrap_or(0)) <= RESIDENT_WINDOW {
+        if is_pinned && steady.max(pieces.unwrap_or(0)) <= RESIDENT_WINDOW {
             let window = needed.min(RESIDENT_WINDOW);
             return Source { cost: SourceCost { cpu, ..self.nothing().cost }, window };
         }

@@ -198,7 +198,7 @@ where
     let Setup { volumes, links, packets, streams, patience, placement, report_waker } = setup;
     let streams = streams as usize;
     let places: usize = volumes.iter().map(|volume| volume.keeper.places() as usize).sum();
-    // Streams of held titles share blocks, so there may be more leases than places.
+    // Streams of pinned titles share blocks, so there may be more leases than places.
     let leases = places + streams * RESIDENT_WINDOW as usize;
     let stream_counters: Arc<[StreamCounters]> =
         (0..streams).map(|_| StreamCounters::default()).collect();

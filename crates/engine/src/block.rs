@@ -66,9 +66,9 @@ enum State {
     #[default]
     Free,
     Filling(Fill),
-    /// In memory and held by no stream: on the recency list.
+    /// In memory and leased by no stream: on the recency list.
     Idle,
-    Held,
+    Leased,
 }
 
 /// A read under way.
@@ -297,7 +297,7 @@ impl BlockServer {
     /// Lends a filled block to all its waiters.
     fn hand_out(&mut self, place: u32, waiters: &mut List) {
         let entry = &mut self.places[place as usize];
-        entry.state = State::Held;
+        entry.state = State::Leased;
         let mut is_lent = false;
         while let Some(token) = self.waiters.pop_front(waiters) {
             is_lent = true;
@@ -310,7 +310,7 @@ impl BlockServer {
         let entry = &mut self.places[place as usize];
         if matches!(entry.state, State::Idle) {
             self.recency.remove(place);
-            entry.state = State::Held;
+            entry.state = State::Leased;
         }
         let lease = self.keeper.lend(BlockRef { place, generation: entry.generation });
         self.answer(FromBlock::Ready { token, lease });

@@ -29,8 +29,8 @@ use crate::internal::{
     BlockRequest, FromBlock, FromLink, Open, OpenBlocks, OpenContent, Pass, Round, ToBlock, ToLink,
 };
 use crate::message::{
-    Command, Connection, Content, Datagrams, Delivery, Hold, INTERLEAVED_MAX, Origin, Outcome,
-    Output, Report, Returned, Start, StreamId,
+    Command, Connection, Content, Datagrams, Delivery, INTERLEAVED_MAX, Origin, Outcome, Output,
+    Pin, Report, Returned, Start, StreamId,
 };
 use crate::pool::Pool;
 use crate::server::Server;
@@ -146,11 +146,11 @@ impl DeliveryServer {
         }
     }
 
-    /// A hold is a download that is never sent: its blocks stay in memory.
-    fn hold(&mut self, now: MonoTime, hold: Hold) {
-        let index = hold.stream.index;
-        let block = self.block_of(&hold.origin);
-        self.enter(Entry::of_hold(hold, block));
+    /// A pin is a download that is never sent: its blocks stay in memory.
+    fn pin(&mut self, now: MonoTime, pin: Pin) {
+        let index = pin.stream.index;
+        let block = self.block_of(&pin.origin);
+        self.enter(Entry::of_pin(pin, block));
         self.ask_alone(now, index);
     }
 
@@ -328,11 +328,11 @@ impl DeliveryServer {
             return;
         }
         let entry = &mut self.entries[index as usize];
-        if let Some(ready) = &mut entry.held {
+        if let Some(ready) = &mut entry.pinned {
             *ready += 1;
             if entry.read.is_complete() && *ready == entry.read.out() {
                 let stream = entry.stream;
-                self.report(Report::Held { stream });
+                self.report(Report::Pinned { stream });
             }
             return;
         }
@@ -598,7 +598,7 @@ impl Links {
         }
     }
 
-    /// Passes a message of an opened stream to its link. A hold is opened at no link.
+    /// Passes a message of an opened stream to its link. A pin is opened at no link.
     fn pass(&mut self, output: Option<Output>, pass: Pass) {
         match output {
             Some(Output::Connection(Connection { link, .. })) => {
@@ -671,7 +671,7 @@ impl Server for DeliveryServer {
             any = true;
             match command {
                 Command::Start(start) => self.start(now, start),
-                Command::Hold(hold) => self.hold(now, hold),
+                Command::Pin(pin) => self.pin(now, pin),
                 Command::Stop(stream) => self.stop(now, stream),
                 Command::Interleave { stream, message } => self.interleave(stream, message),
                 Command::Extend { stream, end, is_whole } => {

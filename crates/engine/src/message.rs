@@ -109,7 +109,7 @@ impl Eq for Start {}
 
 /// Keeps a whole title in memory, read in best-effort time. The title does not grow.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Hold {
+pub struct Pin {
     /// The granted slot of the stream table.
     pub stream: StreamId,
     /// The title.
@@ -124,8 +124,8 @@ pub enum Command {
     /// Begins a delivery.
     Start(Start),
     /// Keeps a title in memory until it is stopped.
-    Hold(Hold),
-    /// Ends a delivery or a hold early; the same reports follow.
+    Pin(Pin),
+    /// Ends a delivery or a pin early; the same reports follow.
     Stop(StreamId),
     /// Sends an interleaved message between two frames of a connection: an answer, or a sender
     /// report in a frame of its own. `Report::Interleaved` answers each message; only then the next
@@ -220,8 +220,8 @@ pub enum Report {
         is_sent: bool,
     },
     /// The whole title is in memory and stays there.
-    Held {
-        /// Which hold.
+    Pinned {
+        /// Which pin.
         stream: StreamId,
     },
     /// No block, transfer or entry of the stream is left; its file may be closed.

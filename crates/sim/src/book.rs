@@ -25,40 +25,40 @@ pub(crate) struct Book {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
     /// At an exact rate, to a connection.
-    Paced { rate: BitRate, tick: Tick, burst: Bytes, is_held: bool },
+    Paced { rate: BitRate, tick: Tick, burst: Bytes, is_pinned: bool },
     /// At an exact rate, as datagrams; repeating after `turn` bytes, if it is set.
-    Datagrams { rate: BitRate, wire: BitRate, is_held: bool, turn: Option<Bytes> },
+    Datagrams { rate: BitRate, wire: BitRate, is_pinned: bool, turn: Option<Bytes> },
     /// In best-effort time.
     BestEffort,
     /// A whole title kept in memory.
-    Hold,
+    Pin,
     /// A recording.
     Record { rate: BitRate },
 }
 
 impl Request {
     fn cost(self, disk: Disk<'_>, share: Share) -> (Cost, u32) {
-        let read = |rate, tick, burst, order, is_held| {
-            disk.paced(&PacedRead { rate, tick, burst, order, is_held }, share)
+        let read = |rate, tick, burst, order, is_pinned| {
+            disk.paced(&PacedRead { rate, tick, burst, order, is_pinned }, share)
         };
         let (source, output) = match self {
             Self::Record { rate } => {
                 let Source { cost, window } = disk.recorded(rate);
                 return (Cost::recording(cost), window);
             }
-            Self::Hold => (disk.held(share.title_len), OutputCost::NONE),
+            Self::Pin => (disk.pinned(share.title_len), OutputCost::NONE),
             Self::BestEffort => (disk.best_effort(share), OutputCost::NONE),
-            Self::Paced { rate, tick, burst, is_held } => (
-                read(rate, tick, burst, Order::Once, is_held),
+            Self::Paced { rate, tick, burst, is_pinned } => (
+                read(rate, tick, burst, Order::Once, is_pinned),
                 OutputCost::connection(SEND, rate, tick),
             ),
-            Self::Datagrams { rate, wire, is_held, turn } => (
+            Self::Datagrams { rate, wire, is_pinned, turn } => (
                 read(
                     rate,
                     Tick::Ms10,
                     Bytes(0),
                     turn.map_or(Order::Once, Order::Repeating),
-                    is_held,
+                    is_pinned,
                 ),
                 OutputCost::datagrams(wire, Nanos(1), None),
             ),
@@ -104,13 +104,13 @@ impl Grant {
         self.window
     }
 
-    /// Whether it uses the blocks of a held title.
+    /// Whether it uses the blocks of a pinned title.
     pub(crate) fn is_resident(&self) -> bool {
-        let is_held = matches!(
+        let is_pinned = matches!(
             self.request,
-            Request::Paced { is_held: true, .. } | Request::Datagrams { is_held: true, .. }
+            Request::Paced { is_pinned: true, .. } | Request::Datagrams { is_pinned: true, .. }
         );
-        is_held && self.window() <= RESIDENT_WINDOW
+        is_pinned && self.window() <= RESIDENT_WINDOW
     }
 }
 
@@ -145,7 +145,7 @@ impl Book {
 
     /// Reserves the resources of a stream, or refuses and changes nothing.
     pub(crate) fn admit(&mut self, volume: usize, request: Request, share: Share) -> Option<Grant> {
-        // The slot of a hold that was given up is free only when the engine has retired it.
+        // The slot of a pin that was given up is free only when the engine has retired it.
         if self.free.is_empty() {
             return None;
         }
@@ -238,7 +238,7 @@ impl Book {
         let link = match request {
             Request::Paced { rate, .. } => rate,
             Request::Datagrams { wire, .. } => wire,
-            Request::BestEffort | Request::Hold | Request::Record { .. } => BitRate(0),
+            Request::BestEffort | Request::Pin | Request::Record { .. } => BitRate(0),
         };
         change(enters, &mut sums.link, link.0);
         if let Request::Paced { rate, .. } | Request::Datagrams { rate, .. } = request

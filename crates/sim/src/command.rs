@@ -223,7 +223,7 @@ fn print_found(found: &Found) {
     let tally = &found.tally;
     println!(
         "{} worlds, each twice: {} s simulated in {:.1} s; {} streams begun, {} refused, at most \
-         {} at once; {} titles held, {} streams of them; {} GB in {} sends; {} underruns in \
+         {} at once; {} titles pinned, {} streams of them; {} GB in {} sends; {} underruns in \
          worlds with faults; {} MB of uploads in {} files, {} acknowledgements, {} failed, {} \
          recordings; {} followed a growing title; {} blocks damaged; {} datagrams",
         found.worlds,
@@ -232,7 +232,7 @@ fn print_found(found: &Found) {
         tally.started,
         tally.refused,
         tally.streams_max,
-        tally.held,
+        tally.pinned,
         tally.resident,
         tally.bytes / 1_000_000_000,
         tally.sends,

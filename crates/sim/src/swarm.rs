@@ -141,8 +141,8 @@ pub(crate) enum Habit {
     Ranger,
     /// Downloads without a rate.
     Downloader,
-    /// Holds titles in memory: it stands for the broker, which holds hot titles.
-    Holder,
+    /// Pins titles in memory: it stands for the broker, which pins hot titles.
+    Pinner,
 }
 
 /// A client.
@@ -209,9 +209,9 @@ impl Swarm {
         let begin = MonoTime(dice.between(SECOND.0, 1_000_000 * SECOND.0));
         let lateness =
             if dice.chance(650) { Nanos(0) } else { Nanos::from_micros(dice.spread(10, 2000)) };
-        let has_holds = !is_crowded && dice.chance(250);
-        // A hold reads in best-effort time what streams read in real time.
-        let separate = !has_holds && dice.chance(600);
+        let has_pins = !is_crowded && dice.chance(250);
+        // A pin reads in best-effort time what streams read in real time.
+        let separate = !has_pins && dice.chance(600);
         let mut titles = if is_crowded {
             crowd::draw_titles(&mut all.fork(2))
         } else {
@@ -226,18 +226,18 @@ impl Swarm {
             // Read-ahead needs extra memory; otherwise memory would be the limit.
             volumes[0].places += volumes[0].memory.ahead() * clients.len() as u32;
         }
-        if has_holds {
-            hold_some(&mut all.fork(5), &volumes, &mut titles, &mut clients);
+        if has_pins {
+            pin_some(&mut all.fork(5), &volumes, &mut titles, &mut clients);
         }
         if every_byte {
             draw_sums(&mut all.fork(7), &mut titles);
         }
-        if !is_crowded && !has_holds {
+        if !is_crowded && !has_pins {
             draw_growth(&mut all.fork(8), &mut titles, begin, duration);
         }
         let uploads = draw_uploads(&mut all.fork(6), &mut volumes, duration);
         let mut narrowness = all.fork(11);
-        let is_narrow = !is_crowded && !has_holds && narrowness.chance(100);
+        let is_narrow = !is_crowded && !has_pins && narrowness.chance(100);
         if is_narrow {
             narrow(&mut narrowness, &mut volumes);
         }
@@ -586,8 +586,8 @@ fn narrow(dice: &mut Dice, volumes: &mut [VolumeSpec]) {
     }
 }
 
-/// Makes some titles small enough to be held, and some clients hold them.
-fn hold_some(
+/// Makes some titles small enough to be pinned, and some clients pin them.
+fn pin_some(
     dice: &mut Dice,
     volumes: &[VolumeSpec],
     titles: &mut [Title],
@@ -603,7 +603,7 @@ fn hold_some(
     }
     for client in clients {
         if dice.chance(60) {
-            client.habit = Habit::Holder;
+            client.habit = Habit::Pinner;
             client.hold = Nanos::from_millis(dice.spread(100, 30_000));
         }
         client.follows |= dice.chance(300);

@@ -34,7 +34,7 @@ use crate::title::Title;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, require};
 
-use clients::{Client, Held, Live};
+use clients::{Client, Live, PinnedTitle};
 use schedule::{Due, Event};
 use uploads::{Store, Uploader};
 
@@ -66,8 +66,8 @@ pub(crate) struct World {
     stores: Vec<Option<Store>>,
     uploaders: Vec<Uploader>,
     live: Vec<Option<Live>>,
-    /// For each title, its hold, and the number of streams that rely on it.
-    held: Vec<Held>,
+    /// For each title, its pin, and the number of streams that rely on it.
+    pinned: Vec<PinnedTitle>,
     /// For each title, when one of its streams was last reported as finished.
     last_finished: Vec<MonoTime>,
     /// Volumes of the deliveries that the engine has not received yet.
@@ -116,9 +116,9 @@ pub struct Tally {
     pub datagrams: u64,
     /// Sends for which data was missing.
     pub underruns: u64,
-    /// Titles that were held in memory.
-    pub held: u64,
-    /// Deliveries that used held titles.
+    /// Titles that were pinned in memory.
+    pub pinned: u64,
+    /// Deliveries that used pinned titles.
     pub resident: u64,
     /// Maximum of simultaneous deliveries.
     pub streams_max: u64,
@@ -150,7 +150,7 @@ impl Tally {
         self.turns += other.turns;
         self.datagrams += other.datagrams;
         self.underruns += other.underruns;
-        self.held += other.held;
+        self.pinned += other.pinned;
         self.resident += other.resident;
         self.streams_max = self.streams_max.max(other.streams_max);
         self.written += other.written;
@@ -319,7 +319,7 @@ impl World {
                 .map(|(n, &s)| Uploader::new(n, s, &dice))
                 .collect(),
             live: (0..swarm.streams).map(|_| None).collect(),
-            held: vec![Held::default(); titles.len()],
+            pinned: vec![PinnedTitle::default(); titles.len()],
             last_finished: vec![now; titles.len()],
             starting: vec![],
             end: now + swarm.duration,

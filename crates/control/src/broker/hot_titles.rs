@@ -1,8 +1,8 @@
-//! Hot titles: titles with several viewers at once are held in memory.
+//! Hot titles: titles with several viewers at once are pinned in memory.
 //!
-//! Promise: a title is held only while half of its arena stays for all other streams. A held title
-//! stays while one of its streams relies on it. When memory is short, titles without viewers go
-//! first, the least recently watched before the others. This module decides; the broker acts.
+//! Promise: a title is pinned only while half of its arena stays for all other streams. A pinned
+//! title stays while one of its streams relies on it. When memory is short, titles without viewers
+//! go first, the least recently watched before the others. This module decides; the broker acts.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use tactus_engine::message::TitleId;
 /// Number of simultaneous viewers that makes a title hot.
 const WATCHERS: u32 = 2;
 
-/// The viewers of each title, and the held titles.
+/// The viewers of each title, and the pinned titles.
 #[derive(Default)]
 pub(super) struct HotTitles {
     titles: HashMap<TitleId, Title>,
@@ -23,15 +23,15 @@ pub(super) struct HotTitles {
 #[derive(Default)]
 struct Title {
     watchers: u32,
-    /// Watchers that were admitted because the title is held.
+    /// Watchers that were admitted because the title is pinned.
     relying: u32,
-    hold: Option<Holding>,
+    pin: Option<Pin>,
     used: u64,
 }
 
-/// A hold in the engine.
+/// A pin in the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Holding {
+pub(super) struct Pin {
     /// Its slot in the stream table.
     pub(super) slot: u32,
     pub(super) cost: Cost,
@@ -41,18 +41,18 @@ pub(super) struct Holding {
 
 impl HotTitles {
     /// Whether all of the title is in memory.
-    pub(super) fn is_held(&self, title: TitleId) -> bool {
-        self.titles.get(&title).and_then(|t| t.hold).is_some_and(|hold| hold.is_complete)
+    pub(super) fn is_pinned(&self, title: TitleId) -> bool {
+        self.titles.get(&title).and_then(|t| t.pin).is_some_and(|pin| pin.is_complete)
     }
 
-    /// Adds a viewer. Returns whether the title should now be held.
+    /// Adds a viewer. Returns whether the title should now be pinned.
     pub(super) fn enter(&mut self, title: TitleId, relies: bool) -> bool {
         self.uses += 1;
         let entry = self.titles.entry(title).or_default();
         entry.watchers += 1;
         entry.relying += u32::from(relies);
         entry.used = self.uses;
-        entry.watchers >= WATCHERS && entry.hold.is_none()
+        entry.watchers >= WATCHERS && entry.pin.is_none()
     }
 
     /// Removes a viewer.
@@ -60,51 +60,51 @@ impl HotTitles {
         let entry = self.titles.get_mut(&title).expect("only who has entered leaves");
         entry.watchers -= 1;
         entry.relying -= u32::from(relied);
-        if entry.watchers == 0 && entry.hold.is_none() {
+        if entry.watchers == 0 && entry.pin.is_none() {
             self.titles.remove(&title);
         }
     }
 
     /// Notes that the engine has begun to read the title into memory.
-    pub(super) fn begin_hold(&mut self, title: TitleId, slot: u32, cost: Cost) {
-        let hold = Holding { slot, cost, is_complete: false };
-        self.titles.entry(title).or_default().hold = Some(hold);
+    pub(super) fn begin_pin(&mut self, title: TitleId, slot: u32, cost: Cost) {
+        let pin = Pin { slot, cost, is_complete: false };
+        self.titles.entry(title).or_default().pin = Some(pin);
     }
 
     /// Notes that all of the title is in memory.
-    pub(super) fn complete_hold(&mut self, title: TitleId) {
-        if let Some(hold) = self.titles.get_mut(&title).and_then(|title| title.hold.as_mut()) {
-            hold.is_complete = true;
+    pub(super) fn complete_pin(&mut self, title: TitleId) {
+        if let Some(pin) = self.titles.get_mut(&title).and_then(|title| title.pin.as_mut()) {
+            pin.is_complete = true;
         }
     }
 
     /// Notes that the title is no longer in memory, or could not be read.
-    pub(super) fn end_hold(&mut self, title: TitleId) -> Option<Holding> {
+    pub(super) fn end_pin(&mut self, title: TitleId) -> Option<Pin> {
         let entry = self.titles.get_mut(&title)?;
-        let hold = entry.hold.take();
+        let pin = entry.pin.take();
         if entry.watchers == 0 {
             self.titles.remove(&title);
         }
-        hold
+        pin
     }
 
-    /// The slot in which the engine holds the title, or reads it to hold it.
+    /// The slot in which the engine has the title pinned, or reads it to pin it.
     pub(super) fn slot_of(&self, title: TitleId) -> Option<u32> {
-        self.titles.get(&title).and_then(|title| title.hold).map(|hold| hold.slot)
+        self.titles.get(&title).and_then(|title| title.pin).map(|pin| pin.slot)
     }
 
-    /// The held title that is needed least: complete in memory, no viewer relies on it, and it is
+    /// The pinned title that is needed least: complete in memory, no viewer relies on it, and it is
     /// the least recently used.
     pub(super) fn least_needed(&self) -> Option<TitleId> {
         let idle = self.titles.iter().filter(|(_, title)| {
-            title.relying == 0 && title.hold.is_some_and(|hold| hold.is_complete)
+            title.relying == 0 && title.pin.is_some_and(|pin| pin.is_complete)
         });
         idle.min_by_key(|(_, title)| (title.watchers > 0, title.used)).map(|(&id, _)| id)
     }
 
     /// The number of titles that are complete in memory.
-    pub(super) fn held(&self) -> usize {
-        self.titles.values().filter(|t| t.hold.is_some_and(|hold| hold.is_complete)).count()
+    pub(super) fn pinned(&self) -> usize {
+        self.titles.values().filter(|t| t.pin.is_some_and(|pin| pin.is_complete)).count()
     }
 }
 
@@ -115,9 +115,9 @@ mod tests {
     const A: TitleId = TitleId(1);
     const B: TitleId = TitleId(2);
 
-    fn hold(hot_titles: &mut HotTitles, title: TitleId) {
-        hot_titles.begin_hold(title, 0, Cost::default());
-        hot_titles.complete_hold(title);
+    fn pin(hot_titles: &mut HotTitles, title: TitleId) {
+        hot_titles.begin_pin(title, 0, Cost::default());
+        hot_titles.complete_pin(title);
     }
 
     #[test]
@@ -125,22 +125,22 @@ mod tests {
         let mut hot_titles = HotTitles::default();
         assert!(!hot_titles.enter(A, false));
         assert!(hot_titles.enter(A, false));
-        hot_titles.begin_hold(A, 0, Cost::default());
-        assert!(!hot_titles.is_held(A), "it is only being read");
+        hot_titles.begin_pin(A, 0, Cost::default());
+        assert!(!hot_titles.is_pinned(A), "it is only being read");
         assert!(!hot_titles.enter(A, false));
-        hot_titles.complete_hold(A);
-        assert!(hot_titles.is_held(A));
+        hot_titles.complete_pin(A);
+        assert!(hot_titles.is_pinned(A));
     }
 
     #[test]
     fn a_title_that_somebody_relies_on_is_never_given_up() {
         let mut hot_titles = HotTitles::default();
-        hold(&mut hot_titles, A);
-        hold(&mut hot_titles, B);
+        pin(&mut hot_titles, A);
+        pin(&mut hot_titles, B);
         hot_titles.enter(A, true);
         hot_titles.enter(B, false);
         assert_eq!(hot_titles.least_needed(), Some(B));
-        hot_titles.end_hold(B);
+        hot_titles.end_pin(B);
         assert_eq!(hot_titles.least_needed(), None);
         hot_titles.leave(A, true);
         assert_eq!(hot_titles.least_needed(), Some(A));
@@ -151,13 +151,13 @@ mod tests {
         let mut hot_titles = HotTitles::default();
         for title in [B, A] {
             hot_titles.enter(title, false);
-            hold(&mut hot_titles, title);
+            pin(&mut hot_titles, title);
             hot_titles.leave(title, false);
         }
         assert_eq!(hot_titles.least_needed(), Some(B));
-        hot_titles.end_hold(B);
-        hot_titles.end_hold(A);
-        assert_eq!(hot_titles.held(), 0);
+        hot_titles.end_pin(B);
+        hot_titles.end_pin(A);
+        assert_eq!(hot_titles.pinned(), 0);
         assert!(hot_titles.titles.is_empty());
     }
 }

@@ -55,7 +55,7 @@ pub(super) struct Needs {
 pub(super) enum Read {
     /// Done by another stream.
     Elsewhere,
-    /// At an exact rate. Admission finds out whether the title is held.
+    /// At an exact rate. Admission finds out whether the title is pinned.
     Paced(PacedRead, Share),
     /// In best-effort time, for a download or a short answer.
     BestEffort(Share, Without),
@@ -127,7 +127,7 @@ impl<'a> DeliverySpec<'a> {
         let tick = [Tick::Ms62, Tick::Ms25].into_iter().find(fits);
         let tick = Tick::for_rate(rate, tick.unwrap_or(Tick::Ms10));
         let order = if block_list.is_some() { Order::Scattered } else { Order::Once };
-        let read = PacedRead { rate, tick, burst, order, is_held: false };
+        let read = PacedRead { rate, tick, burst, order, is_pinned: false };
         let len = Bytes(range.end - range.start);
         let share = Share { len, title_len: title.len };
         let cost = broker.rules().connections[usize::from(title.volume.0)];
@@ -177,7 +177,7 @@ impl<'a> DeliverySpec<'a> {
         let sending = broker.datagram_cost().of(out, burst);
         let tick = Tick::not_under(burst);
         let order = turn.map_or(Order::Once, Order::Repeating);
-        let read = PacedRead { rate, tick, burst: Bytes(0), order, is_held: false };
+        let read = PacedRead { rate, tick, burst: Bytes(0), order, is_pinned: false };
         // A repeating title may need the same block twice at once.
         let share = Share::whole(Bytes(u64::MAX));
         let output = OutputCost::datagrams(wire, sending, class);
@@ -231,7 +231,7 @@ impl Needs {
     ) -> Self {
         let (read, output) = match rate {
             Some(Rate { rate, burst, tick }) => {
-                let reading = PacedRead { rate, tick, burst, order: Order::Once, is_held: false };
+                let reading = PacedRead { rate, tick, burst, order: Order::Once, is_pinned: false };
                 let cost = rules.connections[usize::from(volume.0)];
                 (Read::Paced(reading, share), OutputCost::connection(cost, rate, tick))
             }
@@ -241,11 +241,11 @@ impl Needs {
     }
 
     /// The cost, and the limit of the blocks of the delivery.
-    pub(super) fn cost(&self, ledger: &Ledger, is_held: bool) -> (Cost, u32) {
+    pub(super) fn cost(&self, ledger: &Ledger, is_pinned: bool) -> (Cost, u32) {
         let disk = ledger.disk(u32::from(self.volume.0));
         let source = match self.read {
             Read::Elsewhere => disk.nothing(),
-            Read::Paced(reading, share) => disk.paced(&PacedRead { is_held, ..reading }, share),
+            Read::Paced(reading, share) => disk.paced(&PacedRead { is_pinned, ..reading }, share),
             Read::BestEffort(share, _) => disk.best_effort(share),
         };
         (Cost::stream(source.cost, self.output), source.window)

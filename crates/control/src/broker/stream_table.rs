@@ -15,7 +15,7 @@ use tactus_core::ledger::{Ledger, Rejection, Resource};
 use tactus_core::ports::{FileHandle, Waker};
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::{
-    ClassChange, Command, Hold, LinkId, Origin, Outcome, StreamId, TitleId,
+    ClassChange, Command, LinkId, Origin, Outcome, Pin, StreamId, TitleId,
 };
 use tactus_ring::spsc::{Keep, Producer};
 use tactus_storage::catalogue::{self, OpenTitle};
@@ -106,10 +106,10 @@ pub(super) struct Slot {
     pub(super) begun: u64,
     /// The engine has the command to end it.
     pub(super) stopped: bool,
-    /// The title whose viewers it counts for, and whether it relies on the title being held.
+    /// The title whose viewers it counts for, and whether it relies on the title being pinned.
     pub(super) watches: Option<(TitleId, bool)>,
     /// The slot keeps this title in memory.
-    pub(super) holds: Option<TitleId>,
+    pub(super) pins: Option<TitleId>,
 }
 
 /// A title, and the file that the engine reads.
@@ -156,10 +156,10 @@ impl StreamTable {
         rules: &BrokerRules,
     ) {
         let Some(title) = title else { return };
-        let relies = self.hot_titles.is_held(title.id);
+        let relies = self.hot_titles.is_pinned(title.id);
         self.slots[slot as usize].watches = Some((title.id, relies));
         if self.hot_titles.enter(title.id, relies) && level < DegradationLevel::Ahead {
-            self.hold(title, rules);
+            self.pin(title, rules);
         }
     }
 
@@ -286,9 +286,9 @@ impl StreamTable {
         self.damaged.insert((title.id, block)).then_some(Damage { title, block, errno: None })
     }
 
-    pub(super) fn held(&mut self, stream: StreamId) {
-        if let Some(title) = self.slots[stream.index as usize].holds {
-            self.hot_titles.complete_hold(title);
+    pub(super) fn pinned(&mut self, stream: StreamId) {
+        if let Some(title) = self.slots[stream.index as usize].pins {
+            self.hot_titles.complete_pin(title);
         }
     }
 
@@ -299,12 +299,12 @@ impl StreamTable {
             // The grant may have been dropped with its request.
             retired.send(()).ok();
         }
-        if let Some(held) = slot.holds.take() {
-            // The hold ended by itself, as the title could not be read.
-            if self.hot_titles.slot_of(held) == Some(stream.index)
-                && let Some(hold) = self.hot_titles.end_hold(held)
+        if let Some(pinned) = slot.pins.take() {
+            // The pin ended by itself, as the title could not be read.
+            if self.hot_titles.slot_of(pinned) == Some(stream.index)
+                && let Some(pin) = self.hot_titles.end_pin(pinned)
             {
-                self.ledger.release(hold.cost);
+                self.ledger.release(pin.cost);
             }
             self.free.push(stream.index);
             return title;
@@ -315,7 +315,7 @@ impl StreamTable {
         title
     }
 
-    /// Takes a slot and a promise for a delivery, if necessary in place of a held title without
+    /// Takes a slot and a promise for a delivery, if necessary in place of a pinned title without
     /// viewers.
     pub(super) fn admit(
         &mut self,
@@ -323,7 +323,7 @@ impl StreamTable {
         title: Option<TitleId>,
         rules: &BrokerRules,
     ) -> Result<Admitted, Rejection> {
-        let is_held = title.is_some_and(|title| self.hot_titles.is_held(title));
+        let is_pinned = title.is_some_and(|title| self.hot_titles.is_pinned(title));
         let without_rate = needs.without_rate();
         let (used, max) = match without_rate {
             Some(Without::ShortAnswer) => (self.short_answers, self.short_answers_max()),
@@ -340,7 +340,7 @@ impl StreamTable {
                 class: None,
             });
         }
-        let (cost, window) = needs.cost(&self.ledger, is_held);
+        let (cost, window) = needs.cost(&self.ledger, is_pinned);
         let (cost, link) = loop {
             match needs.sender.place(cost, &self.ledger, &rules.senders, &self.without_rate) {
                 Ok(placed) => break placed,
@@ -350,7 +350,7 @@ impl StreamTable {
             }
         };
         let streams = u64::from(self.ledger.limits().streams);
-        // The slot of a hold that was given up is free only when the engine has retired it.
+        // The slot of a pin that was given up is free only when the engine has retired it.
         let none_free = Rejection {
             resource: Resource::Streams,
             number: 0,
@@ -373,19 +373,19 @@ impl StreamTable {
     }
 
     /// Reads `title` into memory if half of the arena stays for all other streams.
-    pub(super) fn hold(&mut self, title: &Arc<OpenTitle>, rules: &BrokerRules) {
+    pub(super) fn pin(&mut self, title: &Arc<OpenTitle>, rules: &BrokerRules) {
         if self.bad_ranges.within(Instant::now(), &version_of(title), 0..title.len.0).is_some() {
             return;
         }
         let disk = u32::from(title.volume.0);
-        let source = self.ledger.disk(disk).held(title.len);
+        let source = self.ledger.disk(disk).pinned(title.len);
         let (cost, window) = (Cost::stream(source.cost, OutputCost::NONE), source.window);
         let mut levels = self.ledger.levels();
         let arena = levels.find(|level| level.resource == Resource::Arena && level.number == disk);
         let leaves_half =
             arena.is_some_and(|arena| arena.used + u64::from(window) <= arena.limit / 2);
         drop(levels);
-        // A hold takes a slot in the table; viewers come first.
+        // A pin takes a slot in the table; viewers come first.
         let has_places = self.free.len() > self.slots.len() / 8;
         if !leaves_half || !has_places || self.ledger.check(cost).is_err() {
             return;
@@ -397,23 +397,23 @@ impl StreamTable {
         slot.generation = slot.generation.wrapping_add(1);
         let origin = source.origin();
         slot.title = Some(source);
-        slot.holds = Some(title.id);
-        let hold = Hold { stream: StreamId { index, generation: slot.generation }, origin, window };
-        self.hot_titles.begin_hold(title.id, index, cost);
-        self.command(Command::Hold(hold));
+        slot.pins = Some(title.id);
+        let pin = Pin { stream: StreamId { index, generation: slot.generation }, origin, window };
+        self.hot_titles.begin_pin(title.id, index, cost);
+        self.command(Command::Pin(pin));
     }
 
-    /// Gives up a held title that is not needed, but not `wanted`. Its memory may be promised at
+    /// Gives up a pinned title that is not needed, but not `wanted`. Its memory may be promised at
     /// once: the engine takes commands in order, and all its blocks are in memory to be returned.
     pub(super) fn give_up_one(&mut self, wanted: Option<TitleId>) -> bool {
         let Some(title) = self.hot_titles.least_needed().filter(|&title| Some(title) != wanted)
         else {
             return false;
         };
-        let hold = self.hot_titles.end_hold(title).expect("it is held");
-        self.ledger.release(hold.cost);
-        let generation = self.slots[hold.slot as usize].generation;
-        self.command(Command::Stop(StreamId { index: hold.slot, generation }));
+        let pin = self.hot_titles.end_pin(title).expect("it is pinned");
+        self.ledger.release(pin.cost);
+        let generation = self.slots[pin.slot as usize].generation;
+        self.command(Command::Stop(StreamId { index: pin.slot, generation }));
         true
     }
 

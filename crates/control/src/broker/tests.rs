@@ -116,14 +116,14 @@ impl Fixture {
         levels.iter().find(|level| level.resource == resource).expect("it is listed").used
     }
 
-    /// Simulates the engine: the title of two viewers is read and held.
-    fn hold_title(&mut self) -> (Grant, Grant, StreamId) {
+    /// Simulates the engine: the title of two viewers is read and pinned.
+    fn pin_title(&mut self) -> (Grant, Grant, StreamId) {
         let watch = || self.admit_title(LEN);
         let (first, second) = (watch().expect("room"), watch().expect("room"));
-        let Some(Command::Hold(hold)) = self.commands.pop() else { panic!("nothing is held") };
-        assert_eq!(hold.origin.title, self.title.id);
-        self.report(Report::Held { stream: hold.stream });
-        (first, second, hold.stream)
+        let Some(Command::Pin(pin)) = self.commands.pop() else { panic!("nothing is pinned") };
+        assert_eq!(pin.origin.title, self.title.id);
+        self.report(Report::Pinned { stream: pin.stream });
+        (first, second, pin.stream)
     }
 
     /// A growing title with `durable` bytes.
@@ -299,20 +299,20 @@ async fn the_parts_of_one_grant_follow_each_other_in_one_place() {
 #[tokio::test]
 async fn what_two_watch_is_held_and_the_third_needs_no_disk() {
     let mut fixture = Fixture::new(10);
-    let (_first, _second, _) = fixture.hold_title();
+    let (_first, _second, _) = fixture.pin_title();
     let before = fixture.used(Resource::Disk);
     let third = fixture.admit_title(LEN);
     assert!(third.is_ok());
     assert_eq!(fixture.used(Resource::Disk), before);
-    assert_eq!(fixture.commands.pop(), None, "it is held once");
+    assert_eq!(fixture.commands.pop(), None, "it is pinned once");
 }
 
 #[tokio::test]
 async fn a_held_title_that_nobody_watches_makes_room_for_others() {
     let mut fixture = Fixture::new(1000);
-    let (first, second, hold) = fixture.hold_title();
+    let (first, second, pin) = fixture.pin_title();
     drop((first, second));
-    assert_eq!(fixture.broker.held_titles(), 1);
+    assert_eq!(fixture.broker.pinned_titles(), 1);
     let admit = |fixture: &Fixture| fixture.admit(RATE, Bytes(1 << 40));
     let mut grants = vec![];
     let refusal = loop {
@@ -321,25 +321,25 @@ async fn a_held_title_that_nobody_watches_makes_room_for_others() {
             Err(refusal) => break refusal,
         }
     };
-    assert_eq!(fixture.broker.held_titles(), 0, "{refusal}");
-    assert_eq!(fixture.commands.pop(), Some(Command::Stop(hold)));
+    assert_eq!(fixture.broker.pinned_titles(), 0, "{refusal}");
+    assert_eq!(fixture.commands.pop(), Some(Command::Stop(pin)));
     // Its slot is used again only when the engine has retired it.
-    fixture.report(Report::Retired { stream: hold, memory: Returned::default() });
+    fixture.report(Report::Retired { stream: pin, memory: Returned::default() });
     assert!(admit(&fixture).is_ok(), "{refusal}");
 }
 
 #[tokio::test]
-async fn a_title_that_cannot_be_read_is_not_held() {
+async fn a_title_that_cannot_be_read_is_not_pinned() {
     let mut fixture = Fixture::new(10);
     let watch = |fixture: &Fixture| fixture.admit_title(Bytes(9));
     let _grants = (watch(&fixture).expect("room"), watch(&fixture).expect("room"));
-    let Some(Command::Hold(hold)) = fixture.commands.pop() else { panic!("nothing is held") };
+    let Some(Command::Pin(pin)) = fixture.commands.pop() else { panic!("nothing is pinned") };
     let before = fixture.used(Resource::Arena);
-    let (stream, outcome) = (hold.stream, Outcome::Unreadable { block: 3, errno: 5 });
+    let (stream, outcome) = (pin.stream, Outcome::Unreadable { block: 3, errno: 5 });
     fixture.report(Report::Finished { stream, outcome, sent: Bytes(0) });
     fixture.report(Report::Retired { stream, memory: Returned::default() });
-    assert_eq!(fixture.used(Resource::Arena), before - u64::from(hold.window));
-    assert_eq!(fixture.broker.held_titles(), 0);
+    assert_eq!(fixture.used(Resource::Arena), before - u64::from(pin.window));
+    assert_eq!(fixture.broker.pinned_titles(), 0);
 }
 
 /// Follows `title` without a rate. Also returns the grant, when the delivery has ended.

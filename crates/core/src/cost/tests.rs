@@ -29,7 +29,7 @@ const fn disk(limits: &DiskLimits) -> Disk<'_> {
 
 fn reading(rate: u64) -> PacedRead {
     let (rate, tick, burst) = (BitRate(rate), Tick::Ms62, Bytes(0));
-    PacedRead { rate, tick, burst, order: Order::Once, is_held: false }
+    PacedRead { rate, tick, burst, order: Order::Once, is_pinned: false }
 }
 
 #[test]
@@ -73,19 +73,19 @@ fn as_many_streams_cost_as_many_times_as_much() {
 #[test]
 fn a_held_title_is_read_without_the_disk_as_far_as_its_leases_go() {
     let of = |reading: PacedRead| disk(&ARM).paced(&reading, ENDLESS);
-    let held = of(PacedRead { is_held: true, ..reading(4_000_000) });
+    let pinned = of(PacedRead { is_pinned: true, ..reading(4_000_000) });
     assert_eq!(
-        (held.cost.per_cycle, held.cost.visits),
+        (pinned.cost.per_cycle, pinned.cost.visits),
         (TransferredBytes::NOTHING, MilliVisits(0))
     );
-    assert_eq!(held.cost.blocks, 0);
-    assert!(held.window > 0);
-    // Too fast for shared blocks: as if it were not held.
-    let fast = of(PacedRead { is_held: true, ..reading(400_000_000) });
+    assert_eq!(pinned.cost.blocks, 0);
+    assert!(pinned.window > 0);
+    // Too fast for shared blocks: as if it were not pinned.
+    let fast = of(PacedRead { is_pinned: true, ..reading(400_000_000) });
     assert_eq!(fast, of(reading(400_000_000)));
     assert!(fast.window > RESIDENT_WINDOW);
     // The limit of leases bounds a burst.
-    let burst = of(PacedRead { is_held: true, burst: Bytes(50 * MIB), ..reading(4_000_000) });
+    let burst = of(PacedRead { is_pinned: true, burst: Bytes(50 * MIB), ..reading(4_000_000) });
     assert_eq!((burst.window, burst.cost.blocks), (RESIDENT_WINDOW, 0));
 }
 
@@ -117,17 +117,17 @@ fn a_title_that_repeats_needs_a_block_more_wherever_its_turns_meet() {
 
 #[test]
 fn each_block_of_an_block_list_is_a_visit_of_its_own() {
-    let of = |order, is_held| {
-        disk(&ARM).paced(&PacedRead { order, is_held, ..reading(64 * MIB) }, ENDLESS)
+    let of = |order, is_pinned| {
+        disk(&ARM).paced(&PacedRead { order, is_pinned, ..reading(64 * MIB) }, ENDLESS)
     };
     let (range, scattered) = (of(Order::Once, false), of(Order::Scattered, false));
     assert_eq!(range.cost.visits, MilliVisits(1000));
     assert_eq!(scattered.cost.visits, MilliVisits(8001));
     let visits = range.cost.visits;
     assert_eq!(Source { cost: SourceCost { visits, ..scattered.cost }, ..scattered }, range);
-    // A scattered reader of a held title counts as if it were not held.
+    // A scattered reader of a pinned title counts as if it were not pinned.
     assert_eq!(of(Order::Scattered, true), scattered);
-    let slow = PacedRead { order: Order::Scattered, is_held: true, ..reading(1_000_000) };
+    let slow = PacedRead { order: Order::Scattered, is_pinned: true, ..reading(1_000_000) };
     let slow = disk(&ARM).paced(&slow, ENDLESS).cost;
     assert_eq!((slow.visits, slow.per_cycle), (MilliVisits(0), TransferredBytes::NOTHING));
 }
@@ -175,7 +175,7 @@ fn no_more_is_read_ahead_of_a_stream_than_its_title_has() {
     let whole = Share::whole(title_len);
     let disk = disk(&ahead);
     let sources =
-        [disk.paced(&reading(8_800_000), whole), disk.best_effort(whole), disk.held(title_len)];
+        [disk.paced(&reading(8_800_000), whole), disk.best_effort(whole), disk.pinned(title_len)];
     assert!(sources.iter().all(|source| source.cost.blocks == 5), "{sources:?}");
     // After a few bytes the kernel reads ahead, up to the end of the title.
     let few = disk.best_effort(Share { len: Bytes(10), title_len });

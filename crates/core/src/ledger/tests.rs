@@ -85,7 +85,7 @@ const ENDLESS: Share = Share::whole(Bytes(1 << 40));
 
 fn reading(rate: u64) -> PacedRead {
     let (rate, tick, burst) = (BitRate(rate), Tick::Ms62, Bytes(0));
-    PacedRead { rate, tick, burst, order: Order::Once, is_held: false }
+    PacedRead { rate, tick, burst, order: Order::Once, is_pinned: false }
 }
 
 /// The cost of generated packets.
@@ -253,10 +253,10 @@ fn a_refused_request_changes_nothing() {
 fn streams_of_a_held_title_need_no_disk_and_no_memory_of_their_own() {
     let mut ledger = Ledger::new(limits());
     let whole = Share::whole(Bytes(100 * MIB));
-    let hold = ledger.disk(0).held(whole.title_len).cost;
-    ledger.admit(Cost::stream(hold, OutputCost::NONE)).expect("a fifth of the arena");
+    let pin = ledger.disk(0).pinned(whole.title_len).cost;
+    ledger.admit(Cost::stream(pin, OutputCost::NONE)).expect("a fifth of the arena");
     let before: Vec<_> = ledger.levels().collect();
-    let reading = PacedRead { is_held: true, ..reading(4_000_000) };
+    let reading = PacedRead { is_pinned: true, ..reading(4_000_000) };
     let source = ledger.disk(0).paced(&reading, whole);
     let output = OutputCost::connection(SEND, reading.rate, reading.tick);
     let cost = Cost::stream(source.cost, output);

@@ -12,7 +12,7 @@ use tactus_core::units::{Bytes, Nanos};
 use tactus_ring::arena::Lease;
 
 use crate::message::{
-    Blocks, Extent, Hold, Origin, Outcome, Output, Rate, Schedule, StreamId, TitleId, VolumeId,
+    Blocks, Extent, Origin, Outcome, Output, Pin, Rate, Schedule, StreamId, TitleId, VolumeId,
     Workspace,
 };
 use crate::pool::List;
@@ -47,7 +47,7 @@ pub(super) struct Entry {
     pub(super) plan: Option<Arc<Plan>>,
     /// The workspace of its framing, while the link does not have it.
     pub(super) workspace: Option<Workspace>,
-    /// `None` for a hold, which is not sent.
+    /// `None` for a pin, which is not sent.
     pub(super) output: Option<Output>,
     pub(super) read: ReadAhead,
     /// The clock in force, once the link has begun.
@@ -64,8 +64,8 @@ pub(super) struct Entry {
     pub(super) is_generated: bool,
     /// The stream that follows it at the link, if that one's first blocks came first.
     pub(super) follower: Option<StreamId>,
-    /// For a hold, the number of its blocks in memory.
-    pub(super) held: Option<u32>,
+    /// For a pin, the number of its blocks in memory.
+    pub(super) pinned: Option<u32>,
     /// An interleaved message that waits for the link to begin.
     pub(super) message: Option<Box<[u8]>>,
     /// Interleaved messages at the link.
@@ -128,7 +128,7 @@ impl Entry {
             waiting: 0,
             is_generated: false,
             follower: None,
-            held: None,
+            pinned: None,
             message: None,
             messages_at_link: 0,
             outcome: None,
@@ -165,11 +165,11 @@ impl Entry {
         }
     }
 
-    pub(super) fn of_hold(hold: Hold, block: Bytes) -> Self {
-        let Hold { stream, origin, window } = hold;
+    pub(super) fn of_pin(pin: Pin, block: Bytes) -> Self {
+        let Pin { stream, origin, window } = pin;
         let extent = Extent::Range(Bytes(0)..origin.len);
         let blocks = Blocks { origin, extent, window };
-        Self { held: Some(0), ..Self::of_blocks(stream, blocks, block) }
+        Self { pinned: Some(0), ..Self::of_blocks(stream, blocks, block) }
     }
 
     pub(super) fn of_chunks(stream: StreamId) -> Self {
@@ -200,7 +200,7 @@ impl Entry {
     ///
     /// A paced stream waits for all its wants. Its burst is at most what memory then holds beyond
     /// the bytes of two cycles and a tick, and windows have room for all of it; only streams of
-    /// held titles have smaller windows. So a block that is not in memory is due two cycles after
+    /// pinned titles have smaller windows. So a block that is not in memory is due two cycles after
     /// the first visit, and is wanted at the beginning of the cycle before that time. If the first
     /// visit comes after the next cycle has begun, the window is still full at that time, and the
     /// cycle after it is early enough.

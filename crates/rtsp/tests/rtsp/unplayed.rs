@@ -28,7 +28,7 @@ fn p07_an_unplayed_session_ends_with_its_connection() {
     }
     until("both are over", || fixture.rtsp.len() == 1);
     // The title had several viewers, so it may be pinned in memory, which counts as a stream.
-    let streams = || fixture.engine.broker.streams() - fixture.engine.broker.held_titles() as u32;
+    let streams = || fixture.engine.broker.streams() - fixture.engine.broker.pinned_titles() as u32;
     until("both have given back their rate", || streams() == 1);
     // A client that has played may return on another connection.
     drop(keeper);

@@ -10,7 +10,7 @@ use tactus_core::stagger::Tick;
 use tactus_core::sums::{Sums, UNIT};
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{
-    self, Blocks, Command, Connection, Datagrams, Extent, Hold, LinkId, Origin, Outcome, Output,
+    self, Blocks, Command, Connection, Datagrams, Extent, LinkId, Origin, Outcome, Output, Pin,
     Rate, Report, Schedule, Start, StreamId, TitleId, VolumeId,
 };
 
@@ -45,19 +45,19 @@ pub(super) struct Live {
     stopped: Option<MonoTime>,
     /// When it was reported as finished.
     finished: Option<MonoTime>,
-    /// A hold whose memory is already promised to others.
+    /// A pin whose memory is already promised to others.
     is_given_up: bool,
     /// Further ranges that the client wants with the same grant.
     parts_left: u64,
     len: Bytes,
 }
 
-/// The state of a title that is held in memory, or will be.
+/// The state of a title that is pinned in memory, or will be.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Held {
-    holder: Option<StreamId>,
+pub(super) struct PinnedTitle {
+    pinner: Option<StreamId>,
     is_complete: bool,
-    /// Streams that were admitted because it is held.
+    /// Streams that were admitted because it is pinned.
     relying: u32,
 }
 
@@ -89,19 +89,19 @@ impl World {
         let spec = self.clients[client].spec;
         let ClientSpec { rate, tick, burst, .. } = spec;
         let asked = match spec.habit {
-            Habit::Holder if self.held[title].holder.is_some() => {
+            Habit::Pinner if self.pinned[title].pinner.is_some() => {
                 return self.push(self.now + SECOND, Event::Arrive { client });
             }
-            Habit::Holder => Request::Hold,
+            Habit::Pinner => Request::Pin,
             Habit::Downloader => Request::BestEffort,
             _ if spec.datagrams.is_some() => {
-                let is_held = self.held[title].is_complete;
+                let is_pinned = self.pinned[title].is_complete;
                 let wire = wire_max(rate);
                 let repeats = spec.datagrams.is_some_and(|datagrams| datagrams.repeats);
                 let turn = Some(end - first).filter(|&turn| repeats && turn >= TURN_MIN);
-                Request::Datagrams { rate, wire, is_held, turn }
+                Request::Datagrams { rate, wire, is_pinned, turn }
             }
-            _ => Request::Paced { rate, tick, burst, is_held: self.held[title].is_complete },
+            _ => Request::Paced { rate, tick, burst, is_pinned: self.pinned[title].is_complete },
         };
         let title_len = self.titles[title].len;
         // A client with several ranges uses one grant; and a client at the end of a growing title
@@ -123,21 +123,21 @@ impl World {
             Habit::Ranger => self.clients[client].dice.below(8),
             _ => 0,
         };
-        self.held[title].relying += u32::from(grant.is_resident());
+        self.pinned[title].relying += u32::from(grant.is_resident());
         self.tally.resident += u64::from(grant.is_resident());
-        if grant.request == Request::Hold {
-            self.hold(client, grant, title);
+        if grant.request == Request::Pin {
+            self.pin(client, grant, title);
         } else {
             self.start(client, grant, title, (first, end), parts_left);
         }
     }
 
-    fn hold(&mut self, client: usize, grant: Grant, title: usize) {
+    fn pin(&mut self, client: usize, grant: Grant, title: usize) {
         let stream = self.book.begin(&grant);
         let origin = self.origin(&grant, title);
-        self.held[title].holder = Some(stream);
+        self.pinned[title].pinner = Some(stream);
         self.note_live(client, grant, title, stream, origin.len, 0);
-        self.command(Command::Hold(Hold { stream, origin, window: grant.window() }));
+        self.command(Command::Pin(Pin { stream, origin, window: grant.window() }));
     }
 
     /// The available part of a title.
@@ -220,7 +220,7 @@ impl World {
         let volume = &self.swarm.volumes[grant.volume];
         let healthy = volume.faults.is_empty() && self.swarm.pauses.is_empty();
         let (schedule, paced) = match grant.request {
-            Request::BestEffort | Request::Hold | Request::Record { .. } => {
+            Request::BestEffort | Request::Pin | Request::Record { .. } => {
                 (Schedule::BestEffort, None)
             }
             Request::Datagrams { rate, .. } => {
@@ -371,18 +371,18 @@ impl World {
         if live.stopped.is_some() || live.finished.is_some() {
             return;
         }
-        let held = &mut self.held[live.title];
-        if live.grant.request == Request::Hold && now < self.end {
-            // A hold with relying streams stays; an incomplete one has no memory to give.
-            if held.relying > 0 || !held.is_complete {
+        let pinned = &mut self.pinned[live.title];
+        if live.grant.request == Request::Pin && now < self.end {
+            // A pin with relying streams stays; an incomplete one has no memory to give.
+            if pinned.relying > 0 || !pinned.is_complete {
                 return self.push(now + SECOND, Event::Leave { stream });
             }
             // The engine takes commands in order: its memory may be promised at once.
             live.is_given_up = true;
             self.book.release(live.grant);
         }
-        if live.grant.request == Request::Hold {
-            *held = Held { relying: held.relying, ..Held::default() };
+        if live.grant.request == Request::Pin {
+            *pinned = PinnedTitle { relying: pinned.relying, ..PinnedTitle::default() };
         }
         live.stopped = Some(now);
         open(&self.net).release_promise(stream.index);
@@ -402,23 +402,22 @@ impl World {
             match report {
                 Report::Finished { stream, outcome, sent } => self.finished(stream, outcome, sent),
                 Report::Retired { stream, .. } => self.retired(stream),
-                Report::Held { stream } => self.is_held(stream),
+                Report::Pinned { stream } => self.is_pinned(stream),
                 Report::Interleaved { .. } => unreachable!("no client interleaves messages"),
             }
         }
     }
 
-    fn is_held(&mut self, stream: StreamId) {
+    fn is_pinned(&mut self, stream: StreamId) {
         let live = self.live[stream.index as usize].as_ref();
-        let known =
-            live.filter(|live| live.stream == stream && live.grant.request == Request::Hold);
+        let known = live.filter(|live| live.stream == stream && live.grant.request == Request::Pin);
         require(known.is_some(), Invariant::TrueOutcome, || {
-            format!("{stream:?} is held, but nobody asked for that")
+            format!("{stream:?} is pinned, but nobody asked for that")
         });
         self.trace.note_all([self.now.0, u64::from(stream.index)]);
         if let Some(live) = known.filter(|live| live.stopped.is_none()) {
-            self.held[live.title].is_complete = true;
-            self.tally.held += 1;
+            self.pinned[live.title].is_complete = true;
+            self.tally.pinned += 1;
         }
     }
 
@@ -435,10 +434,10 @@ impl World {
         };
         live.finished = Some(now);
         self.last_finished[live.title] = now;
-        if live.grant.request == Request::Hold {
-            if self.held[live.title].holder == Some(stream) {
-                let relying = self.held[live.title].relying;
-                self.held[live.title] = Held { relying, ..Held::default() };
+        if live.grant.request == Request::Pin {
+            if self.pinned[live.title].pinner == Some(stream) {
+                let relying = self.pinned[live.title].relying;
+                self.pinned[live.title] = PinnedTitle { relying, ..PinnedTitle::default() };
             }
             return;
         }
@@ -471,7 +470,7 @@ impl World {
             self.start(client, grant, title, range, live.parts_left - 1);
             return;
         }
-        self.held[title].relying -= u32::from(grant.is_resident());
+        self.pinned[title].relying -= u32::from(grant.is_resident());
         if !live.is_given_up {
             self.book.release(grant);
         }
@@ -507,7 +506,7 @@ impl World {
             // none.
             let mut all = self.live.iter().flatten();
             let shares = all.any(|other| other.title == live.title && other.finished.is_none());
-            let has_time = !matches!(live.grant.request, Request::BestEffort | Request::Hold);
+            let has_time = !matches!(live.grant.request, Request::BestEffort | Request::Pin);
             // By then its first blocks have been read, with or without waiters.
             let begins = live.started + spec.cycle.times(BEGIN_CYCLES);
             let (since, bound) = match (live.finished, live.stopped) {
