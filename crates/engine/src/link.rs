@@ -30,7 +30,7 @@ use crate::internal::{FromLink, Open, OpenBlocks, OpenContent, Pass, ToLink};
 use crate::link::best_effort::BestEffort;
 use crate::link::connection::Connection;
 use crate::link::delivery::Delivery;
-use crate::link::framing::{Call, Framer, Limit, StarvedStream, Step};
+use crate::link::framing::{Call, CallResult, Framer, Limit, StarvedStream};
 use crate::link::schedule::Schedule;
 use crate::link::send_queue::SendQueue;
 use crate::message::{self, Backpressure, Chunks, Outcome, Rate, StreamId};
@@ -276,24 +276,24 @@ impl<P: LinkPort> LinkServer<P> {
             return self.stop(now, index);
         }
         let until = slot.begin();
-        let demand = delivery.demand(until);
-        if let Some(StarvedStream { begin }) = demand.starved {
+        let readiness = delivery.readiness(until);
+        if let Some(StarvedStream { begin }) = readiness.starved {
             self.streams[index as usize].epoch.set(begin.0);
             self.note_underrun(index);
             self.deliveries[index as usize].was_blocked = false;
         }
-        if !demand.is_pending {
-            return self.wait_for_growth(index, demand.allowed, until);
+        if !readiness.is_pending {
+            return self.wait_for_growth(index, readiness.allowed, until);
         }
-        if demand.is_due {
+        if readiness.is_due {
             self.note_visit(now, index, now.since(until));
         }
-        let attempt = self.send(now, index, demand.limit);
+        let attempt = self.send(now, index, readiness.limit);
         let delivery = &mut self.deliveries[index as usize];
         match attempt {
             Attempt::Ended(outcome) => self.close(index, outcome),
             Attempt::Whole if delivery.is_complete() => self.close(index, Outcome::Complete),
-            Attempt::Whole => self.move_past_gap(index, demand.allowed, until),
+            Attempt::Whole => self.move_past_gap(index, readiness.allowed, until),
             Attempt::Blocked => self.wait_for_peer(now, until, index),
         }
     }
@@ -401,14 +401,14 @@ impl<P: LinkPort> LinkServer<P> {
                 fed: &self.fed,
                 stage: &mut self.stage,
             };
-            let step = match framing.send(&mut call, connection, limit) {
-                Ok(Some(step)) => step,
+            let result = match framing.send(&mut call, connection, limit) {
+                Ok(Some(result)) => result,
                 Ok(None) => return Attempt::Whole,
                 Err(outcome) => return Attempt::Ended(outcome),
             };
             self.counters.sends.add(1);
-            let is_blocked = step.taken < step.offered;
-            self.note_step(index, step);
+            let is_blocked = result.taken < result.offered;
+            self.note_result(index, result);
             if is_blocked {
                 self.counters.blocked.add(1);
                 return Attempt::Blocked;
@@ -417,24 +417,24 @@ impl<P: LinkPort> LinkServer<P> {
     }
 
     /// Counts the bytes that a call has sent, and returns the used leases.
-    fn note_step(&mut self, index: u32, step: Step) {
+    fn note_result(&mut self, index: u32, result: CallResult) {
         let delivery = &mut self.deliveries[index as usize];
-        let sent = step.title + step.generated;
+        let sent = result.title + result.generated;
         delivery.queue.sent += sent;
         let stream = &self.streams[index as usize];
         self.counters.bytes.add(sent.0);
         stream.bytes.add(sent.0);
-        if step.packets > 0 {
-            stream.session_packets.add(step.packets);
-            stream.session_bytes.add(step.payload);
+        if result.packets > 0 {
+            stream.session_packets.add(result.packets);
+            stream.session_bytes.add(result.payload);
             if let Some(epoch) = delivery.framing.epoch() {
                 stream.epoch.set(epoch.0);
             }
         }
-        if step.title > Bytes(0) {
-            self.use_up(index, step.title);
+        if result.title > Bytes(0) {
+            self.use_up(index, result.title);
         }
-        if let Some(message) = step.message {
+        if let Some(message) = result.message {
             let stream = self.deliveries[index as usize].stream.expect("an open stream sends");
             self.answer(FromLink::Interleaved { stream, message, is_sent: true });
         }

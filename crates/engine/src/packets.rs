@@ -31,7 +31,7 @@ use crate::internal::{FromLink, Open, OpenBlocks, OpenContent, Pass, ToLink};
 use crate::message::{ClassChange, Datagrams, Outcome, PacketClass, Rate, StreamId};
 use crate::packets::batch::{Batch, DueMessage};
 use crate::packets::classes::Classes;
-use crate::packets::entry::{Ended, Entry};
+use crate::packets::entry::{Entry, FinalState};
 use crate::packets::full::FullUdpOutputs;
 use crate::packets::pieces::Pieces;
 use crate::pool::Pool;
@@ -64,11 +64,11 @@ pub(crate) struct PacketServer {
     pacer: Pacer,
     classes: Classes,
     /// The stream of each class.
-    streams_of: Vec<Of>,
+    streams_of: Vec<StreamKind>,
     /// The last turn of the pacer whose streams were looked up.
     looked_up: u64,
     /// The last stream of each slot.
-    ended: Vec<Option<Ended>>,
+    ended: Vec<Option<FinalState>>,
     /// Streams whose predecessor has ended.
     following: Vec<StreamId>,
     batch: Batch,
@@ -83,7 +83,7 @@ pub(crate) struct PacketServer {
 /// The stream of a class of the pacer, by its slot. A search in the tables of both kinds would
 /// touch one more cache line for each message.
 #[derive(Clone, Copy)]
-enum Of {
+enum StreamKind {
     /// A stream of a title.
     Read(u32),
     /// A generated stream.
@@ -135,7 +135,7 @@ impl PacketServer {
             pieces: Pieces::new(if is_cached { streams } else { 0 }),
             pacer,
             classes,
-            streams_of: vec![Of::Read(0); limits.classes + 1],
+            streams_of: vec![StreamKind::Read(0); limits.classes + 1],
             looked_up: 0,
             ended: vec![None; streams],
             following: Vec::with_capacity(streams),
@@ -207,7 +207,7 @@ impl PacketServer {
         let class = Class::stream(blocks.framing.wire_rate(out, output.ip()));
         let parent = self.classes.parent_of(&output);
         let class = self.pacer.add(parent, class).expect("there is a class for each stream");
-        self.streams_of[class.index as usize] = Of::Read(index);
+        self.streams_of[class.index as usize] = StreamKind::Read(index);
         let clock = ByteClock::new(now + self.ahead, rate);
         let cutting = (blocks.framing, output.burst, blocks.turn, blocks.plan.clone());
         let cutter = self.cutter(cutting, clock).in_turn_of(index);
@@ -235,7 +235,7 @@ impl PacketServer {
         let ended = entry.output.after.and_then(|after| {
             self.ended[after.index as usize].filter(|ended| ended.stream == after)
         });
-        if let Some(Ended { trace, session, .. }) = ended {
+        if let Some(FinalState { trace, session, .. }) = ended {
             let clock = ByteClock::new(trace.due.max(now), entry.clock().rate());
             let cutter = self.cutter(cutting, clock);
             let cutter = cutter.following(&trace).in_step_with(index);
@@ -341,7 +341,7 @@ impl PacketServer {
         while self.batch.has_room() {
             let Some(departure) = self.pacer.poll_send(now + self.ahead) else { return };
             let index = match self.streams_of[departure.class.index as usize] {
-                Of::Read(index) | Of::Generated(index) => index,
+                StreamKind::Read(index) | StreamKind::Generated(index) => index,
             };
             if self.full.is_empty() || !self.full.waits(index, self.udp_output_of(index)) {
                 self.depart(now, index);
@@ -459,7 +459,7 @@ impl PacketServer {
         }
         self.streams[index as usize].clear();
         // A stream that has never begun leaves no state.
-        self.ended[index as usize] = (!entry.is_waiting).then(|| Ended {
+        self.ended[index as usize] = (!entry.is_waiting).then(|| FinalState {
             stream,
             trace: entry.cutter.trace(entry.sent),
             session: entry.session,

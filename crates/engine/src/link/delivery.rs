@@ -7,7 +7,7 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use crate::egress::Window;
 use crate::link::connection::Connection;
-use crate::link::framing::{Demand, Framer};
+use crate::link::framing::{Framer, Readiness};
 use crate::link::send_queue::SendQueue;
 use crate::message::StreamId;
 
@@ -70,11 +70,11 @@ impl Delivery {
         self.framing.is_between() && !self.connection.is_in_message()
     }
 
-    /// The demand of a visit that is due at `until`.
-    pub(super) fn demand(&mut self, until: MonoTime) -> Demand {
-        let mut demand = self.framing.demand(&self.queue, self.clock.as_ref(), until);
-        demand.is_pending |= self.connection.has_message() || !self.is_between();
-        demand
+    /// The readiness at a visit that is due at `until`.
+    pub(super) fn readiness(&mut self, until: MonoTime) -> Readiness {
+        let mut readiness = self.framing.readiness(&self.queue, self.clock.as_ref(), until);
+        readiness.is_pending |= self.connection.has_message() || !self.is_between();
+        readiness
     }
 
     /// How far the clock, which allows `allowed`, is ahead of the bytes in memory.

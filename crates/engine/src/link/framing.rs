@@ -50,8 +50,8 @@ pub(super) enum Framer {
     Chunked(Chunked),
 }
 
-/// The demand of a visit.
-pub(super) struct Demand {
+/// The readiness of a delivery at a visit.
+pub(super) struct Readiness {
     /// There are bytes to offer, or the end has come.
     pub(super) is_pending: bool,
     /// New bytes are due.
@@ -99,7 +99,7 @@ pub(super) struct Call<'a, P> {
 
 /// The result of one call.
 #[derive(Default)]
-pub(super) struct Step {
+pub(super) struct CallResult {
     pub(super) offered: usize,
     pub(super) taken: usize,
     /// Bytes of the title that have been sent.
@@ -178,23 +178,23 @@ impl Framer {
         }
     }
 
-    /// The demand at `until`. The times of a late generated stream are moved.
-    pub(super) fn demand(
+    /// The readiness at `until`. The times of a late generated stream are moved.
+    pub(super) fn readiness(
         &mut self,
         queue: &SendQueue,
         clock: Option<&ByteClock>,
         until: MonoTime,
-    ) -> Demand {
+    ) -> Readiness {
         match self {
-            Self::Plain => plain::demand(queue, paced(clock), until),
-            Self::Packets(packets) => packets.demand(queue, paced(clock), until),
-            Self::Composed(composed) => composed.demand(queue, until),
-            Self::Chunks(chunks) | Self::Chunked(Chunked { chunks, .. }) => chunks.demand(until),
+            Self::Plain => plain::readiness(queue, paced(clock), until),
+            Self::Packets(packets) => packets.readiness(queue, paced(clock), until),
+            Self::Composed(composed) => composed.readiness(queue, until),
+            Self::Chunks(chunks) | Self::Chunked(Chunked { chunks, .. }) => chunks.readiness(until),
         }
     }
 
     /// How far the schedule is ahead of the bytes in memory. `allowed` is the position that a byte
-    /// clock allows at `until`. Generated streams report it with their demand.
+    /// clock allows at `until`. Generated streams report it with their readiness.
     pub(super) fn gap(
         &self,
         queue: &SendQueue,
@@ -303,7 +303,7 @@ impl Framer {
         call: &mut Call<'_, P>,
         connection: &mut Connection,
         limit: Limit,
-    ) -> Result<Option<Step>, Outcome> {
+    ) -> Result<Option<CallResult>, Outcome> {
         match self {
             Self::Plain => plain::send(call, connection.socket, limit.position),
             Self::Packets(packets) => packets.send(call, connection, limit.position),

@@ -19,7 +19,7 @@ const COMFORTABLE: u64 = 2 * 1024 * 1024;
 /// Lists of streams by tick and phase.
 pub(super) struct Schedule {
     heads: [Vec<u32>; Tick::ALL.len()],
-    places: Vec<Place>,
+    nodes: Vec<Node>,
     /// Bytes that each slot of the turn sends.
     load: Vec<u64>,
     /// Streams that each slot of the turn visits.
@@ -27,7 +27,7 @@ pub(super) struct Schedule {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Node {
     before: u32,
     after: u32,
     tick: Tick,
@@ -37,10 +37,10 @@ struct Place {
 
 impl Schedule {
     pub(super) fn new(streams: usize) -> Self {
-        let empty = Place { before: NONE, after: NONE, tick: Tick::Ms10, phase: 0, bytes: 0 };
+        let empty = Node { before: NONE, after: NONE, tick: Tick::Ms10, phase: 0, bytes: 0 };
         Self {
             heads: Tick::ALL.map(|tick| vec![NONE; tick.slots() as usize]),
-            places: vec![empty; streams],
+            nodes: vec![empty; streams],
             load: vec![0; TURN],
             visits: vec![0; TURN],
         }
@@ -57,23 +57,23 @@ impl Schedule {
         let head = &mut self.heads[tick as usize][phase as usize];
         let after = std::mem::replace(head, stream);
         if after != NONE {
-            self.places[after as usize].before = stream;
+            self.nodes[after as usize].before = stream;
         }
-        self.places[stream as usize] =
-            Place { before: NONE, after, tick, phase: phase as u32, bytes };
+        self.nodes[stream as usize] =
+            Node { before: NONE, after, tick, phase: phase as u32, bytes };
         let ahead = (phase + slots - (now.0 + 1) % slots) % slots;
         Slot(now.0 + 1 + ahead)
     }
 
     /// Removes a stream.
     pub(super) fn leave(&mut self, stream: u32) {
-        let Place { before, after, tick, phase, bytes } = self.places[stream as usize];
+        let Node { before, after, tick, phase, bytes } = self.nodes[stream as usize];
         match before {
             NONE => self.heads[tick as usize][phase as usize] = after,
-            before => self.places[before as usize].after = after,
+            before => self.nodes[before as usize].after = after,
         }
         if after != NONE {
-            self.places[after as usize].before = before;
+            self.nodes[after as usize].before = before;
         }
         self.add(tick, u64::from(phase), bytes, false);
     }
@@ -86,7 +86,7 @@ impl Schedule {
 
     /// The stream that is visited after `stream` in the same slot.
     pub(super) fn after(&self, stream: u32) -> Option<u32> {
-        let after = self.places[stream as usize].after;
+        let after = self.nodes[stream as usize].after;
         (after != NONE).then_some(after)
     }
 

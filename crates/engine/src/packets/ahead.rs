@@ -9,7 +9,7 @@ use std::hint::black_box;
 use tactus_core::mutant;
 use tactus_core::units::{MonoTime, Nanos};
 
-use super::{Of, PacketServer};
+use super::{PacketServer, StreamKind};
 
 impl PacketServer {
     /// Runs once in a turn, before the first message leaves.
@@ -33,7 +33,7 @@ impl PacketServer {
         let turn = MonoTime(now.0 / self.tick.0 * self.tick.0);
         for nth in 0..self.pacer.woken().len() {
             let class = self.pacer.woken()[nth];
-            let Of::Read(index) = self.streams_of[class as usize] else { continue };
+            let StreamKind::Read(index) = self.streams_of[class as usize] else { continue };
             let Some(entry) = &mut self.entries[index as usize] else { continue };
             // The pacer wakes inner classes too, and slots are reused.
             let Some(offered) = entry.offered.filter(|_| entry.class.index == class) else {
@@ -52,8 +52,8 @@ impl PacketServer {
     fn read_ahead(&self) {
         let woken = || {
             self.pacer.woken().iter().filter_map(|&class| match self.streams_of[class as usize] {
-                Of::Read(index) => Some(index as usize),
-                Of::Generated(_) => None,
+                StreamKind::Read(index) => Some(index as usize),
+                StreamKind::Generated(_) => None,
             })
         };
         let mut read = 0;

@@ -60,7 +60,7 @@ pub(super) struct Session {
 
 /// The final state of a stream that has ended.
 #[derive(Clone, Copy)]
-pub(super) struct Ended {
+pub(super) struct FinalState {
     pub(super) stream: StreamId,
     pub(super) trace: Trace,
     pub(super) session: Session,

@@ -12,7 +12,7 @@ use tactus_core::rtp;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::spsc::Consumer;
 
-use super::{Of, PacketServer};
+use super::{PacketServer, StreamKind};
 use crate::egress::Window;
 use crate::internal::FromLink;
 use crate::message::{Chunks, Datagrams, Outcome, StreamId};
@@ -72,7 +72,7 @@ impl PacketServer {
         let Chunks { ring, begin, rate, .. } = chunks;
         let class = self.pacer.add(self.classes.parent_of(&output), Class::stream(rate));
         let class = class.expect("there is a class for each stream");
-        self.streams_of[class.index as usize] = Of::Generated(stream.index);
+        self.streams_of[class.index as usize] = StreamKind::Generated(stream.index);
         let place = &mut self.generated[stream.index as usize];
         assert!(place.is_none(), "a place is opened when it is free");
         *place = Some(Entry {

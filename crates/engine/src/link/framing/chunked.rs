@@ -10,7 +10,7 @@ use tactus_core::ports::LinkPort;
 
 use super::chunks::Chunks;
 use super::parts::Parts;
-use super::{Call, FRAMES, Limit, Step};
+use super::{Call, CallResult, FRAMES, Limit};
 use crate::link::connection::Connection;
 use crate::message::Outcome;
 
@@ -49,7 +49,7 @@ impl Chunked {
         call: &mut Call<'_, P>,
         connection: &mut Connection,
         limit: Limit,
-    ) -> Result<Option<Step>, Outcome> {
+    ) -> Result<Option<CallResult>, Outcome> {
         let mut begun = match self.begun {
             Some(begun) => begun,
             None => match self.chunks.due_bytes(limit.time) {
@@ -64,10 +64,10 @@ impl Chunked {
         parts.add(begun.end_left());
         let offered = parts.bytes();
         let taken = call.send(connection.socket, &parts)?;
-        let mut step = Step { offered, taken, ..Step::default() };
-        self.chunks.take(begun.take(taken), 0, &mut step);
+        let mut result = CallResult { offered, taken, ..CallResult::default() };
+        self.chunks.take(begun.take(taken), 0, &mut result);
         self.begun = (begun.taken > 0 && taken < offered).then_some(begun);
-        Ok(Some(step))
+        Ok(Some(result))
     }
 }
 

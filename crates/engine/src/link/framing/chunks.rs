@@ -13,7 +13,7 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::spsc::Consumer;
 
 use super::parts::Parts;
-use super::{Call, Demand, FRAMES, Limit, StarvedStream, Step};
+use super::{Call, CallResult, FRAMES, Limit, Readiness, StarvedStream};
 use crate::link::connection::Connection;
 use crate::message::Outcome;
 
@@ -59,7 +59,7 @@ impl Chunks {
         self.begin
     }
 
-    pub(super) fn demand(&mut self, until: MonoTime) -> Demand {
+    pub(super) fn readiness(&mut self, until: MonoTime) -> Readiness {
         let front = self.front();
         let mut starved = None;
         match (front, self.empty_at) {
@@ -77,7 +77,7 @@ impl Chunks {
         let is_at_end = front.is_some_and(|(_, is_end)| is_end);
         let is_due = self.due(until) > 0 || is_at_end;
         let limit = Limit { time: until, ..Limit::BEGUN };
-        Demand { is_pending: is_due, is_due, starved, limit, allowed: Bytes(0) }
+        Readiness { is_pending: is_due, is_due, starved, limit, allowed: Bytes(0) }
     }
 
     /// The number of chunks that may be begun by `until`, including the begun one.
@@ -94,7 +94,7 @@ impl Chunks {
         call: &mut Call<'_, P>,
         connection: &mut Connection,
         until: MonoTime,
-    ) -> Result<Option<Step>, Outcome> {
+    ) -> Result<Option<CallResult>, Outcome> {
         let due = self.due_bytes(until);
         let begun = match self.taken {
             0 => 0,
@@ -112,22 +112,22 @@ impl Chunks {
             return Ok(None);
         }
         let taken = call.send(connection.socket, &parts)?;
-        let mut step = Step { offered, taken, ..Step::default() };
+        let mut result = CallResult { offered, taken, ..CallResult::default() };
         // Without frames, the chunks are transport packets.
         let head = self.ring.peek(0).map_or(0, head_of);
         let mut left = taken;
         if self.taken > 0 {
-            left -= self.take_front(left, head, &mut step);
+            left -= self.take_front(left, head, &mut result);
         }
         if left > 0
             && let Some(message) = connection.message()
         {
             let own = message.len().min(left);
             left -= own;
-            step.message = connection.take(own);
+            result.message = connection.take(own);
         }
-        self.take(left, head, &mut step);
-        Ok(Some(step))
+        self.take(left, head, &mut result);
+        Ok(Some(result))
     }
 
     /// The bytes that may be sent by `until`.
@@ -154,23 +154,23 @@ impl Chunks {
 
     /// Notes that the socket has taken the next `left` bytes, of chunks with `head` bytes of
     /// headers.
-    pub(super) fn take(&mut self, mut left: usize, head: usize, step: &mut Step) {
+    pub(super) fn take(&mut self, mut left: usize, head: usize, result: &mut CallResult) {
         while left > 0 {
-            left -= self.take_front(left, head, step);
+            left -= self.take_front(left, head, result);
         }
     }
 
     /// Notes that the socket has taken up to `most` bytes of the front chunk. Returns how many.
-    fn take_front(&mut self, most: usize, head: usize, step: &mut Step) -> usize {
+    fn take_front(&mut self, most: usize, head: usize, result: &mut CallResult) -> usize {
         let len = self.ring.peek(0).expect("what was offered is there").bytes().len();
         let own = (len - self.taken).min(most);
         self.taken += own;
         if self.taken == len {
             self.taken = 0;
             self.ring.discard();
-            step.packets += 1;
-            step.payload += len.saturating_sub(head) as u64;
-            step.generated = Bytes(step.payload);
+            result.packets += 1;
+            result.payload += len.saturating_sub(head) as u64;
+            result.generated = Bytes(result.payload);
         }
         own
     }

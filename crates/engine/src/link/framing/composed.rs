@@ -11,7 +11,7 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use super::packets::{HEAD, head};
 use super::parts::Parts;
-use super::{Call, Demand, FRAMES, Limit, Step};
+use super::{Call, CallResult, FRAMES, Limit, Readiness};
 use crate::egress::Memory;
 use crate::link::connection::Connection;
 use crate::link::send_queue::SendQueue;
@@ -67,10 +67,10 @@ impl Composed {
         self.workspace.cutter().next(queue.len).map(|next| next.due).filter(|&due| due <= until)
     }
 
-    pub(super) fn demand(&self, queue: &SendQueue, until: MonoTime) -> Demand {
+    pub(super) fn readiness(&self, queue: &SendQueue, until: MonoTime) -> Readiness {
         let is_due = self.next_due(queue, until).is_some();
         let limit = Limit { time: until, ..Limit::BEGUN };
-        Demand { is_pending: is_due, is_due, starved: None, limit, allowed: Bytes(0) }
+        Readiness { is_pending: is_due, is_due, starved: None, limit, allowed: Bytes(0) }
     }
 
     /// After a send: the due bytes that are left are not in memory.
@@ -84,7 +84,7 @@ impl Composed {
         call: &mut Call<'_, P>,
         connection: &mut Connection,
         until: MonoTime,
-    ) -> Result<Option<Step>, Outcome> {
+    ) -> Result<Option<CallResult>, Outcome> {
         let len = call.queue.len;
         let nothing = Offered { head: [0; HEAD], payload: 0, title: Bytes(0) };
         let mut frames = [nothing; TOGETHER];
@@ -122,20 +122,20 @@ impl Composed {
         }
         let sent = call.port.send(call.now, connection.socket, parts.as_slice());
         let taken = super::taken_of(offered, sent)?;
-        let mut step = Step { offered, taken, ..Step::default() };
-        self.take(frames, message_at, connection, &mut step);
+        let mut result = CallResult { offered, taken, ..CallResult::default() };
+        self.take(frames, message_at, connection, &mut result);
         if taken == offered {
             *self.workspace.cutter_mut() = ahead;
         } else {
             // A frame that is not taken whole is composed again.
             let mut title = Bytes(0);
-            for _ in 0..step.packets {
+            for _ in 0..result.packets {
                 let cutter = self.workspace.cutter_mut();
                 let next = compose(call, self.channel, cutter, title, 0)?;
                 title += next.expect("it was composed before").title;
             }
         }
-        Ok(Some(step))
+        Ok(Some(result))
     }
 
     /// Notes the bytes that the socket has taken.
@@ -144,15 +144,15 @@ impl Composed {
         frames: &[Offered],
         message_at: Option<usize>,
         connection: &mut Connection,
-        step: &mut Step,
+        result: &mut CallResult,
     ) {
-        let mut left = step.taken;
+        let mut left = result.taken;
         for nth in 0..=frames.len() {
             if message_at == Some(nth) {
                 let whole = connection.message().map_or(0, <[u8]>::len);
                 let own = whole.min(left);
                 left -= own;
-                step.message = connection.take(own);
+                result.message = connection.take(own);
                 if own < whole {
                     break;
                 }
@@ -165,9 +165,9 @@ impl Composed {
             }
             left -= rest;
             self.taken = 0;
-            step.packets += 1;
-            step.payload += frame.payload as u64;
-            step.title += frame.title;
+            result.packets += 1;
+            result.payload += frame.payload as u64;
+            result.title += frame.title;
         }
     }
 }

@@ -10,7 +10,7 @@ use tactus_core::rtp::{self, frame};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use super::parts::Parts;
-use super::{Call, Demand, FRAMES, Limit, Step};
+use super::{Call, CallResult, FRAMES, Limit, Readiness};
 use crate::egress::Memory;
 use crate::link::connection::Connection;
 use crate::link::send_queue::SendQueue;
@@ -81,12 +81,17 @@ impl Packets {
         self.workspace.cutter_mut().delay(by);
     }
 
-    pub(super) fn demand(&self, queue: &SendQueue, clock: &ByteClock, until: MonoTime) -> Demand {
+    pub(super) fn readiness(
+        &self,
+        queue: &SendQueue,
+        clock: &ByteClock,
+        until: MonoTime,
+    ) -> Readiness {
         let allowed = clock.allowed(until);
         let due = due(queue, allowed);
         let is_due = due > self.workspace.cutter().taken();
         let limit = Limit::at(due.min(whole(queue)));
-        Demand { is_pending: is_due, is_due, starved: None, limit, allowed }
+        Readiness { is_pending: is_due, is_due, starved: None, limit, allowed }
     }
 
     pub(super) fn send<P: LinkPort>(
@@ -94,7 +99,7 @@ impl Packets {
         call: &mut Call<'_, P>,
         connection: &mut Connection,
         until: Bytes,
-    ) -> Result<Option<Step>, Outcome> {
+    ) -> Result<Option<CallResult>, Outcome> {
         let len = call.queue.len;
         let mut frames = [const { None }; 1 + FRAMES];
         frames[0] = self.begun;
@@ -140,9 +145,9 @@ impl Packets {
         }
         let sent = call.port.send(call.now, connection.socket, parts.as_slice());
         let taken = super::taken_of(offered, sent)?;
-        let mut step = Step { offered, taken, ..Step::default() };
-        self.take(taken, len, connection, &mut step);
-        Ok(Some(step))
+        let mut result = CallResult { offered, taken, ..CallResult::default() };
+        self.take(taken, len, connection, &mut result);
+        Ok(Some(result))
     }
 
     /// Notes the bytes that the socket has taken.
@@ -151,24 +156,24 @@ impl Packets {
         mut left: usize,
         len: Option<Bytes>,
         connection: &mut Connection,
-        step: &mut Step,
+        result: &mut CallResult,
     ) {
         while left > 0 {
             if let Some(begun) = &mut self.begun {
                 let own = begun.left().min(left);
                 let before = begun.payload_left();
                 begun.taken += own;
-                step.title += Bytes((before - begun.payload_left()) as u64);
+                result.title += Bytes((before - begun.payload_left()) as u64);
                 left -= own;
                 if begun.left() == 0 {
-                    step.packets += 1;
-                    step.payload += begun.payload as u64;
+                    result.packets += 1;
+                    result.payload += begun.payload as u64;
                     self.begun = None;
                 }
             } else if let Some(message) = connection.message() {
                 let own = message.len().min(left);
                 left -= own;
-                step.message = connection.take(own).or(step.message.take());
+                result.message = connection.take(own).or(result.message.take());
             } else {
                 let next = self.ahead(0, len).expect("what is offered is in the stream");
                 let cutter = self.workspace.cutter_mut();

@@ -5,7 +5,7 @@ use tactus_core::mutant;
 use tactus_core::ports::{FilePart, LinkPort, SocketHandle};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
-use super::{Call, Demand, Limit, Step, taken_of};
+use super::{Call, CallResult, Limit, Readiness, taken_of};
 use crate::egress::Memory;
 use crate::link::send_queue::SendQueue;
 use crate::message::Outcome;
@@ -16,12 +16,12 @@ const FILE_PART_MAX: Bytes = Bytes(1 << 30);
 /// one that it began in. Only streams over 400 Mbit/s send more.
 const BLOCKS: usize = 16;
 
-pub(super) fn demand(queue: &SendQueue, clock: &ByteClock, until: MonoTime) -> Demand {
+pub(super) fn readiness(queue: &SendQueue, clock: &ByteClock, until: MonoTime) -> Readiness {
     let allowed = clock.allowed(until);
     let due = due(queue, allowed);
     let is_due = due > queue.sent;
     let ready = mutant!(Unleased, due, due.min(queue.fed()));
-    Demand { is_pending: is_due, is_due, starved: None, limit: Limit::at(ready), allowed }
+    Readiness { is_pending: is_due, is_due, starved: None, limit: Limit::at(ready), allowed }
 }
 
 /// One past the last due byte. A growing title ends with the last byte fed.
@@ -43,7 +43,7 @@ pub(super) fn send<P: LinkPort>(
     call: &mut Call<'_, P>,
     socket: SocketHandle,
     until: Bytes,
-) -> Result<Option<Step>, Outcome> {
+) -> Result<Option<CallResult>, Outcome> {
     let most = until.saturating_sub(call.queue.sent);
     if most == Bytes(0) {
         return Ok(None);
@@ -73,7 +73,7 @@ pub(super) fn send<P: LinkPort>(
     let offered = offered.0 as usize;
     let taken = taken_of(offered, sent)?;
     let title = Bytes(mutant!(PartialSendSkipped, offered, taken) as u64);
-    Ok(Some(Step { offered, taken, title, ..Step::default() }))
+    Ok(Some(CallResult { offered, taken, title, ..CallResult::default() }))
 }
 
 /// The offset in the file of the next bytes, and the number of them, up to `most`, that are
