@@ -148,8 +148,9 @@ pub fn flows(options: &Flows) -> Result<()> {
 
 fn udp_output(buffer: usize) -> Result<OwnedFd> {
     let from = Ipv4Addr::UNSPECIFIED.into();
-    let way = UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: false, buffer };
-    Ok(udp_output::open(&way)?)
+    let options =
+        UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: false, buffer };
+    Ok(udp_output::open(&options)?)
 }
 
 /// Sends `count` datagrams; what the socket has no room for is sent when it has.

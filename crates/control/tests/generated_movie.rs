@@ -49,7 +49,7 @@ fn fixture(seconds: u64) -> Fixture {
     let engine = engine::start(&settings).expect("the engine starts");
     let movie =
         Arc::new(Movie::read(&File::open(&file).expect("a movie")).expect("it can be sent"));
-    let way = udp_output::UdpOptions {
+    let options = udp_output::UdpOptions {
         from: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         interface: None,
         hops: None,
@@ -57,7 +57,7 @@ fn fixture(seconds: u64) -> Fixture {
         heard_here: true,
         buffer: 4 << 20,
     };
-    let udp_output = UdpOutput::of(udp_output::open(&way).expect("a UDP output"), None);
+    let udp_output = UdpOutput::of(udp_output::open(&options).expect("a UDP output"), None);
     Fixture { engine, title, movie, file, dir, udp_output }
 }
 

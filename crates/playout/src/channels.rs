@@ -517,7 +517,7 @@ impl UdpOutputs {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let way = udp_output::UdpOptions {
+        let options = udp_output::UdpOptions {
             from: channel.source.unwrap_or(any),
             interface,
             hops: Some(channel.hops),
@@ -526,14 +526,14 @@ impl UdpOutputs {
             buffer: UDP_BUFFER,
         };
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let way = (way, send_options.class);
-        if let Some(udp_output) = open.get(&way) {
+        let options = (options, send_options.class);
+        if let Some(udp_output) = open.get(&options) {
             return Ok(Arc::clone(udp_output));
         }
-        let udp_output = UdpOutput::of(udp_output::open(&way.0)?, send_options.class);
+        let udp_output = UdpOutput::of(udp_output::open(&options.0)?, send_options.class);
         // Unused UDP outputs are closed: interfaces may get other numbers.
         open.retain(|_, udp_output| Arc::strong_count(udp_output) > 1);
-        open.insert(way, Arc::clone(&udp_output));
+        open.insert(options, Arc::clone(&udp_output));
         Ok(udp_output)
     }
 }

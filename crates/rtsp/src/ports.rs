@@ -61,7 +61,7 @@ impl PortPairs {
         Self { config: config.clone(), open: Mutex::default(), groups: Mutex::default() }
     }
 
-    fn way(&self, from: IpAddr) -> udp_output::UdpOptions {
+    fn options(&self, from: IpAddr) -> udp_output::UdpOptions {
         udp_output::UdpOptions {
             from,
             interface: None,
@@ -79,13 +79,13 @@ impl PortPairs {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let way = udp_output::UdpOptions { interface, hops: Some(hops), ..self.way(any) };
+        let options = udp_output::UdpOptions { interface, hops: Some(hops), ..self.options(any) };
         let mut open = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(udp_output) = open.get(&way) {
+        if let Some(udp_output) = open.get(&options) {
             return Ok(Arc::clone(udp_output));
         }
-        let udp_output = UdpOutput::of(udp_output::open(&way)?, self.config.class);
-        open.insert(way, Arc::clone(&udp_output));
+        let udp_output = UdpOutput::of(udp_output::open(&options)?, self.config.class);
+        open.insert(options, Arc::clone(&udp_output));
         Ok(udp_output)
     }
 }
@@ -101,7 +101,7 @@ impl Pair {
         // Unsuitable sockets stay open until one fits, so that the kernel picks other ports.
         let mut unfit = vec![];
         for _ in 0..TRIES {
-            let udp_output = udp_output::open(&pairs.way(from))?;
+            let udp_output = udp_output::open(&pairs.options(from))?;
             let port = udp_output::address(&udp_output)?.port();
             if let Some(ports) = Ports::even(port) {
                 match std::net::UdpSocket::bind(SocketAddr::new(from, ports.rtcp())) {

@@ -1,8 +1,8 @@
 //! A volume's device: direct reads by io_uring, or by threads if io_uring is refused; or the page
 //! cache. On volumes with uploads also writes and flushes, which always bypass the page cache.
 //!
-//! Promise: it opens on any kernel and reports the chosen way and the reason, so that admission can
-//! be set lower and the status page can show it.
+//! Promise: it opens on any kernel and reports the chosen method and the reason, so that admission
+//! can be set lower and the status page can show it.
 
 mod progress;
 mod workers;
@@ -24,7 +24,7 @@ use crate::disk::threads::DiskThreads;
 use crate::disk::uring::{DiskRing, Registration, RingFacts};
 use crate::disk::writes::{WriteOptions, WriteThreads};
 
-/// A disk port, by the best way that the kernel allows.
+/// A disk port, by the best method that the kernel allows.
 pub struct DiskDevice {
     reads: Reads,
     /// `None` if nothing is written: then a write is a defect, and a flush is returned.
@@ -64,13 +64,13 @@ pub struct DiskOptions {
     pub depth: u32,
     /// Threads for reading if io_uring is refused.
     pub threads: u32,
-    /// The permitted ways.
-    pub way: ReadMethod,
+    /// The permitted read methods.
+    pub method: ReadMethod,
     /// Whether the arena is registered with the kernel.
     pub registration: Registration,
 }
 
-/// The permitted ways to the device.
+/// The permitted read methods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadMethod {
     /// io_uring, or threads if it is refused.
@@ -79,7 +79,7 @@ pub enum ReadMethod {
     Threads,
 }
 
-/// The chosen way.
+/// The chosen read method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiskFacts {
     /// io_uring, with the features that the kernel granted.
@@ -98,18 +98,23 @@ pub enum DiskFacts {
 impl Default for DiskOptions {
     /// Sixteen reads of 128 to 256 KiB keep a flash device busy; more only adds to its latency.
     fn default() -> Self {
-        Self { depth: 32, threads: 16, way: ReadMethod::Best, registration: Registration::Wanted }
+        Self {
+            depth: 32,
+            threads: 16,
+            method: ReadMethod::Best,
+            registration: Registration::Wanted,
+        }
     }
 }
 
 /// Opens a device that fills the blocks of `view`'s arena.
 ///
 /// # Errors
-/// If neither way is open: file descriptors, threads or memory are exhausted, or a number in the
-/// options is out of its range.
+/// If neither method is available: file descriptors, threads or memory are exhausted, or a number
+/// in the options is out of its range.
 pub fn open(view: View, options: DiskOptions) -> io::Result<DiskDevice> {
-    let DiskOptions { depth, threads, way, registration } = options;
-    let refused = match way {
+    let DiskOptions { depth, threads, method, registration } = options;
+    let refused = match method {
         ReadMethod::Best => match DiskRing::open(view.clone(), depth, registration) {
             Ok(ring) => return Ok(Reads::Ring(ring).into()),
             Err(refusal) => Some(errno_of(&refusal)),
@@ -127,10 +132,10 @@ pub fn open(view: View, options: DiskOptions) -> io::Result<DiskDevice> {
 pub fn open_writes(
     view: View,
     options: &WriteOptions,
-    way: ReadMethod,
+    method: ReadMethod,
     registration: Registration,
 ) -> io::Result<DiskWrites> {
-    let refused = match way {
+    let refused = match method {
         ReadMethod::Best => match DiskRing::open_for_writes(view.clone(), options, registration) {
             Ok(ring) => return Ok(DiskWrites::Ring(ring)),
             Err(refusal) => Some(errno_of(&refusal)),
@@ -160,7 +165,7 @@ impl DiskDevice {
         Self { writes: Some(writes), ..self }
     }
 
-    /// The way of reads.
+    /// The method of reads.
     pub fn facts(&self) -> DiskFacts {
         match &self.reads {
             Reads::Ring(ring) => DiskFacts::Ring(ring.facts()),

@@ -1,4 +1,4 @@
-//! Packet ports: the ways of datagrams into the kernel.
+//! Packet ports: the paths of datagrams into the kernel.
 //!
 //! Promise: each port takes messages of one UDP output, and returns the number taken and the reason
 //! of a stop. All ports send the same datagrams. Modules are listed from the lowest up: sockets,

@@ -42,13 +42,13 @@ fn a_write_of_which_a_part_was_done_is_never_counted_whole() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let _limit = SizeLimit::set();
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    for (at, way) in [ReadMethod::Best, ReadMethod::Threads].into_iter().enumerate() {
+    for (at, method) in [ReadMethod::Best, ReadMethod::Threads].into_iter().enumerate() {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).custom_flags(libc::O_DIRECT);
         let file = options.open(directory.path().join(at.to_string())).unwrap();
         let (mut keeper, view) = arena(Box::new(HeapRegion::new(WHOLE as usize)), WHOLE);
         let options = WriteOptions { depth: 1, syncs: 1, cores: vec![] };
-        let mut port = open_writes(view.clone(), &options, way, Registration::Wanted).unwrap();
+        let mut port = open_writes(view.clone(), &options, method, Registration::Wanted).unwrap();
         let place = keeper.take().unwrap();
         let block = BlockRef { place: place.place, generation: place.generation };
         let (direction, file_handle) = (Direction::Write, FileHandle(file.as_raw_fd()));
@@ -69,7 +69,7 @@ fn a_write_of_which_a_part_was_done_is_never_counted_whole() {
             }
             std::thread::yield_now();
         };
-        assert_eq!(completion.result, Err(DiskFault(libc::EFBIG)), "{way:?}");
+        assert_eq!(completion.result, Err(DiskFault(libc::EFBIG)), "{method:?}");
         assert_eq!(file.metadata().unwrap().len(), PART, "the kernel did write a part");
         keeper.emptied(place);
     }

@@ -73,7 +73,8 @@ impl Wire {
         assert_eq!(gone, BatchProgress { messages: due.len(), stop: None });
     }
 
-    /// Sends what is due at once until that reaches the other end, and the port has learnt the way.
+    /// Sends what is due at once until that reaches the other end, and the port has learnt the
+    /// route.
     fn settle(&mut self, port: &mut dyn PacketPort) {
         let end = clock::now() + SECOND.times(60);
         for nth in 0.. {

@@ -94,9 +94,9 @@ impl BackEnd {
 }
 
 impl BackEnd {
-    /// The second way of this back end: with `so_txtime`, datagrams of a device without `fq` are
+    /// The second port of this back end: with `so_txtime`, datagrams of a device without `fq` are
     /// copied and kept until their time.
-    fn other_way_on_loopback(self) -> Option<Box<dyn PacketPort>> {
+    fn second_on_loopback(self) -> Option<Box<dyn PacketPort>> {
         let port = (self == Self::Txtime).then(|| TxtimeLink::alone(MILLISECOND))?;
         Some(Box::new(port.ok()?))
     }
@@ -219,7 +219,7 @@ pub fn measure(back_ends: &[BackEnd]) -> Vec<Candidate> {
 /// work for longer than a start may wait. The cheapest few consecutive rounds count, the same for
 /// all back ends, because costs of different times are not comparable.
 pub struct Gauge {
-    /// `None` if there is no way to send.
+    /// `None` if there is no back end that can send.
     stage: Option<TestPath>,
     gauged: Vec<MeasuredBackEnd>,
     rounds: usize,
@@ -228,8 +228,8 @@ pub struct Gauge {
 struct MeasuredBackEnd {
     back_end: BackEnd,
     port: io::Result<Box<dyn PacketPort>>,
-    /// The second way, if it has one; the more expensive way counts.
-    other_way: Option<Box<dyn PacketPort>>,
+    /// The second port, if it has one; the more expensive port counts.
+    second_port: Option<Box<dyn PacketPort>>,
     /// Results of the last few rounds.
     single: VecDeque<Nanos>,
     gathered: VecDeque<Nanos>,
@@ -249,8 +249,8 @@ impl Gauge {
         let stage = TestPath::new().ok();
         let open = |&back_end: &BackEnd| {
             let port = back_end.on_loopback();
-            let other_way = port.as_ref().ok().and_then(|_| back_end.other_way_on_loopback());
-            MeasuredBackEnd { other_way, ..MeasuredBackEnd::over(back_end, port) }
+            let second_port = port.as_ref().ok().and_then(|_| back_end.second_on_loopback());
+            MeasuredBackEnd { second_port, ..MeasuredBackEnd::over(back_end, port) }
         };
         let gauged = stage.iter().flat_map(|_| back_ends).map(open).collect();
         let mut gauge = Self { stage, gauged, rounds: 0 };
@@ -274,9 +274,9 @@ impl Gauge {
     /// Measures each once more, in turn.
     pub fn round(&mut self) {
         let Some(stage) = &self.stage else { return };
-        for MeasuredBackEnd { port, other_way, single, gathered, .. } in &mut self.gauged {
+        for MeasuredBackEnd { port, second_port, single, gathered, .. } in &mut self.gauged {
             let Ok(port) = port else { continue };
-            let other = other_way.as_mut().and_then(|other| stage.cost(other.as_mut(), 1));
+            let other = second_port.as_mut().and_then(|other| stage.cost(other.as_mut(), 1));
             add(
                 single,
                 stage.cost(port.as_mut(), 1).map(|own| other.map_or(own, |it| it.max(own))),
@@ -320,7 +320,7 @@ impl MeasuredBackEnd {
         Self {
             back_end,
             port,
-            other_way: None,
+            second_port: None,
             single: last(),
             gathered: last(),
             counts: Costs::default(),
@@ -366,8 +366,8 @@ impl TestPath {
         let from = Ipv4Addr::LOCALHOST.into();
         let interface = Some(crate::udp_input::interface("lo")?);
         let (hops, dscp, heard_here, buffer) = (None, 0, false, 4 << 20);
-        let way = udp_output::UdpOptions { from, interface, hops, dscp, heard_here, buffer };
-        Ok(Self { udp_output: udp_output::open(&way)?, to: NOBODY })
+        let options = udp_output::UdpOptions { from, interface, hops, dscp, heard_here, buffer };
+        Ok(Self { udp_output: udp_output::open(&options)?, to: NOBODY })
     }
 
     /// Sends until the port has had time to learn its route.
@@ -450,12 +450,12 @@ mod tests {
 
     #[test]
     fn what_a_port_keeps_until_its_time_is_sent_while_its_cost_is_taken() {
-        let mut kept = BackEnd::Txtime.other_way_on_loopback().unwrap();
+        let mut kept = BackEnd::Txtime.second_on_loopback().unwrap();
         let stage = TestPath::new().unwrap();
         stage.settle(kept.as_mut());
         assert!(stage.cost(kept.as_mut(), 1).is_some_and(|cost| cost > Nanos(0)));
         assert_eq!(kept.turn(clock::now(), MonoTime(0)), None, "all have left");
-        assert!(BackEnd::Sendmmsg.other_way_on_loopback().is_none());
+        assert!(BackEnd::Sendmmsg.second_on_loopback().is_none());
     }
 
     #[test]

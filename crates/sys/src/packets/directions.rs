@@ -46,7 +46,7 @@ pub(crate) enum Direction {
     Stale(Resolution),
 }
 
-/// The way to a destination.
+/// The route to a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Resolution {
     /// By frames of this kind.
@@ -150,20 +150,20 @@ impl Directions {
             Some(known) if known.is_asked => return known.stale(),
             _ => {}
         }
-        let way = known.and_then(CacheEntry::way);
+        let valid_until = known.and_then(CacheEntry::valid_until);
         // Room comes with the answers. Until then a message must not cost more than was promised;
         // otherwise many simultaneous queries keep each other, and the answering thread, from the
         // core.
         if self.questions.push(RouteQuery { udp_output: udp_output.0, key }).is_err() {
-            return match (known, way) {
+            return match (known, valid_until) {
                 (Some(known), Some(until)) if now < until + HOLDS => known.fresh(),
                 (Some(known), _) => known.stale(),
                 (None, _) => Direction::Unknown,
             };
         }
         let found = known.and_then(|known| known.found);
-        // A known way past the kernel stays valid until the answer comes.
-        let until = way.map_or(now, |until| until + HOLDS);
+        // A known route past the kernel stays valid until the answer comes.
+        let until = valid_until.map_or(now, |until| until + HOLDS);
         self.set(place, CacheEntry { key, found, until, is_asked: true });
         self.resolver.waker.wake();
         known.map_or(Direction::Unknown, CacheEntry::stale)
@@ -237,8 +237,8 @@ fn holds(key: &Key) -> Nanos {
 }
 
 impl CacheEntry {
-    /// The end of the validity of a way past the kernel, if one is known.
-    fn way(self) -> Option<MonoTime> {
+    /// The end of the validity of a route past the kernel, if one is known.
+    fn valid_until(self) -> Option<MonoTime> {
         matches!(self.found, Some(Resolution::Direct(_))).then_some(self.until)
     }
 
@@ -418,14 +418,14 @@ mod tests {
             let count = Arc::clone(&asked);
             let mut directions = Directions::new(destinations as usize, move |_| {
                 count.fetch_add(1, Ordering::Relaxed);
-                way()
+                route()
             })
             .unwrap();
             let begin = MonoTime(SECOND.0);
             // In turns, in the order of streams.
             for _ in 0..3 {
                 for to in 0..destinations {
-                    wait(&mut directions, begin, to, Direction::Fresh(way()));
+                    wait(&mut directions, begin, to, Direction::Fresh(route()));
                 }
             }
             assert_eq!(asked.load(Ordering::Relaxed), u64::from(destinations));
@@ -450,21 +450,21 @@ mod tests {
 
     #[test]
     fn those_that_have_ended_make_room_for_others_and_the_others_stay() {
-        let mut directions = Directions::new(800, |_| way()).unwrap();
+        let mut directions = Directions::new(800, |_| route()).unwrap();
         let begin = MonoTime(SECOND.0);
         let later = begin + SECOND.times(20);
-        (0..300).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(way())));
-        (300..1000).for_each(|to| wait(&mut directions, later, to, Direction::Fresh(way())));
+        (0..300).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(route())));
+        (300..1000).for_each(|to| wait(&mut directions, later, to, Direction::Fresh(route())));
         assert_eq!(directions.known.len(), directions.known_max);
-        wait(&mut directions, later, 1000, Direction::Fresh(way()));
+        wait(&mut directions, later, 1000, Direction::Fresh(route()));
         assert_eq!(directions.known.len(), 701);
         let mut ask = |to| ask(&mut directions, later, to);
-        assert!((300..=1000).all(|to| ask(to) == Direction::Fresh(way())));
+        assert!((300..=1000).all(|to| ask(to) == Direction::Fresh(route())));
         assert_eq!(ask(0), Direction::Unknown);
     }
 
-    /// A way past the kernel.
-    fn way() -> Resolution {
+    /// A route past the kernel.
+    fn route() -> Resolution {
         let from = "192.0.2.1:9".parse().unwrap();
         let (to_mac, from_mac) = ([1; 6], [2; 6]);
         Resolution::Direct(Route {
@@ -480,9 +480,9 @@ mod tests {
 
     #[test]
     fn destinations_that_began_together_do_not_ask_together() {
-        let mut directions = Directions::new(4096, |_| way()).unwrap();
+        let mut directions = Directions::new(4096, |_| route()).unwrap();
         let begin = MonoTime(SECOND.0);
-        (0..1000).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(way())));
+        (0..1000).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(route())));
         let fresh: Vec<usize> = (0..=50)
             .map(|tenths| begin + Nanos::from_millis(100).times(tenths))
             .map(|now| directions.known.iter().filter(|known| now < known.until).count())
@@ -502,16 +502,16 @@ mod tests {
                 // Until the other end is dropped.
                 answers.recv().unwrap_err();
             }
-            way()
+            route()
         })
         .unwrap();
         let begin = MonoTime(SECOND.0);
-        (0..1000).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(way())));
+        (0..1000).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(route())));
         is_held.store(true, Ordering::Relaxed);
         let later = begin + HOLDS;
         let mut stale = |now| {
             let looks = (0..1000).map(|to| ask(&mut directions, now, to));
-            looks.filter(|&look| look == Direction::Stale(way())).count()
+            looks.filter(|&look| look == Direction::Stale(route())).count()
         };
         let asked = stale(later);
         assert!(asked < 2 * QUESTIONS, "{asked} leave by the kernel, and are asked for");

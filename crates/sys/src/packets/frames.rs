@@ -107,7 +107,7 @@ impl<D: Device> FrameLink<D> {
         Self { udp: UdpLink::new(), devices, directions, routes }
     }
 
-    /// The way past the kernel, if it is known and valid.
+    /// The route past the kernel, if it is known and valid.
     fn route(&mut self, now: MonoTime, udp_output: SocketHandle, key: Key) -> Option<Route> {
         let Direction::Fresh(Resolution::Direct(route)) =
             self.directions.look(now, udp_output, key)
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Sends until the way is known, so that later messages bypass the kernel.
+    /// Sends until the route is known, so that later messages bypass the kernel.
     fn settle<D: Device>(link: &mut FrameLink<D>, udp_output: SocketHandle, to: SocketAddr) {
         let key = Key { cookie: cookie(udp_output.0).unwrap(), to: to.ip() };
         for _ in 0..2000 {
@@ -262,8 +262,8 @@ mod tests {
         fn of<D: Device>(link: &mut FrameLink<D>) -> Self {
             let from = LOCAL.parse().unwrap();
             let (interface, hops, dscp, heard_here) = (None, None, 0, true);
-            let way = UdpOptions { from, interface, hops, dscp, heard_here, buffer: 1 << 20 };
-            let udp_output = open(&way).unwrap();
+            let options = UdpOptions { from, interface, hops, dscp, heard_here, buffer: 1 << 20 };
+            let udp_output = open(&options).unwrap();
             let handle = SocketHandle(udp_output.as_raw_fd());
             let inbox = UdpSocket::bind((from, 0)).unwrap();
             inbox.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -282,7 +282,7 @@ impl GapLink {
         Put::Laid
     }
 
-    /// Sends one message by the right way. Returns why it stays, if it stays.
+    /// Sends one message by the right path. Returns why it stays, if it stays.
     fn send_one(
         &mut self,
         now: MonoTime,
@@ -489,9 +489,9 @@ mod tests {
         let begin = clock::now();
         let Some(mut link) = link(begin) else { return };
         let from = "::1".parse().unwrap();
-        let way =
+        let options =
             UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
-        let udp_output = open(&way).unwrap();
+        let udp_output = open(&options).unwrap();
         let handle = SocketHandle(udp_output.as_raw_fd());
         let inbox = UdpSocket::bind((from, 0)).unwrap();
         inbox.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -500,7 +500,7 @@ mod tests {
         let payloads = [[1u8; 600], [2; 600]];
         let parts = [&payloads[0][..], &BODY[..716], &payloads[1][..], &BODY[..716]];
         let batch = Batch { messages: &[message; 2], parts: &parts };
-        // Until the way is known no message is taken. The wire is not filled meanwhile, so the
+        // Until the route is known no message is taken. The wire is not filled meanwhile, so the
         // kernel gets nothing.
         let due = [begin + SECOND, begin + SECOND + MILLISECOND];
         let end = clock::now() + SECOND.times(60);
@@ -548,9 +548,9 @@ mod tests {
         let Some(mut link) = link(begin) else { return };
         // For this port, a UDP output without an address of its own is not on the loopback.
         let from = "0.0.0.0".parse().unwrap();
-        let way =
+        let options =
             UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
-        let udp_output = open(&way).unwrap();
+        let udp_output = open(&options).unwrap();
         let handle = SocketHandle(udp_output.as_raw_fd());
         let inbox = UdpSocket::bind("127.0.0.1:0").unwrap();
         inbox.set_nonblocking(true).unwrap();

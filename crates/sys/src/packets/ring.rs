@@ -175,11 +175,11 @@ mod tests {
         };
         let from = "127.0.0.1".parse().unwrap();
         let buffer = 1 << 20;
-        let way =
+        let options =
             UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer };
         let inbox = UdpSocket::bind((from, 0)).unwrap();
         inbox.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Some((link, open(&way).unwrap(), inbox))
+        Some((link, open(&options).unwrap(), inbox))
     }
 
     fn take(inbox: &UdpSocket) -> Vec<u8> {

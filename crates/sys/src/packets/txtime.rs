@@ -290,7 +290,7 @@ mod tests {
 
     fn udp_output(from: &str) -> (OwnedFd, SocketHandle) {
         let from = from.parse().unwrap();
-        let way = UdpOptions {
+        let options = UdpOptions {
             from,
             interface: None,
             hops: None,
@@ -298,7 +298,7 @@ mod tests {
             heard_here: true,
             buffer: 1 << 20,
         };
-        let udp_output = open(&way).unwrap();
+        let udp_output = open(&options).unwrap();
         let handle = SocketHandle(udp_output.as_raw_fd());
         (udp_output, handle)
     }
@@ -381,7 +381,7 @@ mod tests {
         let (inbox, to) = inbox();
         let begin = clock::now();
         let at = |millis: u64| begin + MILLISECOND.times(millis);
-        // The way is unknown: the datagram is kept until it is known.
+        // The route is unknown: the datagram is kept until it is known.
         give(&mut link, begin, by, to, &[(1, at(50))]);
         assert_eq!(take(&inbox), None, "it was given with a time that may mean nothing");
         settle(&mut link, begin, by, to);

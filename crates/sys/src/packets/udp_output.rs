@@ -40,22 +40,22 @@ pub struct UdpOptions {
 ///
 /// # Errors
 /// Errors of the kernel.
-pub fn open(way: &UdpOptions) -> io::Result<OwnedFd> {
-    let is_v4 = way.from.is_ipv4();
+pub fn open(options: &UdpOptions) -> io::Result<OwnedFd> {
+    let is_v4 = options.from.is_ipv4();
     let family = if is_v4 { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
-    grow(&socket, way.buffer);
-    let traffic_class = i32::from(way.dscp) << 2;
-    let heard_here = i32::from(way.heard_here);
+    grow(&socket, options.buffer);
+    let traffic_class = i32::from(options.dscp) << 2;
+    let heard_here = i32::from(options.heard_here);
     if is_v4 {
         set(&socket, libc::IPPROTO_IP, libc::IP_TOS, &traffic_class)?;
         set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, &heard_here)?;
-        if let Some(hops) = way.hops {
+        if let Some(hops) = options.hops {
             set(&socket, libc::IPPROTO_IP, libc::IP_TTL, &i32::from(hops))?;
             set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, &i32::from(hops))?;
         }
-        if let Some(index) = way.interface {
+        if let Some(index) = options.interface {
             let any = libc::in_addr { s_addr: libc::INADDR_ANY };
             let through = libc::ip_mreqn {
                 imr_multiaddr: any,
@@ -68,16 +68,16 @@ pub fn open(way: &UdpOptions) -> io::Result<OwnedFd> {
         sockopt::set_ipv6_v6only(&socket, true)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &traffic_class)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, &heard_here)?;
-        if let Some(hops) = way.hops {
+        if let Some(hops) = options.hops {
             set(&socket, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, &i32::from(hops))?;
             set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, &i32::from(hops))?;
         }
-        if let Some(index) = way.interface {
+        if let Some(index) = options.interface {
             set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &(index as libc::c_int))?;
         }
     }
-    bind(&socket, &on_link(SocketAddr::new(way.from, 0), way.interface))?;
-    if let (true, Some(index)) = (is_v4, way.interface) {
+    bind(&socket, &on_link(SocketAddr::new(options.from, 0), options.interface))?;
+    if let (true, Some(index)) = (is_v4, options.interface) {
         let number = socket.as_raw_fd();
         let own = cookie(number).ok_or_else(io::Error::last_os_error)?;
         let mut known = INTERFACES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -313,9 +313,9 @@ impl Default for UdpLink {
 fn kernel_cuts() -> bool {
     let tries = || -> io::Result<bool> {
         let from = Ipv4Addr::LOCALHOST.into();
-        let way =
+        let options =
             UdpOptions { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
-        let udp_output = open(&way)?;
+        let udp_output = open(&options)?;
         let to = address(&udp_output)?;
         let message = Message { to, segment: 2, parts: 1 };
         let batch = Batch { messages: &[message], parts: &[b"word"] };
@@ -432,7 +432,7 @@ mod tests {
     const NOW: MonoTime = MonoTime(0);
     const LOCAL: [&str; 2] = ["127.0.0.1", "::1"];
 
-    fn way(from: &str) -> UdpOptions {
+    fn options(from: &str) -> UdpOptions {
         let from = from.parse().unwrap();
         UdpOptions {
             from,
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn messages_leave_in_order_each_to_its_own_address() {
         for local in LOCAL {
-            let udp_output = open(&way(local)).unwrap();
+            let udp_output = open(&options(local)).unwrap();
             let ((one, to_one), (other, to_other)) = (receiver(local), receiver(local));
             let message = |to, parts| Message { to, segment: 1500, parts };
             let messages = [message(to_one, 2), message(to_other, 1), message(to_one, 3)];
@@ -482,7 +482,7 @@ mod tests {
         }
         assert!(link.segments_max() > 1);
         for local in LOCAL {
-            let udp_output = open(&way(local)).unwrap();
+            let udp_output = open(&options(local)).unwrap();
             let (one, to) = receiver(local);
             let head = [1; 12];
             let body: Vec<u8> = (0..3000u32).map(|at| (at % 251) as u8).collect();
@@ -500,7 +500,7 @@ mod tests {
 
     #[test]
     fn more_messages_than_one_call_describes_all_leave() {
-        let udp_output = open(&way(LOCAL[0])).unwrap();
+        let udp_output = open(&options(LOCAL[0])).unwrap();
         let (one, to) = receiver(LOCAL[0]);
         let messages = [Message { to, segment: 8, parts: 5 }; 150];
         let bytes: Vec<[u8; 1]> = (0..750u32).map(|at| [(at / 5) as u8]).collect();
@@ -533,7 +533,7 @@ mod tests {
 
     #[test]
     fn only_a_udp_output_that_was_told_of_it_takes_times() {
-        let udp_output = open(&way(LOCAL[0])).unwrap();
+        let udp_output = open(&options(LOCAL[0])).unwrap();
         let handle = SocketHandle(udp_output.as_raw_fd());
         let (one, to) = receiver(LOCAL[0]);
         let messages = [Message { to, segment: 8, parts: 1 }];
@@ -553,7 +553,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_told_and_those_before_it_have_left() {
-        let udp_output = open(&way(LOCAL[0])).unwrap();
+        let udp_output = open(&options(LOCAL[0])).unwrap();
         let handle = SocketHandle(udp_output.as_raw_fd());
         let (one, to) = receiver(LOCAL[0]);
         // Longer than any datagram.
@@ -574,7 +574,7 @@ mod tests {
     #[test]
     fn the_interface_of_a_udp_output_that_is_closed_is_forgotten_with_the_next() {
         let lo = crate::udp_input::interface("lo").unwrap();
-        let by_lo = || open(&UdpOptions { interface: Some(lo), ..way(LOCAL[0]) }).unwrap();
+        let by_lo = || open(&UdpOptions { interface: Some(lo), ..options(LOCAL[0]) }).unwrap();
         let cookies: Vec<u64> = (0..10).map(|_| cookie(by_lo().as_raw_fd()).unwrap()).collect();
         let last = by_lo();
         assert_eq!(group_interface(cookie(last.as_raw_fd()).unwrap()), Some(lo));
@@ -612,7 +612,7 @@ mod tests {
             };
             let mut to = inbox.address().unwrap();
             to.set_ip(group.parse().unwrap());
-            let udp_output = open(&UdpOptions { interface: Some(lo), ..way(from) }).unwrap();
+            let udp_output = open(&UdpOptions { interface: Some(lo), ..options(from) }).unwrap();
             let messages = [Message { to, segment: 100, parts: 1 }];
             let batch = Batch { messages: &messages, parts: &[b"word"] };
             let gone = UdpLink::new().send(NOW, SocketHandle(udp_output.as_raw_fd()), batch);

@@ -15,8 +15,8 @@ use tactus_sys::file::{Access, OpenedFile, open_beneath};
 
 pub(crate) const BLOCK: u32 = 32 * 1024;
 
-/// Every way to a disk that this kernel may have.
-pub(crate) const WAYS: [(ReadMethod, Registration); 3] = [
+/// Every read method that this kernel may have.
+pub(crate) const METHODS: [(ReadMethod, Registration); 3] = [
     (ReadMethod::Best, Registration::Wanted),
     (ReadMethod::Best, Registration::NotWanted),
     (ReadMethod::Threads, Registration::NotWanted),
@@ -46,10 +46,10 @@ impl Fixture {
 
     pub(crate) fn open(
         &self,
-        (way, registration): (ReadMethod, Registration),
+        (method, registration): (ReadMethod, Registration),
         depth: u32,
     ) -> DiskDevice {
-        let options = DiskOptions { depth, threads: 3, way, registration };
+        let options = DiskOptions { depth, threads: 3, method, registration };
         open(self.view.clone(), options).unwrap()
     }
 

@@ -12,14 +12,14 @@ use tactus_sys::clock;
 use tactus_sys::disk::DiskFacts;
 use tactus_sys::disk::uring::{DiskRing, Registration};
 
-use crate::fixture::{BLOCK, Fixture, WAYS, block_of, next, transfer};
+use crate::fixture::{BLOCK, Fixture, METHODS, block_of, next, transfer};
 
 #[test]
 fn every_byte_of_a_file_is_read_and_its_end_is_found_exactly() {
     for file_len in [0, 1, 4095, 4096, 4608, 70_000, 4 * u64::from(BLOCK)] {
         let mut fixture = Fixture::new(8, file_len);
-        for way in WAYS {
-            let mut device = fixture.open(way, 8);
+        for method in METHODS {
+            let mut device = fixture.open(method, 8);
             for offset in (0..=file_len + 4096).step_by(BLOCK as usize) {
                 let transfer = fixture.transfer(offset / 4096 * 4096, BLOCK);
                 device.submit(clock::now(), transfer).unwrap();
@@ -34,8 +34,8 @@ fn every_byte_of_a_file_is_read_and_its_end_is_found_exactly() {
 #[test]
 fn a_block_is_filled_in_parts_at_their_places() {
     let mut fixture = Fixture::new(2, 1 << 20);
-    for way in WAYS {
-        let mut device = fixture.open(way, 8);
+    for method in METHODS {
+        let mut device = fixture.open(method, 8);
         let block = fixture.keeper.take().unwrap();
         let file = FileHandle(fixture.file.file.as_raw_fd());
         for part in 0..4 {
@@ -54,8 +54,8 @@ fn a_block_is_filled_in_parts_at_their_places() {
 #[test]
 fn a_full_port_gives_the_transfer_back() {
     let mut fixture = Fixture::new(4, 1 << 20);
-    for way in WAYS {
-        let mut device = fixture.open(way, 3);
+    for method in METHODS {
+        let mut device = fixture.open(method, 3);
         for _ in 0..3 {
             let transfer = fixture.transfer(0, 4096);
             device.submit(clock::now(), transfer).unwrap();
@@ -75,8 +75,8 @@ fn a_full_port_gives_the_transfer_back() {
 fn a_failed_read_is_reported_with_its_error() {
     let mut fixture = Fixture::new(2, 4096);
     let directory = std::fs::File::open("/").unwrap();
-    for way in WAYS {
-        let mut device = fixture.open(way, 2);
+    for method in METHODS {
+        let mut device = fixture.open(method, 2);
         for (file, errno) in [(-1, libc::EBADF), (directory.as_raw_fd(), libc::EISDIR)] {
             let block = fixture.keeper.take().unwrap();
             device.submit(clock::now(), transfer(block, FileHandle(file), 0, 4096)).unwrap();
@@ -106,8 +106,8 @@ fn a_block_is_not_given_up_while_the_kernel_has_it() {
 #[test]
 fn transfers_that_were_never_kicked_come_back_when_the_port_is_dropped() {
     let mut fixture = Fixture::new(2, 4096);
-    for way in WAYS {
-        let mut device = fixture.open(way, 2);
+    for method in METHODS {
+        let mut device = fixture.open(method, 2);
         let transfers = [fixture.transfer(0, 4096), fixture.transfer(0, 4096)];
         for transfer in transfers {
             device.submit(clock::now(), transfer).unwrap();
@@ -122,8 +122,8 @@ fn transfers_that_were_never_kicked_come_back_when_the_port_is_dropped() {
 #[test]
 fn an_idle_port_moves_to_another_thread_once_it_is_renewed() {
     let mut fixture = Fixture::new(2, 1 << 20);
-    for way in WAYS {
-        let mut device = fixture.open(way, 2);
+    for method in METHODS {
+        let mut device = fixture.open(method, 2);
         for turn in 0..3 {
             let transfer = fixture.transfer(turn * 4096, 4096);
             let completion = std::thread::scope(|scope| {
@@ -228,8 +228,8 @@ fn numbers_out_of_range_are_refused() {
 #[test]
 fn the_port_says_what_the_kernel_granted() {
     let fixture = Fixture::new(1, 0);
-    for way in WAYS {
-        match (way, fixture.open(way, 7).facts()) {
+    for method in METHODS {
+        match (method, fixture.open(method, 7).facts()) {
             ((_, Registration::Wanted), DiskFacts::Ring(facts)) => {
                 assert_eq!((facts.depth, facts.registered), (7, Ok(())));
                 assert!(facts.restricted);

@@ -6,7 +6,7 @@ use tactus_core::ports::DiskPort;
 use tactus_sys::clock;
 use tactus_sys::disk::DiskFacts;
 
-use crate::fixture::{Fixture, WAYS, next};
+use crate::fixture::{Fixture, METHODS, next};
 
 #[test]
 fn where_io_uring_is_refused_threads_read_and_the_port_says_why() {
@@ -14,7 +14,7 @@ fn where_io_uring_is_refused_threads_read_and_the_port_says_why() {
     let facts = std::thread::spawn(|| {
         refuse_io_uring(libc::EPERM).unwrap();
         let mut fixture = Fixture::new(2, 100_000);
-        let mut device = fixture.open(WAYS[0], 2);
+        let mut device = fixture.open(METHODS[0], 2);
         let transfer = fixture.transfer(98_304, 4096);
         device.submit(clock::now(), transfer).unwrap();
         fixture.check(next(&mut device));

@@ -9,7 +9,7 @@ use tactus_core::ports::{DiskPort, Transfer};
 use tactus_ring::arena::Lease;
 use tactus_sys::clock;
 
-use crate::fixture::{BLOCK, Fixture, WAYS, block_of, mix};
+use crate::fixture::{BLOCK, Fixture, METHODS, block_of, mix};
 
 const PLACES: u32 = 48;
 const DEPTH: u32 = 24;
@@ -38,7 +38,7 @@ fn ports_that_go_with_reads_in_flight_leave_memory_and_contents_right() {
     let (mut submitted, mut completed, mut abandoned) = (0, 0, 0);
     let mut patterned = Vec::new();
     while submitted < reads {
-        let mut device = fixture.open(WAYS[chance.below(3) as usize], DEPTH);
+        let mut device = fixture.open(METHODS[chance.below(3) as usize], DEPTH);
         let mut running: Vec<Transfer> = Vec::new();
         for _ in 0..chance.below(16) {
             for _ in 0..chance.below(12) {

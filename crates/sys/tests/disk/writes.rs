@@ -18,7 +18,7 @@ use tactus_sys::disk::uring::Registration;
 use tactus_sys::disk::writes::WriteOptions;
 use tactus_sys::disk::{DiskWrites, ReadMethod, open_writes};
 
-use crate::fixture::{BLOCK, WAYS, block_of, content, mix};
+use crate::fixture::{BLOCK, METHODS, block_of, content, mix};
 
 /// A write share and a directory to write into.
 struct Share {
@@ -36,12 +36,12 @@ impl Share {
 
     fn open(
         &self,
-        (way, registration): (ReadMethod, Registration),
+        (method, registration): (ReadMethod, Registration),
         depth: u32,
         syncs: u32,
     ) -> Port {
         let options = WriteOptions { depth, syncs, cores: vec![] };
-        Port(open_writes(self.view.clone(), &options, way, registration).unwrap())
+        Port(open_writes(self.view.clone(), &options, method, registration).unwrap())
     }
 
     fn file(&self) -> File {
@@ -115,9 +115,9 @@ fn read(file: &File) -> Vec<u8> {
 #[test]
 fn every_byte_that_was_written_is_in_the_file_at_its_place() {
     let mut share = Share::new(8);
-    for way in WAYS {
+    for method in METHODS {
         let file = share.file();
-        let mut port = share.open(way, 6, 1);
+        let mut port = share.open(method, 6, 1);
         let mut left: Vec<u64> = (0..20).rev().map(|block| block * u64::from(BLOCK)).collect();
         let mut running = 0;
         while !left.is_empty() || running > 0 {
@@ -134,16 +134,16 @@ fn every_byte_that_was_written_is_in_the_file_at_its_place() {
             running -= 1;
         }
         let len = 20 * BLOCK as usize;
-        assert!(read(&file) == content(0, len), "other bytes than were written, by {way:?}");
+        assert!(read(&file) == content(0, len), "other bytes than were written, by {method:?}");
     }
 }
 
 #[test]
 fn a_place_is_written_in_parts_and_free_after_the_last() {
     let mut share = Share::new(1);
-    for way in WAYS {
+    for method in METHODS {
         let file = share.file();
-        let mut port = share.open(way, 4, 1);
+        let mut port = share.open(method, 4, 1);
         let whole = share.filled(&file, 0);
         let part = BLOCK / 4;
         for at in (0..BLOCK).step_by(part as usize) {
@@ -161,9 +161,9 @@ fn a_place_is_written_in_parts_and_free_after_the_last() {
 #[test]
 fn a_full_port_gives_the_write_and_the_flush_back() {
     let mut share = Share::new(3);
-    for way in WAYS {
+    for method in METHODS {
         let file = share.file();
-        let mut port = share.open(way, 2, 2);
+        let mut port = share.open(method, 2, 2);
         let writes: Vec<_> = (0..3).map(|at| share.filled(&file, at * u64::from(BLOCK))).collect();
         port.submit(writes[0]).unwrap();
         port.submit(writes[1]).unwrap();
@@ -200,8 +200,8 @@ fn files_and_directories_are_flushed_and_what_cannot_be_says_why() {
     let directory = File::open(share.directory.path()).unwrap();
     let file = share.file();
     let (pipe, _end) = std::io::pipe().unwrap();
-    for way in WAYS {
-        let mut port = share.open(way, 1, 1);
+    for method in METHODS {
+        let mut port = share.open(method, 1, 1);
         for (handle, result) in [
             (directory.as_raw_fd(), Ok(())),
             (file.as_raw_fd(), Ok(())),
@@ -222,8 +222,8 @@ fn files_and_directories_are_flushed_and_what_cannot_be_says_why() {
 fn a_failed_write_is_reported_with_its_error() {
     let mut share = Share::new(1);
     let read_only = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
-    for way in WAYS {
-        let mut port = share.open(way, 1, 1);
+    for method in METHODS {
+        let mut port = share.open(method, 1, 1);
         let write = share.filled(&read_only, 0);
         port.submit(write).unwrap();
         assert_eq!(port.written().result, Err(DiskFault(libc::EBADF)));
@@ -234,9 +234,9 @@ fn a_failed_write_is_reported_with_its_error() {
 #[test]
 fn what_is_not_whole_sectors_is_never_asked_of_the_kernel() {
     let mut share = Share::new(1);
-    for way in WAYS {
+    for method in METHODS {
         let file = share.file();
-        let mut port = share.open(way, 1, 1);
+        let mut port = share.open(method, 1, 1);
         let whole = share.filled(&file, 0);
         for wrong in [
             Transfer { len: 4095, ..whole },
@@ -260,10 +260,10 @@ fn a_full_disk_is_an_error_and_what_was_there_stays() {
         println!("skipped: no right to mount a loop device");
         return;
     };
-    for way in WAYS {
+    for method in METHODS {
         let mut share = Share::new(4);
         let file = create(&disk.0);
-        let mut port = share.open(way, 4, 1);
+        let mut port = share.open(method, 4, 1);
         let mut whole = 0;
         let refused = loop {
             let transfer = share.filled(&file, whole);
@@ -312,13 +312,13 @@ fn run(program: &str, arguments: &[&str]) -> Option<()> {
 
 #[test]
 fn a_place_is_not_given_up_while_the_kernel_reads_it() {
-    for way in [WAYS[0], WAYS[1]] {
+    for method in [METHODS[0], METHODS[1]] {
         let mut share = Share::new(1);
         let (_reader, mut writer) = std::io::pipe().unwrap();
         rustix::io::ioctl_fionbio(&writer, true).unwrap();
         while writer.write(&[0; 4096]).is_ok() {}
         rustix::io::ioctl_fionbio(&writer, false).unwrap();
-        let mut port = share.open(way, 1, 1);
+        let mut port = share.open(method, 1, 1);
         let block = share.keeper.take().unwrap();
         // Nobody ever reads from the pipe: only the cancel ends this write.
         let endless = write_of(block, FileHandle(writer.as_raw_fd()), 0, 4096);
@@ -338,7 +338,7 @@ fn ports_that_go_with_writes_in_flight_leave_memory_and_the_file_right() {
     let file = share.file();
     let mut seed = 1;
     for round in 0..120 {
-        let mut port = share.open(WAYS[round % 3], 8, 4);
+        let mut port = share.open(METHODS[round % 3], 8, 4);
         let mut running = vec![];
         for turn in 0..8 {
             seed += 1;
@@ -378,13 +378,13 @@ fn what_waits_for_the_file_system_runs_off_the_core_that_asks() {
         println!("skipped: one core only");
         return;
     };
-    for (way, registration) in WAYS {
+    for (method, registration) in METHODS {
         let share = Share::new(1);
         let view = share.view.clone();
         let issuer = std::thread::spawn(move || {
             tactus_sys::thread::pin(last).unwrap();
             let options = WriteOptions { depth: 2, syncs: 2, cores: vec![first] };
-            let writes = open_writes(view, &options, way, registration).unwrap();
+            let writes = open_writes(view, &options, method, registration).unwrap();
             let is_ring = matches!(writes, DiskWrites::Ring(_));
             let mut port = Port(writes);
             let file = share.file();
@@ -398,7 +398,7 @@ fn what_waits_for_the_file_system_runs_off_the_core_that_asks() {
             threads(&ours)
         });
         let allowed = issuer.join().unwrap();
-        assert!(!allowed.is_empty(), "no thread of {way:?} was seen");
+        assert!(!allowed.is_empty(), "no thread of {method:?} was seen");
         assert!(allowed.iter().all(|cores| *cores == first.to_string()), "{allowed:?}");
     }
 }

@@ -35,9 +35,9 @@ fn an_address_of_one_link_is_reached_by_the_link_that_is_named() {
             ends.iter().zip(&taps).map(move |(&(here, _), tap)| (*from, (here, tap)))
         }) {
             let interface = Some(interface(here).unwrap());
-            let way =
+            let options =
                 UdpOptions { from, interface, hops: None, dscp: 0, heard_here: false, buffer: 0 };
-            let udp_output = open(&way).unwrap();
+            let udp_output = open(&options).unwrap();
             let to = on_link(to, interface);
             let message = Message { to, segment: 9, parts: 1 };
             let batch = Batch { messages: &[message], parts: &[&[7; 9]] };
