@@ -43,7 +43,7 @@ use super::play::{MovieTitle, PlaySession};
 use super::reception::Track;
 use super::reports::{self, Sent};
 use super::stream::{Handle, Numbers, Order, PlayError, PlayStart, Stream, orders};
-use super::way::{ConnectionUse, Requester, RtpTransport, StreamTransport};
+use super::transport::{ConnectionUse, Requester, RtpTransport, StreamTransport};
 use super::{Reason, Server, random};
 
 /// Time for a message to arrive after its first byte (row S03).

@@ -21,8 +21,8 @@ mod reception;
 mod record;
 mod reports;
 mod stream;
+mod transport;
 mod unplayed;
-mod way;
 
 #[cfg(any(test, feature = "fuzz-targets"))]
 pub mod fuzz_targets;

@@ -33,7 +33,7 @@ use tokio::task::JoinHandle;
 use super::describe::fault;
 use super::play_record::PlayRecord;
 use super::ports::Pair;
-use super::way::{InterleavedTransport, RtpTransport, StreamTransport, report_frame};
+use super::transport::{InterleavedTransport, RtpTransport, StreamTransport, report_frame};
 use super::{Server, Status as SessionStatus};
 
 /// A movie that can be played.
@@ -276,20 +276,20 @@ impl PlaySession {
         &self,
         id: SessionId,
         (number, offer): (u32, Offer),
-        way: StreamTransport,
+        stream_transport: StreamTransport,
         bits: [u8; 10],
     ) -> Result<String, Reply> {
         let mut state = self.state.lock().await;
         if state.playing.is_some() {
             return Err(Reply::new(Status::NOT_IN_THIS_STATE));
         }
-        let is_framed = matches!(way.path, RtpTransport::Interleaved(_));
+        let is_framed = matches!(stream_transport.path, RtpTransport::Interleaved(_));
         if is_framed != self.connection.is_some() {
             let text = "all tracks of a movie must use the same transport";
             return Err(Reply::said(Status::UNSUPPORTED_TRANSPORT, text));
         }
         let [a, b, c, d, e, f, g, h, i, j] = bits;
-        let StreamTransport { path, to, transport } = way;
+        let StreamTransport { path, to, transport } = stream_transport;
         let source = u32::from_be_bytes([a, b, c, d]);
         let transport = format!("{transport};ssrc={source:08X};mode=\"PLAY\"");
         let reports = path.reports();

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::reports::NAME;
-use super::way::report_frame;
+use super::transport::report_frame;
 use super::{Server, Status};
 
 /// Packets that are received and not processed yet.

@@ -30,8 +30,8 @@ use super::ended::{EndReporter, Ending};
 use super::play_record::PlayRecord;
 use super::ports::Pair;
 use super::reports::{Sent, now_and_wall};
+use super::transport::{RtpTransport, report_frame as frame};
 use super::unplayed::UnplayedReservation;
-use super::way::{RtpTransport, report_frame as frame};
 use super::{Server, Status};
 
 /// An order to a stream.

@@ -160,8 +160,8 @@ fn info_tcp(scene: &Scene) -> Result<Outcome> {
     info(scene, TransportKind::Tcp)
 }
 
-fn info(scene: &Scene, way: TransportKind) -> Result<Outcome> {
-    let mut session = scene.set_up(way)?;
+fn info(scene: &Scene, kind: TransportKind) -> Result<Outcome> {
+    let mut session = scene.set_up(kind)?;
     let played = session.play(&[])?;
     let first = session.first_packets(1)?[0];
     check_info(&played, &first)?;
@@ -206,15 +206,15 @@ fn pause_tcp(scene: &Scene) -> Result<Outcome> {
     pause(scene, TransportKind::Tcp)
 }
 
-fn pause(scene: &Scene, way: TransportKind) -> Result<Outcome> {
-    let mut session = scene.set_up(way)?;
+fn pause(scene: &Scene, kind: TransportKind) -> Result<Outcome> {
+    let mut session = scene.set_up(kind)?;
     session.play(&[])?;
     session.first_packets(5)?;
     session.pause()?;
     let answered = Instant::now();
     let came = session.listen(Duration::from_secs(2))?;
     // What comes by another way may still be under way.
-    let grace = if way == TransportKind::Udp { SOON } else { Duration::ZERO };
+    let grace = if kind == TransportKind::Udp { SOON } else { Duration::ZERO };
     let late = session.packets(&came)?.iter().filter(|each| each.at > answered + grace).count();
     ensure!(late == 0, "{late} packets in the 2 s after PAUSE was answered");
     passed("")
@@ -228,8 +228,8 @@ fn resume_tcp(scene: &Scene) -> Result<Outcome> {
     resume(scene, TransportKind::Tcp)
 }
 
-fn resume(scene: &Scene, way: TransportKind) -> Result<Outcome> {
-    let mut session = scene.set_up(way)?;
+fn resume(scene: &Scene, kind: TransportKind) -> Result<Outcome> {
+    let mut session = scene.set_up(kind)?;
     session.play(&[])?;
     let mut before = session.first_packets(20)?;
     session.pause()?;
@@ -350,8 +350,8 @@ fn reports_tcp(scene: &Scene) -> Result<Outcome> {
     reports(scene, TransportKind::Tcp)
 }
 
-fn reports(scene: &Scene, way: TransportKind) -> Result<Outcome> {
-    let mut session = scene.set_up(way)?;
+fn reports(scene: &Scene, kind: TransportKind) -> Result<Outcome> {
+    let mut session = scene.set_up(kind)?;
     session.play(&[])?;
     // Two of the longest intervals of a session of two (RFC 3550, section 6.3.1).
     let enough = |came: &[super::scene::Arrival]| {

@@ -156,15 +156,15 @@ fn record_tcp(record_target: &RecordTarget) -> Result<Outcome> {
     record(record_target, TransportKind::Tcp)
 }
 
-fn record(record_target: &RecordTarget, way: TransportKind) -> Result<Outcome> {
-    let mut take = record_target.set_up(way)?;
+fn record(record_target: &RecordTarget, kind: TransportKind) -> Result<Outcome> {
+    let mut take = record_target.set_up(kind)?;
     take.record()?;
     take.send(SPAN)?;
     let reports = take.look(Duration::ZERO)?;
     let asked = Instant::now();
     take.tear_down()?;
     let took = asked.elapsed();
-    passed(match way {
+    passed(match kind {
         TransportKind::Udp => format!("TEARDOWN took {took:.1?}"),
         TransportKind::Tcp => format!("TEARDOWN took {took:.1?}, {reports} reports of the server"),
     })

@@ -69,10 +69,10 @@ impl RecordTarget {
     }
 
     /// ANNOUNCE and SETUP.
-    pub(super) fn set_up(&self, way: TransportKind) -> Result<RecordSession<'_>> {
+    pub(super) fn set_up(&self, kind: TransportKind) -> Result<RecordSession<'_>> {
         let mut connection = self.connect()?;
         self.announce(&mut connection)?.expect(&[200], "ANNOUNCE")?;
-        let (offer, sockets) = match way {
+        let (offer, sockets) = match kind {
             TransportKind::Tcp => {
                 ("RTP/AVP/TCP;unicast;interleaved=0-1;mode=record".to_owned(), None)
             }

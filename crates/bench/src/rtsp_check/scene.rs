@@ -101,24 +101,24 @@ impl Scene {
     }
 
     /// A session of the first medium.
-    pub(super) fn set_up(&self, way: TransportKind) -> Result<Session<'_>> {
-        self.set_up_in(ONE, way, &[])
+    pub(super) fn set_up(&self, kind: TransportKind) -> Result<Session<'_>> {
+        self.set_up_in(ONE, kind, &[])
     }
 
     /// The same in 2.0, in which clients say which times they understand (RFC 7826, section 18.5).
-    pub(super) fn set_up_two(&self, way: TransportKind) -> Result<Session<'_>> {
-        self.set_up_in(TWO, way, &[("Accept-Ranges", "npt, smpte, clock")])
+    pub(super) fn set_up_two(&self, kind: TransportKind) -> Result<Session<'_>> {
+        self.set_up_in(TWO, kind, &[("Accept-Ranges", "npt, smpte, clock")])
     }
 
     fn set_up_in(
         &self,
         version: &'static str,
-        way: TransportKind,
+        kind: TransportKind,
         more: &[(&str, &str)],
     ) -> Result<Session<'_>> {
         let mut connection = self.connect()?;
         connection.version = version;
-        let (offer, sockets) = match way {
+        let (offer, sockets) = match kind {
             TransportKind::Tcp => ("RTP/AVP/TCP;unicast;interleaved=0-1".to_owned(), None),
             TransportKind::Udp => {
                 let sockets = pair(connection.own()?.ip())?;

@@ -17,7 +17,7 @@ use tactus_storage::catalogue::Found;
 use tactus_storage::store::{self, Precondition, ResumeError, UploadError};
 
 use super::super::record::{Ends, IncomingPacket, Parts, RecordSession, Sockets};
-use super::super::way::failed;
+use super::super::transport::failed;
 use super::*;
 
 /// An announced recording.

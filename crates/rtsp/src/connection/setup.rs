@@ -1,7 +1,7 @@
 //! SETUP: the transport of a session's packets, and its reservation.
 //!
 //! Promise: 200 means admitted. A refusal says what is short and leaves nothing behind. Permitted
-//! destinations are decided in [`way`](super::super::way).
+//! destinations are decided in [`transport`](super::super::transport).
 
 use std::sync::atomic::AtomicU32;
 
@@ -39,8 +39,9 @@ impl Connection {
         if number != 1 {
             return Err(Reply::new(Status::NOT_FOUND));
         }
-        let (way, offer) = self.asker(socket, principal).way(&offers, &self.carries())?;
-        self.admit(&ts_title, (&base, offer), caller, way)
+        let (stream_transport, offer) =
+            self.asker(socket, principal).choose(&offers, &self.carries())?;
+        self.admit(&ts_title, (&base, offer), caller, stream_transport)
     }
 
     fn asker<'a>(
@@ -100,7 +101,7 @@ impl Connection {
         ts_title: &Arc<TsTitle>,
         what: (&str, Offer),
         caller: &Caller<'_>,
-        way: StreamTransport,
+        stream_transport: StreamTransport,
     ) -> Answer {
         let server = &self.server;
         let now = tactus_sys::clock::now();
@@ -112,7 +113,7 @@ impl Connection {
         };
         let setup = server.sessions().handle_setup(now, caller, None, what, id);
         setup.map_err(|why| self.refused(why))?;
-        let spec = way.path.spec(&server.broker, ts_title, numbers.begin(now));
+        let spec = stream_transport.path.spec(&server.broker, ts_title, numbers.begin(now));
         let admitted = server.broker.admit(&spec);
         let grant = match admitted {
             Ok(grant) => grant,
@@ -121,10 +122,11 @@ impl Connection {
                 return Err(server.no_room(&refusal));
             }
         };
-        let transport = format!("{};ssrc={:08X};mode=\"PLAY\"", way.transport, numbers.source);
+        let transport =
+            format!("{};ssrc={:08X};mode=\"PLAY\"", stream_transport.transport, numbers.source);
         let (give, end, take) = orders();
         let (done, is_done) = oneshot::channel();
-        let (reports, connection, left) = match &way.path {
+        let (reports, connection, left) = match &stream_transport.path {
             RtpTransport::Udp(path) => (path.listeners.receiver(), None, Some(is_done)),
             RtpTransport::Interleaved(path) => {
                 let (to, channels) = (Listener::Stream(give.clone()), vec![path.channels]);
@@ -142,7 +144,7 @@ impl Connection {
             connection,
             ts_title: Arc::clone(ts_title),
             transport: transport.clone(),
-            to: way.to,
+            to: stream_transport.to,
             reports,
             principal: caller.principal.map(str::to_owned),
             place: Arc::clone(&place),
@@ -158,7 +160,7 @@ impl Connection {
             grant: Some(grant),
             place,
             unplayed: Some(unplayed),
-            path: way.path,
+            path: stream_transport.path,
             done,
             numbers,
             counts: vec![],
@@ -231,8 +233,10 @@ impl Connection {
             Some(pipe) => ConnectionUse::Channels(&pipe.channels),
             None => self.carries(),
         };
-        let (way, offer) = self.asker(socket, principal).way(offers, &carries)?;
-        let added = self.add_track((movie_title, base, number), caller, known, (way, offer)).await;
+        let (stream_transport, offer) = self.asker(socket, principal).choose(offers, &carries)?;
+        let added = self
+            .add_track((movie_title, base, number), caller, known, (stream_transport, offer))
+            .await;
         let (id, transport) = added?;
         Ok(set_up(id, transport))
     }
@@ -244,11 +248,11 @@ impl Connection {
         (movie_title, base, number): (Arc<MovieTitle>, &str, u32),
         caller: &Caller<'_>,
         known: Option<(SessionId, Arc<PlaySession>)>,
-        (way, offer): (StreamTransport, Offer),
+        (stream_transport, offer): (StreamTransport, Offer),
     ) -> Result<(SessionId, String), Reply> {
         let server = Arc::clone(&self.server);
         let bits: [u8; 10] = random().map_err(|_| Reply::new(Status::INTERNAL))?;
-        let channels = match &way.path {
+        let channels = match &stream_transport.path {
             RtpTransport::Interleaved(path) => Some(path.channels),
             RtpTransport::Udp(_) => None,
         };
@@ -256,7 +260,7 @@ impl Connection {
         let track =
             Track::new(number, u32::from_be_bytes([a, b, c, d]), movie_title.clock_of(number));
         if let Some((id, session)) = known {
-            let transport = session.add(id, (number, offer), way, bits).await?;
+            let transport = session.add(id, (number, offer), stream_transport, bits).await?;
             server.receptions.expect(id, track);
             if let (Some(pipe), Some(channels)) = (&mut self.pipe, channels) {
                 pipe.channels.push(channels);
@@ -279,7 +283,7 @@ impl Connection {
             let (to, channels) = (Listener::PlaySession(Arc::downgrade(&session)), vec![channels]);
             self.coming = Some(Pipe { id, to, channels, done: is_done });
         }
-        let transport = session.add(id, (number, offer), way, bits).await?;
+        let transport = session.add(id, (number, offer), stream_transport, bits).await?;
         server.receptions.expect(id, track);
         Ok((id, transport))
     }

@@ -25,7 +25,7 @@ use super::super::Server;
 use super::super::describe::shown;
 use super::super::ended::EndReporter;
 use super::super::play_record::PlayRecord;
-use super::super::way::{InterleavedTransport, RtpTransport, UdpTransport};
+use super::super::transport::{InterleavedTransport, RtpTransport, UdpTransport};
 use super::watcher::{Reporter, Watcher};
 use super::{PlaySession, Playing, State, Track, media_time, nanos, ticks};
 

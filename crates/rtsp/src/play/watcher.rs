@@ -17,7 +17,7 @@ use super::super::ended::{EndReporter, Ending};
 use super::super::play_record::PlayRecord;
 use super::super::ports::Listeners;
 use super::super::reports::now_and_wall;
-use super::super::way::{RtpTransport, report_frame};
+use super::super::transport::{RtpTransport, report_frame};
 use super::{Track, ticks};
 
 /// Interval of sender reports (RFC 3550, section 6.2: 5 s on average at least). The first comes

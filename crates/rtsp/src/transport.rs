@@ -104,21 +104,21 @@ impl Requester<'_> {
     ///
     /// # Errors
     /// If no offer is permitted.
-    pub(super) fn way(
+    pub(super) fn choose(
         &self,
         offers: &[Offer],
         carries: &ConnectionUse<'_>,
     ) -> Result<(StreamTransport, Offer), Reply> {
         let mut worst = Reply::new(Status::UNSUPPORTED_TRANSPORT);
         for offer in offers {
-            let way = match offer.lower {
+            let transport = match offer.lower {
                 _ if offer.records => Err(none("recording over RTSP is off")),
                 Lower::Interleaved(channels) => self.by_frames(channels, carries),
                 Lower::Unicast(ports) => self.by_datagrams(ports, offer),
                 Lower::Multicast(port) => self.to_group(port, offer),
             };
-            match way {
-                Ok(way) => return Ok((way, *offer)),
+            match transport {
+                Ok(transport) => return Ok((transport, *offer)),
                 Err(reply) => worst = reply,
             }
         }
@@ -248,7 +248,7 @@ impl Requester<'_> {
 }
 
 impl RtpTransport {
-    /// The output of a delivery that travels this way.
+    /// The output of a delivery that uses this transport.
     pub(super) fn output(&self) -> io::Result<Output> {
         match self {
             Self::Udp(path) => Ok(path.output()),
@@ -264,7 +264,7 @@ impl RtpTransport {
         }
     }
 
-    /// What admission is asked for to send a ts_title this way.
+    /// What admission is asked for to send a ts_title by this transport.
     pub(super) fn spec<'a>(
         &self,
         broker: &Broker,
