@@ -23,14 +23,14 @@ struct Fixture {
     _dir: tempfile::TempDir,
 }
 
-/// Both ways in which blocks are kept and sent.
-const WAYS: [Sendfile; 2] = [Sendfile::Off, Sendfile::On];
+/// Blocks in the arena, and in the page cache.
+const SENDFILE: [Sendfile; 2] = [Sendfile::Off, Sendfile::On];
 
-fn fixture(way: Sendfile, len: usize) -> Fixture {
-    fixture_with(way, len, Auto::Auto)
+fn fixture(sendfile: Sendfile, len: usize) -> Fixture {
+    fixture_with(sendfile, len, Auto::Auto)
 }
 
-fn fixture_with(way: Sendfile, len: usize, placement: Auto<Vec<CorePlan>>) -> Fixture {
+fn fixture_with(sendfile: Sendfile, len: usize, placement: Auto<Vec<CorePlan>>) -> Fixture {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let byte = |at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8;
     let content: Vec<u8> = (0..len as u32).map(byte).collect();
@@ -38,12 +38,12 @@ fn fixture_with(way: Sendfile, len: usize, placement: Auto<Vec<CorePlan>>) -> Fi
     let title = open(dir.path(), "/title.ts");
     let volumes = vec![Volume::new(dir.path().into())];
     let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
-    settings.volumes[0].sendfile = way;
+    settings.volumes[0].sendfile = sendfile;
     // So few blocks that an ordinary user may have pipes for all of them.
     settings.memory.arena = Auto::Set(Bytes(32 * MIB));
     settings.cores.placement = placement;
     let engine = engine::start(&settings).expect("the engine starts");
-    assert_eq!(engine.volumes[0].sendfile(), way == Sendfile::On, "{:?}", engine.degraded);
+    assert_eq!(engine.volumes[0].sendfile(), sendfile == Sendfile::On, "{:?}", engine.degraded);
     Fixture { engine, title, content, _dir: dir }
 }
 
@@ -88,8 +88,8 @@ async fn deliver(fixture: &Fixture, rate: Option<Rate>, first: usize, end: usize
 
 #[tokio::test]
 async fn bytes_arrive_as_they_lie_on_the_disk() {
-    for way in WAYS {
-        let fixture = fixture(way, 3_000_001);
+    for sendfile in SENDFILE {
+        let fixture = fixture(sendfile, 3_000_001);
         let ends = [3_000_001, 1, 3_000_001, 262_145, 2_900_000];
         for (first, end) in [0, 0, 3_000_000, 262_143, 100_000].into_iter().zip(ends) {
             deliver(&fixture, None, first, end).await;
@@ -100,8 +100,8 @@ async fn bytes_arrive_as_they_lie_on_the_disk() {
 
 #[tokio::test]
 async fn all_resources_are_back_when_all_streams_have_ended() {
-    for way in WAYS {
-        let fixture = fixture(way, 1_000_000);
+    for sendfile in SENDFILE {
+        let fixture = fixture(sendfile, 1_000_000);
         for _ in 0..20 {
             deliver(&fixture, at(100_000_000), 0, 1_000_000).await;
         }
@@ -131,10 +131,10 @@ fn two_links() -> Vec<CorePlan> {
 #[tokio::test]
 async fn two_link_servers_share_the_streams_and_the_cores() {
     const LEN: usize = 1_000_000;
-    for way in WAYS {
+    for sendfile in SENDFILE {
         let plan = two_links();
         let cores = plan.len();
-        let fixture = fixture_with(way, LEN, Auto::Set(plan));
+        let fixture = fixture_with(sendfile, LEN, Auto::Set(plan));
         let all = (0..3).map(|_| deliver(&fixture, at(8_000_000), 0, LEN));
         futures::future::join_all(all).await;
         let sent: Vec<_> =

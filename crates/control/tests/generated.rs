@@ -68,7 +68,7 @@ struct Fixture {
     _dir: tempfile::TempDir,
 }
 
-fn fixture(way: Sendfile) -> Fixture {
+fn fixture(sendfile: Sendfile) -> Fixture {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let byte = |at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8;
     let content: Vec<u8> = (0..LEN as u32).map(byte).collect();
@@ -78,7 +78,7 @@ fn fixture(way: Sendfile) -> Fixture {
     let Ok(Found::Title(title)) = catalogue.find_blocking(&path) else { panic!("it is there") };
     let volumes = vec![Volume::new(dir.path().into())];
     let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
-    settings.volumes[0].sendfile = way;
+    settings.volumes[0].sendfile = sendfile;
     settings.memory.arena = Auto::Set(Bytes(32 * MIB));
     let engine = engine::start(&settings).expect("the engine starts");
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -134,8 +134,8 @@ impl Fixture {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_made_of_a_title_leaves_whole_in_order_and_on_time() {
     let _turn = TURN.lock().await;
-    for way in [Sendfile::Off, Sendfile::On] {
-        let mut fixture = fixture(way);
+    for sendfile in [Sendfile::Off, Sendfile::On] {
+        let mut fixture = fixture(sendfile);
         let before = fixture.engine.broker.levels();
         let began = Instant::now();
         let generated = fixture.start(RATE).expect("an empty server has room");

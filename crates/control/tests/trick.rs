@@ -43,7 +43,7 @@ struct Fixture {
     dir: tempfile::TempDir,
 }
 
-fn fixture(way: Sendfile) -> Fixture {
+fn fixture(sendfile: Sendfile) -> Fixture {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let film = dir.path().join("film.ts");
     let mut make = Command::new("ffmpeg");
@@ -57,7 +57,7 @@ fn fixture(way: Sendfile) -> Fixture {
     let (index, _) = index::make(&file, |_, _| {}).expect("it has an index");
     let volumes = vec![Volume::new(dir.path().into())];
     let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
-    settings.volumes[0].sendfile = way;
+    settings.volumes[0].sendfile = sendfile;
     settings.memory.arena = Auto::Set(Bytes(32 * MIB));
     let engine = engine::start(&settings).expect("the engine starts");
     let udp_output = udp_output::UdpOptions {
@@ -172,8 +172,8 @@ async fn play(fixture: &Fixture, thousandths: i64, from: u64) -> (Vec<u64>, Path
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_shown_faster_and_backwards_is_clean_and_every_video_frame_of_it_decodes() {
-    for way in [Sendfile::Off, Sendfile::On] {
-        let fixture = fixture(way);
+    for sendfile in [Sendfile::Off, Sendfile::On] {
+        let fixture = fixture(sendfile);
         for (scale, from, most) in [(8000, 0, 24), (2000, 16, 8), (-4000, 24, 24), (-1000, 4, 4)] {
             let (shown, path, left, trick) = play(&fixture, scale, from).await;
             assert!(shown.windows(2).all(|pair| pair[1] - pair[0] >= 90_000 / 8), "{shown:?}");

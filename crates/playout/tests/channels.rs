@@ -55,15 +55,15 @@ struct Fixture {
     config: Config,
 }
 
-fn fixture(dir: &Path, way: Sendfile, channels: &str) -> Fixture {
+fn fixture(dir: &Path, sendfile: Sendfile, channels: &str) -> Fixture {
     let text = format!("[[volume]]\npath = \"{}\"\n{channels}", dir.display());
     let mut config = Config::parse(Path::new("test.toml"), &text).expect("a configuration");
-    config.volumes[0].sendfile = way;
+    config.volumes[0].sendfile = sendfile;
     config.memory.arena = Auto::Set(Bytes(32 * MIB));
     let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
     let catalogue = Arc::new(Catalogue::new(dir, rules).expect("a volume"));
     let engine = engine::start(&config.engine()).expect("the engine starts");
-    assert_eq!(engine.volumes[0].sendfile(), way == Sendfile::On, "{:?}", engine.degraded);
+    assert_eq!(engine.volumes[0].sendfile(), sendfile == Sendfile::On, "{:?}", engine.degraded);
     Fixture { engine, catalogue, config }
 }
 
@@ -164,8 +164,8 @@ async fn what_repeats_is_one_clean_stream_and_null_packets_make_a_constant_rate(
          [[channel]]\nname = \"low\"\ntitle = \"/varied.ts\"\nto = \"udp://127.0.0.1:9\"\n\
          stuff = \"1 Mbit/s\"\n",
     );
-    for way in [Sendfile::Off, Sendfile::On] {
-        let fixture = fixture(dir.path(), way, &channels);
+    for sendfile in [Sendfile::Off, Sendfile::On] {
+        let fixture = fixture(dir.path(), sendfile, &channels);
         let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
         for name in ["loops", "varies", "stuffed"] {
             until(&channels, name, |status| status.state == State::Running).await;
@@ -231,7 +231,7 @@ async fn a_title_leaves_by_its_own_clock_and_begins_again_after_its_end() {
     let title = std::fs::read(&file).expect("a title");
     // What stands in front of the first packet, and a packet that was cut, are not sent.
     std::fs::write(&file, [b"front", &title[..], &title[..100]].concat()).expect("a title");
-    for way in [Sendfile::Off, Sendfile::On] {
+    for sendfile in [Sendfile::Off, Sendfile::On] {
         let mut own = inbox(Ipv4Addr::LOCALHOST.into());
         let mut fast = inbox(Ipv4Addr::LOCALHOST.into());
         let mut once = inbox("::1".parse().expect("an address"));
@@ -247,7 +247,7 @@ async fn a_title_leaves_by_its_own_clock_and_begins_again_after_its_end() {
             to(&fast),
             to(&once),
         );
-        let fixture = fixture(dir.path(), way, &channels);
+        let fixture = fixture(dir.path(), sendfile, &channels);
         let channels = Channels::begin(&fixture.config, &fixture.catalogue, &fixture.engine.broker);
         let waits = until(&channels, "none", |status| status.reason.is_some()).await;
         assert_eq!(waits.state, State::Waiting);

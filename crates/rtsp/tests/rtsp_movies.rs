@@ -32,7 +32,7 @@ const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[mode
                      sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
 
 /// How packets may travel.
-const WAYS: [&str; 2] = ["udp", "tcp"];
+const TRANSPORTS: [&str; 2] = ["udp", "tcp"];
 
 /// One server at a time: each pins its cores.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -124,16 +124,16 @@ fn said(program: &str, package: &str, terms: &[&str]) -> String {
 async fn ffprobe_gets_every_frame_of_video_and_audio_to_the_goodbye() {
     let _turn = TURN.lock().await;
     let fixture = fixture(8).await;
-    for way in WAYS {
+    for transport in TRANSPORTS {
         let terms = [
-            &["-v", "error", "-rtsp_transport", way, "-count_packets", "-of", "csv=p=0"][..],
+            &["-v", "error", "-rtsp_transport", transport, "-count_packets", "-of", "csv=p=0"][..],
             &["-show_entries", "stream=codec_name,nb_read_packets", &fixture.url],
         ];
         let terms = terms.concat();
         let told = tokio::task::block_in_place(|| said("ffprobe", "ffmpeg", &terms));
         let [video_frames, audio] = fixture.expected(0);
-        assert!(told.contains(&format!("h264,{video_frames}")), "{way}: {told}");
-        assert!(told.contains(&format!("aac,{audio}")), "{way}: {told}");
+        assert!(told.contains(&format!("h264,{video_frames}")), "{transport}: {told}");
+        assert!(told.contains(&format!("aac,{audio}")), "{transport}: {told}");
         fixture.peace().await;
     }
     assert_eq!(fixture.engine.counters.packets.refused.value(), 0);
@@ -157,8 +157,8 @@ async fn ffmpeg_seeks_and_decodes_what_the_file_has_from_there_on() {
             .collect::<Vec<_>>()
     };
     let whole = sums(&[], &fixture.file.display().to_string());
-    for way in WAYS {
-        let came = sums(&["-rtsp_transport", way, "-ss", "5"], &fixture.url);
+    for transport in TRANSPORTS {
+        let came = sums(&["-rtsp_transport", transport, "-ss", "5"], &fixture.url);
         // ffmpeg leaves out what comes before the second asked for.
         assert!(
             (whole.len() / 3..whole.len() / 2).contains(&came.len()),
@@ -181,10 +181,10 @@ async fn ffmpeg_seeks_and_decodes_what_the_file_has_from_there_on() {
 async fn gstreamer_plays_to_the_end() {
     let _turn = TURN.lock().await;
     let fixture = fixture(5).await;
-    for way in WAYS {
-        let out = fixture.dir.path().join(format!("{way}.h264"));
+    for transport in TRANSPORTS {
+        let out = fixture.dir.path().join(format!("{transport}.h264"));
         let pipeline = format!(
-            "-q rtspsrc location={} protocols={way} ! rtph264depay ! \
+            "-q rtspsrc location={} protocols={transport} ! rtph264depay ! \
          video/x-h264,stream-format=byte-stream,alignment=au ! filesink location={}",
             fixture.url,
             out.display()
@@ -208,7 +208,7 @@ async fn gstreamer_plays_to_the_end() {
         // The last one is only complete when something follows it.
         assert!(
             (video_frames - 1..=video_frames).contains(&came),
-            "{way}: {came} of {video_frames}"
+            "{transport}: {came} of {video_frames}"
         );
         fixture.peace().await;
     }
@@ -233,8 +233,8 @@ async fn whoever_is_in_the_group_of_a_track_gets_its_reports_and_its_goodbye() {
         let mut hearers = vec![];
         for track in [1, 2] {
             let url = format!("{}/track{track}", fixture.url);
-            let way = "Transport: RTP/AVP;multicast\r\n";
-            let (head, _) = client.ask("SETUP", &url, &format!("{way}{named}"));
+            let transport = "Transport: RTP/AVP;multicast\r\n";
+            let (head, _) = client.ask("SETUP", &url, &format!("{transport}{named}"));
             let name = field(&head, "Session");
             named = format!("Session: {}\r\n", name.split(';').next().expect("a name"));
             let transport = field(&head, "Transport");

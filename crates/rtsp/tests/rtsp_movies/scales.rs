@@ -93,8 +93,9 @@ impl<'a> Session<'a> {
         let mut fields = String::new();
         for track in [1, 2] {
             let (url, channel) = (format!("{}/track{track}", fixture.url), 2 * track - 2);
-            let way = format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1);
-            let (head, _) = client.ask("SETUP", &url, &format!("Transport: {way}\r\n{fields}"));
+            let transport = format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1);
+            let (head, _) =
+                client.ask("SETUP", &url, &format!("Transport: {transport}\r\n{fields}"));
             assert!(head.starts_with("RTSP/1.0 200"), "{head}");
             let name = field(&head, "Session");
             let name = name.split(';').next().expect("a name");
@@ -409,8 +410,8 @@ async fn what_the_title_does_not_have_is_refused_and_it_plays_on() {
         session.end();
         // Audio alone is not shown faster, and is heard on.
         let mut client = Client::new(&fixture);
-        let way = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
-        let (head, _) = client.ask("SETUP", &format!("{}/track2", fixture.url), way);
+        let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
+        let (head, _) = client.ask("SETUP", &format!("{}/track2", fixture.url), transport);
         let name = field(&head, "Session");
         let named = format!("Session: {}\r\n", name.split(';').next().expect("a name"));
         let (play, _) = client.ask("PLAY", &fixture.url, &named);
@@ -477,8 +478,8 @@ async fn a_scale_that_is_none_is_refused_and_the_session_goes_on() {
         session.end();
         // Audio alone has no video frames.
         let mut client = Client::new(&fixture);
-        let way = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
-        let (head, _) = client.ask("SETUP", &format!("{}/track2", fixture.url), way);
+        let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
+        let (head, _) = client.ask("SETUP", &format!("{}/track2", fixture.url), transport);
         let name = field(&head, "Session");
         let named = format!("Session: {}\r\n", name.split(';').next().expect("a name"));
         let (none, _) = client.ask("PLAY", &fixture.url, &format!("{named}Scale: 2\r\n"));

@@ -220,7 +220,7 @@ fn who_reserves_places_does_not_keep_the_others_from_those_that_become_free() {
 }
 
 /// A running engine with a volume that takes uploads.
-fn house(way: Sendfile) -> (Engine, tempfile::TempDir) {
+fn engine_with(sendfile: Sendfile) -> (Engine, tempfile::TempDir) {
     // Beside the program: the directory for temporary files may lack direct I/O.
     let program = std::env::current_exe().unwrap();
     let dir = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
@@ -228,14 +228,14 @@ fn house(way: Sendfile) -> (Engine, tempfile::TempDir) {
     let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
     settings.memory.arena = Auto::Set(Bytes(32 * MIB));
     let volume = &mut settings.volumes[0];
-    (volume.uploads, volume.write_share, volume.sendfile) = (true, Bytes(8 * MIB), way);
+    (volume.uploads, volume.write_share, volume.sendfile) = (true, Bytes(8 * MIB), sendfile);
     (engine::start(&settings).unwrap(), dir)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_written_and_flushed_through_the_engine_is_in_the_file() {
-    for way in [Sendfile::Off, Sendfile::On] {
-        let (engine, dir) = house(way);
+    for sendfile in [Sendfile::Off, Sendfile::On] {
+        let (engine, dir) = engine_with(sendfile);
         let write_path = engine.write_paths[0].clone().expect("the volume takes uploads");
         let path = dir.path().join("title");
         let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
