@@ -58,12 +58,12 @@ pub trait Packetizer: Send + 'static {
     }
 
     /// Number of pushed bytes that are still needed.
-    fn held(&self) -> usize;
+    fn buffered(&self) -> usize;
 }
 
 /// The source of a session, and its rate.
 #[derive(Clone, Debug)]
-pub struct Feed {
+pub struct SourceSpec {
     /// The title.
     pub title: Arc<OpenTitle>,
     /// Its bytes; at least one.
@@ -73,7 +73,7 @@ pub struct Feed {
     pub ready: Bytes,
     /// Limit of the bytes in the packetizer; beyond it, no more are pushed. At least `ready`;
     /// otherwise the session never begins.
-    pub hold: Bytes,
+    pub buffer_max: Bytes,
 }
 
 /// The destination of one generated stream.
@@ -172,16 +172,16 @@ impl GeneratedSession {
     /// [`Refusal`] names the short resource; nothing has changed.
     ///
     /// # Panics
-    /// Outside of an executor, if the range is empty, or if `ready` exceeds `hold`.
+    /// Outside of an executor, if the range is empty, or if `ready` exceeds `buffer_max`.
     pub fn start(
         broker: &Broker,
-        feed: Feed,
+        source_spec: SourceSpec,
         outputs: Vec<Lane>,
         packetizer: impl Packetizer,
     ) -> Result<Self, Refusal> {
-        let source = admit_source(broker, &feed)?;
+        let source = admit_source(broker, &source_spec)?;
         let admitted = outputs.into_iter().map(|Lane { output, needs }| {
-            let spec = DeliverySpec::generated(broker, &feed.title, needs, &output);
+            let spec = DeliverySpec::generated(broker, &source_spec.title, needs, &output);
             Ok(Admitted { grant: broker.admit(&spec)?, output, needs })
         });
         let outputs = admitted.collect::<Result<Vec<_>, Refusal>>()?;
@@ -202,7 +202,7 @@ impl GeneratedSession {
         });
         let lanes = Lanes { outputs: outputs.collect(), rings, streams: vec![], channels: None };
         let packetizer = Box::new(packetizer);
-        Ok(Self::run(broker, feed, source, lanes, packetizer, shared, None))
+        Ok(Self::run(broker, source_spec, source, lanes, packetizer, shared, None))
     }
 
     /// The same into a connection. The engine owns its writing side from now until the session has
@@ -216,24 +216,24 @@ impl GeneratedSession {
     /// As above.
     pub fn start_in_frames(
         broker: &Broker,
-        feed: Feed,
+        source_spec: SourceSpec,
         connection: FrameOutput,
         needs: &[GeneratedRate],
         packetizer: impl Packetizer,
     ) -> Result<Self, Refusal> {
         assert!(needs.len() == connection.channels.len(), "each output has its channel");
         let FrameOutput { output, channels } = connection;
-        let source = admit_source(broker, &feed)?;
+        let source = admit_source(broker, &source_spec)?;
         let needs = GeneratedRate {
             rate: BitRate(needs.iter().map(|each| in_frames(each).0).sum()),
             datagrams: needs.iter().map(|each| each.datagrams).sum(),
         };
-        let spec = DeliverySpec::generated(broker, &feed.title, needs, &output);
+        let spec = DeliverySpec::generated(broker, &source_spec.title, needs, &output);
         let mut grant = broker.admit(&spec)?;
         let (ours, ring) = ring_for(needs);
         let opened = tactus_sys::clock::now();
         let chunks = Source::Chunks { ring, begin: opened, framing: Framing::Plain };
-        let started = grant.start_now(&feed.title, chunks, output.clone());
+        let started = grant.start_now(&source_spec.title, chunks, output.clone());
         let stream = started.expect("a generated stream opens no file");
         let interleaver = stream.interleaver();
         let shared = Shared {
@@ -252,12 +252,12 @@ impl GeneratedSession {
             channels: Some(channels),
         };
         let packetizer = Box::new(packetizer);
-        Ok(Self::run(broker, feed, source, lanes, packetizer, shared, Some(interleaver)))
+        Ok(Self::run(broker, source_spec, source, lanes, packetizer, shared, Some(interleaver)))
     }
 
     fn run(
         broker: &Broker,
-        feed: Feed,
+        source_spec: SourceSpec,
         source: Grant,
         lanes: Lanes,
         packetizer: Box<dyn Packetizer>,
@@ -266,7 +266,8 @@ impl GeneratedSession {
     ) -> Self {
         let (tell, end) = watch::channel(None);
         let shared = Arc::new(shared);
-        let session = Session { feed, source, lanes, packetizer, shared: Arc::clone(&shared) };
+        let session =
+            Session { source_spec, source, lanes, packetizer, shared: Arc::clone(&shared) };
         let task = tokio::spawn(async move {
             let ended = session.run().await;
             // The receiver may have gone.
@@ -387,10 +388,10 @@ impl Lanes {
     }
 }
 
-fn admit_source(broker: &Broker, feed: &Feed) -> Result<Grant, Refusal> {
-    let Range { start, end } = feed.reading.range;
-    assert!(start < end && feed.ready <= feed.hold, "{feed:?}");
-    broker.admit(&DeliverySpec::reader(broker, &feed.title, &feed.reading))
+fn admit_source(broker: &Broker, source_spec: &SourceSpec) -> Result<Grant, Refusal> {
+    let Range { start, end } = source_spec.reading.range;
+    assert!(start < end && source_spec.ready <= source_spec.buffer_max, "{source_spec:?}");
+    broker.admit(&DeliverySpec::reader(broker, &source_spec.title, &source_spec.reading))
 }
 
 fn ring_for(needs: GeneratedRate) -> (Producer<Timed>, ChunkRing) {
@@ -404,7 +405,7 @@ fn in_frames(needs: &GeneratedRate) -> BitRate {
 }
 
 struct Session {
-    feed: Feed,
+    source_spec: SourceSpec,
     source: Grant,
     lanes: Lanes,
     packetizer: Box<dyn Packetizer>,
@@ -432,7 +433,7 @@ const PIECE: usize = 256 * KIB as usize;
 
 impl Session {
     async fn run(self) -> Ended {
-        let Self { feed, mut source, lanes, packetizer, shared } = self;
+        let Self { source_spec, mut source, lanes, packetizer, shared } = self;
         let (ours, theirs) = match pair() {
             Ok(pair) => pair,
             Err(error) => {
@@ -441,9 +442,9 @@ impl Session {
                 return Ended { why, packets: vec![0; lanes.len()] };
             }
         };
-        let mut maker = Maker::new(&feed, lanes, packetizer, ours);
+        let mut maker = Maker::new(&source_spec, lanes, packetizer, ours);
         let why = {
-            let reading = read(&mut source, &feed, theirs);
+            let reading = read(&mut source, &source_spec, theirs);
             tokio::pin!(reading);
             let mut has_read = false;
             loop {
@@ -467,11 +468,11 @@ impl Session {
 }
 
 /// Has the engine read the source into one end of a socket pair.
-async fn read(source: &mut Grant, feed: &Feed, to: UnixStream) -> Outcome {
-    let Reading { range, block_list, .. } = feed.reading.clone();
+async fn read(source: &mut Grant, source_spec: &SourceSpec, to: UnixStream) -> Outcome {
+    let Reading { range, block_list, .. } = source_spec.reading.clone();
     let range = Extent::Range(Bytes(range.start)..Bytes(range.end));
     let extent = block_list.map_or(range, Extent::List);
-    match source.start(&feed.title, Source::of(extent), Output::reader(to)).await {
+    match source.start(&source_spec.title, Source::of(extent), Output::reader(to)).await {
         Ok(mut running) => running.ended().await.outcome,
         Err(ended) => ended.outcome,
     }
@@ -489,7 +490,7 @@ pub fn pair() -> std::io::Result<(tokio::net::UnixStream, UnixStream)> {
 
 /// The stage between the socket pair and the rings.
 struct Maker<'a> {
-    feed: &'a Feed,
+    source_spec: &'a SourceSpec,
     packetizer: Box<dyn Packetizer>,
     socket: tokio::net::UnixStream,
     piece: Vec<u8>,
@@ -510,14 +511,14 @@ struct Maker<'a> {
 
 impl<'a> Maker<'a> {
     fn new(
-        feed: &'a Feed,
+        source_spec: &'a SourceSpec,
         lanes: Lanes,
         packetizer: Box<dyn Packetizer>,
         socket: tokio::net::UnixStream,
     ) -> Self {
         Self {
             pushed: vec![0; lanes.rings.len()],
-            feed,
+            source_spec,
             packetizer,
             socket,
             piece: vec![0; PIECE],
@@ -540,7 +541,9 @@ impl<'a> Maker<'a> {
                 self.fill(shared).await;
             }
             let is_full = self.pending.is_some();
-            if !has_begun && (is_full || self.has_ended || self.received >= self.feed.ready.0) {
+            if !has_begun
+                && (is_full || self.has_ended || self.received >= self.source_spec.ready.0)
+            {
                 self.begin(shared).await;
                 continue;
             }
@@ -548,7 +551,8 @@ impl<'a> Maker<'a> {
             if is_over {
                 return self.last_ends().await;
             }
-            let may_read = !self.has_ended && self.packetizer.held() < self.feed.hold.0 as usize;
+            let may_read = !self.has_ended
+                && self.packetizer.buffered() < self.source_spec.buffer_max.0 as usize;
             let rooms_needed = is_full || self.has_ended || !may_read;
             let is_sent = !self.lanes.streams.is_empty();
             tokio::select! {
@@ -631,7 +635,7 @@ impl<'a> Maker<'a> {
         self.later = shared.opened.map_or(Nanos(0), |opened| begin.since(opened));
         for (output, ring) in &mut self.lanes.outputs {
             let Some(ring) = ring.take() else { continue };
-            let (way, title) = (output.output.clone(), &self.feed.title);
+            let (way, title) = (output.output.clone(), &self.source_spec.title);
             let chunks = Source::Chunks { ring, begin, framing: Framing::Plain };
             let started = output.grant.start_now(title, chunks, way);
             self.lanes.streams.push(started.expect("a generated stream opens no file"));

@@ -28,7 +28,7 @@ use tactus_storage::catalogue::OpenTitle;
 use tokio::sync::Semaphore;
 
 use crate::broker::{Broker, GeneratedRate, Interleaver, Output, Punctuality, Reading, Refusal};
-use crate::generated::{End, Feed, FrameOutput, GeneratedSession, Gone, Lane, Packetizer};
+use crate::generated::{End, FrameOutput, GeneratedSession, Gone, Lane, Packetizer, SourceSpec};
 
 use cut::Cutter;
 use fast::Fast;
@@ -60,7 +60,7 @@ impl Destination {
     fn begin(
         self,
         broker: &Broker,
-        feed: Feed,
+        source_spec: SourceSpec,
         needs: GeneratedRate,
         maker: impl Packetizer,
     ) -> Result<GeneratedSession, Fault> {
@@ -68,9 +68,11 @@ impl Destination {
         let generated = match channel {
             Some(channel) => {
                 let connection = FrameOutput { output, channels: vec![channel] };
-                GeneratedSession::start_in_frames(broker, feed, connection, &[needs], maker)
+                GeneratedSession::start_in_frames(broker, source_spec, connection, &[needs], maker)
             }
-            None => GeneratedSession::start(broker, feed, vec![Lane { output, needs }], maker),
+            None => {
+                GeneratedSession::start(broker, source_spec, vec![Lane { output, needs }], maker)
+            }
         };
         generated.map_err(Fault::Refused)
     }
@@ -218,7 +220,7 @@ impl Trick {
         let multiplex = Multiplex::new(video_program, rate, CLOCK, trail.counts());
         let packets = (first.end - first.at).div_ceil(index.stride() as u64);
         let after = multiplex.preparation(packets);
-        let feed = Feed {
+        let source_spec = SourceSpec {
             title: Arc::clone(title),
             reading: Reading {
                 range: 0..block_list.len().0,
@@ -227,12 +229,12 @@ impl Trick {
                 burst: plan.ready,
             },
             ready: plan.ready.min(plan.len()),
-            hold: plan.hold,
+            buffer_max: plan.buffer_max,
         };
         let (framing, cutter) =
             (destination.framing, Cutter::new(destination.framing, rate, trail.clone()));
         let maker = Fast::new(multiplex, plan, index.stride(), after, cutter);
-        let generated = destination.begin(broker, feed, needs_of(rate, framing), maker)?;
+        let generated = destination.begin(broker, source_spec, needs_of(rate, framing), maker)?;
         let played = |shown: MediaTime| MediaTime(shown.0.saturating_sub(origin.0));
         let (from, last) = (played(first.shown), played(last.shown));
         Ok(Self { generated, course: Course { scale, from, after, last }, trail, tables })
@@ -257,7 +259,7 @@ impl Trick {
         let multiplex = Multiplex::new(video_program, rate, CLOCK, trail.counts());
         let needs = slow::needs(index, &access, scale);
         let pace = plan::Pace::of(&needs);
-        let feed = Feed {
+        let source_spec = SourceSpec {
             title: Arc::clone(title),
             reading: Reading {
                 range: access.at..title.len.0,
@@ -266,12 +268,12 @@ impl Trick {
                 burst: pace.ready,
             },
             ready: pace.ready.min(Bytes(title.len.0 - access.at)),
-            hold: Bytes(pace.ready.0 * 2),
+            buffer_max: Bytes(pace.ready.0 * 2),
         };
         let (framing, cutter) =
             (destination.framing, Cutter::new(destination.framing, rate, trail.clone()));
         let maker = Slow::new(multiplex, Arc::clone(index), access.at, scale, cutter);
-        let generated = destination.begin(broker, feed, needs_of(rate, framing), maker)?;
+        let generated = destination.begin(broker, source_spec, needs_of(rate, framing), maker)?;
         // The delay between a video frame's bytes and its display is doubled, too.
         let ahead = MediaTime(access.shown.0.saturating_sub(index.time_at(access.at).0));
         let after = scale.shown(ahead);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tactus_control::broker::{GeneratedRate, Output, Reading, UdpOutput};
 use tactus_control::engine::{self, Engine};
-use tactus_control::generated::{End, Feed, GeneratedSession, Lane, Packetizer};
+use tactus_control::generated::{End, SourceSpec, GeneratedSession, Lane, Packetizer};
 use tactus_control::settings::{EngineSettings, Sendfile, Volume};
 use tactus_core::generated::Timed;
 use tactus_core::ledger::Resource;
@@ -54,7 +54,7 @@ impl Packetizer for Cuts {
         Some((self.generated as usize % 2, Timed::new(due, &cut)))
     }
 
-    fn held(&self) -> usize {
+    fn buffered(&self) -> usize {
         self.bytes.len()
     }
 }
@@ -107,7 +107,7 @@ impl Fixture {
             let output = Output::datagrams(&self.udp_output, to, Nanos(0));
             Lane { output, needs: GeneratedRate { rate: BitRate(rate.0 / 2), datagrams: 500 } }
         });
-        let feed = Feed {
+        let source_spec = SourceSpec {
             title: Arc::clone(&self.title),
             reading: Reading {
                 range: 0..LEN as u64,
@@ -116,10 +116,10 @@ impl Fixture {
                 burst: Bytes(200_000),
             },
             ready: Bytes(300_000),
-            hold: Bytes(600_000),
+            buffer_max: Bytes(600_000),
         };
         let cuts = Cuts { bytes: VecDeque::new(), generated: 0, has_ended: false };
-        GeneratedSession::start(&self.engine.broker, feed, outputs.collect(), cuts)
+        GeneratedSession::start(&self.engine.broker, source_spec, outputs.collect(), cuts)
     }
 
     async fn is_empty_again(&self, before: &[tactus_core::ledger::Level]) {

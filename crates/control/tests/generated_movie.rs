@@ -76,13 +76,13 @@ impl Fixture {
             tracks: sent.collect(),
             stretch: 1,
         };
-        let feed = part.feed(&self.title).expect("there is something to send");
+        let source_spec = part.source_spec(&self.title).expect("there is something to send");
         let outputs = part.needs().into_iter().zip(ports).map(|(needs, port)| {
             let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
             Lane { output: Output::datagrams(&self.udp_output, to, Nanos(0)), needs }
         });
-        let streams = MovieStreams::new(part.clone(), feed.reading.range.start);
-        GeneratedSession::start(&self.engine.broker, feed, outputs.collect(), streams)
+        let streams = MovieStreams::new(part.clone(), source_spec.reading.range.start);
+        GeneratedSession::start(&self.engine.broker, source_spec, outputs.collect(), streams)
             .expect("room for it")
     }
 

@@ -20,7 +20,7 @@ use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_media::movie::{Begin, Movie, Sample, SampleId};
 use tactus_storage::catalogue::OpenTitle;
 
-use super::{Feed, Packetizer};
+use super::{Packetizer, SourceSpec};
 use crate::broker::{GeneratedRate, Reading};
 
 pub use payloads::PACKET_MAX;
@@ -57,10 +57,15 @@ pub struct Sent {
 
 impl Part {
     /// The reads of this part; `None` if there is nothing to send.
-    pub fn feed(&self, title: &Arc<OpenTitle>) -> Option<Feed> {
+    pub fn source_spec(&self, title: &Arc<OpenTitle>) -> Option<SourceSpec> {
         let reading = self.reading(self.range()?);
         let ready = self.movie.needs.ahead;
-        Some(Feed { title: Arc::clone(title), reading, ready, hold: Bytes(ready.0 + ready.0 / 2) })
+        Some(SourceSpec {
+            title: Arc::clone(title),
+            reading,
+            ready,
+            buffer_max: Bytes(ready.0 + ready.0 / 2),
+        })
     }
 
     fn reading(&self, range: Range<u64>) -> Reading {
@@ -145,7 +150,7 @@ pub struct MovieStreams {
     time_end: usize,
     /// Received samples that have not left.
     ready: HashMap<(u32, u32), Vec<u8>>,
-    held: usize,
+    buffered: usize,
     has_ended: bool,
     /// The next sequence number of each output.
     sequences: Vec<u16>,
@@ -180,7 +185,7 @@ impl MovieStreams {
             time,
             time_end,
             ready: HashMap::new(),
-            held: 0,
+            buffered: 0,
             has_ended: false,
             packets: sequences.iter().map(|_| None).collect(),
             last: Nanos(0),
@@ -219,7 +224,7 @@ impl MovieStreams {
         let mut bytes = &inbox[..];
         while !bytes.is_empty() {
             let Some(&id) = movie.by_place().get(self.place) else {
-                self.held -= bytes.len();
+                self.buffered -= bytes.len();
                 return true;
             };
             let Some(fewer) = left.checked_sub(1) else {
@@ -231,14 +236,14 @@ impl MovieStreams {
             let begun = self.partial.len() as u64;
             if self.output(id).is_none() || at + begun < self.at {
                 // An unsent sample, or one that overlaps another, which no valid file has.
-                self.held -= self.partial.len();
+                self.buffered -= self.partial.len();
                 self.partial.clear();
                 self.place += 1;
                 continue;
             }
             let skip = (at + begun - self.at).min(bytes.len() as u64);
             self.at += skip;
-            self.held -= skip as usize;
+            self.buffered -= skip as usize;
             bytes = &bytes[skip as usize..];
             let take = (u64::from(len) - begun).min(bytes.len() as u64);
             self.at += take;
@@ -301,7 +306,7 @@ impl MovieStreams {
 impl Packetizer for MovieStreams {
     fn push(&mut self, bytes: &[u8]) {
         self.inbox.extend_from_slice(bytes);
-        self.held += bytes.len();
+        self.buffered += bytes.len();
     }
 
     fn end(&mut self) {
@@ -328,7 +333,7 @@ impl Packetizer for MovieStreams {
                 }
                 match self.ready.remove(&(id.track, id.sample)) {
                     Some(bytes) => {
-                        self.held -= bytes.len();
+                        self.buffered -= bytes.len();
                         self.packetise(output, id, bytes);
                     }
                     None if !self.has_ended && !self.is_lost(id) => return None,
@@ -346,8 +351,8 @@ impl Packetizer for MovieStreams {
         self.is_pausing
     }
 
-    fn held(&self) -> usize {
-        self.held
+    fn buffered(&self) -> usize {
+        self.buffered
     }
 }
 

@@ -59,7 +59,7 @@ impl Packetizer for Fast {
         }
     }
 
-    fn held(&self) -> usize {
-        self.gather.held()
+    fn buffered(&self) -> usize {
+        self.gather.buffered()
     }
 }

@@ -33,7 +33,7 @@ impl Gather {
     }
 
     /// Number of bytes held.
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn buffered(&self) -> usize {
         self.incoming.len() + self.blocks.iter().map(|(_, block)| block.len()).sum::<usize>()
     }
 

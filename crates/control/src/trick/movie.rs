@@ -21,7 +21,7 @@ use super::plan::Plan;
 use super::{Course, Destination, Fault, Wanted, as_many_as_fit, nanos};
 use crate::broker::{Broker, GeneratedRate, Reading};
 use crate::generated::movie::{Moment, MovieStreams, Packets, Part, Sent, bytes_of, needs};
-use crate::generated::{Feed, GeneratedSession, Packetizer};
+use crate::generated::{GeneratedSession, Packetizer, SourceSpec};
 
 /// A trick play of a movie. Dropping its session ends it.
 pub struct MovieTrick {
@@ -82,7 +82,7 @@ impl MovieSpec<'_> {
         let plan = Plan::new(choices, block, self.title.len);
         let block_list = BlockList::new(plan.stops.as_slice().into(), self.title.len, block)
             .map_err(|_| Fault::NoVideoFrames)?;
-        let feed = Feed {
+        let source_spec = SourceSpec {
             title: Arc::clone(self.title),
             reading: Reading {
                 range: 0..block_list.len().0,
@@ -91,7 +91,7 @@ impl MovieSpec<'_> {
                 burst: plan.ready,
             },
             ready: plan.ready.min(plan.len()),
-            hold: plan.hold,
+            buffer_max: plan.buffer_max,
         };
         let maker = AccessPointPacketizer {
             movie: Arc::clone(self.movie),
@@ -103,7 +103,7 @@ impl MovieSpec<'_> {
             gather: Gather::new(plan),
             packets: None,
         };
-        let generated = destination.begin(self.broker, feed, needs, maker)?;
+        let generated = destination.begin(self.broker, source_spec, needs, maker)?;
         Ok(MovieTrick { generated, course })
     }
 
@@ -120,7 +120,7 @@ impl MovieSpec<'_> {
         let at = begin.at;
         let movie = Arc::clone(self.movie);
         let part = Part { movie, begin, end: None, tracks: vec![sent], stretch: STRETCH };
-        let feed = part.feed(self.title).ok_or(Fault::NoVideoFrames)?;
+        let source_spec = part.source_spec(self.title).ok_or(Fault::NoVideoFrames)?;
         let needs: GeneratedRate = part.needs()[0];
         // The delay between sending and showing a video frame is stretched, too.
         let ahead = (i128::from(at.0) - part.epoch()) * i128::from(STRETCH);
@@ -130,8 +130,8 @@ impl MovieSpec<'_> {
             after: media_time(Nanos(u64::try_from(ahead).unwrap_or(0))),
             last: media_time(self.movie.duration),
         };
-        let streams = MovieStreams::new(part, feed.reading.range.start);
-        let generated = destination.begin(self.broker, feed, needs, streams)?;
+        let streams = MovieStreams::new(part, source_spec.reading.range.start);
+        let generated = destination.begin(self.broker, source_spec, needs, streams)?;
         Ok(MovieTrick { generated, course })
     }
 }
@@ -239,8 +239,8 @@ impl Packetizer for AccessPointPacketizer {
         }
     }
 
-    fn held(&self) -> usize {
-        self.gather.held()
+    fn buffered(&self) -> usize {
+        self.gather.buffered()
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Plan {
     pub(super) rate: BitRate,
     pub(super) ready: Bytes,
     /// Limit of the read bytes held.
-    pub(super) hold: Bytes,
+    pub(super) buffer_max: Bytes,
 }
 
 /// A need: this number of further bytes at this time.
@@ -56,8 +56,8 @@ impl Plan {
         }
         let Pace { rate, ready } = Pace::of(&needs);
         // The blocks of the current video frame, and the bytes that come meanwhile.
-        let hold = Bytes(ready.0 + 2 * largest);
-        Self { choices, stops, fresh, block, title_len, rate, ready, hold }
+        let buffer_max = Bytes(ready.0 + 2 * largest);
+        Self { choices, stops, fresh, block, title_len, rate, ready, buffer_max }
     }
 
     /// Number of bytes to read.
@@ -173,7 +173,7 @@ mod tests {
                 held.extend(stops.by_ref().take(plan.fresh[nth] as usize));
                 prop_assert!((from..=to).all(|each| held.contains(&each)));
                 let sum: u64 = held.iter().map(|&each| plan.len_of(each)).sum();
-                prop_assert!(sum <= plan.hold.0);
+                prop_assert!(sum <= plan.buffer_max.0);
             }
             prop_assert_eq!(stops.next(), None);
             let mut once = plan.stops.clone();

@@ -118,7 +118,7 @@ impl Packetizer for Slow {
         }
     }
 
-    fn held(&self) -> usize {
+    fn buffered(&self) -> usize {
         self.incoming.len() - self.used
     }
 }

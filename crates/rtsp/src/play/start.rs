@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tactus_control::broker::{GeneratedRate, Output};
 use tactus_control::generated::movie::{MovieStreams, Part};
-use tactus_control::generated::{Feed, FrameOutput, GeneratedSession, Lane};
+use tactus_control::generated::{FrameOutput, GeneratedSession, Lane, SourceSpec};
 use tactus_control::trick::movie::MovieTrick;
 use tactus_control::trick::{self, Course, Destination, Fault, Wanted};
 use tactus_core::datagrams::Framing;
@@ -120,7 +120,7 @@ impl PlaySession {
         state: &State,
         asked: Span,
         (position, now): (MediaTime, MonoTime),
-    ) -> Result<(Part, Feed), Reply> {
+    ) -> Result<(Part, SourceSpec), Reply> {
         let movie = &self.movie_title.movie;
         let wish = match asked.from {
             From::At(time) => nanos(time),
@@ -140,9 +140,9 @@ impl PlaySession {
         });
         let (movie, tracks) = (Arc::clone(movie), sent.collect());
         let part = Part { movie, begin, end, tracks, stretch: 1 };
-        let feed = part.feed(&self.movie_title.title);
-        let feed = feed.ok_or_else(|| Reply::new(Status::NOT_IN_THIS_STATE))?;
-        Ok((part, feed))
+        let source_spec = part.source_spec(&self.movie_title.title);
+        let source_spec = source_spec.ok_or_else(|| Reply::new(Status::NOT_IN_THIS_STATE))?;
+        Ok((part, source_spec))
     }
 
     /// Starts the requested range at scale 1.
@@ -153,9 +153,9 @@ impl PlaySession {
         asked: Span,
         now: MonoTime,
     ) -> Result<Parts, Reply> {
-        let (part, feed) = self.part(state, asked, (state.position, now))?;
-        let streams = MovieStreams::new(part.clone(), feed.reading.range.start);
-        let generated = state.begin(server, feed, part.needs(), streams)?;
+        let (part, source_spec) = self.part(state, asked, (state.position, now))?;
+        let streams = MovieStreams::new(part.clone(), source_spec.reading.range.start);
+        let generated = state.begin(server, source_spec, part.needs(), streams)?;
         let track = |nth| TrackPart {
             output: Some(nth),
             timestamp: part.timestamp_at_begin(nth),
@@ -241,7 +241,7 @@ impl State {
     fn begin(
         &self,
         server: &Server,
-        feed: Feed,
+        source_spec: SourceSpec,
         needs: Vec<GeneratedRate>,
         streams: MovieStreams,
     ) -> Result<GeneratedSession, Reply> {
@@ -250,7 +250,13 @@ impl State {
                 let channels = self.tracks.iter().filter_map(|track| track.path.channel());
                 let (output, channels) = (connection(line)?, channels.collect());
                 let connection = FrameOutput { output, channels };
-                GeneratedSession::start_in_frames(&server.broker, feed, connection, &needs, streams)
+                GeneratedSession::start_in_frames(
+                    &server.broker,
+                    source_spec,
+                    connection,
+                    &needs,
+                    streams,
+                )
             }
             None => {
                 let outputs = self.tracks.iter().filter_map(|track| match &track.path {
@@ -258,7 +264,7 @@ impl State {
                     RtpTransport::Interleaved(_) => None,
                 });
                 let lanes = outputs.zip(needs).map(|(output, needs)| Lane { output, needs });
-                GeneratedSession::start(&server.broker, feed, lanes.collect(), streams)
+                GeneratedSession::start(&server.broker, source_spec, lanes.collect(), streams)
             }
         };
         generated.map_err(|refusal| server.no_room(&refusal))

@@ -18,7 +18,7 @@ struct Packets {
     from: u64,
     /// The packets of each output.
     packets: [Vec<Timed>; 2],
-    held_max: usize,
+    buffered_max: usize,
 }
 
 /// All packets of the sample movie from `wish` on. Its bytes come in pieces of `piece`.
@@ -38,17 +38,17 @@ fn packets(seconds: u64, wish: Nanos, end: Option<Nanos>, piece: usize) -> (Vec<
     let from = range(&part).start;
     let source = &bytes[from as usize..range(&part).end as usize];
     let mut streams = MovieStreams::new(part.clone(), from);
-    let mut generated = Packets { part, from, packets: [vec![], vec![]], held_max: 0 };
+    let mut generated = Packets { part, from, packets: [vec![], vec![]], buffered_max: 0 };
     for piece in source.chunks(piece) {
         streams.push(piece);
-        generated.held_max = generated.held_max.max(streams.held());
+        generated.buffered_max = generated.buffered_max.max(streams.buffered());
         while let Some((output, timed)) = streams.next() {
             generated.packets[output].push(timed);
         }
     }
     streams.end();
     assert!(streams.next().is_none(), "all has come, and all has left");
-    assert_eq!(streams.held(), 0);
+    assert_eq!(streams.buffered(), 0);
     (bytes, generated)
 }
 
@@ -104,7 +104,7 @@ fn access_units_come_out_as_they_lie_in_the_file_in_order_and_not_before_their_t
             assert!(packets.iter().all(|timed| timed.bytes().len() <= PACKET_MAX));
             assert!(packets.is_sorted_by_key(|timed| timed.due));
         }
-        assert!(generated.held_max as u64 <= movie.needs.ahead.0 + piece as u64);
+        assert!(generated.buffered_max as u64 <= movie.needs.ahead.0 + piece as u64);
         assert_eq!(
             generated.from,
             generated

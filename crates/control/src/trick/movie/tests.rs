@@ -88,7 +88,7 @@ proptest! {
             TrickOptions { scale, from: MediaTime(from * TICKS), per_second, rate: needs.rate };
         let (samples, choices): (Vec<_>, Vec<_>) = choose(track, terms).into_iter().unzip();
         let plan = Plan::new(choices.clone(), Bytes(block * 1024), Bytes(bytes.len() as u64));
-        let (hold, block) = (plan.hold.0 as usize, plan.block.0 as usize);
+        let (buffer_max, block) = (plan.buffer_max.0 as usize, plan.block.0 as usize);
         let read: Vec<u8> = plan
             .stops
             .iter()
@@ -113,10 +113,10 @@ proptest! {
                 prop_assert_eq!(output, 0);
                 packets.push(timed);
             }
-            prop_assert!(video_frames.held() <= hold + piece.len());
+            prop_assert!(video_frames.buffered() <= buffer_max + piece.len());
         }
         video_frames.end();
-        prop_assert!(video_frames.next().is_none() && video_frames.held() == 0);
+        prop_assert!(video_frames.next().is_none() && video_frames.buffered() == 0);
         prop_assert!(packets.is_sorted_by_key(|timed| timed.due));
         let all =
             packets.iter().map(|timed| (timed.due, rtp::Packet::read(timed.bytes()).unwrap()));
