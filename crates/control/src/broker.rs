@@ -28,7 +28,7 @@ mod grant;
 mod active;
 mod classes;
 mod following;
-mod planned;
+mod scheduled_reader;
 mod recording;
 
 use std::collections::BTreeSet;
@@ -51,19 +51,19 @@ use crate::broker::bad_ranges::BadRanges;
 use crate::broker::hot_titles::HotTitles;
 use crate::broker::refusal::{beyond_share, refusal};
 use crate::broker::shares::{Shares, is_short};
-use crate::broker::spec::{Needs, Read};
-use crate::broker::stream_table::{Admitted, Damage, Slot, StreamTable, version_of};
+use crate::broker::spec::{ResourceRequest, Read};
+use crate::broker::stream_table::{AdmittedRequest, Damage, Slot, StreamTable, version_of};
 use crate::settings::{BestEffort, ClientShare};
 
 pub use active::ActiveStream;
 pub use bad_ranges::BadRange;
-pub use classes::{ClassUse, Unchanged};
+pub use classes::{ClassUse, ClassesError};
 pub use degradation::{DegradationLevel, Degradations};
 pub use generated::{ChunkRing, GeneratedRate, Reading};
 pub use grant::{Grant, Running, Source};
 pub use interleaving::{Interleaver, is_whole};
 pub use output::{Output, UDP_BUFFER, UDP_BUFFER_MIN, UdpOutput};
-pub use planned::Planned;
+pub use scheduled_reader::ScheduledReader;
 pub use prices::DatagramCost;
 pub use recording::RecordGrant;
 pub use refusal::{RESOURCES, Refusal, Refusals};
@@ -129,7 +129,7 @@ pub struct BrokerRules {
 
 /// The result of a delivery.
 #[derive(Debug)]
-pub struct Delivered {
+pub struct DeliveryResult {
     /// The socket, for the next request; `None` if the connection is unusable.
     pub socket: Option<OwnedFd>,
     /// How it ended.
@@ -151,7 +151,7 @@ pub struct Punctuality {
     pub underruns: u64,
 }
 
-impl Delivered {
+impl DeliveryResult {
     fn without_socket(outcome: Outcome) -> Self {
         Self { socket: None, outcome, sent: 0, readable_to: None, late: Punctuality::default() }
     }
@@ -236,7 +236,7 @@ impl Broker {
             table.take_share(admitted.slot, viewer, spec);
         }
         drop(table);
-        let Admitted { slot, link, cost, window } = admitted;
+        let AdmittedRequest { slot, link, cost, window } = admitted;
         let shared = Arc::clone(&self.shared);
         Ok(Grant { shared, slot, link, cost, window, rate, retiring: None, in_engine: false })
     }
@@ -283,7 +283,7 @@ impl Broker {
         let burst = rate.bytes_in(self.shared.rules.start_burst);
         let rate = Rate { rate, burst, tick: Tick::for_rate(rate, tick) };
         let share = Share::whole(Bytes(u64::MAX / 2));
-        let needs = Needs::of_connection(&self.shared.rules, volume, Some(rate), share);
+        let needs = ResourceRequest::of_connection(&self.shared.rules, volume, Some(rate), share);
         let table = self.shared.table();
         let cores = needs.sender.cores(&self.shared.rules.senders);
         table.ledger.limit_for(needs.cost(&table.ledger, false).0, &cores)

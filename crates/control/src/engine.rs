@@ -266,7 +266,7 @@ fn placement_of(plan: &[CorePlan], volumes: usize) -> Placement {
     }
 }
 
-struct Started {
+struct EngineThreads {
     threads: Vec<JoinHandle<()>>,
     wakers: Vec<Waker>,
     /// In the order of the plan.
@@ -280,8 +280,9 @@ fn start_cores(
     settings: &EngineSettings,
     stopping: &Arc<AtomicBool>,
     degraded: &mut Vec<String>,
-) -> io::Result<Started> {
-    let mut started = Started { threads: vec![], wakers: vec![], cores: vec![], real_time: true };
+) -> io::Result<EngineThreads> {
+    let mut started =
+        EngineThreads { threads: vec![], wakers: vec![], cores: vec![], real_time: true };
     let (tell, told) = std::sync::mpsc::channel();
     for (core, plan) in cores.into_iter().zip(plan) {
         let (waker, sleeper) = waker::waker()?;

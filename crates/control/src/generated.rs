@@ -97,7 +97,7 @@ pub struct FrameOutput {
 
 /// The sent packets of one output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Gone {
+pub struct OutputProgress {
     /// The current origin of its times. It moves when the output is late.
     pub begin: MonoTime,
     /// Number of packets.
@@ -111,13 +111,13 @@ pub struct GeneratedSession {
     broker: Broker,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
-    end: watch::Receiver<Option<Ended>>,
+    end: watch::Receiver<Option<SessionEnd>>,
     interleaver: Option<Interleaver>,
 }
 
 /// How a session ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ended {
+pub struct SessionEnd {
     /// The reason.
     pub why: End,
     /// Number of datagrams sent by each output.
@@ -182,7 +182,7 @@ impl GeneratedSession {
         let source = admit_source(broker, &source_spec)?;
         let admitted = outputs.into_iter().map(|Lane { output, needs }| {
             let spec = DeliverySpec::generated(broker, &source_spec.title, needs, &output);
-            Ok(Admitted { grant: broker.admit(&spec)?, output, needs })
+            Ok(AdmittedLane { grant: broker.admit(&spec)?, output, needs })
         });
         let outputs = admitted.collect::<Result<Vec<_>, Refusal>>()?;
         let shared = Shared {
@@ -246,7 +246,7 @@ impl GeneratedSession {
             is_cut: AtomicBool::new(false),
         };
         let lanes = Lanes {
-            outputs: vec![(Admitted { grant, output, needs }, None)],
+            outputs: vec![(AdmittedLane { grant, output, needs }, None)],
             rings: vec![ours],
             streams: vec![stream],
             channels: Some(channels),
@@ -295,7 +295,7 @@ impl GeneratedSession {
 
     /// The packets sent by output `nth` so far; `None` before it has begun.
     #[must_use]
-    pub fn gone(&self, nth: usize) -> Option<Gone> {
+    pub fn gone(&self, nth: usize) -> Option<OutputProgress> {
         let begin = self.begin()?;
         let counters = self.broker.counters_of(self.shared.slots[nth])?;
         // The engine resets the counter when the stream has ended.
@@ -311,7 +311,7 @@ impl GeneratedSession {
             Some(tally) => tally.gone(counters.session_packets.value())[nth],
             None => (counters.session_packets.value(), counters.session_bytes.value()),
         };
-        Some(Gone { begin, packets, bytes })
+        Some(OutputProgress { begin, packets, bytes })
     }
 
     /// When it began: the origin of all times. `None` before that.
@@ -340,17 +340,17 @@ impl GeneratedSession {
     }
 
     /// Waits for its end.
-    pub async fn ended(&self) -> Ended {
+    pub async fn ended(&self) -> SessionEnd {
         let mut end = self.end.clone();
         match end.wait_for(Option::is_some).await {
             Ok(end) => end.clone().expect("it was waited for"),
             // It ends with its executor.
-            Err(_) => Ended { why: End::Stopped, packets: vec![0; self.shared.slots.len()] },
+            Err(_) => SessionEnd { why: End::Stopped, packets: vec![0; self.shared.slots.len()] },
         }
     }
 
     /// Stops it, and waits for its end.
-    pub async fn stop(&self) -> Ended {
+    pub async fn stop(&self) -> SessionEnd {
         self.shared.stop.notify_one();
         self.ended().await
     }
@@ -364,7 +364,7 @@ impl Drop for GeneratedSession {
     }
 }
 
-struct Admitted {
+struct AdmittedLane {
     grant: Grant,
     output: Output,
     needs: GeneratedRate,
@@ -373,7 +373,7 @@ struct Admitted {
 /// The outputs of a session, with their rings.
 struct Lanes {
     /// Each output, with its ring until the engine gets it.
-    outputs: Vec<(Admitted, Option<ChunkRing>)>,
+    outputs: Vec<(AdmittedLane, Option<ChunkRing>)>,
     rings: Vec<Producer<Timed>>,
     streams: Vec<Running>,
     /// The channels of the outputs, if one ring carries all of them in frames; `None`: each output
@@ -432,14 +432,14 @@ const DATAGRAMS_AT_ONCE: u32 = 1024;
 const PIECE: usize = 256 * KIB as usize;
 
 impl Session {
-    async fn run(self) -> Ended {
+    async fn run(self) -> SessionEnd {
         let Self { source_spec, mut source, lanes, packetizer, shared } = self;
         let (ours, theirs) = match pair() {
             Ok(pair) => pair,
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(libc::EMFILE);
                 let why = End::Source(Outcome::DiskFailed(errno));
-                return Ended { why, packets: vec![0; lanes.len()] };
+                return SessionEnd { why, packets: vec![0; lanes.len()] };
             }
         };
         let mut maker = Maker::new(&source_spec, lanes, packetizer, ours);
@@ -463,7 +463,7 @@ impl Session {
         let packets = maker.close(&shared).await;
         // A seek begins again at once, and must not count as a second viewer of the title.
         source.retire().await;
-        Ended { why, packets }
+        SessionEnd { why, packets }
     }
 }
 

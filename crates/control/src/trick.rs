@@ -28,17 +28,19 @@ use tactus_storage::catalogue::OpenTitle;
 use tokio::sync::Semaphore;
 
 use crate::broker::{Broker, GeneratedRate, Interleaver, Output, Punctuality, Reading, Refusal};
-use crate::generated::{End, FrameOutput, GeneratedSession, Gone, Lane, Packetizer, SourceSpec};
+use crate::generated::{
+    End, FrameOutput, GeneratedSession, Lane, OutputProgress, Packetizer, SourceSpec,
+};
 
 use cut::Cutter;
-use fast::Fast;
+use fast::FastPacketizer;
 use plan::Plan;
-use slow::Slow;
+use slow::SlowPacketizer;
 use trail::Trail;
 
 /// The scale and the start of a trick play.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct TrickRequest {
     /// Speed and direction; [`Scale::PLAY`] is not a trick play.
     pub scale: Scale,
     /// The start, on the player's timeline.
@@ -101,7 +103,7 @@ impl std::error::Error for Fault {}
 /// A trick play. Dropping it ends it.
 pub struct Trick {
     generated: GeneratedSession,
-    course: Course,
+    course: TrickTimeline,
     trail: Trail,
     tables: Vec<TableCount>,
 }
@@ -117,7 +119,7 @@ pub struct Continuation<'a> {
 
 /// The state after a trick play.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Left {
+pub struct TrickEnd {
     /// Number of packets sent.
     pub packets: u64,
     /// Whether its connection, if any, is usable.
@@ -134,7 +136,7 @@ pub struct Left {
 
 /// The course of a trick play: range and scale, on the player's timeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Course {
+pub struct TrickTimeline {
     /// Speed and direction.
     pub scale: Scale,
     /// The first video frame.
@@ -145,7 +147,7 @@ pub struct Course {
     pub last: MediaTime,
 }
 
-impl Course {
+impl TrickTimeline {
     /// The position at `now`, for a course that began at `begin`; `None` before it has begun.
     #[must_use]
     pub fn position(&self, begin: Option<MonoTime>, now: MonoTime) -> MediaTime {
@@ -177,7 +179,7 @@ impl Trick {
         broker: &Broker,
         title: &Arc<OpenTitle>,
         index: &Arc<Index>,
-        wanted: Wanted,
+        wanted: TrickRequest,
         destination: Destination,
         before: Continuation<'_>,
     ) -> Result<Self, Fault> {
@@ -194,12 +196,12 @@ impl Trick {
     fn fast(
         broker: &Broker,
         (title, index): (&Arc<OpenTitle>, &Arc<Index>),
-        wanted: Wanted,
+        wanted: TrickRequest,
         per_second: u32,
         destination: Destination,
         before: Continuation<'_>,
     ) -> Result<Self, Fault> {
-        let Wanted { scale, from } = wanted;
+        let TrickRequest { scale, from } = wanted;
         let rate = rate_of(index);
         let origin = index.origin();
         let terms = TrickOptions { scale, from: line(origin, from), per_second, rate };
@@ -233,22 +235,22 @@ impl Trick {
         };
         let (framing, cutter) =
             (destination.framing, Cutter::new(destination.framing, rate, trail.clone()));
-        let maker = Fast::new(multiplex, plan, index.stride(), after, cutter);
+        let maker = FastPacketizer::new(multiplex, plan, index.stride(), after, cutter);
         let generated = destination.begin(broker, source_spec, needs_of(rate, framing), maker)?;
         let played = |shown: MediaTime| MediaTime(shown.0.saturating_sub(origin.0));
         let (from, last) = (played(first.shown), played(last.shown));
-        Ok(Self { generated, course: Course { scale, from, after, last }, trail, tables })
+        Ok(Self { generated, course: TrickTimeline { scale, from, after, last }, trail, tables })
     }
 
     fn slow(
         broker: &Broker,
         title: &Arc<OpenTitle>,
         index: &Arc<Index>,
-        wanted: Wanted,
+        wanted: TrickRequest,
         destination: Destination,
         before: Continuation<'_>,
     ) -> Result<Self, Fault> {
-        let Wanted { scale, from } = wanted;
+        let TrickRequest { scale, from } = wanted;
         let access = *index.entry_at(from).ok_or(Fault::NoVideoFrames)?;
         let mut tables = before.tables.to_vec();
         let video_program =
@@ -272,14 +274,14 @@ impl Trick {
         };
         let (framing, cutter) =
             (destination.framing, Cutter::new(destination.framing, rate, trail.clone()));
-        let maker = Slow::new(multiplex, Arc::clone(index), access.at, scale, cutter);
+        let maker = SlowPacketizer::new(multiplex, Arc::clone(index), access.at, scale, cutter);
         let generated = destination.begin(broker, source_spec, needs_of(rate, framing), maker)?;
         // The delay between a video frame's bytes and its display is doubled, too.
         let ahead = MediaTime(access.shown.0.saturating_sub(index.time_at(access.at).0));
         let after = scale.shown(ahead);
         let last = MediaTime(index.duration().0.saturating_sub(index.origin().0));
         let from = index.played(&access);
-        Ok(Self { generated, course: Course { scale, from, after, last }, trail, tables })
+        Ok(Self { generated, course: TrickTimeline { scale, from, after, last }, trail, tables })
     }
 
     /// Its scale.
@@ -302,7 +304,7 @@ impl Trick {
 
     /// The packets sent so far; `None` before it has begun.
     #[must_use]
-    pub fn gone(&self) -> Option<Gone> {
+    pub fn gone(&self) -> Option<OutputProgress> {
         self.generated.gone(0)
     }
 
@@ -323,12 +325,12 @@ impl Trick {
     }
 
     /// Ends it, if it has not ended.
-    pub async fn stop(self) -> Left {
+    pub async fn stop(self) -> TrickEnd {
         let packets = self.generated.stop().await.packets[0];
         let sent = self.generated.sent();
         let (counts, ticks) = self.trail.behind(packets);
         let tables = if packets > 0 { self.tables } else { vec![] };
-        Left { packets, is_whole: !self.generated.is_cut(), counts, tables, ticks, sent }
+        TrickEnd { packets, is_whole: !self.generated.is_cut(), counts, tables, ticks, sent }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tactus_control::broker::{Output, UdpOutput};
 use tactus_control::engine::{self, Engine};
-use tactus_control::generated::movie::{MovieStreams, Part, Sent};
+use tactus_control::generated::movie::{MovieStreams, Part, TrackStream};
 use tactus_control::generated::{End, GeneratedSession, Lane};
 use tactus_control::settings::{EngineSettings, Volume};
 use tactus_core::datagrams::Session;
@@ -64,7 +64,7 @@ fn fixture(seconds: u64) -> Fixture {
 impl Fixture {
     /// Sends the movie from `wish` on; video frames to the first port, audio to the second.
     fn send(&self, wish: Nanos, ports: [u16; 2]) -> GeneratedSession {
-        let sent = (0..2).map(|track| Sent {
+        let sent = (0..2).map(|track| TrackStream {
             track,
             payload_type: 96 + track as u8,
             session: Session { source: 77 + track, sequence: 65_530, timestamp: u32::MAX - 90_000 },

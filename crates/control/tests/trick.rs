@@ -11,7 +11,7 @@ use tactus_control::broker::{DeliverySpec, Output, UdpOutput};
 use tactus_control::engine::{self, Engine};
 use tactus_control::generated::End;
 use tactus_control::settings::{EngineSettings, Sendfile, Volume};
-use tactus_control::trick::{Continuation, Destination, Fault, Trick, Wanted};
+use tactus_control::trick::{Continuation, Destination, Fault, Trick, TrickRequest};
 use tactus_core::datagrams::{Framing, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::rtp;
@@ -73,7 +73,7 @@ fn fixture(sendfile: Sendfile) -> Fixture {
 }
 
 impl Fixture {
-    fn start(&self, wanted: Wanted, inbox: &UdpInput) -> Result<Trick, Fault> {
+    fn start(&self, wanted: TrickRequest, inbox: &UdpInput) -> Result<Trick, Fault> {
         let to = inbox.address().expect("bound");
         let output = Output::datagrams(&self.udp_output, to, Nanos(0));
         let framing = Framing::Rtp(SESSION);
@@ -157,7 +157,7 @@ fn decoded(path: &Path) -> usize {
 async fn play(fixture: &Fixture, thousandths: i64, from: u64) -> (Vec<u64>, PathBuf, usize, Trick) {
     let mut inbox = inbox();
     let scale = Scale::nearest(thousandths).expect("a speed");
-    let wanted = Wanted { scale, from: MediaTime(from * SECOND) };
+    let wanted = TrickRequest { scale, from: MediaTime(from * SECOND) };
     let trick = fixture.start(wanted, &inbox).expect("an empty server has room");
     let end = tokio::time::timeout(PATIENCE, trick.ended()).await.expect("it ends");
     assert_eq!(end, End::Complete);
@@ -219,7 +219,7 @@ async fn where_disks_have_no_time_there_are_fewer_video_frames_or_none() {
         grants.push(grant);
     }
     let before = broker.levels();
-    let wanted = Wanted { scale: Scale::nearest(16_000).unwrap(), from: MediaTime(0) };
+    let wanted = TrickRequest { scale: Scale::nearest(16_000).unwrap(), from: MediaTime(0) };
     let inbox = inbox();
     let Err(Fault::Refused(refusal)) = fixture.start(wanted, &inbox) else { panic!("it is full") };
     assert!(refusal.message.contains("would be promised"), "{refusal}");

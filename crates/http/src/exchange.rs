@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use tactus_control::access::{self, Protocol, Record};
-use tactus_control::broker::Delivered;
+use tactus_control::broker::DeliveryResult;
 use tactus_engine::message::Pace;
 
 use super::Site;
@@ -108,7 +108,7 @@ impl Exchange {
     }
 
     /// Records the result of a delivery by the engine.
-    pub(super) fn delivered(&mut self, delivered: &Delivered) {
+    pub(super) fn delivered(&mut self, delivered: &DeliveryResult) {
         self.change(|record| {
             record.sent_bytes += delivered.sent;
             if record.rate.is_some() {

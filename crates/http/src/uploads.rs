@@ -11,7 +11,7 @@ use tactus_config::http::Origins;
 use tactus_config::rtsp::Recorders;
 use tactus_config::{self as config, Config};
 use tactus_control::api_path::{API_PATH, is_api_path};
-use tactus_control::broker::{Broker, Planned};
+use tactus_control::broker::{Broker, ScheduledReader};
 use tactus_control::engine::Watchdog;
 use tactus_control::rights::Readers;
 use tactus_control::rights::Right;
@@ -251,7 +251,7 @@ impl Uploads {
         for (index, store) in self.volumes.iter().enumerate() {
             let volume = VolumeId(u16::try_from(index).expect("a host has fewer disks"));
             if let Some(store) = store {
-                store.read_by(Arc::new(Planned::new(broker.clone(), catalogue, volume)));
+                store.read_by(Arc::new(ScheduledReader::new(broker.clone(), catalogue, volume)));
             }
         }
     }

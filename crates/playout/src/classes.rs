@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tactus_config::Config;
-use tactus_control::broker::{Broker, ClassUse, Unchanged};
+use tactus_control::broker::{Broker, ClassUse, ClassesError};
 use tactus_control::class::{self, Class, FIXED};
 use tactus_core::classes::ClassNumber;
 use tactus_core::ledger::Resource;
@@ -95,11 +95,11 @@ pub enum ClassError {
     Busy(String),
 }
 
-impl From<Unchanged> for ClassError {
-    fn from(unchanged: Unchanged) -> Self {
+impl From<ClassesError> for ClassError {
+    fn from(unchanged: ClassesError) -> Self {
         match unchanged {
-            Unchanged::NoRoom { resource, message } => Self::NoRoom { resource, message },
-            Unchanged::Busy => Self::Busy(unchanged.to_string()),
+            ClassesError::NoRoom { resource, message } => Self::NoRoom { resource, message },
+            ClassesError::Busy => Self::Busy(unchanged.to_string()),
         }
     }
 }

@@ -13,9 +13,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tactus_control::broker::DeliverySpec;
-use tactus_control::generated::movie::{Part, Sent};
+use tactus_control::generated::movie::{Part, TrackStream};
 use tactus_control::generated::{End, GeneratedSession};
-use tactus_control::trick::Course;
+use tactus_control::trick::TrickTimeline;
 use tactus_core::datagrams::Session;
 use tactus_core::path::RequestPath;
 use tactus_core::rtsp::Status;
@@ -90,7 +90,7 @@ struct Track {
 
 struct Playing {
     generated: Arc<GeneratedSession>,
-    course: Course,
+    course: TrickTimeline,
     record: Arc<PlayRecord>,
     /// The track of each output.
     sent: Vec<usize>,
@@ -104,10 +104,10 @@ impl Track {
     }
 
     /// The numbering of its next packets, from this timestamp on.
-    fn sent(&self, timestamp: u32) -> Sent {
+    fn sent(&self, timestamp: u32) -> TrackStream {
         let track = self.number - 1;
         let session = Session { source: self.source, sequence: self.sequence, timestamp };
-        Sent { track, payload_type: PAYLOAD_TYPE + track as u8, session }
+        TrackStream { track, payload_type: PAYLOAD_TYPE + track as u8, session }
     }
 }
 

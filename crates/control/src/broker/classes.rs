@@ -22,7 +22,7 @@ pub struct ClassUse {
 
 /// Why the classes could not be changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Unchanged {
+pub enum ClassesError {
     /// The promises could not be kept.
     #[error("{message}")]
     NoRoom {
@@ -56,12 +56,12 @@ impl Broker {
         &self,
         limits: Vec<ClassLimits>,
         changes: &[ClassChange],
-    ) -> Result<(), Unchanged> {
+    ) -> Result<(), ClassesError> {
         let mut table = self.shared.table();
         let has_room =
             table.class_changes.as_mut().is_some_and(|ring| ring.free() >= changes.len());
         if !has_room {
-            return Err(Unchanged::Busy);
+            return Err(ClassesError::Busy);
         }
         table.ledger.change_classes(limits).map_err(|unkept| self.no_room(unkept))?;
         let ring = table.class_changes.as_mut().expect("it has room");
@@ -73,7 +73,7 @@ impl Broker {
         Ok(())
     }
 
-    fn no_room(&self, unkept: ClassChangeError) -> Unchanged {
+    fn no_room(&self, unkept: ClassChangeError) -> ClassesError {
         let name = |class: ClassNumber| {
             let name = self.shared.rules.classes.get(class.index());
             format!("the class {:?}", name.map_or("", |name| name))
@@ -99,6 +99,6 @@ impl Broker {
                 format!("{needed} of the link of datagrams would be promised, of {limit}"),
             ),
         };
-        Unchanged::NoRoom { resource, message: format!("nothing is changed: {message}") }
+        ClassesError::NoRoom { resource, message: format!("nothing is changed: {message}") }
     }
 }

@@ -12,7 +12,7 @@ use tactus_engine::message::{Command, Extent, Outcome, StreamId};
 use tactus_storage::catalogue::{Follower, Growth, OpenTitle, Watermark};
 use tokio::time::timeout;
 
-use super::Delivered;
+use super::DeliveryResult;
 use super::grant::{Grant, Source};
 use super::output::Output;
 
@@ -39,9 +39,9 @@ impl Grant {
         title: &Arc<OpenTitle>,
         first: u64,
         output: Output,
-    ) -> Delivered {
+    ) -> DeliveryResult {
         let mut following = title.following.clone().expect("a title that grows is followed");
-        let nothing = Delivered::without_socket;
+        let nothing = DeliveryResult::without_socket;
         // The engine has no empty delivery.
         let mut watermark = following.look();
         while watermark.durable.0 <= first {
@@ -50,7 +50,7 @@ impl Grant {
                 // All of the title has been sent already.
                 Growth::Whole => {
                     let socket = Arc::into_inner(output.socket);
-                    return Delivered { socket, ..nothing(Outcome::Complete) };
+                    return DeliveryResult { socket, ..nothing(Outcome::Complete) };
                 }
                 Growth::GivenUp => return nothing(Outcome::Stopped),
             }
@@ -77,8 +77,8 @@ impl Grant {
         }
         match running.ended().await {
             // The delivery ends where the title has stopped growing, not at the title's end.
-            Delivered { outcome: Outcome::Complete, sent, late, .. } if !is_whole => {
-                Delivered { sent, late, ..nothing(Outcome::Stopped) }
+            DeliveryResult { outcome: Outcome::Complete, sent, late, .. } if !is_whole => {
+                DeliveryResult { sent, late, ..nothing(Outcome::Stopped) }
             }
             delivered => delivered,
         }

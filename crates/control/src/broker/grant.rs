@@ -21,8 +21,8 @@ use tokio::sync::oneshot;
 use super::generated::ChunkRing;
 use super::interleaving::Interleaver;
 use super::output::Output;
-use super::stream_table::Opened;
-use super::{Delivered, Shared};
+use super::stream_table::TitleFile;
+use super::{DeliveryResult, Shared};
 
 /// Room for one delivery at a time. Dropping it stops its delivery and returns the grant.
 pub struct Grant {
@@ -91,7 +91,7 @@ impl Grant {
         title: &Arc<OpenTitle>,
         source: Source,
         output: Output,
-    ) -> Result<Running, Delivered> {
+    ) -> Result<Running, DeliveryResult> {
         if let Some(retiring) = self.retiring.take() {
             // A closed channel also means that the slot is empty.
             drop(retiring.await);
@@ -111,13 +111,13 @@ impl Grant {
         title: &Arc<OpenTitle>,
         source: Source,
         output: Output,
-    ) -> Result<Running, Delivered> {
+    ) -> Result<Running, DeliveryResult> {
         assert!(self.retiring.is_none(), "the delivery before has retired");
         let output = output.sent_by(self.link);
-        let failed = |errno| Delivered::without_socket(Outcome::DiskFailed(errno));
+        let failed = |errno| DeliveryResult::without_socket(Outcome::DiskFailed(errno));
         let (opened, delivery) = match source {
             Source::Blocks { extent, framing, plan } => {
-                let opened = Opened::open(title, &self.shared.rules).map_err(failed)?;
+                let opened = TitleFile::open(title, &self.shared.rules).map_err(failed)?;
                 let delivery = self.of_blocks(&opened, extent, (framing, plan), &output);
                 (opened, delivery.map_err(refused)?)
             }
@@ -125,7 +125,7 @@ impl Grant {
                 let rate = self.rate.map_or(BitRate(0), |rate| rate.rate);
                 let chunks = Chunks { ring, begin, rate, framing };
                 let delivery = Delivery::of_chunks(chunks, output.engine).map_err(refused)?;
-                (Opened::chunks(title, keep), delivery)
+                (TitleFile::chunks(title, keep), delivery)
             }
         };
         let (finished, end) = oneshot::channel();
@@ -152,7 +152,7 @@ impl Grant {
 
     fn of_blocks(
         &self,
-        opened: &Opened,
+        opened: &TitleFile,
         extent: Extent,
         (framing, plan): (Framing, Option<Arc<Plan>>),
         output: &Output,
@@ -181,7 +181,7 @@ impl Grant {
         title: &Arc<OpenTitle>,
         range: Range<u64>,
         output: Output,
-    ) -> Delivered {
+    ) -> DeliveryResult {
         match self.start(title, Source::range(range), output).await {
             Ok(mut running) => running.ended().await,
             Err(ended) => ended,
@@ -234,16 +234,16 @@ impl Drop for Grant {
 }
 
 /// The caller has combined parts that do not fit together.
-fn refused(mismatch: Mismatch) -> Delivered {
+fn refused(mismatch: Mismatch) -> DeliveryResult {
     tracing::error!(%mismatch, "a delivery cannot start");
-    Delivered::without_socket(Outcome::Stopped)
+    DeliveryResult::without_socket(Outcome::Stopped)
 }
 
 /// A running delivery. It continues when this handle is dropped, until its grant is dropped.
 pub struct Running {
     shared: Arc<Shared>,
     stream: StreamId,
-    end: oneshot::Receiver<Delivered>,
+    end: oneshot::Receiver<DeliveryResult>,
     /// The reported outcome and the sent bytes.
     outcome: Option<(Outcome, u64)>,
 }
@@ -269,17 +269,17 @@ impl Running {
     }
 
     /// Waits for its end. Only the first result has the socket.
-    pub async fn ended(&mut self) -> Delivered {
+    pub async fn ended(&mut self) -> DeliveryResult {
         std::future::poll_fn(|context| self.poll_ended(context)).await
     }
 
     /// Its end, if it has come. Only the first result has the socket.
-    pub fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<Delivered> {
+    pub fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<DeliveryResult> {
         if let Some((outcome, sent)) = self.outcome {
-            return Poll::Ready(Delivered { sent, ..Delivered::without_socket(outcome) });
+            return Poll::Ready(DeliveryResult { sent, ..DeliveryResult::without_socket(outcome) });
         }
         let delivered = ready!(Pin::new(&mut self.end).poll(context));
-        let delivered = delivered.unwrap_or(Delivered::without_socket(Outcome::Stopped));
+        let delivered = delivered.unwrap_or(DeliveryResult::without_socket(Outcome::Stopped));
         self.outcome = Some((delivered.outcome, delivered.sent));
         Poll::Ready(delivered)
     }

@@ -27,7 +27,7 @@ use super::{Broker, BrokerRules, is_short};
 #[derive(Clone)]
 pub struct DeliverySpec<'a> {
     pub(super) title: &'a Arc<OpenTitle>,
-    pub(super) needs: Needs,
+    pub(super) needs: ResourceRequest,
     /// The granted rate; `None` for best effort.
     pub(super) rate: Option<Rate>,
     /// Bytes to deliver in all.
@@ -42,7 +42,7 @@ pub struct DeliverySpec<'a> {
 
 /// The resources of a delivery.
 #[derive(Clone, Copy)]
-pub(super) struct Needs {
+pub(super) struct ResourceRequest {
     /// The disk that the title lies on.
     pub(super) volume: VolumeId,
     pub(super) read: Read,
@@ -58,12 +58,12 @@ pub(super) enum Read {
     /// At an exact rate. Admission finds out whether the title is pinned.
     Paced(PacedRead, Share),
     /// In best-effort time, for a download or a short answer.
-    BestEffort(Share, Without),
+    BestEffort(Share, BestEffortKind),
 }
 
 /// A delivery without a rate. Each kind has slots of its own.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Without {
+pub(super) enum BestEffortKind {
     Download,
     ShortAnswer,
 }
@@ -88,7 +88,7 @@ impl<'a> DeliverySpec<'a> {
         // The length of a growing title is unknown.
         let title_len = if title.following.is_none() { title.len } else { Bytes(u64::MAX) };
         let share = Share { len, title_len };
-        let needs = Needs::of_connection(broker.rules(), title.volume, rate, share);
+        let needs = ResourceRequest::of_connection(broker.rules(), title.volume, rate, share);
         let what = match rate {
             Some(Rate { rate, .. }) => format!("a stream of {rate}"),
             None => "a download without a rate".to_owned(),
@@ -104,7 +104,7 @@ impl<'a> DeliverySpec<'a> {
         if let Read::BestEffort(_, without) = &mut self.needs.read
             && is_short(self.rate, self.len)
         {
-            *without = Without::ShortAnswer;
+            *without = BestEffortKind::ShortAnswer;
         }
         self
     }
@@ -135,7 +135,7 @@ impl<'a> DeliverySpec<'a> {
         let what = format!("a stream of {rate}");
         let rate = Some(Rate { rate, burst, tick });
         let read = Read::Paced(read, share);
-        let needs = Needs { volume: title.volume, read, output, sender: Sender::AnyLink };
+        let needs = ResourceRequest { volume: title.volume, read, output, sender: Sender::AnyLink };
         Self { title, needs, rate, len, viewer: None, is_of_any_title: false, what }
     }
 
@@ -184,7 +184,7 @@ impl<'a> DeliverySpec<'a> {
         let what = format!("packets of {rate}{}", in_class(class, broker.rules()));
         let rate = Some(Rate { rate, burst: Bytes(0), tick });
         let read = Read::Paced(read, share);
-        let needs = Needs { volume: title.volume, read, output, sender };
+        let needs = ResourceRequest { volume: title.volume, read, output, sender };
         Self { title, needs, rate, len: title.len, viewer: None, is_of_any_title: false, what }
     }
 
@@ -196,7 +196,7 @@ impl<'a> DeliverySpec<'a> {
         let what = format!("a live stream of {rate}");
         let rate = Some(Rate { rate, burst: Bytes(0), tick });
         let (volume, read) = (title.volume, Read::Elsewhere);
-        let needs = Needs { volume, read, output, sender: Sender::AnyLink };
+        let needs = ResourceRequest { volume, read, output, sender: Sender::AnyLink };
         Self { title, needs, rate, len: title.len, viewer: None, is_of_any_title: false, what }
     }
 
@@ -216,12 +216,12 @@ impl<'a> DeliverySpec<'a> {
         let what = format!("a stream of {rate}{}", in_class(class, broker.rules()));
         let rate = Some(Rate { rate: wire, burst: Bytes(0), tick: Tick::Ms10 });
         let (volume, sender) = (title.volume, output.sender());
-        let needs = Needs { volume, read: Read::Elsewhere, output: cost, sender };
+        let needs = ResourceRequest { volume, read: Read::Elsewhere, output: cost, sender };
         Self { title, needs, rate, len: title.len, viewer: None, is_of_any_title: false, what }
     }
 }
 
-impl Needs {
+impl ResourceRequest {
     /// A title that is read once, into a connection.
     pub(super) fn of_connection(
         rules: &BrokerRules,
@@ -235,7 +235,7 @@ impl Needs {
                 let cost = rules.connections[usize::from(volume.0)];
                 (Read::Paced(reading, share), OutputCost::connection(cost, rate, tick))
             }
-            None => (Read::BestEffort(share, Without::Download), OutputCost::NONE),
+            None => (Read::BestEffort(share, BestEffortKind::Download), OutputCost::NONE),
         };
         Self { volume, read, output, sender: Sender::AnyLink }
     }
@@ -252,7 +252,7 @@ impl Needs {
     }
 
     /// The kind of a delivery without a rate.
-    pub(super) fn without_rate(&self) -> Option<Without> {
+    pub(super) fn without_rate(&self) -> Option<BestEffortKind> {
         match self.read {
             Read::BestEffort(_, kind) => Some(kind),
             Read::Elsewhere | Read::Paced(..) => None,

@@ -29,8 +29,8 @@ use super::output::Output;
 use super::prices::DatagramCost;
 use super::refusal::{Refusals, ShareExceeded};
 use super::shares::{self, Claim, Party, Shares, Viewer};
-use super::spec::{DeliverySpec, Needs, Without};
-use super::{BrokerRules, DegradationLevel, Delivered, Punctuality};
+use super::spec::{BestEffortKind, DeliverySpec, ResourceRequest};
+use super::{BrokerRules, DegradationLevel, DeliveryResult, Punctuality};
 
 pub(super) struct StreamTable {
     pub(super) ledger: Ledger,
@@ -72,7 +72,7 @@ pub(super) struct Damage {
 }
 
 /// An admitted request.
-pub(super) struct Admitted {
+pub(super) struct AdmittedRequest {
     pub(super) slot: u32,
     pub(super) link: LinkId,
     pub(super) cost: Cost,
@@ -84,7 +84,7 @@ pub(super) struct Admitted {
 pub(super) struct Slot {
     pub(super) generation: u32,
     /// The waiting receiver of the socket.
-    pub(super) finished: Option<oneshot::Sender<Delivered>>,
+    pub(super) finished: Option<oneshot::Sender<DeliveryResult>>,
     /// Waits for the slot, which the same grant uses again.
     pub(super) retired: Option<oneshot::Sender<()>>,
     /// The output, while the engine sends.
@@ -94,10 +94,10 @@ pub(super) struct Slot {
     /// Messages between frames: the first one is at the engine.
     pub(super) messages: Messages,
     /// Keeps the file open until no read of it is under way.
-    pub(super) title: Option<Opened>,
+    pub(super) title: Option<TitleFile>,
     /// The cost that returns when the stream retires; the grant is gone.
     pub(super) release: Option<Cost>,
-    pub(super) without_rate: Option<(Without, LinkId)>,
+    pub(super) without_rate: Option<(BestEffortKind, LinkId)>,
     /// Its use of a client's share.
     pub(super) claim: Option<(Party, Claim)>,
     /// The client, if it is not the other end of the connection.
@@ -113,7 +113,7 @@ pub(super) struct Slot {
 }
 
 /// A title, and the file that the engine reads.
-pub(super) struct Opened {
+pub(super) struct TitleFile {
     pub(super) title: Arc<OpenTitle>,
     /// `None` if the engine reads the title's own file: past the page cache, where readers do not
     /// interact.
@@ -122,7 +122,7 @@ pub(super) struct Opened {
     _ring: Option<Keep<Timed>>,
 }
 
-impl Opened {
+impl TitleFile {
     /// # Errors
     /// The error number, if file descriptors are exhausted.
     pub(super) fn open(title: &Arc<OpenTitle>, rules: &BrokerRules) -> Result<Self, i32> {
@@ -277,7 +277,13 @@ impl StreamTable {
         }
         if let Some(finished) = finished {
             // If the caller has gone, the socket closes here.
-            drop(finished.send(Delivered { socket, outcome, sent: sent.0, readable_to, late }));
+            drop(finished.send(DeliveryResult {
+                socket,
+                outcome,
+                sent: sent.0,
+                readable_to,
+                late,
+            }));
         }
         let (Outcome::Damaged { block }, Some(title)) = (outcome, title) else { return found };
         if self.damaged.len() >= DAMAGED_MAX {
@@ -292,7 +298,7 @@ impl StreamTable {
         }
     }
 
-    pub(super) fn retired(&mut self, stream: StreamId) -> Option<Opened> {
+    pub(super) fn retired(&mut self, stream: StreamId) -> Option<TitleFile> {
         let slot = &mut self.slots[stream.index as usize];
         let title = slot.title.take();
         if let Some(retired) = slot.retired.take() {
@@ -319,15 +325,15 @@ impl StreamTable {
     /// viewers.
     pub(super) fn admit(
         &mut self,
-        needs: &Needs,
+        needs: &ResourceRequest,
         title: Option<TitleId>,
         rules: &BrokerRules,
-    ) -> Result<Admitted, Rejection> {
+    ) -> Result<AdmittedRequest, Rejection> {
         let is_pinned = title.is_some_and(|title| self.hot_titles.is_pinned(title));
         let without_rate = needs.without_rate();
         let (used, max) = match without_rate {
-            Some(Without::ShortAnswer) => (self.short_answers, self.short_answers_max()),
-            Some(Without::Download) => (self.best_effort, rules.best_effort.streams_max),
+            Some(BestEffortKind::ShortAnswer) => (self.short_answers, self.short_answers_max()),
+            Some(BestEffortKind::Download) => (self.best_effort, rules.best_effort.streams_max),
             None => (0, u32::MAX),
         };
         let limit = u64::from(max);
@@ -365,11 +371,11 @@ impl StreamTable {
             self.without_rate[usize::from(link.0)] += 1;
         }
         match without_rate {
-            Some(Without::ShortAnswer) => self.short_answers += 1,
-            Some(Without::Download) => self.best_effort += 1,
+            Some(BestEffortKind::ShortAnswer) => self.short_answers += 1,
+            Some(BestEffortKind::Download) => self.best_effort += 1,
             None => {}
         }
-        Ok(Admitted { slot, link, cost, window })
+        Ok(AdmittedRequest { slot, link, cost, window })
     }
 
     /// Reads `title` into memory if half of the arena stays for all other streams.
@@ -390,7 +396,7 @@ impl StreamTable {
         if !leaves_half || !has_places || self.ledger.check(cost).is_err() {
             return;
         }
-        let Ok(source) = Opened::open(title, rules) else { return };
+        let Ok(source) = TitleFile::open(title, rules) else { return };
         let Some(index) = self.free.pop() else { return };
         self.ledger.admit(cost).expect("there was room for it");
         let slot = &mut self.slots[index as usize];
@@ -422,8 +428,8 @@ impl StreamTable {
         if let Some((kind, link)) = slot.without_rate.take() {
             self.without_rate[usize::from(link.0)] -= 1;
             match kind {
-                Without::ShortAnswer => self.short_answers -= 1,
-                Without::Download => self.best_effort -= 1,
+                BestEffortKind::ShortAnswer => self.short_answers -= 1,
+                BestEffortKind::Download => self.best_effort -= 1,
             }
         }
         slot.client = None;

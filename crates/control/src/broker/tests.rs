@@ -346,7 +346,7 @@ async fn a_title_that_cannot_be_read_is_not_pinned() {
 fn follow(
     fixture: &Fixture,
     title: &Arc<OpenTitle>,
-) -> tokio::task::JoinHandle<(Grant, Delivered)> {
+) -> tokio::task::JoinHandle<(Grant, DeliveryResult)> {
     let (broker, title) = (fixture.broker.clone(), Arc::clone(title));
     tokio::spawn(async move {
         let spec = DeliverySpec::connection(&broker, &title, None, title.len);

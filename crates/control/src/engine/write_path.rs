@@ -220,14 +220,14 @@ impl Medium for WritePath {
             let free = Arc::new(Semaphore::new(what.places as usize));
             let within = what.within;
             let kept = Arc::new(ReservationGuard { _places: places, _promise: what.promise });
-            Arc::new(Reserved { inner, free, within, kept }) as Arc<dyn Medium>
+            Arc::new(ReservedSlots { inner, free, within, kept }) as Arc<dyn Medium>
         })
     }
 
     fn place(&self) -> Pending<Box<dyn WriteSlot>> {
         let inner = Arc::clone(&self.0);
         Box::pin(async move {
-            let waiting = Waiting::begin(&inner);
+            let waiting = WaitingUpload::begin(&inner);
             let permit = Arc::clone(&inner.places).acquire_owned().await;
             drop(waiting);
             let permit = permit.expect("the places are never closed");
@@ -292,7 +292,7 @@ impl WritePathSlot {
 }
 
 /// The reserved slots of a recording. Its writes go before those of uploads.
-struct Reserved {
+struct ReservedSlots {
     inner: Arc<Inner>,
     /// A permit for each of its free slots.
     free: Arc<Semaphore>,
@@ -306,7 +306,7 @@ struct ReservationGuard {
     _promise: Arc<dyn std::any::Any + Send + Sync>,
 }
 
-impl Medium for Reserved {
+impl Medium for ReservedSlots {
     fn slot_size(&self) -> usize {
         self.inner.view.block_size() as usize
     }
@@ -387,16 +387,16 @@ impl Drop for WritePathSlot {
 }
 
 /// Counts an upload that waits for a slot, until it gets one or is dropped.
-struct Waiting<'a>(&'a Inner);
+struct WaitingUpload<'a>(&'a Inner);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingUpload<'a> {
     fn begin(inner: &'a Inner) -> Self {
         inner.waiting.fetch_add(1, Ordering::Relaxed);
         Self(inner)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingUpload<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }

@@ -38,14 +38,14 @@ pub struct Part {
     /// Samples with later decoding times are not sent.
     pub end: Option<Nanos>,
     /// The sent tracks, in the order of the outputs.
-    pub tracks: Vec<Sent>,
+    pub tracks: Vec<TrackStream>,
     /// Factor of the duration: 1, or 2 for half the speed.
     pub stretch: u32,
 }
 
 /// A sent track.
 #[derive(Clone, Copy, Debug)]
-pub struct Sent {
+pub struct TrackStream {
     /// Its number in the movie.
     pub track: u32,
     /// The payload type of its description.
@@ -85,7 +85,7 @@ impl Part {
 
     /// The peak needs of each output.
     pub fn needs(&self) -> Vec<GeneratedRate> {
-        let of = |sent: &Sent| {
+        let of = |sent: &TrackStream| {
             let track = &self.movie.tracks[sent.track as usize];
             needs(track, track.samples_per_second)
         };

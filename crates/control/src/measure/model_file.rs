@@ -34,7 +34,7 @@ const TIME_MAX: Nanos = Nanos(10 * SECOND.0);
 const VERSION: u32 = 1;
 
 #[derive(Serialize)]
-struct Written {
+struct ModelRecord {
     version: u32,
     measured: String,
     tactus: &'static str,
@@ -183,7 +183,7 @@ fn text_of(profile: &Profile) -> io::Result<String> {
         distance: format!("{} %", f64::from(s.distance_thousandths) / 10.0),
         time: shown(s.time),
     };
-    let written = Written {
+    let written = ModelRecord {
         version: VERSION,
         measured: profile.measured.clone(),
         tactus: env!("CARGO_PKG_VERSION"),

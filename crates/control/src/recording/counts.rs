@@ -184,11 +184,11 @@ impl Counts {
 #[derive(Debug)]
 pub(super) struct Roll {
     volumes: Vec<Arc<Sums>>,
-    running: Mutex<Running>,
+    running: Mutex<RunningRecordings>,
 }
 
 #[derive(Default, Debug)]
-struct Running {
+struct RunningRecordings {
     number: u64,
     all: BTreeMap<u64, Arc<Counts>>,
 }
@@ -199,7 +199,7 @@ impl Roll {
         Self { volumes, running: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Running> {
+    fn lock(&self) -> MutexGuard<'_, RunningRecordings> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -9,7 +9,7 @@ use super::gather::Gather;
 use super::plan::Plan;
 use crate::generated::Packetizer;
 
-pub(super) struct Fast {
+pub(super) struct FastPacketizer {
     multiplex: Multiplex,
     gather: Gather,
     stride: usize,
@@ -18,7 +18,7 @@ pub(super) struct Fast {
     cutter: Cutter,
 }
 
-impl Fast {
+impl FastPacketizer {
     pub(super) fn new(
         multiplex: Multiplex,
         plan: Plan,
@@ -41,7 +41,7 @@ impl Fast {
     }
 }
 
-impl Packetizer for Fast {
+impl Packetizer for FastPacketizer {
     fn push(&mut self, bytes: &[u8]) {
         self.gather.push(bytes);
     }

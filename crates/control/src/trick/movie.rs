@@ -18,9 +18,9 @@ use tactus_storage::catalogue::OpenTitle;
 
 use super::gather::Gather;
 use super::plan::Plan;
-use super::{Course, Destination, Fault, Wanted, as_many_as_fit, nanos};
+use super::{Destination, Fault, TrickRequest, TrickTimeline, as_many_as_fit, nanos};
 use crate::broker::{Broker, GeneratedRate, Reading};
-use crate::generated::movie::{Moment, MovieStreams, Packets, Part, Sent, bytes_of, needs};
+use crate::generated::movie::{Moment, MovieStreams, Packets, Part, TrackStream, bytes_of, needs};
 use crate::generated::{GeneratedSession, Packetizer, SourceSpec};
 
 /// A trick play of a movie. Dropping its session ends it.
@@ -28,7 +28,7 @@ pub struct MovieTrick {
     /// The session, with video frames only.
     pub generated: GeneratedSession,
     /// The course: range and scale.
-    pub course: Course,
+    pub course: TrickTimeline,
 }
 
 impl MovieTrick {
@@ -44,8 +44,8 @@ impl MovieTrick {
         broker: &Broker,
         title: &Arc<OpenTitle>,
         movie: &Arc<Movie>,
-        wanted: Wanted,
-        sent: Sent,
+        wanted: TrickRequest,
+        sent: TrackStream,
         destination: Destination,
     ) -> Result<Self, Fault> {
         let spec = MovieSpec { broker, title, movie, wanted, sent };
@@ -64,20 +64,20 @@ struct MovieSpec<'a> {
     broker: &'a Broker,
     title: &'a Arc<OpenTitle>,
     movie: &'a Arc<Movie>,
-    wanted: Wanted,
-    sent: Sent,
+    wanted: TrickRequest,
+    sent: TrackStream,
 }
 
 impl MovieSpec<'_> {
     fn fast(&self, per_second: u32, destination: Destination) -> Result<MovieTrick, Fault> {
-        let Wanted { scale, from } = self.wanted;
+        let TrickRequest { scale, from } = self.wanted;
         let track = &self.movie.tracks[self.sent.track as usize];
         let needs = needs(track, track.samples_per_second.max(2 * per_second));
         let terms = TrickOptions { scale, from, per_second, rate: needs.rate };
         let (samples, choices): (Vec<_>, Vec<_>) = choose(track, terms).into_iter().unzip();
         let (first, last) = choices.first().zip(choices.last()).ok_or(Fault::NoVideoFrames)?;
         let after = to_send(track, &track.samples()[samples[0]], needs.rate);
-        let course = Course { scale, from: first.shown, after, last: last.shown };
+        let course = TrickTimeline { scale, from: first.shown, after, last: last.shown };
         let block = self.broker.block_of(self.title.volume);
         let plan = Plan::new(choices, block, self.title.len);
         let block_list = BlockList::new(plan.stops.as_slice().into(), self.title.len, block)
@@ -110,7 +110,7 @@ impl MovieSpec<'_> {
     fn slow(&self, destination: Destination) -> Result<MovieTrick, Fault> {
         /// Factor of the duration.
         const STRETCH: u32 = 2;
-        let Wanted { scale, from } = self.wanted;
+        let TrickRequest { scale, from } = self.wanted;
         let begin = self.movie.begin(nanos(from));
         let track = &self.movie.tracks[self.sent.track as usize];
         let first = &track.samples()[begin.first[self.sent.track as usize] as usize];
@@ -124,7 +124,7 @@ impl MovieSpec<'_> {
         let needs: GeneratedRate = part.needs()[0];
         // The delay between sending and showing a video frame is stretched, too.
         let ahead = (i128::from(at.0) - part.epoch()) * i128::from(STRETCH);
-        let course = Course {
+        let course = TrickTimeline {
             scale,
             from: media_time(at),
             after: media_time(Nanos(u64::try_from(ahead).unwrap_or(0))),
@@ -184,7 +184,7 @@ fn to_send(track: &Track, sample: &Sample, rate: BitRate) -> MediaTime {
 /// Packets of access points. Each video frame has been sent completely when it is shown.
 struct AccessPointPacketizer {
     movie: Arc<Movie>,
-    sent: Sent,
+    sent: TrackStream,
     /// Sequence number of the next packet.
     sequence: u16,
     rate: BitRate,

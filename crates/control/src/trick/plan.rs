@@ -24,7 +24,7 @@ pub(super) struct Plan {
 
 /// A need: this number of further bytes at this time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Need {
+pub(super) struct ByteNeed {
     pub(super) at: MediaTime,
     pub(super) bytes: u64,
 }
@@ -48,7 +48,7 @@ impl Plan {
             let new: Vec<u32> = (from..=to).filter(is_new).collect();
             let bytes = new.iter().map(|&each| len_of(each, block, title_len)).sum();
             let at = nth.checked_sub(1).map_or(MediaTime(0), |before| choices[before].due);
-            needs.push(Need { at, bytes });
+            needs.push(ByteNeed { at, bytes });
             fresh.push(new.len() as u32);
             stops.extend(new);
             largest = largest.max(u64::from(to - from + 1) * block.0);
@@ -80,7 +80,7 @@ impl Plan {
 impl Pace {
     /// The lowest rate that meets `needs` if the next two are ready at the beginning, with never
     /// more than that read ahead.
-    pub(super) fn of(needs: &[Need]) -> Self {
+    pub(super) fn of(needs: &[ByteNeed]) -> Self {
         let pairs = needs.windows(2).map(|pair| pair[0].bytes + pair[1].bytes);
         let single = needs.iter().map(|need| need.bytes);
         let ready = pairs.chain(single).max().unwrap_or(0).max(1);
@@ -102,7 +102,7 @@ impl Pace {
 const RATE_LEAST: u64 = 64_000;
 const RATE_MOST: u64 = 100_000_000_000;
 
-fn meets(needs: &[Need], rate: u64, ready: u64) -> bool {
+fn meets(needs: &[ByteNeed], rate: u64, ready: u64) -> bool {
     // In bits and ticks, without rounding.
     const TICKS: u128 = 27_000_000;
     let full = u128::from(ready) * 8 * TICKS;
@@ -188,11 +188,11 @@ mod tests {
             needs in prop::collection::vec((0u64..50_000_000, 0u64..2_000_000), 1..50),
         ) {
             let mut at = 0;
-            let needs: Vec<Need> = needs
+            let needs: Vec<ByteNeed> = needs
                 .iter()
                 .map(|&(apart, bytes)| {
                     at += apart;
-                    Need { at: MediaTime(at), bytes }
+                    ByteNeed { at: MediaTime(at), bytes }
                 })
                 .collect();
             let Pace { rate, ready } = Pace::of(&needs);

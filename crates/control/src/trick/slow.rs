@@ -8,10 +8,10 @@ use tactus_core::ts::{Access, Index, PACKET, Packet};
 use tactus_core::units::MediaTime;
 
 use super::cut::Cutter;
-use super::plan::Need;
+use super::plan::ByteNeed;
 use crate::generated::Packetizer;
 
-pub(super) struct Slow {
+pub(super) struct SlowPacketizer {
     multiplex: Multiplex,
     index: Arc<Index>,
     scale: Scale,
@@ -31,14 +31,17 @@ const TURN: usize = 256;
 const STEP: u64 = 27_000_000 / 2;
 
 /// The needs of a title, from `access` on.
-pub(super) fn needs(index: &Index, access: &Access, scale: Scale) -> Vec<Need> {
+pub(super) fn needs(index: &Index, access: &Access, scale: Scale) -> Vec<ByteNeed> {
     let begin = index.time_at(access.at).0;
     let mut from = access.at;
     let mut needs = vec![];
     for nth in 0.. {
         let to = index.position_at(MediaTime(begin + (nth + 1) * STEP)).min(index.len());
         // One step ahead, as the first bytes of a step are needed at its beginning.
-        needs.push(Need { at: scale.shown(MediaTime(nth * STEP)), bytes: to.saturating_sub(from) });
+        needs.push(ByteNeed {
+            at: scale.shown(MediaTime(nth * STEP)),
+            bytes: to.saturating_sub(from),
+        });
         from = from.max(to);
         if to == index.len() {
             break;
@@ -47,7 +50,7 @@ pub(super) fn needs(index: &Index, access: &Access, scale: Scale) -> Vec<Need> {
     needs
 }
 
-impl Slow {
+impl SlowPacketizer {
     pub(super) fn new(
         multiplex: Multiplex,
         index: Arc<Index>,
@@ -94,7 +97,7 @@ impl Slow {
     }
 }
 
-impl Packetizer for Slow {
+impl Packetizer for SlowPacketizer {
     fn push(&mut self, bytes: &[u8]) {
         if self.used > 0 {
             self.incoming.drain(..self.used);

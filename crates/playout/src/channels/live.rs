@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tactus_control::broker::{
-    Broker, ChunkRing, Delivered, DeliverySpec, Grant, Output, Reading, Refusal, Source, Viewer,
+    Broker, ChunkRing, DeliveryResult, DeliverySpec, Grant, Output, Reading, Refusal, Source,
+    Viewer,
 };
 use tactus_core::datagrams::{Framing, PAYLOAD, Plan};
 use tactus_core::generated::Timed;
@@ -250,7 +251,7 @@ impl Listening {
 
     /// Sends the channel into a connection until one of both ends. The socket as in
     /// [`Grant::deliver`]; the outcome is complete if the channel has ended.
-    pub async fn deliver(mut self, output: Output, framing: Framing) -> Delivered {
+    pub async fn deliver(mut self, output: Output, framing: Framing) -> DeliveryResult {
         let (ours, ring) = self.ends.take().expect("it is delivered once");
         let begin = clock::now();
         let source = Source::Chunks { ring, begin, framing };
@@ -271,7 +272,7 @@ impl Listening {
         running.stop();
         match running.ended().await {
             stopped if stopped.outcome == Outcome::Stopped => {
-                Delivered { outcome: Outcome::Complete, ..stopped }
+                DeliveryResult { outcome: Outcome::Complete, ..stopped }
             }
             delivered => delivered,
         }

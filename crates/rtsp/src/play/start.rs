@@ -11,7 +11,7 @@ use tactus_control::broker::{GeneratedRate, Output};
 use tactus_control::generated::movie::{MovieStreams, Part};
 use tactus_control::generated::{FrameOutput, GeneratedSession, Lane, SourceSpec};
 use tactus_control::trick::movie::MovieTrick;
-use tactus_control::trick::{self, Course, Destination, Fault, Wanted};
+use tactus_control::trick::{self, Destination, Fault, TrickRequest, TrickTimeline};
 use tactus_core::datagrams::Framing;
 use tactus_core::rtsp::Status;
 use tactus_core::rtsp::message::Reply;
@@ -40,7 +40,7 @@ pub(in super::super) struct PlayStart {
 /// A started PLAY before its watcher runs.
 struct Parts {
     generated: GeneratedSession,
-    course: Course,
+    course: TrickTimeline,
     /// One for each track.
     tracks: Vec<TrackPart>,
 }
@@ -161,7 +161,7 @@ impl PlaySession {
             timestamp: part.timestamp_at_begin(nth),
             at_epoch: part.timestamp_at_epoch(nth),
         };
-        let course = Course {
+        let course = TrickTimeline {
             scale: Scale::PLAY,
             from: media_time(part.begin.at),
             after: MediaTime(0),
@@ -213,7 +213,7 @@ impl PlaySession {
             RtpTransport::Udp(path) => (whole(path), None),
         };
         let destination = Destination { output, framing: Framing::Rtp(sent.session), channel };
-        let wanted = Wanted { scale, from };
+        let wanted = TrickRequest { scale, from };
         let (title, broker) = (Arc::clone(&self.movie_title.title), server.broker.clone());
         let movie = Arc::clone(movie);
         let start = move || MovieTrick::start(&broker, &title, &movie, wanted, sent, destination);

@@ -6,8 +6,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tactus_control::generated::{End, Ended, GeneratedSession, Gone};
-use tactus_control::trick::Course;
+use tactus_control::generated::{End, SessionEnd, GeneratedSession, OutputProgress};
+use tactus_control::trick::TrickTimeline;
 use tactus_core::rtp::rtcp::{Compound, NtpTime, SenderInfo};
 use tactus_core::rtsp::session::SessionId;
 use tactus_core::ts::trick::Scale;
@@ -36,7 +36,7 @@ pub(super) struct Watcher {
     pub(super) reporters: Vec<Reporter>,
     /// The target of the end notification.
     pub(super) reporter: Option<EndReporter>,
-    pub(super) course: Course,
+    pub(super) course: TrickTimeline,
     /// Each track: number, SSRC and the number of its first packet.
     pub(super) first: Vec<(u32, u32, u16)>,
 }
@@ -72,14 +72,14 @@ impl Reporter {
     }
 
     /// The packets sent so far; for a silent track none, from the same beginning.
-    fn gone(&self, generated: &GeneratedSession) -> Option<Gone> {
+    fn gone(&self, generated: &GeneratedSession) -> Option<OutputProgress> {
         match self.output {
             Some(nth) => generated.gone(nth),
-            None => generated.gone(0).map(|gone| Gone { packets: 0, bytes: 0, ..gone }),
+            None => generated.gone(0).map(|gone| OutputProgress { packets: 0, bytes: 0, ..gone }),
         }
     }
 
-    fn report(&self, gone: Gone) -> Compound {
+    fn report(&self, gone: OutputProgress) -> Compound {
         let (now, wall) = now_and_wall();
         let info = SenderInfo {
             time: NtpTime::of(wall),
@@ -118,7 +118,7 @@ impl Watcher {
         for (nth, reporter) in self.reporters.iter().enumerate() {
             let Some(gone) = reporter.gone(&self.generated).or(last[nth]) else { continue };
             let packets = reporter.output.map_or(0, |nth| ended.packets[nth]);
-            let gone = Gone { packets, ..gone };
+            let gone = OutputProgress { packets, ..gone };
             let bytes = reporter.report(gone).bye(reporter.source, "").into_bytes();
             match &reporter.by {
                 Reporting::Datagrams(listeners) => listeners.report(&bytes),
@@ -131,7 +131,7 @@ impl Watcher {
         }
     }
 
-    fn ending(&self, ended: &Ended) -> Ending {
+    fn ending(&self, ended: &SessionEnd) -> Ending {
         let is_whole = ended.why == End::Complete;
         let at = match is_whole {
             true => self.course.last,
@@ -148,7 +148,7 @@ impl Watcher {
         Ending { is_whole, at, scale, last: last.collect() }
     }
 
-    fn tell(&self, last: &mut [Option<Gone>]) {
+    fn tell(&self, last: &mut [Option<OutputProgress>]) {
         for (nth, reporter) in self.reporters.iter().enumerate() {
             let Some(gone) = reporter.gone(&self.generated) else { continue };
             last[nth] = Some(gone);

@@ -3,7 +3,7 @@
 //! Promise: as in [`super`]: one RTP stream, whose sequence numbers and continuity counters
 //! continue with the sent packets.
 
-use tactus_control::generated::{End, Gone};
+use tactus_control::generated::{End, OutputProgress};
 use tactus_control::trick::{Destination, Trick};
 
 use super::*;
@@ -41,7 +41,7 @@ impl Stream {
         let Ok(output) = self.path.output() else { return orders.next().await };
         let channel = self.path.channel();
         let destination = Destination { output, framing: Framing::Rtp(session), channel };
-        let wanted = trick::Wanted { scale, from };
+        let wanted = trick::TrickRequest { scale, from };
         let (broker, title) = (self.broker.clone(), Arc::clone(&self.ts_title.title));
         let (of, counts, tables) = (Arc::clone(&index), self.counts.clone(), self.tables.clone());
         let start = move || {
@@ -71,7 +71,7 @@ impl Stream {
         let time = trick.position(tactus_sys::clock::now());
         let entry = index.entry_at(time).map_or(0, |entry| index.start_of(entry));
         *position = entry.max(self.ts_title.bytes.start);
-        let trick::Left { packets, is_whole, counts, tables, ticks, sent } = trick.stop().await;
+        let trick::TrickEnd { packets, is_whole, counts, tables, ticks, sent } = trick.stop().await;
         record.log(ended.unwrap_or(End::Stopped).name(), sent.0, sent.1);
         if !tables.is_empty() {
             self.tables = tables;
@@ -150,7 +150,7 @@ impl Stream {
 }
 
 /// The sent part, including the generated packets.
-fn after(before: Sent, gone: Gone, session: Session) -> Sent {
+fn after(before: Sent, gone: OutputProgress, session: Session) -> Sent {
     Sent {
         source: session.source,
         timeline: Timeline { epoch: gone.begin, base: session.timestamp },

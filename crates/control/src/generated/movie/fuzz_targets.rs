@@ -9,7 +9,7 @@ use tactus_core::units::Nanos;
 use tactus_media::fuzz_targets::aside;
 use tactus_media::movie::rows;
 
-use super::{MovieStreams, Part, Sent};
+use super::{MovieStreams, Part, TrackStream};
 use crate::generated::{DATAGRAMS_AT_ONCE, PIECE, Packetizer};
 
 /// The begin and the end in milliseconds of four bytes each (zero: none), then the rows of the
@@ -23,7 +23,7 @@ pub fn film(bytes: &[u8]) -> bool {
     let counts = movie.tracks.iter().map(|track| track.samples().len());
     assert!(begin.first.iter().zip(counts).all(|(&first, count)| (first as usize) < count));
     let end = (to > 0).then(|| Nanos::from_millis(to.into()));
-    let sent = |track| Sent {
+    let sent = |track| TrackStream {
         track,
         payload_type: 96,
         session: Session { source: 1, sequence: 2, timestamp: 3 },

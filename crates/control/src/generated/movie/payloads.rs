@@ -9,7 +9,7 @@ use tactus_core::rtp::{self, Header, LengthPrefixed, aac, h264, h265};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_media::movie::{Codec, Sample, Track};
 
-use super::Sent;
+use super::TrackStream;
 use crate::broker::GeneratedRate;
 
 /// Limit of the bytes of a packet, including its RTP header: leaves room for tunnels over frames of
@@ -82,7 +82,7 @@ impl Packets {
     /// is advanced.
     pub(crate) fn new(
         (track, sample, bytes): (&Track, &Sample, Vec<u8>),
-        sent: &Sent,
+        sent: &TrackStream,
         sequence: &mut u16,
         moment: Moment,
     ) -> Self {

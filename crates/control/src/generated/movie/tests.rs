@@ -29,7 +29,7 @@ fn packets(seconds: u64, wish: Nanos, end: Option<Nanos>, piece: usize) -> (Vec<
     let bytes = std::fs::read(&path).unwrap();
     let movie = Arc::new(Movie::read(&File::open(&path).unwrap()).unwrap());
     let begin = movie.begin(wish);
-    let tracks = (0..2).map(|track| Sent {
+    let tracks = (0..2).map(|track| TrackStream {
         track,
         payload_type: 96 + track as u8,
         session: SESSIONS[track as usize],
@@ -150,7 +150,7 @@ fn the_time_that_is_announced_is_exact_where_pictures_have_no_whole_nanoseconds(
         std::fs::write(&path, bytes).unwrap();
         Arc::new(Movie::read(&File::open(&path).unwrap()).unwrap())
     };
-    let sent = Sent { track: 0, payload_type: 96, session: SESSIONS[0] };
+    let sent = TrackStream { track: 0, payload_type: 96, session: SESSIONS[0] };
     let mut rounded_wrongly = 0;
     // In the first two, video frames at thirds of nanoseconds fall on whole ticks, as at 30000/1001
     // video frames a second.

@@ -98,7 +98,7 @@ proptest! {
         let after = to_send(track, &track.samples()[samples[0]], needs.rate);
         let mut video_frames = AccessPointPacketizer {
             movie: Arc::clone(movie),
-            sent: Sent { track: 0, payload_type: 96, session: SESSION },
+            sent: TrackStream { track: 0, payload_type: 96, session: SESSION },
             sequence: SESSION.sequence,
             rate: needs.rate,
             after,

@@ -20,7 +20,7 @@ use super::output::Output;
 use super::spec::DeliverySpec;
 
 /// Reads files of one volume.
-pub struct Planned {
+pub struct ScheduledReader {
     broker: Broker,
     catalogue: Arc<Catalogue>,
     volume: VolumeId,
@@ -30,14 +30,14 @@ pub struct Planned {
 /// turn for each rest. The kernel doubles the size for its own use, and may give less.
 const BUFFER: usize = 256 * KIB as usize;
 
-impl Planned {
+impl ScheduledReader {
     /// Reads files of `volume`, which need not be in the catalogue.
     pub fn new(broker: Broker, catalogue: &Arc<Catalogue>, volume: VolumeId) -> Self {
         Self { broker, catalogue: Arc::clone(catalogue), volume }
     }
 }
 
-impl Source for Planned {
+impl Source for ScheduledReader {
     fn read(&self, file: Arc<OwnedFd>, len: u64) -> Pending<Result<Reading, Busy>> {
         let (broker, volume) = (self.broker.clone(), self.volume);
         let catalogue = Arc::clone(&self.catalogue);
