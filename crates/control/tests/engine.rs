@@ -14,7 +14,7 @@ use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_engine::message::{Outcome, Rate};
 use tactus_notation::Auto;
-use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
+use tactus_storage::catalogue::{Catalogue, CatalogueRules, OpenTitle, PathObject};
 
 struct Fixture {
     engine: Engine,
@@ -51,8 +51,8 @@ fn open(root: &Path, path: &str) -> Arc<OpenTitle> {
     let catalogue = Catalogue::new(root, CatalogueRules::default()).expect("a volume");
     let path = RequestPath::parse(path.as_bytes()).expect("a plain path");
     match catalogue.find_blocking(&path).expect("the title is there") {
-        Found::Title(title) => title,
-        Found::Directory(_) => panic!("the title is a file"),
+        PathObject::Title(title) => title,
+        PathObject::Directory(_) => panic!("the title is a file"),
     }
 }
 

@@ -14,7 +14,7 @@ use tactus_core::ledger::Resource;
 use tactus_core::path::RequestPath;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 use tactus_notation::Auto;
-use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
+use tactus_storage::catalogue::{Catalogue, CatalogueRules, PathObject, OpenTitle};
 use tactus_sys::packets::udp_output;
 use tactus_sys::udp_input::{InputOptions, UdpInput};
 
@@ -75,7 +75,7 @@ fn fixture(sendfile: Sendfile) -> Fixture {
     std::fs::write(dir.path().join("title.bin"), &content).expect("a title");
     let catalogue = Catalogue::new(dir.path(), CatalogueRules::default()).expect("a volume");
     let path = RequestPath::parse(b"/title.bin").expect("a plain path");
-    let Ok(Found::Title(title)) = catalogue.find_blocking(&path) else { panic!("it is there") };
+    let Ok(PathObject::Title(title)) = catalogue.find_blocking(&path) else { panic!("it is there") };
     let volumes = vec![Volume::new(dir.path().into())];
     let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
     settings.volumes[0].sendfile = sendfile;

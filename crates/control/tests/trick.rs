@@ -22,7 +22,7 @@ use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
 use tactus_engine::message::Rate;
 use tactus_media::index;
 use tactus_notation::Auto;
-use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
+use tactus_storage::catalogue::{Catalogue, CatalogueRules, OpenTitle, PathObject};
 use tactus_sys::packets::udp_output;
 use tactus_sys::udp_input::{InputOptions as Inbox, UdpInput};
 
@@ -52,7 +52,9 @@ fn fixture(sendfile: Sendfile) -> Fixture {
     assert!(generated.success(), "ffmpeg makes a film");
     let catalogue = Catalogue::new(dir.path(), CatalogueRules::default()).expect("a volume");
     let path = RequestPath::parse(b"/film.ts").expect("a plain path");
-    let Ok(Found::Title(title)) = catalogue.find_blocking(&path) else { panic!("it is there") };
+    let Ok(PathObject::Title(title)) = catalogue.find_blocking(&path) else {
+        panic!("it is there")
+    };
     let file = std::fs::File::open(&film).expect("a film");
     let (index, _) = index::make(&file, |_, _| {}).expect("it has an index");
     let volumes = vec![Volume::new(dir.path().into())];

@@ -11,10 +11,10 @@ use tactus_control::recording::{Begin, BeginError, Recorder, Recording};
 use tactus_control::rights::Right;
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::{BitRate, SECOND};
-use tactus_storage::catalogue::{Catalogue, Digests, Found};
+use tactus_storage::catalogue::{Catalogue, Digests, PathObject};
 use tactus_storage::store::{
-    Busy, ChangeError, NameFault, Over, Precondition, ResumeError, StoredTitle, TitleMetadata,
-    Upload, UploadError, UploadSpec,
+    Busy, ChangeError, NameFault, Precondition, ReplacePolicy, ResumeError, StoredTitle,
+    TitleMetadata, Upload, UploadError, UploadSpec,
 };
 use tokio::io::AsyncReadExt;
 
@@ -297,9 +297,9 @@ pub(super) async fn relocate(
     // RFC 4918 section 10.6: the default of `Overwrite` is to replace. But a directory is replaced
     // only by an explicit `Overwrite: T`.
     let over = match fields.one("overwrite") {
-        None => Over::Titles,
-        Some(b"T" | b"t") => Over::Everything,
-        Some(b"F" | b"f") => Over::Nothing,
+        None => ReplacePolicy::Titles,
+        Some(b"T" | b"t") => ReplacePolicy::Everything,
+        Some(b"F" | b"f") => ReplacePolicy::Nothing,
         Some(_) => return Err(Response::text(400, "Overwrite is T or F").into()),
     };
     let modified = oc::modified(fields)?;
@@ -314,8 +314,8 @@ pub(super) async fn relocate(
     // delete.
     let replaces = caller.rights.has(Right::Replace, to.name());
     let may = match (replaces, caller.rights.has(Right::Delete, to.name())) {
-        (false, _) => Over::Nothing,
-        (true, false) if over == Over::Everything => Over::Titles,
+        (false, _) => ReplacePolicy::Nothing,
+        (true, false) if over == ReplacePolicy::Everything => ReplacePolicy::Titles,
         (true, _) => over,
     };
     let (from, new) = (uploads.place(catalogue, path)?, uploads.new_place(catalogue, &to)?);
@@ -393,8 +393,8 @@ pub(super) async fn duplicate(
         uploads.if_down(catalogue, volume)?;
     }
     let title = match catalogue.find(path).await.map_err(not_served)? {
-        Found::Title(title) if title.following.is_none() => title,
-        Found::Title(_) => {
+        PathObject::Title(title) if title.following.is_none() => title,
+        PathObject::Title(_) => {
             return Err(Response::text(
                 409,
                 "the title is still being \
@@ -402,7 +402,7 @@ pub(super) async fn duplicate(
             )
             .into());
         }
-        Found::Directory(_) => {
+        PathObject::Directory(_) => {
             let text = "COPY does not copy directories; copy each title";
             return Err(Response::text(403, text).into());
         }

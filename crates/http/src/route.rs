@@ -2,7 +2,7 @@
 
 use tactus_config::http::PublicUrl;
 use tactus_core::path::{RequestPath, encode_segment};
-use tactus_storage::catalogue::{Found, ListingScope, OpenFault};
+use tactus_storage::catalogue::{ListingScope, OpenFault, PathObject};
 
 use super::Site;
 use super::answer::{Answer, if_down, not_served};
@@ -139,12 +139,14 @@ async fn object(
         return Answer::Short(refused);
     }
     match store.catalogue.find(path).await {
-        Ok(Found::Title(title)) => title::answer(site, store, request, path, query, title).await,
-        Ok(Found::Directory(directory)) if path.is_directory() => {
+        Ok(PathObject::Title(title)) => {
+            title::answer(site, store, request, path, query, title).await
+        }
+        Ok(PathObject::Directory(directory)) if path.is_directory() => {
             let public = &site.limits.public;
             Answer::Short(list(store, public, request, path, query, directory).await)
         }
-        Ok(Found::Directory(_)) => {
+        Ok(PathObject::Directory(_)) => {
             let base = public::base(&site.limits.public, request);
             Answer::Short(redirect(&base, path, query))
         }

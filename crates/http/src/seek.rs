@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tactus_core::path::RequestPath;
 use tactus_core::ts::{AccessKind, Index, Program};
 use tactus_core::units::MediaTime;
-use tactus_storage::catalogue::{Found, Indexed, OpenFault, OpenTitle};
+use tactus_storage::catalogue::{IndexState, OpenFault, OpenTitle, PathObject};
 
 use super::answer::{if_down, not_served};
 use super::request::{Method, Request};
@@ -126,12 +126,12 @@ async fn known(
     path: &RequestPath,
 ) -> Result<Arc<Index>, Response> {
     match store.catalogue.index(title, path).await {
-        Ok(Indexed::Ready(index)) => Ok(index),
-        Ok(Indexed::Never(fault)) => {
+        Ok(IndexState::Ready(index)) => Ok(index),
+        Ok(IndexState::Never(fault)) => {
             let text = format!("the times of this title are not known: {fault}");
             Err(Response::text(422, text))
         }
-        Ok(Indexed::Pending) => {
+        Ok(IndexState::Pending) => {
             let text = "this title is being indexed; try again shortly";
             Err(Response::text(503, text).with("Retry-After", AGAIN))
         }
@@ -185,8 +185,8 @@ pub(super) async fn told(store: &Store, request: &Request, path: &RequestPath) -
         return Some(refused);
     }
     let title = match store.catalogue.find(&path).await {
-        Ok(Found::Title(title)) => title,
-        Ok(Found::Directory(_)) => return Some(not_served(OpenFault::NotFound)),
+        Ok(PathObject::Title(title)) => title,
+        Ok(PathObject::Directory(_)) => return Some(not_served(OpenFault::NotFound)),
         Err(fault) => return Some(not_served(fault)),
     };
     Some(match known(store, &title, &path).await {

@@ -16,7 +16,7 @@ use tactus_core::ts::trick::Scale;
 use tactus_core::ts::{Index, PACKET, clock_packet};
 use tactus_core::units::{BitRate, MediaTime};
 use tactus_playout::channels::packets;
-use tactus_storage::catalogue::{Found, Indexed, OpenFault, OpenTitle};
+use tactus_storage::catalogue::{IndexState, OpenFault, OpenTitle, PathObject};
 
 use super::{Reason, Server};
 
@@ -70,12 +70,12 @@ impl Server {
     /// The refusal to answer with.
     pub(super) async fn ts_title(&self, path: RequestPath) -> Result<TsTitle, Reply> {
         let title = match self.catalogue.find(&path).await {
-            Ok(Found::Title(title)) if title.following.is_some() => {
+            Ok(PathObject::Title(title)) if title.following.is_some() => {
                 let text = "the title is still being uploaded; it can be played once it is stored";
                 return Err(later(text));
             }
-            Ok(Found::Title(title)) => title,
-            Ok(Found::Directory(_)) => return Err(fault(OpenFault::NotFound)),
+            Ok(PathObject::Title(title)) => title,
+            Ok(PathObject::Directory(_)) => return Err(fault(OpenFault::NotFound)),
             Err(error) => return Err(fault(error)),
         };
         let kind = |text: &str| Reply::said(Status::UNSUPPORTED_MEDIA, text);
@@ -88,8 +88,8 @@ impl Server {
         let ts_title = TsTitle { path, title, rate, mean: rate, bytes, by_clock: false };
         let block = self.broker.block_of(ts_title.title.volume);
         let peak = match self.index(&ts_title).await? {
-            Indexed::Ready(index) => Plan::of(&index, ts_title.bytes.clone(), block),
-            Indexed::Pending | Indexed::Never(_) => None,
+            IndexState::Ready(index) => Plan::of(&index, ts_title.bytes.clone(), block),
+            IndexState::Pending | IndexState::Never(_) => None,
         };
         Ok(match peak {
             Some((_, peak)) => TsTitle { rate: peak.max(rate), by_clock: true, ..ts_title },
@@ -108,7 +108,7 @@ impl Server {
     ) -> Arc<Plan> {
         let block = self.broker.block_of(ts_title.title.volume);
         let index = match self.index(ts_title).await {
-            Ok(Indexed::Ready(index)) => Some(index),
+            Ok(IndexState::Ready(index)) => Some(index),
             _ => None,
         };
         let own = index.as_ref().filter(|_| ts_title.by_clock);
@@ -133,7 +133,7 @@ impl Server {
     }
 
     /// The index of the title, if it is ready.
-    async fn index(&self, ts_title: &TsTitle) -> Result<Indexed, Reply> {
+    async fn index(&self, ts_title: &TsTitle) -> Result<IndexState, Reply> {
         self.catalogue.index(&ts_title.title, &ts_title.path).await.map_err(fault)
     }
 
@@ -170,9 +170,9 @@ impl Server {
             Reply::said(Status::INVALID_RANGE, &text)
         };
         let known = || match &index {
-            Indexed::Ready(index) => Ok(index),
-            Indexed::Pending => Err(later("this title is being indexed; try again shortly")),
-            Indexed::Never(_) => Err(invalid()),
+            IndexState::Ready(index) => Ok(index),
+            IndexState::Pending => Err(later("this title is being indexed; try again shortly")),
+            IndexState::Never(_) => Err(invalid()),
         };
         let end = ts_title.end(ready(&index));
         let mut front = vec![];
@@ -217,7 +217,7 @@ impl Server {
         scale: Scale,
     ) -> Result<ScaledPlay, Reply> {
         let text = match self.index(ts_title).await? {
-            Indexed::Ready(index) => {
+            IndexState::Ready(index) => {
                 let from = match asked.from {
                     From::Now => None,
                     From::At(time) => Some(time),
@@ -227,11 +227,11 @@ impl Server {
                 }
                 format!("the title plays {}", span::write(MediaTime(0), index.duration()))
             }
-            Indexed::Pending => {
+            IndexState::Pending => {
                 let text = "this title is being indexed; try again shortly";
                 return Err(later(text));
             }
-            Indexed::Never(why) => format!("{why}; only normal speed is available"),
+            IndexState::Never(why) => format!("{why}; only normal speed is available"),
         };
         Err(Reply::said(Status::INVALID_RANGE, &text))
     }
@@ -315,10 +315,10 @@ pub(super) fn shown(path: &RequestPath) -> String {
     text
 }
 
-fn ready(indexed: &Indexed) -> Option<&Index> {
+fn ready(indexed: &IndexState) -> Option<&Index> {
     match indexed {
-        Indexed::Ready(index) => Some(index),
-        Indexed::Pending | Indexed::Never(_) => None,
+        IndexState::Ready(index) => Some(index),
+        IndexState::Pending | IndexState::Never(_) => None,
     }
 }
 

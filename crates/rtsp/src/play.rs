@@ -26,7 +26,7 @@ use tactus_core::rtsp::transport::Offer;
 use tactus_core::units::{MediaTime, MonoTime, Nanos, SECOND};
 use tactus_media::MediaKind;
 use tactus_media::movie::Movie;
-use tactus_storage::catalogue::{Found, OpenTitle};
+use tactus_storage::catalogue::{OpenTitle, PathObject};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -130,7 +130,7 @@ impl Server {
         path: &RequestPath,
     ) -> Result<Option<Arc<MovieTitle>>, Reply> {
         let title = match self.catalogue.find(path).await {
-            Ok(Found::Title(title)) if title.following.is_none() => title,
+            Ok(PathObject::Title(title)) if title.following.is_none() => title,
             // Errors are answered where titles are looked up.
             _ => return Ok(None),
         };

@@ -21,7 +21,7 @@ use tactus_media::{probe, sample};
 use tactus_notation::Auto;
 use tactus_notation::net::Net;
 use tactus_rtsp::Rtsp;
-use tactus_storage::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
+use tactus_storage::catalogue::{Catalogue, CatalogueRules, OpenTitle, PathObject};
 use tactus_sys::udp_input::{InputOptions, UdpInput};
 
 /// Longer than anything takes on a slow machine.
@@ -97,8 +97,8 @@ impl Fixture {
     fn title(&self) -> Arc<OpenTitle> {
         let path = RequestPath::parse(b"/movie.mp4").expect("a plain path");
         match self.catalogue.find_blocking(&path).expect("the title is there") {
-            Found::Title(title) => title,
-            Found::Directory(_) => panic!("the title is a file"),
+            PathObject::Title(title) => title,
+            PathObject::Directory(_) => panic!("the title is a file"),
         }
     }
 

@@ -41,7 +41,7 @@ pub use digests::Digests;
 pub use growing::{
     Follower, GROWING_TITLES_MAX, GrowingTitleSpec, Growth, GrowthPublisher, Watermark,
 };
-pub use indexes::Indexed;
+pub use indexes::IndexState;
 pub use indexes::LONG;
 pub use listing::{Entry, EntryKind};
 pub use scroll::{Position, Scroll};
@@ -54,7 +54,7 @@ use known_titles::KnownTitles;
 use listing::shown;
 use scroll::{LastWarning, ScanOptions};
 use survey::Survey;
-use volume::{Opened, Volume, Wait};
+use volume::{OpenObject, Volume, WaitPolicy};
 
 /// Remembered titles, each with an open file. A thousand is more than the titles that are requested
 /// from one disk within a minute, and a small part of the usual limit of open files.
@@ -69,11 +69,12 @@ pub type MediaProbe = fn(&File, &str) -> Option<MediaFacts>;
 
 /// Finds the checksums of a title, from its volume's root and its file; none when the title has no
 /// checksums. May block.
-pub type SumsLookup = fn(BorrowedFd<'_>, BorrowedFd<'_>) -> Result<Option<Arc<Sums>>, Damaged>;
+pub type SumsLookup =
+    fn(BorrowedFd<'_>, BorrowedFd<'_>) -> Result<Option<Arc<Sums>>, ChecksumFault>;
 
 /// Why a title with checksums is not served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Damaged {
+pub enum ChecksumFault {
     /// Its checksums are gone.
     #[error("the title's checksums are gone; restore them, or store the title again")]
     Missing,
@@ -166,7 +167,7 @@ impl OpenTitle {
 
 /// The object of a path.
 #[derive(Debug)]
-pub enum Found {
+pub enum PathObject {
     /// A stored object.
     Title(Arc<OpenTitle>),
     /// A directory.
@@ -235,7 +236,7 @@ pub enum OpenFault {
     Failed(i32),
     /// It differs from the stored version.
     #[error(transparent)]
-    Damaged(#[from] Damaged),
+    Damaged(#[from] ChecksumFault),
 }
 
 /// The names of all volumes.
@@ -296,13 +297,13 @@ impl Catalogue {
     ///
     /// # Errors
     /// When no object is there, or it cannot be opened.
-    pub async fn find(self: &Arc<Self>, path: &RequestPath) -> Result<Found, OpenFault> {
+    pub async fn find(self: &Arc<Self>, path: &RequestPath) -> Result<PathObject, OpenFault> {
         let Some((index, name)) = self.volume_of(path)? else { return self.mounts(path) };
         let coming = self.coming_to(self.volumes[index].id, name);
-        let opened = match self.volumes[index].open_beneath(name, Wait::Never) {
+        let opened = match self.volumes[index].open_beneath(name, WaitPolicy::Never) {
             Err(volume::Fault::WouldWait) => {
                 let (this, name) = (Arc::clone(self), name.to_owned());
-                let open = move || this.volumes[index].open_beneath(&name, Wait::AsNeeded);
+                let open = move || this.volumes[index].open_beneath(&name, WaitPolicy::AsNeeded);
                 self.volumes[index].lookups.run(open).await?
             }
             opened => opened,
@@ -319,7 +320,7 @@ impl Catalogue {
             PathLookup::New(new) => {
                 let this = Arc::clone(self);
                 let remember = move || this.remember(new);
-                self.volumes[index].lookups.run(remember).await?.map(Found::Title)
+                self.volumes[index].lookups.run(remember).await?.map(PathObject::Title)
             }
         }
     }
@@ -328,10 +329,10 @@ impl Catalogue {
     ///
     /// # Errors
     /// As [`Self::find`].
-    pub fn find_blocking(&self, path: &RequestPath) -> Result<Found, OpenFault> {
+    pub fn find_blocking(&self, path: &RequestPath) -> Result<PathObject, OpenFault> {
         let Some((index, name)) = self.volume_of(path)? else { return self.mounts(path) };
         let coming = self.coming_to(self.volumes[index].id, name);
-        let opened = match self.volumes[index].open_beneath(name, Wait::AsNeeded) {
+        let opened = match self.volumes[index].open_beneath(name, WaitPolicy::AsNeeded) {
             Ok(opened) => opened,
             Err(fault @ volume::Fault::NotServed) => {
                 return self.grown(path, index, name, coming).ok_or(fault.into());
@@ -340,7 +341,7 @@ impl Catalogue {
         };
         match self.known(path, index, opened)? {
             PathLookup::Known(found) => Ok(found),
-            PathLookup::New(new) => self.remember(new).map(Found::Title),
+            PathLookup::New(new) => self.remember(new).map(PathObject::Title),
         }
     }
 
@@ -370,8 +371,8 @@ impl Catalogue {
         name: &str,
         id: TitleId,
     ) -> Result<Option<MediaFacts>, OpenFault> {
-        match self.volumes[index].open_beneath(name, Wait::AsNeeded)? {
-            Opened::File { file, version } => {
+        match self.volumes[index].open_beneath(name, WaitPolicy::AsNeeded)? {
+            OpenObject::File { file, version } => {
                 let known = (version, media_type::of(name));
                 let same = self.known.get(&known).is_some_and(|title| title.id == id);
                 // Another file has taken the name: the old version can no longer be probed.
@@ -382,7 +383,7 @@ impl Catalogue {
                 self.survey.store(known, facts);
                 Ok(facts)
             }
-            Opened::Directory { .. } => Ok(None),
+            OpenObject::Directory { .. } => Ok(None),
         }
     }
 
@@ -438,26 +439,26 @@ impl Catalogue {
     ) -> Result<PathInfo, OpenFault> {
         let last = path.segments().last().unwrap_or_default();
         let Some((index, name)) = self.volume_of(path)? else {
-            let Found::Directory(directory) = self.mounts(path)? else {
+            let PathObject::Directory(directory) = self.mounts(path)? else {
                 return Err(OpenFault::NotFound);
             };
             let below = within.map(|within| self.scroll_with(directory, within, detail));
             return Ok(PathInfo { own: Entry::mounted(last), below });
         };
         let coming = self.coming_to(self.volumes[index].id, name);
-        match self.volumes[index].open_beneath(name, Wait::AsNeeded) {
-            Ok(Opened::Directory { handle }) => {
+        match self.volumes[index].open_beneath(name, WaitPolicy::AsNeeded) {
+            Ok(OpenObject::Directory { handle }) => {
                 let own = listing::read_one(&handle, last, detail)?;
                 let directory = Directory { open: Some((index, handle)), path: path.name().into() };
                 let below = within.map(|within| self.scroll_with(directory, within, detail));
                 Ok(PathInfo { own, below })
             }
-            Ok(Opened::File { .. }) if path.is_directory() => Err(OpenFault::NotFound),
-            Ok(Opened::File { file, .. }) => {
+            Ok(OpenObject::File { .. }) if path.is_directory() => Err(OpenFault::NotFound),
+            Ok(OpenObject::File { file, .. }) => {
                 Ok(PathInfo { own: listing::read_one(&file, last, detail)?, below: None })
             }
             Err(fault @ volume::Fault::NotServed) => {
-                let Some(Found::Title(title)) = self.grown(path, index, name, coming) else {
+                let Some(PathObject::Title(title)) = self.grown(path, index, name, coming) else {
                     return Err(fault.into());
                 };
                 let own = Entry {
@@ -519,9 +520,9 @@ impl Catalogue {
         index: usize,
         name: &str,
         coming: Option<growing::GrowingEntry>,
-    ) -> Option<Found> {
+    ) -> Option<PathObject> {
         let coming = coming.filter(|_| !path.is_directory())?;
-        coming.title(self.volumes[index].id, name).map(Found::Title)
+        coming.title(self.volumes[index].id, name).map(PathObject::Title)
     }
 
     /// The volume that holds `path`, and the path within the volume. For nested mounts it is the
@@ -562,10 +563,12 @@ impl Catalogue {
     }
 
     /// A directory that holds only mount points.
-    fn mounts(&self, path: &RequestPath) -> Result<Found, OpenFault> {
+    fn mounts(&self, path: &RequestPath) -> Result<PathObject, OpenFault> {
         let above = |volume: &Volume| volume.below(path.name()).is_some();
         match self.volumes.iter().any(above) {
-            true => Ok(Found::Directory(Directory { open: None, path: path.name().to_owned() })),
+            true => {
+                Ok(PathObject::Directory(Directory { open: None, path: path.name().to_owned() }))
+            }
             false => Err(OpenFault::NotFound),
         }
     }
@@ -574,21 +577,21 @@ impl Catalogue {
         &self,
         path: &RequestPath,
         index: usize,
-        opened: Opened,
+        opened: OpenObject,
     ) -> Result<PathLookup, OpenFault> {
         match opened {
-            Opened::Directory { handle } => {
+            OpenObject::Directory { handle } => {
                 let directory = Directory { open: Some((index, handle)), path: path.name().into() };
-                Ok(PathLookup::Known(Found::Directory(directory)))
+                Ok(PathLookup::Known(PathObject::Directory(directory)))
             }
             // `/film.ts/` is not the title `/film.ts`: one object has one name.
-            Opened::File { .. } if path.is_directory() => Err(OpenFault::NotFound),
-            Opened::File { file, version } => {
+            OpenObject::File { .. } if path.is_directory() => Err(OpenFault::NotFound),
+            OpenObject::File { file, version } => {
                 // The type follows the requested path: another name of the same file may imply
                 // another type.
                 let media_type = media_type::of(path.name());
                 Ok(match self.known.get(&(version, media_type)) {
-                    Some(title) => PathLookup::Known(Found::Title(title)),
+                    Some(title) => PathLookup::Known(PathObject::Title(title)),
                     None => PathLookup::New(NewTitle { file, version, volume: index, media_type }),
                 })
             }
@@ -679,10 +682,12 @@ impl Catalogue {
             };
             let all = self.volumes.iter().enumerate().filter_map(within);
             let Some((index, rest)) = all.min_by_key(|(_, rest)| rest.len()) else { continue };
-            let stands = match self.volumes[index].open_beneath(&rest, Wait::AsNeeded) {
-                Ok(Opened::File { version, .. }) => kind == Kind::Empty && version.len == Bytes(0),
+            let stands = match self.volumes[index].open_beneath(&rest, WaitPolicy::AsNeeded) {
+                Ok(OpenObject::File { version, .. }) => {
+                    kind == Kind::Empty && version.len == Bytes(0)
+                }
                 Err(fault) => kind == Kind::Unreadable && fault == volume::Fault::Denied,
-                Ok(Opened::Directory { .. }) => false,
+                Ok(OpenObject::Directory { .. }) => false,
             };
             if !stands {
                 self.rules.conditions.clear(kind, &condition.subject);
@@ -705,7 +710,7 @@ impl Catalogue {
         let sums = match sums {
             Ok(sums) => sums,
             // A lack of file handles or memory does not mean damaged checksums.
-            Err(Damaged::Unreadable(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => {
+            Err(ChecksumFault::Unreadable(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => {
                 return Err(OpenFault::Busy);
             }
             Err(damaged) => {
@@ -759,7 +764,7 @@ fn path_of_fd(file: impl AsFd) -> PathBuf {
 
 /// The result of opening a path.
 enum PathLookup {
-    Known(Found),
+    Known(PathObject),
     New(NewTitle),
 }
 

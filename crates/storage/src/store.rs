@@ -38,7 +38,7 @@ use tactus_engine::message::VolumeId;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
-pub use change::Renamed;
+pub use change::RenameResult;
 pub use fault::is_busy;
 pub use fault::{ChangeError, NameFault, OpenError, ResumeError, UploadError};
 pub use id::{InvalidId, StoreId};
@@ -47,13 +47,13 @@ pub use medium::{
     Extent, Flush, Medium, Pending, PendingIo, PlainMedium, Reserve, WriteSlot, stopped,
 };
 pub use metadata::TitleMetadata;
-pub use names::{Over, Precondition};
+pub use names::{Precondition, ReplacePolicy};
 pub use publish::StoredTitle;
 pub use quotas::{Account, Limits, Principal, Purpose, QuotaUsage, Reservation};
 pub use recovery::{RecoveryReport, check, clear_failed};
 pub use resume::{Appender, Create, LeftoverUpload, PARTS_MAX, RecordingSpec, Status};
 pub use source::{Busy, Reading, Source};
-pub use sums::{ATTRIBUTE_UNITS_MAX, Damaged, Manifests, Sums, UNIT};
+pub use sums::{ATTRIBUTE_UNITS_MAX, ChecksumFault, Manifests, Sums, UNIT};
 pub use upload::{Upload, UploadSpec};
 pub use verify::{Verdict, VerifyError, verify};
 
@@ -111,7 +111,7 @@ struct Inner {
     /// The catalogue that shows titles while they are uploaded; unset: none.
     audience: OnceLock<Announcer>,
     /// The callback for each title that gets its name.
-    named: OnceLock<Named>,
+    named: OnceLock<NameObserver>,
     /// The source that reads stored titles at the disk's pace; unset: reads start at once.
     source: OnceLock<Arc<dyn Source>>,
     /// Why the volume accepts no more writes (W9).
@@ -127,7 +127,7 @@ struct Inner {
 }
 
 /// Gets the path of a title within its volume. Must not wait.
-type Named = Box<dyn Fn(&str) + Send + Sync>;
+type NameObserver = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Drop for Inner {
     fn drop(&mut self) {
@@ -151,7 +151,7 @@ impl Store {
     ///
     /// # Errors
     /// When its checksums do not fit the title: then the title must not be served.
-    pub fn sums_of(&self, title: impl AsFd) -> Result<Option<Arc<Sums>>, Damaged> {
+    pub fn sums_of(&self, title: impl AsFd) -> Result<Option<Arc<Sums>>, ChecksumFault> {
         self.inner.names.own.manifests.sums_of(title)
     }
 

@@ -11,7 +11,7 @@ use tactus_core::units::{KIB, SECOND};
 use tactus_engine::message::{self, Extent, Returned, Start, StreamId};
 use tactus_ring::spsc::ring;
 use tactus_storage::catalogue::{
-    Catalogue, CatalogueRules, Found, GrowingTitleSpec, GrowthPublisher,
+    Catalogue, CatalogueRules, GrowingTitleSpec, GrowthPublisher, PathObject,
 };
 
 /// More than a start, two stops, a message and an extension for each of a hundred slots.
@@ -158,8 +158,8 @@ fn open_title(root: &std::path::Path, path: &str) -> Arc<OpenTitle> {
 fn title_of(catalogue: &Catalogue, path: &str) -> Arc<OpenTitle> {
     let path = tactus_core::path::RequestPath::parse(path.as_bytes()).expect("a plain path");
     match catalogue.find_blocking(&path).expect("the title is there") {
-        Found::Title(title) => title,
-        Found::Directory(_) => panic!("the title is a file"),
+        PathObject::Title(title) => title,
+        PathObject::Directory(_) => panic!("the title is a file"),
     }
 }
 

@@ -9,7 +9,7 @@ use tactus_core::path::RequestPath;
 use tactus_core::ts::{Index, IndexFault};
 use tactus_core::units::BitRate;
 use tactus_notation::Auto;
-use tactus_storage::catalogue::{Found, Indexed, OpenTitle};
+use tactus_storage::catalogue::{IndexState, OpenTitle, PathObject};
 
 use super::{Shared, packets};
 
@@ -31,11 +31,11 @@ pub(super) fn path_of(title: &str) -> Result<RequestPath, String> {
 /// The title under `path`.
 pub(super) async fn find(shared: &Shared, path: &RequestPath) -> Result<Arc<OpenTitle>, String> {
     match shared.catalogue.find(path).await {
-        Ok(Found::Title(title)) if title.following.is_some() => {
+        Ok(PathObject::Title(title)) if title.following.is_some() => {
             Err("the title is still being uploaded; it can be sent once it is stored".into())
         }
-        Ok(Found::Title(title)) => Ok(title),
-        Ok(Found::Directory(_)) => Err("this path is a directory; write the path of a \
+        Ok(PathObject::Title(title)) => Ok(title),
+        Ok(PathObject::Directory(_)) => Err("this path is a directory; write the path of a \
             title"
             .into()),
         Err(fault) => Err(fault.to_string()),
@@ -49,10 +49,10 @@ pub(super) async fn index(
     path: &RequestPath,
 ) -> Result<Result<Arc<Index>, IndexFault>, String> {
     match shared.catalogue.index(title, path).await {
-        Ok(Indexed::Ready(index)) => Ok(Ok(index)),
-        Ok(Indexed::Never(fault)) => Ok(Err(fault)),
+        Ok(IndexState::Ready(index)) => Ok(Ok(index)),
+        Ok(IndexState::Never(fault)) => Ok(Err(fault)),
         // The wait was bounded; a longer wait would delay other titles.
-        Ok(Indexed::Pending) => Err(COMING.into()),
+        Ok(IndexState::Pending) => Err(COMING.into()),
         Err(fault) => Err(fault.to_string()),
     }
 }

@@ -13,7 +13,7 @@ use tactus_core::rtsp::transport::Lower;
 use tactus_core::sdp::{Description, Media};
 use tactus_core::units::BitRate;
 use tactus_engine::message::VolumeId;
-use tactus_storage::catalogue::Found;
+use tactus_storage::catalogue::PathObject;
 use tactus_storage::store::{self, Precondition, ResumeError, UploadError};
 
 use super::super::record::{Ends, IncomingPacket, Parts, RecordSession, Sockets};
@@ -114,8 +114,8 @@ impl Connection {
         spot.map_err(|_| Reply::said(Status::NOT_FOUND, "no volume is mounted at this path"))?;
         let found = server.catalogue.find(&path).await;
         let is_taken = match found {
-            Ok(Found::Title(_)) => !server.config.overwrite,
-            Ok(Found::Directory(_)) => true,
+            Ok(PathObject::Title(_)) => !server.config.overwrite,
+            Ok(PathObject::Directory(_)) => true,
             Err(_) => false,
         };
         if is_taken || server.is_being_recorded(path.name()) {

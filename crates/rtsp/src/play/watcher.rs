@@ -6,7 +6,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tactus_control::generated::{End, SessionEnd, GeneratedSession, OutputProgress};
+use tactus_control::generated::{End, GeneratedSession, OutputProgress, SessionEnd};
 use tactus_control::trick::TrickTimeline;
 use tactus_core::rtp::rtcp::{Compound, NtpTime, SenderInfo};
 use tactus_core::rtsp::session::SessionId;

@@ -19,13 +19,13 @@ use tactus_engine::message::{TitleId, VolumeId};
 use tactus_media::index::{self, IndexError};
 use tokio::sync::{Semaphore, watch};
 
-use super::volume::{Opened, Wait};
+use super::volume::{OpenObject, WaitPolicy};
 use super::{Catalogue, OpenFault, OpenTitle, media_type};
 use crate::warnings;
 
 /// The index of a title, as far as it is known.
 #[derive(Clone, Debug)]
-pub enum Indexed {
+pub enum IndexState {
     /// The complete index.
     Ready(Arc<Index>),
     /// The title has no index, for this reason.
@@ -45,13 +45,13 @@ pub(super) struct Indexes {
 #[derive(Debug, Default)]
 struct IndexCache {
     /// In order of use; the most recently used is last.
-    titles: VecDeque<(TitleId, Indexed)>,
+    titles: VecDeque<(TitleId, IndexState)>,
     size: usize,
     coming: HashMap<TitleId, watch::Receiver<()>>,
 }
 
 enum Lookup {
-    Known(Indexed),
+    Known(IndexState),
     Pending(watch::Receiver<()>),
     New(watch::Sender<()>, watch::Receiver<()>),
     Full,
@@ -107,7 +107,7 @@ impl Indexes {
     }
 
     /// Stores a result; none if the index could not be determined.
-    fn tell(&self, id: TitleId, found: Option<Indexed>) {
+    fn tell(&self, id: TitleId, found: Option<IndexState>) {
         let mut known = self.lock();
         known.coming.remove(&id);
         let Some(found) = found else { return };
@@ -121,7 +121,7 @@ impl Indexes {
 }
 
 impl IndexCache {
-    fn get(&mut self, id: TitleId) -> Option<Indexed> {
+    fn get(&mut self, id: TitleId) -> Option<IndexState> {
         let at = self.titles.iter().position(|(known, _)| *known == id)?;
         let found = self.titles.remove(at)?;
         let indexed = found.1.clone();
@@ -130,10 +130,10 @@ impl IndexCache {
     }
 }
 
-fn size(indexed: &Indexed) -> usize {
+fn size(indexed: &IndexState) -> usize {
     match indexed {
-        Indexed::Ready(index) => index.size(),
-        Indexed::Never(_) | Indexed::Pending => 0,
+        IndexState::Ready(index) => index.size(),
+        IndexState::Never(_) | IndexState::Pending => 0,
     }
 }
 
@@ -147,9 +147,9 @@ impl Catalogue {
         self: &Arc<Self>,
         title: &OpenTitle,
         path: &RequestPath,
-    ) -> Result<Indexed, OpenFault> {
+    ) -> Result<IndexState, OpenFault> {
         if title.following.is_some() {
-            return Ok(Indexed::Pending);
+            return Ok(IndexState::Pending);
         }
         let mut coming = match self.indexes.look(title.id) {
             Lookup::Known(found) => return Ok(found),
@@ -174,14 +174,15 @@ impl Catalogue {
         match self.indexes.lock().get(title.id) {
             Some(found) => Ok(found),
             None if ended => Err(OpenFault::Busy),
-            None => Ok(Indexed::Pending),
+            None => Ok(IndexState::Pending),
         }
     }
 
     /// The title `name` of a volume with its status, if it exists and has no index yet. May block.
     pub fn unindexed(&self, volume: VolumeId, name: &str) -> Option<(Arc<OpenTitle>, Stat)> {
         let at = &self.volumes[usize::from(volume.0)];
-        let Opened::File { file, .. } = at.open_beneath(name, Wait::AsNeeded).ok()? else {
+        let OpenObject::File { file, .. } = at.open_beneath(name, WaitPolicy::AsNeeded).ok()?
+        else {
             return None;
         };
         let stat = rustix::fs::fstat(&file).ok()?;
@@ -210,7 +211,7 @@ impl Catalogue {
         name: String,
         id: TitleId,
         turn: Arc<Semaphore>,
-    ) -> Option<Indexed> {
+    ) -> Option<IndexState> {
         let (this, wanted) = (Arc::clone(self), name.clone());
         let look = move || {
             let file = this.open_version(volume, &wanted, id)?;
@@ -218,7 +219,7 @@ impl Catalogue {
             index::kept(this.volumes[volume].root(), &stat)
         };
         if let Some(kept) = self.volumes[volume].lookups.run(look).await.ok()? {
-            return Some(Indexed::Ready(Arc::new(kept)));
+            return Some(IndexState::Ready(Arc::new(kept)));
         }
         let turn = turn.acquire_owned().await.ok()?;
         let this = Arc::clone(self);
@@ -231,9 +232,9 @@ impl Catalogue {
                     if let Err(error) = index::keep(root.as_fd(), &stat, &index) {
                         tracing::debug!(title = name, %error, "an index is in memory only");
                     }
-                    Some(Indexed::Ready(Arc::new(index)))
+                    Some(IndexState::Ready(Arc::new(index)))
                 }
-                Err(IndexError::Fault(fault)) => Some(Indexed::Never(fault)),
+                Err(IndexError::Fault(fault)) => Some(IndexState::Never(fault)),
                 Err(error) => {
                     if let Some(left_out) = warnings::poll("no index", &name) {
                         tracing::warn!(title = name, left_out, "a title has no index: {error}");
@@ -249,13 +250,13 @@ impl Catalogue {
 
     /// The title's file for reads through the page cache; none if another file has the name now.
     fn open_version(&self, volume: usize, name: &str, id: TitleId) -> Option<OwnedFd> {
-        match self.volumes[volume].open_beneath(name, Wait::AsNeeded).ok()? {
-            Opened::File { file, version } => {
+        match self.volumes[volume].open_beneath(name, WaitPolicy::AsNeeded).ok()? {
+            OpenObject::File { file, version } => {
                 let known = (version, media_type::of(name));
                 let same = self.known.get(&known).is_some_and(|title| title.id == id);
                 same.then_some(file)
             }
-            Opened::Directory { .. } => None,
+            OpenObject::Directory { .. } => None,
         }
     }
 }
@@ -263,7 +264,7 @@ impl Catalogue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::{CatalogueRules, Found};
+    use crate::catalogue::{CatalogueRules, PathObject};
     use tactus_core::units::SECOND;
     use tactus_media::sample;
 
@@ -279,7 +280,7 @@ mod tests {
             let catalogue = Arc::clone(&catalogue);
             async move {
                 let path = RequestPath::parse(path.as_bytes()).unwrap();
-                let Ok(Found::Title(title)) = catalogue.find(&path).await else {
+                let Ok(PathObject::Title(title)) = catalogue.find(&path).await else {
                     panic!("a title")
                 };
                 catalogue.index(&title, &path).await
@@ -288,9 +289,9 @@ mod tests {
         // A long title is being indexed.
         let turn = Arc::clone(&catalogue.indexes.long).acquire_owned().await.unwrap();
         let waits = tokio::spawn(of("/long.ts"));
-        assert!(matches!(of("/short.ts").await, Ok(Indexed::Ready(_))));
-        assert!(matches!(waits.await.unwrap(), Ok(Indexed::Pending)));
+        assert!(matches!(of("/short.ts").await, Ok(IndexState::Ready(_))));
+        assert!(matches!(waits.await.unwrap(), Ok(IndexState::Pending)));
         drop(turn);
-        assert!(matches!(of("/long.ts").await, Ok(Indexed::Never(_))));
+        assert!(matches!(of("/long.ts").await, Ok(IndexState::Never(_))));
     }
 }

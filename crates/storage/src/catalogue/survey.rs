@@ -14,7 +14,7 @@ use rustix::fs::{Advice, Dir, FileType};
 use tactus_media::MediaFacts;
 
 use super::known_titles::TitleKey;
-use super::volume::{Opened, Wait};
+use super::volume::{OpenObject, WaitPolicy};
 use super::{Catalogue, Entry, EntryKind, media_type, shown};
 
 /// Titles whose facts are stored: 10 MB.
@@ -122,8 +122,8 @@ impl Catalogue {
 
     /// Inspects one title. May block.
     fn look_at(&self, volume: usize, name: &str) {
-        let Ok(Opened::File { file, version }) =
-            self.volumes[volume].open_beneath(name, Wait::AsNeeded)
+        let Ok(OpenObject::File { file, version }) =
+            self.volumes[volume].open_beneath(name, WaitPolicy::AsNeeded)
         else {
             return;
         };
@@ -142,8 +142,8 @@ impl Catalogue {
 
     /// The directories and titles in one directory. May block.
     fn entries_of(&self, volume: usize, directory: &str) -> Option<(Vec<String>, Vec<String>)> {
-        let opened = self.volumes[volume].open_beneath(directory, Wait::AsNeeded);
-        let Ok(Opened::Directory { handle }) = opened else { return None };
+        let opened = self.volumes[volume].open_beneath(directory, WaitPolicy::AsNeeded);
+        let Ok(OpenObject::Directory { handle }) = opened else { return None };
         let (mut directories, mut titles) = (Vec::new(), Vec::new());
         for entry in Dir::read_from(&handle).ok()? {
             let Ok(entry) = entry else { break };
@@ -208,13 +208,13 @@ fn joined(directory: &str, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::{CatalogueRules, FileVersion, Found, ListingScope};
+    use crate::catalogue::{CatalogueRules, FileVersion, ListingScope, PathObject};
     use tactus_core::path::RequestPath;
     use tactus_core::units::{Nanos, SECOND};
 
     fn listed(catalogue: &Arc<Catalogue>, path: &str) -> Vec<(String, Option<Nanos>)> {
         let path = RequestPath::parse(path.as_bytes()).unwrap();
-        let Ok(Found::Directory(directory)) = catalogue.find_blocking(&path) else { panic!() };
+        let Ok(PathObject::Directory(directory)) = catalogue.find_blocking(&path) else { panic!() };
         let mut walk = catalogue.scroll(directory, ListingScope::Shown, None);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let entries = runtime.block_on(walk.next(1_000)).unwrap();

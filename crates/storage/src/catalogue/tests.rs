@@ -29,13 +29,13 @@ impl TestVolume {
         self.directory.path().join("root").join(name)
     }
 
-    fn find(&self, path: &str) -> Result<Found, OpenFault> {
+    fn find(&self, path: &str) -> Result<PathObject, OpenFault> {
         self.catalogue.find_blocking(&RequestPath::parse(path.as_bytes()).unwrap())
     }
 
     fn title(&self, path: &str) -> Arc<OpenTitle> {
         match self.find(path) {
-            Ok(Found::Title(title)) => title,
+            Ok(PathObject::Title(title)) => title,
             other => panic!("{path} gave {other:?}"),
         }
     }
@@ -48,7 +48,7 @@ impl TestVolume {
 /// All entries of a directory, read in parts of `part`, and the number of unlisted names.
 fn listed(catalogue: &Arc<Catalogue>, path: &str, part: usize) -> (Vec<Entry>, u64) {
     let path = RequestPath::parse(path.as_bytes()).unwrap();
-    let Ok(Found::Directory(directory)) = catalogue.find_blocking(&path) else {
+    let Ok(PathObject::Directory(directory)) = catalogue.find_blocking(&path) else {
         panic!("{path:?}")
     };
     let mut walk = catalogue.scroll(directory, ListingScope::Shown, None);
@@ -203,12 +203,12 @@ fn a03_no_race_of_links_and_directories_escapes() {
         });
         let volume = &house.catalogue.volumes[0];
         for _ in 0..ROUNDS {
-            match volume.open_beneath("d/f", Wait::AsNeeded) {
-                Ok(Opened::File { version, .. }) => {
+            match volume.open_beneath("d/f", WaitPolicy::AsNeeded) {
+                Ok(OpenObject::File { version, .. }) => {
                     assert_eq!(version.inode, inode, "the secret was opened");
                     served += 1;
                 }
-                Ok(Opened::Directory { .. }) => panic!("a file became a directory"),
+                Ok(OpenObject::Directory { .. }) => panic!("a file became a directory"),
                 Err(fault) => {
                     assert_eq!(fault, volume::Fault::NotServed);
                     refused += 1;
@@ -234,7 +234,7 @@ fn a04_what_is_no_file_is_not_there_and_blocks_nobody() {
         let answered = answered.recv_timeout(std::time::Duration::from_secs(20));
         assert_eq!(answered, Ok(OpenFault::NotFound), "a thread is blocked");
     }
-    assert!(matches!(house.find("/"), Ok(Found::Directory(_))));
+    assert!(matches!(house.find("/"), Ok(PathObject::Directory(_))));
     assert!(house.list("/").is_empty());
     let devices = Catalogue::new("/dev".as_ref(), CatalogueRules::default()).unwrap();
     let null = devices.find_blocking(&RequestPath::parse(b"/null").unwrap());
@@ -278,7 +278,7 @@ fn a08_other_mounts_are_not_there() {
     for path in ["/proc", "/proc/version", "/proc/self/status"] {
         assert_eq!(find(path).unwrap_err(), OpenFault::NotFound, "{path}");
     }
-    assert!(matches!(find("/usr"), Ok(Found::Directory(_))), "what is no mount is there");
+    assert!(matches!(find("/usr"), Ok(PathObject::Directory(_))), "what is no mount is there");
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn w08_a_walk_continues_after_any_position_and_through_changes() {
     }
     fs::create_dir(house.path("z")).unwrap();
     let walk = |after: Option<&str>| {
-        let Ok(Found::Directory(directory)) = house.find("/") else { panic!() };
+        let Ok(PathObject::Directory(directory)) = house.find("/") else { panic!() };
         house.catalogue.scroll(directory, ListingScope::Shown, after.map(Position::of_link))
     };
     let all = |mut walk: Scroll| {
@@ -384,7 +384,7 @@ fn what_is_in_memory_is_found_without_another_thread() {
     let mut context = std::task::Context::from_waker(waker);
     let mut found = std::pin::pin!(house.catalogue.find(&path));
     match found.as_mut().poll(&mut context) {
-        std::task::Poll::Ready(Ok(Found::Title(title))) => assert_eq!(title.id, id),
+        std::task::Poll::Ready(Ok(PathObject::Title(title))) => assert_eq!(title.id, id),
         other => panic!("{other:?}"),
     }
 }
@@ -402,7 +402,7 @@ fn volumes_appear_where_they_are_mounted() {
     let catalogue = Arc::new(Catalogue::with_volumes(&roots, CatalogueRules::default()).unwrap());
     let find = |path: &str| catalogue.find_blocking(&RequestPath::parse(path.as_bytes()).unwrap());
     let seen = |path: &str| match find(path) {
-        Ok(Found::Title(title)) => (title.volume.0, title.len.0),
+        Ok(PathObject::Title(title)) => (title.volume.0, title.len.0),
         other => panic!("{path} gave {other:?}"),
     };
     assert_eq!(seen("/films/sub/where"), (0, 1));
@@ -453,7 +453,7 @@ fn a_volume_that_hangs_takes_only_its_share_of_threads() {
         // Lookups have turns of their own, and all the others wait without a thread.
         for (title, path) in &titles {
             let found = house.catalogue.find(path).await;
-            assert!(matches!(found, Ok(Found::Title(found)) if found.id == title.id));
+            assert!(matches!(found, Ok(PathObject::Title(found)) if found.id == title.id));
         }
         assert_eq!(HANGING.load(Ordering::Relaxed), 4);
         *GATE.0.lock().unwrap() = true;
@@ -490,11 +490,12 @@ fn checksums_of_remembered_titles_have_a_bound() {
 
 #[test]
 fn a_damaged_title_is_counted_and_not_opened() {
-    let rules = CatalogueRules { sums: |_, _| Err(Damaged::Length), ..CatalogueRules::default() };
+    let rules =
+        CatalogueRules { sums: |_, _| Err(ChecksumFault::Length), ..CatalogueRules::default() };
     let house = TestVolume::new(rules);
     fs::write(house.path("a.ts"), b"one").unwrap();
     for count in 1..3 {
-        assert_eq!(house.find("/a.ts").unwrap_err(), OpenFault::Damaged(Damaged::Length));
+        assert_eq!(house.find("/a.ts").unwrap_err(), OpenFault::Damaged(ChecksumFault::Length));
         assert_eq!(house.catalogue.damaged(), count);
     }
 }

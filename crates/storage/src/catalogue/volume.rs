@@ -85,14 +85,14 @@ const TURN_WAIT: Duration = Duration::from_secs(10);
 
 /// Whether the thread may wait for the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wait {
+pub(super) enum WaitPolicy {
     /// Use only names that the kernel has in memory (`RESOLVE_CACHED`).
     Never,
     AsNeeded,
 }
 
 /// An object that may be served.
-pub(super) enum Opened {
+pub(super) enum OpenObject {
     File { file: OwnedFd, version: FileVersion },
     Directory { handle: OwnedFd },
 }
@@ -151,19 +151,19 @@ impl Volume {
     }
 
     /// Opens `name`, a checked path relative to the root; the root itself if it is empty.
-    pub(super) fn open_beneath(&self, name: &str, wait: Wait) -> Result<Opened, Fault> {
+    pub(super) fn open_beneath(&self, name: &str, wait: WaitPolicy) -> Result<OpenObject, Fault> {
         let handle = self.open_raw(name, wait)?;
         let stat = rustix::fs::fstat(&handle).map_err(Fault::Failed)?;
         match file_type(&stat) {
             FileType::RegularFile => {
-                Ok(Opened::File { version: FileVersion::of(&stat), file: handle })
+                Ok(OpenObject::File { version: FileVersion::of(&stat), file: handle })
             }
-            FileType::Directory => Ok(Opened::Directory { handle }),
+            FileType::Directory => Ok(OpenObject::Directory { handle }),
             _ => Err(Fault::NotServed),
         }
     }
 
-    fn open_raw(&self, name: &str, wait: Wait) -> Result<OwnedFd, Fault> {
+    fn open_raw(&self, name: &str, wait: WaitPolicy) -> Result<OwnedFd, Fault> {
         // NOCTTY and NONBLOCK: opening a terminal, FIFO or device must have no effect on the
         // server.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -172,15 +172,15 @@ impl Volume {
             | ResolveFlags::NO_MAGICLINKS
             | ResolveFlags::NO_XDEV;
         let resolve = match wait {
-            Wait::Never => beneath | ResolveFlags::CACHED,
-            Wait::AsNeeded => beneath,
+            WaitPolicy::Never => beneath | ResolveFlags::CACHED,
+            WaitPolicy::AsNeeded => beneath,
         };
         let path = if name.is_empty() { "." } else { name };
         let root = self.root();
         for _ in 0..TRIES_MAX {
             match rustix::fs::openat2(&*root, path, flags, Mode::empty(), resolve) {
                 Ok(handle) => return Ok(handle),
-                Err(Errno::AGAIN) if wait == Wait::Never => return Err(Fault::WouldWait),
+                Err(Errno::AGAIN) if wait == WaitPolicy::Never => return Err(Fault::WouldWait),
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(errno) => return Err(fault(errno)),
             }

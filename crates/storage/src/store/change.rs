@@ -6,11 +6,11 @@ use tactus_core::units::WallTime;
 
 use super::Store;
 use super::fault::{ChangeError, UploadError};
-use super::names::{AnyName, Changed, Names, Over, Precondition, TitleName};
+use super::names::{AnyName, NameChange, Names, Precondition, ReplacePolicy, TitleName};
 
 /// A completed rename.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Renamed {
+pub struct RenameResult {
     /// Whether the new name was free before.
     pub created: bool,
     /// The title's entity tag; a directory has none.
@@ -61,8 +61,8 @@ impl Store {
         from: &str,
         source: Precondition,
         to: &str,
-        over: Over,
-    ) -> Result<Renamed, ChangeError> {
+        over: ReplacePolicy,
+    ) -> Result<RenameResult, ChangeError> {
         let (from, to) = (AnyName::new(from)?, AnyName::new(to)?);
         self.change(move |names| names.rename(&from, &source, &to, over)).await
     }
@@ -77,15 +77,15 @@ impl Store {
         path: &str,
         precondition: Precondition,
         modified: WallTime,
-    ) -> Result<Renamed, ChangeError> {
+    ) -> Result<RenameResult, ChangeError> {
         let name = AnyName::new(path)?;
         self.change(move |names| names.set_modified(&name, &precondition, modified)).await
     }
 
     async fn change(
         &self,
-        change: impl FnOnce(&Names) -> Result<Option<Changed>, UploadError> + Send + 'static,
-    ) -> Result<Renamed, ChangeError> {
+        change: impl FnOnce(&Names) -> Result<Option<NameChange>, UploadError> + Send + 'static,
+    ) -> Result<RenameResult, ChangeError> {
         let inner = Arc::clone(&self.inner);
         inner.writable()?;
         inner.counted().await;
@@ -97,7 +97,7 @@ impl Store {
             let changed = changed.ok_or(ChangeError::NotFound)?;
             let (etag, created) = (changed.etag.clone(), changed.created);
             inner.settle(changed).await?;
-            Ok(Renamed { created, etag })
+            Ok(RenameResult { created, etag })
         });
         let stopped = |_| ChangeError::Io(super::medium::stopped());
         work.await.map_err(stopped)?

@@ -97,7 +97,7 @@ impl Precondition {
 
 /// What a new name may replace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Over {
+pub enum ReplacePolicy {
     /// Nothing: the name must be free.
     Nothing,
     /// A title, by another title.
@@ -205,12 +205,12 @@ pub(super) struct Names {
     /// One change at a time: a check still holds when the name changes.
     changing: Mutex<()>,
     /// Directories whose own names are durable.
-    durable: Mutex<Durable>,
+    durable: Mutex<DurableDirectories>,
 }
 
 /// Directories whose own names are durable, with their inodes.
 #[derive(Default, Debug)]
-struct Durable {
+struct DurableDirectories {
     known: HashMap<String, u64>,
     /// How often directories have lost their names. An earlier result may concern a directory that
     /// is gone and whose inode was reused.
@@ -222,7 +222,7 @@ const DURABLE_MAX: usize = 4096;
 
 /// A completed change of names, and the flushes that make it durable.
 #[derive(Debug)]
-pub(super) struct Changed {
+pub(super) struct NameChange {
     /// The title's entity tag under its new name; a directory has none.
     pub(super) etag: Option<String>,
     /// Whether the name was free before.
@@ -310,9 +310,9 @@ impl Names {
         staged: Option<StoreId>,
         name: &TitleName,
         condition: &Precondition,
-    ) -> Result<Changed, UploadError> {
+    ) -> Result<NameChange, UploadError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (parent, chain, mut flush) = self.parents(name, Missing::Make)?;
+        let (parent, chain, mut flush) = self.parents(name, MissingDirectories::Make)?;
         let (_, last) = name.split();
         let present = title_in(&parent, last)?;
         let inode = rustix::fs::fstat(file).map_err(failed)?.st_ino;
@@ -339,7 +339,7 @@ impl Names {
         }
         // Read last: each change of a file's names changes its version.
         let etag = Some(FileVersion::of(&rustix::fs::fstat(file).map_err(failed)?).etag());
-        Ok(Changed { etag, created: present.is_none(), flush, replaced, chain })
+        Ok(NameChange { etag, created: present.is_none(), flush, replaced, chain })
     }
 
     /// Replaces the existing title by `file`. The older version goes to the stage, so that its
@@ -375,7 +375,7 @@ impl Names {
         &self,
         name: &TitleName,
         condition: &Precondition,
-    ) -> Result<Option<Changed>, UploadError> {
+    ) -> Result<Option<NameChange>, UploadError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (parent, last) = name.split();
         let parent = match open_beneath(&self.root, parent, OFlags::DIRECTORY) {
@@ -391,7 +391,7 @@ impl Names {
             Err(Errno::NOENT) => return Ok(None),
             done => done.map_err(failed)?,
         }
-        Ok(Some(Changed {
+        Ok(Some(NameChange {
             etag: None,
             created: false,
             flush: vec![Arc::new(parent)],
@@ -415,8 +415,8 @@ impl Names {
         from: &AnyName,
         source: &Precondition,
         to: &AnyName,
-        over: Over,
-    ) -> Result<Option<Changed>, UploadError> {
+        over: ReplacePolicy,
+    ) -> Result<Option<NameChange>, UploadError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (old_parent, old_last) = from.name.split();
         let Some(old_parent) = self.existing_directory(old_parent)? else { return Ok(None) };
@@ -427,20 +427,20 @@ impl Names {
             return Err(NameFault::Itself.into());
         }
         let (_, last) = to.name.split();
-        if is_title && to.directory && over != Over::Everything {
+        if is_title && to.directory && over != ReplacePolicy::Everything {
             return Err(NameFault::NoTitle.into());
         }
         // RFC 4918 section 9.9.4: unlike an upload, a move creates no directory.
         if !is_title {
             self.check_depth(&old_parent, old_last, from, to)?;
         }
-        let (parent, chain, mut flush) = self.parents(&to.name, Missing::Refuse)?;
+        let (parent, chain, mut flush) = self.parents(&to.name, MissingDirectories::Refuse)?;
         let present = thing_in(&parent, last)?;
         match (over, &present) {
-            (_, None) | (Over::Everything, _) => {}
-            (Over::Titles, Some(NamedItem::Title(_))) if is_title => {}
-            (Over::Titles, _) => return Err(NameFault::NoTitle.into()),
-            (Over::Nothing, _) => return Err(UploadError::Exists),
+            (_, None) | (ReplacePolicy::Everything, _) => {}
+            (ReplacePolicy::Titles, Some(NamedItem::Title(_))) if is_title => {}
+            (ReplacePolicy::Titles, _) => return Err(NameFault::NoTitle.into()),
+            (ReplacePolicy::Nothing, _) => return Err(UploadError::Exists),
         }
         let mut replaced = None;
         match &present {
@@ -480,7 +480,7 @@ impl Names {
         };
         flush.insert(0, Arc::new(parent));
         flush.push(Arc::new(old_parent));
-        Ok(Some(Changed { etag, created: present.is_none(), flush, replaced, chain }))
+        Ok(Some(NameChange { etag, created: present.is_none(), flush, replaced, chain }))
     }
 
     /// Gives an object that loses its name another name in the trash: the rename over it is one
@@ -509,7 +509,7 @@ impl Names {
     fn parents(
         &self,
         name: &TitleName,
-        missing: Missing,
+        missing: MissingDirectories,
     ) -> Result<(OwnedFd, Chain, Vec<Arc<OwnedFd>>), UploadError> {
         let (path, _) = name.split();
         let mut directory = open_beneath(&self.root, "", OFlags::DIRECTORY).map_err(failed)?;
@@ -517,7 +517,7 @@ impl Names {
         let (mut chain, mut flush) = (Chain::new(path, losses), Vec::new());
         for (at, segment) in segments(path) {
             let below = match open_beneath(&directory, segment, OFlags::DIRECTORY) {
-                Err(Errno::NOENT) if missing == Missing::Make => {
+                Err(Errno::NOENT) if missing == MissingDirectories::Make => {
                     match rustix::fs::mkdirat(&directory, segment, DIRECTORY_MODE) {
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(errno) => return Err(failed(errno)),
@@ -539,7 +539,7 @@ impl Names {
 
     /// Makes a name durable; no name changes meanwhile.
     pub(super) fn flush_name(&self, name: &TitleName) -> Result<(), UploadError> {
-        let (parent, chain, mut above) = self.parents(name, Missing::Refuse)?;
+        let (parent, chain, mut above) = self.parents(name, MissingDirectories::Refuse)?;
         above.push(Arc::new(parent));
         for directory in &above {
             rustix::fs::fsync(directory).map_err(failed)?;
@@ -571,7 +571,7 @@ impl Names {
         durable.losses += 1;
     }
 
-    fn durable(&self) -> MutexGuard<'_, Durable> {
+    fn durable(&self) -> MutexGuard<'_, DurableDirectories> {
         self.durable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -593,11 +593,18 @@ impl Names {
 
     /// Unlinks a discarded object: a title at once, with its checksums, unless it still has another
     /// name as a title. A directory is left for [`Self::dismantle`].
-    pub(super) fn erase(&self, (aside, id): (PrivateDirectory, StoreId)) -> io::Result<Erased> {
+    pub(super) fn erase(
+        &self,
+        (aside, id): (PrivateDirectory, StoreId),
+    ) -> io::Result<EraseResult> {
         self.erase_named(aside, &id.to_string())
     }
 
-    pub(super) fn erase_named(&self, aside: PrivateDirectory, name: &str) -> io::Result<Erased> {
+    pub(super) fn erase_named(
+        &self,
+        aside: PrivateDirectory,
+        name: &str,
+    ) -> io::Result<EraseResult> {
         self.erase_in(self.aside(aside), name)
     }
 
@@ -605,14 +612,14 @@ impl Names {
         &self,
         directory: &OwnedFd,
         name: impl rustix::path::Arg + Copy,
-    ) -> io::Result<Erased> {
+    ) -> io::Result<EraseResult> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut counted = None;
         match rustix::fs::openat(directory, name, flags, Mode::empty()) {
             Ok(file) => {
                 let stat = rustix::fs::fstat(&file)?;
                 if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-                    return Ok(Erased::Directory);
+                    return Ok(EraseResult::Directory);
                 }
                 if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
                     counted = is_last_name(&stat).then(|| counted_of(&file, &stat)).transpose()?;
@@ -628,20 +635,20 @@ impl Names {
                     index::forget(&self.root, stat.st_ino);
                 }
             }
-            Err(Errno::NOENT) => return Ok(Erased::Gone(None)),
+            Err(Errno::NOENT) => return Ok(EraseResult::Gone(None)),
             // A link or a socket from another program: only its name is removed.
             Err(Errno::LOOP | Errno::NXIO) => {}
             Err(errno) => return Err(errno.into()),
         }
         match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(Erased::Gone(counted)),
+            Ok(()) | Err(Errno::NOENT) => Ok(EraseResult::Gone(counted)),
             Err(errno) => Err(errno.into()),
         }
     }
 }
 
 /// The result of unlinking a discarded object.
-pub(super) enum Erased {
+pub(super) enum EraseResult {
     /// It is gone; for a title, the quota entry to release.
     Gone(Option<QuotaEntry>),
     /// It is a directory, and still exists.
@@ -650,7 +657,7 @@ pub(super) enum Erased {
 
 /// Whether missing directories of a path are created.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Missing {
+enum MissingDirectories {
     Make,
     Refuse,
 }

@@ -16,7 +16,7 @@ use super::Inner;
 use super::fault::{UploadError, is_busy};
 use super::id::StoreId;
 use super::metadata::TitleMetadata;
-use super::names::{self, Chain, Changed, Discard, Precondition, QuotaEntry, TitleName};
+use super::names::{self, Chain, Discard, NameChange, Precondition, QuotaEntry, TitleName};
 use super::quotas::Principal;
 use super::sums::{self, Sums, SumsAttribute, SumsLocation};
 use super::write_buffer::WriteBuffer;
@@ -137,8 +137,8 @@ impl Inner {
     }
 
     /// Makes a change of names durable, and discards the replaced object.
-    pub(super) async fn settle(self: &Arc<Self>, changed: Changed) -> Result<(), UploadError> {
-        let Changed { flush, chain, replaced, .. } = changed;
+    pub(super) async fn settle(self: &Arc<Self>, changed: NameChange) -> Result<(), UploadError> {
+        let NameChange { flush, chain, replaced, .. } = changed;
         self.sync(&[], &flush).await?;
         drop(flush);
         let chain = Arc::new(chain);

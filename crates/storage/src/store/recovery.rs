@@ -25,8 +25,8 @@ use super::id::StoreId;
 use super::journal::{self, Created, Journal, Record, Table};
 use super::medium::{Medium, blocking};
 use super::names::{
-    Discard, Erased, Names, Precondition, PrivateDirectory, PrivateFiles, QuotaEntry, TitleName,
-    list, open_beneath,
+    Discard, EraseResult, Names, Precondition, PrivateDirectory, PrivateFiles, QuotaEntry,
+    TitleName, list, open_beneath,
 };
 use super::publish::OPENING_MAX;
 use super::quotas::{Principal, Purpose, Quotas};
@@ -488,7 +488,7 @@ async fn sweep(names: Arc<Names>, quotas: Arc<Quotas>, mut queue: mpsc::Receiver
         }
         let mut directories = Vec::new();
         for name in left {
-            if let Erased::Directory = trash.erase_named(PrivateDirectory::Trash, &name)? {
+            if let EraseResult::Directory = trash.erase_named(PrivateDirectory::Trash, &name)? {
                 directories.push(name);
             }
         }
@@ -511,11 +511,11 @@ async fn sweep(names: Arc<Names>, quotas: Arc<Quotas>, mut queue: mpsc::Receiver
         match next {
             Ok(Discard { place, is_settled }) => match blocking(move || names.erase(place)).await {
                 // It had other names when it lost this one, and has lost them since.
-                Ok(Erased::Gone(Some(QuotaEntry { owner, len }))) if !is_settled => {
+                Ok(EraseResult::Gone(Some(QuotaEntry { owner, len }))) if !is_settled => {
                     quotas.remove_stored(owner.as_ref(), len);
                 }
-                Ok(Erased::Gone(_)) => {}
-                Ok(Erased::Directory) => directories.push((place.1, true)),
+                Ok(EraseResult::Gone(_)) => {}
+                Ok(EraseResult::Directory) => directories.push((place.1, true)),
                 Err(error) => tracing::warn!(%error, "{NOT_UNLINKED}"),
             },
             Err(TryRecvError::Empty) => {

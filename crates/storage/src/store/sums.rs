@@ -15,7 +15,7 @@ use tactus_core::sums::{self, combine};
 use tactus_core::units::Bytes;
 
 use super::id::StoreId;
-pub use crate::catalogue::Damaged;
+pub use crate::catalogue::ChecksumFault;
 
 /// Bytes that have one checksum.
 pub const UNIT: u64 = sums::UNIT.0;
@@ -157,23 +157,23 @@ impl Sums {
     }
 
     /// Reads a manifest.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Damaged> {
-        let (body, crc) = bytes.split_last_chunk::<4>().ok_or(Damaged::Manifest)?;
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, ChecksumFault> {
+        let (body, crc) = bytes.split_last_chunk::<4>().ok_or(ChecksumFault::Manifest)?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
-            return Err(Damaged::Manifest);
+            return Err(ChecksumFault::Manifest);
         }
         let mut reader = Reader(body);
         if reader.take::<8>()? != *MAGIC || reader.u32()? != VERSION || reader.u32()? != UNIT as u32
         {
-            return Err(Damaged::Unknown);
+            return Err(ChecksumFault::Unknown);
         }
         let (len, whole) = (reader.u64()?, reader.u32()?);
         if bytes.len() as u64 != manifest_len(len) {
-            return Err(Damaged::Manifest);
+            return Err(ChecksumFault::Manifest);
         }
         let units = reader.0.chunks_exact(4);
         let unit = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("chunks of four"));
-        Self::new(Bytes(len), whole, units.map(unit).collect()).ok_or(Damaged::Manifest)
+        Self::new(Bytes(len), whole, units.map(unit).collect()).ok_or(ChecksumFault::Manifest)
     }
 }
 
@@ -189,17 +189,17 @@ fn manifest_len(len: u64) -> u64 {
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {
-        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(Damaged::Manifest)?;
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], ChecksumFault> {
+        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(ChecksumFault::Manifest)?;
         self.0 = rest;
         Ok(*head)
     }
 
-    fn u32(&mut self) -> Result<u32, Damaged> {
+    fn u32(&mut self) -> Result<u32, ChecksumFault> {
         self.take().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, Damaged> {
+    fn u64(&mut self) -> Result<u64, ChecksumFault> {
         self.take().map(u64::from_le_bytes)
     }
 }
@@ -233,7 +233,7 @@ impl Manifests {
     pub fn look_up(
         root: BorrowedFd<'_>,
         title: BorrowedFd<'_>,
-    ) -> Result<Option<Arc<sums::Sums>>, Damaged> {
+    ) -> Result<Option<Arc<sums::Sums>>, ChecksumFault> {
         Ok(Self::of_title(root, title)?.map(|sums| Arc::clone(sums.table())))
     }
 
@@ -241,19 +241,20 @@ impl Manifests {
     pub(super) fn of_title(
         root: BorrowedFd<'_>,
         title: BorrowedFd<'_>,
-    ) -> Result<Option<Arc<Sums>>, Damaged> {
+    ) -> Result<Option<Arc<Sums>>, ChecksumFault> {
         // Most files of most volumes have none: the attribute alone shows that.
         let Some(mark) = SumsAttribute::read(title)? else { return Ok(None) };
         let unreadable = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
-        let open = Self::open(root).map_err(|error| Damaged::Unreadable(unreadable(error)))?;
+        let open =
+            Self::open(root).map_err(|error| ChecksumFault::Unreadable(unreadable(error)))?;
         match open {
             Some(manifests) => manifests.sums_of(title),
             None => match mark.held {
                 SumsLocation::Here(sums) => Ok(Some(Arc::new(sums))),
                 SumsLocation::Apart(_) => {
                     let stat = rustix::fs::fstat(title)
-                        .map_err(|e| Damaged::Unreadable(e.raw_os_error()))?;
-                    if mark.inode == stat.st_ino { Err(Damaged::Missing) } else { Ok(None) }
+                        .map_err(|e| ChecksumFault::Unreadable(e.raw_os_error()))?;
+                    if mark.inode == stat.st_ino { Err(ChecksumFault::Missing) } else { Ok(None) }
                 }
             },
         }
@@ -267,39 +268,40 @@ impl Manifests {
     ///
     /// # Errors
     /// When its checksums do not fit the title, or cannot be read.
-    pub fn sums_of(&self, title: impl AsFd) -> Result<Option<Arc<Sums>>, Damaged> {
+    pub fn sums_of(&self, title: impl AsFd) -> Result<Option<Arc<Sums>>, ChecksumFault> {
         let title = title.as_fd();
         let Some(mark) = SumsAttribute::read(title)? else { return Ok(None) };
-        let stat = rustix::fs::fstat(title).map_err(|e| Damaged::Unreadable(e.raw_os_error()))?;
+        let stat =
+            rustix::fs::fstat(title).map_err(|e| ChecksumFault::Unreadable(e.raw_os_error()))?;
         let len = u64::try_from(stat.st_size).unwrap_or(0);
         let sums = match mark.held {
             SumsLocation::Here(sums) => sums,
             SumsLocation::Apart(id) => match self.read_manifest(id, len) {
                 // A copy has the attribute of its original, and may exist longer than the
                 // original's checksums.
-                Err(Damaged::Missing) if mark.inode != stat.st_ino => return Ok(None),
+                Err(ChecksumFault::Missing) if mark.inode != stat.st_ino => return Ok(None),
                 sums => sums?,
             },
         };
         if sums.len().0 != len {
-            return Err(Damaged::Length);
+            return Err(ChecksumFault::Length);
         }
         Ok(Some(Arc::new(sums)))
     }
 
     /// The manifest of a title of `len` bytes.
-    fn read_manifest(&self, id: StoreId, len: u64) -> Result<Sums, Damaged> {
-        let unreadable = |errno: Errno| Damaged::Unreadable(errno.raw_os_error());
+    fn read_manifest(&self, id: StoreId, len: u64) -> Result<Sums, ChecksumFault> {
+        let unreadable = |errno: Errno| ChecksumFault::Unreadable(errno.raw_os_error());
         let manifest = match self.open_manifest(id) {
-            Err(Errno::NOENT) => return Err(Damaged::Missing),
+            Err(Errno::NOENT) => return Err(ChecksumFault::Missing),
             manifest => manifest.map_err(unreadable)?,
         };
         let size = rustix::fs::fstat(&manifest).map_err(unreadable)?.st_size;
         // Checked before reading: a damaged file may have any length.
         let limit = manifest_len(len).max(manifest_len(0));
-        let mut bytes = vec![0; usize::try_from(limit).map_err(|_| Damaged::Length)?];
+        let mut bytes = vec![0; usize::try_from(limit).map_err(|_| ChecksumFault::Length)?];
         if u64::try_from(size).unwrap_or(u64::MAX) > limit {
-            return Err(Damaged::Length);
+            return Err(ChecksumFault::Length);
         }
         let mut filled = 0;
         loop {
@@ -400,16 +402,16 @@ impl SumsAttribute {
     }
 
     /// None when there is no attribute: the file is not an uploaded title.
-    pub(super) fn read(title: impl AsFd) -> Result<Option<Self>, Damaged> {
+    pub(super) fn read(title: impl AsFd) -> Result<Option<Self>, ChecksumFault> {
         let mut value = [0; MARK_MAX];
         let value = attribute(title, ATTRIBUTE, &mut value)
-            .map_err(|errno| Damaged::Unreadable(errno.raw_os_error()))?;
+            .map_err(|errno| ChecksumFault::Unreadable(errno.raw_os_error()))?;
         value.map(Self::decode).transpose()
     }
 
-    fn decode(value: &[u8]) -> Result<Self, Damaged> {
+    fn decode(value: &[u8]) -> Result<Self, ChecksumFault> {
         if let Some((&HERE, rest)) = value.split_first() {
-            let (inode, manifest) = rest.split_first_chunk().ok_or(Damaged::Manifest)?;
+            let (inode, manifest) = rest.split_first_chunk().ok_or(ChecksumFault::Manifest)?;
             let held = SumsLocation::Here(Sums::decode(manifest)?);
             return Ok(Self { inode: u64::from_le_bytes(*inode), held });
         }
@@ -418,7 +420,7 @@ impl SumsAttribute {
             let held = SumsLocation::Apart(id.parse().ok()?);
             Some(Self { inode: u64::from_str_radix(inode, 16).ok()?, held })
         };
-        mark().ok_or(Damaged::Unknown)
+        mark().ok_or(ChecksumFault::Unknown)
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Upload {
     /// Shows the title to readers during the upload.
     growing: Option<GrowingTitle>,
     // Declared after `write_buffer`, so that its handle is dropped last.
-    staged: Staged,
+    staged: StagedFile,
 }
 
 /// An upload of unknown length claims this much at a time: seconds of a fast upload, and small
@@ -73,7 +73,7 @@ impl Store {
             made.await.map_err(UploadError::Io)?.map_err(|e| inner.change_failed(e))?;
         let file = Arc::new(file);
         let kept = Some(Arc::clone(&file));
-        let staged = Staged { inner: Arc::clone(inner), file: kept, id: staged };
+        let staged = StagedFile { inner: Arc::clone(inner), file: kept, id: staged };
         let mut write_buffer = WriteBuffer::new(Arc::clone(&inner.medium), Arc::clone(&file));
         let growing = match inner.audience.get().cloned() {
             Some(audience) => {
@@ -289,13 +289,13 @@ impl Inner {
 }
 
 /// The file, and its name on the stage where the file system has no unnamed files.
-struct Staged {
+struct StagedFile {
     inner: Arc<Inner>,
     file: Option<Arc<OwnedFd>>,
     id: Option<StoreId>,
 }
 
-impl Drop for Staged {
+impl Drop for StagedFile {
     fn drop(&mut self) {
         // Closing the last handle frees the blocks, which can take long: not on a thread that must
         // not block.

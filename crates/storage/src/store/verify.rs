@@ -14,7 +14,7 @@ use tactus_core::units::{Bytes, MIB};
 use super::fault::NameFault;
 use super::medium::AlignedMemory;
 use super::names::{TitleName, open_beneath, past_cache};
-use super::sums::{Damaged, Manifests, UNIT};
+use super::sums::{ChecksumFault, Manifests, UNIT};
 
 /// The state of a stored title.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ pub enum VerifyError {
     NotFound,
     /// Its checksums do not fit the title.
     #[error(transparent)]
-    Damaged(#[from] Damaged),
+    Damaged(#[from] ChecksumFault),
     /// It cannot be read.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),

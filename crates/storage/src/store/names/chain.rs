@@ -24,7 +24,7 @@ pub(in crate::store) struct Chain {
     pub(super) found: Vec<(usize, u64)>,
     /// The parents that were not kept open, in the same form.
     behind: Vec<(usize, u64)>,
-    /// See [`super::Durable`].
+    /// See [`super::DurableDirectories`].
     pub(super) losses: u64,
 }
 

@@ -15,8 +15,9 @@ use tactus_core::path::{PATH_BYTES_MAX, PathFault};
 use tactus_core::units::WallTime;
 
 use super::{
-    AnyName, Chain, Changed, DIRECTORY_MODE, Erased, Missing, NamedItem, Names, Precondition,
-    PrivateDirectory, QuotaEntry, RemovedName, discarded, failed, open_beneath, path_fault,
+    AnyName, Chain, DIRECTORY_MODE, EraseResult, MissingDirectories, NameChange, NamedItem, Names,
+    Precondition, PrivateDirectory, QuotaEntry, RemovedName, discarded, failed, open_beneath,
+    path_fault,
 };
 use crate::catalogue::walk::{self, Location, Visitor};
 use crate::catalogue::{Digests, FileVersion};
@@ -81,9 +82,13 @@ const ENTRIES_PER_STEP: usize = 64;
 
 impl Names {
     /// Makes a directory in an existing one.
-    pub(in crate::store) fn make_directory(&self, name: &AnyName) -> Result<Changed, UploadError> {
+    pub(in crate::store) fn make_directory(
+        &self,
+        name: &AnyName,
+    ) -> Result<NameChange, UploadError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (parent, mut chain, mut flush) = self.parents(&name.name, Missing::Refuse)?;
+        let (parent, mut chain, mut flush) =
+            self.parents(&name.name, MissingDirectories::Refuse)?;
         let (_, last) = name.name.split();
         match rustix::fs::mkdirat(&parent, last, DIRECTORY_MODE) {
             Err(Errno::EXIST) => return Err(UploadError::Exists),
@@ -93,7 +98,7 @@ impl Names {
         let inode = rustix::fs::fstat(&made).map_err(failed)?.st_ino;
         chain.extend(last, inode);
         flush.insert(0, Arc::new(parent));
-        Ok(Changed { etag: None, created: true, flush, replaced: None, chain })
+        Ok(NameChange { etag: None, created: true, flush, replaced: None, chain })
     }
 
     /// Sets a modification time; returns none when the name is free.
@@ -102,7 +107,7 @@ impl Names {
         name: &AnyName,
         condition: &Precondition,
         modified: WallTime,
-    ) -> Result<Option<Changed>, UploadError> {
+    ) -> Result<Option<NameChange>, UploadError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (parent, last) = name.name.split();
         let Some(parent) = self.existing_directory(parent)? else { return Ok(None) };
@@ -124,7 +129,7 @@ impl Names {
             NamedItem::Directory(_) => None,
         };
         let (flush, chain) = (vec![Arc::new(file)], Chain::default());
-        Ok(Some(Changed { etag, created: false, flush, replaced: None, chain }))
+        Ok(Some(NameChange { etag, created: false, flush, replaced: None, chain }))
     }
 
     /// Removes the title with this name, or the directory with its contents (W10); none when the
@@ -133,7 +138,7 @@ impl Names {
         &self,
         name: &AnyName,
         condition: &Precondition,
-    ) -> Result<Option<Changed>, UploadError> {
+    ) -> Result<Option<NameChange>, UploadError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (parent, last) = name.name.split();
         let Some(parent) = self.existing_directory(parent)? else { return Ok(None) };
@@ -142,7 +147,7 @@ impl Names {
         let Some(replaced) = self.bring_to_trash(&parent, last, &present)? else { return Ok(None) };
         let flush = vec![Arc::new(parent)];
         let (replaced, chain) = (Some(replaced), Chain::default());
-        Ok(Some(Changed { etag: None, created: false, flush, replaced, chain }))
+        Ok(Some(NameChange { etag: None, created: false, flush, replaced, chain }))
     }
 
     /// Refuses a move that would make a path below the directory longer than requests allow.
@@ -241,8 +246,8 @@ impl Names {
             }
             count += 1;
             match self.erase_in(&directory, entry)? {
-                Erased::Gone(counted) => done.titles.extend(counted),
-                Erased::Directory => {
+                EraseResult::Gone(counted) => done.titles.extend(counted),
+                EraseResult::Directory => {
                     let id = StoreId::random();
                     rustix::fs::renameat(&directory, entry, trash, id.to_string())?;
                     done.directories.push(id);

@@ -26,7 +26,7 @@ fn manifest(volume_dir: &TestVolume, name: &str) -> PathBuf {
     volume_dir.path(".tactus/sums").join(sums::place_of(mark.id().unwrap()))
 }
 
-fn judge(volume_dir: &TestVolume, store: &Store, name: &str) -> Result<bool, Damaged> {
+fn judge(volume_dir: &TestVolume, store: &Store, name: &str) -> Result<bool, ChecksumFault> {
     store.sums_of(File::open(volume_dir.path(name)).unwrap()).map(|sums| sums.is_some())
 }
 
@@ -53,11 +53,15 @@ async fn p7_every_flipped_bit_of_a_title_and_its_checksums_is_found() {
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
         std::fs::write(&path, bad).unwrap();
-        assert_eq!(judge(&volume_dir, &volume, "a.ts"), Err(Damaged::Manifest), "bit {bit}");
+        assert_eq!(judge(&volume_dir, &volume, "a.ts"), Err(ChecksumFault::Manifest), "bit {bit}");
     }
     for len in 0..good.len() {
         std::fs::write(&path, &good[..len]).unwrap();
-        assert_eq!(judge(&volume_dir, &volume, "a.ts"), Err(Damaged::Manifest), "{len} bytes");
+        assert_eq!(
+            judge(&volume_dir, &volume, "a.ts"),
+            Err(ChecksumFault::Manifest),
+            "{len} bytes"
+        );
     }
     std::fs::write(&path, [&good[..], &[0]].concat()).unwrap();
     assert!(judge(&volume_dir, &volume, "a.ts").is_err());
@@ -69,7 +73,7 @@ async fn p7_every_flipped_bit_of_a_title_and_its_checksums_is_found() {
     }
     title.set_len(bytes.len() as u64).unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(judge(&volume_dir, &volume, "a.ts"), Err(Damaged::Missing));
+    assert_eq!(judge(&volume_dir, &volume, "a.ts"), Err(ChecksumFault::Missing));
     volume.close().await;
 }
 
@@ -106,7 +110,7 @@ async fn p7_every_flipped_bit_of_checksums_in_an_attribute_is_found() {
     set(good);
     assert_eq!(judge(&volume_dir, &volume, "a.ts"), Ok(true));
     title.set_len(bytes.len() as u64 - 1).unwrap();
-    assert_eq!(judge(&volume_dir, &volume, "a.ts"), Err(Damaged::Length));
+    assert_eq!(judge(&volume_dir, &volume, "a.ts"), Err(ChecksumFault::Length));
     volume.close().await;
 }
 

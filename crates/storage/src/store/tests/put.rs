@@ -56,12 +56,12 @@ async fn w10_replaced_and_deleted_titles_leave_nothing() {
     assert_eq!(read, old, "who began with the old version ends with it");
     assert_eq!(volume.usage().stored, new.len() as u64);
 
-    let early = volume.rename("film.ts", Precondition::Any, "x/y/film.ts", Over::Nothing);
+    let early = volume.rename("film.ts", Precondition::Any, "x/y/film.ts", ReplacePolicy::Nothing);
     assert!(matches!(early.await, Err(ChangeError::Name(NameFault::NoDirectory))));
     assert!(!volume_dir.path("x").exists());
     volume.make_directory("x").await.unwrap();
     volume.make_directory("x/y").await.unwrap();
-    let moved = volume.rename("film.ts", Precondition::Any, "x/y/film.ts", Over::Nothing);
+    let moved = volume.rename("film.ts", Precondition::Any, "x/y/film.ts", ReplacePolicy::Nothing);
     assert!(moved.await.unwrap().created);
     assert_eq!(volume_dir.titles(), [("x/y/film.ts".to_owned(), new.len() as u64)]);
     let title = std::fs::File::open(volume_dir.path("x/y/film.ts")).unwrap();
@@ -90,7 +90,7 @@ async fn w10_a_directory_goes_in_one_step_and_is_taken_apart_afterwards() {
     }
     let any = || Precondition::Any;
     volume.make_directory("old").await.unwrap();
-    volume.rename("films/", any(), "old/films", Over::Nothing).await.unwrap();
+    volume.rename("films/", any(), "old/films", ReplacePolicy::Nothing).await.unwrap();
     assert_eq!(volume_dir.titles().len(), 100);
     // The same name again, perhaps with the same inodes: the directory's name is made durable
     // again.

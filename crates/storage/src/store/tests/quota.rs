@@ -122,7 +122,7 @@ async fn live(acts: Vec<Act>) {
             Act::Delete { name } => drop(volume.delete(NAMES[name], Precondition::Any).await),
             Act::Rename { from, to } => {
                 let any = Precondition::Any;
-                drop(volume.rename(NAMES[from], any, NAMES[to], Over::Titles).await);
+                drop(volume.rename(NAMES[from], any, NAMES[to], ReplacePolicy::Titles).await);
             }
             Act::Restart => {
                 volume.close().await;
