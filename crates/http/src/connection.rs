@@ -28,7 +28,7 @@ use super::fault::Fault;
 use super::fields::Fields;
 use super::forwarded::{self, Hop};
 use super::framing::{Body, Version};
-use super::inbox::{Drained, Inbox, NextRequest, WaitFor};
+use super::inbox::{DrainResult, Inbox, NextRequest, WaitFor};
 use super::incoming::Incoming;
 use super::limits::{DISCARD_BYTES, READ_BYTES};
 use super::live;
@@ -36,7 +36,7 @@ use super::principals::Authentication;
 use super::request::{InvalidHead, Method, Request};
 use super::response::{Persistence, Response, Source};
 use super::transport::{Client, Transport};
-use super::{Site, Stopping, Store, route};
+use super::{Site, StopSignal, Store, route};
 
 /// How a connection begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -312,9 +312,9 @@ impl Connection {
             }
         }
         match self.inbox.drain(socket, request.body, limits).await {
-            Drained::Whole => NextStep::Answer(None),
-            Drained::Fault(fault) => NextStep::Fault(fault),
-            Drained::Disconnected => NextStep::Disconnected,
+            DrainResult::Whole => NextStep::Answer(None),
+            DrainResult::Fault(fault) => NextStep::Fault(fault),
+            DrainResult::Disconnected => NextStep::Disconnected,
         }
     }
 
@@ -657,7 +657,7 @@ const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 
 /// Waits until the connection accepts no further request: at the stop of the server, or
 /// [`FIRST_REQUEST_GRACE`] later on a connection without a request yet.
-async fn wait_for_stop(stop: &mut Stopping, wait: WaitFor) {
+async fn wait_for_stop(stop: &mut StopSignal, wait: WaitFor) {
     stop.wait().await;
     if wait == WaitFor::First {
         // Boxed, to keep an idle connection's future small.

@@ -43,7 +43,7 @@ pub(super) enum WaitFor {
 
 /// How a body ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Drained {
+pub(super) enum DrainResult {
     Whole,
     Fault(Fault),
     Disconnected,
@@ -141,11 +141,11 @@ impl Inbox {
         socket: &mut Transport,
         body: Body,
         limits: &Limits,
-    ) -> Drained {
+    ) -> DrainResult {
         let mut rest = match body {
-            Body::None => return Drained::Whole,
+            Body::None => return DrainResult::Whole,
             Body::Length(length) if length > limits.body_bytes_max => {
-                return Drained::Fault(Fault::LargeBody);
+                return DrainResult::Fault(Fault::LargeBody);
             }
             Body::Length(length) => RemainingBody::Length(length),
             Body::Chunked => RemainingBody::Chunked(Chunked::new()),
@@ -154,15 +154,15 @@ impl Inbox {
         let mut span_bytes = 0;
         loop {
             match rest.take(&mut self.bytes, limits) {
-                Err(fault) => return Drained::Fault(fault),
-                Ok(true) => return Drained::Whole,
+                Err(fault) => return DrainResult::Fault(fault),
+                Ok(true) => return DrainResult::Whole,
                 Ok(false) => {}
             }
             match timeout_at(span_end, self.fill(socket)).await {
-                Ok(Ok(0) | Err(_)) => return Drained::Disconnected,
+                Ok(Ok(0) | Err(_)) => return DrainResult::Disconnected,
                 Ok(Ok(read)) => span_bytes += read as u64,
                 Err(_) if span_bytes < limits.body_bytes_min => {
-                    return Drained::Fault(Fault::SlowBody);
+                    return DrainResult::Fault(Fault::SlowBody);
                 }
                 Err(_) => (span_end, span_bytes) = (Instant::now() + limits.body_time, 0),
             }

@@ -197,8 +197,8 @@ impl Site {
         self.stop.send_replace(true);
     }
 
-    fn stopping(&self) -> Stopping {
-        Stopping(self.stop.subscribe())
+    fn stopping(&self) -> StopSignal {
+        StopSignal(self.stop.subscribe())
     }
 
     /// Scores an abuse. A trusted proxy has no score of its own.
@@ -255,9 +255,9 @@ pub async fn serve_proxies(listener: impl Into<Listener>, site: Arc<Site>) {
 }
 
 /// The signal to stop.
-struct Stopping(watch::Receiver<bool>);
+struct StopSignal(watch::Receiver<bool>);
 
-impl Stopping {
+impl StopSignal {
     async fn wait(&mut self) {
         // The sender lives in the site, and every waiting task holds the site.
         if self.0.wait_for(|stop| *stop).await.is_err() {

@@ -17,9 +17,9 @@ use tactus_control::secret;
 use super::fields::Fields;
 
 /// All principals.
-pub struct Principals(Vec<Known>);
+pub struct Principals(Vec<PrincipalEntry>);
 
-struct Known {
+struct PrincipalEntry {
     name: String,
     digest: [u8; 32],
     rights: Rights,
@@ -48,14 +48,14 @@ impl Principals {
     /// # Errors
     /// When the file of a token cannot be read, or holds no token.
     pub fn read(configured: &[config::Principal]) -> Result<Self> {
-        let mut all: Vec<Known> = Vec::with_capacity(configured.len());
+        let mut all: Vec<PrincipalEntry> = Vec::with_capacity(configured.len());
         for principal in configured {
             let digest = digest_of(&principal.token)?;
             if let Some(other) = all.iter().find(|known| known.digest == digest) {
                 bail!(same_token(&principal.name, &other.name));
             }
             let (name, rights) = (principal.name.clone(), principal.rights.clone());
-            all.push(Known { name, digest, rights });
+            all.push(PrincipalEntry { name, digest, rights });
         }
         Ok(Self(all))
     }

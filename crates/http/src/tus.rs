@@ -222,9 +222,9 @@ impl TusRequest<'_> {
         if brings {
             let appender = spot.store.append(&id, &self.locking.caller.principal, 0).await?;
             match self.receive(appender, sum, incoming).await? {
-                Received::All(len) => offset = len,
+                BodyResult::All(len) => offset = len,
                 // The client has no URL of the upload, so it cannot continue it.
-                Received::BodyError(ended) => {
+                BodyResult::BodyError(ended) => {
                     spot.store.terminate(&id, &self.locking.caller.principal).await?;
                     return Ok(BodyOutcome::BodyEnd(ended));
                 }
@@ -398,8 +398,8 @@ impl TusRequest<'_> {
         let appender = store.append(&id, principal, offset).await?;
         fits(incoming, offset, status.len)?;
         let offset = match self.receive(appender, sum, incoming).await? {
-            Received::All(offset) => offset,
-            Received::BodyError(ended) => return Ok(BodyOutcome::BodyEnd(ended)),
+            BodyResult::All(offset) => offset,
+            BodyResult::BodyError(ended) => return Ok(BodyOutcome::BodyEnd(ended)),
         };
         let response = Response::empty(204).with("Upload-Offset", offset.to_string());
         let response = match status.len == Some(offset) && status.path.is_some() {
@@ -420,7 +420,7 @@ impl TusRequest<'_> {
         mut appender: Appender,
         mut sum: Option<Checksum>,
         incoming: &mut Incoming<'_>,
-    ) -> Result<Received, Refusal> {
+    ) -> Result<BodyResult, Refusal> {
         if sum.is_some() {
             appender.hold_back();
         }
@@ -435,14 +435,14 @@ impl TusRequest<'_> {
                 let text = "the checksum does not match; the data of this request was discarded";
                 Err(Response::text(460, text).into())
             }
-            (Ok(()), _) => Ok(Received::All(appender.commit().await?)),
+            (Ok(()), _) => Ok(BodyResult::All(appender.commit().await?)),
             // It is unknown whether these bytes are correct.
-            (Err(BodyError::Client(ended)), Some(_)) => Ok(Received::BodyError(ended)),
+            (Err(BodyError::Client(ended)), Some(_)) => Ok(BodyResult::BodyError(ended)),
             (Err(BodyError::BodySink(error)), Some(_)) => Err(error.into()),
             (Err(BodyError::NoSpace), _) => Err(no_space().into()),
             (Err(BodyError::Client(ended)), None) => {
                 appender.commit().await?;
-                Ok(Received::BodyError(ended))
+                Ok(BodyResult::BodyError(ended))
             }
             (Err(BodyError::BodySink(error)), None) => {
                 if keeps(&error) {
@@ -455,7 +455,7 @@ impl TusRequest<'_> {
 }
 
 /// The outcome of a body.
-enum Received {
+enum BodyResult {
     /// Its bytes are durable, up to this offset of the upload.
     All(u64),
     BodyError(BodyEnd),

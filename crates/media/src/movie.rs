@@ -46,14 +46,14 @@ pub struct Movie {
     by_time: Vec<SampleId>,
     by_place: Vec<SampleId>,
     /// How it has to be read.
-    pub needs: Needs,
+    pub needs: ReadRequirements,
     /// From the first to the end of the last presented sample.
     pub duration: Nanos,
 }
 
 /// The reading that lets each track be sent on time, from any position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Needs {
+pub struct ReadRequirements {
     /// The least rate at which each sample arrives in time, if `ahead` is there at the beginning.
     pub rate: BitRate,
     /// The bytes needed at the beginning and held: a second at that rate, and the distance of
@@ -230,7 +230,7 @@ impl Movie {
             .map(|&id| {
                 let (track, sample) = (&tracks[id.track as usize], sample(id));
                 reached = reached.max(sample.at + u64::from(sample.len));
-                Need { due: track.decoded(&sample), to: reached }
+                ByteNeed { due: track.decoded(&sample), to: reached }
             })
             .collect();
         let rate = least_rate(&due);
@@ -241,7 +241,7 @@ impl Movie {
         }
         let end = tracks.iter().filter_map(Track::end).max().unwrap_or(0);
         let duration = Nanos(u64::try_from(end).unwrap_or(0));
-        Ok(Self { tracks, by_time, by_place, needs: Needs { rate, ahead }, duration })
+        Ok(Self { tracks, by_time, by_place, needs: ReadRequirements { rate, ahead }, duration })
     }
 
     /// A sample.
@@ -427,7 +427,7 @@ impl Track {
 
 /// The bytes of a file that must have been read by a time.
 #[derive(Clone, Copy)]
-struct Need {
+struct ByteNeed {
     /// On the movie's time, in ns.
     due: i128,
     to: u64,
@@ -454,7 +454,7 @@ fn spread(in_time: impl DoubleEndedIterator<Item = Sample> + Clone) -> u64 {
 
 /// The least rate at which, between any two samples, the bytes needed do not exceed those that
 /// arrive in the time between them and in one more second. Rounds up to a thousandth.
-fn least_rate(needs: &[Need]) -> BitRate {
+fn least_rate(needs: &[ByteNeed]) -> BitRate {
     let is_enough = |rate: u64| {
         let mut lead = i128::MIN;
         needs.iter().all(|need| {
@@ -480,12 +480,12 @@ fn least_rate(needs: &[Need]) -> BitRate {
 const RATE_MAX: u64 = 100_000_000_000;
 
 /// A top-level box with its header.
-struct Top {
+struct TopLevelBox {
     kind: [u8; 4],
     whole: Range<u64>,
 }
 
-fn top_level(file: &File, len: u64) -> impl Iterator<Item = Top> {
+fn top_level(file: &File, len: u64) -> impl Iterator<Item = TopLevelBox> {
     let mut at = 0;
     let mut left = FRAGMENTS_MAX * 4;
     std::iter::from_fn(move || {
@@ -493,7 +493,7 @@ fn top_level(file: &File, len: u64) -> impl Iterator<Item = Top> {
         let found = boxes::header(file, at, len)?;
         let whole = at..found.body.end;
         at = whole.end;
-        Some(Top { kind: found.kind, whole })
+        Some(TopLevelBox { kind: found.kind, whole })
     })
 }
 

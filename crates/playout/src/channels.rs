@@ -40,7 +40,7 @@ use tactus_sys::udp_input;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-pub use live::{ListenError, Listening};
+pub use live::{AdmittedListener, ListenError};
 pub use status::{State, Status};
 use tactus_control::broker::{Broker, UDP_BUFFER, UdpOutput, Viewer};
 
@@ -121,7 +121,7 @@ pub enum OrderError {
 
 /// The result of a reload.
 #[derive(Debug)]
-pub struct Configured {
+pub struct ConfigureResult {
     /// The changed channels.
     pub changed: Vec<String>,
     /// The unchanged channels, with the error.
@@ -171,7 +171,7 @@ impl Channels {
     ///
     /// # Errors
     /// Why not.
-    pub fn listen(&self, name: &str, viewer: &Viewer) -> Result<Listening, ListenError> {
+    pub fn listen(&self, name: &str, viewer: &Viewer) -> Result<AdmittedListener, ListenError> {
         self.find_live(name).ok_or(ListenError::Unknown)?.listen(viewer)
     }
 
@@ -385,7 +385,7 @@ impl Channels {
 
     /// Applies the `configured` channels, with the changes saved since. Receivers of a channel that
     /// stays, or that changes only its playlist, notice nothing.
-    pub async fn configure(&self, configured: Vec<Channel>) -> Configured {
+    pub async fn configure(&self, configured: Vec<Channel>) -> ConfigureResult {
         let _one = self.shared.changing.lock().await;
         self.shared.saved.configure(configured);
         let wanted = self.shared.saved.channels();
@@ -423,7 +423,7 @@ impl Channels {
                 Err(error) => failed.push(format!("channel {:?}: {error}", channel.name)),
             }
         }
-        Configured { changed, failed }
+        ConfigureResult { changed, failed }
     }
 
     /// Ends all channels.

@@ -227,7 +227,7 @@ impl Recordings {
     }
 
     /// The volume and mount for the titles of `to`.
-    fn target(&self, to: &Pattern) -> Result<Target, BeginError> {
+    fn target(&self, to: &Pattern) -> Result<RecordingVolume, BeginError> {
         let none = || BeginError::NoVolume(to.to_string());
         // Only the directory is known, because the rest has fields: any name in it finds the mount.
         let inside = format!("{}/x", to.directory());
@@ -243,7 +243,7 @@ impl Recordings {
         let inside = inside.trim_start_matches('/');
         let mount = inside[..inside.len() - within.len()].to_owned();
         let recorder = self.inner.recorder.clone();
-        Ok(Target { store, recorder, volume, root, mount })
+        Ok(RecordingVolume { store, recorder, volume, root, mount })
     }
 
     fn book(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
@@ -259,7 +259,7 @@ impl Entry {
 
 /// A volume, its directory, and the part of a title's path that is its mount.
 #[derive(Clone)]
-struct Target {
+struct RecordingVolume {
     store: Store,
     recorder: Recorder,
     volume: VolumeId,

@@ -30,7 +30,7 @@ struct Inner {
 
 /// The result of a reload.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
-pub struct Reloaded {
+pub struct ReloadResult {
     /// Keys that have changed.
     pub changed: Vec<String>,
     /// Keys that would change at a restart.
@@ -70,10 +70,10 @@ impl Reload {
     ///
     /// # Errors
     /// Why nothing has changed.
-    pub async fn read(&self) -> Result<Reloaded, ReloadError> {
+    pub async fn read(&self) -> Result<ReloadResult, ReloadError> {
         let reloaded = self.inner.read().await;
         match &reloaded {
-            Ok(Reloaded { changed, needs_restart, failed }) => {
+            Ok(ReloadResult { changed, needs_restart, failed }) => {
                 tracing::info!(?changed, "the configuration was reloaded");
                 for key in needs_restart {
                     tracing::warn!("{key} of the configuration needs a restart");
@@ -89,7 +89,7 @@ impl Reload {
 }
 
 impl Inner {
-    async fn read(&self) -> Result<Reloaded, ReloadError> {
+    async fn read(&self) -> Result<ReloadResult, ReloadError> {
         let started = self.started.lock().await;
         let path = started.path.clone();
         let file = tokio::task::spawn_blocking(move || ConfigFile::read(&path)).await;
@@ -104,7 +104,7 @@ impl Inner {
             self.classes.configure(&file.config.classes).map_err(ReloadError::Class)?;
         let channels = self.channels.configure(file.config.channels).await;
         changed.extend(channels.changed);
-        Ok(Reloaded { changed, needs_restart, failed: channels.failed })
+        Ok(ReloadResult { changed, needs_restart, failed: channels.failed })
     }
 }
 

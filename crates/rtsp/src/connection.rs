@@ -35,13 +35,13 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use self::announce::{Announced, WritePath, report_of};
+use self::announce::{AnnouncedRecording, WritePath, report_of};
 use super::auth::{Nonce, SignedRequest, Verdict};
 use super::describe::TsTitle;
 use super::ended::{EndReporter, ends};
 use super::play::{MovieTitle, PlaySession};
 use super::reception::Track;
-use super::reports::{self, Sent};
+use super::reports::{self, SenderState};
 use super::stream::{Handle, Numbers, Order, PlayError, PlayStart, Stream, orders};
 use super::transport::{ConnectionUse, Requester, RtpTransport, StreamTransport};
 use super::{Reason, Server, random};
@@ -184,7 +184,7 @@ struct Connection {
     /// The same, until its SETUP is answered.
     coming: Option<Pipe>,
     /// The announced title, before and during its recording.
-    announced: Option<Announced>,
+    announced: Option<AnnouncedRecording>,
     /// The destination of frames that are recorded.
     write_path: Option<WritePath>,
     /// The body of the last ANNOUNCE.
@@ -207,7 +207,7 @@ struct Connection {
 type Answer = Result<Reply, Reply>;
 
 /// The next event of a connection.
-enum Next {
+enum ConnectionEvent {
     Request(Request),
     /// A stream has ended.
     Ended(StreamEnd),
@@ -219,15 +219,15 @@ impl Connection {
     async fn run(&mut self, socket: &mut TcpStream) -> io::Result<()> {
         loop {
             let mut request = match self.next(socket).await? {
-                Next::Request(request) => request,
-                Next::Ended(end) => {
+                ConnectionEvent::Request(request) => request,
+                ConnectionEvent::Ended(end) => {
                     if self.tell(socket, &end).await? {
                         continue;
                     }
                     return Ok(());
                 }
-                Next::Over(None) => return Ok(()),
-                Next::Over(Some(reply)) => {
+                ConnectionEvent::Over(None) => return Ok(()),
+                ConnectionEvent::Over(Some(reply)) => {
                     let is_lost = reply.status == Status::NOT_FOUND;
                     let bytes = match is_lost {
                         true => HTTP_NONE.to_vec(),
@@ -309,7 +309,7 @@ impl Connection {
     }
 
     /// Reads the next request and its body, which only ANNOUNCE has.
-    async fn next(&mut self, socket: &mut TcpStream) -> io::Result<Next> {
+    async fn next(&mut self, socket: &mut TcpStream) -> io::Result<ConnectionEvent> {
         let mut begun = None;
         loop {
             match piece(&self.bytes) {
@@ -319,7 +319,7 @@ impl Connection {
                         begun = None;
                         continue;
                     }
-                    return Ok(Next::Over(None));
+                    return Ok(ConnectionEvent::Over(None));
                 }
                 Ok(Piece::Frame { channel, len }) => {
                     if self.frame(channel, len) {
@@ -329,7 +329,7 @@ impl Connection {
                     }
                     // Row S12.
                     self.server.counters.refuse(Reason::Malformed);
-                    return Ok(Next::Over(None));
+                    return Ok(ConnectionEvent::Over(None));
                 }
                 Ok(Piece::Head { len })
                     if !self.unanswered.is_empty()
@@ -341,7 +341,9 @@ impl Connection {
                             continue;
                         }
                         Ok(false) => {}
-                        Err(fault) => return Ok(Next::Over(Some(self.malformed(fault)))),
+                        Err(fault) => {
+                            return Ok(ConnectionEvent::Over(Some(self.malformed(fault))));
+                        }
                     }
                 }
                 Ok(Piece::Head { len }) => match Request::parse(&self.bytes[..len]) {
@@ -350,12 +352,12 @@ impl Connection {
                         if request.method == Method::Announce {
                             self.body = came.skip(len).collect();
                         }
-                        return Ok(Next::Request(request));
+                        return Ok(ConnectionEvent::Request(request));
                     }
                     Ok(_) => {}
-                    Err(fault) => return Ok(Next::Over(Some(self.malformed(fault)))),
+                    Err(fault) => return Ok(ConnectionEvent::Over(Some(self.malformed(fault)))),
                 },
-                Err(fault) => return Ok(Next::Over(Some(self.malformed(fault)))),
+                Err(fault) => return Ok(ConnectionEvent::Over(Some(self.malformed(fault)))),
             }
             if !self.bytes.is_empty() && begun.is_none() {
                 begun = Some(Instant::now());
@@ -370,8 +372,8 @@ impl Connection {
             let read = tokio::select! {
                 read = read => read,
                 // The stream is over, and the connection may have been cut in mid-frame.
-                () = left(&mut self.pipe) => return Ok(Next::Over(None)),
-                Some(end) = self.ends.1.recv() => return Ok(Next::Ended(end)),
+                () = left(&mut self.pipe) => return Ok(ConnectionEvent::Over(None)),
+                Some(end) = self.ends.1.recv() => return Ok(ConnectionEvent::Ended(end)),
                 report = report_of(&mut self.write_path) => {
                     report_back(socket, &report).await?;
                     // Goes on with a partially received message.
@@ -379,14 +381,14 @@ impl Connection {
                 }
             };
             match read {
-                Ok(Ok(0)) => return Ok(Next::Over(None)),
+                Ok(Ok(0)) => return Ok(ConnectionEvent::Over(None)),
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => return Err(error),
                 // A waiting connection needs a session.
                 Err(_) if begun.is_none() && self.has_session() => {}
                 Err(_) => {
                     self.server.counters.refuse(Reason::Slow);
-                    return Ok(Next::Over(None));
+                    return Ok(ConnectionEvent::Over(None));
                 }
             }
         }

@@ -36,7 +36,7 @@ pub(super) struct TsTitle {
 
 /// A position in a title.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct TitlePosition {
     pub(super) at: u64,
     /// Normal play time.
     pub(super) time: MediaTime,
@@ -46,10 +46,10 @@ pub(super) struct Place {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Part {
     /// `None`: from the current position.
-    pub(super) from: Option<Place>,
+    pub(super) from: Option<TitlePosition>,
     /// PAT and PMT that are sent first, so that receivers need not wait for the next ones.
     pub(super) front: Box<[u8]>,
-    pub(super) to: Place,
+    pub(super) to: TitlePosition,
 }
 
 /// A PLAY at another scale.
@@ -185,7 +185,7 @@ impl Server {
                 let entry = entry.ok_or_else(invalid)?;
                 let at = index.start_of(entry).max(ts_title.bytes.start);
                 front = index.tables_before(entry);
-                Some(Place { at, time: index.played(entry) })
+                Some(TitlePosition { at, time: index.played(entry) })
             }
         };
         let to = match asked.to {
@@ -195,7 +195,7 @@ impl Server {
                 None => end,
                 Some(entry) => {
                     let index = known()?;
-                    Place { at: index.start_of(entry), time: index.played(entry) }
+                    TitlePosition { at: index.start_of(entry), time: index.played(entry) }
                 }
             },
         };
@@ -264,7 +264,7 @@ impl Server {
     }
 
     /// The normal play time of byte `at`.
-    pub(super) async fn place(&self, ts_title: &TsTitle, at: u64) -> Place {
+    pub(super) async fn place(&self, ts_title: &TsTitle, at: u64) -> TitlePosition {
         let index = self.index(ts_title).await.ok();
         let time = match index.as_ref().and_then(ready) {
             Some(index) => {
@@ -273,7 +273,7 @@ impl Server {
             }
             None => ts_title.by_rate(at),
         };
-        Place { at, time }
+        TitlePosition { at, time }
     }
 }
 
@@ -281,12 +281,12 @@ impl Server {
 pub(super) const TRACK: &str = "track1";
 
 impl TsTitle {
-    pub(super) fn beginning(&self) -> Place {
-        Place { at: self.bytes.start, time: MediaTime(0) }
+    pub(super) fn beginning(&self) -> TitlePosition {
+        TitlePosition { at: self.bytes.start, time: MediaTime(0) }
     }
 
-    fn end(&self, index: Option<&Index>) -> Place {
-        Place { at: self.bytes.end, time: self.duration(index) }
+    fn end(&self, index: Option<&Index>) -> TitlePosition {
+        TitlePosition { at: self.bytes.end, time: self.duration(index) }
     }
 
     fn duration(&self, index: Option<&Index>) -> MediaTime {

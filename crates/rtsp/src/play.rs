@@ -69,7 +69,7 @@ struct TrackTransport {
 #[derive(Default)]
 struct State {
     tracks: Vec<Track>,
-    playing: Option<Playing>,
+    playing: Option<PlayingPart>,
     /// Where PLAY resumes.
     position: MediaTime,
 }
@@ -88,7 +88,7 @@ struct Track {
     before: (u64, u64),
 }
 
-struct Playing {
+struct PlayingPart {
     generated: Arc<GeneratedSession>,
     course: TrickTimeline,
     record: Arc<PlayRecord>,
@@ -111,7 +111,7 @@ impl Track {
     }
 }
 
-impl Drop for Playing {
+impl Drop for PlayingPart {
     fn drop(&mut self) {
         self.watch.abort();
     }
@@ -453,7 +453,7 @@ impl State {
         // The watcher must not notify of the end when the next PLAY has started.
         playing.watch.abort();
         (&mut playing.watch).await.ok();
-        let Playing { generated, course, sent, .. } = &playing;
+        let PlayingPart { generated, course, sent, .. } = &playing;
         let begin = generated.begin();
         let bytes = |nth| generated.gone(nth).map_or(0, |gone| gone.bytes);
         let bytes: Vec<_> = (0..sent.len()).map(bytes).collect();

@@ -52,7 +52,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<ReportDatagram> {
 
 /// The sent part of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Sent {
+pub(super) struct SenderState {
     pub(super) source: u32,
     pub(super) timeline: Timeline,
     /// Since the beginning of the session.
@@ -63,7 +63,7 @@ pub(super) struct Sent {
 /// The CNAME of all sources, which reveals nothing about the machine.
 pub(super) const NAME: &str = "tactus";
 
-impl Sent {
+impl SenderState {
     /// A sender report.
     pub(super) fn report(&self, now: MonoTime, wall: WallTime) -> Compound {
         let info = SenderInfo {
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn our_reports_count_from_the_first_packet() {
         let timeline = Timeline { epoch: MonoTime(1_000_000_000), base: u32::MAX };
-        let sent = Sent { source: 7, timeline, packets: 1 << 32 | 5, bytes: 6580 };
+        let sent = SenderState { source: 7, timeline, packets: 1 << 32 | 5, bytes: 6580 };
         let bytes = sent.goodbye(MonoTime(2_000_000_000), WallTime(0)).into_bytes();
         let packets: Vec<_> = rtcp::read(&bytes).unwrap().collect();
         let Packet::Sender { source: 7, info, .. } = packets[0] else { panic!("{packets:?}") };

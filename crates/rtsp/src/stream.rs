@@ -25,11 +25,11 @@ use tactus_engine::message::{Extent, Outcome};
 use tactus_storage::warnings;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::describe::{Part, Place, ScaledPlay, TsTitle};
+use super::describe::{Part, ScaledPlay, TitlePosition, TsTitle};
 use super::ended::{EndReporter, Ending};
 use super::play_record::PlayRecord;
 use super::ports::Pair;
-use super::reports::{Sent, now_and_wall};
+use super::reports::{SenderState, now_and_wall};
 use super::transport::{RtpTransport, report_frame as frame};
 use super::unplayed::UnplayedReservation;
 use super::{Server, Status};
@@ -111,7 +111,7 @@ pub(super) struct Stream {
     pub(super) path: RtpTransport,
     pub(super) numbers: Numbers,
     /// Packets and bytes of earlier PLAYs.
-    pub(super) sent: Sent,
+    pub(super) sent: SenderState,
     /// The current continuity counters.
     pub(super) counts: Vec<Count>,
     /// The current table versions.
@@ -296,7 +296,7 @@ impl Stream {
         Ok(())
     }
 
-    async fn from(&self, asked: Option<Place>, position: u64) -> Option<Place> {
+    async fn from(&self, asked: Option<TitlePosition>, position: u64) -> Option<TitlePosition> {
         match asked {
             Some(from) => Some(from),
             // After the end it starts from the beginning.
@@ -308,7 +308,7 @@ impl Stream {
     /// Plays until the end or until the next order, which it returns.
     async fn play(
         &mut self,
-        (from, part): (Place, &Part),
+        (from, part): (TitlePosition, &Part),
         (begun, reporter): (oneshot::Sender<Result<PlayStart, PlayError>>, Option<EndReporter>),
         orders: &mut Orders,
         position: &mut u64,
@@ -499,10 +499,15 @@ impl Stream {
 }
 
 /// The sent part so far; `None` before the first packet.
-fn sent_now(broker: &Broker, place: u32, before: Sent, session: Session) -> Option<Sent> {
+fn sent_now(
+    broker: &Broker,
+    place: u32,
+    before: SenderState,
+    session: Session,
+) -> Option<SenderState> {
     let counters = broker.counters_of(place)?;
     let epoch = MonoTime(counters.epoch.value());
-    (epoch != MonoTime(0)).then(|| Sent {
+    (epoch != MonoTime(0)).then(|| SenderState {
         source: session.source,
         timeline: Timeline { epoch, base: session.timestamp },
         packets: before.packets + counters.session_packets.value(),

@@ -93,7 +93,7 @@ pub struct Facts {
 
 /// The server's needs on this host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Needs {
+pub struct Requirements {
     /// Memory for blocks, and for uploads under way.
     pub arena: Bytes,
     /// Open files: connections, streams, blocks in the page cache, and a reserve.
@@ -128,7 +128,7 @@ fn model_at(path: &Path) -> Option<Result<String, String>> {
     }
 }
 
-impl Needs {
+impl Requirements {
     /// The needs of a server with `config` on a machine with `free` bytes of memory.
     pub fn of(config: &Config, free: Bytes) -> Self {
         let arena = match config.memory.arena {

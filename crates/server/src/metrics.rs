@@ -68,7 +68,7 @@ struct Volume {
 }
 
 /// The parts of a server that have figures.
-pub struct Measured<'a> {
+pub struct MetricsSources<'a> {
     /// The running engine.
     pub engine: &'a Engine,
     /// The configuration at the start.
@@ -99,9 +99,9 @@ pub struct MetricsEndpoint {
 
 impl MetricsEndpoint {
     /// The figures of these parts.
-    pub fn new(parts: Measured<'_>) -> Self {
-        let Measured { engine, config, catalogue, http, classes, .. } = parts;
-        let Measured { recordings, recorder, uploads, channels, rtsp, .. } = parts;
+    pub fn new(parts: MetricsSources<'_>) -> Self {
+        let MetricsSources { engine, config, catalogue, http, classes, .. } = parts;
+        let MetricsSources { recordings, recorder, uploads, channels, rtsp, .. } = parts;
         let mounts = config.volumes.iter().map(|volume| volume.mount.clone());
         let volumes = mounts.zip(engine.volumes.iter().cloned());
         let sources = Arc::new(Sources {

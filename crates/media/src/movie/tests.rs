@@ -167,7 +167,7 @@ fn it_begins_at_the_last_video_frame_that_stands_alone_and_with_the_audio_that_i
 fn at_its_rate_nothing_comes_late_wherever_it_begins() {
     let dir = Dir::new();
     let movie = read(&dir.movie(12));
-    let Needs { rate, ahead } = movie.needs;
+    let ReadRequirements { rate, ahead } = movie.needs;
     for wish in [0, 3, 7] {
         let begin = movie.begin(SECOND.times(wish));
         let sent = |id: &&SampleId| id.sample >= begin.first[id.track as usize];
@@ -214,7 +214,7 @@ fn what_cannot_be_sent_says_why() {
 fn the_least_rate_keeps_every_window() {
     // A burst of 900 bytes after ten quiet seconds: all but one second's worth must come before it.
     let needs: Vec<_> = (0..=10)
-        .map(|nth| Need {
+        .map(|nth| ByteNeed {
             due: nth * 1_000_000_000,
             to: if nth == 10 { 10_000 } else { nth as u64 },
         })

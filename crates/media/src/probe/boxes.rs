@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 /// A box: its kind, and the position of its content.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Boxed {
+pub(crate) struct BoxSpan {
     pub(crate) kind: [u8; 4],
     pub(crate) body: Range<u64>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Boxed {
 const BOXES_MAX: u32 = 64;
 
 /// The boxes of one level in `within`.
-pub(super) fn boxes(file: &File, within: Range<u64>) -> impl Iterator<Item = Boxed> {
+pub(super) fn boxes(file: &File, within: Range<u64>) -> impl Iterator<Item = BoxSpan> {
     let mut at = within.start;
     let mut left = BOXES_MAX;
     std::iter::from_fn(move || {
@@ -37,7 +37,7 @@ pub(super) fn child(file: &File, within: &Range<u64>, kind: &[u8; 4]) -> Option<
 }
 
 /// The box that begins at `at`.
-pub(crate) fn header(file: &File, at: u64, end: u64) -> Option<Boxed> {
+pub(crate) fn header(file: &File, at: u64, end: u64) -> Option<BoxSpan> {
     let [a, b, c, d, kind @ ..] = fixed::<8>(file, at, end)?;
     let (header, size) = match u32::from_be_bytes([a, b, c, d]) {
         // To the end of the file or of the enclosing box.
@@ -46,7 +46,7 @@ pub(crate) fn header(file: &File, at: u64, end: u64) -> Option<Boxed> {
         size => (8, u64::from(size)),
     };
     let body = at + header..at.checked_add(size)?;
-    (size >= header && body.end <= end).then_some(Boxed { kind, body })
+    (size >= header && body.end <= end).then_some(BoxSpan { kind, body })
 }
 
 /// `N` bytes at `at`; `None` if they exceed `end`.

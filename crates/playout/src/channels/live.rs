@@ -163,7 +163,10 @@ impl Live {
     }
 
     /// Admits a listener.
-    pub(super) fn listen(self: &Arc<Self>, viewer: &Viewer) -> Result<Listening, ListenError> {
+    pub(super) fn listen(
+        self: &Arc<Self>,
+        viewer: &Viewer,
+    ) -> Result<AdmittedListener, ListenError> {
         let (part, has_mirror) = {
             let state = self.state();
             let part = state.parts.back().filter(|part| part.sent.get().is_none());
@@ -178,7 +181,13 @@ impl Live {
         };
         let datagrams = part.out.bytes_in(AHEAD.times(ROOM)).0 / PAYLOAD.0;
         let (ours, ring) = ChunkRing::new((datagrams as usize).max(ROOM_MIN));
-        Ok(Listening { live: Arc::clone(self), part, grant, source, ends: Some((ours, ring)) })
+        Ok(AdmittedListener {
+            live: Arc::clone(self),
+            part,
+            grant,
+            source,
+            ends: Some((ours, ring)),
+        })
     }
 
     /// Admits the reading of a turn of `part`, from so many bytes behind its beginning on.
@@ -233,7 +242,7 @@ impl Part {
 }
 
 /// An admitted listener. Dropping it ends its stream.
-pub struct Listening {
+pub struct AdmittedListener {
     live: Arc<Live>,
     part: Arc<Part>,
     grant: Grant,
@@ -242,7 +251,7 @@ pub struct Listening {
     ends: Option<(Producer<Timed>, ChunkRing)>,
 }
 
-impl Listening {
+impl AdmittedListener {
     /// The reserved rate.
     #[must_use]
     pub fn reserved(&self) -> BitRate {
@@ -260,7 +269,7 @@ impl Listening {
             Err(ended) => return ended,
         };
         let (id, over) = self.live.add(ours, (self.part.out, begin), self.source.take());
-        let _place = Place { live: &self.live, id };
+        let _place = ListenerEntry { live: &self.live, id };
         tokio::select! {
             delivered = running.ended() => return delivered,
             () = over.notified() => {}
@@ -280,12 +289,12 @@ impl Listening {
 }
 
 /// A listener's place, left when it ends.
-struct Place<'a> {
+struct ListenerEntry<'a> {
     live: &'a Live,
     id: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for ListenerEntry<'_> {
     fn drop(&mut self) {
         self.live.remove(self.id);
     }

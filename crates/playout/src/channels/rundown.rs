@@ -15,16 +15,16 @@ pub(super) struct Rundown {
     playlist: Playlist,
     /// The list as last read.
     titles: Vec<String>,
-    place: Place,
+    place: PlaylistPosition,
     /// The position before the last offered item.
-    before: Place,
+    before: PlaylistPosition,
     /// Requested titles.
     wished: VecDeque<String>,
 }
 
 /// The position in a playlist.
 #[derive(Clone, Debug)]
-struct Place {
+struct PlaylistPosition {
     /// The index of the next title in the list.
     at: usize,
     /// The title that was taken last.
@@ -33,12 +33,12 @@ struct Place {
     behind: usize,
     /// The list has started.
     has_begun: bool,
-    timed: Vec<Timed>,
+    timed: Vec<TimedEvent>,
 }
 
 /// A timed event.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Timed {
+struct TimedEvent {
     time: WallTime,
     when: When,
     /// A title; `None` for the start of the list.
@@ -85,14 +85,14 @@ impl Rundown {
         let titles = playlist.timed.iter().map(|(when, title)| (*when, Some(title.clone())));
         let timed = begin.into_iter().chain(titles);
         let timed: Vec<_> = timed
-            .filter_map(|(when, title)| Some(Timed { time: when.next(now)?, when, title }))
+            .filter_map(|(when, title)| Some(TimedEvent { time: when.next(now)?, when, title }))
             .collect();
         // A start in the past counts, and so does today's start of a repeating list.
         let midnight = When::Daily(0).next(now);
         let has_passed = |when: When| matches!(when, When::Daily(_)) && when.next(now) >= midnight;
         let is_running = playlist.repeats && playlist.start.is_some_and(has_passed);
         let has_begun = is_running || !timed.iter().any(|timed| timed.title.is_none());
-        let place = Place { at: 0, last: None, behind: 0, has_begun, timed };
+        let place = PlaylistPosition { at: 0, last: None, behind: 0, has_begun, timed };
         let (titles, wished) = (Vec::new(), VecDeque::new());
         Self { playlist, titles, before: place.clone(), place, wished }
     }
@@ -101,7 +101,7 @@ impl Rundown {
     pub(super) fn change(&mut self, playlist: Playlist, now: WallTime) {
         let is_same_start = playlist.start == self.playlist.start;
         let Self { place, wished, titles, .. } = std::mem::replace(self, Self::new(playlist, now));
-        let Place { has_begun, timed, .. } = std::mem::replace(&mut self.place, place);
+        let PlaylistPosition { has_begun, timed, .. } = std::mem::replace(&mut self.place, place);
         self.place.has_begun = has_begun || self.place.has_begun && is_same_start;
         self.place.timed = timed;
         (self.before, self.wished, self.titles) = (self.place.clone(), wished, titles);
@@ -261,14 +261,14 @@ impl Rundown {
     }
 }
 
-impl Place {
-    fn first(&self) -> Option<&Timed> {
+impl PlaylistPosition {
+    fn first(&self) -> Option<&TimedEvent> {
         self.timed.iter().min_by_key(|timed| timed.time)
     }
 
     fn pass_timed(&mut self) {
         let Some(at) = (0..self.timed.len()).min_by_key(|&at| self.timed[at].time) else { return };
-        let Timed { time, when, ref title } = self.timed[at];
+        let TimedEvent { time, when, ref title } = self.timed[at];
         if title.is_none() {
             (self.at, self.last, self.behind, self.has_begun) = (0, None, 0, true);
         }

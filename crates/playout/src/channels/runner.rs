@@ -33,7 +33,7 @@ use super::live::{Live, PartSpec};
 use super::rundown::{Item, Origin, Rundown};
 use super::session::{self, Announcement, Reports};
 use super::status::Board;
-use super::timing::{AGAIN, Act, Facts, Search, Sent, Skip, Waiting};
+use super::timing::{AGAIN, Act, CurrentTitle, Facts, PrimedTitle, Search, Skip};
 use super::title::{self, path_of};
 use super::{Shared, list, packets};
 
@@ -58,9 +58,9 @@ pub(super) struct Runner {
     rundown: Rundown,
     udp_output: Option<Arc<UdpOutput>>,
     /// The current title.
-    now: Option<Playing>,
+    now: Option<PlayingTitle>,
     /// The primed title.
-    next: Option<Next>,
+    next: Option<NextTitle>,
     /// The predecessor of the current title, held until the current one has started.
     before: Option<(Grant, StreamId)>,
     session: Session,
@@ -83,7 +83,7 @@ pub(super) struct Runner {
 }
 
 /// A title at the engine.
-struct Playing {
+struct PlayingTitle {
     item: Item,
     title: Arc<OpenTitle>,
     grant: Grant,
@@ -106,8 +106,8 @@ struct Playing {
 }
 
 /// A primed title.
-struct Next {
-    playing: Playing,
+struct NextTitle {
+    playing: PlayingTitle,
     /// When it cuts the current title; `None` at the natural end.
     cut: Option<Instant>,
     since: Instant,
@@ -212,7 +212,7 @@ impl Runner {
             .map(|time| now + Duration::from_nanos(time.0.saturating_sub(clock::wall_now().0)));
         let sent = self.now.as_ref().map(|sent| {
             let makes_way = sent.item.is_fill() || !self.rundown.keeps(&sent.item);
-            Sent {
+            CurrentTitle {
                 ends: sent.ends,
                 // Until then it holds the place of its predecessor.
                 has_begun: self.before.is_none()
@@ -222,7 +222,7 @@ impl Runner {
                 is_left: sent.is_left || sent.is_unwanted || makes_way,
             }
         });
-        let waiting = self.next.as_ref().map(|next| Waiting {
+        let waiting = self.next.as_ref().map(|next| PrimedTitle {
             cut: next.cut,
             since: next.since,
             // The packet server sets the rate when the first blocks are in memory.
@@ -240,7 +240,7 @@ impl Runner {
         Facts { now, again, timed, timed_again, reads, sent, waiting }
     }
 
-    fn counter(&self, playing: &Playing, value: impl Fn(&StreamCounters) -> u64) -> u64 {
+    fn counter(&self, playing: &PlayingTitle, value: impl Fn(&StreamCounters) -> u64) -> u64 {
         self.shared.broker.counters_of(playing.grant.slot()).map_or(0, value)
     }
 
@@ -277,19 +277,19 @@ impl Runner {
     }
 
     /// Adds a started title as the current or as the primed one.
-    fn take(&mut self, playing: Playing, cut: Option<Instant>) {
+    fn take(&mut self, playing: PlayingTitle, cut: Option<Instant>) {
         if self.now.is_some() {
             self.board.next(&playing.item.path);
-            self.next = Some(Next { playing, cut, since: Instant::now() });
+            self.next = Some(NextTitle { playing, cut, since: Instant::now() });
         } else {
             self.begin(playing);
         }
     }
 
     /// Makes it the current title.
-    fn begin(&mut self, mut playing: Playing) {
+    fn begin(&mut self, mut playing: PlayingTitle) {
         playing.ends = (!playing.item.is_endless).then(|| Instant::now() + playing.lasts);
-        let Playing { item, title, grant, range, plan, rate, out, .. } = &playing;
+        let PlayingTitle { item, title, grant, range, plan, rate, out, .. } = &playing;
         self.board.begin(&item.path, grant.slot(), *out, item.is_fill());
         self.live.begin(PartSpec {
             title: Arc::clone(title),
@@ -313,7 +313,7 @@ impl Runner {
     }
 
     /// Primes a title at the engine, behind the current one.
-    async fn prime(&mut self, item: Item) -> Result<Playing, Miss> {
+    async fn prime(&mut self, item: Item) -> Result<PlayingTitle, Miss> {
         let path = path_of(&item.path)?;
         let title = self.title(&path).await?;
         let range = packets::range(&title).await?;
@@ -325,7 +325,7 @@ impl Runner {
         item: Item,
         title: Arc<OpenTitle>,
         range: Range<u64>,
-    ) -> Result<Playing, Miss> {
+    ) -> Result<PlayingTitle, Miss> {
         let path = path_of(&item.path)?;
         let (rate, plan, lasts) = self.plan(&title, &path, &range).await?;
         let send_options = self.channel.send_options(&self.shared.classes)?;
@@ -368,7 +368,7 @@ impl Runner {
         let sending = grant.start(&title, source, output).await;
         let sending = sending.map_err(|ended| format!("sending ended: {:?}", ended.outcome))?;
         let (out, ends, is_stopped, is_left, is_unwanted) = (rate_out, None, false, false, false);
-        Ok(Playing {
+        Ok(PlayingTitle {
             item,
             title,
             grant,
@@ -466,13 +466,13 @@ impl Runner {
             Outcome::Stopped if was_left => {}
             _ => self.board.skip(&gone.item.path, &format!("sending ended: {outcome:?}")),
         }
-        let Playing { item, title, grant, sending, range, .. } = gone;
+        let PlayingTitle { item, title, grant, sending, range, .. } = gone;
         // If it sent nothing, its predecessor is still the last one.
         if self.before.is_none() || sent > 0 {
             self.before = Some((grant, sending.stream()));
         }
         (self.again, self.search) = (Instant::now(), None);
-        if let Some(Next { playing, .. }) = self.next.take() {
+        if let Some(NextTitle { playing, .. }) = self.next.take() {
             return self.begin(playing);
         }
         match outcome {
@@ -496,7 +496,7 @@ impl Runner {
     fn obey(&mut self, order: Order) {
         match order {
             Order::Skip => {
-                let waiting = self.next.as_ref().map(|Next { playing, .. }| {
+                let waiting = self.next.as_ref().map(|NextTitle { playing, .. }| {
                     (self.counter(playing, |each| each.epoch.value()) != 0, !playing.is_unwanted)
                 });
                 match (Skip::of(waiting), &mut self.now, &mut self.next) {
@@ -528,7 +528,9 @@ impl Runner {
     /// Withdraws the primed title unless it has started.
     fn take_back(&mut self, concerns: impl Fn(&Item) -> bool) {
         let is_sent = self.facts().sent.is_some_and(|sent| sent.is_open && !sent.is_stopped);
-        let Some(Next { playing, .. }) = self.next.as_mut().filter(|_| is_sent) else { return };
+        let Some(NextTitle { playing, .. }) = self.next.as_mut().filter(|_| is_sent) else {
+            return;
+        };
         if !playing.is_unwanted && concerns(&playing.item) {
             playing.is_unwanted = true;
             self.rundown.give_back(playing.item.clone());
@@ -550,7 +552,7 @@ impl Runner {
 }
 
 /// The end of the current title; pending for ever if there is none.
-async fn ended(now: &mut Option<Playing>) -> (Outcome, u64) {
+async fn ended(now: &mut Option<PlayingTitle>) -> (Outcome, u64) {
     match now {
         Some(now) => {
             let ended = now.sending.ended().await;

@@ -73,10 +73,10 @@ pub struct Status {
 pub(super) const WISHES_MAX: u64 = 100;
 
 /// The shared state of a channel.
-pub(super) struct Board(Mutex<Now>);
+pub(super) struct Board(Mutex<BoardState>);
 
 #[derive(Clone)]
-struct Now {
+struct BoardState {
     channel: Channel,
     state: State,
     reason: Option<String>,
@@ -99,7 +99,7 @@ struct Now {
 
 impl Board {
     pub(super) fn new(channel: Channel) -> Self {
-        Self(Mutex::new(Now {
+        Self(Mutex::new(BoardState {
             channel,
             state: State::Waiting,
             reason: None,
@@ -246,7 +246,7 @@ impl Board {
         }
     }
 
-    fn now(&self) -> MutexGuard<'_, Now> {
+    fn now(&self) -> MutexGuard<'_, BoardState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,13 +18,13 @@ pub(super) struct Facts {
     pub(super) timed_again: Instant,
     /// When the list is read independently of a search.
     pub(super) reads: Option<Instant>,
-    pub(super) sent: Option<Sent>,
-    pub(super) waiting: Option<Waiting>,
+    pub(super) sent: Option<CurrentTitle>,
+    pub(super) waiting: Option<PrimedTitle>,
 }
 
 /// The current title.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
+pub(super) struct CurrentTitle {
     /// When it ends, if it does.
     pub(super) ends: Option<Instant>,
     /// Some of it may have left.
@@ -39,7 +39,7 @@ pub(super) struct Sent {
 
 /// The primed title.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
+pub(super) struct PrimedTitle {
     /// When it cuts the current title; `None` at the natural end.
     pub(super) cut: Option<Instant>,
     pub(super) since: Instant,
@@ -115,7 +115,7 @@ impl Facts {
 
     fn cut(&self) -> Option<Instant> {
         self.sent.filter(|sent| !sent.is_stopped)?;
-        let Waiting { cut, since, is_ready, .. } = self.wanted()?;
+        let PrimedTitle { cut, since, is_ready, .. } = self.wanted()?;
         let cut = cut?;
         Some(if is_ready { cut } else { cut.max(since) + PRIME_MAX })
     }
@@ -147,11 +147,11 @@ impl Facts {
     }
 
     /// The current title, if it has started; otherwise no title can follow it.
-    fn begun(&self) -> Option<Sent> {
+    fn begun(&self) -> Option<CurrentTitle> {
         self.sent.filter(|sent| sent.has_begun && !sent.is_stopped)
     }
 
-    fn wanted(&self) -> Option<Waiting> {
+    fn wanted(&self) -> Option<PrimedTitle> {
         self.waiting.filter(|waiting| !waiting.is_unwanted)
     }
 
@@ -262,12 +262,18 @@ mod tests {
     }
 
     fn sending(now: Instant, ends: Option<Instant>) -> Facts {
-        let sent = Sent { ends, has_begun: true, is_open: true, is_stopped: false, is_left: false };
+        let sent = CurrentTitle {
+            ends,
+            has_begun: true,
+            is_open: true,
+            is_stopped: false,
+            is_left: false,
+        };
         Facts { again: now, sent: Some(sent), ..silent(now) }
     }
 
-    fn waiting(now: Instant, cut: Option<Instant>) -> Option<Waiting> {
-        Some(Waiting { cut, since: now, is_ready: true, is_unwanted: false })
+    fn waiting(now: Instant, cut: Option<Instant>) -> Option<PrimedTitle> {
+        Some(PrimedTitle { cut, since: now, is_ready: true, is_unwanted: false })
     }
 
     /// The next act and its time, if only the time changes.
@@ -307,15 +313,15 @@ mod tests {
         assert_eq!(first(sending(now, ends)), (Act::FindNext, now + seconds(40)));
         let mut left = sending(now, None);
         assert_eq!(left.wake(), now + LONG, "what has no end needs nobody");
-        left.sent = left.sent.map(|sent| Sent { is_left: true, ..sent });
+        left.sent = left.sent.map(|sent| CurrentTitle { is_left: true, ..sent });
         assert_eq!(first(left), (Act::FindNext, now));
         assert_eq!(first(Facts { again: now + AGAIN, ..left }), (Act::FindNext, now + AGAIN));
         let follows = Facts { waiting: waiting(now, None), ..left };
         assert_eq!((follows.act(), follows.wake()), (None, now + LONG));
         // No title follows one that has not started or is over.
-        left.sent = left.sent.map(|sent| Sent { has_begun: false, ..sent });
+        left.sent = left.sent.map(|sent| CurrentTitle { has_begun: false, ..sent });
         assert_eq!((left.act(), left.wake()), (None, now + LOOK));
-        left.sent = left.sent.map(|sent| Sent { is_stopped: true, ..sent });
+        left.sent = left.sent.map(|sent| CurrentTitle { is_stopped: true, ..sent });
         assert_eq!((left.act(), left.wake()), (None, now + LONG));
     }
 
@@ -344,7 +350,7 @@ mod tests {
         let cut = now + seconds(7);
         let mut facts = Facts { waiting: waiting(now, Some(cut)), ..sending(now, None) };
         assert_eq!(first(facts), (Act::Cut, cut));
-        facts.waiting = facts.waiting.map(|waiting| Waiting { is_ready: false, ..waiting });
+        facts.waiting = facts.waiting.map(|waiting| PrimedTitle { is_ready: false, ..waiting });
         assert_eq!(facts.wake(), cut);
         facts.now = cut;
         assert_eq!((facts.act(), facts.wake()), (None, cut + LOOK));
@@ -354,7 +360,7 @@ mod tests {
     #[test]
     fn what_is_unwanted_is_dropped_unless_it_is_needed_or_may_begin_at_any_moment() {
         let now = noon();
-        let unwanted = waiting(now, None).map(|each| Waiting { is_unwanted: true, ..each });
+        let unwanted = waiting(now, None).map(|each| PrimedTitle { is_unwanted: true, ..each });
         let facts = |left: Duration| Facts { waiting: unwanted, ..sending(now, Some(now + left)) };
         assert_eq!(first(facts(seconds(60))), (Act::MakeWay, now));
         assert_eq!(first(facts(seconds(15))), (Act::FindNext, now));

@@ -15,7 +15,7 @@ use tactus_core::units::{Bytes, Nanos, WallTime};
 
 /// A title of a recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Stored {
+pub(super) struct RecordedTitle {
     /// Its modification time.
     pub(super) time: WallTime,
     /// Its counter.
@@ -32,7 +32,7 @@ const DEPTH_MAX: usize = 64;
 
 /// The titles that `to` has named, oldest first. `root` is the volume's directory, and `mount` the
 /// part of the path before it. May block.
-pub(super) fn titles(root: &Path, mount: &str, to: &Pattern) -> Vec<Stored> {
+pub(super) fn titles(root: &Path, mount: &str, to: &Pattern) -> Vec<RecordedTitle> {
     let mut found = Vec::new();
     let within = to.directory().strip_prefix(mount.trim_end_matches('/')).unwrap_or_default();
     let mut waiting =
@@ -55,7 +55,7 @@ pub(super) fn titles(root: &Path, mount: &str, to: &Pattern) -> Vec<Stored> {
             {
                 let nanos = facts.mtime().max(0) as u64 * 1_000_000_000 + facts.mtime_nsec() as u64;
                 let (time, len) = (WallTime(nanos), Bytes(facts.len()));
-                found.push(Stored { time, number, name: path, len });
+                found.push(RecordedTitle { time, number, name: path, len });
             }
         }
     }
@@ -64,8 +64,8 @@ pub(super) fn titles(root: &Path, mount: &str, to: &Pattern) -> Vec<Stored> {
 }
 
 /// How many of `titles`, oldest first, must be deleted.
-pub(super) fn surplus(titles: &[Stored], keep: &Keep, now: WallTime) -> usize {
-    let is_old = |title: &Stored| {
+pub(super) fn surplus(titles: &[RecordedTitle], keep: &Keep, now: WallTime) -> usize {
+    let is_old = |title: &RecordedTitle| {
         keep.age.is_some_and(|Nanos(age)| now.0.saturating_sub(title.time.0) > age)
     };
     let mut size = titles.iter().fold(0u64, |sum, title| sum.saturating_add(title.len.0));
@@ -86,8 +86,8 @@ pub(super) fn surplus(titles: &[Stored], keep: &Keep, now: WallTime) -> usize {
 mod tests {
     use super::*;
 
-    fn stored(time: u64, len: u64) -> Stored {
-        Stored { time: WallTime(time), number: 0, name: time.to_string(), len: Bytes(len) }
+    fn stored(time: u64, len: u64) -> RecordedTitle {
+        RecordedTitle { time: WallTime(time), number: 0, name: time.to_string(), len: Bytes(len) }
     }
 
     #[test]

@@ -30,13 +30,13 @@ use super::reception::{IncomingDatagram, Reception};
 use super::retention;
 use super::status::{Alarm, Counts, State, StatusCell};
 use super::titles::{Admission, Cause, EndedTitle, PushResult, Titles};
-use super::{Names, Target};
+use super::{Names, RecordingVolume};
 
 /// A recording that has not begun.
 pub(super) struct Session {
     pub(super) recording: Recording,
     pub(super) principal: Principal,
-    pub(super) target: Target,
+    pub(super) target: RecordingVolume,
     pub(super) board: Arc<StatusCell>,
     pub(super) names: Arc<Names>,
 }
@@ -68,7 +68,7 @@ impl Session {
     pub(super) async fn run(self, mut stop: watch::Receiver<bool>) {
         if let Some(mut inbox) = self.open(&mut stop).await {
             let first = self.first_number().await;
-            let mut running = Running::new(self, first);
+            let mut running = RunningRecording::new(self, first);
             running.receive_until(&mut inbox, &mut stop).await;
             running.end(&mut inbox.datagrams).await;
         } else {
@@ -155,7 +155,7 @@ struct Inbox {
 }
 
 /// A recording whose socket is open.
-struct Running {
+struct RunningRecording {
     reception: Reception,
     flow: Flow,
     allowance: Allowance,
@@ -192,7 +192,7 @@ struct Flow {
     packet_at: MonoTime,
 }
 
-impl Running {
+impl RunningRecording {
     fn new(session: Session, first: u64) -> Self {
         let now = clock::now();
         let Recording { from, silence, rotate, .. } = &session.recording;

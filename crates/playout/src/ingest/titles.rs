@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::status::{Alarm, StatusCell};
-use super::{Names, Target};
+use super::{Names, RecordingVolume};
 
 /// The sender's side of the titles.
 pub(super) struct Titles {
@@ -139,7 +139,7 @@ const AGAIN_MAX: u32 = 10_000;
 impl Titles {
     /// Without a title yet. `rate` is the reserved rate, if known.
     pub(super) fn new(
-        target: Target,
+        target: RecordingVolume,
         principal: Principal,
         names: Arc<Names>,
         board: Arc<StatusCell>,
@@ -283,7 +283,7 @@ impl Titles {
 
 /// The task that stores titles.
 struct Writer {
-    target: Target,
+    target: RecordingVolume,
     principal: Principal,
     names: Arc<Names>,
     board: Arc<StatusCell>,

@@ -21,7 +21,7 @@ use super::super::transport::failed;
 use super::*;
 
 /// An announced recording.
-pub(super) struct Announced {
+pub(super) struct AnnouncedRecording {
     base: String,
     path: RequestPath,
     /// Its service name.
@@ -37,11 +37,11 @@ struct Medium {
     track: Track,
     /// The announced rate.
     rate: Option<BitRate>,
-    line: Option<Line>,
+    line: Option<MediumTransport>,
 }
 
 /// The transport of a medium.
-enum Line {
+enum MediumTransport {
     Datagrams(Option<Sockets>),
     Frames((u8, u8)),
 }
@@ -127,7 +127,8 @@ impl Connection {
         let (media, principal) = (media.collect(), principal.map(|one| one.name.clone()));
         let (id, is_recorded) = (None, false);
         let name = name_of(&description, &path);
-        self.announced = Some(Announced { base, path, name, principal, media, id, is_recorded });
+        self.announced =
+            Some(AnnouncedRecording { base, path, name, principal, media, id, is_recorded });
         Ok(Reply::new(Status::OK))
     }
 
@@ -151,10 +152,8 @@ impl Connection {
         let nth =
             nth.ok_or_else(|| Reply::said(Status::NOT_FOUND, "this medium was not announced"))?;
         let used = |channel: u8| {
-            let lines = announced.media.iter().filter_map(|medium| medium.line.as_ref());
-            lines
-                .into_iter()
-                .any(|line| matches!(line, Line::Frames((a, b)) if [*a, *b].contains(&channel)))
+            let has_it = |line: &MediumTransport| matches!(line, MediumTransport::Frames((a, b)) if [*a, *b].contains(&channel));
+            announced.media.iter().filter_map(|medium| medium.line.as_ref()).any(has_it)
         };
         let offers = request.field("transport");
         let offers = offers.map(|value| self::offers(request.version, value)).unwrap_or_default();
@@ -173,7 +172,7 @@ impl Connection {
                         sockets.ports.rtp,
                         sockets.ports.rtcp(),
                     );
-                    found = Some((*offer, Line::Datagrams(Some(sockets)), transport));
+                    found = Some((*offer, MediumTransport::Datagrams(Some(sockets)), transport));
                 }
                 Lower::Interleaved(channels) => {
                     let first = u8::try_from(2 * nth).expect(
@@ -184,7 +183,7 @@ impl Connection {
                     if !used(rtp) && !used(rtcp) {
                         let transport =
                             format!("RTP/AVP/TCP;unicast;interleaved={rtp}-{rtcp};mode=\"RECORD\"");
-                        found = Some((*offer, Line::Frames((rtp, rtcp)), transport));
+                        found = Some((*offer, MediumTransport::Frames((rtp, rtcp)), transport));
                     }
                 }
                 Lower::Unicast(_) | Lower::Multicast(_) => {}
@@ -200,8 +199,9 @@ impl Connection {
             )
         })?;
         let others = announced.media.iter().filter_map(|medium| medium.line.as_ref());
-        let is_framed = matches!(line, Line::Frames(_));
-        if others.into_iter().any(|other| matches!(other, Line::Frames(_)) != is_framed) {
+        let is_framed = matches!(line, MediumTransport::Frames(_));
+        if others.into_iter().any(|other| matches!(other, MediumTransport::Frames(_)) != is_framed)
+        {
             return Err(refused("use one transport for all media: UDP or interleaved"));
         }
         let now = tactus_sys::clock::now();
@@ -289,10 +289,12 @@ impl Connection {
             let nth = used.len();
             match &mut medium.line {
                 None => continue,
-                Some(Line::Frames((rtp, rtcp))) => {
+                Some(MediumTransport::Frames((rtp, rtcp))) => {
                     channels.extend([(*rtp, nth, false), (*rtcp, nth, true)]);
                 }
-                Some(Line::Datagrams(own)) => sockets.extend(own.take().map(|own| (nth, own))),
+                Some(MediumTransport::Datagrams(own)) => {
+                    sockets.extend(own.take().map(|own| (nth, own)))
+                }
             }
             used.push(medium.track.clone());
         }
@@ -323,7 +325,7 @@ impl Connection {
 
     /// Whether the session records, or belongs to the announced title of this connection.
     pub(super) fn records(&self, id: SessionId) -> bool {
-        let is_announced = |announced: &Announced| announced.id == Some(id);
+        let is_announced = |announced: &AnnouncedRecording| announced.id == Some(id);
         self.announced.as_ref().is_some_and(is_announced)
             || self.server.record_sessions().contains_key(&id)
     }
@@ -442,7 +444,7 @@ impl Server {
     }
 }
 
-impl Announced {
+impl AnnouncedRecording {
     /// The medium of a URL: by its announced control attribute, or the only one.
     fn medium(&self, uri: &str) -> Option<usize> {
         let uri = uri.strip_suffix('/').unwrap_or(uri);

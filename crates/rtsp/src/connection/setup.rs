@@ -166,7 +166,7 @@ impl Connection {
             counts: vec![],
             tables: vec![],
             is_elsewhere: false,
-            sent: Sent {
+            sent: SenderState {
                 source: numbers.source,
                 timeline: numbers.timeline(),
                 packets: 0,

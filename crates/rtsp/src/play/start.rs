@@ -27,7 +27,7 @@ use super::super::ended::EndReporter;
 use super::super::play_record::PlayRecord;
 use super::super::transport::{InterleavedTransport, RtpTransport, UdpTransport};
 use super::watcher::{Reporter, Watcher};
-use super::{PlaySession, Playing, State, Track, media_time, nanos, ticks};
+use super::{PlaySession, PlayingPart, State, Track, media_time, nanos, ticks};
 
 /// A started PLAY.
 pub(in super::super) struct PlayStart {
@@ -110,7 +110,7 @@ impl PlaySession {
         };
         let watch = tokio::spawn(watch.run());
         let sent = (0..tracks.len()).filter(|&nth| tracks[nth].output.is_some()).collect();
-        state.playing = Some(Playing { generated, course, record, sent, watch });
+        state.playing = Some(PlayingPart { generated, course, record, sent, watch });
         Ok(PlayStart { range: (course.from, course.last), tracks: told })
     }
 

@@ -150,8 +150,8 @@ impl Stream {
 }
 
 /// The sent part, including the generated packets.
-fn after(before: Sent, gone: OutputProgress, session: Session) -> Sent {
-    Sent {
+fn after(before: SenderState, gone: OutputProgress, session: Session) -> SenderState {
+    SenderState {
         source: session.source,
         timeline: Timeline { epoch: gone.begin, base: session.timestamp },
         packets: before.packets + gone.packets,

@@ -7,7 +7,7 @@ use tactus_config::Config;
 use tactus_core::units::Bytes;
 
 use super::{Failure, console};
-use crate::doctor::{Facts, Finding, Needs, State, judge};
+use crate::doctor::{Facts, Finding, Requirements, State, judge};
 
 /// Checks the host, and says what to change and what it costs to leave it
 #[derive(clap::Args, Debug)]
@@ -48,7 +48,7 @@ impl Doctor {
             let dir = dir.unwrap_or_default();
             Failure::usage(format!("{}: {error}; name a directory", dir.display()))
         })?;
-        let needs = Needs::of(&config, Bytes(facts.machine.memory.available));
+        let needs = Requirements::of(&config, Bytes(facts.machine.memory.available));
         let findings = judge::all(&facts, &needs);
         if self.json {
             let state = findings.iter().map(|finding| finding.state).max().unwrap_or(State::Ok);

@@ -166,7 +166,7 @@ impl Record {
         let authorization = self.credentials.field()?;
         let meter = meter(self.quiet);
         let seen = |count| meter.inc(count);
-        let mut from = Until {
+        let mut from = TimedReader {
             from: io::stdin().lock(),
             interrupted: interruption()?,
             duration: self.duration.map(|time| Duration::from_nanos(time.0)),
@@ -376,14 +376,14 @@ fn interruption() -> anyhow::Result<Arc<AtomicBool>> {
 }
 
 /// A reader that ends after a time.
-struct Until<R> {
+struct TimedReader<R> {
     from: R,
     interrupted: Arc<AtomicBool>,
     duration: Option<Duration>,
     since: Option<Instant>,
 }
 
-impl<R: Read> Read for Until<R> {
+impl<R: Read> Read for TimedReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let is_over = self
             .duration
@@ -421,13 +421,13 @@ mod tests {
     #[test]
     fn what_comes_ends_when_it_is_enough() {
         let interrupted = Arc::new(AtomicBool::new(false));
-        let mut until = Until {
+        let mut until = TimedReader {
             from: io::repeat(7),
             interrupted: Arc::clone(&interrupted),
             duration: None,
             since: None,
         };
-        let read = |until: &mut Until<_>| until.read(&mut [0; 10]).unwrap();
+        let read = |until: &mut TimedReader<_>| until.read(&mut [0; 10]).unwrap();
         assert_eq!((read(&mut until), read(&mut until)), (10, 10));
         until.duration = Some(Duration::ZERO);
         assert_eq!(read(&mut until), 0, "its time is over");

@@ -37,7 +37,7 @@ use tokio::task::JoinSet;
 
 use super::check::bind_error;
 use super::watch::VolumeWatches;
-use crate::metrics::{Measured, MetricsEndpoint, PublicPages};
+use crate::metrics::{MetricsEndpoint, MetricsSources, PublicPages};
 use crate::supervisor;
 
 use super::signals::Signals;
@@ -228,7 +228,7 @@ impl Server {
         let limits = Limits::from(&self.config.http);
         let channels = self.channels;
         let recordings = self.control.recordings.clone();
-        let figures = MetricsEndpoint::new(Measured {
+        let figures = MetricsEndpoint::new(MetricsSources {
             engine: &self.engine,
             config: &self.config,
             catalogue: Arc::clone(&self.catalogue),

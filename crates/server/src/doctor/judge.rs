@@ -6,10 +6,10 @@ use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_notation::units::exact;
 use tactus_sys::probe::{Device, DirectReads, Interface, Limit, Volume};
 
-use super::{Facts, Finding, Needs, State};
+use super::{Facts, Finding, Requirements, State};
 
 /// All findings, in the order in which an operator should read them.
-pub fn all(facts: &Facts, needs: &Needs) -> Vec<Finding> {
+pub fn all(facts: &Facts, needs: &Requirements) -> Vec<Finding> {
     let mut findings = vec![
         cores(facts),
         real_time(facts),
@@ -106,7 +106,7 @@ fn real_time(facts: &Facts) -> Finding {
     }
 }
 
-fn locked_memory(facts: &Facts, needs: &Needs) -> Finding {
+fn locked_memory(facts: &Facts, needs: &Requirements) -> Finding {
     // The program itself and its stacks, in addition to the arena.
     let needed = Bytes(needs.arena.0 + 64 * MIB);
     match highest(facts.machine.lockable) {
@@ -128,7 +128,7 @@ fn highest(limit: Limit) -> Option<u64> {
     limit.hard
 }
 
-fn memory(facts: &Facts, needs: &Needs) -> Finding {
+fn memory(facts: &Facts, needs: &Requirements) -> Finding {
     let room = Bytes(facts.machine.memory.room());
     let found = format!("{room} can be had, the arena takes {}", needs.arena);
     if room.0 >= needs.arena.0 + needs.arena.0 / 4 {
@@ -142,7 +142,7 @@ fn memory(facts: &Facts, needs: &Needs) -> Finding {
     )
 }
 
-fn huge_pages(facts: &Facts, needs: &Needs) -> Finding {
+fn huge_pages(facts: &Facts, needs: &Requirements) -> Finding {
     let pages = &facts.machine.huge_pages;
     let needed = needs.arena.0.div_ceil(pages.size.0.max(2 * MIB));
     if pages.free >= needed {
@@ -187,7 +187,7 @@ fn io_uring(facts: &Facts) -> Finding {
     }
 }
 
-fn descriptors(facts: &Facts, needs: &Needs) -> Finding {
+fn descriptors(facts: &Facts, needs: &Requirements) -> Finding {
     let needed = needs.descriptors;
     match highest(facts.machine.open_files) {
         Some(limit) if limit < needed => Finding::warn(
@@ -351,7 +351,7 @@ fn disk_model(volume: &Volume, model: Option<&Result<String, String>>) -> Findin
     }
 }
 
-fn link(facts: &Facts, needs: &Needs) -> Finding {
+fn link(facts: &Facts, needs: &Requirements) -> Finding {
     let up = facts.network.interfaces.iter().filter(|it| it.up && !it.loopback);
     let said = up.map(|it| match it.speed {
         Some(speed) => format!("{} {speed}", it.name),

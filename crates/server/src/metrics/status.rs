@@ -268,11 +268,11 @@ struct RecordingStatus {
     /// The bytes that a start after a power failure would find.
     durable_bytes: u64,
     /// By cause.
-    lost: BTreeMap<&'static str, Lost>,
+    lost: BTreeMap<&'static str, LossStatus>,
 }
 
 #[derive(Serialize)]
-struct Lost {
+struct LossStatus {
     gaps: u64,
     bytes: u64,
 }
@@ -498,7 +498,9 @@ fn recordings(sources: &Sources) -> Vec<RecordingStatus> {
             taken_bytes: taken.0,
             durable_bytes: durable.0,
             lost: lost
-                .map(|(kind, loss)| (kind.name(), Lost { gaps: loss.gaps, bytes: loss.bytes }))
+                .map(|(kind, loss)| {
+                    (kind.name(), LossStatus { gaps: loss.gaps, bytes: loss.bytes })
+                })
                 .collect(),
         }
     };

@@ -29,7 +29,7 @@ fn fixture() -> Fixture {
     let catalogue = Arc::new(catalogue.unwrap());
     let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker, None).unwrap();
     let classes = Classes::new(&config, &engine.broker, &engine.counters.classes);
-    let figures = MetricsEndpoint::new(Measured {
+    let figures = MetricsEndpoint::new(MetricsSources {
         engine: &engine,
         config: &config,
         catalogue,

@@ -72,7 +72,8 @@ fn fine() -> Facts {
     Facts { machine, network, volume: Some(volume), model, packets, udp_output_buffer }
 }
 
-const NEEDS: Needs = Needs { arena: Bytes(1 << 30), descriptors: 12_000, link_is_set: false };
+const NEEDS: Requirements =
+    Requirements { arena: Bytes(1 << 30), descriptors: 12_000, link_is_set: false };
 
 fn only(findings: Vec<Finding>) -> Finding {
     let mut others = findings.into_iter().filter(|finding| finding.state != State::Ok);
@@ -176,7 +177,7 @@ fn without_direct_reads_read_ahead_matters() {
 fn a_configured_link_need_not_tell_its_speed() {
     let mut facts = fine();
     facts.network.interfaces[0].speed = None;
-    let findings = all(&facts, &Needs { link_is_set: true, ..NEEDS });
+    let findings = all(&facts, &Requirements { link_is_set: true, ..NEEDS });
     assert!(findings.iter().all(|finding| finding.state == State::Ok));
     assert_eq!(fastest(&facts.network.interfaces), None);
 }
