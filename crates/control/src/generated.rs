@@ -23,7 +23,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tactus_core::datagrams::Framing;
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::rtp::frame;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{Extent, Outcome};
@@ -49,7 +49,7 @@ pub trait Packetizer: Send + 'static {
 
     /// The next datagram and the number of its output, in order of their times over all outputs.
     /// `None` if more bytes are needed, or the end is reached.
-    fn next(&mut self) -> Option<(usize, Timed)>;
+    fn next(&mut self) -> Option<(usize, TimedDatagram)>;
 
     /// Whether the last result was `None` only because the work paused for other tasks. Then `next`
     /// must be called again.
@@ -374,7 +374,7 @@ struct AdmittedLane {
 struct Lanes {
     /// Each output, with its ring until the engine gets it.
     outputs: Vec<(AdmittedLane, Option<ChunkRing>)>,
-    rings: Vec<Producer<Timed>>,
+    rings: Vec<Producer<TimedDatagram>>,
     streams: Vec<Running>,
     /// The channels of the outputs, if one ring carries all of them in frames; `None`: each output
     /// has its own ring of datagrams.
@@ -394,7 +394,7 @@ fn admit_source(broker: &Broker, source_spec: &SourceSpec) -> Result<Grant, Refu
     broker.admit(&DeliverySpec::reader(broker, &source_spec.title, &source_spec.reading))
 }
 
-fn ring_for(needs: GeneratedRate) -> (Producer<Timed>, ChunkRing) {
+fn ring_for(needs: GeneratedRate) -> (Producer<TimedDatagram>, ChunkRing) {
     let ahead = u64::from(needs.datagrams) * AHEAD.0 / SECOND.0;
     ChunkRing::new((ahead as usize).max(ROOM_MIN))
 }
@@ -502,7 +502,7 @@ struct Maker<'a> {
     /// Delay of the due times in frames, by the engine's clock, against the times of generation.
     later: Nanos,
     /// The datagram that did not fit.
-    pending: Option<(usize, Timed)>,
+    pending: Option<(usize, TimedDatagram)>,
     /// The time of the last generated datagram.
     last: Nanos,
     /// Number of rings with an end mark.
@@ -599,7 +599,7 @@ impl<'a> Maker<'a> {
                 left = DATAGRAMS_AT_ONCE;
             }
         }
-        let last = Timed::end(self.last + self.later);
+        let last = TimedDatagram::end(self.last + self.later);
         while self.has_ended
             && let Some(ring) = self.lanes.rings.get_mut(self.told)
             && ring.push(last).is_ok()
@@ -610,7 +610,7 @@ impl<'a> Maker<'a> {
     }
 
     /// Pushes a datagram of output `to` into its ring. Returns whether there was room.
-    fn give(&mut self, to: usize, timed: &Timed, shared: &Shared) -> bool {
+    fn give(&mut self, to: usize, timed: &TimedDatagram, shared: &Shared) -> bool {
         let (ring, timed) = match &self.lanes.channels {
             None => (to, *timed),
             Some(channels) => (0, timed.framed(channels[to], self.later)),
@@ -656,7 +656,7 @@ impl<'a> Maker<'a> {
         if streams.is_empty() {
             return vec![0; count];
         }
-        let left = |(ring, pushed): (&mut Producer<Timed>, &u64)| {
+        let left = |(ring, pushed): (&mut Producer<TimedDatagram>, &u64)| {
             // The ring has no consumer any more. Unsent entries are still in it, and an end mark
             // never leaves.
             pushed - (ring.capacity() - ring.free()) as u64

@@ -9,7 +9,7 @@ use tactus_control::broker::{GeneratedRate, Output, Reading, UdpOutput};
 use tactus_control::engine::{self, Engine};
 use tactus_control::generated::{End, SourceSpec, GeneratedSession, Lane, Packetizer};
 use tactus_control::settings::{EngineSettings, Sendfile, Volume};
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::ledger::Resource;
 use tactus_core::path::RequestPath;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
@@ -44,14 +44,14 @@ impl Packetizer for Cuts {
         self.has_ended = true;
     }
 
-    fn next(&mut self) -> Option<(usize, Timed)> {
+    fn next(&mut self) -> Option<(usize, TimedDatagram)> {
         if self.bytes.is_empty() || self.bytes.len() < CUT && !self.has_ended {
             return None;
         }
         let cut: Vec<u8> = self.bytes.drain(..self.bytes.len().min(CUT)).collect();
         let due = RATE.time_for(Bytes(CUT as u64 * self.generated));
         self.generated += 1;
-        Some((self.generated as usize % 2, Timed::new(due, &cut)))
+        Some((self.generated as usize % 2, TimedDatagram::new(due, &cut)))
     }
 
     fn buffered(&self) -> usize {

@@ -44,7 +44,7 @@ impl ClassLimits {
 
 /// A class has no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Full {
+pub struct ClassFull {
     /// The class.
     pub class: ClassNumber,
     /// The rate that its streams would ask for.
@@ -57,7 +57,7 @@ pub struct Full {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClassChangeError {
     /// The promises of a class, with the reservations below it, exceed its ceiling.
-    Ceiling(Full),
+    Ceiling(ClassFull),
     /// The guarantee of a class would no longer cover the promises to its streams.
     Guarantee {
         /// The class.
@@ -147,7 +147,7 @@ impl Classes {
             if let Some(ceiling) =
                 to.ceiling.filter(|&ceiling| !to.is_oversubscribed && needed > ceiling)
             {
-                return Err(ClassChangeError::Ceiling(Full { class, needed, ceiling }));
+                return Err(ClassChangeError::Ceiling(ClassFull { class, needed, ceiling }));
             }
             let promised = to.promised(needed);
             let guaranteed = to.guaranteed;
@@ -178,7 +178,7 @@ impl Classes {
     ///
     /// # Errors
     /// The first class on the path to the link without room for it.
-    pub fn with(&self, class: ClassNumber, rate: BitRate) -> Result<BitRate, Full> {
+    pub fn with(&self, class: ClassNumber, rate: BitRate) -> Result<BitRate, ClassFull> {
         let (mut class, mut more) = (Some(class), rate);
         while let Some(here) = class {
             let at = here.index();
@@ -186,7 +186,7 @@ impl Classes {
             let needed = BitRate(self.asked[at].0.saturating_add(more.0));
             if let Some(ceiling) = ceiling.filter(|&ceiling| !is_oversubscribed && needed > ceiling)
             {
-                return Err(Full { class: here, needed, ceiling });
+                return Err(ClassFull { class: here, needed, ceiling });
             }
             more = self.kept(at, needed) - self.kept(at, self.asked[at]);
             class = parent;
@@ -272,7 +272,7 @@ mod tests {
         }
         assert_eq!(
             classes.with(second, BitRate(31 * M)),
-            Err(Full { class: second, needed: BitRate(31 * M), ceiling: BitRate(30 * M) })
+            Err(ClassFull { class: second, needed: BitRate(31 * M), ceiling: BitRate(30 * M) })
         );
         // Its own ceiling allows it, its parent's does not.
         assert_eq!(
@@ -313,7 +313,7 @@ mod tests {
         classes.add(rest, BitRate(25 * M));
         assert_eq!([house, gold, rest].map(|class| classes.streams(class)), [2, 1, 1]);
         let full = |class, needed, ceiling| {
-            Err(ClassChangeError::Ceiling(Full {
+            Err(ClassChangeError::Ceiling(ClassFull {
                 class,
                 needed: BitRate(needed * M),
                 ceiling: BitRate(ceiling * M),

@@ -133,7 +133,7 @@ pub struct Cycle {
     /// Real-time writes that came in this cycle. They join the sweep of the next cycle, with the
     /// reads of running streams: a sweep for each write would cost the arm more seeks than were
     /// promised.
-    arrived: Vec<Arrived>,
+    arrived: Vec<RealTimeWrite>,
     best_effort: BestEffortQueue,
     flushes: Flushes,
     floor: Floor,
@@ -150,7 +150,7 @@ pub struct Cycle {
 }
 
 /// A real-time write, and the cycle in which it came.
-struct Arrived {
+struct RealTimeWrite {
     job: Job,
     cycle: u64,
 }
@@ -205,7 +205,7 @@ impl Cycle {
     /// If more jobs wait than the write share has places.
     pub fn add_recording(&mut self, now: MonoTime, job: Job) {
         assert!(self.arrived.len() < self.limits.write_path.jobs_max, "a job has a place");
-        self.arrived.push(Arrived { job, cycle: self.cycle_of(now) });
+        self.arrived.push(RealTimeWrite { job, cycle: self.cycle_of(now) });
     }
 
     /// Adds a best-effort job.

@@ -13,14 +13,14 @@ pub const TIMED_MAX: usize = 1472;
 
 /// A complete datagram without the headers of UDP and below.
 #[derive(Clone, Copy)]
-pub struct Timed {
+pub struct TimedDatagram {
     /// When it leaves, counted from the beginning of its stream.
     pub due: Nanos,
     len: u16,
     bytes: [u8; TIMED_MAX],
 }
 
-impl Timed {
+impl TimedDatagram {
     /// A datagram of `bytes`.
     ///
     /// # Panics
@@ -81,8 +81,8 @@ pub const fn wire_rate(rate: BitRate, per_second: u32, ip: Ip) -> BitRate {
     BitRate(rate.0 + headers.0 * 8 * per_second as u64)
 }
 
-impl core::fmt::Debug for Timed {
+impl core::fmt::Debug for TimedDatagram {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Timed").field("due", &self.due).field("len", &self.len).finish()
+        f.debug_struct("TimedDatagram").field("due", &self.due).field("len", &self.len).finish()
     }
 }

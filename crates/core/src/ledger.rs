@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::classes::{ClassChangeError, ClassLimits, ClassNumber, Classes, Full};
+use crate::classes::{ClassChangeError, ClassFull, ClassLimits, ClassNumber, Classes};
 use crate::cost::{Cost, Disk, DiskLimits, OutputCost};
 use crate::disk_model::{MilliVisits, TransferredBytes};
 use crate::mutant;
@@ -95,9 +95,9 @@ pub struct Rejection {
     pub class: Option<ClassNumber>,
 }
 
-impl From<Full> for Rejection {
-    fn from(full: Full) -> Self {
-        let Full { class, needed, ceiling } = full;
+impl From<ClassFull> for Rejection {
+    fn from(full: ClassFull) -> Self {
+        let ClassFull { class, needed, ceiling } = full;
         let class = Some(class);
         Self { resource: Resource::Class, number: 0, needed: needed.0, limit: ceiling.0, class }
     }

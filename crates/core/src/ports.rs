@@ -119,7 +119,7 @@ pub enum SyncScope {
 
 /// The end of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Synced {
+pub struct SyncResult {
     /// The flush that has ended.
     pub sync: Sync,
     /// A failure is final: bytes written since the last flush may be lost, even if a later flush
@@ -149,7 +149,7 @@ pub trait DiskPort {
     fn submit_sync(&mut self, now: MonoTime, sync: Sync) -> Result<(), Sync>;
 
     /// The next flush that has ended, in any order.
-    fn poll_synced(&mut self, now: MonoTime) -> Option<Synced>;
+    fn poll_synced(&mut self, now: MonoTime) -> Option<SyncResult>;
 
     /// Frees the port of the thread that has used it. Called only while nothing is under way, and
     /// by a thread that may wait.

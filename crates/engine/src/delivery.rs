@@ -26,11 +26,12 @@ use tactus_ring::spsc::{Consumer, Producer};
 use crate::counters::DeliveryCounters;
 use crate::delivery::entry::{Entry, Phase, WantedBlock};
 use crate::internal::{
-    BlockRequest, FromBlock, FromLink, Open, OpenBlocks, OpenContent, Pass, Round, ToBlock, ToLink,
+    BlockRequest, FromBlock, FromLink, LinkMessage, Open, OpenBlocks, OpenContent, Round, ToBlock,
+    ToLink,
 };
 use crate::message::{
     Command, Connection, Content, Datagrams, Delivery, INTERLEAVED_MAX, Origin, Outcome, Output,
-    Pin, Report, Returned, Start, StreamId,
+    Pin, Report, ReturnedMemory, Start, StreamId,
 };
 use crate::pool::Pool;
 use crate::server::Server;
@@ -204,7 +205,7 @@ impl DeliveryServer {
         if is_fed || is_ahead {
             entry.is_open_ended = false;
             let (stream, len) = (entry.stream, entry.end - entry.first);
-            self.links.pass(entry.output, Pass::Settle { stream, len });
+            self.links.pass(entry.output, LinkMessage::Settle { stream, len });
         }
     }
 
@@ -362,7 +363,7 @@ impl DeliveryServer {
                 }
                 if let Some(message) = entry.message.take() {
                     entry.messages_at_link += 1;
-                    self.links.pass(entry.output, Pass::Interleave { stream, message });
+                    self.links.pass(entry.output, LinkMessage::Interleave { stream, message });
                 }
             }
             Phase::Running => {}
@@ -377,7 +378,7 @@ impl DeliveryServer {
             let stream = entry.stream;
             let block = self.volumes[usize::from(entry.origin.volume.0)].limits.block;
             let offset = Bytes(piece.block * block.0 + u64::from(piece.at));
-            let feed = Pass::Feed { stream, lease, at: piece.at, len: piece.len, offset };
+            let feed = LinkMessage::Feed { stream, lease, at: piece.at, len: piece.len, offset };
             self.links.pass(entry.output, feed);
         }
         self.feed_follower(index);
@@ -493,7 +494,7 @@ impl DeliveryServer {
             self.finish(index);
         } else if !entry.link_closed {
             let stream = entry.stream;
-            self.links.pass(entry.output, Pass::Close(stream));
+            self.links.pass(entry.output, LinkMessage::Close(stream));
         }
         self.retire_if_done(index);
     }
@@ -530,7 +531,7 @@ impl DeliveryServer {
             return;
         }
         let (stream, at) = (entry.stream, entry.active_at);
-        let memory = Returned {
+        let memory = ReturnedMemory {
             sums: entry.origin.sums.take(),
             block_list: entry.block_list.take(),
             plan: entry.plan.take(),
@@ -569,7 +570,7 @@ impl DeliveryServer {
             }
             Phase::Running => {
                 entry.messages_at_link += 1;
-                self.links.pass(entry.output, Pass::Interleave { stream, message });
+                self.links.pass(entry.output, LinkMessage::Interleave { stream, message });
             }
             Phase::Free | Phase::Draining => {
                 self.report(Report::Interleaved { stream, message, is_sent: false });
@@ -599,12 +600,12 @@ impl Links {
     }
 
     /// Passes a message of an opened stream to its link. A pin is opened at no link.
-    fn pass(&mut self, output: Option<Output>, pass: Pass) {
+    fn pass(&mut self, output: Option<Output>, pass: LinkMessage) {
         match output {
             Some(Output::Connection(Connection { link, .. })) => {
-                self.connections[usize::from(link.0)].give(ToLink::Pass(pass));
+                self.connections[usize::from(link.0)].give(ToLink::Message(pass));
             }
-            Some(Output::Datagrams(_)) => self.datagrams().give(ToLink::Pass(pass)),
+            Some(Output::Datagrams(_)) => self.datagrams().give(ToLink::Message(pass)),
             None => {}
         }
     }

@@ -30,7 +30,7 @@ pub struct DiskServer<P> {
     /// The write path of uploads; `None` if the volume takes no uploads.
     write_path: Option<WritePath>,
     counters: Arc<DiskCounters>,
-    flying: Vec<Flying>,
+    flying: Vec<InFlightTransfer>,
     cycle_now: u64,
     /// When it was last polled, if transfers were at the device then.
     left: Option<MonoTime>,
@@ -46,7 +46,7 @@ pub(crate) struct DiskRings {
 }
 
 /// A transfer at the device, and the time of its hand-over.
-struct Flying {
+struct InFlightTransfer {
     transfer: Transfer,
     since: MonoTime,
     turn: Turn,
@@ -126,7 +126,7 @@ impl<P: DiskPort> DiskServer<P> {
         }
     }
 
-    fn count(&self, now: MonoTime, flying: &Flying, completion: Completion) {
+    fn count(&self, now: MonoTime, flying: &InFlightTransfer, completion: Completion) {
         let counters = &self.counters;
         let turn = flying.turn;
         if flying.transfer.direction == Direction::Write {
@@ -166,7 +166,7 @@ impl<P: DiskPort> DiskServer<P> {
         while let Some((transfer, turn)) = self.cycle.poll_transfer(now) {
             let taken = self.port.submit(now, transfer);
             assert!(taken.is_ok(), "the device's queue is at least as deep as the model's depth");
-            self.flying.push(Flying { transfer, since: now, turn });
+            self.flying.push(InFlightTransfer { transfer, since: now, turn });
             any = true;
         }
         // Real-time work may have left room only for a flush.

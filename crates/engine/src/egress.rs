@@ -10,7 +10,7 @@ mod window;
 use tactus_core::units::Bytes;
 use tactus_ring::arena::{Lease, View};
 
-pub(crate) use moved::Moved;
+pub(crate) use moved::StreamSet;
 pub(crate) use window::{Second, Window};
 
 /// The memory of a volume's blocks, as long as they are leased.

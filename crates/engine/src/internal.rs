@@ -86,11 +86,11 @@ pub(crate) enum ToDisk {
 /// From a delivery server to a link server or packet server, whose output is `O`.
 pub(crate) enum ToLink<O> {
     Open(Open<O>),
-    Pass(Pass),
+    Message(LinkMessage),
 }
 
 /// Messages that all links handle alike.
-pub(crate) enum Pass {
+pub(crate) enum LinkMessage {
     /// More bytes of the stream, in order.
     Feed {
         stream: StreamId,

@@ -25,8 +25,8 @@ use tactus_core::units::{BitRate, Bytes, KIB, MonoTime, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::{LinkCounters, StreamCounters};
-use crate::egress::{BlockPart, Memory, Moved};
-use crate::internal::{FromLink, Open, OpenBlocks, OpenContent, Pass, ToLink};
+use crate::egress::{BlockPart, Memory, StreamSet};
+use crate::internal::{FromLink, LinkMessage, Open, OpenBlocks, OpenContent, ToLink};
 use crate::link::best_effort::BestEffort;
 use crate::link::connection::Connection;
 use crate::link::delivery::Delivery;
@@ -68,7 +68,7 @@ pub struct LinkServer<P> {
     fed: Pool<BlockPart>,
     schedule: Schedule,
     best_effort: BestEffort,
-    moved: Moved,
+    moved: StreamSet,
     /// Room in the ring of answers that the messages of moved clocks leave free for all others.
     reserved: usize,
     /// Buffer for packets whose bytes lie in the page cache.
@@ -105,7 +105,7 @@ impl<P: LinkPort> LinkServer<P> {
             fed: Pool::new(parts.leases),
             schedule: Schedule::new(streams),
             best_effort: BestEffort::new(streams),
-            moved: Moved::new(streams),
+            moved: StreamSet::new(streams),
             reserved: parts.leases + 2 * streams,
             stage: vec![0; framing::STAGE],
             patience: parts.patience,
@@ -490,14 +490,14 @@ impl<P: LinkPort> LinkServer<P> {
             any = true;
             match request {
                 ToLink::Open(open) => self.open(now, open),
-                ToLink::Pass(Pass::Feed { stream, lease, at, len, offset }) => {
+                ToLink::Message(LinkMessage::Feed { stream, lease, at, len, offset }) => {
                     self.feed(stream, BlockPart { lease, at, len, offset });
                 }
-                ToLink::Pass(Pass::Settle { stream, len }) => self.settle(stream, len),
-                ToLink::Pass(Pass::Interleave { stream, message }) => {
+                ToLink::Message(LinkMessage::Settle { stream, len }) => self.settle(stream, len),
+                ToLink::Message(LinkMessage::Interleave { stream, message }) => {
                     self.interleave(now, stream, message);
                 }
-                ToLink::Pass(Pass::Close(stream)) => {
+                ToLink::Message(LinkMessage::Close(stream)) => {
                     if self.deliveries[stream.index as usize].stream == Some(stream) {
                         self.stop(now, stream.index);
                     }

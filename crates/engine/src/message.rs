@@ -229,13 +229,13 @@ pub enum Report {
         /// Which delivery.
         stream: StreamId,
         /// Its memory.
-        memory: Returned,
+        memory: ReturnedMemory,
     },
 }
 
 /// Memory of a delivery that comes back to the control side, which frees it.
 #[derive(Default, Debug)]
-pub struct Returned {
+pub struct ReturnedMemory {
     /// Its checksums.
     pub sums: Option<Arc<Sums>>,
     /// Its block list.

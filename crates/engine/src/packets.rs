@@ -26,8 +26,8 @@ use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::{ClassCounters, PacketCounters, StreamCounters};
-use crate::egress::{BlockPart, Memory, Moved, Second};
-use crate::internal::{FromLink, Open, OpenBlocks, OpenContent, Pass, ToLink};
+use crate::egress::{BlockPart, Memory, Second, StreamSet};
+use crate::internal::{FromLink, LinkMessage, Open, OpenBlocks, OpenContent, ToLink};
 use crate::message::{ClassChange, Datagrams, Outcome, PacketClass, Rate, StreamId};
 use crate::packets::batch::{Batch, DueMessage};
 use crate::packets::classes::Classes;
@@ -55,9 +55,9 @@ pub(crate) struct PacketServer {
     /// Generated streams, by the same slots.
     generated: Vec<Option<generated::Entry>>,
     /// The generated streams whose ring was empty at the last look.
-    empty: Moved,
+    empty: StreamSet,
     /// Empty except during the next look.
-    looked_at: Moved,
+    looked_at: StreamSet,
     fed: Pool<BlockPart>,
     /// Read-ahead of streams whose blocks are in the page cache.
     pieces: Pieces,
@@ -73,7 +73,7 @@ pub(crate) struct PacketServer {
     following: Vec<StreamId>,
     batch: Batch,
     full: FullUdpOutputs,
-    moved: Moved,
+    moved: StreamSet,
     /// Room in the ring of answers that the messages of moved clocks leave free for all others.
     reserved: usize,
     counters: Arc<PacketCounters>,
@@ -129,8 +129,8 @@ impl PacketServer {
             changes: parts.changes,
             entries: (0..streams).map(|_| None).collect(),
             generated: (0..streams).map(|_| None).collect(),
-            empty: Moved::new(streams),
-            looked_at: Moved::new(streams),
+            empty: StreamSet::new(streams),
+            looked_at: StreamSet::new(streams),
             fed: Pool::new(parts.leases),
             pieces: Pieces::new(if is_cached { streams } else { 0 }),
             pacer,
@@ -141,7 +141,7 @@ impl PacketServer {
             following: Vec::with_capacity(streams),
             batch: Batch::new(),
             full: FullUdpOutputs::new(streams),
-            moved: Moved::new(streams),
+            moved: StreamSet::new(streams),
             reserved: parts.leases + 2 * streams,
             counters: parts.counters,
             streams: parts.streams,
@@ -164,15 +164,17 @@ impl PacketServer {
             any = true;
             match request {
                 ToLink::Open(open) => self.open(now, open),
-                ToLink::Pass(Pass::Feed { stream, lease, at, len, offset }) => {
+                ToLink::Message(LinkMessage::Feed { stream, lease, at, len, offset }) => {
                     self.feed(now, stream, BlockPart { lease, at, len, offset });
                 }
-                ToLink::Pass(Pass::Settle { stream, len }) => self.settle(now, stream, len),
-                ToLink::Pass(Pass::Interleave { stream, message }) => {
+                ToLink::Message(LinkMessage::Settle { stream, len }) => {
+                    self.settle(now, stream, len)
+                }
+                ToLink::Message(LinkMessage::Interleave { stream, message }) => {
                     // Datagrams have no place for interleaved messages.
                     self.answer(FromLink::Interleaved { stream, message, is_sent: false });
                 }
-                ToLink::Pass(Pass::Close(stream)) => {
+                ToLink::Message(LinkMessage::Close(stream)) => {
                     if self.find(stream).is_some() || self.find_generated(stream).is_some() {
                         self.close(stream.index, Outcome::Stopped);
                     }

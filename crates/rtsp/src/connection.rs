@@ -22,7 +22,7 @@ use tactus_core::path::RequestPath;
 use tactus_core::rtsp::message::{
     self, BODY_MAX, FRAME_HEAD, HEAD_MAX, Method, Piece, Reply, Request, piece,
 };
-use tactus_core::rtsp::session::{Caller, Refused, SessionId, Setup};
+use tactus_core::rtsp::session::{Caller, SessionId, SessionRefusal, Setup};
 use tactus_core::rtsp::span::{self, Span};
 use tactus_core::rtsp::transport::{Offer, offers};
 use tactus_core::rtsp::v2::{Pipelines, StreamEnd};
@@ -612,24 +612,24 @@ impl Connection {
         }
     }
 
-    fn refused(&self, why: Refused) -> Reply {
+    fn refused(&self, why: SessionRefusal) -> Reply {
         let reply = Reply::new(why.status());
         match why {
-            Refused::Unknown(_) => self.server.counters.refuse(Reason::Session),
-            Refused::State => {}
-            Refused::Waiting => {
+            SessionRefusal::Unknown(_) => self.server.counters.refuse(Reason::Session),
+            SessionRefusal::State => {}
+            SessionRefusal::Waiting => {
                 self.server.counters.refuse(Reason::Waiting);
                 let text = "this address has too many sessions that are not playing; end some of \
                     them";
                 return Reply::said(why.status(), text);
             }
-            Refused::Full => {
+            SessionRefusal::Full => {
                 self.server.counters.refuse(Reason::Room);
                 let text =
                     "the limit of sessions is reached ([rtsp] sessions_max); try again later";
                 return Reply::said(why.status(), text);
             }
-            Refused::Often => {
+            SessionRefusal::Often => {
                 self.server.counters.refuse(Reason::Often);
                 return reply.with("Retry-After", "1");
             }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tactus_core::cycle::GROUP_MAX;
 use tactus_core::ports::{
-    self, Completion, Direction, DiskFault, DiskPort, FilePart, Sum, Sync, Synced, Transfer,
+    self, Completion, Direction, DiskFault, DiskPort, FilePart, Sum, Sync, SyncResult, Transfer,
 };
 use tactus_core::units::{MonoTime, Nanos};
 use tactus_ring::arena::{BlockRef, View};
@@ -219,7 +219,7 @@ impl Device {
         self.syncs.push(PendingSync { done, sync, result });
     }
 
-    fn poll_synced(&mut self, now: MonoTime) -> Option<Synced> {
+    fn poll_synced(&mut self, now: MonoTime) -> Option<SyncResult> {
         if self.hangs(now) {
             return None;
         }
@@ -232,7 +232,7 @@ impl Device {
             self.failed_syncs.push(sync.token);
         }
         self.watch.note_synced(now);
-        Some(Synced { sync, result })
+        Some(SyncResult { sync, result })
     }
 
     fn hangs(&self, now: MonoTime) -> bool {
@@ -413,7 +413,7 @@ impl DiskPort for DiskEnd {
         Ok(())
     }
 
-    fn poll_synced(&mut self, now: MonoTime) -> Option<Synced> {
+    fn poll_synced(&mut self, now: MonoTime) -> Option<SyncResult> {
         open(&self.0).poll_synced(now)
     }
 }

@@ -15,7 +15,7 @@ pub mod uring;
 
 use std::io;
 
-use tactus_core::ports::{Completion, Direction, DiskPort, Sync, Synced, Transfer};
+use tactus_core::ports::{Completion, Direction, DiskPort, Sync, SyncResult, Transfer};
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::View;
 
@@ -254,7 +254,7 @@ impl DiskPort for DiskWrites {
         self.port().submit_sync(now, sync)
     }
 
-    fn poll_synced(&mut self, now: MonoTime) -> Option<Synced> {
+    fn poll_synced(&mut self, now: MonoTime) -> Option<SyncResult> {
         self.port().poll_synced(now)
     }
 }
@@ -287,7 +287,7 @@ impl DiskPort for DiskDevice {
         }
     }
 
-    fn poll_synced(&mut self, now: MonoTime) -> Option<Synced> {
+    fn poll_synced(&mut self, now: MonoTime) -> Option<SyncResult> {
         self.writes.as_mut()?.poll_synced(now)
     }
 

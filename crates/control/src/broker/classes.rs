@@ -4,7 +4,7 @@
 //! the name of the short resource, and changes nothing. The engine gets all changes at once, or
 //! none.
 
-use tactus_core::classes::{ClassChangeError, ClassLimits, ClassNumber, Full};
+use tactus_core::classes::{ClassChangeError, ClassFull, ClassLimits, ClassNumber};
 use tactus_core::ledger::Resource;
 use tactus_core::units::BitRate;
 use tactus_engine::message::ClassChange;
@@ -79,7 +79,7 @@ impl Broker {
             format!("the class {:?}", name.map_or("", |name| name))
         };
         let (resource, message) = match unkept {
-            ClassChangeError::Ceiling(Full { class, needed, ceiling }) => {
+            ClassChangeError::Ceiling(ClassFull { class, needed, ceiling }) => {
                 let class = name(class);
                 (Resource::Class, format!("{needed} of {class} would be promised, of {ceiling}"))
             }

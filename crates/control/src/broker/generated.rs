@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use tactus_core::block_list::BlockList;
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::units::{BitRate, Bytes};
 use tactus_ring::spsc::{Consumer, Keep, Producer, ring};
 
@@ -33,13 +33,13 @@ pub struct GeneratedRate {
 
 /// The engine's end of a ring of chunks, with the owner of its memory.
 pub struct ChunkRing {
-    pub(super) ring: Consumer<Timed>,
-    pub(super) keep: Keep<Timed>,
+    pub(super) ring: Consumer<TimedDatagram>,
+    pub(super) keep: Keep<TimedDatagram>,
 }
 
 impl ChunkRing {
     /// Makes a ring of `capacity` chunks. Returns the producer and the engine's end.
-    pub fn new(capacity: usize) -> (Producer<Timed>, Self) {
+    pub fn new(capacity: usize) -> (Producer<TimedDatagram>, Self) {
         let (ours, ring) = ring(capacity);
         let keep = ours.keep();
         (ours, Self { ring, keep })

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tactus_core::cost::{Cost, OutputCost};
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::ledger::{Ledger, Rejection, Resource};
 use tactus_core::ports::{FileHandle, Waker};
 use tactus_core::units::{BitRate, Bytes};
@@ -119,7 +119,7 @@ pub(super) struct TitleFile {
     /// interact.
     pub(super) file: Option<OwnedFd>,
     /// The memory of the ring, if chunks are generated out of it.
-    _ring: Option<Keep<Timed>>,
+    _ring: Option<Keep<TimedDatagram>>,
 }
 
 impl TitleFile {
@@ -135,7 +135,7 @@ impl TitleFile {
     }
 
     /// A title from which chunks are generated.
-    pub(super) fn chunks(title: &Arc<OpenTitle>, ring: Keep<Timed>) -> Self {
+    pub(super) fn chunks(title: &Arc<OpenTitle>, ring: Keep<TimedDatagram>) -> Self {
         Self { title: Arc::clone(title), file: None, _ring: Some(ring) }
     }
 

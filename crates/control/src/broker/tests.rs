@@ -8,7 +8,7 @@ use tactus_core::datagrams::{Framing, Ip, Session};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::Limits;
 use tactus_core::units::{KIB, SECOND};
-use tactus_engine::message::{self, Extent, Returned, Start, StreamId};
+use tactus_engine::message::{self, Extent, ReturnedMemory, Start, StreamId};
 use tactus_ring::spsc::ring;
 use tactus_storage::catalogue::{
     Catalogue, CatalogueRules, GrowingTitleSpec, GrowthPublisher, PathObject,
@@ -245,7 +245,7 @@ async fn a_socket_comes_back_when_its_stream_has_finished() {
     assert!(delivered.socket.is_some() && delivered.sent == 10);
     drop(grant);
     assert_eq!(fixture.broker.streams(), 1, "not retired yet");
-    fixture.report(Report::Retired { stream, memory: Returned::default() });
+    fixture.report(Report::Retired { stream, memory: ReturnedMemory::default() });
     assert_eq!(fixture.broker.streams(), 0);
 }
 
@@ -265,7 +265,7 @@ async fn a_request_that_goes_away_is_stopped_and_returns_its_grant_when_retired(
     assert!(fixture.admit(RATE, LEN).is_err(), "the engine still sends");
     fixture.report(Report::Finished { stream, outcome: Outcome::Stopped, sent: Bytes(0) });
     assert!(fixture.admit(RATE, LEN).is_err(), "the engine still reads");
-    fixture.report(Report::Retired { stream, memory: Returned::default() });
+    fixture.report(Report::Retired { stream, memory: ReturnedMemory::default() });
     assert!(fixture.admit(RATE, LEN).is_ok());
 }
 
@@ -289,7 +289,7 @@ async fn the_parts_of_one_grant_follow_each_other_in_one_place() {
         fixture.report(Report::Finished { stream, outcome: Outcome::Complete, sent });
         tokio::task::yield_now().await;
         assert_eq!(fixture.commands.pop(), None, "the next part waits until the place is empty");
-        fixture.report(Report::Retired { stream, memory: Returned::default() });
+        fixture.report(Report::Retired { stream, memory: ReturnedMemory::default() });
     }
     delivery.await.expect("both parts were delivered");
     assert_eq!(lives, [1, 2]);
@@ -324,7 +324,7 @@ async fn a_held_title_that_nobody_watches_makes_room_for_others() {
     assert_eq!(fixture.broker.pinned_titles(), 0, "{refusal}");
     assert_eq!(fixture.commands.pop(), Some(Command::Stop(pin)));
     // Its slot is used again only when the engine has retired it.
-    fixture.report(Report::Retired { stream: pin, memory: Returned::default() });
+    fixture.report(Report::Retired { stream: pin, memory: ReturnedMemory::default() });
     assert!(admit(&fixture).is_ok(), "{refusal}");
 }
 
@@ -337,7 +337,7 @@ async fn a_title_that_cannot_be_read_is_not_pinned() {
     let before = fixture.used(Resource::Arena);
     let (stream, outcome) = (pin.stream, Outcome::Unreadable { block: 3, errno: 5 });
     fixture.report(Report::Finished { stream, outcome, sent: Bytes(0) });
-    fixture.report(Report::Retired { stream, memory: Returned::default() });
+    fixture.report(Report::Retired { stream, memory: ReturnedMemory::default() });
     assert_eq!(fixture.used(Resource::Arena), before - u64::from(pin.window));
     assert_eq!(fixture.broker.pinned_titles(), 0);
 }
@@ -477,7 +477,7 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     assert_eq!(interleaver.send(text("four")).await, Err(text("four")));
     framed.stop();
     assert_eq!(fixture.commands.pop(), None);
-    fixture.report(Report::Retired { stream, memory: Returned::default() });
+    fixture.report(Report::Retired { stream, memory: ReturnedMemory::default() });
     // The same grant continues. A connection in the middle of a frame is not returned.
     let started = grant.start(&title, blocks(1316..5000), Output::channel(socket(), 2)).await;
     let mut framed = started.expect("it begins");
@@ -488,7 +488,7 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     fixture.report(Report::Finished { stream, outcome: Outcome::TooSlow, sent });
     assert_eq!(lost.await, Err(text("five")));
     assert!(framed.ended().await.socket.is_none());
-    fixture.report(Report::Retired { stream, memory: Returned::default() });
+    fixture.report(Report::Retired { stream, memory: ReturnedMemory::default() });
     drop(grant);
     assert_eq!(fixture.used(Resource::Link), 0);
 }

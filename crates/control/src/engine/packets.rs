@@ -10,7 +10,7 @@ use tactus_core::ledger::Resource;
 use tactus_core::ports::PacketPort;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_notation::units::exact;
-use tactus_sys::packets::back_end::{self, BackEnd, Candidate, Chosen, ExpectedUse, Gauge};
+use tactus_sys::packets::back_end::{self, BackEnd, Candidate, ChosenPort, ExpectedUse, Gauge};
 use tactus_sys::packets::gaps::{GapCounters, GapOptions};
 use tactus_sys::packets::udp_output::{self, Cutting};
 
@@ -52,7 +52,7 @@ pub(super) fn open(
         Some(gaps) => back_end::choose_gaps(&gap_terms(gaps), use_of),
         None => back_end::choose(wanted, use_of),
     };
-    let Chosen { port, back_end, cutting, candidates, gauge, gaps, refused } = chosen;
+    let ChosenPort { port, back_end, cutting, candidates, gauge, gaps, refused } = chosen;
     if let Some((wanted, error)) = refused {
         degraded.push(format!(
             "datagrams leave by {back_end}, not by {wanted}, which cannot be had here: {error}"

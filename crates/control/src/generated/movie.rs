@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tactus_core::datagrams::Session;
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_media::movie::{Begin, Movie, Sample, SampleId};
 use tactus_storage::catalogue::OpenTitle;
@@ -285,7 +285,7 @@ impl MovieStreams {
 
     /// The next packet of an output. If times of samples are invalid, it is due no earlier than the
     /// one before it.
-    fn pop(&mut self, output: usize) -> Option<(usize, Timed)> {
+    fn pop(&mut self, output: usize) -> Option<(usize, TimedDatagram)> {
         let packets = self.packets[output].as_mut()?;
         let mut timed = packets.next()?;
         if packets.due().is_none() {
@@ -313,7 +313,7 @@ impl Packetizer for MovieStreams {
         self.has_ended = true;
     }
 
-    fn next(&mut self) -> Option<(usize, Timed)> {
+    fn next(&mut self) -> Option<(usize, TimedDatagram)> {
         let mut left = SAMPLES_AT_ONCE;
         self.is_pausing = !self.take_in(&mut left);
         while !self.is_pausing {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use tactus_core::datagrams::{Framing, PAYLOAD, Session};
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::rtp::{self, Header};
 use tactus_core::ts::PACKET;
 use tactus_core::ts::trick::DuePacket;
@@ -20,7 +20,7 @@ pub(super) struct Cutter {
     /// Packets further apart than this leave in separate datagrams.
     apart: MediaTime,
     pending: Vec<DuePacket>,
-    ready: VecDeque<Timed>,
+    ready: VecDeque<TimedDatagram>,
     /// Number of datagrams so far.
     count: u64,
     trail: Trail,
@@ -71,12 +71,12 @@ impl Cutter {
             parts.push(&header);
         }
         parts.extend(self.pending.iter().map(|placed| &placed.bytes[..]));
-        self.ready.push_back(Timed::of_parts(nanos(first.due), &parts));
+        self.ready.push_back(TimedDatagram::of_parts(nanos(first.due), &parts));
         self.trail.add(ticks, self.pending.iter().map(|placed| &placed.bytes));
         self.pending.clear();
     }
 
-    pub(super) fn next(&mut self) -> Option<Timed> {
+    pub(super) fn next(&mut self) -> Option<TimedDatagram> {
         self.ready.pop_front()
     }
 }

@@ -1,6 +1,6 @@
 //! A multiplex of video frames that are access points.
 
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::ts::trick::Multiplex;
 use tactus_core::units::MediaTime;
 
@@ -48,7 +48,7 @@ impl Packetizer for FastPacketizer {
 
     fn end(&mut self) {}
 
-    fn next(&mut self) -> Option<(usize, Timed)> {
+    fn next(&mut self) -> Option<(usize, TimedDatagram)> {
         loop {
             if let Some(timed) = self.cutter.next() {
                 return Some((0, timed));

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tactus_core::block_list::BlockList;
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::ts::trick::{Choice, Scale, TrickOptions};
 use tactus_core::units::{BitRate, MediaTime, Nanos};
 use tactus_media::movie::{Codec, Movie, Sample, Track};
@@ -228,7 +228,7 @@ impl Packetizer for AccessPointPacketizer {
 
     fn end(&mut self) {}
 
-    fn next(&mut self) -> Option<(usize, Timed)> {
+    fn next(&mut self) -> Option<(usize, TimedDatagram)> {
         loop {
             if let Some(timed) = self.packets.as_mut().and_then(Iterator::next) {
                 return Some((0, timed));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::ts::trick::{Multiplex, Scale};
 use tactus_core::ts::{Access, Index, PACKET, Packet};
 use tactus_core::units::MediaTime;
@@ -110,7 +110,7 @@ impl Packetizer for SlowPacketizer {
         self.has_ended = true;
     }
 
-    fn next(&mut self) -> Option<(usize, Timed)> {
+    fn next(&mut self) -> Option<(usize, TimedDatagram)> {
         loop {
             if let Some(timed) = self.cutter.next() {
                 return Some((0, timed));

@@ -16,12 +16,12 @@ use crate::units::{MonoTime, Nanos};
 pub(super) struct Sweeps {
     model: DiskModel,
     /// Jobs outside of any sweep.
-    waiting: Vec<Waiting>,
+    waiting: Vec<QueuedJob>,
     /// The running sweep, last element first.
     sweep: Vec<Job>,
 }
 
-struct Waiting {
+struct QueuedJob {
     job: Job,
     /// The transfer begins at the end of the previous one, so the arm does not move. Set by
     /// `begin`.
@@ -36,7 +36,7 @@ impl Sweeps {
 
     pub(super) fn push(&mut self, job: Job) {
         assert!(self.waiting.len() < self.waiting.capacity(), "a job has a place in its arena");
-        self.waiting.push(Waiting { job, goes_on: false });
+        self.waiting.push(QueuedJob { job, goes_on: false });
     }
 
     /// Moves the deadline of the read of `block` to `deadline`, if it waits.
@@ -121,7 +121,7 @@ struct Cost {
 
 impl Cost {
     /// Counts one more job; always true, for use in a condition.
-    fn add(&mut self, waiting: &Waiting) -> bool {
+    fn add(&mut self, waiting: &QueuedJob) -> bool {
         let transfer = waiting.job.transfer;
         self.visits += u64::from(self.visits == 0 || !waiting.goes_on);
         self.moved = self.moved.plus(moved(transfer.direction, transfer.len));

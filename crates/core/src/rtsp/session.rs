@@ -72,7 +72,7 @@ pub enum State {
 
 /// Why a step was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum SessionRefusal {
     /// No session is named, or it does not exist, or it belongs to another client.
     Unknown(Status),
     /// Not permitted in this state.
@@ -85,7 +85,7 @@ pub enum Refused {
     Often,
 }
 
-impl Refused {
+impl SessionRefusal {
     /// The status to answer with.
     pub const fn status(self) -> Status {
         match self {
@@ -198,18 +198,18 @@ impl Sessions {
         named: Option<&str>,
         (uri, offer): (&str, Offer),
         new: SessionId,
-    ) -> Result<Setup, Refused> {
+    ) -> Result<Setup, SessionRefusal> {
         if named.is_some() {
             let (id, session) = self.find(now, caller, named)?;
             let is_same = session.offer == offer && session.uri == uri;
-            return if is_same { Ok(Setup::Same(id)) } else { Err(Refused::State) };
+            return if is_same { Ok(Setup::Same(id)) } else { Err(SessionRefusal::State) };
         }
         let network = network(caller.address);
         if self.waiting.get(&network).is_some_and(|&waiting| waiting >= WAITING_MAX) {
-            return Err(Refused::Waiting);
+            return Err(SessionRefusal::Waiting);
         }
         if self.all.len() >= self.max {
-            return Err(Refused::Full);
+            return Err(SessionRefusal::Full);
         }
         *self.waiting.entry(network).or_default() += 1;
         let session = Session {
@@ -247,10 +247,10 @@ impl Sessions {
         now: MonoTime,
         caller: &Caller<'_>,
         named: Option<&str>,
-    ) -> Result<(SessionId, State), Refused> {
+    ) -> Result<(SessionId, State), SessionRefusal> {
         let (id, session) = self.find(now, caller, named)?;
         if !session.turns.take(now) {
-            return Err(Refused::Often);
+            return Err(SessionRefusal::Often);
         }
         let before = session.state;
         if session.is_promised {
@@ -268,10 +268,10 @@ impl Sessions {
         now: MonoTime,
         caller: &Caller<'_>,
         named: Option<&str>,
-    ) -> Result<(SessionId, State), Refused> {
+    ) -> Result<(SessionId, State), SessionRefusal> {
         let (id, session) = self.find(now, caller, named)?;
         if !session.turns.take(now) {
-            return Err(Refused::Often);
+            return Err(SessionRefusal::Often);
         }
         // Before the first PLAY there is nothing to pause (appendix A.2: Ready stays Ready).
         let before = session.state;
@@ -288,7 +288,7 @@ impl Sessions {
         now: MonoTime,
         caller: &Caller<'_>,
         named: Option<&str>,
-    ) -> Result<SessionId, Refused> {
+    ) -> Result<SessionId, SessionRefusal> {
         let (id, _) = self.find(now, caller, named)?;
         self.handle_over(id);
         Ok(id)
@@ -303,7 +303,7 @@ impl Sessions {
         now: MonoTime,
         caller: &Caller<'_>,
         named: Option<&str>,
-    ) -> Result<SessionId, Refused> {
+    ) -> Result<SessionId, SessionRefusal> {
         self.find(now, caller, named).map(|(id, _)| id)
     }
 
@@ -367,10 +367,10 @@ impl Sessions {
         now: MonoTime,
         caller: &Caller<'_>,
         named: Option<&str>,
-    ) -> Result<(SessionId, &mut Session), Refused> {
-        let unknown = Refused::Unknown(Status::SESSION_NOT_FOUND);
+    ) -> Result<(SessionId, &mut Session), SessionRefusal> {
+        let unknown = SessionRefusal::Unknown(Status::SESSION_NOT_FOUND);
         // Row S06: the request needs a session and comes before SETUP.
-        let named = named.ok_or(Refused::State)?;
+        let named = named.ok_or(SessionRefusal::State)?;
         let id = SessionId::parse(named).ok_or(unknown)?;
         let session = self.all.get_mut(&id).ok_or(unknown)?;
         let is_same_principal =

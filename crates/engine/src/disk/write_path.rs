@@ -5,7 +5,7 @@
 
 use tactus_core::cycle::{BlockWriteEnd, Cycle, Job};
 use tactus_core::mutant;
-use tactus_core::ports::{Direction, Sync, Synced, Transfer, Waker};
+use tactus_core::ports::{Direction, Sync, SyncResult, Transfer, Waker};
 use tactus_core::units::MonoTime;
 use tactus_ring::spsc::{Consumer, Producer};
 
@@ -87,7 +87,7 @@ impl WritePath {
     pub(super) fn synced(
         &mut self,
         now: MonoTime,
-        synced: Synced,
+        synced: SyncResult,
         cycle: &mut Cycle,
         counters: &DiskCounters,
     ) {

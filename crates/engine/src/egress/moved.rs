@@ -4,12 +4,12 @@
 //! more room in the ring than one for each stream.
 
 /// A list of streams without repeats.
-pub(crate) struct Moved {
+pub(crate) struct StreamSet {
     streams: Vec<u32>,
     is_listed: Vec<bool>,
 }
 
-impl Moved {
+impl StreamSet {
     pub(crate) fn new(streams: usize) -> Self {
         Self { streams: Vec::with_capacity(streams), is_listed: vec![false; streams] }
     }

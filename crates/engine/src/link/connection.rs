@@ -9,13 +9,13 @@ use tactus_core::units::MonoTime;
 /// A socket of the control side, lent for writing.
 pub(super) struct Connection {
     pub(super) socket: SocketHandle,
-    message: Option<Interleaved>,
+    message: Option<InterleavedMessage>,
     /// The delivery was stopped; only the rest of a frame or message that has begun is still sent.
     closing_since: Option<MonoTime>,
 }
 
 /// An interleaved message.
-struct Interleaved {
+struct InterleavedMessage {
     bytes: Box<[u8]>,
     taken: usize,
 }
@@ -31,7 +31,7 @@ impl Connection {
     /// When one is queued already.
     pub(super) fn interleave(&mut self, bytes: Box<[u8]>) {
         assert!(self.message.is_none(), "one message at a time");
-        self.message = Some(Interleaved { bytes, taken: 0 });
+        self.message = Some(InterleavedMessage { bytes, taken: 0 });
     }
 
     /// Starts closing at `now`, unless it did before. Returns when it started.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tactus_core::block_list::BlockList;
 use tactus_core::classes::ClassNumber;
 use tactus_core::datagrams::{Cutter, Cutting, Framing, Ip, Plan};
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::ports::{FileHandle, SocketHandle};
 use tactus_core::stagger::Tick;
 use tactus_core::sums::Sums;
@@ -236,7 +236,7 @@ impl Extent {
 pub struct Chunks {
     /// In order of their times. The producer keeps its memory until `Report::Retired`, as a
     /// real-time thread frees nothing.
-    pub ring: Consumer<Timed>,
+    pub ring: Consumer<TimedDatagram>,
     /// The origin of their times: the first chunk is not due before it.
     pub begin: MonoTime,
     /// The guaranteed rate on the wire.

@@ -22,7 +22,7 @@ const LOOKS_MAX: usize = 16;
 
 /// All full UDP outputs; the first one is tried next.
 pub(super) struct FullUdpOutputs {
-    udp_outputs: VecDeque<Full>,
+    udp_outputs: VecDeque<FullOutput>,
     /// Time of the next try.
     again: MonoTime,
     kept: Pool<DueMessage>,
@@ -30,7 +30,7 @@ pub(super) struct FullUdpOutputs {
 }
 
 #[derive(Clone, Copy)]
-struct Full {
+struct FullOutput {
     udp_output: SocketHandle,
     since: MonoTime,
     /// Its kept messages.
@@ -55,14 +55,15 @@ impl FullUdpOutputs {
         (!self.is_empty()).then_some(self.again)
     }
 
-    fn find(&mut self, udp_output: SocketHandle) -> Option<&mut Full> {
+    fn find(&mut self, udp_output: SocketHandle) -> Option<&mut FullOutput> {
         self.udp_outputs.iter_mut().find(|full| full.udp_output == udp_output)
     }
 
     /// Whether the due stream in `place` must wait because its UDP output is full.
     pub(super) fn waits(&mut self, place: u32, udp_output: SocketHandle) -> bool {
         let Self { udp_outputs, waiting, .. } = self;
-        let is_its = |full: &&mut Full| mutant!(FullForAll, true, full.udp_output == udp_output);
+        let is_its =
+            |full: &&mut FullOutput| mutant!(FullForAll, true, full.udp_output == udp_output);
         let Some(full) = udp_outputs.iter_mut().find(is_its) else { return false };
         waiting.push_back(&mut full.waiting, place);
         true
@@ -158,7 +159,7 @@ impl PacketServer {
             udp_outputs.retain(|full| !full.kept.is_empty() || !full.waiting.is_empty());
         }
         assert!(udp_outputs.len() < udp_outputs.capacity(), "each has a stream");
-        udp_outputs.push_back(Full { udp_output, since, kept: List::default(), waiting });
+        udp_outputs.push_back(FullOutput { udp_output, since, kept: List::default(), waiting });
     }
 
     /// Offers full UDP outputs their kept messages, if it is time. Returns whether there was a UDP
@@ -183,7 +184,7 @@ impl PacketServer {
 
     /// Whether the first UDP output has taken all kept messages.
     fn offer_kept(&mut self, now: MonoTime) -> bool {
-        while let Full { udp_output, kept, .. } = self.full.udp_outputs[0]
+        while let FullOutput { udp_output, kept, .. } = self.full.udp_outputs[0]
             && !kept.is_empty()
         {
             let described = self.batch.describe(
@@ -221,8 +222,8 @@ impl PacketServer {
 
     /// The UDP output has taken all kept messages: its waiting streams continue, each with one
     /// message. A very late stream gets a new time for the rest.
-    fn open_again(&mut self, now: MonoTime, full: Full) {
-        let Full { udp_output, since, mut waiting, .. } = full;
+    fn open_again(&mut self, now: MonoTime, full: FullOutput) {
+        let FullOutput { udp_output, since, mut waiting, .. } = full;
         if now.since(since) > STALL_MAX {
             self.counters.stalls.add(1);
         }

@@ -6,7 +6,7 @@
 //! This module allocates and frees nothing: the ring's memory belongs to the control side.
 
 use tactus_core::datagrams::{Framing, Message};
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::pacer::{Class, ClassId, Packet, STALL_MAX};
 use tactus_core::rtp;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
@@ -26,7 +26,7 @@ pub(super) struct Entry {
     stream: StreamId,
     pub(super) output: Datagrams,
     class: ClassId,
-    ring: Consumer<Timed>,
+    ring: Consumer<TimedDatagram>,
     /// The origin of the times; it moves when a datagram is late.
     begin: MonoTime,
     /// The number of datagrams that have left, and of the next ones that are gathered.
@@ -51,7 +51,7 @@ impl Entry {
     ///
     /// # Panics
     /// If it has left, or was never seen.
-    pub(super) fn datagram(&self, number: u64) -> &Timed {
+    pub(super) fn datagram(&self, number: u64) -> &TimedDatagram {
         let nth = number - self.gone;
         self.ring.peek(nth as usize).expect("what is gathered stays in its ring")
     }

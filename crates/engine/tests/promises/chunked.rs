@@ -2,7 +2,7 @@
 //! is exact whatever the socket takes at a time.
 
 use tactus_core::datagrams::Framing;
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::ports::SocketHandle;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
@@ -15,8 +15,8 @@ use crate::{RATE, finished, retired};
 struct Live {
     stream: StreamId,
     begin: MonoTime,
-    ring: Producer<Timed>,
-    _keep: Keep<Timed>,
+    ring: Producer<TimedDatagram>,
+    _keep: Keep<TimedDatagram>,
 }
 
 fn live(fixture: &mut Fixture) -> Live {
@@ -40,8 +40,8 @@ fn packets(nth: u64) -> Vec<u8> {
     content(nth as i32, 0, 188 * (1 + nth % 7))
 }
 
-fn timed(nth: u64) -> Timed {
-    Timed::new(due(nth), &packets(nth))
+fn timed(nth: u64) -> TimedDatagram {
+    TimedDatagram::new(due(nth), &packets(nth))
 }
 
 /// The contents of the whole HTTP chunks in `left`, and the bytes behind the last one.
@@ -70,7 +70,7 @@ fn each_visit_sends_what_is_due_as_one_http_chunk() {
         }
         fixture.pass(MILLISECOND.times(10));
     }
-    assert!(live.ring.push(Timed::end(due(500))).is_ok());
+    assert!(live.ring.push(TimedDatagram::end(due(500))).is_ok());
     fixture.pass(SECOND);
     let all: Vec<u8> = (0..500).flat_map(packets).collect();
     let received = fixture.received(live.stream);
@@ -109,7 +109,7 @@ fn a_socket_that_is_full_after_any_byte_gets_the_same_bytes_later() {
         fixture.pass(MILLISECOND.times(13));
         fixture.network().limits.remove(&socket);
         fixture.pass(MILLISECOND.times(100));
-        assert!(live.ring.push(Timed::end(due(9))).is_ok());
+        assert!(live.ring.push(TimedDatagram::end(due(9))).is_ok());
         fixture.pass(SECOND);
         assert!(retired(&fixture, live.stream));
         let received = fixture.received(live.stream);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use tactus_core::classes::ClassNumber;
 use tactus_core::datagrams::Framing;
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::pacer::Class;
 use tactus_core::ports::SocketHandle;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
@@ -22,21 +22,24 @@ struct GeneratedSession {
     stream: StreamId,
     to: SocketAddr,
     begin: MonoTime,
-    ring: Producer<Timed>,
-    _keep: Keep<Timed>,
+    ring: Producer<TimedDatagram>,
+    _keep: Keep<TimedDatagram>,
 }
 
 /// Room of each ring.
 const ROOM: usize = 64;
 
-fn make(fixture: &mut Fixture, fill: impl FnOnce(&mut Producer<Timed>)) -> GeneratedSession {
+fn make(
+    fixture: &mut Fixture,
+    fill: impl FnOnce(&mut Producer<TimedDatagram>),
+) -> GeneratedSession {
     make_in(fixture, None, fill)
 }
 
 fn make_in(
     fixture: &mut Fixture,
     class: Option<ClassNumber>,
-    fill: impl FnOnce(&mut Producer<Timed>),
+    fill: impl FnOnce(&mut Producer<TimedDatagram>),
 ) -> GeneratedSession {
     let stream = fixture.place();
     let to = SocketAddr::from(([239, 2, 2, stream.index as u8], 5004));
@@ -57,9 +60,9 @@ fn make_in(
 }
 
 /// Datagram `nth`: of its own length, and at times that are not even.
-fn datagram(nth: u64) -> Timed {
+fn datagram(nth: u64) -> TimedDatagram {
     let len = 100 + nth * 37 % 1300;
-    Timed::new(due(nth), &content(nth as i32, 0, len))
+    TimedDatagram::new(due(nth), &content(nth as i32, 0, len))
 }
 
 fn due(nth: u64) -> Nanos {
@@ -107,7 +110,7 @@ fn each_generated_datagram_leaves_in_the_tick_in_which_it_is_due() {
         }
         fixture.pass(MILLISECOND.times(10));
     }
-    assert!(generated.ring.push(Timed::end(due(500))).is_ok());
+    assert!(generated.ring.push(TimedDatagram::end(due(500))).is_ok());
     fixture.pass(SECOND);
     assert_eq!(assert_on_time(&fixture, &generated, 0, Nanos(0)), 500);
     let bytes = (0..500).map(|nth| datagram(nth).bytes().len() as u64).sum();
@@ -144,7 +147,7 @@ fn counters_of(fixture: &Fixture) -> u64 {
 fn what_is_not_made_in_time_is_counted_and_moves_its_own_clock_only() {
     let mut fixture = Fixture::new(BOTH[0]);
     let filled = |count: u64| {
-        move |ring: &mut Producer<Timed>| {
+        move |ring: &mut Producer<TimedDatagram>| {
             (0..count).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
         }
     };
@@ -226,7 +229,7 @@ fn a_full_socket_keeps_generated_datagrams_and_a_refusal_costs_only_them() {
 #[test]
 fn a_class_without_room_makes_slower_streams_and_no_burst_when_others_leave() {
     // Two streams, each of a datagram in a millisecond, in a class that has room for one.
-    let full = |nth: u64| Timed::new(MILLISECOND.times(nth), &content(0, nth, 1316));
+    let full = |nth: u64| TimedDatagram::new(MILLISECOND.times(nth), &content(0, nth, 1316));
     let ceiling = BitRate((1316 + 66) * 8 * 1000);
     let class = Class { guaranteed: ceiling, ceiling: Some(ceiling), priority: 0, share: ceiling };
     let classes = vec![PacketClass { parent: None, class }];

@@ -2,7 +2,7 @@
 //! own time, whatever the socket takes.
 
 use tactus_core::datagrams::Framing;
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp::{self, frame};
 use tactus_core::stagger::Tick;
@@ -18,8 +18,8 @@ use crate::{RATE, finished, retired};
 struct GeneratedSession {
     stream: StreamId,
     begin: MonoTime,
-    ring: Producer<Timed>,
-    _keep: Keep<Timed>,
+    ring: Producer<TimedDatagram>,
+    _keep: Keep<TimedDatagram>,
 }
 
 const ROOM: usize = 64;
@@ -40,12 +40,12 @@ fn due(nth: u64) -> Nanos {
     Nanos(nth * 2_345_678 + nth % 3 * 700_000)
 }
 
-fn packet(nth: u64) -> Timed {
-    Timed::new(due(nth), &content(nth as i32, 0, 100 + nth * 37 % 1300))
+fn packet(nth: u64) -> TimedDatagram {
+    TimedDatagram::new(due(nth), &content(nth as i32, 0, 100 + nth * 37 % 1300))
 }
 
 /// Of two channels in turns.
-fn framed(nth: u64) -> Timed {
+fn framed(nth: u64) -> TimedDatagram {
     packet(nth).framed((nth % 2 * 2) as u8, Nanos(0))
 }
 
@@ -92,7 +92,7 @@ fn each_generated_frame_leaves_in_the_visit_in_which_it_is_due() {
         }
         fixture.pass(MILLISECOND.times(10));
     }
-    assert!(generated.ring.push(Timed::end(due(500))).is_ok());
+    assert!(generated.ring.push(TimedDatagram::end(due(500))).is_ok());
     fixture.pass(SECOND);
     assert_eq!(read(&fixture.received(generated.stream), &[]), (500, 0, 0));
     let payload = |nth: u64| packet(nth).bytes().len() as u64 - rtp::HEADER as u64;

@@ -17,7 +17,7 @@ use tactus_control::broker::{
     Viewer,
 };
 use tactus_core::datagrams::{Framing, PAYLOAD, Plan};
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 use tactus_engine::message::Outcome;
 use tactus_ring::spsc::Producer;
@@ -94,7 +94,7 @@ pub(super) struct PartSpec {
 
 struct Listener {
     id: u64,
-    ring: Producer<Timed>,
+    ring: Producer<TimedDatagram>,
     /// The origin of its times.
     begin: MonoTime,
     /// The granted rate.
@@ -198,7 +198,7 @@ impl Live {
     /// Adds a listener, and a mirror if there is none.
     fn add(
         self: &Arc<Self>,
-        ring: Producer<Timed>,
+        ring: Producer<TimedDatagram>,
         (rate, begin): (BitRate, MonoTime),
         source: Option<Grant>,
     ) -> (u64, Arc<Notify>) {
@@ -248,7 +248,7 @@ pub struct AdmittedListener {
     grant: Grant,
     /// The reading of the title, for a new mirror.
     source: Option<Grant>,
-    ends: Option<(Producer<Timed>, ChunkRing)>,
+    ends: Option<(Producer<TimedDatagram>, ChunkRing)>,
 }
 
 impl AdmittedListener {

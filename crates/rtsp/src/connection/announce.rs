@@ -279,7 +279,7 @@ impl Connection {
         if !server.sessions().handle_begin(id) {
             // The session has ended meanwhile without a packet: no title is left.
             recording.finish().await.map_err(|error| self.not_begun(&error.into()))?;
-            return Err(self.refused(Refused::Unknown(Status::SESSION_NOT_FOUND)));
+            return Err(self.refused(SessionRefusal::Unknown(Status::SESSION_NOT_FOUND)));
         }
         let announced = self.announced.as_mut().expect("it was there");
         announced.is_recorded = true;

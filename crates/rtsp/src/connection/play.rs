@@ -25,12 +25,14 @@ impl Connection {
     /// Takes a step of a session as soon as the session's rate limit allows it.
     async fn in_turn<T>(
         &self,
-        mut step: impl FnMut(MonoTime) -> Result<T, Refused>,
+        mut step: impl FnMut(MonoTime) -> Result<T, SessionRefusal>,
     ) -> Result<T, Reply> {
         let end = Instant::now() + TURN_WAIT;
         loop {
             match step(tactus_sys::clock::now()) {
-                Err(Refused::Often) if Instant::now() < end => tokio::time::sleep(TURN_LOOK).await,
+                Err(SessionRefusal::Often) if Instant::now() < end => {
+                    tokio::time::sleep(TURN_LOOK).await
+                }
                 done => return done.map_err(|why| self.refused(why)),
             }
         }

@@ -109,7 +109,7 @@ impl Connection {
         let bits = random().map_err(|_| Reply::new(Status::INTERNAL))?;
         let numbers = Numbers::new(bits, now);
         let Some(unplayed) = server.unplayed.take(self.peer.ip(), ts_title.rate) else {
-            return Err(self.refused(Refused::Waiting));
+            return Err(self.refused(SessionRefusal::Waiting));
         };
         let setup = server.sessions().handle_setup(now, caller, None, what, id);
         setup.map_err(|why| self.refused(why))?;

@@ -15,7 +15,7 @@ impl Connection {
     /// names one of several tracks.
     pub(super) fn whole(&self, id: SessionId, uri: &str) -> Result<String, Reply> {
         let (path, base) = target(uri)?;
-        let gone = || self.refused(Refused::Unknown(Status::SESSION_NOT_FOUND));
+        let gone = || self.refused(SessionRefusal::Unknown(Status::SESSION_NOT_FOUND));
         // A recording has no tracks here and is identified by its connection.
         let Some((own, tracks)) = self.title_of(id) else { return Ok(base) };
         match track_named(uri) {

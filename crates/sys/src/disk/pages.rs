@@ -20,10 +20,10 @@
 //!  new life of a place ──► pipe emptied ──► discarder: FADV_DONTNEED
 //! ```
 
-mod alone;
 mod compare;
 mod discard;
 mod pin;
+mod random_access;
 mod resident;
 
 use std::io;
@@ -31,16 +31,16 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use tactus_core::ports::{
-    Completion, Direction, DiskFault, DiskPort, FileHandle, Sum, Sync, Synced, Transfer,
+    Completion, Direction, DiskFault, DiskPort, FileHandle, Sum, Sync, SyncResult, Transfer,
 };
 use tactus_core::units::MonoTime;
 
 use crate::disk::workers::{Work, Workers};
 use crate::thread;
-use alone::Alone;
 use compare::Comparer;
 use discard::{Discarder, FilePages};
 use pin::{Pin, Pipe};
+use random_access::RandomAccess;
 use resident::is_in_memory;
 
 /// The disk port on the page cache.
@@ -167,7 +167,7 @@ impl DiskPort for DiskPages {
         Err(sync)
     }
 
-    fn poll_synced(&mut self, _now: MonoTime) -> Option<Synced> {
+    fn poll_synced(&mut self, _now: MonoTime) -> Option<SyncResult> {
         None
     }
 }
@@ -247,7 +247,7 @@ impl Work for Filler {
 fn splice_all(transfer: Transfer, pipe: &Pipe) -> Result<u32, i32> {
     let mut offset = transfer.offset.0 as i64;
     let end = transfer.offset.0 as i64 + i64::from(transfer.len);
-    let mut alone: Option<Alone> = None;
+    let mut alone: Option<RandomAccess> = None;
     let mut looks = 1;
     while offset < end {
         let left = (end - offset) as usize;
@@ -258,7 +258,7 @@ fn splice_all(transfer: Transfer, pipe: &Pipe) -> Result<u32, i32> {
             Ok(_) | Err(libc::EINTR) => (),
             Err(_) if looks < LOOKS => {
                 looks += 1;
-                alone.get_or_insert_with(|| Alone::begin(transfer.file)).forget(offset, end);
+                alone.get_or_insert_with(|| RandomAccess::begin(transfer.file)).forget(offset, end);
             }
             Err(errno) => return Err(errno),
         }

@@ -9,7 +9,7 @@
 use std::io;
 use std::ptr::NonNull;
 
-use tactus_core::ports::{Completion, Direction, DiskPort, Sync, Synced, Transfer};
+use tactus_core::ports::{Completion, Direction, DiskPort, Sync, SyncResult, Transfer};
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
 
@@ -85,7 +85,7 @@ impl DiskPort for DiskThreads {
         Err(sync)
     }
 
-    fn poll_synced(&mut self, _now: MonoTime) -> Option<Synced> {
+    fn poll_synced(&mut self, _now: MonoTime) -> Option<SyncResult> {
         None
     }
 }

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use io_uring::register::Restriction;
 use io_uring::{IoUring, opcode, squeue, types};
 use tactus_core::ports::{
-    Completion, Direction, DiskFault, DiskPort, Sync, SyncScope, Synced, Transfer,
+    Completion, Direction, DiskFault, DiskPort, Sync, SyncResult, SyncScope, Transfer,
 };
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
@@ -59,7 +59,7 @@ pub struct DiskRing {
     syncs: u32,
     /// Ended, and found when the other kind was looked for.
     moved: Vec<Completion>,
-    synced: Vec<Synced>,
+    synced: Vec<SyncResult>,
 }
 
 #[derive(Clone)]
@@ -198,14 +198,14 @@ impl DiskRing {
     /// Puts the next request of a transfer or a flush into the submission queue.
     fn push(&mut self, tag: u64) {
         let entry = match self.table.running(tag) {
-            Running::Sync(Sync { file, reach, .. }) => {
+            InFlightOperation::Sync(Sync { file, reach, .. }) => {
                 let flags = match reach {
                     SyncScope::Data => types::FsyncFlags::DATASYNC,
                     SyncScope::All => types::FsyncFlags::empty(),
                 };
                 opcode::Fsync::new(types::Fd(file.0)).flags(flags).build()
             }
-            Running::Transfer(moving) => {
+            InFlightOperation::Transfer(moving) => {
                 let Remainder { offset, from, len } = moving.progress.rest();
                 // SAFETY: `from < len`, and `View::target` has checked that `len` bytes lie in the
                 // block.
@@ -283,9 +283,9 @@ impl DiskRing {
     }
 
     /// Ends what a tag names: a block may leave the kernel, the place is free.
-    fn land(&mut self, tag: u64) -> Running {
+    fn land(&mut self, tag: u64) -> InFlightOperation {
         let ended = self.table.end(tag);
-        if let Running::Transfer(moving) = &ended {
+        if let InFlightOperation::Transfer(moving) = &ended {
             // SAFETY: the kernel has posted the completion of the last request for this target, or
             // was never told of it.
             unsafe { self.view.landed(block_of(moving.progress.transfer)) };
@@ -310,20 +310,22 @@ impl DiskRing {
                 continue;
             };
             match self.table.running(tag) {
-                &mut Running::Sync(sync) => {
+                &mut InFlightOperation::Sync(sync) => {
                     // Whatever the error: a flush is never tried again.
                     let result = if result < 0 { Err(DiskFault(-result)) } else { Ok(()) };
                     self.land(tag);
-                    self.synced.push(Synced { sync, result });
+                    self.synced.push(SyncResult { sync, result });
                 }
-                Running::Transfer(moving) => match moving.progress.handle_result(result) {
-                    Step::Again => self.push(tag),
-                    Step::Done(result) => {
-                        let transfer = moving.progress.transfer;
-                        self.land(tag);
-                        self.moved.push(Completion { transfer, result });
+                InFlightOperation::Transfer(moving) => {
+                    match moving.progress.handle_result(result) {
+                        Step::Again => self.push(tag),
+                        Step::Done(result) => {
+                            let transfer = moving.progress.transfer;
+                            self.land(tag);
+                            self.moved.push(Completion { transfer, result });
+                        }
                     }
-                },
+                }
             }
         }
     }
@@ -341,7 +343,8 @@ impl DiskPort for DiskRing {
         }
         let progress = Progress::new(transfer);
         let target = self.view.target(block_of(transfer), transfer.at, transfer.len);
-        let tag = self.table.begin(Running::Transfer(InFlightTransfer { progress, target }));
+        let tag =
+            self.table.begin(InFlightOperation::Transfer(InFlightTransfer { progress, target }));
         self.push(tag);
         self.transfers += 1;
         Ok(())
@@ -366,13 +369,13 @@ impl DiskPort for DiskRing {
         if self.writes.as_ref().is_none_or(|writes| self.syncs == writes.syncs) {
             return Err(sync);
         }
-        let tag = self.table.begin(Running::Sync(sync));
+        let tag = self.table.begin(InFlightOperation::Sync(sync));
         self.push(tag);
         self.syncs += 1;
         Ok(())
     }
 
-    fn poll_synced(&mut self, _now: MonoTime) -> Option<Synced> {
+    fn poll_synced(&mut self, _now: MonoTime) -> Option<SyncResult> {
         if self.syncs > 0 {
             self.take_posted(|ring| !ring.synced.is_empty());
         }
@@ -538,4 +541,4 @@ fn errno_of(error: &io::Error) -> i32 {
 }
 
 mod table;
-use table::{InFlightTransfer, Running, Table};
+use table::{InFlightOperation, InFlightTransfer, Table};

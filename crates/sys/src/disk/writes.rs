@@ -10,7 +10,7 @@ use std::io;
 use std::ptr::NonNull;
 
 use tactus_core::ports::{
-    Completion, Direction, DiskFault, DiskPort, FileHandle, Sync, SyncScope, Synced, Transfer,
+    Completion, Direction, DiskFault, DiskPort, FileHandle, Sync, SyncResult, SyncScope, Transfer,
 };
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
@@ -43,7 +43,7 @@ pub struct WriteThreads {
     syncs: u32,
     /// Ended, and found when the other kind was looked for.
     moved: Vec<Completion>,
-    synced: Vec<Synced>,
+    synced: Vec<SyncResult>,
 }
 
 /// Most threads that write: a device gains from a few writes at a time.
@@ -62,7 +62,7 @@ unsafe impl Send for Job {}
 
 enum Outcome {
     Moved(Completion),
-    Synced(Synced),
+    Synced(SyncResult),
 }
 
 impl WriteThreads {
@@ -144,7 +144,7 @@ impl DiskPort for WriteThreads {
         Ok(())
     }
 
-    fn poll_synced(&mut self, _now: MonoTime) -> Option<Synced> {
+    fn poll_synced(&mut self, _now: MonoTime) -> Option<SyncResult> {
         self.take_done(|port| !port.synced.is_empty());
         let synced = self.synced.pop()?;
         self.syncs -= 1;
@@ -172,7 +172,7 @@ impl Work for Writer {
     fn handle(&mut self, job: Job) -> Outcome {
         match job {
             // Whatever the error: a flush is never tried again.
-            Job::Sync(sync) => Outcome::Synced(Synced { sync, result: flush(sync) }),
+            Job::Sync(sync) => Outcome::Synced(SyncResult { sync, result: flush(sync) }),
             Job::Write { progress, target } => {
                 let completion = write(progress, target);
                 self.abandon(job);

@@ -130,7 +130,7 @@ pub struct ExpectedUse {
 }
 
 /// The chosen port.
-pub struct Chosen {
+pub struct ChosenPort {
     /// The port.
     pub port: Box<dyn PacketPort>,
     /// Its back end.
@@ -148,20 +148,22 @@ pub struct Chosen {
 }
 
 /// Opens a link that is kept full, or a port without one.
-pub fn choose_gaps(options: &GapOptions, use_of: ExpectedUse) -> Chosen {
+pub fn choose_gaps(options: &GapOptions, use_of: ExpectedUse) -> ChosenPort {
     match GapLink::open(options, use_of.destinations, clock::now()) {
         Ok(link) => {
             let gaps = Some(link.counters());
             let gauge = Gauge::read(&[BackEnd::Sendmmsg]);
-            Chosen { gaps, ..chosen(Box::new(link), BackEnd::GapFrames, gauge, None) }
+            ChosenPort { gaps, ..chosen(Box::new(link), BackEnd::GapFrames, gauge, None) }
         }
-        Err(error) => Chosen { refused: Some((BackEnd::GapFrames, error)), ..choose(None, use_of) },
+        Err(error) => {
+            ChosenPort { refused: Some((BackEnd::GapFrames, error)), ..choose(None, use_of) }
+        }
     }
 }
 
 /// Measures `wanted`, or all back ends without bypass, with 10 ms of CPU time for each. Chooses the
 /// one that lets each datagram leave at its own time if it is available, otherwise the cheapest.
-pub fn choose(wanted: Option<BackEnd>, use_of: ExpectedUse) -> Chosen {
+pub fn choose(wanted: Option<BackEnd>, use_of: ExpectedUse) -> ChosenPort {
     let looked_at = |back_end: &BackEnd| match wanted {
         Some(wanted) => *back_end == wanted || *back_end == BackEnd::Sendmmsg,
         None => !back_end.is_bypass(),
@@ -193,11 +195,11 @@ fn chosen(
     back_end: BackEnd,
     mut gauge: Gauge,
     refused: Option<(BackEnd, io::Error)>,
-) -> Chosen {
+) -> ChosenPort {
     let cutting = if port.segments_max() > 1 { Cutting::Kernel } else { Cutting::Ours };
     let candidates = gauge.candidates();
     gauge.gauged.retain(|it| [back_end, BackEnd::Sendmmsg].contains(&it.back_end));
-    Chosen { port, back_end, cutting, candidates, gauge, gaps: None, refused }
+    ChosenPort { port, back_end, cutting, candidates, gauge, gaps: None, refused }
 }
 
 /// Number of consecutive rounds; their lower quartile counts. Disturbances, such as a host that

@@ -17,7 +17,7 @@ use std::io;
 use tactus_core::ports::{Batch, BatchProgress, FilePart, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{MonoTime, Nanos};
 
-use self::timed::Timed;
+use self::timed::TimedDevices;
 use crate::packets::directions::{self, Direction, Directions, FEW, Key, Resolution, RouteQuery};
 use crate::packets::early_queue::{EarlyQueue, EnqueueResult, OfferResult};
 use crate::packets::udp_output::{Cutting, UdpLink, cookie, set_time};
@@ -50,7 +50,7 @@ impl TxtimeLink {
     /// # Errors
     /// If no device keeps packets until their time; errors of the kernel.
     pub fn open(tick: Nanos, destinations: usize) -> io::Result<Self> {
-        let mut timed = Timed::new(ahead(tick))?;
+        let mut timed = TimedDevices::new(ahead(tick))?;
         let Some(kept) = timed.kept() else {
             let why = "no device has the queueing discipline fq (tc qdisc)";
             return Err(io::Error::new(io::ErrorKind::NotFound, why));

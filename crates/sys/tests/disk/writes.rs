@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tactus_core::ports::{self, Completion, Direction, DiskFault, DiskPort, FileHandle};
-use tactus_core::ports::{Sync, SyncScope, Synced, Transfer};
+use tactus_core::ports::{Sync, SyncResult, SyncScope, Transfer};
 use tactus_core::units::Bytes;
 use tactus_ring::arena::{ArenaOwner, BlockRef, HeapRegion, View, arena};
 use tactus_sys::clock;
@@ -84,7 +84,7 @@ impl Port {
         )
     }
 
-    fn flushed(&mut self) -> Synced {
+    fn flushed(&mut self) -> SyncResult {
         loop {
             self.0.kick(clock::now());
             if let Some(synced) = self.0.poll_synced(clock::now()) {
@@ -212,7 +212,7 @@ fn files_and_directories_are_flushed_and_what_cannot_be_says_why() {
                 port.flush(token, handle).unwrap();
                 let sync =
                     Sync { token, file: FileHandle(handle), reach: REACH[token as usize % 2] };
-                assert_eq!(port.flushed(), Synced { sync, result });
+                assert_eq!(port.flushed(), SyncResult { sync, result });
             }
         }
     }

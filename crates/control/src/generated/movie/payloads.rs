@@ -4,7 +4,7 @@
 //! sample's duration; the last one is marked. A video frame that is an access point brings its
 //! parameter sets. A packet is made on demand.
 
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::rtp::{self, Header, LengthPrefixed, aac, h264, h265};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_media::movie::{Codec, Sample, Track};
@@ -119,19 +119,19 @@ impl Packets {
 }
 
 impl Iterator for Packets {
-    type Item = Timed;
+    type Item = TimedDatagram;
 
-    fn next(&mut self) -> Option<Timed> {
+    fn next(&mut self) -> Option<TimedDatagram> {
         let due = self.due()?;
         let cut = self.cuts.next()?;
         // The marker: the last of an access unit, in all three formats.
         let header = Header { marker: self.cuts.len() == 0, ..self.header }.write();
         self.header.sequence = self.header.sequence.wrapping_add(1);
         Some(match &cut {
-            Cut::Sets => Timed::of_parts(due, &[&header, &self.sets]),
+            Cut::Sets => TimedDatagram::of_parts(due, &[&header, &self.sets]),
             Cut::Part { front, front_len, at, len } => {
                 let front = &front[..usize::from(*front_len)];
-                Timed::of_parts(due, &[&header, front, &self.bytes[*at..*at + *len]])
+                TimedDatagram::of_parts(due, &[&header, front, &self.bytes[*at..*at + *len]])
             }
         })
     }

@@ -17,7 +17,7 @@ struct Packets {
     part: Part,
     from: u64,
     /// The packets of each output.
-    packets: [Vec<Timed>; 2],
+    packets: [Vec<TimedDatagram>; 2],
     buffered_max: usize,
 }
 
@@ -176,7 +176,7 @@ fn what_is_asked_for_is_enough_for_every_second() {
     let (_, generated) = packets(10, Nanos(0), None, 10_000);
     for (packets, needs) in generated.packets.iter().zip(generated.part.needs()) {
         for second in 0..9 {
-            let within = |timed: &&Timed| timed.due.0 / SECOND.0 == second;
+            let within = |timed: &&TimedDatagram| timed.due.0 / SECOND.0 == second;
             let (count, bytes) =
                 packets.iter().filter(within).fold((0, 0), |(count, bytes), timed| {
                     (count + 1, bytes + timed.bytes().len() as u64)

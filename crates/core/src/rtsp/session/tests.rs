@@ -34,8 +34,12 @@ fn set_up(sessions: &mut Sessions, now: MonoTime, caller: &Caller<'_>, id: u128)
 #[test]
 fn s06_each_step_has_its_state() {
     let (mut sessions, one, now) = (Sessions::new(MAX), caller(1, None), after(0));
-    assert_eq!(sessions.handle_play(now, &one, None), Err(Refused::State), "PLAY before SETUP");
-    assert_eq!(Refused::State.status(), Status::NOT_IN_THIS_STATE);
+    assert_eq!(
+        sessions.handle_play(now, &one, None),
+        Err(SessionRefusal::State),
+        "PLAY before SETUP"
+    );
+    assert_eq!(SessionRefusal::State.status(), Status::NOT_IN_THIS_STATE);
     let name = set_up(&mut sessions, now, &one, 5);
     let named = Some(name.as_str());
     let id = SessionId(5);
@@ -45,11 +49,11 @@ fn s06_each_step_has_its_state() {
     let mut again =
         |nth, uri| sessions.handle_setup(now, &one, named, (uri, offer(nth)), SessionId(6));
     assert_eq!(again(0, URI), Ok(Setup::Same(id)));
-    assert_eq!(again(1, URI), Err(Refused::State), "another transport");
-    assert_eq!(again(0, "rtsp://host/b.ts"), Err(Refused::State), "another title");
+    assert_eq!(again(1, URI), Err(SessionRefusal::State), "another transport");
+    assert_eq!(again(0, "rtsp://host/b.ts"), Err(SessionRefusal::State), "another title");
     assert_eq!(sessions.handle_pause(now, &one, named), Ok((id, State::Playing)));
     assert_eq!(sessions.handle_teardown(now, &one, named), Ok(id));
-    let unknown = Refused::Unknown(Status::SESSION_NOT_FOUND);
+    let unknown = SessionRefusal::Unknown(Status::SESSION_NOT_FOUND);
     assert_eq!(sessions.handle_play(now, &one, named), Err(unknown));
     assert!(sessions.is_empty() && sessions.waiting.is_empty());
 }
@@ -57,7 +61,7 @@ fn s06_each_step_has_its_state() {
 #[test]
 fn s07_a_session_answers_to_its_own() {
     let (mut sessions, now) = (Sessions::new(MAX), after(0));
-    let unknown = Err(Refused::Unknown(Status::SESSION_NOT_FOUND));
+    let unknown = Err(SessionRefusal::Unknown(Status::SESSION_NOT_FOUND));
     let name = set_up(&mut sessions, now, &caller(1, None), 5);
     let of_anna = set_up(&mut sessions, now, &caller(1, Some("anna")), 6);
     for stranger in [caller(2, None), caller(2, Some("anna")), caller(1, Some("anna"))] {
@@ -106,9 +110,13 @@ fn s15_an_address_has_a_few_that_do_not_play_and_loses_them_at_sixty_seconds() {
         }
         setup
     };
-    assert_eq!(more(after(1), &one), Err(Refused::Waiting));
-    assert_eq!(Refused::Waiting.status(), Status::NOT_ENOUGH_BANDWIDTH);
-    assert_eq!(more(after(1), &caller(2, None)), Err(Refused::Waiting), "of the same address");
+    assert_eq!(more(after(1), &one), Err(SessionRefusal::Waiting));
+    assert_eq!(SessionRefusal::Waiting.status(), Status::NOT_ENOUGH_BANDWIDTH);
+    assert_eq!(
+        more(after(1), &caller(2, None)),
+        Err(SessionRefusal::Waiting),
+        "of the same address"
+    );
     let far = Caller { address: "10.0.0.2".parse().unwrap(), ..one };
     assert_eq!(more(after(1), &far), Ok(Setup::New));
     // A playing session makes room for the next.
@@ -130,7 +138,7 @@ fn s15_what_holds_nothing_waits_whatever_it_has_played() {
         let name = SessionId(id).to_string();
         sessions.handle_play(after(0), &one, Some(&name)).map(|(_, before)| before)
     };
-    let full = Err(Refused::Waiting);
+    let full = Err(SessionRefusal::Waiting);
     let most = u128::from(WAITING_MAX);
     for id in 0..most {
         assert_eq!(begin(&mut sessions, id), Ok(()));
@@ -174,8 +182,8 @@ fn s15_all_sessions_together_are_as_many_as_there_may_be() {
     let more = |sessions: &mut Sessions| {
         sessions.handle_setup(after(0), &far, None, (URI, offer(0)), SessionId(9))
     };
-    assert_eq!(more(&mut sessions), Err(Refused::Full));
-    assert_eq!(Refused::Full.status(), Status::NOT_ENOUGH_BANDWIDTH);
+    assert_eq!(more(&mut sessions), Err(SessionRefusal::Full));
+    assert_eq!(SessionRefusal::Full.status(), Status::NOT_ENOUGH_BANDWIDTH);
     assert_eq!(sessions.waiting.len(), 0, "nothing of it is left");
     sessions.handle_over(SessionId(1));
     assert_eq!(more(&mut sessions), Ok(Setup::New));
@@ -193,7 +201,7 @@ fn s18_a_session_begins_and_stops_ten_times_in_a_second() {
         assert!(turn(&mut sessions, after(0), nth).is_ok());
     }
     let before = sessions.state(SessionId(5));
-    assert_eq!(turn(&mut sessions, after(0), 10), Err(Refused::Often));
+    assert_eq!(turn(&mut sessions, after(0), 10), Err(SessionRefusal::Often));
     assert_eq!(sessions.state(SessionId(5)), before);
     let done = (0..1000).filter(|nth| {
         turn(&mut sessions, after(0) + Nanos::from_millis(u64::from(*nth)), *nth).is_ok()
@@ -274,12 +282,12 @@ proptest! {
         for step in steps {
             let name = |named: Option<usize>| named.map(|nth| SessionId(nth as u128).to_string());
             let own = |model: &[Option<Model>], connection, named: Option<usize>| {
-                let at = named.ok_or(Refused::State)?;
+                let at = named.ok_or(SessionRefusal::State)?;
                 let found = model.get(at).and_then(Option::as_ref);
                 found
                     .filter(|one| one.owner == connection)
                     .map(|_| at)
-                    .ok_or(Refused::Unknown(Status::SESSION_NOT_FOUND))
+                    .ok_or(SessionRefusal::Unknown(Status::SESSION_NOT_FOUND))
             };
             match step {
                 Step::Setup { connection, named, offer: nth, refused, late } => {
@@ -318,20 +326,20 @@ proptest! {
                             prop_assert_eq!(at, Ok(id.0 as usize));
                             model[id.0 as usize].as_mut().unwrap().heard = now;
                         }
-                        Err(Refused::State) => {
+                        Err(SessionRefusal::State) => {
                             let at = own(&model, connection, named).unwrap();
                             model[at].as_mut().unwrap().heard = now;
                         }
-                        Err(Refused::Unknown(_)) => {
+                        Err(SessionRefusal::Unknown(_)) => {
                             prop_assert!(own(&model, connection, named).is_err())
                         }
-                        Err(Refused::Waiting) => {
+                        Err(SessionRefusal::Waiting) => {
                             prop_assert!(waiting(&model, connection) >= WAITING_MAX as usize);
                         }
-                        Err(Refused::Full) => {
+                        Err(SessionRefusal::Full) => {
                             prop_assert_eq!(model.iter().flatten().count(), MAX);
                         }
-                        Err(Refused::Often) => prop_assert!(false, "nothing has begun"),
+                        Err(SessionRefusal::Often) => prop_assert!(false, "nothing has begun"),
                     }
                 }
                 Step::Play(connection, named) | Step::Pause(connection, named) => {
@@ -354,7 +362,9 @@ proptest! {
                             }
                             one.heard = now;
                         }
-                        (Err(Refused::Often), Ok(at)) => model[at].as_mut().unwrap().heard = now,
+                        (Err(SessionRefusal::Often), Ok(at)) => {
+                            model[at].as_mut().unwrap().heard = now;
+                        }
                         (Err(got), Err(expected)) => prop_assert_eq!(got, expected),
                         (got, expected) => prop_assert!(false, "{got:?} {expected:?}"),
                     }

@@ -22,12 +22,12 @@ const END: &[u8; 2] = b"\r\n";
 pub(in crate::link) struct Chunked {
     pub(super) chunks: Chunks,
     /// The HTTP chunk of which the socket has taken a part.
-    begun: Option<Begun>,
+    begun: Option<PartialChunk>,
 }
 
 /// An HTTP chunk: a head, whole generated chunks, and an end.
 #[derive(Clone, Copy)]
-struct Begun {
+struct PartialChunk {
     content: u16,
     /// How much of all three the socket has taken.
     taken: u16,
@@ -54,7 +54,7 @@ impl Chunked {
             Some(begun) => begun,
             None => match self.chunks.due_bytes(limit.time) {
                 0 => return Ok(None),
-                content => Begun { content: content as u16, taken: 0 },
+                content => PartialChunk { content: content as u16, taken: 0 },
             },
         };
         let (head, from) = begun.head();
@@ -71,7 +71,7 @@ impl Chunked {
     }
 }
 
-impl Begun {
+impl PartialChunk {
     /// Its head, and where it begins.
     fn head(&self) -> ([u8; HEAD], usize) {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::ports::LinkPort;
 use tactus_core::rtp::{self, frame};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
@@ -21,7 +21,7 @@ use crate::message::Outcome;
 const HEAD: usize = frame::HEAD + rtp::HEADER;
 
 pub(in crate::link) struct Chunks {
-    ring: Consumer<Timed>,
+    ring: Consumer<TimedDatagram>,
     /// The origin of the times; it moves when a chunk is late.
     begin: MonoTime,
     /// Bytes of the front chunk that the socket has taken.
@@ -31,7 +31,7 @@ pub(in crate::link) struct Chunks {
 }
 
 impl Chunks {
-    pub(in crate::link) fn new(ring: Consumer<Timed>, begin: MonoTime) -> Self {
+    pub(in crate::link) fn new(ring: Consumer<TimedDatagram>, begin: MonoTime) -> Self {
         Self { ring, begin, taken: 0, empty_at: None }
     }
 
@@ -177,6 +177,6 @@ impl Chunks {
 }
 
 /// Bytes of the headers of a chunk that is sent as it is: of a frame, or none.
-fn head_of(chunk: &Timed) -> usize {
+fn head_of(chunk: &TimedDatagram) -> usize {
     if chunk.bytes().first() == Some(&frame::MARK) { HEAD } else { 0 }
 }

@@ -30,7 +30,7 @@ pub(in crate::link) struct Composed {
 
 /// One frame of an offer.
 #[derive(Clone, Copy)]
-struct Offered {
+struct OfferedFrame {
     head: [u8; HEAD],
     payload: usize,
     /// Bytes of the title in it.
@@ -86,7 +86,7 @@ impl Composed {
         until: MonoTime,
     ) -> Result<Option<CallResult>, Outcome> {
         let len = call.queue.len;
-        let nothing = Offered { head: [0; HEAD], payload: 0, title: Bytes(0) };
+        let nothing = OfferedFrame { head: [0; HEAD], payload: 0, title: Bytes(0) };
         let mut frames = [nothing; TOGETHER];
         let (mut count, mut staged, mut title) = (0, 0, Bytes(0));
         let mut ahead = self.workspace.cutter().clone();
@@ -141,7 +141,7 @@ impl Composed {
     /// Notes the bytes that the socket has taken.
     fn take(
         &mut self,
-        frames: &[Offered],
+        frames: &[OfferedFrame],
         message_at: Option<usize>,
         connection: &mut Connection,
         result: &mut CallResult,
@@ -181,7 +181,7 @@ fn compose<P: LinkPort>(
     cutter: &mut Cutter,
     before: Bytes,
     at: usize,
-) -> Result<Option<Offered>, Outcome> {
+) -> Result<Option<OfferedFrame>, Outcome> {
     let message = cutter.next(call.queue.len).expect("there is one more");
     if before + message.taken > call.queue.available {
         return Ok(None);
@@ -198,7 +198,7 @@ fn compose<P: LinkPort>(
         cutter.watch(staged);
     }
     cutter.advance(&message);
-    Ok(Some(Offered { head, payload, title }))
+    Ok(Some(OfferedFrame { head, payload, title }))
 }
 
 /// Copies `len` bytes behind the first `skip` fed ones into the stage from `at` on.

@@ -24,11 +24,11 @@ pub(in crate::link) struct Packets {
     /// Its cutter is behind the last frame that has been begun.
     workspace: Workspace,
     /// The rest of the begun frame.
-    begun: Option<Begun>,
+    begun: Option<PartialFrame>,
 }
 
 #[derive(Clone, Copy)]
-struct Begun {
+struct PartialFrame {
     head: [u8; HEAD],
     payload: usize,
     taken: usize,
@@ -107,7 +107,7 @@ impl Packets {
         for (place, nth) in frames[1..].iter_mut().zip(0..due) {
             *place = self.ahead(nth as u32, len);
         }
-        let bytes: usize = frames.iter().flatten().map(Begun::payload_left).sum();
+        let bytes: usize = frames.iter().flatten().map(PartialFrame::payload_left).sum();
         if matches!(call.memory(), Memory::PageCache) {
             stage(call, bytes)?;
         }
@@ -186,13 +186,13 @@ impl Packets {
     }
 
     /// Frame `nth` of the next ones; `None` behind the last one.
-    fn ahead(&self, nth: u32, len: Option<Bytes>) -> Option<Begun> {
+    fn ahead(&self, nth: u32, len: Option<Bytes>) -> Option<PartialFrame> {
         let cutter = self.workspace.cutter();
         let at = cutter.taken() + Bytes(PAYLOAD.0 * u64::from(nth));
         let left = len.map_or(PAYLOAD, |len| len.saturating_sub(at));
         let payload = left.min(PAYLOAD).0 as usize;
         let head = head(self.channel, payload, cutter.header(nth));
-        (payload > 0).then_some(Begun { head, payload, taken: 0 })
+        (payload > 0).then_some(PartialFrame { head, payload, taken: 0 })
     }
 }
 
@@ -221,7 +221,7 @@ fn stage<P: LinkPort>(call: &mut Call<'_, P>, bytes: usize) -> Result<(), Outcom
     Ok(())
 }
 
-impl Begun {
+impl PartialFrame {
     fn left(&self) -> usize {
         HEAD + self.payload - self.taken
     }

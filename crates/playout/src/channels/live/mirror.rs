@@ -10,7 +10,7 @@ use std::time::Duration;
 use tactus_control::generated;
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::{Cutter, Cutting, Framing, Gathering, PAYLOAD, Trace};
-use tactus_core::generated::Timed;
+use tactus_core::generated::TimedDatagram;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::Extent;
 use tactus_sys::clock;
@@ -301,7 +301,7 @@ impl Live {
     fn give(&self, due: MonoTime, payload: &[u8]) {
         for listener in &mut self.state().listeners {
             // A full ring holds what was due long ago: its listener takes nothing.
-            listener.ring.push(Timed::new(due.since(listener.begin), payload)).ok();
+            listener.ring.push(TimedDatagram::new(due.since(listener.begin), payload)).ok();
         }
     }
 }
@@ -309,7 +309,7 @@ impl Live {
 impl Listener {
     fn end(mut self) {
         // A full ring has no room for the mark. Then its stream is stopped.
-        self.ring.push(Timed::end(Nanos(0))).ok();
+        self.ring.push(TimedDatagram::end(Nanos(0))).ok();
         self.over.notify_one();
     }
 }

@@ -10,7 +10,7 @@ use tactus_core::ports::Sync;
 use crate::disk::progress::Progress;
 
 /// What is in the kernel.
-pub(super) enum Running {
+pub(super) enum InFlightOperation {
     Transfer(InFlightTransfer),
     Sync(Sync),
 }
@@ -28,7 +28,7 @@ pub(super) struct Table {
 }
 
 struct Slot {
-    running: Option<Running>,
+    running: Option<InFlightOperation>,
     /// Counts the lives of the slot; the upper half of its tags.
     life: u32,
 }
@@ -48,7 +48,7 @@ impl Table {
     }
 
     /// Enters a transfer or a flush and returns its tag.
-    pub(super) fn begin(&mut self, running: Running) -> u64 {
+    pub(super) fn begin(&mut self, running: InFlightOperation) -> u64 {
         let index = self.free.pop().expect("the caller has seen a free place");
         let slot = &mut self.slots[index as usize];
         slot.life = slot.life.wrapping_add(1);
@@ -57,12 +57,12 @@ impl Table {
     }
 
     /// What a tag names.
-    pub(super) fn running(&mut self, tag: u64) -> &mut Running {
+    pub(super) fn running(&mut self, tag: u64) -> &mut InFlightOperation {
         self.slot(tag).running.as_mut().expect("a tag names what is in flight")
     }
 
     /// Takes it out; its tag names nothing from now on.
-    pub(super) fn end(&mut self, tag: u64) -> Running {
+    pub(super) fn end(&mut self, tag: u64) -> InFlightOperation {
         let ended = self.slot(tag).running.take().expect("a tag names what is in flight");
         self.free.push(tag as u32);
         ended
@@ -87,28 +87,29 @@ mod tests {
     use tactus_core::ports::{BlockRef, Direction, FileHandle, SyncScope, Transfer};
     use tactus_core::units::{Bytes, SECTOR};
 
-    fn running(place: u32) -> Running {
+    fn running(place: u32) -> InFlightOperation {
         let block = BlockRef { place, generation: 1 };
         let len = SECTOR as u32;
         let (direction, file, offset) = (Direction::Read, FileHandle(0), Bytes(0));
         let transfer = Transfer { direction, block, file, offset, at: 0, len, sum: None };
-        Running::Transfer(InFlightTransfer {
+        InFlightOperation::Transfer(InFlightTransfer {
             progress: Progress::new(transfer),
             target: NonNull::dangling(),
         })
     }
 
-    fn place(running: &Running) -> u32 {
+    fn place(running: &InFlightOperation) -> u32 {
         match running {
-            Running::Transfer(moving) => moving.progress.transfer.block.place,
-            Running::Sync(sync) => sync.token,
+            InFlightOperation::Transfer(moving) => moving.progress.transfer.block.place,
+            InFlightOperation::Sync(sync) => sync.token,
         }
     }
 
     #[test]
     fn a_tag_finds_what_it_names_once() {
         let mut table = Table::new(2);
-        let sync = Running::Sync(Sync { token: 8, file: FileHandle(0), reach: SyncScope::All });
+        let sync =
+            InFlightOperation::Sync(Sync { token: 8, file: FileHandle(0), reach: SyncScope::All });
         let tags = [table.begin(running(7)), table.begin(sync)];
         assert_eq!(table.in_flight(), 2);
         assert_eq!(place(table.running(tags[1])), 8);

@@ -11,7 +11,7 @@ use crate::clock;
 use crate::packets::routes::{Device, FairQueue, Queue, QueueKind, Routes};
 
 /// The devices, by the last query.
-pub(super) struct Timed {
+pub(super) struct TimedDevices {
     routes: Routes,
     devices: Vec<Device>,
     kept: Option<usize>,
@@ -23,7 +23,7 @@ pub(super) struct Timed {
 /// Limit of the age of an answer.
 const HOLDS: Nanos = SECOND;
 
-impl Timed {
+impl TimedDevices {
     pub(super) fn new(ahead: Nanos) -> io::Result<Self> {
         let (devices, kept) = (vec![], None);
         let routes = Routes::open()?;

@@ -12,9 +12,9 @@ use super::discard::{FOLIO_MAX, discard};
 use super::resident::{PAGE, pages_of};
 
 /// While it lives, the kernel reads of this open file what is asked for, by single pages.
-pub(super) struct Alone(FileHandle);
+pub(super) struct RandomAccess(FileHandle);
 
-impl Alone {
+impl RandomAccess {
     pub(super) fn begin(file: FileHandle) -> Self {
         advise(file, libc::POSIX_FADV_RANDOM);
         Self(file)
@@ -35,7 +35,7 @@ impl Alone {
     }
 }
 
-impl Drop for Alone {
+impl Drop for RandomAccess {
     fn drop(&mut self) {
         advise(self.0, libc::POSIX_FADV_NORMAL);
     }
