@@ -9,7 +9,7 @@ use crate::verdict::Violation;
 use crate::world::{Outcome, Tally};
 
 /// The result of a campaign.
-pub struct Found {
+pub struct CampaignResult {
     /// Number of worlds run.
     pub worlds: u64,
     /// Sums over them.
@@ -42,11 +42,11 @@ pub struct Campaign<'a> {
 }
 
 /// Runs seeds until the time is over.
-pub fn run(campaign: &Campaign<'_>, seen: &(impl Fn(Scenario, &Outcome) + Sync)) -> Found {
+pub fn run(campaign: &Campaign<'_>, seen: &(impl Fn(Scenario, &Outcome) + Sync)) -> CampaignResult {
     let begin = Instant::now();
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
-    let found = Mutex::new(Found {
+    let found = Mutex::new(CampaignResult {
         worlds: 0,
         tally: Tally::default(),
         failures: vec![],

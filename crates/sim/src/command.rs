@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use tactus_core::units::{Nanos, SECOND};
 
-use crate::campaign::{self, Campaign, Found};
+use crate::campaign::{self, Campaign, CampaignResult};
 use crate::packets::{self, Search};
 use crate::run::{Scenario, run_twice};
 use crate::speed::{self, Speed};
@@ -219,7 +219,7 @@ fn print_seed(scenario: Scenario, outcome: &Outcome) {
     println!("seed {} {:?} trace {:016x}", scenario.seed, scenario.mode(), outcome.trace);
 }
 
-fn print_found(found: &Found) {
+fn print_found(found: &CampaignResult) {
     let tally = &found.tally;
     println!(
         "{} worlds, each twice: {} s simulated in {:.1} s; {} streams begun, {} refused, at most \

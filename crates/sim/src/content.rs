@@ -37,7 +37,7 @@ pub(crate) fn stamp(title: u64, at: u64) -> [u8; STAMP as usize] {
 
 /// The target of a read.
 #[derive(Clone, Copy)]
-pub(crate) struct Target {
+pub(crate) struct ReadTarget {
     pub(crate) block: BlockRef,
     /// Offset within the block.
     pub(crate) at: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Target {
 /// Writes bytes `from..to` of `title` into a block.
 pub(crate) fn fill(
     view: &View,
-    target: Target,
+    target: ReadTarget,
     title: u64,
     (from, to): (u64, u64),
     fidelity: Fidelity,
@@ -158,7 +158,7 @@ mod tests {
         for fidelity in [Fidelity::EveryByte, Fidelity::Restamping(4096)] {
             let (mut keeper, view) = arena(Box::new(HeapRegion::new(65536)), 65536);
             let block = keeper.take().unwrap();
-            fill(&view, Target { block, at: 0 }, 5, (131_072, 190_001), fidelity);
+            fill(&view, ReadTarget { block, at: 0 }, 5, (131_072, 190_001), fidelity);
             keeper.filled(block);
             let lease = keeper.lend(block);
             let bytes = &view.bytes(&lease)[..190_001 - 131_072];

@@ -19,7 +19,7 @@ use tactus_core::ports::{
 use tactus_core::units::{MonoTime, Nanos};
 use tactus_ring::arena::{BlockRef, View};
 
-use crate::content::{self, Fidelity, Target};
+use crate::content::{self, Fidelity, ReadTarget};
 use crate::dice::Dice;
 use crate::title::Title;
 use crate::trace::Trace;
@@ -379,7 +379,7 @@ impl Blocks {
             transfer;
         match self {
             Self::Arena(view) => {
-                let target = Target { block: BlockRef { place, generation }, at };
+                let target = ReadTarget { block: BlockRef { place, generation }, at };
                 let range = (offset.0, offset.0 + u64::from(bytes));
                 content::fill(view, target, file.0 as u64, range, fidelity);
             }

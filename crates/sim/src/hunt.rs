@@ -15,7 +15,7 @@ use crate::swarm::{Mode, Swarm};
 use crate::verdict::Violation;
 
 /// The result for one mutant.
-pub struct Hunted {
+pub struct HuntResult {
     /// The mistake.
     pub mutant: Mutant,
     /// The seed that detected it, and how.
@@ -27,18 +27,18 @@ pub struct Hunted {
 }
 
 /// Hunts `mutant` for at most `lasts`.
-pub fn hunt(mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {
+pub fn hunt(mutant: Mutant, lasts: Duration, threads: usize) -> HuntResult {
     hunt_among(&in_turn(), mutant, lasts, threads)
 }
 
 /// Hunts `mutant` in worlds with datagrams.
-pub fn hunt_datagrams(mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {
+pub fn hunt_datagrams(mutant: Mutant, lasts: Duration, threads: usize) -> HuntResult {
     let sends = |&seed: &u64| !Swarm::draw(seed, Mode::of(seed), None).udp_outputs.is_empty();
     let seeds: Vec<u64> = (1..=SEEDS).filter(sends).collect();
     hunt_among(&seeds, mutant, lasts, threads)
 }
 
-fn hunt_among(seeds: &[u64], mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {
+fn hunt_among(seeds: &[u64], mutant: Mutant, lasts: Duration, threads: usize) -> HuntResult {
     switch_on(Some(mutant));
     let found = campaign::run(
         &Campaign {
@@ -54,8 +54,8 @@ fn hunt_among(seeds: &[u64], mutant: Mutant, lasts: Duration, threads: usize) ->
         &|_, _| {},
     );
     switch_on(None);
-    let campaign::Found { worlds, took, failures, .. } = found;
-    Hunted { mutant, found: failures.into_iter().next(), worlds, took }
+    let campaign::CampaignResult { worlds, took, failures, .. } = found;
+    HuntResult { mutant, found: failures.into_iter().next(), worlds, took }
 }
 
 /// Seeds from 1 on, a crowded house and another world in turn.
@@ -69,17 +69,17 @@ fn in_turn() -> Vec<u64> {
 const SEEDS: u64 = 4000;
 
 /// Hunts `mutant` in worlds of packets.
-pub fn hunt_packets(mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {
+pub fn hunt_packets(mutant: Mutant, lasts: Duration, threads: usize) -> HuntResult {
     let begin = Instant::now();
     switch_on(Some(mutant));
     let found = packets::search(&Search { first: 1, seeds_max: u64::MAX, lasts, threads });
     switch_on(None);
     let failure = found.failure.map(|(seed, violation)| (Scenario::of(seed), violation));
-    Hunted { mutant, found: failure, worlds: found.worlds, took: begin.elapsed() }
+    HuntResult { mutant, found: failure, worlds: found.worlds, took: begin.elapsed() }
 }
 
 /// The table of all hunts.
-pub fn table(hunts: &[Hunted]) -> String {
+pub fn table(hunts: &[HuntResult]) -> String {
     let mut text = String::from("mutant               found  seconds  worlds  by\n");
     for hunted in hunts {
         let (found, by) = match &hunted.found {

@@ -16,7 +16,7 @@ mod content;
 mod device;
 mod net;
 
-mod book;
+mod broker;
 mod swarm;
 
 mod world;

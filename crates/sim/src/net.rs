@@ -5,7 +5,7 @@
 //! takes them; bytes offered by reference must be in memory. A socket belongs to one delivery, from
 //! its start until it is reported as finished. A use before or after that stops the world.
 
-mod law;
+mod byte_clock;
 mod receiver;
 
 mod flow;
@@ -25,9 +25,9 @@ use crate::title::Title;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, require};
 
-pub(crate) use flow::Cast;
-use law::Law;
-pub(crate) use law::Paced;
+use byte_clock::ByteClockCheck;
+pub(crate) use byte_clock::PacedPromise;
+pub(crate) use flow::DatagramPromise;
 pub(crate) use receiver::{Receiver, Temper};
 pub(crate) use udp_outputs::{
     PacketEnd, TICKS, UdpOutputFault, UdpOutputSpec, UdpOutputTrouble, UdpOutputs,
@@ -63,7 +63,7 @@ struct Socket {
     delivery: Delivery,
     receiver: Receiver,
     sent: u64,
-    law: Option<Law>,
+    check: Option<ByteClockCheck>,
     /// When the peer last left offered bytes untaken, if it still does.
     blocked_since: Option<MonoTime>,
     ever_blocked: bool,
@@ -75,7 +75,7 @@ pub(crate) struct Delivery {
     pub(crate) title: u64,
     pub(crate) first: Bytes,
     pub(crate) end: Bytes,
-    pub(crate) paced: Option<Paced>,
+    pub(crate) paced: Option<PacedPromise>,
     /// The volume and the machine keep their promises, so the engine must keep its own.
     pub(crate) is_promised: bool,
     /// The growth of its title is not predictable, but available bytes must come without underruns.
@@ -124,13 +124,14 @@ impl Net {
         let slot = &mut self.sockets[place as usize];
         assert!(slot.is_none(), "a place has one socket");
         self.serial = (self.serial + 1) % (i32::MAX / PLACES);
-        let law = delivery.paced.map(|paced| Law::new(paced, delivery.end - delivery.first));
+        let check =
+            delivery.paced.map(|paced| ByteClockCheck::new(paced, delivery.end - delivery.first));
         *slot = Some(Socket {
             serial: self.serial,
             delivery,
             receiver: receiver.connected(now),
             sent: 0,
-            law,
+            check,
             blocked_since: None,
             ever_blocked: false,
         });
@@ -147,7 +148,7 @@ impl Net {
 
     /// Whether the delivery at `place` has sent bytes, or need not.
     pub(crate) fn has_begun(&self, place: u32) -> bool {
-        let promised = |socket: &&Socket| socket.law.is_some() && socket.delivery.is_promised;
+        let promised = |socket: &&Socket| socket.check.is_some() && socket.delivery.is_promised;
         self.sockets[place as usize].as_ref().filter(promised).is_none_or(|socket| socket.sent > 0)
     }
 
@@ -166,16 +167,16 @@ impl Net {
     pub(crate) fn check_all(&self, now: MonoTime, behind_max: Nanos) {
         for (place, socket) in self.sockets.iter().enumerate() {
             let Some(socket) = socket else { continue };
-            let Some(law) = &socket.law else { continue };
+            let Some(check) = &socket.check else { continue };
             if socket.delivery.grows && !socket.ever_blocked {
                 self.check_underruns(now, place);
             }
             if socket.delivery.is_promised && !socket.ever_blocked {
                 self.check_underruns(now, place);
-                law.check_not_late(now, socket.sent, self.paused, &socket.delivery);
+                check.check_not_late(now, socket.sent, self.paused, &socket.delivery);
             }
             if let Some(since) = socket.blocked_since {
-                let bound = behind_max + self.paused + law.paced().tick.times(3);
+                let bound = behind_max + self.paused + check.paced().tick.times(3);
                 require(now.since(since) <= bound, Invariant::SlowPeersEnd, || {
                     format!("the peer at place {place} takes nothing since {since:?}, now {now:?}")
                 });
@@ -282,8 +283,8 @@ impl Socket {
     }
 
     fn check_times(&mut self, now: MonoTime, wanted: MonoTime, paused: Nanos, taken: u64) {
-        let Some(law) = &mut self.law else { return };
-        law.check_send(now, wanted, paused, self.sent, taken, &self.delivery, self.ever_blocked);
+        let Some(check) = &mut self.check else { return };
+        check.check_send(now, wanted, paused, self.sent, taken, &self.delivery, self.ever_blocked);
     }
 }
 

@@ -21,7 +21,7 @@ use crate::run::caught;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, Violation, broken, require};
 use judge::Judge;
-use plan::{Event, Habit, Plan, What};
+use plan::{Event, EventKind, Plan, TrafficKind};
 
 /// Statistics of a world of packets.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -69,7 +69,7 @@ pub struct Search {
 
 /// The result of a search.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub struct SearchResult {
     /// Number of worlds run.
     pub worlds: u64,
     /// Sums over them.
@@ -79,10 +79,10 @@ pub struct Found {
 }
 
 /// Runs one world after the other, until a promise is broken or the time is over.
-pub fn search(search: &Search) -> Found {
+pub fn search(search: &Search) -> SearchResult {
     let begin = Instant::now();
     let next = AtomicU64::new(0);
-    let found = Mutex::new(Found::default());
+    let found = Mutex::new(SearchResult::default());
     let work = || {
         while begin.elapsed() < search.lasts {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -242,15 +242,15 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) {
-        match event.what {
-            What::Join(number) => self.join(number),
-            What::Leave(number) => {
+        match event.kind {
+            EventKind::Join(number) => self.join(number),
+            EventKind::Leave(number) => {
                 let place = self.places[number].take().expect("who leaves has joined");
                 let stream = self.streams[place].take().expect("its place is its own");
                 self.pacer.remove(stream.class);
                 self.judge.leave(place);
             }
-            What::Switch(number, on) => {
+            EventKind::Switch(number, on) => {
                 let place = self.places[number].expect("moods end before it leaves");
                 let stream = self.streams[place].as_mut().expect("its place is its own");
                 if stream.is_on != on {
@@ -260,13 +260,13 @@ impl World {
                     self.offer(place);
                 }
             }
-            What::Ceiling(parent, ceiling) => {
+            EventKind::Ceiling(parent, ceiling) => {
                 let id = self.parents[parent];
                 let class = self.pacer.class(id).expect("parents stay");
                 self.pacer.change(self.now, id, Class { ceiling, ..class });
                 self.judge.limit(id.index as usize, ceiling, self.now);
             }
-            What::Link(rate) => {
+            EventKind::Link(rate) => {
                 self.pacer.set_link(self.now, rate);
                 self.judge.limit(0, Some(rate), self.now);
             }
@@ -277,7 +277,7 @@ impl World {
         let plan = self.plan.streams[number];
         let parent = plan.parent.map_or(LINK, |parent| self.parents[parent]);
         let class = self.pacer.add(parent, plan.class).expect("there is room");
-        let clock = (plan.habit == Habit::Paced).then(|| ByteClock::new(self.now, plan.rate));
+        let clock = (plan.kind == TrafficKind::Paced).then(|| ByteClock::new(self.now, plan.rate));
         let place = class.index as usize;
         let stream = Stream { class, bytes: plan.bytes, clock, sent: 0, is_on: true };
         self.streams[place] = Some(stream);

@@ -12,7 +12,7 @@ use crate::content::Fidelity;
 use crate::device::DiskKind;
 use crate::net::{Receiver, Temper};
 use crate::run::caught;
-use crate::swarm::{ClientSpec, Habit, Memory, Mode, Swarm, VolumeSpec};
+use crate::swarm::{ClientKind, ClientSpec, Memory, Mode, Swarm, VolumeSpec};
 use crate::title::{Audience, Title};
 use crate::verdict::Violation;
 use crate::world::{Outcome, World};
@@ -55,7 +55,7 @@ fn house(duration: Nanos) -> Swarm {
         growth: None,
     };
     let client = |number: u64| ClientSpec {
-        habit: Habit::Viewer,
+        kind: ClientKind::Viewer,
         volume: 0,
         rate: RATE,
         tick: Tick::Ms62,

@@ -130,9 +130,9 @@ pub(crate) enum Memory {
     },
 }
 
-/// The habit of a client.
+/// The kind of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Habit {
+pub(crate) enum ClientKind {
     /// Watches for a while, then another title.
     Viewer,
     /// Seeks: stops and starts elsewhere at once.
@@ -148,7 +148,7 @@ pub(crate) enum Habit {
 /// A client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientSpec {
-    pub(crate) habit: Habit,
+    pub(crate) kind: ClientKind,
     pub(crate) volume: usize,
     pub(crate) rate: BitRate,
     pub(crate) tick: Tick,
@@ -404,10 +404,10 @@ fn draw_clients(
     let fair = (all / 1000 * fullness / count).max(1);
     let mixed = dice.chance(500);
     let habits = [
-        (Habit::Viewer, 600),
-        (Habit::Zapper, if dice.chance(400) { dice.below(400) } else { 0 }),
-        (Habit::Ranger, if dice.chance(300) { dice.below(300) } else { 0 }),
-        (Habit::Downloader, if dice.chance(500) { dice.below(400) } else { 0 }),
+        (ClientKind::Viewer, 600),
+        (ClientKind::Zapper, if dice.chance(400) { dice.below(400) } else { 0 }),
+        (ClientKind::Ranger, if dice.chance(300) { dice.below(300) } else { 0 }),
+        (ClientKind::Downloader, if dice.chance(500) { dice.below(400) } else { 0 }),
     ];
     let total: u64 = habits.iter().map(|&(_, weight)| weight).sum();
     let (bursts, follows) = (dice.chance(500), dice.below(600));
@@ -421,7 +421,7 @@ fn draw_clients(
             roll = roll.saturating_sub(weight);
             hit
         });
-        let habit = found.map_or(Habit::Viewer, |&(habit, _)| habit);
+        let kind = found.map_or(ClientKind::Viewer, |&(kind, _)| kind);
         let rate = if mixed {
             dice.spread(64_000, 1_000_000_000).min(fair.saturating_mul(8)).max(64_000)
         } else {
@@ -431,20 +431,20 @@ fn draw_clients(
         let wanted = dice.pick(&Tick::ALL);
         let media = Nanos::from_millis(dice.between(0, 2000));
         ClientSpec {
-            habit,
+            kind,
             volume: dice.below(volumes.len() as u64) as usize,
             rate,
             tick: Tick::for_rate(rate, wanted),
             burst: if bursts { rate.bytes_in(media) } else { Bytes(0) },
-            receiver: if every_byte && habit == Habit::Downloader {
+            receiver: if every_byte && kind == ClientKind::Downloader {
                 let rate = BitRate(EVERY_BYTE_RATE / count);
                 Receiver::new(Temper::Steady { rate, buffer: 262_144 }, None)
             } else {
                 draw_receiver(&mut dice, rate, mode, rude)
             },
             arrives: Nanos(dice.below(rush.0.max(1))),
-            hold: match habit {
-                Habit::Zapper => Nanos::from_millis(dice.spread(10, 8000)),
+            hold: match kind {
+                ClientKind::Zapper => Nanos::from_millis(dice.spread(10, 8000)),
                 _ => Nanos(dice.between(duration.0 / 10, duration.0 * 2)),
             },
             think: Nanos::from_millis(dice.spread(1, 3000)),
@@ -603,7 +603,7 @@ fn pin_some(
     }
     for client in clients {
         if dice.chance(60) {
-            client.habit = Habit::Pinner;
+            client.kind = ClientKind::Pinner;
             client.hold = Nanos::from_millis(dice.spread(100, 30_000));
         }
         client.follows |= dice.chance(300);

@@ -25,7 +25,7 @@ use tactus_engine::link::Patience;
 use tactus_engine::message::PacketClass;
 use tactus_ring::arena::{ArenaOwner, HeapRegion, arena, elsewhere};
 
-use crate::book::Book;
+use crate::broker::Broker;
 use crate::device::{Blocks, Device, DeviceParts, DiskEnd, DiskLimits, Fault, Pages, Stable, open};
 use crate::dice::Dice;
 use crate::net::{LinkEnd, LinkTurn, Net, PacketEnd, UdpOutputs};
@@ -53,14 +53,14 @@ pub(crate) struct World {
     titles: Arc<[Title]>,
     /// Their checksums, once they have been used.
     sums: Vec<Option<Arc<Sums>>>,
-    cores: Vec<Seat>,
+    cores: Vec<CoreSlot>,
     placement: Placement,
     control: Control,
     reports_woken: Arc<AtomicBool>,
     devices: Vec<Arc<Mutex<Device>>>,
     net: Arc<Mutex<Net>>,
     udp_outputs: Arc<Mutex<UdpOutputs>>,
-    book: Book,
+    broker: Broker,
     clients: Vec<Client>,
     /// Each volume's store, if it takes uploads.
     stores: Vec<Option<Store>>,
@@ -86,7 +86,7 @@ pub(crate) struct World {
 }
 
 /// A core, and its next turn.
-struct Seat {
+struct CoreSlot {
     core: Core,
     /// Its scheduled turn.
     wanted: Option<MonoTime>,
@@ -301,10 +301,10 @@ impl World {
         let now = swarm.begin;
         let cores = cores
             .into_iter()
-            .map(|core| Seat { core, wanted: Some(now), actual: Some(now), last: now })
+            .map(|core| CoreSlot { core, wanted: Some(now), actual: Some(now), last: now })
             .collect();
         let mut world = Self {
-            book: Book::new(ledger_terms, swarm.streams),
+            broker: Broker::new(ledger_terms, swarm.streams),
             clients: swarm
                 .clients
                 .iter()
@@ -384,7 +384,7 @@ impl World {
 
     /// The time of the next event.
     fn next_time(&self) -> Option<MonoTime> {
-        let turn = self.cores.iter().filter_map(|seat| seat.actual).min();
+        let turn = self.cores.iter().filter_map(|slot| slot.actual).min();
         let event = self.events.peek().map(|due| due.at);
         match (turn, event) {
             (Some(turn), Some(event)) => Some(turn.min(event)),
@@ -406,21 +406,21 @@ impl World {
             self.handle(due.event);
             return;
         }
-        let seat = self.cores.iter().position(|seat| seat.actual.is_some_and(|at| at <= self.now));
-        self.turn_core(seat.expect("a core's turn is what happens next"));
+        let slot = self.cores.iter().position(|slot| slot.actual.is_some_and(|at| at <= self.now));
+        self.turn_core(slot.expect("a core's turn is what happens next"));
     }
 
     fn turn_core(&mut self, at: usize) {
         let now = self.now;
-        let seat = &mut self.cores[at];
+        let slot = &mut self.cores[at];
         if self.placement.links.contains(&at) {
-            let elapsed = now.since(seat.last);
+            let elapsed = now.since(slot.last);
             let visits = 2 + elapsed.0 / (10 * MILLISECOND.0);
             let streams = self.live.len() as u64;
             let mut net = open(&self.net);
             net.paused = paused_by(&self.swarm.pauses, now);
             net.turn = LinkTurn {
-                wanted: seat.wanted.unwrap_or(now).min(now),
+                wanted: slot.wanted.unwrap_or(now).min(now),
                 sends: 0,
                 sends_max: 16 + 4 * streams * visits,
             };
@@ -430,9 +430,9 @@ impl World {
                 open(&self.devices[volume]).note_start(now);
             }
         }
-        let wanted = turn(&mut seat.core, now);
-        seat.last = now;
-        seat.wanted = wanted;
+        let wanted = turn(&mut slot.core, now);
+        slot.last = now;
+        slot.wanted = wanted;
         self.tally.turns += 1;
         let actual = wanted.map(|wanted| {
             let late = match self.swarm.lateness {
@@ -462,9 +462,9 @@ impl World {
     fn ring_core(&mut self, core: usize) {
         let delay = Nanos(self.dice.below(self.swarm.lateness.0.max(1)));
         let at = after_pause(&self.swarm.pauses, self.now + delay);
-        let seat = &mut self.cores[core];
-        seat.actual = Some(seat.actual.map_or(at, |actual| actual.min(at)));
-        seat.wanted = Some(seat.wanted.map_or(at, |wanted| wanted.min(at)));
+        let slot = &mut self.cores[core];
+        slot.actual = Some(slot.actual.map_or(at, |actual| actual.min(at)));
+        slot.wanted = Some(slot.wanted.map_or(at, |wanted| wanted.min(at)));
     }
 
     fn push(&mut self, at: MonoTime, event: Event) {
@@ -525,7 +525,7 @@ impl World {
                 self.turn_core(at);
             }
         }
-        self.book.check_empty();
+        self.broker.check_empty();
         self.check_stores_empty();
         open(&self.udp_outputs).check_counts(self.now);
         for device in &self.devices {

@@ -15,7 +15,7 @@ use crate::verdict::{Invariant, broken, require};
 
 /// The promise of a stream of datagrams.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cast {
+pub(crate) struct DatagramPromise {
     /// Its content; for a repeating title, one turn.
     pub(crate) delivery: Delivery,
     pub(crate) repeats: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Cast {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     pub(super) serial: u16,
-    pub(super) cast: Cast,
+    pub(super) promise: DatagramPromise,
     /// Payload that has left or was refused.
     pub(super) sent: u64,
     datagrams: u64,
@@ -48,7 +48,7 @@ pub(super) struct Flow {
 
 /// A message that has passed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Passed {
+pub(super) struct PassedMessage {
     pub(super) payload: u64,
     pub(super) datagrams: u64,
     /// The timestamp of the last of them, counted from the first of the stream.
@@ -62,10 +62,10 @@ const HEADER: usize = 12;
 const STALL: Nanos = Nanos::from_millis(250);
 
 impl Flow {
-    pub(super) fn new(now: MonoTime, serial: u16, cast: Cast) -> Self {
+    pub(super) fn new(now: MonoTime, serial: u16, promise: DatagramPromise) -> Self {
         Self {
             serial,
-            cast,
+            promise,
             sent: 0,
             datagrams: 0,
             earliest: now,
@@ -89,7 +89,7 @@ impl Flow {
     /// Time from the first datagram until this one is due.
     fn span(&self, datagram: u64) -> u64 {
         let bits = u128::from(datagram * PAYLOAD) * 8_000_000_000;
-        bits.div_ceil(u128::from(self.cast.rate)) as u64
+        bits.div_ceil(u128::from(self.promise.rate)) as u64
     }
 
     /// Checks an offered message: content and time.
@@ -99,17 +99,17 @@ impl Flow {
         segment: u16,
         parts: &[&[u8]],
         fidelity: Fidelity,
-    ) -> Passed {
-        let header = if matches!(self.cast.framing, Framing::Rtp(_)) { HEADER } else { 0 };
+    ) -> PassedMessage {
+        let header = if matches!(self.promise.framing, Framing::Rtp(_)) { HEADER } else { 0 };
         let whole = PAYLOAD as usize + header;
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let datagrams = len.div_ceil(whole);
         let payload = (len - (datagrams * header).min(len)) as u64;
-        let turn = (self.cast.delivery.end - self.cast.delivery.first).0;
-        let ends = !self.cast.repeats && self.sent + payload == turn;
+        let turn = (self.promise.delivery.end - self.promise.delivery.first).0;
+        let ends = !self.promise.repeats && self.sent + payload == turn;
         let is_cut =
             usize::from(segment) == whole && payload > 0 && (len.is_multiple_of(whole) || ends);
-        let fits = self.cast.repeats || self.sent + payload <= turn;
+        let fits = self.promise.repeats || self.sent + payload <= turn;
         require(is_cut && fits, Invariant::RightBytes, || {
             format!("a message of {len} bytes in {segment} at {now:?}: {self:?}")
         });
@@ -137,12 +137,12 @@ impl Flow {
         }
         // A message that a full socket does not take comes again.
         let ticks = mem::replace(&mut self.ticks, before);
-        Passed { payload, datagrams: datagrams as u64, ticks }
+        PassedMessage { payload, datagrams: datagrams as u64, ticks }
     }
 
     /// RFC 3550, section 5.1; RFC 2250, section 2.
     fn check_header(&mut self, now: MonoTime, nth: u64, head: &[u8; HEADER]) {
-        let Framing::Rtp(Session { source, sequence, timestamp }) = self.cast.framing else {
+        let Framing::Rtp(Session { source, sequence, timestamp }) = self.promise.framing else {
             return;
         };
         let number = self.datagrams + nth;
@@ -158,7 +158,7 @@ impl Flow {
         // The time since the first was due, in ticks of 90 kHz; where clocks may have moved, no
         // less.
         let exact = (u128::from(self.span(number)) * 9 / 100_000) as u32;
-        let is_exact = self.cast.delivery.is_promised;
+        let is_exact = self.promise.delivery.is_promised;
         let is_right = if is_exact { ticks == exact } else { ticks >= exact.max(self.ticks) };
         require(is_right, Invariant::RightBytes, || {
             format!("datagram {number} says {ticks} at {now:?}, {exact} by the law: {self:?}")
@@ -172,7 +172,7 @@ impl Flow {
     }
 
     fn check_bytes(&self, now: MonoTime, at: u64, mut bytes: &[u8], fidelity: Fidelity) {
-        let Delivery { title, first, end, .. } = self.cast.delivery;
+        let Delivery { title, first, end, .. } = self.promise.delivery;
         let turn = (end - first).0;
         let mut at = at;
         while !bytes.is_empty() {
@@ -181,7 +181,7 @@ impl Flow {
             if let Err(wrong) = content::check(title, first.0 + here, &bytes[..own], fidelity) {
                 broken(
                     Invariant::RightBytes,
-                    format!("byte {wrong} at {at} of {:?} is another's at {now:?}", self.cast),
+                    format!("byte {wrong} at {at} of {:?} is another's at {now:?}", self.promise),
                 );
             }
             (at, bytes) = (at + own as u64, &bytes[own..]);
@@ -189,16 +189,16 @@ impl Flow {
     }
 
     /// Notes that a message has left, or was refused, which is the same for its clock.
-    pub(super) fn pass(&mut self, now: MonoTime, passed: Passed) {
-        let Passed { payload, datagrams, ticks } = passed;
+    pub(super) fn pass(&mut self, now: MonoTime, passed: PassedMessage) {
+        let PassedMessage { payload, datagrams, ticks } = passed;
         self.ticks = ticks;
         let (first, last) = (self.datagrams, self.datagrams + datagrams - 1);
-        let Cast { burst, tick, lateness, rate, .. } = self.cast;
+        let DatagramPromise { burst, tick, lateness, rate, .. } = self.promise;
         let gathering = Gathering::of(burst, tick);
         let (within, grid) = (gathering.within(), gathering.grid());
         let waits = Nanos(self.span(last) - self.span(first));
         // A late turn finds more due, and a message may be late by as much.
-        let stall = if self.cast.delivery.is_promised { Nanos(0) } else { STALL };
+        let stall = if self.promise.delivery.is_promised { Nanos(0) } else { STALL };
         require(waits <= within + grid + lateness + stall, Invariant::NeverLate, || {
             format!("{datagrams} datagrams in one message at {now:?}: {self:?}")
         });
@@ -210,7 +210,7 @@ impl Flow {
         });
         let began = now.before(span);
         self.latest = self.latest.min(began);
-        if self.cast.delivery.is_promised {
+        if self.promise.delivery.is_promised {
             // It left in the turn for which it was due, and this is the limit of that turn's
             // lateness.
             let most = grid + lateness + Nanos(1);
@@ -230,7 +230,7 @@ impl Flow {
 
     /// Stops the world when the next datagram is overdue.
     pub(super) fn check_not_late(&self, now: MonoTime) {
-        let Cast { burst, tick, lateness, delivery, repeats, .. } = self.cast;
+        let DatagramPromise { burst, tick, lateness, delivery, repeats, .. } = self.promise;
         let is_whole = !repeats && self.sent == (delivery.end - delivery.first).0;
         if !delivery.is_promised || self.sent == 0 || is_whole {
             return;

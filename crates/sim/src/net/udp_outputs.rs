@@ -12,7 +12,7 @@ use tactus_core::ports::{Batch, BatchProgress, FilePart, Message, PacketPort, So
 use tactus_core::units::{BitRate, MonoTime, Nanos};
 use tactus_engine::counters::{PacketCounters, StreamCounters};
 
-use super::flow::{Cast, Flow};
+use super::flow::{DatagramPromise, Flow};
 use super::{Delivery, Received};
 use crate::content::{self, Fidelity};
 use crate::device::{Device, open};
@@ -113,12 +113,12 @@ impl UdpOutputs {
         now: MonoTime,
         place: u32,
         (udp_output, is_v6): (usize, bool),
-        cast: Cast,
+        promise: DatagramPromise,
     ) -> (SocketHandle, SocketAddr) {
         let slot = &mut self.flows[place as usize];
         assert!(slot.is_none(), "a place has one stream");
         self.serial = self.serial.wrapping_add(1);
-        *slot = Some(Flow::new(now, self.serial, cast));
+        *slot = Some(Flow::new(now, self.serial, promise));
         let group = self.serial.to_be_bytes();
         let ip = if is_v6 {
             IpAddr::V6(Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, self.serial))
@@ -131,15 +131,15 @@ impl UdpOutputs {
     /// Notes that the stream at `place` is to end: its sends may stop at any time.
     pub(crate) fn release_promise(&mut self, place: u32) {
         if let Some(flow) = &mut self.flows[place as usize] {
-            flow.cast.delivery.is_promised = false;
-            flow.cast.delivery.grows = false;
+            flow.promise.delivery.is_promised = false;
+            flow.promise.delivery.grows = false;
         }
     }
 
     /// Whether the stream at `place` has sent datagrams, or need not.
     pub(crate) fn has_begun(&self, place: u32) -> bool {
         let flow = self.flows[place as usize].as_ref();
-        flow.is_none_or(|flow| flow.sent > 0 || !flow.cast.delivery.is_promised)
+        flow.is_none_or(|flow| flow.sent > 0 || !flow.promise.delivery.is_promised)
     }
 
     /// Takes the address of the stream at `place` back from the engine; `None` if it has none.
@@ -159,7 +159,7 @@ impl UdpOutputs {
     pub(crate) fn check_all(&self, now: MonoTime) {
         for (place, flow) in self.flows.iter().enumerate() {
             let Some(flow) = flow else { continue };
-            self.check_underruns(now, place, &flow.cast.delivery);
+            self.check_underruns(now, place, &flow.promise.delivery);
             flow.check_not_late(now);
         }
     }
@@ -252,7 +252,7 @@ impl UdpOutputs {
         } else {
             self.counts.refused += passed.datagrams;
         }
-        let delivery = flow.cast.delivery;
+        let delivery = flow.promise.delivery;
         self.check_underruns(now, place, &delivery);
         taken
     }

@@ -177,7 +177,7 @@ impl Judge {
         let watched = self.watched.get_mut(&place).expect("who sends has joined");
         watched.sent += packet.bytes.0;
         let (plan, jam) = (watched.plan, watched.jam);
-        if watched.is_admitted && plan.habit == super::Habit::Paced {
+        if watched.is_admitted && plan.kind == super::TrafficKind::Paced {
             require(self.before < packet.due + jam, Invariant::NeverLate, || {
                 format!(
                     "{departure:?} could have left at {:?}, {jam:?} after its time: {plan:?} in \
@@ -225,7 +225,7 @@ impl Judge {
         let slack = (2 + self.pauses as i128) * (2 * packet(one) + 2 * packet(other))
             + i128::from(2 * self.round.0 + one.credit.0)
             + rounding;
-        let is_bounded = class.ceiling.is_some() || one.plan.habit == super::Habit::Paced;
+        let is_bounded = class.ceiling.is_some() || one.plan.kind == super::TrafficKind::Paced;
         require(own <= its + slack, Invariant::SharesExact, || {
             format!(
                 "place {place} is {} ns ahead of a twin, at most {slack}: {:?}",
@@ -253,7 +253,7 @@ impl Judge {
             let Watched { plan, since: Some(since), paused, sent, jam, .. } = watched else {
                 continue;
             };
-            if !watched.is_admitted || plan.habit == super::Habit::Paced {
+            if !watched.is_admitted || plan.kind == super::TrafficKind::Paced {
                 continue;
             }
             let span = self.before.since(*since).saturating_sub(*paused).saturating_sub(*jam);

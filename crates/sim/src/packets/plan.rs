@@ -16,7 +16,7 @@ pub(super) enum Load {
 
 /// When a stream has packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Habit {
+pub(super) enum TrafficKind {
     /// By its byte clock.
     Paced,
     /// Always.
@@ -31,7 +31,7 @@ pub(super) struct StreamPlan {
     /// Its parent in the plan; `None` for the link.
     pub(super) parent: Option<usize>,
     pub(super) class: Class,
-    pub(super) habit: Habit,
+    pub(super) kind: TrafficKind,
     pub(super) rate: BitRate,
     pub(super) bytes: u64,
     /// Whether it exists for the whole run and always sends, directly on the link.
@@ -42,12 +42,12 @@ pub(super) struct StreamPlan {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
     pub(super) at: MonoTime,
-    pub(super) what: What,
+    pub(super) kind: EventKind,
 }
 
 /// An event.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum What {
+pub(super) enum EventKind {
     Join(usize),
     Leave(usize),
     Switch(usize, bool),
@@ -145,10 +145,10 @@ impl Plan {
         parent: Option<usize>,
         is_promised: bool,
     ) -> StreamPlan {
-        let habit = match dice.below(10) {
-            0..6 => Habit::Paced,
-            6..8 => Habit::Greedy,
-            _ => Habit::Moody,
+        let kind = match dice.below(10) {
+            0..6 => TrafficKind::Paced,
+            6..8 => TrafficKind::Greedy,
+            _ => TrafficKind::Moody,
         };
         let is_crowded = self.load == Load::Crowded;
         let class = Class {
@@ -157,7 +157,7 @@ impl Plan {
             priority: if dice.chance(500) { 0 } else { dice.below(PRIORITIES as u64) as u8 },
             share: rate,
         };
-        StreamPlan { parent, class, habit, rate, bytes: self.draw_bytes(dice), is_twin: false }
+        StreamPlan { parent, class, kind, rate, bytes: self.draw_bytes(dice), is_twin: false }
     }
 
     fn draw_parent(&self, dice: &mut Dice, asked: u64, is_promised: bool) -> Class {
@@ -181,12 +181,12 @@ impl Plan {
                 priority: dice.below(PRIORITIES as u64) as u8,
                 share: rate,
             };
-            let habit = dice.pick(&[Habit::Greedy, Habit::Moody]);
+            let kind = dice.pick(&[TrafficKind::Greedy, TrafficKind::Moody]);
             let bytes = self.draw_bytes(dice);
             self.streams.push(StreamPlan {
                 parent: None,
                 class,
-                habit,
+                kind,
                 rate,
                 bytes,
                 is_twin: false,
@@ -204,15 +204,8 @@ impl Plan {
                 priority: 0,
                 share: rate,
             };
-            let (habit, bytes) = (Habit::Greedy, self.draw_bytes(dice));
-            self.streams.push(StreamPlan {
-                parent: None,
-                class,
-                habit,
-                rate,
-                bytes,
-                is_twin: true,
-            });
+            let (kind, bytes) = (TrafficKind::Greedy, self.draw_bytes(dice));
+            self.streams.push(StreamPlan { parent: None, class, kind, rate, bytes, is_twin: true });
         }
     }
 
@@ -227,37 +220,37 @@ impl Plan {
     fn draw_events(&mut self, dice: &mut Dice) {
         let within = |dice: &mut Dice, of: Nanos| Nanos(dice.below(of.0.max(1)));
         for number in 0..self.streams.len() {
-            let StreamPlan { habit, is_twin, .. } = self.streams[number];
+            let StreamPlan { kind, is_twin, .. } = self.streams[number];
             let join = match is_twin || dice.chance(300) {
                 true => self.begin,
                 false => self.begin + within(dice, self.duration),
             };
-            self.events.push(Event { at: join, what: What::Join(number) });
+            self.events.push(Event { at: join, kind: EventKind::Join(number) });
             let mut at = join;
-            let moods = if habit == Habit::Moody { dice.below(12) } else { 0 };
+            let moods = if kind == TrafficKind::Moody { dice.below(12) } else { 0 };
             for mood in 0..moods {
                 at += within(dice, Nanos(self.duration.0 / 8));
-                self.events.push(Event { at, what: What::Switch(number, mood % 2 == 1) });
+                self.events.push(Event { at, kind: EventKind::Switch(number, mood % 2 == 1) });
             }
             if !is_twin && dice.chance(300) {
                 at += within(dice, self.duration);
-                self.events.push(Event { at, what: What::Leave(number) });
+                self.events.push(Event { at, kind: EventKind::Leave(number) });
             }
         }
         if self.load == Load::Crowded {
             for _ in 0..dice.below(6) {
                 let at = self.begin + within(dice, self.duration);
                 let link = BitRate(self.link.0 / 1_000 * dice.between(500, 1_500));
-                let what = match self.parents.len() as u64 {
+                let kind = match self.parents.len() as u64 {
                     parents @ 1.. if dice.chance(500) => {
                         let parent = dice.below(parents) as usize;
                         // The guarantee of a class never exceeds its ceiling.
                         let rate = BitRate(self.parents[parent].share.0 * dice.between(1, 4));
-                        What::Ceiling(parent, dice.chance(500).then_some(rate))
+                        EventKind::Ceiling(parent, dice.chance(500).then_some(rate))
                     }
-                    _ => What::Link(link),
+                    _ => EventKind::Link(link),
                 };
-                self.events.push(Event { at, what });
+                self.events.push(Event { at, kind });
             }
         }
         if dice.chance(250) {

@@ -8,7 +8,7 @@
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 
-use super::{ClientSpec, Habit, Memory, VolumeSpec};
+use super::{ClientKind, ClientSpec, Memory, VolumeSpec};
 use crate::device::{DiskKind, SPAN};
 use crate::dice::Dice;
 use crate::net::{Receiver, Temper};
@@ -70,22 +70,22 @@ pub(super) fn draw_clients(
     let (follow, fewest) = (dice.below(1000), dice.between(1, 3));
     let client = |number: u64| {
         let mut dice = dice.fork(number);
-        let (habit, rate) = match number {
-            number if number < viewers => (Habit::Viewer, fast),
-            number if number < viewers + seekers => (Habit::Zapper, slow),
-            _ => (Habit::Downloader, slow),
+        let (kind, rate) = match number {
+            number if number < viewers => (ClientKind::Viewer, fast),
+            number if number < viewers + seekers => (ClientKind::Zapper, slow),
+            _ => (ClientKind::Downloader, slow),
         };
         let rate = BitRate(rate.max(64_000));
         ClientSpec {
-            habit,
+            kind,
             volume: 0,
             rate,
             tick: Tick::for_rate(rate, Tick::Ms10),
             burst: Bytes(0),
             receiver: Receiver::new(Temper::Eager, None),
-            arrives: Nanos(if habit == Habit::Viewer { 0 } else { dice.below(duration.0 / 3) }),
-            hold: match habit {
-                Habit::Zapper => volume.cycle.times(dice.between(fewest, 8)),
+            arrives: Nanos(if kind == ClientKind::Viewer { 0 } else { dice.below(duration.0 / 3) }),
+            hold: match kind {
+                ClientKind::Zapper => volume.cycle.times(dice.between(fewest, 8)),
                 _ => duration.times(3),
             },
             think: Nanos::from_millis(1),

@@ -4,7 +4,7 @@
 use tactus_core::datagrams::{PAYLOAD, SEGMENTS_MAX};
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
 
-use super::{ClientSpec, DatagramSpec, Habit, Mode};
+use super::{ClientKind, ClientSpec, DatagramSpec, Mode};
 use crate::dice::Dice;
 use crate::net::{TICKS, UdpOutputFault, UdpOutputSpec, UdpOutputTrouble};
 
@@ -47,7 +47,8 @@ pub(super) fn draw(terms: DatagramLimits, clients: &mut [ClientSpec]) -> Sending
         return none;
     }
     let share = dice.pick(&[100, 400, 1000]);
-    let may = |client: &&mut ClientSpec| matches!(client.habit, Habit::Viewer | Habit::Zapper);
+    let may =
+        |client: &&mut ClientSpec| matches!(client.kind, ClientKind::Viewer | ClientKind::Zapper);
     let mut chosen: Vec<_> = clients.iter_mut().filter(may).collect();
     chosen.retain(|_| dice.chance(share));
     chosen.truncate(CLIENTS);

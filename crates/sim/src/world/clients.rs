@@ -16,12 +16,12 @@ use tactus_engine::message::{
 
 use super::schedule::Event;
 use super::{Mode, World};
-use crate::book::{Grant, Request};
+use crate::broker::{Grant, Request};
 use crate::content;
 use crate::device::open;
 use crate::dice::Dice;
-use crate::net::{Cast, Delivery, Paced, Received};
-use crate::swarm::{ClientSpec, DatagramSpec, Habit, wire_max};
+use crate::net::{DatagramPromise, Delivery, PacedPromise, Received};
+use crate::swarm::{ClientKind, ClientSpec, DatagramSpec, wire_max};
 use crate::title::{Audience, Title};
 use crate::verdict::{Invariant, require};
 
@@ -88,12 +88,12 @@ impl World {
         let (first, end) = self.choose_range(client, title);
         let spec = self.clients[client].spec;
         let ClientSpec { rate, tick, burst, .. } = spec;
-        let asked = match spec.habit {
-            Habit::Pinner if self.pinned[title].pinner.is_some() => {
+        let asked = match spec.kind {
+            ClientKind::Pinner if self.pinned[title].pinner.is_some() => {
                 return self.push(self.now + SECOND, Event::Arrive { client });
             }
-            Habit::Pinner => Request::Pin,
-            Habit::Downloader => Request::BestEffort,
+            ClientKind::Pinner => Request::Pin,
+            ClientKind::Downloader => Request::BestEffort,
             _ if spec.datagrams.is_some() => {
                 let is_pinned = self.pinned[title].is_complete;
                 let wire = wire_max(rate);
@@ -106,21 +106,21 @@ impl World {
         let title_len = self.titles[title].len;
         // A client with several ranges uses one grant; and a client at the end of a growing title
         // may wait for more.
-        let may_be_more = spec.habit == Habit::Ranger || self.titles[title].growth.is_some();
+        let may_be_more = spec.kind == ClientKind::Ranger || self.titles[title].growth.is_some();
         let len = if may_be_more { title_len } else { end - first };
         let share = match asked {
             // Two turns may need the same block, which is then two leases.
             Request::Datagrams { turn: Some(_), .. } => Share::whole(Bytes(u64::MAX)),
             _ => Share { len, title_len },
         };
-        let Some(grant) = self.book.admit(spec.volume, asked, share) else {
+        let Some(grant) = self.broker.admit(spec.volume, asked, share) else {
             self.tally.refused += 1;
             let again = self.now + spec.retry + spec.think;
             self.push(again, Event::Arrive { client });
             return;
         };
-        let parts_left = match spec.habit {
-            Habit::Ranger => self.clients[client].dice.below(8),
+        let parts_left = match spec.kind {
+            ClientKind::Ranger => self.clients[client].dice.below(8),
             _ => 0,
         };
         self.pinned[title].relying += u32::from(grant.is_resident());
@@ -133,7 +133,7 @@ impl World {
     }
 
     fn pin(&mut self, client: usize, grant: Grant, title: usize) {
-        let stream = self.book.begin(&grant);
+        let stream = self.broker.begin(&grant);
         let origin = self.origin(&grant, title);
         self.pinned[title].pinner = Some(stream);
         self.note_live(client, grant, title, stream, origin.len, 0);
@@ -176,8 +176,8 @@ impl World {
 
     fn choose_title(&mut self, client: usize) -> Option<usize> {
         let Client { spec, dice, .. } = &mut self.clients[client];
-        let other = match spec.habit {
-            Habit::Downloader => Audience::Paced,
+        let other = match spec.kind {
+            ClientKind::Downloader => Audience::Paced,
             _ => Audience::Downloads,
         };
         let fits = |title: &Title| title.volume == spec.volume && title.audience != other;
@@ -195,8 +195,8 @@ impl World {
         let len = self.titles[title].len_at(self.now).0;
         let Client { spec, dice, .. } = &mut self.clients[client];
         let first = if spec.follows { 0 } else { dice.below(len) };
-        let most = match spec.habit {
-            Habit::Ranger => dice.spread(1, 200_000),
+        let most = match spec.kind {
+            ClientKind::Ranger => dice.spread(1, 200_000),
             _ => len,
         };
         (Bytes(first), Bytes((first + most).min(len)))
@@ -211,7 +211,7 @@ impl World {
         parts_left: u64,
     ) {
         let spec = self.clients[client].spec;
-        let stream = self.book.begin(&grant);
+        let stream = self.broker.begin(&grant);
         let whole = self.titles[title].len;
         // Some clients at the end of a growing title wait for more.
         let is_live = end < whole && end == self.titles[title].len_at(self.now);
@@ -228,7 +228,7 @@ impl World {
             }
             Request::Paced { rate, tick, burst, .. } => (
                 Schedule::ByteClock(Rate { rate, burst, tick }),
-                Some(Paced {
+                Some(PacedPromise {
                     rate: rate.0,
                     burst: burst.0,
                     tick: tick.span(),
@@ -247,7 +247,7 @@ impl World {
         let repeats = matches!(grant.request, Request::Datagrams { turn: Some(_), .. }) && !grows;
         let (framing, output) = match (spec.datagrams, grant.request) {
             (Some(datagrams), Request::Datagrams { rate, .. }) => {
-                self.cast(stream, rate, datagrams, (delivery, repeats))
+                self.begin_datagrams(stream, rate, datagrams, (delivery, repeats))
             }
             _ => {
                 let mut net = open(&self.net);
@@ -293,7 +293,7 @@ impl World {
     }
 
     /// An address for a stream of datagrams, and how it leaves.
-    fn cast(
+    fn begin_datagrams(
         &mut self,
         stream: StreamId,
         rate: BitRate,
@@ -314,7 +314,7 @@ impl World {
         let class = self.class_of(udp_output);
         let is_promised = delivery.is_promised && is_well && class.is_none();
         let delivery = Delivery { is_promised, ..delivery };
-        let cast = Cast {
+        let promise = DatagramPromise {
             delivery,
             repeats,
             rate: rate.0,
@@ -324,7 +324,7 @@ impl World {
             lateness: self.swarm.lateness,
         };
         let mut udp_outputs = open(&self.udp_outputs);
-        let (socket, to) = udp_outputs.join(self.now, stream.index, (udp_output, is_v6), cast);
+        let (socket, to) = udp_outputs.join(self.now, stream.index, (udp_output, is_v6), promise);
         (framing, Output::Datagrams(Datagrams { socket, to, burst, class, after: None }))
     }
 
@@ -379,7 +379,7 @@ impl World {
             }
             // The engine takes commands in order: its memory may be promised at once.
             live.is_given_up = true;
-            self.book.release(live.grant);
+            self.broker.release(live.grant);
         }
         if live.grant.request == Request::Pin {
             *pinned = PinnedTitle { relying: pinned.relying, ..PinnedTitle::default() };
@@ -391,7 +391,7 @@ impl World {
         let client = live.client;
         self.trace.note_all([now.0, u64::from(stream.index), u64::from(stream.generation)]);
         self.command(Command::Stop(stream));
-        if self.clients[client].spec.habit == Habit::Zapper {
+        if self.clients[client].spec.kind == ClientKind::Zapper {
             // The new request does not wait for the end of the old one.
             self.push(now + MILLISECOND, Event::Arrive { client });
         }
@@ -472,10 +472,10 @@ impl World {
         }
         self.pinned[title].relying -= u32::from(grant.is_resident());
         if !live.is_given_up {
-            self.book.release(grant);
+            self.broker.release(grant);
         }
-        self.book.vacate(grant);
-        let seeks = self.clients[client].spec.habit == Habit::Zapper && live.stopped.is_some();
+        self.broker.vacate(grant);
+        let seeks = self.clients[client].spec.kind == ClientKind::Zapper && live.stopped.is_some();
         if !seeks {
             let again = now + self.clients[client].spec.think;
             self.push(again, Event::Arrive { client });

@@ -16,8 +16,8 @@ use tactus_ring::arena::{ArenaOwner, BlockRef, View};
 
 use super::World;
 use super::schedule::Event;
-use crate::book::{Grant, Request};
-use crate::content::{self, Fidelity, Target};
+use crate::broker::{Grant, Request};
+use crate::content::{self, Fidelity, ReadTarget};
 use crate::device::{NewFile, SPAN, open};
 use crate::dice::Dice;
 use crate::swarm::{Mode, UploadSpec};
@@ -220,7 +220,7 @@ impl World {
         let range = (offset, offset + u64::from(spec.place));
         content::fill(
             &store.view,
-            Target { block, at: 0 },
+            ReadTarget { block, at: 0 },
             seed,
             range,
             Fidelity::Restamping(4096),
@@ -254,7 +254,7 @@ impl World {
         let cycle = self.swarm.volumes[spec.volume].cycle;
         let fills = rate.time_for(Bytes(u64::from(spec.place)));
         if grant.is_none() {
-            let Some(grant) = self.book.admit_recording(spec.volume, Request::Record { rate })
+            let Some(grant) = self.broker.admit_recording(spec.volume, Request::Record { rate })
             else {
                 self.tally.refused += 1;
                 return self.push(now + SECOND, Event::Upload { uploader });
@@ -300,7 +300,7 @@ impl World {
         if let Some(grant) = of.grant.take() {
             let store = self.stores[of.spec.volume].as_mut().expect("the volume takes uploads");
             store.promised -= grant.window();
-            self.book.release(grant);
+            self.broker.release(grant);
         }
     }
 

@@ -14,7 +14,7 @@ use tactus_engine::message::StreamId;
 use crate::verdict::{Invariant, require};
 
 /// The ledger, the slots of the stream table, and the sums.
-pub(crate) struct Book {
+pub(crate) struct Broker {
     ledger: Ledger,
     free: Vec<u32>,
     generations: Vec<u32>,
@@ -114,7 +114,7 @@ impl Grant {
     }
 }
 
-impl Book {
+impl Broker {
     pub(crate) fn new(disks: Vec<DiskLimits>, streams: u32) -> Self {
         let count = disks.len();
         // Link and processor have ample room: here the disks and the memory are the limits.

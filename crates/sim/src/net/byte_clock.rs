@@ -11,7 +11,7 @@ use crate::verdict::{Invariant, require};
 
 /// The promise of a paced stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Paced {
+pub(crate) struct PacedPromise {
     /// Bits per second.
     pub(crate) rate: u64,
     /// Limit of the bytes that may come at once at the start.
@@ -21,16 +21,16 @@ pub(crate) struct Paced {
     pub(crate) lateness: Nanos,
 }
 
-/// The law of one stream, and its progress.
+/// The byte clock check of one stream, and its progress.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Law {
-    paced: Paced,
+pub(crate) struct ByteClockCheck {
+    paced: PacedPromise,
     len: u64,
-    begun: Option<Begun>,
+    begun: Option<ClockStart>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Begun {
+struct ClockStart {
     /// The earliest and the latest possible start of the clock.
     earliest: MonoTime,
     latest: MonoTime,
@@ -51,12 +51,12 @@ fn bytes_in(rate: u64, span: Nanos) -> u64 {
     bits / 8 + ((bits % 8) * 1_000_000_000 + rest * rate) / 8_000_000_000
 }
 
-impl Law {
-    pub(super) fn new(paced: Paced, len: Bytes) -> Self {
+impl ByteClockCheck {
+    pub(super) fn new(paced: PacedPromise, len: Bytes) -> Self {
         Self { paced, len: len.0, begun: None }
     }
 
-    pub(super) fn paced(&self) -> &Paced {
+    pub(super) fn paced(&self) -> &PacedPromise {
         &self.paced
     }
 
@@ -73,7 +73,7 @@ impl Law {
         delivery: &Delivery,
         ever_blocked: bool,
     ) {
-        let Paced { rate, burst, tick, lateness } = self.paced;
+        let PacedPromise { rate, burst, tick, lateness } = self.paced;
         let each = bytes_in(rate, tick);
         let Some(begun) = &mut self.begun else {
             // The slot of the first visit lies between the scheduled turn and now.
@@ -88,8 +88,14 @@ impl Law {
             // A clock that moved before it began has a fraction of a byte more.
             let burst = taken.saturating_sub(each) + u64::from(paused > Nanos(0));
             let latest = now;
-            self.begun =
-                Some(Begun { earliest, latest, paused, burst, visit: now, paid_until: now + tick });
+            self.begun = Some(ClockStart {
+                earliest,
+                latest,
+                paused,
+                burst,
+                visit: now,
+                paid_until: now + tick,
+            });
             return;
         };
         if now == begun.latest {
@@ -141,7 +147,7 @@ impl Law {
         delivery: &Delivery,
     ) {
         let Some(begun) = &self.begun else { return };
-        let Paced { rate, tick, lateness, .. } = self.paced;
+        let PacedPromise { rate, tick, lateness, .. } = self.paced;
         let slip = lateness + (paused - begun.paused);
         // One tick's bytes come with the first visit; the last visit was at most a tick ago.
         let span = (now.since(begun.latest) + tick).saturating_sub(tick + slip);
