@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use tactus_control::broker::{GeneratedRate, Output, Reading, UdpOutput};
 use tactus_control::engine::{self, Engine};
-use tactus_control::generated::{End, SourceSpec, GeneratedSession, Lane, Packetizer};
+use tactus_control::generated::{End, GeneratedSession, Lane, Packetizer, SourceSpec};
 use tactus_control::settings::{EngineSettings, Sendfile, Volume};
 use tactus_core::generated::TimedDatagram;
 use tactus_core::ledger::Resource;
 use tactus_core::path::RequestPath;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 use tactus_notation::Auto;
-use tactus_storage::catalogue::{Catalogue, CatalogueRules, PathObject, OpenTitle};
+use tactus_storage::catalogue::{Catalogue, CatalogueRules, OpenTitle, PathObject};
 use tactus_sys::packets::udp_output;
 use tactus_sys::udp_input::{InputOptions, UdpInput};
 
@@ -75,7 +75,9 @@ fn fixture(sendfile: Sendfile) -> Fixture {
     std::fs::write(dir.path().join("title.bin"), &content).expect("a title");
     let catalogue = Catalogue::new(dir.path(), CatalogueRules::default()).expect("a volume");
     let path = RequestPath::parse(b"/title.bin").expect("a plain path");
-    let Ok(PathObject::Title(title)) = catalogue.find_blocking(&path) else { panic!("it is there") };
+    let Ok(PathObject::Title(title)) = catalogue.find_blocking(&path) else {
+        panic!("it is there")
+    };
     let volumes = vec![Volume::new(dir.path().into())];
     let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
     settings.volumes[0].sendfile = sendfile;

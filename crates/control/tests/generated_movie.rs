@@ -18,7 +18,7 @@ use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
 use tactus_media::movie::Movie;
 use tactus_media::sample;
 use tactus_notation::Auto;
-use tactus_storage::catalogue::{Catalogue, CatalogueRules, PathObject, OpenTitle};
+use tactus_storage::catalogue::{Catalogue, CatalogueRules, OpenTitle, PathObject};
 use tactus_sys::packets::udp_output;
 
 /// Longer than anything takes on a slow machine.
@@ -42,7 +42,9 @@ fn fixture(seconds: u64) -> Fixture {
     sample::write_mp4(&file, SECOND.times(seconds)).expect("a movie");
     let catalogue = Catalogue::new(dir.path(), CatalogueRules::default()).expect("a volume");
     let path = RequestPath::parse(b"/movie.mp4").expect("a plain path");
-    let Ok(PathObject::Title(title)) = catalogue.find_blocking(&path) else { panic!("it is there") };
+    let Ok(PathObject::Title(title)) = catalogue.find_blocking(&path) else {
+        panic!("it is there")
+    };
     let volumes = vec![Volume::new(dir.path().into())];
     let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
     settings.memory.arena = Auto::Set(Bytes(32 * MIB));

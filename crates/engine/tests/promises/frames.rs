@@ -1,5 +1,5 @@
-//! Streams that leave in frames of a connection: whole frames, whole texts between them, whatever
-//! the socket takes at a time.
+//! Streams that leave in frames of a connection: whole frames, whole messages between them,
+//! whatever the socket takes at a time.
 
 use std::sync::Arc;
 
@@ -37,22 +37,22 @@ fn start(fixture: &mut Fixture, title: i32) -> StreamId {
     stream
 }
 
-fn text(number: u64, len: usize) -> Box<[u8]> {
-    let mut text = format!("RTSP/1.0 {number} $").into_bytes();
-    // A text may hold anything, also what looks like a frame.
-    text.resize(len.max(text.len()), b'$');
-    text.into()
+fn message(number: u64, len: usize) -> Box<[u8]> {
+    let mut message = format!("RTSP/1.0 {number} $").into_bytes();
+    // A message may hold anything, also what looks like a frame.
+    message.resize(len.max(message.len()), b'$');
+    message.into()
 }
 
-fn insert(fixture: &mut Fixture, stream: StreamId, text: &[u8]) {
-    fixture.command(Command::Interleave { stream, message: text.into() });
+fn insert(fixture: &mut Fixture, stream: StreamId, message: &[u8]) {
+    fixture.command(Command::Interleave { stream, message: message.into() });
 }
 
 /// What was said of each text.
 fn inserted(fixture: &Fixture) -> Vec<(StreamId, Vec<u8>, bool)> {
     let of_text = |report: &Report| match report {
-        Report::Interleaved { stream, message: text, is_sent } => {
-            Some((*stream, text.to_vec(), *is_sent))
+        Report::Interleaved { stream, message, is_sent } => {
+            Some((*stream, message.to_vec(), *is_sent))
         }
         _ => None,
     };
@@ -63,24 +63,24 @@ pub(super) struct Received {
     pub(super) payload: Vec<u8>,
     /// RTP's numbers and times, after the session's.
     packets: Vec<(u16, u32)>,
-    texts: usize,
+    messages: usize,
     /// What follows the last whole frame or text.
     pub(super) rest: usize,
 }
 
-/// Reads what has come: frames, and each of `texts` once, in order.
-pub(super) fn read(bytes: &[u8], texts: &[Box<[u8]>]) -> Received {
-    let mut received = Received { payload: vec![], packets: vec![], texts: 0, rest: 0 };
+/// Reads what has come: frames, and each of `messages` once, in order.
+pub(super) fn read(bytes: &[u8], messages: &[Box<[u8]>]) -> Received {
+    let mut received = Received { payload: vec![], packets: vec![], messages: 0, rest: 0 };
     let mut left = bytes;
     while let Some(&first) = left.first() {
         if first != frame::MARK {
-            let text = &texts[received.texts];
-            let own = left.len().min(text.len());
-            assert_eq!(left[..own], text[..own], "text {}", received.texts);
-            if own < text.len() {
+            let message = &messages[received.messages];
+            let own = left.len().min(message.len());
+            assert_eq!(left[..own], message[..own], "message {}", received.messages);
+            if own < message.len() {
                 break;
             }
-            received.texts += 1;
+            received.messages += 1;
             left = &left[own..];
             continue;
         }
@@ -108,9 +108,9 @@ fn a_title_arrives_in_frames_each_in_the_visit_in_which_it_is_due() {
     for memory in BOTH {
         for plan in [None, Some(Arc::new(Plan::default()))] {
             let mut fixture = Fixture::new(memory);
-            let wish = Parts { plan, ..in_frames(&mut fixture, 3) };
-            let stream = wish.stream;
-            fixture.begin(wish);
+            let spec = Parts { plan, ..in_frames(&mut fixture, 3) };
+            let stream = spec.stream;
+            fixture.begin(spec);
             fixture.pass(SECOND.times(11));
             let received = read(&fixture.received(stream), &[]);
             assert!(received.payload == content(3, 0, TITLE.0) && received.rest == 0);
@@ -148,21 +148,21 @@ fn texts_and_frames_are_whole_and_in_order_whatever_the_socket_takes() {
             let mut fixture = Fixture::new(memory);
             // Composed or sent as they lie in memory.
             let plan = (seed % 2 == 1).then(|| Arc::new(Plan::default()));
-            let wish = Parts { plan, ..in_frames(&mut fixture, 1) };
-            let stream = wish.stream;
-            fixture.begin(wish);
+            let spec = Parts { plan, ..in_frames(&mut fixture, 1) };
+            let stream = spec.stream;
+            fixture.begin(spec);
             let other = fixture.start(2, RATE);
             fixture.network().moody.insert(stream.index as i32, Dice(seed + 1000));
-            let mut texts = vec![];
+            let mut messages = vec![];
             let stops_after = dice.below(9) * 1000;
             let mut passed = 0;
             while passed < stops_after {
-                if inserted(&fixture).len() == texts.len() {
-                    texts.push(text(
-                        texts.len() as u64,
+                if inserted(&fixture).len() == messages.len() {
+                    messages.push(message(
+                        messages.len() as u64,
                         dice.below(INTERLEAVED_MAX as u64 + 1) as usize,
                     ));
-                    insert(&mut fixture, stream, texts.last().unwrap());
+                    insert(&mut fixture, stream, messages.last().unwrap());
                 }
                 let span = dice.below(400);
                 fixture.pass(MILLISECOND.times(span));
@@ -174,12 +174,12 @@ fn texts_and_frames_are_whole_and_in_order_whatever_the_socket_takes() {
             assert_eq!(outcome, Outcome::Stopped);
             assert!(retired(&fixture, stream));
             let told = inserted(&fixture);
-            assert_eq!(told.len(), texts.len());
+            assert_eq!(told.len(), messages.len());
             let are_sent = told.iter().filter(|&&(_, _, is_sent)| is_sent).count();
-            assert!(are_sent + 1 >= texts.len());
-            assert!(told.iter().zip(&texts).all(|(told, text)| told.1[..] == text[..]));
-            let received = read(&fixture.received(stream), &texts);
-            assert_eq!((received.rest, received.texts), (0, are_sent));
+            assert!(are_sent + 1 >= messages.len());
+            assert!(told.iter().zip(&messages).all(|(told, message)| told.1[..] == message[..]));
+            let received = read(&fixture.received(stream), &messages);
+            assert_eq!((received.rest, received.messages), (0, are_sent));
             assert_eq!(received.payload, content(1, 0, sent.0));
             assert!(stops_after < 2000 || sent.0 > RATE / 8);
             let others = fixture.received(other);
@@ -196,17 +196,17 @@ fn texts_and_frames_are_whole_and_in_order_whatever_the_socket_takes() {
 fn a_stopped_stream_ends_behind_the_frame_or_text_that_is_begun() {
     for memory in BOTH {
         for half in [1, 3, 4, 10, 16, 17, FRAME - 1] {
-            for is_text in [false, true] {
+            for is_message in [false, true] {
                 let mut fixture = Fixture::new(memory);
                 let stream = start(&mut fixture, 1);
                 let limit = 5 * FRAME + half;
                 fixture.network().limits.insert(stream.index as i32, limit);
-                let texts = [text(0, FRAME as usize)];
-                if is_text {
+                let messages = [message(0, FRAME as usize)];
+                if is_message {
                     // Five frames have come, and what is due next is held back.
                     fixture.network().limits.insert(stream.index as i32, 5 * FRAME);
                     fixture.pass(MILLISECOND.times(200));
-                    insert(&mut fixture, stream, &texts[0]);
+                    insert(&mut fixture, stream, &messages[0]);
                     fixture.network().limits.insert(stream.index as i32, limit);
                 }
                 fixture.pass(MILLISECOND.times(200));
@@ -215,14 +215,14 @@ fn a_stopped_stream_ends_behind_the_frame_or_text_that_is_begun() {
                 assert_eq!(finished(&fixture, stream), None, "the connection is not free yet");
                 fixture.network().limits.clear();
                 fixture.pass(MILLISECOND.times(10));
-                let frames = if is_text { 5 } else { 6 };
+                let frames = if is_message { 5 } else { 6 };
                 let sent = Bytes(PAYLOAD.0 * frames);
                 assert_eq!(finished(&fixture, stream), Some((Outcome::Stopped, sent)));
                 assert!(retired(&fixture, stream));
                 fixture.pass(SECOND);
-                let received = read(&fixture.received(stream), &texts);
+                let received = read(&fixture.received(stream), &messages);
                 assert_eq!(received.payload, content(1, 0, sent.0));
-                assert_eq!((received.rest, received.texts), (0, usize::from(is_text)));
+                assert_eq!((received.rest, received.messages), (0, usize::from(is_message)));
                 assert_eq!(fixture.received(stream).len() as u64, 6 * FRAME);
             }
         }
@@ -266,19 +266,19 @@ fn a_text_goes_before_the_first_frame_or_comes_back() {
         let mut fixture = Fixture::new(memory);
         fixture.disk().holds = true;
         let streams = [start(&mut fixture, 1), start(&mut fixture, 2)];
-        let texts = [text(1, 100)];
+        let messages = [message(1, 100)];
         for stream in streams {
-            insert(&mut fixture, stream, &texts[0]);
+            insert(&mut fixture, stream, &messages[0]);
         }
         fixture.pass(CYCLE);
         fixture.command(Command::Stop(streams[1]));
         fixture.disk().holds = false;
         fixture.pass(SECOND);
-        assert!(fixture.received(streams[0]).starts_with(&texts[0]));
-        assert_eq!(read(&fixture.received(streams[0]), &texts).texts, 1);
+        assert!(fixture.received(streams[0]).starts_with(&messages[0]));
+        assert_eq!(read(&fixture.received(streams[0]), &messages).messages, 1);
         let told = inserted(&fixture);
-        assert!(told.contains(&(streams[0], texts[0].to_vec(), true)));
-        assert!(told.contains(&(streams[1], texts[0].to_vec(), false)));
+        assert!(told.contains(&(streams[0], messages[0].to_vec(), true)));
+        assert!(told.contains(&(streams[1], messages[0].to_vec(), false)));
         // When it is too late.
         fixture.command(Command::Stop(streams[0]));
         insert(&mut fixture, streams[0], b"late");
@@ -302,9 +302,9 @@ fn a_text_goes_before_the_first_frame_or_comes_back() {
 fn frames_of_a_title_that_repeats_go_on_over_its_end() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
-        let wish = in_frames(&mut fixture, 2).repeating();
-        let stream = wish.stream;
-        fixture.begin(wish);
+        let spec = in_frames(&mut fixture, 2).repeating();
+        let stream = spec.stream;
+        fixture.begin(spec);
         fixture.pass(SECOND.times(25));
         let received = read(&fixture.received(stream), &[]);
         assert!(received.payload.len() as u64 > TITLE.0 * 2);
@@ -324,10 +324,10 @@ fn frames_of_a_growing_title_wait_at_its_end_and_are_never_late() {
         let mut fixture = Fixture::new(memory);
         let mut len = Bytes(1);
         let extent = Extent::Growing(Bytes(0)..len);
-        let mut wish = Parts { extent, ..in_frames(&mut fixture, 1) };
-        wish.origin.len = len;
-        let stream = wish.stream;
-        fixture.begin(wish);
+        let mut spec = Parts { extent, ..in_frames(&mut fixture, 1) };
+        spec.origin.len = len;
+        let stream = spec.stream;
+        fixture.begin(spec);
         while len < whole {
             fixture.pass(Nanos::from_millis(250));
             len = Bytes((len.0 + RATE / 8 / 16).min(whole.0));
@@ -379,10 +379,10 @@ fn a_burst_at_the_start_has_the_timestamps_of_its_own_time() {
     let burst = Bytes(3 * u64::from(BLOCK));
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
-        let mut wish = in_frames(&mut fixture, 1);
-        wish.rate = Some(Rate { rate: BitRate(RATE), burst, tick: Tick::Ms10 });
-        let stream = wish.stream;
-        fixture.begin(wish);
+        let mut spec = in_frames(&mut fixture, 1);
+        spec.rate = Some(Rate { rate: BitRate(RATE), burst, tick: Tick::Ms10 });
+        let stream = spec.stream;
+        fixture.begin(spec);
         fixture.pass(SECOND.times(11));
         let received = read(&fixture.received(stream), &[]);
         assert_eq!(received.payload, content(1, 0, TITLE.0));

@@ -21,7 +21,7 @@ fn output(number: u32, burst: Nanos) -> Datagrams {
     Datagrams { socket: SocketHandle(70 + number as i32 % 2), to, burst, class: None, after: None }
 }
 
-struct Wish {
+struct StreamSpec {
     title: i32,
     pace: Option<Rate>,
     framing: Framing,
@@ -29,19 +29,19 @@ struct Wish {
     repeats: bool,
 }
 
-impl Wish {
+impl StreamSpec {
     fn rtp(title: i32) -> Self {
         let framing = Framing::Rtp(SESSION);
         Self { title, pace: PACED, framing, burst: Nanos(0), repeats: false }
     }
 }
 
-fn start(fixture: &mut Fixture, wish: Wish) -> StreamId {
-    let mut start = fixture.start_of(wish.title, wish.pace, 0..TITLE.0);
+fn start(fixture: &mut Fixture, spec: StreamSpec) -> StreamId {
+    let mut start = fixture.start_of(spec.title, spec.pace, 0..TITLE.0);
     let stream = start.stream;
-    start.framing = wish.framing;
-    start.output = Output::Datagrams(output(stream.index, wish.burst));
-    if wish.repeats {
+    start.framing = spec.framing;
+    start.output = Output::Datagrams(output(stream.index, spec.burst));
+    if spec.repeats {
         start = start.repeating();
     }
     fixture.begin(start);
@@ -80,7 +80,7 @@ fn lateness(datagrams: &[Datagram]) -> Vec<u64> {
 fn each_datagram_leaves_in_the_tick_in_which_it_is_due() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
-        let stream = start(&mut fixture, Wish::rtp(3));
+        let stream = start(&mut fixture, StreamSpec::rtp(3));
         fixture.pass(SECOND.times(11));
         let datagrams = left(&fixture, stream);
         assert_eq!(payload(&datagrams), content(3, 0, TITLE.0));
@@ -113,7 +113,7 @@ fn a_port_that_keeps_the_time_is_told_when_each_datagram_is_due() {
         let mut fixture = Fixture::with_ahead(memory, ahead);
         // It takes them one by one, whatever burst is allowed.
         let streams = [Nanos(0), MILLISECOND.times(16)]
-            .map(|burst| start(&mut fixture, Wish { burst, ..Wish::rtp(3) }));
+            .map(|burst| start(&mut fixture, StreamSpec { burst, ..StreamSpec::rtp(3) }));
         fixture.pass(SECOND.times(11));
         for stream in streams {
             let datagrams = left(&fixture, stream);
@@ -128,12 +128,12 @@ fn a_port_that_keeps_the_time_is_told_when_each_datagram_is_due() {
     }
 }
 
-/// Begins `wish` behind another stream, to the same receivers.
-fn start_after(fixture: &mut Fixture, wish: Wish, before: StreamId) -> StreamId {
-    let mut start = fixture.start_of(wish.title, wish.pace, 0..TITLE.0);
+/// Begins `spec` behind another stream, to the same receivers.
+fn start_after(fixture: &mut Fixture, spec: StreamSpec, before: StreamId) -> StreamId {
+    let mut start = fixture.start_of(spec.title, spec.pace, 0..TITLE.0);
     let stream = start.stream;
-    let output = output(before.index, wish.burst);
-    start.framing = wish.framing;
+    let output = output(before.index, spec.burst);
+    start.framing = spec.framing;
     start.output = Output::Datagrams(Datagrams { after: Some(before), ..output });
     fixture.begin(start);
     stream
@@ -157,11 +157,11 @@ fn assert_one_session(datagrams: &[Datagram]) {
 fn a_stream_follows_another_without_a_gap_in_its_session() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
-        let first = start(&mut fixture, Wish::rtp(3));
+        let first = start(&mut fixture, StreamSpec::rtp(3));
         fixture.pass(SECOND.times(5));
         // Its own session is not used.
         let framing = Framing::Rtp(Session { source: 9, sequence: 9, timestamp: 9 });
-        let second = start_after(&mut fixture, Wish { framing, ..Wish::rtp(4) }, first);
+        let second = start_after(&mut fixture, StreamSpec { framing, ..StreamSpec::rtp(4) }, first);
         fixture.pass(SECOND);
         let counters = std::sync::Arc::clone(&fixture.control.counters.streams);
         let count = |stream: StreamId| counters[stream.index as usize].session_packets.value();
@@ -192,8 +192,8 @@ fn who_is_read_before_whom_it_follows_waits_for_it() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
         fixture.disk().late = vec![3];
-        let first = start(&mut fixture, Wish::rtp(3));
-        let second = start_after(&mut fixture, Wish::rtp(4), first);
+        let first = start(&mut fixture, StreamSpec::rtp(3));
+        let second = start_after(&mut fixture, StreamSpec::rtp(4), first);
         fixture.pass(SECOND);
         assert!(left(&fixture, first).is_empty());
         fixture.disk().late.clear();
@@ -207,8 +207,8 @@ fn who_is_read_before_whom_it_follows_waits_for_it() {
         // For what can never be read nobody waits.
         fixture.network().datagrams.clear();
         fixture.disk().late = vec![5];
-        let first = start(&mut fixture, Wish::rtp(5));
-        let second = start_after(&mut fixture, Wish::rtp(6), first);
+        let first = start(&mut fixture, StreamSpec::rtp(5));
+        let second = start_after(&mut fixture, StreamSpec::rtp(6), first);
         fixture.pass(SECOND);
         fixture.disk().failing.insert(5, 5);
         fixture.disk().late.clear();
@@ -225,13 +225,13 @@ fn who_is_read_before_whom_it_follows_waits_for_it() {
 fn who_is_skipped_makes_way_at_once_and_who_comes_late_goes_on_in_the_session() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
-        let first = start(&mut fixture, Wish::rtp(3));
+        let first = start(&mut fixture, StreamSpec::rtp(3));
         fixture.pass(SECOND.times(3));
-        let second = start_after(&mut fixture, Wish::rtp(4), first);
+        let second = start_after(&mut fixture, StreamSpec::rtp(4), first);
         fixture.pass(SECOND.times(2));
         // Somebody has changed his mind: what waits goes, and leaves no trace.
         fixture.command(Command::Stop(second));
-        let third = start_after(&mut fixture, Wish::rtp(2), first);
+        let third = start_after(&mut fixture, StreamSpec::rtp(2), first);
         fixture.pass(SECOND.times(2));
         assert!(retired(&fixture, second));
         fixture.command(Command::Stop(first));
@@ -252,7 +252,7 @@ fn who_is_skipped_makes_way_at_once_and_who_comes_late_goes_on_in_the_session() 
         fixture.command(Command::Stop(third));
         fixture.pass(SECOND);
         let before = left(&fixture, first).len();
-        let fourth = start_after(&mut fixture, Wish::rtp(1), third);
+        let fourth = start_after(&mut fixture, StreamSpec::rtp(1), third);
         let fourth_to = output(third.index, Nanos(0)).to;
         fixture.pass(SECOND.times(2));
         let network = fixture.network();
@@ -271,7 +271,7 @@ fn who_is_skipped_makes_way_at_once_and_who_comes_late_goes_on_in_the_session() 
 fn streams_of_one_rate_leave_at_different_times_and_wake_nobody_more_often_than_ticks() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
-        let streams: Vec<_> = (0..8).map(|_| start(&mut fixture, Wish::rtp(1))).collect();
+        let streams: Vec<_> = (0..8).map(|_| start(&mut fixture, StreamSpec::rtp(1))).collect();
         fixture.pass(SECOND.times(4));
         // A gap is 50 ticks: eight streams find seven of them empty between each other, or nearly.
         let phases: Vec<_> = streams.iter().map(|&each| left(&fixture, each)[0].at).collect();
@@ -296,8 +296,8 @@ fn messages_of_streams_that_begin_together_leave_spread_over_the_time_between_tw
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
         let burst = MILLISECOND.times(16);
-        let wish = || Wish { burst, ..Wish::rtp(1) };
-        let streams: Vec<_> = (0..8).map(|_| start(&mut fixture, wish())).collect();
+        let spec = || StreamSpec { burst, ..StreamSpec::rtp(1) };
+        let streams: Vec<_> = (0..8).map(|_| start(&mut fixture, spec())).collect();
         fixture.pass(SECOND.times(4));
         // Three datagrams are 15 ms, and messages leave every 2 ms.
         let message = due(3);
@@ -314,7 +314,7 @@ fn messages_of_streams_that_begin_together_leave_spread_over_the_time_between_tw
 fn a_title_that_repeats_goes_on_without_a_gap_until_it_is_stopped() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
-        let stream = start(&mut fixture, Wish { repeats: true, ..Wish::rtp(2) });
+        let stream = start(&mut fixture, StreamSpec { repeats: true, ..StreamSpec::rtp(2) });
         fixture.pass(SECOND.times(25));
         let datagrams = left(&fixture, stream);
         let bytes = payload(&datagrams);
@@ -337,7 +337,8 @@ fn a_title_that_repeats_goes_on_without_a_gap_until_it_is_stopped() {
 fn a_full_socket_makes_late_and_loses_nothing() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
-        let streams = [start(&mut fixture, Wish::rtp(1)), start(&mut fixture, Wish::rtp(2))];
+        let streams =
+            [start(&mut fixture, StreamSpec::rtp(1)), start(&mut fixture, StreamSpec::rtp(2))];
         fixture.pass(SECOND);
         fixture.network().takes = Some(3);
         fixture.pass(MILLISECOND.times(40));
@@ -371,7 +372,7 @@ fn after_a_long_pause_of_the_link_or_the_machine_nothing_comes_in_one_burst() {
     for memory in BOTH {
         for is_link in [true, false] {
             let mut fixture = Fixture::new(memory);
-            let stream = start(&mut fixture, Wish::rtp(1));
+            let stream = start(&mut fixture, StreamSpec::rtp(1));
             fixture.pass(SECOND);
             let before = left(&fixture, stream).len();
             if is_link {
@@ -396,7 +397,7 @@ fn a_turn_that_comes_late_sends_all_that_is_due_of_a_stream_as_one_message() {
     for memory in BOTH {
         for burst in [Nanos(0), MILLISECOND.times(16)] {
             let mut fixture = Fixture::new(memory);
-            let stream = start(&mut fixture, Wish { burst, ..Wish::rtp(1) });
+            let stream = start(&mut fixture, StreamSpec { burst, ..StreamSpec::rtp(1) });
             fixture.pass(SECOND);
             let messages = fixture.control.counters.packets.messages.value();
             let before = left(&fixture, stream).len();
@@ -431,7 +432,8 @@ fn a_turn_that_comes_late_sends_all_that_is_due_of_a_stream_as_one_message() {
 fn what_the_kernel_refuses_is_counted_and_the_stream_goes_on() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
-        let [gone, other] = [start(&mut fixture, Wish::rtp(1)), start(&mut fixture, Wish::rtp(2))];
+        let [gone, other] =
+            [start(&mut fixture, StreamSpec::rtp(1)), start(&mut fixture, StreamSpec::rtp(2))];
         fixture.pass(SECOND);
         let before = left(&fixture, gone).len();
         fixture.network().unreachable.push(output(gone.index, Nanos(0)).to);
@@ -454,7 +456,7 @@ fn what_the_kernel_refuses_is_counted_and_the_stream_goes_on() {
 fn what_a_slow_disk_has_not_brought_is_an_underrun_and_not_owed_at_once() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
-        let stream = start(&mut fixture, Wish::rtp(1));
+        let stream = start(&mut fixture, StreamSpec::rtp(1));
         fixture.pass(SECOND);
         fixture.disk().holds = true;
         fixture.pass(SECOND.times(2));
@@ -478,8 +480,11 @@ fn a_burst_that_is_allowed_leaves_as_one_message_when_its_last_datagram_is_due()
         let mut fixture = Fixture::new(memory);
         // A gap is 5.02 ms.
         let burst = MILLISECOND.times(16);
-        let stream = start(&mut fixture, Wish { burst, ..Wish::rtp(1) });
-        let plain = start(&mut fixture, Wish { framing: Framing::Plain, burst, ..Wish::rtp(1) });
+        let stream = start(&mut fixture, StreamSpec { burst, ..StreamSpec::rtp(1) });
+        let plain = start(
+            &mut fixture,
+            StreamSpec { framing: Framing::Plain, burst, ..StreamSpec::rtp(1) },
+        );
         fixture.pass(SECOND.times(11));
         let datagrams = left(&fixture, stream);
         assert_eq!(payload(&datagrams), content(1, 0, TITLE.0));
@@ -506,7 +511,7 @@ fn a_stream_that_is_stopped_while_its_socket_is_full_gives_everything_back() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
         let [stopped, other] =
-            [start(&mut fixture, Wish::rtp(1)), start(&mut fixture, Wish::rtp(2))];
+            [start(&mut fixture, StreamSpec::rtp(1)), start(&mut fixture, StreamSpec::rtp(2))];
         fixture.pass(SECOND);
         fixture.network().takes = Some(0);
         fixture.pass(MILLISECOND.times(20));
@@ -527,7 +532,8 @@ fn who_is_stopped_while_the_link_stands_still_leaves_nobody_a_burst() {
     for memory in BOTH {
         for gathered in 0..2 {
             let mut fixture = Fixture::new(memory);
-            let streams = [start(&mut fixture, Wish::rtp(1)), start(&mut fixture, Wish::rtp(2))];
+            let streams =
+                [start(&mut fixture, StreamSpec::rtp(1)), start(&mut fixture, StreamSpec::rtp(2))];
             let (stopped, other) = (streams[gathered], streams[1 - gathered]);
             fixture.pass(SECOND);
             let before = left(&fixture, other).len();
@@ -548,12 +554,12 @@ fn who_is_stopped_while_the_link_stands_still_leaves_nobody_a_burst() {
 
 /// Begins a stream that leaves by a UDP output of its own.
 fn start_alone(fixture: &mut Fixture, title: i32) -> StreamId {
-    let wish = Wish::rtp(title);
-    let mut start = fixture.start_of(wish.title, wish.pace, 0..TITLE.0);
+    let spec = StreamSpec::rtp(title);
+    let mut start = fixture.start_of(spec.title, spec.pace, 0..TITLE.0);
     let stream = start.stream;
-    let output = output(stream.index, wish.burst);
+    let output = output(stream.index, spec.burst);
     let socket = SocketHandle(100 + stream.index as i32);
-    start.framing = wish.framing;
+    start.framing = spec.framing;
     start.output = Output::Datagrams(Datagrams { socket, ..output });
     fixture.begin(start);
     stream
@@ -564,7 +570,7 @@ fn a_udp_output_that_takes_nothing_makes_its_own_streams_late_and_nobody_else() 
     for memory in BOTH {
         for still in [40, 2000] {
             let mut fixture = Fixture::new(memory);
-            let streams = [1, 2, 3, 4].map(|title| start(&mut fixture, Wish::rtp(title)));
+            let streams = [1, 2, 3, 4].map(|title| start(&mut fixture, StreamSpec::rtp(title)));
             fixture.pass(SECOND);
             fixture.network().still = vec![70];
             fixture.pass(MILLISECOND.times(still));
@@ -624,9 +630,9 @@ fn connections_and_datagrams_share_blocks_and_do_not_disturb_each_other() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
         let socket = fixture.start(1, RATE);
-        let stream = start(&mut fixture, Wish::rtp(1));
+        let stream = start(&mut fixture, StreamSpec::rtp(1));
         fixture.disk().failing.insert(2, 5);
-        let fails = start(&mut fixture, Wish::rtp(2));
+        let fails = start(&mut fixture, StreamSpec::rtp(2));
         fixture.pass(CYCLE.times(120));
         assert_eq!(fixture.received(socket), content(1, 0, TITLE.0));
         assert_eq!(payload(&left(&fixture, stream)), content(1, 0, TITLE.0));

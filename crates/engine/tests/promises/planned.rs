@@ -62,17 +62,17 @@ fn to(stream: u32) -> SocketAddr {
     SocketAddr::from(([239, 1, 1, stream as u8], 5004))
 }
 
-struct Wish {
+struct StreamSpec {
     title: i32,
     plan: Plan,
     repeats: bool,
     after: Option<StreamId>,
 }
 
-fn start(fixture: &mut Fixture, wish: Wish) -> StreamId {
+fn start(fixture: &mut Fixture, spec: StreamSpec) -> StreamId {
     let rate = line().peak(Bytes(0), Bytes(u64::from(crate::fixture::BLOCK)));
     let pace = Some(Rate { rate, burst: Bytes(0), tick: Tick::Ms10 });
-    let mut start = fixture.start_of(wish.title, pace, 0..line().len().0);
+    let mut start = fixture.start_of(spec.title, pace, 0..line().len().0);
     start.origin.len = line().len();
     let stream = start.stream;
     start.framing = Framing::Rtp(SESSION);
@@ -81,10 +81,10 @@ fn start(fixture: &mut Fixture, wish: Wish) -> StreamId {
         to: to(stream.index),
         burst: Nanos(0),
         class: None,
-        after: wish.after,
+        after: spec.after,
     });
-    start.plan = Some(Arc::new(wish.plan));
-    if wish.repeats {
+    start.plan = Some(Arc::new(spec.plan));
+    if spec.repeats {
         start = start.repeating();
     }
     fixture.begin(start);
@@ -138,8 +138,8 @@ fn fixture(memory: crate::fixture::Memory) -> Fixture {
 fn a_variable_title_that_repeats_leaves_by_one_clock_without_a_break() {
     for memory in BOTH {
         let mut fixture = fixture(memory);
-        let wish = Wish { title: 1, plan: plan(BASE), repeats: true, after: None };
-        let stream = start(&mut fixture, wish);
+        let spec = StreamSpec { title: 1, plan: plan(BASE), repeats: true, after: None };
+        let stream = start(&mut fixture, spec);
         fixture.pass(SECOND.times(13));
         let heard = heard(&fixture, &[stream]);
         let bytes: Vec<u8> = heard.iter().flat_map(|(_, payload)| payload).copied().collect();
@@ -181,19 +181,19 @@ fn in_frames_it_is_byte_for_byte_what_datagrams_carry_whatever_the_socket_takes(
             };
             let plan = Plan { counting: Some(counting), ..plan(BASE).with_front(&table) };
             let datagrams = Plan { counting: None, ..plan.clone() };
-            let wish = Wish { title: 1, plan: datagrams, repeats: true, after: None };
-            let by_datagrams = start(&mut fixture, wish);
+            let spec = StreamSpec { title: 1, plan: datagrams, repeats: true, after: None };
+            let by_datagrams = start(&mut fixture, spec);
             let rate = line().peak(Bytes(0), Bytes(u64::from(crate::fixture::BLOCK)));
             let pace = Some(Rate { rate, burst: Bytes(0), tick: Tick::Ms10 });
-            let mut wish = fixture.start_of(1, pace, 0..line().len().0);
-            wish.origin.len = line().len();
-            let in_frames = wish.stream;
+            let mut spec = fixture.start_of(1, pace, 0..line().len().0);
+            spec.origin.len = line().len();
+            let in_frames = spec.stream;
             let socket = SocketHandle(in_frames.index as i32);
             let channel = frames::CHANNEL;
-            wish.framing = Framing::Rtp(SESSION);
-            wish.output = Output::Connection(Connection { channel, ..Connection::of(socket) });
-            wish.plan = Some(Arc::new(plan));
-            fixture.begin(wish.repeating());
+            spec.framing = Framing::Rtp(SESSION);
+            spec.output = Output::Connection(Connection { channel, ..Connection::of(socket) });
+            spec.plan = Some(Arc::new(plan));
+            fixture.begin(spec.repeating());
             if seed > 0 {
                 fixture.network().moody.insert(in_frames.index as i32, Dice(seed));
             }
@@ -228,8 +228,9 @@ fn stuffed_it_leaves_at_a_constant_rate_and_so_does_its_clock() {
     for memory in BOTH {
         let mut fixture = fixture(memory);
         let rate = BitRate(2_000_000);
-        let wish = Wish { title: 1, plan: plan(BASE).stuffed(rate), repeats: true, after: None };
-        let stream = start(&mut fixture, wish);
+        let spec =
+            StreamSpec { title: 1, plan: plan(BASE).stuffed(rate), repeats: true, after: None };
+        let stream = start(&mut fixture, spec);
         fixture.pass(SECOND.times(9));
         let heard = heard(&fixture, &[stream]);
         let bytes: Vec<u8> = heard.iter().flat_map(|(_, payload)| payload).copied().collect();
@@ -259,8 +260,9 @@ fn a_title_follows_another_one_as_if_both_were_one() {
     for memory in BOTH {
         for is_stopped in [false, true] {
             let mut fixture = fixture(memory);
-            let wish = |title, base, after| Wish { title, plan: plan(base), repeats: false, after };
-            let one = start(&mut fixture, wish(1, BASE, None));
+            let spec =
+                |title, base, after| StreamSpec { title, plan: plan(base), repeats: false, after };
+            let one = start(&mut fixture, spec(1, BASE, None));
             fixture.pass(MILLISECOND.times(500));
             let other_base = Pcr::at(MediaTime(5));
             let tables: Vec<u8> = (0..2u8)
@@ -270,7 +272,7 @@ fn a_title_follows_another_one_as_if_both_were_one() {
                     bytes
                 })
                 .collect();
-            let mut next = wish(2, other_base, Some(one));
+            let mut next = spec(2, other_base, Some(one));
             next.plan = next.plan.with_front(&tables);
             let two = start(&mut fixture, next);
             fixture.pass(MILLISECOND.times(500));
@@ -306,11 +308,11 @@ fn a_title_follows_another_one_as_if_both_were_one() {
 #[test]
 fn who_follows_a_stream_that_has_ended_goes_on_at_once() {
     let mut fixture = fixture(BOTH[0]);
-    let wish = |title, after| Wish { title, plan: plan(BASE), repeats: false, after };
-    let one = start(&mut fixture, wish(1, None));
+    let spec = |title, after| StreamSpec { title, plan: plan(BASE), repeats: false, after };
+    let one = start(&mut fixture, spec(1, None));
     fixture.pass(SECOND.times(4));
     assert!(retired(&fixture, one));
-    let two = start(&mut fixture, wish(1, Some(one)));
+    let two = start(&mut fixture, spec(1, Some(one)));
     fixture.pass(SECOND.times(3));
     assert_eq!(finished(&fixture, two), Some((Outcome::Complete, line().len())));
     let heard = heard(&fixture, &[one, two]);
@@ -333,12 +335,14 @@ fn what_leaves_as_it_is_leaves_its_counters_to_who_follows_and_a_clock_that_nobo
         // As a title that was to be sent once and alone.
         let counting = Some(Counting::default());
         let plan = |restamping| Plan { restamping, counting: counting.clone(), ..plan(BASE) };
-        let one = Wish { title: 1, plan: plan(None), repeats: false, after: None };
+        let one = StreamSpec { title: 1, plan: plan(None), repeats: false, after: None };
         let one = start(&mut fixture, one);
         fixture.pass(SECOND);
         let two = self::plan(BASE);
-        let two =
-            start(&mut fixture, Wish { title: 1, plan: two, repeats: false, after: Some(one) });
+        let two = start(
+            &mut fixture,
+            StreamSpec { title: 1, plan: two, repeats: false, after: Some(one) },
+        );
         fixture.pass(MILLISECOND.times(500));
         fixture.command(Command::Stop(one));
         fixture.pass(SECOND.times(3));
@@ -365,7 +369,8 @@ fn tables_in_front_leave_first_and_only_once() {
         let mut table = [0xff; PACKET];
         table[..4].copy_from_slice(&[0x47, 0, 0, 0x17]);
         let plan = Plan { restamping: None, ..plan(BASE) }.with_front(&table);
-        let stream = start(&mut fixture, Wish { title: 1, plan, repeats: false, after: None });
+        let stream =
+            start(&mut fixture, StreamSpec { title: 1, plan, repeats: false, after: None });
         fixture.pass(SECOND.times(4));
         let bytes: Vec<u8> =
             heard(&fixture, &[stream]).into_iter().flat_map(|(_, payload)| payload).collect();
