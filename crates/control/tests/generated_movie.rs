@@ -64,8 +64,8 @@ fn fixture(seconds: u64) -> Fixture {
 }
 
 impl Fixture {
-    /// Sends the movie from `wish` on; video frames to the first port, audio to the second.
-    fn send(&self, wish: Nanos, ports: [u16; 2]) -> GeneratedSession {
+    /// Sends the movie from `wanted` on; video frames to the first port, audio to the second.
+    fn send(&self, wanted: Nanos, ports: [u16; 2]) -> GeneratedSession {
         let sent = (0..2).map(|track| TrackStream {
             track,
             payload_type: 96 + track as u8,
@@ -73,7 +73,7 @@ impl Fixture {
         });
         let part = Part {
             movie: Arc::clone(&self.movie),
-            begin: self.movie.begin(wish),
+            begin: self.movie.begin(wanted),
             end: None,
             tracks: sent.collect(),
             stretch: 1,

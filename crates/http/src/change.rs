@@ -127,9 +127,9 @@ impl Change<'_> {
         let locking = Locking { uploads, catalogue, public, request, caller: &caller };
         let response = match request.method {
             Method::Put => {
-                let wish = rate::wish(query, &Fields::default())
-                    .and_then(|wish| rate::recorded(wish, &store.rates));
-                let rate = wish.map_err(|fault| Response::text(400, fault.to_string()))?;
+                let requested = rate::requested(query, &Fields::default())
+                    .and_then(|requested| rate::recorded(requested, &store.rates));
+                let rate = requested.map_err(|fault| Response::text(400, fault.to_string()))?;
                 if let (Some(rate), Some(recorder)) = (rate, &store.recorder) {
                     return put::record(recorder, locking, path, rate, incoming).await;
                 }

@@ -79,7 +79,7 @@ pub(super) struct LockRequest {
 #[derive(Clone, Debug)]
 pub(super) struct Lock {
     pub(super) token: Arc<str>,
-    pub(super) wish: Arc<LockRequest>,
+    pub(super) request: Arc<LockRequest>,
     pub(super) expires: Instant,
 }
 
@@ -120,14 +120,14 @@ impl Locks {
     }
 
     /// Grants a lock, after the changes in progress have ended.
-    pub(super) async fn lock(&self, wish: LockRequest) -> Result<Lock, LockError> {
-        let wish = Arc::new(wish);
+    pub(super) async fn lock(&self, request: LockRequest) -> Result<Lock, LockError> {
+        let request = Arc::new(request);
         let granted = async {
             loop {
                 let mut ended = std::pin::pin!(self.inner.ended.notified());
                 // From here on the notification of an end cannot be missed.
                 ended.as_mut().enable();
-                match self.try_lock(&wish, Instant::now()) {
+                match self.try_lock(&request, Instant::now()) {
                     Err(LockError::Busy) => ended.await,
                     done => return done,
                 }
@@ -136,24 +136,24 @@ impl Locks {
         tokio::time::timeout(CHANGE_WAIT, granted).await.unwrap_or(Err(LockError::Busy))
     }
 
-    fn try_lock(&self, wish: &Arc<LockRequest>, now: Instant) -> Result<Lock, LockError> {
+    fn try_lock(&self, request: &Arc<LockRequest>, now: Instant) -> Result<Lock, LockError> {
         let LockLimits { locks_max, per_principal_max, .. } = self.inner.limits;
         let mut table = self.table();
         table.expire(now);
-        if let Some(path) = table.conflict(wish) {
+        if let Some(path) = table.conflict(request) {
             return Err(LockError::Locked(path));
         }
         if table.len() >= locks_max {
             return Err(LockError::TooMany(locks_max));
         }
-        if table.len_of(&wish.principal) >= per_principal_max {
+        if table.len_of(&request.principal) >= per_principal_max {
             return Err(LockError::TooManyOfOne(per_principal_max));
         }
-        if table.is_changing(&wish.path, wish.depth) {
+        if table.is_changing(&request.path, request.depth) {
             return Err(LockError::Busy);
         }
-        let (token, expires) = (token().into(), now + self.granted(wish.timeout));
-        let lock = Lock { token, wish: Arc::clone(wish), expires };
+        let (token, expires) = (token().into(), now + self.granted(request.timeout));
+        let lock = Lock { token, request: Arc::clone(request), expires };
         table.insert(lock.clone());
         Ok(lock)
     }
@@ -187,10 +187,10 @@ impl Locks {
         table.expire(Instant::now());
         let lock = table.covering(path).find(|lock| *lock.token == *token);
         let lock = lock.ok_or(UnlockError::Unknown)?;
-        if lock.wish.principal != *principal && !any {
+        if lock.request.principal != *principal && !any {
             return Err(UnlockError::NotYours);
         }
-        let root = lock.wish.path.clone();
+        let root = lock.request.path.clone();
         table.remove(&root, token);
         Ok(())
     }
@@ -291,7 +291,7 @@ impl Lock {
     /// Whether its token is among `tokens`, and the request is from its own principal (section
     /// 6.4).
     fn is_opened_by(&self, tokens: &[String], principal: &Principal) -> bool {
-        self.wish.principal == *principal && tokens.iter().any(|token| **token == *self.token)
+        self.request.principal == *principal && tokens.iter().any(|token| **token == *self.token)
     }
 }
 

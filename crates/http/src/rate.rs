@@ -43,7 +43,7 @@ pub(super) enum RateFault {
 }
 
 /// Reads the rate of a request.
-pub(super) fn wish(query: Option<&str>, fields: &Fields) -> Result<RateRequest, RateFault> {
+pub(super) fn requested(query: Option<&str>, fields: &Fields) -> Result<RateRequest, RateFault> {
     let mut asked = query::values(query, "rate");
     match (asked.next(), asked.next()) {
         (_, Some(_)) => Err(RateFault::Twice),
@@ -82,11 +82,11 @@ const HEAD_AT_ONCE_MAX: Bytes = Bytes(8 * MIB);
 
 /// The granted pace. `own` is the title's rate, for a request without a rate.
 pub(super) fn pace(
-    wish: RateRequest,
+    requested: RateRequest,
     own: Option<TitleRate>,
     limits: &RateLimits,
 ) -> Result<Pace, RateFault> {
-    match (wish, own, limits.default) {
+    match (requested, own, limits.default) {
         (RateRequest::Max, ..) => Ok(Pace::BestEffort),
         (RateRequest::Exact(rate), ..) if rate < limits.min => Err(RateFault::TooLow(limits.min)),
         (RateRequest::Exact(rate), ..) => Ok(paced(limits.asked.in_force(rate), &limits.asked)),
@@ -109,10 +109,10 @@ pub(super) fn pace(
 
 /// The rate at which a title is recorded; none if it is only stored.
 pub(super) fn recorded(
-    wish: RateRequest,
+    requested: RateRequest,
     limits: &RateLimits,
 ) -> Result<Option<BitRate>, RateFault> {
-    match wish {
+    match requested {
         RateRequest::Exact(rate) if rate < limits.min => Err(RateFault::TooLow(limits.min)),
         RateRequest::Exact(rate) => Ok(Some(rate)),
         RateRequest::Max | RateRequest::Player(_) | RateRequest::Title => Ok(None),
@@ -174,12 +174,12 @@ mod tests {
     }
 
     fn rate_of(
-        wish: RateRequest,
+        requested: RateRequest,
         own: Option<u64>,
         limits: &RateLimits,
     ) -> Result<Option<u64>, RateFault> {
         let own = own.map(|rate| TitleRate { rate: BitRate(rate), head: Bytes(0) });
-        Ok(match pace(wish, own, limits)? {
+        Ok(match pace(requested, own, limits)? {
             Pace::Paced { rate, .. } => Some(rate.0),
             Pace::BestEffort => None,
         })
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_request_says_what_it_wants_in_order_of_precedence() {
-        let said = |query: &str| wish(Some(query), &Fields::default());
+        let said = |query: &str| requested(Some(query), &Fields::default());
         assert_eq!(said("rate=8.8M&CMCD=rtp%3D100"), Ok(RateRequest::Exact(BitRate(8_800_000))));
         assert_eq!(said("rate=max"), Ok(RateRequest::Max));
         assert_eq!(said("CMCD=rtp%3D100"), Ok(RateRequest::Player(BitRate(100_000))));

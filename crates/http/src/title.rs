@@ -41,8 +41,8 @@ pub(super) async fn answer(
             return Answer::Short(Response::text(412, "the title is not the requested version"));
         }
     }
-    let wish = match rate::wish(query, &request.fields) {
-        Ok(wish) => wish,
+    let requested = match rate::requested(query, &request.fields) {
+        Ok(requested) => requested,
         Err(fault) => return Answer::Short(Response::text(400, fault.to_string())),
     };
     let part = match seek::span(query) {
@@ -81,18 +81,18 @@ pub(super) async fn answer(
         let whole = format!("bytes */{}", title.len.0);
         return Answer::Short(Response::text(416, text).with("Content-Range", whole));
     }
-    let own = match wish {
+    let own = match requested {
         RateRequest::Title => match store.catalogue.media(&title, path).await {
             Ok(media) => media.map(|media| TitleRate::of(&media, &asked)),
             Err(fault) => return Answer::Short(not_served(fault)),
         },
         RateRequest::Exact(_) | RateRequest::Max | RateRequest::Player(_) => None,
     };
-    let pace = match rate::pace(wish, own, &store.rates) {
+    let pace = match rate::pace(requested, own, &store.rates) {
         Ok(pace) => pace,
         Err(fault) => return Answer::Short(Response::text(400, fault.to_string())),
     };
-    let share = match wish {
+    let share = match requested {
         _ if pace == Pace::BestEffort => store.broker.best_effort_share(),
         RateRequest::Exact(_) | RateRequest::Max => store.rates.asked.client_share,
         RateRequest::Player(_) => store.rates.cmcd.client_share,

@@ -265,12 +265,12 @@ impl Movie {
         &self.by_place
     }
 
-    /// The start position for `wish`: the last sync sample of the video before it, and the audio
+    /// The start position for `wanted`: the last sync sample of the video before it, and the audio
     /// presented then. It takes a bounded number of steps.
-    pub fn begin(&self, wish: Nanos) -> Begin {
+    pub fn begin(&self, wanted: Nanos) -> Begin {
         let lead = &self.tracks[0];
         // A track without sync samples starts at its beginning.
-        let first = lead.entry(i128::from(wish.0)).unwrap_or(0);
+        let first = lead.entry(i128::from(wanted.0)).unwrap_or(0);
         let exact = lead.shown_ticks(&lead.samples[first]).max(0);
         let at = lead.nanos(exact);
         // The first sample that ends after it.

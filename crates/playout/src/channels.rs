@@ -47,7 +47,7 @@ use tactus_control::broker::{Broker, UDP_BUFFER, UdpOutput, Viewer};
 use live::Live;
 use runner::{Order, Runner};
 use saved::SavedChanges;
-use status::{Board, WISHES_MAX};
+use status::{Board, REQUESTS_MAX};
 use title::TitleError;
 
 /// All channels of a server.
@@ -109,8 +109,8 @@ pub enum OrderError {
     #[error("a previous change to this channel is still pending; retry in a moment")]
     Busy,
     /// The queue of requested titles is full.
-    #[error("{WISHES_MAX} requested titles are already queued; set a list of titles instead")]
-    Wishes,
+    #[error("{REQUESTS_MAX} requested titles are already queued; set a list of titles instead")]
+    TooManyRequests,
     /// The channel could not send its titles.
     #[error("{0}")]
     Title(String),
@@ -357,7 +357,7 @@ impl Channels {
     ///
     /// # Errors
     /// Why not.
-    pub async fn wish(&self, name: &str, title: String) -> Result<(), OrderError> {
+    pub async fn request_title(&self, name: &str, title: String) -> Result<(), OrderError> {
         let board = self.board(name).ok_or(OrderError::Unknown)?;
         let channel = board.channel();
         if let Err(TitleError::Title(why) | TitleError::Stuff(why)) =
@@ -365,9 +365,9 @@ impl Channels {
         {
             return Err(OrderError::Title(format!("{title}: {why}")));
         }
-        match board.wish() {
-            true => self.order(name, Order::Next(title)).inspect_err(|_| board.unwish()),
-            false => Err(OrderError::Wishes),
+        match board.take_request() {
+            true => self.order(name, Order::Next(title)).inspect_err(|_| board.cancel_request()),
+            false => Err(OrderError::TooManyRequests),
         }
     }
 

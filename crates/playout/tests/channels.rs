@@ -397,7 +397,7 @@ async fn channels_come_change_and_go_and_nobody_else_notices() {
     // One that repeats by itself makes way for another playlist.
     assert_eq!(channels.set(of("playlist = [\"/b.ts\", \"/b.ts\"]")).await, Ok(false));
     until(&channels, "x", |status| status.title == "/b.ts" && is_heard(status)).await;
-    assert_eq!(channels.wish("x", "/fill.ts".into()).await, Ok(()));
+    assert_eq!(channels.request_title("x", "/fill.ts".into()).await, Ok(()));
     assert_eq!(channels.skip("x"), Ok(()));
     until(&channels, "x", |status| status.title == "/fill.ts").await;
     // Two may not go to one address, and nobody is called so.
@@ -643,7 +643,7 @@ async fn a_skip_leaves_what_is_on_the_air_then_and_nothing_that_comes_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wish_too_many_is_refused_and_all_others_are_kept() {
+async fn a_request_too_many_is_refused_and_all_others_are_kept() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     marked(dir.path(), "a.ts", 60, 1);
     let fixture = fixture(dir.path(), Sendfile::Off, "");
@@ -653,19 +653,19 @@ async fn a_wish_too_many_is_refused_and_all_others_are_kept() {
     assert_eq!(channels.set(channel).await, Ok(true));
     until(&channels, "x", |status| status.sent_bytes > 0).await;
     // As many orders as can be told at once: the channel takes them as it comes to it.
-    let wish = async || loop {
-        match channels.wish("x", "/a.ts".into()).await {
+    let request = async || loop {
+        match channels.request_title("x", "/a.ts".into()).await {
             Err(OrderError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
             done => return done,
         }
     };
     for nth in 0..100 {
-        assert_eq!(wish().await, Ok(()), "{nth}");
+        assert_eq!(request().await, Ok(()), "{nth}");
     }
-    assert_eq!(wish().await, Err(OrderError::Wishes));
+    assert_eq!(request().await, Err(OrderError::TooManyRequests));
     let end = Instant::now() + PATIENCE;
     until(&channels, "x", |_| channels.skip("x").is_ok()).await;
-    while wish().await != Ok(()) {
+    while request().await != Ok(()) {
         assert!(Instant::now() < end, "one has gone, so there is room");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -88,9 +88,9 @@ async fn stage_by(
 }
 
 impl Fixture {
-    /// How many samples of each track come from `wish` on.
-    fn expected(&self, wish: u64) -> [usize; 2] {
-        let begin = self.movie.begin(SECOND.times(wish));
+    /// How many samples of each track come from `wanted` on.
+    fn expected(&self, wanted: u64) -> [usize; 2] {
+        let begin = self.movie.begin(SECOND.times(wanted));
         [0, 1].map(|nth| self.movie.tracks[nth].samples().len() - begin.first[nth] as usize)
     }
 

@@ -148,12 +148,13 @@ pub fn raise_open_files(needed: u64) -> u64 {
         return limit.current.unwrap_or(u64::MAX);
     }
     let hard = limit.maximum.map(|maximum| maximum.max(needed));
-    let wishes = [
+    let candidates = [
         Rlimit { current: Some(needed), maximum: hard },
         Rlimit { current: limit.maximum, maximum: limit.maximum },
     ];
-    let granted = |wish: &Rlimit| rustix::process::setrlimit(Resource::Nofile, *wish).is_ok();
-    let found = wishes.into_iter().find(granted).unwrap_or(limit);
+    let granted =
+        |candidate: &Rlimit| rustix::process::setrlimit(Resource::Nofile, *candidate).is_ok();
+    let found = candidates.into_iter().find(granted).unwrap_or(limit);
     found.current.unwrap_or(u64::MAX)
 }
 

@@ -91,8 +91,8 @@ pub(super) async fn answer(
             }
         }
         (Method::Post, name, "next") => {
-            let wished = channels.wish(name, title(&read(&body)?)?).await;
-            wished.map_err(|error| refused(&error))?;
+            let requested = channels.request_title(name, title(&read(&body)?)?).await;
+            requested.map_err(|error| refused(&error))?;
             told(channels, name, 202)?
         }
         _ => {
@@ -128,7 +128,9 @@ fn refused(error: &OrderError) -> Response {
             Response::text(409, text)
         }
         OrderError::TooMany => Response::text(429, text),
-        OrderError::Busy | OrderError::Wishes => Response::text(503, text).with("Retry-After", "1"),
+        OrderError::Busy | OrderError::TooManyRequests => {
+            Response::text(503, text).with("Retry-After", "1")
+        }
     }
 }
 

@@ -88,8 +88,9 @@ async fn grant(locking: Locking<'_>, path: &RequestPath, body: &[u8]) -> Result<
     locking.permit(path, changes).await?;
     let (principal, scope, owner) = (caller.principal.clone(), info.scope, info.owner);
     let name = path.name().to_owned();
-    let wish = LockRequest { path: name, is_directory, scope, depth, principal, owner, timeout };
-    let lock = uploads.locks.lock(wish).await.map_err(|error| refused(locking, &error))?;
+    let lock_request =
+        LockRequest { path: name, is_directory, scope, depth, principal, owner, timeout };
+    let lock = uploads.locks.lock(lock_request).await.map_err(|error| refused(locking, &error))?;
     if own.is_some() {
         return Ok(granted(locking, 200, &lock));
     }

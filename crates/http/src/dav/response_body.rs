@@ -57,24 +57,24 @@ impl LockView {
 
 /// One lock (section 14.1). Its token is shown only to its own principal.
 pub(super) fn active(lock: &Lock, prefix: &str, principal: &Principal) -> String {
-    let wish = &lock.wish;
-    let scope = match wish.scope {
+    let request = &lock.request;
+    let scope = match request.scope {
         Scope::Exclusive => "exclusive",
         Scope::Shared => "shared",
     };
-    let depth = match wish.depth {
+    let depth = match request.depth {
         Depth::Zero => "0",
         Depth::Infinity => "infinity",
     };
     let mut root = String::from(prefix);
-    wish.path.split('/').filter(|segment| !segment.is_empty()).for_each(|segment| {
+    request.path.split('/').filter(|segment| !segment.is_empty()).for_each(|segment| {
         root.push('/');
         encode_segment(segment, &mut root);
     });
-    if wish.is_directory {
+    if request.is_directory {
         root.push('/');
     }
-    let token = match wish.principal == *principal {
+    let token = match request.principal == *principal {
         true => format!("<D:locktoken><D:href>{}</D:href></D:locktoken>", lock.token),
         false => String::new(),
     };
@@ -82,7 +82,7 @@ pub(super) fn active(lock: &Lock, prefix: &str, principal: &Principal) -> String
         "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:{scope}/></D:lockscope>\
          <D:depth>{depth}</D:depth>{}<D:timeout>Second-{}</D:timeout>{token}\
          <D:lockroot><D:href>{}</D:href></D:lockroot></D:activelock>",
-        wish.owner.as_deref().unwrap_or_default(),
+        request.owner.as_deref().unwrap_or_default(),
         lock.seconds_left(),
         written(&root),
     )

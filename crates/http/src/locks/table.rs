@@ -30,7 +30,7 @@ impl Table {
 
     pub(super) fn len_of(&self, principal: &Principal) -> usize {
         let all = self.by_path.values().flatten();
-        all.filter(|lock| lock.wish.principal == *principal).count()
+        all.filter(|lock| lock.request.principal == *principal).count()
     }
 
     /// Removes locks whose time is over.
@@ -52,7 +52,7 @@ impl Table {
     pub(super) fn insert(&mut self, lock: Lock) {
         self.first_end = self.first_end.into_iter().chain([lock.expires]).min();
         self.len += 1;
-        self.by_path.entry(lock.wish.path.clone()).or_default().push(lock);
+        self.by_path.entry(lock.request.path.clone()).or_default().push(lock);
     }
 
     pub(super) fn remove(&mut self, root: &str, token: &str) {
@@ -77,7 +77,7 @@ impl Table {
 
     pub(super) fn forget(&mut self, path: &str) {
         if self.len > 0 {
-            self.retain(|lock| lock.wish.path != path && !is_below(&lock.wish.path, path));
+            self.retain(|lock| lock.request.path != path && !is_below(&lock.request.path, path));
         }
     }
 
@@ -95,7 +95,7 @@ impl Table {
     pub(super) fn covering<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Lock> {
         let above = all_above(path).filter(|_| self.len > 0);
         let inherited = above.filter_map(|path| self.by_path.get(path)).flatten();
-        let inherited = inherited.filter(|lock| lock.wish.depth == Depth::Infinity);
+        let inherited = inherited.filter(|lock| lock.request.depth == Depth::Infinity);
         self.by_path.get(path).into_iter().flatten().chain(inherited)
     }
 
@@ -106,18 +106,19 @@ impl Table {
         from.map(|(root, _)| root).take_while(move |root| root.starts_with(&begin))
     }
 
-    /// The path of a lock that conflicts with `wish` (section 6.1).
-    pub(super) fn conflict(&self, wish: &LockRequest) -> Option<String> {
-        let excludes =
-            |lock: &&Lock| wish.scope == Scope::Exclusive || lock.wish.scope == Scope::Exclusive;
-        if let Some(lock) = self.covering(&wish.path).find(excludes) {
-            return Some(lock.wish.path.clone());
+    /// The path of a lock that conflicts with `request` (section 6.1).
+    pub(super) fn conflict(&self, request: &LockRequest) -> Option<String> {
+        let excludes = |lock: &&Lock| {
+            request.scope == Scope::Exclusive || lock.request.scope == Scope::Exclusive
+        };
+        if let Some(lock) = self.covering(&request.path).find(excludes) {
+            return Some(lock.request.path.clone());
         }
-        if wish.depth == Depth::Zero {
+        if request.depth == Depth::Zero {
             return None;
         }
         let excludes = |root: &&String| self.by_path[*root].iter().any(|lock| excludes(&lock));
-        self.roots_below(&wish.path).find(excludes).cloned()
+        self.roots_below(&request.path).find(excludes).cloned()
     }
 
     /// The path of a lock that forbids `change` to a request with `tokens`. If several locks have
@@ -133,7 +134,7 @@ impl Table {
         }
         let closed = |path: &str| {
             let mut locks = self.covering(path).peekable();
-            let first = locks.peek()?.wish.path.clone();
+            let first = locks.peek()?.request.path.clone();
             let open = locks.any(|lock| lock.is_opened_by(tokens, principal));
             (!open).then_some(first)
         };

@@ -7,13 +7,13 @@ use super::*;
 const LIMITS: LockLimits =
     LockLimits { locks_max: 8, per_principal_max: 6, timeout_max: Duration::from_secs(3600) };
 
-fn wish(path: &str, scope: Scope, depth: Depth, who: &str) -> LockRequest {
+fn request(path: &str, scope: Scope, depth: Depth, who: &str) -> LockRequest {
     let (path, principal) = (path.to_owned(), Principal::new(who));
     LockRequest { path, is_directory: false, scope, depth, principal, owner: None, timeout: None }
 }
 
-fn try_lock(locks: &Locks, wish: LockRequest) -> Result<String, LockError> {
-    locks.try_lock(&Arc::new(wish), Instant::now()).map(|lock| lock.token.to_string())
+fn try_lock(locks: &Locks, request: LockRequest) -> Result<String, LockError> {
+    locks.try_lock(&Arc::new(request), Instant::now()).map(|lock| lock.token.to_string())
 }
 
 fn forbids(locks: &Locks, change: Change, tokens: &[&String], who: &str) -> Option<String> {
@@ -26,7 +26,7 @@ fn w05_a_lock_forbids_changes_without_its_token_and_of_other_principals() {
     use Depth::{Infinity, Zero};
     use Scope::Exclusive;
     let locks = Locks::new(LIMITS);
-    let token = try_lock(&locks, wish("a/b", Exclusive, Infinity, "x")).unwrap();
+    let token = try_lock(&locks, request("a/b", Exclusive, Infinity, "x")).unwrap();
     for path in ["a/b", "a/b/c", "a/b/c/d"] {
         assert_eq!(forbids(&locks, Change::of(path), &[], "x"), Some("a/b".into()), "{path}");
         assert_eq!(forbids(&locks, Change::of(path), &[&token], "x"), None, "{path}");
@@ -43,7 +43,7 @@ fn w05_a_lock_forbids_changes_without_its_token_and_of_other_principals() {
         assert_eq!(forbids(&locks, change, &[&token], "x"), None, "{path}");
     }
     // With depth 0, the lock of a directory covers its names, not their objects.
-    let names = try_lock(&locks, wish("d", Exclusive, Zero, "x")).unwrap();
+    let names = try_lock(&locks, request("d", Exclusive, Zero, "x")).unwrap();
     assert_eq!(forbids(&locks, Change::appearing("d/new"), &[], "x"), Some("d".into()));
     assert_eq!(forbids(&locks, Change::appearing("d/new"), &[&names], "x"), None);
     assert_eq!(forbids(&locks, Change::of("d/old"), &[], "x"), None);
@@ -56,8 +56,8 @@ fn w05_locks_contradict_each_other_or_are_shared() {
     use Scope::{Exclusive, Shared};
     let of = |first: (&str, Scope, Depth), second: (&str, Scope, Depth)| {
         let locks = Locks::new(LIMITS);
-        try_lock(&locks, wish(first.0, first.1, first.2, "x")).unwrap();
-        try_lock(&locks, wish(second.0, second.1, second.2, "y")).is_ok()
+        try_lock(&locks, request(first.0, first.1, first.2, "x")).unwrap();
+        try_lock(&locks, request(second.0, second.1, second.2, "y")).is_ok()
     };
     assert!(!of(("a", Exclusive, Zero), ("a", Exclusive, Zero)));
     assert!(!of(("a", Exclusive, Zero), ("a", Shared, Zero)));
@@ -73,8 +73,8 @@ fn w05_locks_contradict_each_other_or_are_shared() {
     assert!(of(("a.b", Exclusive, Infinity), ("a", Exclusive, Infinity)));
     // The token of one of several shared locks suffices.
     let locks = Locks::new(LIMITS);
-    let one = try_lock(&locks, wish("a", Shared, Zero, "x")).unwrap();
-    let two = try_lock(&locks, wish("a", Shared, Zero, "y")).unwrap();
+    let one = try_lock(&locks, request("a", Shared, Zero, "x")).unwrap();
+    let two = try_lock(&locks, request("a", Shared, Zero, "y")).unwrap();
     assert_eq!(forbids(&locks, Change::of("a"), &[&one], "x"), None);
     assert_eq!(forbids(&locks, Change::of("a"), &[&two], "y"), None);
     assert_eq!(forbids(&locks, Change::of("a"), &[&two], "x"), Some("a".into()));
@@ -84,7 +84,7 @@ fn w05_locks_contradict_each_other_or_are_shared() {
 fn w05_locks_are_bounded_in_number_and_time() {
     let locks = Locks::new(LIMITS);
     let of =
-        |path: &str, who: &str| try_lock(&locks, wish(path, Scope::Exclusive, Depth::Zero, who));
+        |path: &str, who: &str| try_lock(&locks, request(path, Scope::Exclusive, Depth::Zero, who));
     let held: Vec<_> = (0..6).map(|n| of(&n.to_string(), "x").unwrap()).collect();
     assert_eq!(of("6", "x"), Err(LockError::TooManyOfOne(6)));
     assert!(of("6", "y").is_ok() && of("7", "y").is_ok());
@@ -115,7 +115,7 @@ fn w05_a_lock_is_granted_when_no_change_of_its_path_is_under_way() {
     let locks = Locks::new(LIMITS);
     let x = Principal::new("x");
     let under_way = locks.begin(&[Change::vanishing("a/b")], &[], &x).unwrap();
-    let of = |path: &str, depth| try_lock(&locks, wish(path, Scope::Shared, depth, "y"));
+    let of = |path: &str, depth| try_lock(&locks, request(path, Scope::Shared, depth, "y"));
     for (path, depth) in [("a/b", Zero), ("a", Zero), ("", Infinity), ("a/b/c", Zero)] {
         assert_eq!(of(path, depth), Err(LockError::Busy), "{path}");
     }
@@ -123,7 +123,7 @@ fn w05_a_lock_is_granted_when_no_change_of_its_path_is_under_way() {
     // The end of a change wakes the waiting request.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let waiting = locks.lock(wish("a/b", Scope::Exclusive, Zero, "y"));
+        let waiting = locks.lock(request("a/b", Scope::Exclusive, Zero, "y"));
         let mut waiting = std::pin::pin!(waiting);
         assert!(futures_pending(waiting.as_mut()).await);
         drop(under_way);
@@ -140,8 +140,9 @@ async fn futures_pending<F: Future>(mut future: std::pin::Pin<&mut F>) -> bool {
 #[test]
 fn w05_locks_go_with_what_they_lock_and_are_prolonged_below_it() {
     let locks = Locks::new(LIMITS);
-    let of =
-        |path: &str| try_lock(&locks, wish(path, Scope::Exclusive, Depth::Infinity, "x")).unwrap();
+    let of = |path: &str| {
+        try_lock(&locks, request(path, Scope::Exclusive, Depth::Infinity, "x")).unwrap()
+    };
     let (a, b, c) = (of("d/a"), of("d/a b"), of("e"));
     locks.forget("d/a");
     assert!(!locks.has("d/a", &a) && locks.has("d/a b", &b));
@@ -151,7 +152,7 @@ fn w05_locks_go_with_what_they_lock_and_are_prolonged_below_it() {
     let second = Some(Duration::from_secs(5));
     let tokens = ["unknown".to_owned(), c.clone()];
     let lock = locks.refresh("e/in/deep", &tokens, &x, second).unwrap();
-    assert!(lock.wish.path == "e" && lock.seconds_left() <= 5);
+    assert!(lock.request.path == "e" && lock.seconds_left() <= 5);
     assert!(locks.refresh("f", &tokens, &x, second).is_none());
     assert!(locks.refresh("e", &tokens, &Principal::new("y"), second).is_none());
     assert!(locks.refresh("e", &tokens[..1], &x, second).is_none());
@@ -207,7 +208,7 @@ proptest! {
                             || (depth == Depth::Infinity && below(root, &path));
                         !meet || (scope, *other) == (Scope::Shared, Scope::Shared)
                     });
-                    let granted = try_lock(&locks, wish(&path, scope, depth, "x"));
+                    let granted = try_lock(&locks, request(&path, scope, depth, "x"));
                     prop_assert_eq!(granted.is_ok(), free);
                     if let Ok(token) = granted {
                         model.push((token, path, scope, depth));

@@ -60,10 +60,10 @@ impl Track {
         self.groups = self.samples.chunks(GROUP).map(|samples| Group::of(self, samples)).collect();
     }
 
-    /// The last sync sample that is decoded and shown at `wish` or before; the first sync sample if
-    /// there is none.
-    pub(super) fn entry(&self, wish: i128) -> Option<usize> {
-        let is_late = |time: i128| self.nanos(time) > wish;
+    /// The last sync sample that is decoded and shown at `wanted` or before; the first sync sample
+    /// if there is none.
+    pub(super) fn entry(&self, wanted: i128) -> Option<usize> {
+        let is_late = |time: i128| self.nanos(time) > wanted;
         let late = self.first(
             |group| group.entry_decoded_max.is_some_and(is_late),
             |sample| sample.is_sync && is_late(self.decoded_ticks(sample)),

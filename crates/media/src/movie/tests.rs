@@ -149,10 +149,10 @@ fn it_begins_at_the_last_video_frame_that_stands_alone_and_with_the_audio_that_i
     let dir = Dir::new();
     let movie = read(&dir.movie(12));
     let (video_frames, audio) = (&movie.tracks[0], &movie.tracks[1]);
-    for wish in (0..12_500).step_by(170) {
-        let wish = Nanos(wish * 1_000_000);
-        let Begin { at, first, .. } = movie.begin(wish);
-        assert!(at <= wish && wish.0 - at.0 < 2_000_000_000 || at.0 == 0, "{at} for {wish}");
+    for wanted in (0..12_500).step_by(170) {
+        let wanted = Nanos(wanted * 1_000_000);
+        let Begin { at, first, .. } = movie.begin(wanted);
+        assert!(at <= wanted && wanted.0 - at.0 < 2_000_000_000 || at.0 == 0, "{at} for {wanted}");
         let video_frame = &video_frames.samples()[first[0] as usize];
         assert!(video_frame.is_sync);
         assert_eq!(video_frames.shown(video_frame).max(0), i128::from(at.0));
@@ -168,8 +168,8 @@ fn at_its_rate_nothing_comes_late_wherever_it_begins() {
     let dir = Dir::new();
     let movie = read(&dir.movie(12));
     let ReadRequirements { rate, ahead } = movie.needs;
-    for wish in [0, 3, 7] {
-        let begin = movie.begin(SECOND.times(wish));
+    for wanted in [0, 3, 7] {
+        let begin = movie.begin(SECOND.times(wanted));
         let sent = |id: &&SampleId| id.sample >= begin.first[id.track as usize];
         let samples: Vec<_> = movie.by_time().iter().filter(sent).collect();
         let from = samples.iter().map(|&&id| movie.sample(id).at).min().unwrap();

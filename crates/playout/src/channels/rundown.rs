@@ -19,7 +19,7 @@ pub(super) struct Rundown {
     /// The position before the last offered item.
     before: PlaylistPosition,
     /// Requested titles.
-    wished: VecDeque<String>,
+    requested: VecDeque<String>,
 }
 
 /// The position in a playlist.
@@ -93,18 +93,19 @@ impl Rundown {
         let is_running = playlist.repeats && playlist.start.is_some_and(has_passed);
         let has_begun = is_running || !timed.iter().any(|timed| timed.title.is_none());
         let place = PlaylistPosition { at: 0, last: None, behind: 0, has_begun, timed };
-        let (titles, wished) = (Vec::new(), VecDeque::new());
-        Self { playlist, titles, before: place.clone(), place, wished }
+        let (titles, requested) = (Vec::new(), VecDeque::new());
+        Self { playlist, titles, before: place.clone(), place, requested }
     }
 
     /// Changes the playlist and keeps the position in the list.
     pub(super) fn change(&mut self, playlist: Playlist, now: WallTime) {
         let is_same_start = playlist.start == self.playlist.start;
-        let Self { place, wished, titles, .. } = std::mem::replace(self, Self::new(playlist, now));
+        let Self { place, requested, titles, .. } =
+            std::mem::replace(self, Self::new(playlist, now));
         let PlaylistPosition { has_begun, timed, .. } = std::mem::replace(&mut self.place, place);
         self.place.has_begun = has_begun || self.place.has_begun && is_same_start;
         self.place.timed = timed;
-        (self.before, self.wished, self.titles) = (self.place.clone(), wished, titles);
+        (self.before, self.requested, self.titles) = (self.place.clone(), requested, titles);
     }
 
     /// Updates the list. A changed list continues after the title that was taken last.
@@ -129,7 +130,7 @@ impl Rundown {
     /// The next requested title, or the next of the list. A repeating list always has one.
     pub(super) fn next(&mut self) -> Option<Item> {
         self.before = self.place.clone();
-        if let Some(path) = self.wished.pop_front() {
+        if let Some(path) = self.requested.pop_front() {
             return Some(Item::once(path, Origin::Request));
         }
         if !self.place.has_begun || self.titles.is_empty() {
@@ -160,7 +161,7 @@ impl Rundown {
     pub(super) fn give_back(&mut self, item: Item) {
         self.place = self.before.clone();
         if item.origin == Origin::Request {
-            self.wished.push_front(item.path);
+            self.requested.push_front(item.path);
         }
     }
 
@@ -229,35 +230,35 @@ impl Rundown {
     }
 
     /// Queues a requested title. The caller limits their number.
-    pub(super) fn wish(&mut self, path: String) {
-        self.wished.push_back(path);
+    pub(super) fn request(&mut self, path: String) {
+        self.requested.push_back(path);
     }
 
     /// The number of queued requests.
-    pub(super) fn wishes(&self) -> u64 {
-        self.wished.len() as u64
+    pub(super) fn requests(&self) -> u64 {
+        self.requested.len() as u64
     }
 
     /// Whether nothing more is scheduled, now or later.
     pub(super) fn is_over(&self) -> bool {
         let is_at_end = self.place.at >= self.titles.len() && !self.playlist.repeats;
-        let is_all = self.wished.is_empty() && self.place.timed.is_empty();
+        let is_all = self.requested.is_empty() && self.place.timed.is_empty();
         is_at_end && is_all && self.place.has_begun
     }
 
     /// The number of titles in the list and the queue, which bounds useful attempts.
     pub(super) fn len(&self) -> usize {
-        self.titles.len() + self.wished.len()
+        self.titles.len() + self.requested.len()
     }
 
     /// The next title unless another one is requested.
     pub(super) fn peek(&self) -> Option<&str> {
-        let wished = self.wished.front().map(String::as_str);
+        let requested = self.requested.front().map(String::as_str);
         let next = match self.titles.get(self.place.at) {
             None if self.playlist.repeats => self.titles.first(),
             next => next,
         };
-        wished.or(next.map(String::as_str).filter(|_| self.place.has_begun))
+        requested.or(next.map(String::as_str).filter(|_| self.place.has_begun))
     }
 }
 
@@ -314,19 +315,19 @@ mod tests {
     }
 
     #[test]
-    fn a_list_goes_round_and_wishes_come_between() {
+    fn a_list_goes_round_and_requests_come_between() {
         let mut all = rundown("", &["/a", "/b"]);
         assert_eq!(
             [next(&mut all), next(&mut all), next(&mut all)].map(Option::unwrap),
             ["/a", "/b", "/a"]
         );
-        all.wish("/w".into());
-        assert_eq!((all.peek(), all.is_over(), all.wishes()), (Some("/w"), false, 1));
+        all.request("/w".into());
+        assert_eq!((all.peek(), all.is_over(), all.requests()), (Some("/w"), false, 1));
         assert_eq!([next(&mut all), next(&mut all)].map(Option::unwrap), ["/w", "/b"]);
-        all.wish("/w".into());
-        let wished = all.next().unwrap();
-        all.give_back(wished.clone());
-        assert_eq!(all.next(), Some(wished));
+        all.request("/w".into());
+        let requested = all.next().unwrap();
+        all.give_back(requested.clone());
+        assert_eq!(all.next(), Some(requested));
         let listed = all.next().unwrap();
         assert_eq!(listed.path, "/a");
         all.give_back(listed.clone());

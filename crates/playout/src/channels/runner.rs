@@ -73,7 +73,7 @@ pub(super) struct Runner {
     /// The same for timed titles.
     timed_again: Instant,
     /// Titles requested so far.
-    wishes: u64,
+    requests: u64,
     /// The search in progress.
     search: Option<Search>,
     /// When the list was read; `None` after a change of the playlist.
@@ -154,7 +154,7 @@ impl Runner {
             described: None,
             again: Instant::now(),
             timed_again: Instant::now(),
-            wishes: 0,
+            requests: 0,
             search: None,
             list_read: None,
             rest: None,
@@ -165,7 +165,7 @@ impl Runner {
         loop {
             self.tell();
             self.step().await;
-            self.board.count_wishes(self.wishes - self.rundown.wishes());
+            self.board.count_requests(self.requests - self.rundown.requests());
             let wake = tokio::time::Instant::from_std(self.wake());
             tokio::select! {
                 // Orders apply to the title that is sent when they arrive.
@@ -507,8 +507,8 @@ impl Runner {
             }
             Order::Next(title) => {
                 self.take_back(|item| item.origin == Origin::List);
-                self.rundown.wish(title);
-                self.wishes += 1;
+                self.rundown.request(title);
+                self.requests += 1;
             }
             Order::Change(channel) => {
                 self.take_back(|_| true);

@@ -70,7 +70,7 @@ pub struct Status {
 }
 
 /// Queued title requests; longer sequences belong into a list.
-pub(super) const WISHES_MAX: u64 = 100;
+pub(super) const REQUESTS_MAX: u64 = 100;
 
 /// The shared state of a channel.
 pub(super) struct Board(Mutex<BoardState>);
@@ -85,9 +85,9 @@ struct BoardState {
     place: Option<u32>,
     rate: Option<BitRate>,
     /// Requested titles.
-    wishes: u64,
+    requests: u64,
     /// Requests that are no longer queued.
-    wishes_gone: u64,
+    requests_gone: u64,
     starts: u64,
     skips: u64,
     skipped: Option<String>,
@@ -107,8 +107,8 @@ impl Board {
             next: None,
             place: None,
             rate: None,
-            wishes: 0,
-            wishes_gone: 0,
+            requests: 0,
+            requests_gone: 0,
             starts: 0,
             skips: 0,
             skipped: None,
@@ -155,21 +155,21 @@ impl Board {
     }
 
     /// Counts one more queued request, unless the queue is full.
-    pub(super) fn wish(&self) -> bool {
+    pub(super) fn take_request(&self) -> bool {
         let mut now = self.now();
-        let has_room = now.wishes - now.wishes_gone < WISHES_MAX;
-        now.wishes += u64::from(has_room);
+        let has_room = now.requests - now.requests_gone < REQUESTS_MAX;
+        now.requests += u64::from(has_room);
         has_room
     }
 
     /// Undoes the last request.
-    pub(super) fn unwish(&self) {
-        self.now().wishes -= 1;
+    pub(super) fn cancel_request(&self) {
+        self.now().requests -= 1;
     }
 
     /// So many requests left the queue.
-    pub(super) fn count_wishes(&self, gone: u64) {
-        self.now().wishes_gone = gone;
+    pub(super) fn count_requests(&self, gone: u64) {
+        self.now().requests_gone = gone;
     }
 
     /// Whether a title is sent.

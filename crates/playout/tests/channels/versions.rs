@@ -176,13 +176,13 @@ async fn n12_titles_that_cannot_be_sent_are_refused_before_any_change() {
         ("/a b.ts", "not a path"),
         ("/../a.ts", "not a path"),
     ] {
-        let refused = channels.wish("x", title.into()).await;
+        let refused = channels.request_title("x", title.into()).await;
         let Err(OrderError::Title(why)) = refused else { panic!("{title}: {refused:?}") };
         assert!(why.starts_with(&format!("{title}: ")) && why.contains(cause), "{why}");
     }
     let status = channels.one("x").expect("it is there");
     assert_eq!((status.state, status.title.as_str()), (State::Running, "/a.ts"));
-    assert_eq!(channels.wish("x", "/b.ts".into()).await, Ok(()));
+    assert_eq!(channels.request_title("x", "/b.ts".into()).await, Ok(()));
     let enough = channel("playlist = [\"/missing.ts\", \"/a.ts\"]\nstuff = \"9 Mbit/s\"");
     assert_eq!(channels.set(enough).await, Ok(false));
     channels.close().await;

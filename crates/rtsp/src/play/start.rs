@@ -122,15 +122,15 @@ impl PlaySession {
         (position, now): (MediaTime, MonoTime),
     ) -> Result<(Part, SourceSpec), Reply> {
         let movie = &self.movie_title.movie;
-        let wish = match asked.from {
+        let wanted = match asked.from {
             From::At(time) => nanos(time),
             // After the end it starts from the beginning.
             From::Now if position >= media_time(movie.duration) => Nanos(0),
             From::Now => nanos(position),
         };
         let end = asked.to.map(nanos).filter(|&end| end < movie.duration);
-        let begin = movie.begin(wish);
-        if wish >= movie.duration || end.is_some_and(|end| end <= begin.at) {
+        let begin = movie.begin(wanted);
+        if wanted >= movie.duration || end.is_some_and(|end| end <= begin.at) {
             return Err(self.movie_title.plays_no_more());
         }
         let sent = state.tracks.iter().map(|track| {

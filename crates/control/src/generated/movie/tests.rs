@@ -21,14 +21,14 @@ struct Packets {
     buffered_max: usize,
 }
 
-/// All packets of the sample movie from `wish` on. Its bytes come in pieces of `piece`.
-fn packets(seconds: u64, wish: Nanos, end: Option<Nanos>, piece: usize) -> (Vec<u8>, Packets) {
+/// All packets of the sample movie from `wanted` on. Its bytes come in pieces of `piece`.
+fn packets(seconds: u64, wanted: Nanos, end: Option<Nanos>, piece: usize) -> (Vec<u8>, Packets) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("movie.mp4");
     sample::write_mp4(&path, SECOND.times(seconds)).unwrap();
     let bytes = std::fs::read(&path).unwrap();
     let movie = Arc::new(Movie::read(&File::open(&path).unwrap()).unwrap());
-    let begin = movie.begin(wish);
+    let begin = movie.begin(wanted);
     let tracks = (0..2).map(|track| TrackStream {
         track,
         payload_type: 96 + track as u8,
@@ -58,8 +58,8 @@ fn range(part: &Part) -> Range<u64> {
 
 #[test]
 fn access_units_come_out_as_they_lie_in_the_file_in_order_and_not_before_their_time() {
-    for (wish, piece) in [(0, 100_000), (0, 777), (5, 4096)] {
-        let (bytes, generated) = packets(10, SECOND.times(wish), None, piece);
+    for (wanted, piece) in [(0, 100_000), (0, 777), (5, 4096)] {
+        let (bytes, generated) = packets(10, SECOND.times(wanted), None, piece);
         let movie = &generated.part.movie;
         let epoch = generated.part.epoch();
         for (output, packets) in generated.packets.iter().enumerate() {
@@ -156,8 +156,8 @@ fn the_time_that_is_announced_is_exact_where_pictures_have_no_whole_nanoseconds(
     // video frames a second.
     for timescale in [90_000, 45_000, 30_000, 12_799] {
         let movie = read(timescale);
-        for wish in 0..30 {
-            let begin = movie.begin(Nanos::from_millis(140 * wish));
+        for wanted in 0..30 {
+            let begin = movie.begin(Nanos::from_millis(140 * wanted));
             let track = &movie.tracks[0];
             let first = &track.samples()[begin.first[0] as usize];
             let (movie, tracks) = (Arc::clone(&movie), vec![sent]);
@@ -165,7 +165,7 @@ fn the_time_that_is_announced_is_exact_where_pictures_have_no_whole_nanoseconds(
                 u32::from(i128::from(begin.at.0 * 9 / 100_000) != begin.ticks(90_000));
             let expected = SESSIONS[0].timestamp.wrapping_add(track.stamp(first));
             let part = Part { movie, begin, end: None, tracks, stretch: 1 };
-            assert_eq!(part.timestamp_at_begin(0), expected, "{timescale}, {wish}");
+            assert_eq!(part.timestamp_at_begin(0), expected, "{timescale}, {wanted}");
         }
     }
     assert!(rounded_wrongly > 10, "by nanoseconds it would be a tick less: {rounded_wrongly}");

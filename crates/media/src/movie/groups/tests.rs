@@ -39,10 +39,10 @@ fn track(rows: impl Iterator<Item = Row>, shift: i64) -> Track {
     track
 }
 
-fn entry(track: &Track, wish: i128) -> Option<usize> {
+fn entry(track: &Track, wanted: i128) -> Option<usize> {
     let first = track.samples.iter().enumerate().filter(|(_, sample)| sample.is_sync);
-    let before = first.clone().take_while(|(_, sample)| track.decoded(sample) <= wish);
-    let before = before.filter(|(_, sample)| track.shown(sample) <= wish).last();
+    let before = first.clone().take_while(|(_, sample)| track.decoded(sample) <= wanted);
+    let before = before.filter(|(_, sample)| track.shown(sample) <= wanted).last();
     before.or(first.clone().next()).map(|(nth, _)| nth)
 }
 
@@ -67,19 +67,19 @@ proptest! {
     fn s01_searches_by_groups_find_what_a_look_at_each_sample_finds(
         steps in prop::collection::vec((0i64..50, 0u8..80, -60i32..60), 1..3000),
         shift in -500i64..500,
-        wishes in prop::collection::vec((0u64..90_000, any::<prop::sample::Index>()), 8),
+        positions in prop::collection::vec((0u64..90_000, any::<prop::sample::Index>()), 8),
     ) {
         let rows = steps.iter().map(|&(after, sync, shown_after)| {
             Row { after, is_sync: sync == 0, shown_after }
         });
         let track = track(rows, shift);
-        for (wish, first) in wishes {
-            let (wish, first) = (Nanos::from_millis(wish), first.index(track.samples.len()));
-            let time = i128::from(wish.0);
+        for (wanted, first) in positions {
+            let (wanted, first) = (Nanos::from_millis(wanted), first.index(track.samples.len()));
+            let time = i128::from(wanted.0);
             prop_assert_eq!(track.entry(time), entry(&track, time));
             prop_assert_eq!(track.heard(time), heard(&track, time));
             prop_assert_eq!(track.bytes(first, None), bytes(&track, first, None));
-            prop_assert_eq!(track.bytes(first, Some(wish)), bytes(&track, first, Some(wish)));
+            prop_assert_eq!(track.bytes(first, Some(wanted)), bytes(&track, first, Some(wanted)));
         }
     }
 
@@ -130,18 +130,19 @@ fn s01_no_table_of_a_movie_makes_a_search_long() {
     for (what, row) in tables {
         let track = track((0..SAMPLES_MAX).map(row), -1);
         let last = SAMPLES_MAX - 1;
-        for wish in [0, 1, 1000, SAMPLES_MAX as u64 / 2, SAMPLES_MAX as u64, u64::MAX / 2_000_000] {
-            let wish = Nanos::from_millis(wish);
-            let time = i128::from(wish.0);
+        for wanted in [0, 1, 1000, SAMPLES_MAX as u64 / 2, SAMPLES_MAX as u64, u64::MAX / 2_000_000]
+        {
+            let wanted = Nanos::from_millis(wanted);
+            let time = i128::from(wanted.0);
             STEPS.set(0);
             let found = track.entry(time);
             track.heard(time);
             let one = STEPS.replace(0);
-            track.bytes(found.unwrap_or(0), Some(wish));
-            track.bytes(last / 2 + 1, Some(wish));
+            track.bytes(found.unwrap_or(0), Some(wanted));
+            track.bytes(last / 2 + 1, Some(wanted));
             track.bytes(0, None);
             let other = STEPS.get();
-            assert!(one <= MOST && other <= 2 * MOST, "{what}, {wish}: {one} and {other} steps");
+            assert!(one <= MOST && other <= 2 * MOST, "{what}, {wanted}: {one} and {other} steps");
         }
         assert_eq!(track.entry(0), entry(&track, 0), "{what}");
     }
