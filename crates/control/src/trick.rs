@@ -360,7 +360,7 @@ fn as_many_as_fit<T>(mut start: impl FnMut(u32) -> Result<T, Fault>) -> Result<T
             done => return done,
         }
     }
-    Err(Fault::Refused(refused.expect("each number of pictures was refused")))
+    Err(Fault::Refused(refused.expect("each number of video frames was refused")))
 }
 
 /// Initial clock of every generated multiplex. A discontinuity is signalled to receivers of an

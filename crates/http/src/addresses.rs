@@ -33,7 +33,7 @@ pub(super) enum AddressVerdict {
 #[derive(Debug)]
 pub(super) struct Addresses {
     rules: AddressRules,
-    book: HashMap<ClientKey, Record>,
+    records: HashMap<ClientKey, Record>,
 }
 
 #[derive(Debug)]
@@ -47,13 +47,13 @@ struct Record {
 
 impl Addresses {
     pub(super) fn new(rules: AddressRules) -> Self {
-        Self { rules, book: HashMap::new() }
+        Self { rules, records: HashMap::new() }
     }
 
     /// Counts a new connection, or a request through a proxy, if it is admitted. [`Self::left`] is
     /// the counterpart.
     pub(super) fn handle_connection(&mut self, now: Instant, unit: ClientKey) -> AddressVerdict {
-        let record = self.book.entry(unit).or_insert_with(|| Record::new(now));
+        let record = self.records.entry(unit).or_insert_with(|| Record::new(now));
         if let Some(left) = record.refused_for(now) {
             return AddressVerdict::Refused(left);
         }
@@ -66,11 +66,11 @@ impl Addresses {
 
     /// Releases an admitted connection.
     pub(super) fn left(&mut self, now: Instant, unit: ClientKey) {
-        let Some(record) = self.book.get_mut(&unit) else { return };
+        let Some(record) = self.records.get_mut(&unit) else { return };
         record.open = record.open.saturating_sub(1);
         record.forgive(now);
         if record.is_forgettable(now) {
-            self.book.remove(&unit);
+            self.records.remove(&unit);
         } else {
             self.forget_some(now);
         }
@@ -80,7 +80,7 @@ impl Addresses {
     /// the address for a while.
     pub(super) fn handle_abuse(&mut self, now: Instant, unit: ClientKey, points: u32) -> bool {
         let rules = self.rules;
-        let record = self.book.entry(unit).or_insert_with(|| Record::new(now));
+        let record = self.records.entry(unit).or_insert_with(|| Record::new(now));
         record.forgive(now);
         record.score = record.score.saturating_add(points);
         let is_full = rules.score_max > 0 && record.score >= rules.score_max;
@@ -94,11 +94,11 @@ impl Addresses {
 
     /// Bounds the table: drops scores before refusals.
     fn forget_some(&mut self, now: Instant) {
-        if self.book.len() > SCORES_MAX {
-            self.book.retain(|_, record| record.open > 0 || record.refused_for(now).is_some());
+        if self.records.len() > SCORES_MAX {
+            self.records.retain(|_, record| record.open > 0 || record.refused_for(now).is_some());
         }
-        if self.book.len() > 2 * SCORES_MAX {
-            self.book.retain(|_, record| record.open > 0);
+        if self.records.len() > 2 * SCORES_MAX {
+            self.records.retain(|_, record| record.open > 0);
         }
     }
 }
@@ -141,27 +141,27 @@ mod tests {
         unit(text.parse().unwrap())
     }
 
-    fn book() -> Addresses {
+    fn fixture() -> Addresses {
         let refusal = Duration::from_secs(60);
         Addresses::new(AddressRules { connections_max: 2, score_max: 100, refusal })
     }
 
     #[test]
     fn an_address_holds_at_most_its_share() {
-        let (mut book, now) = (book(), Instant::now());
+        let (mut addresses, now) = (fixture(), Instant::now());
         let [a, b] = ["10.0.0.1", "10.0.0.2"].map(parse);
-        assert_eq!(book.handle_connection(now, a), AddressVerdict::Yes);
-        assert_eq!(book.handle_connection(now, parse("::ffff:10.0.0.1")), AddressVerdict::Yes);
-        assert_eq!(book.handle_connection(now, a), AddressVerdict::Full);
-        assert_eq!(book.handle_connection(now, b), AddressVerdict::Yes);
-        book.left(now, a);
-        assert_eq!(book.handle_connection(now, a), AddressVerdict::Yes);
+        assert_eq!(addresses.handle_connection(now, a), AddressVerdict::Yes);
+        assert_eq!(addresses.handle_connection(now, parse("::ffff:10.0.0.1")), AddressVerdict::Yes);
+        assert_eq!(addresses.handle_connection(now, a), AddressVerdict::Full);
+        assert_eq!(addresses.handle_connection(now, b), AddressVerdict::Yes);
+        addresses.left(now, a);
+        assert_eq!(addresses.handle_connection(now, a), AddressVerdict::Yes);
     }
 
     #[test]
     fn an_ipv6_network_is_one_address() {
-        let (mut book, now) = (book(), Instant::now());
-        let mut welcome = |text: &str| book.handle_connection(now, parse(text));
+        let (mut addresses, now) = (fixture(), Instant::now());
+        let mut welcome = |text: &str| addresses.handle_connection(now, parse(text));
         assert_eq!(welcome("2001:db8:0:1::1"), AddressVerdict::Yes);
         assert_eq!(welcome("2001:db8:0:1:ffff::2"), AddressVerdict::Yes);
         assert_eq!(welcome("2001:db8:0:1::3"), AddressVerdict::Full);
@@ -170,54 +170,54 @@ mod tests {
 
     #[test]
     fn a_full_score_refuses_for_a_while_and_points_are_forgiven() {
-        let (mut book, start) = (book(), Instant::now());
+        let (mut addresses, start) = (fixture(), Instant::now());
         let address = parse("10.0.0.1");
         let after = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(book.handle_connection(start, address), AddressVerdict::Yes);
-        book.handle_abuse(start, address, 99);
-        book.handle_abuse(after(50), address, 50);
+        assert_eq!(addresses.handle_connection(start, address), AddressVerdict::Yes);
+        addresses.handle_abuse(start, address, 99);
+        addresses.handle_abuse(after(50), address, 50);
         assert_eq!(
-            book.handle_connection(after(50), address),
+            addresses.handle_connection(after(50), address),
             AddressVerdict::Yes,
             "50 were forgiven"
         );
-        book.handle_abuse(after(50), address, 1);
+        addresses.handle_abuse(after(50), address, 1);
         let left = Duration::from_secs(59);
-        assert_eq!(book.handle_connection(after(51), address), AddressVerdict::Refused(left));
-        book.left(after(51), address);
-        book.left(after(51), address);
+        assert_eq!(addresses.handle_connection(after(51), address), AddressVerdict::Refused(left));
+        addresses.left(after(51), address);
+        addresses.left(after(51), address);
         let left = Duration::from_secs(1);
-        assert_eq!(book.handle_connection(after(109), address), AddressVerdict::Refused(left));
-        assert_eq!(book.handle_connection(after(110), address), AddressVerdict::Yes);
+        assert_eq!(addresses.handle_connection(after(109), address), AddressVerdict::Refused(left));
+        assert_eq!(addresses.handle_connection(after(110), address), AddressVerdict::Yes);
     }
 
     #[test]
     fn w02_points_count_without_a_connection_and_a_limit_of_zero_refuses_no_address() {
-        let (mut book, now) = (book(), Instant::now());
+        let (mut addresses, now) = (fixture(), Instant::now());
         let address = parse("10.0.0.1");
-        let full: Vec<_> = (0..6).map(|_| book.handle_abuse(now, address, 20)).collect();
+        let full: Vec<_> = (0..6).map(|_| addresses.handle_abuse(now, address, 20)).collect();
         assert_eq!(full, [false, false, false, false, true, false]);
-        book.rules.score_max = 0;
+        addresses.rules.score_max = 0;
         let other = parse("10.0.0.2");
-        assert!(!(0..100).any(|_| book.handle_abuse(now, other, 20)));
-        assert_eq!(book.handle_connection(now, other), AddressVerdict::Yes);
+        assert!(!(0..100).any(|_| addresses.handle_abuse(now, other, 20)));
+        assert_eq!(addresses.handle_connection(now, other), AddressVerdict::Yes);
         // The table stays bounded, whatever the number of refused addresses.
-        book.rules.score_max = 100;
+        addresses.rules.score_max = 100;
         for bits in 0..100_000u32 {
-            book.handle_abuse(now, unit(IpAddr::V4(bits.into())), 100);
+            addresses.handle_abuse(now, unit(IpAddr::V4(bits.into())), 100);
         }
-        assert!(book.book.len() <= 2 * SCORES_MAX + 1);
+        assert!(addresses.records.len() <= 2 * SCORES_MAX + 1);
     }
 
     #[test]
     fn who_left_without_guilt_is_forgotten() {
-        let (mut book, now) = (book(), Instant::now());
+        let (mut addresses, now) = (fixture(), Instant::now());
         for bits in 0..100_000u32 {
             let address = unit(IpAddr::V4(bits.into()));
-            assert_eq!(book.handle_connection(now, address), AddressVerdict::Yes);
-            book.handle_abuse(now, address, bits % 2);
-            book.left(now, address);
+            assert_eq!(addresses.handle_connection(now, address), AddressVerdict::Yes);
+            addresses.handle_abuse(now, address, bits % 2);
+            addresses.left(now, address);
         }
-        assert!(book.book.len() <= SCORES_MAX + 1);
+        assert!(addresses.records.len() <= SCORES_MAX + 1);
     }
 }

@@ -842,7 +842,7 @@ fn groups_of_the_plan_are_played_to_one_session_each() {
     assert_eq!(other.status, if group.to_string() == "239.192.7.1" { 453 } else { 200 });
     assert_eq!(set_up("RTP/AVP;multicast;destination=239.192.7.1").status, 453, "it is taken");
     let mut receiver = Receiver::of_group(SocketAddr::new(group, 15004));
-    let mut hearer = Receiver::of_group(SocketAddr::new(group, 15005));
+    let mut listener = Receiver::of_group(SocketAddr::new(group, 15005));
     let played = client.play(&set.session(), "");
     let packets = receiver.take(200);
     first_matches(&played, &packets[0]);
@@ -850,7 +850,7 @@ fn groups_of_the_plan_are_played_to_one_session_each() {
     assert!(bytes == fixture.title[..bytes.len()]);
     // Whoever is in the group is told which times its stamps mean, and when it has ended.
     let source = u32::from_str_radix(&set.parameter("Transport", "ssrc"), 16).expect("a source");
-    let heard = hearer.reports_to_goodbye(source);
+    let heard = listener.reports_to_goodbye(source);
     assert!(!heard.is_empty(), "a report before the goodbye");
     assert!(heard.iter().all(|info| info.packets > 200), "{heard:?}");
     // It is another one's at once, and nothing comes of what has ended.

@@ -230,7 +230,7 @@ async fn whoever_is_in_the_group_of_a_track_gets_its_reports_and_its_goodbye() {
     tokio::task::block_in_place(|| {
         let mut client = Client::new(&fixture);
         let mut named = String::new();
-        let mut hearers = vec![];
+        let mut listeners = vec![];
         for track in [1, 2] {
             let url = format!("{}/track{track}", fixture.url);
             let transport = "Transport: RTP/AVP;multicast\r\n";
@@ -247,18 +247,18 @@ async fn whoever_is_in_the_group_of_a_track_gets_its_reports_and_its_goodbye() {
             let interface = tactus_sys::udp_input::interface("lo").ok();
             let to = SocketAddr::new(group, 15_015);
             let wanted = InputOptions { to, source: None, interface, buffer: 1 << 20 };
-            let hearer = UdpInput::open(&wanted).expect("a group");
+            let listener = UdpInput::open(&wanted).expect("a group");
             let source = u32::from_str_radix(&told("ssrc="), 16).expect("a source");
-            hearers.push((hearer, source));
+            listeners.push((listener, source));
         }
         let (play, _) = client.ask("PLAY", &fixture.url, &named);
         assert!(play.starts_with("RTSP/1.0 200"), "{play}");
-        for (hearer, source) in &mut hearers {
+        for (listener, source) in &mut listeners {
             let end = Instant::now() + PATIENCE;
             let (mut reports, mut is_over) = (0, false);
             while !is_over {
                 assert!(Instant::now() < end, "no goodbye behind {reports} reports");
-                let came = hearer.receive(|one| {
+                let came = listener.receive(|one| {
                     let packets = || rtcp::read(one.bytes).expect("RTCP");
                     let is_of = |packet: rtcp::Packet<'_>| {
                         matches!(packet, rtcp::Packet::Sender { source: by, .. } if by == *source)

@@ -113,7 +113,7 @@ fn bench(duration: Nanos) -> ExitCode {
     let speed = match speed::measure(duration) {
         Ok(speed) => speed,
         Err(violation) => {
-            println!("the house of the speed run broke {violation}");
+            println!("the swarm of the speed run broke {violation}");
             return ExitCode::FAILURE;
         }
     };

@@ -1,7 +1,7 @@
 //! The hunt for mutants: each deliberate mistake is switched on, and seeds are run until one
 //! detects it.
 //!
-//! Every second world is a crowded house, in which the order of reads matters. Only a fifth of all
+//! Every second world is a crowded server, in which the order of reads matters. Only a fifth of all
 //! seeds are such worlds, and subtle mistakes show nowhere else.
 
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ fn hunt_among(seeds: &[u64], mutant: Mutant, lasts: Duration, threads: usize) ->
     HuntResult { mutant, found: failures.into_iter().next(), worlds, took }
 }
 
-/// Seeds from 1 on, a crowded house and another world in turn.
+/// Seeds from 1 on, a crowded server and another world in turn.
 fn in_turn() -> Vec<u64> {
     let is_crowded = |&seed: &u64| Swarm::draw(seed, Mode::of(seed), None).is_crowded;
     let (crowded, others): (Vec<u64>, Vec<u64>) = (1..=SEEDS).partition(is_crowded);

@@ -38,14 +38,14 @@ const RATE: BitRate = BitRate(8_800_000);
 /// # Errors
 /// The first broken invariant.
 pub fn measure(duration: Nanos) -> Result<Speed, Violation> {
-    let swarm = house(duration);
+    let swarm = swarm(duration);
     let (begin, busy_before) = (Instant::now(), time_on_core());
     let outcome = caught(move || World::new(swarm).run())?;
     let busy = time_on_core().zip(busy_before).map(|(after, before)| after - before);
     Ok(Speed { outcome, wall: begin.elapsed(), busy })
 }
 
-fn house(duration: Nanos) -> Swarm {
+fn swarm(duration: Nanos) -> Swarm {
     let title = |number: u64| Title {
         volume: 0,
         len: Bytes(RATE.0 / 8 * (duration.0 / SECOND.0 + 60)),

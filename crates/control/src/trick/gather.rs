@@ -56,7 +56,7 @@ impl Gather {
         let mut bytes = Vec::with_capacity((choice.end - choice.at) as usize);
         for number in from..=to {
             let found = self.blocks.iter().find(|(each, _)| *each == number);
-            let (_, block) = found.expect("it was read with this picture or the one before");
+            let (_, block) = found.expect("it was read with this video frame or the one before");
             let begin = u64::from(number) * self.plan.block.0;
             let first = choice.at.saturating_sub(begin) as usize;
             let end = (choice.end - begin).min(block.len() as u64) as usize;

@@ -1,5 +1,5 @@
 //! Trick play of movies: their video frames as RTP packets, faster, backwards and slower, without
-//! sound.
+//! audio.
 //!
 //! Promise: except at half speed, only access points (`stss`) are shown, exactly at the scale, as
 //! many in a second as the disk and the rate allow. Each video frame has been sent completely when

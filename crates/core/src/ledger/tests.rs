@@ -109,7 +109,7 @@ fn datagrams_and_connections_fill_the_same_link_and_leave_nothing_behind() {
     let mut ledger = Ledger::new(limits());
     let all = [packets(&ledger, 8_400_000, None), connected(&ledger, 0, 8_000_000)];
     for cost in all {
-        ledger.admit(cost).expect("an empty house has room");
+        ledger.admit(cost).expect("an empty server has room");
     }
     assert_eq!(level(&ledger, Resource::Link).used, 16_400_000);
     for cost in all {

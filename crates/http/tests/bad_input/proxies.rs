@@ -109,7 +109,7 @@ fn w02_requests_at_once_are_limited_by_client_and_connections_of_the_proxy_are_n
     let (_, head) = begin("192.0.2.0");
     assert_eq!((head.status, head.field("retry-after")), (429, Some("5")));
     assert_eq!(server.count(Abuse::PerIpLimit), 1);
-    // A finished request releases its seat.
+    // A finished request releases its permit.
     drop((second, viewers));
     server
         .wait_until("all connections are closed", |server| server.counters.connections_open() == 0);

@@ -1,4 +1,4 @@
-//! The crowded house: one disk as full as the ledger allows, and many clients that seek.
+//! The crowded server: one disk as full as the ledger allows, and many clients that seek.
 //!
 //! Most worlds are limited by their memory, and their disks have time to spare, which hides almost
 //! any wrong order of reads. Here the disk is the limit. Slow streams with large blocks begin and

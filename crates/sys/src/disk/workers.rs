@@ -138,8 +138,8 @@ impl<W: Work> Worker<W> {
         let (jobs, to_do) = ring(depth as usize);
         let (finished, done) = ring(depth as usize);
         let (waker, sleeper) = waker()?;
-        let seat = WorkerThread { work, to_do, finished, sleeper, stop: Arc::clone(stop) };
-        let thread = std::thread::Builder::new().name(name).spawn(move || seat.run())?;
+        let worker = WorkerThread { work, to_do, finished, sleeper, stop: Arc::clone(stop) };
+        let thread = std::thread::Builder::new().name(name).spawn(move || worker.run())?;
         Ok(Self { jobs, done, waker, in_flight: 0, waiting: false, thread: Some(thread) })
     }
 }

@@ -19,7 +19,8 @@ pub const PACKET_MAX: usize = 1400;
 const PAYLOAD_MAX: usize = PACKET_MAX - rtp::HEADER;
 /// Minimum of sample bytes in a full packet.
 const FULL: u64 = PAYLOAD_MAX as u64 - 4;
-/// Packets of a sample that are not full: a non-picture unit, the parameter sets, and the end.
+/// Packets of a sample that are not full: a unit that is no video frame, the parameter sets, and
+/// the end.
 const PARTIAL: u64 = 3;
 /// Limit of the bytes in front of the sample bytes of a packet.
 const FRONT: u64 = 16;

@@ -140,8 +140,8 @@ fn the_time_that_is_announced_is_exact_where_pictures_have_no_whole_nanoseconds(
     let path = dir.path().join("movie.mp4");
     sample::write_mp4(&path, SECOND.times(30)).unwrap();
     let plain = std::fs::read(&path).unwrap();
-    let pictures = plain.windows(4).position(|four| four == b"vide").expect("a track of pictures");
-    let kind = plain[..pictures].windows(4).rposition(|four| four == b"mdhd").expect("its header");
+    let video = plain.windows(4).position(|four| four == b"vide").expect("a track of video");
+    let kind = plain[..video].windows(4).rposition(|four| four == b"mdhd").expect("its header");
     // ISO/IEC 14496-12, section 8.4.2.2: behind the version and two times.
     let at = kind + 8 + if plain[kind + 4] == 0 { 8 } else { 16 };
     let read = |timescale: u32| {

@@ -42,7 +42,7 @@ impl Discarder {
         let (notes, given) = ring(4 * places as usize);
         let (waker, sleeper) = waker()?;
         let stop = Arc::new(AtomicBool::new(false));
-        let seat = DiscardThread {
+        let worker = DiscardThread {
             given,
             kept: (0..places).map(|_| None).collect(),
             block,
@@ -50,7 +50,7 @@ impl Discarder {
             stop: Arc::clone(&stop),
         };
         let thread = std::thread::Builder::new().name("tactus-discard".to_owned());
-        thread.spawn(move || seat.run())?;
+        thread.spawn(move || worker.run())?;
         Ok(Self { notes, waker, stop })
     }
 
