@@ -37,7 +37,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tactus_core::cost::{Order, PacedRead, SendCost, Share};
+use tactus_core::cost::{Order, PacedRead, SendCost, TitlePart};
 use tactus_core::ledger::{Ledger, Level, Resource};
 use tactus_core::ports::Waker;
 use tactus_core::stagger::Tick;
@@ -282,8 +282,8 @@ impl Broker {
     pub fn limit_for(&self, volume: VolumeId, rate: BitRate, tick: Tick) -> (u32, Resource) {
         let burst = rate.bytes_in(self.shared.rules.start_burst);
         let rate = Rate { rate, burst, tick: Tick::for_rate(rate, tick) };
-        let share = Share::whole(Bytes(u64::MAX / 2));
-        let needs = ResourceRequest::of_connection(&self.shared.rules, volume, Some(rate), share);
+        let part = TitlePart::whole(Bytes(u64::MAX / 2));
+        let needs = ResourceRequest::of_connection(&self.shared.rules, volume, Some(rate), part);
         let table = self.shared.table();
         let cores = needs.sender.cores(&self.shared.rules.senders);
         table.ledger.limit_for(needs.cost(&table.ledger, false).0, &cores)

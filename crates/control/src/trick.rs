@@ -204,8 +204,8 @@ impl Trick {
         let TrickRequest { scale, from } = wanted;
         let rate = rate_of(index);
         let origin = index.origin();
-        let terms = TrickOptions { scale, from: line(origin, from), per_second, rate };
-        let choices = choose(index.accesses(), index.stride(), terms);
+        let options = TrickOptions { scale, from: line(origin, from), per_second, rate };
+        let choices = choose(index.accesses(), index.stride(), options);
         let (first, last) = choices.first().zip(choices.last()).ok_or(Fault::NoVideoFrames)?;
         let (first, last) = (*first, *last);
         let access = index.accesses().iter().find(|access| access.at == first.at);

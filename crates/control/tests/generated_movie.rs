@@ -213,7 +213,9 @@ async fn gstreamer_depacketises_every_video_frame() {
     let ports = ports();
     let out = fixture.dir.path().join("video_frames.h264");
     let media = fixture.movie.tracks[0].media(96);
-    let sets = media.attribute("fmtp").and_then(|terms| terms.split_once("sprop-parameter-sets="));
+    let sets = media
+        .attribute("fmtp")
+        .and_then(|parameters| parameters.split_once("sprop-parameter-sets="));
     let caps = format!(
         "application/x-rtp,media=video,clock-rate=90000,encoding-name=H264,payload=96,\
          sprop-parameter-sets=(string)\"{}\"",

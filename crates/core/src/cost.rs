@@ -51,14 +51,14 @@ pub struct WriteLimits {
 
 /// The part of a title that a stream delivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Share {
+pub struct TitlePart {
     /// Bytes that it delivers in all.
     pub len: Bytes,
     /// Length of the title; the kernel's read-ahead ends there.
     pub title_len: Bytes,
 }
 
-impl Share {
+impl TitlePart {
     /// All of a title.
     pub const fn whole(title_len: Bytes) -> Self {
         Self { len: title_len, title_len }
@@ -268,21 +268,21 @@ impl Disk<'_> {
     }
 
     /// Best-effort reads: memory, but no disk time.
-    pub fn best_effort(&self, share: Share) -> Source {
-        self.of_memory(BEST_EFFORT_BLOCKS.min(self.touched(share)), share.title_len)
+    pub fn best_effort(&self, part: TitlePart) -> Source {
+        self.of_memory(BEST_EFFORT_BLOCKS.min(self.touched(part)), part.title_len)
     }
 
     /// Reads at an exact rate.
-    pub fn paced(&self, reading: &PacedRead, share: Share) -> Source {
+    pub fn paced(&self, reading: &PacedRead, part: TitlePart) -> Source {
         let Self { limits, .. } = *self;
         let PacedRead { rate, tick, burst, order, is_pinned } = *reading;
         let pieces = match order {
             Order::Repeating(turn) => Some(pieces_of_turns(rate, tick, turn, limits)),
             Order::Once | Order::Scattered => None,
         };
-        let steady = window(rate, tick, Bytes(0), limits).min(self.touched(share));
+        let steady = window(rate, tick, Bytes(0), limits).min(self.touched(part));
         let needed =
-            pieces.unwrap_or_else(|| window(rate, tick, burst, limits).min(self.touched(share)));
+            pieces.unwrap_or_else(|| window(rate, tick, burst, limits).min(self.touched(part)));
         let cpu = per_mib(limits.read_per_mib, rate);
         // A burst needs no memory of its own here: the limit of leases bounds its length.
         if is_pinned && steady.max(pieces.unwrap_or(0)) <= RESIDENT_WINDOW {
@@ -300,7 +300,7 @@ impl Disk<'_> {
                 MilliVisits(blocks as u64)
             }
         };
-        let memory = self.of_memory(needed, share.title_len);
+        let memory = self.of_memory(needed, part.title_len);
         let per_cycle = TransferredBytes { read, ..TransferredBytes::NOTHING };
         Source { cost: SourceCost { visits, per_cycle, cpu, ..memory.cost }, ..memory }
     }
@@ -333,9 +333,9 @@ impl Disk<'_> {
     }
 
     /// Blocks that the delivered bytes touch: the first and the last may be used in part.
-    fn touched(&self, share: Share) -> u32 {
-        let title = blocks_of(share.title_len, self.limits.block);
-        (blocks_of(share.len, self.limits.block) + 1).min(title)
+    fn touched(&self, part: TitlePart) -> u32 {
+        let title = blocks_of(part.title_len, self.limits.block);
+        (blocks_of(part.len, self.limits.block) + 1).min(title)
     }
 }
 

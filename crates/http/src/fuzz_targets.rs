@@ -223,13 +223,13 @@ fn parts_of(field: &[u8], len: u64) -> bool {
 }
 
 fn paced(query: Option<&str>, fields: &Fields) -> bool {
-    static TERMS: LazyLock<config::Rate> = LazyLock::new(|| Config::unconfigured().rate);
+    static LIMITS: LazyLock<config::Rate> = LazyLock::new(|| Config::unconfigured().rate);
     let Ok(requested) = rate::requested(query, fields) else { return false };
-    let ceiling = TERMS.title.ceiling.max(TERMS.asked.ceiling).max(TERMS.cmcd.ceiling);
+    let ceiling = LIMITS.title.ceiling.max(LIMITS.asked.ceiling).max(LIMITS.cmcd.ceiling);
     for own in [None, Some((1, 0)), Some((u64::MAX, u64::MAX))] {
         let own =
             own.map(|(rate, head)| rate::TitleRate { rate: BitRate(rate), head: Bytes(head) });
-        if let Ok(Pace::Paced { rate, .. }) = rate::pace(requested, own, &TERMS) {
+        if let Ok(Pace::Paced { rate, .. }) = rate::pace(requested, own, &LIMITS) {
             assert!(rate.0 > 0 && rate <= ceiling, "{rate}");
         }
     }

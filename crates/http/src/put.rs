@@ -138,15 +138,17 @@ pub(super) async fn put(
             chunked";
         return Err(Response::text(411, text).into());
     }
-    let terms = caller.terms(path.name(), precondition(fields)?)?;
+    let condition = caller.condition(path.name(), precondition(fields)?)?;
     let permit = locking.permit(path, vec![locking.storing(path).await?]).await?;
     let mut said = oc::said(fields)?;
     let not_stored = |error: &UploadError| {
-        caller.refusal_by_rights(&terms, path.name(), error).unwrap_or_else(|| not_stored(error))
+        caller
+            .refusal_by_rights(&condition, path.name(), error)
+            .unwrap_or_else(|| not_stored(error))
     };
     let spot = uploads.spot(catalogue, path)?;
     let len = incoming.announced();
-    let (precondition, principal) = (terms.precondition.clone(), caller.principal.clone());
+    let (precondition, principal) = (condition.precondition.clone(), caller.principal.clone());
     let put = UploadSpec { path: spot.path, len, precondition, principal };
     let mut upload = spot.store.begin(put).await.map_err(|error| not_stored(&error))?;
     match take(incoming, &mut upload, |bytes| said.add(bytes)).await {
@@ -180,17 +182,17 @@ pub(super) async fn record(
         let text = "an upload with a rate must be chunked; send it chunked, or without a rate";
         return Err(Response::text(400, text).into());
     }
-    let terms = caller.terms(path.name(), precondition(fields)?)?;
+    let condition = caller.condition(path.name(), precondition(fields)?)?;
     let permit = locking.permit(path, vec![locking.storing(path).await?]).await?;
     // It becomes a title in every case, so no lock may be granted in between.
     let _under_way = permit.begin()?;
     let not_resumed = |error: &ResumeError| match error {
         ResumeError::Upload(narrow) => caller
-            .refusal_by_rights(&terms, path.name(), narrow)
+            .refusal_by_rights(&condition, path.name(), narrow)
             .unwrap_or_else(|| super::uploads::not_resumed(error)),
         error => super::uploads::not_resumed(error),
     };
-    let (precondition, principal) = (terms.precondition.clone(), caller.principal.clone());
+    let (precondition, principal) = (condition.precondition.clone(), caller.principal.clone());
     let begin = Begin { volume: spot.volume, path: spot.path, rate, precondition, principal };
     let mut recording = recorder.begin(begin).await.map_err(|error| match &error {
         BeginError::Store(error) => not_resumed(error),
@@ -384,10 +386,10 @@ pub(super) async fn duplicate(
     if uploads.is_closed() {
         caller.check(Right::Read, path.name())?;
     }
-    let terms = caller.terms(to.name(), target)?;
+    let condition = caller.condition(to.name(), target)?;
     let permit = locking.permit(path, vec![locking.storing(&to).await?]).await?;
     let not_stored = |error: &UploadError| {
-        caller.refusal_by_rights(&terms, to.name(), error).unwrap_or_else(|| not_stored(error))
+        caller.refusal_by_rights(&condition, to.name(), error).unwrap_or_else(|| not_stored(error))
     };
     if let Some(volume) = catalogue.volume_at(path) {
         uploads.if_down(catalogue, volume)?;
@@ -420,7 +422,7 @@ pub(super) async fn duplicate(
     if readable < left {
         return Err(unreadable(readable).into());
     }
-    let (precondition, principal) = (terms.precondition.clone(), caller.principal.clone());
+    let (precondition, principal) = (condition.precondition.clone(), caller.principal.clone());
     let put = UploadSpec { path: spot.path, len: Some(left), precondition, principal };
     let mut upload = spot.store.begin(put).await.map_err(|error| not_stored(&error))?;
     // The checksums verified for the source hold for its copy.

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_in_force_keeps_to_the_terms() {
+    fn the_rate_in_force_keeps_to_the_limits() {
         let limits = limits();
         let exact = |rate| rate_of(RateRequest::Exact(BitRate(rate)), Some(1_000_000), &limits);
         assert_eq!(exact(8_800_000), Ok(Some(8_800_000)));

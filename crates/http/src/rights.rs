@@ -55,7 +55,7 @@ impl Caller<'_> {
     }
 
     /// The condition for storing at `path` a title that was requested under `wanted`.
-    pub(super) fn terms(
+    pub(super) fn condition(
         &self,
         path: &str,
         wanted: Precondition,
@@ -95,14 +95,14 @@ impl Caller<'_> {
         Ok(StoreCondition { precondition, lacks })
     }
 
-    /// The refusal, if an upload failed only because `terms` are narrower than requested.
+    /// The refusal, if an upload failed only because `condition` are narrower than requested.
     pub(super) fn refusal_by_rights(
         &self,
-        terms: &StoreCondition,
+        condition: &StoreCondition,
         path: &str,
         error: &UploadError,
     ) -> Option<Response> {
-        let right = terms.lacks?;
+        let right = condition.lacks?;
         match (right, error) {
             (Right::Replace, UploadError::Exists)
             | (Right::Publish, UploadError::PreconditionFailed) => {
@@ -136,7 +136,7 @@ mod tests {
         let of = |rights: &[Right], wanted: Precondition| {
             let rights = Rights::new(vec![Grant::new(rights, Paths::everywhere())]);
             let caller = Caller { principal: Principal::new("a"), rights: &rights };
-            caller.terms("x.ts", wanted).map(|t| t.precondition).map_err(|r| r.status())
+            caller.condition("x.ts", wanted).map(|t| t.precondition).map_err(|r| r.status())
         };
         let (publish, replace) = (&[Right::Publish][..], &[Right::Replace][..]);
         for wanted in [Any, CreateOnly, Exists, tag()] {

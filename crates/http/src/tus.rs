@@ -201,19 +201,19 @@ impl TusRequest<'_> {
             fits(incoming, 0, len)?;
         }
         let NewUpload { spot, kept, at } = self.target(partial)?;
-        let terms = match &at {
-            Some(at) => self.locking.caller.terms(at, precondition(fields)?)?,
+        let condition = match &at {
+            Some(at) => self.locking.caller.condition(at, precondition(fields)?)?,
             None => {
                 self.locking.caller.check_stores()?;
                 StoreCondition::unrestricted(precondition(fields)?)
             }
         };
         let permit = self.permit(at.as_deref()).await?;
-        let refused = |error| self.not_stored(&terms, at.as_deref(), error);
+        let refused = |error| self.not_stored(&condition, at.as_deref(), error);
         let create = Create {
             path: (!partial).then_some(spot.path),
             len,
-            precondition: terms.precondition.clone(),
+            precondition: condition.precondition.clone(),
             principal: self.locking.caller.principal.clone(),
             metadata: kept.write(),
         };
@@ -281,7 +281,7 @@ impl TusRequest<'_> {
         }
         let NewUpload { spot, kept, at } = self.target(false)?;
         let at = at.expect("a final upload needs a path");
-        let terms = self.locking.caller.terms(&at, precondition(fields)?)?;
+        let condition = self.locking.caller.condition(&at, precondition(fields)?)?;
         let permit = self.permit(Some(&at)).await?;
         let mut parts = Vec::with_capacity(names.len());
         for name in names {
@@ -296,13 +296,13 @@ impl TusRequest<'_> {
         let whole = Create {
             path: Some(spot.path),
             len: None,
-            precondition: terms.precondition.clone(),
+            precondition: condition.precondition.clone(),
             principal: self.locking.caller.principal.clone(),
             metadata: kept.write(),
         };
         let _under_way = permit.as_ref().map(Permit::begin).transpose()?;
         let done = spot.store.concat(&parts, whole).await;
-        let (id, done) = done.map_err(|error| self.not_stored(&terms, Some(&at), error))?;
+        let (id, done) = done.map_err(|error| self.not_stored(&condition, Some(&at), error))?;
         let response = Response::text(201, "stored").with("Location", format!("{UPLOADS}/{id}"));
         Ok(finished(response, &done))
     }
@@ -323,11 +323,16 @@ impl TusRequest<'_> {
         }
     }
 
-    /// The answer when an upload to `at` is not stored under `terms`.
-    fn not_stored(&self, terms: &StoreCondition, at: Option<&str>, error: ResumeError) -> Refusal {
+    /// The answer when an upload to `at` is not stored under `condition`.
+    fn not_stored(
+        &self,
+        condition: &StoreCondition,
+        at: Option<&str>,
+        error: ResumeError,
+    ) -> Refusal {
         let refusal_by_rights = match (&error, at) {
             (ResumeError::Upload(error), Some(at)) => {
-                self.locking.caller.refusal_by_rights(terms, at, error)
+                self.locking.caller.refusal_by_rights(condition, at, error)
             }
             _ => None,
         };
@@ -369,22 +374,22 @@ impl TusRequest<'_> {
     ) -> Result<BodyOutcome, Refusal> {
         let ExistingUpload { store, id, mut status, volume } = known;
         let at = status.path.as_ref().map(|path| self.path_of(volume, path));
-        let terms = match &at {
-            Some(at) => self.locking.caller.terms(at, status.precondition.clone())?,
+        let condition = match &at {
+            Some(at) => self.locking.caller.condition(at, status.precondition.clone())?,
             None => {
                 self.locking.caller.check_stores()?;
                 StoreCondition::unrestricted(status.precondition.clone())
             }
         };
-        if terms.precondition != status.precondition {
+        if condition.precondition != status.precondition {
             let text =
                 "the rights of this token have changed since the upload began; start a new upload";
             return Err(Response::text(403, text).into());
         }
         // The original precondition is not stored, so a refusal is attributed to the missing right.
-        let terms = match &at {
-            Some(at) => self.locking.caller.terms(at, Precondition::Any)?,
-            None => terms,
+        let condition = match &at {
+            Some(at) => self.locking.caller.condition(at, Precondition::Any)?,
+            None => condition,
         };
         let permit = self.permit(at.as_deref()).await?;
         let (fields, principal) = (&self.locking.request.fields, &self.locking.caller.principal);
@@ -406,7 +411,8 @@ impl TusRequest<'_> {
             true => {
                 let _under_way = permit.as_ref().map(Permit::begin).transpose()?;
                 let done = store.finish(&id, principal).await;
-                let done = done.map_err(|error| self.not_stored(&terms, at.as_deref(), error))?;
+                let done =
+                    done.map_err(|error| self.not_stored(&condition, at.as_deref(), error))?;
                 finished(response, &done)
             }
             false => expiring(response, &store.status(&id, principal)?),

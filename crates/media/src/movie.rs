@@ -306,7 +306,7 @@ impl Track {
         let list = |sets: &[Vec<u8>]| {
             sets.iter().map(|set| BASE64.encode(set)).collect::<Vec<_>>().join(",")
         };
-        let (map, terms) = match &self.codec {
+        let (map, parameters) = match &self.codec {
             // RFC 6184, section 8.1.
             Codec::H264 { profile_level, sets, .. } => (
                 "H264/90000".to_owned(),
@@ -337,7 +337,7 @@ impl Track {
             ),
         };
         let mut media = Media::rtp(kind, 0, payload_type, &map)
-            .with(Attribute::new("fmtp", format_args!("{payload_type} {terms}")));
+            .with(Attribute::new("fmtp", format_args!("{payload_type} {parameters}")));
         media.bandwidth = Some(self.rate.0.div_ceil(1000));
         media
     }

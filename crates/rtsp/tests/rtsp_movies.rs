@@ -113,8 +113,8 @@ impl Fixture {
 }
 
 /// What a program says; it has to end well.
-fn said(program: &str, package: &str, terms: &[&str]) -> String {
-    let out = Command::new("timeout").args(["120", program]).args(terms).output();
+fn said(program: &str, package: &str, parameters: &[&str]) -> String {
+    let out = Command::new("timeout").args(["120", program]).args(parameters).output();
     let out = out.unwrap_or_else(|_| panic!("{program} is missing: install the package {package}"));
     assert!(out.status.success(), "{program}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).expect("text")
@@ -125,12 +125,12 @@ async fn ffprobe_gets_every_frame_of_video_and_audio_to_the_goodbye() {
     let _turn = TURN.lock().await;
     let fixture = fixture(8).await;
     for transport in TRANSPORTS {
-        let terms = [
+        let parameters = [
             &["-v", "error", "-rtsp_transport", transport, "-count_packets", "-of", "csv=p=0"][..],
             &["-show_entries", "stream=codec_name,nb_read_packets", &fixture.url],
         ];
-        let terms = terms.concat();
-        let told = tokio::task::block_in_place(|| said("ffprobe", "ffmpeg", &terms));
+        let parameters = parameters.concat();
+        let told = tokio::task::block_in_place(|| said("ffprobe", "ffmpeg", &parameters));
         let [video_frames, audio] = fixture.expected(0);
         assert!(told.contains(&format!("h264,{video_frames}")), "{transport}: {told}");
         assert!(told.contains(&format!("aac,{audio}")), "{transport}: {told}");
@@ -144,13 +144,13 @@ async fn ffmpeg_seeks_and_decodes_what_the_file_has_from_there_on() {
     let _turn = TURN.lock().await;
     let fixture = fixture(9).await;
     let sums = |from: &[&str], input: &str| {
-        let terms = [
+        let parameters = [
             from,
             &["-i", input, "-map", "0:v:0", "-fps_mode", "passthrough", "-f", "framemd5", "-"],
         ]
         .concat();
-        let terms = [&["-v", "error", "-nostdin"], &terms[..]].concat();
-        let told = tokio::task::block_in_place(|| said("ffmpeg", "ffmpeg", &terms));
+        let parameters = [&["-v", "error", "-nostdin"], &parameters[..]].concat();
+        let told = tokio::task::block_in_place(|| said("ffmpeg", "ffmpeg", &parameters));
         let lines = told.lines().filter(|line| !line.starts_with('#'));
         lines
             .filter_map(|line| Some(line.rsplit_once(',')?.1.trim().to_owned()))
@@ -192,7 +192,7 @@ async fn gstreamer_plays_to_the_end() {
         let words: Vec<_> = pipeline.split_whitespace().collect();
         tokio::task::block_in_place(|| said("gst-launch-1.0", "gstreamer1.0-tools", &words));
         let file = out.display().to_string();
-        let terms = [
+        let parameters = [
             "-v",
             "error",
             "-count_packets",
@@ -202,7 +202,7 @@ async fn gstreamer_plays_to_the_end() {
             "stream=nb_read_packets",
             &file,
         ];
-        let told = tokio::task::block_in_place(|| said("ffprobe", "ffmpeg", &terms));
+        let told = tokio::task::block_in_place(|| said("ffprobe", "ffmpeg", &parameters));
         let came: usize = told.trim().parse().expect("a number");
         let [video_frames, _] = fixture.expected(0);
         // The last one is only complete when something follows it.

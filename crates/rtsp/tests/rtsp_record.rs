@@ -103,11 +103,11 @@ impl Fixture {
     /// The same by H.265.
     fn film_by_h265(&self) -> PathBuf {
         let quiet = "log-level=none";
-        let terms = ["-preset", "ultrafast", "-tag:v", "hvc1", "-x265-params", quiet];
-        self.film_by("libx265", &terms)
+        let parameters = ["-preset", "ultrafast", "-tag:v", "hvc1", "-x265-params", quiet];
+        self.film_by("libx265", &parameters)
     }
 
-    fn film_by(&self, encoder: &str, terms: &[&str]) -> PathBuf {
+    fn film_by(&self, encoder: &str, parameters: &[&str]) -> PathBuf {
         let film = self.dir.path().join(format!("{encoder}.mp4"));
         let seconds = SECONDS.to_string();
         let video = format!("testsrc2=size=320x240:rate=25:duration={seconds}");
@@ -117,7 +117,7 @@ impl Fixture {
             encoder, "-bf", "3", "-g", "25", "-c:a", "aac", "-b:a", "320k", "-ac", "2",
         ];
         let out = film.display().to_string();
-        said("ffmpeg", "ffmpeg", &[&words[..], terms, &[&out]].concat());
+        said("ffmpeg", "ffmpeg", &[&words[..], parameters, &[&out]].concat());
         film
     }
 

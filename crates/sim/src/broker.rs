@@ -4,7 +4,8 @@
 //! line with the ledger, at every admission, refusal and return.
 
 use tactus_core::cost::{
-    Cost, Disk, DiskLimits, Order, OutputCost, PacedRead, RESIDENT_WINDOW, SendCost, Share, Source,
+    Cost, Disk, DiskLimits, Order, OutputCost, PacedRead, RESIDENT_WINDOW, SendCost, Source,
+    TitlePart,
 };
 use tactus_core::ledger::{Ledger, Level, Limits, Resource};
 use tactus_core::stagger::Tick;
@@ -37,17 +38,17 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    fn cost(self, disk: Disk<'_>, share: Share) -> (Cost, u32) {
+    fn cost(self, disk: Disk<'_>, part: TitlePart) -> (Cost, u32) {
         let read = |rate, tick, burst, order, is_pinned| {
-            disk.paced(&PacedRead { rate, tick, burst, order, is_pinned }, share)
+            disk.paced(&PacedRead { rate, tick, burst, order, is_pinned }, part)
         };
         let (source, output) = match self {
             Self::Record { rate } => {
                 let Source { cost, window } = disk.recorded(rate);
                 return (Cost::recording(cost), window);
             }
-            Self::Pin => (disk.pinned(share.title_len), OutputCost::NONE),
-            Self::BestEffort => (disk.best_effort(share), OutputCost::NONE),
+            Self::Pin => (disk.pinned(part.title_len), OutputCost::NONE),
+            Self::BestEffort => (disk.best_effort(part), OutputCost::NONE),
             Self::Paced { rate, tick, burst, is_pinned } => (
                 read(rate, tick, burst, Order::Once, is_pinned),
                 OutputCost::connection(SEND, rate, tick),
@@ -76,7 +77,7 @@ pub(crate) struct Grant {
     pub(crate) place: u32,
     pub(crate) volume: usize,
     pub(crate) request: Request,
-    share: Share,
+    part: TitlePart,
     cost: Cost,
     window: u32,
 }
@@ -144,16 +145,21 @@ impl Broker {
     }
 
     /// Reserves the resources of a stream, or refuses and changes nothing.
-    pub(crate) fn admit(&mut self, volume: usize, request: Request, share: Share) -> Option<Grant> {
+    pub(crate) fn admit(
+        &mut self,
+        volume: usize,
+        request: Request,
+        part: TitlePart,
+    ) -> Option<Grant> {
         // The slot of a pin that was given up is free only when the engine has retired it.
         if self.free.is_empty() {
             return None;
         }
-        let (cost, window) = request.cost(self.ledger.disk(volume as u32), share);
+        let (cost, window) = request.cost(self.ledger.disk(volume as u32), part);
         let before: Vec<Level> = self.ledger.levels().collect();
         if self.ledger.admit(cost).is_err() {
             require(self.ledger.levels().eq(before), Invariant::RefusalChangesNothing, || {
-                format!("{request:?} of {share:?} on volume {volume} was refused")
+                format!("{request:?} of {part:?} on volume {volume} was refused")
             });
             return None;
         }
@@ -161,7 +167,7 @@ impl Broker {
         require(place.is_some(), Invariant::LedgerIsTheSum, || {
             "the ledger admits more streams than there are places".to_owned()
         });
-        let grant = Grant { place: place.unwrap_or(0), volume, request, share, cost, window };
+        let grant = Grant { place: place.unwrap_or(0), volume, request, part, cost, window };
         self.add(grant, true);
         self.check();
         Some(grant)
@@ -169,8 +175,8 @@ impl Broker {
 
     /// Reserves the resources of a recording, which has no slot in the stream table.
     pub(crate) fn admit_recording(&mut self, volume: usize, request: Request) -> Option<Grant> {
-        let share = Share::whole(Bytes(0));
-        let (cost, window) = request.cost(self.ledger.disk(volume as u32), share);
+        let part = TitlePart::whole(Bytes(0));
+        let (cost, window) = request.cost(self.ledger.disk(volume as u32), part);
         let before: Vec<Level> = self.ledger.levels().collect();
         if self.ledger.admit(cost).is_err() {
             require(self.ledger.levels().eq(before), Invariant::RefusalChangesNothing, || {
@@ -178,7 +184,7 @@ impl Broker {
             });
             return None;
         }
-        let grant = Grant { place: u32::MAX, volume, request, share, cost, window };
+        let grant = Grant { place: u32::MAX, volume, request, part, cost, window };
         self.add(grant, true);
         self.check();
         Some(grant)
@@ -215,7 +221,7 @@ impl Broker {
         fn change<T: std::ops::AddAssign + std::ops::SubAssign>(enters: bool, sum: &mut T, by: T) {
             if enters { *sum += by } else { *sum -= by }
         }
-        let Grant { volume, request, share, window, .. } = grant;
+        let Grant { volume, request, part, window, .. } = grant;
         let sums = &mut self.sums;
         if let Request::Record { rate } = request {
             let limits = &self.ledger.limits().disks[volume];
@@ -231,7 +237,7 @@ impl Broker {
         }
         let DiskLimits { ahead, block, .. } = self.ledger.limits().disks[volume];
         let own = u64::from(window) + u64::from(ahead);
-        let title = share.title_len.0.div_ceil(block.0);
+        let title = part.title_len.0.div_ceil(block.0);
         let blocks = if grant.is_resident() { 0 } else { own.min(title) };
         change(enters, &mut sums.blocks[volume], blocks);
         change(enters, &mut sums.streams, 1);

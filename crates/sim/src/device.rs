@@ -80,7 +80,7 @@ pub(crate) enum Blocks {
 /// The parts of a device.
 pub(crate) struct DeviceParts {
     pub(crate) kind: DiskKind,
-    pub(crate) terms: DiskLimits,
+    pub(crate) limits: DiskLimits,
     pub(crate) faults: Vec<Fault>,
     pub(crate) blocks: Blocks,
     /// The written files; `None` on a volume without uploads.
@@ -92,12 +92,12 @@ pub(crate) struct DeviceParts {
 
 impl Device {
     pub(crate) fn new(parts: DeviceParts) -> Self {
-        let depth = parts.terms.model.in_flight_max(parts.terms.best_effort_depth) as usize;
+        let depth = parts.limits.model.in_flight_max(parts.limits.best_effort_depth) as usize;
         Self {
             mechanics: Mechanics::new(parts.kind),
             faults: parts.faults,
             watch: Watch::new(
-                parts.terms,
+                parts.limits,
                 parts.blocks.places(),
                 parts.stable.as_ref().map_or(0, Stable::places),
             ),

@@ -193,12 +193,12 @@ impl World {
             (swarm.fidelity, swarm.segments_max, others_fail),
             &dice.fork(2),
         )));
-        let (mut volumes, mut devices, mut ledger_terms) = (vec![], vec![], vec![]);
+        let (mut volumes, mut devices, mut ledger_limits) = (vec![], vec![], vec![]);
         let mut shares = vec![];
         for (at, spec) in swarm.volumes.iter().enumerate() {
             let (keeper, blocks, memory) = make_blocks(spec);
             let model = spec.kind.model(spec.block);
-            let terms = DiskLimits {
+            let limits = DiskLimits {
                 model,
                 cycle: spec.cycle,
                 block: spec.block,
@@ -221,7 +221,7 @@ impl World {
             let woken = Arc::new(AtomicBool::new(false));
             let device = Arc::new(Mutex::new(Device::new(DeviceParts {
                 kind: spec.kind,
-                terms,
+                limits,
                 faults: spec.faults.clone(),
                 blocks,
                 stable: share.as_ref().map(|(_, view)| Stable::new(view.clone())),
@@ -246,7 +246,7 @@ impl World {
                 }),
             });
             shares.push(share.map(|share| (share, woken)));
-            ledger_terms.push(tactus_core::cost::DiskLimits {
+            ledger_limits.push(tactus_core::cost::DiskLimits {
                 model,
                 cycle: spec.cycle,
                 share_thousandths: spec.share_thousandths,
@@ -304,7 +304,7 @@ impl World {
             .map(|core| CoreSlot { core, wanted: Some(now), actual: Some(now), last: now })
             .collect();
         let mut world = Self {
-            broker: Broker::new(ledger_terms, swarm.streams),
+            broker: Broker::new(ledger_limits, swarm.streams),
             clients: swarm
                 .clients
                 .iter()

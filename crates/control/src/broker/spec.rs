@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use tactus_core::classes::ClassNumber;
-use tactus_core::cost::{Cost, Order, OutputCost, PacedRead, Share};
+use tactus_core::cost::{Cost, Order, OutputCost, PacedRead, TitlePart};
 use tactus_core::datagrams::{Framing, Ip, Session};
 use tactus_core::generated;
 use tactus_core::ledger::Ledger;
@@ -56,9 +56,9 @@ pub(super) enum Read {
     /// Done by another stream.
     Elsewhere,
     /// At an exact rate. Admission finds out whether the title is pinned.
-    Paced(PacedRead, Share),
+    Paced(PacedRead, TitlePart),
     /// In best-effort time, for a download or a short answer.
-    BestEffort(Share, BestEffortKind),
+    BestEffort(TitlePart, BestEffortKind),
 }
 
 /// A delivery without a rate. Each kind has slots of its own.
@@ -87,8 +87,8 @@ impl<'a> DeliverySpec<'a> {
         let rate = rate.map(|rate| Rate { tick: Tick::for_rate(rate.rate, rate.tick), ..rate });
         // The length of a growing title is unknown.
         let title_len = if title.following.is_none() { title.len } else { Bytes(u64::MAX) };
-        let share = Share { len, title_len };
-        let needs = ResourceRequest::of_connection(broker.rules(), title.volume, rate, share);
+        let part = TitlePart { len, title_len };
+        let needs = ResourceRequest::of_connection(broker.rules(), title.volume, rate, part);
         let what = match rate {
             Some(Rate { rate, .. }) => format!("a stream of {rate}"),
             None => "a download without a rate".to_owned(),
@@ -114,8 +114,8 @@ impl<'a> DeliverySpec<'a> {
     #[must_use]
     pub fn of_any_title(mut self) -> Self {
         self.is_of_any_title = true;
-        if let Read::Paced(_, share) | Read::BestEffort(share, _) = &mut self.needs.read {
-            share.title_len = Bytes(u64::MAX);
+        if let Read::Paced(_, part) | Read::BestEffort(part, _) = &mut self.needs.read {
+            part.title_len = Bytes(u64::MAX);
         }
         self
     }
@@ -129,12 +129,12 @@ impl<'a> DeliverySpec<'a> {
         let order = if block_list.is_some() { Order::Scattered } else { Order::Once };
         let read = PacedRead { rate, tick, burst, order, is_pinned: false };
         let len = Bytes(range.end - range.start);
-        let share = Share { len, title_len: title.len };
+        let part = TitlePart { len, title_len: title.len };
         let cost = broker.rules().connections[usize::from(title.volume.0)];
         let output = OutputCost::reader(cost, rate, tick);
         let what = format!("a stream of {rate}");
         let rate = Some(Rate { rate, burst, tick });
-        let read = Read::Paced(read, share);
+        let read = Read::Paced(read, part);
         let needs = ResourceRequest { volume: title.volume, read, output, sender: Sender::AnyLink };
         Self { title, needs, rate, len, viewer: None, is_of_any_title: false, what }
     }
@@ -179,11 +179,11 @@ impl<'a> DeliverySpec<'a> {
         let order = turn.map_or(Order::Once, Order::Repeating);
         let read = PacedRead { rate, tick, burst: Bytes(0), order, is_pinned: false };
         // A repeating title may need the same block twice at once.
-        let share = Share::whole(Bytes(u64::MAX));
+        let part = TitlePart::whole(Bytes(u64::MAX));
         let output = OutputCost::datagrams(wire, sending, class);
         let what = format!("packets of {rate}{}", in_class(class, broker.rules()));
         let rate = Some(Rate { rate, burst: Bytes(0), tick });
-        let read = Read::Paced(read, share);
+        let read = Read::Paced(read, part);
         let needs = ResourceRequest { volume: title.volume, read, output, sender };
         Self { title, needs, rate, len: title.len, viewer: None, is_of_any_title: false, what }
     }
@@ -227,15 +227,15 @@ impl ResourceRequest {
         rules: &BrokerRules,
         volume: VolumeId,
         rate: Option<Rate>,
-        share: Share,
+        part: TitlePart,
     ) -> Self {
         let (read, output) = match rate {
             Some(Rate { rate, burst, tick }) => {
                 let reading = PacedRead { rate, tick, burst, order: Order::Once, is_pinned: false };
                 let cost = rules.connections[usize::from(volume.0)];
-                (Read::Paced(reading, share), OutputCost::connection(cost, rate, tick))
+                (Read::Paced(reading, part), OutputCost::connection(cost, rate, tick))
             }
-            None => (Read::BestEffort(share, BestEffortKind::Download), OutputCost::NONE),
+            None => (Read::BestEffort(part, BestEffortKind::Download), OutputCost::NONE),
         };
         Self { volume, read, output, sender: Sender::AnyLink }
     }
@@ -245,8 +245,8 @@ impl ResourceRequest {
         let disk = ledger.disk(u32::from(self.volume.0));
         let source = match self.read {
             Read::Elsewhere => disk.nothing(),
-            Read::Paced(reading, share) => disk.paced(&PacedRead { is_pinned, ..reading }, share),
-            Read::BestEffort(share, _) => disk.best_effort(share),
+            Read::Paced(reading, part) => disk.paced(&PacedRead { is_pinned, ..reading }, part),
+            Read::BestEffort(part, _) => disk.best_effort(part),
         };
         (Cost::stream(source.cost, self.output), source.window)
     }

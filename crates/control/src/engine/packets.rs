@@ -49,7 +49,7 @@ pub(super) fn open(
     // Each stream has one destination.
     let use_of = ExpectedUse { tick, destinations: settings.memory.streams_max as usize };
     let chosen = match &settings.gap_frames {
-        Some(gaps) => back_end::choose_gaps(&gap_terms(gaps), use_of),
+        Some(gaps) => back_end::choose_gaps(&gap_options(gaps), use_of),
         None => back_end::choose(wanted, use_of),
     };
     let ChosenPort { port, back_end, cutting, candidates, gauge, gaps, refused } = chosen;
@@ -150,7 +150,7 @@ impl MeasurementSchedule {
     }
 }
 
-fn gap_terms(gaps: &GapFrames) -> GapOptions {
+fn gap_options(gaps: &GapFrames) -> GapOptions {
     let GapFrames { device, rate, overhead } = gaps.clone();
     GapOptions { device, rate, overhead, ahead: GAPS_AHEAD }
 }

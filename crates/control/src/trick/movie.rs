@@ -73,8 +73,8 @@ impl MovieSpec<'_> {
         let TrickRequest { scale, from } = self.wanted;
         let track = &self.movie.tracks[self.sent.track as usize];
         let needs = needs(track, track.samples_per_second.max(2 * per_second));
-        let terms = TrickOptions { scale, from, per_second, rate: needs.rate };
-        let (samples, choices): (Vec<_>, Vec<_>) = choose(track, terms).into_iter().unzip();
+        let options = TrickOptions { scale, from, per_second, rate: needs.rate };
+        let (samples, choices): (Vec<_>, Vec<_>) = choose(track, options).into_iter().unzip();
         let (first, last) = choices.first().zip(choices.last()).ok_or(Fault::NoVideoFrames)?;
         let after = to_send(track, &track.samples()[samples[0]], needs.rate);
         let course = TrickTimeline { scale, from: first.shown, after, last: last.shown };
@@ -139,8 +139,8 @@ impl MovieSpec<'_> {
 /// Chooses access points, each with its number in the track: the last one at or before the
 /// beginning, or else the first of all; then each one that comes soon enough and can be sent after
 /// its predecessor.
-fn choose(track: &Track, terms: TrickOptions) -> Vec<(usize, Choice)> {
-    let TrickOptions { scale, from, per_second, rate } = terms;
+fn choose(track: &Track, options: TrickOptions) -> Vec<(usize, Choice)> {
+    let TrickOptions { scale, from, per_second, rate } = options;
     let shown = |sample: &Sample| {
         let shown = u64::try_from(track.shown(sample)).unwrap_or(0);
         media_time(Nanos(shown))

@@ -3,7 +3,7 @@
 use super::*;
 use crate::units::{KIB, MIB};
 
-const ENDLESS: Share = Share::whole(Bytes(1 << 40));
+const ENDLESS: TitlePart = TitlePart::whole(Bytes(1 << 40));
 
 const FLASH: DiskLimits = DiskLimits { block: Bytes(256 * KIB), ..ARM };
 
@@ -95,7 +95,7 @@ fn a_title_that_repeats_needs_a_block_more_wherever_its_turns_meet() {
     let rate = BitRate(8_000_000);
     let window = |order| {
         let reading = PacedRead { tick: Tick::Ms10, order, ..reading(rate.0) };
-        disk(&ARM).paced(&reading, Share::whole(Bytes(u64::MAX))).window
+        disk(&ARM).paced(&reading, TitlePart::whole(Bytes(u64::MAX))).window
     };
     let held = rate.bytes_in(cycle.times(2) + Tick::Ms10.span());
     // However the bytes of two cycles lie over turns of this length, they touch no more blocks.
@@ -136,7 +136,7 @@ fn each_block_of_an_block_list_is_a_visit_of_its_own() {
 fn a_start_burst_is_memory_of_the_stream_as_far_as_its_title_goes() {
     let of = |burst, title_len| {
         let reading = PacedRead { burst: Bytes(burst), ..reading(8_000_000) };
-        disk(&ARM).paced(&reading, Share::whole(Bytes(title_len)))
+        disk(&ARM).paced(&reading, TitlePart::whole(Bytes(title_len)))
     };
     let (without, with) = (of(0, 1 << 40), of(7 * MIB, 1 << 40));
     assert_eq!(with.window, without.window + 7);
@@ -157,12 +157,12 @@ fn what_waits_to_leave_with_others_has_its_memory_meanwhile() {
 #[test]
 fn what_the_kernel_reads_ahead_is_memory_but_no_room_for_the_stream() {
     let ahead = DiskLimits { ahead: 4, ..FLASH };
-    let share = Share::whole(Bytes(40 * MIB));
+    let part = TitlePart::whole(Bytes(40 * MIB));
     for read in [
-        |disk: Disk<'_>, share| disk.paced(&reading(8_800_000), share),
-        |disk: Disk<'_>, share| disk.best_effort(share),
+        |disk: Disk<'_>, part| disk.paced(&reading(8_800_000), part),
+        |disk: Disk<'_>, part| disk.best_effort(part),
     ] {
-        let (with, without) = (read(disk(&ahead), share), read(disk(&FLASH), share));
+        let (with, without) = (read(disk(&ahead), part), read(disk(&FLASH), part));
         assert_eq!(with.window, without.window);
         assert_eq!(with.cost.blocks, without.cost.blocks + 4);
     }
@@ -172,20 +172,20 @@ fn what_the_kernel_reads_ahead_is_memory_but_no_room_for_the_stream() {
 fn no_more_is_read_ahead_of_a_stream_than_its_title_has() {
     let ahead = DiskLimits { ahead: 4, ..FLASH };
     let title_len = Bytes(MIB + 1);
-    let whole = Share::whole(title_len);
+    let whole = TitlePart::whole(title_len);
     let disk = disk(&ahead);
     let sources =
         [disk.paced(&reading(8_800_000), whole), disk.best_effort(whole), disk.pinned(title_len)];
     assert!(sources.iter().all(|source| source.cost.blocks == 5), "{sources:?}");
     // After a few bytes the kernel reads ahead, up to the end of the title.
-    let few = disk.best_effort(Share { len: Bytes(10), title_len });
+    let few = disk.best_effort(TitlePart { len: Bytes(10), title_len });
     assert_eq!((few.window, few.cost.blocks), (2, 5));
 }
 
 #[test]
 fn short_titles_reserve_no_more_memory_than_they_have() {
     let of_ten = |title_len| {
-        disk(&ARM).paced(&reading(8_800_000), Share { len: Bytes(10), title_len }).window
+        disk(&ARM).paced(&reading(8_800_000), TitlePart { len: Bytes(10), title_len }).window
     };
     assert_eq!((of_ten(Bytes(10)), of_ten(Bytes(1 << 40))), (1, 2));
     assert_eq!(disk(&ARM).best_effort(ENDLESS).window, 3);

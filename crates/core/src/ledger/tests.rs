@@ -1,7 +1,7 @@
 //! Sums of promises, refusals, and complete returns.
 
 use super::*;
-use crate::cost::{Order, OutputCost, PacedRead, SendCost, Share, WriteLimits};
+use crate::cost::{Order, OutputCost, PacedRead, SendCost, TitlePart, WriteLimits};
 use crate::disk_model::DiskModel;
 use crate::stagger::Tick;
 use crate::units::{Bytes, KIB, MIB, SECOND};
@@ -81,7 +81,7 @@ fn a_recording_is_admitted_or_refused_like_a_delivery() {
     assert_eq!(ledger.admit(other).map_err(|s| s.resource), Err(Resource::WriteShare));
 }
 
-const ENDLESS: Share = Share::whole(Bytes(1 << 40));
+const ENDLESS: TitlePart = TitlePart::whole(Bytes(1 << 40));
 
 fn reading(rate: u64) -> PacedRead {
     let (rate, tick, burst) = (BitRate(rate), Tick::Ms62, Bytes(0));
@@ -252,7 +252,7 @@ fn a_refused_request_changes_nothing() {
 #[test]
 fn streams_of_a_held_title_need_no_disk_and_no_memory_of_their_own() {
     let mut ledger = Ledger::new(limits());
-    let whole = Share::whole(Bytes(100 * MIB));
+    let whole = TitlePart::whole(Bytes(100 * MIB));
     let pin = ledger.disk(0).pinned(whole.title_len).cost;
     ledger.admit(Cost::stream(pin, OutputCost::NONE)).expect("a fifth of the arena");
     let before: Vec<_> = ledger.levels().collect();

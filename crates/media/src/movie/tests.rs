@@ -22,13 +22,13 @@ impl Dir {
     }
 
     /// The movie remuxed by ffmpeg, with the same samples.
-    fn remuxed(&self, from: &Path, terms: &[&str]) -> PathBuf {
+    fn remuxed(&self, from: &Path, parameters: &[&str]) -> PathBuf {
         let to = self.0.path().join("remuxed.mp4");
         let made = Command::new("ffmpeg")
             .args(["-v", "error", "-y", "-i"])
             .arg(from)
             .args(["-c", "copy"])
-            .args(terms)
+            .args(parameters)
             .arg(&to)
             .status()
             .expect("ffmpeg is missing: install the package ffmpeg");
@@ -104,8 +104,8 @@ fn samples_are_those_that_a_foreign_reader_finds() {
     assert_eq!(first, Some(0));
     let media = movie.tracks[0].media(96);
     assert_eq!((media.kind.as_str(), media.encoding()), ("video", Some("H264/90000")));
-    let terms = media.attribute("fmtp").unwrap();
-    assert!(terms.starts_with("96 packetization-mode=1;profile-level-id="), "{terms}");
+    let parameters = media.attribute("fmtp").unwrap();
+    assert!(parameters.starts_with("96 packetization-mode=1;profile-level-id="), "{parameters}");
     let media = movie.tracks[1].media(97);
     assert_eq!(media.encoding(), Some(format!("mpeg4-generic/48000/{channels}").as_str()));
     assert!(media.attribute("fmtp").unwrap().contains(";mode=AAC-hbr;sizelength=13;"));

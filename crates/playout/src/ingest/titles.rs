@@ -30,7 +30,7 @@ pub(super) struct Titles {
     queued_max: usize,
     ends: mpsc::UnboundedReceiver<EndedTitle>,
     /// The admission of titles, once it is known.
-    terms: watch::Sender<Option<Admission>>,
+    admission: watch::Sender<Option<Admission>>,
     current: Option<Current>,
     /// Titles that are closed and whose result is pending: number and bytes.
     closed: Vec<(u64, u64)>,
@@ -147,7 +147,7 @@ impl Titles {
     ) -> Self {
         let bytes = rate.map_or(16 << 20, |rate| rate.0 / 8 * STALL_SECONDS);
         let queued_max = (bytes / CHUNK as u64).clamp(*CHUNKS.start(), *CHUNKS.end()) as usize;
-        let (terms, known) = watch::channel(rate.map(|rate| Admission { rate: Some(rate) }));
+        let (admission, known) = watch::channel(rate.map(|rate| Admission { rate: Some(rate) }));
         let ((words, heard), (told, ends)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
         let queued = Arc::new(AtomicUsize::new(0));
         let writer = Writer {
@@ -155,7 +155,7 @@ impl Titles {
             principal,
             names,
             board,
-            terms: known,
+            admission: known,
             words: heard,
             queued: Arc::clone(&queued),
             ends: told,
@@ -167,7 +167,7 @@ impl Titles {
             queued,
             queued_max,
             ends,
-            terms,
+            admission,
             current: None,
             closed: Vec::new(),
             chunk: Vec::new(),
@@ -177,8 +177,8 @@ impl Titles {
     }
 
     /// Permits titles with this admission.
-    pub(super) fn admit(&mut self, terms: Admission) {
-        self.terms.send_replace(Some(terms));
+    pub(super) fn admit(&mut self, admission: Admission) {
+        self.admission.send_replace(Some(admission));
     }
 
     /// Whether a title is being recorded.
@@ -287,7 +287,7 @@ struct Writer {
     principal: Principal,
     names: Arc<Names>,
     board: Arc<StatusCell>,
-    terms: watch::Receiver<Option<Admission>>,
+    admission: watch::Receiver<Option<Admission>>,
     words: mpsc::UnboundedReceiver<Command>,
     queued: Arc<AtomicUsize>,
     ends: mpsc::UnboundedSender<EndedTitle>,
@@ -387,8 +387,8 @@ impl Writer {
         before: &mut Option<Open>,
     ) -> Result<(String, TitleWriter), (String, Failure)> {
         // Chunks wait in the queue until the rate is known.
-        let rate = match self.terms.wait_for(Option::is_some).await {
-            Ok(terms) => terms.and_then(|terms| terms.rate),
+        let rate = match self.admission.wait_for(Option::is_some).await {
+            Ok(admission) => admission.and_then(|admission| admission.rate),
             Err(_) => None,
         };
         let mut again = 1;

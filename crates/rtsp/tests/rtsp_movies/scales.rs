@@ -25,11 +25,11 @@ const PICTURES_PER_SECOND: f64 = 25.0;
 /// of what is shown.
 const ALIVE_EACH: Duration = Duration::from_secs(10);
 
-/// A film made by ffmpeg, with these terms.
-fn film(file: &Path, terms: &str) {
+/// A film made by ffmpeg, with these parameters.
+fn film(file: &Path, parameters: &str) {
     let out = file.to_str().expect("a plain name");
-    let terms: Vec<_> = FILM.split_whitespace().chain(terms.split_whitespace()).collect();
-    said("ffmpeg", "ffmpeg", &[&["-v", "error", "-nostdin"], &terms[..], &[out]].concat());
+    let parameters: Vec<_> = FILM.split_whitespace().chain(parameters.split_whitespace()).collect();
+    said("ffmpeg", "ffmpeg", &[&["-v", "error", "-nostdin"], &parameters[..], &[out]].concat());
 }
 
 /// Sums of the video frames of a file, which must decode without a complaint.

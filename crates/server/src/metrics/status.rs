@@ -1,4 +1,4 @@
-//! `GET /api/v1/status`: the state of the server: volumes, terms and streams.
+//! `GET /api/v1/status`: the state of the server: volumes, limits and streams.
 //!
 //! Promise: it shows effective values, not configured ones: the placement, models and sizes that
 //! were determined at the start, everything that the host refused, and each stream's set and real

@@ -183,14 +183,14 @@ fn film(file: PathBuf, seconds: u64) -> Vec<u8> {
     made(FILM, file, seconds)
 }
 
-/// Encodes by `terms` once for all processes of tests; later ones copy the result.
-fn made(terms: &str, file: PathBuf, seconds: u64) -> Vec<u8> {
+/// Encodes by `parameters` once for all processes of tests; later ones copy the result.
+fn made(parameters: &str, file: PathBuf, seconds: u64) -> Vec<u8> {
     let mut name = DefaultHasher::new();
-    (terms, seconds).hash(&mut name);
+    (parameters, seconds).hash(&mut name);
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("film-{:016x}", name.finish()));
     if !kept.exists() {
         let mut make = Command::new("ffmpeg");
-        make.args(["-nostdin", "-v", "error", "-y"]).args(terms.split_whitespace());
+        make.args(["-nostdin", "-v", "error", "-y"]).args(parameters.split_whitespace());
         let made = make.args(["-t", &seconds.to_string()]).arg(&file).status();
         let made = made.expect("ffmpeg is installed (package ffmpeg)");
         assert!(made.success(), "ffmpeg makes a film");

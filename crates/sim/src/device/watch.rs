@@ -1,6 +1,6 @@
 //! Checks of the engine's promises at a disk: the order of reads, and the states of each block.
 //!
-//! It uses its own arithmetic, from the terms of the volume, never the engine's.
+//! It uses its own arithmetic, from the limits of the volume, never the engine's.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use tactus_core::units::{MIB, MonoTime, Nanos, SECTOR};
 use crate::title::{Audience, Title};
 use crate::verdict::{Invariant, require};
 
-/// The terms of a volume.
+/// The limits of a volume.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DiskLimits {
     pub(crate) model: DiskModel,
@@ -33,7 +33,7 @@ pub(crate) struct DiskLimits {
 }
 
 pub(super) struct Watch {
-    terms: DiskLimits,
+    limits: DiskLimits,
     places: Vec<Life>,
     last_start: MonoTime,
     /// The last best-effort transfer that was begun.
@@ -95,9 +95,9 @@ struct Sweep {
 }
 
 impl Watch {
-    pub(super) fn new(terms: DiskLimits, places: u32, write_places: u32) -> Self {
+    pub(super) fn new(limits: DiskLimits, places: u32, write_places: u32) -> Self {
         Self {
-            terms,
+            limits,
             places: vec![Life::default(); places as usize],
             last_start: MonoTime(0),
             best_effort: None,
@@ -132,19 +132,19 @@ impl Watch {
     /// could have begun. If real-time reads or writes that fit into the cycle had waited, they
     /// would come first.
     fn check_rest(&self, now: MonoTime) {
-        if !self.terms.obeys || self.at_device > 0 {
+        if !self.limits.obeys || self.at_device > 0 {
             return;
         }
-        let DiskLimits { cycle, ref model, .. } = self.terms;
+        let DiskLimits { cycle, ref model, .. } = self.limits;
         let head = Nanos(cycle.0 / 10).min(Nanos::from_millis(5));
         let piece = model.visit + model.sweep + Nanos(model.read_mib.max(model.write_mib).0 / 8);
-        let block = u128::from(self.terms.block.max(self.terms.write_place));
+        let block = u128::from(self.limits.block.max(self.limits.write_place));
         let most = u128::from(model.read_mib.max(model.write_mib).0);
         let block = model.visit + model.sweep + Nanos((block * most / u128::from(MIB)) as u64);
         // A block that does not fit any more before the floor blocks smaller transfers. The delay
         // also contains a message, a poll of the ring, and a reading of the clock.
         let delay =
-            block + self.terms.message_delay + self.terms.upload_delay + Nanos::from_millis(2);
+            block + self.limits.message_delay + self.limits.upload_delay + Nanos::from_millis(2);
         let begun = self.idle_since.max(self.writes.waiting_since);
         let this = MonoTime(self.cycle_of(now) * cycle.0);
         let rested = |begin: MonoTime, end: MonoTime| begun.max(begin + head) + delay < end;
@@ -160,7 +160,7 @@ impl Watch {
     pub(super) fn note_upload(&mut self, now: MonoTime, bytes: u64) {
         self.turn_cycles(now);
         if self.writes.waiting == 0 {
-            self.writes.waiting_since = now + self.terms.upload_delay;
+            self.writes.waiting_since = now + self.limits.upload_delay;
         }
         self.writes.waiting += bytes;
         self.writes.coming.push_back((now, bytes));
@@ -183,7 +183,7 @@ impl Watch {
     }
 
     pub(super) fn flush_time(&self) -> Nanos {
-        self.terms.model.flush
+        self.limits.model.flush
     }
 
     /// Checks a flush: it belongs to a group that ends within the cycle; the next group comes after
@@ -193,9 +193,9 @@ impl Watch {
         self.at_device += 1;
         self.writes.flushes += 1;
         let begun = *self.writes.flush.get_or_insert(now);
-        let limit = MonoTime((self.cycle_of(now) + 1) * self.terms.cycle.0);
+        let limit = MonoTime((self.cycle_of(now) + 1) * self.limits.cycle.0);
         // One that is longer than half a cycle begins in its first half.
-        let time = Nanos(self.terms.model.flush.0.min(self.terms.cycle.0 / 2));
+        let time = Nanos(self.limits.model.flush.0.min(self.limits.cycle.0 / 2));
         require(begun == now && now + time <= limit, Invariant::RealTimeFirst, || {
             format!("a flush at {now:?}, its group at {begun:?}, the cycle ends at {limit:?}")
         });
@@ -204,7 +204,7 @@ impl Watch {
     pub(super) fn check_write(&mut self, now: MonoTime, transfer: Transfer, file: WrittenFile) {
         self.turn_cycles(now);
         let places = &mut self.writes.places;
-        check_life(now, transfer, places, (self.terms.write_place, file.len));
+        check_life(now, transfer, places, (self.limits.write_place, file.len));
         let place = file.position + transfer.offset.0;
         if !file.is_recording {
             self.check_rest(now);
@@ -216,14 +216,14 @@ impl Watch {
             return;
         }
         self.writes.waiting -= u64::from(transfer.len);
-        let heard = now.before(self.terms.upload_delay);
+        let heard = now.before(self.limits.upload_delay);
         while self.writes.coming.front().is_some_and(|&(since, _)| since < heard) {
             self.writes.coming.pop_front();
         }
         let coming: u64 = self.writes.coming.iter().map(|&(_, bytes)| bytes).sum();
         if self.writes.waiting <= coming {
             // For a moment the engine may have had no write.
-            self.writes.waiting_since = now + self.terms.upload_delay;
+            self.writes.waiting_since = now + self.limits.upload_delay;
         }
         let time = self.check_piece(now, transfer);
         self.writes.used[(self.writes.cycle % FLOOR_CYCLES) as usize] += time;
@@ -255,19 +255,20 @@ impl Watch {
     /// floor.
     fn check_floor(&self) {
         let Writes { waiting, waiting_since, cycle, .. } = self.writes;
-        let length = self.terms.cycle;
+        let length = self.limits.cycle;
         let first = (cycle + 1).saturating_sub(FLOOR_CYCLES);
         let waited = waiting > 0 && waiting_since <= MonoTime(first * length.0);
-        if !(self.terms.obeys || self.terms.slower.is_some()) || !waited {
+        if !(self.limits.obeys || self.limits.slower.is_some()) || !waited {
             return;
         }
         // A slower disk gives the same time, in which fewer bytes are written; begun work ends
         // first.
-        let slower = self.terms.slower.map_or(1, |slower| 2 * slower);
+        let slower = self.limits.slower.map_or(1, |slower| 2 * slower);
         let used: Nanos = self.writes.used.iter().map(|used| used.times(slower)).sum();
-        let share = length.0 * u64::from(self.terms.floor_thousandths) / 1000;
-        let piece =
-            self.terms.model.visit.0 + self.terms.model.sweep.0 + self.terms.model.write_mib.0 / 8;
+        let share = length.0 * u64::from(self.limits.floor_thousandths) / 1000;
+        let piece = self.limits.model.visit.0
+            + self.limits.model.sweep.0
+            + self.limits.model.write_mib.0 / 8;
         let floor = Nanos((share * FLOOR_CYCLES).saturating_sub(2 * piece));
         require(used >= floor, Invariant::UploadsGetTheirFloor, || {
             format!("{used:?} of {floor:?} in the ten cycles of {length:?} before {}", cycle + 1)
@@ -276,8 +277,8 @@ impl Watch {
 
     /// The time by which all wants of this cycle have come.
     fn asked_by(&self, now: MonoTime) -> MonoTime {
-        let begin = MonoTime(self.cycle_of(now) * self.terms.cycle.0);
-        begin.max(self.last_start) + self.terms.message_delay
+        let begin = MonoTime(self.cycle_of(now) * self.limits.cycle.0);
+        begin.max(self.last_start) + self.limits.message_delay
     }
 
     pub(super) fn note_start(&mut self, now: MonoTime) {
@@ -295,7 +296,7 @@ impl Watch {
 
     pub(super) fn check_submit(&mut self, now: MonoTime, transfer: Transfer, title: &Title) {
         self.turn_cycles(now);
-        check_life(now, transfer, &mut self.places, (self.terms.block, title.len.0));
+        check_life(now, transfer, &mut self.places, (self.limits.block, title.len.0));
         self.at_device += 1;
         match title.audience {
             Audience::Paced => {
@@ -308,11 +309,11 @@ impl Watch {
     }
 
     fn cycle_of(&self, now: MonoTime) -> u64 {
-        now.0 / self.terms.cycle.0
+        now.0 / self.limits.cycle.0
     }
 
     fn check_real_time(&mut self, now: MonoTime, transfer: Transfer, title: &Title) {
-        if !self.terms.obeys {
+        if !self.limits.obeys {
             return;
         }
         let asked = self.asked_by(now);
@@ -324,8 +325,8 @@ impl Watch {
             )
         });
         // Uploads come before it only within their floor; time owed from earlier cycles is added.
-        let share = self.terms.cycle.0 * u64::from(self.terms.floor_thousandths) / 1000;
-        let model = &self.terms.model;
+        let share = self.limits.cycle.0 * u64::from(self.limits.floor_thousandths) / 1000;
+        let model = &self.limits.model;
         let piece = model.visit.0 + model.sweep.0 + model.write_mib.0 / 8;
         let most = Nanos(share.max(piece) * 2 + piece);
         let is_since = self.writes.ahead_since == asked;
@@ -337,7 +338,7 @@ impl Watch {
     }
 
     fn check_sweep(&mut self, now: MonoTime, place: u64) {
-        if !self.terms.obeys {
+        if !self.limits.obeys {
             return;
         }
         let cycle = self.cycle_of(now);
@@ -349,7 +350,7 @@ impl Watch {
         }
         self.sweep.last = place;
         let most = SWEEPS_MAX + self.sweep.starts;
-        let in_order = !self.terms.model.has_arm() || self.sweep.returns <= most;
+        let in_order = !self.limits.model.has_arm() || self.sweep.returns <= most;
         require(in_order, Invariant::SweepInOrder, || {
             format!("the arm went back {} times by {now:?}", self.sweep.returns)
         });
@@ -358,7 +359,7 @@ impl Watch {
     fn check_best_effort(&mut self, now: MonoTime, transfer: Transfer) {
         self.best_effort = Some(now);
         self.check_piece(now, transfer);
-        let depth = self.terms.best_effort_depth as usize;
+        let depth = self.limits.best_effort_depth as usize;
         require(self.flying.len() <= depth, Invariant::RealTimeFirst, || {
             format!("{transfer:?} at {now:?}, {} in flight", self.flying.len())
         });
@@ -366,7 +367,7 @@ impl Watch {
 
     /// Checks that a piece is small, and ends within its cycle, with all pieces before it.
     fn check_piece(&mut self, now: MonoTime, transfer: Transfer) -> Nanos {
-        let model = &self.terms.model;
+        let model = &self.limits.model;
         let Transfer { direction, file, offset, len, .. } = transfer;
         let each = match direction {
             Direction::Read => model.read_mib,
@@ -380,10 +381,10 @@ impl Watch {
         self.flying.push((transfer, time));
         self.run = Some((direction, file, offset.0 + u64::from(len)));
         let flush = self.writes.flush.map_or(Nanos(0), |begun| {
-            (begun + Nanos(model.flush.0.min(self.terms.cycle.0 / 2))).since(now)
+            (begun + Nanos(model.flush.0.min(self.limits.cycle.0 / 2))).since(now)
         });
         let end = now + flush + self.flying.iter().map(|&(_, time)| time).sum::<Nanos>();
-        let limit = MonoTime((self.cycle_of(now) + 1) * self.terms.cycle.0);
+        let limit = MonoTime((self.cycle_of(now) + 1) * self.limits.cycle.0);
         require(end <= limit && len <= PIECE, Invariant::RealTimeFirst, || {
             let count = self.flying.len();
             format!(

@@ -38,8 +38,8 @@ const MOST: u64 = 30_000;
 const CLIENTS: usize = 48;
 
 /// Changes some of the clients of about every fourth world.
-pub(super) fn draw(terms: DatagramLimits, clients: &mut [ClientSpec]) -> Sending {
-    let DatagramLimits { mode, begin, duration, quiet_from, every_byte, mut dice } = terms;
+pub(super) fn draw(limits: DatagramLimits, clients: &mut [ClientSpec]) -> Sending {
+    let DatagramLimits { mode, begin, duration, quiet_from, every_byte, mut dice } = limits;
     let tick = dice.pick(&TICKS);
     let segments_max = dice.pick(&[1, 4, SEGMENTS_MAX]);
     let none = Sending { udp_outputs: vec![], tick, segments_max, ceiling: None };

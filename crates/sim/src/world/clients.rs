@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tactus_core::classes::ClassNumber;
-use tactus_core::cost::Share;
+use tactus_core::cost::TitlePart;
 use tactus_core::datagrams::{Framing, Session};
 use tactus_core::ports::FileHandle;
 use tactus_core::stagger::Tick;
@@ -108,12 +108,12 @@ impl World {
         // may wait for more.
         let may_be_more = spec.kind == ClientKind::Ranger || self.titles[title].growth.is_some();
         let len = if may_be_more { title_len } else { end - first };
-        let share = match asked {
+        let part = match asked {
             // Two turns may need the same block, which is then two leases.
-            Request::Datagrams { turn: Some(_), .. } => Share::whole(Bytes(u64::MAX)),
-            _ => Share { len, title_len },
+            Request::Datagrams { turn: Some(_), .. } => TitlePart::whole(Bytes(u64::MAX)),
+            _ => TitlePart { len, title_len },
         };
-        let Some(grant) = self.broker.admit(spec.volume, asked, share) else {
+        let Some(grant) = self.broker.admit(spec.volume, asked, part) else {
             self.tally.refused += 1;
             let again = self.now + spec.retry + spec.think;
             self.push(again, Event::Arrive { client });

@@ -451,7 +451,7 @@ mod tests {
     use tactus_core::units::MILLISECOND;
 
     const BODY: [u8; 1316] = [0x47; 1316];
-    const TERMS: GapOptions = GapOptions {
+    const OPTIONS: GapOptions = GapOptions {
         device: String::new(),
         rate: BitRate(100_000_000),
         overhead: 24,
@@ -459,7 +459,7 @@ mod tests {
     };
 
     fn link(now: MonoTime) -> Option<GapLink> {
-        match GapLink::on_loopback(&TERMS, now) {
+        match GapLink::on_loopback(&OPTIONS, now) {
             Ok(link) => Some(link),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                 println!("skipped: CAP_NET_RAW is refused here");

@@ -40,8 +40,8 @@ proptest! {
         let (_, movie) = movie();
         let track = &movie.tracks[0];
         let rate = BitRate(kilobits * 1000);
-        let terms = TrickOptions { scale, from: MediaTime(from * TICKS), per_second, rate };
-        let chosen = choose(track, terms);
+        let options = TrickOptions { scale, from: MediaTime(from * TICKS), per_second, rate };
+        let chosen = choose(track, options);
         let (first, _) = chosen[0];
         let begin = movie.begin(Nanos(from * SECOND.0)).first[0] as usize;
         prop_assert_eq!(first, begin);
@@ -84,9 +84,9 @@ proptest! {
         let (bytes, movie) = movie();
         let track = &movie.tracks[0];
         let needs = needs(track, track.samples_per_second.max(2 * per_second));
-        let terms =
+        let options =
             TrickOptions { scale, from: MediaTime(from * TICKS), per_second, rate: needs.rate };
-        let (samples, choices): (Vec<_>, Vec<_>) = choose(track, terms).into_iter().unzip();
+        let (samples, choices): (Vec<_>, Vec<_>) = choose(track, options).into_iter().unzip();
         let plan = Plan::new(choices.clone(), Bytes(block * 1024), Bytes(bytes.len() as u64));
         let (buffer_max, block) = (plan.buffer_max.0 as usize, plan.block.0 as usize);
         let read: Vec<u8> = plan

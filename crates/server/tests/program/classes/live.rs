@@ -13,7 +13,7 @@ use super::served::Served;
 use super::{PATIENCE, inbox, is_inside};
 
 /// What of a class is not counted.
-fn terms(class: &Value) -> Vec<Value> {
+fn parameters(class: &Value) -> Vec<Value> {
     let keys = [
         "guaranteed_bits_per_second",
         "ceiling_bits_per_second",
@@ -128,7 +128,7 @@ fn classes_change_while_streams_run_and_what_is_promised_stays_so() {
     assert!(rows[2].trim_start().starts_with("inner") && rows[2].starts_with("   "), "{tree}");
 
     // What would not fit is named, and nothing changes.
-    let before = ["house", "gold", "inner"].map(|name| terms(&served.class(name)));
+    let before = ["house", "gold", "inner"].map(|name| parameters(&served.class(name)));
     let promised = |name: &str| served.class(name)["promised_bits_per_second"].as_u64();
     assert!((24_000_000..26_000_000).contains(&promised("inner").expect("a rate")));
     for (words, code, said) in [
@@ -185,7 +185,7 @@ fn classes_change_while_streams_run_and_what_is_promised_stays_so() {
         let (answered, text) = served.ask(method, path, body, is_known);
         assert!(answered == status && text.contains(said), "{method} {body}: {answered}, {text}");
     }
-    assert_eq!(["house", "gold", "inner"].map(|name| terms(&served.class(name))), before);
+    assert_eq!(["house", "gold", "inner"].map(|name| parameters(&served.class(name))), before);
 
     served.told(
         &["class", "set"],
@@ -219,7 +219,7 @@ fn classes_change_while_streams_run_and_what_is_promised_stays_so() {
     assert_eq!(inner["ceiling_bits_per_second"], 27_000_000);
     let shown: Value =
         serde_json::from_str(&served.told(&["class", "show"], &["inner"])).expect("JSON");
-    assert_eq!(terms(&shown), terms(&inner));
+    assert_eq!(parameters(&shown), parameters(&inner));
     served
         .told(&["class", "set"], &["house", "--guaranteed", "20 Mbit/s", "--ceiling", "20 Mbit/s"]);
     assert!(served.class("house")["changed"].is_null(), "as it is configured again");
