@@ -51,9 +51,9 @@ pub struct Playlist {
     /// Whether the list starts again after its end.
     pub repeats: bool,
     /// When the list begins; none: at once.
-    pub start: Option<When>,
+    pub start: Option<ScheduledTime>,
     /// Titles with a fixed time, at which they interrupt the present title.
-    pub timed: Vec<(When, String)>,
+    pub timed: Vec<(ScheduledTime, String)>,
     /// The title that is repeated when there is no other.
     pub fill: Option<String>,
 }
@@ -69,14 +69,14 @@ pub enum List {
 
 /// A moment, or a time of each day.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum When {
+pub enum ScheduledTime {
     /// Once.
     At(WallTime),
     /// Each day at this second, in the host's time zone.
     Daily(u32),
 }
 
-impl When {
+impl ScheduledTime {
     /// Parses a moment.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| is_number)
 }
 
-impl fmt::Display for When {
+impl fmt::Display for ScheduledTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::At(time) => f.write_str(&dates::rfc_3339(time)),
@@ -189,7 +189,7 @@ impl Channel {
         say("playlist", Some(list.names().into()));
         say("repeat", Some((*repeats).into()));
         say("start", start.map(|start| start.to_string().into()));
-        let entry = |(when, title): &(When, String)| {
+        let entry = |(when, title): &(ScheduledTime, String)| {
             let time = when.to_string();
             serde_json::json!({"time": time, "title": title})
         };
@@ -302,15 +302,15 @@ mod tests {
 
     #[test]
     fn times_are_moments_or_of_each_day() {
-        assert_eq!(When::parse("20:00"), Ok(When::Daily(72_000)));
-        assert_eq!(When::parse("00:00:07"), Ok(When::Daily(7)));
-        let moment = When::parse("2026-11-22T20:00:00Z").unwrap();
-        assert_eq!(moment, When::At(WallTime(1_795_377_600_000_000_000)));
-        for when in [When::Daily(72_061), moment] {
-            assert_eq!(When::parse(&when.to_string()), Ok(when));
+        assert_eq!(ScheduledTime::parse("20:00"), Ok(ScheduledTime::Daily(72_000)));
+        assert_eq!(ScheduledTime::parse("00:00:07"), Ok(ScheduledTime::Daily(7)));
+        let moment = ScheduledTime::parse("2026-11-22T20:00:00Z").unwrap();
+        assert_eq!(moment, ScheduledTime::At(WallTime(1_795_377_600_000_000_000)));
+        for when in [ScheduledTime::Daily(72_061), moment] {
+            assert_eq!(ScheduledTime::parse(&when.to_string()), Ok(when));
         }
         for text in ["", "8", "8:00", "24:00", "20:60", "20:00:60", "20:00:00:00", "-1:00", "now"] {
-            assert!(When::parse(text).unwrap_err().contains("is not a time"), "{text}");
+            assert!(ScheduledTime::parse(text).unwrap_err().contains("is not a time"), "{text}");
         }
         assert_eq!(moment.next(WallTime(0)), Some(WallTime(1_795_377_600_000_000_000)));
         assert_eq!(moment.next(WallTime(1_795_377_600_000_000_000)), None);

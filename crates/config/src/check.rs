@@ -32,7 +32,7 @@ use tactus_notation::checks::{
 };
 use tactus_notation::error::Mistake;
 use tactus_notation::units::{Percent, Value, exact};
-use tactus_notation::value::{Placed, Switch};
+use tactus_notation::value::{SpannedKey, Switch};
 use toml::Spanned;
 
 pub use channels::TITLES_MAX;
@@ -288,7 +288,7 @@ fn rate(raw: raw::Rate) -> Checked<Rate> {
 
 /// `"auto"` is the fair share.
 fn client_share(
-    written: Placed<Switch<Value<Percent>>>,
+    written: SpannedKey<Switch<Value<Percent>>>,
     default: ClientShare,
 ) -> Checked<ClientShare> {
     let Some(written) = written else { return Ok(default) };

@@ -9,10 +9,10 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use tactus_control::access::AccessForm;
 use tactus_control::class::raw::RawClass;
 use tactus_control::rights::{Readers, Right};
-use tactus_control::settings::{BackEnd, Sendfile, Unfinished};
+use tactus_control::settings::{BackEnd, Sendfile, UnfinishedTitles};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_notation::units::{Percent, Value};
-use tactus_notation::value::{OneOrMore, Placed, Switch};
+use tactus_notation::value::{OneOrMore, SpannedKey, Switch};
 use toml::Spanned;
 
 use super::http::{ForwardedField, StoredPages};
@@ -77,7 +77,7 @@ pub struct Server {
 pub struct Log {
     pub format: Option<LogForm>,
     pub access: Option<AccessForm>,
-    pub access_to: Placed<String>,
+    pub access_to: SpannedKey<String>,
 }
 
 /// The form of the log.
@@ -96,29 +96,29 @@ pub enum LogForm {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Http {
-    pub address: Placed<OneOrMore>,
+    pub address: SpannedKey<OneOrMore>,
     pub unix_socket: Vec<UnixSocket>,
-    pub proxy_protocol: Placed<OneOrMore>,
+    pub proxy_protocol: SpannedKey<OneOrMore>,
     pub trusted_proxies: Vec<Spanned<String>>,
     pub forwarded_field: Option<ForwardedField>,
-    pub public_url: Placed<String>,
+    pub public_url: SpannedKey<String>,
     pub allowed_hosts: Option<Vec<String>>,
     pub allowed_origins: Vec<Spanned<String>>,
     pub stored_pages: Option<StoredPages>,
     pub listing: Option<bool>,
-    pub readers: Placed<Readers>,
-    pub connections_max: Placed<u32>,
-    pub connections_per_address_max: Placed<u32>,
-    pub abuse_score_max: Placed<u32>,
-    pub abuse_refusal: Placed<Value<Nanos>>,
-    pub request_line_max: Placed<Value<Bytes>>,
-    pub fields_max: Placed<u32>,
-    pub fields_size_max: Placed<Value<Bytes>>,
-    pub body_max: Placed<Value<Bytes>>,
-    pub ranges_max: Placed<u32>,
-    pub head_timeout: Placed<Value<Nanos>>,
-    pub idle_timeout: Placed<Value<Nanos>>,
-    pub drain_limit: Placed<Value<Nanos>>,
+    pub readers: SpannedKey<Readers>,
+    pub connections_max: SpannedKey<u32>,
+    pub connections_per_address_max: SpannedKey<u32>,
+    pub abuse_score_max: SpannedKey<u32>,
+    pub abuse_refusal: SpannedKey<Value<Nanos>>,
+    pub request_line_max: SpannedKey<Value<Bytes>>,
+    pub fields_max: SpannedKey<u32>,
+    pub fields_size_max: SpannedKey<Value<Bytes>>,
+    pub body_max: SpannedKey<Value<Bytes>>,
+    pub ranges_max: SpannedKey<u32>,
+    pub head_timeout: SpannedKey<Value<Nanos>>,
+    pub idle_timeout: SpannedKey<Value<Nanos>>,
+    pub drain_limit: SpannedKey<Value<Nanos>>,
 }
 
 /// `[[http.unix_socket]]`, `[[admin.unix_socket]]`: one socket file.
@@ -128,7 +128,7 @@ pub struct Http {
 pub struct UnixSocket {
     pub path: Spanned<String>,
     #[serde(default)]
-    pub mode: Placed<String>,
+    pub mode: SpannedKey<String>,
     pub owner: Option<String>,
     pub group: Option<String>,
 }
@@ -138,7 +138,7 @@ pub struct UnixSocket {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Admin {
-    pub address: Placed<Switch<String>>,
+    pub address: SpannedKey<Switch<String>>,
     pub unix_socket: Vec<UnixSocket>,
     pub allowed_hosts: Option<Vec<String>>,
     pub on_http: Option<bool>,
@@ -151,24 +151,24 @@ pub struct Admin {
 pub struct Volume {
     pub path: Spanned<String>,
     #[serde(default)]
-    pub mount: Placed<String>,
+    pub mount: SpannedKey<String>,
     #[serde(default)]
-    pub cycle: Placed<Switch<Value<Nanos>>>,
+    pub cycle: SpannedKey<Switch<Value<Nanos>>>,
     #[serde(default)]
-    pub block: Placed<Switch<Value<Bytes>>>,
+    pub block: SpannedKey<Switch<Value<Bytes>>>,
     #[serde(default)]
-    pub depth: Placed<Switch<u32>>,
+    pub depth: SpannedKey<Switch<u32>>,
     #[serde(default)]
-    pub model: Placed<Switch<String>>,
+    pub model: SpannedKey<Switch<String>>,
     #[serde(default)]
-    pub budget: Placed<Value<Percent>>,
+    pub budget: SpannedKey<Value<Percent>>,
     pub sendfile: Option<Sendfile>,
     pub uploads: Option<bool>,
-    pub unfinished: Option<Unfinished>,
+    pub unfinished: Option<UnfinishedTitles>,
     #[serde(default)]
-    pub write_share: Placed<Value<Bytes>>,
+    pub write_share: SpannedKey<Value<Bytes>>,
     #[serde(default)]
-    pub upload_floor: Placed<Value<Percent>>,
+    pub upload_floor: SpannedKey<Value<Percent>>,
 }
 
 /// `[memory]`: limits of memory and streams.
@@ -176,9 +176,9 @@ pub struct Volume {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Memory {
-    pub arena: Placed<Switch<Value<Bytes>>>,
-    pub streams_max: Placed<u32>,
-    pub lock: Placed<Switch<de::IgnoredAny>>,
+    pub arena: SpannedKey<Switch<Value<Bytes>>>,
+    pub streams_max: SpannedKey<u32>,
+    pub lock: SpannedKey<Switch<de::IgnoredAny>>,
 }
 
 /// `[link]`: the network path.
@@ -186,8 +186,8 @@ pub struct Memory {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Link {
-    pub rate: Placed<Switch<Value<BitRate>>>,
-    pub budget: Placed<Value<Percent>>,
+    pub rate: SpannedKey<Switch<Value<BitRate>>>,
+    pub budget: SpannedKey<Value<Percent>>,
 }
 
 /// `[rate]`: rates of streams.
@@ -195,8 +195,8 @@ pub struct Link {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Rate {
-    pub default: Placed<Switch<Value<BitRate>>>,
-    pub min: Placed<Value<BitRate>>,
+    pub default: SpannedKey<Switch<Value<BitRate>>>,
+    pub min: SpannedKey<Value<BitRate>>,
     pub title: RateClass,
     pub asked: RateClass,
     pub cmcd: RateClass,
@@ -207,11 +207,11 @@ pub struct Rate {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct RateClass {
-    pub headroom: Placed<Value<Percent>>,
-    pub ceiling: Placed<Value<BitRate>>,
-    pub start_burst: Placed<Value<Nanos>>,
-    pub tick: Placed<Value<Nanos>>,
-    pub client_share: Placed<Switch<Value<Percent>>>,
+    pub headroom: SpannedKey<Value<Percent>>,
+    pub ceiling: SpannedKey<Value<BitRate>>,
+    pub start_burst: SpannedKey<Value<Nanos>>,
+    pub tick: SpannedKey<Value<Nanos>>,
+    pub client_share: SpannedKey<Switch<Value<Percent>>>,
 }
 
 /// `[cpu]`: the part of the processors' time that may be reserved.
@@ -219,7 +219,7 @@ pub struct RateClass {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Cpu {
-    pub budget: Placed<Value<Percent>>,
+    pub budget: SpannedKey<Value<Percent>>,
 }
 
 /// `[cores]`: placement of servers on cores, and their priority.
@@ -227,9 +227,9 @@ pub struct Cpu {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Cores {
-    pub placement: Placed<AutoOrList>,
-    pub realtime: Placed<Switch<de::IgnoredAny>>,
-    pub priority: Placed<u32>,
+    pub placement: SpannedKey<AutoOrList>,
+    pub realtime: SpannedKey<Switch<de::IgnoredAny>>,
+    pub priority: SpannedKey<u32>,
 }
 
 /// One entry of `placement`.
@@ -246,7 +246,7 @@ pub struct Core {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Packets {
-    pub tick: Placed<Value<Nanos>>,
+    pub tick: SpannedKey<Value<Nanos>>,
     pub back_end: Option<BackEnd>,
 }
 
@@ -255,9 +255,9 @@ pub struct Packets {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct GapFrames {
-    pub device: Placed<Switch<String>>,
-    pub rate: Placed<Value<BitRate>>,
-    pub overhead: Placed<u32>,
+    pub device: SpannedKey<Switch<String>>,
+    pub rate: SpannedKey<Value<BitRate>>,
+    pub overhead: SpannedKey<u32>,
 }
 
 /// `[best_effort]`: deliveries without a rate.
@@ -265,8 +265,8 @@ pub struct GapFrames {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct BestEffort {
-    pub streams_max: Placed<u32>,
-    pub client_share: Placed<Switch<Value<Percent>>>,
+    pub streams_max: SpannedKey<u32>,
+    pub client_share: SpannedKey<Switch<Value<Percent>>>,
 }
 
 /// `[slow_reader]`: when the connection of a slow client is ended.
@@ -274,9 +274,9 @@ pub struct BestEffort {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct SlowReader {
-    pub behind_max: Placed<Value<Nanos>>,
-    pub download_rate_min: Placed<Value<BitRate>>,
-    pub download_window: Placed<Value<Nanos>>,
+    pub behind_max: SpannedKey<Value<Nanos>>,
+    pub download_rate_min: SpannedKey<Value<BitRate>>,
+    pub download_window: SpannedKey<Value<Nanos>>,
 }
 
 /// `[upload]`: principals and limits of uploads.
@@ -284,13 +284,13 @@ pub struct SlowReader {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Upload {
-    pub object_max: Placed<Value<Bytes>>,
-    pub open_max: Placed<u32>,
-    pub open_per_principal_max: Placed<u32>,
-    pub expiry: Placed<Value<Nanos>>,
-    pub locks_max: Placed<u32>,
-    pub locks_per_principal_max: Placed<u32>,
-    pub lock_timeout_max: Placed<Value<Nanos>>,
+    pub object_max: SpannedKey<Value<Bytes>>,
+    pub open_max: SpannedKey<u32>,
+    pub open_per_principal_max: SpannedKey<u32>,
+    pub expiry: SpannedKey<Value<Nanos>>,
+    pub locks_max: SpannedKey<u32>,
+    pub locks_per_principal_max: SpannedKey<u32>,
+    pub lock_timeout_max: SpannedKey<Value<Nanos>>,
     pub principal: Vec<Principal>,
 }
 
@@ -300,14 +300,14 @@ pub struct Upload {
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Principal {
     pub name: Spanned<String>,
-    pub token_file: Placed<String>,
-    pub token_sha256: Placed<String>,
+    pub token_file: SpannedKey<String>,
+    pub token_sha256: SpannedKey<String>,
     #[serde(default)]
-    pub quota: Placed<Switch<Value<Bytes>>>,
+    pub quota: SpannedKey<Switch<Value<Bytes>>>,
     #[serde(default)]
-    pub rights: Placed<Vec<Right>>,
+    pub rights: SpannedKey<Vec<Right>>,
     #[serde(default)]
-    pub paths: Placed<Vec<String>>,
+    pub paths: SpannedKey<Vec<String>>,
     #[serde(default)]
     pub grant: Vec<Grant>,
 }
@@ -329,20 +329,20 @@ pub struct Recording {
     pub name: Spanned<String>,
     pub from: Spanned<String>,
     #[serde(default)]
-    pub interface: Placed<Switch<String>>,
+    pub interface: SpannedKey<Switch<String>>,
     pub to: Spanned<String>,
     #[serde(default)]
-    pub rate: Placed<Switch<Value<BitRate>>>,
+    pub rate: SpannedKey<Switch<Value<BitRate>>>,
     #[serde(default)]
-    pub rotate: Placed<Switch<String>>,
+    pub rotate: SpannedKey<Switch<String>>,
     #[serde(default)]
-    pub keep_titles: Placed<Switch<u32>>,
+    pub keep_titles: SpannedKey<Switch<u32>>,
     #[serde(default)]
-    pub keep_size: Placed<Switch<Value<Bytes>>>,
+    pub keep_size: SpannedKey<Switch<Value<Bytes>>>,
     #[serde(default)]
-    pub keep_age: Placed<Switch<Value<Nanos>>>,
+    pub keep_age: SpannedKey<Switch<Value<Nanos>>>,
     #[serde(default)]
-    pub silence: Placed<Value<Nanos>>,
+    pub silence: SpannedKey<Value<Nanos>>,
 }
 
 /// `[rtsp]`: the RTSP server.
@@ -350,21 +350,21 @@ pub struct Recording {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Rtsp {
-    pub address: Placed<OneOrMore>,
+    pub address: SpannedKey<OneOrMore>,
     pub readers: Option<Readers>,
-    pub groups: Placed<Vec<Spanned<String>>>,
-    pub group_port: Placed<u32>,
-    pub interface: Placed<Switch<String>>,
-    pub hops: Placed<u32>,
-    pub dscp: Placed<u32>,
-    pub burst: Placed<Value<Nanos>>,
-    pub class: Placed<String>,
-    pub connections_max: Placed<u32>,
-    pub connections_per_address_max: Placed<u32>,
-    pub sessions_max: Placed<u32>,
+    pub groups: SpannedKey<Vec<Spanned<String>>>,
+    pub group_port: SpannedKey<u32>,
+    pub interface: SpannedKey<Switch<String>>,
+    pub hops: SpannedKey<u32>,
+    pub dscp: SpannedKey<u32>,
+    pub burst: SpannedKey<Value<Nanos>>,
+    pub class: SpannedKey<String>,
+    pub connections_max: SpannedKey<u32>,
+    pub connections_per_address_max: SpannedKey<u32>,
+    pub sessions_max: SpannedKey<u32>,
     pub recorders: Option<Recorders>,
-    pub record_rate: Placed<Value<BitRate>>,
-    pub recordings_max: Placed<u32>,
+    pub record_rate: SpannedKey<Value<BitRate>>,
+    pub recordings_max: SpannedKey<u32>,
     pub overwrite: Option<bool>,
     pub principal: Vec<RtspPrincipal>,
 }
@@ -381,7 +381,7 @@ pub struct RtspPrincipal {
     #[serde(default)]
     pub records: bool,
     #[serde(default)]
-    pub paths: Placed<Vec<String>>,
+    pub paths: SpannedKey<Vec<String>>,
 }
 
 /// `[[channel]]`: titles that are sent as datagrams from the start.
@@ -391,34 +391,34 @@ pub struct RtspPrincipal {
 pub struct Channel {
     pub name: Spanned<String>,
     #[serde(default)]
-    pub title: Placed<String>,
+    pub title: SpannedKey<String>,
     #[serde(default)]
-    pub playlist: Placed<OneOrMore>,
+    pub playlist: SpannedKey<OneOrMore>,
     pub to: Spanned<String>,
     #[serde(default)]
-    pub start: Placed<String>,
+    pub start: SpannedKey<String>,
     #[serde(default)]
-    pub at: Vec<At>,
+    pub at: Vec<TimedTitle>,
     #[serde(default)]
-    pub fill: Placed<Switch<String>>,
+    pub fill: SpannedKey<Switch<String>>,
     #[serde(default)]
     pub announce: Option<bool>,
     #[serde(default)]
-    pub interface: Placed<Switch<String>>,
+    pub interface: SpannedKey<Switch<String>>,
     #[serde(default)]
-    pub source: Placed<Switch<String>>,
+    pub source: SpannedKey<Switch<String>>,
     #[serde(default)]
-    pub hops: Placed<u32>,
+    pub hops: SpannedKey<u32>,
     #[serde(default)]
-    pub dscp: Placed<u32>,
+    pub dscp: SpannedKey<u32>,
     #[serde(default)]
-    pub rate: Placed<Switch<Value<BitRate>>>,
+    pub rate: SpannedKey<Switch<Value<BitRate>>>,
     #[serde(default)]
-    pub stuff: Placed<Switch<Value<BitRate>>>,
+    pub stuff: SpannedKey<Switch<Value<BitRate>>>,
     #[serde(default)]
-    pub burst: Placed<Value<Nanos>>,
+    pub burst: SpannedKey<Value<Nanos>>,
     #[serde(default)]
-    pub class: Placed<String>,
+    pub class: SpannedKey<String>,
     #[serde(default)]
     pub repeat: Option<bool>,
 }
@@ -427,7 +427,7 @@ pub struct Channel {
 #[derive(serde::Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
-pub struct At {
+pub struct TimedTitle {
     pub time: Spanned<String>,
     pub title: Spanned<String>,
 }

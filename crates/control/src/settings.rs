@@ -87,7 +87,7 @@ pub struct Volume {
     /// Whether it takes uploads, changes and deletions of titles.
     pub uploads: bool,
     /// Whether titles can be read during their upload.
-    pub unfinished: Unfinished,
+    pub unfinished: UnfinishedTitles,
     /// Memory for writes under way.
     pub write_share: Bytes,
     /// Part of each cycle that uploads get even when streams fill the rest.
@@ -108,7 +108,7 @@ impl Volume {
             budget: Percent::whole(90),
             sendfile: Sendfile::Auto,
             uploads: false,
-            unfinished: Unfinished::Hidden,
+            unfinished: UnfinishedTitles::Hidden,
             write_share: WRITE_SHARE,
             upload_floor: Percent::whole(5),
         }
@@ -121,7 +121,7 @@ const WRITE_SHARE: Bytes = Bytes(64 * MIB);
 /// Whether titles can be read during their upload.
 #[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "lowercase")]
-pub enum Unfinished {
+pub enum UnfinishedTitles {
     /// A title becomes visible when it is complete.
     #[default]
     Hidden,

@@ -15,7 +15,7 @@ use tactus_control::broker::{Broker, ScheduledReader};
 use tactus_control::engine::Watchdog;
 use tactus_control::rights::Readers;
 use tactus_control::rights::Right;
-use tactus_control::settings::Unfinished;
+use tactus_control::settings::UnfinishedTitles;
 use tactus_core::path::RequestPath;
 use tactus_engine::message::VolumeId;
 use tactus_storage::catalogue::{Catalogue, OpenFault};
@@ -259,7 +259,7 @@ impl Uploads {
     /// Makes uploads visible in `catalogue` as growing titles, if the configuration says so.
     pub fn show_unfinished(&self, config: &Config, catalogue: &Arc<Catalogue>) {
         for (index, (volume, store)) in config.volumes.iter().zip(self.volumes.iter()).enumerate() {
-            if let (Unfinished::Visible, Some(store)) = (volume.unfinished, store) {
+            if let (UnfinishedTitles::Visible, Some(store)) = (volume.unfinished, store) {
                 let id = VolumeId(u16::try_from(index).expect("a host has fewer disks"));
                 store.show_unfinished(Arc::clone(catalogue), id);
             }

@@ -10,7 +10,7 @@ use tactus_core::units::{BitRate, Nanos};
 
 use super::error::{ConfigError, Mistake};
 use super::units::{Quantity, Value, exact};
-use super::value::{Auto, Placed, Switch};
+use super::value::{Auto, SpannedKey, Switch};
 
 /// The meaning of what is written, or a mistake with its place.
 pub type Checked<T> = Result<T, Mistake>;
@@ -19,7 +19,7 @@ pub type Checked<T> = Result<T, Mistake>;
 ///
 /// # Errors
 /// When it is out of range.
-pub fn number(written: Placed<u32>, default: u32, range: RangeInclusive<u32>) -> Checked<u32> {
+pub fn number(written: SpannedKey<u32>, default: u32, range: RangeInclusive<u32>) -> Checked<u32> {
     written.map_or(Ok(default), |written| {
         let span = written.span();
         in_range(written.into_inner(), span, range)
@@ -30,7 +30,11 @@ pub fn number(written: Placed<u32>, default: u32, range: RangeInclusive<u32>) ->
 ///
 /// # Errors
 /// When it is out of range.
-pub fn quantity<Q>(written: Placed<Value<Q>>, default: Q, range: RangeInclusive<Q>) -> Checked<Q>
+pub fn quantity<Q>(
+    written: SpannedKey<Value<Q>>,
+    default: Q,
+    range: RangeInclusive<Q>,
+) -> Checked<Q>
 where
     Q: Quantity + PartialOrd + std::fmt::Display,
 {
@@ -61,7 +65,7 @@ where
 /// # Errors
 /// Another word is written; `otherwise` says what to write instead.
 pub fn unless_off<T>(
-    written: Placed<Switch<T>>,
+    written: SpannedKey<Switch<T>>,
     otherwise: &str,
 ) -> Checked<Option<(T, Range<usize>)>> {
     let Some(written) = written else { return Ok(None) };
@@ -77,7 +81,7 @@ pub fn unless_off<T>(
 ///
 /// # Errors
 /// When it has more than six bits.
-pub fn dscp(written: Placed<u32>) -> Checked<Option<u8>> {
+pub fn dscp(written: SpannedKey<u32>) -> Checked<Option<u8>> {
     let Some(written) = written else { return Ok(None) };
     let span = written.span();
     Ok(Some(in_range(written.into_inner(), span, 0..=63)? as u8))
@@ -87,7 +91,7 @@ pub fn dscp(written: Placed<u32>) -> Checked<Option<u8>> {
 ///
 /// # Errors
 /// When it is longer than receivers compensate.
-pub fn burst(written: Placed<Value<Nanos>>) -> Checked<Option<Nanos>> {
+pub fn burst(written: SpannedKey<Value<Nanos>>) -> Checked<Option<Nanos>> {
     let Some(written) = written else { return Ok(None) };
     let span = written.span();
     Ok(Some(in_range(written.into_inner().0, span, Nanos(0)..=BURST_MAX)?))
@@ -113,7 +117,7 @@ pub const RATES: RangeInclusive<BitRate> = BitRate(1_000)..=BitRate(100_000_000_
 ///
 /// # Errors
 /// When no interface can have this name.
-pub fn interface(written: Placed<Switch<String>>) -> Checked<Option<String>> {
+pub fn interface(written: SpannedKey<Switch<String>>) -> Checked<Option<String>> {
     match or_auto(written)? {
         Auto::Auto => Ok(None),
         // IFNAMSIZ includes a closing zero.
@@ -133,7 +137,7 @@ pub fn interface(written: Placed<Switch<String>>) -> Checked<Option<String>> {
 /// # Errors
 /// When it does not; `rule` says which quantities do.
 pub fn auto_quantity<Q: Quantity + std::fmt::Display>(
-    written: Placed<Switch<Value<Q>>>,
+    written: SpannedKey<Switch<Value<Q>>>,
     fits: impl FnOnce(Q) -> bool,
     rule: &str,
 ) -> Checked<Auto<Q>> {
@@ -150,7 +154,7 @@ pub fn auto_quantity<Q: Quantity + std::fmt::Display>(
 ///
 /// # Errors
 /// Another word is written.
-pub fn or_auto<T>(written: Placed<Switch<T>>) -> Checked<Auto<(T, Range<usize>)>> {
+pub fn or_auto<T>(written: SpannedKey<Switch<T>>) -> Checked<Auto<(T, Range<usize>)>> {
     let Some(written) = written else { return Ok(Auto::Auto) };
     let span = written.span();
     match written.into_inner() {
@@ -166,7 +170,7 @@ pub fn or_auto<T>(written: Placed<Switch<T>>) -> Checked<Auto<(T, Range<usize>)>
 ///
 /// # Errors
 /// Another word is written.
-pub fn auto_or_off(written: Placed<Switch<IgnoredAny>>) -> Checked<bool> {
+pub fn auto_or_off(written: SpannedKey<Switch<IgnoredAny>>) -> Checked<bool> {
     let Some(written) = written else { return Ok(true) };
     match written.get_ref() {
         Switch::Auto => Ok(true),

@@ -11,7 +11,7 @@ use toml::Spanned;
 use super::units::{Quantity, Value};
 
 /// A key whose place is needed for messages.
-pub type Placed<T> = Option<Spanned<T>>;
+pub type SpannedKey<T> = Option<Spanned<T>>;
 
 /// A value that the operator has given, or that is determined at start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for OneOrMore {
 }
 
 /// A type whose values may stand in place of a word.
-pub trait Switched: Sized {
+pub trait SwitchValue: Sized {
     /// Writes the expected forms, for messages.
     fn expecting(f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
@@ -98,7 +98,7 @@ pub trait Switched: Sized {
     fn from_number<E: de::Error>(number: i64) -> Result<Self, E>;
 }
 
-impl<Q: Quantity> Switched for Value<Q> {
+impl<Q: Quantity> SwitchValue for Value<Q> {
     fn expecting(f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} with its unit, like \"{}\"", Q::WHAT, Q::EXAMPLE)
     }
@@ -112,7 +112,7 @@ impl<Q: Quantity> Switched for Value<Q> {
     }
 }
 
-impl Switched for String {
+impl SwitchValue for String {
     fn expecting(f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a string")
     }
@@ -126,7 +126,7 @@ impl Switched for String {
     }
 }
 
-impl Switched for u32 {
+impl SwitchValue for u32 {
     fn expecting(f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a whole number")
     }
@@ -143,7 +143,7 @@ impl Switched for u32 {
 }
 
 /// A switch with words only.
-impl Switched for de::IgnoredAny {
+impl SwitchValue for de::IgnoredAny {
     fn expecting(f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("\"auto\" or \"off\"")
     }
@@ -160,10 +160,10 @@ impl Switched for de::IgnoredAny {
     }
 }
 
-impl<'de, T: Switched> Deserialize<'de> for Switch<T> {
+impl<'de, T: SwitchValue> Deserialize<'de> for Switch<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Reader<T>(PhantomData<T>);
-        impl<T: Switched> Visitor<'_> for Reader<T> {
+        impl<T: SwitchValue> Visitor<'_> for Reader<T> {
             type Value = Switch<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use dvb_conformance::{ConformanceMonitor, Indicator};
 use tactus_config::Config;
-use tactus_config::channel::When;
+use tactus_config::channel::ScheduledTime;
 use tactus_control::engine::{self, Engine};
 use tactus_control::settings::Sendfile;
 use tactus_core::rtp::{self, rtcp};
@@ -508,8 +508,8 @@ async fn what_has_its_time_comes_at_its_time_though_nothing_is_sent_before() {
     // Neither falls on what is looked for every five seconds.
     let now = clock::wall_now();
     let (start, time) = (in_seconds(now, 2), in_seconds(now, 6));
-    channel.playlist.start = Some(When::At(start));
-    channel.playlist.timed = vec![(When::At(time), "/b.ts".into())];
+    channel.playlist.start = Some(ScheduledTime::At(start));
+    channel.playlist.timed = vec![(ScheduledTime::At(time), "/b.ts".into())];
     assert_eq!(channels.set(channel).await, Ok(true));
     let waits = until(&channels, "x", |status| status.reason.is_some()).await;
     assert!(waits.reason.expect("it waits").contains("start time"));
@@ -538,8 +538,8 @@ async fn nothing_begins_before_its_time_whatever_is_missing_and_what_comes_till_
     let mut channel = Config::parse_channel(&text).expect("a channel");
     let now = clock::wall_now();
     let (start, time) = (in_seconds(now, 8), in_seconds(now, 16));
-    channel.playlist.start = Some(When::At(start));
-    channel.playlist.timed = vec![(When::At(time), "/late.ts".into())];
+    channel.playlist.start = Some(ScheduledTime::At(start));
+    channel.playlist.timed = vec![(ScheduledTime::At(time), "/late.ts".into())];
     assert_eq!(channels.set(channel).await, Ok(true));
     let turns = tokio::task::spawn_blocking(move || turns_begun(heard, 4));
     // It is there when it was missed once.

@@ -11,7 +11,7 @@ use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::rtsp::Status;
 use tactus_core::rtsp::message::Reply;
 use tactus_core::rtsp::session::SessionId;
-use tactus_core::rtsp::span::{self, From, Span};
+use tactus_core::rtsp::span::{self, RangeStart, Span};
 use tactus_core::ts::trick::Scale;
 use tactus_core::ts::{Index, PACKET, clock_packet};
 use tactus_core::units::{BitRate, MediaTime};
@@ -177,9 +177,9 @@ impl Server {
         let end = ts_title.end(ready(&index));
         let mut front = vec![];
         let from = match asked.from {
-            From::Now => None,
-            From::At(MediaTime(0)) => Some(ts_title.beginning()),
-            From::At(time) => {
+            RangeStart::Now => None,
+            RangeStart::At(MediaTime(0)) => Some(ts_title.beginning()),
+            RangeStart::At(time) => {
                 let index = known()?;
                 let entry = index.entry_at(time).filter(|_| time < index.duration());
                 let entry = entry.ok_or_else(invalid)?;
@@ -219,8 +219,8 @@ impl Server {
         let text = match self.index(ts_title).await? {
             IndexState::Ready(index) => {
                 let from = match asked.from {
-                    From::Now => None,
-                    From::At(time) => Some(time),
+                    RangeStart::Now => None,
+                    RangeStart::At(time) => Some(time),
                 };
                 if from.is_none_or(|from| from <= index.duration()) {
                     return Ok(ScaledPlay { index, scale, from });

@@ -16,7 +16,7 @@ use tactus_control::measure::model_file;
 use tactus_core::disk_model::MilliVisits;
 use tactus_core::rtsp::message::{Answer, Piece, Reply, Request, piece};
 use tactus_core::rtsp::message::{BODY_MAX, HEAD_MAX};
-use tactus_core::rtsp::span::{From, Span};
+use tactus_core::rtsp::span::{RangeStart, Span};
 use tactus_core::rtsp::transport::{Lower, offers};
 use tactus_core::rtsp::{Status, v2};
 use tactus_core::units::{Bytes, KIB, MIB};
@@ -128,10 +128,10 @@ fn rtsp_head(head: &[u8]) -> Option<usize> {
         }
     }
     for range in request.fields("range") {
-        if let Ok(Span { from: From::At(from), to: Some(to) }) = Span::parse(range) {
+        if let Ok(Span { from: RangeStart::At(from), to: Some(to) }) = Span::parse(range) {
             assert!(from <= to, "{range}");
         }
-        if let Ok(Span { from: From::At(from), to: Some(to) }) = Span::parse_reverse(range) {
+        if let Ok(Span { from: RangeStart::At(from), to: Some(to) }) = Span::parse_reverse(range) {
             assert!(from >= to, "{range}");
         }
     }

@@ -84,7 +84,7 @@ pub(crate) struct Delivery {
 
 /// The received part of a delivery.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Received {
+pub(crate) struct DeliveryState {
     pub(crate) sent: Bytes,
     pub(crate) is_broken: bool,
     pub(crate) ever_blocked: bool,
@@ -153,10 +153,10 @@ impl Net {
     }
 
     /// Takes the socket at `place` back from the engine.
-    pub(crate) fn disconnect(&mut self, now: MonoTime, place: u32) -> Received {
+    pub(crate) fn disconnect(&mut self, now: MonoTime, place: u32) -> DeliveryState {
         let slot = self.sockets[place as usize].take();
         let mut socket = slot.expect("a delivery finishes once");
-        Received {
+        DeliveryState {
             sent: Bytes(socket.sent),
             is_broken: socket.receiver.is_broken(now),
             ever_blocked: socket.ever_blocked,

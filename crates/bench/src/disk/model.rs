@@ -254,7 +254,7 @@ pub(super) struct Flash {
     served: f64,
     /// Requests in slots, by the value of `served` at which they are complete.
     active: BinaryHeap<Reverse<(Work, Ticket)>>,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedRequest>,
     /// A flush has the disk for itself.
     flushing: bool,
     /// Whether anything was written since the last flush.
@@ -266,7 +266,7 @@ pub(super) struct Flash {
 
 /// A request that has no slot yet.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct QueuedRequest {
     /// Weighted bytes; for a flush, as many as its time is worth.
     work: f64,
     /// It begins when the slots are empty, and they stay so until it is done.
@@ -323,7 +323,7 @@ impl Flash {
             }
             RequestKind::Flush => (0.0, false),
         };
-        self.waiting.push_back(Waiting { work, alone, ticket });
+        self.waiting.push_back(QueuedRequest { work, alone, ticket });
         self.fill_slots();
         Nanos((work / self.shape.bytes_per_second * 1e9) as u64)
     }
@@ -387,7 +387,7 @@ impl Flash {
         while self.active.len() < self.shape.slots && !self.flushing {
             let alone_now = self.active.is_empty();
             let next = self.waiting.pop_front_if(|next| !next.alone || alone_now);
-            let Some(Waiting { work, alone, ticket }) = next else { return };
+            let Some(QueuedRequest { work, alone, ticket }) = next else { return };
             self.flushing = alone;
             self.active.push(Reverse((Work(self.served + work), ticket)));
         }

@@ -14,7 +14,7 @@ use tactus_notation::error::Mistake;
 use tactus_notation::units::Value;
 use toml::Spanned;
 
-use crate::channel::{Channel, List, Output, Playlist, When};
+use crate::channel::{Channel, List, Output, Playlist, ScheduledTime};
 use crate::raw;
 
 /// Upper bound of the titles of a channel: a month of one-minute titles.
@@ -70,7 +70,7 @@ pub(crate) fn channel(raw: raw::Channel) -> Checked<Channel> {
         }
     };
     let when = |text: Spanned<String>| {
-        When::parse(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))
+        ScheduledTime::parse(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))
     };
     let mut timed = Vec::with_capacity(raw.at.len());
     for entry in raw.at {

@@ -8,7 +8,7 @@ use tactus_core::units::{Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_notation::checks::{Checked, number, quantity};
 use tactus_notation::error::Mistake;
 use tactus_notation::net::Net;
-use tactus_notation::value::{OneOrMore, Placed};
+use tactus_notation::value::{OneOrMore, SpannedKey};
 use toml::Spanned;
 
 use super::address;
@@ -105,7 +105,7 @@ pub(super) fn http(raw: raw::Http, base: &Path) -> Checked<Http> {
 }
 
 /// The addresses, and where they are written.
-fn addresses_of(written: Placed<OneOrMore>) -> Checked<(Vec<SocketAddr>, Range<usize>)> {
+fn addresses_of(written: SpannedKey<OneOrMore>) -> Checked<(Vec<SocketAddr>, Range<usize>)> {
     let Some(list) = written else { return Ok((vec![], 0..0)) };
     let span = list.span();
     let all = list.into_inner().0;

@@ -7,7 +7,7 @@ use tactus_core::units::{Bytes, MIB, SECOND};
 use tactus_notation::checks::{Checked, PLAIN_NAME, is_plain_name, number, quantity, unless_off};
 use tactus_notation::error::Mistake;
 use tactus_notation::units::Value;
-use tactus_notation::value::Placed;
+use tactus_notation::value::SpannedKey;
 use toml::Spanned;
 
 use crate::raw;
@@ -67,8 +67,8 @@ fn principal(raw: raw::Principal, base: &Path) -> Checked<Principal> {
 
 /// Without `rights` a principal has all rights; if it has `paths`, all rights that apply to paths.
 fn rights(
-    rights: Placed<Vec<Right>>,
-    below: Placed<Vec<String>>,
+    rights: SpannedKey<Vec<Right>>,
+    below: SpannedKey<Vec<String>>,
     grants: Vec<raw::Grant>,
 ) -> Checked<Rights> {
     let mut granted = vec![];
@@ -86,7 +86,7 @@ fn rights(
 }
 
 /// The paths where a right holds; everywhere if none are written.
-pub(super) fn paths(written: Placed<Vec<String>>) -> Checked<Paths> {
+pub(super) fn paths(written: SpannedKey<Vec<String>>) -> Checked<Paths> {
     let Some(written) = written else { return Ok(Paths::everywhere()) };
     Paths::parse(written.get_ref()).map_err(|message| Mistake::at(written.span(), message))
 }
@@ -110,7 +110,7 @@ pub(super) fn check_useful(principals: &[raw::Principal]) -> Checked<()> {
 }
 
 /// When only principals may read, at least one must have the right.
-pub(super) fn check_readers(readers: &Placed<Readers>, upload: &raw::Upload) -> Checked<()> {
+pub(super) fn check_readers(readers: &SpannedKey<Readers>, upload: &raw::Upload) -> Checked<()> {
     match readers {
         Some(readers)
             if *readers.get_ref() == Readers::Principals && upload.principal.is_empty() =>

@@ -76,7 +76,7 @@ const SHORT_MAX: Bytes = Bytes(MIB);
 
 /// The use by one party.
 #[derive(Clone, Copy, Default, Debug)]
-struct Holding {
+struct PartyUse {
     downloads: u32,
     shorts: u32,
     streams: u32,
@@ -93,7 +93,7 @@ pub(super) struct Excess {
 /// The use by all parties.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    parties: HashMap<Party, Holding>,
+    parties: HashMap<Party, PartyUse>,
     /// Number of parties with downloads, with short answers and with rates.
     with_downloads: u64,
     with_shorts: u64,
@@ -111,14 +111,14 @@ impl Shares {
         share: ClientShare,
         limit: u64,
     ) -> Result<(), Excess> {
-        let held = self.parties.get(party).copied().unwrap_or_default();
+        let in_use = self.parties.get(party).copied().unwrap_or_default();
         let (has, adds, others) = match claim {
-            Claim::Download => (u64::from(held.downloads), 1, self.with_downloads),
-            Claim::Short => (u64::from(held.shorts), 1, self.with_shorts),
-            Claim::Rate(rate) => (held.rate.0, rate.0, self.with_rates),
+            Claim::Download => (u64::from(in_use.downloads), 1, self.with_downloads),
+            Claim::Short => (u64::from(in_use.shorts), 1, self.with_shorts),
+            Claim::Rate(rate) => (in_use.rate.0, rate.0, self.with_rates),
         };
         let is_new = match claim {
-            Claim::Rate(_) => held.streams == 0,
+            Claim::Rate(_) => in_use.streams == 0,
             Claim::Download | Claim::Short => has == 0,
         };
         let parties = others + u64::from(is_new);
@@ -139,54 +139,54 @@ impl Shares {
         (used, limit): (u64, u64),
         promised: BitRate,
     ) -> Result<(), Excess> {
-        let held = self.parties.get(party).copied().unwrap_or_default();
-        let parties = self.with_rates + u64::from(held.streams == 0);
-        let own = u128::from(held.rate.0.saturating_add(rate.0));
+        let in_use = self.parties.get(party).copied().unwrap_or_default();
+        let parties = self.with_rates + u64::from(in_use.streams == 0);
+        let own = u128::from(in_use.rate.0.saturating_add(rate.0));
         let needed = u128::from(used) * own / u128::from(promised.0.max(1));
         let needed = u64::try_from(needed).unwrap_or(u64::MAX);
         let share = allowed(share, limit, parties);
-        if held.streams == 0 || needed <= share { Ok(()) } else { Err(Excess { needed, share }) }
+        if in_use.streams == 0 || needed <= share { Ok(()) } else { Err(Excess { needed, share }) }
     }
 
     pub(super) fn take(&mut self, party: &Party, claim: Claim) {
-        let held = self.parties.entry(party.clone()).or_default();
+        let in_use = self.parties.entry(party.clone()).or_default();
         match claim {
             Claim::Download => {
-                self.with_downloads += u64::from(held.downloads == 0);
-                held.downloads += 1;
+                self.with_downloads += u64::from(in_use.downloads == 0);
+                in_use.downloads += 1;
             }
             Claim::Short => {
-                self.with_shorts += u64::from(held.shorts == 0);
-                held.shorts += 1;
+                self.with_shorts += u64::from(in_use.shorts == 0);
+                in_use.shorts += 1;
             }
             Claim::Rate(rate) => {
-                self.with_rates += u64::from(held.streams == 0);
-                held.streams += 1;
-                held.rate = BitRate(held.rate.0.saturating_add(rate.0));
+                self.with_rates += u64::from(in_use.streams == 0);
+                in_use.streams += 1;
+                in_use.rate = BitRate(in_use.rate.0.saturating_add(rate.0));
                 self.rate = self.rate.saturating_add(rate.0);
             }
         }
     }
 
     pub(super) fn give_back(&mut self, party: &Party, claim: Claim) {
-        let held = self.parties.get_mut(party).expect("what is given back was taken");
+        let in_use = self.parties.get_mut(party).expect("what is given back was taken");
         match claim {
             Claim::Download => {
-                held.downloads -= 1;
-                self.with_downloads -= u64::from(held.downloads == 0);
+                in_use.downloads -= 1;
+                self.with_downloads -= u64::from(in_use.downloads == 0);
             }
             Claim::Short => {
-                held.shorts -= 1;
-                self.with_shorts -= u64::from(held.shorts == 0);
+                in_use.shorts -= 1;
+                self.with_shorts -= u64::from(in_use.shorts == 0);
             }
             Claim::Rate(rate) => {
-                held.streams -= 1;
-                held.rate = BitRate(held.rate.0.saturating_sub(rate.0));
+                in_use.streams -= 1;
+                in_use.rate = BitRate(in_use.rate.0.saturating_sub(rate.0));
                 self.rate = self.rate.saturating_sub(rate.0);
-                self.with_rates -= u64::from(held.streams == 0);
+                self.with_rates -= u64::from(in_use.streams == 0);
             }
         }
-        if held.downloads == 0 && held.shorts == 0 && held.streams == 0 {
+        if in_use.downloads == 0 && in_use.shorts == 0 && in_use.streams == 0 {
             self.parties.remove(party);
         }
     }

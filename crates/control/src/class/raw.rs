@@ -8,7 +8,7 @@ use tactus_core::units::{BitRate, Nanos};
 use tactus_notation::checks::{Checked, burst, dscp, in_range, number, quantity, unless_off};
 use tactus_notation::error::Mistake;
 use tactus_notation::units::Value;
-use tactus_notation::value::{Placed, Switch};
+use tactus_notation::value::{SpannedKey, Switch};
 use toml::Spanned;
 
 use super::{Class, Classes, share_of};
@@ -23,21 +23,21 @@ const RATE_MIN: BitRate = BitRate(1_000);
 pub struct RawClass {
     pub name: Spanned<String>,
     #[serde(default)]
-    pub parent: Placed<String>,
+    pub parent: SpannedKey<String>,
     #[serde(default)]
-    pub guaranteed: Placed<Value<BitRate>>,
+    pub guaranteed: SpannedKey<Value<BitRate>>,
     #[serde(default)]
-    pub ceiling: Placed<Switch<Value<BitRate>>>,
+    pub ceiling: SpannedKey<Switch<Value<BitRate>>>,
     #[serde(default)]
-    pub priority: Placed<u32>,
+    pub priority: SpannedKey<u32>,
     #[serde(default)]
-    pub share: Placed<Value<BitRate>>,
+    pub share: SpannedKey<Value<BitRate>>,
     #[serde(default)]
     pub oversubscribe: Option<Spanned<bool>>,
     #[serde(default)]
-    pub burst: Placed<Value<Nanos>>,
+    pub burst: SpannedKey<Value<Nanos>>,
     #[serde(default)]
-    pub dscp: Placed<u32>,
+    pub dscp: SpannedKey<u32>,
 }
 
 /// Checks one class against the existing classes `known`.

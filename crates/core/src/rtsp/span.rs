@@ -13,7 +13,7 @@ const TICKS: u64 = 27_000_000;
 
 /// The start of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum From {
+pub enum RangeStart {
     /// The current position.
     Now,
     /// This time of the title.
@@ -24,7 +24,7 @@ pub enum From {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     /// The start.
-    pub from: From,
+    pub from: RangeStart,
     /// The end; `None`: the end of the title.
     pub to: Option<MediaTime>,
 }
@@ -35,7 +35,7 @@ pub struct Invalid;
 
 impl Span {
     /// From the current position to the end.
-    pub const ON: Self = Self { from: From::Now, to: None };
+    pub const ON: Self = Self { from: RangeStart::Now, to: None };
 
     /// Parses a `Range`. Wall-clock times (`clock=`) are not title times.
     ///
@@ -43,7 +43,7 @@ impl Span {
     /// If it is invalid, or ends before it begins.
     pub fn parse(value: &str) -> Result<Self, Invalid> {
         match Self::read(value)? {
-            Self { from: From::At(from), to: Some(to) } if to < from => Err(Invalid),
+            Self { from: RangeStart::At(from), to: Some(to) } if to < from => Err(Invalid),
             span => Ok(span),
         }
     }
@@ -54,7 +54,7 @@ impl Span {
     /// If it is invalid, or ends after it begins.
     pub fn parse_reverse(value: &str) -> Result<Self, Invalid> {
         match Self::read(value)? {
-            Self { from: From::At(from), to: Some(to) } if to > from => Err(Invalid),
+            Self { from: RangeStart::At(from), to: Some(to) } if to > from => Err(Invalid),
             span => Ok(span),
         }
     }
@@ -81,9 +81,9 @@ impl Span {
             return Err(Invalid);
         }
         let from = match from {
-            "" => From::Now,
-            text if unit == "npt" && text.eq_ignore_ascii_case("now") => From::Now,
-            text => From::At(read(text, frames).ok_or(Invalid)?),
+            "" => RangeStart::Now,
+            text if unit == "npt" && text.eq_ignore_ascii_case("now") => RangeStart::Now,
+            text => RangeStart::At(read(text, frames).ok_or(Invalid)?),
         };
         let to = match to {
             "" => None,
@@ -184,8 +184,8 @@ mod tests {
 
     fn at(text: &str) -> Result<u64, Invalid> {
         match Span::parse(&format!("{text}-"))?.from {
-            From::At(time) => Ok(time.0),
-            From::Now => Err(Invalid),
+            RangeStart::At(time) => Ok(time.0),
+            RangeStart::Now => Err(Invalid),
         }
     }
 
@@ -199,15 +199,15 @@ mod tests {
         assert_eq!(at("smpte=0:00:01:01.50"), Ok(TICKS + 900_900 * 3 / 2));
         assert_eq!(Span::parse("npt=now-"), Ok(Span::ON));
         let to = Some(MediaTime(TICKS * 20));
-        assert_eq!(Span::parse("npt=-20"), Ok(Span { from: From::Now, to }));
-        let from = From::At(MediaTime(TICKS * 10));
+        assert_eq!(Span::parse("npt=-20"), Ok(Span { from: RangeStart::Now, to }));
+        let from = RangeStart::At(MediaTime(TICKS * 10));
         assert_eq!(Span::parse("npt=10-20;time=19970123T153600Z"), Ok(Span { from, to }));
         assert_eq!(write(MediaTime(TICKS * 3 / 2), MediaTime(TICKS * 60 + 1)), "npt=1.500-60.000");
     }
 
     #[test]
     fn what_is_played_backwards_ends_before_it_begins() {
-        let (from, to) = (From::At(MediaTime(TICKS * 10)), Some(MediaTime(TICKS * 4)));
+        let (from, to) = (RangeStart::At(MediaTime(TICKS * 10)), Some(MediaTime(TICKS * 4)));
         assert_eq!(Span::parse_reverse("npt=10-4"), Ok(Span { from, to }));
         assert_eq!(Span::parse_reverse("npt=10-"), Ok(Span { from, to: None }));
         assert_eq!(Span::parse_reverse("npt=4-10"), Err(Invalid));
@@ -276,7 +276,7 @@ mod tests {
         ) {
             // A unit is required.
             prop_assert!(Span::parse(&text.replace('=', "")).is_err());
-            if let Ok(Span { from: From::At(from), to: Some(to) }) =
+            if let Ok(Span { from: RangeStart::At(from), to: Some(to) }) =
                 Span::parse(&format!("{unit}{rest}"))
             {
                 prop_assert!(from <= to);
@@ -288,7 +288,7 @@ mod tests {
             let (from, to) = (MediaTime(from * 27_000), MediaTime((from + more) * 27_000));
             prop_assert_eq!(
                 Span::parse(&write(from, to)),
-                Ok(Span { from: From::At(from), to: Some(to) })
+                Ok(Span { from: RangeStart::At(from), to: Some(to) })
             );
         }
     }

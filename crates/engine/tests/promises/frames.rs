@@ -59,7 +59,7 @@ fn inserted(fixture: &Fixture) -> Vec<(StreamId, Vec<u8>, bool)> {
     fixture.reports.iter().filter_map(of_text).collect()
 }
 
-pub(super) struct Received {
+pub(super) struct ReceivedFrames {
     pub(super) payload: Vec<u8>,
     /// RTP's numbers and times, after the session's.
     packets: Vec<(u16, u32)>,
@@ -69,8 +69,8 @@ pub(super) struct Received {
 }
 
 /// Reads what has come: frames, and each of `messages` once, in order.
-pub(super) fn read(bytes: &[u8], messages: &[Box<[u8]>]) -> Received {
-    let mut received = Received { payload: vec![], packets: vec![], messages: 0, rest: 0 };
+pub(super) fn read(bytes: &[u8], messages: &[Box<[u8]>]) -> ReceivedFrames {
+    let mut received = ReceivedFrames { payload: vec![], packets: vec![], messages: 0, rest: 0 };
     let mut left = bytes;
     while let Some(&first) = left.first() {
         if first != frame::MARK {

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use tactus_control::settings::{Sendfile, Unfinished};
+use tactus_control::settings::{Sendfile, UnfinishedTitles};
 use tactus_core::units::MIB;
 
 use crate::client::{Answer, Client};
@@ -16,7 +16,7 @@ const FIRST: usize = LEN / 2 + 12_345;
 fn server(sendfile: Sendfile) -> TestServer {
     TestServer::with(|plan| {
         plan.uploads = true;
-        plan.unfinished = Unfinished::Visible;
+        plan.unfinished = UnfinishedTitles::Visible;
         plan.sendfile = sendfile;
     })
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tactus_control::settings::Unfinished;
+use tactus_control::settings::UnfinishedTitles;
 use tactus_core::units::MIB;
 
 use crate::client::Client;
@@ -13,7 +13,7 @@ const LEN: usize = 3 * MIB as usize + 77;
 fn server() -> TestServer {
     TestServer::with(|plan| {
         plan.uploads = true;
-        plan.unfinished = Unfinished::Visible;
+        plan.unfinished = UnfinishedTitles::Visible;
     })
 }
 

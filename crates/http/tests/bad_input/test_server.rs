@@ -9,7 +9,7 @@ use tactus_config::{Config, Principal, Token};
 use tactus_control::engine::{self, Engine};
 use tactus_control::recording::Recorder;
 use tactus_control::rights::Rights;
-use tactus_control::settings::{ClientShare, Sendfile, Unfinished};
+use tactus_control::settings::{ClientShare, Sendfile, UnfinishedTitles};
 use tactus_core::units::{Bytes, MIB};
 use tactus_http::{
     self, Abuse, Control, Counters, Internal, Limits, Response, Site, Store, Uploads,
@@ -34,7 +34,7 @@ pub(crate) struct Plan {
     /// Whether those of `config.upload` may put titles there.
     pub(crate) uploads: bool,
     /// Whether titles can be read while they come in.
-    pub(crate) unfinished: Unfinished,
+    pub(crate) unfinished: UnfinishedTitles,
     /// Whether directories are shown to everybody.
     pub(crate) listing: bool,
 }
@@ -124,7 +124,7 @@ impl TestServer {
             });
         }
         let sendfile = Sendfile::Auto;
-        let (uploads, unfinished) = (false, Unfinished::Hidden);
+        let (uploads, unfinished) = (false, UnfinishedTitles::Hidden);
         let listing = true;
         let mut plan = Plan { config, limits, root, sendfile, uploads, unfinished, listing };
         change(&mut plan);

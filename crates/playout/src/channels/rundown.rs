@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use tactus_config::channel::{Playlist, When};
+use tactus_config::channel::{Playlist, ScheduledTime};
 use tactus_core::units::WallTime;
 
 /// The schedule of one channel.
@@ -40,7 +40,7 @@ struct PlaylistPosition {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct TimedEvent {
     time: WallTime,
-    when: When,
+    when: ScheduledTime,
     /// A title; `None` for the start of the list.
     title: Option<String>,
 }
@@ -88,8 +88,10 @@ impl Rundown {
             .filter_map(|(when, title)| Some(TimedEvent { time: when.next(now)?, when, title }))
             .collect();
         // A start in the past counts, and so does today's start of a repeating list.
-        let midnight = When::Daily(0).next(now);
-        let has_passed = |when: When| matches!(when, When::Daily(_)) && when.next(now) >= midnight;
+        let midnight = ScheduledTime::Daily(0).next(now);
+        let has_passed = |when: ScheduledTime| {
+            matches!(when, ScheduledTime::Daily(_)) && when.next(now) >= midnight
+        };
         let is_running = playlist.repeats && playlist.start.is_some_and(has_passed);
         let has_begun = is_running || !timed.iter().any(|timed| timed.title.is_none());
         let place = PlaylistPosition { at: 0, last: None, behind: 0, has_begun, timed };
@@ -429,9 +431,9 @@ mod tests {
 
     /// A daily start, so many seconds after `NOON` by this host's time zone.
     fn daily(after: u64) -> String {
-        let midnight = When::Daily(0).next(NOON).unwrap();
+        let midnight = ScheduledTime::Daily(0).next(NOON).unwrap();
         let now = (DAY - (midnight.0 - NOON.0)) / 1_000_000_000;
-        format!("start = \"{}\"\n", When::Daily((now + after) as u32))
+        format!("start = \"{}\"\n", ScheduledTime::Daily((now + after) as u32))
     }
 
     #[test]

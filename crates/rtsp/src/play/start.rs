@@ -16,7 +16,7 @@ use tactus_core::datagrams::Framing;
 use tactus_core::rtsp::Status;
 use tactus_core::rtsp::message::Reply;
 use tactus_core::rtsp::session::SessionId;
-use tactus_core::rtsp::span::{From, Span};
+use tactus_core::rtsp::span::{RangeStart, Span};
 use tactus_core::ts::trick::Scale;
 use tactus_core::units::{MediaTime, MonoTime, Nanos};
 use tactus_storage::warnings;
@@ -123,10 +123,10 @@ impl PlaySession {
     ) -> Result<(Part, SourceSpec), Reply> {
         let movie = &self.movie_title.movie;
         let wanted = match asked.from {
-            From::At(time) => nanos(time),
+            RangeStart::At(time) => nanos(time),
             // After the end it starts from the beginning.
-            From::Now if position >= media_time(movie.duration) => Nanos(0),
-            From::Now => nanos(position),
+            RangeStart::Now if position >= media_time(movie.duration) => Nanos(0),
+            RangeStart::Now => nanos(position),
         };
         let end = asked.to.map(nanos).filter(|&end| end < movie.duration);
         let begin = movie.begin(wanted);
@@ -175,18 +175,20 @@ impl PlaySession {
         &self,
         server: &Server,
         state: &State,
-        from: From,
+        from: RangeStart,
         (scale, position): (Scale, MediaTime),
     ) -> Result<(usize, MediaTime), Reply> {
         let movie = &self.movie_title.movie;
         let duration = media_time(movie.duration);
         let from = match from {
-            From::At(time) if time > duration => return Err(self.movie_title.plays_no_more()),
-            From::At(time) => time,
+            RangeStart::At(time) if time > duration => {
+                return Err(self.movie_title.plays_no_more());
+            }
+            RangeStart::At(time) => time,
             // At the end, backwards means from the end.
-            From::Now if scale.is_reverse() => position,
-            From::Now if position >= duration => MediaTime(0),
-            From::Now => position,
+            RangeStart::Now if scale.is_reverse() => position,
+            RangeStart::Now if position >= duration => MediaTime(0),
+            RangeStart::Now => position,
         };
         let is_video = |track: &Track| movie.tracks[track.number as usize - 1].is_video();
         let video_frames = state.tracks.iter().position(is_video);
@@ -199,7 +201,7 @@ impl PlaySession {
         &self,
         server: &Server,
         state: &State,
-        from: From,
+        from: RangeStart,
         scale: Scale,
         now: MonoTime,
     ) -> Result<Parts, Reply> {

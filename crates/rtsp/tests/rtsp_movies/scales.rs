@@ -53,14 +53,14 @@ struct Session<'a> {
     is_h265: bool,
     /// The number of the next packet of each track.
     next: [Option<u16>; 2],
-    heard: Heard,
+    heard: ReceivedMedia,
     /// When it has last said that it is there.
     said: Instant,
 }
 
 /// What has come since the last answer.
 #[derive(Default)]
-struct Heard {
+struct ReceivedMedia {
     /// Of each video frame, its timestamp and its units.
     video_frames: Vec<(u32, Vec<Vec<u8>>)>,
     /// Whether the last one is all there.
@@ -70,7 +70,7 @@ struct Heard {
 }
 
 /// An answer to PLAY.
-struct Played {
+struct PlayAnswer {
     head: String,
     /// In seconds.
     from: f64,
@@ -78,7 +78,7 @@ struct Played {
     asked: Instant,
 }
 
-impl Played {
+impl PlayAnswer {
     fn stamp(&self, track: usize) -> u32 {
         let info = field(&self.head, "RTP-Info");
         let of = info.split(',').nth(track).expect("both tracks");
@@ -101,7 +101,7 @@ impl<'a> Session<'a> {
             let name = name.split(';').next().expect("a name");
             fields = format!("Session: {name}\r\n");
         }
-        let heard = Heard::default();
+        let heard = ReceivedMedia::default();
         Self { fixture, client, fields, is_h265, next: [None; 2], heard, said: Instant::now() }
     }
 
@@ -113,7 +113,7 @@ impl<'a> Session<'a> {
         head
     }
 
-    fn play(&mut self, more: &str) -> Played {
+    fn play(&mut self, more: &str) -> PlayAnswer {
         let asked = Instant::now();
         let head = self.answer(more);
         assert!(head.starts_with("RTSP/1.0 200"), "{more}: {head}");
@@ -128,8 +128,8 @@ impl<'a> Session<'a> {
             let next = self.next[nth].replace(seq);
             assert!(next.is_none_or(|next| next == seq), "{next:?}: {head}");
         }
-        self.heard = Heard::default();
-        Played { head, from, to, asked }
+        self.heard = ReceivedMedia::default();
+        PlayAnswer { head, from, to, asked }
     }
 
     fn hear(&mut self, (channel, bytes): (u8, Vec<u8>)) {
@@ -152,7 +152,7 @@ impl<'a> Session<'a> {
             self.heard.audio += 1;
             return;
         }
-        let Heard { video_frames, is_whole, .. } = &mut self.heard;
+        let ReceivedMedia { video_frames, is_whole, .. } = &mut self.heard;
         if video_frames.last().is_none_or(|(stamp, _)| *stamp != packet.timestamp) {
             assert!(video_frames.is_empty() || *is_whole);
             video_frames.push((packet.timestamp, vec![]));
@@ -181,7 +181,7 @@ impl<'a> Session<'a> {
     }
 
     /// All that comes until the goodbyes of both tracks.
-    fn rest(&mut self) -> Heard {
+    fn rest(&mut self) -> ReceivedMedia {
         while self.heard.goodbyes.len() < 2 {
             self.hear_more();
         }
@@ -218,7 +218,7 @@ fn take_units(payload: &[u8], is_h265: bool, units: &mut Vec<Vec<u8>>) {
     }
 }
 
-impl Heard {
+impl ReceivedMedia {
     /// Its video frames decoded, in the order in which they come out.
     fn decoded(&self, fixture: &Fixture, is_h265: bool) -> Vec<String> {
         let file = fixture.dir.path().join(if is_h265 { "came.h265" } else { "came.h264" });
@@ -252,7 +252,7 @@ fn is_shown_at_every_scale(fixture: &Fixture, is_h265: bool) {
     for (scale, played, heard, end) in &shown {
         are_those_that_stand_alone(&whole, *scale, (played, heard, *end), fixture, is_h265);
     }
-    let first = |played: &Played| (played.from * PICTURES_PER_SECOND).round() as usize;
+    let first = |played: &PlayAnswer| (played.from * PICTURES_PER_SECOND).round() as usize;
     // All of them, each for twice as long.
     let (played, slowly, end) = slow;
     assert_eq!(slowly.audio, 0);
@@ -279,7 +279,7 @@ fn is_shown_at_every_scale(fixture: &Fixture, is_h265: bool) {
 fn are_those_that_stand_alone(
     whole: &[String],
     scale: f64,
-    (played, heard, end): (&Played, &Heard, Instant),
+    (played, heard, end): (&PlayAnswer, &ReceivedMedia, Instant),
     fixture: &Fixture,
     is_h265: bool,
 ) {
@@ -387,7 +387,7 @@ async fn what_the_title_does_not_have_is_refused_and_it_plays_on() {
         let mut session = Session::new(&fixture, false);
         session.play("Range: npt=6-\r\n");
         let hear = |session: &mut Session<'_>| {
-            let Heard { video_frames, audio, .. } = &session.heard;
+            let ReceivedMedia { video_frames, audio, .. } = &session.heard;
             let (video_frames, audio) = (video_frames.len() + 10, audio + 10);
             while session.heard.video_frames.len() < video_frames || session.heard.audio < audio {
                 session.hear_more();

@@ -13,7 +13,7 @@ use tactus_core::units::{BitRate, MonoTime, Nanos};
 use tactus_engine::counters::{PacketCounters, StreamCounters};
 
 use super::flow::{DatagramPromise, Flow};
-use super::{Delivery, Received};
+use super::{Delivery, DeliveryState};
 use crate::content::{self, Fidelity};
 use crate::device::{Device, open};
 use crate::dice::Dice;
@@ -143,9 +143,9 @@ impl UdpOutputs {
     }
 
     /// Takes the address of the stream at `place` back from the engine; `None` if it has none.
-    pub(crate) fn leave(&mut self, place: u32) -> Option<Received> {
+    pub(crate) fn leave(&mut self, place: u32) -> Option<DeliveryState> {
         let flow = self.flows[place as usize].take()?;
-        Some(Received { sent: flow.sent(), is_broken: false, ever_blocked: false })
+        Some(DeliveryState { sent: flow.sent(), is_broken: false, ever_blocked: false })
     }
 
     /// Ends all faults.

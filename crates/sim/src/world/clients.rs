@@ -20,7 +20,7 @@ use crate::broker::{Grant, Request};
 use crate::content;
 use crate::device::open;
 use crate::dice::Dice;
-use crate::net::{DatagramPromise, Delivery, PacedPromise, Received};
+use crate::net::{DatagramPromise, Delivery, DeliveryState, PacedPromise};
 use crate::swarm::{ClientKind, ClientSpec, DatagramSpec, wire_max};
 use crate::title::{Audience, Title};
 use crate::verdict::{Invariant, require};
@@ -548,7 +548,7 @@ fn sums_of(title: u64, len: Bytes) -> Arc<Sums> {
 }
 
 /// Whether a delivery can have ended with this outcome.
-fn is_true(outcome: Outcome, received: &Received, live: &Live, damaged: bool) -> bool {
+fn is_true(outcome: Outcome, received: &DeliveryState, live: &Live, damaged: bool) -> bool {
     match outcome {
         Outcome::Complete => received.sent == live.len,
         Outcome::PeerGone(_) => received.is_broken,

@@ -29,7 +29,7 @@ pub(super) struct Store {
     view: View,
     write_path: WritePath,
     woken: Arc<AtomicBool>,
-    asked: HashMap<u32, Asked>,
+    asked: HashMap<u32, EngineRequest>,
     tokens: u32,
     /// A write or flush has failed: no more uploads are taken.
     is_closed: bool,
@@ -42,7 +42,7 @@ pub(super) struct Store {
 
 /// A request to the engine.
 #[derive(Clone, Copy, Debug)]
-enum Asked {
+enum EngineRequest {
     Write { uploader: usize, block: BlockRef },
     Sync { uploader: usize, file: FileHandle, to: u64 },
 }
@@ -92,7 +92,7 @@ impl Store {
         self.woken.swap(false, Ordering::Relaxed)
     }
 
-    fn ask(&mut self, request: impl FnOnce(u32) -> WriteRequest, asked: Asked) {
+    fn ask(&mut self, request: impl FnOnce(u32) -> WriteRequest, asked: EngineRequest) {
         let token = self.tokens;
         self.tokens += 1;
         self.asked.insert(token, asked);
@@ -196,7 +196,7 @@ impl World {
             of.is_syncing = true;
             let (file, to) = (of.file, of.sent);
             let store = self.stores[volume].as_mut().expect("the volume takes uploads");
-            let asked = Asked::Sync { uploader, file, to };
+            let asked = EngineRequest::Sync { uploader, file, to };
             store.ask(|token| WriteRequest::Sync { token, file, reach: SyncScope::Data }, asked);
             self.ring_core(self.placement.disks[volume]);
         }
@@ -241,7 +241,7 @@ impl World {
             class,
             position,
         };
-        store.ask(request, Asked::Write { uploader, block });
+        store.ask(request, EngineRequest::Write { uploader, block });
         self.tally.written += u64::from(spec.place);
         self.ring_core(self.placement.disks[spec.volume]);
     }
@@ -317,10 +317,10 @@ impl World {
             let asked = store.asked.remove(&token);
             self.trace.note_all([self.now.0, u64::from(token), u64::from(result.is_ok())]);
             match (answer, asked) {
-                (WriteAnswer::Written { .. }, Some(Asked::Write { uploader, block })) => {
+                (WriteAnswer::Written { .. }, Some(EngineRequest::Write { uploader, block })) => {
                     self.written(uploader, block, result);
                 }
-                (WriteAnswer::Synced { .. }, Some(Asked::Sync { uploader, file, to })) => {
+                (WriteAnswer::Synced { .. }, Some(EngineRequest::Sync { uploader, file, to })) => {
                     self.synced(uploader, token, (file, to), result);
                 }
                 _ => broken(

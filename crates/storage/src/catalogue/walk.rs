@@ -206,14 +206,14 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Seen {
+    struct WalkCounts {
         files: Vec<usize>,
         directories: usize,
         deepest: usize,
         most: usize,
     }
 
-    impl Visitor for Seen {
+    impl Visitor for WalkCounts {
         fn skips(&mut self, name: &CStr, depth: usize) -> bool {
             self.deepest = self.deepest.max(depth);
             name == c"not"
@@ -261,7 +261,7 @@ mod tests {
             std::fs::write(top.join(format!("wide/{name}")), "x").unwrap();
         }
         let open = std::fs::File::open(&top).unwrap();
-        let mut seen = Seen::default();
+        let mut seen = WalkCounts::default();
         assert_eq!(walk(&open, &mut seen), Ok(WalkEnd::Whole));
         // The files, and the link itself.
         assert_eq!((seen.files.len(), seen.directories, seen.deepest), (22, 3001, 3000));
