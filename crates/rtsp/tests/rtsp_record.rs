@@ -468,8 +468,9 @@ fn who_sends_datagrams_is_told_how_much_of_them_is_lost() {
     };
     rtcp.set_nonblocking(true).expect("a socket");
     let port = rtp.local_addr().expect("bound").port();
-    let way = format!("Transport: RTP/AVP;unicast;client_port={port}-{};mode=record\r\n", port + 1);
-    let (mut client, url, session, said) = recording(&fixture, "udp.ts", &way);
+    let transport =
+        format!("Transport: RTP/AVP;unicast;client_port={port}-{};mode=record\r\n", port + 1);
+    let (mut client, url, session, said) = recording(&fixture, "udp.ts", &transport);
     let ports = said.split("server_port=").nth(1).and_then(|text| text.split('-').next());
     let to: u16 = ports.expect("ports").parse().expect("a port");
     let send = |is_report: bool, bytes: &[u8]| {

@@ -64,15 +64,15 @@ fn one_thousand_random_ranges_from_the_page_cache_are_byte_exact() {
     one_thousand_random_ranges(Sendfile::On);
 }
 
-fn one_thousand_random_ranges(way: Sendfile) {
+fn one_thousand_random_ranges(sendfile: Sendfile) {
     println!("seed {SEED:#x}");
     let server = TestServer::with(|plan| {
-        plan.sendfile = way;
+        plan.sendfile = sendfile;
         // Some devices read many MiB ahead of each stream, and all of it is reserved.
         plan.config.memory.arena = Auto::Set(Bytes(512 * MIB));
     });
     let facts = &server.engine.volumes[0];
-    assert_eq!(facts.sendfile(), way == Sendfile::On, "{:?}", server.engine.degraded);
+    assert_eq!(facts.sendfile(), sendfile == Sendfile::On, "{:?}", server.engine.degraded);
     let a = content(A_LEN);
     // Ten connections, each used again and again, at two paces and as fast as it goes.
     std::thread::scope(|scope| {

@@ -20,7 +20,7 @@ const H264: &str = "-c:v libx264 -preset ultrafast -g 12 -bf 2 -sc_threshold 0 -
 /// Groups are open: all but the first of those video frames are CRA.
 const H265: &str = "-c:v libx265 -preset ultrafast -tag:v hvc1 -b:v 400k \
     -x265-params log-level=none:keyint=12:min-keyint=12:scenecut=0:open-gop=1";
-const PICTURES_PER_SECOND: f64 = 25.0;
+const FRAMES_PER_SECOND: f64 = 25.0;
 /// A session of which nothing is heard for a minute is over; on a busy machine that may be a second
 /// of what is shown.
 const ALIVE_EACH: Duration = Duration::from_secs(10);
@@ -252,7 +252,7 @@ fn is_shown_at_every_scale(fixture: &Fixture, is_h265: bool) {
     for (scale, played, heard, end) in &shown {
         are_those_that_stand_alone(&whole, *scale, (played, heard, *end), fixture, is_h265);
     }
-    let first = |played: &PlayAnswer| (played.from * PICTURES_PER_SECOND).round() as usize;
+    let first = |played: &PlayAnswer| (played.from * FRAMES_PER_SECOND).round() as usize;
     // All of them, each for twice as long.
     let (played, slowly, end) = slow;
     assert_eq!(slowly.audio, 0);
@@ -298,7 +298,7 @@ fn are_those_that_stand_alone(
     let decoded = heard.decoded(fixture, is_h265);
     assert_eq!(decoded.len(), times.len(), "{scale}: each of them decodes");
     for (sum, time) in decoded.iter().zip(&times) {
-        let nth = ((played.from + time * scale) * PICTURES_PER_SECOND).round() as usize;
+        let nth = ((played.from + time * scale) * FRAMES_PER_SECOND).round() as usize;
         assert_eq!(*sum, whole[nth], "{scale}: {time} of {times:?}");
         assert!(nth.is_multiple_of(12), "it stands alone");
     }

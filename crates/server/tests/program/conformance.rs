@@ -111,21 +111,21 @@ const UPLOADS: &str =
 fn what_was_recorded_by_rtsp_is_clean() {
     let server = TestServer::new(UPLOADS);
     let movie = server.titles().join("movie.mp4");
-    for way in ["udp", "tcp"] {
+    for protocol in ["udp", "tcp"] {
         let mut ffmpeg = Command::new("timeout");
         ffmpeg.args(["300", "ffmpeg", "-nostdin", "-v", "error", "-re", "-i"]).arg(&movie);
-        ffmpeg.args(["-c", "copy", "-f", "rtsp", "-rtsp_transport", way]);
-        let sent = ffmpeg.arg(format!("rtsp://{}/{way}.ts", server.rtsp)).status();
-        assert!(sent.expect("timeout is part of coreutils").success(), "{way}: ffmpeg sends");
+        ffmpeg.args(["-c", "copy", "-f", "rtsp", "-rtsp_transport", protocol]);
+        let sent = ffmpeg.arg(format!("rtsp://{}/{protocol}.ts", server.rtsp)).status();
+        assert!(sent.expect("timeout is part of coreutils").success(), "{protocol}: ffmpeg sends");
         // It does not wait for the answer to its goodbye.
-        let title = server.titles().join(format!("{way}.ts"));
+        let title = server.titles().join(format!("{protocol}.ts"));
         let end = Instant::now() + PATIENCE;
         while !title.exists() {
-            assert!(Instant::now() < end, "{way}: what was recorded is no title");
+            assert!(Instant::now() < end, "{protocol}: what was recorded is no title");
             std::thread::sleep(Duration::from_millis(50));
         }
         let heard = Heard::by_its_clock(std::fs::read(title).expect("a title"));
-        let name = format!("recorded by RTSP, {way}");
+        let name = format!("recorded by RTSP, {protocol}");
         heard.judge(&name, Law::Own);
         heard.decode(&name, server.out());
     }
@@ -135,7 +135,7 @@ fn what_was_recorded_by_rtsp_is_clean() {
 struct Player {
     client: Client,
     session: String,
-    way: Reception,
+    reception: Reception,
     came: Vec<Vec<u8>>,
     /// The number of the first packet of each part.
     begins: Vec<u16>,
@@ -165,7 +165,7 @@ impl Player {
             std::thread::sleep(Duration::from_millis(200));
         };
         assert_eq!(set.status, 200, "{set:?} {}", set.body);
-        let way = if transport.contains("multicast") {
+        let reception = if transport.contains("multicast") {
             let group = set.parameter("Transport", "destination").parse().expect("a group");
             Reception::Datagrams(Receiver::of_group(SocketAddr::new(group, 15204)))
         } else if transport.contains("TCP") {
@@ -173,7 +173,7 @@ impl Player {
         } else {
             Reception::Datagrams(receiver)
         };
-        Self { session: set.session(), client, way, came: vec![], begins: vec![] }
+        Self { session: set.session(), client, reception, came: vec![], begins: vec![] }
     }
 
     fn play(&mut self, fields: &str) -> Reply {
@@ -193,7 +193,7 @@ impl Player {
     }
 
     fn take(&mut self, count: usize) {
-        match &mut self.way {
+        match &mut self.reception {
             Reception::Datagrams(receiver) => self.came.extend(receiver.take(count)),
             Reception::Frames => self.came.extend(self.client.frames(4, count)),
         }
@@ -202,7 +202,7 @@ impl Player {
     fn pause(&mut self) {
         let session = self.session.clone();
         assert_eq!(self.client.order("PAUSE", &session).status, 200);
-        match &mut self.way {
+        match &mut self.reception {
             Reception::Datagrams(receiver) => self.came.extend(receiver.rest()),
             Reception::Frames => self.came.append(&mut self.client.kept),
         }
@@ -210,7 +210,7 @@ impl Player {
 
     /// Takes until nothing comes for two seconds.
     fn take_rest(&mut self) {
-        let Reception::Datagrams(receiver) = &mut self.way else {
+        let Reception::Datagrams(receiver) = &mut self.reception else {
             panic!("datagrams come to an end")
         };
         let mut quiet = 0;
@@ -232,7 +232,7 @@ impl Player {
     }
 
     fn end(mut self) {
-        if let Reception::Frames = self.way {
+        if let Reception::Frames = self.reception {
             self.client.kept.clear();
         }
         let session = self.session.clone();
@@ -240,8 +240,8 @@ impl Player {
     }
 }
 
-/// The ways by which a player may be sent to.
-const WAYS: [(&str, &str); 3] = [
+/// The transports to a player.
+const TRANSPORTS: [(&str, &str); 3] = [
     ("UDP", "RTP/AVP;unicast;PORTS"),
     ("TCP", "RTP/AVP/TCP;unicast;interleaved=4-5"),
     ("multicast", "RTP/AVP;multicast"),
@@ -250,7 +250,7 @@ const WAYS: [(&str, &str); 3] = [
 #[test]
 fn rtsp_is_clean_over_each_transport_over_a_pause_and_after_a_seek() {
     let server = TestServer::new("");
-    for (way, transport) in WAYS {
+    for (protocol, transport) in TRANSPORTS {
         let mut player = Player::new(&server, "even.ts", transport);
         let played = player.play("Range: npt=0-\r\n");
         player.take(datagrams(TS_RATE, 3));
@@ -261,7 +261,7 @@ fn rtsp_is_clean_over_each_transport_over_a_pause_and_after_a_seek() {
         let whole = player.since(&played);
         assert!(payload(&whole) == Titles::get().even[..payload(&whole).len()], "its own bytes");
         let heard = Heard::rtp(&whole);
-        let name = format!("RTSP, {way}, over a pause");
+        let name = format!("RTSP, {protocol}, over a pause");
         heard.judge(&name, Law::Even(TS_RATE));
         heard.decode(&name, server.out());
 
@@ -270,7 +270,7 @@ fn rtsp_is_clean_over_each_transport_over_a_pause_and_after_a_seek() {
         player.take(datagrams(TS_RATE, 3));
         player.pause();
         let heard = Heard::rtp(&player.since(&sought));
-        let name = format!("RTSP, {way}, after a seek");
+        let name = format!("RTSP, {protocol}, after a seek");
         heard.judge(&name, Law::Even(TS_RATE));
         heard.decode(&name, server.out());
         player.end();
@@ -280,20 +280,20 @@ fn rtsp_is_clean_over_each_transport_over_a_pause_and_after_a_seek() {
 #[test]
 fn rtsp_of_a_variable_rate_is_clean_by_datagrams() {
     let server = TestServer::new("");
-    for (way, transport) in [WAYS[0], WAYS[2]] {
+    for (protocol, transport) in [TRANSPORTS[0], TRANSPORTS[2]] {
         let mut player = Player::new(&server, "film.ts", transport);
         let played = player.play("Range: npt=0-\r\n");
         player.take(datagrams(BitRate(1_000_000), 4));
         player.pause();
         let heard = Heard::rtp(&player.since(&played));
-        heard.judge(&format!("RTSP, {way}, VBR"), Law::Stamps(&[]));
-        heard.decode(way, server.out());
+        heard.judge(&format!("RTSP, {protocol}, VBR"), Law::Stamps(&[]));
+        heard.decode(protocol, server.out());
         player.came.clear();
         let sought = player.play("Range: npt=9.3-\r\n");
         player.take(datagrams(BitRate(1_000_000), 4));
         player.pause();
         let heard = Heard::rtp(&player.since(&sought));
-        let name = format!("RTSP, {way}, VBR, after a seek");
+        let name = format!("RTSP, {protocol}, VBR, after a seek");
         heard.judge(&name, Law::Stamps(&[]));
         heard.decode(&name, server.out());
         player.end();
@@ -303,7 +303,7 @@ fn rtsp_of_a_variable_rate_is_clean_by_datagrams() {
 #[test]
 fn every_scale_is_clean() {
     let server = TestServer::new("");
-    let mut player = Player::new(&server, "even.ts", WAYS[0].1);
+    let mut player = Player::new(&server, "even.ts", TRANSPORTS[0].1);
     // Half as fast has places for all packets of the title's fastest second.
     let mut indexer = Indexer::default();
     indexer.add(&Titles::get().even);
@@ -337,7 +337,7 @@ fn every_scale_is_clean() {
 #[test]
 fn scales_in_frames_of_the_connection_are_clean() {
     let server = TestServer::new("");
-    let mut player = Player::new(&server, "even.ts", WAYS[1].1);
+    let mut player = Player::new(&server, "even.ts", TRANSPORTS[1].1);
     for (scale, from, count) in [("4", 4, 400), ("-2", 16, 200), ("16", 0, 200)] {
         player.came.clear();
         let shown = player.play(&format!("Scale: {scale}\r\nRange: npt={from}-\r\n"));

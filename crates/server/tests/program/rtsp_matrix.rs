@@ -20,9 +20,9 @@ use crate::media_server::{SECONDS, TestServer, Titles};
 use net::Net;
 use players::{clients, installed, run, said, script};
 
-const PICTURES_PER_SECOND: usize = 25;
+const FRAMES_PER_SECOND: usize = 25;
 /// What `film-short.ts` has.
-const SHORT_PICTURES: usize = 3 * PICTURES_PER_SECOND;
+const SHORT_FRAMES: usize = 3 * FRAMES_PER_SECOND;
 /// Longest that a player may take, on a machine that has no time for it.
 const SECONDS_MAX: &str = "900";
 
@@ -42,12 +42,16 @@ impl Fixture {
         format!("rtsp://{}/{title}", self.server.rtsp)
     }
 
-    /// The way that players call one, and the address to ask: by IPv6 there are no groups here.
-    fn ways(&self, names: [&'static str; 3]) -> Vec<(String, &'static str, SocketAddr)> {
+    /// The name that players have for a transport, and the address to ask: by IPv6 there are no
+    /// groups here.
+    fn transports(&self, names: [&'static str; 3]) -> Vec<(String, &'static str, SocketAddr)> {
         let [udp, tcp, group] = names;
         let (four, six) = (self.server.rtsp, self.server.rtsp_six);
         let all = [(udp, four), (tcp, four), (group, four), (udp, six), (tcp, six)];
-        all.map(|(way, at)| (format!("{way}, {}", at.ip()), way, at)).into()
+        all.map(|(transport_name, at)| {
+            (format!("{transport_name}, {}", at.ip()), transport_name, at)
+        })
+        .into()
     }
 
     fn out(&self, name: &str) -> String {
@@ -102,9 +106,9 @@ fn ffmpeg_decodes_every_frame_and_seeks_over_each_transport() {
         |title: &str| fixture.server.titles().join(title).to_str().expect("plain").to_owned();
     let of_file = |title: &str| sums(Command::new(&ffmpeg), &[], &file(title));
     let (short, film) = (of_file("film-short.ts"), of_file("film.ts"));
-    assert_eq!(short.len(), SHORT_PICTURES);
-    for (name, way, at) in fixture.ways(["udp", "tcp", "udp_multicast"]) {
-        let transport = ["-rtsp_transport", way];
+    assert_eq!(short.len(), SHORT_FRAMES);
+    for (name, transport_name, at) in fixture.transports(["udp", "tcp", "udp_multicast"]) {
+        let transport = ["-rtsp_transport", transport_name];
         let url = |title: &str| format!("rtsp://{at}/{title}");
         let came = sums(fixture.player(&ffmpeg), &transport, &url("film-short.ts"));
         // Of what comes last it does not know that it is whole; it is shown last but one.
@@ -118,9 +122,9 @@ fn ffmpeg_decodes_every_frame_and_seeks_over_each_transport() {
         // It begins to play, and complains of the video frame that its seek cuts.
         let [.., last] = &came[..] else { panic!("{name}: nothing has come") };
         let end = 1 + film.iter().position(|sum| sum == last).expect("it is of the title");
-        let own = PICTURES_PER_SECOND.min(came.len());
+        let own = FRAMES_PER_SECOND.min(came.len());
         assert!(film[..end].ends_with(&came[came.len() - own..]), "{name}: as in the file");
-        assert!(own == PICTURES_PER_SECOND && end > 9 * PICTURES_PER_SECOND, "{name}: {end}");
+        assert!(own == FRAMES_PER_SECOND && end > 9 * FRAMES_PER_SECOND, "{name}: {end}");
     }
 }
 
@@ -137,11 +141,11 @@ fn gstreamer_plays_pauses_seeks_and_goes_faster_in_two() {
 fn gstreamer_plays(version: &str) {
     let fixture = Fixture::new();
     installed("gst-launch-1.0", "gstreamer1.0-tools");
-    for (name, way, at) in fixture.ways(["udp", "tcp", "udp-mcast"]) {
+    for (name, transport_name, at) in fixture.transports(["udp", "tcp", "udp-mcast"]) {
         let parts = ["before", "after", "fast"].map(|name| fixture.out(name));
         let (url, script) = (format!("rtsp://{at}/film.ts"), script("gst.py"));
         let parts = parts.each_ref().map(String::as_str);
-        let args = [&[&script, version, &url, way, "9.3"][..], &parts].concat();
+        let args = [&[&script, version, &url, transport_name, "9.3"][..], &parts].concat();
         // The one of Debian, which has its bindings.
         let output = run(fixture.player("/usr/bin/python3"), args);
         assert!(output.status.success(), "{name} (package python3-gst-1.0): {}", said(&output));
@@ -164,9 +168,12 @@ fn gstreamer_does_so_too_in_two() {
 fn gstreamer_plays_movies(version: &str) {
     let fixture = Fixture::new();
     installed("gst-launch-1.0", "gstreamer1.0-tools");
-    for (name, way, at) in fixture.ways(["udp", "tcp", "udp-mcast"]) {
+    for (name, transport_name, at) in fixture.transports(["udp", "tcp", "udp-mcast"]) {
         let (url, script) = (format!("rtsp://{at}/movie.mp4"), script("gst.py"));
-        let output = run(fixture.player("/usr/bin/python3"), [&script, version, &url, way, "9.3"]);
+        let output = run(
+            fixture.player("/usr/bin/python3"),
+            [&script, version, &url, transport_name, "9.3"],
+        );
         assert!(output.status.success(), "{name} (package python3-gst-1.0): {}", said(&output));
     }
 }
@@ -179,10 +186,10 @@ fn gstreamer_gets_every_byte_to_the_end_in_both_versions() {
     for (title, bytes) in
         [("even-short.ts", &titles.even_short), ("film-short.ts", &titles.film_short)]
     {
-        for (name, way, at) in fixture.ways(["udp", "tcp", "udp-mcast"]) {
+        for (name, transport_name, at) in fixture.transports(["udp", "tcp", "udp-mcast"]) {
             for version in ["1-0", "2-0"] {
                 let (url, out) = (format!("rtsp://{at}/{title}"), fixture.out("whole"));
-                let args = [&script, version, &url, way, &out];
+                let args = [&script, version, &url, transport_name, &out];
                 let output = run(fixture.player("/usr/bin/python3"), args);
                 let name = format!("{title} by {name} in {version}");
                 assert!(output.status.success(), "{name}: {}", said(&output));
@@ -203,40 +210,42 @@ fn mpv_plays_movies_so_too() {
     mpv_plays("movie.mp4", &["udp", "tcp"]);
 }
 
-fn mpv_plays(title: &str, ways: &[&str]) {
+fn mpv_plays(title: &str, transports: &[&str]) {
     let fixture = Fixture::new();
     let mpv = installed("mpv", "mpv");
-    for way in ways {
-        let dir = fixture.out(way);
+    for transport_name in transports {
+        let dir = fixture.out(transport_name);
         let fixed = ["--no-config", "--ao=null", "--msg-level=all=error"];
-        let transport = format!("--rtsp-transport={way}");
+        let transport = format!("--rtsp-transport={transport_name}");
         let whole = [
             "--vo=image",
             "--vo-image-format=png",
             "--untimed",
-            &format!("--frames={SHORT_PICTURES}"),
+            &format!("--frames={SHORT_FRAMES}"),
             &format!("--vo-image-outdir={dir}"),
             &transport,
             &fixture.url(title),
         ];
         let output = run(fixture.player(&mpv), [&fixed[..], &whole].concat());
-        assert!(output.status.success(), "{way}: {}", said(&output));
+        assert!(output.status.success(), "{transport_name}: {}", said(&output));
         let came = fs::read_dir(&dir).expect("video frames").count();
-        assert_eq!(came, SHORT_PICTURES, "{way}");
+        assert_eq!(came, SHORT_FRAMES, "{transport_name}");
 
         let script = format!("--script={}", script("mpv.lua"));
         let steps = ["--vo=null", "--msg-level=mpv=info", &transport, &script, &fixture.url(title)];
         let output = run(fixture.player(&mpv), [&fixed[..2], &steps].concat());
-        assert!(output.status.success(), "{way}: {}", said(&output));
+        assert!(output.status.success(), "{transport_name}: {}", said(&output));
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         let at = |step: &str| -> f64 {
-            let place = told.rfind(&format!("{step} ")).unwrap_or_else(|| panic!("{way}: {told}"));
+            let place = told
+                .rfind(&format!("{step} "))
+                .unwrap_or_else(|| panic!("{transport_name}: {told}"));
             let value = told[place..].split_whitespace().nth(1).expect("a time");
             value.parse().expect("a time")
         };
-        assert!(at("paused") - at("played") < 0.2, "{way}: {told}");
-        assert!(at("again") > at("paused") + 1.0, "{way}: {told}");
-        assert!(at("elsewhere") > 10.0, "{way}: {told}");
+        assert!(at("paused") - at("played") < 0.2, "{transport_name}: {told}");
+        assert!(at("again") > at("paused") + 1.0, "{transport_name}: {told}");
+        assert!(at("elsewhere") > 10.0, "{transport_name}: {told}");
     }
 }
 
@@ -249,11 +258,14 @@ fn ffmpeg_decodes_every_frame_of_a_movie() {
     for title in ["movie.mp4", "hevc.mp4"] {
         let file = fixture.server.titles().join(title);
         let film = sums(Command::new(&ffmpeg), &[], file.to_str().expect("a plain name"));
-        let count = 10 * PICTURES_PER_SECOND;
+        let count = 10 * FRAMES_PER_SECOND;
         assert!(film.len() > count);
-        let ways = fixture.ways(["udp", "tcp", "udp_multicast"]).into_iter();
-        for (name, way, at) in ways.filter(|(_, way, _)| *way != "udp_multicast") {
-            let (transport, url) = (["-rtsp_transport", way], format!("rtsp://{at}/{title}"));
+        let transports = fixture.transports(["udp", "tcp", "udp_multicast"]).into_iter();
+        for (name, transport_name, at) in
+            transports.filter(|(_, transport_name, _)| *transport_name != "udp_multicast")
+        {
+            let (transport, url) =
+                (["-rtsp_transport", transport_name], format!("rtsp://{at}/{title}"));
             let frames = ["-frames:v", &count.to_string()];
             let (came, _) = sums_and_complaint(fixture.player(&ffmpeg), &transport, &url, &frames);
             let same = came.iter().zip(&film).take_while(|(came, own)| came == own).count();
@@ -319,14 +331,14 @@ fn aiortsp_plays_pauses_seeks_and_goes_faster() {
     let python = place.join("python/bin/python3");
     assert!(python.is_file(), "aiortsp is missing: cargo xtask ci installs it");
     let python = python.to_str().expect("a plain name");
-    for (way, scheme) in [("udp", "rtsp"), ("tcp", "rtspt")] {
+    for (transport_name, scheme) in [("udp", "rtsp"), ("tcp", "rtspt")] {
         let parts = ["before", "after", "fast"].map(|name| fixture.out(name));
         let (url, script) = (fixture.url("film.ts").replace("rtsp", scheme), script("rtsp.py"));
         let args = [&[&script, &url, "9.3"][..], &parts.each_ref().map(String::as_str)];
         let output = run(fixture.player(python), args.concat());
-        assert!(output.status.success(), "{way}: {}", said(&output));
-        fixture.judge(&format!("aiortsp, {way}, before a pause"), &parts[0], 2);
-        fixture.judge(&format!("aiortsp, {way}, after a seek"), &parts[1], 2);
-        fixture.judge(&format!("aiortsp, {way}, Scale"), &parts[2], 0);
+        assert!(output.status.success(), "{transport_name}: {}", said(&output));
+        fixture.judge(&format!("aiortsp, {transport_name}, before a pause"), &parts[0], 2);
+        fixture.judge(&format!("aiortsp, {transport_name}, after a seek"), &parts[1], 2);
+        fixture.judge(&format!("aiortsp, {transport_name}, Scale"), &parts[2], 0);
     }
 }

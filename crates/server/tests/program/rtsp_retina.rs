@@ -22,7 +22,7 @@ const QUIET: Duration = Duration::from_secs(20);
 /// gives to all.
 const TRIES: usize = 5;
 
-fn ways() -> [(&'static str, Transport); 2] {
+fn transports() -> [(&'static str, Transport); 2] {
     [("udp", Transport::Udp(Default::default())), ("tcp", Transport::Tcp(Default::default()))]
 }
 
@@ -34,10 +34,10 @@ async fn heard<T: PartialEq>(
     hear: impl AsyncFn(Transport) -> T,
     wrong: impl Fn(&T) -> String,
 ) {
-    for (name, way) in ways() {
+    for (name, transport) in transports() {
         for nth in 1.. {
             let before = overruns();
-            let came = hear(way.clone()).await;
+            let came = hear(transport.clone()).await;
             if came == *all {
                 break;
             }
@@ -58,10 +58,10 @@ fn overruns() -> u64 {
 }
 
 /// Plays all of `url`, as soon as the server knows it.
-async fn playing(url: &str, way: Transport) -> Session<Playing> {
+async fn playing(url: &str, transport: Transport) -> Session<Playing> {
     let end = Instant::now() + QUIET;
     loop {
-        match play(url, &way).await {
+        match play(url, &transport).await {
             Ok(session) => return session,
             // Its index is being made.
             Err(error) if error.to_string().contains("503") && Instant::now() < end => {
@@ -72,11 +72,11 @@ async fn playing(url: &str, way: Transport) -> Session<Playing> {
     }
 }
 
-async fn play(url: &str, way: &Transport) -> Result<Session<Playing>, retina::Error> {
+async fn play(url: &str, transport: &Transport) -> Result<Session<Playing>, retina::Error> {
     let url = url.parse().expect("a URL");
     let mut session = Session::describe(url, SessionOptions::default()).await?;
     for nth in 0..session.streams().len() {
-        let options = SetupOptions::default().transport(way.clone());
+        let options = SetupOptions::default().transport(transport.clone());
         session.setup(nth, options.frame_format(FrameFormat::MP4)).await?;
     }
     session.play(PlayOptions::default()).await
@@ -114,8 +114,8 @@ async fn is_as_in_the_file(server: &TestServer, title: &str, bytes: &[u8]) {
     });
     let counts = samples.each_ref().map(Vec::len);
     let url = format!("rtsp://{}/{title}", server.rtsp);
-    let hear = async |way: Transport| {
-        let mut session = playing(&url, way).await.demuxed().expect("it knows these");
+    let hear = async |transport: Transport| {
+        let mut session = playing(&url, transport).await.demuxed().expect("it knows these");
         let mut came = [vec![], vec![]];
         while came.each_ref().map(Vec::len) != counts
             && let Some(item) = next(&mut session).await
@@ -147,8 +147,8 @@ async fn every_packet_of_a_transport_stream_is_as_in_the_file() {
         [("even-short.ts", &titles.even_short), ("film-short.ts", &titles.film_short)]
     {
         let url = format!("rtsp://{}/{title}", server.rtsp);
-        let hear = async |way: Transport| {
-            let mut session = playing(&url, way).await;
+        let hear = async |transport: Transport| {
+            let mut session = playing(&url, transport).await;
             let mut came = vec![];
             while came.len() < bytes.len()
                 && let Some(item) = next(&mut session).await

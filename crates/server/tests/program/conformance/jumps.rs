@@ -21,7 +21,7 @@ fn heard(packets: &[Vec<u8>], begins: &[u16]) -> Heard {
 #[test]
 fn a_session_that_jumps_while_it_is_played_and_in_a_pause_is_clean() {
     let server = TestServer::new("");
-    for (way, transport) in WAYS {
+    for (protocol, transport) in TRANSPORTS {
         for (title, rate, law) in [
             ("even.ts", TS_RATE, Law::Even(TS_RATE)),
             ("film.ts", BitRate(1_000_000), Law::Stamps(&[])),
@@ -40,8 +40,8 @@ fn a_session_that_jumps_while_it_is_played_and_in_a_pause_is_clean() {
             player.take(datagrams(rate, 1));
             player.pause();
             let heard = heard(&player.since(&first), &player.begins);
-            assert_eq!(heard.jumps(), 2, "{way} {title}");
-            heard.judge(&format!("RTSP, {way}, jumps, {title}"), law);
+            assert_eq!(heard.jumps(), 2, "{protocol} {title}");
+            heard.judge(&format!("RTSP, {protocol}, jumps, {title}"), law);
             player.end();
         }
     }
@@ -50,7 +50,7 @@ fn a_session_that_jumps_while_it_is_played_and_in_a_pause_is_clean() {
 #[test]
 fn a_session_is_clean_over_changes_of_its_scale() {
     let server = TestServer::new("");
-    for (way, transport) in &WAYS[..2] {
+    for (protocol, transport) in &TRANSPORTS[..2] {
         let mut player = Player::new(&server, "even.ts", transport);
         let first = player.play("Range: npt=4-\r\n");
         player.take(datagrams(TS_RATE, 2));
@@ -61,8 +61,8 @@ fn a_session_is_clean_over_changes_of_its_scale() {
         }
         player.pause();
         let heard = heard(&player.since(&first), &player.begins);
-        assert_eq!(heard.jumps(), 5, "{way}: one for each");
-        heard.judge(&format!("RTSP, {way}, Scale: 1, 4, 1, -2, 2, 1"), Law::Places(TS_RATE));
+        assert_eq!(heard.jumps(), 5, "{protocol}: one for each");
+        heard.judge(&format!("RTSP, {protocol}, Scale: 1, 4, 1, -2, 2, 1"), Law::Places(TS_RATE));
         player.end();
     }
 }
