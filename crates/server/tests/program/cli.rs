@@ -35,7 +35,7 @@ fn content(len: u32) -> Vec<u8> {
 }
 
 /// `tactus serve` on a directory of its own. One at a time: it pins its cores.
-struct Served {
+struct RunningServer {
     server: Process,
     /// What it said first: where it is, and where its figures are.
     said: [String; 2],
@@ -45,7 +45,7 @@ struct Served {
     _turn: MutexGuard<'static, ()>,
 }
 
-impl Served {
+impl RunningServer {
     fn new(config: &str, titles: &[(&str, &[u8])]) -> Self {
         Self::on("127.0.0.1:0", &[], config, titles)
     }
@@ -152,7 +152,7 @@ fn start(
 
 #[test]
 fn serve_takes_players_of_rtsp_where_the_command_line_says_so() {
-    let mut served = Served::with(&["--rtsp", "127.0.0.1:0"]);
+    let mut served = RunningServer::with(&["--rtsp", "127.0.0.1:0"]);
     let address = served.said[1].strip_prefix("RTSP at rtsp://").expect("its address is told");
     let mut stream = TcpStream::connect(address.trim_end_matches('/')).expect("a connection");
     write!(stream, "OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n").expect("a request");
@@ -306,7 +306,7 @@ fn completions_and_manual_pages_cover_every_command() {
 #[test]
 fn a_title_is_listed_and_fetched_byte_by_byte() {
     let bytes = content(3_000_001);
-    let served = Served::new("", &[("a title.bin", &bytes), ("empty", b"")]);
+    let served = RunningServer::new("", &[("a title.bin", &bytes), ("empty", b"")]);
 
     let listed = tactus(&["ls", &served.url]);
     assert_eq!(code(&listed), 0, "{}", err(&listed));
@@ -341,7 +341,7 @@ fn a_title_is_listed_and_fetched_byte_by_byte() {
 #[test]
 fn a_download_goes_on_where_it_stopped_but_only_in_the_same_version() {
     let bytes = content(1_000_000);
-    let served = Served::new("", &[("a.bin", &bytes)]);
+    let served = RunningServer::new("", &[("a.bin", &bytes)]);
     let (url, file) = (served.url("a.bin?rate=max"), served.file("a.got"));
     let get = || tactus(&["get", &url, "-o", &file, "--force"]);
     assert_eq!(code(&get()), 0);
@@ -410,7 +410,7 @@ fn a_broken_connection_is_followed_by_another() {
 fn a_server_without_room_is_told_apart_by_3() {
     let config = "[best_effort]\nstreams_max = 0\n";
     // Short answers need no place of a download.
-    let served = Served::new(config, &[("a.bin", &content(2_000_000))]);
+    let served = RunningServer::new(config, &[("a.bin", &content(2_000_000))]);
     let get = |url: &str, to: &str| tactus(&["get", url, "-o", to, "--wait", "0 s"]);
     let refused = get(&served.url("a.bin?rate=max"), &served.file("a"));
     assert_eq!(code(&refused), 3, "{}", err(&refused));
@@ -420,7 +420,7 @@ fn a_server_without_room_is_told_apart_by_3() {
 
 #[test]
 fn metrics_are_served_with_the_titles_if_configured() {
-    let served = Served::new("", &[("a.bin", &content(10_000))]);
+    let served = RunningServer::new("", &[("a.bin", &content(10_000))]);
     assert!(served.ask("/metrics").contains("\ntactus_streams_started_total "));
     assert!(served.ask("/api/v1/status").contains("\"version\""));
     assert!(served.ask("/api/v1/capacity?rate=8.8M").contains("\"rate_bits_per_second\":8800000"));
@@ -429,7 +429,7 @@ fn metrics_are_served_with_the_titles_if_configured() {
 
 #[test]
 fn a_running_stream_is_shown_with_its_rate_its_title_and_its_client() {
-    let served = Served::new("", &[("a title.bin", &content(1_000_000))]);
+    let served = RunningServer::new("", &[("a title.bin", &content(1_000_000))]);
     let mut stream = TcpStream::connect(served.address()).expect("a connection");
     let client = stream.local_addr().expect("connected");
     // Two seconds and a half long.
@@ -465,7 +465,7 @@ const FIGURES: [&str; 7] = [
 #[test]
 fn c03_figures_are_not_served_to_the_network() {
     let off = "[admin]\naddress = \"off\"\n";
-    let served = Served::on("0.0.0.0:0", &[], off, &[("a.bin", &content(10_000))]);
+    let served = RunningServer::on("0.0.0.0:0", &[], off, &[("a.bin", &content(10_000))]);
     assert!(served.said[1].contains("not served"), "{:?}", served.said);
     for path in FIGURES {
         assert!(served.ask(path).starts_with("HTTP/1.1 404 "), "{path}");
@@ -482,7 +482,7 @@ fn w13_a_loopback_address_does_not_serve_metrics_with_the_titles() {
         ("[admin]\naddress = \"off\"\n", &["--admin", "127.0.0.1:0"], true),
         ("[admin]\naddress = \"127.0.0.1:0\"\n", &["--admin", "off"], false),
     ] {
-        let served = Served::on("127.0.0.1:0", more, config, &[("a.bin", &content(10_000))]);
+        let served = RunningServer::on("127.0.0.1:0", more, config, &[("a.bin", &content(10_000))]);
         for path in FIGURES {
             let status = served.ask(path)[9..12].to_owned();
             // If uploads are on, some of them need a token.
@@ -506,7 +506,7 @@ fn s05_pages_of_other_sites_read_nothing_at_the_admin_address() {
             "[http]\nallowed_origins = [{origins}]\npublic_url = \"https://tv.example/media/\"\n\
              [admin]\naddress = \"127.0.0.1:0\"\n"
         );
-        let served = Served::new(&config, &[("a.bin", b"hello")]);
+        let served = RunningServer::new(&config, &[("a.bin", b"hello")]);
         let admin = figures_at(&served);
         let fields =
             "Host: localhost\r\nConnection: close\r\nAccess-Control-Request-Method: GET\r\n";
@@ -545,7 +545,7 @@ fn s05_the_admin_address_answers_for_this_machine_only() {
         ("allowed_hosts = [\"metrics.example\"]\n", "evil.example", "421"),
         ("allowed_hosts = [\"*\"]\n", "evil.example", "200"),
     ] {
-        let served = Served::new(&admin(keys), &[("a.bin", b"hello")]);
+        let served = RunningServer::new(&admin(keys), &[("a.bin", b"hello")]);
         let at = figures_at(&served);
         for path in ["/metrics", "/api/v1/status", "/api/v1/sessions"] {
             assert_eq!(&ask_as(&at, host, path)[9..12], status, "{keys}{host}{path}");
@@ -559,7 +559,7 @@ fn s05_the_admin_address_answers_for_this_machine_only() {
 fn s11_the_allowed_hosts_of_titles_do_not_apply_to_the_admin_address() {
     let config = "[http]\nallowed_hosts = [\"tv.example\"]\n[admin]\naddress = \"127.0.0.1:0\"\n\
                   allowed_hosts = [\"metrics.example\"]\n";
-    let served = Served::new(config, &[("a.bin", b"hello")]);
+    let served = RunningServer::new(config, &[("a.bin", b"hello")]);
     let at = figures_at(&served);
     for (host, of_titles, of_figures) in [
         ("tv.example", "200", "421"),
@@ -573,7 +573,7 @@ fn s11_the_allowed_hosts_of_titles_do_not_apply_to_the_admin_address() {
     }
 }
 
-fn figures_at(served: &Served) -> String {
+fn figures_at(served: &RunningServer) -> String {
     let at = served.said[1].strip_prefix("Metrics and status at http://");
     at.and_then(|at| at.strip_suffix("/metrics")).expect("an address of its own").to_owned()
 }
@@ -585,7 +585,7 @@ fn w10_addresses_are_accepted_without_a_host_and_as_localhost() {
         ("0", "127.0.0.1", &["127.0.0.1"]),
         ("localhost:0", "127.0.0.1", &["127.0.0.1"]),
     ] {
-        let served = Served::on(http, &["--rtsp", http, "--admin", http], "", &[]);
+        let served = RunningServer::on(http, &["--rtsp", http, "--admin", http], "", &[]);
         assert!(served.url.starts_with(&format!("http://{shown}:")), "{}", served.url);
         let (_, port) = served.address().rsplit_once(':').expect("a port");
         for host in reached {
@@ -608,7 +608,7 @@ fn w10_addresses_are_accepted_without_a_host_and_as_localhost() {
 #[test]
 fn a_signal_lets_running_deliveries_finish() {
     let bytes = content(1_000_000);
-    let mut served = Served::new("", &[("a.bin", &bytes)]);
+    let mut served = RunningServer::new("", &[("a.bin", &bytes)]);
     let mut stream = TcpStream::connect(served.address()).expect("a connection");
     // A second and a half long.
     stream
@@ -627,7 +627,7 @@ fn a_signal_lets_running_deliveries_finish() {
 
 #[test]
 fn a_measured_model_is_used_at_the_next_start() {
-    let mut served = Served::new("", &[("a.bin", &content(10_000))]);
+    let mut served = RunningServer::new("", &[("a.bin", &content(10_000))]);
     assert!(served.ask("/api/v1/status").contains("\"measured\":false"));
     let media = served.file("media");
     let measured = tactus(&["measure", &media, "--fast", "--scratch", "32 MiB"]);
@@ -660,7 +660,7 @@ fn p09_a_stop_is_not_reported_as_a_slow_disk() {
     let config = format!("[http]\ndrain_limit = \"300 ms\"\n{channels}");
     let titles = [("a.ts", &*title), ("a.bin", &*content(4_000_000))];
     let log = dir.path().join("log");
-    let mut served = Served::logged(&config, &titles, &log);
+    let mut served = RunningServer::logged(&config, &titles, &log);
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let said = || fs::read_to_string(&log).expect("a log");
     while said().matches("sending a title").count() < 3 {
@@ -689,7 +689,7 @@ fn n12_orders_that_a_channel_cannot_follow_fail_with_the_reason() {
     let [ts, mp4] = [ts, mp4].map(|file| fs::read(file).expect("a title"));
     let config = "[[channel]]\nname = \"lobby\"\ntitle = \"/a.ts\"\nto = \"udp://127.0.0.1:9\"\n";
     let titles = [("a.ts", &*ts), ("film.mp4", &*mp4)];
-    let served = Served::on("127.0.0.1:0", &["--uploads"], config, &titles);
+    let served = RunningServer::on("127.0.0.1:0", &["--uploads"], config, &titles);
     let token = served.file("media/.tactus/upload-token");
     let ask = |args: &[&str]| {
         let words = [&["channel", args[0], &served.url, "lobby"], &args[1..]].concat();

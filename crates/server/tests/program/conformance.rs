@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::judge::{Heard, Law};
+use crate::judge::{PacketTiming, ReceivedPackets};
 use crate::media_server::{SECONDS, TestServer, Titles};
 use client::{Client, PATIENCE, Receiver, Reply, first_matches, payload};
 use tactus_core::rtp;
@@ -41,13 +41,13 @@ fn the_titles_themselves_are_clean() {
     let titles = Titles::get();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     for (name, bytes) in [("even", &titles.even), ("even, short", &titles.even_short)] {
-        let heard = Heard::plain(bytes.clone());
-        heard.judge(&format!("title {name}, as it is"), Law::Even(TS_RATE));
+        let heard = ReceivedPackets::plain(bytes.clone());
+        heard.judge(&format!("title {name}, as it is"), PacketTiming::Even(TS_RATE));
         heard.decode(name, dir.path());
     }
     for (name, bytes) in [("film", &titles.film), ("film, short", &titles.film_short)] {
-        let heard = Heard::by_its_clock(bytes.clone());
-        heard.judge(&format!("title {name}, as it is"), Law::Own);
+        let heard = ReceivedPackets::by_its_clock(bytes.clone());
+        heard.judge(&format!("title {name}, as it is"), PacketTiming::Own);
         heard.decode(name, dir.path());
     }
 }
@@ -90,12 +90,28 @@ fn channels_are_clean_over_turns_from_title_to_title_and_stuffed() {
     let turns = [film, 2 * film];
     let titles = [even, even + film, 2 * even + film];
     let rows = [
-        ("channel, UDP, a loop", Heard::plain(next().concat()), Law::Even(TS_RATE)),
-        ("channel, RTP, a loop", Heard::rtp(&next()), Law::Even(TS_RATE)),
-        ("channel, RTP, a loop, VBR", Heard::rtp(&next()), Law::Stamps(&turns)),
-        ("channel, RTP, title after title", Heard::rtp(&next()), Law::Stamps(&titles)),
-        ("channel, UDP, stuffed to CBR", Heard::plain(next().concat()), Law::Even(STUFFED)),
-        ("channel, RTP, list stuffed to CBR", Heard::rtp(&next()), Law::Even(STUFFED)),
+        (
+            "channel, UDP, a loop",
+            ReceivedPackets::plain(next().concat()),
+            PacketTiming::Even(TS_RATE),
+        ),
+        ("channel, RTP, a loop", ReceivedPackets::rtp(&next()), PacketTiming::Even(TS_RATE)),
+        ("channel, RTP, a loop, VBR", ReceivedPackets::rtp(&next()), PacketTiming::Stamps(&turns)),
+        (
+            "channel, RTP, title after title",
+            ReceivedPackets::rtp(&next()),
+            PacketTiming::Stamps(&titles),
+        ),
+        (
+            "channel, UDP, stuffed to CBR",
+            ReceivedPackets::plain(next().concat()),
+            PacketTiming::Even(STUFFED),
+        ),
+        (
+            "channel, RTP, list stuffed to CBR",
+            ReceivedPackets::rtp(&next()),
+            PacketTiming::Even(STUFFED),
+        ),
     ];
     for (name, heard, law) in rows {
         heard.judge(name, law);
@@ -124,9 +140,9 @@ fn what_was_recorded_by_rtsp_is_clean() {
             assert!(Instant::now() < end, "{protocol}: what was recorded is no title");
             std::thread::sleep(Duration::from_millis(50));
         }
-        let heard = Heard::by_its_clock(std::fs::read(title).expect("a title"));
+        let heard = ReceivedPackets::by_its_clock(std::fs::read(title).expect("a title"));
         let name = format!("recorded by RTSP, {protocol}");
-        heard.judge(&name, Law::Own);
+        heard.judge(&name, PacketTiming::Own);
         heard.decode(&name, server.out());
     }
 }
@@ -260,18 +276,18 @@ fn rtsp_is_clean_over_each_transport_over_a_pause_and_after_a_seek() {
         player.pause();
         let whole = player.since(&played);
         assert!(payload(&whole) == Titles::get().even[..payload(&whole).len()], "its own bytes");
-        let heard = Heard::rtp(&whole);
+        let heard = ReceivedPackets::rtp(&whole);
         let name = format!("RTSP, {protocol}, over a pause");
-        heard.judge(&name, Law::Even(TS_RATE));
+        heard.judge(&name, PacketTiming::Even(TS_RATE));
         heard.decode(&name, server.out());
 
         player.came.clear();
         let sought = player.play("Range: npt=9.3-\r\n");
         player.take(datagrams(TS_RATE, 3));
         player.pause();
-        let heard = Heard::rtp(&player.since(&sought));
+        let heard = ReceivedPackets::rtp(&player.since(&sought));
         let name = format!("RTSP, {protocol}, after a seek");
-        heard.judge(&name, Law::Even(TS_RATE));
+        heard.judge(&name, PacketTiming::Even(TS_RATE));
         heard.decode(&name, server.out());
         player.end();
     }
@@ -285,16 +301,16 @@ fn rtsp_of_a_variable_rate_is_clean_by_datagrams() {
         let played = player.play("Range: npt=0-\r\n");
         player.take(datagrams(BitRate(1_000_000), 4));
         player.pause();
-        let heard = Heard::rtp(&player.since(&played));
-        heard.judge(&format!("RTSP, {protocol}, VBR"), Law::Stamps(&[]));
+        let heard = ReceivedPackets::rtp(&player.since(&played));
+        heard.judge(&format!("RTSP, {protocol}, VBR"), PacketTiming::Stamps(&[]));
         heard.decode(protocol, server.out());
         player.came.clear();
         let sought = player.play("Range: npt=9.3-\r\n");
         player.take(datagrams(BitRate(1_000_000), 4));
         player.pause();
-        let heard = Heard::rtp(&player.since(&sought));
+        let heard = ReceivedPackets::rtp(&player.since(&sought));
         let name = format!("RTSP, {protocol}, VBR, after a seek");
-        heard.judge(&name, Law::Stamps(&[]));
+        heard.judge(&name, PacketTiming::Stamps(&[]));
         heard.decode(&name, server.out());
         player.end();
     }
@@ -326,9 +342,9 @@ fn every_scale_is_clean() {
         assert_eq!(shown.field("Scale").parse::<f64>(), scale.parse(), "{shown:?}");
         player.take(10);
         player.take_rest();
-        let heard = Heard::rtp(&player.since(&shown));
+        let heard = ReceivedPackets::rtp(&player.since(&shown));
         let name = format!("RTSP, UDP, Scale: {scale}");
-        heard.judge(&name, Law::Places(if scale == "0.5" { fastest } else { TS_RATE }));
+        heard.judge(&name, PacketTiming::Places(if scale == "0.5" { fastest } else { TS_RATE }));
         heard.decode(&name, server.out());
     }
     player.end();
@@ -344,9 +360,9 @@ fn scales_in_frames_of_the_connection_are_clean() {
         assert_eq!(shown.field("Scale").parse::<f64>(), scale.parse(), "{shown:?}");
         player.take(count);
         player.pause();
-        let heard = Heard::rtp(&player.since(&shown));
+        let heard = ReceivedPackets::rtp(&player.since(&shown));
         let name = format!("RTSP, TCP, Scale: {scale}");
-        heard.judge(&name, Law::Places(TS_RATE));
+        heard.judge(&name, PacketTiming::Places(TS_RATE));
         heard.decode(&name, server.out());
     }
     player.end();
@@ -372,11 +388,11 @@ fn parts_over_http_are_clean() {
             std::thread::sleep(Duration::from_millis(200));
         }
     };
-    let heard = Heard::plain(part("even.ts"));
-    heard.judge("HTTP, ?start=", Law::Even(TS_RATE));
+    let heard = ReceivedPackets::plain(part("even.ts"));
+    heard.judge("HTTP, ?start=", PacketTiming::Even(TS_RATE));
     heard.decode("HTTP, ?start=", server.out());
-    let heard = Heard::by_its_clock(part("film.ts"));
-    heard.judge("HTTP, ?start=, VBR", Law::Own);
+    let heard = ReceivedPackets::by_its_clock(part("film.ts"));
+    heard.judge("HTTP, ?start=, VBR", PacketTiming::Own);
     heard.decode("HTTP, ?start=, VBR", server.out());
     assert!(heard.bytes().len() < Titles::get().film.len() / 2, "a part");
 }

@@ -19,7 +19,7 @@ use tactus_core::ts::{PACKET, PCR_BYTE, Packet, Pcr, Pid, pes_times};
 use tactus_core::units::{BitRate, MediaTime};
 
 /// What came, in its order.
-pub(crate) struct Heard {
+pub(crate) struct ReceivedPackets {
     bytes: Vec<u8>,
     /// The packet that a datagram or a frame begins with, and its time in ticks of 90 kHz since the
     /// first one.
@@ -36,7 +36,7 @@ pub(crate) struct Heard {
 
 /// When a packet was due, and where its clock has to stand.
 #[derive(Clone, Copy)]
-pub(crate) enum Law<'a> {
+pub(crate) enum PacketTiming<'a> {
     /// One packet after the other at a constant rate.
     Even(BitRate),
     /// By its own clock: nothing can be said of it.
@@ -63,7 +63,7 @@ const PAUSE: u64 = 1_350;
 /// 27 MHz.
 const TICKS: u64 = 27_000_000;
 
-impl Heard {
+impl ReceivedPackets {
     /// Datagrams of whole packets, or a file's bytes.
     pub(crate) fn plain(bytes: Vec<u8>) -> Self {
         let (stamps, stalls, seams) = (vec![], vec![], vec![]);
@@ -198,13 +198,13 @@ impl Heard {
     }
 
     /// When a packet was due.
-    fn time(&self, nth: usize, law: Law<'_>) -> Duration {
+    fn time(&self, nth: usize, law: PacketTiming<'_>) -> Duration {
         match law {
-            Law::Even(rate) => {
+            PacketTiming::Even(rate) => {
                 let bits = nth as u128 * 8 * PACKET as u128;
                 Duration::from_nanos((bits * 1_000_000_000 / u128::from(rate.0)) as u64)
             }
-            Law::Own | Law::Stamps(_) | Law::Places(_) => {
+            PacketTiming::Own | PacketTiming::Stamps(_) | PacketTiming::Places(_) => {
                 let behind = self.stamps.partition_point(|&(first, _)| first <= nth);
                 let (_, ticks) = self.stamps[behind.checked_sub(1).expect("the first has one")];
                 Duration::from_nanos(ticks * 100_000 / 9)
@@ -238,21 +238,21 @@ impl Heard {
     }
 
     /// How far clocks are off what the law says, in ns.
-    fn clock_error(&self, law: Law<'_>) -> u64 {
+    fn clock_error(&self, law: PacketTiming<'_>) -> u64 {
         let parts = self.clocks();
         parts.iter().map(|clocks| self.clock_error_in(clocks, law)).max().expect("a clock")
     }
 
-    fn clock_error_in(&self, clocks: &[(usize, u64)], law: Law<'_>) -> u64 {
+    fn clock_error_in(&self, clocks: &[(usize, u64)], law: PacketTiming<'_>) -> u64 {
         let part = self.part(clocks[0].0);
         let off = match law {
-            Law::Own => 0,
-            Law::Even(rate) => {
+            PacketTiming::Own => 0,
+            PacketTiming::Even(rate) => {
                 let at = |nth: usize| (nth - clocks[0].0) as u128 * (8 * PACKET) as u128;
                 let due = |nth| (at(nth) * u128::from(TICKS) / u128::from(rate.0)) as i128;
                 spread(clocks.iter().map(|&(nth, time)| i128::from(time) - due(nth)))
             }
-            Law::Places(rate) => {
+            PacketTiming::Places(rate) => {
                 let place = (8 * PACKET) as u128 * u128::from(TICKS);
                 let off = clocks.iter().map(|&(_, time)| {
                     let scaled = u128::from(time) * u128::from(rate.0);
@@ -261,7 +261,7 @@ impl Heard {
                 });
                 spread(off)
             }
-            Law::Stamps(seams) => {
+            PacketTiming::Stamps(seams) => {
                 let own = self.stamps.iter().filter(|&&(first, _)| self.part(first) == part);
                 let off = own.filter_map(|&(first, stamp)| {
                     // The clock at the first byte, by the two clocks around it.
@@ -287,7 +287,7 @@ impl Heard {
     }
 
     /// What the monitor raises, how often, and where first.
-    fn raised(&self, law: Law<'_>) -> BTreeMap<String, (u64, String)> {
+    fn raised(&self, law: PacketTiming<'_>) -> BTreeMap<String, (u64, String)> {
         let present =
             self.packets().map(|(nth, packet)| (self.part(nth), packet.pid().0)).collect();
         let mut monitor = ConformanceMonitor::new();
@@ -318,7 +318,7 @@ impl Heard {
     }
 
     /// Judges it, as one row of the table; panics when something is wrong with it.
-    pub(crate) fn judge(&self, name: &str, law: Law<'_>) {
+    pub(crate) fn judge(&self, name: &str, law: PacketTiming<'_>) {
         assert!(self.bytes.len().is_multiple_of(PACKET), "{name}: whole packets");
         let raised = self.raised(law);
         let row = Row {
@@ -337,7 +337,7 @@ impl Heard {
         println!("{name:<34} {row}  {}", if raised.is_empty() { "clean" } else { "NOT clean" });
         assert!(raised.is_empty(), "{name}: {raised:#?}");
         let error_max =
-            if matches!(law, Law::Stamps(_)) { STAMP_ERROR_MAX_NS } else { ERROR_MAX_NS };
+            if matches!(law, PacketTiming::Stamps(_)) { STAMP_ERROR_MAX_NS } else { ERROR_MAX_NS };
         assert!(row.clock_error <= error_max, "{name}: 2.4: {} ns", row.clock_error);
         assert!(row.clock_gap <= TICKS / 10, "{name}: 2.3");
         assert!(row.table_gaps.iter().all(|gap| *gap <= Duration::from_millis(500)), "{name}: 1.3");
@@ -349,7 +349,7 @@ impl Heard {
 
     /// The longest time without what describes the services (SDT), from the first packet to the
     /// last; none when it never came.
-    fn services_gap(&self, law: Law<'_>) -> Option<Duration> {
+    fn services_gap(&self, law: PacketTiming<'_>) -> Option<Duration> {
         let sent = self.packets().filter(|(_, packet)| packet.pid() == Pid::SDT);
         let sent: Vec<_> = sent.map(|(nth, _)| nth).collect();
         sent.first()?;
@@ -359,7 +359,7 @@ impl Heard {
     }
 
     /// The longest time without a PAT, and without a PMT of its first program.
-    fn table_gaps(&self, law: Law<'_>) -> [Duration; 2] {
+    fn table_gaps(&self, law: PacketTiming<'_>) -> [Duration; 2] {
         let pat = self.packets().find(|(_, packet)| packet.pid() == Pid(0) && packet.starts_unit());
         let (_, pat) = pat.expect("a PAT");
         // Behind the pointer: eight bytes of head, programs of four; program 0 is the network.

@@ -145,13 +145,17 @@ fn start(titles: &Path) -> (Child, String, String) {
 }
 
 /// What a player wrote to standard output and to standard error.
-struct Said {
+struct PlayerOutput {
     out: String,
     err: String,
 }
 
 /// Runs `program` with `args` to its end, which has to be a good one.
-fn run<S: AsRef<OsStr>>(program: &str, package: &str, args: impl IntoIterator<Item = S>) -> Said {
+fn run<S: AsRef<OsStr>>(
+    program: &str,
+    package: &str,
+    args: impl IntoIterator<Item = S>,
+) -> PlayerOutput {
     tried(program, package, args).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
@@ -160,7 +164,7 @@ fn tried<S: AsRef<OsStr>>(
     program: &str,
     package: &str,
     args: impl IntoIterator<Item = S>,
-) -> Result<Said, String> {
+) -> Result<PlayerOutput, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let installed = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
     assert!(installed, "{program} is missing: install the package {package}");
@@ -168,7 +172,7 @@ fn tried<S: AsRef<OsStr>>(
     command.args(["--kill-after=5", PLAYER_SECONDS_MAX, program]).args(args).stdin(Stdio::null());
     let ended = command.output().expect("timeout is part of coreutils");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let said = Said { out: text(&ended.stdout), err: text(&ended.stderr) };
+    let said = PlayerOutput { out: text(&ended.stdout), err: text(&ended.stderr) };
     match ended.status.success() {
         true => Ok(said),
         false => Err(format!("{command:?}: {}\n{}\n{}", ended.status, said.out, said.err)),
@@ -310,7 +314,7 @@ const VLC_STARTS_MAX: usize = 3;
 
 /// Runs VLC, which is to write `made`. Only a start is tried again, and only when VLC had not asked
 /// the server for anything: whatever comes after its first request has to be right.
-fn vlc(server: &TestServer, home: &Path, made: &Path, args: &[&str]) -> Said {
+fn vlc(server: &TestServer, home: &Path, made: &Path, args: &[&str]) -> PlayerOutput {
     let mut failures = Vec::new();
     for _ in 0..VLC_STARTS_MAX {
         let before = server.requests();
@@ -327,7 +331,7 @@ fn vlc(server: &TestServer, home: &Path, made: &Path, args: &[&str]) -> Said {
 }
 
 /// VLC refuses to run as root, so then it runs as nobody.
-fn tried_vlc(home: &Path, args: &[&str]) -> Result<Said, String> {
+fn tried_vlc(home: &Path, args: &[&str]) -> Result<PlayerOutput, String> {
     let home = format!("HOME={}", text(home));
     let vlc = ["cvlc", "-I", "dummy", "--no-media-library", "--ignore-config", "-v"];
     let play = [&["env", &home][..], &vlc, args, &["vlc://quit"]].concat();

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use crate::judge::{Heard, Law};
+use crate::judge::{PacketTiming, ReceivedPackets};
 use crate::media_server::{SECONDS, TestServer, Titles};
 use net::Net;
 use players::{clients, installed, run, said, script};
@@ -70,7 +70,7 @@ impl Fixture {
         let bytes = fs::read(file).expect("the player has written something");
         let film = Titles::get().film.len() / SECONDS as usize;
         assert!(bytes.len() > seconds * film / 3, "{name}: {} bytes in {seconds} s", bytes.len());
-        Heard::by_its_clock(bytes).judge(name, Law::Own);
+        ReceivedPackets::by_its_clock(bytes).judge(name, PacketTiming::Own);
     }
 }
 

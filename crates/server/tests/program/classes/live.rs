@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tactus_core::rtp;
 use tactus_sys::udp_input::UdpInput;
 
-use super::served::Served;
+use super::served::RunningServer;
 use super::{PATIENCE, inbox, is_inside};
 
 /// What of a class is not counted.
@@ -94,7 +94,7 @@ fn classes_change_while_streams_run_and_what_is_promised_stays_so() {
     let (own, others) = (inbox(), inbox());
     let port = |inbox: &UdpInput| inbox.address().expect("bound").port();
     let ports = (port(&own), port(&others));
-    let served = Served::new(
+    let served = RunningServer::new(
         |media| {
             format!(
                 "[admin]\naddress = \"off\"\non_http = true\n[memory]\narena = \"64 MiB\"\n\

@@ -6,11 +6,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::live::Receiver;
-use super::served::Served;
+use super::served::RunningServer;
 use super::{PATIENCE, inbox, is_inside};
 
 /// What is sent, and how: names and titles.
-fn channels(served: &Served) -> Vec<(String, String)> {
+fn channels(served: &RunningServer) -> Vec<(String, String)> {
     let (status, text) = served.ask("GET", "/api/v1/channels", "", false);
     assert_eq!(status, 200, "{text}");
     let all: Value = serde_json::from_str(&text).expect("JSON");
@@ -19,7 +19,7 @@ fn channels(served: &Served) -> Vec<(String, String)> {
     all.map(|one| (text(&one["name"]), text(&one["keys"]["playlist"][0]))).collect()
 }
 
-fn until(served: &Served, is_so: impl Fn() -> bool) {
+fn until(served: &RunningServer, is_so: impl Fn() -> bool) {
     let end = std::time::Instant::now() + PATIENCE;
     while !is_so() {
         assert!(std::time::Instant::now() < end, "{}", served.log());
@@ -43,7 +43,7 @@ fn what_may_change_does_when_the_configuration_is_read_again_and_the_rest_is_nam
              class = \"house\"\n"
         )
     };
-    let served = Served::new(
+    let served = RunningServer::new(
         |media| {
             format!(
                 "[admin]\naddress = \"off\"\non_http = true\n[memory]\narena = \"64 MiB\"\n\

@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use super::{MODEL, PATIENCE, marked};
 
-pub(crate) struct Served {
+pub(crate) struct RunningServer {
     pub(crate) server: Child,
     pub(crate) url: String,
     pub(crate) dir: tempfile::TempDir,
 }
 
-impl Served {
+impl RunningServer {
     /// Serves titles that are called by their marks, and takes changes. A volume has to stand in
     /// the `config`.
     pub(crate) fn new(config: impl FnOnce(&str) -> String, marks: &[u8]) -> Self {
@@ -126,7 +126,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         // It may have ended.
         self.server.kill().ok();

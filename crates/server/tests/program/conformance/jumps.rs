@@ -14,8 +14,8 @@ use super::*;
 
 /// What a receiver of all of it has heard. What describes the service (SDT) has its times in each
 /// title: those of another one, or of another place, may come less than 25 ms later.
-fn heard(packets: &[Vec<u8>], begins: &[u16]) -> Heard {
-    Heard::rtp_from(packets, begins).excusing(Indicator::SiMinGapError)
+fn heard(packets: &[Vec<u8>], begins: &[u16]) -> ReceivedPackets {
+    ReceivedPackets::rtp_from(packets, begins).excusing(Indicator::SiMinGapError)
 }
 
 #[test]
@@ -23,8 +23,8 @@ fn a_session_that_jumps_while_it_is_played_and_in_a_pause_is_clean() {
     let server = TestServer::new("");
     for (protocol, transport) in TRANSPORTS {
         for (title, rate, law) in [
-            ("even.ts", TS_RATE, Law::Even(TS_RATE)),
-            ("film.ts", BitRate(1_000_000), Law::Stamps(&[])),
+            ("even.ts", TS_RATE, PacketTiming::Even(TS_RATE)),
+            ("film.ts", BitRate(1_000_000), PacketTiming::Stamps(&[])),
         ] {
             let mut player = Player::new(&server, title, transport);
             let first = player.play("Range: npt=0-\r\n");
@@ -62,7 +62,10 @@ fn a_session_is_clean_over_changes_of_its_scale() {
         player.pause();
         let heard = heard(&player.since(&first), &player.begins);
         assert_eq!(heard.jumps(), 5, "{protocol}: one for each");
-        heard.judge(&format!("RTSP, {protocol}, Scale: 1, 4, 1, -2, 2, 1"), Law::Places(TS_RATE));
+        heard.judge(
+            &format!("RTSP, {protocol}, Scale: 1, 4, 1, -2, 2, 1"),
+            PacketTiming::Places(TS_RATE),
+        );
         player.end();
     }
 }
@@ -122,7 +125,7 @@ fn a_channel_that_is_changed_while_it_is_sent_is_clean() {
     }
     let heard = heard(&came, &[]);
     assert_eq!(heard.jumps(), 0, "one clock, whatever was ordered");
-    heard.judge("channel, RTP, changed live", Law::Own);
+    heard.judge("channel, RTP, changed live", PacketTiming::Own);
 }
 
 #[test]
@@ -155,9 +158,9 @@ fn a_channel_that_fills_in_and_one_that_was_to_send_once_are_clean_when_they_are
     filled.extend(fills.rest());
     let filled = heard(&filled, &[]);
     assert_eq!(filled.jumps(), 0, "one clock");
-    filled.judge("channel, RTP, a fill-in and what it is for", Law::Own);
+    filled.judge("channel, RTP, a fill-in and what it is for", PacketTiming::Own);
     let heard = heard(&sent, &[]);
     // What was to leave alone left as it was: nobody knows its clock, but its counters.
     assert_eq!(heard.jumps(), 1, "it is marked");
-    heard.judge("channel, RTP, once, changed live", Law::Own);
+    heard.judge("channel, RTP, once, changed live", PacketTiming::Own);
 }
