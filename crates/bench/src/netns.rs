@@ -111,8 +111,8 @@ impl Wire {
     pub fn take_clients(&self) -> Result<fn(u16) -> Ipv4Addr> {
         ip(&["-n", &self.receiver, "route", "add", "local", CLIENTS, "dev", "lo"])?;
         let by = RECEIVER_ADDRESS.to_string();
-        let way = ["via", &by, "dev", SERVER_DEVICE, "congctl", CONGESTION_CONTROL];
-        ip(&[&["-n", &self.server, "route", "add", CLIENTS][..], &way].concat())?;
+        let route = ["via", &by, "dev", SERVER_DEVICE, "congctl", CONGESTION_CONTROL];
+        ip(&[&["-n", &self.server, "route", "add", CLIENTS][..], &route].concat())?;
         Ok(|client| {
             let [high, low] = client.to_be_bytes();
             Ipv4Addr::new(10, 214, high, low)

@@ -172,9 +172,10 @@ impl Channel {
             burst,
             announced: _,
         } = self;
-        let ways = (name, to, interface, source, hops)
+        let is_same_output = (name, to, interface, source, hops)
             == (&other.name, &other.to, &other.interface, &other.source, &other.hops);
-        ways && (dscp, rate, stuff, burst) == (&other.dscp, &other.rate, &other.stuff, &other.burst)
+        is_same_output
+            && (dscp, rate, stuff, burst) == (&other.dscp, &other.rate, &other.stuff, &other.burst)
             && *class == other.class
     }
 

@@ -635,9 +635,9 @@ impl<'a> Maker<'a> {
         self.later = shared.opened.map_or(Nanos(0), |opened| begin.since(opened));
         for (output, ring) in &mut self.lanes.outputs {
             let Some(ring) = ring.take() else { continue };
-            let (way, title) = (output.output.clone(), &self.source_spec.title);
+            let (destination, title) = (output.output.clone(), &self.source_spec.title);
             let chunks = Source::Chunks { ring, begin, framing: Framing::Plain };
-            let started = output.grant.start_now(title, chunks, way);
+            let started = output.grant.start_now(title, chunks, destination);
             self.lanes.streams.push(started.expect("a generated stream opens no file"));
         }
         shared.begin.set(begin).expect("it begins once");

@@ -460,8 +460,8 @@ fn a_session_answers_to_the_urls_of_its_own_title_only() {
     let session = format!("Session: {}\r\n", set.session());
     // Of all that means the title something else than its own URL is asked for in each way that
     // players know.
-    let ways = ["", "/", "/track1", "/track1/", "?x=y"].map(|end| format!("{url}{end}"));
-    for own in &ways {
+    let urls = ["", "/", "/track1", "/track1/", "?x=y"].map(|end| format!("{url}{end}"));
+    for own in &urls {
         let played = client.ask("PLAY", own, &session);
         assert_eq!(played.status, 200, "{own}: {played:?}");
         let info = played.field("RTP-Info").to_owned();
@@ -486,7 +486,7 @@ fn a_session_answers_to_the_urls_of_its_own_title_only() {
     // Nothing of it has done anything.
     receiver.take(10);
     assert_eq!(fixture.rtsp.all()[0].state, "playing");
-    assert_eq!(client.ask("TEARDOWN", &ways[2], &session).status, 200);
+    assert_eq!(client.ask("TEARDOWN", &urls[2], &session).status, 200);
     fixture.wait_for_peace();
 }
 
@@ -578,8 +578,8 @@ fn s08_s09_s10_s12_nobody_is_sent_to_who_did_not_ask() {
 fn address_here() -> IpAddr {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
     // Nothing is sent: it is only looked for the way (RFC 5737 has the addresses).
-    let way = socket.connect("198.51.100.1:9").and_then(|()| socket.local_addr());
-    way.map(|address| address.ip()).unwrap_or_else(|_| {
+    let local = socket.connect("198.51.100.1:9").and_then(|()| socket.local_addr());
+    local.map(|address| address.ip()).unwrap_or_else(|_| {
         let mut ip = std::process::Command::new("ip");
         let added = ip.args(["address", "replace", "203.0.113.77/32", "dev", "lo"]).status();
         assert!(added.is_ok_and(|status| status.success()), "an address besides the loopback");

@@ -62,7 +62,7 @@ fn swarm(duration: Nanos) -> Swarm {
         burst: Bytes(0),
         receiver: Receiver::new(Temper::Eager, None),
         arrives: Nanos(number * SECOND.0 / STREAMS),
-        hold: duration.times(3),
+        stay: duration.times(3),
         think: SECOND,
         retry: SECOND,
         follows: true,

@@ -155,7 +155,7 @@ pub(crate) struct ClientSpec {
     pub(crate) burst: Bytes,
     pub(crate) receiver: Receiver,
     pub(crate) arrives: Nanos,
-    pub(crate) hold: Nanos,
+    pub(crate) stay: Nanos,
     pub(crate) think: Nanos,
     /// Time until the retry after a refusal.
     pub(crate) retry: Nanos,
@@ -443,7 +443,7 @@ fn draw_clients(
                 draw_receiver(&mut dice, rate, mode, rude)
             },
             arrives: Nanos(dice.below(rush.0.max(1))),
-            hold: match kind {
+            stay: match kind {
                 ClientKind::Zapper => Nanos::from_millis(dice.spread(10, 8000)),
                 _ => Nanos(dice.between(duration.0 / 10, duration.0 * 2)),
             },
@@ -604,7 +604,7 @@ fn pin_some(
     for client in clients {
         if dice.chance(60) {
             client.kind = ClientKind::Pinner;
-            client.hold = Nanos::from_millis(dice.spread(100, 30_000));
+            client.stay = Nanos::from_millis(dice.spread(100, 30_000));
         }
         client.follows |= dice.chance(300);
     }

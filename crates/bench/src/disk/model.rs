@@ -465,14 +465,14 @@ mod tests {
             one_by_one(&mut Model::new(Profile::Hdd, SIZE, 5), requests)
         };
         assert_eq!(run(RequestKind::Read), run(RequestKind::Write));
-        // A read between two halves of an upload costs two ways of the arm.
+        // A read between two halves of an upload costs the travel of the arm twice.
         let halves = [write(0, MIB), write(u64::from(MIB), MIB)];
         let apart = [halves[0], read(SIZE.0 / 2, 4096), halves[1]];
         let seconds = |requests: &[Request]| {
             one_by_one(&mut Model::new(Profile::Hdd, SIZE, 5), requests.iter().copied())
         };
-        let ways = 2.0 * (1.5 + 14.5 * 0.5_f64.sqrt()) / 1e3;
-        assert!(seconds(&apart) - seconds(&halves) > ways);
+        let travel = 2.0 * (1.5 + 14.5 * 0.5_f64.sqrt()) / 1e3;
+        assert!(seconds(&apart) - seconds(&halves) > travel);
     }
 
     #[test]

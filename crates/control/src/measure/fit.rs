@@ -88,8 +88,8 @@ pub fn spinning(arm: &SpinningDisk, write_mib: Nanos, depth: u32) -> DiskModel {
     };
     let model = above(model, arm.sweeps);
     let whole = (1000.0 / f64::from(arm.span_thousandths.clamp(1, 1000))).sqrt();
-    let way = (model.sweep.0 as f64 * whole).ceil() as u64;
-    DiskModel { sweep: Nanos(way) + arm.spread.times(3), ..model }
+    let travel = (model.sweep.0 as f64 * whole).ceil() as u64;
+    DiskModel { sweep: Nanos(travel) + arm.spread.times(3), ..model }
 }
 
 /// Least sweep term: the time of a hard disk depends on the order, however small the measured

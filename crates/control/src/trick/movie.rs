@@ -153,11 +153,11 @@ fn choose(track: &Track, options: TrickOptions) -> Vec<(usize, Choice)> {
     let mut chosen: Vec<(usize, Choice)> = vec![];
     let mut take = |(nth, sample): (usize, &Sample)| {
         let (this, at) = (shown(sample), sample.at);
-        let way = match scale.is_reverse() {
+        let distance = match scale.is_reverse() {
             true => begin.0.checked_sub(this.0),
             false => this.0.checked_sub(begin.0),
         };
-        let Some(due) = way.map(|way| scale.shown(MediaTime(way))) else { return };
+        let Some(due) = distance.map(|distance| scale.shown(MediaTime(distance))) else { return };
         if let Some((_, last)) = chosen.last() {
             let gap = due.0.saturating_sub(last.due.0);
             if gap < apart || gap < to_send(track, sample, rate).0 {

@@ -376,8 +376,8 @@ impl Watch {
         let moving = each.0 as u128 * u128::from(len) / u128::from(MIB);
         // A piece that continues at the end of the last one costs an arm no seek.
         let stays = model.has_arm() && self.run == Some((direction, file, offset.0));
-        let way = if stays { 0 } else { model.visit.0 + model.sweep.0 };
-        let time = Nanos(way + moving as u64);
+        let travel = if stays { 0 } else { model.visit.0 + model.sweep.0 };
+        let time = Nanos(travel + moving as u64);
         self.flying.push((transfer, time));
         self.run = Some((direction, file, offset.0 + u64::from(len)));
         let flush = self.writes.flush.map_or(Nanos(0), |begun| {

@@ -84,7 +84,7 @@ pub(super) fn draw_clients(
             burst: Bytes(0),
             receiver: Receiver::new(Temper::Eager, None),
             arrives: Nanos(if kind == ClientKind::Viewer { 0 } else { dice.below(duration.0 / 3) }),
-            hold: match kind {
+            stay: match kind {
                 ClientKind::Zapper => volume.cycle.times(dice.between(fewest, 8)),
                 _ => duration.times(3),
             },

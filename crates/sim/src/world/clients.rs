@@ -354,8 +354,8 @@ impl World {
         let streams = self.live.iter().flatten().count() as u64;
         self.tally.streams_max = self.tally.streams_max.max(streams);
         let Client { spec, dice, .. } = &mut self.clients[client];
-        let hold = Nanos(spec.hold.0 / 2 + dice.below(spec.hold.0));
-        self.push(self.now + hold, Event::Leave { stream });
+        let stay = Nanos(spec.stay.0 / 2 + dice.below(spec.stay.0));
+        self.push(self.now + stay, Event::Leave { stream });
     }
 
     fn command(&mut self, command: Command) {

@@ -143,7 +143,7 @@ impl Store {
         let (id, principal) = (*id, principal.clone());
         let (session, _) = inner.open_session(&id, &principal)?;
         let work = tokio::spawn(async move {
-            let (mut hold, _) = session.take_over().await?;
+            let (mut writer, _) = session.take_over().await?;
             let entry = inner.entry(&id, &principal)?;
             match entry.len {
                 Some(known) if known == len => return Ok(()),
@@ -151,10 +151,10 @@ impl Store {
                 None if len < entry.mark.len => return Err(UploadError::TooLarge(len).into()),
                 None => {}
             }
-            let claim = hold.claim.as_mut().ok_or(ResumeError::NotFound)?;
+            let claim = writer.claim.as_mut().ok_or(ResumeError::NotFound)?;
             claim.grow(len)?;
             claim.shrink(len);
-            hold.set_aside = false;
+            writer.set_aside = false;
             inner.commit(Record::Length { id, len }).await?;
             Ok(())
         });
@@ -189,7 +189,7 @@ impl Store {
         if entry.offset() > offset {
             return Err(ResumeError::OffsetMismatch(entry.offset()));
         }
-        let (mut hold, newest) = session.take_over().await?;
+        let (mut writer, newest) = session.take_over().await?;
         let entry = inner.entry(id, principal)?;
         if entry.named.is_some() {
             return Err(ResumeError::Finished);
@@ -198,25 +198,32 @@ impl Store {
             return Err(ResumeError::OffsetMismatch(entry.mark.len));
         }
         let file = inner.data(*id, true).await?;
-        let tail = match hold.tail.take() {
+        let tail = match writer.tail.take() {
             Some((at, tail)) if at == offset => tail,
             _ => inner.reread(&file, &entry).await?,
         };
-        if !hold.set_aside {
-            if let (Some(len), Some(claim)) = (entry.len, hold.claim.as_mut()) {
+        if !writer.set_aside {
+            if let (Some(len), Some(claim)) = (entry.len, writer.claim.as_mut()) {
                 inner.allocate(&file, offset, len - offset, claim).await?;
             }
-            hold.set_aside = true;
+            writer.set_aside = true;
         }
         let rate = live.map(|live| live.rate);
-        inner.show(&mut hold, &entry, rate, &file).await?;
+        inner.show(&mut writer, &entry, rate, &file).await?;
         let sums = SumsBuilder::after(entry.mark, entry.prefix);
         let begun = JournalPosition { from: sums.ended(), prefix: sums.prefix() };
         let medium = live.map_or(&inner.medium, |live| &live.medium);
         let write_buffer = WriteBuffer::after(Arc::clone(medium), file, sums, tail);
         let (checkpoint, setting_aside) = (None, None);
-        let parts =
-            PendingWrites { inner, id: *id, hold, write_buffer, begun, checkpoint, setting_aside };
+        let parts = PendingWrites {
+            inner,
+            id: *id,
+            writer,
+            write_buffer,
+            begun,
+            checkpoint,
+            setting_aside,
+        };
         let (checkpoints, wanted, declared) = (true, None, entry.len);
         let recording = live.map(RecordingUpload::new);
         Ok(Appender { parts: Some(parts), newest, declared, wanted, checkpoints, recording })
@@ -403,7 +410,7 @@ impl Inner {
         // time twice.
         self.counted().await;
         let session = self.sessions.find(&id).ok_or(ResumeError::NotFound)?;
-        let mut hold = session.wait().await?;
+        let mut writer = session.wait().await?;
         let entry = self.entry(&id, principal)?;
         if let Some(finished) = finished(&entry) {
             return Ok(finished);
@@ -426,7 +433,7 @@ impl Inner {
             metadata: TitleMetadata::default(),
         };
         let mut finished = self.publish(unnamed).await?;
-        if let Some(announced) = hold.announced.take() {
+        if let Some(announced) = writer.announced.take() {
             announced.complete(finished.len);
         }
         // Only after the title's name is durable: a complete upload without data counts as named.
@@ -434,7 +441,7 @@ impl Inner {
         let stat = rustix::fs::fstat(&file).map_err(|errno| ResumeError::io(errno.into()))?;
         finished.etag = crate::catalogue::FileVersion::of(&stat).etag();
         self.commit(Record::Named { id, etag: finished.etag.clone() }).await?;
-        if let Some(claim) = hold.claim.take() {
+        if let Some(claim) = writer.claim.take() {
             claim.stored(entry.mark.len);
         }
         self.sessions.remove(&id);
@@ -443,15 +450,15 @@ impl Inner {
 
     async fn terminate(self: Arc<Self>, id: StoreId) -> Result<(), ResumeError> {
         let session = self.sessions.find(&id);
-        let mut hold = match &session {
+        let mut writer = match &session {
             Some(session) => Some(session.take_over().await?.0),
             None => None,
         };
         self.commit(Record::Gone { id }).await?;
         self.drop_data(id).await;
-        if let Some(hold) = &mut hold {
-            hold.claim = None;
-            hold.announced = None;
+        if let Some(writer) = &mut writer {
+            writer.claim = None;
+            writer.announced = None;
         }
         self.sessions.remove(&id);
         Ok(())
@@ -527,7 +534,7 @@ impl Inner {
     /// Makes an upload readable up to its journal offset, if titles are shown during uploads.
     async fn show(
         &self,
-        hold: &mut WriterState,
+        writer: &mut WriterState,
         entry: &Entry,
         rate: Option<BitRate>,
         file: &Arc<OwnedFd>,
@@ -535,12 +542,12 @@ impl Inner {
         let (Some(audience), Some(path)) = (self.audience.get(), &entry.created.path) else {
             return Ok(());
         };
-        if hold.announced.is_none() {
+        if writer.announced.is_none() {
             let what = GrowingStart { path, declared: entry.len, rate };
             let announced = self.announce(audience, file, what).await.map_err(ResumeError::io)?;
-            hold.announced = announced.map(Arc::new);
+            writer.announced = announced.map(Arc::new);
         }
-        if let Some(announced) = &hold.announced {
+        if let Some(announced) = &writer.announced {
             announced.advance(Bytes(entry.mark.len));
         }
         Ok(())

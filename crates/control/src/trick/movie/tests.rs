@@ -52,8 +52,8 @@ proptest! {
                 (choice.at, choice.end - choice.at),
                 (sample.at, u64::from(sample.len))
             );
-            let way = choice.shown.0.abs_diff(chosen[0].1.shown.0);
-            prop_assert_eq!(choice.due, scale.shown(MediaTime(way)));
+            let distance = choice.shown.0.abs_diff(chosen[0].1.shown.0);
+            prop_assert_eq!(choice.due, scale.shown(MediaTime(distance)));
         }
         for pair in chosen.windows(2) {
             prop_assert_eq!(pair[1].0 < pair[0].0, scale.is_reverse());

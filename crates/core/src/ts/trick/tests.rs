@@ -262,8 +262,8 @@ proptest! {
         let mut own = chosen.clone();
         own.dedup_by_key(|choice| choice.at);
         for choice in &own {
-            let way = choice.shown.0.abs_diff(chosen[0].shown.0);
-            prop_assert_eq!(choice.due, scale.shown(MediaTime(way)));
+            let distance = choice.shown.0.abs_diff(chosen[0].shown.0);
+            prop_assert_eq!(choice.due, scale.shown(MediaTime(distance)));
         }
         for pair in own.windows(2) {
             prop_assert!(pair[1].due.0 - pair[0].due.0 >= SECOND / u64::from(per_second));

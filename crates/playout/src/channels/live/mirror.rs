@@ -141,12 +141,12 @@ impl Mirror {
                 return if len == part.len() { End::Whole } else { End::Left };
             };
             let title = message.taken.0 as usize;
-            if reader.held() < title && reader.is_over {
+            if reader.buffered() < title && reader.is_over {
                 return End::Left;
             }
             let now = clock::now();
             let early = message.due.since(now + self.live.ahead(part));
-            if reader.held() < title || early > Nanos(0) {
+            if reader.buffered() < title || early > Nanos(0) {
                 let wait = if early > Nanos(0) { early } else { SECOND };
                 tokio::select! {
                     () = reader.fill(), if reader.has_room() => {}
@@ -205,8 +205,8 @@ impl Mirror {
         let (ours, theirs) = generated::pair().ok()?;
         let range = Extent::Range(Bytes(part.range.start + from)..Bytes(part.range.end));
         grant.start(&part.title, Source::of(range), Output::reader(theirs)).await.ok()?;
-        let hold = part.rate.bytes_in(HOLD).0.clamp(PIECE as u64, HOLD_MAX) as usize;
-        Some(Reader { socket: ours, bytes: vec![], at: 0, hold, is_over: false })
+        let buffer_max = part.rate.bytes_in(HOLD).0.clamp(PIECE as u64, HOLD_MAX) as usize;
+        Some(Reader { socket: ours, bytes: vec![], at: 0, buffer_max, is_over: false })
     }
 }
 
@@ -321,22 +321,22 @@ struct Reader {
     bytes: Vec<u8>,
     at: usize,
     /// Limit of the bytes in memory.
-    hold: usize,
+    buffer_max: usize,
     is_over: bool,
 }
 
 impl Reader {
-    fn held(&self) -> usize {
+    fn buffered(&self) -> usize {
         self.bytes.len() - self.at
     }
 
     fn has_room(&self) -> bool {
-        !self.is_over && self.held() < self.hold
+        !self.is_over && self.buffered() < self.buffer_max
     }
 
     /// Reads some more. Cancel safe.
     async fn fill(&mut self) {
-        if self.at > self.hold / 2 {
+        if self.at > self.buffer_max / 2 {
             self.bytes.drain(..self.at);
             self.at = 0;
         }

@@ -42,7 +42,7 @@ pub struct Appender {
 pub(super) struct PendingWrites {
     pub(super) inner: Arc<Inner>,
     pub(super) id: StoreId,
-    pub(super) hold: OwnedMutexGuard<WriterState>,
+    pub(super) writer: OwnedMutexGuard<WriterState>,
     pub(super) write_buffer: WriteBuffer,
     pub(super) begun: JournalPosition,
     pub(super) checkpoint: Option<JoinHandle<Result<(), UploadError>>>,
@@ -93,8 +93,8 @@ impl Appender {
         }
         self.check()?;
         let parts = self.parts.as_mut().expect("only the end takes it apart");
-        let PendingWrites { inner, hold, write_buffer, .. } = parts;
-        let claim = hold.claim.as_mut().ok_or(ResumeError::NotFound)?;
+        let PendingWrites { inner, writer, write_buffer, .. } = parts;
+        let claim = writer.claim.as_mut().ok_or(ResumeError::NotFound)?;
         let room = room(inner, claim, write_buffer, self.declared).await?;
         tokio::select! {
             biased;
@@ -184,7 +184,7 @@ impl PendingWrites {
     /// Makes written bytes durable, while more arrive.
     fn checkpoint(&mut self, advanced: Advanced) {
         let (inner, file) = (Arc::clone(&self.inner), Arc::clone(self.write_buffer.file()));
-        let (begun, announced) = (self.begun, self.hold.announced.clone());
+        let (begun, announced) = (self.begun, self.writer.announced.clone());
         let (from, end) = (begun.from + advanced.units.len(), Bytes(advanced.mark.len));
         self.begun = JournalPosition { from, prefix: advanced.prefix };
         self.checkpoint = Some(tokio::spawn(async move {
@@ -216,7 +216,7 @@ impl PendingWrites {
         let len = advanced.mark.len;
         self.checkpoint(advanced);
         self.checkpointed().await?;
-        self.hold.tail = Some((len, self.write_buffer.tail().to_vec()));
+        self.writer.tail = Some((len, self.write_buffer.tail().to_vec()));
         Ok(len)
     }
 

@@ -192,7 +192,7 @@ impl Appender {
             }
             return Ok(());
         }
-        let claim = parts.hold.claim.as_mut().ok_or(ResumeError::NotFound)?;
+        let claim = parts.writer.claim.as_mut().ok_or(ResumeError::NotFound)?;
         let (len, file) = (parts.write_buffer.len(), Arc::clone(parts.write_buffer.file()));
         if recording.room.saturating_sub(len) > recording.ahead / 2 {
             return Ok(());
@@ -219,7 +219,7 @@ impl Appender {
     fn have_room(&mut self, is_set_aside: bool) {
         let recording = self.recording.as_mut().expect("it comes at a rate");
         let parts = self.parts.as_mut().expect("only the end takes it apart");
-        if let Some(claim) = &mut parts.hold.claim {
+        if let Some(claim) = &mut parts.writer.claim {
             recording.room = claim.reserved();
             if is_set_aside {
                 claim.allocated();

@@ -44,8 +44,8 @@ pub(super) struct WriterState {
 impl Sessions {
     /// Adds an open upload.
     pub(in super::super) fn add(&self, id: StoreId, claim: Claim, set_aside: bool) {
-        let hold = WriterState { claim: Some(claim), set_aside, tail: None, announced: None };
-        let turn = Arc::new(tokio::sync::Mutex::new(hold));
+        let writer = WriterState { claim: Some(claim), set_aside, tail: None, announced: None };
+        let turn = Arc::new(tokio::sync::Mutex::new(writer));
         let session = Session { turn, newest: watch::channel(0).0 };
         lock(&self.0).insert(id, Arc::new(session));
     }
@@ -69,9 +69,9 @@ impl Session {
             *newest += 1;
             own = *newest;
         });
-        let hold = self.wait().await?;
+        let writer = self.wait().await?;
         let newest = RequestGeneration { own, newest: self.newest.subscribe() };
-        if newest.is_over() { Err(ResumeError::Superseded) } else { Ok((hold, newest)) }
+        if newest.is_over() { Err(ResumeError::Superseded) } else { Ok((writer, newest)) }
     }
 
     pub(super) async fn wait(&self) -> Result<OwnedMutexGuard<WriterState>, ResumeError> {
