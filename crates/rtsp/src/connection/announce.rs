@@ -46,6 +46,16 @@ enum MediumTransport {
     Frames((u8, u8)),
 }
 
+impl MediumTransport {
+    /// Whether its frames or its reports are on this channel of the connection.
+    fn uses(&self, channel: u8) -> bool {
+        match self {
+            Self::Datagrams(_) => false,
+            Self::Frames((a, b)) => [*a, *b].contains(&channel),
+        }
+    }
+}
+
 /// The destination of interleaved frames.
 pub(super) struct WritePath {
     id: SessionId,
@@ -152,8 +162,8 @@ impl Connection {
         let nth =
             nth.ok_or_else(|| Reply::said(Status::NOT_FOUND, "this medium was not announced"))?;
         let used = |channel: u8| {
-            let has_it = |line: &MediumTransport| matches!(line, MediumTransport::Frames((a, b)) if [*a, *b].contains(&channel));
-            announced.media.iter().filter_map(|medium| medium.line.as_ref()).any(has_it)
+            let mut transports = announced.media.iter().filter_map(|medium| medium.line.as_ref());
+            transports.any(|transport| transport.uses(channel))
         };
         let offers = request.field("transport");
         let offers = offers.map(|value| self::offers(request.version, value)).unwrap_or_default();
