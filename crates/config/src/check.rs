@@ -35,10 +35,6 @@ use tactus_notation::units::{Percent, Value, exact};
 use tactus_notation::value::{SpannedKey, Switch};
 use toml::Spanned;
 
-pub use channels::TITLES_MAX;
-pub(super) use channels::channel;
-pub(super) use recordings::recording;
-
 use self::channels::channels;
 use self::classes::classes;
 use self::http::http;

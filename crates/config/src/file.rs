@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use tactus_control::class::{Classes, FIXED};
 use tactus_notation::ConfigError;
 use tactus_notation::error::Mistake;
+use tactus_playout::reload::Reread;
 use toml::de::DeTable;
 use toml::{Table, Value};
 
@@ -75,6 +76,17 @@ impl ConfigFile {
     pub fn says(&self, table: &str, key: &str) -> bool {
         let table = self.written.get(table).and_then(toml::Value::as_table);
         table.is_some_and(|table| table.contains_key(key))
+    }
+
+    /// Reads the file again.
+    ///
+    /// # Errors
+    /// The first mistake, with line and column.
+    pub fn reread(&self) -> Result<Reread, ConfigError> {
+        let file = Self::read(&self.path)?;
+        let needs_restart = self.needs_restart(&file);
+        let Config { classes, channels, .. } = file.config;
+        Ok(Reread { classes, channels, needs_restart })
     }
 
     /// The keys of `other` that would need a restart.

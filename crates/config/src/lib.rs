@@ -9,11 +9,6 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod address;
-pub mod pattern;
-
-pub mod recording;
-
-pub mod channel;
 
 pub mod rtsp;
 
@@ -45,13 +40,13 @@ use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_notation::ConfigError;
 use tactus_notation::error::Mistake;
 use tactus_notation::units::Percent;
+use tactus_playout::channel::Channel;
+use tactus_playout::channels::ChannelSettings;
+use tactus_playout::recording::Recording;
 
 use self::http::{Origins, Proxies, PublicUrl, StoredPages};
-use channel::Channel;
-pub use check::TITLES_MAX;
 pub use file::{ConfigFile, Key};
 pub use raw::LogForm;
-use recording::Recording;
 use rtsp::Rtsp;
 pub use unix_socket::UnixSocket;
 
@@ -293,31 +288,20 @@ impl Config {
             .map_err(|mistake| mistake.in_file(file, text))
     }
 
-    /// Checks `text`, the content of one `[[recording]]`.
-    ///
-    /// # Errors
-    /// The first mistake, with line and column.
-    pub fn parse_recording(text: &str) -> Result<Recording, ConfigError> {
-        toml::from_str(text)
-            .map_err(Mistake::from)
-            .and_then(check::recording)
-            .map_err(|mistake| mistake.in_file(Path::new("recording"), text))
-    }
-
-    /// Checks `text`, the content of one `[[channel]]`.
-    ///
-    /// # Errors
-    /// The first mistake, with line and column.
-    pub fn parse_channel(text: &str) -> Result<Channel, ConfigError> {
-        toml::from_str(text)
-            .map_err(Mistake::from)
-            .and_then(check::channel)
-            .map_err(|mistake| mistake.in_file(Path::new("channel"), text))
-    }
-
     /// Replaces the volumes by the one of the command line: `tactus serve DIR`.
     pub fn serve_only(&mut self, dir: &Path) {
         self.volumes = vec![Volume::new(check::absolute(dir))];
+    }
+
+    /// The settings of the channels.
+    #[must_use]
+    pub fn channel_settings(&self) -> ChannelSettings {
+        let writable = self.volumes.iter().find(|volume| volume.uploads);
+        ChannelSettings {
+            channels: self.channels.clone(),
+            classes: self.classes.clone(),
+            volume: writable.map(|volume| volume.path.clone()),
+        }
     }
 
     /// The settings of the engine.

@@ -13,6 +13,8 @@ use tactus_control::settings::{BackEnd, Sendfile, UnfinishedTitles};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_notation::units::{Percent, Value};
 use tactus_notation::value::{OneOrMore, SpannedKey, Switch};
+use tactus_playout::channel::raw::RawChannel;
+use tactus_playout::recording::raw::RawRecording;
 use toml::Spanned;
 
 use super::http::{ForwardedField, StoredPages};
@@ -49,11 +51,11 @@ pub struct Raw {
     /// `[upload]`
     pub upload: Upload,
     /// `[[recording]]`
-    pub recording: Vec<Recording>,
+    pub recording: Vec<RawRecording>,
     /// `[[class]]`
     pub class: Vec<RawClass>,
     /// `[[channel]]`
-    pub channel: Vec<Channel>,
+    pub channel: Vec<RawChannel>,
     /// `[rtsp]`
     pub rtsp: Rtsp,
     /// `[server]`
@@ -321,30 +323,6 @@ pub struct Grant {
     pub paths: Spanned<Vec<String>>,
 }
 
-/// `[[recording]]`: one live input and its titles.
-#[derive(serde::Deserialize, Debug)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
-pub struct Recording {
-    pub name: Spanned<String>,
-    pub from: Spanned<String>,
-    #[serde(default)]
-    pub interface: SpannedKey<Switch<String>>,
-    pub to: Spanned<String>,
-    #[serde(default)]
-    pub rate: SpannedKey<Switch<Value<BitRate>>>,
-    #[serde(default)]
-    pub rotate: SpannedKey<Switch<String>>,
-    #[serde(default)]
-    pub keep_titles: SpannedKey<Switch<u32>>,
-    #[serde(default)]
-    pub keep_size: SpannedKey<Switch<Value<Bytes>>>,
-    #[serde(default)]
-    pub keep_age: SpannedKey<Switch<Value<Nanos>>>,
-    #[serde(default)]
-    pub silence: SpannedKey<Value<Nanos>>,
-}
-
 /// `[rtsp]`: the RTSP server.
 #[derive(serde::Deserialize, Default, Debug)]
 #[serde(default, deny_unknown_fields)]
@@ -382,54 +360,6 @@ pub struct RtspPrincipal {
     pub records: bool,
     #[serde(default)]
     pub paths: SpannedKey<Vec<String>>,
-}
-
-/// `[[channel]]`: titles that are sent as datagrams from the start.
-#[derive(serde::Deserialize, Debug)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
-pub struct Channel {
-    pub name: Spanned<String>,
-    #[serde(default)]
-    pub title: SpannedKey<String>,
-    #[serde(default)]
-    pub playlist: SpannedKey<OneOrMore>,
-    pub to: Spanned<String>,
-    #[serde(default)]
-    pub start: SpannedKey<String>,
-    #[serde(default)]
-    pub at: Vec<TimedTitle>,
-    #[serde(default)]
-    pub fill: SpannedKey<Switch<String>>,
-    #[serde(default)]
-    pub announce: Option<bool>,
-    #[serde(default)]
-    pub interface: SpannedKey<Switch<String>>,
-    #[serde(default)]
-    pub source: SpannedKey<Switch<String>>,
-    #[serde(default)]
-    pub hops: SpannedKey<u32>,
-    #[serde(default)]
-    pub dscp: SpannedKey<u32>,
-    #[serde(default)]
-    pub rate: SpannedKey<Switch<Value<BitRate>>>,
-    #[serde(default)]
-    pub stuff: SpannedKey<Switch<Value<BitRate>>>,
-    #[serde(default)]
-    pub burst: SpannedKey<Value<Nanos>>,
-    #[serde(default)]
-    pub class: SpannedKey<String>,
-    #[serde(default)]
-    pub repeat: Option<bool>,
-}
-
-/// A title of a channel with a fixed time.
-#[derive(serde::Deserialize, Debug)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
-pub struct TimedTitle {
-    pub time: Spanned<String>,
-    pub title: Spanned<String>,
 }
 
 /// `"auto"`, or a list of cores.

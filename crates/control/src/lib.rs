@@ -23,6 +23,8 @@ pub mod engine;
 pub mod generated;
 pub mod trick;
 
+pub mod ts_packets;
+
 pub mod indexing;
 
 pub mod recording;

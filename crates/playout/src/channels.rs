@@ -10,7 +10,6 @@
 
 mod list;
 mod live;
-pub mod packets;
 mod rundown;
 mod saved;
 mod session;
@@ -30,8 +29,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tactus_config::Config;
-use tactus_config::channel::{Channel, List};
+use tactus_control::broker::{Broker, UDP_BUFFER, UdpOutput, Viewer};
 use tactus_control::class::{Classes, SendOptions};
 use tactus_core::classes::ClassNumber;
 use tactus_storage::catalogue::Catalogue;
@@ -40,12 +38,14 @@ use tactus_sys::udp_input;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::channel::{Channel, List};
+
 pub use live::{AdmittedListener, ListenError};
 pub use status::{State, Status};
-use tactus_control::broker::{Broker, UDP_BUFFER, UdpOutput, Viewer};
 
 use live::Live;
 use runner::{Order, Runner};
+pub use saved::ChannelSettings;
 use saved::SavedChanges;
 use status::{Board, REQUESTS_MAX};
 use title::TitleError;
@@ -129,13 +129,13 @@ pub struct ConfigureResult {
 }
 
 impl Channels {
-    /// Starts the channels of `config` with their saved changes.
-    pub fn begin(config: &Config, catalogue: &Arc<Catalogue>, broker: &Broker) -> Self {
+    /// Starts the channels of `settings` with their saved changes.
+    pub fn begin(settings: &ChannelSettings, catalogue: &Arc<Catalogue>, broker: &Broker) -> Self {
         let shared = Shared {
             catalogue: Arc::clone(catalogue),
             broker: broker.clone(),
-            classes: config.classes.clone(),
-            saved: SavedChanges::open(config),
+            classes: settings.classes.clone(),
+            saved: SavedChanges::open(settings),
             udp_outputs: UdpOutputs::default(),
             entries: Mutex::default(),
             changing: tokio::sync::Mutex::default(),

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tactus_config::Config;
 use tactus_control::broker::{Broker, ClassUse, ClassesError};
 use tactus_control::class::{self, Class, FIXED};
 use tactus_core::classes::ClassNumber;
@@ -105,10 +104,14 @@ impl From<ClassesError> for ClassError {
 }
 
 impl Classes {
-    /// The classes of `config`, which `broker` knows and which the engine counts in `counters`.
-    pub fn new(config: &Config, broker: &Broker, counters: &Arc<[ClassCounters]>) -> Self {
+    /// The `configured` classes, which `broker` knows and which the engine counts in `counters`.
+    pub fn new(
+        configured: &class::Classes,
+        broker: &Broker,
+        counters: &Arc<[ClassCounters]>,
+    ) -> Self {
         let (broker, counters) = (broker.clone(), Arc::clone(counters));
-        let [configured, now] = [(); 2].map(|()| Mutex::new(config.classes.clone()));
+        let [configured, now] = [(); 2].map(|()| Mutex::new(configured.clone()));
         Self { inner: Arc::new(Inner { broker, counters, configured, now }) }
     }
 

@@ -28,9 +28,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tactus_config::Config;
-use tactus_config::pattern::Pattern;
-use tactus_config::recording::Recording;
+use tactus_control::recording::Recorder;
 use tactus_core::path::RequestPath;
 use tactus_engine::message::VolumeId;
 use tactus_storage::catalogue::{Catalogue, OpenFault};
@@ -38,8 +36,10 @@ use tactus_storage::store::{Principal, Store};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::pattern::Pattern;
+use crate::recording::Recording;
+
 pub use status::{Alarm, Counts, State, Status};
-use tactus_control::recording::Recorder;
 
 use session::Session;
 use status::StatusCell;
@@ -102,24 +102,23 @@ pub enum BeginError {
 }
 
 impl Recordings {
-    /// Without recordings yet; titles go to `volumes`, which have the volume numbers of `config`
-    /// and `catalogue`.
+    /// Without recordings yet; titles go to `volumes`, whose directories are `roots`, both by the
+    /// volume numbers of `catalogue`.
     #[must_use]
     pub fn new(
-        config: &Config,
+        roots: Vec<PathBuf>,
         catalogue: Arc<Catalogue>,
         volumes: Arc<[Option<Store>]>,
         recorder: Recorder,
     ) -> Self {
-        let roots = config.volumes.iter().map(|volume| volume.path.clone()).collect();
         let (book, names) = (Mutex::default(), Arc::default());
         Self { inner: Arc::new(Inner { catalogue, volumes, recorder, roots, book, names }) }
     }
 
-    /// Begins the recordings of `config`, each with its own principal. A recording that cannot
+    /// Begins the `configured` recordings, each with its own principal. A recording that cannot
     /// begin is logged; the server serves titles all the same.
-    pub fn begin_configured(&self, config: &Config) {
-        for recording in &config.recordings {
+    pub fn begin_configured(&self, configured: &[Recording]) {
+        for recording in configured {
             let principal = Principal::new(&recording.name);
             if let Err(error) = self.begin(recording.clone(), principal) {
                 tracing::error!(recording = recording.name, %error, "it does not begin");

@@ -5,6 +5,12 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod pattern;
+
+pub mod recording;
+
+pub mod channel;
+
 pub mod ingest;
 
 pub mod channels;

@@ -9,9 +9,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
-use tactus_config::ConfigFile;
+use tactus_control::class;
 use tactus_notation::ConfigError;
 
+use crate::channel::Channel;
 use crate::channels::{Channels, OrderError};
 use crate::classes::{ClassError, Classes};
 
@@ -24,8 +25,22 @@ pub struct Reload {
 struct Inner {
     classes: Classes,
     channels: Channels,
-    /// The configuration of the start. The lock permits one reload at a time.
-    started: tokio::sync::Mutex<ConfigFile>,
+    /// Reads the file. The lock permits one reload at a time.
+    reread: tokio::sync::Mutex<Arc<RereadFile>>,
+}
+
+/// Reads the file and compares it with the configuration of the start.
+type RereadFile = dyn Fn() -> Result<Reread, ConfigError> + Send + Sync;
+
+/// What a reload applies of the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reread {
+    /// All classes.
+    pub classes: class::Classes,
+    /// All channels.
+    pub channels: Vec<Channel>,
+    /// Other keys that have changed since the start.
+    pub needs_restart: Vec<String>,
 }
 
 /// The result of a reload.
@@ -60,10 +75,15 @@ pub enum ReloadError {
 }
 
 impl Reload {
-    /// For a server that was `started` with a file, and its `classes` and `channels`.
-    pub fn new(started: ConfigFile, classes: Classes, channels: Channels) -> Self {
-        let started = tokio::sync::Mutex::new(started);
-        Self { inner: Arc::new(Inner { classes, channels, started }) }
+    /// For a server that was started with a file, which `reread` reads again, and its `classes` and
+    /// `channels`. `reread` may block.
+    pub fn new(
+        reread: impl Fn() -> Result<Reread, ConfigError> + Send + Sync + 'static,
+        classes: Classes,
+        channels: Channels,
+    ) -> Self {
+        let reread = tokio::sync::Mutex::new(Arc::new(reread) as Arc<RereadFile>);
+        Self { inner: Arc::new(Inner { classes, channels, reread }) }
     }
 
     /// Reads the file, applies the possible changes, and logs the result.
@@ -90,20 +110,19 @@ impl Reload {
 
 impl Inner {
     async fn read(&self) -> Result<ReloadResult, ReloadError> {
-        let started = self.started.lock().await;
-        let path = started.path.clone();
-        let file = tokio::task::spawn_blocking(move || ConfigFile::read(&path)).await;
+        let reread = self.reread.lock().await;
+        let read = Arc::clone(&reread);
+        let file = tokio::task::spawn_blocking(move || read()).await;
         let file = file.expect("reading a file does not panic").map_err(ReloadError::File)?;
-        let needs_restart = started.needs_restart(&file);
-        self.channels.check(&file.config.channels).map_err(|error| match error {
+        self.channels.check(&file.channels).map_err(|error| match error {
             OrderError::Class(_) => ReloadError::Channel(error),
             error => ReloadError::TooMany(error),
         })?;
         // Changes that can fail by half come last.
-        let mut changed =
-            self.classes.configure(&file.config.classes).map_err(ReloadError::Class)?;
-        let channels = self.channels.configure(file.config.channels).await;
+        let mut changed = self.classes.configure(&file.classes).map_err(ReloadError::Class)?;
+        let channels = self.channels.configure(file.channels).await;
         changed.extend(channels.changed);
+        let needs_restart = file.needs_restart;
         Ok(ReloadResult { changed, needs_restart, failed: channels.failed })
     }
 }

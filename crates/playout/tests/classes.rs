@@ -10,13 +10,15 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus_config::Config;
 use tactus_control::broker::ClassUse;
+use tactus_control::class::Class;
 use tactus_control::engine;
+use tactus_control::settings::{EngineSettings, Volume};
 use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
 use tactus_media::{probe, sample};
 use tactus_notation::Auto;
-use tactus_playout::channels::{Channels, State, Status};
+use tactus_playout::channel::Channel;
+use tactus_playout::channels::{ChannelSettings, Channels, State, Status};
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tactus_sys::udp_input::{InputOptions, UdpInput};
 
@@ -66,20 +68,20 @@ fn take(inbox: &mut UdpInput, count: usize) -> Vec<u8> {
     marks
 }
 
-const CLASSES: &str = r#"
-[link]
-rate = "100 Mbit/s"
-[[class]]
+const CLASSES: [&str; 2] = [
+    r#"
 name = "house"
 guaranteed = "16 Mbit/s"
 ceiling = "20 Mbit/s"
 oversubscribe = true
-[[class]]
+"#,
+    r#"
 name = "gold"
 guaranteed = "45 Mbit/s"
 ceiling = "50 Mbit/s"
 burst = "4 ms"
-"#;
+"#,
+];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn channels_share_what_their_class_may_have_and_are_refused_by_its_name() {
@@ -94,35 +96,43 @@ async fn channels_share_what_their_class_may_have_and_are_refused_by_its_name() 
     std::fs::write(dir.path().join(".tactus/disk-model.toml"), MODEL).expect("a model");
     let mut inbox = inbox();
     let port = inbox.address().expect("bound").port();
-    let mut text = format!("[[volume]]\npath = \"{}\"\n{CLASSES}", dir.path().display());
     let rates = [8, 8, 8, 4, 4];
     let channel = |nth: u8, rate: u64, class: &str| {
         format!(
-            "[[channel]]\nname = \"c{nth}\"\ntitle = \"/{nth}.ts\"\nrate = \"{rate} Mbit/s\"\n\
+            "name = \"c{nth}\"\ntitle = \"/{nth}.ts\"\nrate = \"{rate} Mbit/s\"\n\
              to = \"udp://127.0.0.{nth}:{port}\"\n{class}"
         )
     };
+    let of = |nth: u8, rate: u64, class: &str| {
+        Channel::parse(&channel(nth, rate, class)).expect("a channel")
+    };
+    let mut settings = ChannelSettings::default();
+    for class in CLASSES {
+        let class = Class::parse(class, &settings.classes).expect("a class");
+        settings.classes.0.push(class);
+    }
     for (nth, rate) in (1..).zip(rates) {
         marked(dir.path(), nth);
-        text += &channel(nth, rate, "class = \"house\"\n");
+        settings.channels.push(of(nth, rate, "class = \"house\"\n"));
     }
-    let config = Config::parse(Path::new("test.toml"), &text).expect("a configuration");
-    let mut config = Config { memory: config.memory.clone(), ..config };
-    config.memory.arena = Auto::Set(Bytes(64 * MIB));
+    let mut engine = EngineSettings {
+        volumes: vec![Volume::new(dir.path().into())],
+        classes: settings.classes.clone(),
+        sends_datagrams: true,
+        ..EngineSettings::default()
+    };
+    engine.link.rate = Auto::Set(BitRate(100_000_000));
+    engine.memory.arena = Auto::Set(Bytes(64 * MIB));
     let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
     let catalogue = Arc::new(Catalogue::new(dir.path(), rules).expect("a volume"));
-    let engine = engine::start(&config.engine()).expect("the engine starts");
+    let engine = engine::start(&engine).expect("the engine starts");
     let counters = &engine.counters;
-    let channels = Channels::begin(&config, &catalogue, &engine.broker);
+    let channels = Channels::begin(&settings, &catalogue, &engine.broker);
     for nth in 1..=5 {
         until(&channels, &format!("c{nth}"), |status| status.sent_bytes > 0).await;
     }
     // A class has its guarantee from the start, and an over-subscribed one its ceiling: 90 - 20 -
     // 45 are left to those without a class.
-    let of = |nth: u8, rate: u64, class: &str| {
-        Config::parse_channel(&channel(nth, rate, class).replace("[[channel]]\n", ""))
-            .expect("a channel")
-    };
     marked(dir.path(), 6);
     marked(dir.path(), 7);
     channels.set(of(6, 25, "")).await.expect("it is taken");

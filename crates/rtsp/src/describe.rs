@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tactus_control::broker::Refusal;
 use tactus_control::trick;
+use tactus_control::ts_packets;
 use tactus_core::datagrams::{Counting, Plan};
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::rtsp::Status;
@@ -15,7 +16,6 @@ use tactus_core::rtsp::span::{self, RangeStart, Span};
 use tactus_core::ts::trick::Scale;
 use tactus_core::ts::{Index, PACKET, clock_packet};
 use tactus_core::units::{BitRate, MediaTime};
-use tactus_playout::channels::packets;
 use tactus_storage::catalogue::{IndexState, OpenFault, OpenTitle, PathObject};
 
 use super::{Reason, Server};
@@ -79,7 +79,7 @@ impl Server {
             Err(error) => return Err(fault(error)),
         };
         let kind = |text: &str| Reply::said(Status::UNSUPPORTED_MEDIA, text);
-        let bytes = packets::range(&title).await.map_err(|text| kind(&text))?;
+        let bytes = ts_packets::range(&title).await.map_err(|text| kind(&text))?;
         let facts = self.catalogue.media(&title, &path).await.map_err(fault)?;
         let rate = facts.ok_or_else(|| kind("the title has no PCR, so its rate is unknown"))?.rate;
         if bytes.is_empty() {

@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tactus_config::channel::is_broadcast;
 use tactus_config::rtsp::Principal;
 use tactus_control::broker::{Broker, DeliverySpec, Output, UdpOutput};
 use tactus_core::datagrams::{Framing, Ip, Session};
@@ -20,6 +19,7 @@ use tactus_core::rtsp::message::Reply;
 use tactus_core::rtsp::transport::{Ends, Lower, Offer, Ports};
 use tactus_core::units::Nanos;
 use tactus_storage::warnings;
+use tactus_sys::packets::udp_output::is_broadcast;
 use tactus_sys::tcp::Preparation;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;

@@ -4,9 +4,8 @@
 //! sends no datagrams itself.
 
 use serde_json::{Map, Value};
-use tactus_config::Config;
-use tactus_config::channel::Channel;
 use tactus_core::path::RequestPath;
+use tactus_playout::channel::Channel;
 use tactus_playout::channels::{Channels, OrderError};
 
 use super::recordings;
@@ -154,7 +153,7 @@ fn patched(mut known: Map<String, Value>, changes: Map<String, Value>) -> Map<St
 }
 
 fn wanted(keys: Map<String, Value>) -> Result<Channel, Response> {
-    keys::checked(&keys, Config::parse_channel)
+    keys::checked(&keys, Channel::parse)
 }
 
 fn title(keys: &Map<String, Value>) -> Result<String, Response> {
@@ -191,7 +190,7 @@ mod tests {
         let other = patch(r#"{"title": "/c.ts", "fill": null}"#).unwrap();
         assert_eq!(
             (&other.playlist.list, &other.playlist.fill),
-            (&tactus_config::channel::List::Titles(vec!["/c.ts".into()]), &None)
+            (&tactus_playout::channel::List::Titles(vec!["/c.ts".into()]), &None)
         );
         assert!(other.leaves_as(&channel));
         assert!(!patch(r#"{"hops": 9}"#).unwrap().leaves_as(&channel));

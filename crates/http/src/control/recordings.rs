@@ -3,11 +3,10 @@
 //! Promise: values are checked by the rules of the configuration, with the same error messages. A
 //! path has only the name of a recording. It receives and stores nothing itself.
 
-use tactus_config::Config;
-use tactus_config::recording::Recording;
 use tactus_control::rights::Right;
 use tactus_core::path::RequestPath;
 use tactus_playout::ingest::{BeginError, Recordings, State};
+use tactus_playout::recording::Recording;
 
 use crate::incoming::{Incoming, ReadEnd};
 use crate::keys;
@@ -126,7 +125,7 @@ fn refused(error: BeginError) -> Response {
 
 /// The recording in a body: the keys of `[[recording]]` as a JSON object.
 fn wanted(body: &[u8]) -> Result<Recording, Response> {
-    keys::checked(&keys::read(body, "[[recording]]")?, Config::parse_recording)
+    keys::checked(&keys::read(body, "[[recording]]")?, Recording::parse)
 }
 
 /// Reads the whole body, which has the keys of an object.

@@ -160,7 +160,8 @@ impl TestServer {
         let mut control = Control::default();
         if let (Some(uploads), Some(recorder)) = (&uploads, &recorder) {
             let (catalogue, volumes) = (Arc::clone(&catalogue), Arc::clone(&uploads.volumes));
-            let recordings = Recordings::new(&plan.config, catalogue, volumes, recorder.clone());
+            let roots = plan.config.volumes.iter().map(|volume| volume.path.clone()).collect();
+            let recordings = Recordings::new(roots, catalogue, volumes, recorder.clone());
             control.recordings = Some(recordings);
         }
         let store = Store {

@@ -7,10 +7,11 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
 
-use tactus_config::TITLES_MAX;
 use tactus_core::path::resolve;
 use tactus_core::units::MIB;
 use tactus_storage::catalogue::OpenTitle;
+
+use crate::channel::TITLES_MAX;
 
 /// Upper bound of the size of a list.
 const LEN_MAX: u64 = 16 * MIB;

@@ -6,8 +6,9 @@
 
 use std::collections::VecDeque;
 
-use tactus_config::channel::{Playlist, ScheduledTime};
 use tactus_core::units::WallTime;
+
+use crate::channel::{Playlist, ScheduledTime};
 
 /// The schedule of one channel.
 #[derive(Debug)]
@@ -285,14 +286,14 @@ impl PlaylistPosition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tactus_config::Config;
+    use crate::channel::Channel;
 
     const DAY: u64 = 86_400_000_000_000;
     const NOON: WallTime = WallTime(1_795_348_800_000_000_000);
 
     fn rundown(keys: &str, titles: &[&str]) -> Rundown {
         let text = format!("name = \"a\"\nto = \"udp://239.1.1.1:5000\"\ntitle = \"/-\"\n{keys}");
-        let mut rundown = Rundown::new(Config::parse_channel(&text).unwrap().playlist, NOON);
+        let mut rundown = Rundown::new(Channel::parse(&text).unwrap().playlist, NOON);
         read(&mut rundown, titles);
         rundown
     }

@@ -14,10 +14,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus_config::channel::{Channel, List};
-use tactus_config::recording::Kind;
 use tactus_control::broker::{DeliverySpec, Grant, Output, Running, Source, UdpOutput};
 use tactus_control::class::SendOptions;
+use tactus_control::ts_packets;
 use tactus_core::datagrams::{Counting, Framing, Plan, Polyline, Restamping, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::ts::PACKET;
@@ -35,7 +34,9 @@ use super::session::{self, Announcement, Reports};
 use super::status::Board;
 use super::timing::{AGAIN, Act, CurrentTitle, Facts, PrimedTitle, Search, Skip};
 use super::title::{self, path_of};
-use super::{Shared, list, packets};
+use super::{Shared, list};
+use crate::channel::{Channel, List};
+use crate::recording::Kind;
 
 /// An order to a channel. Dropping the sender ends it.
 #[derive(Debug)]
@@ -316,7 +317,7 @@ impl Runner {
     async fn prime(&mut self, item: Item) -> Result<PlayingTitle, Miss> {
         let path = path_of(&item.path)?;
         let title = self.title(&path).await?;
-        let range = packets::range(&title).await?;
+        let range = ts_packets::range(&title).await?;
         self.prime_range(item, title, range).await
     }
 

@@ -12,9 +12,21 @@ use std::{fs, iter};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tactus_config::Config;
-use tactus_config::channel::Channel;
+use tactus_control::class::Classes;
 use tactus_media::RESERVED;
+
+use crate::channel::Channel;
+
+/// What the channels start with.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ChannelSettings {
+    /// The configured channels.
+    pub channels: Vec<Channel>,
+    /// The classes of the link.
+    pub classes: Classes,
+    /// The directory of the first writable volume, where changes are saved.
+    pub volume: Option<PathBuf>,
+}
 
 /// The saved changes and the configuration that they override.
 pub(super) struct SavedChanges {
@@ -40,9 +52,8 @@ const FILE: &str = "channels.json";
 
 impl SavedChanges {
     /// Reads the changes. An unreadable file is set aside and logged.
-    pub(super) fn open(config: &Config) -> Self {
-        let volume = config.volumes.iter().find(|volume| volume.uploads);
-        let file = volume.map(|volume| volume.path.join(RESERVED).join(FILE));
+    pub(super) fn open(settings: &ChannelSettings) -> Self {
+        let file = settings.volume.as_ref().map(|volume| volume.join(RESERVED).join(FILE));
         let changed = match file.as_deref().map(read) {
             None => Changes::new(),
             Some(Ok(changed)) => changed,
@@ -57,7 +68,8 @@ impl SavedChanges {
                 Changes::new()
             }
         };
-        Self { file, configured: Mutex::new(config.channels.clone()), changed: Mutex::new(changed) }
+        let configured = Mutex::new(settings.channels.clone());
+        Self { file, configured, changed: Mutex::new(changed) }
     }
 
     /// The effective channels: the configured ones with their changes, and new ones.
@@ -149,7 +161,7 @@ impl SavedChanges {
 
 fn parse(keys: &Map<String, Value>) -> Result<Channel, String> {
     let text = toml::to_string(keys).map_err(|error| error.to_string())?;
-    Config::parse_channel(&text).map_err(|error| error.to_string())
+    Channel::parse(&text).map_err(|error| error.to_string())
 }
 
 fn read(file: &Path) -> io::Result<Changes> {
@@ -188,63 +200,58 @@ mod tests {
     fn channel(name: &str, port: u16, title: &str) -> Channel {
         let text =
             format!("name = \"{name}\"\ntitle = \"{title}\"\nto = \"udp://239.1.1.1:{port}\"\n");
-        Config::parse_channel(&text).unwrap()
+        Channel::parse(&text).unwrap()
     }
 
-    fn config(dir: &Path) -> Config {
-        let text = format!(
-            "[[volume]]\npath = \"{}\"\nuploads = true\n[upload]\n\
-             [[channel]]\nname = \"a\"\ntitle = \"/a.ts\"\nto = \"udp://239.1.1.1:1\"\n\
-             [[channel]]\nname = \"b\"\ntitle = \"/b.ts\"\nto = \"udp://239.1.1.1:2\"\n",
-            dir.display()
-        );
-        Config::parse(Path::new("test.toml"), &text).unwrap()
+    fn settings(dir: &Path) -> ChannelSettings {
+        let channels = vec![channel("a", 1, "/a.ts"), channel("b", 2, "/b.ts")];
+        ChannelSettings { channels, volume: Some(dir.into()), ..ChannelSettings::default() }
     }
 
     #[test]
     fn changes_are_in_force_after_a_start_until_they_are_dropped() {
         let dir = tempfile::tempdir().unwrap();
-        let config = config(dir.path());
+        let settings = settings(dir.path());
         let names = |kept: &SavedChanges| -> Vec<String> {
             kept.channels().into_iter().map(|channel| channel.name).collect()
         };
-        let kept = SavedChanges::open(&config);
+        let kept = SavedChanges::open(&settings);
         assert_eq!((names(&kept), kept.is_changed("a")), (vec!["a".into(), "b".into()], false));
         kept.keep("a", Some(&channel("a", 1, "/other.ts"))).unwrap();
         kept.keep("b", None).unwrap();
         kept.keep("c", Some(&channel("c", 3, "/c.ts"))).unwrap();
-        let again = SavedChanges::open(&config);
+        let again = SavedChanges::open(&settings);
         assert_eq!(again.channels(), [channel("a", 1, "/other.ts"), channel("c", 3, "/c.ts")]);
         assert!(again.is_changed("a") && again.is_changed("b") && again.is_changed("c"));
         // Back to the configuration, which has no such channel.
         for name in ["a", "b", "c"] {
             again.keep(name, again.configured(name).as_ref()).unwrap();
         }
-        let last = SavedChanges::open(&config);
-        assert_eq!(last.channels(), config.channels);
+        let last = SavedChanges::open(&settings);
+        assert_eq!(last.channels(), settings.channels);
         assert!(!last.is_changed("c"));
     }
 
     #[test]
     fn two_never_go_to_one_address_and_a_file_that_makes_no_sense_is_put_aside() {
         let dir = tempfile::tempdir().unwrap();
-        let config = config(dir.path());
-        let kept = SavedChanges::open(&config);
+        let settings = settings(dir.path());
+        let kept = SavedChanges::open(&settings);
         kept.keep("c", Some(&channel("c", 2, "/c.ts"))).unwrap();
         assert_eq!(
-            SavedChanges::open(&config).channels(),
-            config.channels,
+            SavedChanges::open(&settings).channels(),
+            settings.channels,
             "the configured one stays"
         );
         let file = dir.path().join(".tactus/channels.json");
         for text in ["", "{", "{\"version\": 2, \"channels\": {}}", "[]"] {
             fs::write(&file, text).unwrap();
-            assert_eq!(SavedChanges::open(&config).channels(), config.channels);
+            assert_eq!(SavedChanges::open(&settings).channels(), settings.channels);
             assert!(!file.exists() && file.with_extension("json.bad").exists());
         }
         // An invalid change does not affect the others.
         let text = r#"{"version": 1, "channels": {"a": {"name": "a"}, "c": null}}"#;
         fs::write(&file, text).unwrap();
-        assert_eq!(SavedChanges::open(&config).channels(), config.channels);
+        assert_eq!(SavedChanges::open(&settings).channels(), settings.channels);
     }
 }

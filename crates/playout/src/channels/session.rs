@@ -9,14 +9,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use tactus_config::channel::Channel;
-use tactus_config::recording::Kind;
 use tactus_core::datagrams::Session;
 use tactus_core::rtp::rtcp::{Compound, Interval, NtpTime, SenderInfo, Timeline};
 use tactus_core::sdp::{Attribute, Connection, Description, Media, Origin};
 use tactus_core::units::{BitRate, MonoTime};
 use tactus_engine::counters::StreamCounters;
 use tactus_sys::clock;
+
+use crate::channel::Channel;
+use crate::recording::Kind;
 
 /// Random initial values of an RTP session (RFC 3550, section 5.1).
 pub(super) fn random() -> [u8; 10] {
@@ -289,11 +290,10 @@ fn interval(len: usize, count: u32, random: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tactus_config::Config;
 
     fn channel(to: &str) -> Channel {
         let text = format!("name = \"a b\"\ntitle = \"/a\"\nto = \"{to}\"\nhops = 9\n");
-        Config::parse_channel(&text.replace("a b", "a-b")).unwrap()
+        Channel::parse(&text.replace("a b", "a-b")).unwrap()
     }
 
     #[test]

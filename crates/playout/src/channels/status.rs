@@ -5,10 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tactus_config::channel::{Channel, List};
 use tactus_control::access::{self, Protocol, Record};
 use tactus_control::broker::Broker;
 use tactus_core::units::BitRate;
+
+use crate::channel::{Channel, List};
 
 /// The state of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Debug)]

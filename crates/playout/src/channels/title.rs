@@ -4,14 +4,15 @@
 
 use std::sync::Arc;
 
-use tactus_config::channel::Channel;
+use tactus_control::ts_packets;
 use tactus_core::path::RequestPath;
 use tactus_core::ts::{Index, IndexFault};
 use tactus_core::units::BitRate;
 use tactus_notation::Auto;
 use tactus_storage::catalogue::{IndexState, OpenTitle, PathObject};
 
-use super::{Shared, packets};
+use super::Shared;
+use crate::channel::Channel;
 
 /// Why a channel cannot send a title.
 #[derive(Debug)]
@@ -100,7 +101,7 @@ pub(super) async fn check(
 ) -> Result<(), TitleError> {
     let path = path_of(title).map_err(TitleError::Title)?;
     let found = find(shared, &path).await.map_err(TitleError::Title)?;
-    packets::range(&found).await.map_err(TitleError::Title)?;
+    ts_packets::range(&found).await.map_err(TitleError::Title)?;
     let index = match index(shared, &found, &path).await {
         Ok(index) => index,
         Err(coming) if coming == COMING => return Ok(()),

@@ -4,9 +4,10 @@
 //! end does so at the next PAT that precedes an access point; after a timeout at any PAT, and after
 //! another one at any packet. The cutter holds a bounded number of packets back for that.
 
-use tactus_config::recording::Rotate;
 use tactus_core::ts::{Mark, PACKET};
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND, WallTime};
+
+use crate::recording::Rotate;
 
 /// Splits the stream into packets and cuts, in order.
 #[derive(Debug)]
@@ -134,9 +135,10 @@ impl Cutter {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
     use tactus_core::units::MILLISECOND;
+
+    use super::*;
 
     const PAT: Mark = Mark { pat: true, random_access: false };
     const VIDEO_FRAME: Mark = Mark { pat: false, random_access: true };

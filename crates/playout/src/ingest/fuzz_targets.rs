@@ -2,11 +2,11 @@
 //!
 //! Promise: the same as that of all fuzz targets, see [`crate::fuzz_targets`].
 
-use tactus_config::recording::Kind;
 use tactus_core::ts::{PACKET, SYNC};
 use tactus_core::units::{MILLISECOND, MonoTime, SECOND};
 
 use super::reception::{IncomingDatagram, Reception};
+use crate::recording::Kind;
 
 /// Datagrams, each after its length in two bytes. The first byte selects the encapsulation and the
 /// sender. The input is valid if a transport packet comes out.

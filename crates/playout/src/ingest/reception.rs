@@ -5,13 +5,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use tactus_config::recording::Kind;
 use tactus_core::rtp::{self, MP2T, Order, Verdict};
 use tactus_core::ts::{Mark, PACKET, Pid, Resync};
 use tactus_core::units::{BitRate, MonoTime, Nanos};
 
 use super::source::SourceLock;
 use super::status::Counts;
+use crate::recording::Kind;
 
 #[derive(Debug)]
 pub(super) struct Reception {
@@ -206,8 +206,9 @@ impl Rtp {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tactus_core::units::{MILLISECOND, SECOND};
+
+    use super::*;
 
     fn at(millis: u64) -> MonoTime {
         MonoTime(millis * MILLISECOND.0)

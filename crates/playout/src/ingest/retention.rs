@@ -9,9 +9,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use tactus_config::pattern::Pattern;
-use tactus_config::recording::Keep;
 use tactus_core::units::{Bytes, Nanos, WallTime};
+
+use crate::pattern::Pattern;
+use crate::recording::Keep;
 
 /// A title of a recording.
 #[derive(Clone, PartialEq, Eq, Debug)]

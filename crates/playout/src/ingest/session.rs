@@ -10,8 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tactus_config::pattern::Occasion;
-use tactus_config::recording::Recording;
 use tactus_control::access::{self, Protocol, Record};
 use tactus_core::ts::{Mark, PACKET};
 use tactus_core::units::{BitRate, KIB, MIB, MonoTime, Nanos, SECOND, WallTime};
@@ -31,6 +29,8 @@ use super::retention;
 use super::status::{Alarm, Counts, State, StatusCell};
 use super::titles::{Admission, Cause, EndedTitle, PushResult, Titles};
 use super::{Names, RecordingVolume};
+use crate::pattern::Occasion;
+use crate::recording::Recording;
 
 /// A recording that has not begun.
 pub(super) struct Session {

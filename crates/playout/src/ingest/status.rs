@@ -8,8 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde::{Serialize, Serializer};
-use tactus_config::recording::Recording;
 use tactus_core::{rtp, ts};
+
+use crate::recording::Recording;
 
 /// The state of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Debug)]

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tactus_config::pattern::another;
 use tactus_control::recording::{Begin, BeginError, Recording};
 use tactus_core::ts::PACKET;
 use tactus_core::units::{BitRate, MonoTime, Nanos};
@@ -21,6 +20,7 @@ use tokio::task::JoinHandle;
 
 use super::status::{Alarm, StatusCell};
 use super::{Names, RecordingVolume};
+use crate::pattern::another;
 
 /// The sender's side of the titles.
 pub(super) struct Titles {
@@ -552,8 +552,9 @@ impl From<BeginError> for Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tokio::sync::oneshot;
+
+    use super::*;
 
     #[tokio::test]
     async fn what_takes_longer_is_not_overtaken() {

@@ -281,9 +281,10 @@ fn list(server: &str, json: bool, credentials: &Credentials) -> Result<(), Failu
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::Parser as _;
-    use tactus_config::Config;
+    use tactus_playout::channel::Channel;
+
+    use super::*;
 
     #[derive(clap::Parser)]
     struct CommandLine {
@@ -339,7 +340,7 @@ mod tests {
         ]);
         let mut said = said.body().unwrap();
         said.extend([("name".into(), "a".into()), ("to".into(), "udp://239.1.1.1:5000".into())]);
-        let channel = Config::parse_channel(&toml::to_string(&said).unwrap()).unwrap();
+        let channel = Channel::parse(&toml::to_string(&said).unwrap()).unwrap();
         // All keys of a channel.
         assert_eq!(channel.keys(), said);
 

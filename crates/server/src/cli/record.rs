@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
-use tactus_config::recording::{Input, Rotate};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_notation::units;
+use tactus_playout::recording::{Input, Rotate};
 
 use super::client::{self, ClientError, RequestBody, Response, Url};
 use super::progress;

@@ -129,8 +129,9 @@ impl Server {
         let mut control = Control::default();
         if let (Some(uploads), Some(recorder)) = (&uploads, &recorder) {
             let (catalogue, volumes) = (Arc::clone(&catalogue), Arc::clone(&uploads.volumes));
-            let recordings = Recordings::new(&config, catalogue, volumes, recorder.clone());
-            recordings.begin_configured(&config);
+            let roots = config.volumes.iter().map(|volume| volume.path.clone()).collect();
+            let recordings = Recordings::new(roots, catalogue, volumes, recorder.clone());
+            recordings.begin_configured(&config.recordings);
             control.recordings = Some(recordings);
         } else if !config.recordings.is_empty() {
             tracing::error!("nothing is recorded: no volume takes uploads");
@@ -139,9 +140,10 @@ impl Server {
             // It ends with the stores.
             indexing::begin(&catalogue, &engine.broker, &uploads.volumes);
         }
-        let channels = Channels::begin(&config, &catalogue, &engine.broker);
-        let classes = Classes::new(&config, &engine.broker, &engine.counters.classes);
-        let reload = file.map(|file| Reload::new(file, classes.clone(), channels.clone()));
+        let channels = Channels::begin(&config.channel_settings(), &catalogue, &engine.broker);
+        let classes = Classes::new(&config.classes, &engine.broker, &engine.counters.classes);
+        let reload =
+            file.map(|file| Reload::new(move || file.reread(), classes.clone(), channels.clone()));
         control.channels = Some(channels.clone());
         control.classes = Some(classes.clone());
         control.reload = reload.clone();

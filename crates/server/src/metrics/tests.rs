@@ -28,7 +28,7 @@ fn fixture() -> Fixture {
         Catalogue::new(dir.path(), tactus_storage::catalogue::CatalogueRules::default());
     let catalogue = Arc::new(catalogue.unwrap());
     let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker, None).unwrap();
-    let classes = Classes::new(&config, &engine.broker, &engine.counters.classes);
+    let classes = Classes::new(&config.classes, &engine.broker, &engine.counters.classes);
     let figures = MetricsEndpoint::new(MetricsSources {
         engine: &engine,
         config: &config,

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
@@ -35,6 +35,23 @@ pub struct UdpOptions {
     /// Size of the kernel's send buffer; the kernel may grant less.
     pub buffer: usize,
 }
+
+/// Whether `to` is a broadcast address: the limited one, or that of a network of this host (RFC
+/// 919).
+pub fn is_broadcast(to: IpAddr) -> bool {
+    let IpAddr::V4(ip) = to else { return false };
+    // The kernel knows the networks: connecting a socket to their broadcast addresses fails without
+    // SO_BROADCAST. Nothing is sent.
+    let refused = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        socket.connect((ip, DISCARD))
+    };
+    let denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    ip.is_broadcast() || refused().is_err_and(denied)
+}
+
+/// Any port will do.
+const DISCARD: u16 = 9;
 
 /// Opens the socket of a UDP output.
 ///
@@ -425,9 +442,10 @@ impl Tables {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::net::UdpSocket;
     use std::time::Duration;
+
+    use super::*;
 
     const NOW: MonoTime = MonoTime(0);
     const LOCAL: [&str; 2] = ["127.0.0.1", "::1"];

@@ -24,10 +24,10 @@ enum Layer {
     Storage,
     /// What is admitted, and how it is started.
     Control,
-    /// What the operator has written.
-    Config,
     /// What the server sends and records on its own account.
     Playout,
+    /// What the operator has written.
+    Config,
     /// Protocols of clients.
     Protocol,
     /// Wires, simulates, measures.
@@ -45,8 +45,8 @@ const TABLE: [(&str, Layer); 16] = [
     ("tactus-media", Layer::Media),
     ("tactus-storage", Layer::Storage),
     ("tactus-control", Layer::Control),
-    ("tactus-config", Layer::Config),
     ("tactus-playout", Layer::Playout),
+    ("tactus-config", Layer::Config),
     ("tactus-rtsp", Layer::Protocol),
     ("tactus-http", Layer::Protocol),
     ("tactus", Layer::Top),

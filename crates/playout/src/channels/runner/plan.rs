@@ -60,7 +60,7 @@ impl Runner {
     pub(super) async fn ask(&self, item: &Item) -> Result<(), String> {
         let path = path_of(&item.path)?;
         let title = self.title(&path).await?;
-        let range = packets::range(&title).await?;
+        let range = ts_packets::range(&title).await?;
         self.plan(&title, &path, &range).await.map(drop)
     }
 

@@ -3,12 +3,14 @@
 //! Promise: an ambiguous input is refused: addresses are written as numbers, and an address of
 //! source-specific multicast needs its source.
 
+pub mod raw;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
-use tactus_notation::Auto;
 use tactus_notation::units::{self, Quantity};
+use tactus_notation::{Auto, ConfigError, checks};
 
 use super::pattern::Pattern;
 
@@ -32,6 +34,16 @@ pub struct Recording {
     pub keep: Keep,
     /// After this silence the input counts as stopped, and another source may replace it.
     pub silence: Nanos,
+}
+
+impl Recording {
+    /// Checks `text`, the content of one `[[recording]]`.
+    ///
+    /// # Errors
+    /// The first mistake, with line and column.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        checks::table(text, "recording", raw::check)
+    }
 }
 
 /// When the next title begins.

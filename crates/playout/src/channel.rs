@@ -2,16 +2,22 @@
 //!
 //! Promise: an ambiguous address is refused, as for inputs.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::{fmt, io};
+pub mod raw;
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Map, Value};
 use tactus_control::class::{Classes, SendOptions};
 use tactus_core::units::{BitRate, Nanos, WallTime};
-use tactus_notation::{Auto, units};
+use tactus_notation::{Auto, ConfigError, checks, units};
 use tactus_storage::dates;
+use tactus_sys::packets::udp_output::is_broadcast;
 
 use super::recording::Kind;
+
+/// Upper bound of the titles of a channel: a month of one-minute titles.
+pub const TITLES_MAX: usize = 50_000;
 
 /// One channel.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -147,6 +153,14 @@ fn is_list(path: &str) -> bool {
 }
 
 impl Channel {
+    /// Checks `text`, the content of one `[[channel]]`.
+    ///
+    /// # Errors
+    /// The first mistake, with line and column.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        checks::table(text, "channel", raw::check)
+    }
+
     /// How its datagrams are sent.
     ///
     /// # Errors
@@ -271,23 +285,6 @@ impl Output {
     }
 }
 
-/// Whether `to` is a broadcast address: the limited one, or that of a network of this host (RFC
-/// 919).
-pub fn is_broadcast(to: IpAddr) -> bool {
-    let IpAddr::V4(ip) = to else { return false };
-    // The kernel knows the networks: connecting a socket to their broadcast addresses fails without
-    // SO_BROADCAST. Nothing is sent.
-    let refused = || {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        socket.connect((ip, DISCARD))
-    };
-    let denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
-    ip.is_broadcast() || refused().is_err_and(denied)
-}
-
-/// Any port will do.
-const DISCARD: u16 = 9;
-
 const EXAMPLE: &str = "\"udp://239.1.1.1:5000\" or \"rtp://[ff3e::8000:1]:5004\"";
 
 impl fmt::Display for Output {
@@ -329,9 +326,9 @@ mod tests {
              at = [{ time = \"21:00\", title = \"/n.ts\" }]\n",
             "name = \"a\"\nplaylist = [\"/a.ts\", \"/b.ts\"]\nto = \"udp://239.1.1.1:5000\"\n",
         ] {
-            let channel = crate::Config::parse_channel(text).unwrap();
+            let channel = Channel::parse(text).unwrap();
             let written = toml::to_string(&channel.keys()).unwrap();
-            assert_eq!(crate::Config::parse_channel(&written).unwrap(), channel);
+            assert_eq!(Channel::parse(&written).unwrap(), channel);
         }
         let list = |name: &str| List::of(vec![name.into()]);
         assert_eq!(list("/a.M3U"), List::File("/a.M3U".into()));

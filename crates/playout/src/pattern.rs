@@ -261,8 +261,9 @@ impl fmt::Display for Pattern {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     const MOMENT: Occasion = Occasion { time: WallTime(951_868_799_000_000_000), number: 7 };
 
