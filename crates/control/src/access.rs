@@ -23,7 +23,7 @@ use tactus_storage::dates;
 /// Records that may wait for the writer: some tenths of a second of a full server.
 const QUEUE: usize = 8192;
 /// Longer texts from clients are truncated to this length, in bytes.
-const INTERLEAVED_MAX: usize = 1024;
+const FIELD_MAX: usize = 1024;
 /// How long the server's shutdown waits for the last records.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 /// Lines are written to the file in pieces of this size, or when the queue is empty.
@@ -203,7 +203,7 @@ impl Record {
             match value {
                 // The line begins with the time, without its name.
                 Value::Text(text) if name == "time" => line.push_str(text),
-                Value::Text(text) if is_plain(text) && text.len() <= INTERLEAVED_MAX => {
+                Value::Text(text) if is_plain(text) && text.len() <= FIELD_MAX => {
                     write!(line, "{name}={text}").expect("a string takes everything");
                 }
                 value => {
@@ -234,7 +234,7 @@ fn write_json(line: &mut String, value: &Value<'_>) {
         Value::Seconds(seconds) => write!(line, "{seconds:.6}"),
         Value::Text(text) => {
             line.push('"');
-            for character in text.chars().take(INTERLEAVED_MAX) {
+            for character in text.chars().take(FIELD_MAX) {
                 match character {
                     '"' | '\\' => line.extend(['\\', character]),
                     // Control characters, and characters that change the direction of the text.

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use crate::rtp::gather::{Frame, Gather, Kind};
 use crate::rtp::rtcp::{self, NtpTime, Reception};
-use crate::rtp::{self, Order, Packet, Receipt, Verdict};
+use crate::rtp::{self, Packet, Receipt, ReorderBuffer, Verdict};
 use crate::ts::{AHEAD, Content, Muxer, Resync, Times};
 use crate::units::{MonoTime, Nanos, SECOND};
 
@@ -25,7 +25,7 @@ use decoding::Decoding;
 /// seconds.
 const WAIT_MAX: Nanos = SECOND.times(4);
 /// Limit of the bytes of waiting frames.
-const HELD_MAX: usize = 16 << 20;
+const QUEUED_MAX: usize = 16 << 20;
 /// Number of video frames inspected before the first one leaves, to measure their reordering.
 const LOOK: usize = 20;
 /// In ticks of 90 kHz: a medium that lags the others by this much is not waited for.
@@ -86,7 +86,7 @@ struct Elementary {
 struct Source {
     payload_type: u8,
     locked: Option<u32>,
-    order: Order,
+    order: ReorderBuffer,
     receipt: Receipt,
 }
 
@@ -105,8 +105,8 @@ struct Medium {
     offset: i64,
     decoding: Option<Decoding>,
     /// By their distance from the first timestamp, in ticks of 90 kHz.
-    held: VecDeque<(i64, Frame)>,
-    held_bytes: usize,
+    queued: VecDeque<(i64, Frame)>,
+    queued_bytes: usize,
     /// The next frame, and its decoding time.
     next: Option<Times>,
 }
@@ -211,7 +211,7 @@ impl Assembly {
 impl Source {
     fn new(track: &Track) -> Self {
         let (payload_type, receipt) = (track.payload_type, Receipt::new(track.clock));
-        Self { payload_type, locked: None, order: Order::default(), receipt }
+        Self { payload_type, locked: None, order: ReorderBuffer::default(), receipt }
     }
 
     /// The packet, if it belongs to this sender.
@@ -275,8 +275,8 @@ impl Elementary {
                 report: None,
                 offset: 0,
                 decoding,
-                held: VecDeque::new(),
-                held_bytes: 0,
+                queued: VecDeque::new(),
+                queued_bytes: 0,
                 next: None,
             }
         };
@@ -309,8 +309,8 @@ impl Elementary {
         for medium in &mut self.media {
             medium.source.order.handle_end();
             medium.drain(now);
-            let Medium { gather, times, clock, held, held_bytes, .. } = medium;
-            gather.handle_end(|frame| hold(times, *clock, held, held_bytes, frame));
+            let Medium { gather, times, clock, queued, queued_bytes, .. } = medium;
+            gather.handle_end(|frame| enqueue(times, *clock, queued, queued_bytes, frame));
         }
     }
 
@@ -327,8 +327,8 @@ impl Elementary {
         while let Some(nth) = self.next(is_end) {
             let medium = &mut self.media[nth];
             let times = medium.next.take().expect("it was asked for");
-            let (_, frame) = medium.held.pop_front().expect("its time is known");
-            medium.held_bytes -= frame.data.len();
+            let (_, frame) = medium.queued.pop_front().expect("its time is known");
+            medium.queued_bytes -= frame.data.len();
             self.muxer.write(nth, times, &frame, &mut self.out);
             self.frames += 1;
         }
@@ -338,14 +338,16 @@ impl Elementary {
     /// Whether all needed information has come, or the wait has ended.
     fn may_begin(&self, now: MonoTime, is_end: bool) -> bool {
         let Some(since) = self.since else { return false };
-        let held: usize = self.media.iter().map(|medium| medium.held_bytes).sum();
+        let queued: usize = self.media.iter().map(|medium| medium.queued_bytes).sum();
         let is_known = |medium: &Medium| {
-            let looked = medium.decoding.is_none() || medium.held.len() >= LOOK;
-            !medium.held.is_empty() && looked && (medium.report.is_some() || self.media.len() == 1)
+            let looked = medium.decoding.is_none() || medium.queued.len() >= LOOK;
+            !medium.queued.is_empty()
+                && looked
+                && (medium.report.is_some() || self.media.len() == 1)
         };
         is_end
             || now.since(since) >= WAIT_MAX
-            || held >= HELD_MAX
+            || queued >= QUEUED_MAX
             || self.media.iter().all(is_known)
     }
 
@@ -371,13 +373,13 @@ impl Elementary {
         }
         let all = self.media.iter().filter(|medium| medium.times.is_some());
         let least = |medium: &Medium| {
-            medium.held.iter().map(|(at, _)| at + medium.offset).min().unwrap_or(medium.offset)
+            medium.queued.iter().map(|(at, _)| at + medium.offset).min().unwrap_or(medium.offset)
         };
         let first = all.map(least).min().unwrap_or(0);
         for medium in &mut self.media {
             medium.offset += BEGIN - first;
             if let Some(decoding) = &mut medium.decoding {
-                let shown = medium.held.iter().take(4 * LOOK);
+                let shown = medium.queued.iter().take(4 * LOOK);
                 let shown: Vec<_> = shown.map(|(at, _)| at + medium.offset).collect();
                 decoding.begin(&shown);
             }
@@ -389,7 +391,7 @@ impl Elementary {
     fn next(&mut self, is_end: bool) -> Option<usize> {
         for medium in &mut self.media {
             if medium.next.is_none()
-                && let Some((at, _)) = medium.held.front()
+                && let Some((at, _)) = medium.queued.front()
             {
                 let shown = (at + medium.offset).max(0);
                 let decoded = match &mut medium.decoding {
@@ -407,8 +409,8 @@ impl Elementary {
         if !is_end && is_waited_for {
             // The progress of the other media.
             let newest = self.media.iter().filter_map(Medium::newest).max().unwrap_or(0);
-            let held: usize = self.media.iter().map(|medium| medium.held_bytes).sum();
-            if newest.saturating_sub(at) < LAG_MAX && held < HELD_MAX {
+            let queued: usize = self.media.iter().map(|medium| medium.queued_bytes).sum();
+            if newest.saturating_sub(at) < LAG_MAX && queued < QUEUED_MAX {
                 return None;
             }
         }
@@ -426,31 +428,31 @@ impl Medium {
     }
 
     fn take(&mut self, packet: &Packet<'_>) {
-        let Self { gather, times, clock, held, held_bytes, .. } = self;
+        let Self { gather, times, clock, queued, queued_bytes, .. } = self;
         // The time of a packet counts even if its frame may be broken: distances are measured
         // between neighbours.
         times.get_or_insert((packet.timestamp, packet.timestamp, 0));
-        gather.handle(packet, |frame| hold(times, *clock, held, held_bytes, frame));
+        gather.handle(packet, |frame| enqueue(times, *clock, queued, queued_bytes, frame));
     }
 
     fn newest(&self) -> Option<u64> {
-        let (at, _) = self.held.back()?;
+        let (at, _) = self.queued.back()?;
         Some((at + self.offset).max(0).unsigned_abs())
     }
 }
 
-fn hold(
+fn enqueue(
     times: &mut Option<(u32, u32, i64)>,
     clock: u32,
-    held: &mut VecDeque<(i64, Frame)>,
-    held_bytes: &mut usize,
+    queued: &mut VecDeque<(i64, Frame)>,
+    queued_bytes: &mut usize,
     frame: Frame,
 ) {
     let (_, last, distance) = times.get_or_insert((frame.timestamp, frame.timestamp, 0));
     *distance += i64::from(frame.timestamp.wrapping_sub(*last) as i32);
     *last = frame.timestamp;
-    *held_bytes += frame.data.len();
-    held.push_back((ticks(*distance, clock), frame));
+    *queued_bytes += frame.data.len();
+    queued.push_back((ticks(*distance, clock), frame));
 }
 
 /// In ticks of 90 kHz, rounded down.

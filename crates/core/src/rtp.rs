@@ -6,8 +6,8 @@
 pub mod frame;
 pub mod gather;
 mod nal;
-mod order;
 mod receipt;
+mod reorder;
 pub mod rtcp;
 
 pub mod aac;
@@ -15,8 +15,8 @@ pub mod h264;
 pub mod h265;
 
 pub use nal::{LengthPrefixed, Payload};
-pub use order::{Counts, Order, Verdict, WINDOW};
 pub use receipt::Receipt;
+pub use reorder::{Counts, ReorderBuffer, Verdict, WINDOW};
 
 /// Payload type of MPEG-2 transport streams (RFC 3551, table 5).
 pub const MP2T: u8 = 33;

@@ -203,7 +203,7 @@ pub(super) async fn whole(
 ) -> Result<Response, OpenFault> {
     let mut listed =
         ListingSource { walk, form, entries: Vec::new().into_iter(), text, is_over: false };
-    while listed.text.len() < HELD_BYTES_MAX {
+    while listed.text.len() < BUFFERED_MAX {
         if listed.is_over {
             return Ok(Response::new(status, media_type, listed.text));
         }
@@ -216,7 +216,7 @@ pub(super) async fn whole(
 const PART_ENTRIES: usize = 256;
 
 /// Longer listings are sent while they are generated.
-const HELD_BYTES_MAX: usize = 256 * KIB as usize;
+const BUFFERED_MAX: usize = 256 * KIB as usize;
 
 /// Bytes that are written at a time, besides the rest of the last entry. This takes well below a
 /// millisecond of the thread, which serves other connections too. An entry of a PROPFIND may have

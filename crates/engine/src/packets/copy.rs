@@ -125,11 +125,11 @@ impl File<'_> {
     ) -> Result<(), i32> {
         let Entry { file, turn, first_byte, sent, available, .. } = *self.entry;
         while !into.is_empty() {
-            let held = self.pieces.from(index, at);
-            if !held.is_empty() {
-                let len = held.len().min(into.len());
+            let filled = self.pieces.from(index, at);
+            if !filled.is_empty() {
+                let len = filled.len().min(into.len());
                 let (own, behind) = into.split_at_mut(len);
-                own.copy_from_slice(&held[..len]);
+                own.copy_from_slice(&filled[..len]);
                 (into, at) = (behind, at + len as u64);
                 continue;
             }

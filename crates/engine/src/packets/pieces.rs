@@ -14,30 +14,31 @@ pub(super) const PIECE: usize = 16 * 1024;
 pub(super) struct Pieces {
     memory: Vec<u8>,
     /// The content of each piece, counted from the first byte of the stream, over all turns.
-    held: Vec<Range<u64>>,
+    filled: Vec<Range<u64>>,
 }
 
 impl Pieces {
     /// Makes this number of pieces.
     pub(super) fn new(places: usize) -> Self {
-        Self { memory: vec![0; places * PIECE], held: vec![0..0; places] }
+        Self { memory: vec![0; places * PIECE], filled: vec![0..0; places] }
     }
 
     /// Empties the piece of a slot, which has a new stream.
     pub(super) fn clear(&mut self, place: u32) {
-        if let Some(held) = self.held.get_mut(place as usize) {
-            *held = 0..0;
+        if let Some(filled) = self.filled.get_mut(place as usize) {
+            *filled = 0..0;
         }
     }
 
     /// The content from byte `at` of a stream on; empty if that byte is not in the piece.
     pub(super) fn from(&self, place: u32, at: u64) -> &[u8] {
-        let held = &self.held[place as usize];
-        if !held.contains(&at) {
+        let filled = &self.filled[place as usize];
+        if !filled.contains(&at) {
             return &[];
         }
         let begin = place as usize * PIECE;
-        &self.memory[begin + (at - held.start) as usize..begin + (held.end - held.start) as usize]
+        &self.memory
+            [begin + (at - filled.start) as usize..begin + (filled.end - filled.start) as usize]
     }
 
     /// Memory for `len` bytes; they become valid with [`keep`](Self::keep).
@@ -46,9 +47,9 @@ impl Pieces {
         &mut self.memory[place as usize * PIECE..][..len]
     }
 
-    /// Declares that the piece of a slot holds the bytes `held`.
-    pub(super) fn keep(&mut self, place: u32, held: Range<u64>) {
-        self.held[place as usize] = held;
+    /// Declares that the piece of a slot holds the bytes `filled`.
+    pub(super) fn keep(&mut self, place: u32, filled: Range<u64>) {
+        self.filled[place as usize] = filled;
     }
 }
 

@@ -48,15 +48,15 @@ fn insert(fixture: &mut Fixture, stream: StreamId, message: &[u8]) {
     fixture.command(Command::Interleave { stream, message: message.into() });
 }
 
-/// What was said of each text.
+/// What was said of each message.
 fn inserted(fixture: &Fixture) -> Vec<(StreamId, Vec<u8>, bool)> {
-    let of_text = |report: &Report| match report {
+    let of_message = |report: &Report| match report {
         Report::Interleaved { stream, message, is_sent } => {
             Some((*stream, message.to_vec(), *is_sent))
         }
         _ => None,
     };
-    fixture.reports.iter().filter_map(of_text).collect()
+    fixture.reports.iter().filter_map(of_message).collect()
 }
 
 pub(super) struct ReceivedFrames {
@@ -64,7 +64,7 @@ pub(super) struct ReceivedFrames {
     /// RTP's numbers and times, after the session's.
     packets: Vec<(u16, u32)>,
     messages: usize,
-    /// What follows the last whole frame or text.
+    /// What follows the last whole frame or message.
     pub(super) rest: usize,
 }
 
@@ -140,7 +140,7 @@ fn a_title_arrives_in_frames_each_in_the_visit_in_which_it_is_due() {
 }
 
 #[test]
-fn texts_and_frames_are_whole_and_in_order_whatever_the_socket_takes() {
+fn messages_and_frames_are_whole_and_in_order_whatever_the_socket_takes() {
     for memory in BOTH {
         for seed in 0..12 {
             println!("seed {seed}");
@@ -193,7 +193,7 @@ fn texts_and_frames_are_whole_and_in_order_whatever_the_socket_takes() {
 }
 
 #[test]
-fn a_stopped_stream_ends_behind_the_frame_or_text_that_is_begun() {
+fn a_stopped_stream_ends_behind_the_frame_or_message_that_is_begun() {
     for memory in BOTH {
         for half in [1, 3, 4, 10, 16, 17, FRAME - 1] {
             for is_message in [false, true] {
@@ -247,12 +247,12 @@ fn a_connection_that_is_stuck_in_a_frame_is_given_up() {
             let sent = Bytes(5 * PAYLOAD.0 + 84);
             assert_eq!(finished(&fixture, stream), Some((Outcome::TooSlow, sent)));
             assert!(retired(&fixture, stream));
-            // Its text is told of before its end.
+            // Its message is told of before its end.
             let (told, _, is_sent) = inserted(&fixture).pop().unwrap();
             assert!(told == stream && !is_sent);
             let at = |report: &dyn Fn(&Report) -> bool| fixture.reports.iter().position(report);
-            let of_text = at(&|report| matches!(report, Report::Interleaved { .. }));
-            assert!(of_text < at(&|report| matches!(report, Report::Finished { .. })));
+            let of_message = at(&|report| matches!(report, Report::Interleaved { .. }));
+            assert!(of_message < at(&|report| matches!(report, Report::Finished { .. })));
             let others = fixture.received(other);
             assert!(read(&others, &[]).packets.len() as u64 >= RATE / 8 / PAYLOAD.0 * 9 / 10);
         }
@@ -260,7 +260,7 @@ fn a_connection_that_is_stuck_in_a_frame_is_given_up() {
 }
 
 #[test]
-fn a_text_goes_before_the_first_frame_or_comes_back() {
+fn a_message_goes_before_the_first_frame_or_comes_back() {
     for memory in BOTH {
         // While the first blocks are read.
         let mut fixture = Fixture::new(memory);

@@ -1,5 +1,5 @@
-//! Streams of frames that the control side makes: whole frames and whole texts, each frame at its
-//! own time, whatever the socket takes.
+//! Streams of frames that the control side makes: whole frames and whole messages, each frame at
+//! its own time, whatever the socket takes.
 
 use tactus_core::datagrams::Framing;
 use tactus_core::generated::TimedDatagram;
@@ -49,9 +49,9 @@ fn framed(nth: u64) -> TimedDatagram {
     packet(nth).framed((nth % 2 * 2) as u8, Nanos(0))
 }
 
-/// How many frames and texts have come, each the next one, and how many bytes stand behind the last
-/// whole one.
-fn read(mut left: &[u8], texts: &[Box<[u8]>]) -> (u64, usize, usize) {
+/// How many frames and messages have come, each the next one, and how many bytes stand behind the
+/// last whole one.
+fn read(mut left: &[u8], messages: &[Box<[u8]>]) -> (u64, usize, usize) {
     let (mut frames, mut said) = (0, 0);
     while let Some(&first) = left.first() {
         if first == frame::MARK {
@@ -61,10 +61,10 @@ fn read(mut left: &[u8], texts: &[Box<[u8]>]) -> (u64, usize, usize) {
             frames += 1;
             continue;
         }
-        let text = &texts[said];
-        let own = left.len().min(text.len());
-        assert_eq!(left[..own], text[..own], "text {said}");
-        if own < text.len() {
+        let message = &messages[said];
+        let own = left.len().min(message.len());
+        assert_eq!(left[..own], message[..own], "text {said}");
+        if own < message.len() {
             break;
         }
         said += 1;
@@ -74,11 +74,11 @@ fn read(mut left: &[u8], texts: &[Box<[u8]>]) -> (u64, usize, usize) {
 }
 
 fn inserted(fixture: &Fixture) -> Vec<bool> {
-    let of_text = |report: &Report| match report {
+    let of_message = |report: &Report| match report {
         Report::Interleaved { is_sent, .. } => Some(*is_sent),
         _ => None,
     };
-    fixture.reports.iter().filter_map(of_text).collect()
+    fixture.reports.iter().filter_map(of_message).collect()
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn each_generated_frame_leaves_in_the_visit_in_which_it_is_due() {
 }
 
 #[test]
-fn made_frames_and_texts_are_whole_and_in_order_whatever_the_socket_takes() {
+fn generated_frames_and_messages_are_whole_and_in_order_whatever_the_socket_takes() {
     for seed in 0..12 {
         println!("seed {seed}");
         let mut dice = Dice(seed);
@@ -124,21 +124,21 @@ fn made_frames_and_texts_are_whole_and_in_order_whatever_the_socket_takes() {
         let other = fixture.start(2, RATE);
         fixture.network().moody.insert(generated.stream.index as i32, Dice(seed + 1000));
         let (mut next, mut passed) = (0, 0);
-        let mut texts: Vec<Box<[u8]>> = vec![];
+        let mut messages: Vec<Box<[u8]>> = vec![];
         let stops_after = dice.below(9) * 500;
         while passed < stops_after {
             while generated.ring.push(framed(next)).is_ok() {
                 next += 1;
             }
-            if inserted(&fixture).len() == texts.len() {
-                let mut text = format!("RTSP/1.0 {} $", texts.len()).into_bytes();
-                text.resize(
-                    (dice.below(INTERLEAVED_MAX as u64 + 1) as usize).max(text.len()),
+            if inserted(&fixture).len() == messages.len() {
+                let mut message = format!("RTSP/1.0 {} $", messages.len()).into_bytes();
+                message.resize(
+                    (dice.below(INTERLEAVED_MAX as u64 + 1) as usize).max(message.len()),
                     b'$',
                 );
-                texts.push(text.into());
-                let text = texts.last().unwrap().clone();
-                fixture.command(Command::Interleave { stream: generated.stream, message: text });
+                messages.push(message.into());
+                let message = messages.last().unwrap().clone();
+                fixture.command(Command::Interleave { stream: generated.stream, message });
             }
             let span = dice.below(100);
             fixture.pass(MILLISECOND.times(span));
@@ -150,10 +150,10 @@ fn made_frames_and_texts_are_whole_and_in_order_whatever_the_socket_takes() {
         assert_eq!(outcome, Outcome::Stopped);
         assert!(retired(&fixture, generated.stream));
         let told = inserted(&fixture);
-        assert_eq!(told.len(), texts.len());
+        assert_eq!(told.len(), messages.len());
         let are_sent = told.iter().filter(|&&is_sent| is_sent).count();
-        assert!(are_sent + 1 >= texts.len());
-        let (frames, said, rest) = read(&fixture.received(generated.stream), &texts);
+        assert!(are_sent + 1 >= messages.len());
+        let (frames, said, rest) = read(&fixture.received(generated.stream), &messages);
         assert_eq!((said, rest), (are_sent, 0), "it ends behind a whole frame or text");
         let kept = (generated.ring.capacity() - generated.ring.free()) as u64;
         assert!(stops_after < 1000 || frames > 50, "{frames}");

@@ -20,7 +20,7 @@ pub(super) struct Cutter {
     /// Since when the title is due.
     due: Option<MonoTime>,
     /// Packets from the last PAT on, until an access point is found or excluded.
-    held: Vec<u8>,
+    pending: Vec<u8>,
 }
 
 /// The next step of the stream.
@@ -36,12 +36,12 @@ pub(super) enum Step<'a> {
 const BEGINNING_WAIT: Nanos = SECOND.times(5);
 /// Further wait for a PAT: a stream without one is cut at any packet.
 const PAT_WAIT: Nanos = SECOND.times(10);
-/// Packets held back: between a PAT and its video frame there are only a PMT and some audio.
-const HELD_MAX: usize = 64 * PACKET;
+/// Pending packets: between a PAT and its video frame there are only a PMT and some audio.
+const PENDING_MAX: usize = 64 * PACKET;
 
 impl Cutter {
     pub(super) fn new(rotate: Option<Rotate>) -> Self {
-        Self { rotate, len: 0, end: None, due: None, held: Vec::new() }
+        Self { rotate, len: 0, end: None, due: None, pending: Vec::new() }
     }
 
     /// Begins a title.
@@ -76,12 +76,12 @@ impl Cutter {
             self.cut(&mut each);
             self.len += PACKET as u64;
             each(Step::Packets(packet));
-        } else if mark.pat || !self.held.is_empty() {
-            self.held.extend(packet);
+        } else if mark.pat || !self.pending.is_empty() {
+            self.pending.extend(packet);
             if mark.random_access {
                 self.cut(&mut each);
                 self.release(&mut each);
-            } else if self.held.len() >= HELD_MAX {
+            } else if self.pending.len() >= PENDING_MAX {
                 self.release(&mut each);
             }
         } else {
@@ -102,7 +102,7 @@ impl Cutter {
         self.end = None;
     }
 
-    /// Passes the held packets at the end of the stream.
+    /// Passes the pending packets at the end of the stream.
     pub(super) fn end(&mut self, mut each: impl FnMut(Step<'_>)) {
         self.release(&mut each);
     }
@@ -120,10 +120,10 @@ impl Cutter {
     }
 
     fn release(&mut self, each: &mut impl FnMut(Step<'_>)) {
-        if !self.held.is_empty() {
-            self.len += self.held.len() as u64;
-            each(Step::Packets(&self.held));
-            self.held.clear();
+        if !self.pending.is_empty() {
+            self.len += self.pending.len() as u64;
+            each(Step::Packets(&self.pending));
+            self.pending.clear();
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use tactus_core::rtp::{self, MP2T, Order, Verdict};
+use tactus_core::rtp::{self, MP2T, ReorderBuffer, Verdict};
 use tactus_core::ts::{Mark, PACKET, Pid, Resync};
 use tactus_core::units::{BitRate, MonoTime, Nanos};
 
@@ -28,7 +28,7 @@ struct Rtp {
     locked: Option<u32>,
     /// A candidate for a new source, and its next sequence number.
     new: Option<(u32, u16)>,
-    order: Order,
+    order: ReorderBuffer,
     /// Counters of earlier sources.
     before: rtp::Counts,
 }
@@ -107,7 +107,7 @@ impl Reception {
         }
         match rtp.order.handle_packet(now, packet.sequence, packet.payload) {
             Verdict::Now => self.resync.handle(packet.payload, &mut each),
-            Verdict::Held | Verdict::Dropped => {}
+            Verdict::Buffered | Verdict::Dropped => {}
         }
         while let Some(payload) = rtp.order.poll(now) {
             self.resync.handle(&payload, &mut each);
@@ -190,7 +190,7 @@ impl Rtp {
     fn begin_anew(&mut self) {
         self.before = self.counts();
         self.before.restarts += 1;
-        self.order = Order::default();
+        self.order = ReorderBuffer::default();
     }
 
     fn counts(&self) -> rtp::Counts {

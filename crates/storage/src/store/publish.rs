@@ -190,7 +190,7 @@ impl Inner {
         let known = self.blocking(move || {
             let manifests = &this.names.own.manifests;
             let Ok(Some(mark)) = SumsAttribute::read(&file) else { return Ok(None) };
-            match (manifests.sums_of(&file), mark.held) {
+            match (manifests.sums_of(&file), mark.location) {
                 (Ok(Some(known)), SumsLocation::Here(_)) if *known == sums => {
                     Ok(Some(SumsPlacement::Here))
                 }
@@ -227,8 +227,8 @@ impl Inner {
                 rustix::fs::fsetxattr(&file, name, owner.name().as_bytes(), flags)?;
             }
             // Where other attributes use all the space, the checksums go into a manifest.
-            if let Some(held) = here
-                && (SumsAttribute { inode, held }).write(&file).is_ok()
+            if let Some(location) = here
+                && (SumsAttribute { inode, location }).write(&file).is_ok()
             {
                 metadata.write(&file)?;
                 return Ok(SumsPlacement::Here);
@@ -236,7 +236,7 @@ impl Inner {
             let id = StoreId::random();
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let manifest = Manifest::open(this.names.own.manifests.directory(), id, flags, false)?;
-            SumsAttribute { inode, held: SumsLocation::Apart(id) }.write(&file)?;
+            SumsAttribute { inode, location: SumsLocation::Apart(id) }.write(&file)?;
             metadata.write(&file)?;
             Ok(SumsPlacement::Apart(manifest))
         });

@@ -249,7 +249,7 @@ impl Manifests {
             Self::open(root).map_err(|error| ChecksumFault::Unreadable(unreadable(error)))?;
         match open {
             Some(manifests) => manifests.sums_of(title),
-            None => match mark.held {
+            None => match mark.location {
                 SumsLocation::Here(sums) => Ok(Some(Arc::new(sums))),
                 SumsLocation::Apart(_) => {
                     let stat = rustix::fs::fstat(title)
@@ -274,7 +274,7 @@ impl Manifests {
         let stat =
             rustix::fs::fstat(title).map_err(|e| ChecksumFault::Unreadable(e.raw_os_error()))?;
         let len = u64::try_from(stat.st_size).unwrap_or(0);
-        let sums = match mark.held {
+        let sums = match mark.location {
             SumsLocation::Here(sums) => sums,
             SumsLocation::Apart(id) => match self.read_manifest(id, len) {
                 // A copy has the attribute of its original, and may exist longer than the
@@ -360,7 +360,7 @@ pub(super) fn place_of(id: StoreId) -> String {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct SumsAttribute {
     pub(super) inode: u64,
-    pub(super) held: SumsLocation,
+    pub(super) location: SumsLocation,
 }
 
 /// Where a title's checksums are stored.
@@ -385,14 +385,14 @@ const MARK_MAX: usize = 256;
 
 impl SumsAttribute {
     pub(super) fn id(&self) -> Option<StoreId> {
-        match self.held {
+        match self.location {
             SumsLocation::Apart(id) => Some(id),
             SumsLocation::Here(_) => None,
         }
     }
 
     pub(super) fn write(&self, title: impl AsFd) -> Result<(), Errno> {
-        let value = match &self.held {
+        let value = match &self.location {
             SumsLocation::Apart(id) => format!("{id}.{:x}", self.inode).into_bytes(),
             SumsLocation::Here(sums) => {
                 [&[HERE], &self.inode.to_le_bytes()[..], &sums.encode()].concat()
@@ -412,13 +412,13 @@ impl SumsAttribute {
     fn decode(value: &[u8]) -> Result<Self, ChecksumFault> {
         if let Some((&HERE, rest)) = value.split_first() {
             let (inode, manifest) = rest.split_first_chunk().ok_or(ChecksumFault::Manifest)?;
-            let held = SumsLocation::Here(Sums::decode(manifest)?);
-            return Ok(Self { inode: u64::from_le_bytes(*inode), held });
+            let location = SumsLocation::Here(Sums::decode(manifest)?);
+            return Ok(Self { inode: u64::from_le_bytes(*inode), location });
         }
         let mark = || {
             let (id, inode) = std::str::from_utf8(value).ok()?.split_once('.')?;
-            let held = SumsLocation::Apart(id.parse().ok()?);
-            Some(Self { inode: u64::from_str_radix(inode, 16).ok()?, held })
+            let location = SumsLocation::Apart(id.parse().ok()?);
+            Some(Self { inode: u64::from_str_radix(inode, 16).ok()?, location })
         };
         mark().ok_or(ChecksumFault::Unknown)
     }

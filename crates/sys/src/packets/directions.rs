@@ -114,7 +114,7 @@ const KNOWN: RangeInclusive<usize> = FEW..=32_768;
 const NOBODY: u16 = u16::MAX;
 const _: () = assert!(*KNOWN.end() <= NOBODY as usize);
 /// Limit of an answer's validity. The kernel removes a neighbour after 30 s at the earliest.
-const HOLDS: Nanos = SECOND.times(5);
+const VALID_FOR: Nanos = SECOND.times(5);
 /// Limit of queries under way.
 const QUESTIONS: usize = 256;
 
@@ -156,14 +156,14 @@ impl Directions {
         // core.
         if self.questions.push(RouteQuery { udp_output: udp_output.0, key }).is_err() {
             return match (known, valid_until) {
-                (Some(known), Some(until)) if now < until + HOLDS => known.fresh(),
+                (Some(known), Some(until)) if now < until + VALID_FOR => known.fresh(),
                 (Some(known), _) => known.stale(),
                 (None, _) => Direction::Unknown,
             };
         }
         let found = known.and_then(|known| known.found);
         // A known route past the kernel stays valid until the answer comes.
-        let until = valid_until.map_or(now, |until| until + HOLDS);
+        let until = valid_until.map_or(now, |until| until + VALID_FOR);
         self.set(place, CacheEntry { key, found, until, is_asked: true });
         self.resolver.waker.wake();
         known.map_or(Direction::Unknown, CacheEntry::stale)
@@ -183,7 +183,7 @@ impl Directions {
             let place = self.place(&key);
             // It may have been removed meanwhile.
             if let Some(known) = self.known.get_mut(usize::from(self.places[place])) {
-                let until = now + holds(&key);
+                let until = now + valid_for(&key);
                 *known = CacheEntry { key, found: Some(found), until, is_asked: false };
             }
             has_come = true;
@@ -203,7 +203,7 @@ impl Directions {
 
     /// Removes destinations without a look-up since their answer expired; all, if there is none.
     fn make_room(&mut self, now: MonoTime) {
-        self.known.retain(|known| known.is_asked || now < known.until + HOLDS);
+        self.known.retain(|known| known.is_asked || now < known.until + VALID_FOR);
         if self.known.len() >= self.known_max {
             self.known.clear();
         }
@@ -231,9 +231,9 @@ impl Directions {
 
 /// Validity of an answer. It varies by key; otherwise streams that began together would send their
 /// queries together for ever.
-fn holds(key: &Key) -> Nanos {
+fn valid_for(key: &Key) -> Nanos {
     const PARTS: u64 = 1024;
-    Nanos(HOLDS.0 / 2 + HOLDS.0 / 2 / PARTS * (key.hash() as u64 % PARTS))
+    Nanos(VALID_FOR.0 / 2 + VALID_FOR.0 / 2 / PARTS * (key.hash() as u64 % PARTS))
 }
 
 impl CacheEntry {
@@ -406,7 +406,7 @@ mod tests {
         let begin = MonoTime(SECOND.0);
         assert_eq!(ask(&mut directions, begin, 7), Direction::Unknown);
         wait(&mut directions, begin, 7, Direction::Fresh(Resolution::Unresolved));
-        let end = begin + HOLDS;
+        let end = begin + VALID_FOR;
         assert_eq!(ask(&mut directions, end, 7), Direction::Stale(Resolution::Unresolved));
         wait(&mut directions, end, 7, Direction::Fresh(Resolution::Unresolved));
     }
@@ -496,9 +496,9 @@ mod tests {
     fn those_that_cannot_be_asked_for_yet_hold_on() {
         let (sender, answers) = std::sync::mpsc::channel::<()>();
         let is_held = Arc::new(AtomicBool::new(false));
-        let holds = Arc::clone(&is_held);
+        let valid_for = Arc::clone(&is_held);
         let mut directions = Directions::new(4096, move |_| {
-            if holds.load(Ordering::Relaxed) {
+            if valid_for.load(Ordering::Relaxed) {
                 // Until the other end is dropped.
                 answers.recv().unwrap_err();
             }
@@ -508,7 +508,7 @@ mod tests {
         let begin = MonoTime(SECOND.0);
         (0..1000).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(route())));
         is_held.store(true, Ordering::Relaxed);
-        let later = begin + HOLDS;
+        let later = begin + VALID_FOR;
         let mut stale = |now| {
             let looks = (0..1000).map(|to| ask(&mut directions, now, to));
             looks.filter(|&look| look == Direction::Stale(route())).count()
@@ -516,7 +516,7 @@ mod tests {
         let asked = stale(later);
         assert!(asked < 2 * QUESTIONS, "{asked} leave by the kernel, and are asked for");
         assert!(stale(later) <= 1, "nobody else, however often");
-        assert_eq!(stale(later + HOLDS.times(2)), 1000, "but not for ever");
+        assert_eq!(stale(later + VALID_FOR.times(2)), 1000, "but not for ever");
         drop(sender);
     }
 }

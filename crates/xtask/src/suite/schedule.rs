@@ -128,7 +128,11 @@ const LONG: &[(&str, &str, u32)] = &[
         "nothing_begins_before_its_time_whatever_is_missing_and_what_comes_till_then_is_sent",
         24,
     ),
-    ("promises", "frames::texts_and_frames_are_whole_and_in_order_whatever_the_socket_takes", 23),
+    (
+        "promises",
+        "frames::messages_and_frames_are_whole_and_in_order_whatever_the_socket_takes",
+        23,
+    ),
     ("promises", "classes::guarantees_and_priorities_that_change_are_kept_from_then_on", 23),
     ("program", "players::curl_gets_every_byte_of_the_whole_and_of_ranges", 22),
     (

@@ -29,8 +29,8 @@ const START: Nanos = SECOND;
 const PAUSE: Nanos = Nanos::from_millis(500);
 
 /// Bytes that are read ahead, as time at the title's rate, and their limit.
-const HOLD: Nanos = SECOND.times(2);
-const HOLD_MAX: u64 = 16 * MIB;
+const BUFFERED: Nanos = SECOND.times(2);
+const BUFFERED_MAX: u64 = 16 * MIB;
 
 /// Bytes taken from the socket pair at once.
 const PIECE: usize = 64 * KIB as usize;
@@ -205,7 +205,7 @@ impl Mirror {
         let (ours, theirs) = generated::pair().ok()?;
         let range = Extent::Range(Bytes(part.range.start + from)..Bytes(part.range.end));
         grant.start(&part.title, Source::of(range), Output::reader(theirs)).await.ok()?;
-        let buffer_max = part.rate.bytes_in(HOLD).0.clamp(PIECE as u64, HOLD_MAX) as usize;
+        let buffer_max = part.rate.bytes_in(BUFFERED).0.clamp(PIECE as u64, BUFFERED_MAX) as usize;
         Some(Reader { socket: ours, bytes: vec![], at: 0, buffer_max, is_over: false })
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct TimedDevices {
 }
 
 /// Limit of the age of an answer.
-const HOLDS: Nanos = SECOND;
+const VALID_FOR: Nanos = SECOND;
 
 impl TimedDevices {
     pub(super) fn new(ahead: Nanos) -> io::Result<Self> {
@@ -39,7 +39,7 @@ impl TimedDevices {
 
     /// The devices, and the routing queries.
     pub(super) fn look(&mut self) -> (&mut Routes, &[Device]) {
-        if clock::now().since(self.looked) > HOLDS && self.renew().is_err() {
+        if clock::now().since(self.looked) > VALID_FOR && self.renew().is_err() {
             self.devices.clear();
         }
         (&mut self.routes, &self.devices)

@@ -1,7 +1,7 @@
 //! Packet reordering: a window over the sequence numbers (RFC 3550, appendix A.1).
 //!
 //! Promise: each number is delivered at most once, in rising order. The wait for a missing packet
-//! is bounded by [`PATIENCE`], and by [`WINDOW`] packets or [`HELD_MAX`] bytes behind it; the
+//! is bounded by [`PATIENCE`], and by [`WINDOW`] packets or [`BUFFERED_MAX`] bytes behind it; the
 //! window holds no more than that. Packets in order are not copied.
 
 use alloc::boxed::Box;
@@ -12,9 +12,9 @@ use crate::units::{MILLISECOND, MonoTime, Nanos};
 
 /// Packets behind a missing one: 15 ms of 100 Mbit/s in packets of seven transport packets.
 pub const WINDOW: u16 = 128;
-/// Bytes held behind a missing packet. Packets of the largest size fill it in the time in which
+/// Bytes buffered behind a missing packet. Packets of the largest size fill it in the time in which
 /// ordinary packets at a tenth of their rate fill the window.
-const HELD_MAX: usize = 2 << 20;
+const BUFFERED_MAX: usize = 2 << 20;
 /// How long a missing packet is waited for: networks reorder within milliseconds.
 const PATIENCE: Nanos = Nanos(100 * MILLISECOND.0);
 /// A larger jump is no loss: the source has restarted (RFC 3550, A.1).
@@ -22,13 +22,13 @@ const DROPOUT_MAX: u16 = 3000;
 
 /// The packets of one source.
 #[derive(Debug)]
-pub struct Order {
+pub struct ReorderBuffer {
     /// The next number to deliver; `None` before the first packet.
     next: Option<u16>,
     /// By number, modulo [`WINDOW`].
-    held: Box<[Option<Vec<u8>>]>,
-    held_count: usize,
-    held_bytes: usize,
+    buffered: Box<[Option<Vec<u8>>]>,
+    buffered_count: usize,
+    buffered_bytes: usize,
     /// Packets that are ready to be delivered.
     ready: VecDeque<Vec<u8>>,
     /// Since when the next packet has been missing while others wait.
@@ -69,19 +69,19 @@ impl Counts {
 pub enum Verdict {
     /// It is next: use its payload now.
     Now,
-    /// It is held, or comes out of [`Order::poll`] at once.
-    Held,
+    /// It is buffered, or comes out of [`ReorderBuffer::poll`] at once.
+    Buffered,
     /// It is dropped.
     Dropped,
 }
 
-impl Default for Order {
+impl Default for ReorderBuffer {
     fn default() -> Self {
         Self {
             next: None,
-            held: (0..WINDOW).map(|_| None).collect(),
-            held_count: 0,
-            held_bytes: 0,
+            buffered: (0..WINDOW).map(|_| None).collect(),
+            buffered_count: 0,
+            buffered_bytes: 0,
             ready: VecDeque::new(),
             missing_since: None,
             anew: None,
@@ -90,7 +90,7 @@ impl Default for Order {
     }
 }
 
-impl Order {
+impl ReorderBuffer {
     /// Takes packet `sequence`. [`Self::poll`] must have been drained before.
     pub fn handle_packet(&mut self, now: MonoTime, sequence: u16, payload: &[u8]) -> Verdict {
         debug_assert!(self.ready.is_empty(), "what is ready goes first");
@@ -112,7 +112,7 @@ impl Order {
             return self.handle_packet_behind(now, sequence, payload);
         }
         self.anew = None;
-        if ahead == 0 && self.held_count == 0 {
+        if ahead == 0 && self.buffered_count == 0 {
             self.next = Some(sequence.wrapping_add(1));
             return Verdict::Now;
         }
@@ -124,22 +124,22 @@ impl Order {
 
     /// Holds a packet within the window.
     fn handle_packet_behind(&mut self, now: MonoTime, sequence: u16, payload: &[u8]) -> Verdict {
-        let slot = &mut self.held[usize::from(sequence % WINDOW)];
+        let slot = &mut self.buffered[usize::from(sequence % WINDOW)];
         if slot.is_some() {
             self.counts.late += 1;
             return Verdict::Dropped;
         }
         *slot = Some(payload.to_vec());
-        self.held_count += 1;
-        self.held_bytes += payload.len();
+        self.buffered_count += 1;
+        self.buffered_bytes += payload.len();
         if self.next != Some(sequence) {
             self.counts.early += 1;
             self.missing_since.get_or_insert(now);
         }
-        while self.held_bytes > HELD_MAX {
+        while self.buffered_bytes > BUFFERED_MAX {
             self.step();
         }
-        Verdict::Held
+        Verdict::Buffered
     }
 
     /// The next deliverable payload.
@@ -147,12 +147,12 @@ impl Order {
         if let Some(payload) = self.ready.pop_front() {
             return Some(payload);
         }
-        if self.held_count == 0 {
+        if self.buffered_count == 0 {
             self.missing_since = None;
             return None;
         }
         let next = self.next?;
-        if self.held[usize::from(next % WINDOW)].is_none() {
+        if self.buffered[usize::from(next % WINDOW)].is_none() {
             let since = *self.missing_since.get_or_insert(now);
             if now.since(since) < PATIENCE {
                 return None;
@@ -173,7 +173,7 @@ impl Order {
         self.missing_since.map(|since| since + PATIENCE)
     }
 
-    /// Ends the stream: all held packets become deliverable.
+    /// Ends the stream: all buffered packets become deliverable.
     pub fn handle_end(&mut self) {
         self.give_up_all();
     }
@@ -186,10 +186,10 @@ impl Order {
     /// Moves on by one number.
     fn step(&mut self) {
         let Some(next) = self.next else { return };
-        match self.held[usize::from(next % WINDOW)].take() {
+        match self.buffered[usize::from(next % WINDOW)].take() {
             Some(payload) => {
-                self.held_count -= 1;
-                self.held_bytes -= payload.len();
+                self.buffered_count -= 1;
+                self.buffered_bytes -= payload.len();
                 self.ready.push_back(payload);
             }
             None => self.counts.lost += 1,
@@ -198,7 +198,7 @@ impl Order {
     }
 
     fn give_up_all(&mut self) {
-        while self.held_count > 0 {
+        while self.buffered_count > 0 {
             self.step();
         }
         self.missing_since = None;
@@ -215,7 +215,7 @@ mod tests {
     }
 
     /// Feeds numbers at one moment; returns the delivered ones, including those at the end.
-    fn through(order: &mut Order, numbers: &[u16]) -> Vec<u16> {
+    fn through(order: &mut ReorderBuffer, numbers: &[u16]) -> Vec<u16> {
         let mut out = Vec::new();
         let number = |payload: &[u8]| u16::from_be_bytes([payload[0], payload[1]]);
         for sequence in numbers {
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn what_is_shuffled_comes_out_in_order_across_the_wrap() {
-        let mut order = Order::default();
+        let mut order = ReorderBuffer::default();
         let came = through(&mut order, &[65533, 65535, 65534, 1, 0, 2, 2, 5, 3, 4]);
         assert_eq!(came, [65533, 65534, 65535, 0, 1, 2, 3, 4, 5]);
         assert_eq!(order.counts(), Counts { lost: 0, late: 1, early: 3, restarts: 0 });
@@ -243,9 +243,9 @@ mod tests {
 
     #[test]
     fn a_missing_packet_is_given_up_in_time_and_is_not_wanted_afterwards() {
-        let mut order = Order::default();
+        let mut order = ReorderBuffer::default();
         assert_eq!(order.handle_packet(at(0), 7, b"7"), Verdict::Now);
-        assert_eq!(order.handle_packet(at(10), 9, b"9"), Verdict::Held);
+        assert_eq!(order.handle_packet(at(10), 9, b"9"), Verdict::Buffered);
         assert_eq!(order.poll(at(10)), None);
         assert_eq!(order.poll_timeout(), Some(at(110)));
         assert_eq!(order.poll(at(109)), None);
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_full_window_does_not_wait() {
-        let mut order = Order::default();
+        let mut order = ReorderBuffer::default();
         let numbers: Vec<u16> = [0].into_iter().chain(2..400).collect();
         assert_eq!(through(&mut order, &numbers), numbers);
         assert_eq!(order.counts().lost, 1);
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn one_wild_number_is_dropped_and_two_in_a_row_begin_anew() {
-        let mut order = Order::default();
+        let mut order = ReorderBuffer::default();
         assert_eq!(through(&mut order, &[10, 30_000, 11, 12]), [10, 11, 12]);
         assert_eq!(through(&mut order, &[40_000, 40_001, 40_002]), [40_001, 40_002]);
         assert_eq!(order.counts(), Counts { lost: 0, late: 2, early: 0, restarts: 1 });
@@ -287,7 +287,7 @@ mod tests {
             }
             numbers.sort_by_key(|(place, _)| *place);
             let sent: Vec<u16> = numbers.iter().map(|(_, number)| *number).collect();
-            let mut order = Order::default();
+            let mut order = ReorderBuffer::default();
             let out = through(&mut order, &sent);
             let offset = |number: &u16| number.wrapping_sub(first);
             prop_assert!(out.windows(2).all(|pair| offset(&pair[0]) < offset(&pair[1])));
@@ -300,29 +300,29 @@ mod tests {
         fn no_numbers_are_hostile_enough(
             numbers in proptest::collection::vec(any::<u16>(), 0..300),
         ) {
-            let mut order = Order::default();
+            let mut order = ReorderBuffer::default();
             let out = through(&mut order, &numbers);
             prop_assert!(out.len() <= numbers.len());
-            prop_assert_eq!(order.held_count, 0);
+            prop_assert_eq!(order.buffered_count, 0);
         }
     }
 
     #[test]
     fn p01_the_largest_packets_are_held_within_bounds_too() {
-        let mut order = Order::default();
+        let mut order = ReorderBuffer::default();
         assert_eq!(order.handle_packet(MonoTime(0), 0, &[1]), Verdict::Now);
         let large = alloc::vec![7; 65_507 - 12];
         let mut out = 0;
         for sequence in 2..120 {
             let verdict = order.handle_packet(MonoTime(0), sequence, &large);
             out += u32::from(verdict == Verdict::Now);
-            assert!(order.held_bytes <= HELD_MAX, "{}", order.held_bytes);
+            assert!(order.buffered_bytes <= BUFFERED_MAX, "{}", order.buffered_bytes);
             while order.poll(MonoTime(0)).is_some() {
                 out += 1;
             }
         }
         // The window waited for the missing packet until it was full.
         assert_eq!((out, order.counts().lost), (118, 1));
-        assert_eq!((order.held_bytes, order.held_count), (0, 0));
+        assert_eq!((order.buffered_bytes, order.buffered_count), (0, 0));
     }
 }
