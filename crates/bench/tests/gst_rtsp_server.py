@@ -3,7 +3,7 @@
 
     gst_rtsp_server.py MOVIE [PORT]
 
-plays the pictures of MOVIE (MP4, H.264) at /play, and takes pictures (H.264) at /record from user `anna` with the
+plays the video of MOVIE (MP4, H.264) at /play, and takes video (H.264) at /record from user `anna` with the
 password `correct-horse`. Debian: gir1.2-gst-rtsp-server-1.0, gstreamer1.0-plugins-good, gstreamer1.0-plugins-bad, python3-gi.
 """
 

@@ -2,7 +2,7 @@
 
 Arguments: the version of RTSP (1-0, 2-0), the address, the protocol (udp, tcp, udp-mcast), where to go, and three files
 for what came: with the pause in it, from the other place on, and at four times the speed. Without files it is a movie,
-whose pictures are counted, the fast ones too. Fails when something comes during the pause, and when another version is spoken.
+whose video frames are counted, the fast ones too. Fails when something comes during the pause, and when another version is spoken.
 """
 
 import sys
@@ -50,8 +50,8 @@ class Taker:
         numbers = [int.from_bytes(packet[2:4], "big") for packet in packets]
         missing = [b for a, b in zip(numbers, numbers[1:]) if (a + 1) % 65536 != b]
         assert len(missing) <= gaps_max, f"{step}: before {missing}"
-        pictures = sum(packet[1] >> 7 for packet in packets)
-        assert pictures > least, f"{step}: {pictures} pictures"
+        frames = sum(packet[1] >> 7 for packet in packets)
+        assert frames > least, f"{step}: {frames} video frames"
 
     def write(self, path):
         with open(path, "wb") as file:
@@ -110,7 +110,7 @@ def play(version, url, protocol, elsewhere, before=None, after=None, fast=None):
         taker.write(after)
     else:
         taker.count("after a seek", 0)
-    # To skip is what it calls pictures that are left out: it sends Scale, and otherwise Speed.
+    # To skip is what it calls video frames that are left out: it sends Scale, and otherwise Speed.
     go(4.0, 0, Gst.SeekFlags.SKIP)
     if before:
         taker.write(fast)
