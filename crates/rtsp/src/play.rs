@@ -378,14 +378,14 @@ impl PlaySession {
         let mut to: Vec<_> = self.transports().iter().map(|track| track.to.clone()).collect();
         // On a connection all tracks have the same destination.
         to.dedup();
-        let places = self.state.try_lock().ok().and_then(|state| {
-            let mut places = state.playing.as_ref()?.generated.slots().to_vec();
-            places.dedup();
-            Some(places)
+        let slots = self.state.try_lock().ok().and_then(|state| {
+            let mut slots = state.playing.as_ref()?.generated.slots().to_vec();
+            slots.dedup();
+            Some(slots)
         });
         let counters = || {
-            let places = places.iter().flatten();
-            places.filter_map(|&place| server.broker.counters_of(place))
+            let slots = slots.iter().flatten();
+            slots.filter_map(|&slot| server.broker.counters_of(slot))
         };
         SessionStatus {
             session: format!("{id:?}"),

@@ -90,7 +90,7 @@ pub(super) struct Handle {
     /// The Transport header of the answer.
     pub(super) transport: String,
     /// Index in the delivery table; [`NOWHERE`] while nothing is reserved.
-    pub(super) place: Arc<AtomicU32>,
+    pub(super) slot: Arc<AtomicU32>,
     /// Closed when the stream has ended and its resources are free; a connection has its own
     /// signal.
     pub(super) left: Option<oneshot::Receiver<()>>,
@@ -105,7 +105,7 @@ pub(super) struct Stream {
     /// `None` if the reservation was released before PLAY.
     pub(super) grant: Option<Grant>,
     /// The shared index of the delivery table.
-    pub(super) place: Arc<AtomicU32>,
+    pub(super) slot: Arc<AtomicU32>,
     /// The reservation that counts against its address until PLAY.
     pub(super) unplayed: Option<UnplayedReservation>,
     pub(super) path: RtpTransport,
@@ -277,7 +277,7 @@ impl Stream {
     /// Releases the reservation.
     async fn release(&mut self) {
         self.unplayed = None;
-        self.place.store(NOWHERE, Ordering::Relaxed);
+        self.slot.store(NOWHERE, Ordering::Relaxed);
         if let Some(grant) = self.grant.take() {
             grant.retire().await;
         }
@@ -291,7 +291,7 @@ impl Stream {
         }
         let spec = self.path.spec(&self.broker, &self.ts_title, session);
         let grant = self.broker.admit(&spec)?;
-        self.place.store(grant.slot(), Ordering::Relaxed);
+        self.slot.store(grant.slot(), Ordering::Relaxed);
         self.grant = Some(grant);
         Ok(())
     }
@@ -352,7 +352,7 @@ impl Stream {
         if let Some(timeline) = timeline {
             self.sent.timeline = timeline;
         }
-        let late = self.broker.late(self.place.load(Ordering::Relaxed));
+        let late = self.broker.late(self.slot.load(Ordering::Relaxed));
         record.log(outcome.name(), sent, late);
         // The tables in front have left with the first bytes.
         let left = if sent > 0 { front + sent } else { 0 };
@@ -413,7 +413,7 @@ impl Stream {
             return PlayResult::failed(Outcome::PeerGone(libc::EMFILE));
         };
         let grant = self.grant.as_mut().expect("it was admitted");
-        let place = grant.slot();
+        let slot = grant.slot();
         let source = blocks(range, session, plan);
         let mut running = match grant.start(&self.ts_title.title, source, output).await {
             Ok(running) => running,
@@ -438,7 +438,7 @@ impl Stream {
                     }
                 },
                 () = tokio::time::sleep(REPORT_EACH) => {
-                    let Some(now) = sent_now(&self.broker, place, self.sent, session) else {
+                    let Some(now) = sent_now(&self.broker, slot, self.sent, session) else {
                         continue;
                     };
                     timeline = Some(now.timeline);
@@ -501,11 +501,11 @@ impl Stream {
 /// The sent part so far; `None` before the first packet.
 fn sent_now(
     broker: &Broker,
-    place: u32,
+    slot: u32,
     before: SenderState,
     session: Session,
 ) -> Option<SenderState> {
-    let counters = broker.counters_of(place)?;
+    let counters = broker.counters_of(slot)?;
     let epoch = MonoTime(counters.epoch.value());
     (epoch != MonoTime(0)).then(|| SenderState {
         source: session.source,
@@ -543,7 +543,7 @@ impl Orders {
 
 impl Handle {
     pub(super) fn status(&self, id: SessionId, state: &'static str, broker: &Broker) -> Status {
-        let counters = broker.counters_of(self.place.load(Ordering::Relaxed));
+        let counters = broker.counters_of(self.slot.load(Ordering::Relaxed));
         Status {
             session: format!("{id:?}"),
             title: self.ts_title.shown(),

@@ -74,7 +74,7 @@ const SEND: SendCost = SendCost { per_send: Nanos(1), per_mib: Nanos(1) };
 /// A reservation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
-    pub(crate) place: u32,
+    pub(crate) slot: u32,
     pub(crate) volume: usize,
     pub(crate) request: Request,
     part: TitlePart,
@@ -163,11 +163,11 @@ impl Broker {
             });
             return None;
         }
-        let place = self.free.pop();
-        require(place.is_some(), Invariant::LedgerIsTheSum, || {
+        let slot = self.free.pop();
+        require(slot.is_some(), Invariant::LedgerIsTheSum, || {
             "the ledger admits more streams than there are places".to_owned()
         });
-        let grant = Grant { place: place.unwrap_or(0), volume, request, part, cost, window };
+        let grant = Grant { slot: slot.unwrap_or(0), volume, request, part, cost, window };
         self.add(grant, true);
         self.check();
         Some(grant)
@@ -184,7 +184,7 @@ impl Broker {
             });
             return None;
         }
-        let grant = Grant { place: u32::MAX, volume, request, part, cost, window };
+        let grant = Grant { slot: u32::MAX, volume, request, part, cost, window };
         self.add(grant, true);
         self.check();
         Some(grant)
@@ -192,9 +192,9 @@ impl Broker {
 
     /// A new generation of the grant's slot.
     pub(crate) fn begin(&mut self, grant: &Grant) -> StreamId {
-        let generation = &mut self.generations[grant.place as usize];
+        let generation = &mut self.generations[grant.slot as usize];
         *generation += 1;
-        StreamId { index: grant.place, generation: *generation }
+        StreamId { index: grant.slot, generation: *generation }
     }
 
     /// Returns the resources of a grant; its slot may still be in use.
@@ -206,7 +206,7 @@ impl Broker {
 
     /// Returns a grant's slot.
     pub(crate) fn vacate(&mut self, grant: Grant) {
-        self.free.push(grant.place);
+        self.free.push(grant.slot);
     }
 
     /// Checks that without live reservations nothing is promised.

@@ -49,16 +49,16 @@ pub(super) struct BadRanges(BTreeMap<(Version, u64), BadRange>);
 
 impl BadRanges {
     /// Adds a range.
-    pub(super) fn insert(&mut self, place: BadRange) {
-        self.0.retain(|_, old| is_fresh(old, place.since));
-        let version = Version { volume: place.volume, etag: place.etag.clone() };
-        let key = (version, place.bytes.start);
+    pub(super) fn insert(&mut self, range: BadRange) {
+        self.0.retain(|_, old| is_fresh(old, range.since));
+        let version = Version { volume: range.volume, etag: range.etag.clone() };
+        let key = (version, range.bytes.start);
         if self.0.len() >= MARKS_MAX && !self.0.contains_key(&key) {
-            let oldest = self.0.iter().min_by_key(|(_, place)| place.since);
+            let oldest = self.0.iter().min_by_key(|(_, range)| range.since);
             let oldest = oldest.map(|(key, _)| key.clone()).expect("there are many");
             self.0.remove(&oldest);
         }
-        self.0.insert(key, place);
+        self.0.insert(key, range);
     }
 
     /// The first bad range that overlaps `bytes` of a version.
@@ -73,24 +73,24 @@ impl BadRanges {
             return None;
         }
         let upto = (version.clone(), bytes.end);
-        let places = self.0.range((version.clone(), 0)..upto).map(|(_, place)| place);
-        let mut met = places.filter(|place| is_fresh(place, now) && place.bytes.end > bytes.start);
+        let ranges = self.0.range((version.clone(), 0)..upto).map(|(_, range)| range);
+        let mut met = ranges.filter(|range| is_fresh(range, now) && range.bytes.end > bytes.start);
         met.next()
     }
 
     /// All bad ranges.
     pub(super) fn all(&self, now: Instant) -> Vec<BadRange> {
-        self.0.values().filter(|place| is_fresh(place, now)).cloned().collect()
+        self.0.values().filter(|range| is_fresh(range, now)).cloned().collect()
     }
 
     /// Removes the ranges for which `keep` is false.
     pub(super) fn retain(&mut self, keep: impl Fn(&BadRange) -> bool) {
-        self.0.retain(|_, place| keep(place));
+        self.0.retain(|_, range| keep(range));
     }
 }
 
-fn is_fresh(place: &BadRange, now: Instant) -> bool {
-    now.saturating_duration_since(place.since) < MARKED_FOR
+fn is_fresh(range: &BadRange, now: Instant) -> bool {
+    now.saturating_duration_since(range.since) < MARKED_FOR
 }
 
 /// Whether an error concerns a place. A disk that has gone has no bad ranges.
@@ -124,7 +124,7 @@ impl BadRange {
 mod tests {
     use super::*;
 
-    fn place(etag: &str, start: u64, since: Instant) -> BadRange {
+    fn range(etag: &str, start: u64, since: Instant) -> BadRange {
         BadRange {
             volume: VolumeId(0),
             file: "/a.ts".into(),
@@ -144,10 +144,10 @@ mod tests {
         let now = Instant::now();
         let mut bad_ranges = BadRanges::default();
         for (etag, start) in [("b", 300), ("b", 700), ("a", 0), ("c", 0)] {
-            bad_ranges.insert(place(etag, start, now));
+            bad_ranges.insert(range(etag, start, now));
         }
         let first =
-            |bytes| bad_ranges.within(now, &version("b"), bytes).map(|place| place.bytes.start);
+            |bytes| bad_ranges.within(now, &version("b"), bytes).map(|range| range.bytes.start);
         assert_eq!(first(0..1000), Some(300));
         assert_eq!(first(0..301), Some(300));
         assert_eq!(first(0..300), None);
@@ -165,13 +165,13 @@ mod tests {
     fn a_mark_goes_with_its_time_and_when_there_are_too_many() {
         let begun = Instant::now();
         let mut bad_ranges = BadRanges::default();
-        bad_ranges.insert(place("a", 0, begun));
+        bad_ranges.insert(range("a", 0, begun));
         let almost = begun + MARKED_FOR - Duration::from_secs(1);
         assert!(bad_ranges.within(almost, &version("a"), 0..1).is_some());
         assert!(bad_ranges.within(begun + MARKED_FOR, &version("a"), 0..1).is_none());
         assert_eq!(bad_ranges.all(begun + MARKED_FOR), []);
         for number in 0..2 * MARKS_MAX as u64 {
-            bad_ranges.insert(place("b", number * 100, almost + Duration::from_micros(number)));
+            bad_ranges.insert(range("b", number * 100, almost + Duration::from_micros(number)));
         }
         assert_eq!(bad_ranges.0.len(), MARKS_MAX);
         let now = almost + Duration::from_secs(1);

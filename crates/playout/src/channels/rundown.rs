@@ -16,7 +16,7 @@ pub(super) struct Rundown {
     playlist: Playlist,
     /// The list as last read.
     titles: Vec<String>,
-    place: PlaylistPosition,
+    position: PlaylistPosition,
     /// The position before the last offered item.
     before: PlaylistPosition,
     /// Requested titles.
@@ -95,20 +95,21 @@ impl Rundown {
         };
         let is_running = playlist.repeats && playlist.start.is_some_and(has_passed);
         let has_begun = is_running || !timed.iter().any(|timed| timed.title.is_none());
-        let place = PlaylistPosition { at: 0, last: None, behind: 0, has_begun, timed };
+        let position = PlaylistPosition { at: 0, last: None, behind: 0, has_begun, timed };
         let (titles, requested) = (Vec::new(), VecDeque::new());
-        Self { playlist, titles, before: place.clone(), place, requested }
+        Self { playlist, titles, before: position.clone(), position, requested }
     }
 
     /// Changes the playlist and keeps the position in the list.
     pub(super) fn change(&mut self, playlist: Playlist, now: WallTime) {
         let is_same_start = playlist.start == self.playlist.start;
-        let Self { place, requested, titles, .. } =
+        let Self { position, requested, titles, .. } =
             std::mem::replace(self, Self::new(playlist, now));
-        let PlaylistPosition { has_begun, timed, .. } = std::mem::replace(&mut self.place, place);
-        self.place.has_begun = has_begun || self.place.has_begun && is_same_start;
-        self.place.timed = timed;
-        (self.before, self.requested, self.titles) = (self.place.clone(), requested, titles);
+        let PlaylistPosition { has_begun, timed, .. } =
+            std::mem::replace(&mut self.position, position);
+        self.position.has_begun = has_begun || self.position.has_begun && is_same_start;
+        self.position.timed = timed;
+        (self.before, self.requested, self.titles) = (self.position.clone(), requested, titles);
     }
 
     /// Updates the list. A changed list continues after the title that was taken last.
@@ -118,35 +119,35 @@ impl Rundown {
         if titles == self.titles {
             return;
         }
-        for place in [&mut self.place, &mut self.before] {
-            let known = place.last.as_ref().and_then(|last| {
+        for position in [&mut self.position, &mut self.before] {
+            let known = position.last.as_ref().and_then(|last| {
                 // A title may be listed several times: the nearest position is the likeliest.
-                let places = (0..titles.len()).filter(|&at| titles[at] == *last);
-                places.min_by_key(|at| (at + 1).abs_diff(place.behind))
+                let positions = (0..titles.len()).filter(|&at| titles[at] == *last);
+                positions.min_by_key(|at| (at + 1).abs_diff(position.behind))
             });
-            place.at = known.map_or(place.at.min(titles.len()), |at| at + 1);
-            place.behind = place.at;
+            position.at = known.map_or(position.at.min(titles.len()), |at| at + 1);
+            position.behind = position.at;
         }
         self.titles = titles;
     }
 
     /// The next requested title, or the next of the list. A repeating list always has one.
     pub(super) fn next(&mut self) -> Option<Item> {
-        self.before = self.place.clone();
+        self.before = self.position.clone();
         if let Some(path) = self.requested.pop_front() {
             return Some(Item::once(path, Origin::Request));
         }
-        if !self.place.has_begun || self.titles.is_empty() {
+        if !self.position.has_begun || self.titles.is_empty() {
             return None;
         }
-        if self.place.at >= self.titles.len() {
+        if self.position.at >= self.titles.len() {
             if !self.playlist.repeats {
                 return None;
             }
-            self.place.at = 0;
+            self.position.at = 0;
         }
-        self.place.at += 1;
-        Some(self.of_list(self.place.at - 1))
+        self.position.at += 1;
+        Some(self.of_list(self.position.at - 1))
     }
 
     fn of_list(&self, at: usize) -> Item {
@@ -156,13 +157,14 @@ impl Rundown {
     /// The offered item is sent or primed.
     pub(super) fn take(&mut self, item: &Item) {
         if item.origin == Origin::List {
-            (self.place.last, self.place.behind) = (Some(item.path.clone()), self.place.at);
+            (self.position.last, self.position.behind) =
+                (Some(item.path.clone()), self.position.at);
         }
     }
 
     /// The last offered or taken item is not sent after all.
     pub(super) fn give_back(&mut self, item: Item) {
-        self.place = self.before.clone();
+        self.position = self.before.clone();
         if item.origin == Origin::Request {
             self.requested.push_front(item.path);
         }
@@ -171,8 +173,8 @@ impl Rundown {
     /// No title could be sent. At the end of a list that does not repeat, the titles after the last
     /// taken one are offered again: they may be stored later.
     pub(super) fn try_again(&mut self) {
-        if self.place.at >= self.titles.len() && !self.playlist.repeats {
-            self.place.at = self.place.behind;
+        if self.position.at >= self.titles.len() && !self.playlist.repeats {
+            self.position.at = self.position.behind;
         }
     }
 
@@ -202,13 +204,13 @@ impl Rundown {
 
     /// The time of the next timed event.
     pub(super) fn time(&self) -> Option<WallTime> {
-        self.place.first().map(|timed| timed.time)
+        self.position.first().map(|timed| timed.time)
     }
 
     /// The title of the next timed event. For the start of the list it is the `nth`, as those
     /// before it may be missing.
     pub(super) fn timed(&self, nth: usize) -> Option<Item> {
-        match &self.place.first()?.title {
+        match &self.position.first()?.title {
             Some(path) => (nth == 0).then(|| Item::once(path.clone(), Origin::Time)),
             None => (nth < self.titles.len()).then(|| self.of_list(nth)),
         }
@@ -216,10 +218,10 @@ impl Rundown {
 
     /// The `nth` of these is sent or primed.
     pub(super) fn take_timed(&mut self, nth: usize, item: &Item) {
-        self.before = self.place.clone();
-        self.place.pass_timed();
+        self.before = self.position.clone();
+        self.position.pass_timed();
         if item.origin == Origin::List {
-            self.place.at = nth + 1;
+            self.position.at = nth + 1;
             self.take(item);
         }
     }
@@ -227,8 +229,8 @@ impl Rundown {
     /// Passes the next timed event. The start of the list starts it; a daily title is scheduled for
     /// the next day.
     pub(super) fn pass_timed(&mut self) {
-        for place in [&mut self.place, &mut self.before] {
-            place.pass_timed();
+        for position in [&mut self.position, &mut self.before] {
+            position.pass_timed();
         }
     }
 
@@ -244,9 +246,9 @@ impl Rundown {
 
     /// Whether nothing more is scheduled, now or later.
     pub(super) fn is_over(&self) -> bool {
-        let is_at_end = self.place.at >= self.titles.len() && !self.playlist.repeats;
-        let is_all = self.requested.is_empty() && self.place.timed.is_empty();
-        is_at_end && is_all && self.place.has_begun
+        let is_at_end = self.position.at >= self.titles.len() && !self.playlist.repeats;
+        let is_all = self.requested.is_empty() && self.position.timed.is_empty();
+        is_at_end && is_all && self.position.has_begun
     }
 
     /// The number of titles in the list and the queue, which bounds useful attempts.
@@ -257,11 +259,11 @@ impl Rundown {
     /// The next title unless another one is requested.
     pub(super) fn peek(&self) -> Option<&str> {
         let requested = self.requested.front().map(String::as_str);
-        let next = match self.titles.get(self.place.at) {
+        let next = match self.titles.get(self.position.at) {
             None if self.playlist.repeats => self.titles.first(),
             next => next,
         };
-        requested.or(next.map(String::as_str).filter(|_| self.place.has_begun))
+        requested.or(next.map(String::as_str).filter(|_| self.position.has_begun))
     }
 }
 

@@ -83,7 +83,7 @@ struct BoardState {
     reason: Option<String>,
     title: Option<String>,
     next: Option<String>,
-    place: Option<u32>,
+    slot: Option<u32>,
     rate: Option<BitRate>,
     /// Requested titles.
     requests: u64,
@@ -106,7 +106,7 @@ impl Board {
             reason: None,
             title: None,
             next: None,
-            place: None,
+            slot: None,
             rate: None,
             requests: 0,
             requests_gone: 0,
@@ -144,13 +144,13 @@ impl Board {
         now.url.clone().filter(|_| now.channel.to.to.ip().is_multicast())
     }
 
-    pub(super) fn begin(&self, title: &str, place: u32, rate: BitRate, is_fill: bool) {
+    pub(super) fn begin(&self, title: &str, slot: u32, rate: BitRate, is_fill: bool) {
         let mut now = self.now();
         tracing::info!(channel = now.channel.name, title, %rate, "sending a title");
         log(&now.channel.name, "start", title, None, Some(rate));
         now.state = if is_fill { State::Filling } else { State::Running };
         (now.reason, now.next) = (None, None);
-        (now.title, now.place, now.rate) = (Some(title.into()), Some(place), Some(rate));
+        (now.title, now.slot, now.rate) = (Some(title.into()), Some(slot), Some(rate));
         now.starts += 1;
         now.told.remove(title);
     }
@@ -202,7 +202,7 @@ impl Board {
             let title = now.title.clone().unwrap_or_default();
             log(&now.channel.name, "stop", &title, Some(&reason), None);
         }
-        (now.place, now.rate, now.next) = (None, None, None);
+        (now.slot, now.rate, now.next) = (None, None, None);
         (now.state, now.reason) = (State::Waiting, Some(reason));
     }
 
@@ -213,13 +213,13 @@ impl Board {
             let title = now.title.clone().unwrap_or_default();
             log(&now.channel.name, "stop", &title, Some("complete"), None);
         }
-        (now.place, now.rate, now.next) = (None, None, None);
+        (now.slot, now.rate, now.next) = (None, None, None);
         (now.state, now.reason) = (State::Ended, None);
     }
 
     pub(super) fn read(&self, broker: &Broker) -> Status {
         let now = self.now().clone();
-        let counters = now.place.and_then(|place| broker.counters_of(place));
+        let counters = now.slot.and_then(|slot| broker.counters_of(slot));
         let count =
             |which: fn(&tactus_engine::counters::StreamCounters) -> u64| counters.map_or(0, which);
         let first = match &now.channel.playlist.list {

@@ -137,7 +137,7 @@ impl Connection {
         if let Some((pair, from)) = &reports {
             pair.expect(*from, id);
         }
-        let place = Arc::new(AtomicU32::new(grant.slot()));
+        let slot = Arc::new(AtomicU32::new(grant.slot()));
         let handle = Handle {
             orders: give,
             _over: end,
@@ -147,7 +147,7 @@ impl Connection {
             to: stream_transport.to,
             reports,
             principal: caller.principal.map(str::to_owned),
-            place: Arc::clone(&place),
+            slot: Arc::clone(&slot),
             left,
         };
         server.streams().insert(id, handle);
@@ -158,7 +158,7 @@ impl Connection {
             broker: server.broker.clone(),
             ts_title: Arc::clone(ts_title),
             grant: Some(grant),
-            place,
+            slot,
             unplayed: Some(unplayed),
             path: stream_transport.path,
             done,
