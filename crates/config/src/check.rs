@@ -26,6 +26,7 @@ use tactus_control::settings::{
 use tactus_core::pacer;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
+use tactus_http::settings::{Rate, RateClass};
 use tactus_notation::Auto;
 use tactus_notation::checks::{
     Checked, RATES, auto_or_off, auto_quantity, in_range, number, or_auto, quantity, unless_off,
@@ -43,7 +44,7 @@ use self::rtsp::rtsp;
 use self::uploads::upload;
 use super::raw::{self, AutoOrList, Raw};
 use super::unix_socket;
-use super::{Admin, Config, Log, Rate, RateClass};
+use super::{Admin, Config, Log};
 
 /// Checks a whole file; relative paths begin at `base`.
 pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
@@ -270,15 +271,13 @@ fn rate(raw: raw::Rate) -> Checked<Rate> {
             }
         }
     };
-    let none = Percent(0);
-    let second = SECOND;
+    let usual = Rate::default();
     Ok(Rate {
         default,
-        min: quantity(raw.min, BitRate(16_000), BitRate(1_000)..=BitRate(10_000_000))?,
-        // A title's own rate is the same for all viewers; a client's `?rate=` can be any.
-        title: rate_class(raw.title, none, second, ClientShare::All)?,
-        asked: rate_class(raw.asked, none, Nanos(0), ClientShare::Fair)?,
-        cmcd: rate_class(raw.cmcd, none, second, ClientShare::Fair)?,
+        min: quantity(raw.min, usual.min, BitRate(1_000)..=BitRate(10_000_000))?,
+        title: rate_class(raw.title, usual.title)?,
+        asked: rate_class(raw.asked, usual.asked)?,
+        cmcd: rate_class(raw.cmcd, usual.cmcd)?,
     })
 }
 
@@ -299,14 +298,9 @@ fn client_share(
     })
 }
 
-fn rate_class(
-    raw: raw::RateClass,
-    headroom: Percent,
-    start_burst: Nanos,
-    share: ClientShare,
-) -> Checked<RateClass> {
+fn rate_class(raw: raw::RateClass, default: RateClass) -> Checked<RateClass> {
     let tick = match raw.tick {
-        None => Tick::Ms62,
+        None => default.tick,
         Some(written) => {
             let span = written.span();
             let Value(wanted) = written.into_inner();
@@ -320,11 +314,11 @@ fn rate_class(
         }
     };
     Ok(RateClass {
-        headroom: quantity(raw.headroom, headroom, Percent(0)..=Percent::whole(400))?,
-        ceiling: quantity(raw.ceiling, BitRate(1_000_000_000), RATES)?,
-        start_burst: quantity(raw.start_burst, start_burst, Nanos(0)..=SECOND.times(60))?,
+        headroom: quantity(raw.headroom, default.headroom, Percent(0)..=Percent::whole(400))?,
+        ceiling: quantity(raw.ceiling, default.ceiling, RATES)?,
+        start_burst: quantity(raw.start_burst, default.start_burst, Nanos(0)..=SECOND.times(60))?,
         tick,
-        client_share: client_share(raw.client_share, share)?,
+        client_share: client_share(raw.client_share, default.client_share)?,
     })
 }
 

@@ -10,10 +10,6 @@
 
 pub mod address;
 
-pub mod rtsp;
-
-pub mod http;
-
 pub mod raw;
 
 mod unix_socket;
@@ -30,31 +26,26 @@ use std::path::{Path, PathBuf};
 
 use tactus_control::access::{AccessForm, AccessTo};
 use tactus_control::class::Classes;
-use tactus_control::rights::{Readers, Rights};
 use tactus_control::settings::{
-    BestEffort, ClientShare, Cores, EngineSettings, GapFrames, Link, Memory, Packets, SlowReader,
-    Volume,
+    BestEffort, Cores, EngineSettings, GapFrames, Link, Memory, Packets, SlowReader, Volume,
 };
-use tactus_core::stagger::Tick;
-use tactus_core::units::{BitRate, Bytes, Nanos};
+use tactus_http::settings::{HttpSettings, Rate, UnixSocket, Upload, UploadSettings};
 use tactus_notation::ConfigError;
 use tactus_notation::error::Mistake;
 use tactus_notation::units::Percent;
 use tactus_playout::channel::Channel;
 use tactus_playout::channels::ChannelSettings;
 use tactus_playout::recording::Recording;
+use tactus_rtsp::settings::{Recorders, RtspSettings};
 
-use self::http::{Origins, Proxies, PublicUrl, StoredPages};
 pub use file::{ConfigFile, Key};
 pub use raw::LogForm;
-use rtsp::Rtsp;
-pub use unix_socket::UnixSocket;
 
 /// The whole configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Addresses, and the limits of requests.
-    pub http: Http,
+    pub http: HttpSettings,
     /// Metrics and status.
     pub admin: Admin,
     /// The disks; at least one unless the command line gives a directory.
@@ -86,7 +77,7 @@ pub struct Config {
     /// Channels that are sent from the start.
     pub channels: Vec<Channel>,
     /// The RTSP server.
-    pub rtsp: Rtsp,
+    pub rtsp: RtspSettings,
     /// The directory for state that must outlast the server and is not configuration; none: nothing
     /// is stored.
     pub state: Option<PathBuf>,
@@ -107,56 +98,6 @@ pub struct Log {
     pub access_to: AccessTo,
 }
 
-/// Addresses, and the limits of requests.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Http {
-    /// Where to listen.
-    pub addresses: Vec<SocketAddr>,
-    /// Socket files to listen on.
-    pub unix_sockets: Vec<UnixSocket>,
-    /// Addresses for proxies that speak the PROXY protocol.
-    pub proxy_protocol: Vec<SocketAddr>,
-    /// Proxies whose client addresses are trusted.
-    pub proxies: Proxies,
-    /// The URL by which clients reach this server.
-    pub public: PublicUrl,
-    /// Names that a request's `Host` may have; empty allows all.
-    pub allowed_hosts: Vec<String>,
-    /// Sites whose pages may use this server (CORS).
-    pub origins: Origins,
-    /// What a browser may run of stored pages.
-    pub stored_pages: StoredPages,
-    /// Whether directories are listed.
-    pub listing: bool,
-    /// Who may read titles.
-    pub readers: Readers,
-    /// Most connections at once.
-    pub connections_max: u32,
-    /// Most connections from one address at once; behind a trusted proxy, most requests of one
-    /// client at once.
-    pub connections_per_address_max: u32,
-    /// Abuse score at which an address is refused; 0: never.
-    pub abuse_score_max: u32,
-    /// How long an address is refused.
-    pub abuse_refusal: Nanos,
-    /// Longest request line.
-    pub request_line_max: Bytes,
-    /// Most header fields.
-    pub fields_max: u32,
-    /// Most bytes of header fields.
-    pub fields_size_max: Bytes,
-    /// Most bytes of a body of GET or HEAD, which is read and discarded.
-    pub body_max: Bytes,
-    /// Most ranges in one request.
-    pub ranges_max: u32,
-    /// Time for a request's head to arrive, and for a new connection to begin one.
-    pub head_timeout: Nanos,
-    /// Time that a connection may wait for its next request.
-    pub idle_timeout: Nanos,
-    /// Time that running deliveries have to end after SIGTERM.
-    pub drain_limit: Nanos,
-}
-
 /// Metrics and status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Admin {
@@ -166,94 +107,8 @@ pub struct Admin {
     pub unix_sockets: Vec<UnixSocket>,
     /// Host names that are accepted there besides this machine's; `*` accepts every name.
     pub allowed_hosts: Vec<String>,
-    /// Whether they are also served at the addresses of [`Http`].
+    /// Whether they are also served at the addresses of HTTP.
     pub on_http: bool,
-}
-
-/// Rates of streams.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rate {
-    /// Rate of a title whose own rate is not known; `None` is a best-effort download.
-    pub default: Option<BitRate>,
-    /// The slowest permitted rate.
-    pub min: BitRate,
-    /// Streams at their title's own rate.
-    pub title: RateClass,
-    /// Streams whose request names a rate (`?rate=`).
-    pub asked: RateClass,
-    /// Streams whose player names a rate (CMCD `rtp`).
-    pub cmcd: RateClass,
-}
-
-/// The limits of streams whose rate comes from one source.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RateClass {
-    /// Added to the rate.
-    pub headroom: Percent,
-    /// The fastest permitted rate; higher rates are lowered to it.
-    pub ceiling: BitRate,
-    /// Media time that is sent at once at the start.
-    pub start_burst: Nanos,
-    /// How often a stream sends.
-    pub tick: Tick,
-    /// The share of each resource that streams of one client in this class may reserve.
-    pub client_share: ClientShare,
-}
-
-impl RateClass {
-    /// The effective rate of a stream that names `rate`. Rounds down.
-    pub fn in_force(&self, rate: BitRate) -> BitRate {
-        let extra = self.headroom.of(rate.0);
-        BitRate(rate.0.saturating_add(extra)).min(self.ceiling)
-    }
-
-    /// Bytes that a stream at `rate` sends at once at its start.
-    pub fn burst(&self, rate: BitRate) -> Bytes {
-        rate.bytes_in(self.start_burst)
-    }
-}
-
-/// Uploads: principals and limits.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Upload {
-    /// All principals; without any, uploads are refused.
-    pub principals: Vec<Principal>,
-    /// The largest title.
-    pub object_max: Bytes,
-    /// Most unfinished uploads, of all principals together.
-    pub open_max: u32,
-    /// Most unfinished uploads of one principal.
-    pub open_per_principal_max: u32,
-    /// How long a resumable upload is kept without new bytes.
-    pub expiry: Nanos,
-    /// Most WebDAV write locks, of all principals together.
-    pub locks_max: u32,
-    /// Most WebDAV write locks of one principal.
-    pub locks_per_principal_max: u32,
-    /// Longest lifetime of a lock without a refresh.
-    pub lock_timeout_max: Nanos,
-}
-
-/// A principal, identified by a token.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Principal {
-    /// Its name in logs and quotas.
-    pub name: String,
-    /// Its token.
-    pub token: Token,
-    /// Bytes of titles that it may store; `None`: limited only by the disk.
-    pub quota: Option<Bytes>,
-    /// Its rights, and the paths where they hold.
-    pub rights: Rights,
-}
-
-/// A secret, or its location.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Token {
-    /// A file with the secret; surrounding white space does not count.
-    File(PathBuf),
-    /// The secret's SHA-256.
-    Sha256([u8; 32]),
 }
 
 impl Config {
@@ -291,6 +146,18 @@ impl Config {
     /// Replaces the volumes by the one of the command line: `tactus serve DIR`.
     pub fn serve_only(&mut self, dir: &Path) {
         self.volumes = vec![Volume::new(check::absolute(dir))];
+    }
+
+    /// The settings of uploads.
+    #[must_use]
+    pub fn upload_settings(&self) -> UploadSettings {
+        UploadSettings {
+            upload: self.upload.clone(),
+            readers: self.http.readers,
+            volumes: self.volumes.clone(),
+            state: self.state.clone(),
+            records: !self.recordings.is_empty() || self.rtsp.recorders != Recorders::Nobody,
+        }
     }
 
     /// The settings of the channels.

@@ -11,14 +11,13 @@ use tactus_control::class::raw::RawClass;
 use tactus_control::rights::{Readers, Right};
 use tactus_control::settings::{BackEnd, Sendfile, UnfinishedTitles};
 use tactus_core::units::{BitRate, Bytes, Nanos};
+use tactus_http::settings::{ForwardedField, StoredPages};
 use tactus_notation::units::{Percent, Value};
 use tactus_notation::value::{OneOrMore, SpannedKey, Switch};
 use tactus_playout::channel::raw::RawChannel;
 use tactus_playout::recording::raw::RawRecording;
+use tactus_rtsp::settings::Recorders;
 use toml::Spanned;
-
-use super::http::{ForwardedField, StoredPages};
-use super::rtsp::Recorders;
 
 /// A whole file.
 #[derive(serde::Deserialize, Default, Debug)]

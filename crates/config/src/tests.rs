@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use tactus_control::rights::Readers;
+use tactus_core::units::{BitRate, Bytes};
+
 use super::*;
 
 const SAMPLE: &str = include_str!("../../../tactus.sample.toml");

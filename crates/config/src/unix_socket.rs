@@ -4,25 +4,13 @@
 //! owner and the group can connect.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use tactus_http::settings::UnixSocket;
 use tactus_notation::checks::Checked;
 use tactus_notation::error::Mistake;
 
 use super::raw;
-
-/// A socket file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UnixSocket {
-    /// Its path.
-    pub path: PathBuf,
-    /// Its permissions: write permission for the file is permission to connect.
-    pub mode: u32,
-    /// Its user, by name or number; none: the server's.
-    pub owner: Option<String>,
-    /// Its group, by name or number; none: the server's.
-    pub group: Option<String>,
-}
 
 /// Most bytes of a path: `sun_path` of unix(7) has 108, with the zero at its end.
 const PATH_MAX: usize = 107;

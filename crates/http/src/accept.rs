@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Resource, getrlimit};
-use tactus_config::http::Origins;
 use tokio::task::JoinSet;
 
 use super::connection::{Preamble, UnreadInput};
@@ -19,6 +18,7 @@ use super::counters::Abuse;
 use super::framing::Version;
 use super::limits::READ_BYTES;
 use super::response::{Persistence, Response};
+use super::settings::Origins;
 use super::transport::{Client, Listener, Transport};
 use super::{Site, connection};
 

@@ -4,10 +4,9 @@
 //! Passwords stored in the browser are never available to other sites (no
 //! `Access-Control-Allow-Credentials`): a page must send a token itself.
 
-use tactus_config::http::Origins;
-
 use super::fields::Fields;
 use super::response::Response;
+use super::settings::Origins;
 
 /// Fields of an answer that such a page may read, beside those that the standard always allows.
 const EXPOSED: &str = "Accept-Ranges, Content-Length, Content-Range, Content-Type, Date, ETag, \
@@ -133,10 +132,11 @@ fn asked(fields: &Fields) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
     use crate::framing::Version;
     use crate::response::Persistence;
-    use std::time::SystemTime;
 
     fn head(response: &Response) -> String {
         let head = response.head(Version::Http11, Persistence::Keep, SystemTime::UNIX_EPOCH);

@@ -14,13 +14,14 @@ mod response_body;
 
 mod lock;
 
-use request_body::PropertyQuery;
-use tactus_config::http::PublicUrl;
 use tactus_control::rights::Right;
 use tactus_core::path::RequestPath;
 use tactus_core::units::WallTime;
 use tactus_storage::catalogue::{Detail, Entry, EntryKind, ListingScope, OpenFault, PathInfo};
 use tactus_storage::store::{ChangeError, Precondition, Principal, QuotaUsage};
+
+use super::settings::PublicUrl;
+use request_body::PropertyQuery;
 
 use super::Store;
 use super::answer::{if_down, not_served};

@@ -5,10 +5,9 @@
 
 use std::net::SocketAddr;
 
-use tactus_config::http::{ForwardedField, Proxies};
-
 use super::fault::Fault;
 use super::fields::Fields;
+use super::settings::{ForwardedField, Proxies};
 use super::transport::Client;
 
 /// The origin of a request, according to trusted proxies.
@@ -165,10 +164,10 @@ fn is_token(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use tactus_notation::net::Net;
 
     use super::*;
-    use proptest::prelude::*;
 
     fn proxies(field: ForwardedField) -> Proxies {
         let trusted = ["10.0.0.0/8", "127.0.0.1", "fd00::/8"].map(|net| Net::parse(net).unwrap());

@@ -6,8 +6,6 @@
 use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
-use tactus_config::http::{ForwardedField, Proxies};
-use tactus_config::{self as config, Config};
 use tactus_control::rights::Rights;
 use tactus_core::path::{PATH_BYTES_MAX, RequestPath, check_name, encode_segment};
 use tactus_core::range::{self, RANGES_MAX, RequestedRange};
@@ -27,6 +25,7 @@ use super::principals::{Authentication, Principals};
 use super::request::Request;
 use super::response::Response;
 use super::scan::HeadScan;
+use super::settings::{self, ForwardedField, Proxies};
 use super::target::{self, Target};
 use super::transport::{Client, Peer};
 use super::{dav, forwarded, if_lists, listing, proxy_protocol, put, rate, route, seek, tus};
@@ -150,9 +149,9 @@ pub fn target(bytes: &[u8]) -> bool {
 /// A query in the first line, and the fields of an upload in the others.
 pub fn upload(bytes: &[u8]) -> bool {
     static PRINCIPALS: LazyLock<Principals> = LazyLock::new(|| {
-        let token = config::Token::Sha256([7; 32]);
+        let token = settings::Token::Sha256([7; 32]);
         let one =
-            config::Principal { name: "one".into(), token, quota: None, rights: Rights::all() };
+            settings::Principal { name: "one".into(), token, quota: None, rights: Rights::all() };
         Principals::read(&[one]).expect("no file is read")
     });
     let (mut lines, mut head, mut places) = (bytes.split(|&byte| byte == b'\n'), vec![], vec![]);
@@ -223,7 +222,7 @@ fn parts_of(field: &[u8], len: u64) -> bool {
 }
 
 fn paced(query: Option<&str>, fields: &Fields) -> bool {
-    static LIMITS: LazyLock<config::Rate> = LazyLock::new(|| Config::unconfigured().rate);
+    static LIMITS: LazyLock<settings::Rate> = LazyLock::new(settings::Rate::default);
     let Ok(requested) = rate::requested(query, fields) else { return false };
     let ceiling = LIMITS.title.ceiling.max(LIMITS.asked.ceiling).max(LIMITS.cmcd.ceiling);
     for own in [None, Some((1, 0)), Some((u64::MAX, u64::MAX))] {

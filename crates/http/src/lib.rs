@@ -15,6 +15,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod percent;
+pub mod settings;
 
 mod counters;
 mod transport;
@@ -101,7 +102,6 @@ pub mod fuzz_targets;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tactus_config as config;
 use tactus_control::broker::Broker;
 use tactus_control::engine::Watchdog;
 use tactus_control::recording::Recorder;
@@ -153,7 +153,7 @@ pub struct Store {
     /// Admits and delivers titles.
     pub broker: Broker,
     /// The limits of rates.
-    pub rates: config::Rate,
+    pub rates: settings::Rate,
     /// Whether directories are listed.
     pub listing: bool,
     /// Uploads and their principals; none if the server takes no uploads.

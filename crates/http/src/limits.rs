@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tactus_config::http::{Origins, Proxies, PublicUrl, StoredPages};
 use tactus_core::units::{KIB, MIB, SECOND};
 
 use super::host::Hosts;
+use super::settings::{HttpSettings, Origins, Proxies, PublicUrl, StoredPages};
 
 /// Limits on the resources of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,8 +100,8 @@ impl Default for Limits {
     }
 }
 
-impl From<&tactus_config::Http> for Limits {
-    fn from(http: &tactus_config::Http) -> Self {
+impl From<&HttpSettings> for Limits {
+    fn from(http: &HttpSettings) -> Self {
         Self {
             connections_max: http.connections_max as usize,
             connections_per_address_max: http.connections_per_address_max as usize,

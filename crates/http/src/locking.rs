@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-use tactus_config::http::PublicUrl;
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_storage::catalogue::{Catalogue, Detail, Entry, EntryKind, OpenFault};
 use tactus_storage::store::Principal;
@@ -20,6 +19,7 @@ use super::public;
 use super::request::Request;
 use super::response::Response;
 use super::rights::Caller;
+use super::settings::PublicUrl;
 use super::uploads::{Refusal, Uploads};
 
 /// A request for a change, with everything that the check of its locks needs.

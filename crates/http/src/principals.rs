@@ -10,11 +10,11 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use tactus_config::{self as config, Token};
 use tactus_control::rights::Rights;
 use tactus_control::secret;
 
 use super::fields::Fields;
+use super::settings::{self, Token};
 
 /// All principals.
 pub struct Principals(Vec<PrincipalEntry>);
@@ -47,7 +47,7 @@ impl Principals {
     ///
     /// # Errors
     /// When the file of a token cannot be read, or holds no token.
-    pub fn read(configured: &[config::Principal]) -> Result<Self> {
+    pub fn read(configured: &[settings::Principal]) -> Result<Self> {
         let mut all: Vec<PrincipalEntry> = Vec::with_capacity(configured.len());
         for principal in configured {
             let digest = digest_of(&principal.token)?;
@@ -155,7 +155,7 @@ mod tests {
     const TOKEN: &str = "correct-horse-battery";
 
     fn principals() -> Principals {
-        let principal = |name: &str, token: &str| config::Principal {
+        let principal = |name: &str, token: &str| settings::Principal {
             name: name.into(),
             token: Token::Sha256(digest(token.as_bytes())),
             quota: None,

@@ -4,10 +4,10 @@
 //! and prefix or in the server's own form. A URL of another server never counts as one of this
 //! server.
 
-use tactus_config::http::PublicUrl;
 use tactus_core::path::{RequestPath, encode_segment};
 
 use super::request::Request;
+use super::settings::PublicUrl;
 use super::target::{self, Target};
 
 /// The prefix of paths in answers to `request`.

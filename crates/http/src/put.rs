@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tactus_config::http::PublicUrl;
 use tactus_control::recording::{Begin, BeginError, Recorder, Recording};
 use tactus_control::rights::Right;
 use tactus_core::path::{RequestPath, encode_segment};
@@ -29,6 +28,7 @@ use super::oc;
 use super::public::{self, UrlError};
 use super::request::Request;
 use super::response::Response;
+use super::settings::PublicUrl;
 use super::uploads::{Refusal, not_changed, not_resumed, not_stored, precondition, whole};
 
 /// The receiver of a body's bytes.

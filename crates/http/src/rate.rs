@@ -6,13 +6,13 @@
 
 use std::ops::Range;
 
-use tactus_config::{Rate as RateLimits, RateClass};
 use tactus_core::range::RequestedRange;
 use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
 
 use super::fields::Fields;
+use super::settings::{Rate as RateLimits, RateClass};
 use super::{cmcd, query};
 
 /// The rate in a request.
@@ -155,14 +155,13 @@ fn bit_rate(text: &str) -> Option<BitRate> {
 
 #[cfg(test)]
 mod tests {
-    use tactus_config::Config;
     use tactus_core::units::{Nanos, SECOND};
     use tactus_media::MediaKind;
 
     use super::*;
 
     fn limits() -> RateLimits {
-        let mut limits = Config::unconfigured().rate;
+        let mut limits = RateLimits::default();
         limits.default = Some(BitRate(4_000_000));
         limits.min = BitRate(16_000);
         for class in [&mut limits.title, &mut limits.asked, &mut limits.cmcd] {

@@ -1,6 +1,5 @@
 //! From a request to an answer: the method, the object, or a refusal. It sends nothing.
 
-use tactus_config::http::PublicUrl;
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_storage::catalogue::{ListingScope, OpenFault, PathObject};
 
@@ -11,6 +10,7 @@ use super::counters::Abuse;
 use super::public;
 use super::request::{Method, Request};
 use super::response::Response;
+use super::settings::PublicUrl;
 use super::target::Target;
 use super::transport::Client;
 use super::uploads::{Refusal, Uploads};

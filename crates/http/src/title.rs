@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tactus_config::http::StoredPages;
 use tactus_core::path::RequestPath;
 use tactus_core::range::{self, RequestedRange};
 use tactus_core::units::Bytes;
@@ -17,6 +16,7 @@ use super::multipart::{Multipart, content_range};
 use super::rate::{self, RateRequest, TitleRate};
 use super::request::{Method, Request};
 use super::response::Response;
+use super::settings::StoredPages;
 use super::{Site, Store, seek};
 
 /// The answer to a GET or HEAD of `title`.

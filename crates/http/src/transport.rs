@@ -14,11 +14,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::net::sockopt;
-use tactus_config::http::Proxies;
 use tactus_control::broker::Party;
 use tactus_sys::tcp::{self, Preparation};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
+
+use crate::settings::Proxies;
 
 pub use unix::UnixListener;
 

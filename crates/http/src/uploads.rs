@@ -7,15 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tactus_config::http::Origins;
-use tactus_config::rtsp::Recorders;
-use tactus_config::{self as config, Config};
 use tactus_control::api_path::{API_PATH, is_api_path};
 use tactus_control::broker::{Broker, ScheduledReader};
 use tactus_control::engine::Watchdog;
-use tactus_control::rights::Readers;
-use tactus_control::rights::Right;
-use tactus_control::settings::UnfinishedTitles;
+use tactus_control::rights::{Readers, Right};
+use tactus_control::settings::{UnfinishedTitles, Volume};
 use tactus_core::path::RequestPath;
 use tactus_engine::message::VolumeId;
 use tactus_storage::catalogue::{Catalogue, OpenFault};
@@ -35,6 +31,7 @@ use super::public;
 use super::request::Request;
 use super::response::Response;
 use super::rights::Caller;
+use super::settings::{self, Origins, UploadSettings};
 
 /// Uploads of a site.
 #[derive(Clone, Debug)]
@@ -128,26 +125,24 @@ const MOUNTING_AGENTS: [&str; 3] = ["gvfs/", "WebDAVFS/", "WebDAVLib/"];
 const CHALLENGE: &str = "Bearer realm=\"tactus\", Basic realm=\"tactus\", charset=\"UTF-8\"";
 
 impl Uploads {
-    /// Opens the writable volumes of `config`, if there are principals or recordings that may use
+    /// Opens the writable volumes of `settings`, if there are principals or recordings that may use
     /// them. Principals may have rights that need no volume. `media` has the write path of each
     /// volume, by number.
     ///
     /// # Errors
     /// When a token cannot be read, or a volume cannot accept uploads.
     pub async fn open(
-        config: &Config,
+        settings: &UploadSettings,
         media: &[Option<Arc<dyn Medium>>],
     ) -> anyhow::Result<Option<Self>> {
-        let upload = &config.upload;
-        let somebody = !upload.principals.is_empty()
-            || !config.recordings.is_empty()
-            || config.rtsp.recorders != Recorders::Nobody;
+        let upload = &settings.upload;
+        let somebody = !upload.principals.is_empty() || settings.records;
         let is_somewhere = media.iter().any(Option::is_some);
         if !somebody || (!is_somewhere && upload.principals.is_empty()) {
             return Ok(None);
         }
         let principals = Arc::new(Principals::read(&upload.principals)?);
-        let quota = |known: &config::Principal| Some((Principal::new(&known.name), known.quota?));
+        let quota = |known: &settings::Principal| Some((Principal::new(&known.name), known.quota?));
         let limits = StoreLimits {
             title_max: upload.object_max,
             uploads_max: upload.open_max,
@@ -165,10 +160,10 @@ impl Uploads {
             per_principal_max: upload.locks_per_principal_max as usize,
             timeout_max: Duration::from_nanos(upload.lock_timeout_max.0),
         });
-        let mut volumes = Vec::with_capacity(config.volumes.len());
-        let mut closed = vec![None; config.volumes.len()];
-        let known = config.state.as_deref().map(KnownIdentities::within);
-        for (volume, medium) in config.volumes.iter().zip(media) {
+        let mut volumes = Vec::with_capacity(settings.volumes.len());
+        let mut closed = vec![None; settings.volumes.len()];
+        let known = settings.state.as_deref().map(KnownIdentities::within);
+        for (volume, medium) in settings.volumes.iter().zip(media) {
             let Some(medium) = medium else {
                 volumes.push(None);
                 continue;
@@ -199,7 +194,7 @@ impl Uploads {
         }
         Ok(Some(Self {
             principals,
-            readers: config.http.readers,
+            readers: settings.readers,
             volumes: volumes.into(),
             closed: closed.into(),
             object_max: upload.object_max.0,
@@ -256,9 +251,9 @@ impl Uploads {
         }
     }
 
-    /// Makes uploads visible in `catalogue` as growing titles, if the configuration says so.
-    pub fn show_unfinished(&self, config: &Config, catalogue: &Arc<Catalogue>) {
-        for (index, (volume, store)) in config.volumes.iter().zip(self.volumes.iter()).enumerate() {
+    /// Makes uploads visible in `catalogue` as growing titles, where `volumes` says so.
+    pub fn show_unfinished(&self, volumes: &[Volume], catalogue: &Arc<Catalogue>) {
+        for (index, (volume, store)) in volumes.iter().zip(self.volumes.iter()).enumerate() {
             if let (UnfinishedTitles::Visible, Some(store)) = (volume.unfinished, store) {
                 let id = VolumeId(u16::try_from(index).expect("a host has fewer disks"));
                 store.show_unfinished(Arc::clone(catalogue), id);
@@ -529,12 +524,12 @@ fn bad_name(fault: NameFault) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use tactus_config::http::PublicUrl;
     use tactus_notation::net::Net;
 
     use super::*;
     use crate::forwarded;
     use crate::scan::HeadScan;
+    use crate::settings::PublicUrl;
     use crate::transport::Client;
 
     /// A request with these fields, from `hop` through a trusted proxy.

@@ -15,10 +15,10 @@ use data_encoding::HEXLOWER;
 use md5::{Digest, Md5};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
-use tactus_config::rtsp::Principal;
 use tactus_control::secret;
 
 use super::connection_limit::network;
+use super::settings::Principal;
 
 /// The realm, which players show beside the password prompt.
 const REALM: &str = "tactus";

@@ -15,7 +15,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use tactus_config::rtsp::{Principal, Recorders};
 use tactus_control::access::{self, Protocol, Record};
 use tactus_control::rights::Readers;
 use tactus_core::path::RequestPath;
@@ -42,6 +41,7 @@ use super::ended::{EndReporter, ends};
 use super::play::{MovieTitle, PlaySession};
 use super::reception::Track;
 use super::reports::{self, SenderState};
+use super::settings::{Principal, Recorders};
 use super::stream::{Handle, Numbers, Order, PlayError, PlayStart, Stream, orders};
 use super::transport::{ConnectionUse, Requester, RtpTransport, StreamTransport};
 use super::{Reason, Server, random};
@@ -547,10 +547,10 @@ impl Connection {
     ) -> Result<Option<&'a Principal>, Reply> {
         let is_open = match request.method {
             Method::Options => true,
-            Method::Announce | Method::Record => server.config.recorders == Recorders::Anyone,
-            Method::Describe | Method::Play => server.config.readers == Readers::Anyone,
+            Method::Announce | Method::Record => server.settings.recorders == Recorders::Anyone,
+            Method::Describe | Method::Play => server.settings.readers == Readers::Anyone,
             // A client that has announced may go on: the connection can set up only that recording.
-            _ => server.config.readers == Readers::Anyone || self.announced.is_some(),
+            _ => server.settings.readers == Readers::Anyone || self.announced.is_some(),
         };
         let Some(credentials) = request.field("authorization") else {
             return if is_open { Ok(None) } else { Err(self.challenge(false)) };
@@ -576,7 +576,7 @@ impl Connection {
 
     /// Refuses a principal without the right to play `path`, if only principals may play.
     fn check_reader(&self, principal: Option<&Principal>, path: &RequestPath) -> Result<(), Reply> {
-        let is_open = self.server.config.readers == Readers::Anyone;
+        let is_open = self.server.settings.readers == Readers::Anyone;
         if is_open || principal.is_some_and(|one| one.paths.cover(path.name())) {
             return Ok(());
         }

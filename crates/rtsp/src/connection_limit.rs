@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tactus_config as config;
+use crate::settings::RtspSettings;
 
 pub(super) struct ConnectionLimit {
     max: usize,
@@ -25,10 +25,10 @@ pub(super) struct ConnectionPermit {
 }
 
 impl ConnectionLimit {
-    pub(super) fn new(config: &config::rtsp::Rtsp) -> Self {
+    pub(super) fn new(settings: &RtspSettings) -> Self {
         Self {
-            max: config.connections_max as usize,
-            per_address_max: config.connections_per_address_max as usize,
+            max: settings.connections_max as usize,
+            per_address_max: settings.connections_per_address_max as usize,
             taken: Mutex::default(),
         }
     }

@@ -5,8 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tactus_control::broker::Refusal;
-use tactus_control::trick;
-use tactus_control::ts_packets;
+use tactus_control::{trick, ts_packets};
 use tactus_core::datagrams::{Counting, Plan};
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::rtsp::Status;

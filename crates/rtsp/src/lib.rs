@@ -20,6 +20,7 @@ mod ports;
 mod reception;
 mod record;
 mod reports;
+pub mod settings;
 mod stream;
 mod transport;
 mod unplayed;
@@ -34,7 +35,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use tactus_config as config;
 use tactus_core::rtsp::session::{SessionId, Sessions, State};
 use tactus_core::units::Nanos;
 use tactus_storage::catalogue::Catalogue;
@@ -57,6 +57,7 @@ use play::PlaySession;
 use ports::PortPairs;
 use reception::Receptions;
 use record::RecordSession;
+use settings::RtspSettings;
 use stream::Handle;
 use unplayed::UnplayedQuota;
 
@@ -65,7 +66,7 @@ use unplayed::UnplayedQuota;
 pub struct Rtsp(Arc<Server>);
 
 struct Server {
-    config: config::rtsp::Rtsp,
+    settings: RtspSettings,
     catalogue: Arc<Catalogue>,
     broker: Broker,
     passwords: Passwords,
@@ -123,24 +124,24 @@ const LOOK: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Rtsp {
-    /// A server with this configuration. It does not listen yet, and records if it has a recorder.
+    /// A server with these settings. It does not listen yet, and records if it has a recorder.
     ///
     /// # Errors
     /// When a password file cannot be read.
     pub fn new(
-        config: &config::rtsp::Rtsp,
+        settings: &RtspSettings,
         catalogue: &Arc<Catalogue>,
         broker: &Broker,
         recorder: Option<Recorder>,
     ) -> anyhow::Result<Self> {
         Ok(Self(Arc::new(Server {
-            passwords: Passwords::read(&config.principals)?,
-            groups: Groups::new(&config.groups),
-            pairs: PortPairs::new(config),
-            connection_limit: Arc::new(ConnectionLimit::new(config)),
+            passwords: Passwords::read(&settings.principals)?,
+            groups: Groups::new(&settings.groups),
+            pairs: PortPairs::new(settings),
+            connection_limit: Arc::new(ConnectionLimit::new(settings)),
             unplayed: UnplayedQuota::new(broker.link()),
             counters: Counters::default(),
-            sessions: Mutex::new(Sessions::new(config.sessions_max as usize)),
+            sessions: Mutex::new(Sessions::new(settings.sessions_max as usize)),
             streams: Mutex::default(),
             play_sessions: Mutex::default(),
             movies: Movies::default(),
@@ -151,7 +152,7 @@ impl Rtsp {
             tasks: Mutex::default(),
             connections: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
-            config: config.clone(),
+            settings: settings.clone(),
             catalogue: Arc::clone(catalogue),
             broker: broker.clone(),
         })))

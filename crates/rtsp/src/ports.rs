@@ -8,7 +8,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tactus_config as config;
 use tactus_control::broker::{UDP_BUFFER, UdpOutput};
 use tactus_core::rtp::rtcp::NtpTime;
 use tactus_core::rtsp::session::SessionId;
@@ -18,11 +17,12 @@ use tactus_sys::udp_input;
 use tokio::net::UdpSocket;
 
 use super::reports::{self, Report, ReportDatagram, now_and_wall};
+use super::settings::RtspSettings;
 use super::{Reason, Server};
 
 /// All port pairs.
 pub(super) struct PortPairs {
-    config: config::rtsp::Rtsp,
+    settings: RtspSettings,
     open: Mutex<HashMap<IpAddr, Arc<Pair>>>,
     groups: Mutex<HashMap<udp_output::UdpOptions, Arc<UdpOutput>>>,
 }
@@ -57,8 +57,8 @@ const TRIES: u32 = 64;
 const REPORT_MAX: usize = 2048;
 
 impl PortPairs {
-    pub(super) fn new(config: &config::rtsp::Rtsp) -> Self {
-        Self { config: config.clone(), open: Mutex::default(), groups: Mutex::default() }
+    pub(super) fn new(settings: &RtspSettings) -> Self {
+        Self { settings: settings.clone(), open: Mutex::default(), groups: Mutex::default() }
     }
 
     fn options(&self, from: IpAddr) -> udp_output::UdpOptions {
@@ -66,7 +66,7 @@ impl PortPairs {
             from,
             interface: None,
             hops: None,
-            dscp: self.config.dscp,
+            dscp: self.settings.dscp,
             heard_here: true,
             buffer: UDP_BUFFER,
         }
@@ -74,7 +74,7 @@ impl PortPairs {
 
     /// The UDP output for multicast groups of the family of `group`.
     pub(super) fn for_group(&self, group: IpAddr, hops: u8) -> io::Result<Arc<UdpOutput>> {
-        let interface = self.config.interface.as_deref().map(udp_input::interface).transpose()?;
+        let interface = self.settings.interface.as_deref().map(udp_input::interface).transpose()?;
         let any = match group {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -84,7 +84,7 @@ impl PortPairs {
         if let Some(udp_output) = open.get(&options) {
             return Ok(Arc::clone(udp_output));
         }
-        let udp_output = UdpOutput::of(udp_output::open(&options)?, self.config.class);
+        let udp_output = UdpOutput::of(udp_output::open(&options)?, self.settings.class);
         open.insert(options, Arc::clone(&udp_output));
         Ok(udp_output)
     }
@@ -108,7 +108,7 @@ impl Pair {
                     Ok(reports) => {
                         reports.set_nonblocking(true)?;
                         let reports = UdpSocket::from_std(reports)?;
-                        let udp_output = UdpOutput::of(udp_output, pairs.config.class);
+                        let udp_output = UdpOutput::of(udp_output, pairs.settings.class);
                         let receivers = Mutex::default();
                         return Ok(Self { udp_output, ports, address, reports, receivers });
                     }

@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tactus_config::rtsp::Principal;
 use tactus_control::broker::{Broker, DeliverySpec, Output, UdpOutput};
 use tactus_core::datagrams::{Framing, Ip, Session};
 use tactus_core::rtp::frame;
@@ -28,6 +27,7 @@ use super::connection_limit::network;
 use super::describe::TsTitle;
 use super::groups::{Group, NoGroup};
 use super::ports::{Listeners, Pair};
+use super::settings::Principal;
 use super::{Reason, Server};
 
 /// The transport of one stream.
@@ -205,7 +205,7 @@ impl Requester<'_> {
         }
         let ends = Ends { to: to.ip(), client: ports, from: pair.address, server: server_ports };
         let transport = offer.form.unicast(ends);
-        let (udp_output, burst) = (Arc::clone(&pair.udp_output), server.config.burst);
+        let (udp_output, burst) = (Arc::clone(&pair.udp_output), server.settings.burst);
         let listeners = Listeners::One(pair, from);
         let path =
             RtpTransport::Udp(UdpTransport { udp_output, to, burst, listeners, _group: None });
@@ -214,12 +214,12 @@ impl Requester<'_> {
 
     fn to_group(&self, port: Option<Ports>, offer: &Offer) -> Result<StreamTransport, Reply> {
         let server = self.server;
-        let hops = offer.ttl.unwrap_or(server.config.hops);
-        if hops == 0 || hops > server.config.hops {
+        let hops = offer.ttl.unwrap_or(server.settings.hops);
+        if hops == 0 || hops > server.settings.hops {
             return Err(none("the TTL must be between 1 and [rtsp] hops"));
         }
-        let port = port.map_or(server.config.group_port, |port| port.rtp);
-        if port != server.config.group_port {
+        let port = port.map_or(server.settings.group_port, |port| port.rtp);
+        if port != server.settings.group_port {
             return Err(none("multicast groups use another port on this server"));
         }
         let group = server.groups.take(offer.destination, self.own.is_ipv4());
@@ -239,7 +239,7 @@ impl Requester<'_> {
         let to = SocketAddr::new(group.address, port);
         let ports = Ports { rtp: port };
         let transport = offer.form.multicast(group.address, ports, hops);
-        let burst = server.config.burst;
+        let burst = server.settings.burst;
         let listeners = Listeners::Group(socket, SocketAddr::new(group.address, ports.rtcp()));
         let _group = Some(group);
         let path = RtpTransport::Udp(UdpTransport { udp_output, to, burst, listeners, _group });

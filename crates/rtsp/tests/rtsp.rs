@@ -25,19 +25,23 @@ mod versions;
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use client::{Client, PATIENCE, Receiver, digest, first_matches, payload};
-use tactus_config::Config;
 use tactus_control::engine::{self, Engine};
+use tactus_control::rights::{Paths, Readers};
+use tactus_control::settings::{EngineSettings, Link, Volume};
 use tactus_core::rtp;
 use tactus_core::ts::{Framing, Pid};
 use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
 use tactus_media::{probe, sample};
 use tactus_notation::Auto;
+use tactus_notation::net::Net;
+use tactus_notation::units::Percent;
+use tactus_rtsp::settings::{Principal, RtspSettings};
 use tactus_rtsp::{Reason, Rtsp};
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tempfile::TempDir;
@@ -57,8 +61,35 @@ struct Fixture {
     _turn: MutexGuard<'static, ()>,
 }
 
+/// What the servers of a test start with.
+struct Settings {
+    engine: EngineSettings,
+    rtsp: RtspSettings,
+    /// A file with the password of all principals.
+    password: PathBuf,
+}
+
+impl Settings {
+    /// Only principals may play; adds one that may do so at every path.
+    fn add_principal(&mut self, name: &str) -> &mut Principal {
+        self.rtsp.readers = Readers::Principals;
+        self.rtsp.principals.push(Principal {
+            name: name.into(),
+            password: self.password.clone(),
+            destinations: vec![],
+            records: false,
+            paths: Paths::everywhere(),
+        });
+        self.rtsp.principals.last_mut().expect("it was added")
+    }
+}
+
 impl Fixture {
-    fn new(length: Nanos, more: &str) -> Self {
+    fn new(length: Nanos) -> Self {
+        Self::with(length, |_| {})
+    }
+
+    fn with(length: Nanos, change: impl FnOnce(&mut Settings)) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
@@ -73,13 +104,18 @@ impl Fixture {
         std::fs::write(dir.path().join("password"), "correct-horse").expect("a password");
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(dir.path().join("password"), private).expect("a file of ours");
-        let text = format!("[[volume]]\npath = \"{}\"\n{more}", titles.display());
-        let mut config = Config::parse(&dir.path().join("t.toml"), &text).expect("a configuration");
-        config.memory.arena = Auto::Set(Bytes(32 * MIB));
+        let volumes = vec![Volume::new(titles.clone())];
+        let mut settings = Settings {
+            engine: EngineSettings { volumes, sends_datagrams: true, ..EngineSettings::default() },
+            rtsp: RtspSettings::default(),
+            password: dir.path().join("password"),
+        };
+        settings.engine.memory.arena = Auto::Set(Bytes(32 * MIB));
+        change(&mut settings);
         let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
         let catalogue = Arc::new(Catalogue::new(&titles, rules).expect("a volume"));
-        let engine = engine::start(&config.engine()).expect("the engine starts");
-        let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker, None).expect("passwords");
+        let engine = engine::start(&settings.engine).expect("the engine starts");
+        let rtsp = Rtsp::new(&settings.rtsp, &catalogue, &engine.broker, None).expect("passwords");
         let runtime = tokio::runtime::Runtime::new().expect("threads");
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
         let listener = listener.expect("a port");
@@ -120,7 +156,7 @@ const RECEIVER_BYE: [u8; 16] = [0x80, 201, 0, 1, 0, 0, 0, 7, 0x81, 203, 0, 1, 0,
 
 #[test]
 fn a_title_is_played_paused_sought_in_and_ended() {
-    let fixture = Fixture::new(SECOND.times(12), "");
+    let fixture = Fixture::new(SECOND.times(12));
     let mut client = fixture.connect();
     let url = fixture.url();
     assert!(client.ask("OPTIONS", "*", "").field("Public").contains("DESCRIBE"));
@@ -226,7 +262,7 @@ fn ffmpeg(program: &str, args: &[&str]) -> String {
 
 #[test]
 fn ffmpeg_plays_every_packet_of_a_title() {
-    let fixture = Fixture::new(SECOND.times(6), "");
+    let fixture = Fixture::new(SECOND.times(6));
     let url = fixture.url();
     for transport in ["udp", "tcp"] {
         let show = "stream=codec_name,nb_read_packets";
@@ -245,7 +281,7 @@ fn ffmpeg_plays_every_packet_of_a_title() {
 
 #[test]
 fn a_title_is_played_in_frames_of_the_connection() {
-    let fixture = Fixture::new(SECOND.times(12), "");
+    let fixture = Fixture::new(SECOND.times(12));
     let mut client = fixture.connect();
     let url = format!("{}/track1", fixture.url());
     let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";
@@ -325,7 +361,7 @@ fn a_title_is_played_in_frames_of_the_connection() {
 
 #[test]
 fn a_report_that_comes_in_two_reads_is_not_slow() {
-    let fixture = Fixture::new(SECOND.times(16), "");
+    let fixture = Fixture::new(SECOND.times(16));
     let mut client = fixture.connect();
     let url = format!("{}/track1", fixture.url());
     let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";
@@ -347,7 +383,7 @@ fn a_report_that_comes_in_two_reads_is_not_slow() {
 
 #[test]
 fn s01_to_s05_s13_what_is_no_request_is_answered_and_closes() {
-    let fixture = Fixture::new(SECOND.times(2), "");
+    let fixture = Fixture::new(SECOND.times(2));
     let long = "x".repeat(5000);
     for (row, text, status, closes) in [
         ("S01", format!("OPTIONS rtsp://h/{long} RTSP/1.0\r\nCSeq: 1\r\n\r\n"), 414, true),
@@ -384,7 +420,7 @@ fn s01_to_s05_s13_what_is_no_request_is_answered_and_closes() {
 
 #[test]
 fn s03_a_body_that_never_comes_is_not_waited_for() {
-    let fixture = Fixture::new(SECOND.times(2), "");
+    let fixture = Fixture::new(SECOND.times(2));
     let mut client = fixture.connect();
     let begun = Instant::now();
     client.send(b"ANNOUNCE rtsp://h/a RTSP/1.0\r\nCSeq: 1\r\nContent-Length: 100\r\n\r\n");
@@ -395,7 +431,7 @@ fn s03_a_body_that_never_comes_is_not_waited_for() {
 
 #[test]
 fn s04_a_request_that_is_repeated_is_answered_once() {
-    let fixture = Fixture::new(SECOND.times(2), "");
+    let fixture = Fixture::new(SECOND.times(2));
     let mut client = fixture.connect();
     let twice = "OPTIONS * RTSP/1.0\r\nCSeq: 5\r\n\r\n".repeat(2);
     client.send(twice.as_bytes());
@@ -406,7 +442,7 @@ fn s04_a_request_that_is_repeated_is_answered_once() {
 
 #[test]
 fn s06_s07_s14_steps_have_their_state_their_owner_and_their_range() {
-    let fixture = Fixture::new(SECOND.times(6), "");
+    let fixture = Fixture::new(SECOND.times(6));
     let (mut client, receiver) = (fixture.connect(), Receiver::new());
     let url = fixture.url();
     assert_eq!(client.ask("PLAY", &url, "").status, 455, "S06: before SETUP");
@@ -447,7 +483,7 @@ fn s06_s07_s14_steps_have_their_state_their_owner_and_their_range() {
 
 #[test]
 fn a_session_answers_to_the_urls_of_its_own_title_only() {
-    let fixture = Fixture::new(SECOND.times(12), "");
+    let fixture = Fixture::new(SECOND.times(12));
     let (mut client, mut receiver) = (fixture.connect(), Receiver::new());
     let (url, other) = (fixture.url(), format!("rtsp://{}/none.ts", fixture.address));
     let transport = "Transport: RTP/AVP;unicast;client_port=40000-40001\r\n";
@@ -492,11 +528,9 @@ fn a_session_answers_to_the_urls_of_its_own_title_only() {
 
 #[test]
 fn s06_s07_a_setup_that_is_repeated_is_answered_as_before() {
-    let fixture = Fixture::new(
-        SECOND.times(6),
-        "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
-         password_file = \"password\"\n",
-    );
+    let fixture = Fixture::with(SECOND.times(6), |settings| {
+        settings.add_principal("anna");
+    });
     let url = format!("{}/track1", fixture.url());
     let connect = || {
         let mut client = fixture.connect();
@@ -536,8 +570,10 @@ fn s06_s07_a_setup_that_is_repeated_is_answered_as_before() {
 
 #[test]
 fn s08_s09_s10_s12_nobody_is_sent_to_who_did_not_ask() {
-    let fixture =
-        Fixture::new(SECOND.times(2), "[rtsp]\ngroups = [\"239.192.7.0/30\"]\nhops = 4\n");
+    let fixture = Fixture::with(SECOND.times(2), |settings| {
+        settings.rtsp.groups = vec![Net::parse("239.192.7.0/30").expect("a network")];
+        settings.rtsp.hops = 4;
+    });
     let mut client = fixture.connect();
     let url = format!("{}/track1", fixture.url());
     for (row, transport) in [
@@ -590,13 +626,11 @@ fn address_here() -> IpAddr {
 #[test]
 fn s08_a_receiver_that_may_be_named_is_sent_to_and_heard() {
     let there = address_here();
-    let people = format!(
-        "[rtsp]\nreaders = \"principals\"\n\
-         [[rtsp.principal]]\nname = \"anna\"\npassword_file = \"password\"\n\
-         destinations = [\"{there}\"]\n\
-         [[rtsp.principal]]\nname = \"ben\"\npassword_file = \"password\"\n"
-    );
-    let fixture = Fixture::new(SECOND.times(12), &people);
+    let fixture = Fixture::with(SECOND.times(12), |settings| {
+        let there = Net::parse(&there.to_string()).expect("an address");
+        settings.add_principal("anna").destinations = vec![there];
+        settings.add_principal("ben");
+    });
     let mut receiver = Receiver::at(there);
     let (url, port) = (format!("{}/track1", fixture.url()), receiver.port);
     let transport = format!(
@@ -641,7 +675,7 @@ fn s08_a_receiver_that_may_be_named_is_sent_to_and_heard() {
 #[test]
 fn s11_s15_who_is_silent_is_sent_no_more_and_its_rate_comes_back() {
     const SILENCE: Duration = Duration::from_secs(3);
-    let fixture = Fixture::new(SECOND.times(24), "");
+    let fixture = Fixture::new(SECOND.times(24));
     fixture.rtsp.end_after(Nanos::from_millis(SILENCE.as_secs() * 1000));
     let (mut client, mut receiver) = (fixture.connect(), Receiver::new());
     let silent = || fixture.rtsp.counters().silent_sessions();
@@ -678,7 +712,7 @@ fn s11_s15_who_is_silent_is_sent_no_more_and_its_rate_comes_back() {
 
 #[test]
 fn s15_the_address_that_does_not_play_has_thirty_two_sessions() {
-    let fixture = Fixture::new(SECOND.times(2), "");
+    let fixture = Fixture::new(SECOND.times(2));
     let mut client = fixture.connect();
     let statuses: Vec<_> = (0..40).map(|nth| client.set_up(40_000 + 2 * nth).status).collect();
     assert!(statuses[..32].iter().all(|status| *status == 200), "{statuses:?}");
@@ -688,7 +722,7 @@ fn s15_the_address_that_does_not_play_has_thirty_two_sessions() {
 
 #[test]
 fn s15_all_sessions_together_are_bounded_and_those_of_one_receiver() {
-    let fixture = Fixture::new(SECOND.times(2), "[rtsp]\nsessions_max = 12\n");
+    let fixture = Fixture::with(SECOND.times(2), |settings| settings.rtsp.sessions_max = 12);
     let mut client = fixture.connect();
     let same: Vec<_> = (0..10).map(|_| client.set_up(40_000)).collect();
     let statuses: Vec<_> = same.iter().map(|reply| reply.status).collect();
@@ -703,11 +737,9 @@ fn s15_all_sessions_together_are_bounded_and_those_of_one_receiver() {
 
 #[test]
 fn s16_a_password_is_asked_for_and_guessing_is_slow() {
-    let fixture = Fixture::new(
-        SECOND.times(2),
-        "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
-         password_file = \"password\"\n",
-    );
+    let fixture = Fixture::with(SECOND.times(2), |settings| {
+        settings.add_principal("anna");
+    });
     let (mut client, url) = (fixture.connect(), fixture.url());
     let challenge = client.ask("DESCRIBE", &url, "");
     assert_eq!((challenge.status, challenge.fields("WWW-Authenticate").len()), (401, 2));
@@ -742,11 +774,9 @@ fn s16_a_password_is_asked_for_and_guessing_is_slow() {
 
 #[test]
 fn s16_an_address_that_guesses_is_locked_out_and_no_other_one() {
-    let fixture = Fixture::new(
-        SECOND.times(2),
-        "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
-         password_file = \"password\"\n",
-    );
+    let fixture = Fixture::with(SECOND.times(2), |settings| {
+        settings.add_principal("anna");
+    });
     let url = fixture.url();
     let status = |from: &str, password: &str| {
         let mut client = Client::connect_from(fixture.address, from, url.clone());
@@ -768,7 +798,7 @@ fn s16_an_address_that_guesses_is_locked_out_and_no_other_one() {
 
 #[test]
 fn s18_p05_forty_requests_at_once_wait_for_their_turn() {
-    let fixture = Fixture::new(SECOND.times(12), "");
+    let fixture = Fixture::new(SECOND.times(12));
     let (mut client, receiver) = (fixture.connect(), Receiver::new());
     let session = client.set_up(receiver.port).session();
     let begun = Instant::now();
@@ -788,7 +818,7 @@ fn s18_p05_forty_requests_at_once_wait_for_their_turn() {
 
 #[test]
 fn s19_reports_count_only_from_the_receiver_itself() {
-    let fixture = Fixture::new(SECOND.times(12), "");
+    let fixture = Fixture::new(SECOND.times(12));
     let (mut client, mut receiver) = (fixture.connect(), Receiver::new());
     let set = client.set_up(receiver.port);
     let session = set.session();
@@ -823,10 +853,11 @@ fn s19_reports_count_only_from_the_receiver_itself() {
 #[test]
 fn groups_of_the_plan_are_played_to_one_session_each() {
     // Longer than it takes until reports come.
-    let fixture = Fixture::new(
-        SECOND.times(8),
-        "[rtsp]\ngroups = [\"239.192.7.0/31\"]\ninterface = \"lo\"\ngroup_port = 15004\n",
-    );
+    let fixture = Fixture::with(SECOND.times(8), |settings| {
+        settings.rtsp.groups = vec![Net::parse("239.192.7.0/31").expect("a network")];
+        settings.rtsp.interface = Some("lo".into());
+        settings.rtsp.group_port = 15_004;
+    });
     let mut client = fixture.connect();
     let url = format!("{}/track1", fixture.url());
     let mut set_up =
@@ -865,28 +896,5 @@ fn groups_of_the_plan_are_played_to_one_session_each() {
         session = next.session();
         assert_eq!(client.play(&session, "").status, 200);
         receiver.take(1);
-    }
-}
-
-#[test]
-fn a_title_can_be_asked_for_where_it_is_configured_only() {
-    let parse = |text: &str| Config::parse(Path::new("t.toml"), text);
-    assert!(Config::unconfigured().rtsp.addresses.is_empty(), "off unless configured");
-    let on = parse("[rtsp]\naddress = [\"127.0.0.1:8554\", \"[::1]:8554\"]\n").expect("right");
-    assert_eq!(on.rtsp.addresses.len(), 2);
-    for (text, said) in [
-        ("[rtsp]\naddress = \"here\"\n", "not an address"),
-        ("[rtsp]\ngroups = [\"10.0.0.0/8\"]\n", "not multicast groups"),
-        ("[rtsp]\ngroups = [\"232.0.0.0/3\"]\n", "bits behind"),
-        ("[rtsp]\ngroup_port = 5005\n", "even"),
-        ("[rtsp]\nhops = 255\n", "out of range"),
-        ("[[rtsp.principal]]\nname = \"a b\"\npassword_file = \"p\"\n", "a name"),
-        (
-            "[[rtsp.principal]]\nname = \"a\"\npassword_file = \"p\"\ndestinations = [\"x\"]\n",
-            "no address",
-        ),
-    ] {
-        let error = parse(text).expect_err(text).to_string();
-        assert!(error.contains(said), "{error}");
     }
 }

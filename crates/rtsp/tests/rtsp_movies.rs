@@ -11,8 +11,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus_config::Config;
 use tactus_control::engine::{self, Engine};
+use tactus_control::settings::{EngineSettings, Volume};
 use tactus_core::path::RequestPath;
 use tactus_core::rtp::rtcp;
 use tactus_core::units::{Bytes, MIB, SECOND};
@@ -21,6 +21,7 @@ use tactus_media::{probe, sample};
 use tactus_notation::Auto;
 use tactus_notation::net::Net;
 use tactus_rtsp::Rtsp;
+use tactus_rtsp::settings::RtspSettings;
 use tactus_storage::catalogue::{Catalogue, CatalogueRules, OpenTitle, PathObject};
 use tactus_sys::udp_input::{InputOptions, UdpInput};
 
@@ -63,7 +64,7 @@ async fn stage_of(model: &str, make: impl FnOnce(&Path)) -> Fixture {
 async fn stage_by(
     model: &str,
     make: impl FnOnce(&Path),
-    configure: impl FnOnce(&mut Config),
+    configure: impl FnOnce(&mut RtspSettings),
 ) -> Fixture {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     // A disk that is measured while the machine has no time may have room for nothing.
@@ -72,15 +73,15 @@ async fn stage_by(
     let file = dir.path().join("movie.mp4");
     make(&file);
     let movie = Movie::read(&File::open(&file).expect("a movie")).expect("it can be sent");
-    let mut config = Config::unconfigured();
-    config.serve_only(dir.path());
-    config.memory.arena = Auto::Set(Bytes(32 * MIB));
-    configure(&mut config);
+    let volumes = vec![Volume::new(dir.path().into())];
+    let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
+    settings.memory.arena = Auto::Set(Bytes(32 * MIB));
+    let mut rtsp = RtspSettings::default();
+    configure(&mut rtsp);
     let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
     let catalogue = Arc::new(Catalogue::new(dir.path(), rules).expect("a volume"));
-    let engine = engine::start(&config.engine()).expect("the engine starts");
-    let rtsp =
-        Rtsp::new(&config.rtsp, &catalogue, &engine.broker, None).expect("it has no passwords");
+    let engine = engine::start(&settings).expect("the engine starts");
+    let rtsp = Rtsp::new(&rtsp, &catalogue, &engine.broker, None).expect("it has no passwords");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("rtsp://{}/movie.mp4", listener.local_addr().expect("bound"));
     tokio::spawn(rtsp.clone().serve(listener));
@@ -221,10 +222,10 @@ async fn whoever_is_in_the_group_of_a_track_gets_its_reports_and_its_goodbye() {
     let make = |file: &Path| {
         sample::write_mp4(file, SECOND.times(2)).expect("a movie");
     };
-    let fixture = stage_by(MODEL, make, |config| {
-        config.rtsp.groups = vec![Net::parse("239.192.8.0/31").expect("a network")];
-        config.rtsp.interface = Some("lo".into());
-        config.rtsp.group_port = 15_014;
+    let fixture = stage_by(MODEL, make, |settings| {
+        settings.groups = vec![Net::parse("239.192.8.0/31").expect("a network")];
+        settings.interface = Some("lo".into());
+        settings.group_port = 15_014;
     })
     .await;
     tokio::task::block_in_place(|| {
@@ -265,11 +266,11 @@ async fn whoever_is_in_the_group_of_a_track_gets_its_reports_and_its_goodbye() {
                     };
                     if !packets().any(is_of) {
                         return;
-                    }
+}
                     match packets().any(|packet| matches!(packet, rtcp::Packet::Bye { .. })) {
                         true => is_over = true,
                         false => reports += 1,
-                    }
+}
                 });
                 if came.is_err() {
                     std::thread::sleep(Duration::from_millis(5));

@@ -11,10 +11,10 @@ use std::process::{Command, Output};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tactus_config::Config;
-use tactus_config::rtsp::Recorders;
 use tactus_control::engine::{self, Engine};
 use tactus_control::recording::Recorder;
+use tactus_control::rights::Paths;
+use tactus_control::settings::{EngineSettings, Volume};
 use tactus_core::rtp::Header;
 use tactus_core::rtp::rtcp::{self, Compound, NtpTime, SenderInfo};
 use tactus_core::ts::{Continuity, Packet};
@@ -22,6 +22,7 @@ use tactus_core::units::{Bytes, MIB, SECOND};
 use tactus_media::probe;
 use tactus_notation::Auto;
 use tactus_rtsp::Rtsp;
+use tactus_rtsp::settings::{Principal, Recorders, RtspSettings};
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tactus_storage::store::{Medium, Store, StoreOptions};
 
@@ -48,7 +49,8 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn new(more: &str) -> Self {
+    /// `change` also gets the file with the password of all principals.
+    fn new(change: impl FnOnce(&mut RtspSettings, &Path)) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
@@ -59,14 +61,16 @@ impl Fixture {
         fs::write(dir.path().join("password"), "correct-horse").expect("a password");
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         fs::set_permissions(dir.path().join("password"), private).expect("a file of ours");
-        let text = format!("[[volume]]\npath = \"{}\"\nuploads = true\n{more}", titles.display());
-        let mut config = Config::parse(&dir.path().join("t.toml"), &text).expect("a configuration");
-        config.memory.arena = Auto::Set(Bytes(64 * MIB));
+        let volume = Volume { uploads: true, ..Volume::new(titles.clone()) };
+        let mut settings = EngineSettings { volumes: vec![volume], ..EngineSettings::default() };
+        settings.memory.arena = Auto::Set(Bytes(64 * MIB));
+        let mut rtsp = RtspSettings::default();
+        change(&mut rtsp, &dir.path().join("password"));
         let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
         let catalogue = Arc::new(Catalogue::new(&titles, rules).expect("a volume"));
-        let engine = engine::start(&config.engine()).expect("the engine starts");
+        let engine = engine::start(&settings).expect("the engine starts");
         let runtime = tokio::runtime::Runtime::new().expect("threads");
-        let store = (config.rtsp.recorders != Recorders::Nobody).then(|| {
+        let store = (rtsp.recorders != Recorders::Nobody).then(|| {
             let write_path = engine.write_paths[0].clone().expect("the volume takes uploads");
             let medium = Arc::new(write_path) as Arc<dyn Medium>;
             runtime
@@ -77,7 +81,7 @@ impl Fixture {
         let recorder = store
             .clone()
             .map(|store| Recorder::new(engine.broker.clone(), Arc::new([Some(store)])));
-        let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker, recorder);
+        let rtsp = Rtsp::new(&rtsp, &catalogue, &engine.broker, recorder);
         let rtsp = rtsp.expect("passwords");
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
         let listener = listener.expect("a port");
@@ -188,7 +192,16 @@ impl Client {
 const SDP: &str = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nt=0 0\r\nm=video 0 RTP/AVP 33\r\n";
 const FRAMES: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1;mode=record\r\n";
 const DATAGRAMS: &str = "Transport: RTP/AVP;unicast;client_port=40000-40001;mode=record\r\n";
-const ANYONE: &str = "[rtsp]\nrecorders = \"anyone\"\n";
+/// Every client may record.
+fn anyone(settings: &mut RtspSettings, _: &Path) {
+    settings.recorders = Recorders::Anyone;
+}
+
+/// A principal that may record if it `records`, at every path.
+fn principal(name: &str, password: &Path, records: bool) -> Principal {
+    let paths = Paths::everywhere();
+    Principal { name: name.into(), password: password.into(), destinations: vec![], records, paths }
+}
 
 /// Has GStreamer record a title until it ends well itself, and says its name. Over TCP its sink
 /// (1.22) may flush the connection under its own last packet, which it calls an error, or wait for
@@ -311,7 +324,7 @@ fn film_is_recorded(fixture: &Fixture, film: &Path, transport: &str) {
 
 #[test]
 fn ffmpeg_records_a_film_by_udp_and_in_the_connection_with_every_frame() {
-    let fixture = Fixture::new(ANYONE);
+    let fixture = Fixture::new(anyone);
     for film in [fixture.film(), fixture.film_by_h265()] {
         film_is_recorded(&fixture, &film, "udp");
         film_is_recorded(&fixture, &film, "tcp");
@@ -320,7 +333,7 @@ fn ffmpeg_records_a_film_by_udp_and_in_the_connection_with_every_frame() {
 
 #[test]
 fn gstreamer_records_a_film_and_a_transport_stream() {
-    let fixture = Fixture::new(ANYONE);
+    let fixture = Fixture::new(anyone);
     let film = fixture.film();
     for transport in ["udp", "tcp"] {
         let pipeline = |name: &str| {
@@ -365,7 +378,7 @@ fn gstreamer_records_a_film_and_a_transport_stream() {
 
 #[test]
 fn a_connection_that_is_cut_leaves_a_title_of_what_came() {
-    let fixture = Fixture::new(ANYONE);
+    let fixture = Fixture::new(anyone);
     let mut client = fixture.connect();
     let url = fixture.url("cut.ts");
     assert_eq!(client.announce(&url, SDP).0, 200);
@@ -456,7 +469,7 @@ fn recording(fixture: &Fixture, name: &str, transport: &str) -> (Client, String,
 
 #[test]
 fn who_sends_datagrams_is_told_how_much_of_them_is_lost() {
-    let fixture = Fixture::new(ANYONE);
+    let fixture = Fixture::new(anyone);
     let (rtp, rtcp) = loop {
         let rtp = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let port = rtp.local_addr().expect("bound").port();
@@ -489,7 +502,7 @@ fn who_sends_datagrams_is_told_how_much_of_them_is_lost() {
 
 #[test]
 fn who_sends_within_the_connection_is_told_so_on_the_channel_of_reports() {
-    let fixture = Fixture::new(ANYONE);
+    let fixture = Fixture::new(anyone);
     let (mut client, url, session, _) = recording(&fixture, "tcp.ts", FRAMES);
     let mut socket = client.socket.try_clone().expect("a socket");
     let send = |is_report: bool, bytes: &[u8]| {
@@ -525,7 +538,7 @@ fn numbered(nth: u8, source: u32) -> (Vec<u8>, Vec<u8>) {
 #[test]
 fn s11_d01_a_recording_by_udp_is_of_who_announced_and_is_stored_when_that_one_is_silent() {
     const SOURCE: u32 = 9;
-    let fixture = Fixture::new(ANYONE);
+    let fixture = Fixture::new(anyone);
     fixture.rtsp.end_after(SECOND.times(3));
     let mut client = fixture.connect();
     let url = fixture.url("silent.ts");
@@ -569,13 +582,14 @@ fn s11_d01_a_recording_by_udp_is_of_who_announced_and_is_stored_when_that_one_is
 #[test]
 fn s17_who_may_not_record_is_told_so() {
     let url = |fixture: &Fixture| fixture.url("a.ts");
-    let fixture = Fixture::new("");
+    let fixture = Fixture::new(|_, _| {});
     assert_eq!(fixture.connect().announce(&url(&fixture), SDP).0, 401);
     drop(fixture);
-    let people = "[rtsp]\nrecorders = \"principals\"\n\
-        [[rtsp.principal]]\nname = \"anna\"\npassword_file = \"password\"\nrecords = true\n\
-        [[rtsp.principal]]\nname = \"wall\"\npassword_file = \"password\"\n";
-    let fixture = Fixture::new(people);
+    let fixture = Fixture::new(|settings, password| {
+        settings.recorders = Recorders::Principals;
+        settings.principals =
+            vec![principal("anna", password, true), principal("wall", password, false)];
+    });
     assert_eq!(fixture.connect().announce(&url(&fixture), SDP).0, 401);
     let film = fixture.film().display().to_string();
     for (name, may) in [("wall", false), ("anna", true)] {
@@ -591,7 +605,7 @@ fn s17_who_may_not_record_is_told_so() {
     assert!(!fixture.file("wall.ts").exists());
     drop(fixture);
 
-    let fixture = Fixture::new(ANYONE);
+    let fixture = Fixture::new(anyone);
     let says = |name: &str, sdp: &str| fixture.connect().announce(&fixture.url(name), sdp);
     assert_eq!(says("a.ts", &format!("{SDP}{}", "m=video 0 RTP/AVP 33\r\n".repeat(16))).0, 400);
     assert_eq!(says("a.ts", "no description").0, 400);
@@ -605,10 +619,11 @@ fn s17_who_may_not_record_is_told_so() {
 
 #[test]
 fn s14_a_principal_records_only_below_its_paths() {
-    let fixture = Fixture::new(
-        "[rtsp]\nrecorders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
-         password_file = \"password\"\nrecords = true\npaths = [\"/live/\"]\n",
-    );
+    let fixture = Fixture::new(|settings, password| {
+        settings.recorders = Recorders::Principals;
+        let paths = Paths::parse(&["/live/".into()]).expect("a path");
+        settings.principals = vec![Principal { paths, ..principal("anna", password, true) }];
+    });
     let film = fixture.film().display().to_string();
     for (path, may) in [("a.ts", false), ("livestream/a.ts", false), ("live/a.ts", true)] {
         let url = format!("rtsp://anna:correct-horse@{}/{path}", fixture.address);
@@ -627,7 +642,7 @@ fn s14_a_principal_records_only_below_its_paths() {
 
 #[test]
 fn a_record_that_is_refused_has_begun_nothing() {
-    let fixture = Fixture::new(ANYONE);
+    let fixture = Fixture::new(anyone);
     let files = || {
         let dir = fs::read_dir(fixture.file("")).expect("a directory");
         let mut names: Vec<_> = dir.map(|file| file.expect("a file").file_name()).collect();
@@ -666,7 +681,10 @@ fn a_record_that_is_refused_has_begun_nothing() {
 #[test]
 fn the_last_place_is_taken_by_one() {
     const CLIENTS: usize = 8;
-    let fixture = Fixture::new(&format!("{ANYONE}recordings_max = 1\n"));
+    let fixture = Fixture::new(|settings, password| {
+        anyone(settings, password);
+        settings.recordings_max = 1;
+    });
     for round in 0..4 {
         let mut ready: Vec<_> = (0..CLIENTS)
             .map(|nth| {
@@ -701,7 +719,7 @@ fn the_last_place_is_taken_by_one() {
 
 #[test]
 fn what_has_no_room_is_told_what_is_short() {
-    let fixture = Fixture::new(ANYONE);
+    let fixture = Fixture::new(anyone);
     let mut client = fixture.connect();
     let url = fixture.url("huge.ts");
     let sdp = format!("{SDP}b=AS:900000\r\n");

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use tactus_core::units::{Bytes, KIB, MIB, Nanos, SECOND};
+use tactus_http::settings::{self, HttpSettings, Origins, Proxies, PublicUrl};
 use tactus_notation::checks::{Checked, number, quantity};
 use tactus_notation::error::Mistake;
 use tactus_notation::net::Net;
@@ -12,12 +13,10 @@ use tactus_notation::value::{OneOrMore, SpannedKey};
 use toml::Spanned;
 
 use super::address;
-use crate::Http;
-use crate::http::{self, Origins, Proxies, PublicUrl};
 use crate::raw;
 use crate::unix_socket;
 
-pub(super) fn http(raw: raw::Http, base: &Path) -> Checked<Http> {
+pub(super) fn http(raw: raw::Http, base: &Path) -> Checked<HttpSettings> {
     let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
     let unix_sockets = unix_socket::all(raw.unix_socket, base)?;
     let addresses = match raw.address {
@@ -66,7 +65,7 @@ pub(super) fn http(raw: raw::Http, base: &Path) -> Checked<Http> {
     if let Some(host) = public.host().filter(|_| !allowed_hosts.is_empty()) {
         allowed_hosts.push(host.to_owned());
     }
-    Ok(Http {
+    Ok(HttpSettings {
         addresses,
         unix_sockets,
         proxy_protocol,
@@ -120,7 +119,7 @@ fn origins(written: Vec<Spanned<String>>) -> Checked<Origins> {
         return Ok(Origins::Any);
     }
     let one = |text: &Spanned<String>| {
-        http::origin(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))
+        settings::origin(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))
     };
     let list = written.iter().map(one).collect::<Checked<Vec<_>>>()?;
     Ok(if list.is_empty() { Origins::None } else { Origins::List(list) })

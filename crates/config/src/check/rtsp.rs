@@ -5,18 +5,17 @@ use std::path::Path;
 use tactus_control::class::{Classes, SendOptions};
 use tactus_control::rights::Readers;
 use tactus_control::settings::Memory;
-use tactus_core::units::BitRate;
 use tactus_notation::checks::{
     Checked, PLAIN_NAME, RATES, burst, dscp, in_range, interface, is_plain_name, number, quantity,
 };
 use tactus_notation::error::Mistake;
 use tactus_notation::net::Net;
+use tactus_rtsp::settings::{Principal, RtspSettings};
 use toml::Spanned;
 
 use super::address;
 use super::uploads::paths;
 use crate::raw;
-use crate::rtsp::{self, Rtsp};
 
 /// Checks the section; by default its readers are as restricted as those of HTTP.
 pub(super) fn rtsp(
@@ -24,7 +23,7 @@ pub(super) fn rtsp(
     base: &Path,
     (classes, memory): (&Classes, &Memory),
     readers_of_http: Readers,
-) -> Checked<Rtsp> {
+) -> Checked<RtspSettings> {
     let addresses = match raw.address {
         None => vec![],
         Some(list) => {
@@ -50,7 +49,7 @@ pub(super) fn rtsp(
         }
     }
     let group_port = match raw.group_port {
-        None => 5004,
+        None => RtspSettings::default().group_port,
         Some(port) => {
             let span = port.span();
             let port = in_range(port.into_inner(), span.clone(), 1024..=65534)?;
@@ -61,7 +60,7 @@ pub(super) fn rtsp(
             port as u16
         }
     };
-    let mut principals: Vec<rtsp::Principal> = Vec::with_capacity(raw.principal.len());
+    let mut principals: Vec<Principal> = Vec::with_capacity(raw.principal.len());
     for written in raw.principal {
         let span = written.name.span();
         let name = written.name.into_inner();
@@ -79,31 +78,66 @@ pub(super) fn rtsp(
         let destinations = nets(written.destinations)?.into_iter().map(|(_, net)| net).collect();
         let records = written.records;
         let paths = paths(written.paths)?;
-        principals.push(rtsp::Principal { name, password, destinations, records, paths });
+        principals.push(Principal { name, password, destinations, records, paths });
     }
     let class = raw.class.as_ref().map(|name| name.get_ref().as_str());
     let send_options = classes.send_options(class, burst(raw.burst)?, dscp(raw.dscp)?);
     let span = raw.class.as_ref().map_or(0..0, Spanned::span);
     let SendOptions { class, burst, dscp } =
         send_options.map_err(|message| Mistake::at(span, message))?;
-    Ok(Rtsp {
+    let default = RtspSettings::default();
+    Ok(RtspSettings {
         addresses,
         readers: raw.readers.unwrap_or(readers_of_http),
         groups: groups.into_iter().map(|(_, net)| net).collect(),
         group_port,
         interface: interface(raw.interface)?,
-        hops: number(raw.hops, 1, 1..=254)? as u8,
+        hops: number(raw.hops, default.hops.into(), 1..=254)? as u8,
         class,
         dscp,
         burst,
-        connections_max: number(raw.connections_max, 10_000, 1..=1_000_000)?,
-        connections_per_address_max: number(raw.connections_per_address_max, 100, 1..=1_000_000)?,
+        connections_max: number(raw.connections_max, default.connections_max, 1..=1_000_000)?,
+        connections_per_address_max: number(
+            raw.connections_per_address_max,
+            default.connections_per_address_max,
+            1..=1_000_000,
+        )?,
         // The limit of streams, and as many sessions that wait.
         sessions_max: number(raw.sessions_max, 2 * memory.streams_max, 1..=2_000_000)?,
         recorders: raw.recorders.unwrap_or_default(),
-        record_rate: quantity(raw.record_rate, BitRate(20_000_000), RATES)?,
-        recordings_max: number(raw.recordings_max, 16, 1..=1_000)?,
-        overwrite: raw.overwrite.unwrap_or(false),
+        record_rate: quantity(raw.record_rate, default.record_rate, RATES)?,
+        recordings_max: number(raw.recordings_max, default.recordings_max, 1..=1_000)?,
+        overwrite: raw.overwrite.unwrap_or(default.overwrite),
         principals,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::Config;
+
+    #[test]
+    fn a_title_can_be_asked_for_where_it_is_configured_only() {
+        let parse = |text: &str| Config::parse(Path::new("t.toml"), text);
+        assert!(Config::unconfigured().rtsp.addresses.is_empty(), "off unless configured");
+        let on = parse("[rtsp]\naddress = [\"127.0.0.1:8554\", \"[::1]:8554\"]\n").expect("right");
+        assert_eq!(on.rtsp.addresses.len(), 2);
+        for (text, said) in [
+            ("[rtsp]\naddress = \"here\"\n", "not an address"),
+            ("[rtsp]\ngroups = [\"10.0.0.0/8\"]\n", "not multicast groups"),
+            ("[rtsp]\ngroups = [\"232.0.0.0/3\"]\n", "bits behind"),
+            ("[rtsp]\ngroup_port = 5005\n", "even"),
+            ("[rtsp]\nhops = 255\n", "out of range"),
+            ("[[rtsp.principal]]\nname = \"a b\"\npassword_file = \"p\"\n", "a name"),
+            (
+                "[[rtsp.principal]]\nname = \"a\"\npassword_file = \"p\"\ndestinations = [\"x\"]\n",
+                "no address",
+            ),
+        ] {
+            let error = parse(text).expect_err(text).to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
 }

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use tactus_control::rights::{Grant, Paths, Readers, Right, Rights};
-use tactus_core::units::{Bytes, MIB, SECOND};
+use tactus_core::units::{Bytes, SECOND};
+use tactus_http::settings::{Principal, Token, Upload};
 use tactus_notation::checks::{Checked, PLAIN_NAME, is_plain_name, number, quantity, unless_off};
 use tactus_notation::error::Mistake;
 use tactus_notation::units::Value;
@@ -11,7 +12,6 @@ use tactus_notation::value::SpannedKey;
 use toml::Spanned;
 
 use crate::raw;
-use crate::{Principal, Token, Upload};
 
 pub(super) fn upload(raw: raw::Upload, base: &Path) -> Checked<Upload> {
     let mut principals: Vec<Principal> = Vec::with_capacity(raw.principal.len());
@@ -26,17 +26,30 @@ pub(super) fn upload(raw: raw::Upload, base: &Path) -> Checked<Upload> {
         principals.push(next);
     }
     let day = SECOND.times(86_400);
+    let default = Upload::default();
     Ok(Upload {
         principals,
-        object_max: quantity(raw.object_max, Bytes(MIB * MIB), Bytes(1)..=Bytes(i64::MAX as u64))?,
-        open_max: number(raw.open_max, 10_000, 1..=100_000)?,
-        open_per_principal_max: number(raw.open_per_principal_max, 100, 1..=100_000)?,
-        expiry: quantity(raw.expiry, day, SECOND.times(60)..=day.times(365))?,
-        locks_max: number(raw.locks_max, 4096, 1..=100_000)?,
-        locks_per_principal_max: number(raw.locks_per_principal_max, 1024, 1..=100_000)?,
+        object_max: quantity(
+            raw.object_max,
+            default.object_max,
+            Bytes(1)..=Bytes(i64::MAX as u64),
+        )?,
+        open_max: number(raw.open_max, default.open_max, 1..=100_000)?,
+        open_per_principal_max: number(
+            raw.open_per_principal_max,
+            default.open_per_principal_max,
+            1..=100_000,
+        )?,
+        expiry: quantity(raw.expiry, default.expiry, SECOND.times(60)..=day.times(365))?,
+        locks_max: number(raw.locks_max, default.locks_max, 1..=100_000)?,
+        locks_per_principal_max: number(
+            raw.locks_per_principal_max,
+            default.locks_per_principal_max,
+            1..=100_000,
+        )?,
         lock_timeout_max: quantity(
             raw.lock_timeout_max,
-            SECOND.times(3600),
+            default.lock_timeout_max,
             SECOND.times(10)..=day,
         )?,
     })

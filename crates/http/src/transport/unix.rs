@@ -15,10 +15,10 @@ use nix::unistd::{Group, User};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use tactus_config::UnixSocket;
 use tokio::net::UnixStream;
 
 use super::{Client, Credentials, Peer};
+use crate::settings::UnixSocket;
 
 /// A listening Unix socket with its file.
 #[derive(Debug)]

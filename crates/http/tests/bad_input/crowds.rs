@@ -128,7 +128,7 @@ fn an_address_with_a_full_score_is_refused_for_a_while() {
 fn r06_a_thousand_seeks_at_once() {
     const CLIENTS: usize = 1000;
     let server = TestServer::with(|plan| {
-        plan.config.memory.streams_max = 8;
+        plan.engine.memory.streams_max = 8;
         plan.limits.connections_per_address_max = CLIENTS + 100;
     });
     // Streams that last fill the table. (Holding their title in memory may take a place of it.)
@@ -185,10 +185,10 @@ fn r06_a_thousand_seeks_at_once() {
 fn s10_one_address_leaves_downloads_rates_and_short_answers_to_others() {
     let server = TestServer::with(|plan| {
         plan.uploads = true;
-        plan.config.best_effort.streams_max = 8;
-        plan.config.best_effort.client_share = ClientShare::Fair;
-        plan.config.rate.asked.client_share = ClientShare::Fair;
-        plan.config.link.rate = Auto::Set(BitRate(100_000_000));
+        plan.engine.best_effort.streams_max = 8;
+        plan.engine.best_effort.client_share = ClientShare::Fair;
+        plan.rate.asked.client_share = ClientShare::Fair;
+        plan.engine.link.rate = Auto::Set(BitRate(100_000_000));
     });
     std::fs::write(server.root().join("big.bin"), content(20_000_000)).unwrap();
     let begin = |last: [u8; 2], target: &str, fields: &str| {
@@ -248,8 +248,8 @@ fn s10_one_address_leaves_downloads_rates_and_short_answers_to_others() {
 fn s10_behind_a_trusted_proxy_each_client_has_its_share() {
     let server = TestServer::with(|plan| {
         plan.limits.proxies.trusted = vec![Net::parse("127.0.0.1").unwrap()];
-        plan.config.best_effort.streams_max = 6;
-        plan.config.best_effort.client_share = ClientShare::Fair;
+        plan.engine.best_effort.streams_max = 6;
+        plan.engine.best_effort.client_share = ClientShare::Fair;
     });
     std::fs::write(server.root().join("big.bin"), content(20_000_000)).unwrap();
     let begin = |of: &str| {

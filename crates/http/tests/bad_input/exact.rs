@@ -69,7 +69,7 @@ fn one_thousand_random_ranges(sendfile: Sendfile) {
     let server = TestServer::with(|plan| {
         plan.sendfile = sendfile;
         // Some devices read many MiB ahead of each stream, and all of it is reserved.
-        plan.config.memory.arena = Auto::Set(Bytes(512 * MIB));
+        plan.engine.memory.arena = Auto::Set(Bytes(512 * MIB));
     });
     let facts = &server.engine.volumes[0];
     assert_eq!(facts.sendfile(), sendfile == Sendfile::On, "{:?}", server.engine.degraded);

@@ -42,7 +42,7 @@ fn titles_are_served_whole_in_parts_and_again_on_one_connection() {
 
 #[test]
 fn head_equals_get_without_its_content_and_without_admission() {
-    let server = TestServer::with(|plan| plan.config.best_effort.streams_max = 0);
+    let server = TestServer::with(|plan| plan.engine.best_effort.streams_max = 0);
     let mut client = server.client();
     let refused = client.get("/a.ts?rate=max", "");
     assert_eq!((refused.status, refused.field("retry-after").is_some()), (503, true));
@@ -81,8 +81,8 @@ fn the_index_of_a_movie_does_not_wait_for_the_movies_rate() {
     const SLOW: u64 = 32_000;
     let server = TestServer::with(|plan| {
         sample::write_mp4(&plan.root.join("film.mp4"), SECOND.times(60)).unwrap();
-        plan.config.rate.title.ceiling = BitRate(SLOW);
-        plan.config.rate.title.start_burst = Nanos(0);
+        plan.rate.title.ceiling = BitRate(SLOW);
+        plan.rate.title.start_burst = Nanos(0);
     });
     let film = File::open(server.root().join("film.mp4")).unwrap();
     let head = probe::probe(&film, "film.mp4").unwrap().head.0;
@@ -99,7 +99,7 @@ fn the_index_of_a_movie_does_not_wait_for_the_movies_rate() {
 #[test]
 fn the_rate_in_force_is_said() {
     let server = TestServer::with(|plan| {
-        plan.config.rate.default = Some(BitRate(40_000_000));
+        plan.rate.default = Some(BitRate(40_000_000));
     });
     let mut client = server.client();
     let mut rate = |target: &str, fields: &str| {

@@ -580,7 +580,7 @@ fn a_quota_that_is_used_up_ends_a_title_that_is_stored_all_the_same() {
     let quota = 1_500_000u64;
     let server = TestServer::with(|plan| {
         plan.uploads = true;
-        plan.config.upload.principals[0].quota = Some(tactus_core::units::Bytes(quota));
+        plan.upload.principals[0].quota = Some(tactus_core::units::Bytes(quota));
     });
     let stream = stream(6);
     let live = Live::begin_in(server, "udp://127.0.0.1:0", json!({ "rate": "40 Mbit/s" }));

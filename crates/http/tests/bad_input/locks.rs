@@ -292,7 +292,7 @@ fn s14_who_may_store_nothing_locks_nothing() {
         let grant = Grant::new(rights, Paths::parse(&paths).expect("they are paths"));
         TestServer::with(|plan| {
             plan.uploads = true;
-            plan.config.upload.principals[1].rights = Rights::new(vec![grant]);
+            plan.upload.principals[1].rights = Rights::new(vec![grant]);
         })
     };
     let body = lockinfo("exclusive", "me");
@@ -321,8 +321,8 @@ fn s14_who_may_store_nothing_locks_nothing() {
 fn w05_there_are_as_many_locks_as_the_configuration_says() {
     let server = TestServer::with(|plan| {
         plan.uploads = true;
-        plan.config.upload.locks_max = 3;
-        plan.config.upload.locks_per_principal_max = 2;
+        plan.upload.locks_max = 3;
+        plan.upload.locks_per_principal_max = 2;
     });
     let body = lockinfo("exclusive", "me");
     let shared = lockinfo("shared", "me");

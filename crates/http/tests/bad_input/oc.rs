@@ -222,7 +222,7 @@ fn w05_quotas_are_listed_for_principals_that_may_store() {
     };
     let server = TestServer::with(|plan| {
         plan.uploads = true;
-        plan.config.upload.principals[0].quota = Some(Bytes(1_000_000));
+        plan.upload.principals[0].quota = Some(Bytes(1_000_000));
     });
     assert_eq!(of(&server, "/", TOKEN), Some((1_000_000, 0)));
     assert_eq!(put(&server, "/mine.ts", "", &content(300_000)).status, 201);

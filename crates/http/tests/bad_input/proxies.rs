@@ -17,8 +17,8 @@ fn behind_a_proxy(plan: &mut Plan) {
     plan.limits.abuse_score_max = 100;
     plan.uploads = true;
     // Room for a few hundred viewers.
-    plan.config.memory.arena = Auto::Set(Bytes(512 * MIB));
-    plan.config.memory.streams_max = 512;
+    plan.engine.memory.arena = Auto::Set(Bytes(512 * MIB));
+    plan.engine.memory.streams_max = 512;
 }
 
 fn of(client: &str) -> String {
@@ -204,7 +204,7 @@ fn w03_paths_in_answers_have_the_public_prefix() {
     let server = TestServer::with(|plan| {
         behind_a_proxy(plan);
         plan.limits.public =
-            tactus_config::http::PublicUrl::parse("https://tv.example/media/").unwrap();
+            tactus_http::settings::PublicUrl::parse("https://tv.example/media/").unwrap();
     });
     let auth = format!("{}Authorization: Bearer {TOKEN}\r\n", of("192.0.2.7"));
     let mut proxy = server.client();
@@ -237,7 +237,7 @@ fn w03_parts_of_an_upload_are_named_by_their_public_urls() {
     let server = TestServer::with(|plan| {
         behind_a_proxy(plan);
         plan.limits.public =
-            tactus_config::http::PublicUrl::parse("https://tv.example/my%20media/").unwrap();
+            tactus_http::settings::PublicUrl::parse("https://tv.example/my%20media/").unwrap();
     });
     let fields =
         format!("{}Authorization: Bearer {TOKEN}\r\nTus-Resumable: 1.0.0\r\n", of("192.0.2.7"));

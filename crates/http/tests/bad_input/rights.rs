@@ -15,7 +15,7 @@ fn server(rights: &[Right], paths: &[&str]) -> TestServer {
     let grant = Grant::new(rights, Paths::parse(&paths).expect("they are paths"));
     TestServer::with(|plan| {
         plan.uploads = true;
-        plan.config.upload.principals[1].rights = Rights::new(vec![grant]);
+        plan.upload.principals[1].rights = Rights::new(vec![grant]);
     })
 }
 
@@ -198,10 +198,9 @@ fn s14_a_move_needs_the_rights_to_replace_and_to_delete() {
 fn s14_where_only_principals_read_each_read_needs_the_right() {
     let server = TestServer::with(|plan| {
         plan.uploads = true;
-        plan.config.http.readers = Readers::Principals;
+        plan.readers = Readers::Principals;
         let dir = Paths::parse(&["/dir/".to_owned()]).unwrap();
-        plan.config.upload.principals[1].rights =
-            Rights::new(vec![Grant::new(&[Right::Read], dir)]);
+        plan.upload.principals[1].rights = Rights::new(vec![Grant::new(&[Right::Read], dir)]);
     });
     for (method, target) in [
         ("GET", "/a.ts"),
@@ -267,8 +266,8 @@ fn s14_a_move_takes_nothing_to_where_it_may_be_read() {
     let paths = |path: &str| Paths::parse(&[path.to_owned()]).unwrap();
     let server = TestServer::with(|plan| {
         plan.uploads = true;
-        plan.config.http.readers = Readers::Principals;
-        plan.config.upload.principals[1].rights = Rights::new(vec![
+        plan.readers = Readers::Principals;
+        plan.upload.principals[1].rights = Rights::new(vec![
             Grant::new(&[Right::Publish, Right::Delete], paths("/")),
             Grant::new(&[Right::Read], paths("/dir/")),
         ]);

@@ -96,15 +96,15 @@ fn slow_reader(server: &TestServer, target: &str) {
 #[test]
 fn h17_slow_readers_of_paced_streams() {
     let server =
-        TestServer::with(|plan| plan.config.slow_reader.behind_max = Nanos::from_millis(500));
+        TestServer::with(|plan| plan.engine.slow_reader.behind_max = Nanos::from_millis(500));
     slow_reader(&server, "/long.ts?rate=100M");
 }
 
 #[test]
 fn h18_slow_readers_of_plain_downloads() {
     let server = TestServer::with(|plan| {
-        plan.config.slow_reader.download_window = Nanos::from_millis(500);
-        plan.config.slow_reader.download_rate_min = BitRate(32 * 1024);
+        plan.engine.slow_reader.download_window = Nanos::from_millis(500);
+        plan.engine.slow_reader.download_rate_min = BitRate(32 * 1024);
     });
     slow_reader(&server, "/long.ts?rate=max");
 }

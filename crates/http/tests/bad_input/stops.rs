@@ -115,7 +115,7 @@ fn p06_where_there_is_no_room_for_a_byte_no_title_is_left() {
     for rate in ["40 Mbit/s", "2 Gbit/s"] {
         let server = TestServer::with(|plan| {
             plan.uploads = true;
-            plan.config.upload.principals[0].quota = Some(Bytes(0));
+            plan.upload.principals[0].quota = Some(Bytes(0));
         });
         let live = Live::begin_in(server, "udp://127.0.0.1:0", json!({ "rate": rate }));
         let mut sender = live.sender(false);

@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tactus_config::{Config, Principal, Token};
 use tactus_control::engine::{self, Engine};
 use tactus_control::recording::Recorder;
-use tactus_control::rights::Rights;
-use tactus_control::settings::{ClientShare, Sendfile, UnfinishedTitles};
+use tactus_control::rights::{Readers, Rights};
+use tactus_control::settings::{ClientShare, EngineSettings, Sendfile, UnfinishedTitles, Volume};
 use tactus_core::units::{Bytes, MIB};
+use tactus_http::settings::{Principal, Rate, Token, Upload, UploadSettings};
 use tactus_http::{
     self, Abuse, Control, Counters, Internal, Limits, Response, Site, Store, Uploads,
 };
@@ -25,13 +25,17 @@ use crate::client::Client;
 
 /// What a case changes before the server starts.
 pub(crate) struct Plan {
-    pub(crate) config: Config,
+    pub(crate) engine: EngineSettings,
+    pub(crate) rate: Rate,
+    pub(crate) upload: Upload,
+    /// Who may read titles.
+    pub(crate) readers: Readers,
     pub(crate) limits: Limits,
     /// The directory that is served; the server's own, unless a case says otherwise.
     pub(crate) root: PathBuf,
     /// Which way its blocks go.
     pub(crate) sendfile: Sendfile,
-    /// Whether those of `config.upload` may put titles there.
+    /// Whether those of `upload` may put titles there.
     pub(crate) uploads: bool,
     /// Whether titles can be read while they come in.
     pub(crate) unfinished: UnfinishedTitles,
@@ -98,16 +102,17 @@ impl TestServer {
         fs::write(root.join("dir/b.mp4"), content(5000)).unwrap();
         fs::write(root.join("empty.ts"), b"").unwrap();
 
-        let mut config = Config::unconfigured();
-        config.memory.arena = Auto::Set(Bytes(64 * MIB));
-        config.memory.streams_max = 256;
-        config.best_effort.streams_max = 128;
+        let mut engine = EngineSettings::default();
+        let (mut rate, mut upload) = (Rate::default(), Upload::default());
+        engine.memory.arena = Auto::Set(Bytes(64 * MIB));
+        engine.memory.streams_max = 256;
+        engine.best_effort.streams_max = 128;
         // All cases come from this host.
-        config.best_effort.client_share = ClientShare::All;
-        config.rate.asked.client_share = ClientShare::All;
+        engine.best_effort.client_share = ClientShare::All;
+        rate.asked.client_share = ClientShare::All;
         // The cases share the machine with each other.
-        config.cores.realtime = false;
-        config.memory.lock = false;
+        engine.cores.realtime = false;
+        engine.memory.lock = false;
         // All cases come from this host, and one of them must not shut out the others.
         let limits = Limits { abuse_score_max: u32::MAX, ..Limits::default() };
         for (name, token) in [("alice", TOKEN), ("bob", OTHER_TOKEN)] {
@@ -116,38 +121,57 @@ impl TestServer {
             let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
             fs::set_permissions(&file, private).unwrap();
             let (name, token) = (name.to_owned(), Token::File(file));
-            config.upload.principals.push(Principal {
-                name,
-                token,
-                quota: None,
-                rights: Rights::all(),
-            });
+            upload.principals.push(Principal { name, token, quota: None, rights: Rights::all() });
         }
         let sendfile = Sendfile::Auto;
         let (uploads, unfinished) = (false, UnfinishedTitles::Hidden);
         let listing = true;
-        let mut plan = Plan { config, limits, root, sendfile, uploads, unfinished, listing };
+        let readers = Readers::default();
+        let mut plan = Plan {
+            engine,
+            rate,
+            upload,
+            readers,
+            limits,
+            root,
+            sendfile,
+            uploads,
+            unfinished,
+            listing,
+        };
         change(&mut plan);
-        plan.config.serve_only(&plan.root);
-        plan.config.volumes[0].model = directory.path().join("disk-model.toml");
-        plan.config.volumes[0].sendfile = plan.sendfile;
-        plan.config.volumes[0].uploads = plan.uploads;
-        plan.config.volumes[0].unfinished = plan.unfinished;
-        fs::write(&plan.config.volumes[0].model, MODEL).unwrap();
+        let model = directory.path().join("disk-model.toml");
+        fs::write(&model, MODEL).unwrap();
+        let volumes = vec![Volume {
+            model,
+            sendfile: plan.sendfile,
+            uploads: plan.uploads,
+            unfinished: plan.unfinished,
+            ..Volume::new(plan.root.clone())
+        }];
+        plan.engine.volumes.clone_from(&volumes);
+        plan.engine.start_burst = plan.rate.title.start_burst;
 
-        let engine = engine::start(&plan.config.engine()).unwrap();
+        let engine = engine::start(&plan.engine).unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.unwrap();
         let uploads = plan.uploads.then(|| {
             let write_path = engine.write_paths[0].clone().expect("the volume takes uploads");
             let media = [Some(Arc::new(write_path) as Arc<dyn store::Medium>)];
-            runtime.block_on(Uploads::open(&plan.config, &media)).unwrap().expect("somebody may")
+            let settings = UploadSettings {
+                upload: plan.upload.clone(),
+                readers: plan.readers,
+                volumes: volumes.clone(),
+                state: None,
+                records: false,
+            };
+            runtime.block_on(Uploads::open(&settings, &media)).unwrap().expect("somebody may")
         });
         let rules = CatalogueRules { probe: tactus_media::probe::probe, ..Default::default() };
         let catalogue = Arc::new(Catalogue::new(&plan.root, rules).unwrap());
         if let Some(uploads) = &uploads {
-            uploads.show_unfinished(&plan.config, &catalogue);
+            uploads.show_unfinished(&volumes, &catalogue);
             uploads.read_by_plan(&engine.broker, &catalogue);
         }
         let within = runtime.enter();
@@ -160,14 +184,14 @@ impl TestServer {
         let mut control = Control::default();
         if let (Some(uploads), Some(recorder)) = (&uploads, &recorder) {
             let (catalogue, volumes) = (Arc::clone(&catalogue), Arc::clone(&uploads.volumes));
-            let roots = plan.config.volumes.iter().map(|volume| volume.path.clone()).collect();
-            let recordings = Recordings::new(roots, catalogue, volumes, recorder.clone());
+            let recordings =
+                Recordings::new(vec![plan.root.clone()], catalogue, volumes, recorder.clone());
             control.recordings = Some(recordings);
         }
         let store = Store {
             catalogue,
             broker: engine.broker.clone(),
-            rates: plan.config.rate,
+            rates: plan.rate,
             listing: plan.listing,
             uploads: uploads.clone(),
             control,

@@ -203,7 +203,7 @@ fn c01_a_page_of_another_site_changes_nothing() {
 fn h19_an_upload_that_asks_first_is_decided_first() {
     let server = TestServer::with(|plan| {
         plan.uploads = true;
-        plan.config.upload.object_max = Bytes(MIB);
+        plan.upload.object_max = Bytes(MIB);
     });
     let ask = |fields: &str, len: u64| {
         let mut client = server.client();
@@ -265,8 +265,8 @@ fn u01_neither_length_nor_chunked() {
 fn u02_too_large_for_a_title_a_quota_or_the_disk() {
     let server = TestServer::with(|plan| {
         plan.uploads = true;
-        plan.config.upload.object_max = Bytes(1 << 50);
-        plan.config.upload.principals[1].quota = Some(Bytes(100 * KIB));
+        plan.upload.object_max = Bytes(1 << 50);
+        plan.upload.principals[1].quota = Some(Bytes(100 * KIB));
     });
     let ask = |token: &str, len: u64| {
         let mut client = server.client();
@@ -694,7 +694,7 @@ fn parts_are_joined_when_the_disk_has_time_for_it() {
     }
     let full = TestServer::with(|plan| {
         plan.uploads = true;
-        plan.config.best_effort.streams_max = 0;
+        plan.engine.best_effort.streams_max = 0;
     });
     let url = create(&full, "", "Upload-Length: 5\r\nUpload-Concat: partial\r\n");
     assert_eq!(patch(&full, &url, 0, "", b"hello").status, 204);
@@ -753,7 +753,7 @@ fn u16_aborts_everywhere() {
 fn u17_fifty_for_the_room_of_one() {
     let server = TestServer::with(|plan| {
         plan.uploads = true;
-        plan.config.upload.principals[0].quota = Some(Bytes(150_000));
+        plan.upload.principals[0].quota = Some(Bytes(150_000));
     });
     let body = content(100_000);
     let statuses: Vec<_> = std::thread::scope(|scope| {

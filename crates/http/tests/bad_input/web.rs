@@ -453,7 +453,7 @@ fn w07_directories_are_created_moved_and_deleted_under_conditions_too() {
 
 #[test]
 fn w01_a_page_may_read_why_its_connection_is_refused() {
-    use tactus_config::http::Origins;
+    use tactus_http::settings::Origins;
     let these = ["https://app.example", "https://b.example"].map(str::to_owned).to_vec();
     for (origins, told) in [
         (Origins::List(these), Some("https://app.example")),

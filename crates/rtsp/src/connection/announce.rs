@@ -71,14 +71,14 @@ impl Connection {
         principal: Option<&Principal>,
     ) -> Answer {
         let server = Arc::clone(&self.server);
-        let may = match server.config.recorders {
+        let may = match server.settings.recorders {
             Recorders::Nobody => false,
             Recorders::Principals => principal.is_some_and(|one| one.records),
             Recorders::Anyone => true,
         };
         if !may {
             server.counters.refuse(Reason::Forbidden);
-            let text = match server.config.recorders {
+            let text = match server.settings.recorders {
                 Recorders::Nobody => "recording over RTSP is off; see [rtsp] recorders",
                 _ => "this principal has no right to record; see `records` of [[rtsp.principal]]",
             };
@@ -124,7 +124,7 @@ impl Connection {
         spot.map_err(|_| Reply::said(Status::NOT_FOUND, "no volume is mounted at this path"))?;
         let found = server.catalogue.find(&path).await;
         let is_taken = match found {
-            Ok(PathObject::Title(_)) => !server.config.overwrite,
+            Ok(PathObject::Title(_)) => !server.settings.overwrite,
             Ok(PathObject::Directory(_)) => true,
             Err(_) => false,
         };
@@ -277,8 +277,8 @@ impl Connection {
                 "the limit of recordings is reached ([rtsp] recordings_max); try again later";
             return Err(Reply::said(Status::NOT_ENOUGH_BANDWIDTH, full));
         };
-        let rate = announced.rate().unwrap_or(server.config.record_rate);
-        let precondition = match server.config.overwrite {
+        let rate = announced.rate().unwrap_or(server.settings.record_rate);
+        let precondition = match server.settings.overwrite {
             true => Precondition::Any,
             false => Precondition::CreateOnly,
         };
@@ -429,7 +429,7 @@ impl RecordingPermit {
         // lock.
         let record_sessions = server.record_sessions();
         let beginning = server.record_sessions_beginning.load(Ordering::Relaxed);
-        if record_sessions.len() + beginning >= server.config.recordings_max as usize {
+        if record_sessions.len() + beginning >= server.settings.recordings_max as usize {
             return None;
         }
         server.record_sessions_beginning.fetch_add(1, Ordering::Relaxed);

@@ -23,7 +23,7 @@ fn odd() -> (UdpInput, UdpSocket, u16) {
 
 #[test]
 fn p04_requests_in_other_letters_are_played_to_odd_ports() {
-    let fixture = Fixture::new(SECOND.times(6), "");
+    let fixture = Fixture::new(SECOND.times(6));
     let url = fixture.url();
     for version in ["RTSP/1.0", "rtsp/1.0"] {
         let mut client = fixture.connect();
@@ -63,7 +63,7 @@ fn p04_requests_in_other_letters_are_played_to_odd_ports() {
 
 #[test]
 fn p05_no_answer_repeats_a_password_of_a_url() {
-    let fixture = Fixture::new(SECOND.times(6), "");
+    let fixture = Fixture::new(SECOND.times(6));
     let mut client = fixture.connect();
     let plain = fixture.url();
     let url = plain.replace("rtsp://", "rtsp://anna:correct-horse@");

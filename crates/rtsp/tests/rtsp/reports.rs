@@ -61,7 +61,7 @@ fn sender_report(bytes: &[u8]) -> Option<SenderInfo> {
 
 #[test]
 fn what_a_receiver_reports_by_udp_is_told() {
-    let fixture = Fixture::new(SECOND.times(12), "");
+    let fixture = Fixture::new(SECOND.times(12));
     let mut client = fixture.connect();
     let receiver = Receiver::new();
     let set = client.set_up(receiver.port);
@@ -99,7 +99,7 @@ fn what_a_receiver_reports_by_udp_is_told() {
 
 #[test]
 fn what_a_receiver_reports_within_the_connection_is_told() {
-    let fixture = Fixture::new(SECOND.times(12), "");
+    let fixture = Fixture::new(SECOND.times(12));
     let mut client: Client = fixture.connect();
     let url = fixture.url();
     let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";

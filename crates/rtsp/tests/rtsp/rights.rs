@@ -1,17 +1,16 @@
 //! Paths of principals for playing.
 
+use tactus_control::rights::Paths;
 use tactus_core::units::SECOND;
 
 use super::Fixture;
 
 #[test]
 fn s14_a_principal_plays_only_below_its_paths() {
-    for (paths, status) in [("[\"/elsewhere/\"]", 403), ("[\"/\"]", 200)] {
-        let config = format!(
-            "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
-             password_file = \"password\"\npaths = {paths}\n"
-        );
-        let fixture = Fixture::new(SECOND.times(2), &config);
+    for (paths, status) in [("/elsewhere/", 403), ("/", 200)] {
+        let fixture = Fixture::with(SECOND.times(2), |settings| {
+            settings.add_principal("anna").paths = Paths::parse(&[paths.into()]).expect("paths");
+        });
         let mut client = fixture.connect();
         client.credentials = Some(("anna".into(), "correct-horse".into()));
         assert_eq!(client.ask_for("DESCRIBE", &fixture.url(), "").status, status, "{paths}");

@@ -50,7 +50,7 @@ fn times(reply: &Reply) -> (f64, f64) {
 
 #[test]
 fn a_title_is_shown_faster_and_backwards_and_goes_on_from_there() {
-    let fixture = Fixture::new(SECOND.times(24), "");
+    let fixture = Fixture::new(SECOND.times(24));
     let mut client = fixture.connect();
     let mut receiver = Receiver::new();
     let session = client.set_up(receiver.port).session();
@@ -110,7 +110,7 @@ fn a_title_is_shown_faster_and_backwards_and_goes_on_from_there() {
 
 #[test]
 fn in_frames_of_a_connection_it_is_shown_so_too_and_the_answer_comes_before_the_first() {
-    let fixture = Fixture::new(SECOND.times(24), "");
+    let fixture = Fixture::new(SECOND.times(24));
     let mut client = fixture.connect();
     let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";
     let session = client.ask("SETUP", &format!("{}/track1", fixture.url()), transport).session();

@@ -1,5 +1,7 @@
 //! Reservations of sessions: played ones, and those that are set up and never played.
 
+use tactus_core::units::BitRate;
+
 use super::*;
 
 fn until(what: &str, holds: impl Fn() -> bool) {
@@ -12,7 +14,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 
 #[test]
 fn p07_an_unplayed_session_ends_with_its_connection() {
-    let fixture = Fixture::new(SECOND.times(6), "");
+    let fixture = Fixture::new(SECOND.times(6));
     let mut keeper = fixture.connect();
     let receiver = Receiver::new();
     let session = keeper.set_up(receiver.port).session();
@@ -38,7 +40,7 @@ fn p07_an_unplayed_session_ends_with_its_connection() {
 
 #[test]
 fn p07_an_unplayed_reservation_is_released_and_renewed_by_play() {
-    let fixture = Fixture::new(SECOND.times(6), "");
+    let fixture = Fixture::new(SECOND.times(6));
     for tcp in [false, true] {
         let (mut client, mut receiver) = (fixture.connect(), Receiver::new());
         let set = match tcp {
@@ -70,8 +72,10 @@ fn p07_an_unplayed_reservation_is_released_and_renewed_by_play() {
 #[test]
 fn p07_connections_that_only_set_up_keep_no_other_client_out() {
     // The title has 3.76 Mbit/s: two streams are a tenth of the link, and 20 fill it.
-    let more = "[link]\nrate = \"80 Mbit/s\"\n[rtsp]\nconnections_per_address_max = 1000\n";
-    let fixture = Fixture::new(SECOND.times(6), more);
+    let fixture = Fixture::with(SECOND.times(6), |settings| {
+        settings.engine.link.rate = Auto::Set(BitRate(80_000_000));
+        settings.rtsp.connections_per_address_max = 1000;
+    });
     let mut halves = vec![];
     let mut set_up = 0;
     for _ in 0..200 {
@@ -103,8 +107,9 @@ fn p07_connections_that_only_set_up_keep_no_other_client_out() {
 
 #[test]
 fn a_session_without_room_gets_453_with_the_short_resource() {
-    let fixture =
-        Fixture::new(SECOND.times(2), "[link]\nrate = \"9 Mbit/s\"\nbudget = \"100 %\"\n");
+    let fixture = Fixture::with(SECOND.times(2), |settings| {
+        settings.engine.link = Link { rate: Auto::Set(BitRate(9_000_000)), budget: Percent::WHOLE };
+    });
     let mut client = fixture.connect();
     // Both play: of unplayed sessions, an address may hold only one on such a narrow link.
     let [_, two] = [40_000, 40_002].map(|port| {

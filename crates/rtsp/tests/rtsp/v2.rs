@@ -33,7 +33,7 @@ fn first_is_named(reply: &Reply, url: &str, first: &[u8]) {
 
 #[test]
 fn both_versions_are_spoken_on_one_connection() {
-    let fixture = Fixture::new(SECOND.times(2), "");
+    let fixture = Fixture::new(SECOND.times(2));
     let mut client = fixture.connect();
     for round in 0..2 {
         let one = client.ask("OPTIONS", "*", "Supported: play.basic\r\n");
@@ -100,7 +100,7 @@ fn both_versions_are_spoken_on_one_connection() {
 
 #[test]
 fn a_title_is_played_to_an_end_that_is_told() {
-    let fixture = Fixture::new(SECOND.times(12), "");
+    let fixture = Fixture::new(SECOND.times(12));
     let mut client = fixture.connect();
     let mut receiver = Receiver::new();
     let url = fixture.url();
@@ -180,7 +180,7 @@ fn a_title_is_played_to_an_end_that_is_told() {
 
 #[test]
 fn requests_are_pipelined_before_their_session_has_a_name() {
-    let fixture = Fixture::new(SECOND.times(12), "");
+    let fixture = Fixture::new(SECOND.times(12));
     let mut client = fixture.connect();
     let url = fixture.url();
     let pipeline = "Pipelined-Requests: 2147483646\r\n";
@@ -229,7 +229,7 @@ fn requests_are_pipelined_before_their_session_has_a_name() {
 
 #[test]
 fn an_end_is_told_between_frames_and_may_be_left_unanswered() {
-    let fixture = Fixture::new(SECOND.times(2), "");
+    let fixture = Fixture::new(SECOND.times(2));
     let mut client = fixture.connect();
     let url = fixture.url();
     let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";

@@ -33,7 +33,7 @@ fn changed(title: &[u8]) -> Vec<u8> {
 
 #[test]
 fn p02_a_session_that_jumps_between_tables_counts_each_change() {
-    let mut fixture = Fixture::new(SECOND.times(12), "");
+    let mut fixture = Fixture::new(SECOND.times(12));
     fixture.title = changed(&fixture.title);
     std::fs::write(fixture._dir.path().join("titles/b.ts"), &fixture.title).expect("a title");
     let mut client = Client::connect(fixture.address, fixture.url().replace("a.ts", "b.ts"));

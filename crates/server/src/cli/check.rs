@@ -8,12 +8,13 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use socket2::{Domain, Socket, Type};
-use tactus_config::{Config, ConfigFile, Key, Token};
+use tactus_config::{Config, ConfigFile, Key};
 use tactus_control::access::{AccessForm, AccessTo};
 use tactus_control::settings::Volume;
 use tactus_control::{access, engine, measure};
 use tactus_core::units::Bytes;
 use tactus_http as http;
+use tactus_http::settings::Token;
 use tactus_notation::Auto;
 use tactus_notation::units::exact;
 use tactus_rtsp as rtsp;

@@ -10,11 +10,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use tactus_config::{Config, ConfigFile, Principal, Token, address};
+use tactus_config::{Config, ConfigFile, address};
 use tactus_control::access;
 use tactus_control::rights::Rights;
 use tactus_control::settings::Volume;
 use tactus_http as http;
+use tactus_http::settings::{Principal, Token};
 use tactus_storage::store::{IdentityMismatch, KnownIdentities};
 use tokio::signal::unix::{SignalKind, signal};
 

@@ -13,13 +13,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
-use tactus_config::http::{Origins, PublicUrl};
-use tactus_config::{Config, ConfigFile, UnixSocket};
+use tactus_config::{Config, ConfigFile};
 use tactus_control::broker::Broker;
 use tactus_control::engine::{self, Engine, WritePath};
-use tactus_control::indexing;
-use tactus_control::placement;
 use tactus_control::recording::Recorder;
+use tactus_control::{indexing, placement};
+use tactus_http::settings::{Origins, PublicUrl, UnixSocket};
 use tactus_http::{
     self, Control, Counters, Hosts, Internal, Limits, Site, Store, UnixListener, Uploads,
 };
@@ -108,7 +107,7 @@ impl Server {
             write_path.clone().map(|write_path| Arc::new(write_path) as Arc<dyn Medium>)
         };
         let media: Vec<_> = engine.write_paths.iter().map(media).collect();
-        let uploads = Uploads::open(&config, &media).await?;
+        let uploads = Uploads::open(&config.upload_settings(), &media).await?;
         let uploads = uploads.map(|uploads| uploads.with_watchdog(engine.watchdog.clone()));
         let catalogue = Arc::new(catalogue);
         if let Err(error) = catalogue.begin_survey() {
@@ -118,7 +117,7 @@ impl Server {
             );
         }
         if let Some(uploads) = &uploads {
-            uploads.show_unfinished(&config, &catalogue);
+            uploads.show_unfinished(&config.volumes, &catalogue);
             uploads.read_by_plan(&engine.broker, &catalogue);
         }
         let recorder = uploads.as_ref().map(|uploads| {

@@ -26,10 +26,10 @@ enum Layer {
     Control,
     /// What the server sends and records on its own account.
     Playout,
-    /// What the operator has written.
-    Config,
     /// Protocols of clients.
     Protocol,
+    /// What the operator has written.
+    Config,
     /// Wires, simulates, measures.
     Top,
     /// Imports nothing of ours, and nothing imports it.
@@ -46,9 +46,9 @@ const TABLE: [(&str, Layer); 16] = [
     ("tactus-storage", Layer::Storage),
     ("tactus-control", Layer::Control),
     ("tactus-playout", Layer::Playout),
-    ("tactus-config", Layer::Config),
     ("tactus-rtsp", Layer::Protocol),
     ("tactus-http", Layer::Protocol),
+    ("tactus-config", Layer::Config),
     ("tactus", Layer::Top),
     ("tactus-sim", Layer::Top),
     ("tactus-bench", Layer::Top),

@@ -1,4 +1,4 @@
-//! `[rtsp]`: addresses, permissions and groups of the RTSP server.
+//! The settings of the RTSP server: addresses, permissions and groups.
 //!
 //! Promise: without an entry here, packets go to no group and to no address other than the
 //! client's.
@@ -6,15 +6,14 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use tactus_control::rights::{Paths, Readers};
 use tactus_core::classes::ClassNumber;
 use tactus_core::units::{BitRate, Nanos};
 use tactus_notation::net::Net;
 
-use tactus_control::rights::{Paths, Readers};
-
-/// The RTSP server.
+/// What the RTSP server starts with.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rtsp {
+pub struct RtspSettings {
     /// Listening addresses; without any, RTSP is off.
     pub addresses: Vec<SocketAddr>,
     /// Who may play.
@@ -49,6 +48,31 @@ pub struct Rtsp {
     pub overwrite: bool,
     /// The principals.
     pub principals: Vec<Principal>,
+}
+
+impl Default for RtspSettings {
+    fn default() -> Self {
+        Self {
+            addresses: vec![],
+            readers: Readers::default(),
+            groups: vec![],
+            group_port: 5004,
+            interface: None,
+            hops: 1,
+            class: None,
+            dscp: 0,
+            burst: Nanos(0),
+            connections_max: 10_000,
+            connections_per_address_max: 100,
+            // The default limit of streams, and as many sessions that wait.
+            sessions_max: 16_384,
+            recorders: Recorders::default(),
+            record_rate: BitRate(20_000_000),
+            recordings_max: 16,
+            overwrite: false,
+            principals: vec![],
+        }
+    }
 }
 
 /// Who may record (ANNOUNCE and RECORD).

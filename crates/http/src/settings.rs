@@ -1,13 +1,219 @@
-//! Proxies in front of the HTTP side, its public URL, and permitted sites.
+//! The settings of the HTTP server: addresses, limits, proxies in front of it, its public URL,
+//! permitted sites, rates of streams, uploads and their principals.
 //!
 //! Promise: by default, no proxy's statement about a client is trusted, and no page of another site
 //! can read anything.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
+use tactus_control::rights::{Readers, Rights};
+use tactus_control::settings::{ClientShare, Volume};
 use tactus_core::path::{RequestPath, encode_segment};
-
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 use tactus_notation::net::Net;
+use tactus_notation::units::Percent;
+
+/// Addresses, and the limits of requests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HttpSettings {
+    /// Where to listen.
+    pub addresses: Vec<SocketAddr>,
+    /// Socket files to listen on.
+    pub unix_sockets: Vec<UnixSocket>,
+    /// Addresses for proxies that speak the PROXY protocol.
+    pub proxy_protocol: Vec<SocketAddr>,
+    /// Proxies whose client addresses are trusted.
+    pub proxies: Proxies,
+    /// The URL by which clients reach this server.
+    pub public: PublicUrl,
+    /// Names that a request's `Host` may have; empty allows all.
+    pub allowed_hosts: Vec<String>,
+    /// Sites whose pages may use this server (CORS).
+    pub origins: Origins,
+    /// What a browser may run of stored pages.
+    pub stored_pages: StoredPages,
+    /// Whether directories are listed.
+    pub listing: bool,
+    /// Who may read titles.
+    pub readers: Readers,
+    /// Most connections at once.
+    pub connections_max: u32,
+    /// Most connections from one address at once; behind a trusted proxy, most requests of one
+    /// client at once.
+    pub connections_per_address_max: u32,
+    /// Abuse score at which an address is refused; 0: never.
+    pub abuse_score_max: u32,
+    /// How long an address is refused.
+    pub abuse_refusal: Nanos,
+    /// Longest request line.
+    pub request_line_max: Bytes,
+    /// Most header fields.
+    pub fields_max: u32,
+    /// Most bytes of header fields.
+    pub fields_size_max: Bytes,
+    /// Most bytes of a body of GET or HEAD, which is read and discarded.
+    pub body_max: Bytes,
+    /// Most ranges in one request.
+    pub ranges_max: u32,
+    /// Time for a request's head to arrive, and for a new connection to begin one.
+    pub head_timeout: Nanos,
+    /// Time that a connection may wait for its next request.
+    pub idle_timeout: Nanos,
+    /// Time that running deliveries have to end after SIGTERM.
+    pub drain_limit: Nanos,
+}
+
+/// A socket file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnixSocket {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its permissions: write permission for the file is permission to connect.
+    pub mode: u32,
+    /// Its user, by name or number; none: the server's.
+    pub owner: Option<String>,
+    /// Its group, by name or number; none: the server's.
+    pub group: Option<String>,
+}
+
+/// Rates of streams.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rate {
+    /// Rate of a title whose own rate is not known; `None` is a best-effort download.
+    pub default: Option<BitRate>,
+    /// The slowest permitted rate.
+    pub min: BitRate,
+    /// Streams at their title's own rate.
+    pub title: RateClass,
+    /// Streams whose request names a rate (`?rate=`).
+    pub asked: RateClass,
+    /// Streams whose player names a rate (CMCD `rtp`).
+    pub cmcd: RateClass,
+}
+
+/// The limits of streams whose rate comes from one source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RateClass {
+    /// Added to the rate.
+    pub headroom: Percent,
+    /// The fastest permitted rate; higher rates are lowered to it.
+    pub ceiling: BitRate,
+    /// Media time that is sent at once at the start.
+    pub start_burst: Nanos,
+    /// How often a stream sends.
+    pub tick: Tick,
+    /// The share of each resource that streams of one client in this class may reserve.
+    pub client_share: ClientShare,
+}
+
+impl RateClass {
+    /// The effective rate of a stream that names `rate`. Rounds down.
+    pub fn in_force(&self, rate: BitRate) -> BitRate {
+        let extra = self.headroom.of(rate.0);
+        BitRate(rate.0.saturating_add(extra)).min(self.ceiling)
+    }
+
+    /// Bytes that a stream at `rate` sends at once at its start.
+    pub fn burst(&self, rate: BitRate) -> Bytes {
+        rate.bytes_in(self.start_burst)
+    }
+}
+
+impl Default for Rate {
+    fn default() -> Self {
+        let class = |start_burst, client_share| RateClass {
+            headroom: Percent(0),
+            ceiling: BitRate(1_000_000_000),
+            start_burst,
+            tick: Tick::Ms62,
+            client_share,
+        };
+        Self {
+            default: None,
+            min: BitRate(16_000),
+            // A title's own rate is the same for all viewers; a client's `?rate=` can be any.
+            title: class(SECOND, ClientShare::All),
+            asked: class(Nanos(0), ClientShare::Fair),
+            cmcd: class(SECOND, ClientShare::Fair),
+        }
+    }
+}
+
+/// Uploads: principals and limits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Upload {
+    /// All principals; without any, uploads are refused.
+    pub principals: Vec<Principal>,
+    /// The largest title.
+    pub object_max: Bytes,
+    /// Most unfinished uploads, of all principals together.
+    pub open_max: u32,
+    /// Most unfinished uploads of one principal.
+    pub open_per_principal_max: u32,
+    /// How long a resumable upload is kept without new bytes.
+    pub expiry: Nanos,
+    /// Most WebDAV write locks, of all principals together.
+    pub locks_max: u32,
+    /// Most WebDAV write locks of one principal.
+    pub locks_per_principal_max: u32,
+    /// Longest lifetime of a lock without a refresh.
+    pub lock_timeout_max: Nanos,
+}
+
+impl Default for Upload {
+    fn default() -> Self {
+        let day = SECOND.times(86_400);
+        Self {
+            principals: vec![],
+            object_max: Bytes(MIB * MIB),
+            open_max: 10_000,
+            open_per_principal_max: 100,
+            expiry: day,
+            locks_max: 4096,
+            locks_per_principal_max: 1024,
+            lock_timeout_max: SECOND.times(3600),
+        }
+    }
+}
+
+/// A principal, identified by a token.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Principal {
+    /// Its name in logs and quotas.
+    pub name: String,
+    /// Its token.
+    pub token: Token,
+    /// Bytes of titles that it may store; `None`: limited only by the disk.
+    pub quota: Option<Bytes>,
+    /// Its rights, and the paths where they hold.
+    pub rights: Rights,
+}
+
+/// A secret, or its location.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Token {
+    /// A file with the secret; surrounding white space does not count.
+    File(PathBuf),
+    /// The secret's SHA-256.
+    Sha256([u8; 32]),
+}
+
+/// What uploads start with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UploadSettings {
+    /// Principals and limits.
+    pub upload: Upload,
+    /// Who may read titles.
+    pub readers: Readers,
+    /// The disks, in order.
+    pub volumes: Vec<Volume>,
+    /// The directory for state that must outlast the server; none: nothing is stored.
+    pub state: Option<PathBuf>,
+    /// Whether the server records titles, which needs the volumes without a principal as well.
+    pub records: bool,
+}
 
 /// Proxies whose statements about their clients are trusted.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
