@@ -45,7 +45,7 @@ pub(crate) struct Device {
     titles: Arc<[Title]>,
     fidelity: Fidelity,
     dice: Dice,
-    pending: Vec<Pending>,
+    pending: Vec<PendingTransfer>,
     depth: usize,
     submitted: u64,
     /// Titles with a failed or short transfer.
@@ -54,7 +54,7 @@ pub(crate) struct Device {
     trace: Trace,
 }
 
-struct Pending {
+struct PendingTransfer {
     done: MonoTime,
     number: u64,
     transfer: Transfer,
@@ -167,7 +167,7 @@ impl Device {
         if let (Some(_), Blocks::PageCache(pages)) = (flip, &mut self.blocks) {
             pages.damage(transfer);
         }
-        self.pending.push(Pending { done: service.done, number, transfer, result, flip });
+        self.pending.push(PendingTransfer { done: service.done, number, transfer, result, flip });
     }
 
     /// The position of a write, and its number of bytes.
@@ -260,7 +260,7 @@ impl Device {
         }
         let ended = self.pending.iter().enumerate().filter(|(_, pending)| pending.done <= now);
         let (at, _) = ended.min_by_key(|(_, pending)| (pending.done, pending.number))?;
-        let Pending { transfer, mut result, flip, .. } = self.pending.swap_remove(at);
+        let PendingTransfer { transfer, mut result, flip, .. } = self.pending.swap_remove(at);
         if transfer.direction == Direction::Write {
             // Any part of a failed write may have been written.
             let bytes = result.unwrap_or_else(|_| self.dice.below(2) as u32 * transfer.len);

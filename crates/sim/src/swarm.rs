@@ -14,7 +14,7 @@ use crate::device::{DiskKind, Fault, Trouble};
 use crate::dice::Dice;
 use crate::net::{Receiver, Temper, UdpOutputSpec};
 use crate::title::{Audience, Growth, Title};
-use datagrams::Sending;
+use datagrams::UdpSpec;
 pub(crate) use datagrams::wire_max;
 
 /// What is promised in a world, and so what is an invariant.
@@ -266,7 +266,7 @@ impl Swarm {
             every_byte,
             dice: sending,
         };
-        let Sending { udp_outputs, tick, segments_max, ceiling } =
+        let UdpSpec { udp_outputs, tick, segments_max, ceiling } =
             datagrams::draw(sending, &mut clients);
         Self {
             seed,

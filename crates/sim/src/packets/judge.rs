@@ -22,7 +22,7 @@ struct Bucket {
 }
 
 /// An observed stream.
-struct Watched {
+struct WatchedStream {
     plan: StreamPlan,
     /// Whether lateness and guarantees are judged.
     is_admitted: bool,
@@ -47,7 +47,7 @@ pub(super) struct Judge {
     tick: Nanos,
     buckets: HashMap<usize, Bucket>,
     /// By place.
-    watched: HashMap<usize, Watched>,
+    watched: HashMap<usize, WatchedStream>,
     /// The places of the plan's parents.
     parents: Vec<usize>,
     plan: Plan,
@@ -121,7 +121,7 @@ impl Judge {
         if plan.is_twin {
             self.twins.push(place);
         }
-        let watched = Watched {
+        let watched = WatchedStream {
             plan,
             is_admitted,
             jam,
@@ -217,7 +217,7 @@ impl Judge {
             |sent: u64, share: BitRate| i128::from(sent) * 8_000_000_000 / i128::from(share.0);
         let own = got(one.sent, class.share);
         let its = got(other.sent - one.twin, other.plan.class.share);
-        let packet = |of: &Watched| got(of.plan.bytes, of.plan.class.share);
+        let packet = |of: &WatchedStream| got(of.plan.bytes, of.plan.class.share);
         // The tolerance: a few packets each, the lateness of owed packets, and the bit per second
         // by which guarantees are rounded down when they are scaled.
         let life = one.since.map_or(0, |since| self.before.since(since).0);
@@ -250,7 +250,7 @@ impl Judge {
     /// Checks that streams that always send have got their guarantees.
     pub(super) fn check_guarantees(&self) {
         for (place, watched) in &self.watched {
-            let Watched { plan, since: Some(since), paused, sent, jam, .. } = watched else {
+            let WatchedStream { plan, since: Some(since), paused, sent, jam, .. } = watched else {
                 continue;
             };
             if !watched.is_admitted || plan.kind == super::TrafficKind::Paced {

@@ -23,7 +23,7 @@ pub(super) struct DatagramLimits {
 }
 
 /// The UDP outputs of datagrams.
-pub(super) struct Sending {
+pub(super) struct UdpSpec {
     pub(super) udp_outputs: Vec<UdpOutputSpec>,
     pub(super) tick: Nanos,
     pub(super) segments_max: u32,
@@ -38,11 +38,11 @@ const MOST: u64 = 30_000;
 const CLIENTS: usize = 48;
 
 /// Changes some of the clients of about every fourth world.
-pub(super) fn draw(limits: DatagramLimits, clients: &mut [ClientSpec]) -> Sending {
+pub(super) fn draw(limits: DatagramLimits, clients: &mut [ClientSpec]) -> UdpSpec {
     let DatagramLimits { mode, begin, duration, quiet_from, every_byte, mut dice } = limits;
     let tick = dice.pick(&TICKS);
     let segments_max = dice.pick(&[1, 4, SEGMENTS_MAX]);
-    let none = Sending { udp_outputs: vec![], tick, segments_max, ceiling: None };
+    let none = UdpSpec { udp_outputs: vec![], tick, segments_max, ceiling: None };
     if !dice.chance(WORLDS) {
         return none;
     }
@@ -89,7 +89,7 @@ pub(super) fn draw(limits: DatagramLimits, clients: &mut [ClientSpec]) -> Sendin
         UdpOutputSpec { faults }
     };
     let ceiling = draw_ceiling(&mut dice.fork(CEILING), clients);
-    Sending { udp_outputs: (0..count).map(udp_output).collect(), ceiling, ..none }
+    UdpSpec { udp_outputs: (0..count).map(udp_output).collect(), ceiling, ..none }
 }
 
 /// The need of the first UDP output's streams, or slightly more, in every third world with

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType};
 
-use super::journal::{Advanced, Record, Replay};
+use super::journal::{Record, Replay, WatermarkRecord};
 use super::medium::{Flush, Medium, Pending, PendingIo, Reserve, WriteSlot};
 use super::names::Names;
 use super::sums::{SumsState, UNIT};
@@ -53,7 +53,7 @@ pub(super) fn offsets(names: &Names, mut replayed: Replay) -> Replay {
         let mark = SumsState { len, ..entry.mark };
         let units = vec![0; usize::try_from(len / UNIT).ok()?];
         let (prefix, expires) = (entry.prefix, entry.expires);
-        Some(Advanced { id, mark, prefix, from: 0, units, expires })
+        Some(WatermarkRecord { id, mark, prefix, from: 0, units, expires })
     });
     for advanced in longer.collect::<Vec<_>>() {
         replayed.table.apply(Record::Advanced(advanced));

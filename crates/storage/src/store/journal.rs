@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use tactus_core::units::{Bytes, MIB, SECTOR};
 use tokio::sync::{mpsc, oneshot};
 
-pub(super) use record::{Advanced, Created, Record};
+pub(super) use record::{CreationRecord, Record, WatermarkRecord};
 pub(super) use table::{Entry, Table};
 
 use super::id::StoreId;

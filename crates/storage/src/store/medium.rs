@@ -242,17 +242,17 @@ pub(super) async fn blocking<T: Send + 'static>(
 
 /// The error of a write or flush whose result is lost because the server ends.
 pub fn stopped() -> io::Error {
-    io::Error::other(Stopping)
+    io::Error::other(StopError)
 }
 
 /// Whether an error is a stop of the server and says nothing about the disk.
 pub(super) fn is_stop(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<Stopping>())
+    error.get_ref().is_some_and(|inner| inner.is::<StopError>())
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("the server stops")]
-struct Stopping;
+struct StopError;
 
 /// Memory that is aligned to a sector, as direct I/O requires.
 #[derive(Debug)]

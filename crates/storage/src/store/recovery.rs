@@ -22,7 +22,7 @@ use tokio::time::MissedTickBehavior;
 use super::fault::OpenError;
 use super::group_commit::GroupCommit;
 use super::id::StoreId;
-use super::journal::{self, Created, Journal, Record, Table};
+use super::journal::{self, CreationRecord, Journal, Record, Table};
 use super::medium::{Medium, blocking};
 use super::names::{
     Discard, EraseResult, Names, Precondition, PrivateDirectory, PrivateFiles, QuotaEntry,
@@ -287,7 +287,7 @@ impl Leftovers {
 }
 
 /// Whether the title at the upload's path is this file. If so, its name is durable afterwards.
-fn has_its_name(names: &Names, created: &Created, data: &Stat) -> std::io::Result<bool> {
+fn has_its_name(names: &Names, created: &CreationRecord, data: &Stat) -> std::io::Result<bool> {
     let name = created.path.as_deref().and_then(|path| TitleName::new(path).ok());
     let Some(name) = name.filter(|_| data.st_nlink > 1) else { return Ok(false) };
     let Ok(Some(title)) = names.look(&name, &Precondition::Any) else { return Ok(false) };

@@ -22,7 +22,7 @@ use tokio::io::AsyncReadExt;
 use super::fault::{ResumeError, UploadError};
 use super::growing::GrowingStart;
 use super::id::StoreId;
-use super::journal::{Created, Entry, Record};
+use super::journal::{CreationRecord, Entry, Record};
 use super::medium::{AlignedMemory, read_full};
 use super::metadata::TitleMetadata;
 use super::names::{self, FILE_MODE, Precondition, TitleName};
@@ -384,7 +384,8 @@ impl Inner {
             self.sync(&[Arc::clone(&file)], &[uploads]).await?;
             self.sessions.add(id, claim, true);
             let expires = self.expires();
-            let created = Created { id, principal, path, precondition, len, metadata, expires };
+            let created =
+                CreationRecord { id, principal, path, precondition, len, metadata, expires };
             self.commit(Record::Created(Box::new(created))).await
         };
         match stored.await {

@@ -13,9 +13,9 @@ use crate::store::sums::SumsState;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::store) enum Record {
     /// The upload began.
-    Created(Box<Created>),
+    Created(Box<CreationRecord>),
     /// More bytes are durable.
-    Advanced(Advanced),
+    Advanced(WatermarkRecord),
     /// The length was declared.
     Length { id: StoreId, len: u64 },
     /// The title has its name and this entity tag.
@@ -25,7 +25,7 @@ pub(in crate::store) enum Record {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::store) struct Created {
+pub(in crate::store) struct CreationRecord {
     pub(in crate::store) id: StoreId,
     pub(in crate::store) principal: Principal,
     /// None for a part of another upload.
@@ -40,7 +40,7 @@ pub(in crate::store) struct Created {
 
 /// All bytes below `mark` are durable.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::store) struct Advanced {
+pub(in crate::store) struct WatermarkRecord {
     pub(in crate::store) id: StoreId,
     pub(in crate::store) mark: SumsState,
     /// CRC32C of the whole units below the mark.
@@ -55,7 +55,7 @@ pub(in crate::store) struct Advanced {
 /// Units in one record; more would not fit into a write slot. Half a gibibyte of a title.
 pub(in crate::store) const UNITS_MAX: usize = 8192;
 
-impl Advanced {
+impl WatermarkRecord {
     /// The same in records that each fit into a write slot; `before` is the CRC32C of all units
     /// below `from`.
     pub(in crate::store) fn split(self, before: u32) -> Vec<Self> {
@@ -93,7 +93,7 @@ impl Record {
                 out.push(1);
                 created.write(out);
             }
-            Self::Advanced(Advanced { id, mark, prefix, from, units, expires }) => {
+            Self::Advanced(WatermarkRecord { id, mark, prefix, from, units, expires }) => {
                 out.push(2);
                 out.extend(id.0);
                 out.extend(mark.len.to_le_bytes());
@@ -125,7 +125,7 @@ impl Record {
     }
 }
 
-impl Created {
+impl CreationRecord {
     fn write(&self, out: &mut Vec<u8>) {
         out.extend(self.id.0);
         text(out, self.principal.name().as_bytes());
@@ -217,7 +217,7 @@ impl<'a> Reader<'a> {
     fn record(&mut self) -> Option<Record> {
         let mut reader = Reader(self.bytes()?);
         let record = match reader.u8()? {
-            1 => Record::Created(Box::new(Created::read(&mut reader)?)),
+            1 => Record::Created(Box::new(CreationRecord::read(&mut reader)?)),
             2 => {
                 let id = reader.id()?;
                 let (len, whole, partial) = (reader.u64()?, reader.u32()?, reader.u32()?);
@@ -227,7 +227,7 @@ impl<'a> Reader<'a> {
                 let bytes = reader.take(count.checked_mul(4)?)?;
                 let unit = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four"));
                 let units = bytes.chunks_exact(4).map(unit).collect();
-                Record::Advanced(Advanced { id, mark, prefix, from, units, expires })
+                Record::Advanced(WatermarkRecord { id, mark, prefix, from, units, expires })
             }
             3 => Record::Length { id: reader.id()?, len: reader.u64()? },
             4 => Record::Named { id: reader.id()?, etag: reader.string()? },

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::record::{Advanced, Created, Record};
+use super::record::{CreationRecord, Record, WatermarkRecord};
 use crate::store::id::StoreId;
 use crate::store::sums::{SumsState, UNIT};
 
@@ -18,7 +18,7 @@ pub(in crate::store) struct Table(HashMap<StoreId, Entry>);
 /// The durable state of one upload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::store) struct Entry {
-    pub(in crate::store) created: Arc<Created>,
+    pub(in crate::store) created: Arc<CreationRecord>,
     pub(in crate::store) len: Option<u64>,
     pub(in crate::store) mark: SumsState,
     pub(in crate::store) prefix: u32,
@@ -106,8 +106,8 @@ impl Table {
 }
 
 impl Entry {
-    fn advance(&mut self, advanced: Advanced) -> bool {
-        let Advanced { mark, prefix, from, units, expires, .. } = advanced;
+    fn advance(&mut self, advanced: WatermarkRecord) -> bool {
+        let WatermarkRecord { mark, prefix, from, units, expires, .. } = advanced;
         let Ok(from) = usize::try_from(from) else { return false };
         let fits = from <= self.units.len()
             && (from + units.len()) as u64 == mark.len / UNIT
@@ -123,7 +123,8 @@ impl Entry {
 
     fn records(&self) -> Vec<Record> {
         let id = self.created.id;
-        let created = Created { expires: self.expires, ..Created::clone(&self.created) };
+        let created =
+            CreationRecord { expires: self.expires, ..CreationRecord::clone(&self.created) };
         let mut records = vec![Record::Created(Box::new(created))];
         if let Some(len) = self.len.filter(|_| self.created.len.is_none()) {
             records.push(Record::Length { id, len });
@@ -133,7 +134,7 @@ impl Entry {
             Some(etag) => records.push(Record::Named { id, etag: etag.clone() }),
             None => {
                 let units = self.units.clone();
-                let all = Advanced { id, mark, prefix, from: 0, units, expires };
+                let all = WatermarkRecord { id, mark, prefix, from: 0, units, expires };
                 records.extend(all.split(0).into_iter().map(Record::Advanced));
             }
         }

@@ -13,7 +13,7 @@ use crate::store::sums::{SumsBuilder, SumsState};
 use crate::store::{PlainMedium, Store, StoreOptions, recovery};
 
 fn created(id: StoreId, len: Option<u64>) -> Record {
-    Record::Created(Box::new(Created {
+    Record::Created(Box::new(CreationRecord {
         id,
         principal: Principal::new("ann"),
         path: Some("a/b.ts".into()),
@@ -65,7 +65,7 @@ fn history(steps: &[(usize, usize)]) -> History {
         sums.add(&vec![who as u8; len]);
         let units = sums.units_from(from).to_vec();
         let (mark, prefix, from) = (sums.mark(), sums.prefix(), from as u64);
-        let advanced = Advanced { id, mark, prefix, from, units, expires: u64::MAX };
+        let advanced = WatermarkRecord { id, mark, prefix, from, units, expires: u64::MAX };
         commit(Record::Advanced(advanced), &mut history);
     }
     commit(Record::Named { id: ids[0], etag: "\"e\"".into() }, &mut history);
@@ -159,11 +159,12 @@ fn record() -> impl Strategy<Value = Record> {
     prop_oneof![
         created.prop_map(|(id, who, path, precondition, len, metadata, expires)| {
             let principal = Principal::new(&who);
-            let created = Created { id, principal, path, precondition, len, metadata, expires };
+            let created =
+                CreationRecord { id, principal, path, precondition, len, metadata, expires };
             Record::Created(Box::new(created))
         }),
         advanced.prop_map(|(id, mark, prefix, from, units, expires)| {
-            Record::Advanced(Advanced { id, mark, prefix, from, units, expires })
+            Record::Advanced(WatermarkRecord { id, mark, prefix, from, units, expires })
         }),
         (id.clone(), any::<u64>()).prop_map(|(id, len)| Record::Length { id, len }),
         (id.clone(), ".{0,40}").prop_map(|(id, etag)| Record::Named { id, etag }),
@@ -224,7 +225,7 @@ proptest! {
         let len = (from + units.len() as u64) * 65_536 + 5;
         let mark = SumsState { len, whole: 7, partial: 8 };
         let id = StoreId([1; 16]);
-        let all = Advanced { id, mark, prefix: sum, from, units: units.clone(), expires: 9 };
+        let all = WatermarkRecord { id, mark, prefix: sum, from, units: units.clone(), expires: 9 };
         let parts = all.split(before);
         let mut next = from;
         for part in &parts {
@@ -266,7 +267,7 @@ async fn w11_a_long_journal_is_replaced_and_says_the_same() {
         sums.add(&[5; 10_000]);
         let units = sums.units_from(from).to_vec();
         let (mark, prefix, from) = (sums.mark(), sums.prefix(), from as u64);
-        let advanced = Advanced { id, mark, prefix, from, units, expires: u64::MAX };
+        let advanced = WatermarkRecord { id, mark, prefix, from, units, expires: u64::MAX };
         journal.commit(Record::Advanced(advanced)).await.unwrap();
         // Every later start finds the committed records.
         let found = read(&names.own.top).unwrap();
@@ -301,7 +302,14 @@ async fn p5_a_volume_with_ten_thousand_open_uploads_is_ready_within_five_seconds
         let units = sums.units_from(0).to_vec();
         let (mark, prefix) = (sums.mark(), sums.prefix());
         let expires = u64::MAX;
-        table.apply(Record::Advanced(Advanced { id, mark, prefix, from: 0, units, expires }));
+        table.apply(Record::Advanced(WatermarkRecord {
+            id,
+            mark,
+            prefix,
+            from: 0,
+            units,
+            expires,
+        }));
         // All of the files are ahead of the journal.
         std::fs::write(house.path().join(format!(".tactus/uploads/{id}")), [1; 71_000]).unwrap();
     }

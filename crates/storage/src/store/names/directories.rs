@@ -27,7 +27,7 @@ use crate::store::metadata::TitleMetadata;
 
 /// The result of one step of taking a directory apart.
 #[derive(Default)]
-pub(in crate::store) struct Dismantled {
+pub(in crate::store) struct RemovalStep {
     /// Titles that were removed.
     pub(in crate::store) titles: Vec<QuotaEntry>,
     /// Subdirectories that were moved into the trash beside it.
@@ -226,12 +226,12 @@ impl Names {
 
     /// Takes a directory in the trash apart, one step. Its subdirectories are moved beside it: no
     /// path gets too long, and the depth needs no memory.
-    pub(in crate::store) fn dismantle(&self, id: StoreId) -> io::Result<Dismantled> {
+    pub(in crate::store) fn dismantle(&self, id: StoreId) -> io::Result<RemovalStep> {
         let (trash, name) = (&self.own.trash, id.to_string());
-        let mut done = Dismantled::default();
+        let mut done = RemovalStep::default();
         let directory = match open_beneath(trash, &name, OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(directory) => directory,
-            Err(Errno::NOENT) => return Ok(Dismantled { is_gone: true, ..done }),
+            Err(Errno::NOENT) => return Ok(RemovalStep { is_gone: true, ..done }),
             Err(errno) => return Err(errno.into()),
         };
         let mut count = 0;

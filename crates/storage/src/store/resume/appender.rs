@@ -14,7 +14,7 @@ use super::session::{RequestGeneration, WriterState};
 use crate::store::Inner;
 use crate::store::fault::{ResumeError, UploadError};
 use crate::store::id::StoreId;
-use crate::store::journal::{Advanced, Record};
+use crate::store::journal::{Record, WatermarkRecord};
 use crate::store::medium::{Flush, now};
 use crate::store::sums::UNIT;
 use crate::store::upload::room;
@@ -32,7 +32,7 @@ pub struct Appender {
     pub(super) newest: RequestGeneration,
     pub(super) declared: Option<u64>,
     /// The next checkpoint, once its writes have completed, and where it ends.
-    pub(super) wanted: Option<(u64, Advanced)>,
+    pub(super) wanted: Option<(u64, WatermarkRecord)>,
     pub(super) checkpoints: bool,
     /// The state of a recording, for an upload with a rate.
     pub(super) recording: Option<RecordingUpload>,
@@ -174,15 +174,15 @@ impl Appender {
 
 impl PendingWrites {
     /// The journal record of all bytes so far.
-    pub(super) fn advanced(&self) -> Advanced {
+    pub(super) fn advanced(&self) -> WatermarkRecord {
         let sums = self.write_buffer.sums();
         let (from, units) = (self.begun.from as u64, sums.units_from(self.begun.from).to_vec());
         let (mark, prefix, expires) = (sums.mark(), sums.prefix(), self.inner.expires());
-        Advanced { id: self.id, mark, prefix, from, units, expires }
+        WatermarkRecord { id: self.id, mark, prefix, from, units, expires }
     }
 
     /// Makes written bytes durable, while more arrive.
-    fn checkpoint(&mut self, advanced: Advanced) {
+    fn checkpoint(&mut self, advanced: WatermarkRecord) {
         let (inner, file) = (Arc::clone(&self.inner), Arc::clone(self.write_buffer.file()));
         let (begun, announced) = (self.begun, self.writer.announced.clone());
         let (from, end) = (begun.from + advanced.units.len(), Bytes(advanced.mark.len));
