@@ -1,7 +1,5 @@
 //! Channels: from the configuration and a disk to datagrams on the loopback.
 
-#[path = "channels/namespace.rs"]
-mod namespace;
 #[path = "channels/versions.rs"]
 mod versions;
 
@@ -24,6 +22,7 @@ use tactus_playout::channels::{ChannelSettings, Channels, OrderError, State, Sta
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tactus_sys::clock;
 use tactus_sys::udp_input::{InputOptions, UdpInput};
+use tactus_testkit::namespace;
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,9 +1,6 @@
 //! Classes of the link: from the configuration to shares of datagrams, in a network namespace of
 //! its own.
 
-#[path = "channels/namespace.rs"]
-mod namespace;
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
@@ -21,12 +18,11 @@ use tactus_playout::channel::Channel;
 use tactus_playout::channels::{ChannelSettings, Channels, State, Status};
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tactus_sys::udp_input::{InputOptions, UdpInput};
+use tactus_testkit::{DISK_MODEL, namespace};
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\n\
-                     visit = \"50 us\"\n\
-                     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
+
 /// A port that keeps what comes while nobody looks.
 fn inbox() -> UdpInput {
     let to = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
@@ -93,7 +89,7 @@ async fn channels_share_what_their_class_may_have_and_are_refused_by_its_name() 
     assert!(up.expect("this test needs ip (iproute2)").success());
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     std::fs::create_dir(dir.path().join(".tactus")).expect("a directory of the server's own");
-    std::fs::write(dir.path().join(".tactus/disk-model.toml"), MODEL).expect("a model");
+    std::fs::write(dir.path().join(".tactus/disk-model.toml"), DISK_MODEL).expect("a model");
     let mut inbox = inbox();
     let port = inbox.address().expect("bound").port();
     let rates = [8, 8, 8, 4, 4];

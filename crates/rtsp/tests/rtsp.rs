@@ -27,7 +27,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use client::{Client, PATIENCE, Receiver, digest, first_matches, payload};
@@ -44,11 +44,10 @@ use tactus_notation::units::Percent;
 use tactus_rtsp::settings::{Principal, RtspSettings};
 use tactus_rtsp::{Reason, Rtsp};
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
+use tactus_testkit::DISK_MODEL;
+use tactus_testkit::process::turn;
+use tactus_testkit::programs::installed;
 use tempfile::TempDir;
-
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\n\
-                     visit = \"50 us\"\n\
-                     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
 
 /// A server of one title, `/a.ts`. One at a time: it pins its cores.
 struct Fixture {
@@ -90,14 +89,13 @@ impl Fixture {
     }
 
     fn with(length: Nanos, change: impl FnOnce(&mut Settings)) -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turn();
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
         let titles = dir.path().join("titles");
         std::fs::create_dir(&titles).expect("a directory for titles");
         // A disk that is measured while the machine has no time may have room for nothing.
         std::fs::create_dir(titles.join(".tactus")).expect("a directory of the server's own");
-        std::fs::write(titles.join(".tactus/disk-model.toml"), MODEL).expect("a model");
+        std::fs::write(titles.join(".tactus/disk-model.toml"), DISK_MODEL).expect("a model");
         sample::write_ts(&titles.join("a.ts"), length).expect("a title");
         std::fs::write(titles.join("a.txt"), "no film").expect("a title");
         let title = std::fs::read(titles.join("a.ts")).expect("a title");
@@ -250,9 +248,7 @@ fn a_title_is_played_paused_sought_in_and_ended() {
 
 /// ffmpeg, if it is there: what it needs is nothing else.
 fn ffmpeg(program: &str, args: &[&str]) -> String {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let installed = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
-    assert!(installed, "{program} is missing: install the package ffmpeg");
+    installed(program, "ffmpeg");
     let said = Command::new("timeout").args(["--kill-after=5", "120", program]).args(args).output();
     let said = said.expect("timeout is part of coreutils");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -24,13 +24,10 @@ use tactus_rtsp::Rtsp;
 use tactus_rtsp::settings::RtspSettings;
 use tactus_storage::catalogue::{Catalogue, CatalogueRules, OpenTitle, PathObject};
 use tactus_sys::udp_input::{InputOptions, UdpInput};
+use tactus_testkit::DISK_MODEL;
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\n\
-                     visit = \"50 us\"\n\
-                     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
 
 /// How packets may travel.
 const TRANSPORTS: [&str; 2] = ["udp", "tcp"];
@@ -49,7 +46,7 @@ struct Fixture {
 }
 
 async fn fixture(seconds: u64) -> Fixture {
-    stage_of(MODEL, |file| {
+    stage_of(DISK_MODEL, |file| {
         sample::write_mp4(file, SECOND.times(seconds)).expect("a movie");
     })
     .await
@@ -222,7 +219,7 @@ async fn whoever_is_in_the_group_of_a_track_gets_its_reports_and_its_goodbye() {
     let make = |file: &Path| {
         sample::write_mp4(file, SECOND.times(2)).expect("a movie");
     };
-    let fixture = stage_by(MODEL, make, |settings| {
+    let fixture = stage_by(DISK_MODEL, make, |settings| {
         settings.groups = vec![Net::parse("239.192.8.0/31").expect("a network")];
         settings.interface = Some("lo".into());
         settings.group_port = 15_014;

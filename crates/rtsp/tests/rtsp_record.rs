@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tactus_control::engine::{self, Engine};
@@ -25,16 +25,14 @@ use tactus_rtsp::Rtsp;
 use tactus_rtsp::settings::{Principal, Recorders, RtspSettings};
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tactus_storage::store::{Medium, Store, StoreOptions};
+use tactus_testkit::DISK_MODEL;
+use tactus_testkit::process::turn;
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Longer than it takes until the first report of what comes, which senders must take.
 const SECONDS: usize = 7;
 const PICTURES: usize = 25 * SECONDS;
-
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\n\
-                     visit = \"50 us\"\n\
-                     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
 
 /// A server that records. One at a time: it pins its cores.
 struct Fixture {
@@ -51,13 +49,12 @@ struct Fixture {
 impl Fixture {
     /// `change` also gets the file with the password of all principals.
     fn new(change: impl FnOnce(&mut RtspSettings, &Path)) -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turn();
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
         let titles = dir.path().join("titles");
         // A disk that is measured while the machine has no time may have room for nothing.
         fs::create_dir_all(titles.join(".tactus")).expect("a directory of the server's own");
-        fs::write(titles.join(".tactus/disk-model.toml"), MODEL).expect("a model");
+        fs::write(titles.join(".tactus/disk-model.toml"), DISK_MODEL).expect("a model");
         fs::write(dir.path().join("password"), "correct-horse").expect("a password");
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         fs::set_permissions(dir.path().join("password"), private).expect("a file of ours");

@@ -275,16 +275,7 @@ impl Drop for TestServer {
     }
 }
 
-/// Bytes of which no two places look alike: xorshift64 of Marsaglia.
+/// Bytes of which no two places look alike.
 pub(crate) fn content(len: usize) -> Vec<u8> {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend(state.to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
+    tactus_testkit::content(0, len)
 }

@@ -9,8 +9,9 @@ use tactus_core::rtp;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::Rate;
+use tactus_testkit::DISK_MODEL;
 
-use crate::{Client, Fixture, MODEL, TURN, field, fixture, said, stage_of};
+use crate::{Client, Fixture, TURN, field, fixture, said, stage_of};
 
 /// 24 seconds with a video frame that stands alone every 0.48, and others between them that are
 /// decoded in another order.
@@ -307,7 +308,7 @@ fn are_those_that_stand_alone(
 #[tokio::test(flavor = "multi_thread")]
 async fn video_frames_of_h264_come_at_the_scale_in_order_and_decode() {
     let _turn = TURN.lock().await;
-    let fixture = stage_of(MODEL, |file| film(file, H264)).await;
+    let fixture = stage_of(DISK_MODEL, |file| film(file, H264)).await;
     tokio::task::block_in_place(|| is_shown_at_every_scale(&fixture, false));
     fixture.peace().await;
     assert_eq!(fixture.engine.counters.packets.refused.value(), 0);
@@ -316,7 +317,7 @@ async fn video_frames_of_h264_come_at_the_scale_in_order_and_decode() {
 #[tokio::test(flavor = "multi_thread")]
 async fn video_frames_of_open_groups_of_h265_do_so_too() {
     let _turn = TURN.lock().await;
-    let fixture = stage_of(MODEL, |file| film(file, H265)).await;
+    let fixture = stage_of(DISK_MODEL, |file| film(file, H265)).await;
     tokio::task::block_in_place(|| is_shown_at_every_scale(&fixture, true));
     fixture.peace().await;
 }

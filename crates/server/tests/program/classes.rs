@@ -12,35 +12,20 @@ use std::time::Duration;
 use tactus_core::units::SECOND;
 use tactus_media::sample;
 use tactus_sys::udp_input::{InputOptions, UdpInput};
-
-use crate::child::turn;
+use tactus_testkit::namespace;
+use tactus_testkit::process::turn;
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\n\
-                     visit = \"50 us\"\n\
-                     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
-/// Set where the namespace is.
-const INSIDE: &str = "TACTUS_TEST_INSIDE";
-
 /// Runs this test again where nobody else sends; answers whether this is there.
 fn is_inside(test: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
+    let _turn = turn();
+    let is_inside = namespace::is_inside(test);
+    if is_inside {
         let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
         assert!(up.expect("this test needs ip (iproute2)").success());
-        return true;
     }
-    let _turn = turn();
-    let own = std::env::current_exe().expect("a path");
-    let mut command = Command::new("unshare");
-    command.args(["--net", "--map-root-user", "--"]).arg(own);
-    command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
-    let status = command.status().expect("this test needs unshare (util-linux)");
-    assert!(
-        status.success(),
-        "in a network namespace of its own (user namespaces must be allowed)"
-    );
-    false
+    is_inside
 }
 
 /// A port that keeps what comes while nobody looks.

@@ -8,11 +8,14 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::MutexGuard;
 
-use crate::child::{Process, exchange, turn};
 use rustix::process::{Pid, Signal};
+use tactus_testkit::process::{Process, exchange, turn};
+use tactus_testkit::server;
+
+use crate::TACTUS;
 
 fn tactus(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
+    let mut command = Command::new(TACTUS);
     command.args(args).stdin(Stdio::null()).env_remove("TACTUS_LOG");
     command.output().expect("the program starts")
 }
@@ -88,8 +91,7 @@ impl RunningServer {
     }
 
     fn restart(&mut self) {
-        self.server.0.kill().expect("the server runs until now");
-        self.server.0.wait().expect("a killed server ends");
+        self.server.kill();
         (self.server, self.said, self.url) = start("127.0.0.1:0", &[], self.dir.path(), None);
     }
 
@@ -127,27 +129,15 @@ fn start(
     log: Option<&Path>,
 ) -> (Process, [String; 2], String) {
     let level = log.map(|_| ("TACTUS_LOG", "info"));
-    let log = log.map(|log| Stdio::from(fs::File::create(log).expect("a log")));
-    let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
-        .args(["serve", "--http", address])
-        .args(more)
-        .arg("--config")
-        .args([dir.join("tactus.toml"), dir.join("media")])
-        .env("XDG_STATE_HOME", dir.join("state"))
-        .env_remove("STATE_DIRECTORY")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log.unwrap_or_else(Stdio::inherit))
-        .envs(level)
-        .spawn()
-        .expect("the server starts");
-    let mut lines = BufReader::new(server.stdout.as_mut().expect("a pipe")).lines();
-    let mut line = || lines.next().expect("the server says where it is").expect("a line");
-    let said = [line(), line()];
+    let mut command = server::serve(TACTUS, dir);
+    command.args(["--http", address]).args(more).arg("--config");
+    command.args([dir.join("tactus.toml"), dir.join("media")]).envs(level);
+    let (server, lines) = server::start(&mut command, log, |said| said.len() == 2, drop);
+    let said = <[String; 2]>::try_from(lines).expect("two lines");
     let url = said[0].rsplit(' ').next().expect("the last word is the address");
     assert!(url.starts_with("http://") && url.ends_with('/'), "{said:?}");
     let url = url.replace("0.0.0.0", "127.0.0.1");
-    (Process(server), said, url)
+    (server, said, url)
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Channels over HTTP: `GET /api/v1/channels/NAME.ts` of the real server, beside the datagrams that
 //! the same channel sends.
 
-use std::fs::{self, File};
+use std::fs::{self};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,10 @@ use tactus_core::ts::{Continuity, PACKET, Packet};
 use tactus_core::units::SECOND;
 use tactus_media::sample;
 use tactus_sys::udp_input::{InputOptions, UdpInput};
+use tactus_testkit::process::{Process, turn};
+use tactus_testkit::server;
 
-use crate::child::turn;
+use crate::TACTUS;
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,19 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const TOKEN: &str = "an-insecure-token-of-32-characters";
 
 struct Server {
-    child: Child,
+    _process: Process,
     dir: tempfile::TempDir,
     http: String,
     admin: String,
     _turn: MutexGuard<'static, ()>,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended already.
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
 }
 
 /// A server with a title of each of `titles`: its name, its seconds, and the last byte of its
@@ -56,32 +50,14 @@ fn serve(titles: &[(&str, u64, u8)], config: &str) -> Server {
          [[upload.principal]]\nname = \"ann\"\ntoken_file = \"token\"\n"
     );
     fs::write(dir.path().join("tactus.toml"), text).expect("a configuration");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tactus"))
-        .args(["serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--uploads", "--config"])
-        .args([dir.path().join("tactus.toml"), media])
-        .env("XDG_STATE_HOME", dir.path().join("state"))
-        .env_remove("STATE_DIRECTORY")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(File::create(dir.path().join("err")).expect("a file"))
-        .spawn()
-        .expect("the server starts");
-    let out = BufReader::new(child.stdout.take().expect("it is piped"));
-    let (mut http, mut admin) = (String::new(), String::new());
-    for line in out.lines() {
-        let line = line.expect("a line");
-        let address = line.split_once("http://").map(|(_, rest)| rest);
-        let address = address.and_then(|rest| rest.split('/').next()).unwrap_or_default();
-        if line.starts_with("Serving ") {
-            address.clone_into(&mut http);
-        }
-        if line.starts_with("Metrics ") {
-            address.clone_into(&mut admin);
-            break;
-        }
-    }
-    assert!(!admin.is_empty(), "{}", fs::read_to_string(dir.path().join("err")).expect("a log"));
-    Server { child, dir, http, admin, _turn: turn }
+    let mut command = server::serve(TACTUS, dir.path());
+    command.args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--uploads", "--config"]);
+    command.args([dir.path().join("tactus.toml"), media]);
+    let log = dir.path().join("err");
+    let (process, said) = server::start(&mut command, Some(&log), server::until("Metrics"), drop);
+    let [http, admin] = ["Serving", "Metrics"]
+        .map(|first| server::address(&said, first, "http://").expect("an address").to_owned());
+    Server { _process: process, dir, http, admin, _turn: turn }
 }
 
 /// A title of so many seconds, of which each packet ends in `mark`.

@@ -1,10 +1,13 @@
 //! The program `tactus` as a child process, and what its users do with it.
 //!
 //! Promise: one test binary for all of it, so that a change in any crate links it once. Each module
-//! is a subject. Servers run one at a time (`child::turn`), because each pins its cores.
+//! is a subject. Servers run one at a time (`tactus_testkit::process::turn`), because each pins its
+//! cores.
 
-mod child;
+/// The program under test.
+const TACTUS: &str = env!("CARGO_BIN_EXE_tactus");
 
+mod clients;
 mod judge;
 mod media_server;
 

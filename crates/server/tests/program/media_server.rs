@@ -4,16 +4,18 @@
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash, Hasher};
-use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::{MutexGuard, OnceLock};
 
 use tactus_core::units::{Nanos, SECOND};
 use tactus_media::sample;
+use tactus_testkit::process::{Process, turn};
+use tactus_testkit::server::keep_state;
+use tactus_testkit::{DISK_MODEL, server};
 
-use crate::child::turn;
+use crate::TACTUS;
 
 /// How long both titles are.
 pub(crate) const SECONDS: u64 = 24;
@@ -32,15 +34,10 @@ const HEVC: &str = "-f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=s
     -c:v libx265 -preset ultrafast -tag:v hvc1 -b:v 400k -pix_fmt yuv420p \
     -x265-params log-level=none:keyint=25:bframes=3 -c:a aac -b:a 96k";
 
-/// A disk as any, so that no test waits for a measurement or depends on it.
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\n\
-                     visit = \"50 us\"\n\
-                     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
-
 /// A running server of `/even.ts` and `/film.ts`, and short ones of both. One at a time: it pins
 /// its cores.
 pub(crate) struct TestServer {
-    server: Child,
+    _process: Process,
     pub(crate) rtsp: SocketAddr,
     /// The same by IPv6.
     pub(crate) rtsp_six: SocketAddr,
@@ -61,7 +58,7 @@ impl TestServer {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
         let titles = dir.path().join("titles");
         fs::create_dir_all(titles.join(".tactus")).expect("a directory for titles");
-        fs::write(titles.join(".tactus/disk-model.toml"), MODEL).expect("a model");
+        fs::write(titles.join(".tactus/disk-model.toml"), DISK_MODEL).expect("a model");
         for (name, bytes) in Titles::get().all() {
             fs::write(titles.join(name), bytes).expect("a title");
         }
@@ -76,21 +73,17 @@ impl TestServer {
         token(&dir.path().join("token"));
         let config = dir.path().join("tactus.toml");
         fs::write(&config, text).expect("a configuration");
-        let mut server = command(env!("CARGO_BIN_EXE_tactus"))
-            .args(["serve", "--config"])
-            .arg(&config)
-            .env("XDG_STATE_HOME", dir.path().join("state"))
-            .env_remove("STATE_DIRECTORY")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the server starts");
-        let mut said = BufReader::new(server.stdout.take().expect("a pipe")).lines();
-        let http = address(&mut said, "http://");
-        let [rtsp, rtsp_six] = [(); 2].map(|()| address(&mut said, "rtsp://"));
-        // The pipe stays open and empty for as long as the server runs.
-        std::thread::spawn(move || said.for_each(drop));
-        Self { server, rtsp, rtsp_six, http, dir, _turn: turn }
+        let mut command = command(TACTUS);
+        keep_state(&mut command, dir.path()).args(["serve", "--config"]).arg(&config);
+        let (process, said) = server::start(&mut command, None, server::until("Metrics"), drop);
+        let addresses = |scheme: &str| {
+            let all = said.iter().filter_map(|line| line.split_once(scheme));
+            let all = all.filter_map(|(_, rest)| rest.split('/').next());
+            all.map(|text| text.parse().expect("an address")).collect::<Vec<SocketAddr>>()
+        };
+        let [rtsp, rtsp_six] = addresses("rtsp://")[..] else { panic!("{said:?}") };
+        let http = addresses("http://")[0];
+        Self { _process: process, rtsp, rtsp_six, http, dir, _turn: turn }
     }
 
     /// Where its titles are.
@@ -109,13 +102,6 @@ impl TestServer {
     }
 }
 
-impl Drop for TestServer {
-    fn drop(&mut self) {
-        self.server.kill().expect("the server runs until the test ends");
-        self.server.wait().expect("a killed server ends");
-    }
-}
-
 /// What uploads and changes say to be let in, in a server that takes them.
 pub(crate) const TOKEN: &str = "a-test-may-change-this-server";
 
@@ -124,15 +110,6 @@ fn token(file: &Path) {
     use std::os::unix::fs::PermissionsExt;
     fs::write(file, TOKEN).expect("a token");
     fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("a file of ours");
-}
-
-/// The address that is told behind `scheme`.
-fn address(said: &mut Lines<BufReader<ChildStdout>>, scheme: &str) -> SocketAddr {
-    let mut lines = said.map_while(Result::ok);
-    let line = lines.find(|line| line.contains(scheme)).expect("it says where it is");
-    let (_, rest) = line.split_once(scheme).expect("it was found");
-    let end = rest.find('/').expect("an address ends");
-    rest[..end].parse().expect("an address")
 }
 
 /// The titles' bytes, made once.

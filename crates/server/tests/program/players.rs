@@ -5,10 +5,9 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,8 +15,11 @@ use dvb_conformance::{ConformanceMonitor, Indicator};
 use tactus_core::ts::{Continuity, Framing, Indexer};
 use tactus_core::units::{Nanos, SECOND};
 use tactus_media::sample;
+use tactus_testkit::process::{Process, turn};
+use tactus_testkit::programs::installed;
+use tactus_testkit::server;
 
-use crate::child::turn;
+use crate::TACTUS;
 
 /// Enough for a slow machine; what hangs ends here.
 const PLAYER_SECONDS_MAX: &str = "120";
@@ -38,7 +40,7 @@ struct Title {
 
 /// A running server, and the directory that it serves. One at a time: it pins its cores.
 struct TestServer {
-    server: Child,
+    _server: Process,
     base: String,
     /// The URL of its metrics.
     figures: String,
@@ -66,16 +68,14 @@ impl TestServer {
         };
         let mut tries = 0;
         let (server, base, figures) = loop {
-            let (mut server, base, figures) = start(&titles);
+            let (server, base, figures) = start(&titles);
             tries += 1;
             if fits(&base) || tries == 5 {
                 break (server, base, figures);
             }
-            server.kill().expect("the server runs until it is killed");
-            server.wait().expect("a killed server ends");
         };
         // One look: whether it fits.
-        Self { server, base, figures, dir, looks: AtomicU64::new(1), _turn: turn }
+        Self { _server: server, base, figures, dir, looks: AtomicU64::new(1), _turn: turn }
     }
 
     fn url(&self, title: &Title) -> String {
@@ -111,37 +111,16 @@ impl TestServer {
     }
 }
 
-impl Drop for TestServer {
-    fn drop(&mut self) {
-        self.server.kill().expect("the server runs until the test ends");
-        self.server.wait().expect("a killed server ends");
-    }
-}
-
 /// A server of `titles`, its address, and the URL of its metrics.
-fn start(titles: &Path) -> (Child, String, String) {
-    let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
-        .arg("serve")
-        .arg(titles)
-        .args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
-        .env("XDG_STATE_HOME", titles.with_extension("state"))
-        .env_remove("STATE_DIRECTORY")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the server starts");
-    let mut said = BufReader::new(server.stdout.take().expect("a pipe")).lines();
-    let mut url = || {
-        let mut lines = said.by_ref().map_while(Result::ok);
-        let line = lines.find(|line| line.contains("http://127.0.0.1:"));
-        let line = line.expect("`tactus serve` prints the addresses that it listens on");
-        let from = line.find("http://").expect("it was found");
-        line[from..].trim_end_matches('/').to_owned()
+fn start(titles: &Path) -> (Process, String, String) {
+    let mut command = server::serve(TACTUS, titles.parent().expect("it is in a directory"));
+    command.arg(titles).args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    let (process, said) = server::start(&mut command, None, server::until("Metrics"), drop);
+    let url = |first, path| {
+        let address = server::address(&said, first, "http://").expect("an address");
+        format!("http://{address}{path}")
     };
-    let (base, figures) = (url(), url());
-    // The pipe stays open and empty for as long as the server runs.
-    std::thread::spawn(move || said.for_each(drop));
-    (server, base, figures)
+    (process, url("Serving", ""), url("Metrics", "/metrics"))
 }
 
 /// What a player wrote to standard output and to standard error.
@@ -165,9 +144,7 @@ fn tried<S: AsRef<OsStr>>(
     package: &str,
     args: impl IntoIterator<Item = S>,
 ) -> Result<PlayerOutput, String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let installed = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
-    assert!(installed, "{program} is missing: install the package {package}");
+    installed(program, package);
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", PLAYER_SECONDS_MAX, program]).args(args).stdin(Stdio::null());
     let ended = command.output().expect("timeout is part of coreutils");

@@ -15,10 +15,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
+use net::Net;
+use players::{run, said, script};
+use tactus_testkit::programs::installed;
+
+use crate::clients;
 use crate::judge::{PacketTiming, ReceivedPackets};
 use crate::media_server::{SECONDS, TestServer, Titles};
-use net::Net;
-use players::{clients, installed, run, said, script};
 
 const FRAMES_PER_SECOND: usize = 25;
 /// What `film-short.ts` has.
@@ -327,7 +330,7 @@ fn open_to_all(dir: &Path) {
 #[test]
 fn aiortsp_plays_pauses_seeks_and_goes_faster() {
     let fixture = Fixture::new();
-    let place = clients();
+    let place = clients::directory();
     let python = place.join("python/bin/python3");
     assert!(python.is_file(), "aiortsp is missing: cargo xtask ci installs it");
     let python = python.to_str().expect("a plain name");

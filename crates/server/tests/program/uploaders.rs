@@ -8,24 +8,28 @@ mod dav;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tactus_testkit::process::{Process, free_port, turn};
+use tactus_testkit::programs::installed;
+use tactus_testkit::{content, server};
 
-use crate::child::turn;
+use crate::TACTUS;
+use crate::clients::script;
 
 /// Enough for a slow machine; what hangs ends here.
 const CLIENT_SECONDS_MAX: &str = "600";
 
 /// `tactus serve DIR --uploads` on a port that it keeps. One at a time: it pins its cores.
 struct TestServer {
-    server: Child,
+    server: Process,
     port: u16,
     /// The address of metrics.
     figures: String,
@@ -40,8 +44,7 @@ impl TestServer {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
         fs::create_dir(dir.path().join("titles")).expect("a directory");
         // Free now, and nobody else takes it: ports are given out in turn.
-        let port =
-            TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+        let port = free_port();
         let (server, said) = start(dir.path(), port);
         let token = said.iter().find_map(|line| line.strip_prefix("Uploads with the token "));
         let token = token.expect("the token is printed when it is made").to_owned();
@@ -55,8 +58,7 @@ impl TestServer {
 
     /// Ends the server as a crash would, and starts it again.
     fn kill_and_start(&mut self) {
-        self.server.kill().expect("the server runs until now");
-        self.server.wait().expect("a killed server ends");
+        self.server.kill();
         let (server, said) = start(self.dir.path(), self.port);
         self.server = server;
         self.figures = figures(&said);
@@ -68,15 +70,7 @@ impl TestServer {
 
     /// A file to upload; no two places of it look alike.
     fn file(&self, name: &str, len: usize) -> (PathBuf, Vec<u8>) {
-        let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ len as u64;
-        let mut bytes = Vec::with_capacity(len + 8);
-        while bytes.len() < len {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            bytes.extend(state.to_le_bytes());
-        }
-        bytes.truncate(len);
+        let bytes = content(len as u64, len);
         let path = self.dir.path().join(name);
         fs::write(&path, &bytes).expect("a file");
         (path, bytes)
@@ -94,49 +88,21 @@ impl TestServer {
 
 /// The address of metrics and status in the server's output.
 fn figures(said: &[String]) -> String {
-    let place = |line: &String| {
-        let place = line.strip_prefix("Metrics and status at http://")?;
-        Some(place.strip_suffix("/metrics")?.to_owned())
-    };
-    said.iter().find_map(place).expect("it says where its figures are")
+    server::address(said, "Metrics", "http://").expect("it says where its figures are").to_owned()
 }
 
 /// What it says is logged as fully as it can.
-fn start(dir: &Path, port: u16) -> (Child, Vec<String>) {
-    let log = fs::File::options().create(true).append(true).open(dir.join("log")).expect("a log");
-    let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
-        .arg("serve")
-        .arg(dir.join("titles"))
-        .args(["--uploads", "--http", &format!("127.0.0.1:{port}"), "--admin", "127.0.0.1:0"])
-        .env("TACTUS_LOG", "trace")
-        .env("XDG_STATE_HOME", dir.join("state"))
-        .env_remove("STATE_DIRECTORY")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log)
-        .spawn()
-        .expect("the server starts");
-    let mut lines = BufReader::new(server.stdout.take().expect("a pipe")).lines();
-    let mut said = Vec::new();
-    while !said.last().is_some_and(|line: &String| line.starts_with("Uploads with")) {
-        said.push(lines.next().expect("it says how to upload").expect("a line"));
-    }
+fn start(dir: &Path, port: u16) -> (Process, Vec<String>) {
+    let mut command = server::serve(TACTUS, dir);
+    command.arg(dir.join("titles")).env("TACTUS_LOG", "trace");
+    command.args(["--uploads", "--http", &format!("127.0.0.1:{port}"), "--admin", "127.0.0.1:0"]);
     // The access log follows on standard output.
     let access = fs::File::options().create(true).append(true).open(dir.join("access"));
     let mut access = access.expect("a log");
-    std::thread::spawn(move || {
-        for line in lines.map_while(Result::ok) {
-            writeln!(access, "{line}").expect("there is room");
-        }
-    });
-    (server, said)
-}
-
-impl Drop for TestServer {
-    fn drop(&mut self) {
-        drop(self.server.kill());
-        drop(self.server.wait());
-    }
+    let log = dir.join("log");
+    server::start(&mut command, Some(&log), server::until("Uploads with"), move |line| {
+        writeln!(access, "{line}").expect("there is room");
+    })
 }
 
 /// A way to the server that breaks after so many bytes of each of the first connections.
@@ -206,23 +172,8 @@ impl Cuts {
     }
 }
 
-/// Where the gate puts the clients that are no Debian packages.
-fn clients() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target");
-    target.join("tools/clients")
-}
-
-/// One of our scripts for them.
-fn script(name: &str) -> String {
-    let place = clients().join(name);
-    assert!(place.exists(), "{} is missing: cargo xtask setup", place.display());
-    place.to_str().expect("a plain name").to_owned()
-}
-
 fn begin<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Command {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let installed = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
-    assert!(installed, "{program} is missing: cargo xtask setup");
+    installed(program, program);
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", CLIENT_SECONDS_MAX, program]).args(args).stdin(Stdio::null());
     command
@@ -319,7 +270,7 @@ fn what_is_not_what_was_stored_is_not_served_and_verify_names_it() {
     let titles = server.dir.path().join("titles");
     fs::write(titles.join("not-uploaded.ts"), &bytes).expect("a file");
     let verify = |path: &Path| {
-        let ended = begin(env!("CARGO_BIN_EXE_tactus"), ["verify", text(path)]).output();
+        let ended = begin(TACTUS, ["verify", text(path)]).output();
         let ended = ended.expect("timeout is part of coreutils");
         (ended.status.code(), String::from_utf8_lossy(&ended.stdout).into_owned())
     };
@@ -408,7 +359,7 @@ fn a_recording_that_the_server_s_death_cuts_off_is_a_title_after_the_next_start(
     }
     let title = server.stored("rec/live.ts").expect("it has its name");
     assert!(title.len() as u64 >= came && bytes.starts_with(&title), "{} bytes", title.len());
-    let verify = Command::new(env!("CARGO_BIN_EXE_tactus"))
+    let verify = Command::new(TACTUS)
         .args(["verify", text(&server.dir.path().join("titles/rec/live.ts"))])
         .output();
     ended_well(verify.expect("it starts"));
@@ -422,7 +373,7 @@ fn tactus_put_goes_on_through_cuts_and_kills() {
     let state = server.dir.path().join("state");
     let put = |server: &TestServer, to: &str, more: &[&str]| {
         let args = [&["put", text(&file), to, "--wait", "20 s"], more].concat();
-        let mut command = begin(env!("CARGO_BIN_EXE_tactus"), args);
+        let mut command = begin(TACTUS, args);
         command.env("TACTUS_TOKEN", &server.token).env("XDG_STATE_HOME", &state);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -458,7 +409,7 @@ fn tactus_put_goes_on_through_cuts_and_kills() {
         (&["mv", &server.url("/again.ts"), &server.url("/b/c.ts")][..], "b/c.ts"),
         (&["rm", &server.url("/b/c.ts")], "films/film.ts"),
     ] {
-        let mut command = begin(env!("CARGO_BIN_EXE_tactus"), args);
+        let mut command = begin(TACTUS, args);
         ended_well(command.env("TACTUS_TOKEN", &server.token).output().expect("it ends"));
         server.has(left, &bytes);
     }
@@ -659,13 +610,9 @@ fn chromium_uploads_through_the_page() {
     let (small, few) = server.file("small.ts", 10);
     let cuts = Cuts::new(server.port, 9_000_000, 2);
     fs::create_dir(server.dir.path().join("titles/films & more")).expect("a directory");
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut dirs = std::env::split_paths(&path);
-    let chromium = dirs.find_map(|dir| Some(dir.join("chromium")).filter(|file| file.is_file()));
-    let chromium = chromium.expect("chromium is missing: cargo xtask setup");
+    let chromium = installed("chromium", "chromium");
     let page = cuts.url("/films%20&%20more/");
-    let args =
-        [&script("page.mjs"), text(&chromium), &page, &server.token, text(&file), text(&small)];
+    let args = [&script("page.mjs"), &chromium, &page, &server.token, text(&file), text(&small)];
     let running = begin("node", args)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -686,7 +633,7 @@ fn tactus_record_has_the_server_receive_a_stream_and_waits_for_its_title() {
     let source = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let free = UdpSocket::bind("127.0.0.1:0").and_then(|s| s.local_addr()).expect("a port");
     let record = |name: &str, more: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
+        let mut command = Command::new(TACTUS);
         command.args(["record", &format!("udp://{free}"), "--to", &server.url(name)]);
         command.args(["--rate", "8M"]).args(more).env("TACTUS_TOKEN", &server.token);
         command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
@@ -746,7 +693,7 @@ fn tactus_record_stores_what_comes_by_standard_input() {
     let server = TestServer::new();
     let (_, bytes) = server.file("film", 1_500_000);
     let record = |bytes: &[u8]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
+        let mut command = Command::new(TACTUS);
         command.args(["record", "-", "--rate", "40M", "--to", &server.url("/pipe.ts")]);
         command.env("TACTUS_TOKEN", &server.token).stdin(Stdio::piped()).stderr(Stdio::piped());
         let mut command = command.spawn().expect("it starts");

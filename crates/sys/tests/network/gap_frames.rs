@@ -7,8 +7,9 @@ use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, MILLISECOND, Nanos};
 use tactus_sys::clock;
 use tactus_sys::packets::gaps::{GapLink, GapOptions};
+use tactus_testkit::namespace::is_inside;
 
-use crate::namespace::{Tap, group, ip, is_inside, pair, udp_output_by, until};
+use crate::namespace::{Tap, group, ip, pair, udp_output_by, until};
 
 const AHEAD: Nanos = Nanos::from_millis(2);
 const PORT: u16 = 5004;

@@ -11,26 +11,6 @@ use tactus_sys::clock;
 use tactus_sys::packets::udp_output::{UdpOptions, open};
 use tactus_sys::udp_input::interface;
 
-/// Set where the namespace is.
-const INSIDE: &str = "TACTUS_TEST_INSIDE";
-
-/// Runs this test again in a namespace; answers whether this is there.
-pub(crate) fn is_inside(test: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    let own = std::env::current_exe().expect("a path");
-    let mut command = Command::new("unshare");
-    command.args(["--net", "--map-root-user", "--"]).arg(own);
-    command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
-    let status = command.status().expect("this test needs unshare (util-linux)");
-    assert!(
-        status.success(),
-        "in a network namespace of its own (user namespaces must be allowed)"
-    );
-    false
-}
-
 /// `ip`, with these words.
 pub(crate) fn ip(words: &str) {
     run("ip", words);

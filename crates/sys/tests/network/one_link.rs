@@ -9,8 +9,9 @@ use tactus_sys::clock;
 use tactus_sys::packets::back_end::{BackEnd, ExpectedUse, choose};
 use tactus_sys::packets::udp_output::{UdpOptions, open};
 use tactus_sys::udp_input::{interface, on_link};
+use tactus_testkit::namespace::is_inside;
 
-use crate::namespace::{Tap, ip, is_inside, pair, until};
+use crate::namespace::{Tap, ip, pair, until};
 
 const PORT: u16 = 5004;
 

@@ -6,8 +6,9 @@ use tactus_core::ports::{Batch, BatchProgress, Message, PacketPort, SocketHandle
 use tactus_core::units::MonoTime;
 use tactus_sys::packets::udp_output::UdpLink;
 use tactus_sys::probe::queues;
+use tactus_testkit::namespace::is_inside;
 
-use crate::namespace::{Tap, group, is_inside, pair, tc, udp_output_by, until};
+use crate::namespace::{Tap, group, pair, tc, udp_output_by, until};
 
 const PORT: u16 = 5004;
 const SENT: u64 = 2000;

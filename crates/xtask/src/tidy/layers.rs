@@ -36,9 +36,13 @@ enum Layer {
     Outside,
 }
 
-const TABLE: [(&str, Layer); 16] = [
+/// Only tests may import it.
+const TESTKIT: &str = "tactus-testkit";
+
+const TABLE: [(&str, Layer); 17] = [
     ("tactus-core", Layer::Bottom),
     ("tactus-ring", Layer::Bottom),
+    (TESTKIT, Layer::Bottom),
     ("tactus-engine", Layer::Middle),
     ("tactus-sys", Layer::Middle),
     ("tactus-notation", Layer::Media),
@@ -232,6 +236,10 @@ fn check_package(package: &Package) -> Vec<Finding> {
             findings.push(Finding::of(manifest, what));
         }
     }
+    if package.built_from.contains(TESTKIT) {
+        let what = format!("{name} may import {TESTKIT} as a dev-dependency only");
+        findings.push(Finding::of(manifest, what));
+    }
     if !MAY_WAIT.contains(&name.as_str()) {
         let near_and_far = package.built_from.union(&package.imports);
         for import in near_and_far.filter(|import| EXECUTORS.contains(&import.as_str())) {
@@ -276,6 +284,18 @@ mod tests {
         assert_eq!(findings("tactus-sim", &["tactus-bench"]).len(), 1);
         assert_eq!(findings("tactus", &["xtask"]).len(), 1);
         assert_eq!(findings("xtask", &["tactus-core"]).len(), 1);
+    }
+
+    #[test]
+    fn only_tests_import_the_testkit() {
+        assert_eq!(findings("tactus-sys", &[TESTKIT]).len(), 0);
+        let package = Package {
+            name: "tactus-sys".to_owned(),
+            manifest: "crates/sys/Cargo.toml".to_owned(),
+            imports: BTreeSet::from([TESTKIT.to_owned()]),
+            built_from: BTreeSet::from([TESTKIT.to_owned()]),
+        };
+        assert_eq!(check_package(&package).len(), 1);
     }
 
     #[test]

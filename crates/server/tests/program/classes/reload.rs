@@ -138,7 +138,7 @@ fn what_may_change_does_when_the_configuration_is_read_again_and_the_rest_is_nam
     // The same by a signal. What was changed over the interface stays changed, until it is reset.
     served.told(&["channel", "set"], &["b", "/2.ts"]);
     write(&again.replace("21 Mbit/s", "22 Mbit/s"));
-    kill_process(Pid::from_child(&served.server), Signal::HUP).expect("it runs");
+    kill_process(Pid::from_child(&served.server.0), Signal::HUP).expect("it runs");
     until(&served, || served.class("house")["guaranteed_bits_per_second"] == 22_000_000);
     until(&served, || channels(&served) == of(&[("a", 1), ("b", 2), ("d", 1)]));
     served.told(&["channel", "reset"], &["b"]);

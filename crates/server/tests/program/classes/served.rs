@@ -1,17 +1,20 @@
 //! `tactus serve` on a directory of its own, and what it answers.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tactus_testkit::process::Process;
+use tactus_testkit::{DISK_MODEL, server};
 
-use super::{MODEL, PATIENCE, marked};
+use super::{PATIENCE, marked};
+use crate::TACTUS;
 
 pub(crate) struct RunningServer {
-    pub(crate) server: Child,
+    pub(crate) server: Process,
     pub(crate) url: String,
     pub(crate) dir: tempfile::TempDir,
 }
@@ -23,30 +26,24 @@ impl RunningServer {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
         let media = dir.path().join("media");
         fs::create_dir_all(media.join(".tactus")).expect("a directory");
-        fs::write(media.join(".tactus/disk-model.toml"), MODEL).expect("a model");
+        fs::write(media.join(".tactus/disk-model.toml"), DISK_MODEL).expect("a model");
         marks.iter().for_each(|&mark| marked(&media, mark));
         let file = dir.path().join("tactus.toml");
         fs::write(&file, config(media.to_str().expect("a plain name"))).expect("a configuration");
-        let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
-            .args(["serve", "--uploads", "--http", "127.0.0.1:0", "--config"])
-            .arg(&file)
-            .env("TACTUS_LOG", "info")
-            .env("XDG_STATE_HOME", dir.path().join("state"))
-            .env_remove("STATE_DIRECTORY")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(fs::File::create(dir.path().join("log")).expect("a file"))
-            .spawn()
-            .expect("the server starts");
-        let mut lines = BufReader::new(server.stdout.as_mut().expect("a pipe")).lines();
-        let said = lines.next().expect("the server says where it is").expect("a line");
+        let mut command = server::serve(TACTUS, dir.path());
+        command.args(["--uploads", "--http", "127.0.0.1:0", "--config"]).arg(&file);
+        command.env("TACTUS_LOG", "info");
+        let log = dir.path().join("log");
+        let (server, said) =
+            server::start(&mut command, Some(&log), server::until("Serving"), drop);
+        let said = said.last().expect("the server says where it is");
         let url = said.rsplit(' ').next().expect("the last word is the address").to_owned();
         Self { server, url, dir }
     }
 
     /// The command `words[0]` to this server, with what else is said of it.
     pub(crate) fn tactus(&self, words: &[&str], more: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
+        let mut command = Command::new(TACTUS);
         command.args(words).arg(&self.url).args(more).arg("--token-file").arg(self.token_file());
         command.stdin(Stdio::null()).env_remove("TACTUS_LOG").output().expect("the program starts")
     }
@@ -123,13 +120,5 @@ impl RunningServer {
 
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).expect("a log")
-    }
-}
-
-impl Drop for RunningServer {
-    fn drop(&mut self) {
-        // It may have ended.
-        self.server.kill().ok();
-        self.server.wait().ok();
     }
 }

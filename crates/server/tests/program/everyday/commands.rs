@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use super::server::{ProgramOutput, Server, directory, program, tactus, text};
+use crate::TACTUS;
 
 #[test]
 fn n14_put_reports_a_file_that_exists_and_sends_the_others() {
@@ -63,12 +64,7 @@ fn n13_put_sends_directories_with_names_of_all_kinds() {
 fn n13_progress_sends_no_escapes_to_dumb_terminals_or_with_no_color() {
     let server = Server::with_uploads();
     let file = server.file("a.ts", &vec![7; 3 << 20]);
-    let command = format!(
-        "'{}' put --force '{}' '{}'",
-        env!("CARGO_BIN_EXE_tactus"),
-        text(&file),
-        server.url("/")
-    );
+    let command = format!("'{}' put --force '{}' '{}'", TACTUS, text(&file), server.url("/"));
     // `script` provides a terminal.
     let shown = |environment: [(&str, &str); 2]| {
         let mut script = program("script");
@@ -86,7 +82,7 @@ fn n13_progress_sends_no_escapes_to_dumb_terminals_or_with_no_color() {
 #[test]
 fn n09_a_probe_shows_sizes_with_one_decimal() {
     let clip = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/clip.ts");
-    let mut probe = program(env!("CARGO_BIN_EXE_tactus"));
+    let mut probe = program(TACTUS);
     let said = ProgramOutput::of(probe.args(["probe", clip]));
     assert!(said.out.contains("547.8 KiB in 2984 packets"), "{said:?}");
 }

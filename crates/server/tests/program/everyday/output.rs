@@ -6,8 +6,10 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use super::server::{ProgramOutput, Server, directory, free_port, program, tactus, text};
-use crate::child::Process;
+use tactus_testkit::process::{Process, free_port};
+
+use super::server::{ProgramOutput, Server, directory, program, tactus, text};
+use crate::TACTUS;
 
 /// The writing end of a pipe whose reader is closed.
 fn unread() -> Stdio {
@@ -29,7 +31,7 @@ fn n10_a_server_runs_on_when_its_output_is_closed() {
         std::fs::write(dir.path().join("a.ts"), "title").expect("a title");
         let (http, admin) = (free_port(), free_port());
         let address = |port: u16| format!("127.0.0.1:{port}");
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tactus"));
+        let mut command = std::process::Command::new(TACTUS);
         command
             .args(["serve", text(dir.path()), "--uploads"])
             .args(["--http", &address(http), "--admin", &address(admin)])

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
 use std::time::Instant;
 
+use tactus_testkit::programs::installed;
+
 use super::server::{ProgramOutput, Server, directory, program, text};
+use crate::clients;
 
 /// The demo, with its address and its token.
 fn demo() -> (Server, String, String) {
@@ -33,16 +35,11 @@ fn demo() -> (Server, String, String) {
 
 /// The output of the driver, by name.
 fn browse(server: &Server, page: &str, token: &str) -> HashMap<String, String> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target");
-    let driver = target.join("tools/clients/browse.mjs");
-    assert!(driver.is_file(), "{} is missing: cargo xtask setup", driver.display());
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut dirs = std::env::split_paths(&path).map(|dir| dir.join("chromium"));
-    let chromium = dirs.find(|file| file.is_file());
-    let chromium = chromium.expect("chromium is missing: cargo xtask setup");
+    let driver = clients::script("browse.mjs");
+    let chromium = installed("chromium", "chromium");
     let file = server.file("to-drop.bin", &[7; 300_000]);
     let mut node = program("node");
-    node.args([text(&driver), text(&chromium), page, token, text(&file)]);
+    node.args([&driver, &chromium, page, token, text(&file)]);
     // The file for a new screenshot for the README, if wanted.
     node.args(std::env::var("TACTUS_SCREENSHOT").ok());
     let said = ProgramOutput::of(&mut node);

@@ -1,13 +1,16 @@
 //! A server for each test, and programs that run against it.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::MutexGuard;
 
-use crate::child::{Process, exchange, turn};
+use tactus_testkit::process::{Process, exchange, turn};
+use tactus_testkit::programs::installed;
+use tactus_testkit::server;
+use tactus_testkit::server::keep_state;
+
+use crate::TACTUS;
 
 /// Enough for a slow machine; hanging programs are ended then.
 const SECONDS_MAX: &str = "60";
@@ -33,23 +36,11 @@ impl Server {
     /// Starts the server, and reads its output up to the line that begins with `last`.
     pub(crate) fn start(dir: tempfile::TempDir, args: &[&str], last: &str) -> Self {
         let turn = turn();
-        let log = std::fs::File::create(dir.path().join("log")).expect("a log");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tactus"))
-            .args(args)
-            .env("XDG_STATE_HOME", dir.path().join("state"))
-            .env_remove("STATE_DIRECTORY")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .expect("the server starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let mut said: Vec<String> = Vec::new();
-        while !said.last().is_some_and(|line| line.trim_start().starts_with(last)) {
-            said.push(lines.next().expect("it prints its addresses").expect("a line"));
-        }
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { _child: Process(child), said, dir, _turn: turn }
+        let log = dir.path().join("log");
+        let mut command = Command::new(TACTUS);
+        keep_state(&mut command, dir.path()).args(args);
+        let (child, said) = server::start(&mut command, Some(&log), server::until(last), drop);
+        Self { _child: child, said, dir, _turn: turn }
     }
 
     /// The HTTP address, without a slash at the end.
@@ -113,16 +104,16 @@ impl ProgramOutput {
 
 /// `tactus ARGS`, ended by force if it hangs.
 pub(crate) fn tactus<S: AsRef<OsStr>>(args: &[S]) -> Command {
-    let mut command = program(env!("CARGO_BIN_EXE_tactus"));
+    let mut command = program(TACTUS);
     command.args(args);
     command
 }
 
 /// A program that must be installed.
 pub(crate) fn program(name: &str) -> Command {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let installed = std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
-    assert!(installed || Path::new(name).is_file(), "{name} is missing: cargo xtask setup");
+    if !Path::new(name).is_file() {
+        installed(name, name);
+    }
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", SECONDS_MAX, name]).stdin(Stdio::null());
     // Variables of the user must not influence the tests.
@@ -134,11 +125,6 @@ pub(crate) fn program(name: &str) -> Command {
 
 pub(crate) fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk")
-}
-
-/// A port that is free now; the kernel assigns ports in turn, so it stays free for a while.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
 }
 
 pub(crate) fn text(path: &Path) -> &str {

@@ -2,8 +2,9 @@
 
 use std::process::{Command, Stdio};
 
-use super::server::{ProgramOutput, Server, free_port, program, tactus, text};
-use crate::child::Process;
+use tactus_testkit::process::{Process, free_port};
+
+use super::server::{ProgramOutput, Server, program, tactus, text};
 
 /// nginx before a server: `https` with its own certificate, and `http` that redirects to it.
 struct Front {

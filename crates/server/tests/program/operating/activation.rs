@@ -5,8 +5,9 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tactus_testkit::server::keep_state;
 
-use super::test_server::{get, keep_state_in, line, prepared};
+use super::test_server::{get, line, prepared};
 
 /// As systemd does with a socket unit: the sockets stay open, and the server is restarted when it
 /// ends.
@@ -42,7 +43,7 @@ impl SupervisedServer {
     fn new() -> Self {
         let (dir, command) = prepared(&[], "");
         let mut supervisor = Command::new("/usr/bin/python3");
-        keep_state_in(&mut supervisor, dir.path());
+        keep_state(&mut supervisor, dir.path());
         supervisor.args(["-c", SUPERVISOR]).arg(command.get_program()).args(command.get_args());
         for name in ["out", "err"] {
             let file = fs::File::create(dir.path().join(name)).expect("a file");

@@ -3,9 +3,10 @@
 use std::process::{Command, Output};
 
 use super::test_server::{Server, line};
+use crate::TACTUS;
 
 fn tactus(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
+    let mut command = Command::new(TACTUS);
     command.args(args).env_remove("TACTUS_TOKEN").output().expect("it runs")
 }
 

@@ -3,7 +3,9 @@
 use std::fs;
 use std::process::Command;
 
-use super::test_server::{Server, get, keep_state_in, line, prepared};
+use tactus_testkit::server::keep_state;
+
+use super::test_server::{Server, get, line, prepared};
 
 #[test]
 fn n13_liveness_is_served_everywhere_and_readiness_at_the_admin_address() {
@@ -147,7 +149,7 @@ fn n08_a_strict_server_refuses_a_degraded_start_with_the_reason() {
     for (more, starts) in [(&[][..], true), (&["--strict"], false)] {
         let (dir, command) = prepared(more, "");
         let mut limited = Command::new("sh");
-        keep_state_in(&mut limited, dir.path());
+        keep_state(&mut limited, dir.path());
         let serve: Vec<_> = command.get_args().map(|arg| arg.to_owned()).collect();
         limited.args(["-c", "ulimit -n 400; exec \"$0\" \"$@\""]).arg(command.get_program());
         limited.args(serve);
@@ -173,7 +175,7 @@ fn n08_a_strict_server_refuses_a_degraded_start_with_the_reason() {
 fn n14_the_shortage_of_open_files_is_one_line_at_the_start() {
     let (dir, command) = prepared(&[], "");
     let mut limited = Command::new("sh");
-    keep_state_in(&mut limited, dir.path());
+    keep_state(&mut limited, dir.path());
     limited.args(["-c", "ulimit -n 500; exec \"$0\" \"$@\""]).arg(command.get_program());
     limited.args(command.get_args());
     limited.stdout(fs::File::create(dir.path().join("out")).expect("a file"));

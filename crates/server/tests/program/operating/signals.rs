@@ -3,8 +3,9 @@
 use std::process::Command;
 
 use rustix::process::Signal;
+use tactus_testkit::server::keep_state;
 
-use super::test_server::{Server, get, keep_state_in, line, prepared};
+use super::test_server::{Server, get, line, prepared};
 
 #[test]
 fn n10_sighup_without_a_configuration_file_is_logged_and_ignored() {
@@ -45,7 +46,7 @@ fn n10_sighup_before_the_configuration_is_loaded_is_ignored() {
     let fifo = dir.path().join("late.toml");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).expect("a pipe with a name");
     let mut late = Command::new(command.get_program());
-    keep_state_in(&mut late, dir.path());
+    keep_state(&mut late, dir.path());
     late.args(["serve", "--http", "127.0.0.1:0", "--config"]).arg(&fifo);
     late.arg(dir.path().join("media"));
     let errors = std::fs::File::create(dir.path().join("err")).expect("a file");

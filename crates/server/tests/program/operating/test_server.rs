@@ -1,14 +1,16 @@
 //! A server with its output in files and its admin address on a free port, and a client.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
+use tactus_testkit::process::{Process, exchange, turn};
+use tactus_testkit::server::keep_state;
 
-use crate::child::{Process, exchange, turn};
+use crate::TACTUS;
 
 pub(crate) struct Server {
     child: Process,
@@ -48,9 +50,9 @@ impl Server {
     pub(crate) fn without_file() -> Self {
         let turn = turn();
         let (dir, _) = prepared(&[], "");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
+        let mut command = Command::new(TACTUS);
         let addresses = ["serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        keep_state_in(&mut command, dir.path());
+        keep_state(&mut command, dir.path());
         command.args(addresses).arg(dir.path().join("media"));
         command.stdin(Stdio::null());
         command.stdout(File::create(dir.path().join("out")).expect("a file"));
@@ -130,8 +132,8 @@ pub(crate) fn prepared(more: &[&str], config: &str) -> (tempfile::TempDir, Comma
     let text =
         format!("[admin]\naddress = \"127.0.0.1:0\"\n[memory]\narena = \"64 MiB\"\n{config}");
     fs::write(dir.path().join("tactus.toml"), text).expect("a configuration");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
-    keep_state_in(&mut command, dir.path())
+    let mut command = Command::new(TACTUS);
+    keep_state(&mut command, dir.path())
         .args(["serve", "--http", "127.0.0.1:0", "--config"])
         .args([dir.path().join("tactus.toml"), media])
         .args(more)
@@ -140,11 +142,6 @@ pub(crate) fn prepared(more: &[&str], config: &str) -> (tempfile::TempDir, Comma
         .stdout(File::create(dir.path().join("out")).expect("a file"))
         .stderr(File::create(dir.path().join("err")).expect("a file"));
     (dir, command)
-}
-
-/// What the server remembers of its volumes goes into `dir`.
-pub(crate) fn keep_state_in<'a>(command: &'a mut Command, dir: &Path) -> &'a mut Command {
-    command.env("XDG_STATE_HOME", dir.join("state")).env_remove("STATE_DIRECTORY")
 }
 
 fn read(path: PathBuf) -> String {

@@ -4,7 +4,9 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use super::chain::{Proxy, Server, TOKEN, ask, begin, content, free_port};
+use tactus_testkit::process::free_port;
+
+use super::chain::{Proxy, Server, TOKEN, ask, begin, content};
 use super::guide::{self, GuideExample};
 
 /// Clients of the proxy; the proxy itself has 127.0.0.1.

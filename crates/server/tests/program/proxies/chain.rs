@@ -1,15 +1,16 @@
 //! A server and a proxy before it, as processes.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
+use tactus_testkit::process::{Process, exchange, turn};
+use tactus_testkit::{DISK_MODEL, server};
+
 use super::guide::GuideExample;
-use crate::child::{Process, exchange, turn};
+use crate::TACTUS;
 
 /// Hanging programs are ended after this time.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -19,11 +20,6 @@ pub(crate) const TOKEN: &str = "a-test-may-change-this-server";
 
 /// The socket file of the guide.
 const SOCKET: &str = "/run/tactus/http.sock";
-
-/// A fixed model of a fast disk, so that no test waits for measurements.
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n\
-    [model]\nvisit = \"50 us\"\nsweep = \"0 ns\"\nread_mib = \"400 us\"\n\
-    write_mib = \"900 us\"\ndepth = 8\n";
 
 /// `tactus serve`. One server at a time, as it pins its cores.
 pub(crate) struct Server {
@@ -44,7 +40,7 @@ impl Server {
         let media = dir.path().join("media");
         fs::create_dir_all(media.join(".tactus")).unwrap();
         fs::create_dir_all(media.join("films")).unwrap();
-        fs::write(media.join(".tactus/disk-model.toml"), MODEL).unwrap();
+        fs::write(media.join(".tactus/disk-model.toml"), DISK_MODEL).unwrap();
         fs::write(media.join("a.bin"), content(1_200_000)).unwrap();
         let token = dir.path().join("token");
         fs::write(&token, TOKEN).unwrap();
@@ -66,35 +62,17 @@ impl Server {
         );
         let config = dir.path().join("tactus.toml");
         fs::write(&config, text).unwrap();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_tactus"))
-            .args(["serve", "--config"])
-            .arg(&config)
-            .env("XDG_STATE_HOME", dir.path().join("state"))
-            .env_remove("STATE_DIRECTORY")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(fs::File::create(dir.path().join("log")).unwrap())
-            .spawn()
-            .expect("the server starts");
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let (mut http, mut proxied) = (None, None);
-        let admin = loop {
-            let line = lines.next().expect("it prints its addresses").unwrap();
-            let place = line.split_once("http://").map(|(_, rest)| rest);
-            let place = place.and_then(|rest| rest.split('/').next()).map(str::to_owned);
-            match line.split(' ').next() {
-                Some("Serving") if place.is_some() => http = place,
-                Some("PROXY") => proxied = place,
-                Some("Metrics") => break place.expect("an address"),
-                _ => {}
-            }
-        };
-        std::thread::spawn(move || lines.for_each(drop));
+        let mut command = server::serve(TACTUS, dir.path());
+        command.arg("--config").arg(&config);
+        let log = dir.path().join("log");
+        let (process, said) =
+            server::start(&mut command, Some(&log), server::until("Metrics"), drop);
+        let address = |first| server::address(&said, first, "http://").map(str::to_owned);
         Self {
-            process: Process(process),
-            http: http.expect("an address"),
-            proxied,
-            admin,
+            process,
+            http: address("Serving").expect("an address"),
+            proxied: address("PROXY"),
+            admin: address("Metrics").expect("an address"),
             dir,
             _turn: turn,
         }
@@ -143,11 +121,6 @@ impl Server {
 pub(crate) struct Proxy {
     _process: Process,
     _dir: tempfile::TempDir,
-}
-
-/// A port that is free now; the kernel assigns ports in turn, so it stays free for a while.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).unwrap().port()
 }
 
 impl Proxy {
@@ -264,12 +237,4 @@ pub(crate) fn begin(from: &str, port: u16) -> Command {
 /// Bytes that differ between positions.
 pub(crate) fn content(len: u32) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
-}
-
-/// The directory of installed clients, with our scripts for them.
-pub(crate) fn script(name: &str) -> String {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a build directory");
-    let place = target.join("tools/clients").join(name);
-    assert!(place.exists(), "{} is missing: cargo xtask setup", place.display());
-    place.to_str().expect("a plain name").to_owned()
 }

@@ -3,9 +3,11 @@
 use std::process::Command;
 
 use serde_json::Value;
+use tactus_testkit::programs::installed;
 
-use super::chain::{Server, script};
+use super::chain::Server;
 use super::guide;
+use crate::clients::script;
 
 /// Three segments of two seconds.
 const HLS: &str = "-v error -f lavfi -i testsrc2=size=320x180:rate=25 \
@@ -18,10 +20,7 @@ fn play(server: &Server) -> Value {
     let made = ffmpeg.args(HLS.split_whitespace()).arg(&playlist).output();
     let made = made.expect("ffmpeg is missing: cargo xtask setup");
     assert!(made.status.success(), "{made:?}");
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut dirs = std::env::split_paths(&path).map(|dir| dir.join("chromium"));
-    let chromium =
-        dirs.find(|file| file.is_file()).expect("chromium is missing: cargo xtask setup");
+    let chromium = installed("chromium", "chromium");
     let mut node = Command::new("timeout");
     node.args(["--kill-after=5", "100", "node", &script("hls.mjs")]).arg(chromium);
     let ended = node.arg(format!("http://{}/film.m3u8", server.http)).output().expect("it starts");

@@ -5,6 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use super::fixture::Fixture;
+use crate::TACTUS;
 
 const VOLUME: &str = "[[volume]]\npath = \"media\"\nmodel = \"model\"\n";
 const UPLOADS: &str = "[[volume]]\npath = \"media\"\nmodel = \"model\"\nuploads = true\n";
@@ -206,7 +207,7 @@ fn n07_a_privileged_port_is_refused_with_the_capability_that_it_needs() {
     // In its own network namespace, where no setting of the host counts.
     let said = Command::new("unshare")
         .args(["--net", "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"])
-        .args([env!("CARGO_BIN_EXE_tactus"), "serve", "--config", "tactus.toml"])
+        .args([TACTUS, "serve", "--config", "tactus.toml"])
         .current_dir(fixture.path(""))
         .env("XDG_STATE_HOME", fixture.path("state"))
         .env_remove("STATE_DIRECTORY")
@@ -276,7 +277,7 @@ fn s06_volumes_inside_each_other_are_refused_through_links_and_bind_mounts() {
         assert_eq!(fixture.checked(), (Some(0), String::new()));
     }
     let within = |mounting: &str| {
-        let program = env!("CARGO_BIN_EXE_tactus");
+        let program = TACTUS;
         let script = format!("{mounting} && {program} serve --config tactus.toml --check-config");
         let said = Command::new("unshare")
             .args(["--mount", "--propagation", "private", "sh", "-c", &script])

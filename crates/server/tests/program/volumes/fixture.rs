@@ -1,17 +1,19 @@
 //! The server as a program, and a small client.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::MutexGuard;
 use std::time::Duration;
 
+use tactus_testkit::process::{Process, exchange, turn};
+use tactus_testkit::server;
+use tactus_testkit::server::keep_state;
 use tempfile::TempDir;
 
-use crate::child::{Process, exchange, turn};
+use crate::TACTUS;
 
 pub(crate) const TOKEN: &str = "a-token-of-these-volumes";
 
@@ -80,7 +82,7 @@ impl Fixture {
 
     /// Runs `tactus` with these arguments.
     pub(crate) fn tactus(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
+        let mut command = Command::new(TACTUS);
         self.within(command.args(words)).output().unwrap()
     }
 
@@ -91,13 +93,12 @@ impl Fixture {
     }
 
     fn within<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command.env_remove("STATE_DIRECTORY").env("XDG_STATE_HOME", self.path("state"));
-        command.current_dir(self.dir.path())
+        keep_state(command, self.dir.path()).current_dir(self.dir.path())
     }
 
     /// Starts the server in its own mount namespace, after the shell commands `before` there.
     pub(crate) fn serve_after(&self, before: &str, words: &str) -> Server {
-        let program = env!("CARGO_BIN_EXE_tactus");
+        let program = TACTUS;
         let script = format!("set -e; {before}\nexec {program} serve {words}");
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
@@ -105,13 +106,13 @@ impl Fixture {
     }
 
     pub(crate) fn serve(&self) -> Server {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
+        let mut command = Command::new(TACTUS);
         self.start(command.args(["serve", "--config", "tactus.toml"]))
     }
 
     /// Starts the server as a user without rights.
     pub(crate) fn serve_as_nobody(&self) -> Server {
-        let program = env!("CARGO_BIN_EXE_tactus");
+        let program = TACTUS;
         let mut command = Command::new("setpriv");
         let user = NOBODY.to_string();
         command.args(["--reuid", &user, "--regid", &user, "--clear-groups", program]);
@@ -120,26 +121,11 @@ impl Fixture {
 
     fn start(&self, command: &mut Command) -> Server {
         let log = self.path("log");
-        let said = fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
-        let mut child = self
-            .within(command)
-            .env("TACTUS_LOG", "info")
-            .stdout(Stdio::piped())
-            .stderr(said)
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut address = |before: &str, behind: &str| {
-            for line in lines.by_ref().map_while(Result::ok) {
-                if let Some((_, rest)) = line.split_once(before) {
-                    return rest.trim_end_matches(behind).parse().unwrap();
-                }
-            }
-            panic!("the server does not start: {}", fs::read_to_string(&log).unwrap());
-        };
-        let http = address(" at http://", "/");
-        let admin = address("Metrics and status at http://", "/metrics");
-        Server { child: Process(child), http, admin, log }
+        let command = self.within(command).env("TACTUS_LOG", "info");
+        let (child, said) = server::start(command, Some(&log), server::until("Metrics"), drop);
+        let [http, admin] = ["Serving", "Metrics"]
+            .map(|first| server::address(&said, first, "http://").unwrap().parse().unwrap());
+        Server { child, http, admin, log }
     }
 
     /// Gives `path` and its contents to the user without rights.

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::fixture::Fixture;
+use crate::TACTUS;
 
 const VOLUME: &str = "[[volume]]\npath = \"media\"\nmodel = \"model\"\n";
 
@@ -55,7 +56,7 @@ fn n07_an_unreadable_volume_is_reported_with_its_path() {
     fs::set_permissions(fixture.path("media"), fs::Permissions::from_mode(0o700)).unwrap();
     let said = std::process::Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
-        .args([env!("CARGO_BIN_EXE_tactus"), "serve", "--config", "tactus.toml"])
+        .args([TACTUS, "serve", "--config", "tactus.toml"])
         .current_dir(fixture.path(""))
         .env("XDG_STATE_HOME", fixture.path("state"))
         .env_remove("STATE_DIRECTORY")
