@@ -161,9 +161,8 @@ mod tests {
     use super::*;
 
     fn limits() -> RateLimits {
-        let mut limits = RateLimits::default();
-        limits.default = Some(BitRate(4_000_000));
-        limits.min = BitRate(16_000);
+        let default = Some(BitRate(4_000_000));
+        let mut limits = RateLimits { default, min: BitRate(16_000), ..RateLimits::default() };
         for class in [&mut limits.title, &mut limits.asked, &mut limits.cmcd] {
             class.headroom = tactus_notation::units::Percent(0);
             class.ceiling = BitRate(100_000_000);
