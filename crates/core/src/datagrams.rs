@@ -15,6 +15,7 @@ use core::ops::Range;
 
 use crate::byte_clock::ByteClock;
 use crate::mutant;
+use crate::polyline::Polyline;
 use crate::rtp;
 use crate::ts::{self, Pcr, Restamper};
 use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
@@ -22,7 +23,7 @@ use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
 pub use composing::Composition;
 pub use counting::{Counting, FinalCounters};
 pub use gathering::Gathering;
-pub use plan::{Plan, Polyline, Restamping, TitleSchedule};
+pub use plan::{Plan, Restamping, TitleSchedule};
 
 /// The payload of a full datagram: seven transport packets, as many as fit an Ethernet frame.
 pub const PAYLOAD: Bytes = Bytes(7 * ts::PACKET as u64);

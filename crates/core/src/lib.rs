@@ -22,6 +22,8 @@ pub mod rtp;
 pub mod sdp;
 pub mod ts;
 
+pub mod polyline;
+
 pub mod assembly;
 pub mod datagrams;
 pub mod generated;

@@ -1,6 +1,7 @@
 //! Planned streams, judged as a receiver does: by the sent bytes and their times.
 
 use super::*;
+use crate::polyline::Polyline;
 use crate::ts::{Continuity, Packet, Pid, RunTimes, pes_times, set_continuity, set_pcr};
 use alloc::vec;
 
