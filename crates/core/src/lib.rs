@@ -23,6 +23,7 @@ pub mod sdp;
 pub mod ts;
 
 pub mod polyline;
+pub mod smoothing;
 
 pub mod assembly;
 pub mod datagrams;

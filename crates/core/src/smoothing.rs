@@ -1,0 +1,273 @@
+//! Optimal smoothing: the evenest schedule at which a player never waits and never holds more than
+//! its buffer (Salehi, Zhang, Kurose, Towsley 1996).
+//!
+//! Promise: of all schedules between the two bounds, the result has the least peak rate, or the
+//! title's mean rate if that is higher: it is never slower without a need. It is made of straight
+//! segments, and a title of a constant rate is one segment. All comparisons are exact.
+//! Time and memory are linear in the points of the demand.
+//!
+//! A player that has a buffer of `buffer` begins at once and plays. Bytes of its first `burst` are
+//! sent at the start. From then on the sent bytes lie in a tube: above what is played until now,
+//! below what is played one buffer later.
+//!
+//! ```text
+//! bytes                       ___ may be held: demand(t + burst)
+//!                         ___/ __/
+//!                     ___/  __/ /     schedule: the shortest path in between
+//!           burst -> /   __/  _/
+//!                   / __/   _/___ must be there: demand(t + burst - buffer)
+//!                  /_/_____/                                          time
+//! ```
+//!
+//! The shortest path is that of a string pulled taut: it bends only at points of the bounds. A
+//! funnel of the points that are visible from the last bend finds it in one pass.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::polyline::Polyline;
+use crate::units::{Bytes, MediaTime};
+
+/// How many bytes of a range must have arrived by which time of the title.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Demand {
+    shape: Shape,
+    /// Ascending in both.
+    points: Vec<Point>,
+}
+
+/// The demand between two points.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// Bytes are needed evenly, as by the clock of a transport stream.
+    Lines,
+    /// All bytes up to the next point are needed at its time, as the samples of a movie.
+    Steps,
+}
+
+/// The buffer of a player.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlayerBuffer {
+    /// What it may hold, in time of the title.
+    pub held: MediaTime,
+    /// What is sent at once at the start, in time of the title; not more than `held`.
+    pub burst: MediaTime,
+    /// Limit of the bytes that are sent at once.
+    pub burst_max: Bytes,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Point {
+    time: u64,
+    bytes: u64,
+}
+
+/// A bound at one time.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    /// At least this many bytes.
+    Lower(Point),
+    /// At most this many bytes.
+    Upper(Point),
+}
+
+impl Demand {
+    /// A demand through these points, whose times and bytes do not descend. Of points at one time
+    /// the last one counts. `None` if there are no bytes.
+    pub fn new(shape: Shape, points: impl Iterator<Item = (MediaTime, Bytes)>) -> Option<Self> {
+        let mut kept: Vec<Point> = Vec::new();
+        for (time, bytes) in points {
+            let point = Point { time: time.0, bytes: bytes.0 };
+            let last = kept.last().copied();
+            let is_in_order = |last: Point| last.time <= point.time && last.bytes <= point.bytes;
+            if !last.is_none_or(is_in_order) {
+                return None;
+            }
+            let is_same = |last: Point| match shape {
+                Shape::Lines => last.time == point.time && kept.len() > 1,
+                Shape::Steps => last.time == point.time,
+            };
+            if last.is_some_and(is_same) {
+                kept.pop();
+            }
+            // A step of no bytes is none.
+            if shape == Shape::Lines || last.is_none_or(|last| last.bytes < point.bytes) {
+                kept.push(point);
+            }
+        }
+        (kept.last()?.bytes > 0).then_some(Self { shape, points: kept })
+    }
+
+    /// All bytes.
+    pub fn len(&self) -> Bytes {
+        Bytes(self.points[self.points.len() - 1].bytes)
+    }
+
+    /// Always false: a demand has bytes.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The bytes needed by `time`.
+    fn at(&self, time: u64) -> u64 {
+        let after = self.points.partition_point(|point| point.time <= time);
+        let Some(from) = after.checked_sub(1).map(|before| self.points[before]) else { return 0 };
+        let to = self.points.get(after).filter(|_| self.shape == Shape::Lines);
+        to.map_or(from.bytes, |to| {
+            let over = u128::from(to.bytes - from.bytes) * u128::from(time - from.time);
+            from.bytes + (over / u128::from(to.time - from.time)) as u64
+        })
+    }
+
+    /// The schedule of least peak for a player with this buffer.
+    pub fn smoothed(&self, player: PlayerBuffer) -> Polyline {
+        let PlayerBuffer { held, burst, burst_max } = player;
+        let delay = held.0.saturating_sub(burst.0);
+        let start = Point { time: 0, bytes: self.at(burst.0).min(burst_max.0) };
+        let mut string = TautString::new(start);
+        for bound in self.bounds(delay, burst.0) {
+            string.add(bound);
+        }
+        through(&string.finish(self.points[self.points.len() - 1]))
+    }
+
+    /// The bounds in order of time. Those of the start itself are left out.
+    fn bounds(&self, delay: u64, burst: u64) -> impl Iterator<Item = Bound> + use<'_> {
+        let points = &self.points;
+        let lower = points.iter().map(move |point| Point { time: point.time + delay, ..*point });
+        // The bytes of a step are needed until just before the next one.
+        let shift = usize::from(self.shape == Shape::Steps);
+        let upper = points.iter().zip(&points[shift..]).filter_map(move |(point, next)| {
+            Some(Point { time: next.time.checked_sub(burst)?, ..*point })
+        });
+        let mut lower = lower.skip_while(|point| point.time == 0).peekable();
+        let mut upper = upper.skip_while(|point| point.time == 0).peekable();
+        core::iter::from_fn(move || {
+            let is_upper = match (lower.peek(), upper.peek()) {
+                (Some(lower), Some(upper)) => upper.time < lower.time,
+                (None, upper) => upper.is_some(),
+                (Some(_), None) => false,
+            };
+            if is_upper { upper.next().map(Bound::Upper) } else { lower.next().map(Bound::Lower) }
+        })
+    }
+}
+
+/// A string from the last bend through a funnel of bounds.
+struct TautString {
+    bends: Vec<Point>,
+    /// The bend that the funnel begins at.
+    apex: Point,
+    /// Lower bounds visible from the apex: slopes descend.
+    lower: VecDeque<Point>,
+    /// Upper bounds visible from the apex: slopes ascend.
+    upper: VecDeque<Point>,
+}
+
+impl TautString {
+    fn new(start: Point) -> Self {
+        let (lower, upper) = (VecDeque::new(), VecDeque::new());
+        Self { bends: alloc::vec![start], apex: start, lower, upper }
+    }
+
+    fn add(&mut self, bound: Bound) {
+        let (point, is_lower) = match bound {
+            Bound::Lower(point) => (point, true),
+            Bound::Upper(point) => (point, false),
+        };
+        // The path is at the apex then, which is on a bound and within the other one.
+        if point.time <= self.apex.time {
+            return;
+        }
+        let (same, other) = match is_lower {
+            true => (&mut self.lower, &mut self.upper),
+            false => (&mut self.upper, &mut self.lower),
+        };
+        let is_beyond = |turn: i128| if is_lower { turn > 0 } else { turn < 0 };
+        while let Some(&last) = same.back() {
+            let before = same.len().checked_sub(2).map_or(self.apex, |before| same[before]);
+            let turn = turn(before, last, point);
+            if turn != 0 && !is_beyond(turn) {
+                break;
+            }
+            same.pop_back();
+        }
+        if same.is_empty() {
+            // The string touches the other side where that hides the point.
+            while let Some(&bend) = other.front()
+                && is_beyond(turn(self.apex, bend, point))
+            {
+                self.apex = bend;
+                self.bends.push(bend);
+                other.pop_front();
+            }
+        }
+        if point.time > self.apex.time {
+            same.push_back(point);
+        }
+    }
+
+    /// Pulls the string to the bytes of the title, whenever that is. It goes on straight, or at the
+    /// mean rate if it has not bent, as far as the bounds allow.
+    fn finish(mut self, title: Point) -> Vec<Point> {
+        let (apex, len) = (self.apex, title.bytes);
+        if apex.bytes >= len {
+            return self.bends;
+        }
+        let (slowest, fastest) = (self.lower.front().copied(), self.upper.front().copied());
+        // The end is a lower bound, which is not reached yet.
+        let slowest = slowest.expect("the end is ahead");
+        let (from, through) = match self.bends.len().checked_sub(2) {
+            Some(before) => (self.bends[before], apex),
+            None => (Point { time: 0, bytes: 0 }, title),
+        };
+        let straight = Point {
+            time: apex.time + through.time - from.time,
+            bytes: apex.bytes + through.bytes - from.bytes,
+        };
+        let through = match fastest {
+            _ if turn(apex, straight, slowest) > 0 => slowest,
+            Some(fastest) if turn(apex, straight, fastest) < 0 => fastest,
+            Some(_) | None => straight,
+        };
+        let span = u128::from(through.time - apex.time) * u128::from(len - apex.bytes);
+        let span = span.div_ceil(u128::from(through.bytes - apex.bytes).max(1));
+        let time = apex.time.saturating_add(u64::try_from(span).unwrap_or(u64::MAX));
+        self.bends.push(Point { time, bytes: len });
+        self.bends
+    }
+}
+
+/// Positive if `point` lies above the line from `from` through `over`, zero on it.
+fn turn(from: Point, over: Point, point: Point) -> i128 {
+    let apart = |to: Point| {
+        let time = i128::from(to.time) - i128::from(from.time);
+        (time, i128::from(to.bytes) - i128::from(from.bytes))
+    };
+    let ((over_time, over_bytes), (time, bytes)) = (apart(over), apart(point));
+    over_time * bytes - over_bytes * time
+}
+
+/// The line through `bends`, the first of which is sent at the start. A pause is one byte that
+/// takes as long, which a line has to ascend.
+fn through(bends: &[Point]) -> Polyline {
+    let mut points = alloc::vec![(Bytes(0), MediaTime(0))];
+    for bend in bends {
+        let (last, _) = points[points.len() - 1];
+        match bend.bytes {
+            bytes if bytes > last.0 => points.push((Bytes(bytes), MediaTime(bend.time))),
+            bytes if bend.time > 0 => points.push((Bytes(bytes + 1), MediaTime(bend.time + 1))),
+            _ => {}
+        }
+    }
+    // A range that is sent at once ends in the next tick.
+    let (len, time) = points[points.len() - 1];
+    if time == MediaTime(0) {
+        points.pop();
+        points.push((len, MediaTime(1)));
+    }
+    Polyline::through(&points).expect("a schedule ascends from zero")
+}
+
+#[cfg(test)]
+mod tests;

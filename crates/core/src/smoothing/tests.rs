@@ -1,0 +1,172 @@
+use super::*;
+use crate::units::Nanos;
+use alloc::vec;
+use proptest::prelude::*;
+
+const SECOND: u64 = 27_000_000;
+const NO_LIMIT: Bytes = Bytes(u64::MAX);
+
+fn demand(shape: Shape, points: &[(u64, u64)]) -> Demand {
+    let points = points.iter().map(|&(time, bytes)| (MediaTime(time), Bytes(bytes)));
+    Demand::new(shape, points).unwrap()
+}
+
+fn player(held: u64, burst: u64) -> PlayerBuffer {
+    PlayerBuffer { held: MediaTime(held), burst: MediaTime(burst), burst_max: NO_LIMIT }
+}
+
+/// The segments of a line behind its burst: time, bytes.
+fn segments(line: &Polyline) -> Vec<(u64, u64)> {
+    let points: Vec<_> = line.points().collect();
+    let apart =
+        |pair: &[(Bytes, MediaTime)]| (pair[1].1.0 - pair[0].1.0, pair[1].0.0 - pair[0].0.0);
+    points.windows(2).map(apart).filter(|&(time, _)| time > 0).collect()
+}
+
+/// The least peak of any schedule within the bounds, as time and bytes: the steepest way from an
+/// upper bound to a later lower one.
+fn least_peak(demand: &Demand, player: PlayerBuffer) -> (u64, u64) {
+    let start = Point { time: 0, bytes: demand.at(player.burst.0).min(player.burst_max.0) };
+    let delay = player.held.0 - player.burst.0;
+    let (mut upper, mut most) = (vec![start], (1, 0));
+    for bound in demand.bounds(delay, player.burst.0) {
+        match bound {
+            Bound::Upper(point) => upper.push(point),
+            Bound::Lower(to) => {
+                for from in upper.iter().filter(|from| from.time < to.time) {
+                    let rise = to.bytes.saturating_sub(from.bytes);
+                    let is_steeper = u128::from(rise) * u128::from(most.0)
+                        > u128::from(most.1) * u128::from(to.time - from.time);
+                    if is_steeper {
+                        most = (to.time - from.time, rise);
+                    }
+                }
+            }
+        }
+    }
+    most
+}
+
+/// The bytes sent by `ticks`.
+fn sent(line: &Polyline, ticks: u64) -> u64 {
+    let nanos = (u128::from(ticks) * 1000).div_ceil(27) as u64;
+    line.allowed(Nanos(nanos)).0.min(line.len().0)
+}
+
+fn judge(demand: &Demand, player: PlayerBuffer) -> Result<(), TestCaseError> {
+    let line = demand.smoothed(player);
+    prop_assert_eq!(line.len(), demand.len());
+    if Bytes(demand.at(player.burst.0)) == demand.len() && player.burst_max == NO_LIMIT {
+        prop_assert_eq!(line.duration(), MediaTime(1), "it leaves at once");
+        return Ok(());
+    }
+    let delay = player.held.0 - player.burst.0;
+    // The byte of a pause, and those of a tick by which the time of the test is rounded.
+    let slack =
+        2 + segments(&line).iter().map(|&(time, bytes)| bytes.div_ceil(time)).max().unwrap();
+    for bound in demand.bounds(delay, player.burst.0) {
+        let (Bound::Lower(point) | Bound::Upper(point)) = bound;
+        let sent = sent(&line, point.time.min(line.duration().0));
+        match bound {
+            Bound::Lower(point) => prop_assert!(sent + slack >= point.bytes, "{point:?} {sent}"),
+            Bound::Upper(point) => prop_assert!(sent <= point.bytes + slack, "{point:?} {sent}"),
+        }
+    }
+    let (time, bytes) = least_peak(demand, player);
+    let title = demand.points[demand.points.len() - 1];
+    let is_below_mean =
+        u128::from(bytes) * u128::from(title.time) < u128::from(title.bytes) * u128::from(time);
+    let (time, bytes) = if is_below_mean { (title.time, title.bytes) } else { (time, bytes) };
+    for (took, came) in segments(&line) {
+        let peak = u128::from(bytes) * u128::from(took);
+        // One byte more for a pause.
+        prop_assert!(
+            u128::from(came.saturating_sub(1)) * u128::from(time) <= peak + u128::from(time),
+            "{came} in {took}, least {bytes} in {time}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_constant_rate_is_one_segment_behind_its_burst() {
+    // 8 Mbit/s for a minute, with a point each 40 ms.
+    let points: Vec<_> = (0..=1500).map(|frame| (frame * SECOND / 25, frame * 40_000)).collect();
+    let line = demand(Shape::Lines, &points).smoothed(player(2 * SECOND, SECOND));
+    assert_eq!(
+        line.points().collect::<Vec<_>>(),
+        [
+            (Bytes(0), MediaTime(0)),
+            (Bytes(1_000_000), MediaTime(0)),
+            (Bytes(60_000_000), MediaTime(59 * SECOND)),
+        ]
+    );
+}
+
+#[test]
+fn a_peak_is_spread_over_the_buffer_before_it() {
+    // 1 MB/s, 5 MB/s for ten seconds, 1 MB/s.
+    let points =
+        [(0, 0), (20 * SECOND, 20_000_000), (30 * SECOND, 70_000_000), (50 * SECOND, 90_000_000)];
+    let peak = |held, burst| {
+        let line = demand(Shape::Lines, &points).smoothed(player(held, burst));
+        segments(&line).into_iter().map(|(time, bytes)| bytes * SECOND / time).max().unwrap()
+    };
+    // 50 MB in ten seconds, less what a buffer of the slow part takes, over two seconds more.
+    assert_eq!(peak(2 * SECOND, SECOND), 50_000_000 / 12);
+    assert!(peak(20 * SECOND, SECOND) < 2_000_000);
+}
+
+#[test]
+fn samples_are_there_at_their_times() {
+    let points = [(0, 400), (SECOND, 500), (2 * SECOND, 10_500), (3 * SECOND, 10_600)];
+    let demand = demand(Shape::Steps, &points);
+    let line = demand.smoothed(player(2 * SECOND, SECOND));
+    // What is due within a second leaves at once.
+    assert_eq!(line.allowed(Nanos(0)), Bytes(500));
+    judge(&demand, player(2 * SECOND, SECOND)).unwrap();
+    let limited = PlayerBuffer { burst_max: Bytes(100), ..player(2 * SECOND, SECOND) };
+    assert_eq!(demand.smoothed(limited).allowed(Nanos(0)), Bytes(100));
+    judge(&demand, limited).unwrap();
+}
+
+#[test]
+fn nothing_and_what_descends_is_no_demand() {
+    let made = |points: &[(u64, u64)]| {
+        Demand::new(
+            Shape::Steps,
+            points.iter().map(|&(time, bytes)| (MediaTime(time), Bytes(bytes))),
+        )
+    };
+    assert!(made(&[]).is_none());
+    assert!(made(&[(0, 0), (5, 0)]).is_none());
+    assert!(made(&[(5, 10), (4, 20)]).is_none());
+    assert!(made(&[(5, 10), (6, 9)]).is_none());
+}
+
+#[test]
+fn a_range_that_fits_the_burst_leaves_at_once() {
+    let line = demand(Shape::Lines, &[(0, 0), (SECOND / 2, 5000)]).smoothed(player(SECOND, SECOND));
+    assert_eq!((line.len(), line.duration()), (Bytes(5000), MediaTime(1)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn no_schedule_within_the_bounds_has_a_lower_peak(
+        steps in prop::collection::vec((0u64..SECOND, 0u64..100_000), 1..60),
+        burst in 0u64..3 * SECOND, more in 1u64..3 * SECOND, is_stepped: bool,
+    ) {
+        let (mut time, mut bytes) = (0, 0);
+        let points = steps.iter().map(|&(later, further)| {
+            (time, bytes) = (time + later, bytes + further);
+            (MediaTime(time), Bytes(bytes))
+        });
+        let shape = if is_stepped { Shape::Steps } else { Shape::Lines };
+        let first = core::iter::once((MediaTime(0), Bytes(0)));
+        if let Some(demand) = Demand::new(shape, first.chain(points)) {
+            judge(&demand, player(burst + more, burst))?;
+        }
+    }
+}
