@@ -286,7 +286,7 @@ impl<P: LinkPort> LinkServer<P> {
             return self.wait_for_growth(index, readiness.allowed, until);
         }
         if readiness.is_due {
-            self.note_visit(now, index, now.since(until));
+            self.note_visit(now, index, until);
         }
         let attempt = self.send(now, index, readiness.limit);
         let delivery = &mut self.deliveries[index as usize];
@@ -333,10 +333,9 @@ impl<P: LinkPort> LinkServer<P> {
         let delivery = &mut self.deliveries[index as usize];
         delivery.was_blocked = true;
         if let (Some(owed_max), Some(clock)) = (delivery.owed_max, delivery.clock) {
-            let owed = clock.allowed(until).min(delivery.queue.end());
-            let forgotten = owed.saturating_sub(delivery.queue.sent + owed_max);
-            if forgotten > Bytes(0) {
-                self.move_clock(index, clock.rate().time_for(forgotten));
+            let forgotten = delivery.framing.owed(&delivery.queue, &clock, owed_max, until);
+            if forgotten > Nanos(0) {
+                self.move_clock(index, forgotten);
             }
         } else if delivery.overdue(now, until) > self.patience.behind_max {
             self.close(index, Outcome::TooSlow);
@@ -352,14 +351,22 @@ impl<P: LinkPort> LinkServer<P> {
     }
 
     /// Counts a visit that sends new bytes.
-    fn note_visit(&mut self, now: MonoTime, index: u32, lateness: Nanos) {
+    fn note_visit(&mut self, now: MonoTime, index: u32, until: MonoTime) {
+        let lateness = now.since(until);
         let delivery = &mut self.deliveries[index as usize];
         let second = delivery.window.visit(now, delivery.queue.sent, delivery.was_blocked);
         let stream = &self.streams[index as usize];
         if let Some(second) = second {
             stream.second_bytes.set(second.bytes.0);
-            if !second.was_blocked && delivery.framing.is_even() {
-                let deviation = second.deviation(BitRate(stream.rate.value()));
+            if let Some(clock) = delivery.clock
+                && !second.was_blocked
+            {
+                // The last visit of that second.
+                let end = until.before(self.schedule.tick(index).span());
+                let deviation = match delivery.framing.due_in_second(&clock, end) {
+                    Some(due) => second.deviation_from(due),
+                    None => second.deviation(BitRate(stream.rate.value())),
+                };
                 stream.deviation.set(deviation);
                 self.counters.deviation.record(deviation);
             }

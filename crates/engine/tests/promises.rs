@@ -26,6 +26,8 @@ mod packets;
 
 #[path = "promises/planned.rs"]
 mod planned;
+#[path = "promises/smoothed.rs"]
+mod smoothed;
 
 use std::sync::Arc;
 

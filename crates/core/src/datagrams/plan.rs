@@ -80,6 +80,17 @@ impl Plan {
         Some((Self { line, restamping: Some(restamping), ..Self::default() }, rate))
     }
 
+    /// The plan of bytes that leave unchanged at these times.
+    pub fn of_times(line: Polyline) -> Self {
+        Self { line: Some(line), ..Self::default() }
+    }
+
+    /// Whether the bytes leave unchanged.
+    pub fn is_of_times(&self) -> bool {
+        let Self { front, line: _, restamping, stuff, counting } = self;
+        front.is_empty() && restamping.is_none() && stuff.is_none() && counting.is_none()
+    }
+
     /// The same with null packets up to exactly `rate`.
     #[must_use]
     pub fn stuffed(self, rate: BitRate) -> Self {

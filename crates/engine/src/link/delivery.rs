@@ -7,7 +7,7 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use crate::egress::Window;
 use crate::link::connection::Connection;
-use crate::link::framing::{Framer, Readiness};
+use crate::link::framing::{Framer, Plain, Readiness};
 use crate::link::send_queue::SendQueue;
 use crate::message::StreamId;
 
@@ -42,7 +42,7 @@ impl Delivery {
         Self {
             stream: None,
             connection: Connection::new(SocketHandle(-1)),
-            framing: Framer::Plain,
+            framing: Framer::Plain(Plain::AT_ONE_RATE),
             queue: SendQueue::NONE,
             clock: None,
             first: Slot(0),

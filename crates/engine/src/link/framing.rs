@@ -3,7 +3,7 @@
 //!
 //! | framing | source | schedule | what leaves |
 //! |---|---|---|---|
-//! | plain | blocks | byte clock, best effort | the bytes as they are |
+//! | plain | blocks | byte clock, plan, best effort | the bytes as they are |
 //! | packets | blocks | byte clock | interleaved RTP, payload straight from the blocks |
 //! | composed | blocks | plan | interleaved RTP, payload restamped in a copy |
 //! | chunks | ring | time of each chunk | what the control side has generated |
@@ -22,7 +22,7 @@ mod plain;
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::{Cutting, Framing, Gathering};
 use tactus_core::ports::{FilePart, LinkPort, SendResult, SocketHandle};
-use tactus_core::units::{Bytes, MonoTime, Nanos};
+use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
 
 use crate::egress::{BlockPart, Memory};
 use crate::internal::OpenBlocks;
@@ -35,6 +35,7 @@ use chunked::Chunked;
 use chunks::Chunks;
 use composed::Composed;
 use packets::Packets;
+pub(super) use plain::Plain;
 
 /// Frames offered in one call: 42 KB, which is 10 ms of 33 Mbit/s.
 const FRAMES: usize = 32;
@@ -43,7 +44,7 @@ pub(super) const STAGE: usize = (1 + FRAMES) * tactus_core::datagrams::PAYLOAD.0
 
 /// How a delivery's bytes are put into the socket.
 pub(super) enum Framer {
-    Plain,
+    Plain(Plain),
     Packets(Packets),
     Composed(Composed),
     Chunks(Chunks),
@@ -139,7 +140,7 @@ impl<'a, P: LinkPort> Call<'a, P> {
 impl Framer {
     /// The framer of blocks at a rate. `law` is their clock without a burst.
     pub(super) fn of_blocks(blocks: OpenBlocks, channel: u8, law: ByteClock) -> Self {
-        let Some(workspace) = blocks.workspace else { return Self::Plain };
+        let Some(workspace) = blocks.workspace else { return Self::Plain(Plain::new(blocks.plan)) };
         let is_planned = blocks.plan.is_some();
         let workspace = workspace.begin(Cutting {
             framing: blocks.framing,
@@ -171,7 +172,7 @@ impl Framer {
     /// Whether the end of a generated stream has been reached; `None` if the end is a position.
     pub(super) fn is_at_end(&mut self) -> Option<bool> {
         match self {
-            Self::Plain | Self::Packets(_) | Self::Composed(_) => None,
+            Self::Plain(_) | Self::Packets(_) | Self::Composed(_) => None,
             Self::Chunks(chunks) | Self::Chunked(Chunked { chunks, .. }) => {
                 Some(chunks.is_at_end())
             }
@@ -186,7 +187,7 @@ impl Framer {
         until: MonoTime,
     ) -> Readiness {
         match self {
-            Self::Plain => plain::readiness(queue, paced(clock), until),
+            Self::Plain(plain) => plain.readiness(queue, paced(clock), until),
             Self::Packets(packets) => packets.readiness(queue, paced(clock), until),
             Self::Composed(composed) => composed.readiness(queue, until),
             Self::Chunks(chunks) | Self::Chunked(Chunked { chunks, .. }) => chunks.readiness(until),
@@ -203,7 +204,7 @@ impl Framer {
         until: MonoTime,
     ) -> Nanos {
         match self {
-            Self::Plain => plain::gap(queue, paced(clock), allowed),
+            Self::Plain(plain) => plain.gap(queue, paced(clock), allowed, until),
             Self::Packets(_) => packets::gap(queue, paced(clock), allowed, until),
             Self::Composed(composed) => composed.gap(queue, until),
             Self::Chunks(_) | Self::Chunked(_) => Nanos(0),
@@ -218,7 +219,8 @@ impl Framer {
         until: MonoTime,
     ) -> Option<MonoTime> {
         match self {
-            Self::Plain | Self::Packets(_) => Some(paced(clock).due(queue.sent + Bytes(1))),
+            Self::Plain(plain) => Some(plain.due(paced(clock), queue.sent + Bytes(1))),
+            Self::Packets(_) => Some(paced(clock).due(queue.sent + Bytes(1))),
             Self::Composed(composed) => composed.next_due(queue, until),
             Self::Chunks(chunks) | Self::Chunked(Chunked { chunks, .. }) => chunks.front_due(),
         }
@@ -227,7 +229,7 @@ impl Framer {
     /// Delays all unsent bytes. Returns the origin of the times of a generated stream.
     pub(super) fn delay(&mut self, by: Nanos) -> Option<MonoTime> {
         match self {
-            Self::Plain => None,
+            Self::Plain(_) => None,
             Self::Packets(packets) => {
                 packets.delay(by);
                 None
@@ -243,7 +245,7 @@ impl Framer {
     /// Whether the peer has no partial frame.
     pub(super) fn is_between(&self) -> bool {
         match self {
-            Self::Plain => true,
+            Self::Plain(_) => true,
             Self::Packets(packets) => packets.is_between(),
             Self::Composed(composed) => composed.is_between(),
             Self::Chunks(chunks) => chunks.is_between(),
@@ -253,24 +255,44 @@ impl Framer {
 
     /// Whether the connection carries frames, behind one of which it ends.
     pub(super) fn has_frames(&self) -> bool {
-        !matches!(self, Self::Plain)
+        !matches!(self, Self::Plain(_))
     }
 
     /// Whether messages may be sent between its frames.
     pub(super) fn carries_messages(&self) -> bool {
-        !matches!(self, Self::Plain | Self::Chunked(_))
+        !matches!(self, Self::Plain(_) | Self::Chunked(_))
     }
 
-    /// Whether each second carries the same number of bytes.
-    pub(super) fn is_even(&self) -> bool {
-        !self.is_timed()
+    /// The bytes that are due in the second before `end` by a schedule of a variable rate; `None` at
+    /// one rate.
+    pub(super) fn due_in_second(&self, clock: &ByteClock, end: MonoTime) -> Option<Bytes> {
+        let allowed = |at| match self {
+            Self::Plain(plain) if !plain.is_even() => Some(plain.allowed(clock, at)),
+            Self::Composed(composed) => composed.allowed(at),
+            Self::Plain(_) | Self::Packets(_) | Self::Chunks(_) | Self::Chunked(_) => None,
+        };
+        Some(allowed(end)?.saturating_sub(allowed(end.before(SECOND))?))
+    }
+
+    /// For how long at `until` a peer that has backpressure owes more than `owed_max` of the bytes
+    /// before `end`.
+    pub(super) fn owed(
+        &self,
+        queue: &SendQueue,
+        clock: &ByteClock,
+        owed_max: Bytes,
+        until: MonoTime,
+    ) -> Nanos {
+        let Self::Plain(plain) = self else { return Nanos(0) };
+        let owed = plain.allowed(clock, until).min(queue.end());
+        plain.ahead(clock, queue.sent + owed_max, owed, until)
     }
 
     /// The origin of the times of the RTP session; `None` without RTP, and for framings whose
     /// origin does not move with a packet.
     pub(super) fn epoch(&self) -> Option<MonoTime> {
         match self {
-            Self::Plain | Self::Chunks(_) | Self::Chunked(_) => None,
+            Self::Plain(_) | Self::Chunks(_) | Self::Chunked(_) => None,
             Self::Packets(packets) => Some(packets.epoch()),
             Self::Composed(composed) => Some(composed.epoch()),
         }
@@ -279,7 +301,7 @@ impl Framer {
     /// Keeps the state that a later stream of the same session needs.
     pub(super) fn keep(&self) {
         match self {
-            Self::Plain | Self::Chunks(_) | Self::Chunked(_) => {}
+            Self::Plain(_) | Self::Chunks(_) | Self::Chunked(_) => {}
             Self::Packets(packets) => packets.keep(),
             Self::Composed(composed) => composed.keep(),
         }
@@ -288,7 +310,7 @@ impl Framer {
     /// The workspace, which the control side gets back.
     pub(super) fn into_workspace(self) -> Option<Workspace> {
         match self {
-            Self::Plain | Self::Chunks(_) | Self::Chunked(_) => None,
+            Self::Plain(_) | Self::Chunks(_) | Self::Chunked(_) => None,
             Self::Packets(packets) => Some(packets.into_workspace()),
             Self::Composed(composed) => Some(composed.into_workspace()),
         }
@@ -305,7 +327,7 @@ impl Framer {
         limit: Limit,
     ) -> Result<Option<CallResult>, Outcome> {
         match self {
-            Self::Plain => plain::send(call, connection.socket, limit.position),
+            Self::Plain(_) => plain::send(call, connection.socket, limit.position),
             Self::Packets(packets) => packets.send(call, connection, limit.position),
             Self::Composed(composed) => composed.send(call, connection, limit.time),
             Self::Chunks(chunks) => chunks.send(call, connection, limit.time),

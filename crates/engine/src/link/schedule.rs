@@ -78,6 +78,11 @@ impl Schedule {
         self.add(tick, u64::from(phase), bytes, false);
     }
 
+    /// How often a stream is visited.
+    pub(super) fn tick(&self, stream: u32) -> Tick {
+        self.places[stream as usize].tick
+    }
+
     /// The first stream to visit in `slot` with `tick`; the others follow by [`Self::after`].
     pub(super) fn first(&self, slot: Slot, tick: Tick) -> Option<u32> {
         let head = self.heads[tick as usize][slot.phase(tick) as usize];

@@ -56,7 +56,9 @@ impl Delivery {
             (Schedule::BestEffort, _) if is_list => Err(Mismatch::ListWithoutRate),
             (Schedule::BestEffort, _) if is_rtp => Err(Mismatch::RtpWithoutRate),
             (_, Output::Datagrams(_)) if is_list => Err(Mismatch::ListAsDatagrams),
-            (Schedule::Plan(..), Output::Connection(_)) if !is_rtp => Err(Mismatch::PlanWithoutRtp),
+            (Schedule::Plan(_, plan), Output::Connection(_)) if !is_rtp && !plan.is_of_times() => {
+                Err(Mismatch::PlanWithoutRtp)
+            }
             (_, Output::Connection(Connection { backpressure: Backpressure::Wait, .. }))
                 if is_rtp =>
             {
@@ -161,8 +163,8 @@ pub enum Mismatch {
     /// A block list to a datagram socket.
     #[error("a block list is sent into a connection, not as datagrams")]
     ListAsDatagrams,
-    /// A plan for plain bytes in a connection.
-    #[error("a plan times the RTP packets of a connection, not its plain bytes")]
+    /// A plan that changes the plain bytes of a connection.
+    #[error("a plan for the plain bytes of a connection tells their times and changes nothing")]
     PlanWithoutRtp,
     /// RTP with a peer that is waited for.
     #[error("a connection that waits for its peer carries plain bytes, not RTP")]
@@ -256,7 +258,7 @@ impl fmt::Debug for Chunks {
 pub enum Schedule {
     /// Bytes at a constant rate.
     ByteClock(Rate),
-    /// Packets at the times of a plan, at most at the rate. The plan comes back with
+    /// Bytes or packets at the times of a plan, at most at the rate. The plan comes back with
     /// [`Report::Retired`](super::Report).
     Plan(Rate, Arc<Plan>),
     /// As fast as the time left by paced streams allows.

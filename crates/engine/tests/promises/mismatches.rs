@@ -31,7 +31,9 @@ fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
     let list = BlockList::new([0, 2].into(), TITLE, Bytes(u64::from(BLOCK)));
     let list = Extent::List(list.expect("the title has them"));
     let rtp = Framing::Rtp(Session { source: 1, sequence: 2, timestamp: 3 });
-    let plan = Schedule::Plan(rate, Arc::new(Plan::default()));
+    let times = Schedule::Plan(rate, Arc::new(Plan::default()));
+    let plan = Plan { front: [0x47; 188].into(), ..Plan::default() };
+    let plan = Schedule::Plan(rate, Arc::new(plan));
     let clock = Schedule::ByteClock(rate);
     let connection = Connection::of(SocketHandle(1));
     let reader = Output::Connection(Connection { backpressure: Backpressure::Wait, ..connection });
@@ -58,6 +60,7 @@ fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
         (&whole, Framing::Plain, &best_effort, client),
         (&list, Framing::Plain, &clock, reader),
         (&whole, rtp, &plan, client),
+        (&whole, Framing::Plain, &times, client),
         (&whole, Framing::Plain, &plan, datagrams),
     ] {
         assert_eq!(check(extent, framing, schedule, output), Ok(()));

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tactus_core::datagrams::{
-    Counting, FinalCounters, Framing, PAYLOAD, Plan, Polyline, Restamping, Session,
+    Counting, FinalCounters, Framing, PAYLOAD, Plan, Restamping, Session,
 };
+use tactus_core::polyline::Polyline;
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp;
 use tactus_core::stagger::Tick;

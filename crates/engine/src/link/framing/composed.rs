@@ -62,6 +62,12 @@ impl Composed {
         self.workspace.cutter_mut().delay(by);
     }
 
+    /// The bytes due by `now` at a variable rate; `None` at one rate.
+    pub(super) fn allowed(&self, now: MonoTime) -> Option<Bytes> {
+        let cutter = self.workspace.cutter();
+        (!cutter.is_even()).then(|| cutter.allowed(now))
+    }
+
     /// When the next packet is due, if that is by `until`.
     pub(super) fn next_due(&self, queue: &SendQueue, until: MonoTime) -> Option<MonoTime> {
         self.workspace.cutter().next(queue.len).map(|next| next.due).filter(|&due| due <= until)

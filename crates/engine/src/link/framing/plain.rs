@@ -1,7 +1,11 @@
-//! Bytes as they are: paced by a byte clock, or as fast as the peer takes them.
+//! Bytes as they are: paced by a byte clock and perhaps a plan, or as fast as the peer takes them.
+
+use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
+use tactus_core::datagrams::Plan;
 use tactus_core::mutant;
+use tactus_core::polyline::Polyline;
 use tactus_core::ports::{FilePart, LinkPort, SocketHandle};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
@@ -16,12 +20,83 @@ const FILE_PART_MAX: Bytes = Bytes(1 << 30);
 /// one that it began in. Only streams over 400 Mbit/s send more.
 const BLOCKS: usize = 16;
 
-pub(super) fn readiness(queue: &SendQueue, clock: &ByteClock, until: MonoTime) -> Readiness {
-    let allowed = clock.allowed(until);
-    let due = due(queue, allowed);
-    let is_due = due > queue.sent;
-    let ready = mutant!(Unleased, due, due.min(queue.fed()));
-    Readiness { is_pending: is_due, is_due, starved: None, limit: Limit::at(ready), allowed }
+/// Bytes of a title as they are.
+pub(in crate::link) struct Plain {
+    /// When they are due, if not at one rate. The delivery server also holds it, and longer.
+    plan: Option<Arc<Plan>>,
+}
+
+impl Plain {
+    pub(in crate::link) const AT_ONE_RATE: Self = Self { plan: None };
+
+    pub(super) fn new(plan: Option<Arc<Plan>>) -> Self {
+        Self { plan }
+    }
+
+    /// Whether it has one rate.
+    pub(super) fn is_even(&self) -> bool {
+        self.plan.is_none()
+    }
+
+    /// The position that may be sent by `until`: that of the plan, within the burst and the rate of
+    /// the clock.
+    pub(super) fn allowed(&self, clock: &ByteClock, until: MonoTime) -> Bytes {
+        let allowed = clock.allowed(until);
+        let planned = self.line().map(|line| line.allowed(until.since(clock.start())));
+        planned.map_or(allowed, |planned| planned.min(allowed))
+    }
+
+    /// When byte `position` is due.
+    pub(super) fn due(&self, clock: &ByteClock, position: Bytes) -> MonoTime {
+        let due = clock.due(position);
+        let line = self.line();
+        line.map_or(due, |line| due.max(clock.start() + line.due(position, line.hint(position))))
+    }
+
+    pub(super) fn readiness(
+        &self,
+        queue: &SendQueue,
+        clock: &ByteClock,
+        until: MonoTime,
+    ) -> Readiness {
+        let allowed = self.allowed(clock, until);
+        let due = due(queue, allowed);
+        let is_due = due > queue.sent;
+        let ready = mutant!(Unleased, due, due.min(queue.fed()));
+        Readiness { is_pending: is_due, is_due, starved: None, limit: Limit::at(ready), allowed }
+    }
+
+    pub(super) fn gap(
+        &self,
+        queue: &SendQueue,
+        clock: &ByteClock,
+        allowed: Bytes,
+        until: MonoTime,
+    ) -> Nanos {
+        let wanted = queue.len.map_or(allowed, |len| allowed.min(len));
+        self.ahead(clock, queue.fed(), wanted, until)
+    }
+
+    /// How much later the clock must be so that it allows `position` instead of `allowed` at
+    /// `until`.
+    pub(super) fn ahead(
+        &self,
+        clock: &ByteClock,
+        position: Bytes,
+        allowed: Bytes,
+        until: MonoTime,
+    ) -> Nanos {
+        let missing = allowed.saturating_sub(position);
+        match self.plan {
+            _ if missing == Bytes(0) => Nanos(0),
+            Some(_) => until.since(self.due(clock, position)),
+            None => clock.rate().time_for(missing),
+        }
+    }
+
+    fn line(&self) -> Option<&Polyline> {
+        self.plan.as_ref()?.line.as_ref()
+    }
 }
 
 /// One past the last due byte. A growing title ends with the last byte fed.
@@ -31,12 +106,6 @@ fn due(queue: &SendQueue, allowed: Bytes) -> Bytes {
         None if queue.is_growing() => allowed.min(queue.fed()),
         None => allowed,
     }
-}
-
-pub(super) fn gap(queue: &SendQueue, clock: &ByteClock, allowed: Bytes) -> Nanos {
-    let wanted = queue.len.map_or(allowed, |len| allowed.min(len));
-    let missing = wanted.saturating_sub(queue.fed());
-    if missing == Bytes(0) { Nanos(0) } else { clock.rate().time_for(missing) }
 }
 
 pub(super) fn send<P: LinkPort>(
