@@ -104,6 +104,31 @@ impl Polyline {
         Bytes(u64::try_from(all).unwrap_or(u64::MAX))
     }
 
+    /// The bytes that are due at once.
+    pub fn burst(&self) -> Bytes {
+        self.allowed(Nanos(0))
+    }
+
+    /// The rates of its segments, without what is due at once. Each rounds up.
+    pub fn rates(&self) -> impl Iterator<Item = BitRate> + '_ {
+        let segments = self.points.windows(2).filter(|pair| pair[0].time < pair[1].time);
+        segments.map(|pair| {
+            let bits = u128::from(pair[1].at - pair[0].at) * 216_000_000;
+            let rate = bits.div_ceil(u128::from(pair[1].time - pair[0].time));
+            BitRate(u64::try_from(rate).unwrap_or(u64::MAX))
+        })
+    }
+
+    /// The same line at `to` where it was at `from`: all its times are closer together.
+    #[must_use]
+    pub fn hastened(mut self, from: BitRate, to: BitRate) -> Self {
+        for point in &mut self.points {
+            let time = u128::from(point.time) * u128::from(from.0) / u128::from(to.0.max(1));
+            point.time = u64::try_from(time).unwrap_or(u64::MAX);
+        }
+        self
+    }
+
     /// The segment of byte `at`, as a hint for lookups shortly after it.
     pub fn hint(&self, at: Bytes) -> usize {
         self.points.partition_point(|point| point.at <= at.0 % self.len().0) - 1

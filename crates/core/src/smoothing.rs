@@ -34,6 +34,8 @@ pub struct Demand {
     shape: Shape,
     /// Ascending in both.
     points: Vec<Point>,
+    /// How much later than its point a byte may really be needed.
+    resolution: u64,
 }
 
 /// The demand between two points.
@@ -95,12 +97,56 @@ impl Demand {
                 kept.push(point);
             }
         }
-        (kept.last()?.bytes > 0).then_some(Self { shape, points: kept })
+        (kept.last()?.bytes > 0).then_some(Self { shape, points: kept, resolution: 0 })
+    }
+
+    /// The same, for points that gather what is needed within this time behind them.
+    #[must_use]
+    pub fn with_resolution(self, resolution: MediaTime) -> Self {
+        Self { resolution: resolution.0, ..self }
     }
 
     /// All bytes.
     pub fn len(&self) -> Bytes {
         Bytes(self.points[self.points.len() - 1].bytes)
+    }
+
+    /// When the last byte is needed.
+    pub fn duration(&self) -> MediaTime {
+        MediaTime(self.points[self.points.len() - 1].time)
+    }
+
+    /// The number of its points.
+    pub fn points(&self) -> usize {
+        self.points.len()
+    }
+
+    /// The demand of a part of the bytes, whose time begins with the first byte needed of it; `None`
+    /// if none of them is ever needed, as of an index behind the media.
+    #[must_use]
+    pub fn part(&self, range: core::ops::Range<u64>) -> Option<Self> {
+        let after = self.points.partition_point(|point| point.bytes <= range.start);
+        // The first needed byte may be behind its point, and all others are early by as much.
+        let begin = self.points.get(after)?.time + self.resolution;
+        let points = self.points[after..].iter().scan(false, |is_over, point| {
+            let this = (!*is_over).then_some(point);
+            *is_over = point.bytes >= range.end;
+            this
+        });
+        let points = points.map(|point| {
+            let bytes = point.bytes.min(range.end) - range.start;
+            (MediaTime(point.time.saturating_sub(begin)), Bytes(bytes))
+        });
+        let mut part = Self::new(self.shape, points)?;
+        // Bytes behind the last needed one come at the mean rate.
+        let last = part.points[part.points.len() - 1];
+        let rest = range.end - range.start - last.bytes;
+        if rest > 0 {
+            let later = u128::from(rest) * u128::from(last.time) / u128::from(last.bytes);
+            let time = last.time.saturating_add(u64::try_from(later).unwrap_or(u64::MAX));
+            part.points.push(Point { time, bytes: last.bytes + rest });
+        }
+        Some(part)
     }
 
     /// Always false: a demand has bytes.

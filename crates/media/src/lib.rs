@@ -7,10 +7,13 @@
 
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
-pub mod demo;
 pub mod index;
-pub mod movie;
 pub mod probe;
+
+pub mod demand;
+pub mod movie;
+
+pub mod demo;
 pub mod sample;
 
 #[cfg(any(test, feature = "fuzz-targets"))]

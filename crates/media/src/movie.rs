@@ -32,8 +32,6 @@ use groups::Group;
 const INDEX_MAX: u64 = 64 * MIB;
 /// Upper bound of samples: eight hours of 25 video frames and 47 audio frames a second.
 const SAMPLES_MAX: usize = 1 << 21;
-/// Upper bound of fragments, and of top-level boxes beside them.
-const FRAGMENTS_MAX: usize = 1 << 16;
 /// How far samples that are due together may lie apart in the file: this much is held in memory.
 const SPREAD_MAX: u64 = 16 * MIB;
 
@@ -184,10 +182,10 @@ impl Movie {
     pub fn read(file: &File) -> Result<Self, MovieFault> {
         let unreadable = |error: std::io::Error| MovieFault::Unreadable(error.to_string());
         let len = file.metadata().map_err(unreadable)?.len();
-        let mut top = top_level(file, len);
+        let mut top = boxes::top_level(file, len);
         let index = top.by_ref().find(|found| found.kind == *b"moov");
         let index = index.ok_or_else(|| MovieFault::Index("it has no moov box".to_owned()))?;
-        let index: MoovBox = decode(file, &index.whole)?;
+        let index: MoovBox = decode(file, &index.whole())?;
         let mut tracks = tracks(&index)?;
         if let Some(fragments) = &index.mvex_box {
             read_fragments(file, len, &mut tracks, &fragments.trex_boxes)?;
@@ -479,24 +477,6 @@ fn least_rate(needs: &[ByteNeed]) -> BitRate {
 /// Upper bound: no movie has a higher rate.
 const RATE_MAX: u64 = 100_000_000_000;
 
-/// A top-level box with its header.
-struct TopLevelBox {
-    kind: [u8; 4],
-    whole: Range<u64>,
-}
-
-fn top_level(file: &File, len: u64) -> impl Iterator<Item = TopLevelBox> {
-    let mut at = 0;
-    let mut left = FRAGMENTS_MAX * 4;
-    std::iter::from_fn(move || {
-        left = left.checked_sub(1)?;
-        let found = boxes::header(file, at, len)?;
-        let whole = at..found.body.end;
-        at = whole.end;
-        Some(TopLevelBox { kind: found.kind, whole })
-    })
-}
-
 fn decode<T: Decode>(file: &File, whole: &Range<u64>) -> Result<T, MovieFault> {
     if whole.end - whole.start > INDEX_MAX {
         return Err(MovieFault::TooLong);
@@ -645,13 +625,13 @@ fn read_fragments(
     tracks: &mut [(u32, Track)],
     defaults: &[TrexBox],
 ) -> Result<(), MovieFault> {
-    let fragments = top_level(file, len).filter(|found| found.kind == *b"moof");
+    let fragments = boxes::top_level(file, len).filter(|found| found.kind == *b"moof");
     for (nth, found) in fragments.enumerate() {
-        if nth >= FRAGMENTS_MAX {
+        if nth >= boxes::FRAGMENTS_MAX {
             return Err(MovieFault::TooLong);
         }
-        let fragment: MoofBox = decode(file, &found.whole)?;
-        add_fragment(found.whole.start, &fragment, tracks, defaults)?;
+        let fragment: MoofBox = decode(file, &found.whole())?;
+        add_fragment(found.start, &fragment, tracks, defaults)?;
     }
     Ok(())
 }

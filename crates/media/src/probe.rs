@@ -21,7 +21,7 @@ use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos};
 use super::{MediaFacts, MediaKind};
 
 pub(super) mod boxes;
-mod movie;
+pub(super) mod movie;
 
 pub use movie::PATIENCE;
 

@@ -12,15 +12,27 @@ use std::os::unix::fs::FileExt;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BoxSpan {
     pub(crate) kind: [u8; 4],
+    /// Where its header begins.
+    pub(crate) start: u64,
     pub(crate) body: Range<u64>,
+}
+
+impl BoxSpan {
+    /// The box with its header.
+    pub(crate) fn whole(&self) -> Range<u64> {
+        self.start..self.body.end
+    }
 }
 
 /// Boxes read on one level. A fragmented recording has thousands at the top, and its index is among
 /// the first; a movie has tens of tracks.
 const BOXES_MAX: u32 = 64;
+/// Upper bound of fragments, and of the boxes beside them.
+pub(crate) const FRAGMENTS_MAX: usize = 1 << 16;
+const TOP_LEVEL_MAX: usize = FRAGMENTS_MAX * 4;
 
 /// The boxes of one level in `within`.
-pub(super) fn boxes(file: &File, within: Range<u64>) -> impl Iterator<Item = BoxSpan> {
+pub(crate) fn boxes(file: &File, within: Range<u64>) -> impl Iterator<Item = BoxSpan> {
     let mut at = within.start;
     let mut left = BOXES_MAX;
     std::iter::from_fn(move || {
@@ -31,8 +43,20 @@ pub(super) fn boxes(file: &File, within: Range<u64>) -> impl Iterator<Item = Box
     })
 }
 
+/// The boxes of a file of `len` bytes.
+pub(crate) fn top_level(file: &File, len: u64) -> impl Iterator<Item = BoxSpan> {
+    let mut at = 0;
+    let mut left = TOP_LEVEL_MAX;
+    std::iter::from_fn(move || {
+        left = left.checked_sub(1)?;
+        let found = header(file, at, len)?;
+        at = found.body.end;
+        Some(found)
+    })
+}
+
 /// The first box of `kind` in `within`.
-pub(super) fn child(file: &File, within: &Range<u64>, kind: &[u8; 4]) -> Option<Range<u64>> {
+pub(crate) fn child(file: &File, within: &Range<u64>, kind: &[u8; 4]) -> Option<Range<u64>> {
     boxes(file, within.clone()).find(|found| found.kind == *kind).map(|found| found.body)
 }
 
@@ -46,11 +70,11 @@ pub(crate) fn header(file: &File, at: u64, end: u64) -> Option<BoxSpan> {
         size => (8, u64::from(size)),
     };
     let body = at + header..at.checked_add(size)?;
-    (size >= header && body.end <= end).then_some(BoxSpan { kind, body })
+    (size >= header && body.end <= end).then_some(BoxSpan { kind, start: at, body })
 }
 
 /// `N` bytes at `at`; `None` if they exceed `end`.
-pub(super) fn fixed<const N: usize>(file: &File, at: u64, end: u64) -> Option<[u8; N]> {
+pub(crate) fn fixed<const N: usize>(file: &File, at: u64, end: u64) -> Option<[u8; N]> {
     if at.checked_add(N as u64)? > end {
         return None;
     }
@@ -60,7 +84,7 @@ pub(super) fn fixed<const N: usize>(file: &File, at: u64, end: u64) -> Option<[u
 }
 
 /// A table of rows of `N` bytes, read a window at a time.
-pub(super) struct Table<'f, const N: usize> {
+pub(crate) struct Table<'f, const N: usize> {
     file: &'f File,
     rows: Range<u64>,
     window: Vec<u8>,
@@ -78,7 +102,7 @@ impl<'f, const N: usize> Table<'f, N> {
     }
 
     /// The table of a full box: version and flags, `skip` bytes, a count, the rows.
-    pub(super) fn of_box(file: &'f File, body: &Range<u64>, skip: u64) -> Option<Self> {
+    pub(crate) fn of_box(file: &'f File, body: &Range<u64>, skip: u64) -> Option<Self> {
         let count_at = body.start + 4 + skip;
         let count = u32::from_be_bytes(fixed(file, count_at, body.end)?);
         Self::new(file, count_at + 4, count, body.end)

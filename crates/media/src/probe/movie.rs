@@ -19,7 +19,7 @@ pub const PATIENCE: Nanos = Nanos(2 * SECOND.0);
 /// Upper bound of the index: ten hours of two tracks have 20 MiB.
 const INDEX_MAX: u64 = 64 * MIB;
 /// Upper bound of samples: 16 Mi are three days of two tracks.
-const SAMPLES_MAX: u64 = 16 << 20;
+pub(crate) const SAMPLES_MAX: u64 = 16 << 20;
 /// A movie whose samples need more than this many times its mean was written track after track.
 /// Players seek in such files, so only the mean is useful.
 const PEAK_MAX: u64 = 4;
@@ -88,7 +88,7 @@ fn duration(file: &File, index: &Range<u64>) -> Option<Nanos> {
 }
 
 /// Timescale and duration of an `mvhd` or `mdhd`, which begin alike. All ones or zero is unknown.
-fn time_header(file: &File, header: &Range<u64>) -> Option<(u32, Option<u64>)> {
+pub(crate) fn time_header(file: &File, header: &Range<u64>) -> Option<(u32, Option<u64>)> {
     let (at, end) = (header.start, header.end);
     let (timescale, ticks) = match version(file, header)? {
         1 => (long(file, at + 20, end)?, u64::from_be_bytes(fixed(file, at + 24, end)?)),
@@ -120,13 +120,14 @@ fn steady_rate(file: &File, len: u64, index: &Range<u64>, media_at: u64) -> Opti
 }
 
 /// A sample: the end of its bytes in the file, and its decoding time in ticks of its track.
-struct Sample {
-    end: u64,
-    due: u64,
+pub(crate) struct Sample {
+    pub(crate) end: u64,
+    pub(crate) size: u32,
+    pub(crate) due: u64,
 }
 
 /// The samples of one track, in order: four tables read side by side.
-struct Samples<'f> {
+pub(crate) struct Samples<'f> {
     sizes: Sizes<'f>,
     /// `stts`: runs of samples with their duration.
     lengths: Table<'f, 8>,
@@ -152,7 +153,7 @@ enum Chunks<'f> {
 }
 
 impl<'f> Samples<'f> {
-    fn new(file: &'f File, tables: &Range<u64>) -> Option<Self> {
+    pub(crate) fn new(file: &'f File, tables: &Range<u64>) -> Option<Self> {
         let sizes = child(file, tables, b"stsz")?;
         let sizes = match long(file, sizes.start + 4, sizes.end)? {
             0 => Sizes::Each(Table::of_box(file, &sizes, 4)?),
@@ -213,18 +214,24 @@ impl Iterator for Samples<'_> {
         }
         self.run.0 -= 1;
         self.at = self.at.checked_add(size.into())?;
-        let sample = Sample { end: self.at, due: self.due };
+        let sample = Sample { end: self.at, size, due: self.due };
         self.due = self.due.checked_add(self.run.1.into())?;
         Some(sample)
     }
 }
 
 /// Word `nth` of a table's row.
-fn word(row: &[u8], nth: usize) -> u32 {
+pub(crate) fn word(row: &[u8], nth: usize) -> u32 {
     row[nth * 4..].first_chunk().map_or(0, |word| u32::from_be_bytes(*word))
 }
 
-fn version(file: &File, body: &Range<u64>) -> Option<u8> {
+/// The identifier of a track, from its `tkhd`.
+pub(crate) fn track_id(file: &File, head: &Range<u64>) -> Option<u32> {
+    let times = if version(file, head)? == 1 { 16 } else { 8 };
+    long(file, head.start + 4 + times, head.end)
+}
+
+pub(crate) fn version(file: &File, body: &Range<u64>) -> Option<u8> {
     Some(fixed::<1>(file, body.start, body.end)?[0])
 }
 
