@@ -1,4 +1,5 @@
-//! Indexes newly stored titles in the background, before they are requested.
+//! Indexes titles in the background: newly stored ones before they are requested, and others when
+//! they are requested first.
 //!
 //! Promise: one title at a time is read as best effort, so streams and uploads do not wait. A title
 //! without room, or beyond the queue, is indexed when it is requested.
@@ -27,7 +28,8 @@ const HEAD: u64 = 128 * KIB;
 /// Bytes read at once: 50 us of work.
 const PIECE: usize = 256 * KIB as usize;
 
-/// Indexes the titles that `stores` (by volume number) publish. It ends with them.
+/// Indexes the titles that `stores` (by volume number) publish, and those that are requested without
+/// an index.
 pub fn begin(catalogue: &Arc<Catalogue>, broker: &Broker, stores: &[Option<Store>]) {
     let (tell, mut told) = mpsc::channel::<(VolumeId, String)>(WAITING_MAX);
     for (index, store) in stores.iter().enumerate() {
@@ -44,7 +46,13 @@ pub fn begin(catalogue: &Arc<Catalogue>, broker: &Broker, stores: &[Option<Store
             });
         }
     }
-    drop(tell);
+    if let Some(mut wanted) = catalogue.wanted_indexes() {
+        tokio::spawn(async move {
+            while let Some(title) = wanted.recv().await
+                && tell.send(title).await.is_ok()
+            {}
+        });
+    }
     let (catalogue, broker) = (Arc::clone(catalogue), broker.clone());
     tokio::spawn(async move {
         while let Some((volume, name)) = told.recv().await {

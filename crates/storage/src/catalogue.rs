@@ -20,6 +20,8 @@ mod inspection;
 mod scroll;
 mod survey;
 
+mod demands;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -37,6 +39,7 @@ use tokio::sync::OnceCell;
 use crate::conditions::{Conditions, Kind};
 use crate::warnings;
 
+pub use demands::PartDemand;
 pub use digests::Digests;
 pub use growing::{
     Follower, GROWING_TITLES_MAX, GrowingTitleSpec, Growth, GrowthPublisher, Watermark,
@@ -48,6 +51,7 @@ pub use scroll::{Position, Scroll};
 pub use version::FileVersion;
 pub use volume::is_reserved;
 
+use demands::Demands;
 use growing::GrowingTitles;
 use indexes::Indexes;
 use known_titles::KnownTitles;
@@ -249,6 +253,7 @@ pub struct Catalogue {
     damaged: AtomicU64,
     growing: Arc<GrowingTitles>,
     indexes: Indexes,
+    demands: Demands,
     survey: Arc<Survey>,
     unlisted: LastWarning,
 }
@@ -287,6 +292,7 @@ impl Catalogue {
             damaged: AtomicU64::new(0),
             growing: Arc::default(),
             indexes: Indexes::default(),
+            demands: Demands::default(),
             survey: Arc::default(),
             unlisted: LastWarning::default(),
         })

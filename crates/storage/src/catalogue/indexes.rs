@@ -5,7 +5,7 @@
 //! indexes wait or are being made. The memory is bounded: the least recently used index is evicted
 //! first. A request waits for an index at most [`PATIENCE`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use tactus_core::ts::{Index, IndexFault};
 use tactus_core::units::{Bytes, MIB};
 use tactus_engine::message::{TitleId, VolumeId};
 use tactus_media::index::{self, IndexError};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::volume::{OpenObject, WaitPolicy};
 use super::{Catalogue, OpenFault, OpenTitle, media_type};
@@ -40,6 +40,9 @@ pub(super) struct Indexes {
     /// The turns of long titles and of short ones.
     long: Arc<Semaphore>,
     short: Arc<Semaphore>,
+    /// Titles that were requested without an index.
+    want: mpsc::Sender<(VolumeId, String)>,
+    wanted: Mutex<Option<mpsc::Receiver<(VolumeId, String)>>>,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +51,8 @@ struct IndexCache {
     titles: VecDeque<(TitleId, IndexState)>,
     size: usize,
     coming: HashMap<TitleId, watch::Receiver<()>>,
+    /// Titles that were queued for an index.
+    queued: HashSet<TitleId>,
 }
 
 enum Lookup {
@@ -75,7 +80,9 @@ const REST: u32 = 3;
 impl Default for Indexes {
     fn default() -> Self {
         let turn = || Arc::new(Semaphore::new(1));
-        Self { known: Mutex::default(), long: turn(), short: turn() }
+        let (want, wanted) = mpsc::channel(COMING_MAX);
+        let wanted = Mutex::new(Some(wanted));
+        Self { known: Mutex::default(), long: turn(), short: turn(), want, wanted }
     }
 }
 
@@ -106,11 +113,27 @@ impl Indexes {
         Arc::clone(if len < LONG { &self.short } else { &self.long })
     }
 
+    /// Queues a title for an index, once. A full queue is tried again at the next request.
+    fn want(&self, id: TitleId, volume: VolumeId, name: &str) {
+        let mut known = self.lock();
+        if known.queued.len() >= KNOWN_MAX {
+            known.queued.clear();
+        }
+        if !known.queued.contains(&id) && self.want.try_send((volume, name.to_owned())).is_ok() {
+            known.queued.insert(id);
+        }
+    }
+
     /// Stores a result; none if the index could not be determined.
     fn tell(&self, id: TitleId, found: Option<IndexState>) {
         let mut known = self.lock();
         known.coming.remove(&id);
         let Some(found) = found else { return };
+        if let Some(at) = known.titles.iter().position(|(known, _)| *known == id)
+            && let Some((_, before)) = known.titles.remove(at)
+        {
+            known.size -= size(&before);
+        }
         known.size += size(&found);
         known.titles.push_back((id, found));
         while known.titles.len() > KNOWN_MAX || known.size > SIZE_MAX {
@@ -178,6 +201,43 @@ impl Catalogue {
         }
     }
 
+    /// The index of the title at `path` if it is in memory or stored, or the title is short. A long
+    /// title without an index is queued for one.
+    pub async fn index_at_hand(
+        self: &Arc<Self>,
+        title: &OpenTitle,
+        path: &RequestPath,
+    ) -> Option<Arc<Index>> {
+        let known = self.indexes.lock().get(title.id);
+        match known {
+            Some(IndexState::Ready(index)) => return Some(index),
+            Some(IndexState::Never(_)) => return None,
+            Some(IndexState::Pending) | None => {}
+        }
+        if title.len < LONG {
+            return match self.index(title, path).await {
+                Ok(IndexState::Ready(index)) => Some(index),
+                Ok(IndexState::Never(_) | IndexState::Pending) | Err(_) => None,
+            };
+        }
+        let (volume, name) = self.volume_of(path).ok()??;
+        let (this, wanted, id) = (Arc::clone(self), name.to_owned(), title.id);
+        let look = move || this.kept_index(volume, &wanted, id);
+        let kept = self.volumes[volume].lookups.run(look).await.ok()?;
+        let Some(kept) = kept.map(Arc::new) else {
+            self.indexes.want(id, self.volumes[volume].id, name);
+            return None;
+        };
+        self.indexes.tell(id, Some(IndexState::Ready(Arc::clone(&kept))));
+        Some(kept)
+    }
+
+    /// The titles that were requested without an index, for who makes indexes in the background.
+    /// Only the first call gets them.
+    pub fn wanted_indexes(&self) -> Option<mpsc::Receiver<(VolumeId, String)>> {
+        self.indexes.wanted.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// The title `name` of a volume with its status, if it exists and has no index yet. May block.
     pub fn unindexed(&self, volume: VolumeId, name: &str) -> Option<(Arc<OpenTitle>, Stat)> {
         let at = &self.volumes[usize::from(volume.0)];
@@ -213,11 +273,7 @@ impl Catalogue {
         turn: Arc<Semaphore>,
     ) -> Option<IndexState> {
         let (this, wanted) = (Arc::clone(self), name.clone());
-        let look = move || {
-            let file = this.open_version(volume, &wanted, id)?;
-            let stat = rustix::fs::fstat(&file).ok()?;
-            index::kept(this.volumes[volume].root(), &stat)
-        };
+        let look = move || this.kept_index(volume, &wanted, id);
         if let Some(kept) = self.volumes[volume].lookups.run(look).await.ok()? {
             return Some(IndexState::Ready(Arc::new(kept)));
         }
@@ -248,8 +304,15 @@ impl Catalogue {
         tokio::task::spawn_blocking(make).await.ok()?
     }
 
+    /// The stored index of a title. May block.
+    fn kept_index(&self, volume: usize, name: &str, id: TitleId) -> Option<Index> {
+        let file = self.open_version(volume, name, id)?;
+        let stat = rustix::fs::fstat(&file).ok()?;
+        index::kept(self.volumes[volume].root(), &stat)
+    }
+
     /// The title's file for reads through the page cache; none if another file has the name now.
-    fn open_version(&self, volume: usize, name: &str, id: TitleId) -> Option<OwnedFd> {
+    pub(super) fn open_version(&self, volume: usize, name: &str, id: TitleId) -> Option<OwnedFd> {
         match self.volumes[volume].open_beneath(name, WaitPolicy::AsNeeded).ok()? {
             OpenObject::File { file, version } => {
                 let known = (version, media_type::of(name));
