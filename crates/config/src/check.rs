@@ -275,6 +275,11 @@ fn rate(raw: raw::Rate) -> Checked<Rate> {
     Ok(Rate {
         default,
         min: quantity(raw.min, usual.min, BitRate(1_000)..=BitRate(10_000_000))?,
+        player_buffer: quantity(
+            raw.player_buffer,
+            usual.player_buffer,
+            SECOND..=SECOND.times(600),
+        )?,
         title: rate_class(raw.title, usual.title)?,
         asked: rate_class(raw.asked, usual.asked)?,
         cmcd: rate_class(raw.cmcd, usual.cmcd)?,

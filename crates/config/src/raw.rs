@@ -198,6 +198,7 @@ pub struct Link {
 pub struct Rate {
     pub default: SpannedKey<Switch<Value<BitRate>>>,
     pub min: SpannedKey<Value<BitRate>>,
+    pub player_buffer: SpannedKey<Value<Nanos>>,
     pub title: RateClass,
     pub asked: RateClass,
     pub cmcd: RateClass,

@@ -113,6 +113,8 @@ pub struct BrokerRules {
     pub retry_after: Duration,
     /// Media time that a stream at its title's rate sends at once at its start.
     pub start_burst: Nanos,
+    /// How late a peer may take its bytes before its stream ends.
+    pub behind_max: Nanos,
     /// The CPU time of datagrams, before it is measured.
     pub datagram: DatagramCost,
     /// For each volume, whether its titles are read through the page cache.
@@ -191,7 +193,8 @@ impl Broker {
     /// # Errors
     /// [`Refusal`] names the short resource; nothing has changed.
     pub fn admit(&self, spec: &DeliverySpec<'_>) -> Result<Grant, Refusal> {
-        let DeliverySpec { title, needs, rate, viewer, is_of_any_title, ref what, .. } = *spec;
+        let DeliverySpec { title, needs, rate, viewer, is_of_any_title, .. } = *spec;
+        let DeliverySpec { envelope, what, .. } = spec;
         let rules = &self.shared.rules;
         let level = self.shared.level(needs.volume);
         // Best effort neither makes a title hot nor relies on a hot one. A growing title is never
@@ -219,14 +222,15 @@ impl Broker {
             drop(table);
             return Err(beyond_share(over, viewer, what, rules));
         }
-        let admitted = match table.admit(&needs, hot.map(|title| title.id), rules) {
-            Ok(admitted) => admitted,
-            Err(short) => {
-                table.refusals.count(short.resource);
-                drop(table);
-                return Err(refusal(short, what, rules));
-            }
-        };
+        let admitted =
+            match table.admit(&needs, envelope.as_ref(), hot.map(|title| title.id), rules) {
+                Ok(admitted) => admitted,
+                Err(short) => {
+                    table.refusals.count(short.resource);
+                    drop(table);
+                    return Err(refusal(short, what, rules));
+                }
+            };
         // A reader of scattered blocks does not count as a viewer; but the memory that it relies on
         // stays.
         if order != Some(Order::Scattered) || is_pinned {
@@ -292,6 +296,11 @@ impl Broker {
     /// The block size of `volume`.
     pub fn block_of(&self, volume: VolumeId) -> Bytes {
         self.shared.table().ledger.limits().disks[usize::from(volume.0)].block
+    }
+
+    /// The cycle of the disk.
+    fn cycle_of(&self, volume: VolumeId) -> Nanos {
+        self.shared.table().ledger.limits().disks[usize::from(volume.0)].cycle
     }
 
     /// The engine's counters of a slot of the stream table.

@@ -152,6 +152,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         best_effort: settings.best_effort,
         retry_after: limits::RETRY_AFTER,
         start_burst: settings.start_burst,
+        behind_max: settings.slow_reader.behind_max,
         datagram: packets.datagram,
         sendfile: facts.iter().map(VolumeFacts::sendfile).collect(),
         connections: facts.iter().map(VolumeFacts::connection_cost).collect(),

@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::fs::Stat;
 use tactus_core::ts::Indexer;
 use tactus_core::units::{Bytes, KIB};
-use tactus_engine::message::VolumeId;
-use tactus_storage::catalogue::{Catalogue, LONG, OpenTitle};
+use tactus_engine::message::{TitleId, VolumeId};
+use tactus_storage::catalogue::{Catalogue, LONG, OpenTitle, Unindexed};
 use tactus_storage::store::{Busy, Reading, Store};
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
@@ -31,7 +31,7 @@ const PIECE: usize = 256 * KIB as usize;
 /// Indexes the titles that `stores` (by volume number) publish, and those that are requested without
 /// an index.
 pub fn begin(catalogue: &Arc<Catalogue>, broker: &Broker, stores: &[Option<Store>]) {
-    let (tell, mut told) = mpsc::channel::<(VolumeId, String)>(WAITING_MAX);
+    let (tell, mut told) = mpsc::channel::<Unindexed>(WAITING_MAX);
     for (index, store) in stores.iter().enumerate() {
         let volume = VolumeId(u16::try_from(index).expect("a host has fewer disks"));
         let tell = tell.clone();
@@ -42,7 +42,7 @@ pub fn begin(catalogue: &Arc<Catalogue>, broker: &Broker, stores: &[Option<Store
                     catalogue.queue_inspection(index, path);
                 }
                 // The queue is full: the title is indexed when it is requested.
-                tell.try_send((volume, path.to_owned())).ok();
+                tell.try_send(Unindexed { volume, name: path.to_owned(), title: None }).ok();
             });
         }
     }
@@ -55,13 +55,14 @@ pub fn begin(catalogue: &Arc<Catalogue>, broker: &Broker, stores: &[Option<Store
     }
     let (catalogue, broker) = (Arc::clone(catalogue), broker.clone());
     tokio::spawn(async move {
-        while let Some((volume, name)) = told.recv().await {
-            make(&catalogue, &broker, volume, name).await;
+        while let Some(unindexed) = told.recv().await {
+            make(&catalogue, &broker, unindexed).await;
         }
     });
 }
 
-async fn make(catalogue: &Arc<Catalogue>, broker: &Broker, volume: VolumeId, name: String) {
+async fn make(catalogue: &Arc<Catalogue>, broker: &Broker, unindexed: Unindexed) {
+    let Unindexed { volume, name, title: wanted } = unindexed;
     for _ in 0..TRIES_MAX {
         let (this, path) = (Arc::clone(catalogue), name.clone());
         let found = tokio::task::spawn_blocking(move || this.unindexed(volume, &path)).await;
@@ -72,7 +73,7 @@ async fn make(catalogue: &Arc<Catalogue>, broker: &Broker, volume: VolumeId, nam
             return;
         }
         match look_and_read(broker, &title).await {
-            Ok(indexer) => return keep(catalogue, title, stat, indexer).await,
+            Ok(indexer) => return keep(catalogue, title, wanted, stat, indexer).await,
             Err(busy) => {
                 tracing::debug!(
                     title = name, %busy,
@@ -105,14 +106,20 @@ async fn read(mut reading: Reading) -> Indexer {
     indexer
 }
 
-async fn keep(catalogue: &Arc<Catalogue>, title: Arc<OpenTitle>, stat: Stat, indexer: Indexer) {
+async fn keep(
+    catalogue: &Arc<Catalogue>,
+    title: Arc<OpenTitle>,
+    wanted: Option<TitleId>,
+    stat: Stat,
+    indexer: Indexer,
+) {
     if indexer.is_hopeless() || indexer.len() != title.len.0 {
         return;
     }
     let this = Arc::clone(catalogue);
     let keep = move || {
         if let Ok(index) = indexer.finish() {
-            this.keep_index(&title, &stat, &index);
+            this.keep_index(&title, wanted, &stat, index);
         }
     };
     tokio::task::spawn_blocking(keep).await.ok();

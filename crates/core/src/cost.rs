@@ -4,8 +4,12 @@
 //! ledger sums costs and knows neither sources nor outputs.
 //! All divisions round against the stream (`docs/design/admission.md`).
 
+use alloc::vec::Vec;
+use core::ops::Range;
+
 use crate::classes::ClassNumber;
 use crate::disk_model::{DiskModel, MilliVisits, TransferredBytes};
+use crate::envelope::Envelope;
 use crate::mutant;
 use crate::stagger::Tick;
 use crate::units::{BitRate, Bytes, Nanos, SECOND};
@@ -197,6 +201,24 @@ impl Cost {
         Self { output: self.output.on(core), ..self }
     }
 
+    /// The part that is needed as long as the stream lasts, whatever its rate.
+    #[must_use]
+    pub(crate) const fn lasting(self) -> Self {
+        let Self { source, output, rows } = self;
+        let SourceCost { disk, blocks, places, core, .. } = source;
+        let nothing = TransferredBytes::NOTHING;
+        let (visits, cpu) = (MilliVisits(0), Nanos(0));
+        let source = SourceCost { disk, visits, per_cycle: nothing, blocks, places, core, cpu };
+        Self { source, output: OutputCost { core: output.core, ..OutputCost::NONE }, rows }
+    }
+
+    /// The part that follows the rate.
+    #[must_use]
+    pub(crate) const fn following(self) -> Self {
+        let source = SourceCost { blocks: 0, places: 0, ..self.source };
+        Self { source, output: self.output, rows: 0 }
+    }
+
     /// Whether sending takes time of a core that is reserved.
     pub const fn is_sent_at_rate(&self) -> bool {
         self.output.cpu.0 > 0
@@ -238,8 +260,56 @@ impl Cost {
     }
 }
 
-/// Limit of the blocks that a stream of a pinned title leases at once. Faster streams, over 25
-/// Mbit/s with blocks of 256 KiB, are admitted as if their title were not pinned.
+/// The cost of a delivery over time: what lasts, and what each span of time needs besides.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlannedCost {
+    pub(crate) lasting: Cost,
+    /// Slots of time, and the cost in each of them; none at one rate.
+    pub(crate) steps: Vec<(Range<u64>, Cost)>,
+}
+
+impl From<Cost> for PlannedCost {
+    /// The same cost at any time.
+    fn from(lasting: Cost) -> Self {
+        Self { lasting, steps: Vec::new() }
+    }
+}
+
+impl PlannedCost {
+    /// A stream whose rate follows its content and that begins in slot `begin`. `peak` is its cost
+    /// if it always had its highest rate, and `at` the cost at another rate. It is not of datagrams.
+    pub fn following(
+        envelope: &Envelope,
+        begin: u64,
+        peak: Cost,
+        at: impl Fn(BitRate) -> Cost,
+    ) -> Self {
+        let steps = envelope.steps().iter().filter(|step| step.rate > BitRate(0)).map(|step| {
+            let Range { start, end } = step.seconds;
+            (begin + start..begin + end, at(step.rate).following())
+        });
+        Self { lasting: peak.lasting(), steps: steps.collect() }
+    }
+
+    /// Whether sending takes time of a core that is reserved.
+    pub fn is_sent_at_rate(&self) -> bool {
+        let mut all = self.steps.iter().map(|(_, cost)| cost).chain([&self.lasting]);
+        all.any(Cost::is_sent_at_rate)
+    }
+
+    /// The same if this core sends.
+    #[must_use]
+    pub fn on(mut self, core: u32) -> Self {
+        self.lasting = self.lasting.on(core);
+        for (_, cost) in &mut self.steps {
+            *cost = cost.on(core);
+        }
+        self
+    }
+}
+
+/// Limit of the blocks that a stream of a pinned title leases at once. Faster streams, over 25 Mbit/s
+/// with blocks of 256 KiB, are admitted as if their title were not pinned.
 pub const RESIDENT_WINDOW: u32 = 8;
 
 /// Best-effort streams hold this many blocks: one being sent, one being read, one in reserve.

@@ -1,18 +1,20 @@
 //! The ledger: the sum of all promises, and the check of the next one.
 //!
 //! Promise: the sum of all admitted streams fits each disk's cycle, each arena, the link and the
-//! real-time cores. A refused request changes nothing; a returned grant leaves no trace. Only the
+//! real-time cores, in each second of the time that is planned. A refused request changes nothing; a returned grant leaves no trace. Only the
 //! ledger refuses for lack of resources. It uses average needs. Averages suffice because the stream
 //! table wants every block at least one block's duration ahead (`docs/design/admission.md`).
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 
 use crate::classes::{ClassChangeError, ClassFull, ClassLimits, ClassNumber, Classes};
-use crate::cost::{Cost, Disk, DiskLimits, OutputCost};
+use crate::cost::{Cost, Disk, DiskLimits, OutputCost, PlannedCost};
 use crate::disk_model::{MilliVisits, TransferredBytes};
 use crate::mutant;
-use crate::units::{BitRate, Nanos};
+use crate::timeline::Timeline;
+use crate::units::{BitRate, Bytes, Nanos};
 
 /// All limits.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -111,9 +113,18 @@ struct DiskUse {
     places: u32,
 }
 
+/// The promises that change with time, slot by slot.
+struct Planned {
+    visits: Vec<Timeline>,
+    read: Vec<Timeline>,
+    connections: Timeline,
+    cores: Vec<Timeline>,
+}
+
 /// The promises.
 pub struct Ledger {
     limits: Limits,
+    planned: Planned,
     disks: Vec<DiskUse>,
     /// Rate of the link promised to connections.
     connections: BitRate,
@@ -134,8 +145,15 @@ impl Ledger {
         let disks = alloc::vec![DiskUse::default(); limits.disks.len()];
         let classes = Classes::new(limits.classes.clone());
         let (connections, datagrams) = (BitRate(0), BitRate(0));
+        let timelines = |count| alloc::vec![Timeline::default(); count];
+        let planned = Planned {
+            visits: timelines(limits.disks.len()),
+            read: timelines(limits.disks.len()),
+            connections: Timeline::default(),
+            cores: timelines(limits.cores.len()),
+        };
         let cores = alloc::vec![Nanos(0); limits.cores.len()];
-        Self { limits, disks, connections, datagrams, classes, cores, streams: 0 }
+        Self { limits, planned, disks, connections, datagrams, classes, cores, streams: 0 }
     }
 
     /// The limits.
@@ -162,6 +180,46 @@ impl Ledger {
     /// [`Rejection`] names the first resource without room; the ledger is unchanged.
     pub fn admit(&mut self, cost: Cost) -> Result<(), Rejection> {
         self.check(cost)?;
+        self.add(cost);
+        Ok(())
+    }
+
+    /// Promises a cost that changes with time, or returns the short resource.
+    ///
+    /// # Errors
+    /// [`Rejection`] names the first resource without room; the ledger is unchanged.
+    pub fn admit_planned(&mut self, cost: &PlannedCost) -> Result<(), Rejection> {
+        self.check_planned(cost)?;
+        self.add(cost.lasting);
+        for (slots, step) in &cost.steps {
+            self.planned.change(slots, *step, Timeline::add);
+        }
+        Ok(())
+    }
+
+    /// Whether `cost` would be admitted.
+    ///
+    /// # Errors
+    /// [`Rejection`] names the first resource without room.
+    pub fn check_planned(&self, cost: &PlannedCost) -> Result<(), Rejection> {
+        self.check_within(cost.lasting, None)?;
+        cost.steps
+            .iter()
+            .try_for_each(|(slots, step)| self.check_within(*step, Some(slots.clone())))
+    }
+
+    /// Returns a promise that changes with time.
+    ///
+    /// # Panics
+    /// If more is returned than was promised.
+    pub fn release_planned(&mut self, cost: &PlannedCost) {
+        self.release(cost.lasting);
+        for (slots, step) in &cost.steps {
+            self.planned.change(slots, *step, Timeline::remove);
+        }
+    }
+
+    fn add(&mut self, cost: Cost) {
         let Cost { source, output, rows } = cost;
         let disk = &mut self.disks[source.disk as usize];
         disk.visits.0 += source.visits.0;
@@ -177,17 +235,21 @@ impl Ledger {
             self.cores[core as usize] += time;
         }
         self.streams += rows;
-        Ok(())
     }
 
-    /// Whether `cost` would be admitted.
+    /// Whether `cost` would be admitted, for any time.
     ///
     /// # Errors
     /// [`Rejection`] names the first resource without room.
     pub fn check(&self, cost: Cost) -> Result<(), Rejection> {
+        self.check_within(cost, None)
+    }
+
+    /// Whether `cost` fits beside what is promised in `slots`, or in any slot.
+    fn check_within(&self, cost: Cost, slots: Option<Range<u64>>) -> Result<(), Rejection> {
         let Cost { source, output, rows } = cost;
         let limits = &self.limits.disks[source.disk as usize];
-        let disk = self.disks[source.disk as usize];
+        let disk = self.disk_use(source.disk as usize, slots.as_ref());
         let fits = |resource, needed, limit| {
             if needed <= limit {
                 Ok(())
@@ -223,7 +285,9 @@ impl Ledger {
                 None => self.classes.taken() + output.datagrams,
             };
             let datagrams = self.datagrams + classes;
-            let link = self.connections + output.connections() + datagrams;
+            let planned = most(&self.planned.connections, slots.as_ref());
+            let connections = BitRate(self.connections.0 + planned);
+            let link = connections + output.connections() + datagrams;
             fits(Resource::Link, link.0, self.limits.link.0)?;
             let has_datagrams = output.datagrams > BitRate(0);
             if let Some(limit) = self.limits.datagrams.filter(|_| has_datagrams) {
@@ -231,8 +295,9 @@ impl Ledger {
             }
         }
         for (core, time) in cost.cpu() {
+            let planned = most(&self.planned.cores[core as usize], slots.as_ref());
             let (used, limit) = (self.cores[core as usize], self.limits.cores[core as usize]);
-            fits(Resource::Cpu, (used + time).0, limit.0)
+            fits(Resource::Cpu, (used + time).0 + planned, limit.0)
                 .map_err(|short| Rejection { number: core, ..short })?;
         }
         Ok(())
@@ -274,7 +339,8 @@ impl Ledger {
     pub fn change_classes(&mut self, to: Vec<ClassLimits>) -> Result<(), ClassChangeError> {
         let changed = self.classes.changed(to.clone())?;
         let datagrams = self.datagrams + changed.taken();
-        let (needed, limit) = (self.connections + datagrams, self.limits.link);
+        let connections = self.connections.0 + self.planned.connections.max_of_all();
+        let (needed, limit) = (BitRate(connections) + datagrams, self.limits.link);
         if needed > limit {
             return Err(ClassChangeError::Link { needed, limit });
         }
@@ -293,7 +359,8 @@ impl Ledger {
     /// Time per second of a core that is not promised.
     pub fn free_time(&self, core: u32) -> Nanos {
         let core = core as usize;
-        self.limits.cores[core].saturating_sub(self.cores[core])
+        let planned = Nanos(self.planned.cores[core].max_of_all());
+        self.limits.cores[core].saturating_sub(self.cores[core] + planned)
     }
 
     /// The number of further streams of this cost that would be admitted, if any of `cores` may
@@ -331,10 +398,19 @@ impl Ledger {
         if room >= count.into() { Ok(()) } else { Err(Resource::Cpu) }
     }
 
-    /// The use of every resource.
+    /// What is promised of a disk in `slots`, or at most in any slot.
+    fn disk_use(&self, disk: usize, slots: Option<&Range<u64>>) -> DiskUse {
+        let mut promised = self.disks[disk];
+        promised.visits.0 += most(&self.planned.visits[disk], slots);
+        promised.per_cycle.read += Bytes(most(&self.planned.read[disk], slots));
+        promised
+    }
+
+    /// The use of every resource. Of promises that change with time the highest sum counts.
     pub fn levels(&self) -> impl Iterator<Item = Level> {
-        let disks = self.limits.disks.iter().zip(&self.disks).zip(0u32..);
-        let of_disks = disks.flat_map(|((limits, disk), index)| {
+        let disks = self.limits.disks.iter().zip(0u32..);
+        let of_disks = disks.flat_map(|(limits, index)| {
+            let disk = self.disk_use(index as usize, None);
             let time = limits.model.moving(disk.visits, disk.per_cycle);
             let level = |resource, used, limit| Level { resource, number: index, used, limit };
             let write_share = (places_limit(limits) > 0)
@@ -350,12 +426,13 @@ impl Ledger {
         let of_cores = cores.map(|((used, limit), number)| Level {
             resource: Resource::Cpu,
             number,
-            used: used.0,
+            used: used.0 + self.planned.cores[number as usize].max_of_all(),
             limit: limit.0,
         });
         let datagrams = self.datagrams + self.classes.taken();
         let slower = self.limits.datagrams;
-        let link = self.connections + datagrams;
+        let planned = BitRate(self.planned.connections.max_of_all());
+        let link = self.connections + planned + datagrams;
         of_disks
             .chain([level(Resource::Link, link.0, self.limits.link.0)])
             .chain(slower.map(|limit| level(Resource::Datagrams, datagrams.0, limit.0)))
@@ -366,6 +443,24 @@ impl Ledger {
                 u64::from(self.limits.streams),
             )])
     }
+}
+
+impl Planned {
+    /// Adds a step of a stream to its slots, or removes it.
+    fn change(&mut self, slots: &Range<u64>, step: Cost, by: fn(&mut Timeline, Range<u64>, u64)) {
+        let disk = step.source.disk as usize;
+        by(&mut self.visits[disk], slots.clone(), step.source.visits.0);
+        by(&mut self.read[disk], slots.clone(), step.source.per_cycle.read.0);
+        by(&mut self.connections, slots.clone(), step.output.connections().0);
+        for (core, time) in step.cpu() {
+            by(&mut self.cores[core as usize], slots.clone(), time.0);
+        }
+    }
+}
+
+/// The highest sum in `slots`, or in any slot.
+fn most(timeline: &Timeline, slots: Option<&Range<u64>>) -> u64 {
+    slots.map_or_else(|| timeline.max_of_all(), |slots| timeline.max(slots.clone()))
 }
 
 /// Time of a cycle available to streams and recordings.

@@ -24,6 +24,9 @@ pub mod ts;
 
 pub mod polyline;
 pub mod smoothing;
+pub mod timeline;
+
+pub mod envelope;
 
 pub mod assembly;
 pub mod datagrams;

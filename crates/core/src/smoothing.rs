@@ -36,6 +36,8 @@ pub struct Demand {
     points: Vec<Point>,
     /// How much later than its point a byte may really be needed.
     resolution: u64,
+    /// How much sooner than its point a byte may really be needed.
+    lead: u64,
 }
 
 /// The demand between two points.
@@ -97,13 +99,19 @@ impl Demand {
                 kept.push(point);
             }
         }
-        (kept.last()?.bytes > 0).then_some(Self { shape, points: kept, resolution: 0 })
+        (kept.last()?.bytes > 0).then_some(Self { shape, points: kept, resolution: 0, lead: 0 })
     }
 
     /// The same, for points that gather what is needed within this time behind them.
     #[must_use]
     pub fn with_resolution(self, resolution: MediaTime) -> Self {
         Self { resolution: resolution.0, ..self }
+    }
+
+    /// The same, for points at which bytes come, which are needed up to this much sooner.
+    #[must_use]
+    pub fn with_lead(self, lead: MediaTime) -> Self {
+        Self { lead: lead.0, ..self }
     }
 
     /// All bytes.
@@ -180,7 +188,11 @@ impl Demand {
     /// The bounds in order of time. Those of the start itself are left out.
     fn bounds(&self, delay: u64, burst: u64) -> impl Iterator<Item = Bound> + use<'_> {
         let points = &self.points;
-        let lower = points.iter().map(move |point| Point { time: point.time + delay, ..*point });
+        let lead = self.lead;
+        let lower = points.iter().map(move |point| {
+            let time = (point.time + delay).saturating_sub(lead);
+            Point { time, ..*point }
+        });
         // The bytes of a step are needed until just before the next one.
         let shift = usize::from(self.shape == Shape::Steps);
         let upper = points.iter().zip(&points[shift..]).filter_map(move |(point, next)| {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tactus_control::broker::Refusal;
 use tactus_control::engine::Watchdog;
 use tactus_control::settings::ClientShare;
+use tactus_core::datagrams::Plan;
 use tactus_engine::message::{Pace, VolumeId};
 use tactus_playout::channels::Channels;
 use tactus_storage::catalogue::{Catalogue, OpenFault, OpenTitle};
@@ -55,6 +56,8 @@ pub(super) struct Delivery {
     pub(super) title: Arc<OpenTitle>,
     /// The pace.
     pub(super) pace: Pace,
+    /// The times of its only part, if the rate follows the content.
+    pub(super) plan: Option<Arc<Plan>>,
     /// The client's share in the resources of such streams.
     pub(super) share: ClientShare,
     /// The parts, each with the bytes that precede it. No part is empty.

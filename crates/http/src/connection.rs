@@ -451,6 +451,8 @@ impl Connection {
         let (pace, len, kind) = (delivery.pace, Bytes(delivery.len()), socket.kind());
         let viewer = self.viewer(delivery.share);
         let spec = DeliverySpec::connection(broker, &delivery.title, pace.rate(), len);
+        let line = delivery.plan.as_ref().and_then(|plan| plan.line.as_ref());
+        let spec = line.into_iter().fold(spec, |spec, line| spec.by_line(broker, line));
         let mut grant = match broker.admit(&spec.within_share(&viewer)) {
             Ok(grant) => grant,
             Err(refusal) => {
@@ -487,6 +489,7 @@ impl Connection {
                 _ => None,
             };
         }
+        let mut plan = delivery.plan.take();
         for (before, part) in delivery.parts {
             words.extend(before);
             if !self.write(&mut socket, &words).await {
@@ -498,7 +501,8 @@ impl Connection {
                 let engines = prepare(socket, pace).ok()?;
                 let title = &delivery.title;
                 let output = Output::connection(engines);
-                let delivered = grant.deliver(title, left.clone(), output).await;
+                // Behind an unreadable place bytes come at the granted rate.
+                let delivered = grant.deliver(title, left.clone(), plan.take(), output).await;
                 exchange.delivered(&delivered);
                 if delivered.outcome == Outcome::TooSlow {
                     self.abused(Abuse::SlowReader);

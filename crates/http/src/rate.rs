@@ -5,9 +5,12 @@
 //! class's ceiling. The title's rate is an argument.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use tactus_core::datagrams::Plan;
 use tactus_core::range::RequestedRange;
-use tactus_core::units::{BitRate, Bytes, MIB};
+use tactus_core::smoothing::{Demand, PlayerBuffer};
+use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
 
@@ -107,6 +110,56 @@ pub(super) fn pace(
     }
 }
 
+/// A pace, and its plan if the rate follows the content.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct PlannedPace {
+    pub(super) pace: Pace,
+    pub(super) plan: Option<Arc<Plan>>,
+}
+
+impl From<Pace> for PlannedPace {
+    fn from(pace: Pace) -> Self {
+        Self { pace, plan: None }
+    }
+}
+
+/// The pace of a part of a title at the title's own rate: as even as the player's buffer lets it be.
+/// `pace` is that of the title as a whole.
+pub(super) fn following(pace: Pace, demand: &Demand, limits: &RateLimits) -> PlannedPace {
+    let Pace::Paced { rate: mean, burst, tick } = pace else { return pace.into() };
+    let class = &limits.title;
+    let ticks = |span: Nanos| MediaTime(span.0 * 27 / 1000);
+    let player = PlayerBuffer {
+        held: ticks(limits.player_buffer.max(class.start_burst)),
+        burst: ticks(class.start_burst),
+        burst_max: HEAD_AT_ONCE_MAX + burst,
+    };
+    let line = demand.smoothed(player);
+    let burst = line.burst();
+    let mut rates = line.rates();
+    let (Some(first), second) = (rates.next(), rates.next()) else { return pace.into() };
+    if line.duration() <= MediaTime(1) {
+        // All of it is needed at once.
+        let burst = line.len().min(player.burst_max);
+        return Pace::Paced { rate: mean, burst, tick }.into();
+    }
+    let peak = rates.chain(second).fold(first, BitRate::max).max(limits.min);
+    let rate = class.in_force(peak);
+    let line = if rate > peak { line.hastened(peak, rate) } else { line };
+    let plan = second.map(|_| Arc::new(Plan::of_times(line)));
+    PlannedPace { pace: Pace::Paced { rate, burst, tick }, plan }
+}
+
+/// The pace of bytes without media, which a player needs all at once, as an index at the end.
+pub(super) fn at_once(pace: Pace, len: Bytes) -> Pace {
+    match pace {
+        Pace::Paced { rate, burst, tick } => {
+            Pace::Paced { rate, burst: burst.max(len.min(HEAD_AT_ONCE_MAX)), tick }
+        }
+        Pace::BestEffort => pace,
+    }
+}
+
 /// The rate at which a title is recorded; none if it is only stored.
 pub(super) fn recorded(
     requested: RateRequest,
@@ -119,11 +172,19 @@ pub(super) fn recorded(
     }
 }
 
-/// A pace as the value of `Tactus-Rate`.
-pub(super) fn in_words(pace: Pace) -> String {
-    match pace {
-        Pace::Paced { rate, .. } => rate.0.to_string(),
-        Pace::BestEffort => "max".to_owned(),
+/// A pace as the value of `Tactus-Rate`: the rate, or that of the beginning with the mean and the
+/// peak.
+pub(super) fn in_words(planned: &PlannedPace) -> String {
+    let line = planned.plan.as_ref().and_then(|plan| plan.line.as_ref());
+    match (planned.pace, line) {
+        (Pace::Paced { rate: peak, .. }, Some(line)) => {
+            let bits = u128::from((line.len().0 - line.burst().0) * 8) * 27_000_000;
+            let mean = bits.div_ceil(u128::from(line.duration().0));
+            let now = line.rates().next().unwrap_or(peak);
+            format!("{}; mean={mean}; peak={}", now.0, peak.0)
+        }
+        (Pace::Paced { rate, .. }, None) => rate.0.to_string(),
+        (Pace::BestEffort, _) => "max".to_owned(),
     }
 }
 
@@ -155,7 +216,7 @@ fn bit_rate(text: &str) -> Option<BitRate> {
 
 #[cfg(test)]
 mod tests {
-    use tactus_core::units::{Nanos, SECOND};
+    use tactus_core::units::SECOND;
     use tactus_media::MediaKind;
 
     use super::*;
@@ -311,7 +372,7 @@ mod tests {
     fn the_rate_in_force_is_said_in_bits_per_second() {
         let limits = limits();
         let pace = pace(RateRequest::Exact(BitRate(8_800_000)), None, &limits).unwrap();
-        assert_eq!(in_words(pace), "8800000");
-        assert_eq!(in_words(Pace::BestEffort), "max");
+        assert_eq!(in_words(&pace.into()), "8800000");
+        assert_eq!(in_words(&Pace::BestEffort.into()), "max");
     }
 }

@@ -85,6 +85,8 @@ pub struct Rate {
     pub default: Option<BitRate>,
     /// The slowest permitted rate.
     pub min: BitRate,
+    /// What a player may hold of a title of a variable rate, in time of the title.
+    pub player_buffer: Nanos,
     /// Streams at their title's own rate.
     pub title: RateClass,
     /// Streams whose request names a rate (`?rate=`).
@@ -133,6 +135,7 @@ impl Default for Rate {
         Self {
             default: None,
             min: BitRate(16_000),
+            player_buffer: SECOND.times(2),
             // A title's own rate is the same for all viewers; a client's `?rate=` can be any.
             title: class(SECOND, ClientShare::All),
             asked: class(Nanos(0), ClientShare::Fair),

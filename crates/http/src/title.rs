@@ -1,5 +1,6 @@
 //! The answer for one title: preconditions, ranges, rate, and their fields. It sends nothing.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,13 +8,14 @@ use tactus_core::path::RequestPath;
 use tactus_core::range::{self, RequestedRange};
 use tactus_core::units::Bytes;
 use tactus_engine::message::Pace;
-use tactus_storage::catalogue::OpenTitle;
+use tactus_media::MediaFacts;
+use tactus_storage::catalogue::{OpenTitle, PartDemand};
 
 use super::answer::{Answer, ContentEnd, Delivery, Parts, not_served};
 use super::conditional::{self, Validators, Verdict};
 use super::counters::Abuse;
 use super::multipart::{Multipart, content_range};
-use super::rate::{self, RateRequest, TitleRate};
+use super::rate::{self, PlannedPace, RateRequest, TitleRate};
 use super::request::{Method, Request};
 use super::response::Response;
 use super::settings::StoredPages;
@@ -81,13 +83,14 @@ pub(super) async fn answer(
         let whole = format!("bytes */{}", title.len.0);
         return Answer::Short(Response::text(416, text).with("Content-Range", whole));
     }
-    let own = match requested {
+    let media = match requested {
         RateRequest::Title => match store.catalogue.media(&title, path).await {
-            Ok(media) => media.map(|media| TitleRate::of(&media, &asked)),
+            Ok(media) => media,
             Err(fault) => return Answer::Short(not_served(fault)),
         },
         RateRequest::Exact(_) | RateRequest::Max | RateRequest::Player(_) => None,
     };
+    let own = media.map(|media| TitleRate::of(&media, &asked));
     let pace = match rate::pace(requested, own, &store.rates) {
         Ok(pace) => pace,
         Err(fault) => return Answer::Short(Response::text(400, fault.to_string())),
@@ -112,6 +115,12 @@ pub(super) async fn answer(
             (head, parts, tail, None)
         }
     };
+    let paced = match (media, &parts[..]) {
+        (Some(media), [(_, part)]) => {
+            follow_content(store, &title, path, &media, part.clone(), pace).await
+        }
+        _ => pace.into(),
+    };
     // Uploaded content must not run in the origin of this server's own pages.
     let head =
         match (store.uploads.is_some() && is_active(title.media_type), site.limits.stored_pages) {
@@ -121,15 +130,48 @@ pub(super) async fn answer(
             (true, StoredPages::Trusted) | (false, _) => head,
         };
     let head =
-        described(head).with("Accept-Ranges", ranges).with("Tactus-Rate", rate::in_words(pace));
+        described(head).with("Accept-Ranges", ranges).with("Tactus-Rate", rate::in_words(&paced));
     // An empty title has no content, and neither has an answer to HEAD.
     match request.method == Method::Get && !(parts.is_empty() && follows.is_none()) {
         true => {
-            Answer::Delivery(Box::new(Delivery { head, title, pace, share, parts, tail, follows }))
+            let PlannedPace { pace, plan } = paced;
+            let delivery = Delivery { head, title, pace, plan, share, parts, tail, follows };
+            Answer::Delivery(Box::new(delivery))
         }
         false => Answer::Short(head),
     }
 }
+
+/// The pace of one part of a title at the title's own rate.
+async fn follow_content(
+    store: &Store,
+    title: &OpenTitle,
+    path: &RequestPath,
+    media: &MediaFacts,
+    part: Range<u64>,
+    pace: Pace,
+) -> PlannedPace {
+    if pace == Pace::BestEffort {
+        return pace.into();
+    }
+    let len = Bytes(part.end - part.start);
+    match store.catalogue.demand(title, path, media, part).await {
+        PartDemand::None => pace.into(),
+        PartDemand::NoMedia => rate::at_once(pace, len).into(),
+        PartDemand::Known(demand) if demand.points() <= POINTS_INLINE => {
+            rate::following(pace, &demand, &store.rates)
+        }
+        PartDemand::Known(demand) => {
+            let limits = store.rates.clone();
+            let smoothing = move || rate::following(pace, &demand, &limits);
+            tokio::task::spawn_blocking(smoothing).await.unwrap_or(pace.into())
+        }
+    }
+}
+
+/// Points of a demand that are smoothed on the thread that serves other clients: under half a
+/// millisecond.
+const POINTS_INLINE: usize = 4096;
 
 /// The rights of scripts in a stored page: playing, full screen and opening other pages.
 const SCRIPTS: &str = "sandbox allow-scripts allow-forms allow-popups allow-presentation";

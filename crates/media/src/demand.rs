@@ -14,13 +14,18 @@ use shiguredo_mp4::Decode;
 use shiguredo_mp4::boxes::{MoofBox, TrexBox};
 use tactus_core::smoothing::{Demand, Shape};
 use tactus_core::ts::Index;
-use tactus_core::units::{Bytes, MIB, MediaTime};
+use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
 
 use super::probe::boxes::{Table, boxes, child, top_level};
 use super::probe::movie::{SAMPLES_MAX, Samples, time_header, track_id, version, word};
+use super::{MediaFacts, MediaKind};
 
 /// Samples that are due within this time count as due at its beginning.
 pub const SLOT: MediaTime = MediaTime(27_000_000 / 100);
+/// The same in nanoseconds.
+const SLOT_SPAN: Nanos = Nanos::from_millis(10);
+/// More than 100 Gbit/s means wrong times.
+const RATE_MAX: BitRate = BitRate(100_000_000_000);
 /// Upper bound of points; with more, the slots become longer. Two hours of a slot each 30 ms.
 pub const POINTS_MAX: usize = 1 << 18;
 /// How much sooner than by its clock a byte may be needed: a tenth of a second is the largest distance
@@ -38,21 +43,36 @@ const EDITS_MAX: usize = 64;
 /// Upper bound of times: eleven years.
 const TIME_MAX: u64 = 27_000_000 * 86_400 * 4096;
 
+/// The facts of a fragmented movie whose index does not state its duration, from its fragments. May
+/// block.
+#[must_use]
+pub fn facts_of_fragments(file: &File) -> Option<MediaFacts> {
+    let len = file.metadata().ok()?.len();
+    let index = top_level(file, len).find(|found| found.kind == *b"moov")?;
+    child(file, &index.body, b"mvex")?;
+    let ticks = u128::from(of_movie(file)?.duration().0);
+    let duration = Nanos(u64::try_from(ticks * 1000 / 27).ok()?);
+    let bits = u128::from(len) * 216_000_000;
+    let rate = BitRate(u64::try_from(bits.div_ceil(ticks.max(1))).ok()?);
+    let is_plausible = duration >= SLOT_SPAN && rate <= RATE_MAX;
+    let head = Bytes(index.body.end);
+    is_plausible.then_some(MediaFacts { kind: MediaKind::Movie, rate, mean: rate, duration, head })
+}
+
 /// The demand of `range` of an indexed transport stream; `None` if it is empty.
 ///
-/// A stamp tells when its byte is sent by a sender that follows the clock, not when its frame is
-/// decoded. So each byte is needed by [`CLOCK_LEAD`] earlier.
+/// A clock reference tells when its byte is sent by a sender that follows the clock. Its frame may be
+/// decoded up to [`CLOCK_LEAD`] sooner than that.
 #[must_use]
 pub fn of_index(index: &Index, range: &Range<u64>) -> Option<Demand> {
     let end = range.end.min(index.len());
     let begin = index.time_at(range.start);
     let inner = index.points().filter(|&(at, _)| range.start < at && at < end);
-    let points = inner.chain([(end, index.time_at(end))]).map(|(at, time)| {
-        let needed = time.0.saturating_sub(begin.0).saturating_sub(CLOCK_LEAD.0);
-        (MediaTime(needed), Bytes(at - range.start))
-    });
+    let points = inner
+        .chain([(end, index.time_at(end))])
+        .map(|(at, time)| (MediaTime(time.0.saturating_sub(begin.0)), Bytes(at - range.start)));
     let first = (MediaTime(0), Bytes(0));
-    Demand::new(Shape::Lines, std::iter::once(first).chain(points))
+    Some(Demand::new(Shape::Lines, std::iter::once(first).chain(points))?.with_lead(CLOCK_LEAD))
 }
 
 /// The demand of a whole movie; `None` if its samples are unknown or not interleaved. May block.

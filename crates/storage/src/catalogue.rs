@@ -44,8 +44,7 @@ pub use digests::Digests;
 pub use growing::{
     Follower, GROWING_TITLES_MAX, GrowingTitleSpec, Growth, GrowthPublisher, Watermark,
 };
-pub use indexes::IndexState;
-pub use indexes::LONG;
+pub use indexes::{IndexState, LONG, Unindexed};
 pub use listing::{Entry, EntryKind};
 pub use scroll::{Position, Scroll};
 pub use version::FileVersion;

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tactus_core::cost::Cost;
+use tactus_core::cost::PlannedCost;
 use tactus_core::datagrams::{Framing, Plan};
 use tactus_core::units::{BitRate, Bytes, MonoTime};
 use tactus_engine::message::{
@@ -31,7 +31,7 @@ pub struct Grant {
     pub(super) slot: u32,
     /// The link server of its connections.
     pub(super) link: LinkId,
-    pub(super) cost: Cost,
+    pub(super) cost: PlannedCost,
     /// Limit of the blocks that its deliveries may hold or wait for.
     pub(super) window: u32,
     /// `None` for best effort.
@@ -172,7 +172,7 @@ impl Grant {
         Delivery::of_blocks(blocks, framing, schedule, output.engine)
     }
 
-    /// Delivers `range` of `title`. Dropping the future stops the delivery together with its grant.
+    /// Delivers `range` of `title`, at the times of `plan` if there is one. Dropping the future stops the delivery together with its grant.
     ///
     /// # Panics
     /// If the range is empty.
@@ -180,9 +180,12 @@ impl Grant {
         &mut self,
         title: &Arc<OpenTitle>,
         range: Range<u64>,
+        plan: Option<Arc<Plan>>,
         output: Output,
     ) -> DeliveryResult {
-        match self.start(title, Source::range(range), output).await {
+        let extent = Extent::Range(Bytes(range.start)..Bytes(range.end));
+        let source = Source::Blocks { extent, framing: Framing::Plain, plan };
+        match self.start(title, source, output).await {
             Ok(mut running) => running.ended().await,
             Err(ended) => ended,
         }
@@ -223,12 +226,12 @@ impl Drop for Grant {
         let slot = &mut table.slots[self.slot as usize];
         if self.in_engine && slot.title.is_some() {
             // Not retired yet: the engine may still send or read for it.
-            slot.release = Some(self.cost);
+            slot.release = Some(self.cost.clone());
             if slot.output.is_some() {
                 table.stop(self.slot);
             }
         } else {
-            table.release(self.slot, self.cost);
+            table.release(self.slot, &self.cost);
         }
     }
 }

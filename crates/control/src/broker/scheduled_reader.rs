@@ -74,7 +74,7 @@ impl Broker {
         // The read ends if all bytes are sent, the title cannot be read, or the reader is dropped.
         // Each of them ends the connection.
         tokio::spawn(async move {
-            drop(grant.deliver(&title, 0..len.0, Output::connection(engines)).await);
+            drop(grant.deliver(&title, 0..len.0, None, Output::connection(engines)).await);
         });
         Ok(Box::new(ours))
     }

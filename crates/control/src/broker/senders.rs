@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 
-use tactus_core::cost::Cost;
+use tactus_core::cost::PlannedCost;
 use tactus_core::ledger::{Ledger, Rejection};
 use tactus_engine::message::LinkId;
 
@@ -52,11 +52,11 @@ impl Sender {
     /// The short resource of the server that was asked first.
     pub(super) fn place(
         self,
-        cost: Cost,
+        cost: &PlannedCost,
         ledger: &Ledger,
         cores: &SenderCores,
         without_rate: &[u32],
-    ) -> Result<(Cost, LinkId), Rejection> {
+    ) -> Result<(PlannedCost, LinkId), Rejection> {
         let mut senders = self.all(cores);
         if cost.is_sent_at_rate() {
             senders.sort_by_key(|&(core, _)| Reverse(ledger.free_time(core)));
@@ -65,8 +65,8 @@ impl Sender {
         }
         let mut first = None;
         for (core, link) in senders {
-            let cost = cost.on(core);
-            match ledger.check(cost) {
+            let cost = cost.clone().on(core);
+            match ledger.check_planned(&cost) {
                 Ok(()) => return Ok((cost, link)),
                 Err(short) => first = first.or(Some(short)),
             }

@@ -6,15 +6,19 @@
 use std::sync::Arc;
 
 use tactus_core::classes::ClassNumber;
-use tactus_core::cost::{Cost, Order, OutputCost, PacedRead, TitlePart};
+use tactus_core::cost::{Cost, Order, OutputCost, PacedRead, PlannedCost, TitlePart};
 use tactus_core::datagrams::{Framing, Ip, Session};
+use tactus_core::envelope::Envelope;
 use tactus_core::generated;
 use tactus_core::ledger::Ledger;
+use tactus_core::polyline::Polyline;
 use tactus_core::rtp::frame;
 use tactus_core::stagger::Tick;
-use tactus_core::units::{BitRate, Bytes, KIB, Nanos};
+use tactus_core::timeline;
+use tactus_core::units::{BitRate, Bytes, KIB, Nanos, SECOND};
 use tactus_engine::message::{Rate, VolumeId};
 use tactus_storage::catalogue::OpenTitle;
+use tactus_sys::clock;
 
 use super::generated::{GeneratedRate, Reading};
 use super::output::Output;
@@ -30,6 +34,8 @@ pub struct DeliverySpec<'a> {
     pub(super) needs: ResourceRequest,
     /// The granted rate; `None` for best effort.
     pub(super) rate: Option<Rate>,
+    /// Its rates over time, if they are lower at times.
+    pub(super) envelope: Option<Envelope>,
     /// Bytes to deliver in all.
     pub(super) len: Bytes,
     /// The client whose share it counts for.
@@ -93,7 +99,20 @@ impl<'a> DeliverySpec<'a> {
             Some(Rate { rate, .. }) => format!("a stream of {rate}"),
             None => "a download without a rate".to_owned(),
         };
-        Self { title, needs, rate, len, viewer: None, is_of_any_title: false, what }
+        Self { title, needs, rate, envelope: None, len, viewer: None, is_of_any_title: false, what }
+    }
+
+    /// The same at the times of `line`, whose highest rate is that of the request. What it needs
+    /// less at times is left to others.
+    #[must_use]
+    pub fn by_line(mut self, broker: &Broker, line: &Polyline) -> Self {
+        let cycle = broker.cycle_of(self.needs.volume);
+        // A block is read two cycles and its own duration before it is due, and a stream that waits
+        // for its first blocks begins some cycles later.
+        let lead = cycle.times(2) + SECOND;
+        let lag = broker.rules().behind_max + cycle.times(4);
+        self.envelope = Envelope::of(line, lead, lag);
+        self
     }
 
     /// The same within the share of a client. A short answer without a rate does not count as a
@@ -136,7 +155,7 @@ impl<'a> DeliverySpec<'a> {
         let rate = Some(Rate { rate, burst, tick });
         let read = Read::Paced(read, part);
         let needs = ResourceRequest { volume: title.volume, read, output, sender: Sender::AnyLink };
-        Self { title, needs, rate, len, viewer: None, is_of_any_title: false, what }
+        Self { title, needs, rate, envelope: None, len, viewer: None, is_of_any_title: false, what }
     }
 
     /// A title as datagrams at `rate`, its peak rate, once or repeatedly after `turn` bytes. The
@@ -185,7 +204,16 @@ impl<'a> DeliverySpec<'a> {
         let rate = Some(Rate { rate, burst: Bytes(0), tick });
         let read = Read::Paced(read, part);
         let needs = ResourceRequest { volume: title.volume, read, output, sender };
-        Self { title, needs, rate, len: title.len, viewer: None, is_of_any_title: false, what }
+        Self {
+            title,
+            needs,
+            rate,
+            envelope: None,
+            len: title.len,
+            viewer: None,
+            is_of_any_title: false,
+            what,
+        }
     }
 
     /// A live stream into a connection at `rate`, whose titles another stream reads.
@@ -197,7 +225,16 @@ impl<'a> DeliverySpec<'a> {
         let rate = Some(Rate { rate, burst: Bytes(0), tick });
         let (volume, read) = (title.volume, Read::Elsewhere);
         let needs = ResourceRequest { volume, read, output, sender: Sender::AnyLink };
-        Self { title, needs, rate, len: title.len, viewer: None, is_of_any_title: false, what }
+        Self {
+            title,
+            needs,
+            rate,
+            envelope: None,
+            len: title.len,
+            viewer: None,
+            is_of_any_title: false,
+            what,
+        }
     }
 
     /// Datagrams or frames that are generated from a title.
@@ -217,7 +254,16 @@ impl<'a> DeliverySpec<'a> {
         let rate = Some(Rate { rate: wire, burst: Bytes(0), tick: Tick::Ms10 });
         let (volume, sender) = (title.volume, output.sender());
         let needs = ResourceRequest { volume, read: Read::Elsewhere, output: cost, sender };
-        Self { title, needs, rate, len: title.len, viewer: None, is_of_any_title: false, what }
+        Self {
+            title,
+            needs,
+            rate,
+            envelope: None,
+            len: title.len,
+            viewer: None,
+            is_of_any_title: false,
+            what,
+        }
     }
 }
 
@@ -249,6 +295,27 @@ impl ResourceRequest {
             Read::BestEffort(part, _) => disk.best_effort(part),
         };
         (Cost::stream(source.cost, self.output), source.window)
+    }
+
+    /// The cost over time of a delivery by `envelope` that begins now, and the limit of its blocks.
+    pub(super) fn cost_over_time(
+        &self,
+        ledger: &Ledger,
+        rules: &BrokerRules,
+        envelope: Option<&Envelope>,
+        is_held: bool,
+    ) -> (PlannedCost, u32) {
+        let (peak, window) = self.cost(ledger, is_held);
+        let (Some(envelope), Read::Paced(reading, share)) = (envelope, self.read) else {
+            return (peak.into(), window);
+        };
+        let PacedRead { tick, burst, .. } = reading;
+        let at = |rate| {
+            let rate = Some(Rate { rate, burst, tick });
+            Self::of_connection(rules, self.volume, rate, share).cost(ledger, is_held).0
+        };
+        let begin = timeline::slot_of(clock::now());
+        (PlannedCost::following(envelope, begin, peak, at), window)
     }
 
     /// The kind of a delivery without a rate.

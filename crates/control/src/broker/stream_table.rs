@@ -9,7 +9,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tactus_core::cost::{Cost, OutputCost};
+use tactus_core::cost::{Cost, OutputCost, PlannedCost};
+use tactus_core::envelope::Envelope;
 use tactus_core::generated::TimedDatagram;
 use tactus_core::ledger::{Ledger, Rejection, Resource};
 use tactus_core::ports::{FileHandle, Waker};
@@ -75,7 +76,7 @@ pub(super) struct Damage {
 pub(super) struct AdmittedRequest {
     pub(super) slot: u32,
     pub(super) link: LinkId,
-    pub(super) cost: Cost,
+    pub(super) cost: PlannedCost,
     /// Limit of its blocks.
     pub(super) window: u32,
 }
@@ -96,7 +97,7 @@ pub(super) struct Slot {
     /// Keeps the file open until no read of it is under way.
     pub(super) title: Option<TitleFile>,
     /// The cost that returns when the stream retires; the grant is gone.
-    pub(super) release: Option<Cost>,
+    pub(super) release: Option<PlannedCost>,
     pub(super) without_rate: Option<(BestEffortKind, LinkId)>,
     /// Its use of a client's share.
     pub(super) claim: Option<(Party, Claim)>,
@@ -316,7 +317,7 @@ impl StreamTable {
             return title;
         }
         if let Some(cost) = slot.release.take() {
-            self.release(stream.index, cost);
+            self.release(stream.index, &cost);
         }
         title
     }
@@ -326,6 +327,7 @@ impl StreamTable {
     pub(super) fn admit(
         &mut self,
         needs: &ResourceRequest,
+        envelope: Option<&Envelope>,
         title: Option<TitleId>,
         rules: &BrokerRules,
     ) -> Result<AdmittedRequest, Rejection> {
@@ -346,9 +348,9 @@ impl StreamTable {
                 class: None,
             });
         }
-        let (cost, window) = needs.cost(&self.ledger, is_pinned);
+        let (cost, window) = needs.cost_over_time(&self.ledger, rules, envelope, is_pinned);
         let (cost, link) = loop {
-            match needs.sender.place(cost, &self.ledger, &rules.senders, &self.without_rate) {
+            match needs.sender.place(&cost, &self.ledger, &rules.senders, &self.without_rate) {
                 Ok(placed) => break placed,
                 Err(Rejection { resource: Resource::Arena | Resource::Streams, .. })
                     if self.give_up_one(title) => {}
@@ -365,7 +367,7 @@ impl StreamTable {
             class: None,
         };
         let slot = self.free.pop().ok_or(none_free)?;
-        self.ledger.admit(cost)?;
+        self.ledger.admit_planned(&cost)?;
         self.slots[slot as usize].without_rate = without_rate.map(|kind| (kind, link));
         if without_rate.is_some() {
             self.without_rate[usize::from(link.0)] += 1;
@@ -423,7 +425,7 @@ impl StreamTable {
         true
     }
 
-    pub(super) fn release(&mut self, index: u32, cost: Cost) {
+    pub(super) fn release(&mut self, index: u32, cost: &PlannedCost) {
         let slot = &mut self.slots[index as usize];
         if let Some((kind, link)) = slot.without_rate.take() {
             self.without_rate[usize::from(link.0)] -= 1;
@@ -439,7 +441,7 @@ impl StreamTable {
         if let Some((title, relied)) = slot.watches.take() {
             self.hot_titles.leave(title, relied);
         }
-        self.ledger.release(cost);
+        self.ledger.release_planned(cost);
         self.free.push(index);
     }
 }

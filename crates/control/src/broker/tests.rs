@@ -7,7 +7,8 @@ use tactus_core::cost::{DiskLimits, SendCost};
 use tactus_core::datagrams::{Framing, Ip, Session};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::Limits;
-use tactus_core::units::{KIB, SECOND};
+use tactus_core::polyline::Polyline;
+use tactus_core::units::{KIB, MediaTime, SECOND};
 use tactus_engine::message::{self, Extent, ReturnedMemory, Start, StreamId};
 use tactus_ring::spsc::ring;
 use tactus_storage::catalogue::{
@@ -75,6 +76,7 @@ impl Fixture {
             },
             retry_after,
             start_burst: Nanos(0),
+            behind_max: Nanos(0),
             datagram: DatagramCost::each(Nanos::from_micros(4)),
             sendfile: vec![false],
             connections: vec![SendCost { per_send: Nanos(0), per_mib: Nanos(0) }],
@@ -190,6 +192,37 @@ async fn what_does_not_fit_is_refused_by_name_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn streams_whose_peaks_lie_apart_share_a_link_that_their_peaks_would_exceed() {
+    let fixture = Fixture::new(4);
+    // Seconds, and the rate in them.
+    let line = |[first, second]: [[u64; 2]; 2]| {
+        let bytes = first[0] * first[1] / 8;
+        let (time, end) = (first[0] * 27_000_000, (first[0] + second[0]) * 27_000_000);
+        let points = [(0, 0), (bytes, time), (bytes + second[0] * second[1] / 8, end)];
+        let points = points.map(|(at, time)| (Bytes(at), MediaTime(time)));
+        Polyline::through(&points).expect("it ascends")
+    };
+    let early = line([[60, 3_000_000], [120, 500_000]]);
+    let late = line([[60, 500_000], [60, 3_000_000]]);
+    let admit = |line: Option<&Polyline>| {
+        let rate = Some(Rate { rate: BitRate(3_000_000), ..RATE.expect("a rate") });
+        let broker = &fixture.broker;
+        let spec = DeliverySpec::connection(broker, &fixture.title, rate, LEN).of_any_title();
+        broker.admit(&line.into_iter().fold(spec, |spec, line| spec.by_line(broker, line)))
+    };
+    let first = admit(Some(&early)).expect("an empty link has room");
+    assert_eq!(fixture.used(Resource::Link), 3_000_000);
+    assert_eq!(admit(None).err().map(|refusal| refusal.resource), Some(Resource::Link));
+    assert!(admit(Some(&early)).is_err(), "both peaks come at once");
+    // One peak begins where the other one ends: their seconds of lead and lag overlap.
+    assert_eq!(admit(Some(&late)).err().map(|refusal| refusal.resource), Some(Resource::Link));
+    let apart = line([[90, 500_000], [60, 3_000_000]]);
+    let second = admit(Some(&apart)).expect("their peaks lie apart");
+    drop((first, second));
+    assert_eq!(fixture.used(Resource::Link), 0);
+}
+
+#[tokio::test]
 async fn when_datagrams_turn_out_to_cost_less_more_streams_fit_and_none_is_counted_again() {
     let fixture = Fixture::new(100);
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
@@ -233,7 +266,7 @@ async fn a_socket_comes_back_when_its_stream_has_finished() {
     let mut grant = fixture.admit(RATE, LEN).expect("room");
     let title = Arc::clone(&fixture.title);
     let delivery = tokio::spawn(async move {
-        let delivered = grant.deliver(&title, 10..20, Output::connection(socket())).await;
+        let delivered = grant.deliver(&title, 10..20, None, Output::connection(socket())).await;
         (grant, delivered)
     });
     tokio::task::yield_now().await;
@@ -255,7 +288,7 @@ async fn a_request_that_goes_away_is_stopped_and_returns_its_grant_when_retired(
     let mut grant = fixture.admit(RATE, LEN).expect("room");
     let title = Arc::clone(&fixture.title);
     let delivery = tokio::spawn(async move {
-        grant.deliver(&title, 0..10_000, Output::connection(socket())).await.outcome
+        grant.deliver(&title, 0..10_000, None, Output::connection(socket())).await.outcome
     });
     tokio::task::yield_now().await;
     let stream = fixture.started().stream;
@@ -276,7 +309,7 @@ async fn the_parts_of_one_grant_follow_each_other_in_one_place() {
     let title = Arc::clone(&fixture.title);
     let delivery = tokio::spawn(async move {
         for range in [0..10, 50..60] {
-            let delivered = grant.deliver(&title, range, Output::connection(socket())).await;
+            let delivered = grant.deliver(&title, range, None, Output::connection(socket())).await;
             assert_eq!(delivered.outcome, Outcome::Complete);
         }
     });

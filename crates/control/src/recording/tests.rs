@@ -156,6 +156,7 @@ fn broker() -> Broker {
         },
         retry_after: Duration::from_secs(1),
         start_burst: Nanos(0),
+        behind_max: Nanos(0),
         datagram: DatagramCost::each(Nanos::from_micros(4)),
         sendfile: vec![false],
         connections: vec![SendCost { per_send: Nanos(0), per_mib: Nanos(0) }],

@@ -3,8 +3,11 @@
 use super::*;
 use crate::cost::{Order, OutputCost, PacedRead, SendCost, TitlePart, WriteLimits};
 use crate::disk_model::DiskModel;
+use crate::envelope::Envelope;
+use crate::polyline::Polyline;
 use crate::stagger::Tick;
-use crate::units::{Bytes, KIB, MIB, SECOND};
+use crate::units::{KIB, MIB, MediaTime, SECOND};
+use alloc::vec;
 use proptest::prelude::*;
 
 fn limits() -> Limits {
@@ -102,6 +105,87 @@ fn recording(ledger: &Ledger, disk: u32, rate: u64) -> Cost {
 fn connected(ledger: &Ledger, disk: u32, rate: u64) -> Cost {
     let source = ledger.disk(disk).paced(&reading(rate), ENDLESS);
     Cost::stream(source.cost, OutputCost::connection(SEND, BitRate(rate), Tick::Ms62))
+}
+
+/// The cost of a stream by `line`, which begins in slot `begin`.
+fn following(ledger: &Ledger, line: &Polyline, begin: u64) -> PlannedCost {
+    let envelope = Envelope::of(line, Nanos(0), Nanos(0)).expect("it is short");
+    let at = |rate: BitRate| connected(ledger, 0, rate.0);
+    PlannedCost::following(&envelope, begin, at(envelope.peak()), at)
+}
+
+/// A minute at one rate, a minute at another one.
+fn two_minutes(first: u64, second: u64) -> Polyline {
+    let minute = 60 * 27_000_000;
+    let points = [(0, 0), (first * 60 / 8, minute), ((first + second) * 60 / 8, 2 * minute)];
+    let points = points.map(|(at, time)| (Bytes(at), MediaTime(time)));
+    Polyline::through(&points).expect("it ascends")
+}
+
+#[test]
+fn streams_whose_peaks_lie_apart_fit_where_the_sum_of_their_peaks_does_not() {
+    let mut limits = limits();
+    limits.link = BitRate(11_000_000);
+    let mut ledger = Ledger::new(limits);
+    let empty: Vec<_> = ledger.levels().collect();
+    let [early, late] = [two_minutes(10_000_000, 1_000_000), two_minutes(1_000_000, 10_000_000)];
+    let first = following(&ledger, &early, 100);
+    ledger.admit_planned(&first).expect("an empty link has room");
+    let same = ledger.admit_planned(&following(&ledger, &early, 100)).expect_err("both peaks");
+    assert_eq!((same.resource, same.needed), (Resource::Link, 20_000_000));
+    // The envelope of the second one rises a second before the first one's has fallen.
+    let other = following(&ledger, &late, 102);
+    ledger.admit_planned(&other).expect("their peaks lie apart");
+    // A constant rate has to fit beside the highest sum, a planned one beside its own time.
+    assert!(ledger.admit(connected(&ledger, 0, 1_000_000)).is_err());
+    let later = following(&ledger, &late, 300);
+    ledger.admit_planned(&later).expect("afterwards there is room");
+    for cost in [first, other, later] {
+        ledger.release_planned(&cost);
+    }
+    assert_eq!(ledger.levels().collect::<Vec<_>>(), empty);
+}
+
+proptest! {
+    #[test]
+    fn in_no_second_more_is_promised_than_there_is(
+        streams in prop::collection::vec(
+            (0u64..200, 100_000u64..30_000_000, 100_000u64..30_000_000, any::<bool>()), 1..60,
+        ),
+    ) {
+        let mut ledger = Ledger::new(limits());
+        let empty: Vec<_> = ledger.levels().collect();
+        let (mut constant, mut planned) = (vec![], vec![]);
+        for (begin, first, second, is_constant) in streams {
+            if is_constant {
+                let cost = connected(&ledger, 0, first);
+                constant.extend(ledger.admit(cost).is_ok().then_some(cost));
+            } else {
+                let cost = following(&ledger, &two_minutes(first, second), begin);
+                planned.extend(ledger.admit_planned(&cost).is_ok().then_some(cost));
+            }
+        }
+        for slot in 0..400 {
+            let own = planned.iter().flat_map(|cost| &cost.steps);
+            let now = own.filter(|(slots, _)| slots.contains(&slot)).map(|(_, cost)| cost);
+            let all: Vec<_> = now.chain(&constant).collect();
+            let link: u64 = all.iter().map(|cost| cost.output.wire.0).sum();
+            let cpu: u64 = all.iter().map(|cost| cost.source.cpu.0 + cost.output.cpu.0).sum();
+            let visits = all.iter().map(|cost| cost.source.visits.0).sum();
+            let nothing = TransferredBytes::NOTHING;
+            let read = all.iter().fold(nothing, |sum, cost| sum.plus(cost.source.per_cycle));
+            let time = ledger.limits().disks[0].model.moving(MilliVisits(visits), read);
+            prop_assert!(link <= ledger.limits().link.0 && cpu <= ledger.limits().cores[0].0);
+            prop_assert!(time <= disk_limit(&ledger.limits().disks[0]));
+        }
+        for cost in &constant {
+            ledger.release(*cost);
+        }
+        for cost in &planned {
+            ledger.release_planned(cost);
+        }
+        prop_assert_eq!(ledger.levels().collect::<Vec<_>>(), empty);
+    }
 }
 
 #[test]

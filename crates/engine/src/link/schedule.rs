@@ -80,7 +80,7 @@ impl Schedule {
 
     /// How often a stream is visited.
     pub(super) fn tick(&self, stream: u32) -> Tick {
-        self.places[stream as usize].tick
+        self.nodes[stream as usize].tick
     }
 
     /// The first stream to visit in `slot` with `tick`; the others follow by [`Self::after`].

@@ -139,6 +139,19 @@ fn bytes_behind_the_media_are_needed_by_nobody() {
 }
 
 #[test]
+fn fragments_have_a_rate_without_a_stated_duration() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = ["-movflags", "frag_keyframe+empty_moov+default_base_moof"];
+    let path = clip(dir.path(), "fragments.mp4", &flags);
+    let file = File::open(&path).unwrap();
+    assert!(crate::probe::probe(&file, "fragments.mp4").is_none());
+    let facts = crate::facts(&file, "fragments.mp4").unwrap();
+    let (len, seconds) = (file.metadata().unwrap().len(), facts.duration.0 as f64 / 1e9);
+    assert!((11.5..=12.1).contains(&seconds), "{seconds}");
+    assert!(facts.rate.0.abs_diff((len as f64 * 8.0 / seconds) as u64) < 1000, "{facts:?}");
+}
+
+#[test]
 fn tracks_one_after_the_other_have_no_demand() {
     // Two tracks of 32 MiB each, whose samples lie in two runs.
     let mut slots = Slots::new(1 << 40);

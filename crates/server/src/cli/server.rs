@@ -93,7 +93,7 @@ impl Server {
             .iter()
             .map(|volume| Root { mount: volume.mount.clone(), directory: volume.path.clone() });
         let rules = CatalogueRules {
-            probe: tactus_media::probe::probe,
+            probe: tactus_media::facts,
             sums: Manifests::look_up,
             ..CatalogueRules::default()
         };
@@ -135,10 +135,8 @@ impl Server {
         } else if !config.recordings.is_empty() {
             tracing::error!("nothing is recorded: no volume takes uploads");
         }
-        if let Some(uploads) = &uploads {
-            // It ends with the stores.
-            indexing::begin(&catalogue, &engine.broker, &uploads.volumes);
-        }
+        let stores = uploads.as_ref().map_or(&[][..], |uploads| &uploads.volumes);
+        indexing::begin(&catalogue, &engine.broker, stores);
         let channels = Channels::begin(&config.channel_settings(), &catalogue, &engine.broker);
         let classes = Classes::new(&config.classes, &engine.broker, &engine.counters.classes);
         let reload =

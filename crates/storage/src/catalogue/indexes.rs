@@ -34,6 +34,17 @@ pub enum IndexState {
     Pending,
 }
 
+/// A title that is to be indexed in the background.
+#[derive(Debug)]
+pub struct Unindexed {
+    /// Its disk.
+    pub volume: VolumeId,
+    /// Its name there.
+    pub name: String,
+    /// The version that was requested, if it was.
+    pub title: Option<TitleId>,
+}
+
 #[derive(Debug)]
 pub(super) struct Indexes {
     known: Mutex<IndexCache>,
@@ -41,8 +52,8 @@ pub(super) struct Indexes {
     long: Arc<Semaphore>,
     short: Arc<Semaphore>,
     /// Titles that were requested without an index.
-    want: mpsc::Sender<(VolumeId, String)>,
-    wanted: Mutex<Option<mpsc::Receiver<(VolumeId, String)>>>,
+    want: mpsc::Sender<Unindexed>,
+    wanted: Mutex<Option<mpsc::Receiver<Unindexed>>>,
 }
 
 #[derive(Debug, Default)]
@@ -119,7 +130,8 @@ impl Indexes {
         if known.queued.len() >= KNOWN_MAX {
             known.queued.clear();
         }
-        if !known.queued.contains(&id) && self.want.try_send((volume, name.to_owned())).is_ok() {
+        let unindexed = Unindexed { volume, name: name.to_owned(), title: Some(id) };
+        if !known.queued.contains(&id) && self.want.try_send(unindexed).is_ok() {
             known.queued.insert(id);
         }
     }
@@ -234,7 +246,7 @@ impl Catalogue {
 
     /// The titles that were requested without an index, for who makes indexes in the background.
     /// Only the first call gets them.
-    pub fn wanted_indexes(&self) -> Option<mpsc::Receiver<(VolumeId, String)>> {
+    pub fn wanted_indexes(&self) -> Option<mpsc::Receiver<Unindexed>> {
         self.indexes.wanted.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -253,15 +265,19 @@ impl Catalogue {
         Some((self.unnamed(volume, &file, Bytes(len)).ok()?, stat))
     }
 
-    /// Stores the index of a title whose status was `stat`, unless the title has changed meanwhile.
-    /// May block.
-    pub fn keep_index(&self, title: &OpenTitle, stat: &Stat, made: &Index) {
+    /// Stores the index of a title whose status was `stat`, unless the title has changed meanwhile,
+    /// and keeps it in memory if a version was requested. May block.
+    pub fn keep_index(&self, title: &OpenTitle, wanted: Option<TitleId>, stat: &Stat, made: Index) {
         let now = rustix::fs::fstat(&title.file);
-        if now.is_ok_and(|now| index::is_same(&now, stat)) {
-            let root = self.volumes[usize::from(title.volume.0)].root();
-            if let Err(error) = index::keep(root.as_fd(), stat, made) {
-                tracing::debug!(%error, "an index cannot be kept");
-            }
+        if !now.is_ok_and(|now| index::is_same(&now, stat)) {
+            return;
+        }
+        let root = self.volumes[usize::from(title.volume.0)].root();
+        if let Err(error) = index::keep(root.as_fd(), stat, &made) {
+            tracing::debug!(%error, "an index cannot be kept");
+        }
+        if let Some(id) = wanted {
+            self.indexes.tell(id, Some(IndexState::Ready(Arc::new(made))));
         }
     }
 

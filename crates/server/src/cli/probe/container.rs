@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use serde_json::{Value, json};
 use tactus_core::units::{Bytes, MIB};
 use tactus_media::MediaFacts;
-use tactus_media::probe::probe;
+use tactus_media::facts as probe;
 
 /// A file's container.
 pub(super) struct Container {
