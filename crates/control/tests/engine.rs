@@ -80,7 +80,7 @@ async fn deliver(fixture: &Fixture, rate: Option<Rate>, first: usize, end: usize
         bytes
     });
     let range = first as u64..end as u64;
-    let delivered = grant.deliver(&fixture.title, range, Output::connection(server)).await;
+    let delivered = grant.deliver(&fixture.title, range, None, Output::connection(server)).await;
     assert_eq!(delivered.outcome, Outcome::Complete);
     assert_eq!(delivered.sent, len as u64);
     assert!(received.await.expect("no panic") == fixture.content[first..end], "bytes differ");

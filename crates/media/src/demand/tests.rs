@@ -80,7 +80,7 @@ fn judge(line: &Polyline, packets: &[Packet], range: &Range<u64>, held: f64, wha
 }
 
 #[test]
-fn whoever_buffers_two_seconds_has_each_packet_in_time_from_every_key_frame() {
+fn r01_whoever_buffers_two_seconds_has_each_packet_in_time_from_every_key_frame() {
     let dir = tempfile::tempdir().unwrap();
     // In a fragment of a second all audio lies behind all video: half a second more for tracks that
     // are not interleaved evenly, and a second for the fragment.
@@ -128,7 +128,7 @@ fn a_variable_transport_stream_has_the_demand_of_its_clock() {
 }
 
 #[test]
-fn bytes_behind_the_media_are_needed_by_nobody() {
+fn r03_bytes_behind_the_media_are_needed_at_no_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = clip(dir.path(), "behind.mp4", &[]);
     let len = std::fs::metadata(&path).unwrap().len();
@@ -139,7 +139,7 @@ fn bytes_behind_the_media_are_needed_by_nobody() {
 }
 
 #[test]
-fn fragments_have_a_rate_without_a_stated_duration() {
+fn r07_fragments_have_a_rate_without_a_stated_duration() {
     let dir = tempfile::tempdir().unwrap();
     let flags = ["-movflags", "frag_keyframe+empty_moov+default_base_moof"];
     let path = clip(dir.path(), "fragments.mp4", &flags);

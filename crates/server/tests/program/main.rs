@@ -22,4 +22,5 @@ mod proxies;
 mod rtsp_matrix;
 mod rtsp_retina;
 mod uploaders;
+mod variable_rates;
 mod volumes;

@@ -1,0 +1,208 @@
+//! Titles of a variable rate through the real server, judged as a player hears them.
+//!
+//! Promise: a player that buffers two seconds never waits, from the beginning and from a key frame
+//! before a peak, in each container.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tactus_core::units::Nanos;
+use tactus_media::sample;
+
+use crate::child::{Process, turn};
+
+/// Still, noise and still again: the noise needs ten times the rate of the rest.
+const PICTURE: &str = "nullsrc=s=320x180:r=25:d=16,\
+                       geq=lum='if(between(T,6,10),random(1)*255,16)':cb=128:cr=128";
+/// What the player buffers before it begins.
+const BUFFER: f64 = 2.0;
+/// The server sends every 62.5 ms, and the threads of this test are late on a busy machine. At its
+/// mean rate this title makes the player wait for more than two seconds.
+const TOLERANCE: f64 = 0.2;
+
+/// A packet of a title: when it is decoded, in seconds, and its bytes.
+#[derive(Clone, Copy)]
+struct Packet {
+    decoded: f64,
+    at: u64,
+    end: u64,
+    is_key: bool,
+}
+
+struct Arrival {
+    /// Since the request.
+    at: Duration,
+    /// Bytes so far.
+    bytes: u64,
+}
+
+fn encode(path: &Path, options: &[&str]) {
+    let encoded = Command::new("ffmpeg")
+        .args(["-nostdin", "-v", "error", "-y", "-f", "lavfi", "-i", PICTURE])
+        .args(["-f", "lavfi", "-i", "sine=r=48000:d=16", "-c:v", "libx264", "-crf", "30"])
+        .args(["-g", "50", "-preset", "veryfast", "-c:a", "aac", "-b:a", "64k"])
+        .args(options)
+        .arg(path)
+        .status();
+    assert!(encoded.expect("ffmpeg is missing: install the package ffmpeg").success());
+}
+
+fn packets(path: &Path) -> Vec<Packet> {
+    let fields = "packet=codec_type,dts_time,size,pos,flags";
+    let out = Command::new("ffprobe")
+        .args(["-v", "error", "-show_entries", fields, "-of", "compact=p=0"])
+        .arg(path)
+        .output()
+        .expect("ffprobe comes with ffmpeg");
+    let text = String::from_utf8(out.stdout).expect("text");
+    let packets = text.lines().filter_map(|line| {
+        let field = |name: &str| {
+            line.split('|').find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+        };
+        let at = field("pos")?.parse::<u64>().ok()?;
+        Some(Packet {
+            decoded: field("dts_time")?.parse().ok()?,
+            at,
+            end: at + field("size")?.parse::<u64>().ok()?,
+            is_key: field("codec_type")? == "video" && field("flags")?.contains('K'),
+        })
+    });
+    packets.collect()
+}
+
+/// The head of the answer, and when the bytes from `start` on came.
+fn fetch(address: &str, name: &str, start: u64) -> (String, Vec<Arrival>) {
+    let begun = Instant::now();
+    let mut socket = TcpStream::connect(address).expect("a connection");
+    let request = format!(
+        "GET /{name} HTTP/1.1\r\nHost: x\r\nRange: bytes={start}-\r\nConnection: close\r\n\r\n"
+    );
+    socket.write_all(request.as_bytes()).expect("the server reads");
+    let mut reader = BufReader::with_capacity(1 << 18, socket);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut head).expect("a head") > 0, "{head}");
+    }
+    let (mut arrivals, mut bytes, mut piece) = (vec![], 0, vec![0; 1 << 16]);
+    loop {
+        let count = reader.read(&mut piece).expect("the whole range");
+        if count == 0 {
+            return (head, arrivals);
+        }
+        bytes += count as u64;
+        arrivals.push(Arrival { at: begun.elapsed(), bytes });
+    }
+}
+
+/// For how long a player stands still that begins with [`BUFFER`] seconds of the title.
+fn wait(packets: &[Packet], start: u64, arrivals: &[Arrival]) -> f64 {
+    let mut own: Vec<_> = packets.iter().filter(|packet| packet.at >= start).collect();
+    own.sort_by(|one, other| one.decoded.total_cmp(&other.decoded));
+    let first = own.first().expect("media").decoded;
+    let came = |packet: &Packet| {
+        let needed = packet.end - start;
+        let nth = arrivals.partition_point(|arrival| arrival.bytes < needed);
+        arrivals[nth].at.as_secs_f64()
+    };
+    let buffered = own.iter().filter(|packet| packet.decoded - first <= BUFFER);
+    let begun = buffered.map(|packet| came(packet)).fold(0.0, f64::max);
+    own.iter().fold(0.0, |waited: f64, packet| {
+        waited + (came(packet) - (begun + waited + packet.decoded - first)).max(0.0)
+    })
+}
+
+struct Server {
+    _server: Process,
+    address: String,
+}
+
+fn serve(titles: &Path) -> Server {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
+        .arg("serve")
+        .arg(titles)
+        .args(["--http", "127.0.0.1:0", "--admin", "off"])
+        .env("XDG_STATE_HOME", titles.with_extension("state"))
+        .env_remove("STATE_DIRECTORY")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the server starts");
+    let mut lines = BufReader::new(server.stdout.take().expect("a pipe")).lines();
+    let line = lines.by_ref().map_while(Result::ok).find(|line| line.contains("http://127.0.0.1:"));
+    let line = line.expect("`tactus serve` prints its address");
+    let from = line.find("127.0.0.1:").expect("it was found");
+    let address = line[from..].trim_end_matches('/').to_owned();
+    thread::spawn(move || lines.for_each(drop));
+    Server { _server: Process(server), address }
+}
+
+#[test]
+fn r01_whoever_buffers_two_seconds_never_waits_for_a_title_of_a_variable_rate() {
+    let _turn = turn();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let titles = dir.path().join("titles");
+    fs::create_dir(&titles).expect("a directory for titles");
+    let forms: [(&str, &[&str]); 4] = [
+        ("title.ts", &[]),
+        ("front.mp4", &["-movflags", "+faststart"]),
+        ("behind.mp4", &[]),
+        ("fragments.mp4", &["-movflags", "frag_keyframe+empty_moov+default_base_moof"]),
+    ];
+    for (name, options) in forms {
+        encode(&titles.join(name), options);
+    }
+    let server = serve(&titles);
+    thread::scope(|scope| {
+        for (name, _) in forms {
+            let packets = packets(&titles.join(name));
+            let len = fs::metadata(titles.join(name)).expect("a title").len();
+            let keys: Vec<_> = packets.iter().filter(|packet| packet.is_key).collect();
+            let before_peak = keys.iter().rev().find(|key| key.decoded < 5.9).expect("a key frame");
+            for start in [0, before_peak.at] {
+                let (packets, address) = (packets.clone(), server.address.as_str());
+                scope.spawn(move || {
+                    let (head, arrivals) = fetch(address, name, start);
+                    assert!(head.contains("; peak="), "{name} is not variable: {head}");
+                    let last = arrivals.last().expect("bytes");
+                    assert_eq!(last.bytes, len - start, "{name}");
+                    // A download would not make a player wait either.
+                    assert!(last.at > Duration::from_secs(6), "{name}: {:?}", last.at);
+                    let waited = wait(&packets, start, &arrivals);
+                    assert!(waited <= TOLERANCE, "{name} from {start}: waited {waited} s");
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn r03_an_index_at_the_end_comes_at_once() {
+    let _turn = turn();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let titles = dir.path().join("titles");
+    fs::create_dir(&titles).expect("a directory for titles");
+    // Ten minutes: at the rate of the title the index would take three seconds.
+    let front = dir.path().join("front.mp4");
+    sample::write_mp4(&front, Nanos::from_millis(600_000)).expect("a title");
+    let (from, to) = (front.as_os_str(), titles.join("behind.mp4"));
+    let mut copy = Command::new("ffmpeg");
+    copy.args(["-nostdin", "-v", "error", "-i"]).arg(from).args(["-c", "copy"]).arg(&to);
+    assert!(copy.status().expect("ffmpeg is missing: install the package ffmpeg").success());
+    let bytes = fs::read(&to).expect("a title");
+    let index = bytes.windows(4).rposition(|kind| kind == b"moov").expect("an index") as u64 - 4;
+    let server = serve(&titles);
+    // The rate of the title is known by then.
+    fetch(&server.address, "behind.mp4", bytes.len() as u64 - 1);
+    let (_, arrivals) = fetch(&server.address, "behind.mp4", index);
+    let first = &arrivals[0];
+    let last = arrivals.last().expect("bytes");
+    assert_eq!(last.bytes, bytes.len() as u64 - index);
+    let at_mean = Duration::from_secs_f64(last.bytes as f64 * 600.0 / bytes.len() as f64);
+    let took = last.at - first.at;
+    assert!(at_mean > Duration::from_secs(2) && took < at_mean / 3, "{took:?} of {at_mean:?}");
+}
