@@ -28,8 +28,8 @@ const HEAD: u64 = 128 * KIB;
 /// Bytes read at once: 50 us of work.
 const PIECE: usize = 256 * KIB as usize;
 
-/// Indexes the titles that `stores` (by volume number) publish, and those that are requested without
-/// an index.
+/// Indexes the titles that `stores` (by volume number) publish, and those that are requested
+/// without an index.
 pub fn begin(catalogue: &Arc<Catalogue>, broker: &Broker, stores: &[Option<Store>]) {
     let (tell, mut told) = mpsc::channel::<Unindexed>(WAITING_MAX);
     for (index, store) in stores.iter().enumerate() {

@@ -277,7 +277,8 @@ impl From<Cost> for PlannedCost {
 
 impl PlannedCost {
     /// A stream whose rate follows its content and that begins in slot `begin`. `peak` is its cost
-    /// if it always had its highest rate, and `at` the cost at another rate. It is not of datagrams.
+    /// if it always had its highest rate, and `at` the cost at another rate. It is not of
+    /// datagrams.
     pub fn following(
         envelope: &Envelope,
         begin: u64,
@@ -308,8 +309,8 @@ impl PlannedCost {
     }
 }
 
-/// Limit of the blocks that a stream of a pinned title leases at once. Faster streams, over 25 Mbit/s
-/// with blocks of 256 KiB, are admitted as if their title were not pinned.
+/// Limit of the blocks that a stream of a pinned title leases at once. Faster streams, over 25
+/// Mbit/s with blocks of 256 KiB, are admitted as if their title were not pinned.
 pub const RESIDENT_WINDOW: u32 = 8;
 
 /// Best-effort streams hold this many blocks: one being sent, one being read, one in reserve.

@@ -1,9 +1,10 @@
 //! The ledger: the sum of all promises, and the check of the next one.
 //!
 //! Promise: the sum of all admitted streams fits each disk's cycle, each arena, the link and the
-//! real-time cores, in each second of the time that is planned. A refused request changes nothing; a returned grant leaves no trace. Only the
-//! ledger refuses for lack of resources. It uses average needs. Averages suffice because the stream
-//! table wants every block at least one block's duration ahead (`docs/design/admission.md`).
+//! real-time cores, in each second of the time that is planned. A refused request changes nothing;
+//! a returned grant leaves no trace. Only the ledger refuses for lack of resources. It uses average
+//! needs. Averages suffice because the stream table wants every block at least one block's duration
+//! ahead (`docs/design/admission.md`).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -114,7 +115,7 @@ struct DiskUse {
 }
 
 /// The promises that change with time, slot by slot.
-struct Planned {
+struct PlannedSums {
     visits: Vec<Timeline>,
     read: Vec<Timeline>,
     connections: Timeline,
@@ -124,7 +125,7 @@ struct Planned {
 /// The promises.
 pub struct Ledger {
     limits: Limits,
-    planned: Planned,
+    planned: PlannedSums,
     disks: Vec<DiskUse>,
     /// Rate of the link promised to connections.
     connections: BitRate,
@@ -146,7 +147,7 @@ impl Ledger {
         let classes = Classes::new(limits.classes.clone());
         let (connections, datagrams) = (BitRate(0), BitRate(0));
         let timelines = |count| alloc::vec![Timeline::default(); count];
-        let planned = Planned {
+        let planned = PlannedSums {
             visits: timelines(limits.disks.len()),
             read: timelines(limits.disks.len()),
             connections: Timeline::default(),
@@ -445,7 +446,7 @@ impl Ledger {
     }
 }
 
-impl Planned {
+impl PlannedSums {
     /// Adds a step of a stream to its slots, or removes it.
     fn change(&mut self, slots: &Range<u64>, step: Cost, by: fn(&mut Timeline, Range<u64>, u64)) {
         let disk = step.source.disk as usize;

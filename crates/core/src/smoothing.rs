@@ -4,18 +4,18 @@
 //! Promise: of all schedules between the two bounds, the result has the least peak rate, or the
 //! title's mean rate if that is higher: it is never slower without a need. It is made of straight
 //! segments, and a title of a constant rate is one segment. All comparisons are exact.
-//! Time and memory are linear in the points of the demand.
+//! Time and memory are linear in the points of the consumption.
 //!
 //! A player that has a buffer of `buffer` begins at once and plays. Bytes of its first `burst` are
 //! sent at the start. From then on the sent bytes lie in a tube: above what is played until now,
 //! below what is played one buffer later.
 //!
 //! ```text
-//! bytes                       ___ may be held: demand(t + burst)
+//! bytes                       ___ may be held: consumption(t + burst)
 //!                         ___/ __/
 //!                     ___/  __/ /     schedule: the shortest path in between
 //!           burst -> /   __/  _/
-//!                   / __/   _/___ must be there: demand(t + burst - buffer)
+//!                   / __/   _/___ must be there: consumption(t + burst - buffer)
 //!                  /_/_____/                                          time
 //! ```
 //!
@@ -30,7 +30,7 @@ use crate::units::{Bytes, MediaTime};
 
 /// How many bytes of a range must have arrived by which time of the title.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Demand {
+pub struct Consumption {
     shape: Shape,
     /// Ascending in both.
     points: Vec<Point>,
@@ -40,7 +40,7 @@ pub struct Demand {
     lead: u64,
 }
 
-/// The demand between two points.
+/// The consumption between two points.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
     /// Bytes are needed evenly, as by the clock of a transport stream.
@@ -75,9 +75,9 @@ enum Bound {
     Upper(Point),
 }
 
-impl Demand {
-    /// A demand through these points, whose times and bytes do not descend. Of points at one time
-    /// the last one counts. `None` if there are no bytes.
+impl Consumption {
+    /// A consumption through these points, whose times and bytes do not descend. Of points at one
+    /// time the last one counts. `None` if there are no bytes.
     pub fn new(shape: Shape, points: impl Iterator<Item = (MediaTime, Bytes)>) -> Option<Self> {
         let mut kept: Vec<Point> = Vec::new();
         for (time, bytes) in points {
@@ -129,8 +129,8 @@ impl Demand {
         self.points.len()
     }
 
-    /// The demand of a part of the bytes, whose time begins with the first byte needed of it; `None`
-    /// if none of them is ever needed, as of an index behind the media.
+    /// The consumption of a part of the bytes, whose time begins with the first byte needed of it;
+    /// `None` if none of them is ever needed, as of an index behind the media.
     #[must_use]
     pub fn part(&self, range: core::ops::Range<u64>) -> Option<Self> {
         let after = self.points.partition_point(|point| point.bytes <= range.start);
@@ -157,7 +157,7 @@ impl Demand {
         Some(part)
     }
 
-    /// Always false: a demand has bytes.
+    /// Always false: a consumption has bytes.
     pub fn is_empty(&self) -> bool {
         false
     }

@@ -134,8 +134,9 @@ mod tests {
             };
             let check = |timeline: &Timeline, plain: &[u64]| {
                 for &(start, len) in &asked {
-                    let most = (start..start + len).map(|slot| plain[(slot % SLOTS) as usize]).max();
-                    prop_assert_eq!(timeline.max(start..start + len), most.unwrap());
+                    let slots = start..start + len;
+                    let most = slots.clone().map(|slot| plain[(slot % SLOTS) as usize]).max();
+                    prop_assert_eq!(timeline.max(slots), most.unwrap());
                 }
                 prop_assert_eq!(timeline.max_of_all(), *plain.iter().max().unwrap());
                 Ok(())

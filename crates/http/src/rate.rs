@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tactus_core::datagrams::Plan;
 use tactus_core::range::RequestedRange;
-use tactus_core::smoothing::{Demand, PlayerBuffer};
+use tactus_core::smoothing::{Consumption, PlayerBuffer};
 use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
@@ -123,9 +123,10 @@ impl From<Pace> for PlannedPace {
     }
 }
 
-/// The pace of a part of a title at the title's own rate: as even as the player's buffer lets it be.
+/// The pace of a part of a title at the title's own rate: as even as the player's buffer lets it
+/// be.
 /// `pace` is that of the title as a whole.
-pub(super) fn following(pace: Pace, demand: &Demand, limits: &RateLimits) -> PlannedPace {
+pub(super) fn following(pace: Pace, consumption: &Consumption, limits: &RateLimits) -> PlannedPace {
     let Pace::Paced { rate: mean, burst, tick } = pace else { return pace.into() };
     let class = &limits.title;
     let ticks = |span: Nanos| MediaTime(span.0 * 27 / 1000);
@@ -134,7 +135,7 @@ pub(super) fn following(pace: Pace, demand: &Demand, limits: &RateLimits) -> Pla
         burst: ticks(class.start_burst),
         burst_max: HEAD_AT_ONCE_MAX + burst,
     };
-    let line = demand.smoothed(player);
+    let line = consumption.smoothed(player);
     let burst = line.burst();
     let mut rates = line.rates();
     let (Some(first), second) = (rates.next(), rates.next()) else { return pace.into() };

@@ -9,7 +9,7 @@ use tactus_core::range::{self, RequestedRange};
 use tactus_core::units::Bytes;
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
-use tactus_storage::catalogue::{OpenTitle, PartDemand};
+use tactus_storage::catalogue::{OpenTitle, PartConsumption};
 
 use super::answer::{Answer, ContentEnd, Delivery, Parts, not_served};
 use super::conditional::{self, Validators, Verdict};
@@ -155,21 +155,21 @@ async fn follow_content(
         return pace.into();
     }
     let len = Bytes(part.end - part.start);
-    match store.catalogue.demand(title, path, media, part).await {
-        PartDemand::None => pace.into(),
-        PartDemand::NoMedia => rate::at_once(pace, len).into(),
-        PartDemand::Known(demand) if demand.points() <= POINTS_INLINE => {
-            rate::following(pace, &demand, &store.rates)
+    match store.catalogue.consumption(title, path, media, part).await {
+        PartConsumption::None => pace.into(),
+        PartConsumption::NoMedia => rate::at_once(pace, len).into(),
+        PartConsumption::Known(consumption) if consumption.points() <= POINTS_INLINE => {
+            rate::following(pace, &consumption, &store.rates)
         }
-        PartDemand::Known(demand) => {
+        PartConsumption::Known(consumption) => {
             let limits = store.rates.clone();
-            let smoothing = move || rate::following(pace, &demand, &limits);
+            let smoothing = move || rate::following(pace, &consumption, &limits);
             tokio::task::spawn_blocking(smoothing).await.unwrap_or(pace.into())
         }
     }
 }
 
-/// Points of a demand that are smoothed on the thread that serves other clients: under half a
+/// Points of a consumption that are smoothed on the thread that serves other clients: under half a
 /// millisecond.
 const POINTS_INLINE: usize = 4096;
 

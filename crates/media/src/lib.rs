@@ -10,7 +10,7 @@ use tactus_core::units::{BitRate, Bytes, Nanos};
 pub mod index;
 pub mod probe;
 
-pub mod demand;
+pub mod consumption;
 pub mod movie;
 
 pub mod demo;
@@ -19,11 +19,11 @@ pub mod sample;
 #[cfg(any(test, feature = "fuzz-targets"))]
 pub mod fuzz_targets;
 
-/// The properties of a title, from its own bytes. The extension of `name` only sets the search range
-/// of a transport stream. May block.
+/// The properties of a title, from its own bytes. The extension of `name` only sets the search
+/// range of a transport stream. May block.
 #[must_use]
 pub fn facts(file: &std::fs::File, name: &str) -> Option<MediaFacts> {
-    probe::probe(file, name).or_else(|| demand::facts_of_fragments(file))
+    probe::probe(file, name).or_else(|| consumption::facts_of_fragments(file))
 }
 
 /// The server's own directory inside a volume, which is never served.

@@ -20,7 +20,7 @@ mod inspection;
 mod scroll;
 mod survey;
 
-mod demands;
+mod consumptions;
 
 use std::fs::File;
 use std::io;
@@ -39,7 +39,7 @@ use tokio::sync::OnceCell;
 use crate::conditions::{Conditions, Kind};
 use crate::warnings;
 
-pub use demands::PartDemand;
+pub use consumptions::PartConsumption;
 pub use digests::Digests;
 pub use growing::{
     Follower, GROWING_TITLES_MAX, GrowingTitleSpec, Growth, GrowthPublisher, Watermark,
@@ -50,7 +50,7 @@ pub use scroll::{Position, Scroll};
 pub use version::FileVersion;
 pub use volume::is_reserved;
 
-use demands::Demands;
+use consumptions::Consumptions;
 use growing::GrowingTitles;
 use indexes::Indexes;
 use known_titles::KnownTitles;
@@ -252,7 +252,7 @@ pub struct Catalogue {
     damaged: AtomicU64,
     growing: Arc<GrowingTitles>,
     indexes: Indexes,
-    demands: Demands,
+    consumptions: Consumptions,
     survey: Arc<Survey>,
     unlisted: LastWarning,
 }
@@ -291,7 +291,7 @@ impl Catalogue {
             damaged: AtomicU64::new(0),
             growing: Arc::default(),
             indexes: Indexes::default(),
-            demands: Demands::default(),
+            consumptions: Consumptions::default(),
             survey: Arc::default(),
             unlisted: LastWarning::default(),
         })

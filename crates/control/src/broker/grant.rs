@@ -172,7 +172,8 @@ impl Grant {
         Delivery::of_blocks(blocks, framing, schedule, output.engine)
     }
 
-    /// Delivers `range` of `title`, at the times of `plan` if there is one. Dropping the future stops the delivery together with its grant.
+    /// Delivers `range` of `title`, at the times of `plan` if there is one. Dropping the future
+    /// stops the delivery together with its grant.
     ///
     /// # Panics
     /// If the range is empty.

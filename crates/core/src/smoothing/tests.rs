@@ -1,3 +1,5 @@
+//! Smoothed schedules against their bounds and the least possible peak.
+
 use super::*;
 use crate::units::Nanos;
 use alloc::vec;
@@ -6,9 +8,9 @@ use proptest::prelude::*;
 const SECOND: u64 = 27_000_000;
 const NO_LIMIT: Bytes = Bytes(u64::MAX);
 
-fn demand(shape: Shape, points: &[(u64, u64)]) -> Demand {
+fn consumption(shape: Shape, points: &[(u64, u64)]) -> Consumption {
     let points = points.iter().map(|&(time, bytes)| (MediaTime(time), Bytes(bytes)));
-    Demand::new(shape, points).unwrap()
+    Consumption::new(shape, points).unwrap()
 }
 
 fn player(held: u64, burst: u64) -> PlayerBuffer {
@@ -25,11 +27,11 @@ fn segments(line: &Polyline) -> Vec<(u64, u64)> {
 
 /// The least peak of any schedule within the bounds, as time and bytes: the steepest way from an
 /// upper bound to a later lower one.
-fn least_peak(demand: &Demand, player: PlayerBuffer) -> (u64, u64) {
-    let start = Point { time: 0, bytes: demand.at(player.burst.0).min(player.burst_max.0) };
+fn least_peak(consumption: &Consumption, player: PlayerBuffer) -> (u64, u64) {
+    let start = Point { time: 0, bytes: consumption.at(player.burst.0).min(player.burst_max.0) };
     let delay = player.held.0 - player.burst.0;
     let (mut upper, mut most) = (vec![start], (1, 0));
-    for bound in demand.bounds(delay, player.burst.0) {
+    for bound in consumption.bounds(delay, player.burst.0) {
         match bound {
             Bound::Upper(point) => upper.push(point),
             Bound::Lower(to) => {
@@ -53,10 +55,10 @@ fn sent(line: &Polyline, ticks: u64) -> u64 {
     line.allowed(Nanos(nanos)).0.min(line.len().0)
 }
 
-fn judge(demand: &Demand, player: PlayerBuffer) -> Result<(), TestCaseError> {
-    let line = demand.smoothed(player);
-    prop_assert_eq!(line.len(), demand.len());
-    if Bytes(demand.at(player.burst.0)) == demand.len() && player.burst_max == NO_LIMIT {
+fn judge(consumption: &Consumption, player: PlayerBuffer) -> Result<(), TestCaseError> {
+    let line = consumption.smoothed(player);
+    prop_assert_eq!(line.len(), consumption.len());
+    if Bytes(consumption.at(player.burst.0)) == consumption.len() && player.burst_max == NO_LIMIT {
         prop_assert_eq!(line.duration(), MediaTime(1), "it leaves at once");
         return Ok(());
     }
@@ -64,7 +66,7 @@ fn judge(demand: &Demand, player: PlayerBuffer) -> Result<(), TestCaseError> {
     // The byte of a pause, and those of a tick by which the time of the test is rounded.
     let slack =
         2 + segments(&line).iter().map(|&(time, bytes)| bytes.div_ceil(time)).max().unwrap();
-    for bound in demand.bounds(delay, player.burst.0) {
+    for bound in consumption.bounds(delay, player.burst.0) {
         let (Bound::Lower(point) | Bound::Upper(point)) = bound;
         let sent = sent(&line, point.time.min(line.duration().0));
         match bound {
@@ -72,8 +74,8 @@ fn judge(demand: &Demand, player: PlayerBuffer) -> Result<(), TestCaseError> {
             Bound::Upper(point) => prop_assert!(sent <= point.bytes + slack, "{point:?} {sent}"),
         }
     }
-    let (time, bytes) = least_peak(demand, player);
-    let title = demand.points[demand.points.len() - 1];
+    let (time, bytes) = least_peak(consumption, player);
+    let title = consumption.points[consumption.points.len() - 1];
     let is_below_mean =
         u128::from(bytes) * u128::from(title.time) < u128::from(title.bytes) * u128::from(time);
     let (time, bytes) = if is_below_mean { (title.time, title.bytes) } else { (time, bytes) };
@@ -92,7 +94,7 @@ fn judge(demand: &Demand, player: PlayerBuffer) -> Result<(), TestCaseError> {
 fn a_constant_rate_is_one_segment_behind_its_burst() {
     // 8 Mbit/s for a minute, with a point each 40 ms.
     let points: Vec<_> = (0..=1500).map(|frame| (frame * SECOND / 25, frame * 40_000)).collect();
-    let line = demand(Shape::Lines, &points).smoothed(player(2 * SECOND, SECOND));
+    let line = consumption(Shape::Lines, &points).smoothed(player(2 * SECOND, SECOND));
     assert_eq!(
         line.points().collect::<Vec<_>>(),
         [
@@ -109,7 +111,7 @@ fn a_peak_is_spread_over_the_buffer_before_it() {
     let points =
         [(0, 0), (20 * SECOND, 20_000_000), (30 * SECOND, 70_000_000), (50 * SECOND, 90_000_000)];
     let peak = |held, burst| {
-        let line = demand(Shape::Lines, &points).smoothed(player(held, burst));
+        let line = consumption(Shape::Lines, &points).smoothed(player(held, burst));
         segments(&line).into_iter().map(|(time, bytes)| bytes * SECOND / time).max().unwrap()
     };
     // 50 MB in ten seconds, less what a buffer of the slow part takes, over two seconds more.
@@ -120,20 +122,20 @@ fn a_peak_is_spread_over_the_buffer_before_it() {
 #[test]
 fn samples_are_there_at_their_times() {
     let points = [(0, 400), (SECOND, 500), (2 * SECOND, 10_500), (3 * SECOND, 10_600)];
-    let demand = demand(Shape::Steps, &points);
-    let line = demand.smoothed(player(2 * SECOND, SECOND));
+    let consumption = consumption(Shape::Steps, &points);
+    let line = consumption.smoothed(player(2 * SECOND, SECOND));
     // What is due within a second leaves at once.
     assert_eq!(line.allowed(Nanos(0)), Bytes(500));
-    judge(&demand, player(2 * SECOND, SECOND)).unwrap();
+    judge(&consumption, player(2 * SECOND, SECOND)).unwrap();
     let limited = PlayerBuffer { burst_max: Bytes(100), ..player(2 * SECOND, SECOND) };
-    assert_eq!(demand.smoothed(limited).allowed(Nanos(0)), Bytes(100));
-    judge(&demand, limited).unwrap();
+    assert_eq!(consumption.smoothed(limited).allowed(Nanos(0)), Bytes(100));
+    judge(&consumption, limited).unwrap();
 }
 
 #[test]
 fn nothing_and_what_descends_is_no_demand() {
     let made = |points: &[(u64, u64)]| {
-        Demand::new(
+        Consumption::new(
             Shape::Steps,
             points.iter().map(|&(time, bytes)| (MediaTime(time), Bytes(bytes))),
         )
@@ -146,7 +148,8 @@ fn nothing_and_what_descends_is_no_demand() {
 
 #[test]
 fn a_range_that_fits_the_burst_leaves_at_once() {
-    let line = demand(Shape::Lines, &[(0, 0), (SECOND / 2, 5000)]).smoothed(player(SECOND, SECOND));
+    let line =
+        consumption(Shape::Lines, &[(0, 0), (SECOND / 2, 5000)]).smoothed(player(SECOND, SECOND));
     assert_eq!((line.len(), line.duration()), (Bytes(5000), MediaTime(1)));
 }
 
@@ -165,8 +168,8 @@ proptest! {
         });
         let shape = if is_stepped { Shape::Steps } else { Shape::Lines };
         let first = core::iter::once((MediaTime(0), Bytes(0)));
-        if let Some(demand) = Demand::new(shape, first.chain(points)) {
-            judge(&demand, player(burst + more, burst))?;
+        if let Some(consumption) = Consumption::new(shape, first.chain(points)) {
+            judge(&consumption, player(burst + more, burst))?;
         }
     }
 }

@@ -263,8 +263,8 @@ impl Framer {
         !matches!(self, Self::Plain(_) | Self::Chunked(_))
     }
 
-    /// The bytes that are due in the second before `end` by a schedule of a variable rate; `None` at
-    /// one rate.
+    /// The bytes that are due in the second before `end` by a schedule of a variable rate; `None`
+    /// at one rate.
     pub(super) fn due_in_second(&self, clock: &ByteClock, end: MonoTime) -> Option<Bytes> {
         let allowed = |at| match self {
             Self::Plain(plain) if !plain.is_even() => Some(plain.allowed(clock, at)),

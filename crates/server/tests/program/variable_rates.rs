@@ -7,14 +7,16 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tactus_core::units::Nanos;
 use tactus_media::sample;
+use tactus_testkit::process::{Process, turn};
+use tactus_testkit::server;
 
-use crate::child::{Process, turn};
+const TACTUS: &str = env!("CARGO_BIN_EXE_tactus");
 
 /// Still, noise and still again: the noise needs ten times the rate of the rest.
 const PICTURE: &str = "nullsrc=s=320x180:r=25:d=16,\
@@ -122,23 +124,13 @@ struct Server {
 }
 
 fn serve(titles: &Path) -> Server {
-    let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
-        .arg("serve")
-        .arg(titles)
-        .args(["--http", "127.0.0.1:0", "--admin", "off"])
-        .env("XDG_STATE_HOME", titles.with_extension("state"))
-        .env_remove("STATE_DIRECTORY")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the server starts");
-    let mut lines = BufReader::new(server.stdout.take().expect("a pipe")).lines();
-    let line = lines.by_ref().map_while(Result::ok).find(|line| line.contains("http://127.0.0.1:"));
-    let line = line.expect("`tactus serve` prints its address");
-    let from = line.find("127.0.0.1:").expect("it was found");
-    let address = line[from..].trim_end_matches('/').to_owned();
-    thread::spawn(move || lines.for_each(drop));
-    Server { _server: Process(server), address }
+    let mut command = server::serve(TACTUS, titles.parent().expect("it is in a directory"));
+    command.arg(titles).args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    let (process, said) = server::start(&mut command, None, server::until("Metrics"), drop);
+    let first = said.iter().find(|line| line.contains("http://")).expect("its address");
+    let (_, url) = first.split_once("http://").expect("it was found");
+    let address = url.split(['/', ' ']).next().expect("a host and a port").to_owned();
+    Server { _server: process, address }
 }
 
 #[test]

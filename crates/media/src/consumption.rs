@@ -1,9 +1,9 @@
-//! The demand of a title: how many of its bytes a player needs by which time.
+//! The consumption of a title: how many of its bytes a player needs by which time.
 //!
 //! Promise: it comes from the clock of a transport stream, or from the sample tables or fragments
 //! of a movie of any codec. Times of samples are rounded down to [`SLOT`], so a schedule by them is
-//! early by that much and never late. Points are bounded by [`POINTS_MAX`]. A movie whose tracks are
-//! not interleaved has no demand: players seek in it.
+//! early by that much and never late. Points are bounded by [`POINTS_MAX`]. A movie whose tracks
+//! are not interleaved has no consumption: players seek in it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 
 use shiguredo_mp4::Decode;
 use shiguredo_mp4::boxes::{MoofBox, TrexBox};
-use tactus_core::smoothing::{Demand, Shape};
+use tactus_core::smoothing::{Consumption, Shape};
 use tactus_core::ts::Index;
 use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
 
@@ -28,8 +28,8 @@ const SLOT_SPAN: Nanos = Nanos::from_millis(10);
 const RATE_MAX: BitRate = BitRate(100_000_000_000);
 /// Upper bound of points; with more, the slots become longer. Two hours of a slot each 30 ms.
 pub const POINTS_MAX: usize = 1 << 18;
-/// How much sooner than by its clock a byte may be needed: a tenth of a second is the largest distance
-/// of clock references (ISO/IEC 13818-1, 2.7.2), in which a frame ends, and as much is the
+/// How much sooner than by its clock a byte may be needed: a tenth of a second is the largest
+/// distance of clock references (ISO/IEC 13818-1, 2.7.2), in which a frame ends, and as much is the
 /// difference of audio and video in the time from their bytes to their decoding.
 const CLOCK_LEAD: MediaTime = MediaTime(27_000_000 / 5);
 /// The most bytes that are needed before they are due, because others behind them are.
@@ -59,12 +59,12 @@ pub fn facts_of_fragments(file: &File) -> Option<MediaFacts> {
     is_plausible.then_some(MediaFacts { kind: MediaKind::Movie, rate, mean: rate, duration, head })
 }
 
-/// The demand of `range` of an indexed transport stream; `None` if it is empty.
+/// The consumption of `range` of an indexed transport stream; `None` if it is empty.
 ///
-/// A clock reference tells when its byte is sent by a sender that follows the clock. Its frame may be
-/// decoded up to [`CLOCK_LEAD`] sooner than that.
+/// A clock reference tells when its byte is sent by a sender that follows the clock. Its frame may
+/// be decoded up to [`CLOCK_LEAD`] sooner than that.
 #[must_use]
-pub fn of_index(index: &Index, range: &Range<u64>) -> Option<Demand> {
+pub fn of_index(index: &Index, range: &Range<u64>) -> Option<Consumption> {
     let end = range.end.min(index.len());
     let begin = index.time_at(range.start);
     let inner = index.points().filter(|&(at, _)| range.start < at && at < end);
@@ -72,12 +72,15 @@ pub fn of_index(index: &Index, range: &Range<u64>) -> Option<Demand> {
         .chain([(end, index.time_at(end))])
         .map(|(at, time)| (MediaTime(time.0.saturating_sub(begin.0)), Bytes(at - range.start)));
     let first = (MediaTime(0), Bytes(0));
-    Some(Demand::new(Shape::Lines, std::iter::once(first).chain(points))?.with_lead(CLOCK_LEAD))
+    Some(
+        Consumption::new(Shape::Lines, std::iter::once(first).chain(points))?.with_lead(CLOCK_LEAD),
+    )
 }
 
-/// The demand of a whole movie; `None` if its samples are unknown or not interleaved. May block.
+/// The consumption of a whole movie; `None` if its samples are unknown or not interleaved. May
+/// block.
 #[must_use]
-pub fn of_movie(file: &File) -> Option<Demand> {
+pub fn of_movie(file: &File) -> Option<Consumption> {
     let len = file.metadata().ok()?.len();
     let index = top_level(file, len).find(|found| found.kind == *b"moov")?.body;
     let (movie_timescale, _) = time_header(file, &child(file, &index, b"mvhd")?)?;
@@ -101,7 +104,7 @@ pub fn of_movie(file: &File) -> Option<Demand> {
     if let Some(extends) = child(file, &index, b"mvex") {
         add_fragments(file, len, &extends, &mut tracks, &mut samples)?;
     }
-    samples.demand()
+    samples.consumption()
 }
 
 /// A track of a fragmented movie.
@@ -150,7 +153,7 @@ impl Slots {
         Some(())
     }
 
-    fn demand(mut self) -> Option<Demand> {
+    fn consumption(mut self) -> Option<Consumption> {
         self.slots.sort_by_key(|slot| slot.number);
         let first = self.slots.iter().map(|slot| slot.start).min()?;
         let mut points: Vec<(u64, u64)> = Vec::new();
@@ -183,7 +186,7 @@ impl Slots {
         let points = points
             .into_iter()
             .map(|(number, end)| (MediaTime((number - begin) / each * each * SLOT.0), Bytes(end)));
-        Some(Demand::new(Shape::Steps, points)?.with_resolution(MediaTime(each * SLOT.0)))
+        Some(Consumption::new(Shape::Steps, points)?.with_resolution(MediaTime(each * SLOT.0)))
     }
 }
 

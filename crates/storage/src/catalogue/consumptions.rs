@@ -1,9 +1,9 @@
-//! The demands of requested titles: how many bytes a player needs by which time.
+//! The consumptions of requested titles: how many bytes a player needs by which time.
 //!
-//! Promise: a request never waits for a long title to be read. The demand of a transport stream is
-//! that of its index, if there is one; a long title without an index is queued for one. Demands of
-//! movies are found once, with a limit on concurrent reads; their memory is bounded, and the least
-//! recently used one is removed first.
+//! Promise: a request never waits for a long title to be read. The consumption of a transport
+//! stream is that of its index, if there is one; a long title without an index is queued for one.
+//! Consumptions of movies are found once, with a limit on concurrent reads; their memory is
+//! bounded, and the least recently used one is removed first.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,45 +11,47 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tactus_core::path::RequestPath;
-use tactus_core::smoothing::Demand;
+use tactus_core::smoothing::Consumption;
 use tactus_core::units::MIB;
 use tactus_engine::message::TitleId;
-use tactus_media::{MediaFacts, MediaKind, demand};
+use tactus_media::{MediaFacts, MediaKind, consumption};
 
 use super::{Catalogue, OpenTitle};
 
-/// The demands of movies in memory; `None` for a movie without one.
+/// The consumptions of movies in memory; `None` for a movie without one.
 #[derive(Debug, Default)]
-pub(super) struct Demands(Mutex<Cache>);
+pub(super) struct Consumptions(Mutex<Cache>);
 
 #[derive(Debug, Default)]
 struct Cache {
     /// In order of use; the most recently used is last.
-    titles: VecDeque<(TitleId, Option<Arc<Demand>>)>,
+    titles: VecDeque<(TitleId, Option<Arc<Consumption>>)>,
     points: usize,
 }
 
-/// Memory for demands, of 16 bytes a point: dozens of long movies.
+/// Memory for consumptions, of 16 bytes a point: dozens of long movies.
 const POINTS_MAX: usize = 64 * MIB as usize / 16;
-/// Most demands in memory, however small.
+/// Most consumptions in memory, however small.
 const TITLES_MAX: usize = 4096;
 
-impl Demands {
-    fn get(&self, id: TitleId) -> Option<Option<Arc<Demand>>> {
+impl Consumptions {
+    fn get(&self, id: TitleId) -> Option<Option<Arc<Consumption>>> {
         let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = cache.titles.iter().position(|(known, _)| *known == id)?;
         let found = cache.titles.remove(at)?;
-        let demand = found.1.clone();
+        let consumption = found.1.clone();
         cache.titles.push_back(found);
-        Some(demand)
+        Some(consumption)
     }
 
-    fn insert(&self, id: TitleId, demand: Option<Arc<Demand>>) {
-        let points = |demand: &Option<Arc<Demand>>| demand.as_ref().map_or(0, |it| it.points());
+    fn insert(&self, id: TitleId, consumption: Option<Arc<Consumption>>) {
+        let points = |consumption: &Option<Arc<Consumption>>| {
+            consumption.as_ref().map_or(0, |it| it.points())
+        };
         let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         cache.titles.retain(|(known, _)| *known != id);
-        cache.titles.push_back((id, demand));
-        cache.points = cache.titles.iter().map(|(_, demand)| points(demand)).sum();
+        cache.titles.push_back((id, consumption));
+        cache.points = cache.titles.iter().map(|(_, consumption)| points(consumption)).sum();
         while cache.titles.len() > TITLES_MAX || cache.points > POINTS_MAX {
             let Some((_, gone)) = cache.titles.pop_front() else { break };
             cache.points -= points(&gone);
@@ -57,11 +59,11 @@ impl Demands {
     }
 }
 
-/// The demand of a part of a title.
+/// The consumption of a part of a title.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum PartDemand {
+pub enum PartConsumption {
     /// Its bytes are needed at these times.
-    Known(Demand),
+    Known(Consumption),
     /// No media lies in it: a player waits for all of it, as for an index at the end.
     NoMedia,
     /// Its rate is constant, or nothing is known yet.
@@ -69,28 +71,30 @@ pub enum PartDemand {
 }
 
 impl Catalogue {
-    /// The demand of `range` of the title at `path`, whose media facts are `facts`.
-    pub async fn demand(
+    /// The consumption of `range` of the title at `path`, whose media facts are `facts`.
+    pub async fn consumption(
         self: &Arc<Self>,
         title: &OpenTitle,
         path: &RequestPath,
         facts: &MediaFacts,
         range: Range<u64>,
-    ) -> PartDemand {
+    ) -> PartConsumption {
         if title.following.is_some() {
-            return PartDemand::None;
+            return PartConsumption::None;
         }
         match facts.kind {
             MediaKind::TransportStream { .. } => {
                 let index = self.index_at_hand(title, path).await;
                 let index = index.filter(|index| !index.is_constant() || index.runs().len() > 1);
-                let demand = index.and_then(|index| demand::of_index(&index, &range));
-                demand.map_or(PartDemand::None, PartDemand::Known)
+                let consumption = index.and_then(|index| consumption::of_index(&index, &range));
+                consumption.map_or(PartConsumption::None, PartConsumption::Known)
             }
             MediaKind::Movie => match self.of_movie(title, path).await {
-                Some(demand) if range.start >= demand.len().0 => PartDemand::NoMedia,
-                Some(demand) => demand.part(range).map_or(PartDemand::None, PartDemand::Known),
-                None => PartDemand::None,
+                Some(consumption) if range.start >= consumption.len().0 => PartConsumption::NoMedia,
+                Some(consumption) => {
+                    consumption.part(range).map_or(PartConsumption::None, PartConsumption::Known)
+                }
+                None => PartConsumption::None,
             },
         }
     }
@@ -99,18 +103,18 @@ impl Catalogue {
         self: &Arc<Self>,
         title: &OpenTitle,
         path: &RequestPath,
-    ) -> Option<Arc<Demand>> {
-        if let Some(known) = self.demands.get(title.id) {
+    ) -> Option<Arc<Consumption>> {
+        if let Some(known) = self.consumptions.get(title.id) {
             return known;
         }
         let (index, name) = self.volume_of(path).ok()??;
         let (this, name, id) = (Arc::clone(self), name.to_owned(), title.id);
         let look = move || {
             let file = File::from(this.open_version(index, &name, id)?);
-            Some(demand::of_movie(&file).map(Arc::new))
+            Some(consumption::of_movie(&file).map(Arc::new))
         };
         let found = self.volumes[index].probes.run(look).await.ok()??;
-        self.demands.insert(title.id, found.clone());
+        self.consumptions.insert(title.id, found.clone());
         found
     }
 }

@@ -1,5 +1,5 @@
-//! Demands of titles that ffmpeg has encoded at a variable rate, judged by the packets that ffprobe
-//! finds in them.
+//! Consumptions of titles that ffmpeg has encoded at a variable rate, judged by the packets that
+//! ffprobe finds in them.
 
 use super::*;
 use crate::index;
@@ -92,7 +92,7 @@ fn r01_whoever_buffers_two_seconds_has_each_packet_in_time_from_every_key_frame(
         let path = clip(dir.path(), name, options);
         let file = File::open(&path).unwrap();
         let len = file.metadata().unwrap().len();
-        let demand = of_movie(&file).unwrap();
+        let consumption = of_movie(&file).unwrap();
         let packets = packets(&path);
         let starts = packets.iter().filter(|packet| packet.is_video && packet.is_key);
         let starts: Vec<_> = starts.map(|packet| packet.at).collect();
@@ -100,7 +100,7 @@ fn r01_whoever_buffers_two_seconds_has_each_packet_in_time_from_every_key_frame(
         let mut peaks = vec![];
         for start in std::iter::once(0).chain(starts) {
             let range = start..len;
-            let line = demand.part(range.clone()).unwrap().smoothed(PLAYER);
+            let line = consumption.part(range.clone()).unwrap().smoothed(PLAYER);
             assert_eq!(line.len(), Bytes(len - start), "{name}");
             judge(&line, &packets, &range, held, name);
             peaks.push(line.peak(Bytes(0), Bytes(4096)));
@@ -132,10 +132,10 @@ fn r03_bytes_behind_the_media_are_needed_at_no_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = clip(dir.path(), "behind.mp4", &[]);
     let len = std::fs::metadata(&path).unwrap().len();
-    let demand = of_movie(&File::open(&path).unwrap()).unwrap();
-    assert!(demand.part(demand.len().0..len).is_none(), "the index");
-    let tail = demand.part(demand.len().0 - 1..len).unwrap();
-    assert_eq!(tail.len(), Bytes(len - demand.len().0 + 1));
+    let consumption = of_movie(&File::open(&path).unwrap()).unwrap();
+    assert!(consumption.part(consumption.len().0..len).is_none(), "the index");
+    let tail = consumption.part(consumption.len().0 - 1..len).unwrap();
+    assert_eq!(tail.len(), Bytes(len - consumption.len().0 + 1));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn tracks_one_after_the_other_have_no_demand() {
             slots.add(nth * 10 * SLOT.0, (track * 320 + nth) * 100_000, 100_000).unwrap();
         }
     }
-    assert!(slots.demand().is_none());
+    assert!(slots.consumption().is_none());
 }
 
 #[test]
@@ -170,10 +170,10 @@ fn the_number_of_points_is_bounded_and_each_is_early() {
     for nth in 0..count {
         slots.add(nth * SLOT.0, nth * 10, 10).unwrap();
     }
-    let demand = slots.demand().unwrap();
-    assert!(demand.points() <= POINTS_MAX);
-    assert_eq!(demand.len(), Bytes(count * 10));
-    let line = demand.smoothed(PLAYER);
+    let consumption = slots.consumption().unwrap();
+    assert!(consumption.points() <= POINTS_MAX);
+    assert_eq!(consumption.len(), Bytes(count * 10));
+    let line = consumption.smoothed(PLAYER);
     for nth in (0..count).step_by(10_007) {
         let due = line.due(Bytes(nth * 10 + 10), 0);
         assert!(due <= Nanos((nth + 100) * 10_000_000), "{nth}: {due}");
