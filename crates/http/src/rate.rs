@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tactus_core::datagrams::Plan;
 use tactus_core::range::RequestedRange;
 use tactus_core::smoothing::{Consumption, PlayerBuffer};
-use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
+use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos, SECOND};
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
 
@@ -115,19 +115,25 @@ pub(super) fn pace(
 pub(super) struct PlannedPace {
     pub(super) pace: Pace,
     pub(super) plan: Option<Arc<Plan>>,
+    /// The mean rate of the title, if there is a plan.
+    mean: BitRate,
 }
 
 impl From<Pace> for PlannedPace {
     fn from(pace: Pace) -> Self {
-        Self { pace, plan: None }
+        Self { pace, plan: None, mean: BitRate(0) }
     }
 }
 
 /// The pace of a part of a title at the title's own rate: as even as the player's buffer lets it
-/// be.
-/// `pace` is that of the title as a whole.
-pub(super) fn following(pace: Pace, consumption: &Consumption, limits: &RateLimits) -> PlannedPace {
-    let Pace::Paced { rate: mean, burst, tick } = pace else { return pace.into() };
+/// be. `pace` and `mean` are those of the title as a whole.
+pub(super) fn following(
+    pace: Pace,
+    mean: BitRate,
+    consumption: &Consumption,
+    limits: &RateLimits,
+) -> PlannedPace {
+    let Pace::Paced { rate: own, burst, tick } = pace else { return pace.into() };
     let class = &limits.title;
     let ticks = |span: Nanos| MediaTime(span.0 * 27 / 1000);
     let player = PlayerBuffer {
@@ -142,13 +148,13 @@ pub(super) fn following(pace: Pace, consumption: &Consumption, limits: &RateLimi
     if line.duration() <= MediaTime(1) {
         // All of it is needed at once.
         let burst = line.len().min(player.burst_max);
-        return Pace::Paced { rate: mean, burst, tick }.into();
+        return Pace::Paced { rate: own, burst, tick }.into();
     }
     let peak = rates.chain(second).fold(first, BitRate::max).max(limits.min);
     let rate = class.in_force(peak);
     let line = if rate > peak { line.hastened(peak, rate) } else { line };
     let plan = second.map(|_| Arc::new(Plan::of_times(line)));
-    PlannedPace { pace: Pace::Paced { rate, burst, tick }, plan }
+    PlannedPace { pace: Pace::Paced { rate, burst, tick }, plan, mean }
 }
 
 /// The pace of bytes without media, which a player needs all at once, as an index at the end.
@@ -173,16 +179,14 @@ pub(super) fn recorded(
     }
 }
 
-/// A pace as the value of `Tactus-Rate`: the rate, or that of the beginning with the mean and the
-/// peak.
+/// A pace as the value of `Tactus-Rate`: the rate, or that of the first second behind the burst,
+/// with the title's mean and the peak.
 pub(super) fn in_words(planned: &PlannedPace) -> String {
     let line = planned.plan.as_ref().and_then(|plan| plan.line.as_ref());
     match (planned.pace, line) {
         (Pace::Paced { rate: peak, .. }, Some(line)) => {
-            let bits = u128::from((line.len().0 - line.burst().0) * 8) * 27_000_000;
-            let mean = bits.div_ceil(u128::from(line.duration().0));
-            let now = line.rates().next().unwrap_or(peak);
-            format!("{}; mean={mean}; peak={}", now.0, peak.0)
+            let second = line.allowed(SECOND).min(line.len()) - line.burst();
+            format!("{}; mean={}; peak={}", second.0 * 8, planned.mean.0, peak.0)
         }
         (Pace::Paced { rate, .. }, None) => rate.0.to_string(),
         (Pace::BestEffort, _) => "max".to_owned(),
@@ -217,7 +221,6 @@ fn bit_rate(text: &str) -> Option<BitRate> {
 
 #[cfg(test)]
 mod tests {
-    use tactus_core::units::SECOND;
     use tactus_media::MediaKind;
 
     use super::*;

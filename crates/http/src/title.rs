@@ -134,7 +134,7 @@ pub(super) async fn answer(
     // An empty title has no content, and neither has an answer to HEAD.
     match request.method == Method::Get && !(parts.is_empty() && follows.is_none()) {
         true => {
-            let PlannedPace { pace, plan } = paced;
+            let PlannedPace { pace, plan, .. } = paced;
             let delivery = Delivery { head, title, pace, plan, share, parts, tail, follows };
             Answer::Delivery(Box::new(delivery))
         }
@@ -159,11 +159,11 @@ async fn follow_content(
         PartConsumption::None => pace.into(),
         PartConsumption::NoMedia => rate::at_once(pace, len).into(),
         PartConsumption::Known(consumption) if consumption.points() <= POINTS_INLINE => {
-            rate::following(pace, &consumption, &store.rates)
+            rate::following(pace, media.mean, &consumption, &store.rates)
         }
         PartConsumption::Known(consumption) => {
-            let limits = store.rates.clone();
-            let smoothing = move || rate::following(pace, &consumption, &limits);
+            let (limits, mean) = (store.rates.clone(), media.mean);
+            let smoothing = move || rate::following(pace, mean, &consumption, &limits);
             tokio::task::spawn_blocking(smoothing).await.unwrap_or(pace.into())
         }
     }

@@ -54,6 +54,9 @@ struct Entry {
     bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rate_bits_per_second: Option<u64>,
+    /// The highest rate, of a title of a variable rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    peak_bits_per_second: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     duration_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,9 +122,16 @@ impl Ls {
 fn ask_rate(directory: &Url, entry: &mut Entry) -> Result<(), Failure> {
     let path = format!("{}{}", directory.path, entry.href);
     let response = client::fetch("HEAD", &Url { path, ..directory.clone() }, &[])?;
-    let rate = response.field("tactus-rate").and_then(|rate| rate.parse::<u64>().ok());
+    let Some(value) = response.field("tactus-rate") else { return Ok(()) };
+    let (rate, parameters) = value.split_once(';').unwrap_or((value, ""));
+    let parameter = |name: &str| {
+        let mut all = parameters.split(';').filter_map(|one| one.trim().split_once('='));
+        all.find(|&(key, _)| key == name).and_then(|(_, value)| value.parse::<u64>().ok())
+    };
+    let rate = parameter("mean").or_else(|| rate.parse().ok());
     if let (Some(rate), Some(bytes)) = (rate, entry.bytes) {
         entry.rate_bits_per_second = Some(rate);
+        entry.peak_bits_per_second = parameter("peak");
         entry.duration_seconds = Some(bytes as f64 * 8.0 / rate.max(1) as f64);
     }
     Ok(())
@@ -130,7 +140,7 @@ fn ask_rate(directory: &Url, entry: &mut Entry) -> Result<(), Failure> {
 fn table(entries: &[Entry]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["name", "size", "rate", "length", "modified"]);
+    table.set_header(["name", "size", "rate", "peak", "length", "modified"]);
     for entry in entries {
         let slash = if entry.kind == "directory" { "/" } else { "" };
         table.add_row([
@@ -140,11 +150,15 @@ fn table(entries: &[Entry]) -> Table {
                 .rate_bits_per_second
                 .map(|rate| format!("{:.2}", BitRate(rate)))
                 .unwrap_or_default(),
+            entry
+                .peak_bits_per_second
+                .map(|rate| format!("{:.2}", BitRate(rate)))
+                .unwrap_or_default(),
             entry.duration_seconds.map(duration).unwrap_or_default(),
             entry.modified.clone().unwrap_or_default(),
         ]);
     }
-    for column in table.column_iter_mut().skip(1).take(3) {
+    for column in table.column_iter_mut().skip(1).take(4) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table

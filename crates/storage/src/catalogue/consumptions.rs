@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tactus_core::path::RequestPath;
 use tactus_core::smoothing::Consumption;
-use tactus_core::units::MIB;
+use tactus_core::units::{MIB, Nanos};
 use tactus_engine::message::TitleId;
 use tactus_media::{MediaFacts, MediaKind, consumption};
 
@@ -31,6 +31,8 @@ struct Cache {
 
 /// Memory for consumptions, of 16 bytes a point: dozens of long movies.
 const POINTS_MAX: usize = 64 * MIB as usize / 16;
+/// Longer than segments of HLS usually are.
+const SEGMENT_MAX: Nanos = Nanos(12_000_000_000);
 /// Most consumptions in memory, however small.
 const TITLES_MAX: usize = 4096;
 
@@ -83,6 +85,10 @@ impl Catalogue {
             return PartConsumption::None;
         }
         match facts.kind {
+            // No segment of a playlist waits for an index.
+            MediaKind::TransportStream { .. } if facts.duration < SEGMENT_MAX => {
+                PartConsumption::None
+            }
             MediaKind::TransportStream { .. } => {
                 let index = self.index_at_hand(title, path).await;
                 let index = index.filter(|index| !index.is_constant() || index.runs().len() > 1);
