@@ -62,7 +62,7 @@ pub fn facts_of_fragments(file: &File) -> Option<MediaFacts> {
 /// The consumption of `range` of an indexed transport stream; `None` if it is empty.
 ///
 /// A clock reference tells when its byte is sent by a sender that follows the clock. Its frame may
-/// be decoded up to [`CLOCK_LEAD`] sooner than that.
+/// be decoded up to `CLOCK_LEAD` sooner than that.
 #[must_use]
 pub fn of_index(index: &Index, range: &Range<u64>) -> Option<Consumption> {
     let end = range.end.min(index.len());
