@@ -246,7 +246,7 @@ impl Ledger {
         self.check_within(cost, None)
     }
 
-    /// Whether `cost` fits beside what is promised in `slots`, or in any slot.
+    /// Checks `cost` against the promises in `slots`; `None`: the highest sums of all slots.
     fn check_within(&self, cost: Cost, slots: Option<Range<u64>>) -> Result<(), Rejection> {
         let Cost { source, output, rows } = cost;
         let limits = &self.limits.disks[source.disk as usize];
@@ -399,7 +399,7 @@ impl Ledger {
         if room >= count.into() { Ok(()) } else { Err(Resource::Cpu) }
     }
 
-    /// What is promised of a disk in `slots`, or at most in any slot.
+    /// The promises of a disk in `slots`; `None`: the highest sums of all slots.
     fn disk_use(&self, disk: usize, slots: Option<&Range<u64>>) -> DiskUse {
         let mut promised = self.disks[disk];
         promised.visits.0 += most(&self.planned.visits[disk], slots);

@@ -109,7 +109,7 @@ impl Polyline {
         self.allowed(Nanos(0))
     }
 
-    /// The rates of its segments, without what is due at once. Each rounds up.
+    /// The rates of its segments, rounded up. Bytes that are due at once have none.
     pub fn rates(&self) -> impl Iterator<Item = BitRate> + '_ {
         let segments = self.points.windows(2).filter(|pair| pair[0].time < pair[1].time);
         segments.map(|pair| {

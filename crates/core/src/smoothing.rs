@@ -6,9 +6,9 @@
 //! segments, and a title of a constant rate is one segment. All comparisons are exact.
 //! Time and memory are linear in the points of the consumption.
 //!
-//! A player that has a buffer of `buffer` begins at once and plays. Bytes of its first `burst` are
-//! sent at the start. From then on the sent bytes lie in a tube: above what is played until now,
-//! below what is played one buffer later.
+//! The server sends the first `burst` of the title at the start, and the player begins to play at
+//! once. Two bounds apply afterwards. The player has received the bytes that it plays now (lower
+//! bound), and at most those that it plays one buffer later (upper bound).
 //!
 //! ```text
 //! bytes                       ___ may be held: consumption(t + burst)
@@ -52,7 +52,7 @@ pub enum Shape {
 /// The buffer of a player.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlayerBuffer {
-    /// What it may hold, in time of the title.
+    /// The size of the buffer, in time of the title.
     pub held: MediaTime,
     /// What is sent at once at the start, in time of the title; not more than `held`.
     pub burst: MediaTime,

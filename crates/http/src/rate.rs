@@ -152,6 +152,10 @@ pub(super) fn following(
     }
     let peak = rates.chain(second).fold(first, BitRate::max).max(limits.min);
     let rate = class.in_force(peak);
+    if rate < peak {
+        // Under the ceiling it would fall behind its schedule, and behind its envelope.
+        return Pace::Paced { rate, burst, tick }.into();
+    }
     let line = if rate > peak { line.hastened(peak, rate) } else { line };
     let plan = second.map(|_| Arc::new(Plan::of_times(line)));
     PlannedPace { pace: Pace::Paced { rate, burst, tick }, plan, mean }

@@ -2,8 +2,8 @@
 //! beside.
 //!
 //! Promise: deliveries take a share of the disk's time, then as many live inputs as are admitted
-//! take the rest; more are asked for than fit. The loss of a recording is the difference
-//! between what was sent and what is stored. The report also has the gaps that the server counts.
+//! take the rest; more are asked for than fit. The loss of a recording is the number of sent
+//! packets that its title does not have. The report also has the gaps that the server counts.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpStream, UdpSocket};

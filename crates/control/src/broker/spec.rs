@@ -82,6 +82,16 @@ const PIECE_MAX: Bytes = Bytes(64 * KIB);
 const CHUNK_HEADS: BitRate = BitRate(100 * 8 * 8);
 
 impl<'a> DeliverySpec<'a> {
+    fn new(
+        title: &'a Arc<OpenTitle>,
+        needs: ResourceRequest,
+        rate: Option<Rate>,
+        len: Bytes,
+        what: String,
+    ) -> Self {
+        Self { title, needs, rate, envelope: None, len, viewer: None, is_of_any_title: false, what }
+    }
+
     /// `len` bytes of a title into a connection, at a rate or as best effort.
     /// The tick is lengthened or shortened to suit the rate.
     pub fn connection(
@@ -99,11 +109,11 @@ impl<'a> DeliverySpec<'a> {
             Some(Rate { rate, .. }) => format!("a stream of {rate}"),
             None => "a download without a rate".to_owned(),
         };
-        Self { title, needs, rate, envelope: None, len, viewer: None, is_of_any_title: false, what }
+        Self::new(title, needs, rate, len, what)
     }
 
-    /// The same at the times of `line`, whose highest rate is that of the request. What it needs
-    /// less at times is left to others.
+    /// The same delivery by the due times of `line`. Admission reserves the rate of each second
+    /// instead of the highest rate, which is that of the request.
     #[must_use]
     pub fn by_line(mut self, broker: &Broker, line: &Polyline) -> Self {
         let cycle = broker.cycle_of(self.needs.volume);
@@ -155,7 +165,7 @@ impl<'a> DeliverySpec<'a> {
         let rate = Some(Rate { rate, burst, tick });
         let read = Read::Paced(read, part);
         let needs = ResourceRequest { volume: title.volume, read, output, sender: Sender::AnyLink };
-        Self { title, needs, rate, envelope: None, len, viewer: None, is_of_any_title: false, what }
+        Self::new(title, needs, rate, len, what)
     }
 
     /// A title as datagrams at `rate`, its peak rate, once or repeatedly after `turn` bytes. The
@@ -204,16 +214,7 @@ impl<'a> DeliverySpec<'a> {
         let rate = Some(Rate { rate, burst: Bytes(0), tick });
         let read = Read::Paced(read, part);
         let needs = ResourceRequest { volume: title.volume, read, output, sender };
-        Self {
-            title,
-            needs,
-            rate,
-            envelope: None,
-            len: title.len,
-            viewer: None,
-            is_of_any_title: false,
-            what,
-        }
+        Self::new(title, needs, rate, title.len, what)
     }
 
     /// A live stream into a connection at `rate`, whose titles another stream reads.
@@ -225,16 +226,7 @@ impl<'a> DeliverySpec<'a> {
         let rate = Some(Rate { rate, burst: Bytes(0), tick });
         let (volume, read) = (title.volume, Read::Elsewhere);
         let needs = ResourceRequest { volume, read, output, sender: Sender::AnyLink };
-        Self {
-            title,
-            needs,
-            rate,
-            envelope: None,
-            len: title.len,
-            viewer: None,
-            is_of_any_title: false,
-            what,
-        }
+        Self::new(title, needs, rate, title.len, what)
     }
 
     /// Datagrams or frames that are generated from a title.
@@ -254,16 +246,7 @@ impl<'a> DeliverySpec<'a> {
         let rate = Some(Rate { rate: wire, burst: Bytes(0), tick: Tick::Ms10 });
         let (volume, sender) = (title.volume, output.sender());
         let needs = ResourceRequest { volume, read: Read::Elsewhere, output: cost, sender };
-        Self {
-            title,
-            needs,
-            rate,
-            envelope: None,
-            len: title.len,
-            viewer: None,
-            is_of_any_title: false,
-            what,
-        }
+        Self::new(title, needs, rate, title.len, what)
     }
 }
 
@@ -303,16 +286,19 @@ impl ResourceRequest {
         ledger: &Ledger,
         rules: &BrokerRules,
         envelope: Option<&Envelope>,
-        is_held: bool,
+        is_pinned: bool,
     ) -> (PlannedCost, u32) {
-        let (peak, window) = self.cost(ledger, is_held);
-        let (Some(envelope), Read::Paced(reading, share)) = (envelope, self.read) else {
+        let (peak, window) = self.cost(ledger, is_pinned);
+        // The small window of a pinned title may shorten the burst, and the stream then catches up
+        // at its highest rate.
+        let envelope = envelope.filter(|_| !is_pinned);
+        let (Some(envelope), Read::Paced(reading, part)) = (envelope, self.read) else {
             return (peak.into(), window);
         };
         let PacedRead { tick, burst, .. } = reading;
         let at = |rate| {
             let rate = Some(Rate { rate, burst, tick });
-            Self::of_connection(rules, self.volume, rate, share).cost(ledger, is_held).0
+            Self::of_connection(rules, self.volume, rate, part).cost(ledger, is_pinned).0
         };
         let begin = timeline::slot_of(clock::now());
         (PlannedCost::following(envelope, begin, peak, at), window)
