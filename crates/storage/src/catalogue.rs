@@ -15,6 +15,8 @@ mod version;
 mod volume;
 pub(crate) mod walk;
 
+mod index_queue;
+
 mod indexes;
 mod inspection;
 mod scroll;
@@ -29,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::fs::Stat;
 use tactus_core::path::RequestPath;
 use tactus_core::sums::Sums;
 use tactus_core::units::{BitRate, Bytes, MIB, WallTime};
@@ -44,7 +47,8 @@ pub use digests::Digests;
 pub use growing::{
     Follower, GROWING_TITLES_MAX, GrowingTitleSpec, Growth, GrowthPublisher, Watermark,
 };
-pub use indexes::{IndexState, LONG, Unindexed};
+pub use index_queue::{CurrentIndex, IndexOutcome, IndexProgress, Unindexed};
+pub use indexes::{IndexState, LONG};
 pub use listing::{Entry, EntryKind};
 pub use scroll::{Position, Scroll};
 pub use version::FileVersion;
@@ -636,11 +640,18 @@ impl Catalogue {
         &self.rules.conditions
     }
 
-    /// Inspects a whole volume for files that cannot be served. May block for long; returns early
-    /// when `stop` returns true.
+    /// Inspects a whole volume for files that cannot be served, and queues transport streams
+    /// without an index of their present content. May block for long; returns early when `stop`
+    /// returns true.
     pub fn inspect(&self, volume: usize, stop: impl Fn() -> bool) {
-        let Some(volume) = self.volumes.get(volume) else { return };
-        inspection::inspect(volume.root(), &volume.shown_mount(), &self.rules.conditions, stop);
+        let Some(inspected) = self.volumes.get(volume) else { return };
+        let index = |name: &str, stat: &Stat| {
+            if self.wants_index(volume, name, stat) {
+                self.queue_index(inspected.id, name);
+            }
+        };
+        let (mount, conditions) = (inspected.shown_mount(), &self.rules.conditions);
+        inspection::inspect(inspected.root(), &mount, conditions, stop, index);
     }
 
     /// Opens a volume's directory again if another file system is mounted there and `may` allows

@@ -103,12 +103,12 @@ fn probe(title: &Path) -> Result<ProbeResult, IndexError> {
 fn stream(title: &Path, file: &File) -> Result<Index, IndexError> {
     let root = File::open(volume_of(title))?;
     let stat = rustix::fs::fstat(file).map_err(std::io::Error::from)?;
-    if let Some(index) = index::kept(&root, &stat) {
-        return Ok(index);
+    if let Some(stored) = index::kept(&root, &stat, file) {
+        return Ok(stored.into_index());
     }
     let (index, stat) = index::make(file, |_, _| {})?;
     // Without write permission the result is shown all the same.
-    index::keep(&root, &stat, &index).unwrap_or_default();
+    index::keep(&root, &stat, file, &index).unwrap_or_default();
     Ok(index)
 }
 
@@ -135,12 +135,12 @@ impl MakeIndex {
                 let file = File::open(path)?;
                 let stat = rustix::fs::fstat(&file).map_err(std::io::Error::from)?;
                 inodes.push(stat.st_ino);
-                if index::kept(&root, &stat).is_some() {
+                if index::is_kept(&root, &stat) {
                     return Ok(Some(false));
                 }
                 match index::make(&file, |count, _| meter.inc(count as u64)) {
                     Ok((index, stat)) => {
-                        index::keep(&root, &stat, &index)?;
+                        index::keep(&root, &stat, &file, &index)?;
                         Ok(Some(true))
                     }
                     Err(IndexError::Fault(_)) => Ok(None),

@@ -150,6 +150,16 @@ fn summary(status: &Value) -> String {
         totals["underruns"],
         status["stalls"]["count"],
     );
+    if let wanted @ 1.. = status["indexes"]["wanted"].as_u64().unwrap_or(0) {
+        let current = &status["indexes"]["current"];
+        let number = |key: &str| current[key].as_u64().unwrap_or(0);
+        let percent = number("read_bytes") * 100 / number("bytes").max(1);
+        let now = match current["title"].as_str() {
+            Some(title) => format!("; {percent} % of {title} are read"),
+            None => String::new(),
+        };
+        out += &format!("{wanted} titles want an index{now}\n\n");
+    }
     let mut table = table(&["volume", "directory", "disk", "model", "uploads", "gives up"], &[]);
     for volume in list(status, "volumes") {
         let up = if volume["up"] == true { "answers" } else { "DOWN" };
@@ -272,6 +282,10 @@ mod tests {
                 "warnings": ["w"],
             },
             "streams": [{}], "totals": {"underruns": 2}, "stalls": {"count": 1},
+            "indexes": {
+                "wanted": 3,
+                "current": {"title": "/a.ts", "read_bytes": 1, "bytes": 4},
+            },
             "volumes": [{"mount": "/", "path": "/srv", "up": false, "model": {"measured": true}}],
         });
         let shown = summary(&status);
@@ -281,6 +295,7 @@ mod tests {
         assert_eq!(lines[2], "  warning: w");
         assert!(lines[3].starts_with("1 streams, 0 recordings, 0 channels; 2 underruns, 1 stalls"));
         assert!(shown.contains("DOWN"), "{shown}");
+        assert!(shown.contains("3 titles want an index; 25 % of /a.ts are read"), "{shown}");
         let capacity = serde_json::json!({
             "streams": 1,
             "fits": [{

@@ -49,6 +49,7 @@ impl prometheus_client::collector::Collector for Collector {
         rtsp(&mut page, sources)?;
         disks(&mut page, sources)?;
         uploads(&mut page, sources)?;
+        indexes(&mut page, sources)?;
         recordings(&mut page, sources)?;
         recorders(&mut page, sources)?;
         promises(&mut page, sources)?;
@@ -433,6 +434,19 @@ fn uploads(page: &mut Page, sources: &Sources) -> fmt::Result {
         [(labels("place"), f64::from(levels.waiting)), (labels("flush"), f64::from(levels.syncs))]
     });
     page.gauge("tactus_uploads_waiting", "Uploads that wait for the disk", None, each)
+}
+
+/// Indexes of transport streams, made in the background.
+fn indexes(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let progress = sources.catalogue.index_progress();
+    let wanted = progress.wanted as f64;
+    let help = "Titles that want an index, with the one that is read now";
+    page.gauge("tactus_indexes_wanted", help, None, [(vec![], wanted)])?;
+    let each =
+        [("made", progress.made), ("without", progress.without), ("failed", progress.failed)];
+    let each = each.map(|(outcome, count)| (vec![("outcome", outcome.to_owned())], count));
+    let help = "Titles that were read for an index in the background, by outcome";
+    page.counter("tactus_indexes", help, None, each)
 }
 
 /// Live inputs.

@@ -40,6 +40,8 @@ pub(super) struct Status {
     stalls: StallStatus,
     placement: Vec<Core>,
     volumes: Vec<VolumeStatus>,
+    /// Indexes of transport streams, made in the background.
+    indexes: Indexes,
     totals: Totals,
     packets: Packets,
     /// Classes of the link, for datagrams.
@@ -49,6 +51,27 @@ pub(super) struct Status {
     recordings: Vec<RecordingStatus>,
     /// Titles that are sent as datagrams.
     channels: Vec<channels::Status>,
+}
+
+#[derive(Serialize)]
+struct Indexes {
+    /// Titles that want an index, with the current one.
+    wanted: usize,
+    /// Indexes made since the start.
+    made: u64,
+    /// Titles that can have none.
+    without: u64,
+    /// Titles that could not be read; they are tried again after the next inspection.
+    failed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current: Option<CurrentIndex>,
+}
+
+#[derive(Serialize)]
+struct CurrentIndex {
+    title: String,
+    read_bytes: u64,
+    bytes: u64,
 }
 
 /// Datagrams of all streams since the start.
@@ -295,6 +318,7 @@ impl Status {
                 .zip(&sources.volumes)
                 .map(|(at, one)| volume(sources, at, one))
                 .collect(),
+            indexes: indexes(sources),
             totals: totals(sources),
             packets: packets(sources),
             classes: sources.classes.all(),
@@ -352,6 +376,26 @@ fn volume(sources: &Sources, at: usize, volume: &Volume) -> VolumeStatus {
         },
         bad_ranges: bad_ranges(sources, at),
         uploads: uploads(sources, at),
+    }
+}
+
+fn indexes(sources: &Sources) -> Indexes {
+    let progress = sources.catalogue.index_progress();
+    let title = |volume: VolumeId, name: &str| {
+        let volume = sources.volumes.get(usize::from(volume.0));
+        format!("{}{name}", volume.map_or("", |volume| &volume.mount))
+    };
+    let current = progress.current.map(|current| CurrentIndex {
+        title: title(current.volume, &current.name),
+        read_bytes: current.read.0,
+        bytes: current.len.0,
+    });
+    Indexes {
+        wanted: progress.wanted,
+        made: progress.made,
+        without: progress.without,
+        failed: progress.failed,
+        current,
     }
 }
 

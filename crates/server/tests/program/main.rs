@@ -15,6 +15,7 @@ mod classes;
 mod cli;
 mod conformance;
 mod everyday;
+mod indexes;
 mod live;
 mod operating;
 mod players;

@@ -5,7 +5,7 @@
 //! indexes wait or are being made. The memory is bounded: the least recently used index is evicted
 //! first. A request waits for an index at most [`PATIENCE`].
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,11 +16,12 @@ use tactus_core::path::RequestPath;
 use tactus_core::ts::{Index, IndexFault};
 use tactus_core::units::{Bytes, MIB};
 use tactus_engine::message::{TitleId, VolumeId};
-use tactus_media::index::{self, IndexError};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tactus_media::index::{self, IndexError, StoredIndex};
+use tokio::sync::{Semaphore, watch};
 
+use super::index_queue::{IndexOutcome, IndexProgress, IndexQueue, Unindexed};
 use super::volume::{OpenObject, WaitPolicy};
-use super::{Catalogue, OpenFault, OpenTitle, media_type};
+use super::{Catalogue, FileVersion, OpenFault, OpenTitle, media_type};
 use crate::warnings;
 
 /// The index of a title, as far as it is known.
@@ -34,26 +35,14 @@ pub enum IndexState {
     Pending,
 }
 
-/// A title that is to be indexed in the background.
-#[derive(Debug)]
-pub struct Unindexed {
-    /// Its disk.
-    pub volume: VolumeId,
-    /// Its name there.
-    pub name: String,
-    /// The version that was requested, if it was.
-    pub title: Option<TitleId>,
-}
-
 #[derive(Debug)]
 pub(super) struct Indexes {
     known: Mutex<IndexCache>,
     /// The turns of long titles and of short ones.
     long: Arc<Semaphore>,
     short: Arc<Semaphore>,
-    /// Titles that were requested without an index.
-    want: mpsc::Sender<Unindexed>,
-    wanted: Mutex<Option<mpsc::Receiver<Unindexed>>>,
+    /// Titles that are to be indexed in the background.
+    pub(super) queue: IndexQueue,
 }
 
 #[derive(Debug, Default)]
@@ -62,8 +51,6 @@ struct IndexCache {
     titles: VecDeque<(TitleId, IndexState)>,
     size: usize,
     coming: HashMap<TitleId, watch::Receiver<()>>,
-    /// Titles that were queued for an index.
-    queued: HashSet<TitleId>,
 }
 
 enum Lookup {
@@ -91,9 +78,8 @@ const REST: u32 = 3;
 impl Default for Indexes {
     fn default() -> Self {
         let turn = || Arc::new(Semaphore::new(1));
-        let (want, wanted) = mpsc::channel(COMING_MAX);
-        let wanted = Mutex::new(Some(wanted));
-        Self { known: Mutex::default(), long: turn(), short: turn(), want, wanted }
+        let (long, short) = (turn(), turn());
+        Self { known: Mutex::default(), long, short, queue: IndexQueue::default() }
     }
 }
 
@@ -122,18 +108,6 @@ impl Indexes {
     /// not wait for it.
     fn turn(&self, len: Bytes) -> Arc<Semaphore> {
         Arc::clone(if len < LONG { &self.short } else { &self.long })
-    }
-
-    /// Queues a title for an index, once. A full queue is tried again at the next request.
-    fn want(&self, id: TitleId, volume: VolumeId, name: &str) {
-        let mut known = self.lock();
-        if known.queued.len() >= KNOWN_MAX {
-            known.queued.clear();
-        }
-        let unindexed = Unindexed { volume, name: name.to_owned(), title: Some(id) };
-        if !known.queued.contains(&id) && self.want.try_send(unindexed).is_ok() {
-            known.queued.insert(id);
-        }
     }
 
     /// Stores a result; none if the index could not be determined.
@@ -237,29 +211,72 @@ impl Catalogue {
         let look = move || this.kept_index(volume, &wanted, id);
         let kept = self.volumes[volume].lookups.run(look).await.ok()?;
         let Some(kept) = kept.map(Arc::new) else {
-            self.indexes.want(id, self.volumes[volume].id, name);
+            self.want_index(volume, name.to_owned(), id);
             return None;
         };
         self.indexes.tell(id, Some(IndexState::Ready(Arc::clone(&kept))));
         Some(kept)
     }
 
-    /// The titles that were requested without an index, for who makes indexes in the background.
-    /// Only the first call gets them.
-    pub fn wanted_indexes(&self) -> Option<mpsc::Receiver<Unindexed>> {
-        self.indexes.wanted.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn want_index(&self, volume: usize, name: String, id: TitleId) {
+        let volume = self.volumes[volume].id;
+        self.indexes.queue.push(Unindexed { volume, name, title: Some(id) });
     }
 
-    /// The title `name` of a volume with its status, if it exists and has no index yet. May block.
+    /// Queues a title of a volume for an index: it has been stored, or has changed.
+    pub fn queue_index(&self, volume: VolumeId, name: &str) {
+        self.indexes.queue.push(Unindexed { volume, name: name.to_owned(), title: None });
+    }
+
+    /// The next title that is to be indexed in the background; waits for one. For one caller.
+    pub async fn next_unindexed(&self) -> Unindexed {
+        self.indexes.queue.next().await
+    }
+
+    /// How many of the bytes of the current title have been read.
+    pub fn handle_index_read(&self, title: &Unindexed, read: Bytes, len: Bytes) {
+        self.indexes.queue.handle_read(title, read, len);
+    }
+
+    /// The work on the current title has ended.
+    pub fn handle_index_end(&self, outcome: IndexOutcome) {
+        self.indexes.queue.handle_end(outcome);
+    }
+
+    /// How far the making of indexes in the background is.
+    pub fn index_progress(&self) -> IndexProgress {
+        self.indexes.queue.progress()
+    }
+
+    /// Whether a file of a volume wants an index, as far as its status and name tell.
+    pub(super) fn wants_index(&self, volume: usize, name: &str, stat: &Stat) -> bool {
+        let volume = &self.volumes[volume];
+        u64::try_from(stat.st_size).is_ok_and(|len| len >= LONG.0)
+            && media_type::of(name) == media_type::TRANSPORT_STREAM
+            && index::has_room(volume.root())
+            && !index::is_kept(volume.root(), stat)
+            && !self.indexes.queue.is_never(&FileVersion::of(stat))
+    }
+
+    /// Queues a title of a volume if it wants an index. May block.
+    pub(super) fn queue_unindexed(&self, volume: usize, name: &str, file: &OwnedFd) {
+        if rustix::fs::fstat(file).is_ok_and(|stat| self.wants_index(volume, name, &stat)) {
+            self.queue_index(self.volumes[volume].id, name);
+        }
+    }
+
+    /// The title `name` of a volume with its status, if it exists and has no index of its present
+    /// content yet. May block.
     pub fn unindexed(&self, volume: VolumeId, name: &str) -> Option<(Arc<OpenTitle>, Stat)> {
         let at = &self.volumes[usize::from(volume.0)];
         let OpenObject::File { file, .. } = at.open_beneath(name, WaitPolicy::AsNeeded).ok()?
         else {
             return None;
         };
+        std::thread::sleep(index::until_settled(&rustix::fs::fstat(&file).ok()?));
         let stat = rustix::fs::fstat(&file).ok()?;
         let len = u64::try_from(stat.st_size).ok().filter(|&len| len > 0)?;
-        if index::kept(at.root(), &stat).is_some() {
+        if index::is_kept(at.root(), &stat) {
             return None;
         }
         Some((self.unnamed(volume, &file, Bytes(len)).ok()?, stat))
@@ -267,17 +284,31 @@ impl Catalogue {
 
     /// Stores the index of a title whose status was `stat`, unless the title has changed meanwhile,
     /// and keeps it in memory if a version was requested. May block.
-    pub fn keep_index(&self, title: &OpenTitle, wanted: Option<TitleId>, stat: &Stat, made: Index) {
+    pub fn keep_index(
+        &self,
+        title: &OpenTitle,
+        wanted: Option<TitleId>,
+        stat: &Stat,
+        made: Index,
+    ) -> IndexOutcome {
         let now = rustix::fs::fstat(&title.file);
         if !now.is_ok_and(|now| index::is_same(&now, stat)) {
-            return;
+            return IndexOutcome::Failed;
         }
         let root = self.volumes[usize::from(title.volume.0)].root();
-        if let Err(error) = index::keep(root.as_fd(), stat, &made) {
+        // The title's own descriptor is for direct reads of whole blocks.
+        let file = tactus_sys::file::reopen(&title.file).map(File::from);
+        let kept = file.and_then(|file| index::keep(root.as_fd(), stat, &file, &made));
+        let is_kept = kept.unwrap_or_else(|error| {
             tracing::debug!(%error, "an index cannot be kept");
-        }
+            false
+        });
         if let Some(id) = wanted {
             self.indexes.tell(id, Some(IndexState::Ready(Arc::new(made))));
+        }
+        match is_kept {
+            true => IndexOutcome::Made,
+            false => IndexOutcome::Never(FileVersion::of(stat)),
         }
     }
 
@@ -301,7 +332,7 @@ impl Catalogue {
             let found = match made {
                 Ok((index, stat)) => {
                     let root = this.volumes[volume].root();
-                    if let Err(error) = index::keep(root.as_fd(), &stat, &index) {
+                    if let Err(error) = index::keep(root.as_fd(), &stat, &file, &index) {
                         tracing::debug!(title = name, %error, "an index is in memory only");
                     }
                     Some(IndexState::Ready(Arc::new(index)))
@@ -320,11 +351,16 @@ impl Catalogue {
         tokio::task::spawn_blocking(make).await.ok()?
     }
 
-    /// The stored index of a title. May block.
+    /// The stored index of a title. A title whose content only seems to be the same is queued to be
+    /// read again. May block.
     fn kept_index(&self, volume: usize, name: &str, id: TitleId) -> Option<Index> {
-        let file = self.open_version(volume, name, id)?;
+        let file = File::from(self.open_version(volume, name, id)?);
         let stat = rustix::fs::fstat(&file).ok()?;
-        index::kept(self.volumes[volume].root(), &stat)
+        let stored = index::kept(self.volumes[volume].root(), &stat, &file)?;
+        if matches!(stored, StoredIndex::Sampled(_)) {
+            self.want_index(volume, name.to_owned(), id);
+        }
+        Some(stored.into_index())
     }
 
     /// The title's file for reads through the page cache; none if another file has the name now.
@@ -372,5 +408,96 @@ mod tests {
         assert!(matches!(waits.await.unwrap(), Ok(IndexState::Pending)));
         drop(turn);
         assert!(matches!(of("/long.ts").await, Ok(IndexState::Never(_))));
+    }
+
+    /// `cat from > to; touch -r to`: other content in the same file, with its old times.
+    fn rewrite(path: &std::path::Path, content: &[u8]) {
+        let before = rustix::fs::stat(path).unwrap();
+        std::fs::write(path, content).unwrap();
+        let time = |tv_sec, nanos| rustix::fs::Timespec { tv_sec, tv_nsec: nanos as _ };
+        let times = rustix::fs::Timestamps {
+            last_access: time(before.st_atime, before.st_atime_nsec),
+            last_modification: time(before.st_mtime, before.st_mtime_nsec),
+        };
+        rustix::fs::futimens(File::open(path).unwrap(), &times).unwrap();
+        let after = rustix::fs::stat(path).unwrap();
+        assert_eq!(
+            (after.st_ino, after.st_size, after.st_mtime, after.st_mtime_nsec),
+            (before.st_ino, before.st_size, before.st_mtime, before.st_mtime_nsec)
+        );
+    }
+
+    #[tokio::test]
+    async fn r12_other_content_in_the_same_file_with_its_old_times_has_an_index_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join(".tactus")).unwrap();
+        let path = directory.path().join("f.ts");
+        sample::write_ts(&path, SECOND.times(20)).unwrap();
+        // One title below the length from which samples are compared, and one beyond it.
+        for len in [LONG.0 as usize - 188, LONG.0 as usize] {
+            let mut first = std::fs::read(&path).unwrap();
+            first.resize(len, 0);
+            // The same, from a third of it on.
+            let mut second = first[188 * 4000..].to_vec();
+            second.resize(len, 0);
+            std::fs::write(&path, &first).unwrap();
+            let catalogue =
+                || Arc::new(Catalogue::new(directory.path(), CatalogueRules::default()).unwrap());
+            let index = async |catalogue: Arc<Catalogue>| {
+                let path = RequestPath::parse(b"/f.ts").unwrap();
+                let Ok(PathObject::Title(title)) = catalogue.find(&path).await else {
+                    panic!("a title")
+                };
+                match catalogue.index(&title, &path).await {
+                    Ok(IndexState::Ready(index)) => index,
+                    other => panic!("{other:?}"),
+                }
+            };
+            let running = catalogue();
+            let before = index(Arc::clone(&running)).await;
+            rewrite(&path, &second);
+            let own = index::make(&File::open(&path).unwrap(), |_, _| {}).unwrap().0;
+            assert_ne!(*before, own);
+            assert_eq!(*index(running).await, own, "a server that had the old one");
+            assert_eq!(*index(catalogue()).await, own, "a new server");
+        }
+    }
+
+    #[tokio::test]
+    async fn r12_titles_without_an_index_of_their_content_are_found_by_an_inspection() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        sample::write_ts(&path("a.ts"), SECOND.times(10)).unwrap();
+        let long = |name: &str| std::fs::File::create(path(name)).unwrap().set_len(LONG.0).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(path("a.ts")).unwrap();
+        file.set_len(LONG.0).unwrap();
+        long("no_stream.ts");
+        long("movie.mp4");
+        sample::write_ts(&path("short.ts"), SECOND).unwrap();
+        let rules = CatalogueRules::default();
+        let catalogue = Arc::new(Catalogue::new(directory.path(), rules).unwrap());
+        let inspect = || {
+            catalogue.inspect(0, || false);
+            catalogue.index_progress().wanted
+        };
+        assert_eq!(inspect(), 0, "nothing is stored in a foreign directory");
+        std::fs::create_dir(path(".tactus")).unwrap();
+        assert_eq!(inspect(), 2);
+        assert_eq!(inspect(), 2, "each is queued once");
+        for _ in 0..2 {
+            let next = catalogue.next_unindexed().await;
+            let (title, stat) = catalogue.unindexed(next.volume, &next.name).unwrap();
+            let file = File::from(tactus_sys::file::reopen(&title.file).unwrap());
+            let outcome = match index::make(&file, |_, _| {}) {
+                Ok((index, _)) => catalogue.keep_index(&title, None, &stat, index),
+                Err(_) => IndexOutcome::Never(FileVersion::of(&stat)),
+            };
+            catalogue.handle_index_end(outcome);
+        }
+        let progress = catalogue.index_progress();
+        assert_eq!((progress.made, progress.without, inspect()), (1, 1, 0));
+        let rights = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(path("a.ts"), rights).unwrap();
+        assert_eq!(inspect(), 1, "it is read again after a change");
     }
 }

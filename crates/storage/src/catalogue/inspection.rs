@@ -31,23 +31,26 @@ struct Findings {
 }
 
 /// All findings.
-struct Inspection<'a, S> {
+struct Inspection<'a, S, F> {
     unreadable: Findings,
     empty: Findings,
     links: Findings,
     elsewhere: Findings,
     mount: &'a str,
     stop: S,
+    handle_title: F,
     seen: usize,
 }
 
 /// Inspects everything below `root`, which is mounted at `mount`, and sets `conditions` to the
-/// findings. May block for long. Returns early when `stop` returns true, and then sets nothing.
+/// findings. `handle_title` gets the path of each readable file with content, and its status. May
+/// block for long. Returns early when `stop` returns true, and then sets nothing.
 pub(super) fn inspect(
     root: impl AsFd,
     mount: &str,
     conditions: &Conditions,
     stop: impl Fn() -> bool,
+    handle_title: impl FnMut(&str, &Stat),
 ) {
     let mut inspection = Inspection {
         unreadable: Findings::default(),
@@ -56,6 +59,7 @@ pub(super) fn inspect(
         elsewhere: Findings::default(),
         mount,
         stop,
+        handle_title,
         seen: 0,
     };
     match walk::walk(root, &mut inspection) {
@@ -96,7 +100,7 @@ impl Findings {
     }
 }
 
-impl<S: Fn() -> bool> Visitor for Inspection<'_, S> {
+impl<S: Fn() -> bool, F: FnMut(&str, &Stat)> Visitor for Inspection<'_, S, F> {
     fn skips(&mut self, name: &CStr, _: usize) -> bool {
         // Hidden names are left out of the report, because listings do not show them.
         name.to_bytes().starts_with(b".") || name.to_str().is_ok_and(is_reserved)
@@ -112,7 +116,13 @@ impl<S: Fn() -> bool> Visitor for Inspection<'_, S> {
         match rustix::fs::accessat(directory, place.name, Access::READ_OK, flags) {
             Err(Errno::ACCESS | Errno::PERM) => self.unreadable.add(self.mount, place),
             _ if stat.st_size == 0 => self.empty.add(self.mount, place),
-            _ => {}
+            // A name that is no text cannot be requested.
+            _ => {
+                let path = [place.above, place.name.to_bytes()].concat();
+                if let Ok(path) = std::str::from_utf8(&path) {
+                    (self.handle_title)(path, stat);
+                }
+            }
         }
     }
 
@@ -154,7 +164,7 @@ mod tests {
         let conditions = Conditions::default();
         let look = || {
             let open = std::fs::File::open(dir.path()).unwrap();
-            inspect(&open, "/m/", &conditions, || false);
+            inspect(&open, "/m/", &conditions, || false, |_, _| ());
             conditions.all().into_iter().map(|one| (one.kind, one.message)).collect::<Vec<_>>()
         };
         let found = look();

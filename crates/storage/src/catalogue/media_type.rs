@@ -11,16 +11,18 @@ pub(super) fn of(name: &str) -> &'static str {
     known.map_or(UNKNOWN, |&(_, media_type)| media_type)
 }
 
+/// MPEG transport streams (RFC 3555).
+pub(super) const TRANSPORT_STREAM: &str = "video/mp2t";
 const UNKNOWN: &str = "application/octet-stream";
 
 /// The registered names (IANA) where they exist; Matroska by RFC 9559.
 const TYPES: &[(&str, &str)] = &[
-    ("ts", "video/mp2t"),
-    ("m2ts", "video/mp2t"),
-    ("mts", "video/mp2t"),
-    ("m2t", "video/mp2t"),
-    ("trp", "video/mp2t"),
-    ("tp", "video/mp2t"),
+    ("ts", TRANSPORT_STREAM),
+    ("m2ts", TRANSPORT_STREAM),
+    ("mts", TRANSPORT_STREAM),
+    ("m2t", TRANSPORT_STREAM),
+    ("trp", TRANSPORT_STREAM),
+    ("tp", TRANSPORT_STREAM),
     ("mp4", "video/mp4"),
     ("m4v", "video/mp4"),
     ("cmfv", "video/mp4"),

@@ -127,6 +127,7 @@ impl Catalogue {
         else {
             return;
         };
+        self.queue_unindexed(volume, name, &file);
         let version = (version, media_type::of(name));
         if self.survey.known(&version).is_some() {
             return;

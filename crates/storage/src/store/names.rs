@@ -474,7 +474,11 @@ impl Names {
         if !is_title || swept {
             self.forget_durable();
         }
-        let etag = match thing_in(&parent, last)?.unwrap_or(moved) {
+        let renamed = thing_in(&parent, last)?;
+        if let (NamedItem::Title(before), Some(NamedItem::Title(after))) = (&moved, &renamed) {
+            index::carry(&self.root, before, after);
+        }
+        let etag = match renamed.unwrap_or(moved) {
             NamedItem::Title(stat) => Some(FileVersion::of(&stat).etag()),
             NamedItem::Directory(_) => None,
         };

@@ -1,0 +1,219 @@
+//! The titles that are to be indexed in the background, and the progress.
+//!
+//! Promise: requested titles come first, then the others in their order. A title is queued once.
+//! The memory is bounded: a title beyond [`WAITING_MAX`] is found again by the next inspection of
+//! its volume.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tactus_core::units::Bytes;
+use tactus_engine::message::{TitleId, VolumeId};
+use tokio::sync::Notify;
+
+use super::FileVersion;
+
+/// A title that is to be indexed in the background.
+#[derive(Clone, Debug)]
+pub struct Unindexed {
+    /// Its disk.
+    pub volume: VolumeId,
+    /// Its name there.
+    pub name: String,
+    /// The version that was requested, if it was.
+    pub title: Option<TitleId>,
+}
+
+/// What became of a queued title.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IndexOutcome {
+    /// It has an index.
+    Made,
+    /// It had one, was removed, or is indexed when it is requested.
+    NotNeeded,
+    /// This version can have no index, or none that can be stored.
+    Never(FileVersion),
+    /// There was no room, or a read has failed.
+    Failed,
+}
+
+/// How far the work is.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct IndexProgress {
+    /// Titles that want an index, with the current one.
+    pub wanted: usize,
+    /// Indexes made in the background since the start.
+    pub made: u64,
+    /// Titles that can have none, as they are no transport streams, or whose volume keeps none.
+    pub without: u64,
+    /// Titles that could not be read, or had no room.
+    pub failed: u64,
+    /// The title whose index is being made.
+    pub current: Option<CurrentIndex>,
+}
+
+/// The title whose index is being made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CurrentIndex {
+    /// Its disk.
+    pub volume: VolumeId,
+    /// Its name there.
+    pub name: String,
+    /// Bytes read.
+    pub read: Bytes,
+    /// Its length.
+    pub len: Bytes,
+}
+
+/// The queue.
+#[derive(Debug, Default)]
+pub(super) struct IndexQueue {
+    inner: Mutex<Inner>,
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    requested: VecDeque<Unindexed>,
+    others: VecDeque<Unindexed>,
+    /// The names of both.
+    names: HashSet<(VolumeId, String)>,
+    progress: IndexProgress,
+    /// Versions that are not tried again.
+    never: HashSet<FileVersion>,
+}
+
+/// Titles that may wait: 10 MB of names.
+const WAITING_MAX: usize = 65_536;
+/// Versions without an index that are remembered: 5 MB.
+const NEVER_MAX: usize = 65_536;
+
+impl IndexQueue {
+    /// Queues a title, once. A requested one is moved before all that were not.
+    pub(super) fn push(&self, title: Unindexed) {
+        let mut inner = self.lock();
+        let key = (title.volume, title.name.clone());
+        if inner.names.contains(&key) {
+            let is_same = |one: &Unindexed| one.volume == title.volume && one.name == title.name;
+            // One that waits as requested stays.
+            if title.title.is_some()
+                && let Some(at) = inner.others.iter().position(is_same)
+            {
+                inner.others.remove(at);
+                inner.requested.push_back(title);
+            }
+            return;
+        }
+        if inner.names.len() >= WAITING_MAX {
+            return;
+        }
+        inner.names.insert(key);
+        match title.title {
+            Some(_) => inner.requested.push_back(title),
+            None => inner.others.push_back(title),
+        }
+        drop(inner);
+        self.wake.notify_one();
+    }
+
+    /// The next title; waits for one. There is one caller. It may be queued again while it is
+    /// read, as its content may change.
+    pub(super) async fn next(&self) -> Unindexed {
+        loop {
+            let woken = self.wake.notified();
+            let next = {
+                let mut inner = self.lock();
+                inner.requested.pop_front().or_else(|| inner.others.pop_front())
+            };
+            if let Some(next) = next {
+                self.lock().names.remove(&(next.volume, next.name.clone()));
+                self.handle_read(&next, Bytes(0), Bytes(0));
+                return next;
+            }
+            woken.await;
+        }
+    }
+
+    /// The current title and how many of its bytes have been read.
+    pub(super) fn handle_read(&self, title: &Unindexed, read: Bytes, len: Bytes) {
+        let (volume, name) = (title.volume, title.name.clone());
+        self.lock().progress.current = Some(CurrentIndex { volume, name, read, len });
+    }
+
+    /// Ends the work on the current title.
+    pub(super) fn handle_end(&self, outcome: IndexOutcome) {
+        let mut inner = self.lock();
+        inner.progress.current = None;
+        match outcome {
+            IndexOutcome::Made => inner.progress.made += 1,
+            IndexOutcome::NotNeeded => {}
+            IndexOutcome::Failed => inner.progress.failed += 1,
+            IndexOutcome::Never(version) => {
+                if inner.never.len() >= NEVER_MAX {
+                    inner.never.clear();
+                }
+                inner.never.insert(version);
+                inner.progress.without += 1;
+            }
+        }
+    }
+
+    pub(super) fn is_never(&self, version: &FileVersion) -> bool {
+        self.lock().never.contains(version)
+    }
+
+    pub(super) fn progress(&self) -> IndexProgress {
+        let inner = self.lock();
+        let wanted = inner.names.len() + usize::from(inner.progress.current.is_some());
+        IndexProgress { wanted, ..inner.progress.clone() }
+    }
+
+    /// Each change is atomic, so the queue stays valid after a panic of another thread.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn title(name: &str, requested: Option<u64>) -> Unindexed {
+        Unindexed { volume: VolumeId(0), name: name.to_owned(), title: requested.map(TitleId) }
+    }
+
+    #[tokio::test]
+    async fn r12_each_title_is_queued_once_and_requested_ones_come_first() {
+        let queue = IndexQueue::default();
+        for (name, requested) in [("a", None), ("b", None), ("a", None), ("c", Some(1))] {
+            queue.push(title(name, requested));
+        }
+        queue.push(title("b", Some(2)));
+        assert_eq!(queue.progress().wanted, 3);
+        for (name, outcome) in
+            [("c", IndexOutcome::Made), ("b", IndexOutcome::Failed), ("a", IndexOutcome::NotNeeded)]
+        {
+            let next = queue.next().await;
+            assert_eq!(next.name, name);
+            queue.handle_read(&next, Bytes(1), Bytes(2));
+            let current = queue.progress().current.expect("it is read");
+            assert_eq!((current.name.as_str(), current.read), (name, Bytes(1)));
+            queue.handle_end(outcome);
+        }
+        let IndexProgress { wanted, made, failed, current, .. } = queue.progress();
+        assert_eq!((wanted, made, failed, current), (0, 1, 1, None));
+        queue.push(title("a", None));
+        let next = queue.next().await;
+        queue.push(title("a", None));
+        assert_eq!((next.name.as_str(), queue.progress().wanted), ("a", 2), "it changes meanwhile");
+    }
+
+    #[test]
+    fn the_queue_is_bounded() {
+        let queue = IndexQueue::default();
+        for nth in 0..WAITING_MAX + 10 {
+            queue.push(title(&nth.to_string(), None));
+        }
+        assert_eq!(queue.progress().wanted, WAITING_MAX);
+    }
+}
