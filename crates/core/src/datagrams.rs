@@ -104,7 +104,8 @@ pub struct Message {
     pub bytes: Bytes,
     /// The offset of the first title byte in the sent range, counted over all turns.
     pub from: Bytes,
-    /// The number of title bytes; the rest is the front or stuffing.
+    /// The number of title bytes, with arrival times and parity, which do not leave. The other
+    /// bytes of the message are the front or stuffing.
     pub taken: Bytes,
     /// The number of datagrams.
     pub datagrams: u32,
@@ -163,6 +164,8 @@ pub struct Cutter {
     gathering: Gathering,
     turn: Option<Bytes>,
     plan: Option<Arc<Plan>>,
+    /// The framing of the title's packets.
+    packets: ts::Framing,
     /// The segment of the next byte in the line.
     hint: usize,
     /// The turn of the restamper, and the offset of its clocks from the title's.
@@ -182,7 +185,8 @@ impl Cutter {
     pub fn new(cutting: Cutting) -> Self {
         let Cutting { framing, clock, gathering, segments_max, turn, plan } = cutting;
         let stuffed = plan.as_ref().and_then(|plan| plan.stuff);
-        let together = gathering.most(stuffed.unwrap_or(clock.rate()));
+        let packets = plan.as_ref().map_or(ts::Framing::PLAIN, |plan| plan.packets);
+        let together = gathering.most(stuffed.unwrap_or(bare_rate(clock.rate(), packets)));
         let segments_max = segments_max.clamp(1, SEGMENTS_MAX);
         let datagrams_max = together.clamp(1, segments_max.into()) as u32;
         let restamping = plan.as_ref().and_then(|plan| plan.restamping.as_ref());
@@ -205,6 +209,7 @@ impl Cutter {
             gathering,
             turn,
             plan,
+            packets,
             hint: 0,
             part: 0,
             ahead: MediaTime(0),
@@ -218,7 +223,7 @@ impl Cutter {
     /// The same, starting at the first turn of the stream's place.
     #[must_use]
     pub fn in_turn_of(mut self, place: u32) -> Self {
-        let (opened, rate) = (self.clock.start(), self.stuffed().unwrap_or(self.clock.rate()));
+        let (opened, rate) = (self.clock.start(), self.leaving_rate());
         self.delay(begins(place, rate, self.datagrams_max, opened).since(opened));
         self
     }
@@ -228,7 +233,7 @@ impl Cutter {
     /// datagram before.
     #[must_use]
     pub fn in_step_with(self, place: u32) -> Self {
-        let (start, rate) = (self.clock.start(), self.stuffed().unwrap_or(self.clock.rate()));
+        let (start, rate) = (self.clock.start(), self.leaving_rate());
         let most = self.datagrams_max;
         let wait = begins(place, rate, most, start).since(start);
         let first = (rate.bytes_in(wait).0 / PAYLOAD.0) as u32 % most;
@@ -265,7 +270,7 @@ impl Cutter {
         let passed = |rate: BitRate| rate.bytes_in(self.title_due(title).since(self.clock.start()));
         self.at = match self.stuffed() {
             Some(rate) => Bytes(passed(rate).0 / PAYLOAD.0 * PAYLOAD.0),
-            None => self.front() + title,
+            None => self.front() + self.packets.bare(title),
         };
         self.taken = title;
         self.hint = self.line().map_or(0, |line| line.hint(title));
@@ -333,18 +338,23 @@ impl Cutter {
         self.restamper.missed()
     }
 
-    /// Whether the stream has one constant rate.
+    /// Whether the stream leaves at the constant rate of its title, or a stuffed one.
     pub fn is_even(&self) -> bool {
-        self.stuffed().is_some() || self.line().is_none()
+        self.stuffed().is_some() || self.line().is_none() && self.packets.is_plain()
     }
 
-    /// The bytes due by `now`, including inserted ones. Rounds down.
+    /// The framing of the title's packets.
+    pub fn packets(&self) -> ts::Framing {
+        self.packets
+    }
+
+    /// The bytes of datagrams due by `now`, including inserted ones. Rounds down.
     pub fn allowed(&self, now: MonoTime) -> Bytes {
         if let Some(rate) = self.stuffed() {
             return rate.bytes_in(now.since(self.clock.start()));
         }
-        let Some(line) = self.line() else { return self.clock.allowed(now) };
-        line.allowed(now.since(self.clock().start())) + self.front()
+        let Some(line) = self.line() else { return self.packets.bare(self.clock.allowed(now)) };
+        self.packets.bare(line.allowed(now.since(self.clock().start()))) + self.front()
     }
 
     /// The next message of a stream whose title has `len` bytes, or that has no end; `None` after
@@ -359,7 +369,7 @@ impl Cutter {
         if self.stuffed().is_some() {
             return self.next_stuffed(len, late);
         }
-        let end = len.map_or(u64::MAX, |len| len.0 + self.front().0);
+        let end = len.map_or(u64::MAX, |len| (self.packets.bare(len) + self.front()).0);
         let left = end.saturating_sub(self.at.0);
         if left == 0 {
             return None;
@@ -374,7 +384,12 @@ impl Cutter {
         }
         let bytes = Bytes(left.min(PAYLOAD.0 * u64::from(datagrams)));
         let in_front = self.front().saturating_sub(self.at).min(bytes);
-        let (at, from, taken) = (self.at, self.taken, bytes - in_front);
+        let (at, from) = (self.at, self.taken);
+        let taken = match len {
+            // The rest, with all that is between packets.
+            Some(len) if bytes.0 == left => len - from,
+            _ => self.packets.framed(bytes - in_front),
+        };
         Some(Message { at, bytes, from, taken, datagrams, due })
     }
 
@@ -424,7 +439,8 @@ impl Cutter {
             } else if own > late {
                 break;
             }
-            taken += Bytes(TS * self.of_title(datagrams, self.taken + taken, len));
+            let unit = self.unit().0;
+            taken += Bytes(unit * self.of_title(datagrams, self.taken + taken, len));
             datagrams += 1;
         }
         if datagrams == 0 {
@@ -437,7 +453,7 @@ impl Cutter {
 
     /// Whether nothing is left before datagram `nth` of a stuffed stream.
     fn is_over(&self, taken: Bytes, nth: u32, len: Option<Bytes>) -> bool {
-        len.is_some_and(|len| taken + Bytes(TS) > len) && self.begins_at(nth) >= self.front()
+        len.is_some_and(|len| taken + self.unit() > len) && self.begins_at(nth) >= self.front()
     }
 
     /// The title packets in datagram `nth` of a stuffed stream: those that are due when it leaves.
@@ -448,8 +464,8 @@ impl Cutter {
         let due = self.due(nth);
         let mut count = 0;
         while slots > 0 {
-            let from = taken + Bytes(count * TS);
-            if len.is_some_and(|len| from + Bytes(TS) > len) || self.title_due(from) > due {
+            let from = taken + Bytes(count * self.unit().0);
+            if len.is_some_and(|len| from + self.unit() > len) || self.title_due(from) > due {
                 break;
             }
             count += 1;
@@ -460,7 +476,7 @@ impl Cutter {
 
     /// Whether the bytes of a message differ from the title's.
     pub fn changes(&self, message: &Message) -> bool {
-        message.taken != message.bytes || self.restamping().is_some()
+        message.taken != message.bytes || self.restamping().is_some() || !self.packets.is_plain()
     }
 
     /// Whether the counters of unchanged bytes are tracked.
@@ -484,7 +500,7 @@ impl Cutter {
 
     /// Whether the payloads of the next message are consecutive title bytes without insertions.
     pub fn is_in_place(&self) -> bool {
-        self.stuffed().is_none() && self.at >= self.front()
+        self.stuffed().is_none() && self.at >= self.front() && self.packets.is_plain()
     }
 
     /// The header of datagram `nth` of the next message.
@@ -549,12 +565,28 @@ impl Cutter {
 
     /// Their duration.
     fn lead(&self) -> Nanos {
-        self.stuffed().unwrap_or(self.clock.rate()).time_for(self.front())
+        match self.stuffed() {
+            Some(rate) => rate.time_for(self.front()),
+            None => self.clock.rate().time_for(self.packets.framed(self.front())),
+        }
     }
 
     /// Their duration in PCR ticks.
     fn lead_ticks(&self) -> MediaTime {
-        ticks(self.front(), self.stuffed().unwrap_or(self.clock.rate()))
+        match self.stuffed() {
+            Some(rate) => ticks(self.front(), rate),
+            None => ticks(self.packets.framed(self.front()), self.clock.rate()),
+        }
+    }
+
+    /// The rate of the bytes in datagrams. Rounds down.
+    fn leaving_rate(&self) -> BitRate {
+        self.stuffed().unwrap_or(bare_rate(self.clock.rate(), self.packets))
+    }
+
+    /// The bytes of the title for each packet.
+    fn unit(&self) -> Bytes {
+        Bytes(self.packets.stride as u64)
     }
 
     /// The interval of datagrams in a stuffed stream.
@@ -572,7 +604,7 @@ impl Cutter {
 
     /// How many of the next datagrams, at a constant rate, are due by `until`; the first one is.
     fn due_by(&self, until: MonoTime) -> u32 {
-        let ahead = self.clock.allowed(until).saturating_sub(self.at);
+        let ahead = self.packets.bare(self.clock.allowed(until)).saturating_sub(self.at);
         (ahead.0 / PAYLOAD.0 + 1).min(u32::MAX.into()) as u32
     }
 
@@ -580,8 +612,10 @@ impl Cutter {
     fn due_at(&self, out: Bytes) -> MonoTime {
         match (self.stuffed(), self.line()) {
             (Some(rate), _) => self.clock.start() + rate.time_for(out),
-            (None, Some(_)) if out.0 >= self.front().0 => self.title_due(out - self.front()),
-            (None, _) => self.clock.due(out),
+            (None, Some(_)) if out.0 >= self.front().0 => {
+                self.title_due(self.packets.framed(out - self.front()))
+            }
+            (None, _) => self.clock.due(self.packets.framed(out)),
         }
     }
 
@@ -613,6 +647,15 @@ const PAUSE_UNMARKED_MAX: Nanos = Nanos::from_millis(20);
 
 /// Bytes of a transport packet.
 const TS: u64 = ts::PACKET as u64;
+
+/// The rate of the packets of a title of `rate`. Rounds down.
+fn bare_rate(rate: BitRate, packets: ts::Framing) -> BitRate {
+    if packets.is_plain() {
+        return rate;
+    }
+    let bare = u128::from(rate.0) * u128::from(TS) / packets.stride as u128;
+    BitRate((bare as u64).max(1))
+}
 
 /// Modulo the wrap of the PCR.
 fn wrapped(ticks: u128) -> MediaTime {

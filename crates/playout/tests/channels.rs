@@ -1,5 +1,7 @@
 //! Channels: from the configuration and a disk to datagrams on the loopback.
 
+#[path = "channels/framings.rs"]
+mod framings;
 #[path = "channels/versions.rs"]
 mod versions;
 

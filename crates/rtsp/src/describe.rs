@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tactus_control::broker::Refusal;
-use tactus_control::{trick, ts_packets};
+use tactus_control::trick;
+use tactus_control::ts_packets::{self, TsPackets};
 use tactus_core::datagrams::{Counting, Plan};
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::rtsp::Status;
@@ -13,7 +14,7 @@ use tactus_core::rtsp::message::Reply;
 use tactus_core::rtsp::session::SessionId;
 use tactus_core::rtsp::span::{self, RangeStart, Span};
 use tactus_core::ts::trick::Scale;
-use tactus_core::ts::{Index, PACKET, clock_packet};
+use tactus_core::ts::{self, Index, clock_packet};
 use tactus_core::units::{BitRate, MediaTime};
 use tactus_storage::catalogue::{IndexState, OpenFault, OpenTitle, PathObject};
 
@@ -27,8 +28,9 @@ pub(super) struct TsTitle {
     pub(super) rate: BitRate,
     /// The mean rate.
     mean: BitRate,
-    /// The range of complete packets.
+    /// The range of complete packets, and their framing.
     pub(super) bytes: Range<u64>,
+    pub(super) packets: ts::Framing,
     /// The reservation is for the fastest part, and packets leave by the PCR.
     by_clock: bool,
 }
@@ -78,13 +80,14 @@ impl Server {
             Err(error) => return Err(fault(error)),
         };
         let kind = |text: &str| Reply::said(Status::UNSUPPORTED_MEDIA, text);
-        let bytes = ts_packets::range(&title).await.map_err(|text| kind(&text))?;
+        let TsPackets { bytes, framing: packets } =
+            ts_packets::find(&title).await.map_err(|text| kind(&text))?;
         let facts = self.catalogue.media(&title, &path).await.map_err(fault)?;
         let rate = facts.ok_or_else(|| kind("the title has no PCR, so its rate is unknown"))?.rate;
         if bytes.is_empty() {
             return Err(kind("the title contains no complete transport packet"));
         }
-        let ts_title = TsTitle { path, title, rate, mean: rate, bytes, by_clock: false };
+        let ts_title = TsTitle { path, title, rate, mean: rate, bytes, packets, by_clock: false };
         let block = self.broker.block_of(ts_title.title.volume);
         let peak = match self.index(&ts_title).await? {
             IndexState::Ready(index) => Plan::of(&index, ts_title.bytes.clone(), block),
@@ -122,13 +125,13 @@ impl Server {
         let mut front = front.to_vec();
         if let Some((pid, pcr)) = restamping.as_ref().and_then(|restamping| restamping.clock)
             && counting.jumps
-            && index.is_some_and(|index| index.stride() == PACKET)
         {
             // No packet of the new clock comes before the discontinuity indicator (2.4.3.5).
             front.extend(clock_packet(pid, pcr));
         }
         let counting = Some(counting);
-        Arc::new(Plan { line, restamping, counting, ..Plan::default() }.with_front(&front))
+        let plan = Plan { line, restamping, counting, ..Plan::default() };
+        Arc::new(plan.of_packets(ts_title.packets).with_front(&front))
     }
 
     /// The index of the title, if it is ready.
@@ -144,7 +147,9 @@ impl Server {
         let range = span::write(MediaTime(0), ts_title.duration(ready(&index)));
         let version = ts_title.title.modified.0 / 1_000_000_000;
         // RFC 3551: kilobits with the overhead of IP, UDP and RTP, rounded up.
-        let wire = (u128::from(ts_title.mean.0) * (1316 + 40)).div_ceil(1316 * 1000);
+        let stride = ts_title.packets.stride as u128;
+        let bare = u128::from(ts_title.mean.0) * ts::PACKET as u128 / stride;
+        let wire = (bare * (1316 + 40)).div_ceil(1316 * 1000);
         let name: String = ts_title.path.name().chars().filter(|c| !c.is_control()).collect();
         Ok(format!(
             "v=0\r\no=- {id} {version} IN {family} {own}\r\ns={name}\r\nc=IN {family} {any}\r\n\
@@ -183,7 +188,7 @@ impl Server {
                 let entry = index.entry_at(time).filter(|_| time < index.duration());
                 let entry = entry.ok_or_else(invalid)?;
                 let at = index.start_of(entry).max(ts_title.bytes.start);
-                front = index.tables_before(entry);
+                front = index.plain_tables_before(entry);
                 Some(TitlePosition { at, time: index.played(entry) })
             }
         };

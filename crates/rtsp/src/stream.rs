@@ -355,7 +355,8 @@ impl Stream {
         let late = self.broker.late(self.slot.load(Ordering::Relaxed));
         record.log(outcome.name(), sent, late);
         // The tables in front have left with the first bytes.
-        let left = if sent > 0 { front + sent } else { 0 };
+        let bare = self.ts_title.packets.bare(Bytes(sent)).0;
+        let left = if sent > 0 { front + bare } else { 0 };
         self.sent.packets += left.div_ceil(PAYLOAD.0);
         self.sent.bytes += left;
         self.numbers.go_on(left, kept.ticks().map(|ticks| timestamp.wrapping_add(ticks)));

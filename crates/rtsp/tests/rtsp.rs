@@ -6,6 +6,8 @@
 
 #[path = "rtsp/client.rs"]
 mod client;
+#[path = "rtsp/framings.rs"]
+mod framings;
 #[path = "rtsp/jumps.rs"]
 mod jumps;
 #[path = "rtsp/literals.rs"]

@@ -7,7 +7,7 @@
 //! Plans.
 
 use super::{Cutter, Message, PAYLOAD, TS, payloads, ticks, wrapped};
-use crate::ts::{self, Moment, NULL_PACKET, Pcr};
+use crate::ts::{self, Moment, NULL_PACKET, Pcr, SYNC};
 use crate::units::{Bytes, MediaTime, MonoTime};
 
 /// The insertions in a message.
@@ -32,7 +32,9 @@ enum Slot {
 impl Cutter {
     /// Composes the payloads of the next message in `bytes`, with `room` bytes in front of each for
     /// the header. Title bytes are at their places already if [nothing moves
-    /// them](Self::is_in_place), else together at the end.
+    /// them](Self::is_in_place), else together at the end, without arrival times and parity. A
+    /// packet of such a title that does not begin with a sync byte becomes a null packet: behind
+    /// damage the packets are elsewhere.
     ///
     /// # Panics
     /// If it is not the next one, or `bytes` has another length.
@@ -49,7 +51,7 @@ impl Cutter {
             return composed;
         }
         let (stuffed, front) = (self.stuffed().is_some(), self.front());
-        let mut from = bytes.len() - message.taken.0 as usize;
+        let mut from = bytes.len() - self.packets.bare(message.taken).0 as usize;
         let mut title = self.taken;
         let end = self.taken + message.taken;
         let mut at = 0;
@@ -76,6 +78,9 @@ impl Cutter {
                         if from != place {
                             bytes.copy_within(from..from + len, place);
                         }
+                        if !self.packets.is_plain() && bytes[place] != SYNC {
+                            bytes[place..place + len].copy_from_slice(&NULL_PACKET[..len]);
+                        }
                         own -= 1;
                         from += len;
                         if stuffed && self.title_due(title) + self.gap() < due {
@@ -91,7 +96,7 @@ impl Cutter {
                     self.restamp(slot, title, out, packet);
                 }
                 if matches!(slot, Slot::Title) {
-                    title += Bytes(len as u64);
+                    title += self.packets.framed(Bytes(len as u64));
                 }
                 at += len;
             }
@@ -206,9 +211,10 @@ impl Cutter {
         Some(match self.stuffed() {
             Some(rate) => begins.before(self.lead_ticks()).after(ticks(out, rate)),
             None if out < front => {
-                begins.before(self.lead_ticks()).after(ticks(out, self.clock.rate()))
+                let passed = ticks(self.packets.framed(out), self.clock.rate());
+                begins.before(self.lead_ticks()).after(passed)
             }
-            None => begins.after(self.span(out - front)),
+            None => begins.after(self.span(self.packets.framed(out - front))),
         })
     }
 

@@ -10,7 +10,7 @@ use core::ops::Range;
 use super::Counting;
 use crate::byte_clock::{ByteClock, DueTimes};
 use crate::polyline::Polyline;
-use crate::ts::{Index, LongTable, PCR_BYTE, Pcr, Pid, RunTimes};
+use crate::ts::{self, Index, LongTable, PCR_BYTE, Pcr, Pid, RunTimes};
 use crate::units::{BitRate, Bytes, MediaTime, MonoTime};
 
 /// The differences from a stream that sends its title's bytes at one rate. The default has none.
@@ -18,6 +18,8 @@ use crate::units::{BitRate, Bytes, MediaTime, MonoTime};
 pub struct Plan {
     /// Complete packets that leave once, before the first byte of the title.
     pub front: Box<[u8]>,
+    /// The framing of the title's packets. Their bytes leave; arrival times and parity do not.
+    pub packets: ts::Framing,
     /// The due times of the bytes of the range; `None` at one rate.
     pub line: Option<Polyline>,
     /// Counters and clocks continue over turns, and from the stream before.
@@ -77,7 +79,8 @@ impl Plan {
             Some(rates) => (rates.mean, None),
             None => (line.peak(Bytes(first), block), Some(line)),
         };
-        Some((Self { line, restamping: Some(restamping), ..Self::default() }, rate))
+        let packets = ts::Framing { stride: index.stride() };
+        Some((Self { packets, line, restamping: Some(restamping), ..Self::default() }, rate))
     }
 
     /// The plan of bytes that leave unchanged at these times.
@@ -87,8 +90,18 @@ impl Plan {
 
     /// Whether the bytes leave unchanged.
     pub fn is_of_times(&self) -> bool {
-        let Self { front, line: _, restamping, stuff, counting } = self;
-        front.is_empty() && restamping.is_none() && stuff.is_none() && counting.is_none()
+        let Self { front, packets, line: _, restamping, stuff, counting } = self;
+        front.is_empty()
+            && packets.is_plain()
+            && restamping.is_none()
+            && stuff.is_none()
+            && counting.is_none()
+    }
+
+    /// The same for a title whose packets have this framing.
+    #[must_use]
+    pub fn of_packets(self, packets: ts::Framing) -> Self {
+        Self { packets, ..self }
     }
 
     /// The same with null packets up to exactly `rate`.

@@ -256,4 +256,5 @@ fn the_wire_carries_what_the_payload_does_not_show() {
     assert_eq!(Framing::Plain.wire_rate(BitRate(4_000_000), Ip::V4), BitRate(4_200_608));
 }
 
+mod framed;
 mod planned;

@@ -675,11 +675,20 @@ impl Index {
     /// The packets of the tables in force at `access`, framed as the title, with continuity
     /// counters that precede the title's. Empty if the tables are unknown.
     pub fn tables_before(&self, access: &Access) -> Vec<u8> {
+        self.tables_framed(access, self.stride())
+    }
+
+    /// The same in plain packets, whatever the framing of the title.
+    pub fn plain_tables_before(&self, access: &Access) -> Vec<u8> {
+        self.tables_framed(access, PACKET)
+    }
+
+    fn tables_framed(&self, access: &Access, stride: usize) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(tables) = self.tables_at(access) {
-            section_packets(&tables.pat, Pid(0), access.counts.pat, self.stride(), &mut out);
+            section_packets(&tables.pat, Pid(0), access.counts.pat, stride, &mut out);
             let pmt = access.counts.pmt;
-            section_packets(&tables.pmt, tables.pmt_pid, pmt, self.stride(), &mut out);
+            section_packets(&tables.pmt, tables.pmt_pid, pmt, stride, &mut out);
         }
         out
     }

@@ -9,6 +9,7 @@ use std::iter;
 use tactus_core::datagrams::{Message, PAYLOAD, payloads};
 use tactus_core::mutant;
 use tactus_core::ports::{FilePart, PacketPort};
+use tactus_core::ts::PACKET;
 use tactus_core::units::{Bytes, MonoTime};
 
 use super::entry::Entry;
@@ -38,19 +39,32 @@ impl PacketServer {
         let room = entry.header();
         let staged = self.batch.stage(room);
         let is_in_place = entry.cutter.is_in_place();
-        let title = staged.len() - message.taken.0 as usize;
+        let packets = entry.cutter.packets();
+        let title = staged.len() - packets.bare(message.taken).0 as usize;
         match &self.memories[entry.volume] {
             Memory::Arena(view) => {
                 let parts = batch::parts_of(view, &self.fed, entry, &message);
                 if is_in_place {
                     fill(payloads(staged, room), parts);
+                } else if !packets.is_plain() {
+                    let filled = packets.strip(parts, &mut staged[title..]);
+                    assert!(title + filled == staged.len(), "only what was fed is offered");
                 } else {
                     fill(iter::once(&mut staged[title..]), parts);
                 }
             }
             Memory::PageCache => {
                 let mut file = File { port: self.port.as_mut(), pieces: &mut self.pieces, entry };
-                file.read(now, index, message.from.0, &mut staged[title..])?;
+                if packets.is_plain() {
+                    file.read(now, index, message.from.0, &mut staged[title..])?;
+                } else {
+                    // Each packet comes out of the piece that was read for the first of them.
+                    let mut from = message.from.0 + packets.lead() as u64;
+                    for packet in staged[title..].chunks_mut(PACKET) {
+                        file.read(now, index, from, packet)?;
+                        from += packets.stride as u64;
+                    }
+                }
                 if is_in_place && room > 0 {
                     spread(staged, room, title);
                 }

@@ -16,11 +16,10 @@ use std::time::{Duration, Instant};
 
 use tactus_control::broker::{DeliverySpec, Grant, Output, Running, Source, UdpOutput};
 use tactus_control::class::SendOptions;
-use tactus_control::ts_packets;
+use tactus_control::ts_packets::{self, TsPackets};
 use tactus_core::datagrams::{Counting, Framing, Plan, Restamping, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::polyline::Polyline;
-use tactus_core::ts::PACKET;
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{Extent, Outcome, StreamId};
@@ -81,7 +80,7 @@ pub(super) struct Runner {
     /// When the list was read; `None` after a change of the playlist.
     list_read: Option<Instant>,
     /// The rest of a title after an unreadable block.
-    rest: Option<(Item, Arc<OpenTitle>, Range<u64>)>,
+    rest: Option<(Item, Arc<OpenTitle>, TsPackets)>,
 }
 
 /// A title at the engine.
@@ -318,18 +317,19 @@ impl Runner {
     async fn prime(&mut self, item: Item) -> Result<PlayingTitle, Miss> {
         let path = path_of(&item.path)?;
         let title = self.title(&path).await?;
-        let range = ts_packets::range(&title).await?;
-        self.prime_range(item, title, range).await
+        let packets = ts_packets::find(&title).await?;
+        self.prime_range(item, title, packets).await
     }
 
     async fn prime_range(
         &mut self,
         item: Item,
         title: Arc<OpenTitle>,
-        range: Range<u64>,
+        packets: TsPackets,
     ) -> Result<PlayingTitle, Miss> {
         let path = path_of(&item.path)?;
-        let (rate, plan, lasts) = self.plan(&title, &path, &range).await?;
+        let (rate, plan, lasts) = self.plan(&title, &path, &packets).await?;
+        let range = packets.bytes;
         let send_options = self.channel.send_options(&self.shared.classes)?;
         // The slow part is done. From here on the title is at the engine and replaces the primed
         // one.
@@ -468,7 +468,7 @@ impl Runner {
             Outcome::Stopped if was_left => {}
             _ => self.board.skip(&gone.item.path, &format!("sending ended: {outcome:?}")),
         }
-        let PlayingTitle { item, title, grant, sending, range, .. } = gone;
+        let PlayingTitle { item, title, grant, sending, range, plan, .. } = gone;
         // If it sent nothing, its predecessor is still the last one.
         if self.before.is_none() || sent > 0 {
             self.before = Some((grant, sending.stream()));
@@ -480,8 +480,9 @@ impl Runner {
         match outcome {
             Outcome::Unreadable { block, .. } | Outcome::Damaged { block } if !item.is_endless => {
                 let size = self.shared.broker.block_of(title.volume);
-                let rest = behind(&range, (block + 1) * size.0);
-                self.rest = (rest.start < rest.end).then_some((item, title, rest));
+                let packets = TsPackets { bytes: range, framing: plan.packets };
+                let rest = behind(packets, (block + 1) * size.0);
+                self.rest = (!rest.bytes.is_empty()).then_some((item, title, rest));
             }
             // The reservation was taken for a stream of higher priority.
             Outcome::Stopped if !was_left => {
@@ -565,9 +566,11 @@ async fn ended(now: &mut Option<PlayingTitle>) -> (Outcome, u64) {
 }
 
 /// The part of a range of complete packets after a byte of its title.
-fn behind(range: &Range<u64>, byte: u64) -> Range<u64> {
-    let packets = byte.saturating_sub(range.start).div_ceil(PACKET as u64);
-    (range.start + packets * PACKET as u64).min(range.end)..range.end
+fn behind(TsPackets { bytes, framing }: TsPackets, byte: u64) -> TsPackets {
+    let stride = framing.stride as u64;
+    let packets = byte.saturating_sub(bytes.start).div_ceil(stride);
+    let start = (bytes.start + packets * stride).min(bytes.end);
+    TsPackets { bytes: start..bytes.end, framing }
 }
 
 /// The source address of a channel's packets by the routing table.
@@ -587,12 +590,17 @@ fn source_of(channel: &Channel) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tactus_core::ts::Framing;
 
     #[test]
     fn behind_a_bad_block_it_goes_on_with_a_whole_packet() {
-        assert_eq!(behind(&(3..3 + 188 * 10), 0), 3..1883);
-        assert_eq!(behind(&(3..3 + 188 * 10), 4), 191..1883);
-        assert_eq!(behind(&(3..3 + 188 * 10), 191), 191..1883);
-        assert_eq!(behind(&(3..3 + 188 * 10), 9999), 1883..1883);
+        let rest = |bytes, stride, byte| {
+            behind(TsPackets { bytes, framing: Framing { stride } }, byte).bytes
+        };
+        assert_eq!(rest(3..3 + 188 * 10, 188, 0), 3..1883);
+        assert_eq!(rest(3..3 + 188 * 10, 188, 4), 191..1883);
+        assert_eq!(rest(3..3 + 188 * 10, 188, 191), 191..1883);
+        assert_eq!(rest(3..3 + 188 * 10, 188, 9999), 1883..1883);
+        assert_eq!(rest(0..192 * 10, 192, 200), 384..1920);
     }
 }

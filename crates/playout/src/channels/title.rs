@@ -101,7 +101,7 @@ pub(super) async fn check(
 ) -> Result<(), TitleError> {
     let path = path_of(title).map_err(TitleError::Title)?;
     let found = find(shared, &path).await.map_err(TitleError::Title)?;
-    ts_packets::range(&found).await.map_err(TitleError::Title)?;
+    ts_packets::find(&found).await.map_err(TitleError::Title)?;
     let index = match index(shared, &found, &path).await {
         Ok(index) => index,
         Err(coming) if coming == COMING => return Ok(()),

@@ -194,7 +194,11 @@ fn compose<P: LinkPort>(
     }
     let payload = message.bytes.0 as usize;
     let title = message.taken;
-    copy(call, before.0 as usize, at + payload - title.0 as usize, title.0 as usize)?;
+    let packets = cutter.packets();
+    let begins = at + payload - packets.bare(title).0 as usize;
+    // Arrival times and parity lie behind the payload until they are removed; the stage has room.
+    copy(call, before.0 as usize, begins, title.0 as usize)?;
+    packets.strip_in_place(&mut call.stage[begins..begins + title.0 as usize]);
     let head = head(channel, payload, cutter.header(0));
     let staged = &mut call.stage[at..at + payload];
     if cutter.changes(&message) {

@@ -11,6 +11,7 @@ use tactus_control::generated;
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::{Cutter, Cutting, Framing, Gathering, PAYLOAD, Trace};
 use tactus_core::generated::TimedDatagram;
+use tactus_core::ts::{Framing as Packets, PACKET};
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::Extent;
 use tactus_sys::clock;
@@ -31,6 +32,9 @@ const PAUSE: Nanos = Nanos::from_millis(500);
 /// Bytes that are read ahead, as time at the title's rate, and their limit.
 const BUFFERED: Nanos = SECOND.times(2);
 const BUFFERED_MAX: u64 = 16 * MIB;
+
+/// Packets of a datagram.
+const PACKETS_MAX: usize = PAYLOAD.0 as usize / PACKET;
 
 /// Bytes taken from the socket pair at once.
 const PIECE: usize = 64 * KIB as usize;
@@ -109,6 +113,7 @@ impl Mirror {
     /// and those of the turns before.
     fn join(&self, part: &Part) -> (MonoTime, u64, u64) {
         let now = clock::now();
+        let packets = part.plan.packets;
         let sent = self.live.broker.counters_of(part.slot).map_or(0, |each| each.bytes.value());
         let span = |bytes: u64| match &part.plan.line {
             Some(line) => line.due(Bytes(bytes), 0),
@@ -116,7 +121,7 @@ impl Mirror {
         };
         let elapsed = match part.plan.stuff {
             Some(rate) => rate.time_for(Bytes(sent)),
-            None => span(sent),
+            None => span(packets.framed(Bytes(sent)).0),
         };
         let begun = now.before(elapsed);
         let skipped = (now + START).since(begun + DELAY);
@@ -127,7 +132,8 @@ impl Mirror {
             Some(line) => line.allowed(within),
             None => part.rate.bytes_in(within),
         };
-        let from = from.0.min(part.len()) / PAYLOAD.0 * PAYLOAD.0;
+        let datagram = packets.framed(PAYLOAD).0;
+        let from = from.0.min(part.len()) / datagram * datagram;
         (start + DELAY, from, turns * part.len())
     }
 
@@ -163,9 +169,13 @@ impl Mirror {
                 continue;
             }
             let bytes = message.bytes.0 as usize;
-            let mut payload = [0; PAYLOAD.0 as usize];
+            let mut payload = [0; PACKETS_MAX * Packets::STRIDE_MAX];
+            let packets = cutter.packets();
+            let begins = bytes - packets.bare(message.taken).0 as usize;
+            let raw = &mut payload[begins..begins + title];
+            reader.take(raw);
+            packets.strip_in_place(raw);
             let payload = &mut payload[..bytes];
-            reader.take(&mut payload[bytes - title..]);
             if cutter.changes(&message) {
                 cutter.compose(&message, payload, 0);
             }

@@ -10,8 +10,9 @@ impl Runner {
         &self,
         title: &OpenTitle,
         path: &RequestPath,
-        range: &Range<u64>,
+        packets: &TsPackets,
     ) -> Result<(BitRate, Plan, Duration), String> {
+        let TsPackets { bytes: range, framing } = packets;
         let channel = &self.channel;
         let index = title::index(&self.shared, title, path).await?;
         let block = self.shared.broker.block_of(title.volume);
@@ -51,7 +52,8 @@ impl Runner {
             (None, ..) => {
                 let restamping = Some(Restamping { turn: ticks, ..Restamping::default() });
                 let rate = title::rate(&self.shared, channel, title, path).await?;
-                Ok((rate, keeps(Plan { restamping, ..Plan::default() }), of_rate(rate)))
+                let plan = Plan { restamping, ..Plan::default() }.of_packets(*framing);
+                Ok((rate, keeps(plan), of_rate(rate)))
             }
         }
     }
@@ -60,8 +62,8 @@ impl Runner {
     pub(super) async fn ask(&self, item: &Item) -> Result<(), String> {
         let path = path_of(&item.path)?;
         let title = self.title(&path).await?;
-        let range = ts_packets::range(&title).await?;
-        self.plan(&title, &path, &range).await.map(drop)
+        let packets = ts_packets::find(&title).await?;
+        self.plan(&title, &path, &packets).await.map(drop)
     }
 
     pub(super) async fn title(&self, path: &RequestPath) -> Result<Arc<OpenTitle>, String> {

@@ -61,8 +61,8 @@ impl Runner {
     /// to the fill.
     pub(super) async fn find_next(&mut self) {
         let mut search = self.search(false).await;
-        if let Some((item, title, range)) = self.rest.take()
-            && let Ok(playing) = self.prime_range(item, title, range).await
+        if let Some((item, title, packets)) = self.rest.take()
+            && let Ok(playing) = self.prime_range(item, title, packets).await
         {
             return self.take(playing, None);
         }
