@@ -1,9 +1,9 @@
 //! The consumption of a title: how many of its bytes a player needs by which time.
 //!
-//! Promise: it comes from the clock of a transport stream, or from the sample tables or fragments
-//! of a movie of any codec. Times of samples are rounded down to [`SLOT`], so a schedule by them is
-//! early by that much and never late. Points are bounded by [`POINTS_MAX`]. A movie whose tracks
-//! are not interleaved has no consumption: players seek in it.
+//! Promise: it comes from the decoding times of a transport stream, or from the sample tables or
+//! fragments of a movie of any codec. Times of samples are rounded down to [`SLOT`], so a schedule
+//! by them is early by that much and never late. Points are bounded by [`POINTS_MAX`]. A movie
+//! whose tracks are not interleaved has no consumption: players seek in it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,9 +28,10 @@ const SLOT_SPAN: Nanos = Nanos::from_millis(10);
 const RATE_MAX: BitRate = BitRate(100_000_000_000);
 /// Upper bound of points; with more, the slots become longer. Two hours of a slot each 30 ms.
 pub const POINTS_MAX: usize = 1 << 18;
-/// How much sooner than by its clock a byte may be needed: a tenth of a second is the largest
-/// distance of clock references (ISO/IEC 13818-1, 2.7.2), in which a frame ends, and as much is the
-/// difference of audio and video in the time from their bytes to their decoding.
+/// In a transport stream without decoding times, how much sooner than by its clock a byte may be
+/// needed: a tenth of a second is the largest distance of clock references (ISO/IEC 13818-1,
+/// 2.7.2), in which a frame ends, and as much is the difference of audio and video in the time from
+/// their bytes to their decoding.
 const CLOCK_LEAD: MediaTime = MediaTime(27_000_000 / 5);
 /// The most bytes that are needed before they are due, because others behind them are.
 const AHEAD_MAX: u64 = 16 * MIB;
@@ -61,15 +62,42 @@ pub fn facts_of_fragments(file: &File) -> Option<MediaFacts> {
 
 /// The consumption of `range` of an indexed transport stream; `None` if it is empty.
 ///
-/// A clock reference tells when its byte is sent by a sender that follows the clock. Its frame may
-/// be decoded up to `CLOCK_LEAD` sooner than that.
+/// Its time begins with the first frame that is decoded: of those that begin in the range if an
+/// access point begins it, otherwise of all that end in it.
 #[must_use]
 pub fn of_index(index: &Index, range: &Range<u64>) -> Option<Consumption> {
     let end = range.end.min(index.len());
+    let last = index.deadlines().next_back();
+    let Some((last, last_time)) = last.filter(|&(last, _)| range.start < last) else {
+        return of_clock(index, &(range.start..end));
+    };
+    let mut inner = index.deadlines().filter(|&(at, _)| range.start < at).peekable();
+    let &(_, first) = inner.peek()?;
+    let begin = index.decoded_from(range.start).unwrap_or(first);
+    // The bytes of a deadline that lies behind the end are needed at its time.
+    let mut is_over = false;
+    let inner = inner.take_while(move |&(at, _)| {
+        let was_over = std::mem::replace(&mut is_over, at >= end);
+        !was_over
+    });
+    // Bytes behind the last frame come by the clock.
+    let rest = (end > last).then(|| {
+        let later = index.time_at(end).0.saturating_sub(index.time_at(last).0);
+        (end, MediaTime(last_time.0.saturating_add(later)))
+    });
+    let points = inner.chain(rest).map(|(at, time)| {
+        (MediaTime(time.0.saturating_sub(begin.0)), Bytes(at.min(end) - range.start))
+    });
+    Consumption::new(Shape::Steps, points)
+}
+
+/// The same by the clock. A clock reference tells when its byte is sent by a sender that follows
+/// the clock. Its frame may be decoded up to `CLOCK_LEAD` sooner than that.
+fn of_clock(index: &Index, range: &Range<u64>) -> Option<Consumption> {
     let begin = index.time_at(range.start);
-    let inner = index.points().filter(|&(at, _)| range.start < at && at < end);
+    let inner = index.points().filter(|&(at, _)| range.start < at && at < range.end);
     let points = inner
-        .chain([(end, index.time_at(end))])
+        .chain([(range.end, index.time_at(range.end))])
         .map(|(at, time)| (MediaTime(time.0.saturating_sub(begin.0)), Bytes(at - range.start)));
     let first = (MediaTime(0), Bytes(0));
     Some(

@@ -66,7 +66,7 @@ struct Owner {
 /// Bytes read at once.
 const PIECE: usize = MIB as usize;
 const MAGIC: &[u8; 8] = b"TactuIdx";
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 /// Magic, version, inode, length, two times of two parts, the checksum of the samples.
 const HEAD: usize = 8 + 4 + 8 + 8 + 2 * (8 + 4) + 4;
 /// Samples of a title, evenly spread from its first bytes to its last ones: a quarter of a MiB, a
@@ -78,7 +78,8 @@ const SAMPLED_MIN: u64 = 8 * MIB;
 /// The longest step of the kernel's clock for file times (`CONFIG_HZ=100`), twice. A change within
 /// the same step as the one before may leave the times as they are.
 const TIME_STEP: Duration = Duration::from_millis(20);
-/// Upper bound of an index: a point takes at most ten bytes, an access point fifteen.
+/// Upper bound of an index: a point or deadline takes at most ten bytes, an access
+/// point twenty.
 const KEPT_MAX: u64 = 8 * MIB;
 
 /// Makes the index of `file`. After each piece `rest` gets its length and its read time.

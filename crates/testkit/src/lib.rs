@@ -5,6 +5,7 @@
 //! workspace, so that a change in one of them does not build it again.
 #![forbid(unsafe_code)]
 
+pub mod ffprobe;
 pub mod process;
 pub mod programs;
 

@@ -10,6 +10,8 @@ mod progress;
 mod tables;
 mod video;
 
+mod deadlines;
+
 mod form;
 
 use alloc::vec::Vec;
@@ -22,6 +24,7 @@ use super::{
 };
 use crate::units::{BitRate, MediaTime};
 
+use deadlines::{Deadline, DeadlineBuilder};
 use line::{Join, Polyline, PolylineBuilder};
 use progress::PesProgress;
 use tables::{LastCounts, TableWatcher};
@@ -42,6 +45,9 @@ pub struct Access {
     pub end: u64,
     /// Its presentation time on the title's timeline; never before that of the previous one.
     pub shown: MediaTime,
+    /// The earliest decoding time of the frames that begin here or later, or 0 for a title of a
+    /// constant rate.
+    decoded: MediaTime,
     /// Its kind.
     pub kind: AccessKind,
     counts: LastCounts,
@@ -112,6 +118,9 @@ pub struct Index {
     flaws: Flaws,
     line: Polyline,
     accesses: Vec<Access>,
+    deadlines: Vec<Deadline>,
+    /// The earliest decoding time of all frames.
+    decoded: MediaTime,
     tables: Vec<Tables>,
     programs: Vec<Program>,
     /// The rates, computed once, because later callers have no time for it.
@@ -144,6 +153,7 @@ pub struct Indexer {
     other: Option<(Pid, Pcr)>,
     drawing: PolylineBuilder,
     watched: TableWatcher,
+    deadlines: DeadlineBuilder,
     video_frames: Option<(Pid, VideoFrames)>,
     accesses: Vec<Access>,
     /// Video frames before the first PCR.
@@ -197,6 +207,7 @@ impl Default for Indexer {
             other: None,
             drawing: PolylineBuilder::default(),
             watched: TableWatcher::default(),
+            deadlines: DeadlineBuilder::default(),
             video_frames: None,
             accesses: Vec::new(),
             early: Vec::new(),
@@ -206,9 +217,10 @@ impl Default for Indexer {
 }
 
 impl Indexer {
-    /// Upper bound of an indexer's memory, and of an index's: points, access points, runs, tables,
-    /// counters.
+    /// Upper bound of an indexer's memory, and of an index's: points, deadlines and the beginnings
+    /// of frames, access points, runs, tables, counters.
     pub const MEMORY_MAX: usize = line::POINTS_MAX * size_of::<line::Point>()
+        + 2 * deadlines::DEADLINES_MAX * size_of::<Deadline>()
         + ACCESSES_MAX * size_of::<Access>()
         + line::RUNS_MAX * size_of::<Run>()
         + (512 << 10);
@@ -272,6 +284,11 @@ impl Indexer {
             access.shown = MediaTime(access.shown.0.saturating_add(lead.0)).max(shown_last);
             shown_last = access.shown;
         }
+        let begins = core::iter::once(0).chain(self.accesses.iter().map(|access| access.at));
+        let (deadlines, decoded) = self.deadlines.finish(lead, begins);
+        for (access, decoded) in self.accesses.iter_mut().zip(&decoded[1..]) {
+            access.decoded = *decoded;
+        }
         let index = Index {
             rates: None,
             is_constant: false,
@@ -282,10 +299,12 @@ impl Indexer {
             flaws: self.flaws,
             line,
             accesses: self.accesses,
+            deadlines,
+            decoded: decoded[0],
             tables: self.watched.tables,
             programs: self.watched.programs.into_iter().map(|(program, _)| program).collect(),
         };
-        Ok(index.with_rates())
+        Ok(index.with_rates().without_idle_deadlines())
     }
 
     /// Parses as much of `bytes` as possible and returns the number of parsed bytes; all of them at
@@ -391,10 +410,14 @@ impl Indexer {
                         self.watched.keep_with(at, packet, self.clock);
                     }
                     self.watch_video_frames();
+                    if let Some((program, _)) = self.watched.timing(self.clock) {
+                        self.deadlines.follow(program);
+                    }
                 }
             }
             Err(()) => self.flaws.bad_sections += 1,
         }
+        self.deadlines.handle_packet(at, packet, self.drawing.last());
         let found = match &mut self.video_frames {
             Some((wanted, video_frames)) if *wanted == pid => {
                 video_frames.handle_packet(at, packet)
@@ -531,7 +554,8 @@ impl Indexer {
             return;
         }
         let VideoFrame { at, end, kind, .. } = video_frame;
-        self.accesses.push(Access { at, end, shown, kind, counts });
+        let decoded = MediaTime(0);
+        self.accesses.push(Access { at, end, shown, decoded, kind, counts });
         if self.accesses.len() == ACCESSES_MAX {
             let mut nth = 0usize;
             self.accesses.retain(|_| {
@@ -634,6 +658,24 @@ impl Index {
         &self.accesses
     }
 
+    /// The bytes up to which a player needs the title, each with its time, ascending: the decoding
+    /// times of the frames of the clock's program. Empty for a title of a constant rate, and for
+    /// one whose program is unknown.
+    pub fn deadlines(&self) -> impl DoubleEndedIterator<Item = (u64, MediaTime)> + '_ {
+        self.deadlines.iter().map(|deadline| (deadline.at, MediaTime(deadline.time)))
+    }
+
+    /// The earliest decoding time of the frames that begin at byte `at` or later. Known for the
+    /// title's beginning and for access points.
+    pub fn decoded_from(&self, at: u64) -> Option<MediaTime> {
+        if at == 0 {
+            return Some(self.decoded);
+        }
+        let nth = self.accesses.partition_point(|access| self.start_of(access) < at);
+        let access = self.accesses.get(nth).filter(|access| self.start_of(access) == at);
+        access.map(|access| access.decoded)
+    }
+
     /// The programs in their latest version.
     pub fn programs(&self) -> &[Program] {
         &self.programs
@@ -724,6 +766,15 @@ impl Index {
         self.rates
     }
 
+    /// A title of a constant rate leaves by its clock.
+    fn without_idle_deadlines(mut self) -> Self {
+        if self.is_constant && self.line.runs.len() == 1 {
+            (self.deadlines, self.decoded) = (Vec::new(), MediaTime(0));
+            self.accesses.iter_mut().for_each(|access| access.decoded = MediaTime(0));
+        }
+        self
+    }
+
     fn with_rates(mut self) -> Self {
         self.rates = self.work_out_rates();
         self.is_constant = self.work_out_constancy();
@@ -774,6 +825,7 @@ impl Index {
             + self.line.points.len() * size_of::<line::Point>()
             + self.line.runs.len() * size_of::<Run>()
             + self.accesses.len() * size_of::<Access>()
+            + self.deadlines.len() * size_of::<Deadline>()
             + self
                 .tables
                 .iter()

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tactus_core::units::Nanos;
 use tactus_media::sample;
+use tactus_testkit::ffprobe::{Packet, packets};
 use tactus_testkit::process::{Process, turn};
 use tactus_testkit::server;
 
@@ -26,15 +27,6 @@ const BUFFER: f64 = 2.0;
 /// The server sends every 62.5 ms, and the threads of this test are late on a busy machine. At its
 /// mean rate this title makes the player wait for more than two seconds.
 const TOLERANCE: f64 = 0.2;
-
-/// A packet of a title: when it is decoded, in seconds, and its bytes.
-#[derive(Clone, Copy)]
-struct Packet {
-    decoded: f64,
-    at: u64,
-    end: u64,
-    is_key: bool,
-}
 
 struct Arrival {
     /// Since the request.
@@ -52,29 +44,6 @@ fn encode(path: &Path, options: &[&str]) {
         .arg(path)
         .status();
     assert!(encoded.expect("ffmpeg is missing: install the package ffmpeg").success());
-}
-
-fn packets(path: &Path) -> Vec<Packet> {
-    let fields = "packet=codec_type,dts_time,size,pos,flags";
-    let out = Command::new("ffprobe")
-        .args(["-v", "error", "-show_entries", fields, "-of", "compact=p=0"])
-        .arg(path)
-        .output()
-        .expect("ffprobe comes with ffmpeg");
-    let text = String::from_utf8(out.stdout).expect("text");
-    let packets = text.lines().filter_map(|line| {
-        let field = |name: &str| {
-            line.split('|').find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
-        };
-        let at = field("pos")?.parse::<u64>().ok()?;
-        Some(Packet {
-            decoded: field("dts_time")?.parse().ok()?,
-            at,
-            end: at + field("size")?.parse::<u64>().ok()?,
-            is_key: field("codec_type")? == "video" && field("flags")?.contains('K'),
-        })
-    });
-    packets.collect()
 }
 
 /// The head of the answer, and when the bytes from `start` on came.

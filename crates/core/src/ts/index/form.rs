@@ -5,6 +5,7 @@
 
 use alloc::vec::Vec;
 
+use super::deadlines::{DEADLINES_MAX, Deadline, TICK};
 use super::line::{POINTS_MAX, Point, Polyline, RUNS_MAX, Run};
 use super::tables::{LastCounts, PROGRAMS_MAX, STREAMS_MAX, TABLES_MAX};
 use super::{ACCESSES_MAX, Access, AccessKind, Flaws, Index, Program, Stream, Tables};
@@ -45,6 +46,7 @@ impl Index {
             out.number((access.at - last.at) << 1 | u64::from(access.kind == AccessKind::Intra));
             out.number(access.end - access.at);
             out.number(access.shown.0 - last.shown.0);
+            out.number((access.decoded.0 - last.decoded.0) / TICK);
             out.0.push(access.counts.pat << 4 | access.counts.pmt);
         });
         out.number(self.tables.len() as u64);
@@ -69,6 +71,11 @@ impl Index {
                 out.0.push(stream.kind);
             }
         }
+        out.number(self.decoded.0 / TICK);
+        out.list(&self.deadlines, FIRST_DEADLINE, |out, last, deadline| {
+            out.number(deadline.at - last.at);
+            out.number((deadline.time - last.time) / TICK);
+        });
         out.0
     }
 
@@ -102,17 +109,19 @@ impl Index {
             let announced = pcr & 1 == 1;
             Some(Run { at, time, pcr: Pcr::at(MediaTime(pcr >> 1)), announced })
         })?;
-        let accesses = from.list(ACCESSES_MAX, 4, FIRST_ACCESS, |from, last| {
+        let accesses = from.list(ACCESSES_MAX, 5, FIRST_ACCESS, |from, last| {
             let step = from.number()?;
             let kind = if step & 1 == 1 { AccessKind::Intra } else { AccessKind::Entry };
             let at = last.at.checked_add(step >> 1).filter(|&at| at <= len)?;
             let end = from.after(at, len)?;
             let shown = MediaTime(from.after(last.shown.0, MAX)?);
+            let decoded = MediaTime(from.tick_after(last.decoded.0)?);
             let counts = from.byte()?;
             Some(Access {
                 at,
                 end,
                 shown,
+                decoded,
                 kind,
                 counts: LastCounts { pat: counts >> 4, pmt: counts & 15 },
             })
@@ -135,6 +144,12 @@ impl Index {
             }
             programs.push(Program { number, table, clock, streams });
         }
+        let decoded = MediaTime(from.tick_after(0)?);
+        let deadlines = from.list(DEADLINES_MAX, 2, FIRST_DEADLINE, |from, last| {
+            let at = from.after(last.at, len)?;
+            Some(Deadline { at, time: from.tick_after(last.time)? })
+        })?;
+        let ascend = |pair: &[Deadline]| pair[0].at < pair[1].at && pair[0].time < pair[1].time;
         // The line goes from the beginning to the end, and its points ascend.
         let (first, last) = (points.first()?, points.last()?);
         let is_line = (first.at, first.time, last.at) == (0, 0, len)
@@ -142,7 +157,10 @@ impl Index {
             && points.windows(2).all(|pair| pair[0].at < pair[1].at)
             && runs.windows(2).all(|pair| pair[0].at < pair[1].at)
             && !runs.is_empty();
-        let is_one = matches!(stride, 188 | 192 | 204) && is_line && from.0.is_empty();
+        let is_one = matches!(stride, 188 | 192 | 204)
+            && is_line
+            && deadlines.windows(2).all(ascend)
+            && from.0.is_empty();
         let index = is_one.then_some(Self {
             rates: None,
             is_constant: false,
@@ -153,6 +171,8 @@ impl Index {
             flaws,
             line: Polyline { points, runs, tolerance },
             accesses,
+            deadlines,
+            decoded,
             tables,
             programs,
         });
@@ -166,9 +186,12 @@ const FIRST_ACCESS: Access = Access {
     at: 0,
     end: 0,
     shown: MediaTime(0),
+    decoded: MediaTime(0),
     kind: AccessKind::Entry,
     counts: LastCounts { pat: 0, pmt: 0 },
 };
+
+const FIRST_DEADLINE: Deadline = Deadline { at: 0, time: 0 };
 
 struct Writer(Vec<u8>);
 
@@ -227,6 +250,12 @@ impl Reader<'_> {
 
     fn after(&mut self, last: u64, max: u64) -> Option<u64> {
         last.checked_add(self.number()?).filter(|&number| number <= max)
+    }
+
+    /// A time in whole ticks of 90 kHz.
+    fn tick_after(&mut self, last: u64) -> Option<u64> {
+        let step = self.number()?.checked_mul(TICK)?;
+        last.checked_add(step).filter(|&time| time <= MAX)
     }
 
     fn pid(&mut self) -> Option<Pid> {

@@ -452,8 +452,8 @@ fn kept(len: u64, points: &[(u64, u64)], runs: &[(u64, u64)]) -> Option<Index> {
         number(0);
         last = (at, time);
     }
-    // No access points, tables and programs.
-    [0; 3].into_iter().for_each(&mut number);
+    // No access points, tables, programs, decoding times.
+    [0; 5].into_iter().for_each(&mut number);
     Index::decode(&out)
 }
 
