@@ -26,6 +26,7 @@ use tactus_core::sdp::{Attribute, Media};
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 
 use super::probe::boxes;
+use super::probe::movie::may_be_movie;
 use groups::Group;
 
 /// Upper bound of the index: ten hours of two tracks have 20 MiB.
@@ -136,6 +137,9 @@ pub enum MovieFault {
     /// It cannot be read.
     #[error("the movie cannot be read: {0}")]
     Unreadable(String),
+    /// It begins like no MP4 and no QuickTime file.
+    #[error("the title is no MP4 and no QuickTime movie")]
+    NotMovie,
     /// Invalid boxes.
     #[error("the movie has an invalid index: {0}")]
     Index(String),
@@ -182,6 +186,9 @@ impl Movie {
     pub fn read(file: &File) -> Result<Self, MovieFault> {
         let unreadable = |error: std::io::Error| MovieFault::Unreadable(error.to_string());
         let len = file.metadata().map_err(unreadable)?.len();
+        if !may_be_movie(file) {
+            return Err(MovieFault::NotMovie);
+        }
         let mut top = boxes::top_level(file, len);
         let index = top.by_ref().find(|found| found.kind == *b"moov");
         let index = index.ok_or_else(|| MovieFault::Index("it has no moov box".to_owned()))?;
@@ -398,6 +405,15 @@ impl Track {
 
     fn nanos(&self, ticks: i128) -> i128 {
         (ticks * i128::from(SECOND.0)).div_euclid(i128::from(self.timescale.get()))
+    }
+
+    /// The decoding time behind the last sample, in ticks of the media; the last one is as long as
+    /// the one before it.
+    fn table_end(&self) -> u64 {
+        let Some(last) = self.samples.last() else { return 0 };
+        let before = self.samples.len().checked_sub(2).map(|nth| self.samples[nth].decoded);
+        let lasts = before.map_or(0, |before| last.decoded.saturating_sub(before));
+        last.decoded.saturating_add(lasts)
     }
 
     fn end(&self) -> Option<i128> {
@@ -626,12 +642,14 @@ fn read_fragments(
     defaults: &[TrexBox],
 ) -> Result<(), MovieFault> {
     let fragments = boxes::top_level(file, len).filter(|found| found.kind == *b"moof");
+    // The decoding time of the next sample of each track.
+    let mut ends: Vec<_> = tracks.iter().map(|(_, track)| track.table_end()).collect();
     for (nth, found) in fragments.enumerate() {
         if nth >= boxes::FRAGMENTS_MAX {
             return Err(MovieFault::TooLong);
         }
         let fragment: MoofBox = decode(file, &found.whole())?;
-        add_fragment(found.start, &fragment, tracks, defaults)?;
+        add_fragment(found.start, &fragment, (tracks, &mut ends), defaults)?;
     }
     Ok(())
 }
@@ -639,20 +657,21 @@ fn read_fragments(
 fn add_fragment(
     at: u64,
     fragment: &MoofBox,
-    tracks: &mut [(u32, Track)],
+    (tracks, ends): (&mut [(u32, Track)], &mut [u64]),
     defaults: &[TrexBox],
 ) -> Result<(), MovieFault> {
     let lies = || MovieFault::Index("a fragment's numbers do not fit".to_owned());
     for run_of in &fragment.traf_boxes {
         let head = &run_of.tfhd_box;
-        let Some((_, track)) = tracks.iter_mut().find(|(id, _)| *id == head.track_id) else {
+        let mut own = tracks.iter_mut().zip(&mut *ends);
+        let Some(((_, track), end)) = own.find(|((id, _), _)| *id == head.track_id) else {
             continue;
         };
         let default = defaults.iter().find(|default| default.track_id == head.track_id);
         let base = head.base_data_offset.unwrap_or(at);
         let stated = run_of.tfdt_box.as_ref().map(|time| time.base_media_decode_time);
-        let mut decoded =
-            stated.unwrap_or_else(|| track.samples.last().map_or(0, |last| last.decoded));
+        // Without a time of its own the fragment follows the one before (8.8.12).
+        let mut decoded = stated.unwrap_or(*end);
         let mut place = base;
         for run in &run_of.trun_boxes {
             if let Some(offset) = run.data_offset {
@@ -677,6 +696,7 @@ fn add_fragment(
                 decoded = decoded.checked_add(lasts.unwrap_or(0).into()).ok_or_else(lies)?;
             }
         }
+        *end = decoded;
     }
     Ok(())
 }

@@ -329,7 +329,7 @@ fn ready(indexed: &IndexState) -> Option<&Index> {
 /// Value of Retry-After in seconds.
 const AGAIN: &str = "5";
 
-fn later(text: &str) -> Reply {
+pub(super) fn later(text: &str) -> Reply {
     Reply::said(Status::UNAVAILABLE, text).with("Retry-After", AGAIN)
 }
 

@@ -11,6 +11,7 @@ mod watcher;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tactus_control::broker::DeliverySpec;
 use tactus_control::generated::movie::{Part, TrackStream};
@@ -25,12 +26,12 @@ use tactus_core::rtsp::span;
 use tactus_core::rtsp::transport::Offer;
 use tactus_core::units::{MediaTime, MonoTime, Nanos, SECOND};
 use tactus_media::MediaKind;
-use tactus_media::movie::Movie;
+use tactus_media::movie::{Movie, MovieFault};
 use tactus_storage::catalogue::{OpenTitle, PathObject};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::describe::fault;
+use super::describe::{fault, later};
 use super::play_record::PlayRecord;
 use super::ports::Pair;
 use super::transport::{InterleavedTransport, RtpTransport, StreamTransport, report_frame};
@@ -117,6 +118,9 @@ impl Drop for PlayingPart {
     }
 }
 
+/// How long a request waits for the index of a movie. Each of its fragments takes a read, and a
+/// disk of 7,200 rpm does a hundred of them a second.
+const INDEX_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The first dynamic payload type (RFC 3551, section 6).
 const PAYLOAD_TYPE: u8 = 96;
 
@@ -135,10 +139,18 @@ impl Server {
             _ => return Ok(None),
         };
         let facts = self.catalogue.media(&title, path).await.map_err(fault)?;
-        if facts.is_none_or(|facts| facts.kind != MediaKind::Movie) {
+        // A movie may have no rate for HTTP, and tracks all the same.
+        if facts.is_some_and(|facts| facts.kind != MediaKind::Movie) {
             return Ok(None);
         }
-        let movie = self.movies.of(&title).await;
+        let read = tokio::time::timeout(INDEX_WAIT_MAX, self.movies.of(&title)).await;
+        let movie = match read {
+            Ok(Err(MovieFault::NotMovie)) => return Ok(None),
+            Ok(movie) => movie,
+            Err(_) => {
+                return Err(later("the index of this movie is being read; try again shortly"));
+            }
+        };
         let movie =
             movie.map_err(|why| Reply::said(Status::UNSUPPORTED_MEDIA, &why.to_string()))?;
         Ok(Some(Arc::new(MovieTitle { path: path.clone(), title, movie })))

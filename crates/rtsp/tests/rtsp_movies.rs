@@ -1,5 +1,7 @@
 //! Movies by RTSP, as elementary streams, played by others.
 
+#[path = "rtsp_movies/fragments.rs"]
+mod fragments;
 #[path = "rtsp_movies/scales.rs"]
 mod scales;
 

@@ -14,9 +14,14 @@ use tactus_storage::catalogue::OpenTitle;
 /// Number of unused movies whose index stays in memory: an index of two hours takes 20 MB.
 const RECENT: usize = 8;
 
-/// The indexes in memory.
-#[derive(Default)]
+/// The indexes in memory; clones share them.
+#[derive(Clone, Default)]
 pub struct Movies {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
     /// Held while an index is read.
     reading: tokio::sync::Mutex<()>,
     known: Mutex<MovieCache>,
@@ -29,30 +34,38 @@ struct MovieCache {
 }
 
 impl Movies {
-    /// The index of `title`.
+    /// The index of `title`. It is read to its end even if the caller stops waiting.
     ///
     /// # Errors
     /// Why its tracks cannot be sent.
     pub async fn of(&self, title: &Arc<OpenTitle>) -> Result<Arc<Movie>, MovieFault> {
-        if let Some(movie) = self.known(title.id) {
+        if let Some(movie) = self.shared.known(title.id) {
             return Ok(movie);
         }
+        let (shared, from) = (Arc::clone(&self.shared), Arc::clone(title));
+        let read = tokio::spawn(async move { shared.read(from).await });
+        read.await.map_err(|error| MovieFault::Unreadable(error.to_string()))?
+    }
+}
+
+impl Shared {
+    async fn read(&self, title: Arc<OpenTitle>) -> Result<Arc<Movie>, MovieFault> {
         let _reading = self.reading.lock().await;
         // Another session may have read it meanwhile.
         if let Some(movie) = self.known(title.id) {
             return Ok(movie);
         }
-        let from = Arc::clone(title);
+        let id = title.id;
         let read = tokio::task::spawn_blocking(move || {
             // The title's own handle may require aligned memory.
-            let file = tactus_sys::file::reopen(&from.file)
+            let file = tactus_sys::file::reopen(&title.file)
                 .map_err(|error| MovieFault::Unreadable(error.to_string()))?;
             Movie::read(&File::from(file)).map(Arc::new)
         });
         let movie = read.await.map_err(|error| MovieFault::Unreadable(error.to_string()))??;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.movies.retain(|_, movie| movie.strong_count() > 0);
-        known.movies.insert(title.id, Arc::downgrade(&movie));
+        known.movies.insert(id, Arc::downgrade(&movie));
         if known.recent.len() == RECENT {
             known.recent.pop_front();
         }

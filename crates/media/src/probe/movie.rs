@@ -32,6 +32,11 @@ pub(super) fn may_be(start: &[u8]) -> bool {
     start.get(4..8).is_some_and(|kind| kinds.iter().any(|known| kind == *known))
 }
 
+/// Whether `file` begins like a movie.
+pub(crate) fn may_be_movie(file: &File) -> bool {
+    fixed::<8>(file, 0, u64::MAX).is_some_and(|start| may_be(&start))
+}
+
 pub(super) fn probe(file: &File, len: u64) -> Option<MediaFacts> {
     let (mut index, mut media_at) = (None, None);
     for found in boxes(file, 0..len) {
