@@ -7,9 +7,13 @@
 
 mod bad_ranges;
 mod prices;
-mod refusal;
 mod senders;
+mod viewer;
+
 mod shares;
+
+mod playbacks;
+mod refusal;
 
 mod output;
 
@@ -30,6 +34,7 @@ mod classes;
 mod following;
 mod recording;
 mod scheduled_reader;
+mod succession;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -49,7 +54,8 @@ use tactus_storage::catalogue::{self, OpenTitle};
 
 use crate::broker::bad_ranges::BadRanges;
 use crate::broker::hot_titles::HotTitles;
-use crate::broker::refusal::{beyond_share, refusal};
+use crate::broker::playbacks::{Playbacks, Ticket, id_of};
+use crate::broker::refusal::{Shortage, refusal};
 use crate::broker::shares::{Shares, is_short};
 use crate::broker::spec::{Read, ResourceRequest};
 use crate::broker::stream_table::{AdmittedRequest, Damage, Slot, StreamTable, version_of};
@@ -68,8 +74,9 @@ pub use recording::RecordGrant;
 pub use refusal::{RESOURCES, Refusal, Refusals};
 pub use scheduled_reader::ScheduledReader;
 pub use senders::SenderCores;
-pub use shares::{Party, Viewer};
 pub use spec::DeliverySpec;
+pub use succession::{Admission, Overlap, Succession};
+pub use viewer::{Device, Party, Viewer};
 
 /// Admits deliveries and hands them to the engine.
 #[derive(Clone)]
@@ -177,6 +184,7 @@ impl Broker {
             short_answers: 0,
             without_rate: vec![0; rules.senders.links.len()],
             shares: Shares::default(),
+            playbacks: Playbacks::default(),
             begun: 0,
             refusals: Refusals::default(),
             hot_titles: HotTitles::default(),
@@ -188,60 +196,31 @@ impl Broker {
     }
 
     /// Reserves the resources of a delivery. A title that several viewers watch at a rate becomes
-    /// hot and is read into memory; its next viewers need no disk time.
+    /// hot and is read into memory; its next viewers need no disk time. A viewer whose stream has
+    /// just ended gets the room of that stream.
     ///
     /// # Errors
-    /// [`Refusal`] names the short resource; nothing has changed.
+    /// [`Refusal`] names the short resource; nothing has changed, except that the room of the
+    /// viewer's stream before is free.
     pub fn admit(&self, spec: &DeliverySpec<'_>) -> Result<Grant, Refusal> {
-        let DeliverySpec { title, needs, rate, viewer, is_of_any_title, .. } = *spec;
-        let DeliverySpec { envelope, what, .. } = spec;
-        let rules = &self.shared.rules;
-        let level = self.shared.level(needs.volume);
-        // Best effort neither makes a title hot nor relies on a hot one. A growing title is never
-        // pinned.
-        let (refuses_from, order) = match needs.read {
-            Read::Elsewhere => (None, None),
-            Read::BestEffort(..) => (Some(DegradationLevel::Downloads), None),
-            Read::Paced(PacedRead { order, .. }, _) => {
-                (Some(DegradationLevel::Newcomers), Some(order))
-            }
-        };
-        let is_any = is_of_any_title || title.following.is_some();
-        let hot = order.filter(|_| !is_any).map(|_| title);
         let mut table = self.shared.table();
-        let is_pinned = hot.is_some_and(|title| table.hot_titles.is_pinned(title.id));
-        if refuses_from.is_some_and(|from| level >= from) && !is_pinned {
-            table.refusals.count(Resource::Disk);
-            drop(table);
-            return Err(self.shared.too_slow(what));
-        }
-        if let Some(viewer) = viewer
-            && let Err(over) = table.check_share(viewer, spec, rules)
-        {
-            table.refusals.count(over.resource);
-            drop(table);
-            return Err(beyond_share(over, viewer, what, rules));
-        }
-        let admitted =
-            match table.admit(&needs, envelope.as_ref(), hot.map(|title| title.id), rules) {
-                Ok(admitted) => admitted,
-                Err(short) => {
-                    table.refusals.count(short.resource);
-                    drop(table);
-                    return Err(refusal(short, what, rules));
-                }
-            };
-        // A reader of scattered blocks does not count as a viewer; but the memory that it relies on
-        // stays.
-        if order != Some(Order::Scattered) || is_pinned {
-            table.watch(admitted.slot, hot, level, rules);
-        }
-        if let Some(viewer) = viewer {
-            table.take_share(admitted.slot, viewer, spec);
+        let admitted = self.shared.decide(&mut table, spec, None);
+        if let Err(shortage) = &admitted {
+            table.refusals.count(shortage.resource());
         }
         drop(table);
-        let AdmittedRequest { slot, link, cost, window } = admitted;
-        let shared = Arc::clone(&self.shared);
+        self.granted(spec, admitted)
+    }
+
+    fn granted(
+        &self,
+        spec: &DeliverySpec<'_>,
+        admitted: Result<AdmittedRequest, Shortage>,
+    ) -> Result<Grant, Refusal> {
+        let rules = &self.shared.rules;
+        let AdmittedRequest { slot, link, cost, window } =
+            admitted.map_err(|shortage| refusal(shortage, spec.viewer, &spec.what, rules))?;
+        let (shared, rate) = (Arc::clone(&self.shared), spec.rate);
         Ok(Grant { shared, slot, link, cost, window, rate, retiring: None, in_engine: false })
     }
 
@@ -428,15 +407,63 @@ impl Shared {
         self.degradations.level(volume)
     }
 
-    fn too_slow(&self, what: &str) -> Refusal {
-        let message = format!("no room for {what}: the disk is slower than it was measured");
-        Refusal { resource: Resource::Disk, retry_after: self.rules.retry_after, message }
+    /// Admits a request, in the room that it has waited for with `ticket`, if any.
+    fn decide(
+        &self,
+        table: &mut StreamTable,
+        spec: &DeliverySpec<'_>,
+        ticket: Option<Ticket>,
+    ) -> Result<AdmittedRequest, Shortage> {
+        let DeliverySpec { title, needs, viewer, is_of_any_title, .. } = *spec;
+        let level = self.level(needs.volume);
+        let playback = viewer.and_then(id_of).map(|id| (id, title.id));
+        let succeeds = match (ticket, &playback) {
+            (Some(ticket), _) => table.take_waited(ticket),
+            (None, Some(playback)) => table.take_vacancy(playback),
+            (None, None) => false,
+        };
+        // Best effort neither makes a title hot nor relies on a hot one. A growing title is never
+        // pinned.
+        let (refuses_from, order) = match needs.read {
+            Read::Elsewhere => (None, None),
+            Read::BestEffort(..) => (Some(DegradationLevel::Downloads), None),
+            Read::Paced(PacedRead { order, .. }, _) => {
+                (Some(DegradationLevel::Newcomers), Some(order))
+            }
+        };
+        let is_any = is_of_any_title || title.following.is_some();
+        let hot = order.filter(|_| !is_any).map(|_| title);
+        let is_pinned = hot.is_some_and(|title| table.hot_titles.is_pinned(title.id));
+        if refuses_from.is_some_and(|from| level >= from) && !is_pinned && !succeeds {
+            return Err(Shortage::SlowDisk);
+        }
+        if let Some(viewer) = viewer {
+            table.check_share(viewer, spec, &self.rules).map_err(Shortage::Share)?;
+        }
+        let title_id = hot.map(|title| title.id);
+        let admitted = table.admit(&needs, spec.envelope.as_ref(), title_id, &self.rules);
+        let admitted = admitted.map_err(Shortage::Room)?;
+        // A reader of scattered blocks does not count as a viewer; but the memory that it relies on
+        // stays.
+        if order != Some(Order::Scattered) || is_pinned {
+            table.watch(admitted.slot, hot, level, &self.rules);
+        }
+        if let Some(viewer) = viewer {
+            table.take_share(admitted.slot, viewer, spec);
+        }
+        if let Some((id, title)) = playback {
+            table.playbacks.enter(&id, admitted.slot);
+            table.slots[admitted.slot as usize].playback = Some((id, title));
+        }
+        Ok(admitted)
     }
 
     fn table(&self) -> MutexGuard<'_, StreamTable> {
         // A panic while the table was locked has already been reported. Each sum of the table
         // changes in one statement, so no change is half done.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.release_expired();
+        table
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tactus_control::broker::Refusal;
+use tactus_control::broker::{Device, Overlap, Refusal};
 use tactus_control::engine::Watchdog;
 use tactus_control::settings::ClientShare;
 use tactus_core::datagrams::Plan;
@@ -60,6 +60,10 @@ pub(super) struct Delivery {
     pub(super) plan: Option<Arc<Plan>>,
     /// The client's share in the resources of such streams.
     pub(super) share: ClientShare,
+    /// What tells its client from others at the same address.
+    pub(super) device: Device,
+    /// Whether the client may close its stream before only after the head of this one.
+    pub(super) overlap: Overlap,
     /// The parts, each with the bytes that precede it. No part is empty.
     pub(super) parts: Parts,
     /// The bytes after the last part.

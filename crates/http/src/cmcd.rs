@@ -1,7 +1,10 @@
-//! Client media data (CMCD, CTA-5004): of all keys only `rtp`, the requested rate.
+//! Client media data (CMCD, CTA-5004): of all keys `rtp`, the requested rate, and `sid`, the id of
+//! the session.
 //!
-//! Promise: malformed data is ignored and never an error, as the specification requires. The key is
-//! read from each of the four fields, and from the query.
+//! Promise: malformed data is ignored and never an error, as the specification requires. The keys
+//! are read from each of the four fields, and from the query.
+
+use std::borrow::Cow;
 
 use tactus_core::units::BitRate;
 
@@ -13,9 +16,28 @@ const FIELDS: [&str; 4] = ["cmcd-status", "cmcd-request", "cmcd-object", "cmcd-s
 
 /// The rate that the player requests ("requested maximum throughput").
 pub(super) fn requested_throughput(fields: &Fields, query: Option<&str>) -> Option<BitRate> {
-    let in_fields = FIELDS.iter().flat_map(|name| fields.all(name)).find_map(rtp);
-    in_fields
-        .or_else(|| query::values(query, "CMCD").flatten().find_map(|list| rtp(list.as_bytes())))
+    lists(fields, query).find_map(|list| rtp(&list))
+}
+
+/// The id of the player's session, which is random ("a GUID identifying the current playback
+/// session").
+pub(super) fn session(fields: &Fields, query: Option<&str>) -> Option<Vec<u8>> {
+    lists(fields, query).find_map(|list| sid(&list))
+}
+
+/// The lists of keys: those of the fields go before those of the query.
+fn lists<'a>(fields: &'a Fields, query: Option<&'a str>) -> impl Iterator<Item = Cow<'a, [u8]>> {
+    let in_fields = FIELDS.iter().flat_map(|name| fields.all(name)).map(Cow::Borrowed);
+    let in_query = query::values(query, "CMCD").flatten();
+    in_fields.chain(in_query.map(|list| Cow::Owned(list.into_owned().into_bytes())))
+}
+
+/// The value of `sid` in a list of keys: a string of at most 64 characters that is not empty.
+fn sid(list: &[u8]) -> Option<Vec<u8>> {
+    elements(list).find_map(|element| {
+        let id = element.strip_prefix(b"sid=\"")?.strip_suffix(b"\"")?;
+        (1..=64).contains(&id.len()).then(|| id.to_vec())
+    })
 }
 
 /// The value of `rtp` in a list of keys: an integer of kbit/s, at least one.
@@ -69,6 +91,24 @@ mod tests {
         ] {
             assert_eq!(rtp(list.as_bytes()).map(|r| r.0), kilobits.map(|k| k * 1000u64), "{list}");
         }
+    }
+
+    #[test]
+    fn r05_the_session_of_a_player_is_its_sid() {
+        for (list, id) in [
+            ("sid=\"6e2fb550-c457\"", Some("6e2fb550-c457")),
+            ("bl=21300,sid=\"a,b\",rtp=1", Some("a,b")),
+            ("nor=\"sid=1\",sid=\"x\"", Some("x")),
+            ("sid=\"\"", None),
+            ("sid=x", None),
+            ("sid=\"x", None),
+            ("sid", None),
+        ] {
+            assert_eq!(sid(list.as_bytes()).as_deref(), id.map(str::as_bytes), "{list}");
+        }
+        assert_eq!(sid(format!("sid=\"{}\"", "x".repeat(65)).as_bytes()), None);
+        let query = Some("CMCD=bl%3D1%2Csid%3D%22x%22");
+        assert_eq!(session(&Fields::default(), query), Some(b"x".to_vec()));
     }
 
     #[test]

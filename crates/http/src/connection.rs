@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tactus_control::broker::{DeliverySpec, Output, Party, Viewer};
+use tactus_control::broker::{Admission, DeliverySpec, Device, Output, Overlap, Party, Viewer};
 use tactus_control::settings::ClientShare;
 use tactus_core::datagrams::Framing;
 use tactus_core::stagger::Tick;
@@ -449,21 +449,45 @@ impl Connection {
             return self.send(socket, unreadable(first.start), manner, exchange).await;
         }
         let (pace, len, kind) = (delivery.pace, Bytes(delivery.len()), socket.kind());
-        let viewer = self.viewer(delivery.share);
+        let viewer = self.viewer(delivery.share, Some(delivery.device));
         let spec = DeliverySpec::connection(broker, &delivery.title, pace.rate(), len);
         let line = delivery.plan.as_ref().and_then(|plan| plan.line.as_ref());
         let spec = line.into_iter().fold(spec, |spec, line| spec.by_line(broker, line));
-        let mut grant = match broker.admit(&spec.within_share(&viewer)) {
+        let spec = spec.within_share(&viewer);
+        self.address(&mut delivery.head);
+        let words = || delivery.head.head(manner.version, manner.afterwards, SystemTime::now());
+        let status = delivery.head.status();
+        let mut is_announced = false;
+        let admitted = match broker.admit_or_succeed(&spec, delivery.overlap) {
+            Ok(Admission::Granted(grant)) => Ok(grant),
+            Ok(Admission::Waits(succession)) => {
+                // A player that seeks closes its stream before when it has this head.
+                if succession.is_open() && delivery.overlap == Overlap::Likely {
+                    is_announced = true;
+                    self.site.counters.answered(status);
+                    exchange.answered(status);
+                    if !self.write(&mut socket, &words()).await {
+                        return None;
+                    }
+                }
+                succession.admit(broker, &spec).await
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let mut grant = match admitted {
             Ok(grant) => grant,
+            // The end of the connection shows the client that the content is missing.
+            Err(_) if is_announced => return None,
             Err(refusal) => {
                 return self.send(socket, refused(&refusal), manner, exchange).await;
             }
         };
-        self.site.counters.answered(delivery.head.status());
-        exchange.answered(delivery.head.status());
         exchange.paced(pace);
-        self.address(&mut delivery.head);
-        let mut words = delivery.head.head(manner.version, manner.afterwards, SystemTime::now());
+        let mut words = if is_announced { Vec::new() } else { words() };
+        if !is_announced {
+            self.site.counters.answered(status);
+            exchange.answered(status);
+        }
         if let Some(follows) = delivery.follows {
             if !self.write(&mut socket, &words).await {
                 return None;
@@ -532,8 +556,9 @@ impl Connection {
     }
 
     /// The client for admission, with its share.
-    fn viewer(&self, share: ClientShare) -> Viewer {
+    fn viewer(&self, share: ClientShare, device: Option<Device>) -> Viewer {
         Viewer {
+            device,
             party: self.party.as_deref().cloned().unwrap_or_else(|| self.client.peer.party()),
             client: self.client.to_string(),
             // A proxy that does not name its client may serve any number of clients.
@@ -556,7 +581,7 @@ impl Connection {
         exchange: &mut Exchange,
     ) -> Option<Transport> {
         let store = self.site.store.as_ref()?;
-        let viewer = self.viewer(store.rates.title.client_share);
+        let viewer = self.viewer(store.rates.title.client_share, None);
         let listening = match live.channels.listen(&live.name, &viewer) {
             Ok(listening) => listening,
             Err(error) => return self.send(socket, live::refusal(&error), manner, exchange).await,

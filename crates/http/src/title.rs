@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tactus_control::broker::{Device, Overlap};
 use tactus_core::path::RequestPath;
 use tactus_core::range::{self, RequestedRange};
 use tactus_core::units::Bytes;
@@ -19,7 +20,7 @@ use super::rate::{self, PlannedPace, RateRequest, TitleRate};
 use super::request::{Method, Request};
 use super::response::Response;
 use super::settings::StoredPages;
-use super::{Site, Store, seek};
+use super::{Site, Store, cmcd, seek};
 
 /// The answer to a GET or HEAD of `title`.
 pub(super) async fn answer(
@@ -101,7 +102,8 @@ pub(super) async fn answer(
         RateRequest::Player(_) => store.rates.cmcd.client_share,
         RateRequest::Title => store.rates.title.client_share,
     };
-    let ranges = if part.is_some() { "none" } else { "bytes" };
+    let is_part = part.is_some();
+    let ranges = if is_part { "none" } else { "bytes" };
     let (head, parts, tail, follows) = match (part, &title.following) {
         (Some(part), _) => {
             let len = part.before.len() as u64 + part.bytes.end - part.bytes.start;
@@ -135,11 +137,30 @@ pub(super) async fn answer(
     match request.method == Method::Get && !(parts.is_empty() && follows.is_none()) {
         true => {
             let PlannedPace { pace, plan, .. } = paced;
-            let delivery = Delivery { head, title, pace, plan, share, parts, tail, follows };
+            let device = device(request, query);
+            let overlap = match request.fields.one("range") {
+                // Players that play while they load seek by times, or by ranges without an end.
+                _ if is_part => Overlap::Likely,
+                Some(range) if range.trim_ascii_end().ends_with(b"-") => Overlap::Likely,
+                Some(_) => Overlap::Never,
+                None => Overlap::Unlikely,
+            };
+            let delivery =
+                Delivery { head, title, pace, plan, share, device, overlap, parts, tail, follows };
             Answer::Delivery(Box::new(delivery))
         }
         false => Answer::Short(head),
     }
+}
+
+/// What tells the client from others at the same address: its program, and the id of its session
+/// from CMCD or from Apple's players.
+fn device(request: &Request, query: Option<&str>) -> Device {
+    let fields = &request.fields;
+    let agent = fields.one("user-agent").unwrap_or_default();
+    let session = cmcd::session(fields, query);
+    let session = session.as_deref().or_else(|| fields.one("x-playback-session-id"));
+    Device::of(agent, session)
 }
 
 /// The pace of one part of a title at the title's own rate.

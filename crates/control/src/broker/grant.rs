@@ -136,6 +136,7 @@ impl Grant {
         let slot = &mut table.slots[self.slot as usize];
         slot.begun = begun;
         slot.stopped = false;
+        slot.is_left = false;
         slot.generation = slot.generation.wrapping_add(1);
         slot.finished = Some(finished);
         slot.retired = Some(retired);
@@ -232,7 +233,7 @@ impl Drop for Grant {
                 table.stop(self.slot);
             }
         } else {
-            table.release(self.slot, &self.cost);
+            table.leave(self.slot, self.cost.clone());
         }
     }
 }

@@ -7,7 +7,8 @@ use tactus_core::ledger::{Ledger, Resource};
 use tactus_core::units::{BitRate, Nanos, SECOND};
 use tactus_engine::message::VolumeId;
 
-use super::{Broker, DegradationLevel, Refusal, Shared, refusal};
+use super::refusal::{Shortage, refusal};
+use super::{Broker, DegradationLevel, Refusal, Shared};
 
 /// Room for one recording. Returned when dropped.
 pub struct RecordGrant {
@@ -52,7 +53,8 @@ impl Broker {
         let mut table = self.shared.table();
         if self.shared.level(volume) >= DegradationLevel::Newcomers {
             table.refusals.count(Resource::Disk);
-            return Err(self.shared.too_slow(&format!("a recording of {rate}")));
+            let (what, rules) = (format!("a recording of {rate}"), &self.shared.rules);
+            return Err(refusal(Shortage::SlowDisk, None, &what, rules));
         }
         let disk = u32::from(volume.0);
         let RecordingReservation { promised, source, full, cycle } =
@@ -62,7 +64,7 @@ impl Broker {
             table.refusals.count(short.resource);
             drop(table);
             let what = format!("a recording of {rate}");
-            return Err(refusal(short, &what, &self.shared.rules));
+            return Err(refusal(Shortage::Room(short), None, &what, &self.shared.rules));
         }
         drop(table);
         let within = cycle.times(3) + full;

@@ -10,7 +10,8 @@ use tactus_core::ledger::{Rejection, Resource};
 use tactus_core::units::{BitRate, Nanos};
 
 use super::BrokerRules;
-use super::shares::{Excess, Party, Viewer};
+use super::shares::Excess;
+use super::viewer::{Party, Viewer};
 
 /// Why a delivery was not admitted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,6 +74,47 @@ pub(super) fn in_class(class: Option<ClassNumber>, rules: &BrokerRules) -> Strin
     name.map(|name| format!(" in the class {name:?}")).unwrap_or_default()
 }
 
+/// What a request lacks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Shortage {
+    /// The disk is slower than it was measured.
+    SlowDisk,
+    /// The client would exceed its share.
+    Share(ShareExceeded),
+    /// A resource has no room.
+    Room(Rejection),
+}
+
+impl Shortage {
+    pub(super) fn resource(&self) -> Resource {
+        match self {
+            Self::SlowDisk => Resource::Disk,
+            Self::Share(exceeded) => exceeded.resource,
+            Self::Room(short) => short.resource,
+        }
+    }
+}
+
+/// The refusal of a stream `what`, for its client.
+pub(super) fn refusal(
+    shortage: Shortage,
+    viewer: Option<&Viewer>,
+    what: &str,
+    rules: &BrokerRules,
+) -> Refusal {
+    match shortage {
+        Shortage::SlowDisk => {
+            let message = format!("no room for {what}: the disk is slower than it was measured");
+            Refusal { resource: Resource::Disk, retry_after: rules.retry_after, message }
+        }
+        Shortage::Share(over) => {
+            let viewer = viewer.expect("only the share of a viewer is checked");
+            beyond_share(over, viewer, what, rules)
+        }
+        Shortage::Room(short) => no_room(short, what, rules),
+    }
+}
+
 /// More of a resource than the share of one client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ShareExceeded {
@@ -81,12 +123,7 @@ pub(super) struct ShareExceeded {
 }
 
 /// The refusal of a client that would exceed its share.
-pub(super) fn beyond_share(
-    over: ShareExceeded,
-    viewer: &Viewer,
-    what: &str,
-    rules: &BrokerRules,
-) -> Refusal {
+fn beyond_share(over: ShareExceeded, viewer: &Viewer, what: &str, rules: &BrokerRules) -> Refusal {
     let ShareExceeded { resource, over: Excess { needed, share } } = over;
     let (needed, share, key) = match resource {
         Resource::Link => {
@@ -109,7 +146,7 @@ pub(super) fn beyond_share(
     Refusal { resource, retry_after: rules.retry_after, message }
 }
 
-pub(super) fn refusal(short: Rejection, what: &str, rules: &BrokerRules) -> Refusal {
+fn no_room(short: Rejection, what: &str, rules: &BrokerRules) -> Refusal {
     let Rejection { resource, number, needed, limit, class } = short;
     let name = class.and_then(|class| rules.classes.get(class.index()));
     let of_class = format!("the class {:?}", name.map_or("", |name| name));

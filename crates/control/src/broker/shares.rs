@@ -4,45 +4,12 @@
 //! to their shares. Decisions depend on the counts here alone.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
 
 use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_engine::message::Rate;
 
+use super::viewer::{Party, Viewer};
 use crate::settings::ClientShare;
-
-/// The unit whose streams are counted together.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Party {
-    /// An address, or an IPv6 network of 64 bits.
-    Address(IpAddr),
-    /// A principal, from any address.
-    Principal(String),
-    /// A user of this host, by any number of processes.
-    User(u32),
-}
-
-impl Party {
-    /// The party of an address.
-    #[must_use]
-    pub fn of(address: IpAddr) -> Self {
-        Self::Address(match address.to_canonical() {
-            IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
-            v4 => v4,
-        })
-    }
-}
-
-/// The client of a stream.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Viewer {
-    /// The party whose share is used.
-    pub party: Party,
-    /// Its address, for people.
-    pub client: String,
-    /// The share that the party may hold of such streams.
-    pub share: ClientShare,
-}
 
 /// The use of a share by a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

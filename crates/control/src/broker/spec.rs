@@ -24,7 +24,7 @@ use super::generated::{GeneratedRate, Reading};
 use super::output::Output;
 use super::refusal::in_class;
 use super::senders::Sender;
-use super::shares::Viewer;
+use super::viewer::Viewer;
 use super::{Broker, BrokerRules, is_short};
 
 /// Deliveries of a title, one at a time, for admission.

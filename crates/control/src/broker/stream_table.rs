@@ -27,10 +27,12 @@ use super::bad_ranges::{self, BadRange, BadRanges, Version};
 use super::hot_titles::HotTitles;
 use super::interleaving::{self, Messages};
 use super::output::Output;
+use super::playbacks::{Playbacks, Successor, Ticket, Vacancy, ViewerId};
 use super::prices::DatagramCost;
 use super::refusal::{Refusals, ShareExceeded};
-use super::shares::{self, Claim, Party, Shares, Viewer};
+use super::shares::{self, Claim, Shares};
 use super::spec::{BestEffortKind, DeliverySpec, ResourceRequest};
+use super::viewer::{Party, Viewer};
 use super::{BrokerRules, DegradationLevel, DeliveryResult, Punctuality};
 
 pub(super) struct StreamTable {
@@ -51,6 +53,8 @@ pub(super) struct StreamTable {
     pub(super) without_rate: Vec<u32>,
     /// The use of each client.
     pub(super) shares: Shares,
+    /// The streams that may succeed each other, and their vacancies.
+    pub(super) playbacks: Playbacks,
     /// Number of deliveries so far.
     pub(super) begun: u64,
     pub(super) refusals: Refusals,
@@ -103,6 +107,12 @@ pub(super) struct Slot {
     pub(super) claim: Option<(Party, Claim)>,
     /// The client, if it is not the other end of the connection.
     pub(super) client: Option<String>,
+    /// Its viewer and title, if another stream of the viewer may succeed it.
+    pub(super) playback: Option<(ViewerId, TitleId)>,
+    /// The request that waits for its room.
+    pub(super) successor: Option<Successor>,
+    /// The viewer has closed the connection, so the room is kept for a moment.
+    pub(super) is_left: bool,
     /// Number of the delivery, counted over all so far.
     pub(super) begun: u64,
     /// The engine has the command to end it.
@@ -258,6 +268,7 @@ impl StreamTable {
         slot.messages.give_back();
         let title = slot.title.as_ref().map(|source| Arc::clone(&source.title));
         let finished = slot.finished.take();
+        slot.is_left = matches!(outcome, Outcome::PeerGone(_));
         // Before the caller gets the result and tries again.
         let mut readable_to = None;
         let mut found = None;
@@ -317,7 +328,7 @@ impl StreamTable {
             return title;
         }
         if let Some(cost) = slot.release.take() {
-            self.release(stream.index, &cost);
+            self.leave(stream.index, cost);
         }
         title
     }
@@ -425,8 +436,51 @@ impl StreamTable {
         true
     }
 
+    /// Returns the promise of a retired stream, or keeps it for the next stream of its viewer.
+    pub(super) fn leave(&mut self, index: u32, cost: PlannedCost) {
+        let slot = &mut self.slots[index as usize];
+        let successor = slot.successor.take().filter(|successor| !successor.vacated.is_closed());
+        match &slot.playback {
+            Some((_, title)) if slot.is_left || successor.is_some() => {
+                self.playbacks.vacate((index, cost), *title, successor);
+            }
+            _ => self.release(index, &cost),
+        }
+    }
+
+    /// Frees the room of the viewer's stream before, if it is kept. Returns whether it was.
+    pub(super) fn take_vacancy(&mut self, (viewer, title): &(ViewerId, TitleId)) -> bool {
+        let vacancy = self.playbacks.take(viewer, *title);
+        self.free_vacancy(vacancy)
+    }
+
+    /// Frees the room that a request has waited for. Returns whether it was kept.
+    pub(super) fn take_waited(&mut self, ticket: Ticket) -> bool {
+        let vacancy = self.playbacks.take_waited(ticket);
+        self.free_vacancy(vacancy)
+    }
+
+    /// Frees rooms whose time is over.
+    pub(super) fn release_expired(&mut self) {
+        while let Some(vacancy) = self.playbacks.poll_expired() {
+            self.free_vacancy(Some(vacancy));
+        }
+    }
+
+    fn free_vacancy(&mut self, vacancy: Option<Vacancy>) -> bool {
+        vacancy.is_some_and(|vacancy| {
+            self.release(vacancy.slot, &vacancy.cost);
+            true
+        })
+    }
+
     pub(super) fn release(&mut self, index: u32, cost: &PlannedCost) {
         let slot = &mut self.slots[index as usize];
+        slot.is_left = false;
+        slot.successor = None;
+        if let Some((viewer, _)) = slot.playback.take() {
+            self.playbacks.leave(&viewer, index);
+        }
         if let Some((kind, link)) = slot.without_rate.take() {
             self.without_rate[usize::from(link.0)] -= 1;
             match kind {

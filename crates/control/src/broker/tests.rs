@@ -537,3 +537,6 @@ fn downloads_are_spread_over_the_link_servers() {
     drop(second);
     assert_eq!(admit().link.0, 0, "both are idle again");
 }
+
+#[path = "tests/succession.rs"]
+mod succession;

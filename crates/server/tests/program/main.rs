@@ -22,6 +22,7 @@ mod players;
 mod proxies;
 mod rtsp_matrix;
 mod rtsp_retina;
+mod seeks;
 mod uploaders;
 mod variable_rates;
 mod volumes;

@@ -1,0 +1,165 @@
+//! Playbacks: the streams of one viewer, one after another as it seeks.
+//!
+//! Promise: the room of a stream whose viewer has gone stays free for its next stream for
+//! [`VACANCY`], and for no other viewer. Each room has one successor. No stream of another viewer
+//! is found here. Every search is bounded by [`WATCHED_MAX`].
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tactus_core::cost::PlannedCost;
+use tactus_engine::message::TitleId;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::viewer::{Device, Party, Viewer};
+
+/// A viewer: requests with the same value cannot be told apart.
+pub(super) type ViewerId = (Party, Device);
+
+/// The viewer of a stream, if its streams may succeed each other.
+pub(super) fn id_of(viewer: &Viewer) -> Option<ViewerId> {
+    Some((viewer.party.clone(), viewer.device?))
+}
+
+/// How long the room of a stream whose viewer has gone is kept. Players that close a connection to
+/// seek ask again within 100 ms, or within a round trip.
+pub(super) const VACANCY: Duration = Duration::from_millis(500);
+
+/// Most streams of one viewer that a search looks at: those that began first.
+pub(super) const WATCHED_MAX: usize = 256;
+
+/// The room of a stream that has ended.
+#[derive(Debug)]
+pub(super) struct Vacancy {
+    /// Its slot in the stream table, which is not free yet.
+    pub(super) slot: u32,
+    /// Its promise, which is not returned yet.
+    pub(super) cost: PlannedCost,
+    title: TitleId,
+    until: Instant,
+    /// The waiting request that gets it; any of the viewer if there is none.
+    ticket: Option<Ticket>,
+}
+
+/// A waiting request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ticket(u64);
+
+/// The request that waits for the room of a stream.
+#[derive(Debug)]
+pub(super) struct Successor {
+    pub(super) ticket: Ticket,
+    pub(super) vacated: oneshot::Sender<()>,
+}
+
+/// The streams of each viewer, and the vacancies.
+#[derive(Debug, Default)]
+pub(super) struct Playbacks {
+    viewers: HashMap<ViewerId, Vec<u32>>,
+    vacancies: Vec<Vacancy>,
+    tickets: u64,
+    /// Requests that wait.
+    waiting: u32,
+}
+
+impl Playbacks {
+    /// Adds a stream.
+    pub(super) fn enter(&mut self, viewer: &ViewerId, slot: u32) {
+        self.viewers.entry(viewer.clone()).or_default().push(slot);
+    }
+
+    /// Removes a stream.
+    pub(super) fn leave(&mut self, viewer: &ViewerId, slot: u32) {
+        let slots = self.viewers.get_mut(viewer).expect("a stream that leaves has entered");
+        slots.retain(|&each| each != slot);
+        if slots.is_empty() {
+            self.viewers.remove(viewer);
+        }
+    }
+
+    /// The streams of a viewer, vacancies included.
+    pub(super) fn slots_of(&self, viewer: &ViewerId) -> impl Iterator<Item = u32> {
+        let slots = self.viewers.get(viewer).map_or(&[][..], Vec::as_slice);
+        slots.iter().copied().take(WATCHED_MAX)
+    }
+
+    /// Keeps the room of a stream for its viewer, or for the request that waits for it.
+    pub(super) fn vacate(
+        &mut self,
+        (slot, cost): (u32, PlannedCost),
+        title: TitleId,
+        successor: Option<Successor>,
+    ) {
+        let ticket = successor.as_ref().map(|successor| successor.ticket);
+        let until = Instant::now() + VACANCY;
+        self.vacancies.push(Vacancy { slot, cost, title, until, ticket });
+        if let Some(successor) = successor {
+            // A request that has gone leaves the vacancy to expire.
+            successor.vacated.send(()).ok();
+        }
+    }
+
+    /// Takes a vacancy of `viewer` that no other request waits for, of this title if there is one.
+    pub(super) fn take(&mut self, viewer: &ViewerId, title: TitleId) -> Option<Vacancy> {
+        let mut own = self.own_vacancies(viewer);
+        let first = own.next()?;
+        let is_same = |&at: &usize| self.vacancies[at].title == title;
+        let at = if is_same(&first) { first } else { own.find(is_same).unwrap_or(first) };
+        drop(own);
+        Some(self.vacancies.swap_remove(at))
+    }
+
+    /// Whether [`Self::take`] would find one.
+    pub(super) fn has_vacancy(&self, viewer: &ViewerId) -> bool {
+        self.own_vacancies(viewer).next().is_some()
+    }
+
+    fn own_vacancies(&self, viewer: &ViewerId) -> impl Iterator<Item = usize> {
+        let slots = self.viewers.get(viewer).map_or(&[][..], Vec::as_slice);
+        let is_own = |vacancy: &Vacancy| vacancy.ticket.is_none() && slots.contains(&vacancy.slot);
+        let all = self.vacancies.iter().enumerate();
+        all.filter(move |(_, vacancy)| is_own(vacancy)).map(|(at, _)| at)
+    }
+
+    /// Takes the vacancy that a request has waited for.
+    pub(super) fn take_waited(&mut self, ticket: Ticket) -> Option<Vacancy> {
+        let at = self.vacancies.iter().position(|vacancy| vacancy.ticket == Some(ticket))?;
+        Some(self.vacancies.swap_remove(at))
+    }
+
+    /// Takes a vacancy whose time is over.
+    pub(super) fn poll_expired(&mut self) -> Option<Vacancy> {
+        if self.vacancies.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        let at = self.vacancies.iter().position(|vacancy| vacancy.until <= now)?;
+        Some(self.vacancies.swap_remove(at))
+    }
+
+    /// Begins a wait; none if [`WAITING_MAX`] requests wait.
+    pub(super) fn begin_wait(&mut self) -> Option<Ticket> {
+        if self.waiting >= WAITING_MAX {
+            return None;
+        }
+        self.waiting += 1;
+        self.tickets += 1;
+        Some(Ticket(self.tickets))
+    }
+
+    /// Ends a wait.
+    pub(super) fn end_wait(&mut self) {
+        self.waiting -= 1;
+    }
+
+    /// The time between two looks of one waiting request: longer if many wait, so that all together
+    /// look at most four times per millisecond.
+    pub(super) fn look_every(&self) -> Duration {
+        Duration::from_millis(4) + Duration::from_micros(250) * self.waiting
+    }
+}
+
+/// Limit of requests that wait for a room at once; further ones are refused without a wait. A wait
+/// takes a tenth of a second, so this allows hundreds of seeks in a second on a full server.
+const WAITING_MAX: u32 = 64;

@@ -1,0 +1,266 @@
+//! Successions: a refused request waits for the room of the viewer's stream before.
+//!
+//! Promise: a stream is ended for its successor only if its client has closed the connection, or if
+//! both streams have the id of one session. No other stream ends, and none is late: the successor
+//! begins when the stream before has retired, with its promise returned under the same lock. Every
+//! wait has a bound ([`OPEN_MAX`], [`CLOSED_MAX`], [`RETIRE_MAX`]), and so has the number of waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use tactus_engine::message::TitleId;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use super::playbacks::{Successor, Ticket, ViewerId, id_of};
+use super::refusal::{Refusal, Shortage};
+use super::spec::DeliverySpec;
+use super::stream_table::StreamTable;
+use super::{Broker, Grant, Shared};
+
+/// How long a stream may still be open when its successor has been answered: a round trip of a slow
+/// network, and the player's own time.
+const OPEN_MAX: Duration = Duration::from_secs(1);
+/// How much later than a request the end of a connection may come that was closed before it, on
+/// another way through proxies.
+const CLOSED_MAX: Duration = Duration::from_millis(100);
+/// How long a closed stream may take to retire: its reads at a slow disk have to end.
+const RETIRE_MAX: Duration = Duration::from_secs(2);
+
+/// Whether a player may open this stream before it closes the one before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Overlap {
+    /// It seeks: it closes the stream before when it has the head of the new answer.
+    Likely,
+    /// It begins: the stream before is closed already, or is another viewer's.
+    Unlikely,
+    /// It asks for one part of several: an open stream is another part, or another viewer's.
+    Never,
+}
+
+/// The result of a request for admission.
+pub enum Admission {
+    /// Admitted.
+    Granted(Grant),
+    /// Refused, unless a stream of the same viewer ends now.
+    Waits(Succession),
+}
+
+/// A request that waits for the room of a stream of its viewer. Dropping it ends the wait.
+pub struct Succession {
+    shared: Arc<Shared>,
+    playback: (ViewerId, TitleId),
+    ticket: Ticket,
+    /// Why it does not fit beside the stream before.
+    shortage: Shortage,
+    /// Set when a stream has been found that makes room for it.
+    vacated: Option<oneshot::Receiver<()>>,
+    open_max: Duration,
+}
+
+/// The streams of a viewer.
+enum Search {
+    /// A stream whose client has closed the connection.
+    Closed(u32),
+    /// A stream of the same title whose connection is open.
+    Open(u32),
+    None,
+}
+
+impl Broker {
+    /// As [`Self::admit`]. A request that does not fit may wait for the room of another stream of
+    /// its viewer: one that has been closed, or one of the same title that may be closed soon.
+    ///
+    /// # Errors
+    /// [`Refusal`] names the short resource, if there is no such stream.
+    pub fn admit_or_succeed(
+        &self,
+        spec: &DeliverySpec<'_>,
+        overlap: Overlap,
+    ) -> Result<Admission, Refusal> {
+        let mut table = self.shared.table();
+        let admitted = self.shared.decide(&mut table, spec, None);
+        if let Err(shortage) = admitted {
+            let waits = self.succession(&mut table, spec, shortage, overlap);
+            if let Some(succession) = waits {
+                return Ok(Admission::Waits(succession));
+            }
+            table.refusals.count(shortage.resource());
+        }
+        drop(table);
+        self.granted(spec, admitted).map(Admission::Granted)
+    }
+
+    fn succession(
+        &self,
+        table: &mut StreamTable,
+        spec: &DeliverySpec<'_>,
+        shortage: Shortage,
+        overlap: Overlap,
+    ) -> Option<Succession> {
+        let playback = (spec.viewer.and_then(id_of)?, spec.title.id);
+        let open_max = match overlap {
+            Overlap::Likely => OPEN_MAX,
+            Overlap::Unlikely => CLOSED_MAX,
+            Overlap::Never => Duration::ZERO,
+        };
+        let found = table.search(&playback);
+        let waits = match found {
+            Search::Closed(_) => true,
+            Search::Open(_) => !open_max.is_zero(),
+            Search::None => false,
+        };
+        if !waits {
+            return None;
+        }
+        let ticket = table.playbacks.begin_wait()?;
+        let vacated = match found {
+            Search::Closed(slot) => Some(table.claim(slot, ticket)),
+            Search::Open(_) | Search::None => None,
+        };
+        let shared = Arc::clone(&self.shared);
+        Some(Succession { shared, playback, ticket, shortage, vacated, open_max })
+    }
+}
+
+impl Succession {
+    /// Whether the stream before is still open. Its player closes it when it has the head of the
+    /// answer.
+    pub fn is_open(&self) -> bool {
+        self.vacated.is_none()
+    }
+
+    /// Waits for the room, and takes it.
+    ///
+    /// # Errors
+    /// [`Refusal`] names the short resource, if no stream of the viewer has ended or the new one
+    /// needs more than the one before.
+    pub async fn admit(
+        mut self,
+        broker: &Broker,
+        spec: &DeliverySpec<'_>,
+    ) -> Result<Grant, Refusal> {
+        let is_vacated = self.is_vacated().await;
+        self.decide(broker, spec, is_vacated)
+    }
+
+    fn decide(
+        &self,
+        broker: &Broker,
+        spec: &DeliverySpec<'_>,
+        is_vacated: bool,
+    ) -> Result<Grant, Refusal> {
+        let mut table = self.shared.table();
+        let ticket = is_vacated.then_some(self.ticket);
+        // Without a claim there may be a vacancy, or room for other reasons.
+        let admitted = self.shared.decide(&mut table, spec, ticket);
+        let admitted = admitted.map_err(|now| if is_vacated { now } else { self.shortage });
+        if let Err(shortage) = &admitted {
+            table.refusals.count(shortage.resource());
+        }
+        drop(table);
+        broker.granted(spec, admitted)
+    }
+
+    /// Waits until a stream of the viewer has made room.
+    async fn is_vacated(&mut self) -> bool {
+        let begun = Instant::now();
+        loop {
+            if let Some(vacated) = &mut self.vacated {
+                return matches!(timeout(RETIRE_MAX, vacated).await, Ok(Ok(())));
+            }
+            match self.look(begun.elapsed() >= self.open_max) {
+                Look::Claimed(vacated) => self.vacated = Some(vacated),
+                Look::Again(pause) => tokio::time::sleep(pause).await,
+                Look::Nothing => return false,
+            }
+        }
+    }
+
+    /// Looks for a stream of the viewer to succeed; when the wait for its end is over, an open one
+    /// too, if it is certainly of the same session.
+    fn look(&self, is_over: bool) -> Look {
+        let mut table = self.shared.table();
+        let (viewer, _) = &self.playback;
+        if table.playbacks.has_vacancy(viewer) {
+            // The engine has noticed the end of a stream before this did.
+            return Look::Nothing;
+        }
+        let (_, device) = *viewer;
+        match table.search(&self.playback) {
+            Search::Closed(slot) => Look::Claimed(table.claim(slot, self.ticket)),
+            Search::Open(slot) if is_over && device.is_certain() => {
+                Look::Claimed(table.claim(slot, self.ticket))
+            }
+            Search::Open(_) if !is_over => Look::Again(table.playbacks.look_every()),
+            Search::Open(_) | Search::None => Look::Nothing,
+        }
+    }
+}
+
+/// The result of a look at the streams of a viewer.
+enum Look {
+    /// A stream ends, and its room is kept.
+    Claimed(oneshot::Receiver<()>),
+    /// To be repeated after this time.
+    Again(Duration),
+    /// No further stream makes room.
+    Nothing,
+}
+
+impl Drop for Succession {
+    fn drop(&mut self) {
+        self.shared.table().playbacks.end_wait();
+    }
+}
+
+impl StreamTable {
+    /// Looks for a stream of this viewer that no request waits for: a closed one, of this title if
+    /// there is one, else an open one of this title.
+    fn search(&self, (viewer, title): &(ViewerId, TitleId)) -> Search {
+        let streams = self.playbacks.slots_of(viewer).filter_map(|index| {
+            let slot = &self.slots[index as usize];
+            let is_free = slot.successor.as_ref().is_none_or(|one| one.vacated.is_closed());
+            // A slot without a title has not begun, or is a vacancy.
+            let (of_title, begun) = (slot.playback.as_ref()?.1 == *title, slot.title.is_some());
+            (is_free && begun).then_some((index, of_title, slot))
+        });
+        let (mut sockets, mut open, mut closed) = (vec![], vec![], None);
+        for (index, of_title, slot) in streams {
+            match &slot.output {
+                Some(output) if !slot.stopped => {
+                    sockets.push(PollFd::new(&output.socket, PollFlags::RDHUP));
+                    open.push((index, of_title));
+                }
+                _ if of_title || closed.is_none() => closed = Some(index),
+                _ => {}
+            }
+        }
+        // A failed poll leaves no events: the connections count as open.
+        let polled = rustix::event::poll(&mut sockets, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let is_gone = |at: usize| polled.is_ok() && sockets[at].revents().intersects(gone);
+        let gone = || (0..open.len()).filter(|&at| is_gone(at)).map(|at| open[at]);
+        let own = gone().find(|&(_, of_title)| of_title).map(|(index, _)| index);
+        let of_other = || gone().next().map(|(index, _)| index);
+        match own.or(closed).or_else(of_other) {
+            Some(index) => Search::Closed(index),
+            None => {
+                let own = open.iter().find(|(_, of_title)| *of_title);
+                own.map_or(Search::None, |&(index, _)| Search::Open(index))
+            }
+        }
+    }
+
+    /// Ends the stream at `index`, and keeps its room for the request with `ticket`.
+    fn claim(&mut self, index: u32, ticket: Ticket) -> oneshot::Receiver<()> {
+        let (vacated, receiver) = oneshot::channel();
+        let slot = &mut self.slots[index as usize];
+        slot.successor = Some(Successor { ticket, vacated });
+        if slot.output.is_some() {
+            self.stop(index);
+        }
+        receiver
+    }
+}

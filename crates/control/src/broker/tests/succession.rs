@@ -1,0 +1,386 @@
+//! Seeks on a full server: viewers open, close and seek in any order, beside an engine that takes
+//! its time.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+
+use proptest::prelude::*;
+use tactus_engine::message;
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+use tokio::time::advance;
+
+use super::*;
+use crate::settings::ClientShare;
+
+/// Streams that fit.
+const ROOM: u32 = 3;
+const TICK: Duration = Duration::from_millis(1);
+
+/// A stream in the simulated engine.
+struct Live {
+    stream: StreamId,
+    is_open: Rc<Cell<bool>>,
+    /// Milliseconds until it has finished and until it has retired, when its end has begun.
+    ends: Option<(u32, u32, Outcome)>,
+}
+
+/// A viewer's connection; dropping it closes it.
+struct Client {
+    _socket: UnixStream,
+    is_open: Rc<Cell<bool>>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.is_open.set(false);
+    }
+}
+
+struct World {
+    fixture: Fixture,
+    live: Vec<Live>,
+    by_socket: HashMap<i32, Rc<Cell<bool>>>,
+    /// How long ends take in milliseconds, in turn.
+    delays: Vec<u32>,
+    turn: usize,
+}
+
+/// The progress of a request.
+struct PendingRequest {
+    client: Client,
+    /// Fires when its head is sent before it is admitted.
+    announced: oneshot::Receiver<()>,
+    admitted: oneshot::Receiver<Result<(), Resource>>,
+}
+
+fn viewer(agent: &str, session: Option<&str>) -> Viewer {
+    Viewer {
+        party: Party::of([10, 0, 0, 1].into()),
+        device: Some(Device::of(agent.as_bytes(), session.map(str::as_bytes))),
+        client: "10.0.0.1".into(),
+        share: ClientShare::All,
+    }
+}
+
+async fn play(
+    (broker, title): (Broker, Arc<OpenTitle>),
+    (viewer, overlap): (Viewer, Overlap),
+    socket: OwnedFd,
+    (announced, admitted): (oneshot::Sender<()>, oneshot::Sender<Result<(), Resource>>),
+) {
+    let spec = DeliverySpec::connection(&broker, &title, RATE, LEN).of_any_title();
+    let spec = spec.within_share(&viewer);
+    let grant = match broker.admit_or_succeed(&spec, overlap) {
+        Ok(Admission::Granted(grant)) => Ok(grant),
+        Ok(Admission::Waits(succession)) => {
+            if succession.is_open() && overlap == Overlap::Likely {
+                announced.send(()).ok();
+            }
+            succession.admit(&broker, &spec).await
+        }
+        Err(refusal) => Err(refusal),
+    };
+    let mut grant = match grant {
+        Ok(grant) => grant,
+        Err(refusal) => {
+            admitted.send(Err(refusal.resource)).ok();
+            return;
+        }
+    };
+    let running = grant.start_now(&title, Source::range(0..LEN.0), Output::connection(socket));
+    admitted.send(Ok(())).ok();
+    running.expect("it starts").ended().await;
+}
+
+impl World {
+    fn new(delays: Vec<u32>) -> Self {
+        let fixture = Fixture::new(ROOM);
+        Self { fixture, live: vec![], by_socket: HashMap::new(), delays, turn: 0 }
+    }
+
+    fn delay(&mut self) -> u32 {
+        self.turn += 1;
+        self.delays[self.turn % self.delays.len()]
+    }
+
+    fn ask(&mut self, viewer: Viewer, overlap: Overlap) -> PendingRequest {
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        let is_open = Rc::new(Cell::new(true));
+        self.by_socket.insert(theirs.as_raw_fd(), Rc::clone(&is_open));
+        let (announces, announced) = oneshot::channel();
+        let (admits, admitted) = oneshot::channel();
+        let served = (self.fixture.broker.clone(), Arc::clone(&self.fixture.title));
+        tokio::spawn(play(served, (viewer, overlap), theirs.into(), (announces, admits)));
+        PendingRequest { client: Client { _socket: ours, is_open }, announced, admitted }
+    }
+
+    /// A millisecond of the engine and of all requests.
+    async fn step(&mut self) {
+        for _ in 0..4 {
+            tokio::task::yield_now().await;
+        }
+        while let Some(command) = self.fixture.commands.pop() {
+            match command {
+                Command::Start(start) => {
+                    let message::Output::Connection(output) = start.delivery.output() else {
+                        panic!("connections only");
+                    };
+                    let is_open = Rc::clone(&self.by_socket[&output.socket.0]);
+                    self.live.push(Live { stream: start.stream, is_open, ends: None });
+                }
+                Command::Stop(stream) => {
+                    let at = self.live.iter().position(|live| live.stream == stream);
+                    let Some(at) = at else { continue };
+                    assert!(!self.live[at].is_open.get(), "a viewer that is served was robbed");
+                    let ends = (self.delay(), self.delay(), Outcome::Stopped);
+                    self.live[at].ends.get_or_insert(ends);
+                }
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+        assert!(self.live.len() <= ROOM as usize, "more streams than the link holds");
+        let mut reports = vec![];
+        for at in 0..self.live.len() {
+            if self.live[at].ends.is_none() && !self.live[at].is_open.get() {
+                // The engine notices at a later send.
+                let ends = (self.delay(), self.delay(), Outcome::PeerGone(104));
+                self.live[at].ends = Some(ends);
+            }
+            let stream = self.live[at].stream;
+            match &mut self.live[at].ends {
+                Some((0, 0, _)) => {
+                    reports.push(Report::Retired { stream, memory: ReturnedMemory::default() });
+                }
+                Some((0, retires, _)) => *retires -= 1,
+                Some((finishes, _, outcome)) => {
+                    *finishes -= 1;
+                    if *finishes == 0 {
+                        let (outcome, sent) = (*outcome, Bytes(1));
+                        reports.push(Report::Finished { stream, outcome, sent });
+                    }
+                }
+                None => {}
+            }
+        }
+        for report in reports {
+            if let Report::Retired { stream, .. } = &report {
+                self.live.retain(|live| live.stream != *stream);
+            }
+            self.fixture.report(report);
+        }
+        advance(TICK).await;
+    }
+
+    /// Waits for the end of a request. An earlier connection is closed when the head has come.
+    async fn outcome(
+        &mut self,
+        mut asked: PendingRequest,
+        mut before: Option<Client>,
+    ) -> Result<Client, Resource> {
+        for _ in 0..5000 {
+            self.step().await;
+            if asked.announced.try_recv().is_ok() {
+                before = None;
+            }
+            if let Ok(admitted) = asked.admitted.try_recv() {
+                return admitted.map(|()| asked.client);
+            }
+        }
+        drop(before);
+        panic!("a request without an end");
+    }
+}
+
+fn run(work: impl Future<Output = ()>) {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime").block_on(work);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Begin,
+    SeekOpenFirst,
+    SeekCloseFirst,
+    Leave,
+    Wait(u8),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        Just(Act::Begin),
+        Just(Act::SeekOpenFirst),
+        Just(Act::SeekCloseFirst),
+        Just(Act::Leave),
+        any::<u8>().prop_map(Act::Wait),
+    ]
+}
+
+/// The player of each viewer: the last two are behind one address with the same player.
+const AGENTS: [&str; 5] = ["mpv", "vlc", "kodi", "same", "same"];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// A viewer that is inside is never refused, whatever others do; no more streams run than there
+    /// is room for; no stream ends whose client has not closed it; and all rooms come back.
+    #[test]
+    fn r05_who_is_inside_can_seek_and_has_one_room_and_nobody_is_robbed(
+        acts in proptest::collection::vec((0..AGENTS.len(), act()), 1..60),
+        delays in proptest::collection::vec(1u32..80, 1..20),
+    ) {
+        run(async move {
+            let mut world = World::new(delays);
+            let mut inside: Vec<Option<Client>> = AGENTS.iter().map(|_| None).collect();
+            for (who, act) in acts {
+                let is_new = inside[who].is_none();
+                // A newcomer with the player of a neighbour that has just closed cannot be told
+                // from it.
+                let is_ambiguous = who >= 3 && is_new;
+                let viewer = viewer(AGENTS[who], None);
+                match act {
+                    Act::Begin if is_new && !is_ambiguous => {
+                        let asked = world.ask(viewer, Overlap::Unlikely);
+                        inside[who] = world.outcome(asked, None).await.ok();
+                    }
+                    Act::Begin if is_new => {
+                        for _ in 0..1000 {
+                            world.step().await;
+                        }
+                        let asked = world.ask(viewer, Overlap::Unlikely);
+                        inside[who] = world.outcome(asked, None).await.ok();
+                    }
+                    Act::SeekOpenFirst if !is_new => {
+                        let before = inside[who].take();
+                        let asked = world.ask(viewer, Overlap::Likely);
+                        let after = world.outcome(asked, before).await;
+                        inside[who] = Some(after.expect("who is inside can seek"));
+                    }
+                    Act::SeekCloseFirst if !is_new => {
+                        inside[who] = None;
+                        let asked = world.ask(viewer, Overlap::Unlikely);
+                        let after = world.outcome(asked, None).await;
+                        inside[who] = Some(after.expect("who is inside can seek"));
+                    }
+                    Act::Leave => inside[who] = None,
+                    Act::Wait(steps) => {
+                        for _ in 0..steps {
+                            world.step().await;
+                        }
+                    }
+                    _ => {}
+                }
+                let held = inside.iter().flatten().count();
+                assert!(held <= ROOM as usize, "{held} viewers in {ROOM} rooms");
+            }
+            inside.clear();
+            for _ in 0..2000 {
+                world.step().await;
+            }
+            assert_eq!(world.fixture.broker.streams(), 0);
+            assert_eq!(world.fixture.used(Resource::Link), 0);
+        });
+    }
+}
+
+/// Three viewers that nothing tells apart fill the server.
+async fn full(world: &mut World, session: Option<&str>) -> Vec<Client> {
+    let mut inside = vec![];
+    for _ in 0..ROOM {
+        let asked = world.ask(viewer("mpv", session), Overlap::Unlikely);
+        inside.push(world.outcome(asked, None).await.expect("room"));
+    }
+    inside
+}
+
+#[test]
+fn r05_a_neighbour_with_the_same_player_gets_no_room_of_a_viewer_that_stays() {
+    run(async {
+        let mut world = World::new(vec![5]);
+        let inside = full(&mut world, None).await;
+        for overlap in [Overlap::Likely, Overlap::Unlikely] {
+            let asked = world.ask(viewer("mpv", None), overlap);
+            // The viewers inside keep their connections, whatever the neighbour is sent.
+            let refused = world.outcome(asked, None).await.err();
+            assert_eq!(refused, Some(Resource::Link));
+        }
+        assert!(world.live.len() == 3 && inside.iter().all(|client| client.is_open.get()));
+        assert_eq!(world.fixture.broker.refusals().of(Resource::Link), 2);
+    });
+}
+
+#[test]
+fn r05_the_room_of_a_viewer_that_has_closed_is_kept_for_it_and_then_free() {
+    run(async {
+        let mut world = World::new(vec![5]);
+        let mut inside = full(&mut world, None).await;
+        inside.pop();
+        let mut others = vec![];
+        for _ in 0..2 {
+            let asked = world.ask(viewer("vlc", None), Overlap::Likely);
+            others.push(world.outcome(asked, None).await.is_ok());
+            for _ in 0..200 {
+                world.step().await;
+            }
+        }
+        assert_eq!(others, [false, false], "it is kept for half a second");
+        for _ in 0..500 {
+            world.step().await;
+        }
+        let asked = world.ask(viewer("vlc", None), Overlap::Likely);
+        assert!(world.outcome(asked, None).await.is_ok());
+        assert_eq!(world.live.len(), 3);
+    });
+}
+
+#[test]
+fn r05_a_player_that_names_its_session_succeeds_a_stream_that_it_does_not_close() {
+    run(async {
+        let mut world = World::new(vec![5]);
+        let _others = full(&mut world, None).await.split_off(1);
+        for _ in 0..1000 {
+            world.step().await;
+        }
+        let asked = world.ask(viewer("app", Some("6e2f")), Overlap::Likely);
+        let stuck = world.outcome(asked, None).await.expect("room");
+        // Its program has forgotten the connection.
+        stuck.is_open.set(false);
+        world.live.last_mut().expect("it runs").ends = Some((u32::MAX, 0, Outcome::Stopped));
+        let asked = world.ask(viewer("app", Some("0000")), Overlap::Likely);
+        assert!(world.outcome(asked, None).await.is_err(), "another session");
+        let asked = world.ask(viewer("app", Some("6e2f")), Overlap::Likely);
+        let mut asked = asked;
+        for _ in 0..1100 {
+            world.step().await;
+        }
+        let last = world.live.last_mut().expect("it runs");
+        last.ends = Some((1, 1, Outcome::Stopped));
+        for _ in 0..20 {
+            world.step().await;
+        }
+        assert_eq!(asked.admitted.try_recv(), Ok(Ok(())));
+        drop(stuck);
+    });
+}
+
+#[test]
+fn r05_waits_are_bounded_and_further_requests_are_refused_at_once() {
+    run(async {
+        let mut world = World::new(vec![5]);
+        let _inside = full(&mut world, None).await;
+        let mut asked: Vec<_> =
+            (0..100).map(|_| world.ask(viewer("mpv", None), Overlap::Likely)).collect();
+        world.step().await;
+        let refused = asked.iter_mut().filter_map(|one| one.admitted.try_recv().ok()).count();
+        assert_eq!(refused, 100 - 64);
+        for _ in 0..1200 {
+            world.step().await;
+        }
+        let refused = asked.iter_mut().filter_map(|one| one.admitted.try_recv().ok()).count();
+        assert_eq!(refused, 64, "the others a second later");
+        assert_eq!(world.live.len(), 3);
+    });
+}

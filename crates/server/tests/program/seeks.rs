@@ -1,0 +1,219 @@
+//! Seeks of viewers that are inside, on a server without further room.
+//!
+//! Promise: a viewer that seeks keeps its room, whether its player opens the new stream before it
+//! closes the old one or afterwards. The others keep theirs, and newcomers are refused as before.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tactus_testkit::process::{Process, turn};
+use tactus_testkit::{DISK_MODEL, server};
+
+use crate::TACTUS;
+
+/// Three streams of 1.7 Mbit/s fit into 90 % of it.
+const LINK: &str = "[link]\nrate = \"6 Mbit/s\"\n[rate]\ndefault = \"1.7 Mbit/s\"\n\
+    [memory]\narena = \"32 MiB\"\n";
+/// A minute and a half at that rate.
+const LEN: u64 = 20_000_000;
+/// Seeks of each kind. `TACTUS_SEEKS=100` measures: the times are printed.
+fn seeks() -> u64 {
+    std::env::var("TACTUS_SEEKS").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
+}
+
+struct FullServer {
+    _process: Process,
+    http: String,
+    admin: String,
+    _dir: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl FullServer {
+    fn new() -> Self {
+        let turn = turn();
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+        let titles = dir.path().join("titles");
+        fs::create_dir_all(titles.join(".tactus")).expect("a directory for titles");
+        fs::write(titles.join(".tactus/disk-model.toml"), DISK_MODEL).expect("a model");
+        for name in ["film.ts", "other.ts"] {
+            fs::write(titles.join(name), vec![7; LEN as usize]).expect("a title");
+        }
+        let config = dir.path().join("tactus.toml");
+        fs::write(&config, LINK).expect("a configuration");
+        let mut command = server::serve(TACTUS, dir.path());
+        command.args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"]);
+        command.args([config, titles]);
+        let (process, said) = server::start(&mut command, None, server::until("Metrics"), drop);
+        let address = |first| server::address(&said, first, "http://").expect("told").to_owned();
+        let (http, admin) = (address("Serving"), address("Metrics"));
+        Self { _process: process, http, admin, _dir: dir, _turn: turn }
+    }
+
+    /// A new stream of `/film.ts` from `start`, and the status of its answer.
+    fn open(&self, player: &str, start: Option<u64>) -> (u16, BufReader<TcpStream>) {
+        self.open_title("film.ts", player, start)
+    }
+
+    fn open_title(
+        &self,
+        name: &str,
+        player: &str,
+        start: Option<u64>,
+    ) -> (u16, BufReader<TcpStream>) {
+        let mut socket = TcpStream::connect(&self.http).expect("a connection");
+        let range = start.map(|start| format!("Range: bytes={start}-\r\n")).unwrap_or_default();
+        let request =
+            format!("GET /{name} HTTP/1.1\r\nHost: x\r\nUser-Agent: {player}\r\n{range}\r\n");
+        socket.write_all(request.as_bytes()).expect("the server reads");
+        let mut reader = BufReader::with_capacity(1 << 16, socket);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(reader.read_line(&mut head).expect("a head") > 0, "{head:?}");
+        }
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (status.expect("a status"), reader)
+    }
+
+    fn refusals(&self) -> f64 {
+        let metrics = tactus_testkit::process::exchange(
+            &self.admin,
+            b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        );
+        let lines = metrics.lines().filter(|line| line.starts_with("tactus_refusals_total"));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+}
+
+fn byte(reader: &mut BufReader<TcpStream>) -> bool {
+    reader.read(&mut [0]).is_ok_and(|read| read == 1)
+}
+
+/// Reads like a player that plays, until told to stop. Whether the stream went on.
+fn plays(reader: &mut BufReader<TcpStream>, stops: &AtomicBool, bytes: &AtomicU64) -> bool {
+    let socket = reader.get_ref().try_clone().expect("a descriptor");
+    socket.set_read_timeout(Some(Duration::from_secs(2))).expect("a live socket");
+    let mut piece = vec![0; 1 << 16];
+    while !stops.load(Ordering::Relaxed) {
+        match reader.read(&mut piece) {
+            Ok(read @ 1..) => bytes.fetch_add(read as u64, Ordering::Relaxed),
+            _ => return false,
+        };
+    }
+    true
+}
+
+/// Tells the other threads to stop, also when a test fails.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn percentile(times: &mut [Duration], percent: usize) -> Duration {
+    times.sort_unstable();
+    times[(times.len() * percent / 100).min(times.len() - 1)]
+}
+
+/// Seeks of one viewer among three with the same player, behind one address, while newcomers try.
+fn seeks_of(opens_first: bool, seeks: u64) {
+    let server = FullServer::new();
+    // A player's own requests begin with a range, too.
+    let mut own = server.open("Lavf/60.16.100", Some(0));
+    assert_eq!(own.0, 206);
+    let stops = AtomicBool::new(false);
+    let bytes = [AtomicU64::new(0), AtomicU64::new(0)];
+    let mut times = vec![];
+    thread::scope(|scope| {
+        let others: Vec<_> = bytes
+            .iter()
+            .map(|bytes| {
+                let mut other = server.open("Lavf/60.16.100", Some(0));
+                assert_eq!(other.0, 206);
+                let stops = &stops;
+                scope.spawn(move || plays(&mut other.1, stops, bytes))
+            })
+            .collect();
+        let newcomer = scope.spawn(|| {
+            let mut admitted = 0;
+            while !stops.load(Ordering::Relaxed) {
+                admitted += u32::from(server.open("VLC/3.0.20", None).0 != 503);
+                thread::sleep(Duration::from_millis(7));
+            }
+            admitted
+        });
+        let end = StopAtEnd(&stops);
+        for seek in 0..seeks {
+            let start = seek * 7_919_003 % (LEN - 2_000_000);
+            let begun = Instant::now();
+            if opens_first {
+                let next = server.open("Lavf/60.16.100", Some(start));
+                own = next;
+            } else {
+                drop(own);
+                own = server.open("Lavf/60.16.100", Some(start));
+            }
+            assert_eq!(own.0, 206, "seek {seek}");
+            assert!(byte(&mut own.1), "seek {seek} got no data");
+            times.push(begun.elapsed());
+            assert!(byte(&mut own.1));
+            thread::sleep(Duration::from_millis(seek % 5 * 20));
+        }
+        drop(end);
+        for other in others {
+            assert!(other.join().expect("no panic"), "a neighbour lost its stream");
+        }
+        assert_eq!(newcomer.join().expect("no panic"), 0, "a newcomer got the viewer's room");
+    });
+    println!(
+        "opens first: {opens_first}: p50 {:?}, p99 {:?} of {seeks}",
+        percentile(&mut times, 50),
+        percentile(&mut times, 99)
+    );
+}
+
+#[test]
+fn r05_a_player_that_opens_before_it_closes_can_seek_on_a_full_server() {
+    seeks_of(true, seeks());
+}
+
+#[test]
+fn r05_a_player_that_closes_before_it_opens_can_seek_on_a_full_server() {
+    seeks_of(false, seeks());
+}
+
+#[test]
+fn r05_another_title_gets_the_room_that_its_viewer_has_left() {
+    let server = FullServer::new();
+    let own: Vec<_> = (0..3).map(|_| server.open("mpv", Some(0))).collect();
+    assert!(own.iter().all(|(status, _)| *status == 206));
+    let before = server.refusals();
+    assert_eq!(server.open_title("other.ts", "mpv", Some(0)).0, 503, "all of them play");
+    assert!(server.refusals() > before);
+    let before = server.refusals();
+    drop(own);
+    let mut other = server.open_title("other.ts", "mpv", Some(0));
+    assert!(other.0 == 206 && byte(&mut other.1));
+    assert_eq!(server.refusals(), before, "none is counted");
+}
+
+#[test]
+fn r05_a_newcomer_with_the_player_of_a_viewer_gets_nothing_of_its_room() {
+    let server = FullServer::new();
+    let mut own: Vec<_> = (0..3).map(|_| server.open("mpv", Some(0))).collect();
+    // Without a range it is no seek, and has an answer that it can act on.
+    assert_eq!(server.open("mpv", None).0, 503);
+    // With a range only the viewers inside could tell: they keep their connections open.
+    let (status, mut newcomer) = server.open("mpv", Some(1_000_000));
+    assert!(status == 206 && !byte(&mut newcomer), "a head and no content");
+    for (status, reader) in &mut own {
+        assert!(*status == 206 && byte(reader));
+    }
+}
