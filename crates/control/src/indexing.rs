@@ -11,6 +11,8 @@ use rustix::fs::Stat;
 use tactus_core::ts::Indexer;
 use tactus_core::units::{Bytes, KIB};
 use tactus_engine::message::{TitleId, VolumeId};
+use tactus_media::MediaKind;
+use tactus_media::scan::Scan;
 use tactus_storage::catalogue::{Catalogue, FileVersion, IndexOutcome, LONG, OpenTitle, Unindexed};
 use tactus_storage::store::{Busy, Reading, Store};
 use tokio::io::AsyncReadExt;
@@ -56,16 +58,16 @@ async fn make(catalogue: &Arc<Catalogue>, broker: &Broker, unindexed: &Unindexed
             (Arc::clone(catalogue), unindexed.volume, unindexed.name.clone());
         let found = tokio::task::spawn_blocking(move || this.unindexed(volume, &path)).await;
         // It has an index, or was removed.
-        let Ok(Some((title, stat))) = found else { return IndexOutcome::NotNeeded };
+        let Ok(Some((title, stat, kind))) = found else { return IndexOutcome::NotNeeded };
         // A short title is indexed quickly on request; reading it here would cost more.
         if title.len < LONG {
             return IndexOutcome::NotNeeded;
         }
         let handle_read =
             |read: u64| catalogue.handle_index_read(unindexed, Bytes(read), title.len);
-        match look_and_read(broker, &title, handle_read).await {
-            Ok(indexer) => {
-                return keep(catalogue, title, unindexed.title, stat, indexer).await;
+        match look_and_read(broker, &title, kind, handle_read).await {
+            Ok(pass) => {
+                return keep(catalogue, title, unindexed.title, stat, pass).await;
             }
             Err(busy) => {
                 tracing::debug!(
@@ -79,30 +81,71 @@ async fn make(catalogue: &Arc<Catalogue>, broker: &Broker, unindexed: &Unindexed
     IndexOutcome::Failed
 }
 
-/// Reads a title; of other formats only the beginning.
+/// A pass over a title.
+enum Pass {
+    /// A transport stream.
+    Stream(Box<Indexer>),
+    /// Another container, whose frames have no table.
+    Frames(Box<Scan>),
+}
+
+impl Pass {
+    /// A pass over a title in this container.
+    fn of(kind: Option<MediaKind>) -> Self {
+        match kind.and_then(Scan::of) {
+            Some(scan) => Self::Frames(Box::new(scan)),
+            None => Self::Stream(Box::default()),
+        }
+    }
+
+    fn add(&mut self, piece: &[u8]) {
+        match self {
+            Self::Stream(indexer) => indexer.add(piece),
+            Self::Frames(scan) => scan.add(piece),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        match self {
+            Self::Stream(indexer) => indexer.len(),
+            Self::Frames(scan) => scan.len(),
+        }
+    }
+
+    fn is_hopeless(&self) -> bool {
+        match self {
+            Self::Stream(indexer) => indexer.is_hopeless(),
+            Self::Frames(scan) => scan.is_hopeless(),
+        }
+    }
+}
+
+/// Reads a title; of formats without an index only the beginning.
 async fn look_and_read(
     broker: &Broker,
     title: &Arc<OpenTitle>,
+    kind: Option<MediaKind>,
     handle_read: impl Fn(u64),
-) -> Result<Indexer, Busy> {
+) -> Result<Pass, Busy> {
     let head = Bytes(HEAD).min(title.len);
-    let looked = read(broker.read_first(Arc::clone(title), head)?, &handle_read).await;
+    let reading = broker.read_first(Arc::clone(title), head)?;
+    let looked = read(reading, Pass::of(kind), &handle_read).await;
     if looked.is_hopeless() {
         return Ok(looked);
     }
-    Ok(read(broker.read(Arc::clone(title))?, &handle_read).await)
+    Ok(read(broker.read(Arc::clone(title))?, Pass::of(kind), &handle_read).await)
 }
 
-async fn read(mut reading: Reading, handle_read: &impl Fn(u64)) -> Indexer {
-    let (mut indexer, mut piece) = (Indexer::default(), vec![0; PIECE]);
+async fn read(mut reading: Reading, mut pass: Pass, handle_read: &impl Fn(u64)) -> Pass {
+    let mut piece = vec![0; PIECE];
     // A read error ends the indexing, and so does a title that can have no index.
     while let Ok(count @ 1..) = reading.read(&mut piece).await
-        && !indexer.is_hopeless()
+        && !pass.is_hopeless()
     {
-        indexer.add(&piece[..count]);
-        handle_read(indexer.len());
+        pass.add(&piece[..count]);
+        handle_read(pass.len());
     }
-    indexer
+    pass
 }
 
 async fn keep(
@@ -110,19 +153,21 @@ async fn keep(
     title: Arc<OpenTitle>,
     wanted: Option<TitleId>,
     stat: Stat,
-    indexer: Indexer,
+    pass: Pass,
 ) -> IndexOutcome {
     let never = IndexOutcome::Never(FileVersion::of(&stat));
-    if indexer.is_hopeless() {
-        return never;
-    }
-    if indexer.len() != title.len.0 {
+    let is_hopeless = pass.is_hopeless();
+    if !is_hopeless && pass.len() != title.len.0 {
         return IndexOutcome::Failed;
     }
     let this = Arc::clone(catalogue);
-    let keep = move || match indexer.finish() {
-        Ok(index) => this.keep_index(&title, wanted, &stat, index),
-        Err(_) => never,
+    let keep = move || match pass {
+        Pass::Stream(_) if is_hopeless => never,
+        Pass::Stream(indexer) => match indexer.finish() {
+            Ok(index) => this.keep_index(&title, wanted, &stat, index),
+            Err(_) => never,
+        },
+        Pass::Frames(scan) => this.keep_consumption(&title, wanted, &stat, scan.finish()),
     };
     tokio::task::spawn_blocking(keep).await.unwrap_or(IndexOutcome::Failed)
 }

@@ -314,7 +314,7 @@ impl PlannedCost {
 pub const RESIDENT_WINDOW: u32 = 8;
 
 /// Best-effort streams hold this many blocks: one being sent, one being read, one in reserve.
-const BEST_EFFORT_BLOCKS: u32 = 3;
+pub const BEST_EFFORT_BLOCKS: u32 = 3;
 
 /// A disk with its number, for the costs of reading and writing.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,8 @@ extern crate alloc;
 pub mod mutant;
 pub mod units;
 
+mod encoding;
+
 pub mod byte_clock;
 pub mod gaps;
 pub mod pacer;

@@ -24,6 +24,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::polyline::Polyline;
 use crate::units::{Bytes, MediaTime};
@@ -132,7 +133,23 @@ impl Consumption {
     /// The consumption of a part of the bytes, whose time begins with the first byte needed of it;
     /// `None` if none of them is ever needed, as of an index behind the media.
     #[must_use]
-    pub fn part(&self, range: core::ops::Range<u64>) -> Option<Self> {
+    pub fn part(&self, range: Range<u64>) -> Option<Self> {
+        let mut part = match self.shape {
+            Shape::Lines => self.part_of_lines(&range)?,
+            Shape::Steps => self.part_of_steps(&range)?,
+        };
+        // Bytes behind the last needed one come at the mean rate.
+        let last = part.points[part.points.len() - 1];
+        let rest = range.end - range.start - last.bytes;
+        if rest > 0 {
+            let later = u128::from(rest) * u128::from(last.time) / u128::from(last.bytes);
+            let time = last.time.saturating_add(u64::try_from(later).unwrap_or(u64::MAX));
+            part.points.push(Point { time, bytes: last.bytes + rest });
+        }
+        Some(part)
+    }
+
+    fn part_of_steps(&self, range: &Range<u64>) -> Option<Self> {
         let after = self.points.partition_point(|point| point.bytes <= range.start);
         // The first needed byte may be behind its point, and all others are early by as much.
         let begin = self.points.get(after)?.time + self.resolution;
@@ -145,16 +162,37 @@ impl Consumption {
             let bytes = point.bytes.min(range.end) - range.start;
             (MediaTime(point.time.saturating_sub(begin)), Bytes(bytes))
         });
-        let mut part = Self::new(self.shape, points)?;
-        // Bytes behind the last needed one come at the mean rate.
-        let last = part.points[part.points.len() - 1];
-        let rest = range.end - range.start - last.bytes;
-        if rest > 0 {
-            let later = u128::from(rest) * u128::from(last.time) / u128::from(last.bytes);
-            let time = last.time.saturating_add(u64::try_from(later).unwrap_or(u64::MAX));
-            part.points.push(Point { time, bytes: last.bytes + rest });
+        Self::new(self.shape, points)
+    }
+
+    fn part_of_lines(&self, range: &Range<u64>) -> Option<Self> {
+        let end = range.end.min(self.len().0);
+        if range.start >= end {
+            return None;
         }
-        Some(part)
+        let begin = self.time_of(range.start);
+        let inner =
+            self.points.iter().filter(|point| (range.start + 1..end).contains(&point.bytes));
+        let first = Point { time: begin, bytes: range.start };
+        let last = Point { time: self.time_of(end), bytes: end };
+        let points = core::iter::once(&first).chain(inner).chain([&last]).map(|point| {
+            (MediaTime(point.time.saturating_sub(begin)), Bytes(point.bytes - range.start))
+        });
+        Some(Self { lead: self.lead, ..Self::new(self.shape, points)? })
+    }
+
+    /// When byte `at` is needed, along the lines; rounds down.
+    fn time_of(&self, at: u64) -> u64 {
+        let after = self.points.partition_point(|point| point.bytes <= at);
+        let from = after.checked_sub(1).map(|before| self.points[before]);
+        match (from, self.points.get(after)) {
+            (Some(from), Some(to)) => {
+                let over = u128::from(to.time - from.time) * u128::from(at - from.bytes);
+                from.time + (over / u128::from(to.bytes - from.bytes)) as u64
+            }
+            (Some(last), None) => last.time,
+            (None, first) => first.map_or(0, |first| first.time),
+        }
     }
 
     /// Always false: a consumption has bytes.
@@ -210,6 +248,8 @@ impl Consumption {
         })
     }
 }
+
+mod form;
 
 /// A string from the last bend through a funnel of bounds.
 struct TautString {

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
@@ -18,16 +19,15 @@ use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
 
 use super::probe::boxes::{Table, boxes, child, top_level};
 use super::probe::movie::{SAMPLES_MAX, Samples, time_header, track_id, version, word};
+use super::probe::{audio, matroska};
+use super::scan::Scan;
+pub use super::stairs::{POINTS_MAX, SLOT};
 use super::{MediaFacts, MediaKind};
 
-/// Samples that are due within this time count as due at its beginning.
-pub const SLOT: MediaTime = MediaTime(27_000_000 / 100);
 /// The same in nanoseconds.
 const SLOT_SPAN: Nanos = Nanos::from_millis(10);
 /// More than 100 Gbit/s means wrong times.
 const RATE_MAX: BitRate = BitRate(100_000_000_000);
-/// Upper bound of points; with more, the slots become longer. Two hours of a slot each 30 ms.
-pub const POINTS_MAX: usize = 1 << 18;
 /// In a transport stream without decoding times, how much sooner than by its clock a byte may be
 /// needed: a tenth of a second is the largest distance of clock references (ISO/IEC 13818-1,
 /// 2.7.2), in which a frame ends, and as much is the difference of audio and video in the time from
@@ -35,6 +35,8 @@ pub const POINTS_MAX: usize = 1 << 18;
 const CLOCK_LEAD: MediaTime = MediaTime(27_000_000 / 5);
 /// The most bytes that are needed before they are due, because others behind them are.
 const AHEAD_MAX: u64 = 16 * MIB;
+/// Bytes of a scan that are read at once.
+const PIECE: usize = MIB as usize;
 /// Upper bound of a `moof` box.
 const FRAGMENT_MAX: u64 = 4 * MIB;
 /// Bound of what edits move, so that times stay positive: a day.
@@ -133,6 +135,34 @@ pub fn of_movie(file: &File) -> Option<Consumption> {
         add_fragments(file, len, &extends, &mut tracks, &mut samples)?;
     }
     samples.consumption()
+}
+
+/// The consumption of a title whose frames have no table, by all its bytes; `None` if it has none,
+/// or a constant rate. May block for as long as it takes to read them.
+#[must_use]
+pub fn of_frames(file: &File, kind: MediaKind) -> Option<Consumption> {
+    let mut scan = Scan::of(kind)?;
+    let mut piece = vec![0; PIECE];
+    while !scan.is_hopeless() {
+        match file.read_at(&mut piece, scan.len()) {
+            Ok(0) => break,
+            Ok(count) => scan.add(&piece[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+    scan.finish()
+}
+
+/// An estimate of the consumption of such a title, by the few points that it states itself. May
+/// block.
+#[must_use]
+pub fn estimate(file: &File, kind: MediaKind) -> Option<Consumption> {
+    match kind {
+        MediaKind::Matroska => matroska::by_cues(file),
+        MediaKind::Flac => audio::by_table(file),
+        _ => None,
+    }
 }
 
 /// A track of a fragmented movie.

@@ -10,7 +10,10 @@ use std::{panic, thread};
 use rustix::fs::{MemfdFlags, memfd_create};
 use tactus_core::ts::{Index, IndexFault, Indexer};
 
+use crate::MediaFacts;
+use crate::consumption::{self, POINTS_MAX};
 use crate::probe::probe;
+use crate::scan::Scan;
 
 /// Runs `work` on a thread of its own, as the server does: its time and memory do not count for the
 /// fuzz target.
@@ -57,12 +60,31 @@ pub fn movie(bytes: &[u8]) -> bool {
     probed(bytes, "title.mp4")
 }
 
+/// A file of another container: its facts, its frames in two pieces, and the points it states.
+pub fn frames(bytes: &[u8]) -> bool {
+    let Some((file, facts)) = facts_of(bytes, "title.mp3") else { return false };
+    let Some(mut pieces) = Scan::of(facts.kind) else { return true };
+    let (one, other) = bytes.split_at(bytes.len() / 2);
+    pieces.add(one);
+    pieces.add(other);
+    let consumption = consumption::of_frames(&file, facts.kind);
+    assert_eq!(pieces.finish(), consumption, "it does not matter how the bytes arrive");
+    for known in [consumption, consumption::estimate(&file, facts.kind)].into_iter().flatten() {
+        assert!(known.len().0 <= bytes.len() as u64 && known.points() <= POINTS_MAX + 2);
+    }
+    true
+}
+
 fn probed(bytes: &[u8], name: &str) -> bool {
+    facts_of(bytes, name).is_some()
+}
+
+fn facts_of(bytes: &[u8], name: &str) -> Option<(File, MediaFacts)> {
     let file = memfd_create("title", MemfdFlags::CLOEXEC).expect("memory for a small file");
     let mut file = File::from(file);
     file.write_all(bytes).expect("memory for a small file");
-    let Some(facts) = probe(&file, name) else { return false };
+    let facts = probe(&file, name)?;
     assert!(facts.mean.0 > 0 && facts.mean <= facts.rate, "{facts:?}");
     assert!(facts.head.0 <= bytes.len() as u64, "{facts:?}");
-    true
+    Some((file, facts))
 }

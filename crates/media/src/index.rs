@@ -1,4 +1,5 @@
-//! The index of a title: made from its file and stored beside it.
+//! The index of a title: made from its file and stored beside it. Of a title whose frames have no
+//! table, its consumption is stored in the same place.
 //!
 //! Promise: a stored index belongs to this file with this content. The status-change time tells
 //! that the content is the same; when only that time differs, samples of the content decide, and
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use tactus_core::smoothing::Consumption;
 use tactus_core::ts::{Index, IndexFault, Indexer};
 use tactus_core::units::{KIB, MIB};
 
@@ -66,7 +68,7 @@ struct Owner {
 /// Bytes read at once.
 const PIECE: usize = MIB as usize;
 const MAGIC: &[u8; 8] = b"TactuIdx";
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 /// Magic, version, inode, length, two times of two parts, the checksum of the samples.
 const HEAD: usize = 8 + 4 + 8 + 8 + 2 * (8 + 4) + 4;
 /// Samples of a title, evenly spread from its first bytes to its last ones: a quarter of a MiB, a
@@ -131,20 +133,34 @@ pub fn until_settled(of: &Stat) -> Duration {
 
 /// The stored index below `root` for `file`, whose status is `of`, if any.
 pub fn kept(root: impl AsFd, of: &Stat, file: &File) -> Option<StoredIndex> {
+    let len = Owner::of(of).len;
+    let (content, is_exact) = kept_content(root, of, file)?;
+    let Content::Index(index) = content else { return None };
+    let index = Some(index).filter(|index| index.len() == len)?;
+    Some(if is_exact { StoredIndex::Exact(index) } else { StoredIndex::Sampled(index) })
+}
+
+/// The stored consumption below `root` for `file`, whose status is `of`, if any.
+pub fn kept_consumption(root: impl AsFd, of: &Stat, file: &File) -> Option<Consumption> {
+    let (Content::Consumption(consumption), _) = kept_content(root, of, file)? else { return None };
+    Some(consumption).filter(|consumption| consumption.len().0 <= Owner::of(of).len)
+}
+
+/// What is stored, and whether nothing about the file has changed.
+fn kept_content(root: impl AsFd, of: &Stat, file: &File) -> Option<(Content, bool)> {
     let owner = Owner::of(of);
     let stored = open_stored(root, owner)?;
     let len = stored.metadata().ok().filter(|facts| facts.is_file())?.len();
     let mut bytes = vec![0; usize::try_from(len).ok().filter(|_| len <= KEPT_MAX)?];
     stored.read_exact_at(&mut bytes, 0).ok()?;
-    let (head, index) = decode(&bytes)?;
-    let index = Some(index).filter(|index| index.len() == owner.len)?;
+    let (head, content) = decode(&bytes)?;
     if head.owner == owner {
-        return Some(StoredIndex::Exact(index));
+        return Some((content, true));
     }
     let is_same = head.owner.has_same_content_times(owner)
         && owner.len >= SAMPLED_MIN
         && samples(file, owner.len).ok()? == head.samples;
-    is_same.then_some(StoredIndex::Sampled(index))
+    is_same.then_some((content, false))
 }
 
 /// Whether indexes are stored below `root`.
@@ -168,16 +184,33 @@ pub fn is_kept(root: impl AsFd, of: &Stat) -> bool {
 /// # Errors
 /// If it cannot be written, or the file has changed.
 pub fn keep(root: impl AsFd, of: &Stat, file: &File, index: &Index) -> io::Result<bool> {
+    keep_encoded(root, of, file, &encoded(INDEX, &index.encode()))
+}
+
+/// The same for the consumption of a title whose frames have no table.
+///
+/// # Errors
+/// As [`keep`].
+pub fn keep_consumption(
+    root: impl AsFd,
+    of: &Stat,
+    file: &File,
+    consumption: &Consumption,
+) -> io::Result<bool> {
+    keep_encoded(root, of, file, &encoded(CONSUMPTION, &consumption.encode()))
+}
+
+fn keep_encoded(root: impl AsFd, of: &Stat, file: &File, content: &[u8]) -> io::Result<bool> {
     let owner = Owner::of(of);
     let head = Head { owner, samples: samples(file, owner.len)? };
     if Owner::of(&stat(file)?) != owner {
         return Err(io::Error::other(IndexError::Changed));
     }
-    store(&root, head, index)
+    store(&root, head, content)
 }
 
 /// Writes an index file; false if there is no directory for it.
-fn store(root: impl AsFd, head: Head, index: &Index) -> io::Result<bool> {
+fn store(root: impl AsFd, head: Head, content: &[u8]) -> io::Result<bool> {
     let root = root.as_fd();
     match directory(root, ".") {
         Ok(ours) => make_directory(&ours, "index")?,
@@ -192,7 +225,7 @@ fn store(root: impl AsFd, head: Head, index: &Index) -> io::Result<bool> {
     let flags =
         OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(&ours, &new, flags, Mode::from_raw_mode(0o644))?;
-    let written = File::from(file).write_all_at(&encode(index, head), 0);
+    let written = File::from(file).write_all_at(&encode(content, head), 0);
     let named = written.and_then(|()| Ok(rustix::fs::renameat(&ours, &new, &ours, &place)?));
     if named.is_err() {
         // Leftovers are overwritten later.
@@ -220,11 +253,12 @@ pub fn carry(root: impl AsFd, before: &Stat, after: &Stat) {
         let len = stored.metadata().ok().filter(|facts| facts.len() <= KEPT_MAX)?.len();
         let mut bytes = vec![0; usize::try_from(len).ok()?];
         stored.read_exact_at(&mut bytes, 0).ok()?;
-        decode(&bytes).filter(|(head, _)| head.owner == old)
+        let (head, content) = parts(&bytes).filter(|(head, _)| head.owner == old)?;
+        Some((head, content.to_vec()))
     };
-    if let Some((head, index)) = read() {
+    if let Some((head, content)) = read() {
         // Without it the index is made again.
-        store(&root, Head { owner: new, ..head }, &index).unwrap_or_default();
+        store(&root, Head { owner: new, ..head }, &content).unwrap_or_default();
     }
 }
 
@@ -351,19 +385,43 @@ fn samples(file: &File, len: u64) -> io::Result<u32> {
     Ok(sum)
 }
 
-fn encode(index: &Index, head: Head) -> Vec<u8> {
+/// What is stored of a title.
+enum Content {
+    Index(Index),
+    Consumption(Consumption),
+}
+
+/// The first byte of an encoded content.
+const INDEX: u8 = 0;
+const CONSUMPTION: u8 = 1;
+
+fn encoded(kind: u8, content: &[u8]) -> Vec<u8> {
+    [&[kind], content].concat()
+}
+
+fn encode(content: &[u8], head: Head) -> Vec<u8> {
     let mut out = head.encode();
-    out.extend(index.encode());
+    out.extend(content);
     out.extend(crc32c::crc32c(&out).to_le_bytes());
     out
 }
 
-fn decode(bytes: &[u8]) -> Option<(Head, Index)> {
+/// The head, and the encoded content.
+fn parts(bytes: &[u8]) -> Option<(Head, &[u8])> {
     let (body, sum) = bytes.split_last_chunk::<4>()?;
-    let (head, index) = body.split_at_checked(HEAD)?;
-    let head = Head::decode(head)?;
+    let (head, content) = body.split_at_checked(HEAD)?;
     let is_whole = crc32c::crc32c(body) == u32::from_le_bytes(*sum);
-    Index::decode(index).filter(|_| is_whole).map(|index| (head, index))
+    Head::decode(head).filter(|_| is_whole).map(|head| (head, content))
+}
+
+fn decode(bytes: &[u8]) -> Option<(Head, Content)> {
+    let (head, content) = parts(bytes)?;
+    let content = match content.split_first()? {
+        (&INDEX, index) => Content::Index(Index::decode(index)?),
+        (&CONSUMPTION, bytes) => Content::Consumption(Consumption::decode(bytes)?),
+        _ => return None,
+    };
+    Some((head, content))
 }
 
 /// A directory of the server below `root`.
@@ -390,8 +448,16 @@ pub(crate) mod fuzz_targets {
 
     /// Parses the bytes of an index file of any owner.
     pub(crate) fn kept(bytes: &[u8]) -> bool {
-        let Some((_, index)) = decode(bytes) else { return false };
-        assert!(index.time_at(index.len()) == index.duration());
+        match decode(bytes) {
+            Some((_, Content::Index(index))) => {
+                assert!(index.time_at(index.len()) == index.duration());
+            }
+            Some((_, Content::Consumption(consumption))) => {
+                let again = Consumption::decode(&consumption.encode());
+                assert_eq!(again, Some(consumption));
+            }
+            None => return false,
+        }
         true
     }
 }
@@ -401,7 +467,8 @@ mod tests {
     use super::*;
     use crate::sample::Sample;
     use std::fs;
-    use tactus_core::units::SECOND;
+    use tactus_core::smoothing::Shape;
+    use tactus_core::units::{Bytes, MediaTime, SECOND};
 
     fn status(file: &File) -> Stat {
         stat(file).unwrap()
@@ -491,6 +558,28 @@ mod tests {
         assert!(!is_same(&stat, &status(&file)));
         assert!(keep(File::open(dir.path()).unwrap(), &stat, &file, &index).is_err());
         assert!(until_settled(&status(&file)) <= TIME_STEP);
+    }
+
+    #[test]
+    fn r06_a_kept_consumption_is_found_again_and_is_no_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, path) = (File::open(dir.path()).unwrap(), dir.path().join("a.mkv"));
+        fs::create_dir(dir.path().join(RESERVED)).unwrap();
+        fs::write(&path, [7; 1000]).unwrap();
+        let file = File::open(&path).unwrap();
+        let points = [(0, 100), (27_000_000, 1000)];
+        let points = points.map(|(time, bytes)| (MediaTime(time), Bytes(bytes)));
+        let made = Consumption::new(Shape::Steps, points.into_iter()).unwrap();
+        let stat = status(&file);
+        assert!(kept_consumption(&root, &stat, &file).is_none());
+        assert!(keep_consumption(&root, &stat, &file, &made).unwrap() && is_kept(&root, &stat));
+        assert_eq!(kept_consumption(&root, &stat, &file), Some(made.clone()));
+        assert!(kept(&root, &stat, &file).is_none());
+        fs::rename(&path, dir.path().join("b.mkv")).unwrap();
+        carry(&root, &stat, &status(&file));
+        assert_eq!(kept_consumption(&root, &status(&file), &file), Some(made), "it is moved");
+        fs::write(dir.path().join("b.mkv"), [7; 900]).unwrap();
+        assert!(kept_consumption(&root, &status(&file), &file).is_none(), "it was cut");
     }
 
     #[test]

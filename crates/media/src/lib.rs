@@ -8,6 +8,12 @@
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
 pub mod index;
+
+mod ebml;
+mod stairs;
+
+pub mod scan;
+
 pub mod probe;
 
 pub mod consumption;
@@ -57,4 +63,17 @@ pub enum MediaKind {
     },
     /// An MP4 or QuickTime movie.
     Movie,
+    /// Matroska or WebM.
+    Matroska,
+    /// MPEG audio.
+    Mp3 {
+        /// Whether all frames have one rate.
+        is_constant: bool,
+    },
+    /// FLAC.
+    Flac,
+    /// Ogg.
+    Ogg,
+    /// WAVE.
+    Wave,
 }

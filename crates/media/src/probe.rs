@@ -1,9 +1,10 @@
 //! The rate of a title, from its first and last bytes.
 //!
 //! Promise: of a transport stream it reads at most [`WINDOW`] at each end and little in between; of
-//! a movie its box headers and sample tables. It never fails or panics on hostile bytes; it returns
-//! nothing then. It holds a few windows in memory at a time, never a whole index. It reads by
-//! `pread` on the given handle, which must not be open for direct I/O.
+//! a movie its box headers and sample tables; of other containers windows at both ends. It never
+//! fails or panics on hostile bytes; it returns nothing then. It holds a few windows in memory at a
+//! time, never a whole index. It reads by `pread` on the given handle, which must not be open for
+//! direct I/O.
 //!
 //! What the rate means:
 //! - A constant-rate transport stream has one rate, and it comes out exactly. Of a variable-rate
@@ -20,7 +21,9 @@ use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos};
 
 use super::{MediaFacts, MediaKind};
 
+pub(super) mod audio;
 pub(super) mod boxes;
+pub(super) mod matroska;
 pub(super) mod movie;
 
 pub use movie::PATIENCE;
@@ -39,6 +42,9 @@ const REACH_STRANGE: usize = KIB as usize;
 /// Name extensions of files that are searched for packets in the whole window.
 const STREAM_NAMES: [&str; 6] = ["ts", "m2ts", "mts", "m2t", "trp", "tp"];
 
+/// Name extensions of files in which frames of MPEG audio are searched.
+const SOUND_NAMES: [&str; 4] = ["mp3", "mp2", "mpga", "mpa"];
+
 /// The properties of `file`. The extension of `name` only sets the search range of a transport
 /// stream.
 pub fn probe(file: &File, name: &str) -> Option<MediaFacts> {
@@ -47,9 +53,16 @@ pub fn probe(file: &File, name: &str) -> Option<MediaFacts> {
     if movie::may_be(&start) {
         return movie::probe(file, len);
     }
-    let named = name
-        .rsplit_once('.')
-        .is_some_and(|(_, end)| STREAM_NAMES.iter().any(|known| end.eq_ignore_ascii_case(known)));
+    if matroska::may_be(&start) {
+        return matroska::probe(file, len);
+    }
+    let extension = name.rsplit_once('.').map_or("", |(_, end)| end);
+    let is_one_of =
+        |names: &[&str]| names.iter().any(|known| extension.eq_ignore_ascii_case(known));
+    let named = is_one_of(&STREAM_NAMES);
+    if !named && let Some(facts) = audio::probe(file, len, &start, is_one_of(&SOUND_NAMES)) {
+        return Some(facts);
+    }
     let reach = if named { WINDOW as usize } else { REACH_STRANGE };
     if !named && Framing::find(&start, reach).is_none() {
         return None;
@@ -94,6 +107,15 @@ fn transport_stream(file: &File, len: u64, reach: usize) -> Option<MediaFacts> {
 fn duration(len: u64, rate: BitRate) -> Option<Nanos> {
     let nanos = (u128::from(len) * 8_000_000_000).div_ceil(u128::from(rate.0.max(1)));
     u64::try_from(nanos).ok().map(Nanos)
+}
+
+/// More than 100 Gbit/s means a wrong duration.
+const RATE_MAX: u64 = 100_000_000_000;
+
+/// The rate of `bytes` in this time, rounded up.
+fn mean_rate(bytes: u64, over: Nanos) -> Option<BitRate> {
+    let rate = (u128::from(bytes) * 8_000_000_000).div_ceil(u128::from(over.0.max(1)));
+    u64::try_from(rate).ok().filter(|rate| (1..=RATE_MAX).contains(rate)).map(BitRate)
 }
 
 /// `len` bytes from `offset`; `None` at the end of the file or on a read error.

@@ -23,7 +23,7 @@ use tactus_core::units::{Bytes, KIB, MIB};
 pub use tactus_http::fuzz_targets::{
     chunked, listing, pace, properties, proxied, range, request, target, times, upload,
 };
-pub use tactus_media::fuzz_targets::{index, movie, transport_stream};
+pub use tactus_media::fuzz_targets::{frames, index, movie, transport_stream};
 pub use tactus_playout::channels::fuzz_targets::{channel, playlist};
 pub use tactus_playout::ingest::fuzz_targets::datagrams;
 pub use tactus_rtsp::fuzz_targets::{credentials, description, reports};
@@ -55,7 +55,7 @@ const fn of(name: &'static str, run: fn(&[u8]) -> bool, bytes_max: u64, thread: 
 }
 
 /// All entry points. Configurable limits have their defaults.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     // The request line, its fields, and a body that is skipped.
     of("request", request, 8 * KIB + 32 * KIB + 64 * KIB, Thread::Control),
     of("chunked", chunked, 64 * KIB, Thread::Control),
@@ -72,6 +72,7 @@ pub const TARGETS: [Target; 23] = [
     of("playlist", playlist, 16 * MIB, Thread::Blocking),
     of("transport_stream", transport_stream, 8 * MIB, Thread::Blocking),
     of("movie", movie, 8 * MIB, Thread::Blocking),
+    of("frames", frames, 8 * MIB, Thread::Blocking),
     of("index", index, 8 * MIB, Thread::Blocking),
     // What requests ask of a movie and of an index that have been read: the most samples; the most
     // points, accesses and jumps.

@@ -147,6 +147,38 @@ fn nothing_and_what_descends_is_no_demand() {
 }
 
 #[test]
+fn a_part_of_lines_begins_and_ends_between_their_points() {
+    let whole = consumption(Shape::Lines, &[(0, 0), (0, 100), (SECOND, 1100), (3 * SECOND, 1300)]);
+    let whole = whole.with_lead(MediaTime(7));
+    let part = |from: u64, to: u64, points: &[(u64, u64)]| {
+        let expected = consumption(Shape::Lines, points).with_lead(MediaTime(7));
+        assert_eq!(whole.part(from..to), Some(expected), "{from} to {to}");
+    };
+    part(0, 1300, &[(0, 0), (0, 100), (SECOND, 1100), (3 * SECOND, 1300)]);
+    part(600, 1200, &[(0, 0), (SECOND / 2, 500), (SECOND / 2 + SECOND, 600)]);
+    part(1100, 1300, &[(0, 0), (2 * SECOND, 200)]);
+    // Bytes behind the last point come at the mean rate.
+    part(1100, 1500, &[(0, 0), (2 * SECOND, 200), (4 * SECOND, 400)]);
+    assert!(whole.part(1300..1400).is_none());
+}
+
+#[test]
+fn damaged_forms_are_refused_or_valid() {
+    let points = [(0, 100), (SECOND, 1100), (3 * SECOND, 1300)];
+    let whole = consumption(Shape::Steps, &points).encode();
+    for at in 0..whole.len() {
+        assert_eq!(Consumption::decode(&whole[..at]), None);
+        for bit in 0..8 {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << bit;
+            if let Some(other) = Consumption::decode(&damaged) {
+                assert_eq!(other.smoothed(player(2 * SECOND, SECOND)).len(), other.len());
+            }
+        }
+    }
+}
+
+#[test]
 fn a_range_that_fits_the_burst_leaves_at_once() {
     let line =
         consumption(Shape::Lines, &[(0, 0), (SECOND / 2, 5000)]).smoothed(player(SECOND, SECOND));
@@ -169,6 +201,9 @@ proptest! {
         let shape = if is_stepped { Shape::Steps } else { Shape::Lines };
         let first = core::iter::once((MediaTime(0), Bytes(0)));
         if let Some(consumption) = Consumption::new(shape, first.chain(points)) {
+            let other = consumption.clone().with_lead(MediaTime(burst));
+            let other = other.with_resolution(MediaTime(more));
+            prop_assert_eq!(Consumption::decode(&other.encode()), Some(other));
             judge(&consumption, player(burst + more, burst))?;
         }
     }

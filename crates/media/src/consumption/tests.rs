@@ -131,6 +131,151 @@ fn a_title_whose_times_are_unreadable_has_the_consumption_of_its_clock() {
     judge(&line, &packets, &range, 2.5, "a scrambled transport stream");
 }
 
+#[test]
+fn r06_matroska_has_each_packet_in_time_from_every_key_frame() {
+    let dir = tempfile::tempdir().unwrap();
+    let frames = clip(dir.path(), "clip.mp4", &[]);
+    let webm = ["-c:v", "libvpx", "-crf", "20", "-b:v", "2M", "-deadline", "realtime"];
+    let webm = [&webm[..], &["-cpu-used", "8", "-g", "25", "-c:a", "libopus"]].concat();
+    for (name, options) in [
+        ("behind.mkv", &[][..]),
+        ("front.mkv", &["-cues_to_front", "1"]),
+        // Clusters of unknown size, without cues and without a duration.
+        ("live.mkv", &["-f", "matroska", "-live", "1"]),
+        ("title.webm", &webm),
+    ] {
+        let path = remuxed(&frames, name, options);
+        let file = File::open(&path).unwrap();
+        let len = file.metadata().unwrap().len();
+        let facts = crate::facts(&file, name).unwrap();
+        assert_eq!(facts.kind, MediaKind::Matroska);
+        assert!((11.8..12.2).contains(&(facts.duration.0 as f64 / 1e9)), "{name}: {facts:?}");
+        assert!(facts.rate.0.abs_diff(len * 8 / 12) < len * 8 / 12 / 50, "{name}: {facts:?}");
+        let consumption = of_frames(&file, MediaKind::Matroska).unwrap();
+        let packets = packets(&path);
+        let keys = packets.iter().filter(|packet| packet.is_video && packet.is_key);
+        let starts: Vec<_> = keys.map(|packet| packet.at).collect();
+        assert!(starts.len() >= 12, "{name}");
+        let mut peaks = vec![];
+        for start in std::iter::once(0).chain(starts) {
+            let range = start..len;
+            let line = consumption.part(range.clone()).unwrap().smoothed(PLAYER);
+            assert_eq!(line.len(), Bytes(len - start), "{name}");
+            judge(&line, &packets, &range, 2.5, name);
+            peaks.push(line.peak(Bytes(0), Bytes(4096)));
+        }
+        assert!(peaks[0].0 > 3 * len * 8 / 12 / 2, "{name} is not variable: {peaks:?}");
+    }
+}
+
+/// Silence, noise and silence again.
+fn silence_and_noise(dir: &Path) -> PathBuf {
+    let path = dir.join("source.wav");
+    let noise = "aevalsrc='if(between(t,8,14),random(0)-random(1),sin(t*3000)/9)':s=44100:d=24";
+    let made = Command::new("ffmpeg")
+        .args(["-v", "error", "-y", "-f", "lavfi", "-i", noise])
+        .arg(&path)
+        .status()
+        .expect("ffmpeg is missing: install the package ffmpeg");
+    assert!(made.success());
+    path
+}
+
+fn sound(source: &Path, name: &str, options: &[&str]) -> PathBuf {
+    let path = source.with_file_name(name);
+    let made = Command::new("ffmpeg")
+        .args(["-v", "error", "-y", "-i"])
+        .arg(source)
+        .args(options)
+        .arg(&path)
+        .status()
+        .expect("ffmpeg is missing: install the package ffmpeg");
+    assert!(made.success(), "{name}");
+    path
+}
+
+#[test]
+fn r06_sound_of_a_variable_rate_has_each_packet_in_time_from_any_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = silence_and_noise(dir.path());
+    let mp3 = MediaKind::Mp3 { is_constant: false };
+    for (name, options, kind) in [
+        ("title.mp3", &["-c:a", "libmp3lame", "-q:a", "2"][..], mp3),
+        ("bare.mp3", &["-q:a", "2", "-write_xing", "0", "-id3v2_version", "0"], mp3),
+        ("title.flac", &[], MediaKind::Flac),
+        ("vorbis.ogg", &["-c:a", "libvorbis"], MediaKind::Ogg),
+        ("title.opus", &["-c:a", "libopus", "-b:a", "64k"], MediaKind::Ogg),
+        ("flac.ogg", &["-c:a", "flac"], MediaKind::Ogg),
+    ] {
+        let path = sound(&source, name, options);
+        let file = File::open(&path).unwrap();
+        let len = file.metadata().unwrap().len();
+        let facts = crate::facts(&file, name).unwrap();
+        assert_eq!(facts.kind, kind, "{name}");
+        let seconds = facts.duration.0 as f64 / 1e9;
+        // Without a table the rates of a few places stand for all.
+        let bounds = if name == "bare.mp3" { 16.0..36.0 } else { 23.9..24.2 };
+        assert!(bounds.contains(&seconds), "{name}: {facts:?}");
+        let consumption = of_frames(&file, kind).unwrap();
+        let packets = packets(&path);
+        assert!(packets.len() > 200, "{name}");
+        let starts = packets.iter().step_by(packets.len() / 10).map(|packet| packet.at);
+        for start in std::iter::once(0).chain(starts) {
+            let range = start..len;
+            let line = consumption.part(range.clone()).unwrap().smoothed(PLAYER);
+            assert_eq!(line.len(), Bytes(len - start), "{name}");
+            judge(&line, &packets, &range, 2.5 + PAGE, name);
+        }
+        let peak = consumption.smoothed(PLAYER).peak(Bytes(0), Bytes(4096)).0;
+        assert!(peak > len * 8 / 24 * 5 / 4, "{name} is not variable: {peak} of {}", len / 3);
+    }
+}
+
+/// The packets of a page of Ogg are needed at the time of the first one.
+const PAGE: f64 = 1.0;
+
+#[test]
+fn r06_sound_of_a_constant_rate_has_exactly_this_rate() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = silence_and_noise(dir.path());
+    let mp3 = MediaKind::Mp3 { is_constant: true };
+    for (name, options, kind, rate) in [
+        ("title.mp3", &["-b:a", "128k"][..], mp3, 128_000),
+        ("bare.mp3", &["-b:a", "320k", "-write_xing", "0"], mp3, 320_000),
+        ("title.mp2", &["-b:a", "192k"], mp3, 192_000),
+        ("low.mp3", &["-ar", "22050", "-ac", "1", "-b:a", "32k"], mp3, 32_000),
+        ("title.wav", &[], MediaKind::Wave, 44_100 * 16),
+        ("long.wav", &["-rf64", "always", "-ac", "2"], MediaKind::Wave, 44_100 * 32),
+    ] {
+        let path = sound(&source, name, options);
+        let file = File::open(&path).unwrap();
+        let facts = crate::facts(&file, name).unwrap();
+        assert_eq!((facts.kind, facts.mean), (kind, facts.rate), "{name}");
+        assert!(facts.rate.0.abs_diff(rate) <= rate / 200, "{name}: {facts:?}");
+        assert!(of_frames(&file, kind).is_none());
+    }
+}
+
+#[test]
+fn r06_cues_are_an_estimate_until_all_blocks_are_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let frames = clip(dir.path(), "clip.mp4", &[]);
+    for (name, options) in [("behind.mkv", &[][..]), ("front.mkv", &["-cues_to_front", "1"][..])] {
+        let path = remuxed(&frames, name, options);
+        let file = File::open(&path).unwrap();
+        let len = file.metadata().unwrap().len();
+        let (exact, estimate) = (
+            of_frames(&file, MediaKind::Matroska).unwrap(),
+            estimate(&file, MediaKind::Matroska).unwrap(),
+        );
+        assert_eq!(estimate.len(), Bytes(len));
+        assert!(estimate.points() >= 12, "{name}: {}", estimate.points());
+        let peak = |of: &Consumption| of.smoothed(PLAYER).peak(Bytes(0), Bytes(4096)).0;
+        let (exact, estimate) = (peak(&exact), peak(&estimate));
+        assert!(estimate.abs_diff(exact) < exact / 2, "{name}: {estimate} for {exact}");
+    }
+}
+
 /// The least peak rate, in bits per second, of any schedule for the true packets of a range: bounds
 /// from when each is decoded, and every pair of them.
 fn least_peak(packets: &[Packet], range: &Range<u64>, player: PlayerBuffer) -> f64 {

@@ -12,6 +12,7 @@ use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 
 use super::super::{MediaFacts, MediaKind};
 use super::boxes::{Table, boxes, child, fixed};
+use super::mean_rate;
 
 /// How long a player buffers before it plays; players buffer longer by themselves.
 pub const PATIENCE: Nanos = Nanos(2 * SECOND.0);
@@ -23,8 +24,6 @@ pub(crate) const SAMPLES_MAX: u64 = 16 << 20;
 /// A movie whose samples need more than this many times its mean was written track after track.
 /// Players seek in such files, so only the mean is useful.
 const PEAK_MAX: u64 = 4;
-/// More than 100 Gbit/s means a wrong duration.
-const RATE_MAX: u64 = 100_000_000_000;
 
 /// Whether the first bytes could be those of a movie.
 pub(super) fn may_be(start: &[u8]) -> bool {
@@ -51,7 +50,7 @@ pub(super) fn probe(file: &File, len: u64) -> Option<MediaFacts> {
     }
     let index = index.filter(|index| index.end - index.start <= INDEX_MAX)?;
     let duration = duration(file, &index)?;
-    let mean = rate(len, duration)?;
+    let mean = mean_rate(len, duration)?;
     let steady = media_at
         .and_then(|media_at| steady_rate(file, len, &index, media_at))
         .filter(|steady| steady.0 <= mean.0.saturating_mul(PEAK_MAX));
@@ -62,12 +61,6 @@ pub(super) fn probe(file: &File, len: u64) -> Option<MediaFacts> {
         duration,
         head: Bytes(media_at.filter(|&media_at| index.start < media_at).unwrap_or(0)),
     })
-}
-
-/// Rounds up.
-fn rate(bytes: u64, over: Nanos) -> Option<BitRate> {
-    let rate = (u128::from(bytes) * 8_000_000_000).div_ceil(u128::from(over.0.max(1)));
-    u64::try_from(rate).ok().filter(|rate| (1..=RATE_MAX).contains(rate)).map(BitRate)
 }
 
 /// Rounds down, so that rates round up.
@@ -118,7 +111,7 @@ fn steady_rate(file: &File, len: u64, index: &Range<u64>, media_at: u64) -> Opti
             left = left.checked_sub(1)?;
             let due = nanos(sample.due, timescale)?.0.checked_add(PATIENCE.0)?;
             let before = sample.end.saturating_sub(media_at);
-            most = most.max(rate(before.max(1), Nanos(due))?.0);
+            most = most.max(mean_rate(before.max(1), Nanos(due))?.0);
         }
     }
     (most > 0).then_some(BitRate(most))

@@ -187,6 +187,11 @@ fn no_movie_crashes_it() {
 }
 
 #[test]
+fn no_frames_of_a_title_crash_it() {
+    run("frames");
+}
+
+#[test]
 fn no_configuration_crashes_it() {
     run("configuration");
 }

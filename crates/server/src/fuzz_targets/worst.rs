@@ -312,6 +312,44 @@ fn special(target: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
                 ("nested boxes", index, inner, vec![]),
             ]
         }
+        "frames" => {
+            // A segment with a duration of a second, and a cluster without a size.
+            let head = b"\x1aE\xdf\xa3\x80\x18S\x80g\xff\x15I\xa9f\x87D\x89\x84Dz\0\0".to_vec();
+            let cluster = [&head[..], b"\x1fC\xb6u\xff"].concat();
+            let ascending: Part = |n| {
+                let [high, low] = (n as u16 & 0x7fff).to_be_bytes();
+                vec![0xa3, 0x84, 0x81, high, low, 0]
+            };
+            let descending: Part = |n| {
+                let [high, low] = (n as u16 & 0x7f).wrapping_neg().to_be_bytes();
+                vec![0xa3, 0x84, 0x81, high, low, 0]
+            };
+            let tracks: Part =
+                |n| vec![0xae, 0x80, 0xd7, 0x82, (n >> 8) as u8, n as u8, 0x83, 0x81, 17];
+            // Layer III of 8 kbit/s at 24 kHz: frames of 24 bytes.
+            let frame: Part = |_| [&[0xff, 0xf3, 0x14, 0xc0][..], &[0; 20]].concat();
+            let flac = b"fLaC\x80\0\0\x22\x10\0\x10\0\0\0\0\0\0\0";
+            let flac = [&flac[..], b"\x0a\xc4\x42\xf0\0\0\x10\0", &[0; 16]].concat();
+            let vorbis =
+                [&b"OggS\0\x02"[..], &[0; 20], b"\x01\x10\x01vorbis\0\0\0\0\x01\x80\xbb\0\0"];
+            let vorbis = vorbis.concat();
+            let page: Part = |n| {
+                let position = (n as u64).to_le_bytes();
+                [&b"OggS\0\0"[..], &position, &[0; 13]].concat()
+            };
+            vec![
+                ("blocks", cluster.clone(), ascending, vec![]),
+                ("blocks backwards", cluster.clone(), descending, vec![]),
+                ("tracks", cluster.clone(), tracks, vec![]),
+                ("no elements", cluster, |_| vec![0], vec![]),
+                ("clusters", head, |_| b"\x1fC\xb6u\xff".to_vec(), vec![]),
+                ("frames of MP3", vec![], frame, vec![]),
+                ("no frames of MP3", frame(0).repeat(4), |_| vec![0xff], vec![]),
+                ("codes of FLAC", flac, |_| vec![0xff, 0xf8], vec![]),
+                ("pages of Ogg", vorbis.clone(), page, vec![]),
+                ("no pages of Ogg", [&vorbis[..], &page(9)].concat(), |_| b"Ogg".to_vec(), vec![]),
+            ]
+        }
         "film" => {
             // Begin in the middle, and no end; or end there.
             let middle = vec![0, 0x10, 0, 0, 0, 0, 0, 0];

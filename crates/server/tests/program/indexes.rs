@@ -12,7 +12,7 @@ use tactus_testkit::server;
 use crate::TACTUS;
 
 #[test]
-fn r12_titles_are_indexed_from_the_start_on_and_the_status_shows_how_many() {
+fn r06_r12_titles_are_indexed_from_the_start_on_and_the_status_shows_how_many() {
     let _turn = turn();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let titles = dir.path().join("titles");
@@ -23,6 +23,13 @@ fn r12_titles_are_indexed_from_the_start_on_and_the_status_shows_how_many() {
         let title = fs::OpenOptions::new().write(true).open(titles.join(name)).expect("a title");
         title.set_len(8 << 20).expect("room on the disk");
     }
+    // Twenty seconds of which two are noise.
+    let noise = "testsrc=s=320x240:r=25:d=20,noise=alls=100:allf=t:enable='between(t,5,7)'";
+    let mut encode = Command::new("ffmpeg");
+    encode.args(["-nostdin", "-v", "error", "-f", "lavfi", "-i", noise, "-c:v", "mjpeg"]);
+    encode.args(["-q:v", "1", "-huffman", "default"]).arg(titles.join("c.mkv"));
+    assert!(encode.status().expect("ffmpeg is missing: install the package ffmpeg").success());
+    assert!(fs::metadata(titles.join("c.mkv")).expect("a title").len() >= 8 << 20);
     let mut command = server::serve(TACTUS, dir.path());
     command.arg(&titles).args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
     let (_server, said) = server::start(&mut command, None, server::until("Metrics"), drop);
@@ -35,7 +42,7 @@ fn r12_titles_are_indexed_from_the_start_on_and_the_status_shows_how_many() {
         let shown = String::from_utf8(shown.expect("the program runs").stdout).expect("text");
         let status: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
         let indexes = &status["indexes"];
-        if indexes["made"] == 2 && indexes["wanted"] == 0 {
+        if indexes["made"] == 3 && indexes["wanted"] == 0 {
             assert_eq!((&indexes["failed"], &indexes["without"]), (&0.into(), &0.into()));
             break;
         }

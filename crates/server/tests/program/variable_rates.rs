@@ -103,16 +103,19 @@ fn serve(titles: &Path) -> Server {
 }
 
 #[test]
-fn r01_whoever_buffers_two_seconds_never_waits_for_a_title_of_a_variable_rate() {
+fn r01_r06_whoever_buffers_two_seconds_never_waits_for_a_title_of_a_variable_rate() {
     let _turn = turn();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let titles = dir.path().join("titles");
     fs::create_dir(&titles).expect("a directory for titles");
-    let forms: [(&str, &[&str]); 4] = [
+    let forms: [(&str, &[&str]); 7] = [
         ("title.ts", &[]),
         ("front.mp4", &["-movflags", "+faststart"]),
         ("behind.mp4", &[]),
         ("fragments.mp4", &["-movflags", "frag_keyframe+empty_moov+default_base_moof"]),
+        ("behind.mkv", &[]),
+        ("front.mkv", &["-cues_to_front", "1"]),
+        ("live.mkv", &["-f", "matroska", "-live", "1"]),
     ];
     for (name, options) in forms {
         encode(&titles.join(name), options);

@@ -2,8 +2,11 @@
 //!
 //! Promise: a request never waits for a long title to be read. The consumption of a transport
 //! stream is that of its index, if there is one; a long title without an index is queued for one.
-//! Consumptions of movies are found once, with a limit on concurrent reads; their memory is
-//! bounded, and the least recently used one is removed first.
+//! The others are found once, with a limit on concurrent reads: those of movies from their tables,
+//! and those of short titles of other containers from all their bytes. A long title of these is
+//! queued like a transport stream; until it has been read, Matroska and FLAC have an estimate from
+//! the points that they state. The memory is bounded, and the least recently used consumption is
+//! removed first.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,11 +17,11 @@ use tactus_core::path::RequestPath;
 use tactus_core::smoothing::Consumption;
 use tactus_core::units::{MIB, Nanos};
 use tactus_engine::message::TitleId;
-use tactus_media::{MediaFacts, MediaKind, consumption};
+use tactus_media::{MediaFacts, MediaKind, consumption, index};
 
-use super::{Catalogue, OpenTitle};
+use super::{Catalogue, LONG, OpenTitle};
 
-/// The consumptions of movies in memory; `None` for a movie without one.
+/// The consumptions of titles other than transport streams in memory; `None` for one without.
 #[derive(Debug, Default)]
 pub(super) struct Consumptions(Mutex<Cache>);
 
@@ -46,7 +49,7 @@ impl Consumptions {
         Some(consumption)
     }
 
-    fn insert(&self, id: TitleId, consumption: Option<Arc<Consumption>>) {
+    pub(super) fn insert(&self, id: TitleId, consumption: Option<Arc<Consumption>>) {
         let points = |consumption: &Option<Arc<Consumption>>| {
             consumption.as_ref().map_or(0, |it| it.points())
         };
@@ -59,6 +62,13 @@ impl Consumptions {
             cache.points -= points(&gone);
         }
     }
+}
+
+/// Whether a consumption is final.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Exactness {
+    Exact,
+    Estimate,
 }
 
 /// The consumption of a part of a title.
@@ -95,7 +105,12 @@ impl Catalogue {
                 let consumption = index.and_then(|index| consumption::of_index(&index, &range));
                 consumption.map_or(PartConsumption::None, PartConsumption::Known)
             }
-            MediaKind::Movie => match self.of_movie(title, path).await {
+            MediaKind::Mp3 { is_constant: true } | MediaKind::Wave => PartConsumption::None,
+            MediaKind::Movie
+            | MediaKind::Matroska
+            | MediaKind::Mp3 { is_constant: false }
+            | MediaKind::Flac
+            | MediaKind::Ogg => match self.of_whole(title, path, facts).await {
                 Some(consumption) if range.start >= consumption.len().0 => PartConsumption::NoMedia,
                 Some(consumption) => {
                     consumption.part(range).map_or(PartConsumption::None, PartConsumption::Known)
@@ -105,21 +120,42 @@ impl Catalogue {
         }
     }
 
-    async fn of_movie(
+    async fn of_whole(
         self: &Arc<Self>,
         title: &OpenTitle,
         path: &RequestPath,
+        facts: &MediaFacts,
     ) -> Option<Arc<Consumption>> {
         if let Some(known) = self.consumptions.get(title.id) {
             return known;
         }
         let (index, name) = self.volume_of(path).ok()??;
         let (this, name, id) = (Arc::clone(self), name.to_owned(), title.id);
+        let (kind, is_short) = (facts.kind, title.len < LONG);
         let look = move || {
             let file = File::from(this.open_version(index, &name, id)?);
-            Some(consumption::of_movie(&file).map(Arc::new))
+            let root = this.volumes[index].root();
+            let found = match kind {
+                MediaKind::Movie => consumption::of_movie(&file),
+                kind if is_short => consumption::of_frames(&file, kind),
+                kind => {
+                    let stat = rustix::fs::fstat(&file).ok()?;
+                    let kept = index::kept_consumption(root, &stat, &file);
+                    if kept.is_none() && !this.can_have_no_index(&stat) {
+                        this.want_index(index, name, id);
+                        let estimate = consumption::estimate(&file, kind);
+                        return Some((estimate.map(Arc::new), Exactness::Estimate));
+                    }
+                    kept
+                }
+            };
+            Some((found.map(Arc::new), Exactness::Exact))
         };
-        let found = self.volumes[index].probes.run(look).await.ok()??;
+        let (found, exactness) = self.volumes[index].probes.run(look).await.ok()??;
+        // The exact one is soon there.
+        if exactness == Exactness::Estimate {
+            return found;
+        }
         self.consumptions.insert(title.id, found.clone());
         found
     }

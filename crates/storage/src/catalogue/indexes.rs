@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use rustix::fs::Stat;
 use tactus_core::path::RequestPath;
+use tactus_core::smoothing::Consumption;
 use tactus_core::ts::{Index, IndexFault};
 use tactus_core::units::{Bytes, MIB};
 use tactus_engine::message::{TitleId, VolumeId};
+use tactus_media::MediaKind;
 use tactus_media::index::{self, IndexError, StoredIndex};
 use tokio::sync::{Semaphore, watch};
 
@@ -218,7 +220,12 @@ impl Catalogue {
         Some(kept)
     }
 
-    fn want_index(&self, volume: usize, name: String, id: TitleId) {
+    /// Whether it is known that a version can have no index.
+    pub(super) fn can_have_no_index(&self, stat: &Stat) -> bool {
+        self.indexes.queue.is_never(&FileVersion::of(stat))
+    }
+
+    pub(super) fn want_index(&self, volume: usize, name: String, id: TitleId) {
         let volume = self.volumes[volume].id;
         self.indexes.queue.push(Unindexed { volume, name, title: Some(id) });
     }
@@ -252,10 +259,10 @@ impl Catalogue {
     pub(super) fn wants_index(&self, volume: usize, name: &str, stat: &Stat) -> bool {
         let volume = &self.volumes[volume];
         u64::try_from(stat.st_size).is_ok_and(|len| len >= LONG.0)
-            && media_type::of(name) == media_type::TRANSPORT_STREAM
+            && media_type::is_indexed(name)
             && index::has_room(volume.root())
             && !index::is_kept(volume.root(), stat)
-            && !self.indexes.queue.is_never(&FileVersion::of(stat))
+            && !self.can_have_no_index(stat)
     }
 
     /// Queues a title of a volume if it wants an index. May block.
@@ -265,9 +272,13 @@ impl Catalogue {
         }
     }
 
-    /// The title `name` of a volume with its status, if it exists and has no index of its present
-    /// content yet. May block.
-    pub fn unindexed(&self, volume: VolumeId, name: &str) -> Option<(Arc<OpenTitle>, Stat)> {
+    /// The title `name` of a volume with its status and container, if it exists and has no index of
+    /// its present content yet. May block.
+    pub fn unindexed(
+        &self,
+        volume: VolumeId,
+        name: &str,
+    ) -> Option<(Arc<OpenTitle>, Stat, Option<MediaKind>)> {
         let at = &self.volumes[usize::from(volume.0)];
         let OpenObject::File { file, .. } = at.open_beneath(name, WaitPolicy::AsNeeded).ok()?
         else {
@@ -279,7 +290,9 @@ impl Catalogue {
         if index::is_kept(at.root(), &stat) {
             return None;
         }
-        Some((self.unnamed(volume, &file, Bytes(len)).ok()?, stat))
+        let title = self.unnamed(volume, &file, Bytes(len)).ok()?;
+        let facts = (self.rules.probe)(&File::from(file), name);
+        Some((title, stat, facts.map(|facts| facts.kind)))
     }
 
     /// Stores the index of a title whose status was `stat`, unless the title has changed meanwhile,
@@ -305,6 +318,39 @@ impl Catalogue {
         });
         if let Some(id) = wanted {
             self.indexes.tell(id, Some(IndexState::Ready(Arc::new(made))));
+        }
+        match is_kept {
+            true => IndexOutcome::Made,
+            false => IndexOutcome::Never(FileVersion::of(stat)),
+        }
+    }
+
+    /// Stores the consumption of a title in the same way; `None` if it can have none. May block.
+    pub fn keep_consumption(
+        &self,
+        title: &OpenTitle,
+        wanted: Option<TitleId>,
+        stat: &Stat,
+        made: Option<Consumption>,
+    ) -> IndexOutcome {
+        let now = rustix::fs::fstat(&title.file);
+        if !now.is_ok_and(|now| index::is_same(&now, stat)) {
+            return IndexOutcome::Failed;
+        }
+        let root = self.volumes[usize::from(title.volume.0)].root();
+        let keep = |made: &Consumption| {
+            // The title's own descriptor is for direct reads of whole blocks.
+            let file = tactus_sys::file::reopen(&title.file).map(File::from);
+            let kept =
+                file.and_then(|file| index::keep_consumption(root.as_fd(), stat, &file, made));
+            kept.unwrap_or_else(|error| {
+                tracing::debug!(%error, "a consumption cannot be kept");
+                false
+            })
+        };
+        let is_kept = made.as_ref().is_some_and(keep);
+        if let Some(id) = wanted {
+            self.consumptions.insert(id, made.map(Arc::new));
         }
         match is_kept {
             true => IndexOutcome::Made,
@@ -486,7 +532,7 @@ mod tests {
         assert_eq!(inspect(), 2, "each is queued once");
         for _ in 0..2 {
             let next = catalogue.next_unindexed().await;
-            let (title, stat) = catalogue.unindexed(next.volume, &next.name).unwrap();
+            let (title, stat, _) = catalogue.unindexed(next.volume, &next.name).unwrap();
             let file = File::from(tactus_sys::file::reopen(&title.file).unwrap());
             let outcome = match index::make(&file, |_, _| {}) {
                 Ok((index, _)) => catalogue.keep_index(&title, None, &stat, index),

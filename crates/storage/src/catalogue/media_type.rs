@@ -11,6 +11,22 @@ pub(super) fn of(name: &str) -> &'static str {
     known.map_or(UNKNOWN, |&(_, media_type)| media_type)
 }
 
+/// Whether titles with this name may have an index, or a consumption that is kept like one.
+pub(super) fn is_indexed(name: &str) -> bool {
+    const OTHERS: [&str; 8] = [
+        "video/matroska",
+        "video/matroska-3d",
+        "audio/matroska",
+        "video/webm",
+        "audio/mpeg",
+        "audio/flac",
+        "audio/ogg",
+        "video/ogg",
+    ];
+    let media_type = of(name);
+    media_type == TRANSPORT_STREAM || OTHERS.contains(&media_type)
+}
+
 /// MPEG transport streams (RFC 3555).
 pub(super) const TRANSPORT_STREAM: &str = "video/mp2t";
 const UNKNOWN: &str = "application/octet-stream";

@@ -9,11 +9,10 @@ use super::deadlines::{DEADLINES_MAX, Deadline, TICK};
 use super::line::{POINTS_MAX, Point, Polyline, RUNS_MAX, Run};
 use super::tables::{LastCounts, PROGRAMS_MAX, STREAMS_MAX, TABLES_MAX};
 use super::{ACCESSES_MAX, Access, AccessKind, Flaws, Index, Program, Stream, Tables};
+use crate::encoding::{Reader, Writer};
 use crate::ts::{Pcr, Pid};
 use crate::units::MediaTime;
 
-/// Longest section.
-const SECTION_MAX: u64 = 1024;
 /// Upper bound of file sizes and durations.
 const MAX: u64 = 1 << 62;
 
@@ -85,7 +84,7 @@ impl Index {
         let stride = from.at_most(u64::from(u16::MAX))? as u16;
         let len = from.at_most(MAX)?;
         let packets = from.number()?;
-        let clock = from.pid()?;
+        let clock = pid(&mut from)?;
         let mut flaw = || from.number();
         let flaws = Flaws {
             skipped_bytes: flaw()?,
@@ -115,7 +114,7 @@ impl Index {
             let at = last.at.checked_add(step >> 1).filter(|&at| at <= len)?;
             let end = from.after(at, len)?;
             let shown = MediaTime(from.after(last.shown.0, MAX)?);
-            let decoded = MediaTime(from.tick_after(last.decoded.0)?);
+            let decoded = MediaTime(tick_after(from, last.decoded.0)?);
             let counts = from.byte()?;
             Some(Access {
                 at,
@@ -131,23 +130,23 @@ impl Index {
         for _ in 0..from.at_most(TABLES_MAX as u64 + 1)? {
             at = from.after(at, len)?;
             let pat = from.bytes()?;
-            let (pmt_pid, pmt) = (from.pid()?, from.bytes()?);
+            let (pmt_pid, pmt) = (pid(&mut from)?, from.bytes()?);
             tables.push(Tables { at, pat, pmt_pid, pmt, sdt: from.bytes()? });
         }
         let mut programs = Vec::new();
         for _ in 0..from.at_most(PROGRAMS_MAX as u64)? {
             let number = from.at_most(u64::from(u16::MAX))? as u16;
-            let (table, clock) = (from.pid()?, from.pid()?);
+            let (table, clock) = (pid(&mut from)?, pid(&mut from)?);
             let mut streams = Vec::new();
             for _ in 0..from.at_most(STREAMS_MAX as u64)? {
-                streams.push(Stream { pid: from.pid()?, kind: from.byte()? });
+                streams.push(Stream { pid: pid(&mut from)?, kind: from.byte()? });
             }
             programs.push(Program { number, table, clock, streams });
         }
-        let decoded = MediaTime(from.tick_after(0)?);
+        let decoded = MediaTime(tick_after(&mut from, 0)?);
         let deadlines = from.list(DEADLINES_MAX, 2, FIRST_DEADLINE, |from, last| {
             let at = from.after(last.at, len)?;
-            Some(Deadline { at, time: from.tick_after(last.time)? })
+            Some(Deadline { at, time: tick_after(from, last.time)? })
         })?;
         let ascend = |pair: &[Deadline]| pair[0].at < pair[1].at && pair[0].time < pair[1].time;
         // The line goes from the beginning to the end, and its points ascend.
@@ -193,101 +192,12 @@ const FIRST_ACCESS: Access = Access {
 
 const FIRST_DEADLINE: Deadline = Deadline { at: 0, time: 0 };
 
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn number(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.0.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        self.0.push(number as u8);
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.number(bytes.len() as u64);
-        self.0.extend(bytes);
-    }
-
-    fn list<T: Copy>(&mut self, list: &[T], first: T, mut each: impl FnMut(&mut Self, T, T)) {
-        self.number(list.len() as u64);
-        let mut last = first;
-        for &one in list {
-            each(self, last, one);
-            last = one;
-        }
-    }
+fn pid(from: &mut Reader<'_>) -> Option<Pid> {
+    from.at_most(0x1fff).map(|pid| Pid(pid as u16))
 }
 
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn byte(&mut self) -> Option<u8> {
-        let (&byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(byte)
-    }
-
-    fn number(&mut self) -> Option<u64> {
-        let mut number = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits {
-                return None;
-            }
-            number |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    fn at_most(&mut self, max: u64) -> Option<u64> {
-        self.number().filter(|&number| number <= max)
-    }
-
-    fn after(&mut self, last: u64, max: u64) -> Option<u64> {
-        last.checked_add(self.number()?).filter(|&number| number <= max)
-    }
-
-    /// A time in whole ticks of 90 kHz.
-    fn tick_after(&mut self, last: u64) -> Option<u64> {
-        let step = self.number()?.checked_mul(TICK)?;
-        last.checked_add(step).filter(|&time| time <= MAX)
-    }
-
-    fn pid(&mut self) -> Option<Pid> {
-        self.at_most(0x1fff).map(|pid| Pid(pid as u16))
-    }
-
-    fn bytes(&mut self) -> Option<Vec<u8>> {
-        let len = self.at_most(SECTION_MAX)? as usize;
-        let (bytes, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(bytes.to_vec())
-    }
-
-    /// A list of at most `max` entries of at least `least` bytes each; the announced number must
-    /// fit the remaining bytes.
-    fn list<T: Copy>(
-        &mut self,
-        max: usize,
-        least: usize,
-        first: T,
-        mut each: impl FnMut(&mut Self, T) -> Option<T>,
-    ) -> Option<Vec<T>> {
-        let count = self.at_most(max as u64)? as usize;
-        if count > self.0.len() / least {
-            return None;
-        }
-        let mut list = Vec::with_capacity(count);
-        let mut last = first;
-        for _ in 0..count {
-            last = each(self, last)?;
-            list.push(last);
-        }
-        Some(list)
-    }
+/// A time in whole ticks of 90 kHz.
+fn tick_after(from: &mut Reader<'_>, last: u64) -> Option<u64> {
+    let step = from.number()?.checked_mul(TICK)?;
+    last.checked_add(step).filter(|&time| time <= MAX)
 }
