@@ -99,7 +99,8 @@ pub(super) fn pace(
         }
         (RateRequest::Title, Some(TitleRate { rate, head }), _) if rate.0 > 0 => {
             let rate = limits.title.in_force(rate.max(limits.min));
-            let burst = limits.title.burst(rate).max(head.min(HEAD_AT_ONCE_MAX));
+            // A player begins with the media behind the head.
+            let burst = head.min(HEAD_AT_ONCE_MAX) + limits.title.burst(rate);
             Ok(Pace::Paced { rate, burst, tick: limits.title.tick })
         }
         // The default is used exactly as configured, without an addition.
@@ -133,13 +134,13 @@ pub(super) fn following(
     consumption: &Consumption,
     limits: &RateLimits,
 ) -> PlannedPace {
-    let Pace::Paced { rate: own, burst, tick } = pace else { return pace.into() };
+    let Pace::Paced { rate: own, tick, .. } = pace else { return pace.into() };
     let class = &limits.title;
     let ticks = |span: Nanos| MediaTime(span.0 * 27 / 1000);
     let player = PlayerBuffer {
         held: ticks(limits.player_buffer.max(class.start_burst)),
         burst: ticks(class.start_burst),
-        burst_max: HEAD_AT_ONCE_MAX + burst,
+        burst_max: HEAD_AT_ONCE_MAX + class.burst(own),
     };
     let line = consumption.smoothed(player);
     let burst = line.burst();
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_burst_covers_what_is_left_of_the_head() {
+    fn r04_the_start_burst_comes_behind_what_is_left_of_the_head() {
         let mut limits = limits();
         limits.title.start_burst = SECOND;
         let movie = |head| MediaFacts {
@@ -361,19 +362,37 @@ mod tests {
             burst.0
         };
         let part = |part| RequestedRange::Parts(vec![part]);
-        assert_eq!(burst(3_000_000, RequestedRange::Whole), 3_000_000);
-        assert_eq!(burst(3_000_000, part(1_200_000..50_000_000)), 1_800_000, "what it has of it");
-        assert_eq!(burst(3_000_000, part(1_200_000..2_500_000)), 1_300_000);
+        assert_eq!(burst(3_000_000, RequestedRange::Whole), 4_000_000);
+        assert_eq!(burst(3_000_000, part(1_200_000..50_000_000)), 2_800_000, "what it has of it");
+        assert_eq!(burst(3_000_000, part(1_200_000..2_500_000)), 2_300_000);
         assert_eq!(burst(3_000_000, part(3_000_000..50_000_000)), 1_000_000, "media only");
         assert_eq!(burst(3_000_000, part(9_000_000..50_000_000)), 1_000_000);
         let two = RequestedRange::Parts(vec![0..50_000_000, 60_000_000..70_000_000]);
         assert_eq!(burst(3_000_000, two), 1_000_000, "both begin with the same burst");
-        assert_eq!(burst(300_000, RequestedRange::Whole), 1_000_000, "never less than the class's");
+        assert_eq!(burst(300_000, RequestedRange::Whole), 1_300_000, "a short one");
         assert_eq!(
             burst(u64::MAX, RequestedRange::Whole),
-            8 * MIB,
+            8 * MIB + 1_000_000,
             "whatever a file says of itself"
         );
+    }
+
+    #[test]
+    fn r04_a_variable_title_begins_with_its_head_and_a_second_of_media() {
+        let mut limits = limits();
+        limits.title.start_burst = SECOND;
+        // A head of three megabytes, and megabytes that are needed each second, from the first on.
+        let needed = |second: u64| {
+            let bytes = 3_000_000 + (second + 1) * 1_000_000;
+            (MediaTime(second * 27_000_000), Bytes(bytes))
+        };
+        let points = (0..4).map(needed).chain([(MediaTime(4 * 27_000_000), Bytes(9_000_000))]);
+        let consumption = Consumption::new(tactus_core::smoothing::Shape::Steps, points).unwrap();
+        let own = TitleRate { rate: BitRate(8_000_000), head: Bytes(3_000_000) };
+        let pace = pace(RateRequest::Title, Some(own), &limits).unwrap();
+        let planned = following(pace, own.rate, &consumption, &limits);
+        let Pace::Paced { burst, .. } = planned.pace else { panic!("{planned:?}") };
+        assert_eq!(burst, Bytes(5_000_000), "the samples of the first second's ends");
     }
 
     #[test]
