@@ -381,7 +381,10 @@ fn core_plan(core: raw::Core) -> Result<CorePlan, String> {
 fn best_effort(raw: raw::BestEffort) -> Checked<BestEffort> {
     let default = BestEffort::default();
     Ok(BestEffort {
-        streams_max: number(raw.streams_max, default.streams_max, 0..=100_000)?,
+        streams_max: match or_auto(raw.streams_max)? {
+            Auto::Auto => default.streams_max,
+            Auto::Set((streams, span)) => Auto::Set(in_range(streams, span, 0..=100_000)?),
+        },
         client_share: client_share(raw.client_share, default.client_share)?,
     })
 }

@@ -267,7 +267,7 @@ pub struct GapFrames {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct BestEffort {
-    pub streams_max: SpannedKey<u32>,
+    pub streams_max: SpannedKey<Switch<u32>>,
     pub client_share: SpannedKey<Switch<Value<Percent>>>,
 }
 

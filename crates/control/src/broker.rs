@@ -59,7 +59,7 @@ use crate::broker::refusal::{Shortage, refusal};
 use crate::broker::shares::{Shares, is_short};
 use crate::broker::spec::{Read, ResourceRequest};
 use crate::broker::stream_table::{AdmittedRequest, Damage, Slot, StreamTable, version_of};
-use crate::settings::{BestEffort, ClientShare};
+use crate::settings::ClientShare;
 
 pub use active::ActiveStream;
 pub use bad_ranges::BadRange;
@@ -114,8 +114,10 @@ pub struct BrokerParts {
 /// The rules of admission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BrokerRules {
-    /// Deliveries without a rate.
-    pub best_effort: BestEffort,
+    /// Most deliveries without a rate at once.
+    pub downloads_max: u32,
+    /// The share of them that one client may have.
+    pub download_share: ClientShare,
     /// The retry time in a refusal.
     pub retry_after: Duration,
     /// Media time that a stream at its title's rate sends at once at its start.
@@ -248,7 +250,7 @@ impl Broker {
 
     /// The share of one client in deliveries without a rate.
     pub fn best_effort_share(&self) -> ClientShare {
-        self.shared.rules.best_effort.client_share
+        self.shared.rules.download_share
     }
 
     /// The use of every resource.

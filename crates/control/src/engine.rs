@@ -149,7 +149,8 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     let ledger = Ledger::new(limits::of(settings, &facts, &placement, rates, fifo));
     limits::check_classes(&ledger)?;
     let rules = BrokerRules {
-        best_effort: settings.best_effort,
+        downloads_max: limits::downloads_max(settings, &facts),
+        download_share: settings.best_effort.client_share,
         retry_after: limits::RETRY_AFTER,
         start_burst: settings.start_burst,
         behind_max: settings.slow_reader.behind_max,

@@ -189,15 +189,15 @@ pub enum ClientShare {
 /// Deliveries without a rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BestEffort {
-    /// Most of them at once.
-    pub streams_max: u32,
+    /// Most of them at once; by default as many as half of the memory for blocks holds.
+    pub streams_max: Auto<u32>,
     /// The share of one client.
     pub client_share: ClientShare,
 }
 
 impl Default for BestEffort {
     fn default() -> Self {
-        Self { streams_max: 64, client_share: ClientShare::Fair }
+        Self { streams_max: Auto::Auto, client_share: ClientShare::Fair }
     }
 }
 

@@ -188,7 +188,7 @@ impl StreamTable {
             Claim::Download | Claim::Short => {
                 let max = match claim {
                     Claim::Short => self.short_answers_max(),
-                    _ => rules.best_effort.streams_max,
+                    _ => rules.downloads_max,
                 };
                 // Without any downloads, the share is not the reason of the refusal.
                 let max = u64::from(max.max(1));
@@ -346,7 +346,7 @@ impl StreamTable {
         let without_rate = needs.without_rate();
         let (used, max) = match without_rate {
             Some(BestEffortKind::ShortAnswer) => (self.short_answers, self.short_answers_max()),
-            Some(BestEffortKind::Download) => (self.best_effort, rules.best_effort.streams_max),
+            Some(BestEffortKind::Download) => (self.best_effort, rules.downloads_max),
             None => (0, u32::MAX),
         };
         let limit = u64::from(max);

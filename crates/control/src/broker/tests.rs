@@ -70,10 +70,8 @@ impl Fixture {
         let rules = BrokerRules {
             senders: SenderCores { links: (0..links).collect(), packets: 0 },
             cpus: (0..links).collect(),
-            best_effort: crate::settings::BestEffort {
-                streams_max: 2,
-                client_share: crate::settings::ClientShare::Fair,
-            },
+            downloads_max: 2,
+            download_share: crate::settings::ClientShare::Fair,
             retry_after,
             start_burst: Nanos(0),
             behind_max: Nanos(0),

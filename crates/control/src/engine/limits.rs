@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tactus_core::cost::{DiskLimits, SendCost, WriteLimits};
+use tactus_core::cost::{BEST_EFFORT_BLOCKS, DiskLimits, SendCost, WriteLimits};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{Ledger, Limits};
 use tactus_core::pacer;
@@ -117,6 +117,18 @@ const ARM_BLOCK: Bytes = Bytes(MIB);
 
 /// A larger read-ahead for each stream would fill the memory that streams need.
 pub const READ_AHEAD_MAX: Bytes = Bytes(MIB);
+
+/// Most deliveries without a rate at once: by default half of the memory for blocks is for them.
+/// They leave room for streams at a rate, and each has its memory promised.
+pub(super) fn downloads_max(settings: &EngineSettings, volumes: &[VolumeFacts]) -> u32 {
+    settings.best_effort.streams_max.or_else(|| {
+        let places: u32 = volumes.iter().map(|volume| volume.limits.places()).sum();
+        (places / 2 / BEST_EFFORT_BLOCKS).max(DOWNLOADS_MIN).min(settings.memory.streams_max)
+    })
+}
+
+/// With little memory, the ledger refuses what does not fit into it.
+const DOWNLOADS_MIN: u32 = 64;
 
 /// Determines the properties of each volume of `settings`.
 pub(super) fn volumes(settings: &EngineSettings) -> io::Result<Vec<VolumeFacts>> {

@@ -150,10 +150,8 @@ fn broker() -> Broker {
     let rules = BrokerRules {
         senders: SenderCores { links: vec![0], packets: 0 },
         cpus: vec![0],
-        best_effort: crate::settings::BestEffort {
-            streams_max: 2,
-            client_share: crate::settings::ClientShare::Fair,
-        },
+        downloads_max: 2,
+        download_share: crate::settings::ClientShare::Fair,
         retry_after: Duration::from_secs(1),
         start_burst: Nanos(0),
         behind_max: Nanos(0),

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tactus_control::settings::ClientShare;
-use tactus_core::units::BitRate;
+use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_http::Abuse;
 use tactus_notation::Auto;
 use tactus_notation::net::Net;
@@ -185,7 +185,7 @@ fn r06_a_thousand_seeks_at_once() {
 fn s10_one_address_leaves_downloads_rates_and_short_answers_to_others() {
     let server = TestServer::with(|plan| {
         plan.uploads = true;
-        plan.engine.best_effort.streams_max = 8;
+        plan.engine.best_effort.streams_max = Auto::Set(8);
         plan.engine.best_effort.client_share = ClientShare::Fair;
         plan.rate.asked.client_share = ClientShare::Fair;
         plan.engine.link.rate = Auto::Set(BitRate(100_000_000));
@@ -245,10 +245,32 @@ fn s10_one_address_leaves_downloads_rates_and_short_answers_to_others() {
 }
 
 #[test]
+fn r06_as_many_downloads_are_served_as_half_of_the_memory_holds() {
+    let server = TestServer::with(|plan| {
+        plan.engine.best_effort.streams_max = Auto::Auto;
+        plan.engine.best_effort.client_share = ClientShare::All;
+        // 72 downloads of three blocks of 256 KiB have half of it.
+        plan.engine.memory.arena = Auto::Set(Bytes(108 * MIB));
+    });
+    std::fs::write(server.root().join("big.bin"), content(20_000_000)).unwrap();
+    let begin = || {
+        let mut client =
+            Client::connect_from(server.address, [127, 0, 0, 1].into(), Some(16 * 1024));
+        client.send("GET /big.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let status = client.head().expect("an answer").status;
+        (client, status)
+    };
+    let downloads: Vec<_> = (0..73).map(|_| begin()).collect();
+    let statuses: Vec<_> = downloads.iter().map(|(_, status)| *status).collect();
+    assert_eq!(statuses[..72], [200; 72]);
+    assert_eq!(statuses[72], 503);
+}
+
+#[test]
 fn s10_behind_a_trusted_proxy_each_client_has_its_share() {
     let server = TestServer::with(|plan| {
         plan.limits.proxies.trusted = vec![Net::parse("127.0.0.1").unwrap()];
-        plan.engine.best_effort.streams_max = 6;
+        plan.engine.best_effort.streams_max = Auto::Set(6);
         plan.engine.best_effort.client_share = ClientShare::Fair;
     });
     std::fs::write(server.root().join("big.bin"), content(20_000_000)).unwrap();

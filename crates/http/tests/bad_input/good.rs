@@ -42,7 +42,9 @@ fn titles_are_served_whole_in_parts_and_again_on_one_connection() {
 
 #[test]
 fn head_equals_get_without_its_content_and_without_admission() {
-    let server = TestServer::with(|plan| plan.engine.best_effort.streams_max = 0);
+    let server = TestServer::with(|plan| {
+        plan.engine.best_effort.streams_max = tactus_notation::Auto::Set(0)
+    });
     let mut client = server.client();
     let refused = client.get("/a.ts?rate=max", "");
     assert_eq!((refused.status, refused.field("retry-after").is_some()), (503, true));

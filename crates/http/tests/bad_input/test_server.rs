@@ -106,7 +106,7 @@ impl TestServer {
         let (mut rate, mut upload) = (Rate::default(), Upload::default());
         engine.memory.arena = Auto::Set(Bytes(64 * MIB));
         engine.memory.streams_max = 256;
-        engine.best_effort.streams_max = 128;
+        engine.best_effort.streams_max = Auto::Set(128);
         // All cases come from this host.
         engine.best_effort.client_share = ClientShare::All;
         rate.asked.client_share = ClientShare::All;

@@ -694,7 +694,7 @@ fn parts_are_joined_when_the_disk_has_time_for_it() {
     }
     let full = TestServer::with(|plan| {
         plan.uploads = true;
-        plan.engine.best_effort.streams_max = 0;
+        plan.engine.best_effort.streams_max = tactus_notation::Auto::Set(0);
     });
     let url = create(&full, "", "Upload-Length: 5\r\nUpload-Concat: partial\r\n");
     assert_eq!(patch(&full, &url, 0, "", b"hello").status, 204);
