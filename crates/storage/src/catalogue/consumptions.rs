@@ -141,12 +141,12 @@ impl Catalogue {
                 kind => {
                     let stat = rustix::fs::fstat(&file).ok()?;
                     let kept = index::kept_consumption(root, &stat, &file);
+                    let estimate = || consumption::estimate(&file, kind);
                     if kept.is_none() && !this.can_have_no_index(&stat) {
                         this.want_index(index, name, id);
-                        let estimate = consumption::estimate(&file, kind);
-                        return Some((estimate.map(Arc::new), Exactness::Estimate));
+                        return Some((estimate().map(Arc::new), Exactness::Estimate));
                     }
-                    kept
+                    kept.or_else(estimate)
                 }
             };
             Some((found.map(Arc::new), Exactness::Exact))

@@ -291,7 +291,8 @@ impl Catalogue {
             return None;
         }
         let title = self.unnamed(volume, &file, Bytes(len)).ok()?;
-        let facts = (self.rules.probe)(&File::from(file), name);
+        // A title's descriptor is for direct reads of whole blocks.
+        let facts = (self.rules.probe)(&File::from(tactus_sys::file::reopen(&file).ok()?), name);
         Some((title, stat, facts.map(|facts| facts.kind)))
     }
 
