@@ -402,6 +402,7 @@ pub(super) fn check_parts(names: &[&str], form: &mut (dyn Format + Send)) {
         kind: tactus_storage::catalogue::EntryKind::Title {
             len: Bytes(5),
             own_rate: Some(BitRate(8_800_000)),
+            peak: None,
             duration: Some(Nanos(2_000_000_000)),
         },
         modified: Some(WallTime(784_111_777_000_000_000)),

@@ -351,7 +351,7 @@ mod tests {
         let movie = |head| MediaFacts {
             kind: MediaKind::Movie,
             rate: BitRate(8_000_000),
-            mean: BitRate(8_000_000),
+            peak: None,
             duration: SECOND,
             head: Bytes(head),
         };

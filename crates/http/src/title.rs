@@ -180,10 +180,10 @@ async fn follow_content(
         PartConsumption::None => pace.into(),
         PartConsumption::NoMedia => rate::at_once(pace, len).into(),
         PartConsumption::Known(consumption) if consumption.points() <= POINTS_INLINE => {
-            rate::following(pace, media.mean, &consumption, &store.rates)
+            rate::following(pace, media.rate, &consumption, &store.rates)
         }
         PartConsumption::Known(consumption) => {
-            let (limits, mean) = (store.rates.clone(), media.mean);
+            let (limits, mean) = (store.rates.clone(), media.rate);
             let smoothing = move || rate::following(pace, mean, &consumption, &limits);
             tokio::task::spawn_blocking(smoothing).await.unwrap_or(pace.into())
         }

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 
 use shiguredo_mp4::Decode;
 use shiguredo_mp4::boxes::{MoofBox, TrexBox};
-use tactus_core::smoothing::{Consumption, Shape};
+use tactus_core::smoothing::{Consumption, PlayerBuffer, Shape};
 use tactus_core::ts::Index;
 use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
 
@@ -26,6 +26,12 @@ use super::{MediaFacts, MediaKind};
 
 /// The same in nanoseconds.
 const SLOT_SPAN: Nanos = Nanos::from_millis(10);
+/// The player by default, whose schedule has the stated peak.
+const PLAYER: PlayerBuffer = PlayerBuffer {
+    held: MediaTime(2 * 27_000_000),
+    burst: MediaTime(27_000_000),
+    burst_max: Bytes(8 * MIB),
+};
 /// More than 100 Gbit/s means wrong times.
 const RATE_MAX: BitRate = BitRate(100_000_000_000);
 /// In a transport stream without decoding times, how much sooner than by its clock a byte may be
@@ -33,6 +39,8 @@ const RATE_MAX: BitRate = BitRate(100_000_000_000);
 /// 2.7.2), in which a frame ends, and as much is the difference of audio and video in the time from
 /// their bytes to their decoding.
 const CLOCK_LEAD: MediaTime = MediaTime(27_000_000 / 5);
+/// Upper bound of slots while the samples are read: 32 MiB.
+const SLOTS_MAX: usize = 1 << 20;
 /// The most bytes that are needed before they are due, because others behind them are.
 const AHEAD_MAX: u64 = 16 * MIB;
 /// Bytes of a scan that are read at once.
@@ -59,7 +67,16 @@ pub fn facts_of_fragments(file: &File) -> Option<MediaFacts> {
     let rate = BitRate(u64::try_from(bits.div_ceil(ticks.max(1))).ok()?);
     let is_plausible = duration >= SLOT_SPAN && rate <= RATE_MAX;
     let head = Bytes(index.body.end);
-    is_plausible.then_some(MediaFacts { kind: MediaKind::Movie, rate, mean: rate, duration, head })
+    is_plausible.then_some(MediaFacts { kind: MediaKind::Movie, rate, peak: None, duration, head })
+}
+
+/// The highest rate of the schedule of a whole title; none if its rate is constant.
+#[must_use]
+pub fn peak(consumption: &Consumption) -> Option<BitRate> {
+    let line = consumption.smoothed(PLAYER);
+    let (mut rates, mut others) = (line.rates(), line.rates().skip(1));
+    others.next()?;
+    rates.next().map(|first| rates.fold(first, BitRate::max))
 }
 
 /// The consumption of `range` of an indexed transport stream; `None` if it is empty.
@@ -179,6 +196,8 @@ struct Slots {
     /// Samples behind the end of a truncated file are left out.
     len: u64,
     left: u64,
+    /// The length of a slot, in multiples of [`SLOT`].
+    each: u64,
     slots: Vec<Slot>,
 }
 
@@ -192,14 +211,14 @@ struct Slot {
 
 impl Slots {
     fn new(len: u64) -> Self {
-        Self { len, left: SAMPLES_MAX.min(len), slots: Vec::new() }
+        Self { len, left: SAMPLES_MAX.min(len), each: 1, slots: Vec::new() }
     }
 
     fn add(&mut self, time: u64, at: u64, size: u32) -> Option<()> {
         self.left = self.left.checked_sub(1)?;
         let end = at.checked_add(size.into()).filter(|&end| size > 0 && end <= self.len);
         let Some(end) = end else { return Some(()) };
-        let number = time / SLOT.0;
+        let number = time / (SLOT.0 * self.each);
         match self.slots.last_mut() {
             Some(last) if last.number == number => {
                 last.bytes += u64::from(size);
@@ -208,11 +227,36 @@ impl Slots {
             }
             _ => self.slots.push(Slot { number, bytes: size.into(), start: at, end }),
         }
+        if self.slots.len() >= SLOTS_MAX {
+            self.gather(SLOTS_MAX / 2);
+        }
         Some(())
     }
 
-    fn consumption(mut self) -> Option<Consumption> {
+    /// Sorts the slots and unites those of one number; makes them longer until there are at most
+    /// `most`.
+    fn gather(&mut self, most: usize) {
         self.slots.sort_by_key(|slot| slot.number);
+        loop {
+            self.slots.dedup_by(|next, kept| {
+                let is_one = next.number == kept.number;
+                if is_one {
+                    kept.bytes += next.bytes;
+                    kept.start = kept.start.min(next.start);
+                    kept.end = kept.end.max(next.end);
+                }
+                is_one
+            });
+            if self.slots.len() <= most {
+                return;
+            }
+            self.each *= 2;
+            self.slots.iter_mut().for_each(|slot| slot.number /= 2);
+        }
+    }
+
+    fn consumption(mut self) -> Option<Consumption> {
+        self.gather(POINTS_MAX);
         let first = self.slots.iter().map(|slot| slot.start).min()?;
         let mut points: Vec<(u64, u64)> = Vec::new();
         let (mut reached, mut due) = (0, 0);
@@ -223,28 +267,15 @@ impl Slots {
             if reached - first > due + due / 8 + AHEAD_MAX {
                 return None;
             }
-            match points.last_mut() {
-                Some((number, end)) if *number == slot.number => *end = reached,
-                Some((_, end)) if *end == reached => {}
-                _ => points.push((slot.number, reached)),
+            if points.last().is_none_or(|&(_, end)| end < reached) {
+                points.push((slot.number, reached));
             }
         }
-        let mut each = 1;
-        while points.len() > POINTS_MAX {
-            each *= 2;
-            points.dedup_by(|next, kept| {
-                let is_one = next.0 / each == kept.0 / each;
-                if is_one {
-                    kept.1 = next.1;
-                }
-                is_one
-            });
-        }
+        let length = SLOT.0 * self.each;
         let begin = points.first()?.0;
-        let points = points
-            .into_iter()
-            .map(|(number, end)| (MediaTime((number - begin) / each * each * SLOT.0), Bytes(end)));
-        Some(Consumption::new(Shape::Steps, points)?.with_resolution(MediaTime(each * SLOT.0)))
+        let points = points.into_iter();
+        let points = points.map(|(number, end)| (MediaTime((number - begin) * length), Bytes(end)));
+        Some(Consumption::new(Shape::Steps, points)?.with_resolution(MediaTime(length)))
     }
 }
 

@@ -84,7 +84,7 @@ fn facts_of(bytes: &[u8], name: &str) -> Option<(File, MediaFacts)> {
     let mut file = File::from(file);
     file.write_all(bytes).expect("memory for a small file");
     let facts = probe(&file, name)?;
-    assert!(facts.mean.0 > 0 && facts.mean <= facts.rate, "{facts:?}");
+    assert!(facts.rate.0 > 0, "{facts:?}");
     assert!(facts.head.0 <= bytes.len() as u64, "{facts:?}");
     Some((file, facts))
 }

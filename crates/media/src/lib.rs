@@ -29,7 +29,12 @@ pub mod fuzz_targets;
 /// range of a transport stream. May block.
 #[must_use]
 pub fn facts(file: &std::fs::File, name: &str) -> Option<MediaFacts> {
-    probe::probe(file, name).or_else(|| consumption::facts_of_fragments(file))
+    let facts = probe::probe(file, name).or_else(|| consumption::facts_of_fragments(file))?;
+    let peak = match facts.kind {
+        MediaKind::Movie => consumption::of_movie(file).as_ref().and_then(consumption::peak),
+        _ => None,
+    };
+    Some(MediaFacts { peak, ..facts })
 }
 
 /// The server's own directory inside a volume, which is never served.
@@ -40,10 +45,11 @@ pub const RESERVED: &str = ".tactus";
 pub struct MediaFacts {
     /// The container.
     pub kind: MediaKind,
-    /// The rate at which the title plays without a wait; at least `mean`.
+    /// The size over the duration, rounded up; exact if it is constant.
     pub rate: BitRate,
-    /// The size over the duration, rounded up.
-    pub mean: BitRate,
+    /// The highest rate for a player that holds two seconds and begins after one, of a title of a
+    /// variable rate; none if it is not known without reading the title.
+    pub peak: Option<BitRate>,
     /// The duration.
     pub duration: Nanos,
     /// Bytes that a player needs before the first media byte: the index of an MP4 that has it in

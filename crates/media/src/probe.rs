@@ -10,8 +10,7 @@
 //! - A constant-rate transport stream has one rate, and it comes out exactly. Of a variable-rate
 //!   stream it is the mean between the first and the last clock reference, rounded up: such a
 //!   stream needs a start burst of its longest excess, or a configured rate.
-//! - A movie's rate is the least at which every sample is there when it is due for a player that
-//!   waits [`PATIENCE`] after the first byte of media, and never below the mean.
+//! - Of other titles it is the size over the duration.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,8 +24,6 @@ pub(super) mod audio;
 pub(super) mod boxes;
 pub(super) mod matroska;
 pub(super) mod movie;
-
-pub use movie::PATIENCE;
 
 /// Bytes read at each end of a transport stream: at 100 Mbit/s still four times the largest
 /// interval of clock references that TR 101 290 allows.
@@ -97,7 +94,7 @@ fn transport_stream(file: &File, len: u64, reach: usize) -> Option<MediaFacts> {
     Some(MediaFacts {
         kind: MediaKind::TransportStream { stride: framing.stride as u16, broken },
         rate,
-        mean: rate,
+        peak: None,
         duration: duration(len, rate)?,
         head: Bytes::ZERO,
     })

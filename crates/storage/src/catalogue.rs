@@ -161,7 +161,7 @@ pub struct OpenTitle {
 }
 
 impl OpenTitle {
-    /// The rate that it needs to play, if it has been determined.
+    /// Its mean rate, if it has been determined.
     pub fn own_rate(&self) -> Option<BitRate> {
         Some(self.media.get().copied().flatten()?.rate)
     }
@@ -475,6 +475,7 @@ impl Catalogue {
                     kind: EntryKind::Title {
                         len: title.len,
                         own_rate: title.own_rate(),
+                        peak: None,
                         duration: None,
                     },
                     modified: Some(title.modified),

@@ -363,7 +363,7 @@ pub(super) fn check(asked: &PropertyQuery) {
     use tactus_core::units::Bytes;
     let own = Entry {
         name: "a&b<c>\u{fffe}\"'.ts".to_owned(),
-        kind: EntryKind::Title { len: Bytes(5), own_rate: None, duration: None },
+        kind: EntryKind::Title { len: Bytes(5), own_rate: None, peak: None, duration: None },
         modified: Some(WallTime(784_111_777_000_000_000)),
         created: None,
         etag: Some("\"abc\"".to_owned()),

@@ -126,7 +126,7 @@ fn row(entry: &Entry, page: &mut String) {
     let none = || "<td>".to_owned();
     let (size, rate, time) = match entry.kind {
         EntryKind::Directory => (none(), none(), none()),
-        EntryKind::Title { len, own_rate, duration } => (
+        EntryKind::Title { len, own_rate, duration, .. } => (
             cell(format!("{len:.1}"), len.0),
             own_rate.map_or_else(none, |rate| cell(format!("{rate:.2}"), rate.0)),
             duration.map_or_else(none, |time| cell(clock(time), time.0 / 1_000_000)),

@@ -26,6 +26,8 @@ struct EntryLine<'a> {
     bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate_bits_per_second: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_bits_per_second: Option<u64>,
     /// With milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_seconds: Option<f64>,
@@ -76,9 +78,11 @@ pub(super) fn link(entry: &Entry) -> String {
 }
 
 fn line(entry: &Entry) -> EntryLine<'_> {
-    let (kind, len, rate, duration) = match entry.kind {
-        EntryKind::Directory => ("directory", None, None, None),
-        EntryKind::Title { len, own_rate, duration } => ("title", Some(len), own_rate, duration),
+    let (kind, len, rate, peak, duration) = match entry.kind {
+        EntryKind::Directory => ("directory", None, None, None, None),
+        EntryKind::Title { len, own_rate, peak, duration } => {
+            ("title", Some(len), own_rate, peak, duration)
+        }
     };
     let seconds = |duration: Nanos| (duration.0 / 1_000_000) as f64 / 1000.0;
     EntryLine {
@@ -87,6 +91,7 @@ fn line(entry: &Entry) -> EntryLine<'_> {
         kind,
         bytes: len.map(|len| len.0),
         rate_bits_per_second: rate.map(|rate| rate.0),
+        peak_bits_per_second: peak.map(|peak| peak.0),
         duration_seconds: duration.map(seconds),
         modified: entry.modified.map(rfc_3339),
     }

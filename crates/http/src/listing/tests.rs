@@ -14,6 +14,7 @@ fn shown(path: &str, query: Option<&str>, accept: &str, names: &[&str]) -> (Stri
     let title = EntryKind::Title {
         len: Bytes(2_200_000),
         own_rate: Some(BitRate(8_800_000)),
+        peak: None,
         duration: Some(Nanos(2_000_000_000)),
     };
     let entry = |name: &&str| Entry {

@@ -217,7 +217,7 @@ fn frames(bytes: &[u8]) -> impl Iterator<Item = (usize, Frame)> {
 }
 
 fn of_kind(kind: MediaKind, rate: BitRate, duration: Nanos, head: u64) -> MediaFacts {
-    MediaFacts { kind, rate, mean: rate, duration, head: Bytes(head) }
+    MediaFacts { kind, rate, peak: None, duration, head: Bytes(head) }
 }
 
 fn nanos(time: MediaTime) -> Option<Nanos> {

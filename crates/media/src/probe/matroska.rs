@@ -49,9 +49,9 @@ pub(super) fn may_be(start: &[u8]) -> bool {
 pub(super) fn probe(file: &File, len: u64) -> Option<MediaFacts> {
     let front = Front::read(file, len)?;
     let duration = front.duration.or_else(|| front.length_by_tail(file))?;
-    let mean = mean_rate(len, duration)?;
+    let rate = mean_rate(len, duration)?;
     let head = Bytes(front.cluster);
-    Some(MediaFacts { kind: MediaKind::Matroska, rate: mean, mean, duration, head })
+    Some(MediaFacts { kind: MediaKind::Matroska, rate, peak: None, duration, head })
 }
 
 /// The consumption by the cues: a line from each to the next. May block.

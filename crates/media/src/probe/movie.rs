@@ -1,29 +1,22 @@
 //! The rate of a movie, from the index of an MP4 or QuickTime file (ISO/IEC 14496-12).
 //!
-//! Promise: at this rate every sample of an interleaved movie arrives in time for a player that
-//! waits [`PATIENCE`] after the first media byte. Bounded by [`INDEX_MAX`] and [`SAMPLES_MAX`]; an
-//! inconsistent index has no rate. A fragmented movie has a rate only if its index states the whole
-//! duration (`mehd`).
+//! Promise: it reads the headers of a few boxes. An index of more than [`INDEX_MAX`] has no rate. A
+//! fragmented movie has a rate only if its index states the whole duration (`mehd`). The samples
+//! are read by an iterator over the tables, a window at a time.
 
 use std::fs::File;
 use std::ops::Range;
 
-use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
+use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
 
 use super::super::{MediaFacts, MediaKind};
 use super::boxes::{Table, boxes, child, fixed};
 use super::mean_rate;
 
-/// How long a player buffers before it plays; players buffer longer by themselves.
-pub const PATIENCE: Nanos = Nanos(2 * SECOND.0);
-
 /// Upper bound of the index: ten hours of two tracks have 20 MiB.
 const INDEX_MAX: u64 = 64 * MIB;
 /// Upper bound of samples: 16 Mi are three days of two tracks.
 pub(crate) const SAMPLES_MAX: u64 = 16 << 20;
-/// A movie whose samples need more than this many times its mean was written track after track.
-/// Players seek in such files, so only the mean is useful.
-const PEAK_MAX: u64 = 4;
 
 /// Whether the first bytes could be those of a movie.
 pub(super) fn may_be(start: &[u8]) -> bool {
@@ -50,14 +43,10 @@ pub(super) fn probe(file: &File, len: u64) -> Option<MediaFacts> {
     }
     let index = index.filter(|index| index.end - index.start <= INDEX_MAX)?;
     let duration = duration(file, &index)?;
-    let mean = mean_rate(len, duration)?;
-    let steady = media_at
-        .and_then(|media_at| steady_rate(file, len, &index, media_at))
-        .filter(|steady| steady.0 <= mean.0.saturating_mul(PEAK_MAX));
     Some(MediaFacts {
         kind: MediaKind::Movie,
-        rate: steady.map_or(mean, |steady| steady.max(mean)),
-        mean,
+        rate: mean_rate(len, duration)?,
+        peak: None,
         duration,
         head: Bytes(media_at.filter(|&media_at| index.start < media_at).unwrap_or(0)),
     })
@@ -96,25 +85,6 @@ pub(crate) fn time_header(file: &File, header: &Range<u64>) -> Option<(u32, Opti
         },
     };
     Some((timescale, Some(ticks).filter(|&ticks| ticks != 0 && ticks != u64::MAX)))
-}
-
-/// The least rate at which no sample is late.
-fn steady_rate(file: &File, len: u64, index: &Range<u64>, media_at: u64) -> Option<BitRate> {
-    // A sample has at least one byte: a larger count is wrong and would cost seconds.
-    let mut left = SAMPLES_MAX.min(len);
-    let mut most = 0;
-    for track in boxes(file, index.clone()).filter(|found| found.kind == *b"trak") {
-        let media = child(file, &track.body, b"mdia")?;
-        let (timescale, _) = time_header(file, &child(file, &media, b"mdhd")?)?;
-        let tables = child(file, &child(file, &media, b"minf")?, b"stbl")?;
-        for sample in Samples::new(file, &tables)? {
-            left = left.checked_sub(1)?;
-            let due = nanos(sample.due, timescale)?.0.checked_add(PATIENCE.0)?;
-            let before = sample.end.saturating_sub(media_at);
-            most = most.max(mean_rate(before.max(1), Nanos(due))?.0);
-        }
-    }
-    (most > 0).then_some(BitRate(most))
 }
 
 /// A sample: the end of its bytes in the file, and its decoding time in ticks of its track.

@@ -189,7 +189,7 @@ impl GrowingEntry {
 /// The media facts that follow from a rate alone.
 fn facts(rate: BitRate) -> MediaFacts {
     let kind = MediaKind::TransportStream { stride: 188, broken: false };
-    MediaFacts { kind, rate, mean: rate, duration: Nanos(0), head: Bytes(0) }
+    MediaFacts { kind, rate, peak: None, duration: Nanos(0), head: Bytes(0) }
 }
 
 impl GrowthPublisher {

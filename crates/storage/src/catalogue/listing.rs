@@ -38,8 +38,10 @@ pub enum EntryKind {
     Title {
         /// Its length.
         len: Bytes,
-        /// The rate that it needs to play, when it is known.
+        /// Its mean rate, when it is known.
         own_rate: Option<BitRate>,
+        /// Its highest rate, if its rate is variable and this is known.
+        peak: Option<BitRate>,
         /// Its duration, if known.
         duration: Option<Nanos>,
     },
@@ -68,6 +70,7 @@ pub(super) fn entry(
             let kind = EntryKind::Title {
                 len: version.len,
                 own_rate: facts.map(|facts| facts.rate),
+                peak: facts.and_then(|facts| facts.peak),
                 duration: facts.map(|facts| facts.duration),
             };
             (kind, Some(version.etag()))

@@ -136,7 +136,7 @@ fn what_a_title_needs_is_looked_for_once_per_version() {
     const NEEDED: MediaFacts = MediaFacts {
         kind: MediaKind::Movie,
         rate: BitRate(8_800_000),
-        mean: BitRate(8_000_000),
+        peak: None,
         duration: Nanos(60_000_000_000),
         head: Bytes(300_000),
     };

@@ -68,10 +68,11 @@ impl Container {
         }
         let mut lines = vec![first];
         match &self.facts {
-            Some(facts) => lines.push(format!(
-                "  mean rate {} bit/s; plays without interruption at {}",
-                facts.mean.0, facts.rate.0
+            Some(MediaFacts { rate, peak: Some(peak), .. }) => lines.push(format!(
+                "  mean rate {} bit/s; peak {} bit/s for a player that holds two seconds",
+                rate.0, peak.0
             )),
+            Some(facts) => lines.push(format!("  mean rate {} bit/s", facts.rate.0)),
             None => lines.push(
                 "  it has no rate of its own: it is sent at ?rate=, at the rate that the player \
                  requests, or as a download"
@@ -101,7 +102,9 @@ impl Container {
         if let Some(facts) = &self.facts {
             value["duration_seconds"] = json!((facts.duration.0 / 1_000_000) as f64 / 1e3);
             value["rate_bits_per_second"] = json!(facts.rate.0);
-            value["mean_bits_per_second"] = json!(facts.mean.0);
+            if let Some(peak) = facts.peak {
+                value["peak_bits_per_second"] = json!(peak.0);
+            }
         }
         if let Some(movie) = &self.movie {
             value["fragmented"] = json!(movie.fragmented);
