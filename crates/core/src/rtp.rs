@@ -11,8 +11,10 @@ mod reorder;
 pub mod rtcp;
 
 pub mod aac;
+pub mod ac3;
 pub mod h264;
 pub mod h265;
+pub mod mpeg_audio;
 
 pub use nal::{LengthPrefixed, Payload};
 pub use receipt::Receipt;

@@ -55,8 +55,9 @@ fn indexed(pieces: &[&[u8]]) -> Result<Index, IndexFault> {
     indexer.finish()
 }
 
-/// A file that is called a movie.
+/// A file that is called a movie; and the same bytes as the sample entry of an audio track.
 pub fn movie(bytes: &[u8]) -> bool {
+    crate::movie::sound_entry(bytes);
     probed(bytes, "title.mp4")
 }
 

@@ -1,12 +1,15 @@
 //! The tracks of an MP4 or QuickTime movie and the positions of their samples (ISO/IEC 14496-12),
 //! for sending each track as RTP.
 //!
-//! Promise: one video track (H.264, H.265) and one audio track (AAC), with decoding and
-//! presentation times, including edits at the beginning; bounded by `INDEX_MAX` and `SAMPLES_MAX`.
-//! Inconsistent tables, and samples that cannot be sent in decoding order, are refused with the
-//! reason. Only indexes are read, never a sample.
+//! Promise: the first video track (H.264, H.265) and all audio tracks (AAC, AC-3, E-AC-3, Opus,
+//! MPEG audio), with decoding and presentation times, including edits at the beginning; tracks that
+//! are not sent are named with the reason; bounded by `INDEX_MAX` and `SAMPLES_MAX`. Inconsistent
+//! tables, and samples that cannot be sent in decoding order, are refused with the reason. Only
+//! indexes are read, never a sample.
 
+mod codec;
 mod groups;
+mod languages;
 #[cfg(any(test, feature = "fuzz-targets"))]
 pub mod rows;
 
@@ -15,24 +18,28 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use data_encoding::{BASE64, HEXUPPER};
 use shiguredo_mp4::Decode;
 use shiguredo_mp4::aux::SampleTableAccessor;
-use shiguredo_mp4::boxes::{
-    AvccBox, EsdsBox, HdlrBox, HvccBox, MoofBox, MoovBox, SampleEntry, TrakBox, TrexBox,
-};
+use shiguredo_mp4::boxes::{HdlrBox, MoofBox, MoovBox, TrakBox, TrexBox};
 use tactus_core::rtp::aac;
 use tactus_core::sdp::{Attribute, Media};
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 
 use super::probe::boxes;
 use super::probe::movie::may_be_movie;
+use codec::OtherCodec;
 use groups::Group;
+
+pub use codec::Codec;
 
 /// Upper bound of the index: ten hours of two tracks have 20 MiB.
 const INDEX_MAX: u64 = 64 * MIB;
 /// Upper bound of samples: eight hours of 25 video frames and 47 audio frames a second.
 const SAMPLES_MAX: usize = 1 << 21;
+/// Upper bound of sent tracks: the media of a description.
+const TRACKS_MAX: usize = tactus_core::sdp::MEDIA_MAX;
+/// Upper bound of Opus packets, which are not divided (RFC 7587, section 4.2).
+pub const OPUS_MAX: u32 = 1388;
 /// How far samples that are due together may lie apart in the file: this much is held in memory.
 const SPREAD_MAX: u64 = 16 * MIB;
 
@@ -41,6 +48,8 @@ const SPREAD_MAX: u64 = 16 * MIB;
 pub struct Movie {
     /// The video track comes first.
     pub tracks: Vec<Track>,
+    /// The tracks that are not sent.
+    pub others: Vec<OtherTrack>,
     /// All samples in decoding order, and in file order.
     by_time: Vec<SampleId>,
     by_place: Vec<SampleId>,
@@ -63,8 +72,12 @@ pub struct ReadRequirements {
 /// One track.
 #[derive(Debug)]
 pub struct Track {
+    /// Its identifier in the file.
+    pub id: u32,
     /// Its codec.
     pub codec: Codec,
+    /// The language tag (RFC 5646), if it is known.
+    pub language: Option<String>,
     /// Ticks in a second.
     timescale: NonZeroU32,
     samples: Vec<Sample>,
@@ -77,34 +90,19 @@ pub struct Track {
     pub samples_per_second: u32,
 }
 
-/// The codec of a track with its decoder configuration.
+/// A track that is not sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Codec {
-    /// H.264.
-    H264 {
-        /// Profile, constraints and level.
-        profile_level: [u8; 3],
-        /// Sequence and picture parameter sets.
-        sets: Vec<Vec<u8>>,
-        /// Bytes of the length in front of each NAL unit.
-        width: usize,
-    },
-    /// H.265.
-    H265 {
-        /// Video, sequence and picture parameter sets.
-        sets: [Vec<Vec<u8>>; 3],
-        /// Bytes of the length in front of each NAL unit.
-        width: usize,
-    },
-    /// AAC.
-    Aac {
-        /// `AudioSpecificConfig`.
-        config: Vec<u8>,
-        /// Samples in a second.
-        rate: u32,
-        /// Channels.
-        channels: u16,
-    },
+pub struct OtherTrack {
+    /// Its identifier in the file.
+    pub id: u32,
+    /// `video`, `audio` or `text`.
+    pub kind: &'static str,
+    /// The name of its codec.
+    pub codec: String,
+    /// Its language tag, if it is known.
+    pub language: Option<String>,
+    /// The reason, as part of a sentence.
+    pub why: &'static str,
 }
 
 /// One sample: a video frame or an audio frame.
@@ -144,7 +142,10 @@ pub enum MovieFault {
     #[error("the movie has an invalid index: {0}")]
     Index(String),
     /// No supported track.
-    #[error("the movie has no track of H.264, H.265 or AAC")]
+    #[error(
+        "the movie has no track that can be sent: H.264, H.265, AAC, AC-3, E-AC-3, Opus or MPEG \
+         audio"
+    )]
     NoTrack,
     /// Too many samples or fragments, or too large an index.
     #[error("the movie has too many samples or fragments, or too large an index")]
@@ -193,16 +194,18 @@ impl Movie {
         let index = top.by_ref().find(|found| found.kind == *b"moov");
         let index = index.ok_or_else(|| MovieFault::Index("it has no moov box".to_owned()))?;
         let index: MoovBox = decode(file, &index.whole())?;
-        let mut tracks = tracks(&index)?;
+        let (mut tracks, others) = tracks(&index)?;
         if let Some(fragments) = &index.mvex_box {
             read_fragments(file, len, &mut tracks, &fragments.trex_boxes)?;
         }
-        tracks.retain(|(_, track)| !track.samples.is_empty());
-        let tracks: Vec<_> = tracks.into_iter().map(|(_, track)| track).collect();
-        Self::of_tracks(tracks, len)
+        Self::of_tracks(tracks, others, len)
     }
 
-    fn of_tracks(mut tracks: Vec<Track>, len: u64) -> Result<Self, MovieFault> {
+    fn of_tracks(
+        mut tracks: Vec<Track>,
+        mut others: Vec<OtherTrack>,
+        len: u64,
+    ) -> Result<Self, MovieFault> {
         let in_file = |sample: &Sample| {
             sample.len > 0 && sample.at.checked_add(sample.len.into()).is_some_and(|end| end <= len)
         };
@@ -211,6 +214,19 @@ impl Movie {
             track.samples.retain(in_file);
         }
         tracks.retain(|track| !track.samples.is_empty());
+        let is_large = |track: &mut Track| {
+            let is_opus = matches!(track.codec, Codec::Opus { .. });
+            is_opus && track.samples.iter().any(|sample| sample.len > OPUS_MAX)
+        };
+        for track in tracks.extract_if(.., is_large) {
+            others.push(OtherTrack {
+                id: track.id,
+                kind: "audio",
+                codec: track.codec.name().to_owned(),
+                language: track.language.clone(),
+                why: "its packets are larger than a datagram",
+            });
+        }
         if tracks.is_empty() {
             return Err(MovieFault::NoTrack);
         }
@@ -246,7 +262,8 @@ impl Movie {
         }
         let end = tracks.iter().filter_map(Track::end).max().unwrap_or(0);
         let duration = Nanos(u64::try_from(end).unwrap_or(0));
-        Ok(Self { tracks, by_time, by_place, needs: ReadRequirements { rate, ahead }, duration })
+        let needs = ReadRequirements { rate, ahead };
+        Ok(Self { tracks, others, by_time, by_place, needs, duration })
     }
 
     /// A sample.
@@ -305,59 +322,43 @@ impl Begin {
 }
 
 impl Track {
+    fn new(codec: Codec, timescale: NonZeroU32, samples: Vec<Sample>) -> Self {
+        Self {
+            id: 0,
+            codec,
+            language: None,
+            timescale,
+            samples,
+            groups: vec![],
+            shift: 0,
+            rate: BitRate(0),
+            samples_per_second: 0,
+        }
+    }
+
     /// Its SDP media description with this payload type.
     pub fn media(&self, payload_type: u8) -> Media {
         let kind = if self.is_video() { "video" } else { "audio" };
-        let list = |sets: &[Vec<u8>]| {
-            sets.iter().map(|set| BASE64.encode(set)).collect::<Vec<_>>().join(",")
-        };
-        let (map, parameters) = match &self.codec {
-            // RFC 6184, section 8.1.
-            Codec::H264 { profile_level, sets, .. } => (
-                "H264/90000".to_owned(),
-                format!(
-                    "packetization-mode=1;profile-level-id={};sprop-parameter-sets={}",
-                    HEXUPPER.encode(profile_level),
-                    list(sets)
-                ),
-            ),
-            // RFC 7798, section 7.1.
-            Codec::H265 { sets: [video, sequence, picture], .. } => (
-                "H265/90000".to_owned(),
-                format!(
-                    "sprop-vps={};sprop-sps={};sprop-pps={}",
-                    list(video),
-                    list(sequence),
-                    list(picture)
-                ),
-            ),
-            // RFC 3640, section 4.1; 1 means an unknown level.
-            Codec::Aac { config, rate, channels } => (
-                format!("mpeg4-generic/{rate}/{channels}"),
-                format!(
-                    "streamtype=5;profile-level-id=1;mode=AAC-hbr;sizelength=13;indexlength=3;\
-                     indexdeltalength=3;config={}",
-                    HEXUPPER.encode(config)
-                ),
-            ),
-        };
-        let mut media = Media::rtp(kind, 0, payload_type, &map)
-            .with(Attribute::new("fmtp", format_args!("{payload_type} {parameters}")));
+        let (map, parameters) = self.codec.description();
+        let mut media = Media::rtp(kind, 0, payload_type, &map);
+        if let Some(parameters) = parameters {
+            media = media.with(Attribute::new("fmtp", format_args!("{payload_type} {parameters}")));
+        }
+        if let Some(language) = &self.language {
+            media = media.with(Attribute::new("lang", language));
+        }
         media.bandwidth = Some(self.rate.0.div_ceil(1000));
         media
     }
 
     /// Whether it is a video track.
     pub fn is_video(&self) -> bool {
-        !matches!(self.codec, Codec::Aac { .. })
+        self.codec.is_video()
     }
 
     /// The RTP clock rate.
     pub fn clock(&self) -> u32 {
-        match self.codec {
-            Codec::Aac { rate, .. } => rate,
-            _ => 90_000,
-        }
+        self.codec.clock()
     }
 
     /// Its samples in decoding order.
@@ -504,30 +505,56 @@ fn decode<T: Decode>(file: &File, whole: &Range<u64>) -> Result<T, MovieFault> {
     Ok(decoded)
 }
 
-/// The first supported video track and the first supported audio track, by identifier.
-fn tracks(index: &MoovBox) -> Result<Vec<(u32, Track)>, MovieFault> {
-    let mut found: [Option<(u32, Track)>; 2] = [None, None];
+/// The first supported video track and all supported audio tracks, and those that are not sent.
+fn tracks(index: &MoovBox) -> Result<(Vec<Track>, Vec<OtherTrack>), MovieFault> {
+    let (mut found, mut others) = (Vec::<Track>::new(), Vec::new());
     for boxes in &index.trak_boxes {
-        let place = match boxes.mdia_box.hdlr_box.handler_type {
-            HdlrBox::HANDLER_TYPE_VIDE => &mut found[0],
-            HdlrBox::HANDLER_TYPE_SOUN => &mut found[1],
+        let kind = match boxes.mdia_box.hdlr_box.handler_type {
+            HdlrBox::HANDLER_TYPE_VIDE => "video",
+            HdlrBox::HANDLER_TYPE_SOUN => "audio",
+            HdlrBox::HANDLER_TYPE_SUBT | HdlrBox::HANDLER_TYPE_TEXT => "text",
+            kind if kind == *b"sbtl" || kind == *b"clcp" => "text",
+            // Hints, time codes and metadata are not for viewers.
             _ => continue,
         };
+        let id = boxes.tkhd_box.track_id;
+        let language = languages::tag(boxes.mdia_box.mdhd_box.language.as_bytes());
         let entries = &boxes.mdia_box.minf_box.stbl_box.stsd_box.entries;
-        // A change of the sample description within a track is not supported.
-        let [entry] = &entries[..] else { continue };
-        if place.is_none()
-            && let Some(codec) = codec(entry)
-        {
-            let track = track(boxes, codec, index.mvhd_box.timescale.get())?;
-            *place = Some((boxes.tkhd_box.track_id, track));
+        let why = match (&entries[..], Codec::of_first(entries)) {
+            (_, Err(other)) => Err(other),
+            ([_], Ok(codec)) if codec.is_video() != (kind == "video") => {
+                Err(OtherCodec::of(&codec, "its kind does not fit its codec"))
+            }
+            ([_], Ok(codec)) if codec.is_video() && found.iter().any(Track::is_video) => {
+                Err(OtherCodec::of(&codec, "only the first video track is sent"))
+            }
+            ([_], Ok(codec)) if found.len() == TRACKS_MAX => {
+                Err(OtherCodec::of(&codec, "there are more tracks than one session has"))
+            }
+            ([_], Ok(codec)) => Ok(codec),
+            (_, Ok(codec)) => Err(OtherCodec::of(&codec, "its configuration changes within it")),
+        };
+        match why {
+            Ok(codec) => {
+                let track = track(boxes, codec, language, index.mvhd_box.timescale.get())?;
+                // The video track comes first.
+                let at = if track.is_video() { 0 } else { found.len() };
+                found.insert(at, track);
+            }
+            Err(OtherCodec { name, why }) => {
+                others.push(OtherTrack { id, kind, codec: name, language, why });
+            }
         }
     }
-    let found: Vec<_> = found.into_iter().flatten().collect();
-    if found.is_empty() { Err(MovieFault::NoTrack) } else { Ok(found) }
+    if found.is_empty() { Err(MovieFault::NoTrack) } else { Ok((found, others)) }
 }
 
-fn track(boxes: &TrakBox, codec: Codec, movie_timescale: u32) -> Result<Track, MovieFault> {
+fn track(
+    boxes: &TrakBox,
+    codec: Codec,
+    language: Option<String>,
+    movie_timescale: u32,
+) -> Result<Track, MovieFault> {
     let timescale = boxes.mdia_box.mdhd_box.timescale;
     let table = &boxes.mdia_box.minf_box.stbl_box;
     let table =
@@ -556,94 +583,20 @@ fn track(boxes: &TrakBox, codec: Codec, movie_timescale: u32) -> Result<Track, M
             break;
         }
     }
-    let (rate, samples_per_second) = (BitRate(0), 0);
-    let groups = vec![];
-    Ok(Track { codec, timescale, samples, groups, shift, rate, samples_per_second })
-}
-
-fn codec(entry: &SampleEntry) -> Option<Codec> {
-    match entry {
-        SampleEntry::Avc1(entry) => h264(&entry.avcc_box),
-        SampleEntry::Hev1(entry) => h265(&entry.hvcc_box),
-        SampleEntry::Hvc1(entry) => h265(&entry.hvcc_box),
-        SampleEntry::Mp4a(entry) => aac_of(&entry.esds_box, entry.audio.channelcount),
-        _ => None,
-    }
-}
-
-fn h264(config: &AvccBox) -> Option<Codec> {
-    let sets: Vec<_> = config.sps_list.iter().chain(&config.pps_list).cloned().collect();
-    Some(Codec::H264 {
-        profile_level: [
-            config.avc_profile_indication,
-            config.profile_compatibility,
-            config.avc_level_indication,
-        ],
-        sets,
-        width: usize::from(config.length_size_minus_one.get()) + 1,
-    })
-}
-
-fn h265(config: &HvccBox) -> Option<Codec> {
-    let of = |kind: u8| {
-        let arrays = config.nalu_arrays.iter();
-        let own = arrays.filter(|array| array.nal_unit_type.get() == kind);
-        own.flat_map(|array| array.nalus.iter().cloned()).collect::<Vec<_>>()
-    };
-    let width = usize::from(config.length_size_minus_one.get()) + 1;
-    Some(Codec::H265 { sets: [of(32), of(33), of(34)], width })
-}
-
-fn aac_of(config: &EsdsBox, channels: u16) -> Option<Codec> {
-    /// ISO/IEC 14496-3, table 1.18.
-    const RATES: [u32; 13] = [
-        96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 11_025,
-        8_000, 7_350,
-    ];
-    let config = config.es.dec_config_descr.dec_specific_info.as_ref()?.payload.clone();
-    let [first, second, ..] = config[..] else { return None };
-    // Five bits of object type, four of rate, four of channels.
-    let rate = match usize::from(first & 7) << 1 | usize::from(second >> 7) {
-        15 => {
-            let bits =
-                config.get(1..5)?.iter().fold(0u64, |bits, &byte| bits << 8 | u64::from(byte));
-            (bits >> 7 & 0xff_ffff) as u32
-        }
-        index => *RATES.get(index)?,
-    };
-    let is_aac = first >> 3 != 0 && rate > 0;
-    let channels = aac_channels(&config).unwrap_or(channels.max(1));
-    is_aac.then_some(Codec::Aac { config, rate, channels })
-}
-
-/// The number of channels of an AAC configuration; `None` if it lists them one by one. The sample
-/// entry is unreliable: writers put two for any number (ISO/IEC 14496-14, section 5.6.1).
-fn aac_channels(config: &[u8]) -> Option<u16> {
-    let [first, second, ..] = *config else { return None };
-    // After the object type and the rate, which may be written out in 24 bits.
-    let byte = match usize::from(first & 7) << 1 | usize::from(second >> 7) {
-        15 => *config.get(4)?,
-        _ => second,
-    };
-    // ISO/IEC 14496-3, table 1.19.
-    match byte >> 3 & 15 {
-        count @ 1..=6 => Some(u16::from(count)),
-        11 => Some(7),
-        7 | 12 | 14 => Some(8),
-        _ => None,
-    }
+    let id = boxes.tkhd_box.track_id;
+    Ok(Track { id, language, shift, ..Track::new(codec, timescale, samples) })
 }
 
 /// Adds the samples of a fragmented movie.
 fn read_fragments(
     file: &File,
     len: u64,
-    tracks: &mut [(u32, Track)],
+    tracks: &mut [Track],
     defaults: &[TrexBox],
 ) -> Result<(), MovieFault> {
     let fragments = boxes::top_level(file, len).filter(|found| found.kind == *b"moof");
     // The decoding time of the next sample of each track.
-    let mut ends: Vec<_> = tracks.iter().map(|(_, track)| track.table_end()).collect();
+    let mut ends: Vec<_> = tracks.iter().map(Track::table_end).collect();
     for (nth, found) in fragments.enumerate() {
         if nth >= boxes::FRAGMENTS_MAX {
             return Err(MovieFault::TooLong);
@@ -657,14 +610,14 @@ fn read_fragments(
 fn add_fragment(
     at: u64,
     fragment: &MoofBox,
-    (tracks, ends): (&mut [(u32, Track)], &mut [u64]),
+    (tracks, ends): (&mut [Track], &mut [u64]),
     defaults: &[TrexBox],
 ) -> Result<(), MovieFault> {
     let lies = || MovieFault::Index("a fragment's numbers do not fit".to_owned());
     for run_of in &fragment.traf_boxes {
         let head = &run_of.tfhd_box;
         let mut own = tracks.iter_mut().zip(&mut *ends);
-        let Some(((_, track), end)) = own.find(|((id, _), _)| *id == head.track_id) else {
+        let Some((track, end)) = own.find(|(track, _)| track.id == head.track_id) else {
             continue;
         };
         let default = defaults.iter().find(|default| default.track_id == head.track_id);
@@ -699,6 +652,13 @@ fn add_fragment(
         *end = decoded;
     }
     Ok(())
+}
+
+/// Parses the bytes of the sample entry of an audio track. The result has no meaning.
+#[cfg(any(test, feature = "fuzz-targets"))]
+pub(crate) fn sound_entry(bytes: &[u8]) -> bool {
+    [b"ac-3", b"ec-3", b".mp3"].into_iter().filter_map(|kind| codec::sound(*kind, bytes)).count()
+        > 0
 }
 
 /// The largest audio frame that can be sent.

@@ -26,7 +26,7 @@ use tactus_core::rtsp::span;
 use tactus_core::rtsp::transport::Offer;
 use tactus_core::units::{MediaTime, MonoTime, Nanos, SECOND};
 use tactus_media::MediaKind;
-use tactus_media::movie::{Movie, MovieFault};
+use tactus_media::movie::{Movie, MovieFault, OtherTrack};
 use tactus_storage::catalogue::{OpenTitle, PathObject};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -78,6 +78,7 @@ struct State {
 /// A track that is set up.
 struct Track {
     number: u32,
+    payload_type: u8,
     path: RtpTransport,
     source: u32,
     /// The sequence number of the next packet.
@@ -108,7 +109,7 @@ impl Track {
     fn sent(&self, timestamp: u32) -> TrackStream {
         let track = self.number - 1;
         let session = Session { source: self.source, sequence: self.sequence, timestamp };
-        TrackStream { track, payload_type: PAYLOAD_TYPE + track as u8, session }
+        TrackStream { track, payload_type: self.payload_type, session }
     }
 }
 
@@ -121,6 +122,8 @@ impl Drop for PlayingPart {
 /// How long a request waits for the index of a movie. Each of its fragments takes a read, and a
 /// disk of 7,200 rpm does a hundred of them a second.
 const INDEX_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Tracks that a description names as not sent; more are no help.
+const OTHERS_MAX: usize = 16;
 /// The first dynamic payload type (RFC 3551, section 6).
 const PAYLOAD_TYPE: u8 = 96;
 
@@ -186,14 +189,15 @@ impl MovieTitle {
         let any = if own.is_ipv4() { "0.0.0.0" } else { "::" };
         let name: String = self.path.name().chars().filter(|c| !c.is_control()).collect();
         let mut text = format!(
-            "v=0\r\no=- {} {} IN {family} {own}\r\ns={name}\r\nc=IN {family} {any}\r\nt=0 0\r\n\
+            "v=0\r\no=- {} {} IN {family} {own}\r\ns={name}\r\n{}c=IN {family} {any}\r\nt=0 0\r\n\
              a=tool:tactus\r\na=control:*\r\na=range:{}\r\n",
             self.title.id.0,
             self.title.modified.0 / SECOND.0,
+            self.information(),
             span::write(MediaTime(0), self.length()),
         );
         for (track, number) in self.movie.tracks.iter().zip(1..) {
-            let payload_type = PAYLOAD_TYPE + number as u8 - 1;
+            let payload_type = self.payload_type(number);
             let media = track.media(payload_type);
             text += &format!("m={} 0 RTP/AVP {payload_type}\r\n", media.kind);
             if let Some(bandwidth) = media.bandwidth {
@@ -240,6 +244,27 @@ impl MovieTitle {
     /// The duration.
     pub(super) fn length(&self) -> MediaTime {
         media_time(self.movie.duration)
+    }
+
+    /// The line of information (RFC 8866, section 5.4) that names the tracks that are not sent;
+    /// empty if there are none.
+    fn information(&self) -> String {
+        let other = |other: &OtherTrack| {
+            let language = other.language.as_deref().map(|tag| format!(" ({tag})"));
+            let OtherTrack { kind, codec, why, .. } = other;
+            format!("{kind} {codec}{}, {why}", language.unwrap_or_default())
+        };
+        let all: Vec<_> = self.movie.others.iter().take(OTHERS_MAX).map(other).collect();
+        match &all[..] {
+            [] => String::new(),
+            all => format!("i=not sent: {}\r\n", all.join("; ")),
+        }
+    }
+
+    /// The payload type of an existing track.
+    fn payload_type(&self, number: u32) -> u8 {
+        let codec = &self.movie.tracks[number as usize - 1].codec;
+        codec.static_type().unwrap_or(PAYLOAD_TYPE + number as u8 - 1)
     }
 
     /// The RTP clock rate of an existing track.
@@ -310,6 +335,7 @@ impl PlaySession {
         }
         state.tracks.push(Track {
             number,
+            payload_type: self.movie_title.payload_type(number),
             path,
             source,
             sequence: u16::from_be_bytes([i, j]),

@@ -4,6 +4,8 @@
 mod fragments;
 #[path = "rtsp_movies/scales.rs"]
 mod scales;
+#[path = "rtsp_movies/sounds.rs"]
+mod sounds;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -297,7 +299,7 @@ impl Client {
         Self { socket, cseq: 0 }
     }
 
-    /// The answer, and the frames that came before it.
+    /// The answer with its body, and the frames that came before it.
     fn ask(&mut self, method: &str, url: &str, fields: &str) -> (String, Vec<(u8, Vec<u8>)>) {
         self.cseq += 1;
         let cseq = self.cseq;
@@ -318,7 +320,7 @@ impl Client {
         let length = length.map_or(0, |text| text.trim().parse().expect("a length"));
         let mut body = vec![0; length];
         self.socket.read_exact(&mut body).expect("a body");
-        (head, frames)
+        (head + &String::from_utf8_lossy(&body), frames)
     }
 
     fn rest_of_frame(&mut self) -> (u8, Vec<u8>) {

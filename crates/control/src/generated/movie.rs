@@ -1,5 +1,5 @@
 //! A movie's tracks as elementary streams of RTP: H.264 (RFC 6184), H.265 (RFC 7798), AAC (RFC
-//! 3640).
+//! 3640), AC-3 (RFC 4184), E-AC-3 (RFC 4598), Opus (RFC 7587), MPEG audio (RFC 2250).
 //!
 //! Promise: samples leave in decoding order, each from its decoding time on, with the packets of a
 //! video frame spread over the time to the next one. Timestamps are presentation times (RFC 3550,

@@ -4,7 +4,7 @@
 
 use std::num::NonZeroU32;
 
-use tactus_core::units::{BitRate, MIB};
+use tactus_core::units::MIB;
 
 use super::{Codec, Movie, MovieFault, SAMPLES_MAX, Sample, Track};
 
@@ -14,7 +14,8 @@ const SOUND: u8 = 2;
 const BACK: u8 = 4;
 
 /// A movie of rows: flags, milliseconds since the sample before, and two bytes with the
-/// presentation offset in quarters of a second.
+/// presentation offset in quarters of a second. The high bits of the first flags are the audio
+/// codec.
 ///
 /// # Errors
 /// As [`Movie::read`].
@@ -34,18 +35,18 @@ pub fn movie(rows: &[u8]) -> Result<Movie, MovieFault> {
             decoded,
         });
     }
+    let sound = match rows.first().map_or(0, |row| row[0] >> 4) {
+        1 => Codec::Ac3 { rate: 48_000, channels: 6 },
+        2 => Codec::Eac3 { rate: 44_100, channels: 2 },
+        3 => Codec::Opus { channels: 2 },
+        4 => Codec::MpegAudio,
+        _ => Codec::Aac { config: vec![0x11, 0x90], rate: 48_000, channels: 2 },
+    };
     let codecs = [
         Codec::H264 { profile_level: [66, 0, 30], sets: vec![vec![0x67, 66, 0, 30]], width: 1 },
-        Codec::Aac { config: vec![0x11, 0x90], rate: 48_000, channels: 2 },
+        sound,
     ];
-    let track = |(codec, samples)| Track {
-        codec,
-        timescale: NonZeroU32::new(1000).expect("it is not zero"),
-        samples,
-        groups: vec![],
-        shift: 0,
-        rate: BitRate(0),
-        samples_per_second: 0,
-    };
-    Movie::of_tracks(codecs.into_iter().zip(samples).map(track).collect(), 16 * MIB)
+    let timescale = NonZeroU32::new(1000).expect("it is not zero");
+    let track = |(codec, samples)| Track::new(codec, timescale, samples);
+    Movie::of_tracks(codecs.into_iter().zip(samples).map(track).collect(), vec![], 16 * MIB)
 }

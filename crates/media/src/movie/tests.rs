@@ -71,7 +71,7 @@ fn channels_are_those_of_the_configuration() {
         (&[0x11, 0x80], None),
         (&[0x11], None),
     ] {
-        assert_eq!(aac_channels(config), channels, "{config:02x?}");
+        assert_eq!(codec::aac_channels(config), channels, "{config:02x?}");
     }
 }
 

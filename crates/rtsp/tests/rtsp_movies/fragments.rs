@@ -32,16 +32,7 @@ async fn r07_fragments_without_a_stated_duration_are_played_whole_and_sought_in(
         let fixture = stage_of(DISK_MODEL, |file| before = fragmented(file, 3, flags)).await;
         let duration = fixture.movie.duration.0 as f64 / 1e9;
         assert!((duration - before).abs() < 0.1, "{flags}: {duration} of {before}");
-        let mut of_client =
-            tokio::net::TcpStream::connect(fixture.url[7..].split('/').next().unwrap())
-                .await
-                .expect("the server listens");
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let request = format!("DESCRIBE {} RTSP/1.0\r\nCSeq: 1\r\n\r\n", fixture.url);
-        of_client.write_all(request.as_bytes()).await.expect("the server reads");
-        let mut answer = vec![0; 4096];
-        let len = of_client.read(&mut answer).await.expect("an answer");
-        let answer = String::from_utf8_lossy(&answer[..len]).into_owned();
+        let (answer, _) = Client::new(&fixture).ask("DESCRIBE", &fixture.url, "");
         let range = format!("a=range:npt=0.000-{:.2}", duration - 0.005);
         assert!(answer.contains(&range), "{flags}: {range} in {answer}");
 

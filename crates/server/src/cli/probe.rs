@@ -87,7 +87,7 @@ impl Probe {
 /// The result of a probe.
 enum ProbeResult {
     Stream(Box<Index>),
-    Other(Container),
+    Other(Box<Container>),
 }
 
 fn probe(title: &Path) -> Result<ProbeResult, IndexError> {
@@ -95,7 +95,7 @@ fn probe(title: &Path) -> Result<ProbeResult, IndexError> {
     let file = File::open(&title)?;
     let name = title.file_name().unwrap_or_default().to_string_lossy();
     if let Some(other) = Container::read(&file, &name) {
-        return Ok(ProbeResult::Other(other));
+        return Ok(ProbeResult::Other(Box::new(other)));
     }
     stream(&title, &file).map(|index| ProbeResult::Stream(Box::new(index)))
 }

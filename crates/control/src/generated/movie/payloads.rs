@@ -1,13 +1,13 @@
 //! Samples in packets.
 //!
 //! Promise: the packets of a sample are at most `PACKET_MAX` long and spread evenly over the
-//! sample's duration; the last one is marked. A video frame that is an access point brings its
-//! parameter sets. A packet is made on demand.
+//! sample's duration; the marker is set as the format says. A video frame that is an access point
+//! brings its parameter sets. A packet is made on demand.
 
 use tactus_core::generated::TimedDatagram;
-use tactus_core::rtp::{self, Header, LengthPrefixed, aac, h264, h265};
+use tactus_core::rtp::{self, Header, LengthPrefixed, aac, ac3, h264, h265, mpeg_audio};
 use tactus_core::units::{BitRate, Bytes, Nanos};
-use tactus_media::movie::{Codec, Sample, Track};
+use tactus_media::movie::{Codec, OPUS_MAX, Sample, Track};
 
 use super::TrackStream;
 use crate::broker::GeneratedRate;
@@ -17,6 +17,7 @@ use crate::broker::GeneratedRate;
 pub const PACKET_MAX: usize = 1400;
 /// Limit of the bytes of a payload.
 const PAYLOAD_MAX: usize = PACKET_MAX - rtp::HEADER;
+const _: () = assert!(OPUS_MAX as usize == PAYLOAD_MAX);
 /// Minimum of sample bytes in a full packet.
 const FULL: u64 = PAYLOAD_MAX as u64 - 4;
 /// Packets of a sample that are not full: a unit that is no video frame, the parameter sets, and
@@ -49,7 +50,7 @@ pub(crate) fn bytes_of(track: &Track, len: u32) -> Bytes {
     let sets: usize = match &track.codec {
         Codec::H264 { sets, .. } => sets.iter().map(Vec::len).sum(),
         Codec::H265 { sets, .. } => sets.iter().flatten().map(Vec::len).sum(),
-        Codec::Aac { .. } => 0,
+        _ => 0,
     };
     let len = u64::from(len);
     Bytes(len + sets as u64 + (len.div_ceil(FULL) + PARTIAL) * FRONT)
@@ -72,10 +73,10 @@ pub(crate) struct Packets {
 #[derive(Clone, Copy)]
 enum Cut {
     Sets,
-    Part { front: [u8; FRONT_MAX], front_len: u8, at: usize, len: usize },
+    Part { front: [u8; FRONT_MAX], front_len: u8, ends: bool, at: usize, len: usize },
 }
 
-/// Limit of prefix bytes: the headers of AAC.
+/// Limit of prefix bytes: the headers of AAC and MPEG audio.
 const FRONT_MAX: usize = 4;
 
 impl Packets {
@@ -88,7 +89,7 @@ impl Packets {
         moment: Moment,
     ) -> Self {
         let (mut sets, mut cuts) = (vec![], vec![]);
-        each_payload(track, sample, &bytes, |front, part| {
+        each_payload(track, sample, &bytes, |front, part, ends| {
             if part.is_empty() {
                 sets = front.to_vec();
                 cuts.push(Cut::Sets);
@@ -97,8 +98,15 @@ impl Packets {
             let mut own = [0; FRONT_MAX];
             own[..front.len()].copy_from_slice(front);
             let at = part.as_ptr().addr() - bytes.as_ptr().addr();
-            cuts.push(Cut::Part { front: own, front_len: front.len() as u8, at, len: part.len() });
+            let (front, front_len, len) = (own, front.len() as u8, part.len());
+            cuts.push(Cut::Part { front, front_len, ends, at, len });
         });
+        // The end of an access unit, in the formats that mark it.
+        let is_marked =
+            matches!(track.codec, Codec::H264 { .. } | Codec::H265 { .. } | Codec::Aac { .. });
+        if let (true, Some(Cut::Part { ends, .. })) = (is_marked, cuts.last_mut()) {
+            *ends = true;
+        }
         let header = Header {
             marker: false,
             payload_type: sent.payload_type,
@@ -125,12 +133,16 @@ impl Iterator for Packets {
     fn next(&mut self) -> Option<TimedDatagram> {
         let due = self.due()?;
         let cut = self.cuts.next()?;
-        // The marker: the last of an access unit, in all three formats.
-        let header = Header { marker: self.cuts.len() == 0, ..self.header }.write();
+        // Sets are followed by the frame that they belong to, unless it is empty.
+        let marker = match &cut {
+            Cut::Sets => self.cuts.len() == 0,
+            Cut::Part { ends, .. } => *ends,
+        };
+        let header = Header { marker, ..self.header }.write();
         self.header.sequence = self.header.sequence.wrapping_add(1);
         Some(match &cut {
             Cut::Sets => TimedDatagram::of_parts(due, &[&header, &self.sets]),
-            Cut::Part { front, front_len, at, len } => {
+            Cut::Part { front, front_len, at, len, .. } => {
                 let front = &front[..usize::from(*front_len)];
                 TimedDatagram::of_parts(due, &[&header, front, &self.bytes[*at..*at + *len]])
             }
@@ -138,8 +150,14 @@ impl Iterator for Packets {
     }
 }
 
-/// Gives `take` each payload of a sample, in two parts.
-fn each_payload(track: &Track, sample: &Sample, bytes: &[u8], mut take: impl FnMut(&[u8], &[u8])) {
+/// Gives `take` each payload of a sample, in two parts, and whether it ends a frame whose end its
+/// format marks in the middle of a sample.
+fn each_payload(
+    track: &Track,
+    sample: &Sample,
+    bytes: &[u8],
+    mut take: impl FnMut(&[u8], &[u8], bool),
+) {
     match &track.codec {
         Codec::H264 { sets, width, .. } => {
             let units = || LengthPrefixed::new(bytes, *width);
@@ -148,7 +166,8 @@ fn each_payload(track: &Track, sample: &Sample, bytes: &[u8], mut take: impl FnM
                 take_sets(&[header], sets.iter(), &mut take);
             }
             for unit in units() {
-                h264::payloads(unit, PAYLOAD_MAX).for_each(|part| take(part.front(), part.bytes));
+                let parts = h264::payloads(unit, PAYLOAD_MAX);
+                parts.for_each(|part| take(part.front(), part.bytes, false));
             }
         }
         Codec::H265 { sets, width } => {
@@ -159,13 +178,32 @@ fn each_payload(track: &Track, sample: &Sample, bytes: &[u8], mut take: impl FnM
                 take_sets(&header, sets, &mut take);
             }
             for unit in units() {
-                h265::payloads(unit, PAYLOAD_MAX).for_each(|part| take(part.front(), part.bytes));
+                let parts = h265::payloads(unit, PAYLOAD_MAX);
+                parts.for_each(|part| take(part.front(), part.bytes, false));
             }
         }
         Codec::Aac { .. } => {
             if let Some((front, parts)) = aac::payloads(bytes, PAYLOAD_MAX) {
-                parts.for_each(|part| take(&front, part));
+                parts.for_each(|part| take(&front, part, false));
             }
+        }
+        Codec::Ac3 { .. } => {
+            let parts = ac3::payloads(bytes, PAYLOAD_MAX);
+            parts.for_each(|part| take(&part.front, part.bytes, part.ends));
+        }
+        Codec::Eac3 { .. } => {
+            let parts = ac3::enhanced_payloads(bytes, PAYLOAD_MAX);
+            parts.for_each(|part| take(&part.front, part.bytes, part.ends));
+        }
+        // Neither marks ends: a marker begins sound after silence (RFC 3551, section 4.1).
+        Codec::Opus { .. } => {
+            if bytes.len() <= PAYLOAD_MAX {
+                take(&[], bytes, false);
+            }
+        }
+        Codec::MpegAudio => {
+            let parts = mpeg_audio::payloads(bytes, PAYLOAD_MAX);
+            parts.for_each(|(front, part)| take(&front, part, false));
         }
     }
 }
@@ -175,7 +213,7 @@ fn each_payload(track: &Track, sample: &Sample, bytes: &[u8], mut take: impl FnM
 fn take_sets<'a>(
     header: &[u8],
     sets: impl Iterator<Item = &'a Vec<u8>>,
-    take: &mut impl FnMut(&[u8], &[u8]),
+    take: &mut impl FnMut(&[u8], &[u8], bool),
 ) {
     let mut packet = header.to_vec();
     for set in sets {
@@ -183,7 +221,7 @@ fn take_sets<'a>(
         packet.extend(set);
     }
     if packet.len() > header.len() && packet.len() <= PAYLOAD_MAX {
-        take(&packet, &[]);
+        take(&packet, &[], false);
     }
 }
 

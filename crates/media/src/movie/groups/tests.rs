@@ -26,15 +26,8 @@ fn track(rows: impl Iterator<Item = Row>, shift: i64) -> Track {
         decoded = decoded.saturating_add_signed(after);
         Sample { at: nth * 3, len: 2, is_sync, shown_after, decoded }
     });
-    let mut track = Track {
-        codec,
-        timescale: NonZeroU32::new(1000).unwrap(),
-        samples: samples.collect(),
-        groups: vec![],
-        shift,
-        rate: BitRate(0),
-        samples_per_second: 0,
-    };
+    let timescale = NonZeroU32::new(1000).unwrap();
+    let mut track = Track { shift, ..Track::new(codec, timescale, samples.collect()) };
     track.group();
     track
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tactus_core::units::{Bytes, MIB};
 use tactus_media::MediaFacts;
 use tactus_media::facts as probe;
+use tactus_media::movie::{self, MovieFault};
 
 /// A file's container.
 pub(super) struct Container {
@@ -21,6 +22,8 @@ pub(super) struct Container {
     len: u64,
     facts: Option<MediaFacts>,
     movie: Option<Movie>,
+    /// What RTSP sends of it, or why it sends nothing.
+    sent: Option<Result<movie::Movie, MovieFault>>,
 }
 
 /// The index of an MP4.
@@ -35,6 +38,7 @@ struct Movie {
 }
 
 struct Track {
+    id: u32,
     kind: [u8; 4],
     /// The type of its first sample entry.
     codec: [u8; 4],
@@ -57,7 +61,8 @@ impl Container {
         let (name_, title) = container_of(&head)?;
         let facts = probe(file, name);
         let movie = (name_ == "mp4").then(|| Movie::read(file, len)).flatten();
-        Some(Self { name: name_, title, len, facts, movie })
+        let sent = movie.is_some().then(|| movie::Movie::read(file));
+        Some(Self { name: name_, title, len, facts, movie, sent })
     }
 
     /// The text for people.
@@ -89,8 +94,15 @@ impl Container {
             };
             lines.push(format!("  {place}"));
             for (nth, track) in movie.tracks.iter().enumerate() {
-                let (kind, codec) = (track.kind(), track.codec());
-                lines.push(format!("  track {}: {kind}, {codec}{}", nth + 1, track.spoken()));
+                let (kind, codec, spoken) = (track.kind(), self.codec(track), track.spoken());
+                let unsent = match self.unsent(track) {
+                    Some(why) => format!("; not sent by RTSP: {why}"),
+                    None => String::new(),
+                };
+                lines.push(format!("  track {}: {kind}, {codec}{spoken}{unsent}", nth + 1));
+            }
+            if let Some(Err(fault)) = &self.sent {
+                lines.push(format!("  not played by RTSP: {fault}"));
             }
         }
         lines.join("\n")
@@ -110,12 +122,43 @@ impl Container {
             value["fragmented"] = json!(movie.fragmented);
             value["index_in_front"] = json!(!movie.index_last);
             let track = |track: &Track| {
-                let (kind, codec) = (track.kind(), track.codec());
-                json!({ "kind": kind, "codec": codec, "language": track.language })
+                let (kind, codec) = (track.kind(), self.codec(track));
+                let mut value = json!({ "kind": kind, "codec": codec, "language": track.language });
+                value["rtsp"] = json!(self.is_sent(track));
+                if let Some(why) = self.unsent(track) {
+                    value["rtsp_reason"] = json!(why);
+                }
+                value
             };
             value["tracks"] = movie.tracks.iter().map(track).collect();
         }
         value
+    }
+}
+
+impl Container {
+    /// Whether RTSP sends a track.
+    fn is_sent(&self, track: &Track) -> bool {
+        self.sent_track(track).is_some()
+    }
+
+    fn sent_track(&self, track: &Track) -> Option<&movie::Track> {
+        let sent = self.sent.as_ref()?.as_ref().ok()?;
+        sent.tracks.iter().find(|sent| sent.id == track.id)
+    }
+
+    /// Why RTSP sends a track of a movie that it plays not.
+    fn unsent(&self, track: &Track) -> Option<&'static str> {
+        let sent = self.sent.as_ref()?.as_ref().ok()?;
+        sent.others.iter().find(|other| other.id == track.id).map(|other| other.why)
+    }
+
+    /// The codec with the code of its sample entry.
+    fn codec(&self, track: &Track) -> String {
+        match self.sent_track(track) {
+            Some(sent) => format!("{} ({})", sent.codec.name(), track.code()),
+            None => track.codec(),
+        }
     }
 }
 
@@ -201,7 +244,11 @@ impl Track {
         let letter = |shift: u16| char::from(0x60 + (word >> shift & 31) as u8);
         let language = String::from_iter([letter(10), letter(5), letter(0)]);
         let is_told = language.bytes().all(|b| b.is_ascii_lowercase()) && language != "und";
-        Some(Self { kind, codec, language: if is_told { language } else { String::new() } })
+        // The identifier follows two times.
+        let tkhd = child(trak, b"tkhd")?;
+        let at = if tkhd.first() == Some(&1) { 20 } else { 12 };
+        let id = u32::from_be_bytes(tkhd.get(at..at + 4)?.try_into().ok()?);
+        Some(Self { id, kind, codec, language: if is_told { language } else { String::new() } })
     }
 
     fn kind(&self) -> &'static str {
@@ -229,9 +276,14 @@ impl Track {
             b"tx3g" | b"wvtt" | b"stpp" => "subtitles",
             _ => "",
         };
-        let letters = |&byte: &u8| if byte.is_ascii_graphic() { char::from(byte) } else { '.' };
-        let code: String = self.codec.iter().map(letters).collect();
+        let code = self.code();
         if known.is_empty() { code } else { format!("{known} ({code})") }
+    }
+
+    /// The code of its sample entry.
+    fn code(&self) -> String {
+        let letters = |&byte: &u8| if byte.is_ascii_graphic() { char::from(byte) } else { '.' };
+        self.codec.iter().map(letters).collect()
     }
 
     fn spoken(&self) -> String {
@@ -300,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn n13_probe_tells_the_tracks_of_a_movie_and_where_its_index_is() {
+    fn n13_r09_probe_tells_the_tracks_of_a_movie_and_which_rtsp_does_not_send() {
         let clip = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/clip.mp4"));
         let clip = clip.unwrap();
         let found = read("clip.mp4", &clip).unwrap();
@@ -309,6 +361,15 @@ mod tests {
         assert_eq!(json["tracks"][1]["kind"], "audio");
         assert_eq!(json["rate_bits_per_second"], found.facts.unwrap().rate.0);
         assert!(found.described().contains("track 2: audio, AAC (mp4a)"), "{}", found.described());
+        assert!(json["tracks"][1]["rtsp"] == true && json["tracks"][1]["rtsp_reason"].is_null());
+        // Another codec in the sample entry of the audio.
+        let mut other = clip.clone();
+        let at = other.windows(4).rposition(|kind| kind == b"mp4a").unwrap();
+        other[at..at + 4].copy_from_slice(b"fLaC");
+        let other = read("clip.mp4", &other).unwrap();
+        let told = "track 2: audio, FLAC (fLaC); not sent by RTSP: RTSP does not carry it";
+        assert!(other.described().contains(told), "{}", other.described());
+        assert_eq!(other.json()["tracks"][1]["rtsp"], false);
         // A file cut anywhere gives fewer facts and no failure.
         for cut in (0..clip.len().min(20_000)).step_by(97) {
             read("clip.mp4", &clip[..cut]);
