@@ -365,9 +365,9 @@ mod tests {
         // Another codec in the sample entry of the audio.
         let mut other = clip.clone();
         let at = other.windows(4).rposition(|kind| kind == b"mp4a").unwrap();
-        other[at..at + 4].copy_from_slice(b"fLaC");
+        other[at..at + 4].copy_from_slice(b"alac");
         let other = read("clip.mp4", &other).unwrap();
-        let told = "track 2: audio, FLAC (fLaC); not sent by RTSP: RTSP does not carry it";
+        let told = "track 2: audio, alac; not sent by RTSP: RTSP does not carry it";
         assert!(other.described().contains(told), "{}", other.described());
         assert_eq!(other.json()["tracks"][1]["rtsp"], false);
         // A file cut anywhere gives fewer facts and no failure.
