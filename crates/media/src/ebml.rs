@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn durations_are_positive_numbers() {
         assert_eq!(float_milli(&1.5f32.to_be_bytes()), Some(1500));
-        assert_eq!(float_milli(&12_345.6785f64.to_be_bytes()), Some(12_345_679));
+        assert_eq!(float_milli(&12_345.678_5f64.to_be_bytes()), Some(12_345_679));
         for bad in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300] {
             assert_eq!(float_milli(&bad.to_be_bytes()), None);
         }

@@ -136,7 +136,7 @@ pub fn kept(root: impl AsFd, of: &Stat, file: &File) -> Option<StoredIndex> {
     let len = Owner::of(of).len;
     let (content, is_exact) = kept_content(root, of, file)?;
     let Content::Index(index) = content else { return None };
-    let index = Some(index).filter(|index| index.len() == len)?;
+    let index = Some(*index).filter(|index| index.len() == len)?;
     Some(if is_exact { StoredIndex::Exact(index) } else { StoredIndex::Sampled(index) })
 }
 
@@ -387,7 +387,7 @@ fn samples(file: &File, len: u64) -> io::Result<u32> {
 
 /// What is stored of a title.
 enum Content {
-    Index(Index),
+    Index(Box<Index>),
     Consumption(Consumption),
 }
 
@@ -417,7 +417,7 @@ fn parts(bytes: &[u8]) -> Option<(Head, &[u8])> {
 fn decode(bytes: &[u8]) -> Option<(Head, Content)> {
     let (head, content) = parts(bytes)?;
     let content = match content.split_first()? {
-        (&INDEX, index) => Content::Index(Index::decode(index)?),
+        (&INDEX, index) => Content::Index(Box::new(Index::decode(index)?)),
         (&CONSUMPTION, bytes) => Content::Consumption(Consumption::decode(bytes)?),
         _ => return None,
     };
