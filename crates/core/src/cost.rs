@@ -289,7 +289,8 @@ impl PlannedCost {
             let Range { start, end } = step.seconds;
             (begin + start..begin + end, at(step.rate).following())
         });
-        Self { lasting: peak.lasting(), steps: steps.collect() }
+        let steps = steps.skip(mutant!(StepForgotten, 1, 0)).collect();
+        Self { lasting: peak.lasting(), steps }
     }
 
     /// Whether sending takes time of a core that is reserved.

@@ -73,6 +73,12 @@ mod switch {
         ShortBlockKept,
         /// Uploads get their floor, and nothing of the time that is left over.
         UploadsKeptBack,
+        /// The first step of an envelope is not promised.
+        StepForgotten,
+        /// A promise over time that returns leaves its first step.
+        StepKept,
+        /// The bytes of a plan leave a slot of 62.5 ms late.
+        PlanLate,
         /// The pacer's clocks drop what a division leaves.
         RestDropped,
         /// Whoever came first is first in the pacer's lines, within a slot.
@@ -119,7 +125,7 @@ mod switch {
 
     impl Mutant {
         /// Those of the engine.
-        pub const ALL: [Self; 25] = [
+        pub const ALL: [Self; 28] = [
             Self::RemainderDropped,
             Self::ClockEarly,
             Self::SweepUnsorted,
@@ -145,6 +151,9 @@ mod switch {
             Self::SumSkipped,
             Self::ShortBlockKept,
             Self::UploadsKeptBack,
+            Self::StepForgotten,
+            Self::StepKept,
+            Self::PlanLate,
         ];
 
         /// Those of the pacer, which no world of disks tells, but the worlds of packets do.

@@ -57,7 +57,7 @@ impl Polyline {
     }
 
     /// Its points.
-    pub fn points(&self) -> impl Iterator<Item = (Bytes, MediaTime)> + '_ {
+    pub fn points(&self) -> impl Iterator<Item = (Bytes, MediaTime)> + Clone + '_ {
         self.points.iter().map(|point| (Bytes(point.at), MediaTime(point.time)))
     }
 

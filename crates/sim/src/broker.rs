@@ -3,10 +3,14 @@
 //! Promise: the ledger's state is compared with the live reservations, by arithmetic that shares no
 //! line with the ledger, at every admission, refusal and return.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
 use tactus_core::cost::{
-    Cost, Disk, DiskLimits, Order, OutputCost, PacedRead, RESIDENT_WINDOW, SendCost, Source,
-    TitlePart,
+    Cost, Disk, DiskLimits, Order, OutputCost, PacedRead, PlannedCost, RESIDENT_WINDOW, SendCost,
+    Source, TitlePart,
 };
+use tactus_core::envelope::Envelope;
 use tactus_core::ledger::{Ledger, Level, Limits, Resource};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
@@ -19,7 +23,16 @@ pub(crate) struct Broker {
     ledger: Ledger,
     free: Vec<u32>,
     generations: Vec<u32>,
+    /// The promises over time, by slot.
+    planned: Vec<Option<PlannedGrant>>,
     sums: Sums,
+}
+
+/// What is promised over time.
+struct PlannedGrant {
+    cost: PlannedCost,
+    /// The rates, by seconds of the clock.
+    seconds: Vec<(Range<u64>, u64)>,
 }
 
 /// The request of a simulated client.
@@ -97,6 +110,11 @@ struct Sums {
     link: u64,
     streams: u64,
     recordings: u64,
+    /// What changes with time, by volume and second of the clock: visits and bytes per cycle, in
+    /// the units above.
+    disks: BTreeMap<(usize, u64), (u128, u128)>,
+    /// The rates of the link, by second.
+    links: BTreeMap<u64, u64>,
 }
 
 impl Grant {
@@ -131,6 +149,7 @@ impl Broker {
             }),
             free: (0..streams).rev().collect(),
             generations: vec![0; streams as usize],
+            planned: (0..streams).map(|_| None).collect(),
             sums: Sums {
                 visits: vec![0; count],
                 bytes: vec![0; count],
@@ -140,6 +159,8 @@ impl Broker {
                 link: 0,
                 streams: 0,
                 recordings: 0,
+                disks: BTreeMap::new(),
+                links: BTreeMap::new(),
             },
         }
     }
@@ -173,6 +194,55 @@ impl Broker {
         Some(grant)
     }
 
+    /// Reserves the resources of a stream by `envelope`, which begins in the second `begin` of the
+    /// clock, or refuses and changes nothing. The request has the peak rate.
+    pub(crate) fn admit_planned(
+        &mut self,
+        volume: usize,
+        request: Request,
+        part: TitlePart,
+        envelope: &Envelope,
+        begin: u64,
+    ) -> Option<Grant> {
+        let Request::Paced { tick, burst, .. } = request else { return None };
+        if self.free.is_empty() {
+            return None;
+        }
+        let disk = self.ledger.disk(volume as u32);
+        let (peak, window) = request.cost(disk, part);
+        let at = |rate| {
+            let request = Request::Paced { rate, tick, burst, is_pinned: false };
+            request.cost(disk, part).0
+        };
+        let cost = PlannedCost::following(envelope, begin, peak, at);
+        let before: Vec<Level> = self.ledger.levels().collect();
+        if self.ledger.admit_planned(&cost).is_err() {
+            require(self.ledger.levels().eq(before), Invariant::RefusalChangesNothing, || {
+                format!("{request:?} of {part:?} by {envelope:?} on volume {volume} was refused")
+            });
+            return None;
+        }
+        let slot = self.free.pop();
+        require(slot.is_some(), Invariant::LedgerIsTheSum, || {
+            "the ledger admits more streams than there are places".to_owned()
+        });
+        let seconds = envelope
+            .steps()
+            .iter()
+            .map(|step| (begin + step.seconds.start..begin + step.seconds.end, step.rate.0));
+        let grant = Grant { slot: slot.unwrap_or(0), volume, request, part, cost: peak, window };
+        self.planned[grant.slot as usize] = Some(PlannedGrant { cost, seconds: seconds.collect() });
+        self.add(grant, true);
+        self.check();
+        Some(grant)
+    }
+
+    /// The rates that are promised to a grant by seconds of the clock; none at one rate.
+    pub(crate) fn seconds(&self, grant: &Grant) -> &[(Range<u64>, u64)] {
+        let planned = self.planned.get(grant.slot as usize).and_then(Option::as_ref);
+        planned.map_or(&[], |planned| &planned.seconds)
+    }
+
     /// Reserves the resources of a recording, which has no slot in the stream table.
     pub(crate) fn admit_recording(&mut self, volume: usize, request: Request) -> Option<Grant> {
         let part = TitlePart::whole(Bytes(0));
@@ -199,8 +269,11 @@ impl Broker {
 
     /// Returns the resources of a grant; its slot may still be in use.
     pub(crate) fn release(&mut self, grant: Grant) {
-        self.ledger.release(grant.cost);
         self.add(grant, false);
+        match self.planned.get_mut(grant.slot as usize).and_then(Option::take) {
+            Some(planned) => self.ledger.release_planned(&planned.cost),
+            None => self.ledger.release(grant.cost),
+        }
         self.check();
     }
 
@@ -212,7 +285,8 @@ impl Broker {
     /// Checks that without live reservations nothing is promised.
     pub(crate) fn check_empty(&self) {
         let used: Vec<Level> = self.ledger.levels().filter(|level| level.used > 0).collect();
-        require(used.is_empty() && self.sums.streams == 0, Invariant::LedgerIsTheSum, || {
+        let is_empty = self.sums.streams == 0 && self.sums.disks.is_empty();
+        require(used.is_empty() && is_empty, Invariant::LedgerIsTheSum, || {
             format!("all have ended, and still promised: {used:?}")
         });
     }
@@ -241,6 +315,27 @@ impl Broker {
         let blocks = if grant.is_resident() { 0 } else { own.min(title) };
         change(enters, &mut sums.blocks[volume], blocks);
         change(enters, &mut sums.streams, 1);
+        if let Some(planned) = &self.planned[grant.slot as usize] {
+            let limits = &self.ledger.limits().disks[volume];
+            let most = if limits.model.has_arm() { 1_000_000_000 } else { u128::MAX };
+            for (second, rate) in planned
+                .seconds
+                .iter()
+                .flat_map(|(seconds, rate)| seconds.clone().map(move |second| (second, *rate)))
+                .filter(|&(_, rate)| rate > 0)
+            {
+                let bytes = u128::from(rate) * u128::from(limits.cycle.0);
+                let visits = bytes * 1_000_000_000 / (u128::from(limits.block.0) * BYTE);
+                let disk = sums.disks.entry((volume, second)).or_default();
+                change(enters, &mut disk.0, visits.min(most));
+                change(enters, &mut disk.1, bytes);
+                let link = sums.links.entry(second).or_default();
+                change(enters, link, rate);
+            }
+            sums.disks.retain(|_, sum| *sum != (0, 0));
+            sums.links.retain(|_, sum| *sum != 0);
+            return;
+        }
         let link = match request {
             Request::Paced { rate, .. } => rate,
             Request::Datagrams { wire, .. } => wire,
@@ -271,10 +366,13 @@ impl Broker {
         for level in self.ledger.levels() {
             let disk = level.number as usize;
             let sum = match level.resource {
-                Resource::Disk => self.disk_time(disk, 0.0),
+                Resource::Disk => self.disk_time(self.highest(disk), disk, 0.0),
                 Resource::Arena => self.sums.blocks[disk] as f64,
                 Resource::WriteShare => self.sums.places[disk] as f64,
-                Resource::Link => self.sums.link as f64,
+                Resource::Link => {
+                    let planned = self.sums.links.values().max();
+                    (self.sums.link + planned.copied().unwrap_or(0)) as f64
+                }
                 Resource::Streams => self.sums.streams as f64,
                 Resource::Cpu | Resource::Class | Resource::Datagrams => continue,
             };
@@ -284,7 +382,7 @@ impl Broker {
                     let sums = (2 + self.sums.streams + self.sums.recordings) as f64;
                     // Its root is a whole number of thousandths, and one more.
                     let root = self.ledger.limits().disks[disk].model.sweep.0 as f64 / 1000.0;
-                    self.disk_time(disk, sums) + root
+                    self.disk_time(self.highest(disk), disk, sums) + root
                 }
                 _ => sum,
             };
@@ -293,6 +391,11 @@ impl Broker {
             require(between, Invariant::LedgerIsTheSum, || {
                 format!("{level:?}, but what lives sums up to {sum} to {most}: {:?}", self.sums)
             });
+            // The highest visits and bytes may be those of two seconds: each second must fit.
+            let sum = match level.resource {
+                Resource::Disk => self.busiest_second(disk),
+                _ => sum,
+            };
             let fits = sum <= level.limit as f64 + 1.0;
             let invariant = match level.resource {
                 Resource::Disk => Invariant::AdmittedFitsCycle,
@@ -319,12 +422,29 @@ impl Broker {
         });
     }
 
-    /// Nanoseconds of the disk's cycle for all live reservations, with this number of rounded sums.
-    fn disk_time(&self, disk: usize, roundings: f64) -> f64 {
+    /// What changes with time on a disk, second by second.
+    fn seconds_of(&self, disk: usize) -> impl Iterator<Item = (u128, u128)> {
+        self.sums.disks.range((disk, 0)..=(disk, u64::MAX)).map(|(_, sum)| *sum)
+    }
+
+    /// The highest visits and the highest bytes of any second.
+    fn highest(&self, disk: usize) -> (u128, u128) {
+        self.seconds_of(disk).fold((0, 0), |most, sum| (most.0.max(sum.0), most.1.max(sum.1)))
+    }
+
+    /// The time of a cycle in the second that needs most.
+    fn busiest_second(&self, disk: usize) -> f64 {
+        let always = self.disk_time((0, 0), disk, 0.0);
+        self.seconds_of(disk).fold(always, |most, sum| most.max(self.disk_time(sum, disk, 0.0)))
+    }
+
+    /// Nanoseconds of the disk's cycle for all live reservations at one rate and these visits and
+    /// bytes, with this number of rounded sums.
+    fn disk_time(&self, planned: (u128, u128), disk: usize, roundings: f64) -> f64 {
         let model = &self.ledger.limits().disks[disk].model;
-        let visits = self.sums.visits[disk] as f64 / 1e9 + roundings / 1000.0;
+        let visits = (self.sums.visits[disk] + planned.0) as f64 / 1e9 + roundings / 1000.0;
         let arm = visits * model.visit.0 as f64 + visits.sqrt() * model.sweep.0 as f64;
-        let bytes = self.sums.bytes[disk] as f64 / BYTE as f64 + 2.0 * roundings;
+        let bytes = (self.sums.bytes[disk] + planned.1) as f64 / BYTE as f64 + 2.0 * roundings;
         let written = self.sums.written[disk] as f64 / BYTE as f64;
         let writing = written / MIB as f64 * model.write_mib.0 as f64;
         arm + bytes / MIB as f64 * model.read_mib.0 as f64 + writing

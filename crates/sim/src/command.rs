@@ -225,7 +225,8 @@ fn print_found(found: &CampaignResult) {
         "{} worlds, each twice: {} s simulated in {:.1} s; {} streams begun, {} refused, at most \
          {} at once; {} titles pinned, {} streams of them; {} GB in {} sends; {} underruns in \
          worlds with faults; {} MB of uploads in {} files, {} acknowledgements, {} failed, {} \
-         recordings; {} followed a growing title; {} blocks damaged; {} datagrams",
+         recordings; {} followed a growing title, {} \
+         a plan; {} blocks damaged; {} datagrams",
         found.worlds,
         tally.simulated.0 / SECOND.0,
         found.took.as_secs_f64(),
@@ -243,6 +244,7 @@ fn print_found(found: &CampaignResult) {
         tally.uploads_failed,
         tally.recordings,
         tally.followers,
+        tally.planned,
         tally.damaged,
         tally.datagrams,
     );

@@ -11,6 +11,8 @@ mod verdict;
 
 mod title;
 
+mod plan;
+
 mod content;
 
 mod device;

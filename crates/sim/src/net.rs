@@ -21,6 +21,7 @@ use tactus_engine::counters::StreamCounters;
 
 use crate::content::{self, Fidelity};
 use crate::device::{Device, open};
+use crate::plan::PlanPromise;
 use crate::title::Title;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, require};
@@ -118,14 +119,14 @@ impl Net {
         &mut self,
         now: MonoTime,
         place: u32,
-        delivery: Delivery,
+        (delivery, plan): (Delivery, Option<PlanPromise>),
         receiver: Receiver,
     ) -> SocketHandle {
         let slot = &mut self.sockets[place as usize];
         assert!(slot.is_none(), "a place has one socket");
         self.serial = (self.serial + 1) % (i32::MAX / PLACES);
-        let check =
-            delivery.paced.map(|paced| ByteClockCheck::new(paced, delivery.end - delivery.first));
+        let len = delivery.end - delivery.first;
+        let check = delivery.paced.map(|paced| ByteClockCheck::new(paced, plan, len));
         *slot = Some(Socket {
             serial: self.serial,
             delivery,

@@ -68,6 +68,7 @@ fn swarm(duration: Nanos) -> Swarm {
         follows: true,
         is_confused: false,
         datagrams: None,
+        has_plans: false,
     };
     Swarm {
         seed: 0,

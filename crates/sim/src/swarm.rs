@@ -165,6 +165,8 @@ pub(crate) struct ClientSpec {
     pub(crate) is_confused: bool,
     /// Its deliveries leave as datagrams.
     pub(crate) datagrams: Option<DatagramSpec>,
+    /// Its rate is the highest one of plans.
+    pub(crate) has_plans: bool,
 }
 
 /// How the deliveries of a client leave as datagrams.
@@ -179,6 +181,8 @@ pub(crate) struct DatagramSpec {
 
 /// Rate of a world in which every byte exists: one second takes about 50 ms to generate and check.
 const EVERY_BYTE_RATE: u64 = 8 * 25_000_000;
+/// The label of plans: the worlds of past seeds have none, so they stay as they were.
+const PLANS: u64 = 257;
 const FLASH_CYCLES: [u64; 6] = [50, 100, 125, 250, 500, 1000];
 const ARM_CYCLES: [u64; 3] = [1000, 2000, 4000];
 
@@ -257,6 +261,7 @@ impl Swarm {
                 pauses = draw_pauses(&mut faults, begin, until);
             }
         }
+        draw_plans(&mut all.fork(PLANS), &mut clients);
         let sending = all.fork(datagrams::LABEL);
         let sending = datagrams::DatagramLimits {
             mode,
@@ -299,6 +304,15 @@ impl Swarm {
             quiet_from,
             behind_max: SECOND.times(dice.between(1, 10)),
         }
+    }
+}
+
+/// In some worlds some of those who watch get titles of a variable rate.
+fn draw_plans(dice: &mut Dice, clients: &mut [ClientSpec]) {
+    let share = if dice.chance(200) { dice.pick(&[300, 700, 1000]) } else { 0 };
+    for client in clients {
+        let watches = matches!(client.kind, ClientKind::Viewer | ClientKind::Zapper);
+        client.has_plans = watches && dice.chance(share);
     }
 }
 
@@ -452,6 +466,7 @@ fn draw_clients(
             follows: dice.chance(follows),
             is_confused: dice.chance(100),
             datagrams: None,
+            has_plans: false,
         }
     };
     (0..count).map(draw_one).collect()

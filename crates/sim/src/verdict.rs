@@ -38,6 +38,8 @@ pub enum Invariant {
     NoAllocation,
     /// 15: the ledger is the sum of what lives, and zero when nothing does.
     LedgerIsTheSum,
+    /// In no second a stream sends more than was promised for it.
+    WithinEnvelope,
     /// 17: a refused request changes nothing.
     RefusalChangesNothing,
     /// 18: uploads are kept back only while the disk has something to do that comes before them.
@@ -95,6 +97,7 @@ impl Invariant {
             Self::Assertion => "13 assertion of the engine",
             Self::NoAllocation => "14 no allocation",
             Self::LedgerIsTheSum => "15 ledger is the sum",
+            Self::WithinEnvelope => "within the envelope",
             Self::RefusalChangesNothing => "17 refusal changes nothing",
             Self::NoNeedlessDegradation => "18 no needless degradation",
             Self::FaultsStayAtHome => "19 faults stay at home",

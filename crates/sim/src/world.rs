@@ -134,6 +134,8 @@ pub struct Tally {
     pub recordings: u64,
     /// Deliveries that followed a growing title.
     pub followers: u64,
+    /// Deliveries by a plan.
+    pub planned: u64,
     /// Blocks that differed from the stored bytes.
     pub damaged: u64,
 }
@@ -159,6 +161,7 @@ impl Tally {
         self.uploads_failed += other.uploads_failed;
         self.recordings += other.recordings;
         self.followers += other.followers;
+        self.planned += other.planned;
         self.damaged += other.damaged;
     }
 }

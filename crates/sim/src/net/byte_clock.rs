@@ -7,6 +7,7 @@ use tactus_core::stagger::SLOT;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use super::Delivery;
+use crate::plan::PlanPromise;
 use crate::verdict::{Invariant, require};
 
 /// The promise of a paced stream.
@@ -22,10 +23,13 @@ pub(crate) struct PacedPromise {
 }
 
 /// The byte clock check of one stream, and its progress.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ByteClockCheck {
     paced: PacedPromise,
+    plan: Option<PlanPromise>,
     len: u64,
+    /// The running second of the clock, and the bytes sent in it.
+    second: (u64, u64),
     begun: Option<ClockStart>,
 }
 
@@ -52,8 +56,33 @@ fn bytes_in(rate: u64, span: Nanos) -> u64 {
 }
 
 impl ByteClockCheck {
-    pub(super) fn new(paced: PacedPromise, len: Bytes) -> Self {
-        Self { paced, len: len.0, begun: None }
+    pub(super) fn new(paced: PacedPromise, plan: Option<PlanPromise>, len: Bytes) -> Self {
+        Self { paced, plan, len: len.0, second: (0, 0), begun: None }
+    }
+
+    /// The bytes due by `span` after a start with `burst`: by the plan, within burst and rate.
+    fn due(&self, burst: u64, span: Nanos) -> u64 {
+        let by_rate = burst + bytes_in(self.paced.rate, span);
+        self.plan.as_ref().map_or(by_rate, |plan| plan.due(span).min(by_rate))
+    }
+
+    /// Stops the world when more is sent in a second than was promised for it. Within a tick of its
+    /// begin a second has bytes of the one before, and a late turn has those of several ticks.
+    fn check_envelope(&mut self, now: MonoTime, taken: u64, delivery: &Delivery) {
+        let PacedPromise { rate, tick, lateness, .. } = self.paced;
+        let second = now.0 / 1_000_000_000;
+        let Some(promised) = self.plan.as_ref().and_then(|plan| plan.rate_in(second)) else {
+            return;
+        };
+        let before = if self.second.0 == second { self.second.1 } else { 0 };
+        self.second = (second, before + taken);
+        let most = promised / 8 + bytes_in(rate, tick.times(2) + lateness + SLOT.times(2));
+        require(before + taken <= most, Invariant::WithinEnvelope, || {
+            format!(
+                "{} bytes in a second of {promised} bit/s by {now:?}: {delivery:?}",
+                before + taken
+            )
+        });
     }
 
     pub(super) fn paced(&self) -> &PacedPromise {
@@ -75,13 +104,14 @@ impl ByteClockCheck {
     ) {
         let PacedPromise { rate, burst, tick, lateness } = self.paced;
         let each = bytes_in(rate, tick);
-        let Some(begun) = &mut self.begun else {
+        let due = |span| self.due(burst, span);
+        let Some(begun) = self.begun else {
             // The slot of the first visit lies between the scheduled turn and now.
             let earliest = MonoTime(wanted.0.next_multiple_of(SLOT.0).min(now.0 / SLOT.0 * SLOT.0));
             // A late turn makes several visits at once. After a pause the phase of the visits no
             // longer fits the clock: one comes up to a tick late.
             let spare = if paused > Nanos(0) { tick } else { Nanos(0) };
-            let most = burst + bytes_in(rate, tick + spare + now.since(earliest));
+            let most = due(tick + spare + now.since(earliest));
             require(taken <= most, Invariant::NeverEarly, || {
                 format!("{taken} bytes at the start at {now:?}, {most} are due: {delivery:?}")
             });
@@ -101,21 +131,25 @@ impl ByteClockCheck {
         if now == begun.latest {
             // The first visit, in several sends.
             let spare = if paused > Nanos(0) { tick } else { Nanos(0) };
-            let most = burst + bytes_in(rate, tick + spare + now.since(begun.earliest));
+            let most = due(tick + spare + now.since(begun.earliest));
             require(sent + taken <= most, Invariant::NeverEarly, || {
                 format!(
                     "{} bytes at the start at {now:?}, {most} are due: {delivery:?}",
                     sent + taken
                 )
             });
-            begun.burst = (sent + taken).saturating_sub(each) + u64::from(paused > Nanos(0));
+            let burst = (sent + taken).saturating_sub(each) + u64::from(paused > Nanos(0));
+            self.begun = Some(ClockStart { burst, ..begun });
             return;
         }
+        let mut begun = begun;
         if ever_blocked {
             // The bytes that the peer left untaken may have been part of the burst.
             begun.burst = burst;
         }
-        let allowed = begun.burst + bytes_in(rate, tick + now.since(begun.earliest));
+        // A clock that has moved rounds once more.
+        let rounding = u64::from(paused > Nanos(0) && self.plan.is_some());
+        let allowed = self.due(begun.burst, tick + now.since(begun.earliest)) + rounding;
         require(sent + taken <= allowed, Invariant::NeverEarly, || {
             format!("{} bytes at {now:?}, {allowed} are due: {delivery:?} {begun:?}", sent + taken)
         });
@@ -133,6 +167,10 @@ impl ByteClockCheck {
         require(begun.paid_until <= limit, Invariant::NoBurstAfterPause, || {
             format!("above the rate at {now:?}, {sent} and {taken}: {delivery:?} {begun:?}")
         });
+        self.begun = Some(begun);
+        if delivery.is_promised && !ever_blocked && paused == Nanos(0) {
+            self.check_envelope(now, taken, delivery);
+        }
         if since > Nanos(0) && delivery.is_promised && !ever_blocked {
             self.check_not_late(now, sent, paused, delivery);
         }
@@ -147,11 +185,11 @@ impl ByteClockCheck {
         delivery: &Delivery,
     ) {
         let Some(begun) = &self.begun else { return };
-        let PacedPromise { rate, tick, lateness, .. } = self.paced;
+        let PacedPromise { tick, lateness, .. } = self.paced;
         let slip = lateness + (paused - begun.paused);
         // One tick's bytes come with the first visit; the last visit was at most a tick ago.
         let span = (now.since(begun.latest) + tick).saturating_sub(tick + slip);
-        let due = (begun.burst + bytes_in(rate, span)).min(self.len);
+        let due = self.due(begun.burst, span).min(self.len);
         require(sent >= due, Invariant::NeverLate, || {
             format!("{sent} bytes by {now:?}, {due} were due a tick ago: {delivery:?} {begun:?}")
         });

@@ -93,6 +93,7 @@ pub(super) fn draw_clients(
             follows: dice.chance(follow),
             is_confused: false,
             datagrams: None,
+            has_plans: false,
         }
     };
     (0..viewers + seekers + downloads).map(client).collect()

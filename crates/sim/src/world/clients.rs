@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use tactus_core::classes::ClassNumber;
 use tactus_core::cost::TitlePart;
-use tactus_core::datagrams::{Framing, Session};
+use tactus_core::datagrams::{Framing, Plan, Session};
+use tactus_core::envelope::Envelope;
 use tactus_core::ports::FileHandle;
 use tactus_core::stagger::Tick;
 use tactus_core::sums::{Sums, UNIT};
+use tactus_core::timeline::slot_of;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{
     self, Blocks, Command, Connection, Datagrams, Extent, LinkId, Origin, Outcome, Output, Pin,
@@ -21,6 +23,7 @@ use crate::content;
 use crate::device::open;
 use crate::dice::Dice;
 use crate::net::{DatagramPromise, Delivery, DeliveryState, PacedPromise};
+use crate::plan::PlannedRange;
 use crate::swarm::{ClientKind, ClientSpec, DatagramSpec, wire_max};
 use crate::title::{Audience, Title};
 use crate::verdict::{Invariant, require};
@@ -103,6 +106,13 @@ impl World {
             }
             _ => Request::Paced { rate, tick, burst, is_pinned: self.pinned[title].is_complete },
         };
+        let planned = self.draw_plan(client, title, &asked, end - first);
+        let asked = match (asked, &planned) {
+            (Request::Paced { tick, is_pinned, .. }, Some(PlannedRange { line, peak })) => {
+                Request::Paced { rate: *peak, tick, burst: line.burst(), is_pinned }
+            }
+            _ => asked,
+        };
         let title_len = self.titles[title].len;
         // A client with several ranges uses one grant; and a client at the end of a growing title
         // may wait for more.
@@ -113,7 +123,22 @@ impl World {
             Request::Datagrams { turn: Some(_), .. } => TitlePart::whole(Bytes(u64::MAX)),
             _ => TitlePart { len, title_len },
         };
-        let Some(grant) = self.broker.admit(spec.volume, asked, part) else {
+        let envelope = match (asked, &planned) {
+            (Request::Paced { is_pinned: false, .. }, Some(PlannedRange { line, .. })) => {
+                let cycle = self.swarm.volumes[spec.volume].cycle;
+                let lag = self.swarm.behind_max + cycle.times(4);
+                Envelope::of(line, cycle.times(2) + SECOND, lag)
+            }
+            _ => None,
+        };
+        let admitted = match envelope {
+            Some(envelope) => {
+                let begin = slot_of(self.now);
+                self.broker.admit_planned(spec.volume, asked, part, &envelope, begin)
+            }
+            None => self.broker.admit(spec.volume, asked, part),
+        };
+        let Some(grant) = admitted else {
             self.tally.refused += 1;
             let again = self.now + spec.retry + spec.think;
             self.push(again, Event::Arrive { client });
@@ -128,8 +153,26 @@ impl World {
         if grant.request == Request::Pin {
             self.pin(client, grant, title);
         } else {
-            self.start(client, grant, title, (first, end), parts_left);
+            self.tally.planned += u64::from(planned.is_some());
+            self.start(client, grant, title, (first, end), (parts_left, planned));
         }
+    }
+
+    /// The plan of a range, if the client has plans and the range does not grow.
+    fn draw_plan(
+        &mut self,
+        client: usize,
+        title: usize,
+        asked: &Request,
+        len: Bytes,
+    ) -> Option<PlannedRange> {
+        let lasts = self.swarm.duration;
+        let Client { spec, dice, .. } = &mut self.clients[client];
+        let fits = spec.has_plans && self.titles[title].growth.is_none();
+        if !fits || !matches!(asked, Request::Paced { .. }) {
+            return None;
+        }
+        PlannedRange::draw(dice, len, spec.rate, spec.burst, lasts)
     }
 
     fn pin(&mut self, client: usize, grant: Grant, title: usize) {
@@ -208,7 +251,7 @@ impl World {
         grant: Grant,
         title: usize,
         (first, end): (Bytes, Bytes),
-        parts_left: u64,
+        (parts_left, planned): (u64, Option<PlannedRange>),
     ) {
         let spec = self.clients[client].spec;
         let stream = self.broker.begin(&grant);
@@ -227,7 +270,13 @@ impl World {
                 (Schedule::ByteClock(Rate { rate, burst: Bytes(0), tick: Tick::Ms10 }), None)
             }
             Request::Paced { rate, tick, burst, .. } => (
-                Schedule::ByteClock(Rate { rate, burst, tick }),
+                match &planned {
+                    Some(PlannedRange { line, .. }) => {
+                        let plan = Arc::new(Plan::of_times(line.clone()));
+                        Schedule::Plan(Rate { rate, burst, tick }, plan)
+                    }
+                    None => Schedule::ByteClock(Rate { rate, burst, tick }),
+                },
                 Some(PacedPromise {
                     rate: rate.0,
                     burst: burst.0,
@@ -250,7 +299,10 @@ impl World {
                 self.begin_datagrams(stream, rate, datagrams, (delivery, repeats))
             }
             _ => {
+                let seconds = self.broker.seconds(&grant);
+                let plan = planned.map(|planned| planned.promise(seconds));
                 let mut net = open(&self.net);
+                let delivery = (delivery, plan);
                 let socket = net.connect(self.now, stream.index, delivery, spec.receiver);
                 let connection =
                     Connection { link: self.link_of(stream), ..Connection::of(socket) };
@@ -467,7 +519,7 @@ impl World {
         self.clients[client].stale = Some(stream);
         if live.parts_left > 0 && now < self.end {
             let range = self.choose_range(client, title);
-            self.start(client, grant, title, range, live.parts_left - 1);
+            self.start(client, grant, title, range, (live.parts_left - 1, None));
             return;
         }
         self.pinned[title].relying -= u32::from(grant.is_resident());

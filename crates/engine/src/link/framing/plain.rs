@@ -42,7 +42,8 @@ impl Plain {
     /// the clock.
     pub(super) fn allowed(&self, clock: &ByteClock, until: MonoTime) -> Bytes {
         let allowed = clock.allowed(until);
-        let planned = self.line().map(|line| line.allowed(until.since(clock.start())));
+        let begun = clock.start() + mutant!(PlanLate, Nanos(62_500_000), Nanos(0));
+        let planned = self.line().map(|line| line.allowed(until.since(begun)));
         planned.map_or(allowed, |planned| planned.min(allowed))
     }
 
