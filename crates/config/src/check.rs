@@ -280,6 +280,8 @@ fn rate(raw: raw::Rate) -> Checked<Rate> {
             usual.player_buffer,
             SECOND..=SECOND.times(600),
         )?,
+        segment_multiple: number(raw.segment_multiple, usual.segment_multiple, 1..=100)?,
+        segment_max: quantity(raw.segment_max, usual.segment_max, Nanos(0)..=SECOND.times(60))?,
         title: rate_class(raw.title, usual.title)?,
         asked: rate_class(raw.asked, usual.asked)?,
         cmcd: rate_class(raw.cmcd, usual.cmcd)?,

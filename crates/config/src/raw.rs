@@ -199,6 +199,8 @@ pub struct Rate {
     pub default: SpannedKey<Switch<Value<BitRate>>>,
     pub min: SpannedKey<Value<BitRate>>,
     pub player_buffer: SpannedKey<Value<Nanos>>,
+    pub segment_multiple: SpannedKey<u32>,
+    pub segment_max: SpannedKey<Value<Nanos>>,
     pub title: RateClass,
     pub asked: RateClass,
     pub cmcd: RateClass,

@@ -409,6 +409,23 @@ impl Shared {
         self.degradations.level(volume)
     }
 
+    /// Admits a request by the first of `specs` that fits; returns its number.
+    fn decide_first(
+        &self,
+        table: &mut StreamTable,
+        specs: &[DeliverySpec<'_>],
+        ticket: Option<Ticket>,
+    ) -> Result<(usize, AdmittedRequest), Shortage> {
+        let mut shortage = Shortage::SlowDisk;
+        for (nth, spec) in specs.iter().enumerate() {
+            match self.decide(table, spec, ticket.filter(|_| nth == 0)) {
+                Ok(admitted) => return Ok((nth, admitted)),
+                Err(short) => shortage = short,
+            }
+        }
+        Err(shortage)
+    }
+
     /// Admits a request, in the room that it has waited for with `ticket`, if any.
     fn decide(
         &self,

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use tactus_control::broker::{Device, Overlap, Refusal};
 use tactus_control::engine::Watchdog;
 use tactus_control::settings::ClientShare;
-use tactus_core::datagrams::Plan;
-use tactus_engine::message::{Pace, VolumeId};
+use tactus_engine::message::VolumeId;
 use tactus_playout::channels::Channels;
 use tactus_storage::catalogue::{Catalogue, OpenFault, OpenTitle};
 
+use super::rate::PlannedPace;
 use super::response::Response;
 
 /// An answer to a request.
@@ -54,10 +54,10 @@ pub(super) struct Delivery {
     pub(super) head: Response,
     /// The title.
     pub(super) title: Arc<OpenTitle>,
-    /// The pace.
-    pub(super) pace: Pace,
-    /// The times of its only part, if the rate follows the content.
-    pub(super) plan: Option<Arc<Plan>>,
+    /// The paces that it may have, the best first; at least one. With a plan it has one part.
+    pub(super) paces: Vec<PlannedPace>,
+    /// Whether it is a playlist, which is short whatever its length.
+    pub(super) is_playlist: bool,
     /// The client's share in the resources of such streams.
     pub(super) share: ClientShare,
     /// What tells its client from others at the same address.

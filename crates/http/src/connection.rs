@@ -33,6 +33,7 @@ use super::incoming::Incoming;
 use super::limits::{DISCARD_BYTES, READ_BYTES};
 use super::live;
 use super::principals::Authentication;
+use super::rate::{self, PlannedPace};
 use super::request::{InvalidHead, Method, Request};
 use super::response::{Persistence, Response, Source};
 use super::transport::{Client, Transport};
@@ -448,42 +449,51 @@ impl Connection {
         {
             return self.send(socket, unreadable(first.start), manner, exchange).await;
         }
-        let (pace, len, kind) = (delivery.pace, Bytes(delivery.len()), socket.kind());
+        let (len, kind) = (Bytes(delivery.len()), socket.kind());
         let viewer = self.viewer(delivery.share, Some(delivery.device));
-        let spec = DeliverySpec::connection(broker, &delivery.title, pace.rate(), len);
-        let line = delivery.plan.as_ref().and_then(|plan| plan.line.as_ref());
-        let spec = line.into_iter().fold(spec, |spec, line| spec.by_line(broker, line));
-        let spec = spec.within_share(&viewer);
+        let spec = |paced: &PlannedPace| {
+            let spec = DeliverySpec::connection(broker, &delivery.title, paced.pace.rate(), len);
+            let spec = if delivery.is_playlist { spec.short() } else { spec };
+            let line = paced.plan.as_ref().and_then(|plan| plan.line.as_ref());
+            let spec = line.into_iter().fold(spec, |spec, line| spec.by_line(broker, line));
+            spec.within_share(&viewer)
+        };
+        let specs: Vec<_> = delivery.paces.iter().map(spec).collect();
         self.address(&mut delivery.head);
-        let words = || delivery.head.head(manner.version, manner.afterwards, SystemTime::now());
+        let words = |paced: &PlannedPace| {
+            let head = delivery.head.clone().with("Tactus-Rate", rate::in_words(paced));
+            head.head(manner.version, manner.afterwards, SystemTime::now())
+        };
         let status = delivery.head.status();
         let mut is_announced = false;
-        let admitted = match broker.admit_or_succeed(&spec, delivery.overlap) {
-            Ok(Admission::Granted(grant)) => Ok(grant),
+        let admitted = match broker.admit_or_succeed(&specs, delivery.overlap) {
+            Ok(Admission::Granted(nth, grant)) => Ok((nth, grant)),
             Ok(Admission::Waits(succession)) => {
                 // A player that seeks closes its stream before when it has this head.
                 if succession.is_open() && delivery.overlap == Overlap::Likely {
                     is_announced = true;
                     self.site.counters.answered(status);
                     exchange.answered(status);
-                    if !self.write(&mut socket, &words()).await {
+                    if !self.write(&mut socket, &words(&delivery.paces[0])).await {
                         return None;
                     }
                 }
-                succession.admit(broker, &spec).await
+                succession.admit(broker, &specs).await
             }
             Err(refusal) => Err(refusal),
         };
-        let mut grant = match admitted {
-            Ok(grant) => grant,
+        let (nth, mut grant) = match admitted {
+            Ok(granted) => granted,
             // The end of the connection shows the client that the content is missing.
             Err(_) if is_announced => return None,
             Err(refusal) => {
                 return self.send(socket, refused(&refusal), manner, exchange).await;
             }
         };
+        let paced = &delivery.paces[nth];
+        let (pace, mut plan) = (paced.pace, paced.plan.clone());
         exchange.paced(pace);
-        let mut words = if is_announced { Vec::new() } else { words() };
+        let mut words = if is_announced { Vec::new() } else { words(paced) };
         if !is_announced {
             self.site.counters.answered(status);
             exchange.answered(status);
@@ -513,7 +523,6 @@ impl Connection {
                 _ => None,
             };
         }
-        let mut plan = delivery.plan.take();
         for (before, part) in delivery.parts {
             words.extend(before);
             if !self.write(&mut socket, &words).await {

@@ -8,11 +8,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tactus_core::datagrams::Plan;
+use tactus_core::polyline::Polyline;
 use tactus_core::range::RequestedRange;
 use tactus_core::smoothing::{Consumption, PlayerBuffer};
 use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos, SECOND};
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
+use tactus_media::playlist::Segment;
 
 use super::fields::Fields;
 use super::settings::{Rate as RateLimits, RateClass};
@@ -116,7 +118,7 @@ pub(super) fn pace(
 pub(super) struct PlannedPace {
     pub(super) pace: Pace,
     pub(super) plan: Option<Arc<Plan>>,
-    /// The mean rate of the title, if there is a plan.
+    /// The mean rate of the title, if the plan follows its content.
     mean: BitRate,
 }
 
@@ -162,6 +164,75 @@ pub(super) fn following(
     PlannedPace { pace: Pace::Paced { rate, burst, tick }, plan, mean }
 }
 
+/// A segment of HLS or DASH, or a part of a file with segments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SegmentRate {
+    /// Its own rate.
+    own: BitRate,
+    len: Bytes,
+}
+
+/// The longest part that is a segment: HLS recommends 6 s, and archives use up to 20 s.
+const SEGMENT_PART_MAX: Nanos = Nanos(30 * SECOND.0);
+/// A playlist that claims shorter segments is not followed: no player requests as many.
+const SEGMENT_MIN: Nanos = Nanos(SECOND.0 / 10);
+
+impl SegmentRate {
+    /// `len` bytes of a title of `title_len` as a segment, if it is one: `listed` by a playlist, or
+    /// short. The duration comes from the media, else from the playlist.
+    pub(super) fn of(
+        media: Option<&MediaFacts>,
+        listed: Option<Segment>,
+        [len, title_len]: [Bytes; 2],
+        limits: &RateLimits,
+    ) -> Option<Self> {
+        let is_short = |media: &MediaFacts| media.duration < limits.segment_max;
+        if listed.is_none() && !media.is_some_and(is_short) {
+            return None;
+        }
+        let own = match (media, listed) {
+            (Some(media), _) => media.rate,
+            (None, Some(Segment { duration: Some(duration) })) => {
+                let nanos = u128::from(duration.max(SEGMENT_MIN).0);
+                let rate = u128::from(title_len.0) * 8 * u128::from(SECOND.0) / nanos;
+                BitRate(u64::try_from(rate).unwrap_or(u64::MAX))
+            }
+            (None, _) => return None,
+        };
+        let segment = Self { own, len };
+        let longest = own.bytes_in(SEGMENT_PART_MAX);
+        (own > BitRate(0) && len > Bytes(0) && len <= longest).then_some(segment)
+    }
+
+    /// The paces that it may have: its rate times the configured multiple, and slower ones down to
+    /// its own rate, for when that has no room.
+    pub(super) fn paces(&self, limits: &RateLimits) -> Vec<PlannedPace> {
+        let halved = |&multiple: &u32| (multiple > 1).then_some(multiple.div_ceil(2));
+        let multiples = std::iter::successors(Some(limits.segment_multiple), halved);
+        multiples.map(|multiple| self.pace(multiple, limits)).collect()
+    }
+
+    /// Its pace at `multiple` times its own rate, and when its bytes are due: they are admitted for
+    /// the time that they take. It begins with the burst of a title of its rate.
+    fn pace(&self, multiple: u32, limits: &RateLimits) -> PlannedPace {
+        let class = &limits.title;
+        let own = self.own.max(limits.min);
+        let rate = BitRate(own.0.saturating_mul(multiple.into())).min(class.ceiling);
+        let burst = class.burst(own).min(self.len);
+        let pace = Pace::Paced { rate, burst, tick: class.tick };
+        let lasts = rate.time_for(Bytes(self.len.0 - burst.0));
+        let end = (self.len, MediaTime(lasts.0.saturating_mul(27).div_ceil(1000)));
+        let points = [(Bytes(0), MediaTime(0)), (burst, MediaTime(0)), end];
+        let from = usize::from(burst == Bytes(0));
+        let line = Polyline::through(&points[from..]);
+        PlannedPace {
+            pace,
+            plan: line.map(|line| Arc::new(Plan::of_times(line))),
+            mean: BitRate(0),
+        }
+    }
+}
+
 /// The pace of bytes without media, which a player needs all at once, as an index at the end.
 pub(super) fn at_once(pace: Pace, len: Bytes) -> Pace {
     match pace {
@@ -188,7 +259,8 @@ pub(super) fn recorded(
 /// with the title's mean and the peak.
 pub(super) fn in_words(planned: &PlannedPace) -> String {
     let line = planned.plan.as_ref().and_then(|plan| plan.line.as_ref());
-    match (planned.pace, line) {
+    // A segment has one rate.
+    match (planned.pace, line.filter(|_| planned.mean > BitRate(0))) {
         (Pace::Paced { rate: peak, .. }, Some(line)) => {
             let second = line.allowed(SECOND).min(line.len()) - line.burst();
             format!("{}; mean={}; peak={}", second.0 * 8, planned.mean.0, peak.0)
@@ -375,6 +447,53 @@ mod tests {
             8 * MIB + 1_000_000,
             "whatever a file says of itself"
         );
+    }
+
+    const MEDIA: MediaFacts = MediaFacts {
+        kind: MediaKind::Movie,
+        rate: BitRate(1_000_000),
+        peak: None,
+        duration: Nanos(4 * SECOND.0),
+        head: Bytes(0),
+    };
+
+    #[test]
+    fn r02_a_segment_has_a_multiple_of_its_rate_and_slower_ones_for_want_of_room() {
+        let mut limits = limits();
+        limits.title.start_burst = SECOND;
+        let listed = Some(Segment { duration: Some(SECOND.times(4)) });
+        // The media's own rate, or that of the playlist.
+        for media in [Some(&MEDIA), None] {
+            let len = Bytes(500_000);
+            let segment = SegmentRate::of(media, listed, [len, len], &limits).unwrap();
+            let paces = segment.paces(&limits);
+            let rates = paces.iter().map(|paced| paced.pace.rate().unwrap().rate.0);
+            assert_eq!(rates.collect::<Vec<_>>(), [5_000_000, 3_000_000, 2_000_000, 1_000_000]);
+            // A second of media at once, and the rest within 0.6 s.
+            let line = paces[0].plan.as_ref().and_then(|plan| plan.line.as_ref()).unwrap();
+            assert_eq!((line.burst(), line.len()), (Bytes(125_000), len));
+            assert_eq!(line.duration(), MediaTime(16_200_000));
+            assert_eq!(in_words(&paces[0]), "5000000");
+        }
+    }
+
+    #[test]
+    fn r02_what_is_long_or_named_by_no_playlist_is_no_segment() {
+        let limits = RateLimits { segment_max: SECOND.times(5), ..limits() };
+        let of = |media: &MediaFacts, listed, len: u64, title_len: u64| {
+            let lens = [Bytes(len), Bytes(title_len)];
+            SegmentRate::of(Some(media), listed, lens, &limits).is_some()
+        };
+        let listed = Some(Segment { duration: None });
+        let film = MediaFacts { duration: SECOND.times(3600), ..MEDIA };
+        assert!(of(&film, listed, 500_000, 450_000_000), "a part of a listed film");
+        assert!(!of(&film, listed, 4_000_000, 450_000_000), "more than half a minute of it");
+        assert!(!of(&film, None, 500_000, 450_000_000), "a part of any film");
+        assert!(of(&MEDIA, None, 500_000, 500_000), "four seconds");
+        let clip = MediaFacts { duration: SECOND.times(5), ..MEDIA };
+        assert!(!of(&clip, None, 625_000, 625_000));
+        let unknown = SegmentRate::of(None, listed, [Bytes(1), Bytes(1)], &limits);
+        assert_eq!(unknown, None, "nothing tells its rate");
     }
 
     #[test]

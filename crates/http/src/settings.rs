@@ -87,6 +87,10 @@ pub struct Rate {
     pub min: BitRate,
     /// What a player may hold of a title of a variable rate, in time of the title.
     pub player_buffer: Nanos,
+    /// How many times its own rate a segment of HLS or DASH is sent at.
+    pub segment_multiple: u32,
+    /// A title that plays for less time is a segment, even if no playlist names it.
+    pub segment_max: Nanos,
     /// Streams at their title's own rate.
     pub title: RateClass,
     /// Streams whose request names a rate (`?rate=`).
@@ -136,6 +140,8 @@ impl Default for Rate {
             default: None,
             min: BitRate(16_000),
             player_buffer: SECOND.times(2),
+            segment_multiple: 5,
+            segment_max: SECOND.times(5),
             // A title's own rate is the same for all viewers; a client's `?rate=` can be any.
             title: class(SECOND, ClientShare::All),
             asked: class(Nanos(0), ClientShare::Fair),

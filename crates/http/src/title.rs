@@ -10,13 +10,14 @@ use tactus_core::range::{self, RequestedRange};
 use tactus_core::units::Bytes;
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
+use tactus_media::playlist::is_playlist;
 use tactus_storage::catalogue::{OpenTitle, PartConsumption};
 
 use super::answer::{Answer, ContentEnd, Delivery, Parts, not_served};
 use super::conditional::{self, Validators, Verdict};
 use super::counters::Abuse;
 use super::multipart::{Multipart, content_range};
-use super::rate::{self, PlannedPace, RateRequest, TitleRate};
+use super::rate::{self, PlannedPace, RateRequest, SegmentRate, TitleRate};
 use super::request::{Method, Request};
 use super::response::Response;
 use super::settings::StoredPages;
@@ -91,12 +92,26 @@ pub(super) async fn answer(
         },
         RateRequest::Exact(_) | RateRequest::Max | RateRequest::Player(_) => None,
     };
+    // The range has an end when Chromium fills a gap of its cache.
+    let plays_range = match &asked {
+        RequestedRange::Parts(parts) => {
+            Some(parts.len() == 1 && parts.iter().all(|part| part.end - part.start >= PLAYED_MIN))
+        }
+        RequestedRange::Whole | RequestedRange::Unsatisfiable => None,
+    };
+    let segment = match (&requested, &part) {
+        (RateRequest::Title, None) if title.following.is_none() => {
+            segment(store, &title, path, media.as_ref(), &asked).await
+        }
+        _ => None,
+    };
     let own = media.map(|media| TitleRate::of(&media, &asked));
     let pace = match rate::pace(requested, own, &store.rates) {
         Ok(pace) => pace,
         Err(fault) => return Answer::Short(Response::text(400, fault.to_string())),
     };
     let share = match requested {
+        _ if segment.is_some() => store.rates.title.client_share,
         _ if pace == Pace::BestEffort => store.broker.best_effort_share(),
         RateRequest::Exact(_) | RateRequest::Max => store.rates.asked.client_share,
         RateRequest::Player(_) => store.rates.cmcd.client_share,
@@ -117,11 +132,12 @@ pub(super) async fn answer(
             (head, parts, tail, None)
         }
     };
-    let paced = match (media, &parts[..]) {
-        (Some(media), [(_, part)]) => {
-            follow_content(store, &title, path, &media, part.clone(), pace).await
+    let paces = match (segment, media, &parts[..]) {
+        (Some(segment), ..) => segment.paces(&store.rates),
+        (None, Some(media), [(_, part)]) => {
+            vec![follow_content(store, &title, path, &media, part.clone(), pace).await]
         }
-        _ => pace.into(),
+        _ => vec![pace.into()],
     };
     // Uploaded content must not run in the origin of this server's own pages.
     let head =
@@ -131,27 +147,62 @@ pub(super) async fn answer(
             (true, StoredPages::Scripts) => head.with("Content-Security-Policy", SCRIPTS),
             (true, StoredPages::Trusted) | (false, _) => head,
         };
-    let head =
-        described(head).with("Accept-Ranges", ranges).with("Tactus-Rate", rate::in_words(&paced));
+    let head = described(head).with("Accept-Ranges", ranges);
     // An empty title has no content, and neither has an answer to HEAD.
     match request.method == Method::Get && !(parts.is_empty() && follows.is_none()) {
         true => {
-            let PlannedPace { pace, plan, .. } = paced;
+            let is_playlist = is_playlist(path.name());
             let device = device(request, query);
-            let overlap = match request.fields.one("range") {
-                // Players that play while they load seek by times, or by ranges without an end.
+            let overlap = match plays_range {
+                // Players seek by times, or by ranges.
                 _ if is_part => Overlap::Likely,
-                Some(range) if range.trim_ascii_end().ends_with(b"-") => Overlap::Likely,
-                Some(_) => Overlap::Never,
+                Some(true) => Overlap::Likely,
+                Some(false) => Overlap::Never,
                 None => Overlap::Unlikely,
             };
-            let delivery =
-                Delivery { head, title, pace, plan, share, device, overlap, parts, tail, follows };
+            let delivery = Delivery {
+                head,
+                title,
+                paces,
+                is_playlist,
+                share,
+                device,
+                overlap,
+                parts,
+                tail,
+                follows,
+            };
             Answer::Delivery(Box::new(delivery))
         }
-        false => Answer::Short(head),
+        false => Answer::Short(head.with("Tactus-Rate", rate::in_words(&paces[0]))),
     }
 }
+
+/// The requested part of a title as a segment of HLS or DASH, if it is one.
+async fn segment(
+    store: &Store,
+    title: &OpenTitle,
+    path: &RequestPath,
+    media: Option<&MediaFacts>,
+    asked: &RequestedRange,
+) -> Option<SegmentRate> {
+    let len = match asked {
+        RequestedRange::Whole => title.len,
+        RequestedRange::Parts(parts) => match &parts[..] {
+            [part] => Bytes(part.end - part.start),
+            _ => return None,
+        },
+        RequestedRange::Unsatisfiable => return None,
+    };
+    if is_playlist(path.name()) {
+        return None;
+    }
+    let listed = store.catalogue.segment(path).await;
+    SegmentRate::of(media, listed, [len, title.len], &store.rates)
+}
+
+/// A shorter range is a look at the title, not the position of a player.
+const PLAYED_MIN: u64 = 4096;
 
 /// What tells the client from others at the same address: its program, and the id of its session
 /// from CMCD or from Apple's players.

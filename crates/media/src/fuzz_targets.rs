@@ -12,6 +12,7 @@ use tactus_core::ts::{Index, IndexFault, Indexer};
 
 use crate::MediaFacts;
 use crate::consumption::{self, POINTS_MAX};
+use crate::playlist::Playlist;
 use crate::probe::probe;
 use crate::scan::Scan;
 
@@ -45,6 +46,18 @@ pub fn index(bytes: &[u8]) -> bool {
     }
     index.rates();
     true
+}
+
+/// A playlist of HLS, and a manifest of DASH.
+pub fn segments(bytes: &[u8]) -> bool {
+    let read = |name: &str| {
+        let playlist = Playlist::read(name, bytes).expect("the extension is known");
+        assert_eq!(Playlist::read(name, bytes).as_ref(), Some(&playlist));
+        std::hint::black_box(playlist.segment("chunk-stream0-00001.m4s"));
+        !playlist.is_empty()
+    };
+    let (hls, dash) = (read("list.m3u8"), read("list.mpd"));
+    hls || dash
 }
 
 fn indexed(pieces: &[&[u8]]) -> Result<Index, IndexFault> {

@@ -8,6 +8,7 @@
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
 pub mod index;
+pub mod playlist;
 
 mod ebml;
 mod stairs;

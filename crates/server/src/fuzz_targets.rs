@@ -23,7 +23,7 @@ use tactus_core::units::{Bytes, KIB, MIB};
 pub use tactus_http::fuzz_targets::{
     chunked, listing, pace, properties, proxied, range, request, target, times, upload,
 };
-pub use tactus_media::fuzz_targets::{frames, index, movie, transport_stream};
+pub use tactus_media::fuzz_targets::{frames, index, movie, segments, transport_stream};
 pub use tactus_playout::channels::fuzz_targets::{channel, playlist};
 pub use tactus_playout::ingest::fuzz_targets::datagrams;
 pub use tactus_rtsp::fuzz_targets::{credentials, description, reports};
@@ -55,7 +55,7 @@ const fn of(name: &'static str, run: fn(&[u8]) -> bool, bytes_max: u64, thread: 
 }
 
 /// All entry points. Configurable limits have their defaults.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 25] = [
     // The request line, its fields, and a body that is skipped.
     of("request", request, 8 * KIB + 32 * KIB + 64 * KIB, Thread::Control),
     of("chunked", chunked, 64 * KIB, Thread::Control),
@@ -70,6 +70,7 @@ pub const TARGETS: [Target; 24] = [
     of("channel", channel, 64 * KIB, Thread::Blocking),
     // A stored file, up to its limits; a longer file only repeats.
     of("playlist", playlist, 16 * MIB, Thread::Blocking),
+    of("segments", segments, 4 * MIB, Thread::Blocking),
     of("transport_stream", transport_stream, 8 * MIB, Thread::Blocking),
     of("movie", movie, 8 * MIB, Thread::Blocking),
     of("frames", frames, 8 * MIB, Thread::Blocking),

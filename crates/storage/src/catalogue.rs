@@ -23,6 +23,7 @@ mod scroll;
 mod survey;
 
 mod consumptions;
+mod playlists;
 
 use std::fs::File;
 use std::io;
@@ -59,6 +60,7 @@ use growing::GrowingTitles;
 use indexes::Indexes;
 use known_titles::KnownTitles;
 use listing::shown;
+use playlists::Playlists;
 use scroll::{LastWarning, ScanOptions};
 use survey::Survey;
 use volume::{OpenObject, Volume, WaitPolicy};
@@ -257,6 +259,7 @@ pub struct Catalogue {
     growing: Arc<GrowingTitles>,
     indexes: Indexes,
     consumptions: Consumptions,
+    playlists: Playlists,
     survey: Arc<Survey>,
     unlisted: LastWarning,
 }
@@ -296,6 +299,7 @@ impl Catalogue {
             growing: Arc::default(),
             indexes: Indexes::default(),
             consumptions: Consumptions::default(),
+            playlists: Playlists::default(),
             survey: Arc::default(),
             unlisted: LastWarning::default(),
         })

@@ -22,13 +22,13 @@ pub(super) enum Claim {
     Rate(BitRate),
 }
 
-/// The use of a viewer's share by `len` bytes at a rate, or as best effort; `None` if the share is
+/// The use of a viewer's share by a stream at a rate, or as best effort; `None` if the share is
 /// everything.
-pub(super) fn claim(viewer: &Viewer, rate: Option<Rate>, len: Bytes) -> Option<Claim> {
+pub(super) fn claim(viewer: &Viewer, rate: Option<Rate>, is_short: bool) -> Option<Claim> {
     match rate {
         _ if viewer.share == ClientShare::All => None,
         Some(Rate { rate, .. }) => Some(Claim::Rate(rate)),
-        None if is_short(rate, len) => Some(Claim::Short),
+        None if is_short => Some(Claim::Short),
         None => Some(Claim::Download),
     }
 }

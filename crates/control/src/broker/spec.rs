@@ -36,8 +36,8 @@ pub struct DeliverySpec<'a> {
     pub(super) rate: Option<Rate>,
     /// Its rates over time, if they are lower at times.
     pub(super) envelope: Option<Envelope>,
-    /// Bytes to deliver in all.
-    pub(super) len: Bytes,
+    /// It is a short answer if it has no rate.
+    pub(super) is_short: bool,
     /// The client whose share it counts for.
     pub(super) viewer: Option<&'a Viewer>,
     /// The title is arbitrary: it does not become hot.
@@ -89,7 +89,9 @@ impl<'a> DeliverySpec<'a> {
         len: Bytes,
         what: String,
     ) -> Self {
-        Self { title, needs, rate, envelope: None, len, viewer: None, is_of_any_title: false, what }
+        let (envelope, viewer, is_of_any_title) = (None, None, false);
+        let is_short = is_short(rate, len);
+        Self { title, needs, rate, envelope, is_short, viewer, is_of_any_title, what }
     }
 
     /// `len` bytes of a title into a connection, at a rate or as best effort.
@@ -125,13 +127,20 @@ impl<'a> DeliverySpec<'a> {
         self
     }
 
+    /// The same as a short answer without a rate, however long it is.
+    #[must_use]
+    pub fn short(mut self) -> Self {
+        self.is_short = self.rate.is_none();
+        self
+    }
+
     /// The same within the share of a client. A short answer without a rate does not count as a
     /// download.
     #[must_use]
     pub fn within_share(mut self, viewer: &'a Viewer) -> Self {
         self.viewer = Some(viewer);
         if let Read::BestEffort(_, without) = &mut self.needs.read
-            && is_short(self.rate, self.len)
+            && self.is_short
         {
             *without = BestEffortKind::ShortAnswer;
         }

@@ -111,7 +111,7 @@ pub(super) struct Slot {
     pub(super) playback: Option<(ViewerId, TitleId)>,
     /// The request that waits for its room.
     pub(super) successor: Option<Successor>,
-    /// The viewer has closed the connection, so the room is kept for a moment.
+    /// The viewer has closed the connection, and the room is not yet kept for it.
     pub(super) is_left: bool,
     /// Number of the delivery, counted over all so far.
     pub(super) begun: u64,
@@ -183,7 +183,7 @@ impl StreamTable {
     ) -> Result<(), ShareExceeded> {
         let Viewer { party, share, .. } = viewer;
         let over = |resource| move |over| ShareExceeded { resource, over };
-        let Some(claim) = shares::claim(viewer, spec.rate, spec.len) else { return Ok(()) };
+        let Some(claim) = shares::claim(viewer, spec.rate, spec.is_short) else { return Ok(()) };
         let rate = match claim {
             Claim::Download | Claim::Short => {
                 let max = match claim {
@@ -225,7 +225,7 @@ impl StreamTable {
     pub(super) fn take_share(&mut self, slot: u32, viewer: &Viewer, spec: &DeliverySpec<'_>) {
         let at = &mut self.slots[slot as usize];
         at.client = Some(viewer.client.clone());
-        if let Some(claim) = shares::claim(viewer, spec.rate, spec.len) {
+        if let Some(claim) = shares::claim(viewer, spec.rate, spec.is_short) {
             self.shares.take(&viewer.party, claim);
             at.claim = Some((viewer.party.clone(), claim));
         }
@@ -440,8 +440,9 @@ impl StreamTable {
     pub(super) fn leave(&mut self, index: u32, cost: PlannedCost) {
         let slot = &mut self.slots[index as usize];
         let successor = slot.successor.take().filter(|successor| !successor.vacated.is_closed());
+        let is_left = std::mem::take(&mut slot.is_left);
         match &slot.playback {
-            Some((_, title)) if slot.is_left || successor.is_some() => {
+            Some((_, title)) if is_left || successor.is_some() => {
                 self.playbacks.vacate((index, cost), *title, successor);
             }
             _ => self.release(index, &cost),

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use super::playbacks::{Successor, Ticket, ViewerId, id_of};
 use super::refusal::{Refusal, Shortage};
 use super::spec::DeliverySpec;
-use super::stream_table::StreamTable;
+use super::stream_table::{AdmittedRequest, StreamTable};
 use super::{Broker, Grant, Shared};
 
 /// How long a stream may still be open when its successor has been answered: a round trip of a slow
@@ -35,14 +35,14 @@ pub enum Overlap {
     Likely,
     /// It begins: the stream before is closed already, or is another viewer's.
     Unlikely,
-    /// It asks for one part of several: an open stream is another part, or another viewer's.
+    /// It asks for a few bytes: an open stream is something else.
     Never,
 }
 
 /// The result of a request for admission.
 pub enum Admission {
-    /// Admitted.
-    Granted(Grant),
+    /// Admitted, by the specification of this number.
+    Granted(usize, Grant),
     /// Refused, unless a stream of the same viewer ends now.
     Waits(Succession),
 }
@@ -65,31 +65,51 @@ enum Search {
     Closed(u32),
     /// A stream of the same title whose connection is open.
     Open(u32),
+    /// A stream of the same title that has been admitted and not begun.
+    Begins,
     None,
 }
 
 impl Broker {
-    /// As [`Self::admit`]. A request that does not fit may wait for the room of another stream of
-    /// its viewer: one that has been closed, or one of the same title that may be closed soon.
+    /// As [`Self::admit`], by the first of `specs` that fits; all are of one viewer and title. A
+    /// request that does not fit may wait for the room of another stream of its viewer: one that
+    /// has been closed, or one of the same title that may be closed soon.
     ///
     /// # Errors
-    /// [`Refusal`] names the short resource, if there is no such stream.
+    /// [`Refusal`] names the resource that the last of them lacks, if there is no such stream.
+    ///
+    /// # Panics
+    /// If there is no specification.
     pub fn admit_or_succeed(
         &self,
-        spec: &DeliverySpec<'_>,
+        specs: &[DeliverySpec<'_>],
         overlap: Overlap,
     ) -> Result<Admission, Refusal> {
+        let last = specs.last().expect("a request has a specification");
         let mut table = self.shared.table();
-        let admitted = self.shared.decide(&mut table, spec, None);
+        let admitted = self.shared.decide_first(&mut table, specs, None);
         if let Err(shortage) = admitted {
-            let waits = self.succession(&mut table, spec, shortage, overlap);
+            let waits = self.succession(&mut table, last, shortage, overlap);
             if let Some(succession) = waits {
                 return Ok(Admission::Waits(succession));
             }
             table.refusals.count(shortage.resource());
         }
         drop(table);
-        self.granted(spec, admitted).map(Admission::Granted)
+        let (nth, grant) = self.granted_first(specs, admitted)?;
+        Ok(Admission::Granted(nth, grant))
+    }
+
+    fn granted_first(
+        &self,
+        specs: &[DeliverySpec<'_>],
+        admitted: Result<(usize, AdmittedRequest), Shortage>,
+    ) -> Result<(usize, Grant), Refusal> {
+        let (nth, admitted) = match admitted {
+            Ok((nth, admitted)) => (nth, Ok(admitted)),
+            Err(shortage) => (specs.len() - 1, Err(shortage)),
+        };
+        Ok((nth, self.granted(&specs[nth], admitted)?))
     }
 
     fn succession(
@@ -108,7 +128,7 @@ impl Broker {
         let found = table.search(&playback);
         let waits = match found {
             Search::Closed(_) => true,
-            Search::Open(_) => !open_max.is_zero(),
+            Search::Open(_) | Search::Begins => !open_max.is_zero(),
             Search::None => false,
         };
         if !waits {
@@ -117,7 +137,7 @@ impl Broker {
         let ticket = table.playbacks.begin_wait()?;
         let vacated = match found {
             Search::Closed(slot) => Some(table.claim(slot, ticket)),
-            Search::Open(_) | Search::None => None,
+            Search::Open(_) | Search::Begins | Search::None => None,
         };
         let shared = Arc::clone(&self.shared);
         Some(Succession { shared, playback, ticket, shortage, vacated, open_max })
@@ -131,7 +151,7 @@ impl Succession {
         self.vacated.is_none()
     }
 
-    /// Waits for the room, and takes it.
+    /// Waits for the room, and takes it for the first of `specs` that fits.
     ///
     /// # Errors
     /// [`Refusal`] names the short resource, if no stream of the viewer has ended or the new one
@@ -139,28 +159,28 @@ impl Succession {
     pub async fn admit(
         mut self,
         broker: &Broker,
-        spec: &DeliverySpec<'_>,
-    ) -> Result<Grant, Refusal> {
+        specs: &[DeliverySpec<'_>],
+    ) -> Result<(usize, Grant), Refusal> {
         let is_vacated = self.is_vacated().await;
-        self.decide(broker, spec, is_vacated)
+        self.decide(broker, specs, is_vacated)
     }
 
     fn decide(
         &self,
         broker: &Broker,
-        spec: &DeliverySpec<'_>,
+        specs: &[DeliverySpec<'_>],
         is_vacated: bool,
-    ) -> Result<Grant, Refusal> {
+    ) -> Result<(usize, Grant), Refusal> {
         let mut table = self.shared.table();
         let ticket = is_vacated.then_some(self.ticket);
         // Without a claim there may be a vacancy, or room for other reasons.
-        let admitted = self.shared.decide(&mut table, spec, ticket);
+        let admitted = self.shared.decide_first(&mut table, specs, ticket);
         let admitted = admitted.map_err(|now| if is_vacated { now } else { self.shortage });
         if let Err(shortage) = &admitted {
             table.refusals.count(shortage.resource());
         }
         drop(table);
-        broker.granted(spec, admitted)
+        broker.granted_first(specs, admitted)
     }
 
     /// Waits until a stream of the viewer has made room.
@@ -193,8 +213,10 @@ impl Succession {
             Search::Open(slot) if is_over && device.is_certain() => {
                 Look::Claimed(table.claim(slot, self.ticket))
             }
-            Search::Open(_) if !is_over => Look::Again(table.playbacks.look_every()),
-            Search::Open(_) | Search::None => Look::Nothing,
+            Search::Open(_) | Search::Begins if !is_over => {
+                Look::Again(table.playbacks.look_every())
+            }
+            Search::Open(_) | Search::Begins | Search::None => Look::Nothing,
         }
     }
 }
@@ -222,13 +244,15 @@ impl StreamTable {
         let streams = self.playbacks.slots_of(viewer).filter_map(|index| {
             let slot = &self.slots[index as usize];
             let is_free = slot.successor.as_ref().is_none_or(|one| one.vacated.is_closed());
-            // A slot without a title has not begun, or is a vacancy.
-            let (of_title, begun) = (slot.playback.as_ref()?.1 == *title, slot.title.is_some());
-            (is_free && begun).then_some((index, of_title, slot))
+            let of_title = slot.playback.as_ref()?.1 == *title;
+            is_free.then_some((index, of_title, slot))
         });
-        let (mut sockets, mut open, mut closed) = (vec![], vec![], None);
+        let (mut sockets, mut open, mut closed, mut begins) = (vec![], vec![], None, false);
         for (index, of_title, slot) in streams {
             match &slot.output {
+                // It has not begun, or is a vacancy that another request takes. If the client has
+                // left, it has retired, and its grant is about to be dropped.
+                None if slot.title.is_none() && !slot.is_left => begins |= of_title,
                 Some(output) if !slot.stopped => {
                     sockets.push(PollFd::new(&output.socket, PollFlags::RDHUP));
                     open.push((index, of_title));
@@ -248,7 +272,8 @@ impl StreamTable {
             Some(index) => Search::Closed(index),
             None => {
                 let own = open.iter().find(|(_, of_title)| *of_title);
-                own.map_or(Search::None, |&(index, _)| Search::Open(index))
+                let other = if begins { Search::Begins } else { Search::None };
+                own.map_or(other, |&(index, _)| Search::Open(index))
             }
         }
     }

@@ -217,6 +217,11 @@ fn no_body_about_a_channel_crashes_it() {
 }
 
 #[test]
+fn r02_no_list_of_segments_crashes_it() {
+    run("segments");
+}
+
+#[test]
 fn no_playlist_crashes_it() {
     run("playlist");
 }

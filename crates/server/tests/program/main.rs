@@ -11,6 +11,7 @@ mod clients;
 mod judge;
 mod media_server;
 
+mod adaptive;
 mod classes;
 mod cli;
 mod conformance;
