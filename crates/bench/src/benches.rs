@@ -16,6 +16,7 @@ mod measurement;
 mod memory;
 mod pace_share;
 mod pace_sweep;
+mod price;
 mod proxy_crowd;
 mod recordings;
 mod rtsp_crowd;
@@ -37,7 +38,7 @@ use crate::cpu::CpuUsage;
 use crate::disk::{EmulatedDisk, Profile, Shape};
 use crate::floors;
 use crate::interrupt;
-use crate::netns::{CONGESTION_CONTROL, Wire};
+use crate::netns::{CONGESTION_CONTROL, NetworkPath, Wire};
 use crate::peers::{Peer, measure_volume};
 use crate::read_ahead::ReadAhead;
 use crate::report::{Floor, Report};
@@ -53,6 +54,9 @@ pub enum Bench {
     Limits(Options),
     /// 200 cold streams of 8.8 Mbit/s: evenness and CPU per byte against nginx.
     HttpCold(Options),
+    /// Cold and hot streams at the server's defaults: CPU per byte against nginx, by path and
+    /// read-ahead.
+    Price(Options),
     /// Hot streams of 4 Mbit/s: how many one core carries at DF p99 of 70 ms.
     HttpHot(Options),
     /// Streams of 8.8 Mbit/s that an emulated 7200 rpm disk holds without an underrun.
@@ -151,6 +155,9 @@ pub struct Options {
     /// The read-ahead of the machine's own disk in KiB, for every server alike.
     #[arg(long, default_value_t = 512)]
     pub read_ahead: u64,
+    /// What lies between server and receiver: a veth pair of this MTU, or the loopback.
+    #[arg(long, value_enum, default_value_t)]
+    pub path: NetworkPath,
     /// Where reports are written.
     #[arg(long, default_value = "target/bench")]
     pub out: PathBuf,
@@ -178,6 +185,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::Against(options) => return against::run(options),
         Bench::Limits(options) => (options, limits),
         Bench::HttpCold(options) => (options, http_cold::bench),
+        Bench::Price(options) => (options, price::bench),
         Bench::HttpHot(options) => (options, http_hot::bench),
         Bench::HddCapacity(options) => (options, hdd_capacity::bench),
         Bench::Admission(options) => (options, admission::bench),
@@ -237,7 +245,7 @@ impl Fixture {
             None => std::env::current_exe()?.with_file_name("tactus"),
         };
         let _read_ahead = ReadAhead::set(&options.data, options.read_ahead)?;
-        let mut wire = Wire::lay()?;
+        let mut wire = Wire::lay(options.path)?;
         if options.apart {
             wire.swallow_groups()?;
         }
@@ -280,9 +288,10 @@ impl Fixture {
         let mut report = Report::new(name, question);
         report.limits = self.limits.clone();
         report.method = [
-            "Server and receiver live in two network namespaces joined by a veth pair, MTU 1500, \
-             and run on one core each, 0 and 1; the softirq work of receiving therefore runs \
-             inside the sender's time, for every peer alike.",
+            "Server and receiver live in two network namespaces joined by a veth pair, MTU 1500 \
+             unless the settings name another path, and run on one core each, 0 and 1, unless the \
+             bench says otherwise; the softirq work of receiving therefore runs inside the \
+             sender's time, for every peer alike.",
             "Peers take turns (A B A B); a table shows the median of the rounds and, in \
              brackets, their range. Ratios are taken within a round.",
             "CPU = run time of the server's threads from the scheduler + kernel workers + X, the \
@@ -295,7 +304,10 @@ impl Fixture {
         ]
         .map(String::from)
         .into();
-        let wire = format!("congestion control {CONGESTION_CONTROL} on both sides (by route)");
+        let wire = format!(
+            "{}, congestion control {CONGESTION_CONTROL} on both sides (by route)",
+            self.wire.path()
+        );
         report.settings.push(("wire".into(), wire));
         let idle = serde_json::to_string_pretty(&self.idle).unwrap_or_default();
         report.settings.push(("idle stretch".into(), idle));

@@ -1,8 +1,8 @@
 //! Two network namespaces joined by a veth pair: the server's side and the receiver's side.
 //!
-//! Promise: MTU 1500 and cubic on both sides whatever the host uses, so that neither the 64 KiB MTU
-//! of the loopback nor the pacing of bbr shapes a result. Both vanish with the value; what a killed
-//! run leaves behind, `tactus-bench cleanup` finds by its name.
+//! Promise: cubic on both sides whatever the host uses, and MTU 1500 unless a run asks for another
+//! path, so that neither the 64 KiB MTU of the loopback nor the pacing of bbr shapes a result. Both
+//! vanish with the value; what a killed run leaves behind, `tactus-bench cleanup` finds by its name.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
@@ -32,31 +32,70 @@ const SWALLOWING_DEVICE: &str = "swallow";
 const SWALLOWING_APART: &str = "swallow-apart";
 const GROUPS: &str = "224.0.0.0/4";
 const MTU: &str = "1500";
-const MSS: &str = "1460";
+/// What TCP and IP add to a segment.
+const HEADERS: u32 = 40;
+
+/// What lies between server and receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum NetworkPath {
+    /// A veth pair of MTU 1500.
+    #[default]
+    #[value(name = "1500")]
+    Ethernet,
+    /// A veth pair of MTU 9000.
+    #[value(name = "9000")]
+    JumboFrames,
+    /// The loopback of one namespace.
+    Loopback,
+}
+
+impl NetworkPath {
+    /// The largest packet.
+    fn mtu(self) -> u32 {
+        match self {
+            Self::Ethernet => 1_500,
+            Self::JumboFrames => 9_000,
+            Self::Loopback => 65_536,
+        }
+    }
+}
+
+impl std::fmt::Display for NetworkPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Ethernet | Self::JumboFrames => write!(f, "veth, MTU {}", self.mtu()),
+            Self::Loopback => write!(f, "loopback, MTU {}", self.mtu()),
+        }
+    }
+}
 
 /// The pair of namespaces.
 #[derive(Debug)]
 pub struct Wire {
     server: String,
     receiver: String,
+    path: NetworkPath,
     /// Groups leave by a device that swallows them.
     swallows: bool,
 }
 
 impl Wire {
     /// Lays the wire.
-    pub fn lay() -> Result<Self> {
+    pub fn lay(path: NetworkPath) -> Result<Self> {
         let process = std::process::id();
-        let wire = Self {
-            server: format!("{NAME_PREFIX}server-{process}"),
-            receiver: format!("{NAME_PREFIX}receiver-{process}"),
-            swallows: false,
-        };
+        let server = format!("{NAME_PREFIX}server-{process}");
+        if path == NetworkPath::Loopback {
+            return Self::loop_back(server);
+        }
+        let receiver = format!("{NAME_PREFIX}receiver-{process}");
+        let wire = Self { server, receiver, path, swallows: false };
+        let mtu = path.mtu().to_string();
+        let segment = (path.mtu() - HEADERS).to_string();
         ip(&["netns", "add", &wire.server])?;
         ip(&["netns", "add", &wire.receiver])?;
         ip(&[
             ["link", "add", SERVER_DEVICE, "netns", &wire.server, "type", "veth"],
-            ["peer", "name", RECEIVER_DEVICE, "netns", &wire.receiver, "mtu", MTU],
+            ["peer", "name", RECEIVER_DEVICE, "netns", &wire.receiver, "mtu", &mtu],
         ]
         .concat())?;
         for (namespace, device, address) in [
@@ -65,35 +104,54 @@ impl Wire {
         ] {
             let address = format!("{address}/30");
             ip(&["-n", namespace, "address", "add", &address, "dev", device])?;
-            ip(&["-n", namespace, "link", "set", device, "mtu", MTU, "up"])?;
+            ip(&["-n", namespace, "link", "set", device, "mtu", &mtu, "up"])?;
             ip(&["-n", namespace, "link", "set", "lo", "up"])?;
             // The route names the congestion control: a namespace may not choose one that the host
             // does not allow to everybody, and the host's own settings are not ours to change.
             let route = [
                 ["-n", namespace, "route", "change", NETWORK, "dev", device, "proto"],
-                ["kernel", "scope", "link", "congctl", CONGESTION_CONTROL, "mtu", MTU, "advmss"],
+                ["kernel", "scope", "link", "congctl", CONGESTION_CONTROL, "mtu", &mtu, "advmss"],
             ];
-            ip(&[&route.concat()[..], &[MSS]].concat())?;
-            let enter = format!("--net={}", path(namespace).display());
-            // Ports of finished rounds must not run out during the next.
-            let ports = "net.ipv4.ip_local_port_range=1024 65535";
-            command::run("nsenter", &[&enter, "sysctl", "--write", "--quiet", ports])?;
-            let backlog = "net.core.somaxconn=8192";
-            command::run("nsenter", &[&enter, "sysctl", "--write", "--quiet", backlog])?;
+            ip(&[&route.concat()[..], &[&segment]].concat())?;
+            widen(namespace)?;
         }
         // Groups leave by the wire too.
         ip(&["-n", &wire.server, "route", "add", GROUPS, "dev", SERVER_DEVICE])?;
         Ok(wire)
     }
 
+    /// Both sides in one namespace.
+    fn loop_back(server: String) -> Result<Self> {
+        let receiver = server.clone();
+        let wire = Self { server, receiver, path: NetworkPath::Loopback, swallows: false };
+        ip(&["netns", "add", &wire.server])?;
+        ip(&["-n", &wire.server, "link", "set", "lo", "up"])?;
+        let local = ["route", "replace", "local", "127.0.0.1", "dev", "lo", "table", "local"];
+        let on_server = ["-n", &wire.server];
+        ip(&[&on_server[..], &local, &["congctl", CONGESTION_CONTROL]].concat())?;
+        widen(&wire.server)?;
+        Ok(wire)
+    }
+
+    /// What lies between the two sides.
+    pub fn path(&self) -> NetworkPath {
+        self.path
+    }
+
     /// Where the server listens.
     pub fn server_address(&self) -> Ipv4Addr {
-        SERVER_ADDRESS
+        match self.path {
+            NetworkPath::Loopback => Ipv4Addr::LOCALHOST,
+            NetworkPath::Ethernet | NetworkPath::JumboFrames => SERVER_ADDRESS,
+        }
     }
 
     /// Where the receiver is.
     pub fn receiver_address(&self) -> Ipv4Addr {
-        RECEIVER_ADDRESS
+        match self.path {
+            NetworkPath::Loopback => Ipv4Addr::LOCALHOST,
+            NetworkPath::Ethernet | NetworkPath::JumboFrames => RECEIVER_ADDRESS,
+        }
     }
 
     /// The server's device.
@@ -208,7 +266,8 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        for namespace in [&self.receiver, &self.server] {
+        let receiver = Some(&self.receiver).filter(|&receiver| *receiver != self.server);
+        for namespace in receiver.into_iter().chain([&self.server]) {
             if let Err(error) = ip(&["netns", "delete", namespace]) {
                 eprintln!("left behind: network namespace {namespace}: {error:#}");
             }
@@ -227,6 +286,16 @@ impl Side {
     pub fn enter(&self) -> Result<()> {
         enter(&self.namespace)
     }
+}
+
+/// Room in a namespace for many connections.
+fn widen(namespace: &str) -> Result<()> {
+    let enter = format!("--net={}", path(namespace).display());
+    // Ports of finished rounds must not run out during the next.
+    for setting in ["net.ipv4.ip_local_port_range=1024 65535", "net.core.somaxconn=8192"] {
+        command::run("nsenter", &[&enter, "sysctl", "--write", "--quiet", setting])?;
+    }
+    Ok(())
 }
 
 /// Deletes every namespace that a run left behind; returns their names.

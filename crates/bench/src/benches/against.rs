@@ -21,7 +21,7 @@ use crate::arrivals::Trace;
 use crate::cpu::{CpuSnapshot, CpuUsage};
 use crate::datagrams::Destination;
 use crate::figures::windows::Span;
-use crate::netns::{CONGESTION_CONTROL, Wire};
+use crate::netns::{CONGESTION_CONTROL, NetworkPath, Wire};
 use crate::peers::{PORT, Peer, Server, Setting, Tactus, Tuning};
 use crate::read_ahead::ReadAhead;
 use crate::receiver::{Harvest, Plan, PlannedRequest, StreamReceiver};
@@ -185,7 +185,7 @@ impl Fixture {
         let cases = wanted.into_iter().map(|kind| PreparedCase::lay(kind, &data, &options));
         let cases = cases.collect::<Result<_>>()?;
         let _read_ahead = ReadAhead::set(&data, options.read_ahead)?;
-        let mut wire = Wire::lay()?;
+        let mut wire = Wire::lay(NetworkPath::default())?;
         wire.swallow_groups()?;
         wire.swallow_apart(GROUPS_APART)?;
         Ok(Self { options, before, after, cases, wire, _read_ahead })

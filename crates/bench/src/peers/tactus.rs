@@ -43,6 +43,8 @@ pub struct Tuning {
     pub port: Option<u16>,
     /// The cores of the real-time side, and the servers on each; all on the first core by default.
     pub placement: Option<String>,
+    /// Leaves everything that may be left to the server's defaults, its placement too.
+    pub defaults: bool,
 }
 
 /// Tactus with one tuning.
@@ -121,15 +123,16 @@ impl Tactus {
              [admin]\n\
              address = \"off\"\n\n\
              [link]\n\
-             rate = \"100 Gbit/s\"\n\n\
-             [cores]\n\
-             placement = {placement}\n\n\
-             [memory]\n\
-             streams_max = {}\n",
+             rate = \"100 Gbit/s\"\n",
             self.address(setting),
-            // Titles that are held take places of the table too.
-            setting.streams.max(64) + TITLES_HELD,
         );
+        if !tuning.defaults {
+            // Titles that are held take places of the table too.
+            let streams = setting.streams.max(64) + TITLES_HELD;
+            text.push_str(&format!(
+                "\n[cores]\nplacement = {placement}\n\n[memory]\nstreams_max = {streams}\n"
+            ));
+        }
         let bytes = |size: Bytes| format!("\"{} B\"", size.0);
         let nanos = |span: Nanos| format!("\"{} ns\"", span.0);
         let percent = |share: u32| format!("\"{share} %\"");
@@ -141,7 +144,8 @@ impl Tactus {
                 }
             }
         };
-        section("", &[("arena", tuning.arena.map(bytes))]);
+        let head = if tuning.defaults && tuning.arena.is_some() { "\n[memory]\n" } else { "" };
+        section(head, &[("arena", tuning.arena.map(bytes))]);
         section("\n[cpu]\n", &[("budget", tuning.cpu_budget.map(percent))]);
         section(
             "\n[rate.asked]\n",
