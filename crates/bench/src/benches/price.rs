@@ -5,7 +5,7 @@
 //! names them.
 
 use anyhow::Result;
-use tactus_core::units::{BitRate, Nanos};
+use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 
 use super::{Fixture, JudgedRun, say};
 use crate::machine;
@@ -51,7 +51,9 @@ const LOADS: [Load; 2] = [
 const DF_MAX: [f64; 2] = [70.0, 135.0];
 const ROUNDS: usize = 3;
 /// Where nginx is among the peers.
-const NGINX: usize = 2;
+const NGINX: usize = 4;
+/// So that memory does not decide.
+const ARENA: Bytes = Bytes(4096 * MIB);
 /// Both servers may use both cores; the receiver shares the second.
 const CORES: &str = "0-1";
 
@@ -80,14 +82,19 @@ fn wants(fixture: &Fixture, load: &Load) -> bool {
     asked.is_empty() || asked.contains(&load.streams)
 }
 
-fn peers() -> [Box<dyn Peer>; 3] {
-    let tactus = |label: &str, tick| {
-        let tuning = Tuning { tick, defaults: true, ..Tuning::default() };
+fn peers() -> [Box<dyn Peer>; 5] {
+    let tactus = |label: &str, tuning| {
+        let tuning = Tuning { defaults: true, ..tuning };
         Box::new(Tactus { label: label.into(), tuning })
     };
+    let sendfile = |on| Tuning { sendfile: Some(on), arena: Some(ARENA), ..Tuning::default() };
+    let tick = Some(Nanos::from_millis(125));
     [
-        tactus("defaults", None),
-        tactus("tick 125 ms", Some(Nanos::from_millis(125))),
+        tactus("defaults", Tuning::default()),
+        tactus("tick 125 ms", Tuning { tick, ..Tuning::default() }),
+        // Which of the two the defaults choose, and whether the other would be cheaper.
+        tactus("sendfile", sendfile(true)),
+        tactus("direct", sendfile(false)),
         Box::new(Nginx(NginxStyle::Sendfile)),
     ]
 }

@@ -43,6 +43,8 @@ pub struct Tuning {
     pub port: Option<u16>,
     /// The cores of the real-time side, and the servers on each; all on the first core by default.
     pub placement: Option<String>,
+    /// Whether blocks are sent by reference from the page cache.
+    pub sendfile: Option<bool>,
     /// Leaves everything that may be left to the server's defaults, its placement too.
     pub defaults: bool,
 }
@@ -163,6 +165,10 @@ impl Tactus {
             &[
                 ("path", Some(path)),
                 ("mount", Some("\"/\"".into())),
+                (
+                    "sendfile",
+                    tuning.sendfile.map(|on| if on { "\"on\"" } else { "\"off\"" }.into()),
+                ),
                 ("cycle", tuning.cycle.map(nanos)),
                 ("block", tuning.block.map(bytes)),
                 ("depth", tuning.depth.map(|depth| depth.to_string())),
