@@ -7,7 +7,7 @@ use std::sync::mpsc;
 
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, socket_with};
 use tactus_bench::datagrams::{PORT, behind};
-use tactus_bench::netns::Wire;
+use tactus_bench::netns::{NetworkPath, Wire};
 use tactus_bench::peers::Server;
 use tactus_core::units::BitRate;
 
@@ -53,7 +53,7 @@ const RIGHT: u64 = 1316 * WIRE.0 / RATE;
 /// Sends for a while; the median of these bytes for each stream, of which none is right when too
 /// little was filled.
 fn look_at_the_wire() -> Vec<u64> {
-    let wire = Wire::lay().expect("network namespaces can be made");
+    let wire = Wire::lay(NetworkPath::default()).expect("network namespaces can be made");
     wire.shape(WIRE).expect("tc limits the wire");
     let (opened, is_open) = mpsc::channel();
     let side = wire.receiver_side();

@@ -11,7 +11,7 @@ use crate::classes::ClassNumber;
 use crate::disk_model::{DiskModel, MilliVisits, TransferredBytes};
 use crate::envelope::Envelope;
 use crate::mutant;
-use crate::stagger::Tick;
+use crate::stagger::{Tick, packets};
 use crate::units::{BitRate, Bytes, Nanos, SECOND};
 
 /// One disk as admission sees it.
@@ -123,8 +123,17 @@ pub struct Source {
 pub struct SendCost {
     /// Each send, whatever its size.
     pub per_send: Nanos,
+    /// Each [packet](crate::stagger::packets) of a send.
+    pub per_packet: Nanos,
     /// Each MiB, in addition to the cost of reading it.
     pub per_mib: Nanos,
+}
+
+impl SendCost {
+    /// A send of a single packet, beside its bytes.
+    pub fn of_small_send(self) -> Nanos {
+        self.per_send + self.per_packet
+    }
 }
 
 /// The part of a cost that belongs to the output.
@@ -154,7 +163,9 @@ impl OutputCost {
     /// The cost of a connection to a program on this host, which does not use the link.
     pub fn reader(cost: SendCost, rate: BitRate, tick: Tick) -> Self {
         let sends = SECOND.0.div_ceil(tick.span().0);
-        Self { cpu: per_mib(cost.per_mib, rate) + cost.per_send.times(sends), ..Self::NONE }
+        let packets = packets(rate.bytes_in(tick.span()));
+        let send = cost.per_send + cost.per_packet.times(packets);
+        Self { cpu: per_mib(cost.per_mib, rate) + send.times(sends), ..Self::NONE }
     }
 
     /// The cost of datagrams, or of frames with the same cost: `wire` with all headers, and

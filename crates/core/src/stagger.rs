@@ -20,24 +20,31 @@ pub enum Tick {
     Ms10,
     /// 25 ms
     Ms25,
+    /// 50 ms
+    Ms50,
     /// 62.5 ms: the default of HTTP.
     Ms62,
+    /// 100 ms
+    Ms100,
     /// 125 ms
     Ms125,
-    /// 250 ms: one send per flash cycle, the cheapest per byte.
+    /// 250 ms: one send per flash cycle.
     Ms250,
 }
 
 impl Tick {
     /// All ticks, shortest first.
-    pub const ALL: [Self; 5] = [Self::Ms10, Self::Ms25, Self::Ms62, Self::Ms125, Self::Ms250];
+    pub const ALL: [Self; 7] =
+        [Self::Ms10, Self::Ms25, Self::Ms50, Self::Ms62, Self::Ms100, Self::Ms125, Self::Ms250];
 
     /// The tick as a number of slots.
     pub const fn slots(self) -> u64 {
         match self {
             Self::Ms10 => 8,
             Self::Ms25 => 20,
+            Self::Ms50 => 40,
             Self::Ms62 => 50,
+            Self::Ms100 => 80,
             Self::Ms125 => 100,
             Self::Ms250 => 200,
         }
@@ -54,8 +61,9 @@ impl Tick {
     }
 
     /// The tick for a stream of `rate` whose class uses `wanted`: longer while a send would be
-    /// under 4 KiB, shorter while it would be over 512 KiB. A send costs 5 us whatever its size, so
-    /// tiny sends waste the link's core; huge ones do not fit a socket buffer.
+    /// under 4 KiB, shorter while it would be over 512 KiB, and shorter by up to a half where that
+    /// takes fewer packets. A packet costs 5 us whatever its size, so tiny sends waste the link's
+    /// core; huge ones do not fit a socket buffer.
     pub fn for_rate(rate: BitRate, wanted: Self) -> Self {
         let bytes = |tick: Self| rate.bytes_in(tick.span());
         let at = |tick: Self| Self::ALL.iter().position(|&t| t == tick).expect("ALL holds each");
@@ -66,9 +74,32 @@ impl Tick {
         while index > 0 && bytes(Self::ALL[index]) > SEND_MAX {
             index -= 1;
         }
-        Self::ALL[index]
+        let longest = Self::ALL[index];
+        let candidates = Self::ALL[..=index].iter().rev().copied();
+        let candidates = candidates.filter(|tick| tick.slots() * 2 >= longest.slots());
+        candidates.min_by_key(|tick| tick.cost(rate)).expect("the longest is one of them")
+    }
+
+    /// What a second of `rate` costs at this tick, in microseconds beside the cost of its bytes.
+    fn cost(self, rate: BitRate) -> u64 {
+        let packets = packets(rate.bytes_in(self.span()));
+        SLOTS_PER_SECOND / self.slots() * (SEND_COST + packets * PACKET_COST)
     }
 }
+
+/// The packets in which `bytes` of one send pass through the host's network stack. Network devices
+/// cut them into frames.
+pub const fn packets(bytes: Bytes) -> u64 {
+    bytes.0.div_ceil(PACKET)
+}
+
+/// The payload of the largest packet of TCP inside of the host: seven segments of jumbo frames. 45
+/// segments of ordinary frames are a little more.
+const PACKET: u64 = 7 * 8_948;
+/// Microseconds that a call of the kernel and the visit of a stream take.
+const SEND_COST: u64 = 3;
+/// Microseconds that a packet takes through the stack, with its acknowledgement.
+const PACKET_COST: u64 = 5;
 
 const SEND_MIN: Bytes = Bytes(4 * KIB);
 const SEND_MAX: Bytes = Bytes(512 * KIB);
@@ -111,18 +142,35 @@ mod tests {
     fn a_tick_covers_what_may_wait() {
         let tick = |millis| Tick::not_under(Nanos::from_millis(millis));
         assert_eq!(
-            [0, 8, 10, 11, 40].map(tick),
-            [Tick::Ms10, Tick::Ms10, Tick::Ms10, Tick::Ms25, Tick::Ms62]
+            [0, 8, 10, 11, 40, 51].map(tick),
+            [Tick::Ms10, Tick::Ms10, Tick::Ms10, Tick::Ms25, Tick::Ms50, Tick::Ms62]
         );
         assert_eq!(tick(1000), Tick::Ms250);
     }
 
     #[test]
     fn ticks_grow_for_slow_streams_and_shrink_for_fast_ones() {
-        assert_eq!(Tick::for_rate(BitRate(8_800_000), Tick::Ms62), Tick::Ms62);
+        assert_eq!(Tick::for_rate(BitRate(8_000_000), Tick::Ms62), Tick::Ms62);
         assert_eq!(Tick::for_rate(BitRate(64_000), Tick::Ms62), Tick::Ms250);
         assert_eq!(Tick::for_rate(BitRate(1_000_000_000), Tick::Ms62), Tick::Ms10);
         assert_eq!(Tick::for_rate(BitRate(8_800_000), Tick::Ms250), Tick::Ms250);
+    }
+
+    #[test]
+    fn a_send_that_is_a_little_larger_than_a_packet_is_made_smaller() {
+        let ticks = |rate| [Tick::Ms62, Tick::Ms125].map(|tick| Tick::for_rate(rate, tick));
+        // 68,750 bytes at 62.5 ms are two packets, 55,000 at 50 ms are one.
+        assert_eq!(ticks(BitRate(8_800_000)), [Tick::Ms50, Tick::Ms100]);
+        assert_eq!(ticks(BitRate(4_000_000)), [Tick::Ms62, Tick::Ms125]);
+        for rate in (1..160).map(|tenths| BitRate(tenths * 100_000)) {
+            for wanted in Tick::ALL {
+                let tick = Tick::for_rate(rate, wanted);
+                let longest = tick.cost(rate).min(wanted.cost(rate));
+                let is_small = rate.bytes_in(wanted.span()) < SEND_MIN;
+                assert!(tick.cost(rate) == longest || is_small, "{rate} {wanted:?}");
+                assert!(tick <= wanted || is_small, "{rate} {wanted:?}");
+            }
+        }
     }
 
     #[test]

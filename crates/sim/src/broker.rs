@@ -82,7 +82,7 @@ impl Request {
 }
 
 /// The processor is large enough.
-const SEND: SendCost = SendCost { per_send: Nanos(1), per_mib: Nanos(1) };
+const SEND: SendCost = SendCost { per_send: Nanos(1), per_packet: Nanos(0), per_mib: Nanos(1) };
 
 /// A reservation.
 #[derive(Clone, Copy, Debug)]

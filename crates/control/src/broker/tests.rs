@@ -77,7 +77,11 @@ impl Fixture {
             behind_max: Nanos(0),
             datagram: DatagramCost::each(Nanos::from_micros(4)),
             sendfile: vec![false],
-            connections: vec![SendCost { per_send: Nanos(0), per_mib: Nanos(0) }],
+            connections: vec![SendCost {
+                per_send: Nanos(0),
+                per_packet: Nanos(0),
+                per_mib: Nanos(0),
+            }],
             classes: vec![],
         };
         let broker = Broker::new(BrokerParts {

@@ -96,11 +96,17 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// Cost of sending for a core, measured on a virtual machine with the receiver on the same host
 /// (`docs/benchmarks.md`), plus a margin of a tenth: a copying send of data that is not in the
 /// cache.
-const COPIED: SendCost =
-    SendCost { per_send: Nanos::from_micros(7), per_mib: Nanos::from_micros(400) };
+const COPIED: SendCost = SendCost {
+    per_send: Nanos::from_micros(2),
+    per_packet: Nanos::from_micros(5),
+    per_mib: Nanos::from_micros(400),
+};
 /// The same by reference.
-const BY_REFERENCE: SendCost =
-    SendCost { per_send: Nanos::from_micros(8), per_mib: Nanos::from_micros(150) };
+const BY_REFERENCE: SendCost = SendCost {
+    per_send: Nanos::from_micros(3),
+    per_packet: Nanos::from_micros(5),
+    per_mib: Nanos::from_micros(150),
+};
 /// Cost of each MiB read from the disk: measured 30 to 50 us.
 const READ: Nanos = Nanos::from_micros(100);
 /// The same through the page cache: a copy, and a call for each 16 KiB.
@@ -205,7 +211,7 @@ pub(super) fn of(
             ahead,
             core: placement.disks[index] as u32,
             read_per_mib: if sendfile { READ_CACHED } else { READ },
-            per_write: connection_cost(sendfile).per_send,
+            per_write: connection_cost(sendfile).of_small_send(),
             write_path: volume.limits.write_path,
         }
     });

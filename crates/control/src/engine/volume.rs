@@ -18,6 +18,7 @@ use tactus_sys::disk::uring::Registration;
 use tactus_sys::disk::writes::WriteOptions;
 use tactus_sys::disk::{self, DiskDevice, DiskFacts, DiskOptions, ReadMethod};
 use tactus_sys::file;
+use tactus_sys::probe;
 use tactus_sys::region::{HugeRegion, Locking, Pages};
 use tactus_sys::waker::Waker;
 
@@ -78,6 +79,7 @@ fn by_reference(
         block: volume.limits.block.0 as u32,
         depth: depth_of(volume),
         threads: FILLERS,
+        free_min: free_min(),
         rights,
     };
     let port = DiskPages::open(options).map_err(|error| {
@@ -92,6 +94,13 @@ fn by_reference(
         best_effort_depth: BEST_EFFORT_DEPTH.min(options.depth),
         write_path: None,
     })
+}
+
+/// Free memory that the page cache leaves to the machine. Within a control group with a limit its
+/// pages would take the place of the group's own memory: none stays that is not in use.
+fn free_min() -> Bytes {
+    let memory = probe::machine().memory;
+    if memory.limit.is_some() { Bytes(u64::MAX) } else { Bytes(memory.total / 8) }
 }
 
 /// Most open files when `blocks` are kept in the page cache.

@@ -157,7 +157,7 @@ fn broker() -> Broker {
         behind_max: Nanos(0),
         datagram: DatagramCost::each(Nanos::from_micros(4)),
         sendfile: vec![false],
-        connections: vec![SendCost { per_send: Nanos(0), per_mib: Nanos(0) }],
+        connections: vec![SendCost { per_send: Nanos(0), per_packet: Nanos(0), per_mib: Nanos(0) }],
         classes: vec![],
     };
     Broker::new(BrokerParts {

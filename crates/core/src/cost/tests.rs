@@ -20,8 +20,11 @@ const ARM: DiskLimits = DiskLimits {
     write_path: None,
 };
 
-const SEND: SendCost =
-    SendCost { per_send: Nanos::from_micros(6), per_mib: Nanos::from_micros(300) };
+const SEND: SendCost = SendCost {
+    per_send: Nanos::from_micros(6),
+    per_packet: Nanos(0),
+    per_mib: Nanos::from_micros(300),
+};
 
 const fn disk(limits: &DiskLimits) -> Disk<'_> {
     Disk { number: 0, limits }

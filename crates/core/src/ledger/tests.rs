@@ -29,8 +29,11 @@ fn limits() -> Limits {
     Limits { disks, link, datagrams: None, classes, cores, streams: 100 }
 }
 
-const SEND: SendCost =
-    SendCost { per_send: Nanos::from_micros(6), per_mib: Nanos::from_micros(300) };
+const SEND: SendCost = SendCost {
+    per_send: Nanos::from_micros(6),
+    per_packet: Nanos(0),
+    per_mib: Nanos::from_micros(300),
+};
 
 const INTAKE: WriteLimits = WriteLimits { places: 40, place: Bytes(MIB), floor_thousandths: 50 };
 

@@ -3,13 +3,20 @@
 //! Promise: each stream is visited once per tick, always at the same phase, and no slot is much
 //! fuller than the others. Few streams share few slots, so an almost idle link rarely wakes.
 
-use tactus_core::stagger::{Slot, Tick};
+use tactus_core::stagger::{SLOTS_PER_SECOND, Slot, Tick};
 
 const NONE: u32 = u32::MAX;
 
-/// The period of all ticks, in slots. The longest tick is a multiple of every other tick, including
-/// the 62.5 ms and 125 ms ones.
-const TURN: usize = Tick::Ms250.slots() as usize;
+/// The period of all ticks, in slots: half a second is a multiple of each.
+const TURN: usize = SLOTS_PER_SECOND as usize / 2;
+
+const _: () = {
+    let mut index = 0;
+    while index < Tick::ALL.len() {
+        assert!(TURN.is_multiple_of(Tick::ALL[index].slots() as usize));
+        index += 1;
+    }
+};
 
 /// A slot takes streams until it sends this much; then the next slot opens. Thirty television
 /// streams: under 1 ms of sending in a slot of 1.25 ms. Fuller slots wake fewer threads, here and
@@ -143,7 +150,7 @@ mod tests {
         let mut schedule = Schedule::new(400);
         let mut firsts = vec![];
         for stream in 0..400u32 {
-            let tick = Tick::ALL[stream as usize % 5];
+            let tick = Tick::ALL[stream as usize % Tick::ALL.len()];
             firsts.push((tick, schedule.enter(stream, tick, 10_000, Slot(1000))));
         }
         for slot in (1001..1801).map(Slot) {
@@ -175,7 +182,8 @@ mod tests {
     fn a_schedule_that_all_have_left_is_empty() {
         let mut schedule = Schedule::new(50);
         for stream in 0..50 {
-            schedule.enter(stream, Tick::ALL[stream as usize % 5], 4096, Slot(u64::from(stream)));
+            let tick = Tick::ALL[stream as usize % Tick::ALL.len()];
+            schedule.enter(stream, tick, 4096, Slot(u64::from(stream)));
         }
         assert!(schedule.next_visit(Slot(3)).is_some());
         for stream in (0..50).step_by(2).chain((1..50).step_by(2)) {
@@ -183,6 +191,6 @@ mod tests {
         }
         assert_eq!(schedule.next_visit(Slot(3)), None);
         assert!(schedule.load.iter().all(|&bytes| bytes == 0));
-        assert!((0..200).all(|slot| visited(&schedule, Slot(slot)).is_empty()));
+        assert!((0..TURN as u64).all(|slot| visited(&schedule, Slot(slot)).is_empty()));
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Promise: a block that is filled stays in memory until its place is filled anew, whatever else
 //! the machine does, so a `sendfile` from it waits for no disk. What is given up leaves the page
-//! cache shortly after. Together that bounds the memory as an arena does; only the kernel's
-//! read-ahead comes on top, and the kernel may take that back at any time.
+//! cache shortly after, once free memory is scarce. Together that bounds the memory that is pinned
+//! as an arena does; what comes on top, the kernel may take back at any time.
 //!
 //! A place is a pipe. To fill it is to splice a part of a file into it: the pages are read if they
 //! are not there, and the pipe then refers to them, which keeps the kernel from taking them back.
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use tactus_core::ports::{
     Completion, Direction, DiskFault, DiskPort, FileHandle, Sum, Sync, SyncResult, Transfer,
 };
-use tactus_core::units::MonoTime;
+use tactus_core::units::{Bytes, MonoTime};
 
 use crate::disk::workers::{Work, Workers};
 use crate::thread;
@@ -64,6 +64,9 @@ pub struct PagesOptions {
     pub depth: u32,
     /// Threads that wait for the disk. One more fills what is in memory.
     pub threads: u32,
+    /// While the machine has less free memory than this, blocks that are given up leave the page
+    /// cache.
+    pub free_min: Bytes,
     /// Where the threads run, and before whom.
     pub rights: FillerRights,
 }
@@ -89,7 +92,7 @@ impl DiskPages {
     /// when file descriptors are exhausted; `EAGAIN` when no thread can be started; `EINVAL` when a
     /// number is zero.
     pub fn open(options: PagesOptions) -> io::Result<Self> {
-        let PagesOptions { places, block, depth, threads, rights } = options;
+        let PagesOptions { places, block, depth, threads, free_min, rights } = options;
         if [places, block, depth, threads].contains(&0) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
@@ -99,7 +102,7 @@ impl DiskPages {
         Ok(Self {
             pins: pins?,
             workers: Workers::start("tactus-fill", depth, fillers)?,
-            discarder: Discarder::start(places, block)?,
+            discarder: Discarder::start(places, block, free_min)?,
             sink: sink.into(),
             depth,
             in_flight: 0,

@@ -1,6 +1,9 @@
-//! Takes out of the page cache what no place refers to any more, on a thread of its own: where
-//! somebody else still refers to a page, the kernel asks every core about it and waits for the
-//! answers.
+//! Takes out of the page cache what no place refers to any more, while the machine has less free
+//! memory than it shall keep. It runs on a thread of its own: where somebody else still refers to a
+//! page, the kernel asks every core about it and waits for the answers.
+//!
+//! With more free memory than that, pages stay: the next viewer of the title finds them, and a
+//! discard costs as much CPU as the read.
 //!
 //! It also owns the files of all places, so that none is closed on a real-time thread, and lets go
 //! of those that have been deleted: an open file keeps its room on the disk.
@@ -10,7 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tactus_core::units::{Nanos, SECOND};
+use tactus_core::units::{Bytes, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
 use crate::clock;
@@ -38,7 +41,7 @@ enum PlaceEvent {
 }
 
 impl Discarder {
-    pub(super) fn start(places: u32, block: u32) -> io::Result<Self> {
+    pub(super) fn start(places: u32, block: u32, free_min: Bytes) -> io::Result<Self> {
         let (notes, given) = ring(4 * places as usize);
         let (waker, sleeper) = waker()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -46,6 +49,7 @@ impl Discarder {
             given,
             kept: (0..places).map(|_| None).collect(),
             block,
+            free_min,
             sleeper,
             stop: Arc::clone(&stop),
         };
@@ -83,6 +87,7 @@ struct DiscardThread {
     given: Consumer<PlaceEvent>,
     kept: Box<[Option<FilePages>]>,
     block: u32,
+    free_min: Bytes,
     sleeper: Sleeper,
     stop: Arc<AtomicBool>,
 }
@@ -101,11 +106,14 @@ impl DiscardThread {
     }
 
     fn take_notes(&mut self) {
+        let is_scarce = free_memory() < self.free_min;
         while let Some(note) = self.given.pop() {
             match note {
                 PlaceEvent::Filled { place, kept } => self.kept[place as usize] = Some(kept),
                 PlaceEvent::Emptied { place } => {
-                    if let Some(kept) = self.kept[place as usize].take() {
+                    if let Some(kept) = self.kept[place as usize].take()
+                        && is_scarce
+                    {
                         // A folio goes only as a whole, and may have begun in an earlier block; it
                         // goes with its last one.
                         let from = kept.offset - kept.offset % FOLIO_MAX;
@@ -122,6 +130,12 @@ impl DiscardThread {
             kept.take_if(|kept| of(kept).is_ok_and(|facts| facts.st_nlink == 0));
         }
     }
+}
+
+/// Memory of the machine that nothing uses, the page cache included.
+fn free_memory() -> Bytes {
+    let system = rustix::system::sysinfo();
+    Bytes(system.freeram as u64 * u64::from(system.mem_unit))
 }
 
 /// Has the kernel forget a part of a file, as far as nobody refers to it.

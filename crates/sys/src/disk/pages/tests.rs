@@ -14,6 +14,8 @@ use tactus_core::units::Bytes;
 use crate::clock;
 
 const BLOCK: u32 = 64 * 1024;
+/// So much memory is never free.
+const ALWAYS_SCARCE: Bytes = Bytes(u64::MAX);
 const LEN: u64 = 20 * BLOCK as u64 + 1000;
 
 struct Fixture {
@@ -33,7 +35,14 @@ impl Fixture {
         file.write_all(&content).unwrap();
         file.sync_all().unwrap();
         let rights = FillerRights::default();
-        let options = PagesOptions { places, block: BLOCK, depth: 8, threads: 2, rights };
+        let options = PagesOptions {
+            places,
+            block: BLOCK,
+            depth: 8,
+            threads: 2,
+            free_min: ALWAYS_SCARCE,
+            rights,
+        };
         let fixture = Self {
             port: DiskPages::open(options).unwrap(),
             file: File::open(path).unwrap(),
@@ -253,7 +262,14 @@ fn more_than_the_depth_is_given_back_and_the_rest_completes_once() {
 #[test]
 fn wrong_sizes_are_refused() {
     let rights = FillerRights::default();
-    let good = PagesOptions { places: 1, block: BLOCK, depth: 1, threads: 1, rights };
+    let good = PagesOptions {
+        places: 1,
+        block: BLOCK,
+        depth: 1,
+        threads: 1,
+        free_min: ALWAYS_SCARCE,
+        rights,
+    };
     for bad in [
         PagesOptions { places: 0, ..good },
         PagesOptions { block: 0, ..good },
