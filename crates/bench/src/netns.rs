@@ -2,7 +2,8 @@
 //!
 //! Promise: cubic on both sides whatever the host uses, and MTU 1500 unless a run asks for another
 //! path, so that neither the 64 KiB MTU of the loopback nor the pacing of bbr shapes a result. Both
-//! vanish with the value; what a killed run leaves behind, `tactus-bench cleanup` finds by its name.
+//! vanish with the value; what a killed run leaves behind, `tactus-bench cleanup` finds by its
+//! name.
 
 use std::fs::File;
 use std::net::Ipv4Addr;

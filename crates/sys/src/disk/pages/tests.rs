@@ -26,6 +26,10 @@ struct Fixture {
 
 impl Fixture {
     fn new(places: u32) -> Self {
+        Self::with_free_memory(places, ALWAYS_SCARCE)
+    }
+
+    fn with_free_memory(places: u32, free_min: Bytes) -> Self {
         // Beside the build, not in the temporary directory: that may be memory.
         let build = std::env::current_exe().unwrap();
         let directory = tempfile::tempdir_in(build.parent().unwrap()).unwrap();
@@ -35,14 +39,7 @@ impl Fixture {
         file.write_all(&content).unwrap();
         file.sync_all().unwrap();
         let rights = FillerRights::default();
-        let options = PagesOptions {
-            places,
-            block: BLOCK,
-            depth: 8,
-            threads: 2,
-            free_min: ALWAYS_SCARCE,
-            rights,
-        };
+        let options = PagesOptions { places, block: BLOCK, depth: 8, threads: 2, free_min, rights };
         let fixture = Self {
             port: DiskPages::open(options).unwrap(),
             file: File::open(path).unwrap(),
@@ -119,6 +116,16 @@ fn what_is_given_up_leaves_the_page_cache_by_itself() {
     while fixture.is_in_memory(0) {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
+}
+
+#[test]
+fn what_is_given_up_stays_in_the_page_cache_while_memory_is_free() {
+    let mut fixture = Fixture::with_free_memory(1, Bytes(0));
+    fixture.fill(fixture.transfer(0, 1, 0));
+    fixture.fill(fixture.transfer(0, 2, 12));
+    // Three times as long as the thread takes to look.
+    std::thread::sleep(std::time::Duration::from_millis(750));
+    assert!(fixture.is_in_memory(0) && fixture.is_in_memory(12));
 }
 
 #[test]
