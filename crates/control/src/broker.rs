@@ -32,6 +32,7 @@ mod grant;
 mod active;
 mod classes;
 mod following;
+mod overload;
 mod recording;
 mod scheduled_reader;
 mod succession;

@@ -7,6 +7,7 @@
 mod claim;
 mod degradation;
 mod host;
+mod learning;
 mod limits;
 pub mod packets;
 mod stalls;
@@ -40,6 +41,7 @@ use crate::engine::watchdog::Watch;
 use crate::placement::{self, CorePlan, Job};
 use crate::settings::EngineSettings;
 
+pub use crate::engine::learning::{LearnedModel, ModelSource, learned};
 pub use crate::engine::limits::{FLASH_BLOCK, READ_AHEAD_MAX, VolumeFacts};
 pub use crate::engine::packets::PacketFacts;
 pub use crate::engine::stalls::{OngoingStall, Stall, Stalls, Summary as StallSummary};
@@ -107,6 +109,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
                 .then(|| settings.cores.priority as u8 - 1),
         };
         let setup = volume::open(settings, volume, rights, &mut degraded)?;
+        let setup = volume::with_learning(setup, volume);
         let (setup, share) = volume::with_uploads(setup, settings, volume, &host, &mut degraded)?;
         setups.push(setup);
         shares.push(share);
@@ -182,7 +185,13 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     let stop = Arc::clone(&stopping);
     let stalling = stalls::Watch::new(started.cores, &counters, tactus_sys::clock::now());
     let stalls = stalling.stalls();
-    let watches = Watches { watchdog: watch, degradation, gauge, stalls: stalling };
+    let learning = learning::Watch::new(
+        &counters.disks,
+        &facts,
+        degradations.clone(),
+        tactus_sys::clock::now(),
+    );
+    let watches = Watches { watchdog: watch, degradation, learning, gauge, stalls: stalling };
     threads.push(start_reports(broker.clone(), reports, watches, sleeper, stop)?);
     let (mut write_paths, mut answering) = (vec![], vec![]);
     for pair in shares.into_iter().zip(ends) {
@@ -318,6 +327,7 @@ fn start_cores(
 struct Watches {
     watchdog: Watch,
     degradation: degradation::Watch,
+    learning: learning::Watch,
     gauge: packets::Watch,
     stalls: stalls::Watch,
 }
@@ -331,14 +341,19 @@ fn start_reports(
 ) -> io::Result<JoinHandle<()>> {
     let body = move || {
         let _vital = AbortOnPanic;
+        let mut next = tactus_sys::clock::now();
         while !stopping.load(Ordering::Acquire) {
             broker.handle_reports(&mut reports);
             let now = tactus_sys::clock::now();
-            watches.watchdog.look(now);
-            watches.degradation.look(now, &broker);
-            watches.gauge.look(now, &broker);
-            watches.stalls.look(now);
-            sleeper.wait_until(Some(now + watchdog::LOOK));
+            watches.learning.look(now, &broker);
+            if now >= next {
+                next = now + watchdog::LOOK;
+                watches.watchdog.look(now);
+                watches.degradation.look(now, &broker);
+                watches.gauge.look(now, &broker);
+                watches.stalls.look(now);
+            }
+            sleeper.wait_until(Some(next.min(now + learning::LOOK)));
         }
     };
     std::thread::Builder::new().name("tactus-reports".to_owned()).spawn(body)

@@ -23,7 +23,7 @@ use tactus_core::disk_model::DiskModel;
 
 use crate::settings::{MODEL_FILE, Volume};
 
-pub use quick::quick;
+pub use quick::{probe_file, quick};
 
 /// Checks the model file of a volume, if it has one.
 ///

@@ -11,6 +11,7 @@ use crate::classes::ClassNumber;
 use crate::disk_model::{DiskModel, MilliVisits, TransferredBytes};
 use crate::envelope::Envelope;
 use crate::mutant;
+use crate::overload::Need;
 use crate::stagger::{Tick, packets};
 use crate::units::{BitRate, Bytes, Nanos, SECOND};
 
@@ -302,6 +303,20 @@ impl PlannedCost {
         });
         let steps = steps.skip(mutant!(StepForgotten, 1, 0)).collect();
         Self { lasting: peak.lasting(), steps }
+    }
+
+    /// What it needs of its disk in each cycle, at most.
+    pub fn disk_need(&self) -> Need {
+        let of = |cost: &Cost| Need {
+            visits: cost.source.visits.0,
+            bytes: cost.source.per_cycle.read.0,
+        };
+        let steps = self.steps.iter().map(|(_, cost)| of(cost));
+        let most = steps.fold(Need::default(), |most, need| Need {
+            visits: most.visits.max(need.visits),
+            bytes: most.bytes.max(need.bytes),
+        });
+        of(&self.lasting).plus(most)
     }
 
     /// Whether sending takes time of a core that is reserved.

@@ -16,7 +16,11 @@
 mod best_effort;
 mod floor;
 mod flush;
+mod meter;
+mod probe;
 mod sweep;
+
+mod learning;
 
 use alloc::vec::Vec;
 
@@ -29,9 +33,12 @@ use crate::units::{MonoTime, Nanos};
 use best_effort::{BestEffortQueue, NextPiece, moved};
 use floor::Floor;
 use flush::Flushes;
+use learning::LearningState;
 use sweep::Sweeps;
 
 pub use flush::GROUP_MAX;
+pub use learning::Learning;
+pub use probe::{ProbeLimits, ProbeRead};
 
 /// A block to fill or to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,13 +113,8 @@ pub struct CycleLimits {
     pub jobs_max: usize,
     /// Limits of writes; all zero on a volume that takes no uploads.
     pub write_path: WritePathLimits,
-}
-
-impl CycleLimits {
-    /// Limit of transfers in flight, of all kinds.
-    pub fn in_flight_max(&self) -> u32 {
-        self.model.in_flight_max(self.best_effort_depth)
-    }
+    /// What is learned about the disk; `None`: it always keeps its model.
+    pub learning: Option<Learning>,
 }
 
 /// Limits of the uploads of one disk.
@@ -147,6 +149,7 @@ pub struct Cycle {
     committed: bool,
     /// The last cycle whose wants from running streams are complete.
     asked: u64,
+    learning: Option<LearningState>,
 }
 
 /// A real-time write, and the cycle in which it came.
@@ -188,6 +191,7 @@ impl Cycle {
             in_flight: 0,
             committed: false,
             asked: 0,
+            learning: limits.learning.map(|learning| LearningState::new(learning, &limits)),
         }
     }
 
@@ -254,27 +258,33 @@ impl Cycle {
             self.best_effort.charge_flush(self.flushes.time());
             self.best_effort.interrupt();
         }
-        self.flushes.poll()
+        let sync = self.flushes.poll();
+        if let Some(learning) = self.learning.as_mut().filter(|_| sync.is_some()) {
+            learning.note_flush(now);
+        }
+        sync
     }
 
     /// The next transfer for the device, if one may start at `now`, and its kind of work.
     pub fn poll_transfer(&mut self, now: MonoTime) -> Option<(Transfer, Turn)> {
         self.take_arrived(now);
-        if self.in_flight >= self.limits.model.depth {
-            return self.further_piece(now).map(|next| (self.begin_piece(next), Turn::BestEffort));
+        if self.in_flight() >= self.limits.model.depth {
+            let next = self.further_piece(now)?;
+            return Some((self.begin_piece(now, next), Turn::BestEffort));
         }
         if let Some(next) = self.floor_piece(now) {
-            return Some((self.begin_piece(next), Turn::Floor));
+            return Some((self.begin_piece(now, next), Turn::Floor));
         }
         if !self.sweeps.is_running() && self.committed {
             self.begin_sweep(now);
             if let Some(next) = self.floor_piece(now) {
-                return Some((self.begin_piece(next), Turn::Floor));
+                return Some((self.begin_piece(now, next), Turn::Floor));
             }
         }
         if let Some(job) = self.sweeps.pop() {
             self.best_effort.interrupt();
             self.open_transfer(job.transfer, true);
+            self.note_real_time(now, &job);
             return Some((job.transfer, Turn::RealTime));
         }
         if self.sweeps.is_waiting() || self.best_effort.in_flight() >= self.limits.best_effort_depth
@@ -285,14 +295,14 @@ impl Cycle {
         // If a seek to another file does not fit any more, the arm may still continue in this one.
         let next =
             next.or_else(|| self.best_effort.further().filter(|&next| self.fits(now, next)))?;
-        Some((self.begin_piece(next), Turn::BestEffort))
+        Some((self.begin_piece(now, next), Turn::BestEffort))
     }
 
     /// The next piece of a run beyond the model's depth. The disk server polls for completions once
     /// a millisecond, in which two pieces of a run may end.
     fn further_piece(&self, now: MonoTime) -> Option<NextPiece> {
         let is_busy = self.sweeps.is_running() || self.sweeps.is_waiting();
-        let is_full = self.in_flight >= self.limits.in_flight_max();
+        let is_full = self.in_flight() >= self.limits.in_flight_max();
         if is_busy || is_full || self.best_effort.in_flight() < self.in_flight {
             return None;
         }
@@ -302,10 +312,13 @@ impl Cycle {
     /// Notes the end of a flush.
     pub fn handle_synced(&mut self, now: MonoTime) {
         self.flushes.note_end(now);
+        self.note_end(now, None);
     }
 
     /// Notes the end of a transfer; a job ends with its last piece.
-    pub fn handle_completion(&mut self, completion: Completion) -> Option<JobEnd> {
+    pub fn handle_completion(&mut self, now: MonoTime, completion: Completion) -> Option<JobEnd> {
+        let Transfer { direction, len, .. } = completion.transfer;
+        self.note_end(now, (direction == Direction::Read).then_some(len));
         let at = self.open_at(completion.transfer);
         let open = &mut self.open[at];
         open.transfers -= 1;
@@ -360,9 +373,9 @@ impl Cycle {
         })
     }
 
-    /// Transfers at the device.
+    /// Transfers at the device, including those of a probe.
     pub fn in_flight(&self) -> u32 {
-        self.in_flight
+        self.in_flight + self.learning.as_ref().map_or(0, LearningState::in_flight)
     }
 
     /// Whether flushes are at the device.
@@ -393,7 +406,8 @@ impl Cycle {
         let arrived = (!self.arrived.is_empty()).then(|| self.best_effort_from(now));
         // Without running streams, left-over reads are swept after the head.
         let swept = self.sweeps.is_waiting().then(|| self.best_effort_from(now));
-        [best_effort, flush, arrived, swept].into_iter().flatten().min()
+        let probe = self.next_probe().map(|next| next.max(self.best_effort_from(now)));
+        [best_effort, flush, arrived, swept, probe].into_iter().flatten().min()
     }
 
     /// End of the cycle that contains `now`.
@@ -528,8 +542,11 @@ impl Cycle {
         done <= end
     }
 
-    fn begin_piece(&mut self, next: NextPiece) -> Transfer {
+    fn begin_piece(&mut self, now: MonoTime, next: NextPiece) -> Transfer {
         let taken = self.best_effort.take(next);
+        if let Some(learning) = &mut self.learning {
+            learning.note_piece(now, &taken.piece);
+        }
         if taken.piece.direction == Direction::Write {
             self.floor.note_used(next.cost);
         }

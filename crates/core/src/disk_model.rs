@@ -58,6 +58,30 @@ impl TransferredBytes {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct MilliVisits(pub u64);
 
+/// A time relative to the time by the model of the start, in thousandths: 2000 is half the speed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Ratio(pub u32);
+
+impl Ratio {
+    /// The disk is as the model of the start says.
+    pub const ONE: Self = Self(1000);
+    /// The best ratio that is believed.
+    pub const MIN: Self = Self(63);
+    /// The worst ratio that is told apart.
+    pub const MAX: Self = Self(16_000);
+
+    /// `taken` compared with `expected`, which is not zero. Rounds up.
+    pub fn of(taken: Nanos, expected: Nanos) -> Self {
+        let ratio = (u128::from(taken.0) * 1000).div_ceil(u128::from(expected.0.max(1)));
+        Self(u32::try_from(ratio).unwrap_or(u32::MAX).clamp(Self::MIN.0, Self::MAX.0))
+    }
+
+    /// This part of a time. Rounds up.
+    pub fn times(self, time: Nanos) -> Nanos {
+        Nanos((u128::from(time.0) * u128::from(self.0)).div_ceil(1000) as u64)
+    }
+}
+
 impl DiskModel {
     /// An unknown spinning disk: half of what any disk of the last fifteen years does.
     pub const SLOWEST: Self = Self {
@@ -96,6 +120,14 @@ impl DiskModel {
     /// cycle begins in its first half, and may end after the cycle.
     pub fn planned_flush(&self, cycle: Nanos) -> Nanos {
         Nanos(self.flush.0.min(cycle.0 / 2))
+    }
+
+    /// The model of a disk that takes this ratio of the time for reads. The times of writes and
+    /// flushes stay.
+    #[must_use]
+    pub fn slower_by(self, ratio: Ratio) -> Self {
+        let read_mib = ratio.times(self.read_mib);
+        Self { visit: ratio.times(self.visit), sweep: ratio.times(self.sweep), read_mib, ..self }
     }
 
     /// Whether the disk has an arm, so that the order of requests matters.

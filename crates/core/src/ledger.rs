@@ -12,8 +12,9 @@ use core::ops::Range;
 
 use crate::classes::{ClassChangeError, ClassFull, ClassLimits, ClassNumber, Classes};
 use crate::cost::{Cost, Disk, DiskLimits, OutputCost, PlannedCost};
-use crate::disk_model::{MilliVisits, TransferredBytes};
+use crate::disk_model::{DiskModel, MilliVisits, TransferredBytes};
 use crate::mutant;
+use crate::overload::Need;
 use crate::timeline::Timeline;
 use crate::units::{BitRate, Bytes, Nanos};
 
@@ -350,6 +351,33 @@ impl Ledger {
         }
         (self.classes, self.limits.classes) = (changed, to);
         Ok(())
+    }
+
+    /// Changes the model of a disk, under all current promises. They may then exceed it: nothing
+    /// more is admitted, and [`overload`](crate::overload) says what happens to them.
+    ///
+    /// # Panics
+    /// If there is no such disk.
+    pub fn set_model(&mut self, disk: u32, model: DiskModel) {
+        self.limits.disks[disk as usize].model = model;
+    }
+
+    /// Time in a disk's cycle, by `model`, of all that is promised except `without`.
+    ///
+    /// # Panics
+    /// If there is no such disk.
+    pub fn disk_time(&self, disk: u32, model: &DiskModel, without: Need) -> Nanos {
+        let DiskUse { visits, mut per_cycle, .. } = self.disk_use(disk as usize, None);
+        per_cycle.read = per_cycle.read.saturating_sub(Bytes(without.bytes));
+        model.moving(MilliVisits(visits.0.saturating_sub(without.visits)), per_cycle)
+    }
+
+    /// Time of a disk's cycle that is promised at most.
+    ///
+    /// # Panics
+    /// If there is no such disk.
+    pub fn disk_limit(&self, disk: u32) -> Nanos {
+        disk_limit(&self.limits.disks[disk as usize])
     }
 
     /// Number of promised streams.

@@ -37,6 +37,10 @@ pub mod generated;
 pub mod classes;
 pub mod disk_model;
 
+pub mod estimator;
+
+pub mod overload;
+
 pub mod block_list;
 pub mod cost;
 pub mod cycle;

@@ -71,6 +71,10 @@ mod switch {
         SumSkipped,
         /// A block of a growing title counts as in memory however much of it was read.
         ShortBlockKept,
+        /// A disk with light load is believed to be as fast under full load.
+        LightLoadTrusted,
+        /// A disk is never believed to be slower than the model of the start.
+        SlownessIgnored,
         /// Uploads get their floor, and nothing of the time that is left over.
         UploadsKeptBack,
         /// The first step of an envelope is not promised.
@@ -155,6 +159,10 @@ mod switch {
             Self::StepKept,
             Self::PlanLate,
         ];
+
+        /// Those of what is learned about disks, which only worlds tell whose disks differ from
+        /// their models.
+        pub const OF_LEARNING: [Self; 2] = [Self::LightLoadTrusted, Self::SlownessIgnored];
 
         /// Those of the pacer, which no world of disks tells, but the worlds of packets do.
         pub const OF_THE_PACER: [Self; 9] = [

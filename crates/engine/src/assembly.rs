@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use tactus_core::cost::RESIDENT_WINDOW;
-use tactus_core::cycle::{CycleLimits, GROUP_MAX, WritePathLimits};
+use tactus_core::cycle::{CycleLimits, GROUP_MAX, Learning, WritePathLimits};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ports::{DiskPort, LinkPort, PacketPort, Waker};
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
@@ -22,7 +22,7 @@ use crate::counters::{
     PacketCounters, StreamCounters,
 };
 use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeLimits, VolumeParts};
-use crate::disk::{self, DiskRings, DiskServer};
+use crate::disk::{self, DiskRings, DiskServer, ProbeSetup};
 use crate::egress::Memory;
 use crate::internal::{FromLink, ToLink};
 use crate::link::{LinkParts, LinkServer, Patience};
@@ -46,6 +46,16 @@ pub struct VolumeSetup<D> {
     pub best_effort_depth: u32,
     /// The write path of uploads; `None` if the volume takes no uploads.
     pub write_path: Option<WritePathSetup>,
+    /// What is learned about the disk; `None`: it always keeps its model.
+    pub learning: Option<LearningSetup>,
+}
+
+/// What is learned about a disk, and by what.
+pub struct LearningSetup {
+    /// The rules.
+    pub rules: Learning,
+    /// What probes read with; set if the rules allow probes.
+    pub probe: Option<ProbeSetup>,
 }
 
 /// The write path of one volume. Its places belong to the write share. The control side owns their
@@ -236,8 +246,8 @@ where
         write_paths.push(generated.write_path);
     }
     // For each stream: a start, the stop of its grant, a stop of all streams, an interleaved
-    // message, and an extension of a growing title.
-    let (commands, delivery_commands) = ring(5 * streams + 1);
+    // message, an extension of a growing title, and a deferral with its end.
+    let (commands, delivery_commands) = ring(7 * streams + 1);
     let (delivery_reports, reports) = ring(4 * streams + 1);
     let (classes, class_changes) = ring(counters.classes.len().max(1));
     let packet_server = packets.map(|PacketSetup { port, rate, tick, classes }| {
@@ -338,6 +348,9 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     // For each want: the want, its end and a return. There are at most as many commits as wants.
     let (to_block, requests) = ring(4 * wants + 1);
     let (answers, from_block) = ring(wants + 1);
+    let (learning, probe) =
+        volume.learning.map(|LearningSetup { rules, probe }| (rules, probe)).unzip();
+    let probe = probe.flatten();
     let limits = CycleLimits {
         length: volume.cycle,
         model: volume.model,
@@ -350,11 +363,15 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
                 floor_thousandths: write_path.floor_thousandths,
             }
         }),
+        learning: learning.map(|learning| Learning {
+            probe: learning.probe.filter(|_| probe.is_some()),
+            ..learning
+        }),
     };
     let (disk_write_path, write_path) = volume.write_path.map(assemble_write_path).unzip();
     let rings =
         DiskRings { requests: disk_requests, filled: disk_filled, write_path: disk_write_path };
-    let disk = DiskServer::new(volume.port, limits, rings, disk_counters);
+    let disk = DiskServer::new(volume.port, limits, rings, probe, disk_counters);
     let rings = BlockRings { requests, answers, disk: to_disk, filled };
     let view = volume.memory.view().cloned();
     let block_server = BlockServer::new(volume.keeper, view, wants, rings, block_counters);

@@ -1,6 +1,8 @@
 //! Counters of the servers: each is written by one thread; metrics, status page and tests read
 //! them.
 
+use tactus_core::disk_model::Ratio;
+use tactus_core::estimator::Estimate;
 use tactus_core::units::Nanos;
 use tactus_ring::counter::{Counter, Histogram};
 
@@ -55,6 +57,36 @@ pub struct DiskCounters {
     pub cycles_missed: Counter,
     /// Time from hand-over to completion of each read, in ns.
     pub service: Histogram,
+    /// Reads of probes that ended.
+    pub probes: Counter,
+    /// Bytes read by probes.
+    pub probe_bytes: Counter,
+    /// The model in use, as a part of that of the start, in thousandths; zero if nothing is
+    /// learned.
+    pub model_ratio: Counter,
+    /// The same for the last cycle alone; zero unless the disk fell behind in it.
+    pub pressure: Counter,
+    /// How much evidence there is for the model, in thousandths.
+    pub confidence: Counter,
+    /// Seconds with evidence at full depth.
+    pub samples: Counter,
+}
+
+impl DiskCounters {
+    /// What is known about the disk.
+    pub fn estimate(&self) -> Estimate {
+        let ratio = |value: u64| Ratio(u32::try_from(value).unwrap_or(Ratio::MAX.0));
+        let pressure = self.pressure.value();
+        Estimate {
+            ratio: match self.model_ratio.value() {
+                0 => Ratio::ONE,
+                value => ratio(value),
+            },
+            pressure: (pressure > 0).then(|| ratio(pressure)),
+            confidence: u32::try_from(self.confidence.value()).unwrap_or(0),
+            samples: self.samples.value(),
+        }
+    }
 }
 
 /// One block server.

@@ -189,6 +189,14 @@ impl DeliveryServer {
         self.settle(now, stream.index);
     }
 
+    /// Puts the further reads of a stream behind those of all others, or no longer.
+    fn defer(&mut self, stream: StreamId, is_deferred: bool) {
+        let entry = &mut self.entries[stream.index as usize];
+        if entry.stream == stream {
+            entry.is_deferred = is_deferred;
+        }
+    }
+
     /// Sends the length of a title that has grown to its end to the link. A stream that has reached
     /// the end waits for its last blocks without being late, so the link gets its length only when
     /// it has been fed all of them.
@@ -236,6 +244,10 @@ impl DeliveryServer {
                 // The first blocks of a new stream come after everything that is already promised.
                 (None, Some(_)) => now + mutant!(NewcomersFirst, cycle.times(4), JOIN),
                 (None, None) => MonoTime(u64::MAX),
+            };
+            let deadline = match (entry.is_deferred, entry.rate) {
+                (true, Some(_)) => deadline + DEFERRED,
+                _ => deadline,
             };
             let law = law.as_ref().map(|law| -> &dyn DueTimes { law });
             let Some(mut piece) = entry.read.poll(law, horizon) else { break };
@@ -675,6 +687,7 @@ impl Server for DeliveryServer {
                 Command::Pin(pin) => self.pin(now, pin),
                 Command::Stop(stream) => self.stop(now, stream),
                 Command::Interleave { stream, message } => self.interleave(stream, message),
+                Command::Defer { stream, is_deferred } => self.defer(stream, is_deferred),
                 Command::Extend { stream, end, is_whole } => {
                     self.extend(now, stream, end, is_whole);
                 }
@@ -703,3 +716,6 @@ impl Server for DeliveryServer {
 /// however slow, and in the order in which streams came. A nearer deadline would pass while many
 /// streams begin or seek, and their first blocks would then precede the blocks of running streams.
 const JOIN: Nanos = SECOND.times(1_000_000);
+
+/// Blocks of a deferred stream are due this much later: after the first blocks of new streams.
+const DEFERRED: Nanos = SECOND.times(2_000_000);

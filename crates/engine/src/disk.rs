@@ -5,11 +5,13 @@
 //! All decisions are in `tactus_core::cycle`. The control side decides what an error of a write or
 //! flush means: the disk server reports each error once and repeats no request.
 
+mod prober;
 mod write_path;
 
 use std::sync::Arc;
 
 use tactus_core::cycle::{BlockReadEnd, Cycle, CycleLimits, JobEnd, Turn};
+use tactus_core::estimator::Estimate;
 use tactus_core::ports::{Completion, Direction, DiskPort, Transfer};
 use tactus_core::units::{MonoTime, Nanos};
 use tactus_ring::spsc::{Consumer, Producer};
@@ -18,6 +20,9 @@ use crate::counters::DiskCounters;
 use crate::internal::{Round, ToDisk};
 use crate::server::Server;
 
+use prober::Prober;
+
+pub use prober::ProbeSetup;
 pub(crate) use write_path::WritePath;
 
 /// One device, its cycle, and the rings to its block server and its write path.
@@ -31,6 +36,8 @@ pub struct DiskServer<P> {
     write_path: Option<WritePath>,
     counters: Arc<DiskCounters>,
     flying: Vec<InFlightTransfer>,
+    /// `None` if the disk is not probed.
+    prober: Option<Prober>,
     cycle_now: u64,
     /// When it was last polled, if transfers were at the device then.
     left: Option<MonoTime>,
@@ -57,12 +64,17 @@ impl<P: DiskPort> DiskServer<P> {
         port: P,
         limits: CycleLimits,
         rings: DiskRings,
+        probe: Option<ProbeSetup>,
         counters: Arc<DiskCounters>,
     ) -> Self {
         let flying = Vec::with_capacity(limits.in_flight_max() as usize);
         let (length, cycle) = (limits.length, Cycle::new(limits));
         let DiskRings { requests, filled, write_path } = rings;
         let (cycle_now, left, is_quiesced) = (0, None, false);
+        let prober = probe.map(Prober::new);
+        if let Some(estimate) = cycle.estimate() {
+            publish(&counters, &estimate);
+        }
         Self {
             port,
             cycle,
@@ -72,6 +84,7 @@ impl<P: DiskPort> DiskServer<P> {
             write_path,
             counters,
             flying,
+            prober,
             cycle_now,
             left,
             is_quiesced,
@@ -109,7 +122,7 @@ impl<P: DiskPort> DiskServer<P> {
             let at = at.expect("the device completes each transfer once");
             let flying = self.flying.swap_remove(at);
             self.count(now, &flying, completion);
-            let ended = self.cycle.handle_completion(completion);
+            let ended = self.cycle.handle_completion(now, completion);
             self.answer(ended);
         }
         any
@@ -211,14 +224,30 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
             self.counters.unattended.add(away.0);
         }
         self.watch_cycle(now);
+        if self.cycle.end_cycles(now)
+            && let Some(estimate) = self.cycle.estimate()
+        {
+            publish(&self.counters, &estimate);
+        }
         let mut any = self.take_requests(now);
         if self.cycle.in_flight() > 0 {
             any |= self.take_completions(now);
+            if let Some(prober) = &mut self.prober {
+                any |= prober.take_completions(now, &mut self.cycle, &self.counters);
+            }
+            if away > IN_TIME {
+                self.cycle.note_late_poll(now, Nanos(away.0 - IN_TIME.0));
+            }
         }
         if self.cycle.is_flushing() {
             any |= self.take_synced(now);
         }
-        any |= !self.is_quiesced && self.start(now);
+        if !self.is_quiesced {
+            any |= self.start(now);
+            if let Some(prober) = &mut self.prober {
+                any |= prober.start(now, &mut self.cycle);
+            }
+        }
         if let Some(write_path) = &mut self.write_path {
             write_path.wake();
         }
@@ -242,9 +271,21 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
 
     fn resume(&mut self) -> Result<(), i32> {
         self.port.renew()?;
+        if let Some(prober) = &mut self.prober {
+            prober.renew()?;
+        }
         self.is_quiesced = false;
         Ok(())
     }
+}
+
+/// Publishes what is known about a disk.
+fn publish(counters: &DiskCounters, estimate: &Estimate) {
+    let Estimate { ratio, pressure, confidence, samples } = *estimate;
+    counters.model_ratio.set(u64::from(ratio.0));
+    counters.pressure.set(pressure.map_or(0, |ratio| u64::from(ratio.0)));
+    counters.confidence.set(u64::from(confidence));
+    counters.samples.set(samples);
 }
 
 /// A poll that comes later than this was held up by other programs: several times the time of the
@@ -254,3 +295,6 @@ const AWAY: Nanos = Nanos::from_millis(5);
 /// Interval of polling for completions while there are transfers: a wake-up for each one would cost
 /// 4 us a block. At depth 16 and 256 KiB this interval still moves 4 GB/s.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(1);
+
+/// A poll in this time after the last one is in time.
+const IN_TIME: Nanos = Nanos::from_micros(1_250);

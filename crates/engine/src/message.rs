@@ -136,8 +136,16 @@ pub enum Command {
         /// At least one byte, at most [`INTERLEAVED_MAX`].
         message: Box<[u8]>,
     },
+    /// Reads of the delivery come after those of all others, or no longer: the disk does not keep
+    /// up with all that was promised. For a delivery that has ended, the command has no effect.
+    Defer {
+        /// The delivery.
+        stream: StreamId,
+        /// Whether it is deferred from now on.
+        is_deferred: bool,
+    },
     /// More of a growing title is on stable storage. This command may be delayed. It must be if
-    /// fewer than four places for each stream are free in the ring: those are for urgent commands.
+    /// fewer than six places for each stream are free in the ring: those are for urgent commands.
     Extend {
         /// The delivery. For one that has ended, the command has no effect.
         stream: StreamId,

@@ -21,7 +21,9 @@ use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use tactus_config::Config;
 use tactus_control::broker::{ActiveStream, Broker, Degradations};
-use tactus_control::engine::{Engine, PacketFacts, Stalls, VolumeFacts, Watchdog, WritePath};
+use tactus_control::engine::{
+    self, Engine, LearnedModel, PacketFacts, Stalls, VolumeFacts, Watchdog, WritePath,
+};
 use tactus_control::placement::CorePlan;
 use tactus_control::recording::{Recorder, Totals};
 use tactus_core::units::BitRate;
@@ -267,6 +269,11 @@ struct Stream<'a> {
 }
 
 impl Sources {
+    /// What is known about the disk of a volume.
+    fn learned(&self, at: usize) -> LearnedModel {
+        engine::learned(&self.volumes[at].facts, &self.counters.disks[at])
+    }
+
     fn streams(&self) -> Vec<Stream<'_>> {
         let running = self.broker.running().into_iter();
         running
@@ -391,6 +398,11 @@ impl Stream<'_> {
 /// Millionths as a fraction.
 fn ratio(millionths: u64) -> f64 {
     millionths as f64 / 1e6
+}
+
+/// Thousandths as a fraction.
+fn thousandths(count: u32) -> f64 {
+    f64::from(count) / 1e3
 }
 
 /// Nanoseconds as seconds.

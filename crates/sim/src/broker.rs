@@ -10,10 +10,13 @@ use tactus_core::cost::{
     Cost, Disk, DiskLimits, Order, OutputCost, PacedRead, PlannedCost, RESIDENT_WINDOW, SendCost,
     Source, TitlePart,
 };
+use tactus_core::disk_model::DiskModel;
 use tactus_core::envelope::Envelope;
+use tactus_core::estimator::Estimate;
 use tactus_core::ledger::{Ledger, Level, Limits, Resource};
+use tactus_core::overload::{Measures, Overload, Promise};
 use tactus_core::stagger::Tick;
-use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
+use tactus_core::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
 use tactus_engine::message::StreamId;
 
 use crate::verdict::{Invariant, require};
@@ -26,6 +29,8 @@ pub(crate) struct Broker {
     /// The promises over time, by slot.
     planned: Vec<Option<PlannedGrant>>,
     sums: Sums,
+    /// Disks are learned: what was promised may exceed a model that has become worse.
+    learns: bool,
 }
 
 /// What is promised over time.
@@ -134,7 +139,7 @@ impl Grant {
 }
 
 impl Broker {
-    pub(crate) fn new(disks: Vec<DiskLimits>, streams: u32) -> Self {
+    pub(crate) fn new(disks: Vec<DiskLimits>, streams: u32, learns: bool) -> Self {
         let count = disks.len();
         // Link and processor have ample room: here the disks and the memory are the limits.
         let link = BitRate(1 << 50);
@@ -150,6 +155,7 @@ impl Broker {
             free: (0..streams).rev().collect(),
             generations: vec![0; streams as usize],
             planned: (0..streams).map(|_| None).collect(),
+            learns,
             sums: Sums {
                 visits: vec![0; count],
                 bytes: vec![0; count],
@@ -190,7 +196,7 @@ impl Broker {
         });
         let grant = Grant { slot: slot.unwrap_or(0), volume, request, part, cost, window };
         self.add(grant, true);
-        self.check();
+        self.check(true);
         Some(grant)
     }
 
@@ -233,7 +239,7 @@ impl Broker {
         let grant = Grant { slot: slot.unwrap_or(0), volume, request, part, cost: peak, window };
         self.planned[grant.slot as usize] = Some(PlannedGrant { cost, seconds: seconds.collect() });
         self.add(grant, true);
-        self.check();
+        self.check(true);
         Some(grant)
     }
 
@@ -256,8 +262,37 @@ impl Broker {
         }
         let grant = Grant { slot: u32::MAX, volume, request, part, cost, window };
         self.add(grant, true);
-        self.check();
+        self.check(true);
         Some(grant)
+    }
+
+    /// Changes the model of a disk to what was learned.
+    pub(crate) fn set_model(&mut self, volume: usize, model: DiskModel) {
+        self.ledger.set_model(volume as u32, model);
+    }
+
+    /// Which of `grants`, newest first, must be deferred.
+    pub(crate) fn look(
+        &self,
+        (now, volume): (MonoTime, usize),
+        (start, estimate): (&DiskModel, &Estimate),
+        grants: &[Grant],
+        overload: &mut Overload,
+    ) -> Measures {
+        let need = |grant: &Grant| PlannedCost::from(grant.cost).disk_need();
+        let newest: Vec<_> = grants.iter().map(need).collect();
+        let disk = volume as u32;
+        let time = |without| self.ledger.disk_time(disk, start, without);
+        let cycle = self.ledger.limits().disks[volume].cycle;
+        let limit = self.ledger.disk_limit(disk);
+        overload.look(now, estimate, &Promise { cycle, limit, newest: &newest, time: &time })
+    }
+
+    /// How many streams like this are admitted in all, by the disk.
+    pub(crate) fn capacity(&self, volume: usize, request: Request) -> u32 {
+        let part = TitlePart::whole(Bytes(u64::MAX / 2));
+        let (cost, _) = request.cost(self.ledger.disk(volume as u32), part);
+        self.ledger.room_for(cost, &[0]) + self.ledger.streams()
     }
 
     /// A new generation of the grant's slot.
@@ -274,7 +309,7 @@ impl Broker {
             Some(planned) => self.ledger.release_planned(&planned.cost),
             None => self.ledger.release(grant.cost),
         }
-        self.check();
+        self.check(!self.learns);
     }
 
     /// Returns a grant's slot.
@@ -361,8 +396,8 @@ impl Broker {
         }
     }
 
-    /// Compares every level with the sums, and the disks' time with their cycles.
-    fn check(&self) {
+    /// Compares every level with the sums, and the disks' time with their cycles if all must fit.
+    fn check(&self, fits: bool) {
         for level in self.ledger.levels() {
             let disk = level.number as usize;
             let sum = match level.resource {
@@ -391,6 +426,9 @@ impl Broker {
             require(between, Invariant::LedgerIsTheSum, || {
                 format!("{level:?}, but what lives sums up to {sum} to {most}: {:?}", self.sums)
             });
+            if !fits && level.resource == Resource::Disk {
+                continue;
+            }
             // The highest visits and bytes may be those of two seconds: each second must fit.
             let sum = match level.resource {
                 Resource::Disk => self.busiest_second(disk),

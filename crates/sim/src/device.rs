@@ -46,6 +46,8 @@ pub(crate) struct Device {
     fidelity: Fidelity,
     dice: Dice,
     pending: Vec<PendingTransfer>,
+    /// Reads of probes.
+    probes: Vec<(MonoTime, Transfer)>,
     depth: usize,
     submitted: u64,
     /// Titles with a failed or short transfer.
@@ -110,6 +112,7 @@ impl Device {
             fidelity: parts.fidelity,
             dice: parts.dice,
             pending: Vec::with_capacity(depth),
+            probes: Vec::with_capacity(depth),
             depth,
             submitted: 0,
             trace: Trace::default(),
@@ -117,7 +120,8 @@ impl Device {
     }
 
     fn submit(&mut self, now: MonoTime, transfer: Transfer) {
-        require(self.pending.len() < self.depth, Invariant::BoundedTurn, || {
+        let at_device = self.pending.len() + self.probes.len();
+        require(at_device < self.depth, Invariant::BoundedTurn, || {
             format!("more than {} transfers at the device at {now:?}", self.depth)
         });
         let (place, there) = match transfer.direction {
@@ -168,6 +172,26 @@ impl Device {
             pages.damage(transfer);
         }
         self.pending.push(PendingTransfer { done: service.done, number, transfer, result, flip });
+    }
+
+    /// Begins a read of a probe: a place that belongs to no title.
+    fn submit_probe(&mut self, now: MonoTime, transfer: Transfer) {
+        let at_device = self.pending.len() + self.probes.len();
+        require(at_device < self.depth, Invariant::BoundedTurn, || {
+            format!("more than {} transfers at the device at {now:?}", self.depth)
+        });
+        let (place, len) = (transfer.offset.0, u64::from(transfer.len));
+        let service = self.mechanics.serve(now, place, len, &mut self.dice);
+        let slow = self.faults.iter().filter(|fault| fault.is_on(now)).map(Fault::factor);
+        let service = self.mechanics.stretch(service, slow.max().unwrap_or(1));
+        self.trace.note_all([now.0, transfer.offset.0, service.done.0]);
+        self.probes.push((service.done, transfer));
+    }
+
+    fn poll_probe(&mut self, now: MonoTime) -> Option<Completion> {
+        let at = self.probes.iter().position(|&(done, _)| done <= now && !self.hangs(now))?;
+        let (_, transfer) = self.probes.swap_remove(at);
+        Some(Completion { transfer, result: Ok(transfer.len) })
     }
 
     /// The position of a write, and its number of bytes.
@@ -347,6 +371,9 @@ impl Device {
         require(self.pending.is_empty(), Invariant::OneCompletionEach, || {
             format!("{} transfers were never asked for again", self.pending.len())
         });
+        require(self.probes.is_empty(), Invariant::OneCompletionEach, || {
+            format!("{} probes were never asked for again", self.probes.len())
+        });
     }
 
     pub(crate) fn trace(&self) -> u64 {
@@ -415,6 +442,30 @@ impl DiskPort for DiskEnd {
 
     fn poll_synced(&mut self, now: MonoTime) -> Option<SyncResult> {
         open(&self.0).poll_synced(now)
+    }
+}
+
+/// The engine's end for probes of a device.
+pub(crate) struct ProbeEnd(pub(crate) Arc<Mutex<Device>>);
+
+impl DiskPort for ProbeEnd {
+    fn submit(&mut self, now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
+        open(&self.0).submit_probe(now, transfer);
+        Ok(())
+    }
+
+    fn kick(&mut self, _now: MonoTime) {}
+
+    fn poll_completion(&mut self, now: MonoTime) -> Option<Completion> {
+        open(&self.0).poll_probe(now)
+    }
+
+    fn submit_sync(&mut self, _now: MonoTime, sync: Sync) -> Result<(), Sync> {
+        Err(sync)
+    }
+
+    fn poll_synced(&mut self, _now: MonoTime) -> Option<SyncResult> {
+        None
     }
 }
 

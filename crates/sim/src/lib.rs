@@ -27,6 +27,8 @@ pub mod run;
 
 pub mod packets;
 
+pub mod learning;
+
 pub mod campaign;
 #[cfg(feature = "mutants")]
 pub mod hunt;

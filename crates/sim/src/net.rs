@@ -43,6 +43,8 @@ pub(crate) struct Net {
     pub(crate) turn: LinkTurn,
     /// Another disk has faults: their effects on streams of a healthy disk are attributed to it.
     others_fail: bool,
+    /// Streams may be late within their promise.
+    has_grace: bool,
     /// Sum of all pauses of the machine.
     pub(crate) paused: Nanos,
     counters: Option<Arc<[StreamCounters]>>,
@@ -95,7 +97,11 @@ pub(crate) struct DeliveryState {
 const PLACES: i32 = 1024;
 
 impl Net {
-    pub(crate) fn new(places: u32, fidelity: Fidelity, others_fail: bool) -> Self {
+    pub(crate) fn new(
+        places: u32,
+        fidelity: Fidelity,
+        (others_fail, has_grace): (bool, bool),
+    ) -> Self {
         assert!(places < PLACES as u32);
         Self {
             sockets: (0..places).map(|_| None).collect(),
@@ -103,6 +109,7 @@ impl Net {
             fidelity,
             turn: LinkTurn::default(),
             others_fail,
+            has_grace,
             paused: Nanos(0),
             counters: None,
             trace: Trace::default(),
@@ -190,7 +197,7 @@ impl Net {
         let underruns = counters[place].underruns.value();
         let invariant =
             if self.others_fail { Invariant::FaultsStayAtHome } else { Invariant::NeverEmpty };
-        require(underruns == 0, invariant, || {
+        require(underruns == 0 || self.has_grace, invariant, || {
             let delivery = self.sockets[place].as_ref().map(|socket| socket.delivery);
             format!("place {place} had {underruns} underruns by {now:?}: {delivery:?}")
         });

@@ -93,6 +93,7 @@ fn swarm(duration: Nanos) -> Swarm {
             memory: Memory::Arena,
             write_path: None,
             faults: vec![],
+            guess: None,
         }],
         titles: (0..STREAMS).map(title).collect(),
         clients: (0..STREAMS).map(client).collect(),
@@ -104,6 +105,7 @@ fn swarm(duration: Nanos) -> Swarm {
         pauses: vec![],
         quiet_from: MonoTime(0),
         behind_max: SECOND.times(10),
+        grace: Nanos(0),
     }
 }
 

@@ -6,6 +6,8 @@
 mod crowd;
 mod datagrams;
 
+use tactus_core::disk_model::Ratio;
+use tactus_core::estimator::ModelOrigin;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
 
@@ -81,6 +83,8 @@ pub(crate) struct Swarm {
     /// The end of all faults.
     pub(crate) quiet_from: MonoTime,
     pub(crate) behind_max: Nanos,
+    /// Streams may be this much later than promised: a disk has changed under full load.
+    pub(crate) grace: Nanos,
 }
 
 /// A volume.
@@ -95,6 +99,19 @@ pub(crate) struct VolumeSpec {
     pub(crate) memory: Memory,
     pub(crate) write_path: Option<WritePathSpec>,
     pub(crate) faults: Vec<Fault>,
+    /// How wrong the model of the start is, and that the disk is learned; `None`: it is right and
+    /// stays.
+    pub(crate) guess: Option<GuessSpec>,
+}
+
+/// The model of the start of a disk that is learned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GuessSpec {
+    /// Its times, compared with those of the disk.
+    pub(crate) ratio: Ratio,
+    pub(crate) origin: ModelOrigin,
+    /// Whether the reads of streams count as evidence of a fast disk.
+    pub(crate) is_direct: bool,
 }
 
 /// The uploads of a volume.
@@ -303,6 +320,7 @@ impl Swarm {
             pauses,
             quiet_from,
             behind_max: SECOND.times(dice.between(1, 10)),
+            grace: Nanos(0),
         }
     }
 }
@@ -350,6 +368,7 @@ impl VolumeSpec {
             memory: Memory::draw(dice),
             write_path: None,
             faults: vec![],
+            guess: None,
         }
     }
 

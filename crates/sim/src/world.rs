@@ -4,6 +4,7 @@
 //! read. Time without events costs nothing.
 
 mod clients;
+mod disks;
 mod schedule;
 mod uploads;
 
@@ -12,29 +13,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tactus_core::cost::WriteLimits;
+use tactus_core::cycle::{Learning, ProbeLimits};
 use tactus_core::pacer::Class;
-use tactus_core::ports::Waker;
+use tactus_core::ports::{FileHandle, Waker};
 use tactus_core::sums::Sums;
 use tactus_core::units::{BitRate, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::assembly::{
-    Control, PacketSetup, Placement, Setup, VolumeSetup, WritePathSetup, assemble,
+    Control, LearningSetup, PacketSetup, Placement, Setup, VolumeSetup, WritePathSetup, assemble,
 };
 use tactus_engine::cores::Core;
+use tactus_engine::disk::ProbeSetup;
 use tactus_engine::egress::Memory;
 use tactus_engine::link::Patience;
 use tactus_engine::message::PacketClass;
 use tactus_ring::arena::{ArenaOwner, HeapRegion, arena, elsewhere};
 
 use crate::broker::Broker;
-use crate::device::{Blocks, Device, DeviceParts, DiskEnd, DiskLimits, Fault, Pages, Stable, open};
+use crate::device::{
+    Blocks, Device, DeviceParts, DiskEnd, DiskLimits, Fault, Pages, ProbeEnd, SPAN, Stable, open,
+};
 use crate::dice::Dice;
 use crate::net::{LinkEnd, LinkTurn, Net, PacketEnd, UdpOutputs};
-use crate::swarm::{self, Mode, Swarm, VolumeSpec, WritePathSpec};
+use crate::swarm::{self, GuessSpec, Mode, Swarm, VolumeSpec, WritePathSpec};
 use crate::title::Title;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, require};
 
 use clients::{Client, Live, PinnedTitle};
+use disks::LearnedDisk;
 use schedule::{Due, Event};
 use uploads::{Store, Uploader};
 
@@ -62,6 +68,8 @@ pub(crate) struct World {
     udp_outputs: Arc<Mutex<UdpOutputs>>,
     broker: Broker,
     clients: Vec<Client>,
+    /// What the control side knows about each disk.
+    learned: Vec<LearnedDisk>,
     /// Each volume's store, if it takes uploads.
     stores: Vec<Option<Store>>,
     uploaders: Vec<Uploader>,
@@ -138,6 +146,12 @@ pub struct Tally {
     pub planned: u64,
     /// Blocks that differed from the stored bytes.
     pub damaged: u64,
+    /// Maximum of streams that were deferred at a time.
+    pub deferred_max: u64,
+    /// Streams that were ended because they stayed deferred.
+    pub ended: u64,
+    /// Streams that a learned disk admits in all, at the end.
+    pub capacity: u64,
 }
 
 impl Tally {
@@ -163,6 +177,9 @@ impl Tally {
         self.followers += other.followers;
         self.planned += other.planned;
         self.damaged += other.damaged;
+        self.deferred_max = self.deferred_max.max(other.deferred_max);
+        self.ended += other.ended;
+        self.capacity = self.capacity.max(other.capacity);
     }
 }
 
@@ -189,7 +206,11 @@ impl World {
         let titles: Arc<[Title]> = swarm.titles.clone().into();
         let placement = place(&swarm, &mut dice.fork(1));
         let others_fail = swarm.volumes.iter().any(|volume| !volume.faults.is_empty());
-        let net = Arc::new(Mutex::new(Net::new(swarm.streams, swarm.fidelity, others_fail)));
+        let net = Arc::new(Mutex::new(Net::new(
+            swarm.streams,
+            swarm.fidelity,
+            (others_fail, swarm.grace > Nanos(0)),
+        )));
         let udp_outputs = Arc::new(Mutex::new(UdpOutputs::new(
             swarm.udp_outputs.clone(),
             swarm.streams,
@@ -197,17 +218,19 @@ impl World {
             &dice.fork(2),
         )));
         let (mut volumes, mut devices, mut ledger_limits) = (vec![], vec![], vec![]);
-        let mut shares = vec![];
+        let (mut shares, mut learned) = (vec![], vec![]);
         for (at, spec) in swarm.volumes.iter().enumerate() {
             let (keeper, blocks, memory) = make_blocks(spec);
-            let model = spec.kind.model(spec.block);
+            let truth = spec.kind.model(spec.block);
+            let model = spec.guess.map_or(truth, |guess| truth.slower_by(guess.ratio));
+            learned.push(LearnedDisk::new(spec.guess.map(|_| model)));
             let limits = DiskLimits {
-                model,
+                model: truth,
                 cycle: spec.cycle,
                 block: spec.block,
                 best_effort_depth: spec.best_effort_depth,
                 message_delay: message_delay(&swarm),
-                obeys: spec.faults.is_empty() && swarm.pauses.is_empty(),
+                obeys: spec.faults.is_empty() && spec.guess.is_none() && swarm.pauses.is_empty(),
                 slower: match swarm.mode {
                     Mode::Degradation => spec.faults.iter().map(Fault::factor).max(),
                     _ => None,
@@ -247,6 +270,7 @@ impl World {
                     floor_thousandths: write_path.floor_thousandths,
                     waker: Box::new(WakeFlag(Arc::clone(&woken))),
                 }),
+                learning: spec.guess.map(|guess| learning_of(spec, guess, &device)),
             });
             shares.push(share.map(|share| (share, woken)));
             ledger_limits.push(tactus_core::cost::DiskLimits {
@@ -302,12 +326,14 @@ impl World {
         });
         let stores = stores.collect();
         let now = swarm.begin;
+        let learns = swarm.volumes.iter().any(|volume| volume.guess.is_some());
         let cores = cores
             .into_iter()
             .map(|core| CoreSlot { core, wanted: Some(now), actual: Some(now), last: now })
             .collect();
         let mut world = Self {
-            broker: Broker::new(ledger_limits, swarm.streams),
+            broker: Broker::new(ledger_limits, swarm.streams, learns),
+            learned,
             clients: swarm
                 .clients
                 .iter()
@@ -352,6 +378,9 @@ impl World {
         for uploader in 0..world.swarm.uploads.len() {
             let at = now + world.swarm.uploads[uploader].arrives;
             world.push(at, Event::Upload { uploader });
+        }
+        if learns {
+            world.push(now + disks::LOOK, Event::FollowDisks);
         }
         world.push(now + SECOND, Event::LookAround);
         world
@@ -538,7 +567,8 @@ impl World {
         let leased: u64 = counters.blocks.iter().map(|block| block.leased.value()).sum();
         let streams = counters.delivery.streams.value();
         // Several cores poll for messages for ever; a single one has no reason to wake.
-        let timers = self.cores.len() == 1 && self.cores[0].wanted.is_some();
+        let learns = self.learned.iter().any(|disk| disk.start.is_some());
+        let timers = self.cores.len() == 1 && self.cores[0].wanted.is_some() && !learns;
         let clean = leased == 0 && streams == 0 && !timers;
         require(clean, Invariant::NothingLeft, || {
             format!("{leased} blocks leased, {streams} streams, a timer: {timers}")
@@ -576,6 +606,20 @@ fn after_pause(pauses: &[(MonoTime, Nanos)], at: MonoTime) -> MonoTime {
 /// Sum of all pauses of the machine by `now`, including the whole of a running one.
 fn paused_by(pauses: &[(MonoTime, Nanos)], now: MonoTime) -> Nanos {
     pauses.iter().filter(|&&(from, _)| from <= now).map(|&(_, span)| span).sum()
+}
+
+/// What is learned about a disk, with probes of any place.
+fn learning_of(spec: &VolumeSpec, guess: GuessSpec, device: &Arc<Mutex<Device>>) -> LearningSetup {
+    let depth = spec.kind.model(spec.block).depth;
+    let region = HeapRegion::new(depth as usize * spec.block as usize);
+    let (keeper, _) = arena(Box::new(region), spec.block);
+    let port = Box::new(ProbeEnd(Arc::clone(device)));
+    let GuessSpec { origin, is_direct, .. } = guess;
+    let len = tactus_core::units::Bytes(SPAN);
+    LearningSetup {
+        rules: Learning { origin, is_direct, probe: Some(ProbeLimits { len, block: spec.block }) },
+        probe: Some(ProbeSetup { port, keeper, file: FileHandle(0) }),
+    }
 }
 
 /// The keeper of a volume's blocks, and the memory for the device and the link.

@@ -250,6 +250,7 @@ fn hunt(workspace: &Workspace) -> Result<Remark> {
         "--features=mutants",
         "--locked",
         "--test=mutants",
+        "--test=learning_mutants",
         "--test=datagram_mutants",
         "--test=pacer_mutants",
     ]))?;

@@ -81,6 +81,7 @@ struct Degradation {
     /// Index into [`DegradationLevel::ALL`].
     level: AtomicU8,
     ended: AtomicU64,
+    deferred: AtomicU64,
 }
 
 impl Degradations {
@@ -93,7 +94,9 @@ impl Degradations {
     pub fn level(&self, volume: VolumeId) -> DegradationLevel {
         let degradation = self.0.get(usize::from(volume.0));
         let at = degradation.map_or(0, |degradation| degradation.level.load(Ordering::Relaxed));
-        DegradationLevel::ALL[usize::from(at)]
+        let level = DegradationLevel::ALL[usize::from(at)];
+        // Streams that wait for others come before all that is not promised yet.
+        if self.deferred(volume) > 0 { level.max(DegradationLevel::Newcomers) } else { level }
     }
 
     /// The number of streams of a volume that were ended because of its disk.
@@ -101,6 +104,18 @@ impl Degradations {
     pub fn ended(&self, volume: VolumeId) -> u64 {
         let degradation = self.0.get(usize::from(volume.0));
         degradation.map_or(0, |degradation| degradation.ended.load(Ordering::Relaxed))
+    }
+
+    /// The number of streams of a volume whose reads come after those of all others, because its
+    /// disk does not keep up.
+    #[must_use]
+    pub fn deferred(&self, volume: VolumeId) -> u64 {
+        let degradation = self.0.get(usize::from(volume.0));
+        degradation.map_or(0, |degradation| degradation.deferred.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_deferred(&self, volume: VolumeId, count: usize) {
+        self.0[usize::from(volume.0)].deferred.store(count as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn set(&self, volume: VolumeId, level: DegradationLevel) {

@@ -127,7 +127,7 @@ impl super::StreamTable {
     /// Sends an extension to the engine if the ring keeps its room for urgent commands. Returns
     /// whether it was sent.
     fn may_extend(&mut self, stream: StreamId, end: Bytes) -> bool {
-        let has_room = self.commands.free() > 4 * self.slots.len();
+        let has_room = self.commands.free() > 6 * self.slots.len();
         if has_room {
             self.command(Command::Extend { stream, end, is_whole: false });
         }

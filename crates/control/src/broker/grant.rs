@@ -137,6 +137,7 @@ impl Grant {
         slot.begun = begun;
         slot.stopped = false;
         slot.is_left = false;
+        slot.is_deferred = false;
         slot.generation = slot.generation.wrapping_add(1);
         slot.finished = Some(finished);
         slot.retired = Some(retired);

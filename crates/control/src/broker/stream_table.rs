@@ -13,6 +13,7 @@ use tactus_core::cost::{Cost, OutputCost, PlannedCost};
 use tactus_core::envelope::Envelope;
 use tactus_core::generated::TimedDatagram;
 use tactus_core::ledger::{Ledger, Rejection, Resource};
+use tactus_core::overload::Need;
 use tactus_core::ports::{FileHandle, Waker};
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::{
@@ -115,6 +116,10 @@ pub(super) struct Slot {
     pub(super) is_left: bool,
     /// Number of the delivery, counted over all so far.
     pub(super) begun: u64,
+    /// Its need of the disk, as promised.
+    pub(super) need: Need,
+    /// Its reads come after those of all others.
+    pub(super) is_deferred: bool,
     /// The engine has the command to end it.
     pub(super) stopped: bool,
     /// The title whose viewers it counts for, and whether it relies on the title being pinned.
@@ -247,7 +252,7 @@ impl StreamTable {
 
     pub(super) fn command(&mut self, command: Command) {
         let pushed = self.commands.push(command);
-        assert!(pushed.is_ok(), "the ring holds a start and two stops for every place");
+        assert!(pushed.is_ok(), "the ring holds all commands for every place");
         self.waker.wake();
     }
 
@@ -379,6 +384,7 @@ impl StreamTable {
         };
         let slot = self.free.pop().ok_or(none_free)?;
         self.ledger.admit_planned(&cost)?;
+        self.slots[slot as usize].need = cost.disk_need();
         self.slots[slot as usize].without_rate = without_rate.map(|kind| (kind, link));
         if without_rate.is_some() {
             self.without_rate[usize::from(link.0)] += 1;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tactus_core::cost::{BEST_EFFORT_BLOCKS, DiskLimits, SendCost, WriteLimits};
 use tactus_core::disk_model::DiskModel;
+use tactus_core::estimator::ModelOrigin;
 use tactus_core::ledger::{Ledger, Limits};
 use tactus_core::pacer;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
@@ -82,6 +83,11 @@ impl VolumeFacts {
     /// The cost of sending its blocks to a connection.
     pub(super) fn connection_cost(&self) -> SendCost {
         connection_cost(self.limits.sendfile)
+    }
+
+    /// Where the model of its disk comes from.
+    pub fn origin(&self) -> ModelOrigin {
+        if self.model_is_measured { ModelOrigin::Measured } else { ModelOrigin::Guess }
     }
 
     /// Memory for its blocks.
@@ -281,6 +287,27 @@ mod tests {
     use super::*;
     use crate::class::Classes;
     use crate::settings::GapFrames;
+
+    impl VolumeFacts {
+        /// A volume of flash, without memory.
+        pub(in crate::engine) fn of_tests(origin: ModelOrigin) -> Self {
+            let limits = VolumeLimits {
+                cycle: FLASH_CYCLE,
+                block: FLASH_BLOCK,
+                arena: Bytes(0),
+                share_thousandths: 900,
+                sendfile: false,
+                read_ahead: Bytes(0),
+                write_path: None,
+            };
+            Self {
+                path: PathBuf::new(),
+                model: DiskModel::SLOWEST,
+                model_is_measured: origin == ModelOrigin::Measured,
+                limits,
+            }
+        }
+    }
 
     fn promised(settings: &EngineSettings, is_kept_full: bool) -> Ledger {
         let rates = link_rates(settings, is_kept_full);

@@ -5,14 +5,18 @@
 //! decides the order of the sweep. If the host refuses one path, the other is used. Uploads are
 //! written directly on both paths, from memory of their own.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 
 use tactus_core::cost::WriteLimits;
-use tactus_core::cycle::GROUP_MAX;
-use tactus_core::units::Bytes;
-use tactus_engine::assembly::{VolumeSetup, WritePathSetup};
+use tactus_core::cycle::{GROUP_MAX, Learning, ProbeLimits};
+use tactus_core::ports::{Completion, DiskPort, FileHandle, Sync, SyncResult, Transfer};
+use tactus_core::units::{Bytes, MonoTime};
+use tactus_engine::assembly::{LearningSetup, VolumeSetup, WritePathSetup};
+use tactus_engine::disk::ProbeSetup;
 use tactus_engine::egress::Memory;
-use tactus_ring::arena;
+use tactus_ring::arena::{self, HeapRegion};
 use tactus_sys::disk::pages::{DiskPages, FILES_PER_PLACE, FillerRights, PagesOptions};
 use tactus_sys::disk::uring::Registration;
 use tactus_sys::disk::writes::WriteOptions;
@@ -25,6 +29,7 @@ use tactus_sys::waker::Waker;
 use super::host::Wakers;
 use super::limits::{VolumeFacts, VolumeLimits};
 use super::write_path::{SYNCS_MAX, WriteShare};
+use crate::measure;
 use crate::settings::EngineSettings;
 
 /// Opens a volume's device and takes its memory; records the chosen path in `volume`.
@@ -93,6 +98,7 @@ fn by_reference(
         model: volume.model,
         best_effort_depth: BEST_EFFORT_DEPTH.min(options.depth),
         write_path: None,
+        learning: None,
     })
 }
 
@@ -130,7 +136,8 @@ fn direct(
     let port = disk::open(view.clone(), DiskOptions { depth, ..DiskOptions::default() })?;
     degraded.extend(refused_by(port.facts()));
     let (memory, model) = (Memory::Arena(view), volume.model);
-    Ok(VolumeSetup { port, keeper, memory, cycle, model, best_effort_depth, write_path: None })
+    let (write_path, learning) = (None, None);
+    Ok(VolumeSetup { port, keeper, memory, cycle, model, best_effort_depth, write_path, learning })
 }
 
 /// Takes memory; records refused kinds of it.
@@ -149,6 +156,81 @@ fn region(
             .push("memory is not locked: under memory pressure blocks may be swapped".to_owned());
     }
     Ok(region)
+}
+
+/// Adds what is learned about the volume's disk. Without a file for probes, or memory for them,
+/// only the reads of streams tell.
+pub(super) fn with_learning(
+    setup: VolumeSetup<DiskDevice>,
+    volume: &VolumeFacts,
+) -> VolumeSetup<DiskDevice> {
+    let VolumeFacts { ref path, model, .. } = *volume;
+    let block = volume.limits.block;
+    let file = if model.has_arm() { None } else { measure::probe_file(path) };
+    let (probe, limits) = file
+        .and_then(|(file, len)| match ProbePort::open(file, model.depth, block) {
+            Ok(setup) => Some((setup, ProbeLimits { len, block: block.0 as u32 })),
+            Err(error) => {
+                tracing::warn!(volume = %path.display(), %error, "the disk is not probed");
+                None
+            }
+        })
+        .unzip();
+    let rules = Learning {
+        origin: volume.origin(),
+        // The kernel's read-ahead answers most reads by reference.
+        is_direct: !volume.limits.sendfile,
+        probe: limits,
+    };
+    VolumeSetup { learning: Some(LearningSetup { rules, probe }), ..setup }
+}
+
+/// A device for probes, with its file.
+struct ProbePort {
+    device: DiskDevice,
+    _file: File,
+}
+
+impl ProbePort {
+    fn open(file: File, depth: u32, block: Bytes) -> io::Result<ProbeSetup> {
+        let region = HeapRegion::new(depth as usize * block.0 as usize);
+        let (keeper, view) = arena::arena(Box::new(region), block.0 as u32);
+        let options = DiskOptions {
+            depth,
+            threads: depth,
+            registration: Registration::NotWanted,
+            ..DiskOptions::default()
+        };
+        let device = disk::open(view, options)?;
+        let handle = FileHandle(file.as_raw_fd());
+        Ok(ProbeSetup { port: Box::new(Self { device, _file: file }), keeper, file: handle })
+    }
+}
+
+impl DiskPort for ProbePort {
+    fn submit(&mut self, now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
+        self.device.submit(now, transfer)
+    }
+
+    fn kick(&mut self, now: MonoTime) {
+        self.device.kick(now);
+    }
+
+    fn poll_completion(&mut self, now: MonoTime) -> Option<Completion> {
+        self.device.poll_completion(now)
+    }
+
+    fn submit_sync(&mut self, _now: MonoTime, sync: Sync) -> Result<(), Sync> {
+        Err(sync)
+    }
+
+    fn poll_synced(&mut self, _now: MonoTime) -> Option<SyncResult> {
+        None
+    }
+
+    fn renew(&mut self) -> Result<(), i32> {
+        DiskPort::renew(&mut self.device)
+    }
 }
 
 /// The waker for answers to uploads, and the processors of threads that wait for the file system.

@@ -4,8 +4,9 @@
 //! everything that it cannot measure. It reads the largest title that it finds, without changing
 //! it.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -55,13 +56,7 @@ fn look(dir: &Path, device: Option<&Disk>) -> io::Result<DiskModel> {
     {
         return Ok(DiskModel::SLOWEST);
     }
-    let (file, size) = match largest(dir) {
-        Some((path, size)) if size >= FILE_MIN => (rig::open_direct(&path)?, size),
-        _ => {
-            let (scratch, _) = Scratch::fill(dir, SCRATCH, &mut |_| {})?;
-            (scratch.file, scratch.size)
-        }
-    };
+    let (file, size) = file_to_read(dir)?;
     if has_arm(&file, size)? {
         return Ok(DiskModel::SLOWEST);
     }
@@ -84,6 +79,30 @@ fn look(dir: &Path, device: Option<&Disk>) -> io::Result<DiskModel> {
         write_mib: model.read_mib.times(8),
         ..model
     })
+}
+
+/// The file that tells how fast the disk reads: the largest title, or scratch data if all are
+/// small.
+fn file_to_read(dir: &Path) -> io::Result<(File, Bytes)> {
+    match largest(dir) {
+        Some((path, size)) if size >= FILE_MIN => Ok((rig::open_direct(&path)?, size)),
+        _ => {
+            let (scratch, _) = Scratch::fill(dir, SCRATCH, &mut |_| {})?;
+            Ok((scratch.file, scratch.size))
+        }
+    }
+}
+
+/// A file for probes of the disk of `dir`, open for direct reads; `None` if there is none and none
+/// can be made.
+pub fn probe_file(dir: &Path) -> Option<(File, Bytes)> {
+    match file_to_read(dir) {
+        Ok(found) => Some(found),
+        Err(error) => {
+            tracing::info!(volume = %dir.display(), %error, "the disk is not probed");
+            None
+        }
+    }
 }
 
 /// Whether distant reads take milliseconds longer than adjacent ones.
@@ -121,7 +140,10 @@ fn largest(dir: &Path) -> Option<(PathBuf, Bytes)> {
             let Ok(meta) = entry.metadata() else { continue };
             if meta.is_dir() {
                 dirs.push(entry.path());
-            } else if meta.is_file() && best.as_ref().is_none_or(|(_, len)| meta.len() > len.0) {
+            } else if meta.is_file()
+                && is_whole(&meta)
+                && best.as_ref().is_none_or(|(_, len)| meta.len() > len.0)
+            {
                 best = Some((entry.path(), Bytes(meta.len())));
             }
         }
@@ -130,6 +152,11 @@ fn largest(dir: &Path) -> Option<(PathBuf, Bytes)> {
 }
 
 const LOOKED_AT_MAX: usize = 2_000;
+
+/// Whether most of a file is on the disk: holes would be read without it.
+fn is_whole(meta: &Metadata) -> bool {
+    u128::from(meta.blocks()) * 512 * 10 >= u128::from(meta.len()) * 9
+}
 
 #[cfg(test)]
 mod tests {
@@ -147,6 +174,15 @@ mod tests {
     #[test]
     fn a_directory_that_is_not_there_is_taken_for_slow() {
         assert_eq!(quick(Path::new("/nowhere/at/all")), FLASH_UNKNOWN);
+    }
+
+    #[test]
+    fn r11_a_file_of_holes_tells_nothing_about_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), [7; 10_000]).unwrap();
+        File::create(dir.path().join("holes")).unwrap().set_len(1 << 40).unwrap();
+        let found = largest(dir.path()).map(|(path, size)| (path, size.0));
+        assert_eq!(found, Some((dir.path().join("a"), 10_000)));
     }
 
     #[test]

@@ -96,6 +96,10 @@ impl BestEffortQueue {
         }
     }
 
+    pub(super) fn set_model(&mut self, model: DiskModel) {
+        self.model = model;
+    }
+
     pub(super) fn push(&mut self, job: Job) {
         let direction = job.transfer.direction;
         let other = self.lane(direction.other()).used;

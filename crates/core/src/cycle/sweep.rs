@@ -1,7 +1,8 @@
 //! Sweeps: the selection and the order of waiting real-time transfers.
 //!
 //! Promise: the most urgent jobs go first, as many as fit the given time by the model. Within a
-//! sweep the order is that of positions. This module does not decide when a sweep may begin.
+//! sweep the order is that of positions; on a disk without an arm, that of deadlines. This module
+//! does not decide when a sweep may begin.
 
 use alloc::vec::Vec;
 
@@ -32,6 +33,10 @@ impl Sweeps {
     pub(super) fn new(model: DiskModel, jobs_max: usize) -> Self {
         let (waiting, sweep) = (Vec::with_capacity(jobs_max), Vec::with_capacity(jobs_max));
         Self { model, waiting, sweep }
+    }
+
+    pub(super) fn set_model(&mut self, model: DiskModel) {
+        self.model = model;
     }
 
     pub(super) fn push(&mut self, job: Job) {
@@ -83,6 +88,18 @@ impl Sweeps {
         waiting.chain(&self.sweep).any(|job| job.deadline < limit)
     }
 
+    /// Time by the model of all jobs that are due before `limit` and have not been begun.
+    pub(super) fn backlog(&self, limit: MonoTime) -> Nanos {
+        let waiting = self.waiting.iter().map(|waiting| &waiting.job);
+        let due = waiting.chain(&self.sweep).filter(|job| job.deadline < limit);
+        let mut cost = Cost::default();
+        for job in due {
+            cost.visits += 1;
+            cost.moved = cost.moved.plus(moved(job.transfer.direction, job.transfer.len));
+        }
+        cost.time(&self.model)
+    }
+
     /// Begins a sweep over the most urgent jobs that fit into `left`. With `at_least_one` it takes
     /// at least one job: no other work needs the time.
     pub(super) fn begin(&mut self, left: Nanos, at_least_one: bool) {
@@ -105,9 +122,12 @@ impl Sweeps {
         });
         let count = fits.count();
         self.sweep.extend(self.waiting.drain(..count).map(|waiting| waiting.job));
-        // Popped from the back: the lowest position first.
+        // Popped from the back: the lowest position first. Without an arm the most urgent: a sweep
+        // that takes too long then makes no stream late whose blocks are due after it.
+        let has_arm = mutant!(SweepUnsorted, true, model.has_arm());
         self.sweep.sort_unstable_by_key(|job| {
-            core::cmp::Reverse(mutant!(SweepUnsorted, job.deadline.0 % 997, job.position))
+            let position = mutant!(SweepUnsorted, job.deadline.0 % 997, job.position);
+            core::cmp::Reverse(if has_arm { position } else { job.deadline.0 })
         });
     }
 }

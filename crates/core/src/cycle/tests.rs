@@ -18,6 +18,7 @@ fn spinning(depth: u32) -> Cycle {
         best_effort_depth: 2,
         jobs_max: 512,
         write_path: WritePathLimits { jobs_max: 64, syncs_max: 100, floor_thousandths: 0 },
+        learning: None,
     })
 }
 
@@ -30,7 +31,7 @@ fn job(place: u32, position: u64, deadline: u64) -> Job {
 }
 
 fn complete(cycle: &mut Cycle, transfer: Transfer) -> Option<JobEnd> {
-    cycle.handle_completion(Completion { transfer, result: Ok(transfer.len) })
+    cycle.handle_completion(BEGUN, Completion { transfer, result: Ok(transfer.len) })
 }
 
 fn filled(place: u32) -> JobEnd {
@@ -184,7 +185,7 @@ fn one_failed_piece_fails_the_block() {
     while let Some((transfer, _)) = cycle.poll_transfer(BEGUN) {
         let result = if first { Err(DiskFault(5)) } else { Ok(transfer.len) };
         first = false;
-        results.extend(cycle.handle_completion(Completion { transfer, result }));
+        results.extend(cycle.handle_completion(BEGUN, Completion { transfer, result }));
     }
     let block = BlockRef { place: 7, generation: 1 };
     assert_eq!(

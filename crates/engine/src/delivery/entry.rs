@@ -54,6 +54,8 @@ pub(super) struct Entry {
     pub(super) clock: Option<ByteClock>,
     /// The link has not received the length yet.
     pub(super) is_open_ended: bool,
+    /// Its reads come after those of all others.
+    pub(super) is_deferred: bool,
     /// Wanted blocks that are not at the link yet, in order.
     pub(super) wanted: List,
     /// Blocks at the link.
@@ -122,6 +124,7 @@ impl Entry {
                 1,
             ),
             is_open_ended: false,
+            is_deferred: false,
             clock: None,
             wanted: List::default(),
             at_link: 0,
@@ -161,6 +164,7 @@ impl Entry {
             repeats: matches!(extent, Extent::Repeating(_)),
             read,
             is_open_ended: matches!(extent, Extent::Growing(_)),
+            is_deferred: false,
             ..Self::free()
         }
     }

@@ -163,28 +163,38 @@ fn summary(status: &Value) -> String {
     let mut table = table(&["volume", "directory", "disk", "model", "uploads", "gives up"], &[]);
     for volume in list(status, "volumes") {
         let up = if volume["up"] == true { "answers" } else { "DOWN" };
-        let model = if volume["model"]["measured"] == true { "measured" } else { "guessed" };
+        let facts = &volume["model"];
+        let model = model(text(facts, "source"), &facts["confidence"]);
         let uploads = match (&volume["uploads"], volume["uploads"]["failed"].as_str()) {
             (Value::Null, _) => "none".to_owned(),
             (_, Some(why)) => format!("FAILED: {why}"),
             (_, None) => "taken".to_owned(),
         };
-        let gives_up = text(&volume["degradation"], "step");
+        let gives_up = text(&volume["degradation"], "name");
         let (mount, path) = (text(volume, "mount"), text(volume, "path"));
-        table.add_row([mount, path, up.into(), model.into(), uploads, gives_up]);
+        table.add_row([mount, path, up.into(), model, uploads, gives_up]);
     }
     out += &table.to_string();
     out
 }
 
+/// Where a disk's model comes from, and the evidence for it.
+fn model(source: String, confidence: &Value) -> String {
+    let percent = 100.0 * confidence.as_f64().unwrap_or(0.0);
+    format!("{source}, {percent:.0} % sure")
+}
+
 /// The remaining capacity.
 fn room(capacity: &Value) -> String {
-    let mut fits = table(&["volume", "rate", "streams", "ends with", "recordings"], &[1, 2, 4]);
+    let head = ["volume", "rate", "streams", "ends with", "recordings", "disk model"];
+    let mut fits = table(&head, &[1, 2, 4]);
     for one in list(capacity, "fits") {
         let count = |key: &str| one[key].as_u64().map_or(String::new(), |count| count.to_string());
         let (streams, recordings) = (count("streams"), count("recordings"));
         let rate = rate(&one["rate_bits_per_second"]);
-        fits.add_row([text(one, "volume"), rate, streams, text(one, "ends_with"), recordings]);
+        let (volume, ends) = (text(one, "volume"), text(one, "ends_with"));
+        let model = model(text(one, "model"), &one["confidence"]);
+        fits.add_row([volume, rate, streams, ends, recordings, model]);
     }
     let mut used = table(&["resource", "volume", "promised"], &[2]);
     for one in list(capacity, "resources") {

@@ -337,7 +337,8 @@ fn read_ahead(device: &Device, direct: &DirectReads) -> Option<Finding> {
 const READ_AHEAD_ENOUGH: Bytes = Bytes(4 * MIB);
 
 fn disk_model(volume: &Volume, model: Option<&Result<String, String>>) -> Finding {
-    const COST: &str = "a cautious model is measured at each start, and fewer streams are admitted";
+    const COST: &str = "each start guesses a cautious model; for the first minute, until it has \
+                        learned what the disk can do, fewer streams are admitted";
     let fix = format!("tactus measure {}", volume.path.display());
     match model {
         Some(Ok(said)) => Finding::ok("model", said.as_str()),

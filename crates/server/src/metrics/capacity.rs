@@ -10,7 +10,7 @@ use tactus_core::ledger::Resource;
 use tactus_core::units::BitRate;
 use tactus_engine::message::VolumeId;
 
-use super::Sources;
+use super::{Sources, thousandths};
 
 #[derive(Serialize)]
 pub(super) struct Capacity {
@@ -27,6 +27,10 @@ struct RateCapacity {
     streams: u32,
     /// The resource that refuses the next stream.
     ends_with: String,
+    /// Where the disk's model comes from: `measured`, `guess` or `learned`.
+    model: &'static str,
+    /// How much evidence there is for it: 0 to 1.
+    confidence: f64,
     /// Absent if the server takes no uploads.
     #[serde(skip_serializing_if = "Option::is_none")]
     recordings: Option<u32>,
@@ -56,6 +60,7 @@ impl Capacity {
         let rates = rate.map_or_else(|| RATES.map(BitRate).to_vec(), |rate| vec![rate]);
         let volumes = 0..broker.volumes();
         let fits = volumes.flat_map(|volume| {
+            let learned = sources.learned(usize::from(volume));
             rates.iter().map(move |&rate| {
                 let (streams, ends_with) = broker.limit_for(VolumeId(volume), rate, tick);
                 RateCapacity {
@@ -63,6 +68,8 @@ impl Capacity {
                     rate_bits_per_second: rate.0,
                     streams,
                     ends_with: ends_with.to_string(),
+                    model: learned.source.name(),
+                    confidence: thousandths(learned.confidence),
                     recordings: sources
                         .takes_uploads(usize::from(volume))
                         .then(|| broker.room_for_recordings(VolumeId(volume), rate)),

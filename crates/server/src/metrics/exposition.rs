@@ -24,7 +24,7 @@ use tactus_sys::probe;
 
 use super::health::Health;
 use super::process::Process;
-use super::{Sources, ratio, seconds};
+use super::{Sources, ratio, seconds, thousandths};
 
 /// Reads the sources at each scrape.
 pub(super) struct Collector(pub(super) Arc<Sources>);
@@ -344,6 +344,7 @@ fn disks(page: &mut Page, sources: &Sources) -> fmt::Result {
         disks().map(|(index, _)| (vec![volume(index)], sources.degradations.ended(number(index))));
     let help = "Streams that were ended because the disk is too slow";
     page.counter("tactus_degradation_ended", help, None, ended)?;
+    learned(page, sources)?;
     let reads = disks().flat_map(|(index, disk)| {
         let labels = |class: &str| vec![volume(index), ("class", class.to_owned())];
         [
@@ -391,6 +392,35 @@ fn disks(page: &mut Page, sources: &Sources) -> fmt::Result {
         [(labels("leased"), leased as f64), (labels("idle"), idle as f64)]
     });
     page.gauge("tactus_blocks_resident", "Blocks in memory", None, each)
+}
+
+/// What is known about the disks, and streams that wait because one is slower than promised.
+fn learned(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let volume = |index: usize| ("volume", sources.mount(index).to_owned());
+    let disks = || sources.counters.disks.iter().enumerate();
+    let number = |index: usize| VolumeId(u16::try_from(index).unwrap_or(u16::MAX));
+    let each = disks().map(|(index, _)| {
+        let source = sources.learned(index).source.name();
+        (vec![volume(index), ("source", source.to_owned())], 1.0)
+    });
+    let help = "Always 1; the label tells where the disk's model comes from";
+    page.gauge("tactus_disk_model", help, None, each)?;
+    let each = disks()
+        .map(|(index, _)| (vec![volume(index)], thousandths(sources.learned(index).confidence)));
+    let help = "How much evidence there is for the disk's model, 0 to 1";
+    page.gauge("tactus_disk_model_confidence", help, Some(Unit::Other("ratio".to_owned())), each)?;
+    let each =
+        disks().map(|(index, _)| (vec![volume(index)], thousandths(sources.learned(index).ratio)));
+    let help = "Times of the disk's reads, compared with the model of the start";
+    page.gauge("tactus_disk_model_time", help, Some(Unit::Other("ratio".to_owned())), each)?;
+    let each = disks().map(|(index, disk)| (vec![volume(index)], disk.probe_bytes.value()));
+    let help = "Bytes read to learn what the disk can do, in time that was left over";
+    page.counter("tactus_disk_probed", help, Some(Unit::Bytes), each)?;
+    let each = disks().map(|(index, _)| {
+        (vec![volume(index)], sources.degradations.deferred(number(index)) as f64)
+    });
+    let help = "Streams that wait for the others, because the disk is slower than it was promised";
+    page.gauge("tactus_streams_deferred", help, None, each)
 }
 
 /// Writes and flushes of volumes that take uploads.

@@ -24,7 +24,7 @@ use tactus_sys::packets::udp_output::Cutting;
 use tactus_sys::probe;
 
 use super::health::Health;
-use super::{Sources, Stream, Volume, ratio, seconds};
+use super::{Sources, Stream, Volume, ratio, seconds, thousandths};
 
 #[derive(Serialize)]
 pub(super) struct Status {
@@ -217,6 +217,8 @@ struct Degradation {
     /// Its number in the manual; 0: none.
     level: u8,
     name: &'static str,
+    /// Streams that wait for the others, because the disk is slower than it was promised.
+    deferred_streams: u64,
     ended_streams: u64,
 }
 
@@ -239,8 +241,14 @@ struct Uploads {
 
 #[derive(Serialize)]
 struct Model {
-    /// True: by `tactus measure`; false: a cautious model from the start.
+    /// True: the start had a model by `tactus measure`; false: it has guessed one.
     measured: bool,
+    /// Where the model in use comes from: `measured`, `guess` or `learned`.
+    source: &'static str,
+    /// How much evidence there is for it: 0 to 1.
+    confidence: f64,
+    /// Times of reads, compared with the model of the start.
+    time_ratio: f64,
     visit: String,
     sweep: String,
     read_mib: String,
@@ -355,7 +363,8 @@ fn stalls(sources: &Sources) -> StallStatus {
 
 fn volume(sources: &Sources, at: usize, volume: &Volume) -> VolumeStatus {
     let facts = &volume.facts;
-    let DiskModel { visit, sweep, read_mib, write_mib, flush, depth } = facts.model;
+    let learned = sources.learned(at);
+    let DiskModel { visit, sweep, read_mib, write_mib, flush, depth } = learned.model;
     VolumeStatus {
         mount: volume.mount.clone(),
         path: facts.path.display().to_string(),
@@ -367,6 +376,9 @@ fn volume(sources: &Sources, at: usize, volume: &Volume) -> VolumeStatus {
         sendfile: facts.sendfile(),
         model: Model {
             measured: facts.model_is_measured,
+            source: learned.source.name(),
+            confidence: thousandths(learned.confidence),
+            time_ratio: thousandths(learned.ratio),
             visit: exact(visit),
             sweep: exact(sweep),
             read_mib: exact(read_mib),
@@ -419,7 +431,8 @@ fn degradation(sources: &Sources, at: usize) -> Degradation {
     let volume = VolumeId(u16::try_from(at).unwrap_or(u16::MAX));
     let level = sources.degradations.level(volume);
     let ended_streams = sources.degradations.ended(volume);
-    Degradation { level: level.number(), name: level.name(), ended_streams }
+    let deferred_streams = sources.degradations.deferred(volume);
+    Degradation { level: level.number(), name: level.name(), deferred_streams, ended_streams }
 }
 
 fn uploads(sources: &Sources, at: usize) -> Option<Uploads> {

@@ -33,6 +33,7 @@ pub(super) fn draw_volume(dice: &mut Dice) -> VolumeSpec {
         memory: Memory::draw(dice),
         write_path: None,
         faults: vec![],
+        guess: None,
     }
 }
 

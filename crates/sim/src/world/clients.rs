@@ -39,15 +39,17 @@ pub(super) struct Client {
 /// A delivery that holds a grant.
 #[derive(Debug)]
 pub(super) struct Live {
-    stream: StreamId,
+    pub(super) stream: StreamId,
     client: usize,
-    grant: Grant,
+    pub(super) grant: Grant,
     title: usize,
-    started: MonoTime,
+    pub(super) started: MonoTime,
     /// When the client stopped it.
-    stopped: Option<MonoTime>,
+    pub(super) stopped: Option<MonoTime>,
     /// When it was reported as finished.
-    finished: Option<MonoTime>,
+    pub(super) finished: Option<MonoTime>,
+    /// Its reads come after those of all others.
+    pub(super) is_deferred: bool,
     /// A pin whose memory is already promised to others.
     is_given_up: bool,
     /// Further ranges that the client wants with the same grant.
@@ -79,6 +81,7 @@ impl World {
             Event::Grow { stream, every } => self.grow(stream, every),
             Event::Upload { uploader } => self.upload(uploader),
             Event::Answers { volume } => self.read_answers(volume),
+            Event::FollowDisks => self.follow_disks(),
             Event::LookAround => self.look_around(),
         }
     }
@@ -123,6 +126,7 @@ impl World {
             Request::Datagrams { turn: Some(_), .. } => TitlePart::whole(Bytes(u64::MAX)),
             _ => TitlePart { len, title_len },
         };
+        let is_full = self.learned[spec.volume].is_overloaded();
         let envelope = match (asked, &planned) {
             (Request::Paced { is_pinned: false, .. }, Some(PlannedRange { line, .. })) => {
                 let cycle = self.swarm.volumes[spec.volume].cycle;
@@ -132,6 +136,7 @@ impl World {
             _ => None,
         };
         let admitted = match envelope {
+            _ if is_full => None,
             Some(envelope) => {
                 let begin = slot_of(self.now);
                 self.broker.admit_planned(spec.volume, asked, part, &envelope, begin)
@@ -207,7 +212,7 @@ impl World {
         let end = title.len_at(self.now);
         let is_whole = end == title.len;
         // The rest of the ring is for urgent commands.
-        let has_room = self.control.commands.free() > 4 * self.swarm.streams as usize;
+        let has_room = self.control.commands.free() > 6 * self.swarm.streams as usize;
         self.starting.push(title.volume);
         let is_said = has_room
             && self.control.commands.push(Command::Extend { stream, end, is_whole }).is_ok();
@@ -261,7 +266,9 @@ impl World {
         let grows = is_live && parts_left == 0 && self.clients[client].dice.chance(500);
         let last = if grows { whole } else { end };
         let volume = &self.swarm.volumes[grant.volume];
-        let healthy = volume.faults.is_empty() && self.swarm.pauses.is_empty();
+        // A disk that is learned keeps its promise to all but the newest streams.
+        let is_learned = volume.guess.is_some();
+        let healthy = (is_learned || volume.faults.is_empty()) && self.swarm.pauses.is_empty();
         let (schedule, paced) = match grant.request {
             Request::BestEffort | Request::Pin | Request::Record { .. } => {
                 (Schedule::BestEffort, None)
@@ -281,7 +288,7 @@ impl World {
                     rate: rate.0,
                     burst: burst.0,
                     tick: tick.span(),
-                    lateness: self.swarm.lateness,
+                    lateness: self.swarm.lateness + self.swarm.grace,
                 }),
             ),
         };
@@ -398,6 +405,7 @@ impl World {
             started: self.now,
             stopped: None,
             finished: None,
+            is_deferred: false,
             is_given_up: false,
             parts_left,
             len,
@@ -410,13 +418,13 @@ impl World {
         self.push(self.now + stay, Event::Leave { stream });
     }
 
-    fn command(&mut self, command: Command) {
+    pub(super) fn command(&mut self, command: Command) {
         let pushed = self.control.commands.push(command);
         require(pushed.is_ok(), Invariant::Assertion, || "the ring of commands is full".to_owned());
         self.wake();
     }
 
-    fn leave(&mut self, stream: StreamId) {
+    pub(super) fn leave(&mut self, stream: StreamId) {
         let now = self.now;
         let live = self.live[stream.index as usize].as_mut();
         let Some(live) = live.filter(|live| live.stream == stream) else { return };

@@ -20,6 +20,8 @@ pub(super) enum Event {
     Upload { uploader: usize },
     /// The store reads the answers of a volume's write path.
     Answers { volume: usize },
+    /// The control side looks at what is known about the disks.
+    FollowDisks,
     /// The checkers check everything.
     LookAround,
 }

@@ -10,7 +10,8 @@ fn disk(model: DiskModel, floor_thousandths: u32) -> Cycle {
     let write_path = WritePathLimits { jobs_max: 64, syncs_max: 100, floor_thousandths };
     let model = DiskModel { depth: 4, ..model };
     let (length, best_effort_depth, jobs_max) = (LENGTH, 1, 512);
-    Cycle::new(CycleLimits { length, model, best_effort_depth, jobs_max, write_path })
+    let learning = None;
+    Cycle::new(CycleLimits { length, model, best_effort_depth, jobs_max, write_path, learning })
 }
 
 fn flash() -> DiskModel {
@@ -124,7 +125,7 @@ fn a_place_comes_back_when_its_last_piece_has_landed_with_the_error_of_any() {
             let is_failing = transfer.direction == Direction::Write && fails == Some(written);
             // A device that takes less than all of it is broken as well.
             let len = if is_failing { transfer.len - 4096 } else { transfer.len };
-            ended.extend(cycle.handle_completion(Completion { transfer, result: Ok(len) }));
+            ended.extend(cycle.handle_completion(BEGUN, Completion { transfer, result: Ok(len) }));
         }
         let block = BlockRef { place: 3, generation: 1 };
         let result = if fails.is_some() { Err(SHORT_WRITE) } else { Ok(()) };
@@ -292,8 +293,14 @@ fn where_the_way_to_another_file_does_not_fit_into_the_cycle_the_arm_stays() {
 fn more_than_the_depth_is_in_flight_of_one_run_only() {
     let write_path = WritePathLimits { jobs_max: 64, syncs_max: 100, floor_thousandths: 0 };
     let model = DiskModel { depth: 2, ..DiskModel::SLOWEST };
-    let limits =
-        CycleLimits { length: LENGTH, model, best_effort_depth: 4, jobs_max: 512, write_path };
+    let limits = CycleLimits {
+        length: LENGTH,
+        model,
+        best_effort_depth: 4,
+        jobs_max: 512,
+        write_path,
+        learning: None,
+    };
     assert_eq!(limits.in_flight_max(), 4);
     let started = |jobs: &[Job], real_time: bool| {
         let mut cycle = Cycle::new(limits);

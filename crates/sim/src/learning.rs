@@ -1,0 +1,152 @@
+//! Worlds whose disk is not as the model of the start says, or changes.
+//!
+//! Promise: a stream that is not deferred is never late, whatever the guess; only the newest are
+//! deferred. The checkers of all worlds hold here too, except those for a disk that obeys.
+
+use tactus_core::disk_model::Ratio;
+use tactus_core::estimator::ModelOrigin;
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
+
+use crate::content::Fidelity;
+use crate::device::{DiskKind, Fault, Trouble};
+use crate::net::{Receiver, Temper};
+use crate::run::caught;
+use crate::swarm::{ClientKind, ClientSpec, GuessSpec, Memory, Mode, Swarm, VolumeSpec};
+use crate::title::{Audience, Title};
+use crate::verdict::Violation;
+use crate::world::{Outcome, World};
+
+/// A world with one SATA disk, which holds some 45 streams of 80 Mbit/s.
+#[derive(Clone, Debug)]
+pub struct Learning {
+    /// The source of all randomness.
+    pub seed: u64,
+    /// Times of the model of the start, compared with the truth, in percent.
+    pub guess: u32,
+    /// The start's model comes from `tactus measure`.
+    pub is_measured: bool,
+    /// Reads of streams may be answered by a cache, as they are by reference.
+    pub by_reference: bool,
+    /// Spans in which each read takes this many times as long: from, to, factor.
+    pub slow: Vec<(u64, u64, u64)>,
+    /// Viewers, which try again when they are refused.
+    pub viewers: u64,
+    /// The seconds in which they arrive.
+    pub arrive_within: u64,
+    /// Length of the run in seconds.
+    pub seconds: u64,
+    /// How late a stream may be that is not deferred, in milliseconds: zero, unless the disk
+    /// changes at once under full load.
+    pub grace: u64,
+}
+
+impl Default for Learning {
+    /// A right guess, and few viewers.
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            guess: 100,
+            is_measured: false,
+            by_reference: false,
+            slow: vec![],
+            viewers: 3,
+            arrive_within: 5,
+            seconds: 60,
+            grace: 0,
+        }
+    }
+}
+
+const RATE: BitRate = BitRate(80_000_000);
+
+/// Streams of this rate that the disk holds, as a thorough measurement would find.
+pub const TRUTH: u64 = 45;
+
+impl Learning {
+    /// Runs the world.
+    ///
+    /// # Errors
+    /// The first broken invariant.
+    pub fn run(&self) -> Result<Outcome, Violation> {
+        let swarm = self.swarm();
+        caught(move || World::new(swarm).run())
+    }
+
+    fn swarm(&self) -> Swarm {
+        let duration = SECOND.times(self.seconds);
+        let title = |number: u64| Title {
+            volume: 0,
+            len: Bytes(RATE.0 / 8 * (2 * self.seconds + 60)),
+            position: number << 34,
+            audience: Audience::Paced,
+            has_sums: false,
+            growth: None,
+        };
+        let client = |number: u64| ClientSpec {
+            kind: ClientKind::Viewer,
+            volume: 0,
+            rate: RATE,
+            tick: Tick::Ms62,
+            burst: Bytes(0),
+            receiver: Receiver::new(Temper::Eager, None),
+            arrives: Nanos(number * self.arrive_within * SECOND.0 / self.viewers),
+            stay: duration.times(3),
+            think: SECOND,
+            retry: SECOND.times(2),
+            follows: false,
+            is_confused: false,
+            has_plans: false,
+            datagrams: None,
+        };
+        let begin = MonoTime(SECOND.0);
+        let fault = |&(from, to, factor): &(u64, u64, u64)| Fault {
+            from: begin + SECOND.times(from),
+            to: begin + SECOND.times(to),
+            trouble: Trouble::Slow { factor },
+        };
+        let origin = if self.is_measured { ModelOrigin::Measured } else { ModelOrigin::Guess };
+        Swarm {
+            seed: self.seed,
+            mode: Mode::Guarantee,
+            is_crowded: false,
+            fidelity: Fidelity::Restamping(65_536),
+            begin,
+            duration,
+            cores: 1,
+            links: 1,
+            scattered: false,
+            lateness: Nanos(0),
+            control_delay: Nanos(1000),
+            streams: 256,
+            volumes: vec![VolumeSpec {
+                kind: DiskKind::Sata,
+                cycle: Nanos::from_millis(250),
+                block: 256 << 10,
+                places: 32 * 256,
+                best_effort_depth: 4,
+                share_thousandths: 900,
+                // Without the bytes of an arena, which would take most of the time of a run.
+                memory: Memory::PageCache { ahead: 0 },
+                write_path: None,
+                faults: self.slow.iter().map(fault).collect(),
+                guess: Some(GuessSpec {
+                    ratio: Ratio(self.guess * 10),
+                    origin,
+                    is_direct: !self.by_reference,
+                }),
+            }],
+            titles: (0..100).map(title).collect(),
+            clients: (0..self.viewers).map(client).collect(),
+            uploads: vec![],
+            udp_outputs: vec![],
+            packet_tick: Nanos::from_millis(1),
+            segments_max: 1,
+            ceiling: None,
+            pauses: vec![],
+            quiet_from: MonoTime(0),
+            behind_max: SECOND.times(60),
+            grace: Nanos::from_millis(self.grace),
+        }
+    }
+}
