@@ -96,7 +96,7 @@ fn reaches_the_top(kind: &str) {
     println!("{kind}: {told}");
     assert_eq!((&told["errors"], &told["stalls"]), (&serde_json::json!([]), &0.into()), "{told}");
     let levels = told["levels"].as_array().expect("segments");
-    let third = levels.iter().filter(|one| one[0] == 2).next_back();
+    let third = levels.iter().rfind(|one| one[0] == 2);
     assert_eq!(third.map(|one| &one[1]), Some(&2.into()), "{told}");
 }
 
