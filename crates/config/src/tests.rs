@@ -128,8 +128,8 @@ fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
         ),
         (
             "[rate.title]\ntick = \"64 ms\"\n",
-            "t.toml:2:8: 64 ms is not a possible tick; write one of 10 ms, 25 ms, 62.5 ms, 125 ms, \
-             250 ms",
+            "t.toml:2:8: 64 ms is not a possible tick; write one of 10 ms, 25 ms, 50 ms, 62.5 ms, \
+             100 ms, 125 ms, 250 ms",
         ),
         (
             "[cores]\nrealtime = \"yes\"\n",
