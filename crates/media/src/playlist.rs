@@ -1,7 +1,7 @@
 //! Playlists of HLS (RFC 8216) and DASH (ISO/IEC 23009-1): which files they name, and how long each
 //! of them plays.
 //!
-//! Promise: any bytes are read in time and memory linear in their length, up to [`ENTRIES_MAX`]
+//! Promise: any bytes are read in time and memory linear in their length, up to `ENTRIES_MAX`
 //! names. What cannot be understood is left out. Names of other servers are compared by their last
 //! part.
 

@@ -1,7 +1,7 @@
 //! The frame times of containers without a table of samples, from one pass over their bytes.
 //!
 //! Promise: bytes come in pieces of any length, and where they are cut makes no difference. Time
-//! is linear in the bytes; memory is bounded by [`LOOK_MAX`] and the points of a consumption. A
+//! is linear in the bytes; memory is bounded by `LOOK_MAX` and the points of a consumption. A
 //! title of another container, or with times without order, is hopeless and has none.
 
 use std::ops::Range;
