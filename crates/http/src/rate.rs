@@ -11,6 +11,7 @@ use tactus_core::datagrams::Plan;
 use tactus_core::polyline::Polyline;
 use tactus_core::range::RequestedRange;
 use tactus_core::smoothing::{Consumption, PlayerBuffer};
+use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos, SECOND};
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
@@ -139,12 +140,19 @@ pub(super) fn following(
     let Pace::Paced { rate: own, tick, .. } = pace else { return pace.into() };
     let class = &limits.title;
     let ticks = |span: Nanos| MediaTime(span.0 * 27 / 1000);
-    let player = PlayerBuffer {
-        held: ticks(limits.player_buffer.max(class.start_burst)),
+    // A byte leaves up to a tick after it is due, so that much of the buffer is not for smoothing.
+    let player = |tick: Tick| PlayerBuffer {
+        held: ticks(limits.player_buffer.saturating_sub(tick.span()).max(class.start_burst)),
         burst: ticks(class.start_burst),
         burst_max: HEAD_AT_ONCE_MAX + class.burst(own),
     };
-    let line = consumption.smoothed(player);
+    let mut line = consumption.smoothed(player(tick));
+    let Some(peak) = line.rates().max() else { return pace.into() };
+    let longer = Tick::for_rate(peak, tick);
+    if longer > tick {
+        line = consumption.smoothed(player(longer));
+    }
+    let player = player(tick.max(longer));
     let burst = line.burst();
     let mut rates = line.rates();
     let (Some(first), second) = (rates.next(), rates.next()) else { return pace.into() };
