@@ -456,7 +456,9 @@ impl Cycle {
     /// are read one by one.
     fn begin_sweep(&mut self, now: MonoTime) {
         let reserve = self.reserve(now);
-        let left = if mutant!(RoundIgnored, true, self.is_asked(now)) {
+        let left = if mutant!(RoundIgnored, true, false) {
+            self.limits.length
+        } else if self.is_asked(now) {
             self.end_of_cycle(now).since(now + self.flushes.left(now) + reserve)
         } else {
             Nanos(0)

@@ -45,11 +45,11 @@ mod switch {
         PartialSendSkipped,
         /// The burst is sent although memory does not hold what must follow.
         PrimingTooShort,
-        /// A new stream's first blocks are due four cycles ahead.
+        /// A new stream's first blocks come before all others.
         NewcomersFirst,
         /// A paced stream waits for a block as long as the download that asked for it.
         PromotionForgotten,
-        /// A new cycle's sweep is begun before the running streams have asked.
+        /// A new cycle's sweep is begun before the running streams have asked, for a whole cycle.
         RoundIgnored,
         /// After a disk's fault all that was missed is owed at once.
         DebtKept,

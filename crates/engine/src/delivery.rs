@@ -242,7 +242,7 @@ impl DeliveryServer {
                 }
                 (Some(law), _) => entry.read.due(law),
                 // The first blocks of a new stream come after everything that is already promised.
-                (None, Some(_)) => now + mutant!(NewcomersFirst, cycle.times(4), JOIN),
+                (None, Some(_)) => mutant!(NewcomersFirst, MonoTime(0), now + JOIN),
                 (None, None) => MonoTime(u64::MAX),
             };
             let deadline = match (entry.is_deferred, entry.rate) {
