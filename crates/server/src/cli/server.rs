@@ -393,13 +393,19 @@ fn bind_rtsp(address: SocketAddr) -> Result<TcpListener> {
 
 /// An IPv6 socket for all interfaces takes IPv4 too; on a host without IPv6 it falls back to IPv4.
 fn listener(address: SocketAddr) -> io::Result<TcpListener> {
-    match TcpListener::bind(address) {
+    let listener = match TcpListener::bind(address) {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port()))
         }
         listener => listener,
-    }
+    }?;
+    // The standard library queues 128: a crowd that comes in one moment would wait for a second.
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
 }
+
+/// Connections that the kernel queues; it takes its own maximum if that is less.
+const BACKLOG: i32 = 4096;
 
 fn is_without_ipv6(error: &io::Error) -> bool {
     let errno = error.raw_os_error();
@@ -480,5 +486,21 @@ fn leave_cores_to_the_engine(engine: &Engine) {
     }
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
         tracing::debug!("the control side may run on all cores: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_crowd_that_comes_in_one_moment_is_queued() {
+        let listener = listener((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(5));
+        let crowd: io::Result<Vec<TcpStream>> = (0..400).map(|_| connect()).collect();
+        assert_eq!(crowd.unwrap().len(), 400);
     }
 }
