@@ -305,7 +305,7 @@ impl PlannedCost {
         Self { lasting: peak.lasting(), steps }
     }
 
-    /// What it needs of its disk in each cycle, at most.
+    /// The most visits and bytes of its disk in a cycle.
     pub fn disk_need(&self) -> Need {
         let of = |cost: &Cost| Need {
             visits: cost.source.visits.0,

@@ -269,7 +269,7 @@ struct Stream<'a> {
 }
 
 impl Sources {
-    /// What is known about the disk of a volume.
+    /// The learned model of the disk of a volume.
     fn learned(&self, at: usize) -> LearnedModel {
         engine::learned(&self.volumes[at].facts, &self.counters.disks[at])
     }

@@ -5,15 +5,13 @@
 
 use tactus_core::disk_model::Ratio;
 use tactus_core::estimator::ModelOrigin;
-use tactus_core::stagger::Tick;
-use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
+use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
 use crate::content::Fidelity;
 use crate::device::{DiskKind, Fault, Trouble};
-use crate::net::{Receiver, Temper};
 use crate::run::caught;
-use crate::swarm::{ClientKind, ClientSpec, GuessSpec, Memory, Mode, Swarm, VolumeSpec};
-use crate::title::{Audience, Title};
+use crate::swarm::{ClientSpec, GuessSpec, Memory, Mode, Swarm, VolumeSpec};
+use crate::title::Title;
 use crate::verdict::Violation;
 use crate::world::{Outcome, World};
 
@@ -75,29 +73,12 @@ impl Learning {
 
     fn swarm(&self) -> Swarm {
         let duration = SECOND.times(self.seconds);
-        let title = |number: u64| Title {
-            volume: 0,
-            len: Bytes(RATE.0 / 8 * (2 * self.seconds + 60)),
-            position: number << 34,
-            audience: Audience::Paced,
-            has_sums: false,
-            growth: None,
-        };
+        let length = SECOND.times(2 * self.seconds + 60);
+        let title = |number: u64| Title::paced(number, RATE.bytes_in(length));
         let client = |number: u64| ClientSpec {
-            kind: ClientKind::Viewer,
-            volume: 0,
-            rate: RATE,
-            tick: Tick::Ms62,
-            burst: Bytes(0),
-            receiver: Receiver::new(Temper::Eager, None),
             arrives: Nanos(number * self.arrive_within * SECOND.0 / self.viewers),
-            stay: duration.times(3),
-            think: SECOND,
             retry: SECOND.times(2),
-            follows: false,
-            is_confused: false,
-            has_plans: false,
-            datagrams: None,
+            ..ClientSpec::viewer(RATE, duration.times(3))
         };
         let begin = MonoTime(SECOND.0);
         let fault = |&(from, to, factor): &(u64, u64, u64)| Fault {

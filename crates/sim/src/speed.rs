@@ -5,15 +5,13 @@
 
 use std::time::{Duration, Instant};
 
-use tactus_core::stagger::Tick;
-use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
+use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
 use crate::content::Fidelity;
 use crate::device::DiskKind;
-use crate::net::{Receiver, Temper};
 use crate::run::caught;
-use crate::swarm::{ClientKind, ClientSpec, Memory, Mode, Swarm, VolumeSpec};
-use crate::title::{Audience, Title};
+use crate::swarm::{ClientSpec, Memory, Mode, Swarm, VolumeSpec};
+use crate::title::Title;
 use crate::verdict::Violation;
 use crate::world::{Outcome, World};
 
@@ -46,29 +44,12 @@ pub fn measure(duration: Nanos) -> Result<Speed, Violation> {
 }
 
 fn swarm(duration: Nanos) -> Swarm {
-    let title = |number: u64| Title {
-        volume: 0,
-        len: Bytes(RATE.0 / 8 * (duration.0 / SECOND.0 + 60)),
-        position: number << 34,
-        audience: Audience::Paced,
-        has_sums: false,
-        growth: None,
-    };
+    let length = duration + SECOND.times(60);
+    let title = |number: u64| Title::paced(number, RATE.bytes_in(length));
     let client = |number: u64| ClientSpec {
-        kind: ClientKind::Viewer,
-        volume: 0,
-        rate: RATE,
-        tick: Tick::Ms62,
-        burst: Bytes(0),
-        receiver: Receiver::new(Temper::Eager, None),
         arrives: Nanos(number * SECOND.0 / STREAMS),
-        stay: duration.times(3),
-        think: SECOND,
-        retry: SECOND,
         follows: true,
-        is_confused: false,
-        datagrams: None,
-        has_plans: false,
+        ..ClientSpec::viewer(RATE, duration.times(3))
     };
     Swarm {
         seed: 0,

@@ -186,6 +186,28 @@ pub(crate) struct ClientSpec {
     pub(crate) has_plans: bool,
 }
 
+impl ClientSpec {
+    /// A patient viewer on the first volume, from the beginning of the world on.
+    pub(crate) fn viewer(rate: BitRate, stay: Nanos) -> Self {
+        Self {
+            kind: ClientKind::Viewer,
+            volume: 0,
+            rate,
+            tick: Tick::Ms62,
+            burst: Bytes(0),
+            receiver: Receiver::new(Temper::Eager, None),
+            arrives: Nanos(0),
+            stay,
+            think: SECOND,
+            retry: SECOND,
+            follows: false,
+            is_confused: false,
+            datagrams: None,
+            has_plans: false,
+        }
+    }
+}
+
 /// How the deliveries of a client leave as datagrams.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DatagramSpec {

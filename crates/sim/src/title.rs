@@ -34,6 +34,12 @@ pub(crate) struct Growth {
 }
 
 impl Title {
+    /// Title `number` of the first volume, for paced streams, apart from all others on the disk.
+    pub(crate) fn paced(number: u64, len: Bytes) -> Self {
+        let (audience, position) = (Audience::Paced, number << 34);
+        Self { volume: 0, len, position, audience, has_sums: false, growth: None }
+    }
+
     /// Its length at `now`.
     pub(crate) fn len_at(&self, now: MonoTime) -> Bytes {
         let grown =

@@ -1,8 +1,8 @@
 //! price: what a byte costs at the server's defaults, against nginx.
 //!
-//! Promise: Tactus has no setting that it need not have, and both cores, as when somebody installs
-//! it; nginx has what makes it cheapest. One run is one path and one read-ahead: the command line
-//! names them.
+//! Promise: Tactus runs with its default settings on both cores, as after an installation. nginx
+//! runs with the settings that make it cheapest. The command line names the network path and the
+//! read-ahead of a run.
 
 use anyhow::Result;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};

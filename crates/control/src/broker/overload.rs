@@ -11,8 +11,8 @@ use super::Broker;
 use super::stream_table::StreamTable;
 
 impl Broker {
-    /// Admits by `start`, as far as the disk of `volume` is known, and protects its older streams
-    /// if it does not keep up. Returns what was done.
+    /// Gives the ledger the learned model of the disk of `volume`, and defers its newest streams if
+    /// the disk falls behind. Returns the changes.
     pub(crate) fn follow_disk(
         &self,
         now: MonoTime,

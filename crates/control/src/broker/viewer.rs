@@ -41,8 +41,8 @@ impl Device {
     /// The device of a player with this name and this id of its session.
     #[must_use]
     pub fn of(agent: &[u8], session: Option<&[u8]>) -> Self {
-        // Only requests of the same party are compared, so a collision that somebody has computed
-        // harms only its author.
+        // Only requests of one address or principal are compared. A client that provokes a
+        // collision of hashes harms only itself.
         let hash = |text: &[u8]| {
             let mut hasher = DefaultHasher::new();
             text.hash(&mut hasher);

@@ -1,8 +1,7 @@
 //! Learned disk models: from the counters of the disk servers to the ledger.
 //!
-//! Promise: within a twentieth of a second the ledger admits by what is known about each disk, and
-//! the newest streams of an overloaded disk give way to the older ones. Each lasting change of a
-//! model is logged once. This module decides nothing: the estimator and the overload do.
+//! Promise: the ledger has the learned model of each disk within 50 ms. The newest streams of an
+//! overloaded disk give way to the older ones. Each lasting change of a model is logged once. This module decides nothing: the estimator and the overload do.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use tactus_engine::message::VolumeId;
 use super::VolumeFacts;
 use crate::broker::{Broker, Degradations};
 
-/// What is known about the disk of a volume.
+/// The learned model of a disk, and where it comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LearnedModel {
     /// The model in use.
@@ -55,7 +54,7 @@ impl ModelSource {
     }
 }
 
-/// What is known about the disk of a volume, from its counters.
+/// The learned model of a volume's disk, from the disk's counters.
 pub fn learned(facts: &VolumeFacts, counters: &DiskCounters) -> LearnedModel {
     let estimate = counters.estimate();
     let source = match (facts.origin(), estimate.confidence >= CERTAIN) {

@@ -158,8 +158,8 @@ fn region(
     Ok(region)
 }
 
-/// Adds what is learned about the volume's disk. Without a file for probes, or memory for them,
-/// only the reads of streams tell.
+/// Makes the disk server learn the model of the volume's disk. Without a file or memory for probes
+/// it learns from the reads of streams only.
 pub(super) fn with_learning(
     setup: VolumeSetup<DiskDevice>,
     volume: &VolumeFacts,

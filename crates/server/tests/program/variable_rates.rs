@@ -103,7 +103,7 @@ fn serve(titles: &Path) -> Server {
 }
 
 #[test]
-fn r01_r06_whoever_buffers_two_seconds_never_waits_for_a_title_of_a_variable_rate() {
+fn r01_r06_a_player_that_buffers_two_seconds_never_waits() {
     let _turn = turn();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let titles = dir.path().join("titles");

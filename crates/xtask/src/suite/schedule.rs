@@ -49,7 +49,7 @@ const EXACT: &[(&str, &str, &str)] = &[
     ),
     (
         "program",
-        "variable_rates::r01_r06_whoever_buffers_two_seconds_never_waits_for_a_title_of_a_variable_rate",
+        "variable_rates::r01_r06_a_player_that_buffers_two_seconds_never_waits",
         "players that wait for less than a fifth of a second in all",
     ),
 ];
