@@ -67,6 +67,11 @@ struct Point {
     bytes: u64,
 }
 
+/// Lines behind steps become steps of a quarter of a second, or of longer ones if there are more of
+/// them than in half an hour.
+const JOINED_STEP: u64 = 27_000_000 / 4;
+const JOINED_MAX: u64 = 8192;
+
 /// A bound at one time.
 #[derive(Clone, Copy, Debug)]
 enum Bound {
@@ -192,6 +197,53 @@ impl Consumption {
             }
             (Some(last), None) => last.time,
             (None, first) => first.map_or(0, |first| first.time),
+        }
+    }
+
+    /// This consumption, and behind its bytes those of `rest`, a consumption of the same range by
+    /// lines. Each of them is needed when `rest` says so, and not before all bytes of this one.
+    #[must_use]
+    pub fn followed_by(mut self, rest: &Self) -> Self {
+        let last = self.points[self.points.len() - 1];
+        let end = rest.points[rest.points.len() - 1];
+        if rest.shape != Shape::Lines || end.bytes <= last.bytes {
+            return self;
+        }
+        // Steps of lines are early by their length.
+        let span = end.time.saturating_sub(last.time);
+        let step = (span / JOINED_MAX).max(JOINED_STEP);
+        let mut from = last;
+        for to in rest.points.iter().filter(|to| to.bytes > last.bytes) {
+            let time = to.time.saturating_sub(rest.lead).max(from.time);
+            let to = Point { time, ..*to };
+            let lasts = u128::from(to.time - from.time);
+            let mut at = from;
+            while self.shape == Shape::Steps && to.time - at.time > step {
+                let over = u128::from(at.time + step - from.time);
+                let bytes = u128::from(to.bytes - from.bytes) * over / lasts;
+                let bytes = from.bytes + bytes as u64;
+                self.step(Point { time: at.time, bytes });
+                at = Point { time: at.time + step, bytes };
+            }
+            self.step(match self.shape {
+                Shape::Steps => Point { time: at.time, bytes: to.bytes },
+                Shape::Lines => to,
+            });
+            from = to;
+        }
+        self
+    }
+
+    /// Adds a point, which replaces one at the same time.
+    fn step(&mut self, point: Point) {
+        let last = self.points[self.points.len() - 1];
+        // The first point of lines is their beginning.
+        let is_begin = self.shape == Shape::Lines && self.points.len() == 1;
+        if last.time == point.time && !is_begin {
+            self.points.pop();
+        }
+        if self.points.last().is_none_or(|last| last.bytes < point.bytes) {
+            self.points.push(point);
         }
     }
 

@@ -217,7 +217,7 @@ fn device(request: &Request, query: Option<&str>) -> Device {
 /// The pace of one part of a title at the title's own rate.
 async fn follow_content(
     store: &Store,
-    title: &OpenTitle,
+    title: &Arc<OpenTitle>,
     path: &RequestPath,
     media: &MediaFacts,
     part: Range<u64>,

@@ -75,6 +75,18 @@ impl Scan {
         }))
     }
 
+    /// A pass that begins somewhere within a title of this kind, whose first bytes are `head`. Its
+    /// bytes and times count from there. `None` if its format needs all bytes before.
+    #[must_use]
+    pub fn within(kind: MediaKind, head: &[u8]) -> Option<Self> {
+        let mut scan = Self::of(kind)?;
+        scan.add(head);
+        match scan.format? {
+            Format::Matroska(format) => Some(Self::new(Format::Matroska(format.lost()))),
+            Format::MpegAudio(_) | Format::Flac(_) | Format::Ogg(_) => None,
+        }
+    }
+
     /// The times of the first and the latest block of Matroska behind the first cluster in `bytes`,
     /// which lie somewhere in a title whose ticks have `scale` nanoseconds.
     pub(crate) fn of_clusters(scale: u64, bytes: &[u8]) -> Option<Range<MediaTime>> {

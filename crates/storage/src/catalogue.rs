@@ -22,6 +22,8 @@ mod inspection;
 mod scroll;
 mod survey;
 
+mod previews;
+
 mod consumptions;
 mod playlists;
 
@@ -51,6 +53,7 @@ pub use growing::{
 pub use index_queue::{CurrentIndex, IndexOutcome, IndexProgress, Unindexed};
 pub use indexes::{IndexState, LONG};
 pub use listing::{Entry, EntryKind};
+pub use previews::{Preview, PreviewRequest, READ_MAX as PREVIEW_MAX, SHORT};
 pub use scroll::{Position, Scroll};
 pub use version::FileVersion;
 pub use volume::is_reserved;
@@ -61,6 +64,7 @@ use indexes::Indexes;
 use known_titles::KnownTitles;
 use listing::shown;
 use playlists::Playlists;
+use previews::Previews;
 use scroll::{LastWarning, ScanOptions};
 use survey::Survey;
 use volume::{OpenObject, Volume, WaitPolicy};
@@ -259,6 +263,7 @@ pub struct Catalogue {
     growing: Arc<GrowingTitles>,
     indexes: Indexes,
     consumptions: Consumptions,
+    previews: Previews,
     playlists: Playlists,
     survey: Arc<Survey>,
     unlisted: LastWarning,
@@ -299,6 +304,7 @@ impl Catalogue {
             growing: Arc::default(),
             indexes: Indexes::default(),
             consumptions: Consumptions::default(),
+            previews: Previews::default(),
             playlists: Playlists::default(),
             survey: Arc::default(),
             unlisted: LastWarning::default(),
@@ -645,9 +651,9 @@ impl Catalogue {
         &self.rules.conditions
     }
 
-    /// Inspects a whole volume for files that cannot be served, and queues transport streams
-    /// without an index of their present content. May block for long; returns early when `stop`
-    /// returns true.
+    /// Inspects a whole volume for files that cannot be served, and queues titles without an index
+    /// of their present content: transport streams, and titles of other containers whose frames
+    /// have no table. May block for long; returns early when `stop` returns true.
     pub fn inspect(&self, volume: usize, stop: impl Fn() -> bool) {
         let Some(inspected) = self.volumes.get(volume) else { return };
         let index = |name: &str, stat: &Stat| {

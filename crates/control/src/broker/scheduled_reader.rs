@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -68,13 +69,22 @@ impl Broker {
     /// # Errors
     /// If there is no room for another reader.
     pub fn read_first(&self, title: Arc<OpenTitle>, len: Bytes) -> Result<Reading, Busy> {
+        self.read_range(title, 0..len.0)
+    }
+
+    /// Reads `range` of a title, at least one byte of it, for a reader in this process.
+    ///
+    /// # Errors
+    /// If there is no room for another reader.
+    pub fn read_range(&self, title: Arc<OpenTitle>, range: Range<u64>) -> Result<Reading, Busy> {
+        let len = Bytes(range.end - range.start);
         let grant = self.admit(&DeliverySpec::connection(self, &title, None, len));
         let mut grant = grant.map_err(|refusal| Busy(refusal.to_string()))?;
         let (ours, engines) = pair().map_err(|error| Busy(error.to_string()))?;
         // The read ends if all bytes are sent, the title cannot be read, or the reader is dropped.
         // Each of them ends the connection.
         tokio::spawn(async move {
-            drop(grant.deliver(&title, 0..len.0, None, Output::connection(engines)).await);
+            drop(grant.deliver(&title, range, None, Output::connection(engines)).await);
         });
         Ok(Box::new(ours))
     }

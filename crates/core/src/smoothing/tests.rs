@@ -208,3 +208,55 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn bytes_behind_a_known_part_are_needed_along_the_line_and_never_later() {
+    let known = consumption(Shape::Steps, &[(0, 100), (SECOND, 300), (2 * SECOND, 1_000)]);
+    // A second for each thousand bytes, the first of them within the known part.
+    let line = consumption(Shape::Lines, &[(0, 0), (10 * SECOND, 10_000)]);
+    let joined = known.clone().followed_by(&line);
+    assert_eq!((joined.len(), joined.at(SECOND)), (Bytes(10_000), 300));
+    for time in (2 * SECOND..=10 * SECOND).step_by(SECOND as usize / 10) {
+        let (needed, early) = (line.at(time), line.at(time + JOINED_STEP));
+        assert!((needed..=early + 1_000).contains(&joined.at(time)), "{time}");
+    }
+    assert_eq!(known.clone().followed_by(&known), known, "steps do not follow");
+    // What the line has needed before counts at the end of the known part.
+    let late = consumption(Shape::Lines, &[(0, 0), (1, 5_000), (10 * SECOND, 10_000)]);
+    let joined = known.followed_by(&late);
+    assert!(joined.at(2 * SECOND) >= 5_000 && joined.at(2 * SECOND - 1) == 300);
+}
+
+#[test]
+fn lines_go_on_as_lines() {
+    let known = consumption(Shape::Lines, &[(0, 0), (SECOND, 1_000)]);
+    let line = consumption(Shape::Lines, &[(0, 0), (SECOND, 1_000), (3 * SECOND, 9_000)]);
+    let joined = known.followed_by(&line);
+    assert_eq!((joined.points(), joined.at(2 * SECOND)), (3, 5_000));
+}
+
+proptest! {
+    #[test]
+    fn a_joined_consumption_is_smoothed_within_its_bounds(
+        known in prop::collection::vec((1u64..SECOND, 1u64..100_000), 1..30),
+        rest in prop::collection::vec((1u64..100 * SECOND, 1u64..10_000_000), 1..30),
+        held in 0u64..4 * SECOND, burst in 0u64..2 * SECOND,
+    ) {
+        let ascending = |steps: &[(u64, u64)]| -> Vec<(u64, u64)> {
+            let next = |sum: &mut (u64, u64), step: &(u64, u64)| {
+                *sum = (sum.0 + step.0, sum.1 + step.1);
+                Some(*sum)
+            };
+            steps.iter().scan((0, 0), next).collect()
+        };
+        let known = consumption(Shape::Steps, &ascending(&known));
+        let lines: Vec<_> = core::iter::once((0, 0)).chain(ascending(&rest)).collect();
+        let joined = known.clone().followed_by(&consumption(Shape::Lines, &lines));
+        let ascends =
+            |pair: &[Point]| pair[0].time < pair[1].time && pair[0].bytes < pair[1].bytes;
+        prop_assert!(joined.points.windows(2).all(ascends));
+        prop_assert_eq!(joined.len().0, known.len().0.max(lines[lines.len() - 1].1));
+        prop_assert!(joined.points() <= known.points() + JOINED_MAX as usize + lines.len() + 1);
+        judge(&joined, player(held.max(burst), burst))?;
+    }
+}

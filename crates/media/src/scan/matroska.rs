@@ -43,6 +43,11 @@ impl Matroska {
         Self { scale, is_lost: true, ..Self::default() }
     }
 
+    /// The same at any byte of the title.
+    pub(super) fn lost(self) -> Self {
+        Self { is_lost: true, ..self }
+    }
+
     pub(super) fn step(&mut self, at: u64, bytes: &[u8], stairs: &mut Stairs) -> Step {
         if self.is_lost {
             return self.search(at, bytes, stairs);

@@ -4,8 +4,9 @@
 //! stream is that of its index, if there is one; a long title without an index is queued for one.
 //! The others are found once, with a limit on concurrent reads: those of movies from their tables,
 //! and those of short titles of other containers from all their bytes. A long title of these is
-//! queued like a transport stream; until it has been read, Matroska and FLAC have an estimate from
-//! the points that they state. The memory is bounded, and the least recently used consumption is
+//! queued like a transport stream. Until a long title has been read, a [preview](super::previews)
+//! tells the first bytes of a range; the rest comes at the mean rate, or by the points that
+//! Matroska and FLAC state. The memory is bounded, and the least recently used consumption is
 //! removed first.
 
 use std::collections::VecDeque;
@@ -14,12 +15,14 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tactus_core::path::RequestPath;
-use tactus_core::smoothing::Consumption;
-use tactus_core::units::{MIB, Nanos};
+use tactus_core::smoothing::{Consumption, Shape};
+use tactus_core::units::{Bytes, MIB, MediaTime, Nanos};
 use tactus_engine::message::TitleId;
 use tactus_media::{MediaFacts, MediaKind, consumption, index};
+use tokio::sync::mpsc;
 
-use super::{Catalogue, LONG, OpenTitle};
+use super::previews::{Preview, PreviewRequest};
+use super::{Catalogue, LONG, OpenTitle, Unindexed};
 
 /// The consumptions of titles other than transport streams in memory; `None` for one without.
 #[derive(Debug, Default)]
@@ -86,7 +89,7 @@ impl Catalogue {
     /// The consumption of `range` of the title at `path`, whose media facts are `facts`.
     pub async fn consumption(
         self: &Arc<Self>,
-        title: &OpenTitle,
+        title: &Arc<OpenTitle>,
         path: &RequestPath,
         facts: &MediaFacts,
         range: Range<u64>,
@@ -99,37 +102,96 @@ impl Catalogue {
             MediaKind::TransportStream { .. } if facts.duration < SEGMENT_MAX => {
                 PartConsumption::None
             }
-            MediaKind::TransportStream { .. } => {
-                let index = self.index_at_hand(title, path).await;
-                let index = index.filter(|index| !index.is_constant() || index.runs().len() > 1);
-                let consumption = index.and_then(|index| consumption::of_index(&index, &range));
-                consumption.map_or(PartConsumption::None, PartConsumption::Known)
-            }
             MediaKind::Mp3 { is_constant: true } | MediaKind::Wave => PartConsumption::None,
-            MediaKind::Movie
+            MediaKind::TransportStream { .. }
+            | MediaKind::Movie
             | MediaKind::Matroska
             | MediaKind::Mp3 { is_constant: false }
             | MediaKind::Flac
-            | MediaKind::Ogg => match self.of_whole(title, path, facts).await {
-                Some(consumption) if range.start >= consumption.len().0 => PartConsumption::NoMedia,
-                Some(consumption) => {
-                    consumption.part(range).map_or(PartConsumption::None, PartConsumption::Known)
+            | MediaKind::Ogg => {
+                let (known, exactness) = self.at_hand(title, path, facts, &range).await;
+                if exactness == Exactness::Exact {
+                    return known;
                 }
-                None => PartConsumption::None,
-            },
+                match self.preview(title, path, facts.kind, range.clone()).await {
+                    Preview::Whole => self.at_hand(title, path, facts, &range).await.0,
+                    Preview::First(first) => {
+                        PartConsumption::Known(continued(first, known, facts, &range))
+                    }
+                    Preview::None => known,
+                }
+            }
         }
     }
 
+    /// What is known of the consumption of `range` without a further read of the title's content.
+    async fn at_hand(
+        self: &Arc<Self>,
+        title: &Arc<OpenTitle>,
+        path: &RequestPath,
+        facts: &MediaFacts,
+        range: &Range<u64>,
+    ) -> (PartConsumption, Exactness) {
+        let or_none = |found: Option<Consumption>| {
+            found.map_or(PartConsumption::None, PartConsumption::Known)
+        };
+        if matches!(facts.kind, MediaKind::TransportStream { .. }) {
+            let Some(index) = self.index_at_hand(title, path).await else {
+                return (PartConsumption::None, Exactness::Estimate);
+            };
+            let is_variable = !index.is_constant() || index.runs().len() > 1;
+            let found = is_variable.then(|| consumption::of_index(&index, range)).flatten();
+            return (or_none(found), Exactness::Exact);
+        }
+        let (whole, exactness) = self.of_whole(title, path, facts).await;
+        let found = match whole {
+            Some(whole) if range.start >= whole.len().0 => PartConsumption::NoMedia,
+            Some(whole) => or_none(whole.part(range.clone())),
+            None => PartConsumption::None,
+        };
+        (found, exactness)
+    }
+
+    /// Waits for a preview of a title without an index, if it may have one. Unless that was all of
+    /// the title, the title is queued for an index.
+    async fn preview(
+        &self,
+        title: &Arc<OpenTitle>,
+        path: &RequestPath,
+        kind: MediaKind,
+        range: Range<u64>,
+    ) -> Preview {
+        let can_have_one = title.len >= LONG
+            && rustix::fs::fstat(&title.file).is_ok_and(|stat| !self.can_have_no_index(&stat));
+        match self.spot(path) {
+            Ok((volume, name)) if can_have_one => {
+                let unindexed = Unindexed { volume, name: name.to_owned(), title: Some(title.id) };
+                let preview = self.previews.preview(title, unindexed.clone(), kind, range).await;
+                if preview != Preview::Whole {
+                    self.want_index(unindexed);
+                }
+                preview
+            }
+            Ok(_) | Err(_) => Preview::None,
+        }
+    }
+
+    /// The requests that wait for a preview, for the one task that reads for them.
+    pub fn preview_requests(&self) -> mpsc::Receiver<PreviewRequest> {
+        self.previews.requests()
+    }
+
+    /// The consumption of a title that is no transport stream.
     async fn of_whole(
         self: &Arc<Self>,
         title: &OpenTitle,
         path: &RequestPath,
         facts: &MediaFacts,
-    ) -> Option<Arc<Consumption>> {
+    ) -> (Option<Arc<Consumption>>, Exactness) {
         if let Some(known) = self.consumptions.get(title.id) {
-            return known;
+            return (known, Exactness::Exact);
         }
-        let (index, name) = self.volume_of(path).ok()??;
+        let Ok(Some((index, name))) = self.volume_of(path) else { return (None, Exactness::Exact) };
         let (this, name, id) = (Arc::clone(self), name.to_owned(), title.id);
         let (kind, is_short) = (facts.kind, title.len < LONG);
         let look = move || {
@@ -143,7 +205,6 @@ impl Catalogue {
                     let kept = index::kept_consumption(root, &stat, &file);
                     let estimate = || consumption::estimate(&file, kind);
                     if kept.is_none() && !this.can_have_no_index(&stat) {
-                        this.want_index(index, name, id);
                         return Some((estimate().map(Arc::new), Exactness::Estimate));
                     }
                     kept.or_else(estimate)
@@ -151,12 +212,35 @@ impl Catalogue {
             };
             Some((found.map(Arc::new), Exactness::Exact))
         };
-        let (found, exactness) = self.volumes[index].probes.run(look).await.ok()??;
+        let found = self.volumes[index].probes.run(look).await.ok().flatten();
+        let Some((found, exactness)) = found else { return (None, Exactness::Exact) };
         // The exact one is soon there.
-        if exactness == Exactness::Estimate {
-            return found;
+        if exactness == Exactness::Exact {
+            self.consumptions.insert(title.id, found.clone());
         }
-        self.consumptions.insert(title.id, found.clone());
-        found
+        (found, exactness)
+    }
+}
+
+/// The consumption of a range of which the first bytes are known: behind them it is that of an
+/// estimate, or the bytes are needed at the mean rate.
+fn continued(
+    first: Consumption,
+    estimate: PartConsumption,
+    facts: &MediaFacts,
+    range: &Range<u64>,
+) -> Consumption {
+    if let PartConsumption::Known(estimate) = estimate {
+        return first.followed_by(&estimate);
+    }
+    let len = range.end - range.start;
+    let rest = Bytes(len.saturating_sub(first.len().0));
+    let lasts = facts.rate.time_for(rest).0.saturating_mul(27) / 1000;
+    let from = first.duration();
+    let end = MediaTime(from.0.saturating_add(lasts));
+    let points = [(MediaTime(0), Bytes(0)), (from, first.len()), (end, Bytes(len))];
+    match Consumption::new(Shape::Lines, points.into_iter()) {
+        Some(mean) => first.followed_by(&mean),
+        None => first,
     }
 }

@@ -1,4 +1,5 @@
-//! The titles that are to be indexed in the background, and the progress.
+//! The titles that are to be indexed in the background, and the progress: transport streams, and
+//! titles of other containers whose frames have no table (Matroska, MP3, FLAC, Ogg).
 //!
 //! Promise: requested titles come first, then the others in their order. A title is queued once.
 //! The memory is bounded: a title beyond [`WAITING_MAX`] is found again by the next inspection of
@@ -44,7 +45,8 @@ pub struct IndexProgress {
     pub wanted: usize,
     /// Indexes made in the background since the start.
     pub made: u64,
-    /// Titles that can have none, as they are no transport streams, or whose volume keeps none.
+    /// Titles that can have none: no transport streams, and of no other container whose frames
+    /// have no table; or those whose volume keeps none.
     pub without: u64,
     /// Titles that could not be read, or had no room.
     pub failed: u64,
@@ -142,8 +144,13 @@ impl IndexQueue {
 
     /// Ends the work on the current title.
     pub(super) fn handle_end(&self, outcome: IndexOutcome) {
+        self.lock().progress.current = None;
+        self.count(outcome);
+    }
+
+    /// Counts the work on a title.
+    pub(super) fn count(&self, outcome: IndexOutcome) {
         let mut inner = self.lock();
-        inner.progress.current = None;
         match outcome {
             IndexOutcome::Made => inner.progress.made += 1,
             IndexOutcome::NotNeeded => {}

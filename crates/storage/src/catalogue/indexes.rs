@@ -189,8 +189,7 @@ impl Catalogue {
         }
     }
 
-    /// The index of the title at `path` if it is in memory or stored, or the title is short. A long
-    /// title without an index is queued for one.
+    /// The index of the title at `path` if it is in memory or stored, or the title is short.
     pub async fn index_at_hand(
         self: &Arc<Self>,
         title: &OpenTitle,
@@ -211,11 +210,7 @@ impl Catalogue {
         let (volume, name) = self.volume_of(path).ok()??;
         let (this, wanted, id) = (Arc::clone(self), name.to_owned(), title.id);
         let look = move || this.kept_index(volume, &wanted, id);
-        let kept = self.volumes[volume].lookups.run(look).await.ok()?;
-        let Some(kept) = kept.map(Arc::new) else {
-            self.want_index(volume, name.to_owned(), id);
-            return None;
-        };
+        let kept = Arc::new(self.volumes[volume].lookups.run(look).await.ok()??);
         self.indexes.tell(id, Some(IndexState::Ready(Arc::clone(&kept))));
         Some(kept)
     }
@@ -225,9 +220,9 @@ impl Catalogue {
         self.indexes.queue.is_never(&FileVersion::of(stat))
     }
 
-    pub(super) fn want_index(&self, volume: usize, name: String, id: TitleId) {
-        let volume = self.volumes[volume].id;
-        self.indexes.queue.push(Unindexed { volume, name, title: Some(id) });
+    /// Queues a title for an index.
+    pub(super) fn want_index(&self, unindexed: Unindexed) {
+        self.indexes.queue.push(unindexed);
     }
 
     /// Queues a title of a volume for an index: it has been stored, or has changed.
@@ -248,6 +243,11 @@ impl Catalogue {
     /// The work on the current title has ended.
     pub fn handle_index_end(&self, outcome: IndexOutcome) {
         self.indexes.queue.handle_end(outcome);
+    }
+
+    /// The work on a title that a request has waited for has ended.
+    pub fn handle_preview_end(&self, outcome: IndexOutcome) {
+        self.indexes.queue.count(outcome);
     }
 
     /// How far the making of indexes in the background is.
@@ -405,7 +405,8 @@ impl Catalogue {
         let stat = rustix::fs::fstat(&file).ok()?;
         let stored = index::kept(self.volumes[volume].root(), &stat, &file)?;
         if matches!(stored, StoredIndex::Sampled(_)) {
-            self.want_index(volume, name.to_owned(), id);
+            let volume = self.volumes[volume].id;
+            self.want_index(Unindexed { volume, name: name.to_owned(), title: Some(id) });
         }
         Some(stored.into_index())
     }
