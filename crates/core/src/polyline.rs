@@ -129,6 +129,25 @@ impl Polyline {
         self
     }
 
+    /// The line of the bytes behind the first `skipped`, at the same times; `None` if there are
+    /// none. If the first of them is due later, the line begins with a pause of one byte.
+    #[must_use]
+    pub fn behind(&self, skipped: Bytes) -> Option<Self> {
+        let len = Bytes(self.len().0.checked_sub(skipped.0).filter(|&len| len > 0)?);
+        let begin = self.ticks(skipped, self.hint(skipped));
+        let mut points = alloc::vec![(Bytes(0), MediaTime(0))];
+        if begin > MediaTime(0) && len > Bytes(1) {
+            points.push((Bytes(1), begin));
+        }
+        let from = skipped + points[points.len() - 1].0;
+        let rest = self.points().filter(|&(at, _)| at > from);
+        points.extend(rest.map(|(at, time)| (at - skipped, time.max(begin))));
+        // A range that is due at once ends in the next tick.
+        let last = points.last_mut().expect("there is the first");
+        last.1 = last.1.max(MediaTime(1));
+        Self::through(&points)
+    }
+
     /// The segment of byte `at`, as a hint for lookups shortly after it.
     pub fn hint(&self, at: Bytes) -> usize {
         self.points.partition_point(|point| point.at <= at.0 % self.len().0) - 1
@@ -217,6 +236,29 @@ mod tests {
                 prop_assert!(line.due(at + Bytes(1), hint) >= due);
                 let allowed = line.allowed(due);
                 prop_assert!(line.due(allowed, hint) <= due && allowed.0 <= at.0 + 1);
+            }
+        }
+
+        #[test]
+        fn the_bytes_behind_others_keep_their_times(
+            steps in proptest::collection::vec((188u64..1_000_000, 1u64..100_000_000), 1..20),
+            burst in 0u64..1_000_000, skipped in 0u64..2_000_000,
+            wanted in proptest::collection::vec(2u64..20_000_000, 30),
+        ) {
+            let mut points: alloc::vec::Vec<_> = line(&steps).points().collect();
+            if burst > 0 {
+                points.iter_mut().skip(1).for_each(|point| point.0 = point.0 + Bytes(burst));
+                points.insert(1, (Bytes(burst), MediaTime(0)));
+            }
+            let line = Polyline::through(&points).unwrap();
+            let rest = line.behind(Bytes(skipped));
+            prop_assert_eq!(rest.is_some(), skipped < line.len().0);
+            let Some(rest) = rest else { return Ok(()) };
+            prop_assert_eq!(rest.len().0, line.len().0 - skipped);
+            prop_assert!(rest.rates().max() <= line.rates().max().max(Some(BitRate(216_000_000))));
+            for at in wanted.into_iter().filter(|&at| at < rest.len().0) {
+                let (now, then) = (rest.due(Bytes(at), 0), line.due(Bytes(at + skipped), 0));
+                prop_assert!(now.0.abs_diff(then.0) <= 50, "{at}: {now:?} {then:?}");
             }
         }
 

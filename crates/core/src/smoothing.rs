@@ -149,9 +149,15 @@ impl Consumption {
         if rest > 0 {
             let later = u128::from(rest) * u128::from(last.time) / u128::from(last.bytes);
             let time = last.time.saturating_add(u64::try_from(later).unwrap_or(u64::MAX));
-            part.points.push(Point { time, bytes: last.bytes + rest });
+            let end = Point { time, bytes: last.bytes + rest };
+            part = part.followed_by(&Self::along(&[last, end]));
         }
         Some(part)
+    }
+
+    /// A consumption along lines.
+    fn along(points: &[Point]) -> Self {
+        Self { shape: Shape::Lines, points: points.to_vec(), resolution: 0, lead: 0 }
     }
 
     fn part_of_steps(&self, range: &Range<u64>) -> Option<Self> {

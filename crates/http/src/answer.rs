@@ -12,6 +12,7 @@ use tactus_storage::catalogue::{Catalogue, OpenFault, OpenTitle};
 
 use super::rate::PlannedPace;
 use super::response::Response;
+use super::schedule::Renewal;
 
 /// An answer to a request.
 #[derive(Debug)]
@@ -68,6 +69,8 @@ pub(super) struct Delivery {
     pub(super) parts: Parts,
     /// The bytes after the last part.
     pub(super) tail: Vec<u8>,
+    /// Set if the only pace is preliminary: the title has no index yet.
+    pub(super) renewal: Option<Renewal>,
     /// Set for a growing title that is sent as it comes; `parts` is then empty.
     pub(super) follows: Option<ContentEnd>,
 }

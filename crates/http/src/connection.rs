@@ -9,7 +9,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tactus_control::broker::{Admission, DeliverySpec, Device, Output, Overlap, Party, Viewer};
+use tactus_control::broker::{
+    self, Admission, DeliverySpec, Device, Output, Overlap, Party, Viewer,
+};
 use tactus_control::settings::ClientShare;
 use tactus_core::datagrams::Framing;
 use tactus_core::stagger::Tick;
@@ -37,7 +39,7 @@ use super::rate::{self, PlannedPace};
 use super::request::{InvalidHead, Method, Request};
 use super::response::{Persistence, Response, Source};
 use super::transport::{Client, Transport};
-use super::{Site, StopSignal, Store, route};
+use super::{Site, StopSignal, route};
 
 /// How a connection begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -443,7 +445,8 @@ impl Connection {
         manner: HeadContext,
         exchange: &mut Exchange,
     ) -> Option<Transport> {
-        let Some(Store { broker, .. }) = &self.site.store else { return None };
+        let store = self.site.store.as_ref()?;
+        let (broker, mut renewal) = (&store.broker, delivery.renewal.take());
         if let Some((_, first)) = delivery.parts.first()
             && broker.readable(&delivery.title, first) == first.start
         {
@@ -491,7 +494,7 @@ impl Connection {
             }
         };
         let paced = &delivery.paces[nth];
-        let (pace, mut plan) = (paced.pace, paced.plan.clone());
+        let (mut pace, mut plan) = (paced.pace, paced.plan.clone());
         exchange.paced(pace);
         let mut words = if is_announced { Vec::new() } else { words(paced) };
         if !is_announced {
@@ -535,8 +538,36 @@ impl Connection {
                 let title = &delivery.title;
                 let output = Output::connection(engines);
                 // Behind an unreadable place bytes come at the granted rate.
-                let delivered = grant.deliver(title, left.clone(), plan.take(), output).await;
+                let source = broker::Source::planned(left.clone(), plan.take());
+                let mut running = match grant.start(title, source, output).await {
+                    Ok(running) => running,
+                    Err(failed) => {
+                        exchange.delivered(&failed);
+                        return None;
+                    }
+                };
+                let renewed = async {
+                    match &renewal {
+                        Some(renewal) => {
+                            renewal.rest(store, title, left.clone(), grant.slot(), &viewer).await
+                        }
+                        None => std::future::pending().await,
+                    }
+                };
+                let (delivered, rest) = tokio::select! {
+                    delivered = running.ended() => (delivered, None),
+                    rest = renewed => (running.interrupted().await, Some(rest)),
+                };
                 exchange.delivered(&delivered);
+                if let Some(rest) = rest
+                    && delivered.outcome == Outcome::Stopped
+                {
+                    left.start += delivered.sent;
+                    plan = rest.plan(left.start);
+                    (grant, pace, renewal) = (rest.grant, rest.pace, None);
+                    socket = Transport::from_engine(kind, delivered.socket?).ok()?;
+                    continue;
+                }
                 if delivered.outcome == Outcome::TooSlow {
                     self.abused(Abuse::SlowReader);
                 }

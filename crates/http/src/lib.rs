@@ -59,6 +59,8 @@ mod conditional;
 mod multipart;
 mod rate;
 
+mod schedule;
+
 mod answer;
 
 mod listing;

@@ -1,6 +1,5 @@
 //! The answer for one title: preconditions, ranges, rate, and their fields. It sends nothing.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,15 +10,16 @@ use tactus_core::units::Bytes;
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
 use tactus_media::playlist::is_playlist;
-use tactus_storage::catalogue::{OpenTitle, PartConsumption};
+use tactus_storage::catalogue::{Exactness, OpenTitle};
 
 use super::answer::{Answer, ContentEnd, Delivery, Parts, not_served};
 use super::conditional::{self, Validators, Verdict};
 use super::counters::Abuse;
 use super::multipart::{Multipart, content_range};
-use super::rate::{self, PlannedPace, RateRequest, SegmentRate, TitleRate};
+use super::rate::{self, RateRequest, SegmentRate, TitleRate};
 use super::request::{Method, Request};
 use super::response::Response;
+use super::schedule::{Renewal, follow_content};
 use super::settings::StoredPages;
 use super::{Site, Store, cmcd, seek};
 
@@ -132,12 +132,16 @@ pub(super) async fn answer(
             (head, parts, tail, None)
         }
     };
-    let paces = match (segment, media, &parts[..]) {
-        (Some(segment), ..) => segment.paces(&store.rates),
+    let (paces, renewal) = match (segment, media, &parts[..]) {
+        (Some(segment), ..) => (segment.paces(&store.rates), None),
         (None, Some(media), [(_, part)]) => {
-            vec![follow_content(store, &title, path, &media, part.clone(), pace).await]
+            let followed = follow_content(store, &title, path, &media, part.clone(), pace).await;
+            let (planned, exactness) = followed;
+            let is_preliminary = exactness == Exactness::Estimate;
+            let renewal = is_preliminary.then(|| Renewal { path: path.clone(), media, pace });
+            (vec![planned], renewal)
         }
-        _ => vec![pace.into()],
+        _ => (vec![pace.into()], None),
     };
     // Uploaded content must not run in the origin of this server's own pages.
     let head =
@@ -170,6 +174,7 @@ pub(super) async fn answer(
                 overlap,
                 parts,
                 tail,
+                renewal,
                 follows,
             };
             Answer::Delivery(Box::new(delivery))
@@ -213,37 +218,6 @@ fn device(request: &Request, query: Option<&str>) -> Device {
     let session = session.as_deref().or_else(|| fields.one("x-playback-session-id"));
     Device::of(agent, session)
 }
-
-/// The pace of one part of a title at the title's own rate.
-async fn follow_content(
-    store: &Store,
-    title: &Arc<OpenTitle>,
-    path: &RequestPath,
-    media: &MediaFacts,
-    part: Range<u64>,
-    pace: Pace,
-) -> PlannedPace {
-    if pace == Pace::BestEffort {
-        return pace.into();
-    }
-    let len = Bytes(part.end - part.start);
-    match store.catalogue.consumption(title, path, media, part).await {
-        PartConsumption::None => pace.into(),
-        PartConsumption::NoMedia => rate::at_once(pace, len).into(),
-        PartConsumption::Known(consumption) if consumption.points() <= POINTS_INLINE => {
-            rate::following(pace, media.rate, &consumption, &store.rates)
-        }
-        PartConsumption::Known(consumption) => {
-            let (limits, mean) = (store.rates.clone(), media.rate);
-            let smoothing = move || rate::following(pace, mean, &consumption, &limits);
-            tokio::task::spawn_blocking(smoothing).await.unwrap_or(pace.into())
-        }
-    }
-}
-
-/// Points of a consumption that are smoothed on the thread that serves other clients: under half a
-/// millisecond.
-const POINTS_INLINE: usize = 4096;
 
 /// The rights of scripts in a stored page: playing, full screen and opening other pages.
 const SCRIPTS: &str = "sandbox allow-scripts allow-forms allow-popups allow-presentation";

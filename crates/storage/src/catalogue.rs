@@ -45,7 +45,7 @@ use tokio::sync::OnceCell;
 use crate::conditions::{Conditions, Kind};
 use crate::warnings;
 
-pub use consumptions::PartConsumption;
+pub use consumptions::{Exactness, PartConsumption};
 pub use digests::Digests;
 pub use growing::{
     Follower, GROWING_TITLES_MAX, GrowingTitleSpec, Growth, GrowthPublisher, Watermark,

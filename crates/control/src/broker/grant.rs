@@ -71,6 +71,13 @@ impl Source {
         Self::of(Extent::Range(Bytes(range.start)..Bytes(range.end)))
     }
 
+    /// These bytes, once and unframed, at the times of `plan` if there is one.
+    #[must_use]
+    pub fn planned(range: Range<u64>, plan: Option<Arc<Plan>>) -> Self {
+        let extent = Extent::Range(Bytes(range.start)..Bytes(range.end));
+        Self::Blocks { extent, framing: Framing::Plain, plan }
+    }
+
     /// These bytes, unframed.
     #[must_use]
     pub fn of(extent: Extent) -> Self {
@@ -138,6 +145,7 @@ impl Grant {
         slot.stopped = false;
         slot.is_left = false;
         slot.is_deferred = false;
+        slot.is_continued = false;
         slot.generation = slot.generation.wrapping_add(1);
         slot.finished = Some(finished);
         slot.retired = Some(retired);
@@ -186,9 +194,7 @@ impl Grant {
         plan: Option<Arc<Plan>>,
         output: Output,
     ) -> DeliveryResult {
-        let extent = Extent::Range(Bytes(range.start)..Bytes(range.end));
-        let source = Source::Blocks { extent, framing: Framing::Plain, plan };
-        match self.start(title, source, output).await {
+        match self.start(title, Source::planned(range, plan), output).await {
             Ok(mut running) => running.ended().await,
             Err(ended) => ended,
         }
@@ -270,6 +276,22 @@ impl Running {
         let mut table = self.shared.table();
         let slot = &table.slots[self.stream.index as usize];
         if slot.generation == self.stream.generation && slot.output.is_some() {
+            table.stop(self.stream.index);
+        }
+    }
+
+    /// Stops it between two bytes of its title, and waits for its end. The result has the socket
+    /// for a delivery that continues it.
+    pub async fn interrupted(&mut self) -> DeliveryResult {
+        self.interrupt();
+        self.ended().await
+    }
+
+    fn interrupt(&self) {
+        let mut table = self.shared.table();
+        let slot = &mut table.slots[self.stream.index as usize];
+        if slot.generation == self.stream.generation && slot.output.is_some() {
+            slot.is_continued = !slot.stopped;
             table.stop(self.stream.index);
         }
     }

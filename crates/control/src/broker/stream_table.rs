@@ -122,6 +122,8 @@ pub(super) struct Slot {
     pub(super) is_deferred: bool,
     /// The engine has the command to end it.
     pub(super) stopped: bool,
+    /// Its socket comes back when it is stopped, for a delivery that continues it.
+    pub(super) is_continued: bool,
     /// The title whose viewers it counts for, and whether it relies on the title being pinned.
     pub(super) watches: Option<(TitleId, bool)>,
     /// The slot keeps this title in memory.
@@ -266,7 +268,12 @@ impl StreamTable {
     ) -> Option<Damage> {
         let slot = &mut self.slots[stream.index as usize];
         assert!(slot.generation == stream.generation, "a place is used again after it retired");
-        let usable = matches!(outcome, Outcome::Complete | Outcome::Unreadable { .. });
+        let usable = match outcome {
+            Outcome::Complete | Outcome::Unreadable { .. } => true,
+            // Whole bytes of the title have been sent.
+            Outcome::Stopped => slot.is_continued,
+            _ => false,
+        };
         let usable = if slot.is_framed { interleaving::is_whole(outcome) } else { usable };
         let output = slot.output.take().filter(|_| usable);
         let socket = output.and_then(|output| Arc::into_inner(output.socket));

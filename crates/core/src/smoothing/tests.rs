@@ -260,3 +260,15 @@ proptest! {
         judge(&joined, player(held.max(burst), burst))?;
     }
 }
+
+#[test]
+fn r03_an_index_behind_the_media_does_not_raise_the_peak() {
+    // A minute of a constant rate, and as many bytes as those of ten seconds behind it.
+    let steps: Vec<_> = (0..600).map(|nth| (nth * SECOND / 10, (nth + 1) * 10_000)).collect();
+    let media = consumption(Shape::Steps, &steps);
+    let player = player(2 * SECOND, SECOND);
+    let peak = |one: &Consumption| one.smoothed(player).rates().max().unwrap();
+    let with_index = media.part(0..7_000_000).unwrap();
+    assert_eq!(with_index.len(), Bytes(7_000_000));
+    assert!(peak(&with_index).0 <= peak(&media).0 * 102 / 100, "{:?}", peak(&with_index));
+}

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tactus_core::path::RequestPath;
 use tactus_core::smoothing::{Consumption, Shape};
-use tactus_core::units::{Bytes, MIB, MediaTime, Nanos};
+use tactus_core::units::{Bytes, KIB, MIB, MediaTime, Nanos};
 use tactus_engine::message::TitleId;
 use tactus_media::{MediaFacts, MediaKind, consumption, index};
 use tokio::sync::mpsc;
@@ -52,6 +52,11 @@ impl Consumptions {
         Some(consumption)
     }
 
+    pub(super) fn has(&self, id: TitleId) -> bool {
+        let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.titles.iter().any(|(known, _)| *known == id)
+    }
+
     pub(super) fn insert(&self, id: TitleId, consumption: Option<Arc<Consumption>>) {
         let points = |consumption: &Option<Arc<Consumption>>| {
             consumption.as_ref().map_or(0, |it| it.points())
@@ -69,8 +74,10 @@ impl Consumptions {
 
 /// Whether a consumption is final.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Exactness {
+pub enum Exactness {
+    /// It is that of the content.
     Exact,
+    /// The title has no index yet: beyond a preview the times are estimated, or unknown.
     Estimate,
 }
 
@@ -93,34 +100,28 @@ impl Catalogue {
         path: &RequestPath,
         facts: &MediaFacts,
         range: Range<u64>,
-    ) -> PartConsumption {
-        if title.following.is_some() {
-            return PartConsumption::None;
-        }
-        match facts.kind {
+    ) -> (PartConsumption, Exactness) {
+        let leaves_by_clock = match facts.kind {
             // No segment of a playlist waits for an index.
-            MediaKind::TransportStream { .. } if facts.duration < SEGMENT_MAX => {
-                PartConsumption::None
+            MediaKind::TransportStream { .. } => facts.duration < SEGMENT_MAX,
+            MediaKind::Mp3 { is_constant } => is_constant,
+            MediaKind::Wave => true,
+            MediaKind::Movie | MediaKind::Matroska | MediaKind::Flac | MediaKind::Ogg => false,
+        };
+        if title.following.is_some() || leaves_by_clock {
+            return (PartConsumption::None, Exactness::Exact);
+        }
+        let (known, exactness) = self.at_hand(title, path, facts, &range).await;
+        if exactness == Exactness::Exact {
+            return (known, exactness);
+        }
+        match self.preview(title, path, facts.kind, range.clone()).await {
+            Preview::Whole => self.at_hand(title, path, facts, &range).await,
+            Preview::First(first) => {
+                let found = continued(first, known, facts, &range);
+                (PartConsumption::Known(found), exactness)
             }
-            MediaKind::Mp3 { is_constant: true } | MediaKind::Wave => PartConsumption::None,
-            MediaKind::TransportStream { .. }
-            | MediaKind::Movie
-            | MediaKind::Matroska
-            | MediaKind::Mp3 { is_constant: false }
-            | MediaKind::Flac
-            | MediaKind::Ogg => {
-                let (known, exactness) = self.at_hand(title, path, facts, &range).await;
-                if exactness == Exactness::Exact {
-                    return known;
-                }
-                match self.preview(title, path, facts.kind, range.clone()).await {
-                    Preview::Whole => self.at_hand(title, path, facts, &range).await.0,
-                    Preview::First(first) => {
-                        PartConsumption::Known(continued(first, known, facts, &range))
-                    }
-                    Preview::None => known,
-                }
-            }
+            Preview::None => (known, exactness),
         }
     }
 
@@ -145,7 +146,7 @@ impl Catalogue {
         }
         let (whole, exactness) = self.of_whole(title, path, facts).await;
         let found = match whole {
-            Some(whole) if range.start >= whole.len().0 => PartConsumption::NoMedia,
+            Some(whole) if is_index(range, whole.len()) => PartConsumption::NoMedia,
             Some(whole) => or_none(whole.part(range.clone())),
             None => PartConsumption::None,
         };
@@ -221,6 +222,15 @@ impl Catalogue {
         (found, exactness)
     }
 }
+
+/// Whether a range is what lies behind the media of a title: the index of a movie. It may begin
+/// with the last bytes of the media, as the requests of some players have round beginnings.
+fn is_index(range: &Range<u64>, media: Bytes) -> bool {
+    range.end > media.0 && range.start.saturating_add(ROUNDED_MAX) > media.0
+}
+
+/// More than what players round the beginning of a request by: Chromium has blocks of 32 KiB.
+const ROUNDED_MAX: u64 = 64 * KIB;
 
 /// The consumption of a range of which the first bytes are known: behind them it is that of an
 /// estimate, or the bytes are needed at the mean rate.

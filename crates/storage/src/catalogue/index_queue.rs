@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tactus_core::units::Bytes;
 use tactus_engine::message::{TitleId, VolumeId};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::FileVersion;
 
@@ -72,6 +72,8 @@ pub struct CurrentIndex {
 pub(super) struct IndexQueue {
     inner: Mutex<Inner>,
     wake: Notify,
+    /// Changes when the work on a title has ended.
+    ends: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -163,6 +165,13 @@ impl IndexQueue {
                 inner.progress.without += 1;
             }
         }
+        drop(inner);
+        self.ends.send_replace(());
+    }
+
+    /// Changes when the work on any title has ended.
+    pub(super) fn ends(&self) -> watch::Receiver<()> {
+        self.ends.subscribe()
     }
 
     pub(super) fn is_never(&self, version: &FileVersion) -> bool {

@@ -250,6 +250,27 @@ impl Catalogue {
         self.indexes.queue.count(outcome);
     }
 
+    /// Waits until the title at `path` has an index, or its consumption in the place of one.
+    pub async fn index_made(self: &Arc<Self>, title: &Arc<OpenTitle>, path: &RequestPath) {
+        let mut ends = self.indexes.queue.ends();
+        let Ok(Some((volume, _))) = self.volume_of(path) else { return };
+        loop {
+            let is_in_memory = self.consumptions.has(title.id)
+                || matches!(self.indexes.lock().get(title.id), Some(IndexState::Ready(_)));
+            let (this, same) = (Arc::clone(self), Arc::clone(title));
+            let look = move || {
+                let stat = rustix::fs::fstat(&same.file);
+                stat.is_ok_and(|stat| index::is_kept(this.volumes[volume].root(), &stat))
+            };
+            if is_in_memory || self.volumes[volume].lookups.run(look).await.unwrap_or(false) {
+                return;
+            }
+            if ends.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
     /// How far the making of indexes in the background is.
     pub fn index_progress(&self) -> IndexProgress {
         self.indexes.queue.progress()

@@ -1,9 +1,9 @@
 //! Previews: what a request learns of a long title that has no index yet.
 //!
-//! Promise: a title up to [`SHORT`] is indexed as a whole; of a longer one the first [`SHORT`] bytes
-//! of the range are read, for at most [`READ_MAX`]. A request waits for it at most [`PATIENCE`],
-//! and at most [`WAITING_MAX`] requests wait; all others go on without. This module reads nothing:
-//! one task reads for all of them, one after the other.
+//! Promise: a title up to [`SHORT`] is indexed as a whole; of a longer one the first [`SHORT`]
+//! bytes of the range are read, for at most [`READ_MAX`]. A request waits for it at most
+//! [`PATIENCE`], and at most [`WAITING_MAX`] requests wait; all others go on without. This module
+//! reads nothing: one task reads for all of them, one after the other.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};

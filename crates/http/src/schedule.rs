@@ -1,0 +1,127 @@
+//! The schedule of a part of a title by its content, and its renewal: a stream that began before
+//! its title had an index gets the exact schedule of its rest.
+//!
+//! Promise: the rest is admitted beside the stream as it is, before that stream is interrupted. So
+//! a full server costs it nothing: it keeps its rate, and admission is tried again, a bounded
+//! number of times. The rest begins as after a seek, with a start burst.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tactus_control::broker::{DeliverySpec, Grant, Viewer};
+use tactus_core::datagrams::Plan;
+use tactus_core::path::RequestPath;
+use tactus_core::polyline::Polyline;
+use tactus_core::units::Bytes;
+use tactus_engine::message::Pace;
+use tactus_media::MediaFacts;
+use tactus_storage::catalogue::{Exactness, OpenTitle, PartConsumption};
+
+use super::Store;
+use super::rate::{self, PlannedPace};
+
+/// What the exact schedule of a rest is made from.
+#[derive(Debug)]
+pub(super) struct Renewal {
+    pub(super) path: RequestPath,
+    pub(super) media: MediaFacts,
+    /// The pace by the title as a whole.
+    pub(super) pace: Pace,
+}
+
+/// A rest that has been admitted.
+pub(super) struct Rest {
+    /// Its first byte. The stream before is at this byte, or a little further.
+    first: u64,
+    pub(super) grant: Grant,
+    pub(super) pace: Pace,
+    line: Polyline,
+}
+
+/// Interval and number of attempts when there is no room.
+const AGAIN: Duration = Duration::from_secs(10);
+const TRIES_MAX: u32 = 60;
+
+/// The pace of one part of a title at the title's own rate, and whether it is final.
+pub(super) async fn follow_content(
+    store: &Store,
+    title: &Arc<OpenTitle>,
+    path: &RequestPath,
+    media: &MediaFacts,
+    part: Range<u64>,
+    pace: Pace,
+) -> (PlannedPace, Exactness) {
+    if pace == Pace::BestEffort {
+        return (pace.into(), Exactness::Exact);
+    }
+    let len = Bytes(part.end - part.start);
+    let (found, exactness) = store.catalogue.consumption(title, path, media, part).await;
+    let planned = match found {
+        PartConsumption::None => pace.into(),
+        PartConsumption::NoMedia => rate::at_once(pace, len).into(),
+        PartConsumption::Known(consumption) if consumption.points() <= POINTS_INLINE => {
+            rate::following(pace, media.rate, &consumption, &store.rates)
+        }
+        PartConsumption::Known(consumption) => {
+            let (limits, mean) = (store.rates.clone(), media.rate);
+            let smoothing = move || rate::following(pace, mean, &consumption, &limits);
+            tokio::task::spawn_blocking(smoothing).await.unwrap_or(pace.into())
+        }
+    };
+    (planned, exactness)
+}
+
+/// Points of a consumption that are smoothed on the thread that serves other clients: under half a
+/// millisecond.
+const POINTS_INLINE: usize = 4096;
+
+impl Renewal {
+    /// Waits for the index of `title`, and admits what is then left of the stream at `slot`, which
+    /// sends `range`. Waits for ever if nothing can be gained.
+    pub(super) async fn rest(
+        &self,
+        store: &Store,
+        title: &Arc<OpenTitle>,
+        range: Range<u64>,
+        slot: u32,
+        viewer: &Viewer,
+    ) -> Rest {
+        store.catalogue.index_made(title, &self.path).await;
+        for nth in 0..TRIES_MAX {
+            let sent = store.broker.counters_of(slot).map_or(0, |stream| stream.bytes.value());
+            let first = range.start + sent;
+            if first >= range.end {
+                break;
+            }
+            let rest = first..range.end;
+            let planned =
+                follow_content(store, title, &self.path, &self.media, rest, self.pace).await;
+            let (planned, Exactness::Exact) = planned else { break };
+            let Some(line) = planned.plan.as_ref().and_then(|plan| plan.line.clone()) else {
+                break;
+            };
+            let (broker, len) = (&store.broker, Bytes(range.end - first));
+            let spec = DeliverySpec::connection(broker, title, planned.pace.rate(), len);
+            let spec = spec.by_line(broker, &line).within_share(viewer);
+            match broker.admit(&spec) {
+                Ok(grant) => return Rest { first, grant, pace: planned.pace, line },
+                Err(refusal) if nth == 0 => tracing::info!(
+                    title = self.path.name(), %refusal,
+                    "a stream that began without an index keeps its rate for now"
+                ),
+                Err(_) => {}
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+        std::future::pending().await
+    }
+}
+
+impl Rest {
+    /// The schedule from byte `at` on; `None` behind the end.
+    pub(super) fn plan(&self, at: u64) -> Option<Arc<Plan>> {
+        let line = self.line.behind(Bytes(at.saturating_sub(self.first)))?;
+        Some(Arc::new(Plan::of_times(line)))
+    }
+}
