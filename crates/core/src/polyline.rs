@@ -134,7 +134,11 @@ impl Polyline {
     #[must_use]
     pub fn behind(&self, skipped: Bytes) -> Option<Self> {
         let len = Bytes(self.len().0.checked_sub(skipped.0).filter(|&len| len > 0)?);
-        let begin = self.ticks(skipped, self.hint(skipped));
+        let second = skipped + Bytes(1);
+        let begin = match len > Bytes(1) {
+            true => self.ticks(second, self.hint(second)),
+            false => self.duration(),
+        };
         let mut points = alloc::vec![(Bytes(0), MediaTime(0))];
         if begin > MediaTime(0) && len > Bytes(1) {
             points.push((Bytes(1), begin));

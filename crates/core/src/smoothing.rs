@@ -218,8 +218,13 @@ impl Consumption {
         // Steps of lines are early by their length.
         let span = end.time.saturating_sub(last.time);
         let step = (span / JOINED_MAX).max(JOINED_STEP);
-        let mut from = last;
-        for to in rest.points.iter().filter(|to| to.bytes > last.bytes) {
+        let time = rest.time_of(last.bytes).saturating_sub(rest.lead).max(last.time);
+        let bytes = rest.at(time.saturating_add(rest.lead)).max(last.bytes);
+        let mut from = Point { time, bytes };
+        if bytes > last.bytes {
+            self.step(from);
+        }
+        for to in rest.points.iter().filter(|to| to.bytes > bytes) {
             let time = to.time.saturating_sub(rest.lead).max(from.time);
             let to = Point { time, ..*to };
             let lasts = u128::from(to.time - from.time);
