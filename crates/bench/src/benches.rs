@@ -25,6 +25,7 @@ mod small_acks;
 mod stretches;
 mod udp_many;
 mod uploads;
+mod vbr;
 
 use std::path::{Path, PathBuf};
 
@@ -69,6 +70,9 @@ pub enum Bench {
     Memory(Options),
     /// Deliveries from an emulated 7200 rpm disk while clients upload as fast as they are let.
     Uploads(Options),
+    /// Titles of a variable rate: how long players stand still, and how many viewers a link admits
+    /// against a reservation at each title's peak.
+    Vbr(Options),
     /// As many live inputs as are admitted beside deliveries from an emulated 7200 rpm disk, and
     /// greedy uploads.
     Recordings(Options),
@@ -192,6 +196,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::Hog(options) => (options, hog::bench),
         Bench::Memory(options) => (options, memory::bench),
         Bench::Uploads(options) => (options, uploads::bench),
+        Bench::Vbr(options) => (options, vbr::bench),
         Bench::Recordings(options) => (options, recordings::bench),
         Bench::SmallAcks(options) => (options, small_acks::bench),
         Bench::UdpMany(options) => (options, udp_many::bench),

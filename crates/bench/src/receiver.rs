@@ -96,6 +96,8 @@ struct Shared {
     started_at: AtomicU64,
     /// Requests that have got payload, or never will.
     settled: AtomicUsize,
+    /// Requests whose connection has ended.
+    ended: AtomicUsize,
 }
 
 impl StreamReceiver {
@@ -128,6 +130,11 @@ impl StreamReceiver {
     /// How many requests have got payload, or have ended without.
     pub fn settled(&self) -> usize {
         self.shared.settled.load(Ordering::Relaxed)
+    }
+
+    /// How many requests have got everything, or have broken.
+    pub fn ended(&self) -> usize {
+        self.shared.ended.load(Ordering::Relaxed)
     }
 
     /// Whether the receiver has given up; its reason comes from `stop`.
@@ -230,6 +237,7 @@ impl<'a> Receiver<'a> {
             self.shared.settled.fetch_add(1, Ordering::Relaxed);
         }
         if payload.ended {
+            self.shared.ended.fetch_add(1, Ordering::Relaxed);
             epoll::delete(&self.epoll, connection.socket())?;
         }
         if let Some(arrival) = payload.arrival(number as u32) {

@@ -297,9 +297,10 @@ impl PlannedCost {
         peak: Cost,
         at: impl Fn(BitRate) -> Cost,
     ) -> Self {
-        let steps = envelope.steps().iter().filter(|step| step.rate > BitRate(0)).map(|step| {
+        let steps = envelope.steps().iter().filter(|step| step.read > BitRate(0)).map(|step| {
             let Range { start, end } = step.seconds;
-            (begin + start..begin + end, at(step.rate).following())
+            let Cost { output, .. } = at(step.sent);
+            (begin + start..begin + end, Cost { output, ..at(step.read) }.following())
         });
         let steps = steps.skip(mutant!(StepForgotten, 1, 0)).collect();
         Self { lasting: peak.lasting(), steps }

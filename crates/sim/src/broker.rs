@@ -11,7 +11,7 @@ use tactus_core::cost::{
     Source, TitlePart,
 };
 use tactus_core::disk_model::DiskModel;
-use tactus_core::envelope::Envelope;
+use tactus_core::envelope::{Envelope, Step};
 use tactus_core::estimator::Estimate;
 use tactus_core::ledger::{Ledger, Level, Limits, Resource};
 use tactus_core::overload::{Measures, Overload, Promise};
@@ -37,7 +37,7 @@ pub(crate) struct Broker {
 struct PlannedGrant {
     cost: PlannedCost,
     /// The rates, by seconds of the clock.
-    seconds: Vec<(Range<u64>, u64)>,
+    seconds: Vec<(Range<u64>, [u64; 2])>,
 }
 
 /// The request of a simulated client.
@@ -232,10 +232,9 @@ impl Broker {
         require(slot.is_some(), Invariant::LedgerIsTheSum, || {
             "the ledger admits more streams than there are places".to_owned()
         });
-        let seconds = envelope
-            .steps()
-            .iter()
-            .map(|step| (begin + step.seconds.start..begin + step.seconds.end, step.rate.0));
+        let seconds = envelope.steps().iter().map(|Step { seconds, read, sent }| {
+            (begin + seconds.start..begin + seconds.end, [read.0, sent.0])
+        });
         let grant = Grant { slot: slot.unwrap_or(0), volume, request, part, cost: peak, window };
         self.planned[grant.slot as usize] = Some(PlannedGrant { cost, seconds: seconds.collect() });
         self.add(grant, true);
@@ -243,8 +242,9 @@ impl Broker {
         Some(grant)
     }
 
-    /// The rates that are promised to a grant by seconds of the clock; none at one rate.
-    pub(crate) fn seconds(&self, grant: &Grant) -> &[(Range<u64>, u64)] {
+    /// The rates of reading and sending that are promised to a grant by seconds of the clock; none
+    /// at one rate.
+    pub(crate) fn seconds(&self, grant: &Grant) -> &[(Range<u64>, [u64; 2])] {
         let planned = self.planned.get(grant.slot as usize).and_then(Option::as_ref);
         planned.map_or(&[], |planned| &planned.seconds)
     }
@@ -353,19 +353,19 @@ impl Broker {
         if let Some(planned) = &self.planned[grant.slot as usize] {
             let limits = &self.ledger.limits().disks[volume];
             let most = if limits.model.has_arm() { 1_000_000_000 } else { u128::MAX };
-            for (second, rate) in planned
+            for (second, [read, sent]) in planned
                 .seconds
                 .iter()
-                .flat_map(|(seconds, rate)| seconds.clone().map(move |second| (second, *rate)))
-                .filter(|&(_, rate)| rate > 0)
+                .flat_map(|(seconds, rates)| seconds.clone().map(move |second| (second, *rates)))
+                .filter(|&(_, [read, _])| read > 0)
             {
-                let bytes = u128::from(rate) * u128::from(limits.cycle.0);
+                let bytes = u128::from(read) * u128::from(limits.cycle.0);
                 let visits = bytes * 1_000_000_000 / (u128::from(limits.block.0) * BYTE);
                 let disk = sums.disks.entry((volume, second)).or_default();
                 change(enters, &mut disk.0, visits.min(most));
                 change(enters, &mut disk.1, bytes);
                 let link = sums.links.entry(second).or_default();
-                change(enters, link, rate);
+                change(enters, link, sent);
             }
             sums.disks.retain(|_, sum| *sum != (0, 0));
             sums.links.retain(|_, sum| *sum != 0);

@@ -68,9 +68,10 @@ impl PlannedRange {
     }
 
     /// What is promised to its stream, in these seconds.
-    pub(crate) fn promise(&self, seconds: &[(Range<u64>, u64)]) -> PlanPromise {
+    pub(crate) fn promise(&self, seconds: &[(Range<u64>, [u64; 2])]) -> PlanPromise {
         let points = self.line.points().map(|(at, time)| (at.0, time.0)).collect();
-        PlanPromise { points, seconds: seconds.into() }
+        let sent = seconds.iter().map(|(seconds, [_, sent])| (seconds.clone(), *sent));
+        PlanPromise { points, seconds: sent.collect() }
     }
 }
 

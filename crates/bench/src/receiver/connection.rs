@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use serde::Serialize;
-use tactus_core::units::MonoTime;
+use tactus_core::units::{BitRate, MonoTime};
 
 use crate::arrivals::Arrival;
 use crate::clock;
@@ -29,6 +29,8 @@ pub struct Answer {
     pub status: Option<u16>,
     /// The body's length as the head gave it.
     pub length: Option<u64>,
+    /// The peak of a variable rate, if the head gave one.
+    pub peak: Option<BitRate>,
     /// How it ended.
     pub end: End,
 }
@@ -131,6 +133,7 @@ impl Connection {
             head_at: None,
             status: None,
             length: None,
+            peak: None,
             end: End::Open,
         };
         let request = ask.request.clone();
@@ -198,6 +201,7 @@ impl Connection {
         self.answer.head_at = Some(at);
         self.answer.status = Some(head.status);
         self.answer.length = Some(head.length);
+        self.answer.peak = head.peak.map(BitRate);
         self.state = State::Body { remaining };
         let ended = remaining == 0;
         if ended {

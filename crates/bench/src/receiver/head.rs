@@ -14,6 +14,8 @@ pub(crate) struct Head {
     pub(crate) length: u64,
     /// The length of the head itself, its empty line included.
     pub(crate) size: usize,
+    /// The highest rate of a variable one, as Tactus says it in bit/s.
+    pub(crate) peak: Option<u64>,
 }
 
 impl Head {
@@ -32,14 +34,19 @@ impl Head {
             .and_then(|line| line.strip_prefix("HTTP/1.1 "))
             .and_then(|rest| rest.get(..3)?.parse().ok())
             .ok_or_else(|| format!("not a status line: {head:.80}"))?;
-        let length = lines
-            .filter_map(|line| line.split_once(':'))
-            .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-            .and_then(|(_, value)| value.trim().parse().ok())
+        let field = |name: &str| {
+            let mut fields = lines.clone().filter_map(|line| line.split_once(':'));
+            Some(fields.find(|field| field.0.eq_ignore_ascii_case(name))?.1.trim())
+        };
+        let peak = field("tactus-rate")
+            .and_then(|value| value.split("; peak=").nth(1))
+            .and_then(|peak| peak.parse().ok());
+        let length = field("content-length")
+            .and_then(|value| value.parse().ok())
             // RFC 9110, section 8.6: an answer 204 has neither a body nor a length.
             .or((status == 204).then_some(0))
             .ok_or_else(|| format!("status {status} without a Content-Length"))?;
-        Ok(Some(Self { status, length, size: size + 4 }))
+        Ok(Some(Self { status, length, size: size + 4, peak }))
     }
 }
 
@@ -50,7 +57,7 @@ mod tests {
     #[test]
     fn a_head_gives_status_length_and_where_the_body_begins() {
         let text = b"HTTP/1.1 206 Partial Content\r\nServer: x\r\ncontent-LENGTH: 17\r\n\r\nbody";
-        let head = Head { status: 206, length: 17, size: text.len() - 4 };
+        let head = Head { status: 206, length: 17, size: text.len() - 4, peak: None };
         assert_eq!(Head::parse(text), Ok(Some(head)));
         for end in 0..head.size {
             assert_eq!(Head::parse(&text[..end]), Ok(None), "{end} bytes");
@@ -58,11 +65,22 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_rate_names_its_peak() {
+        let peak = |rate: &str| {
+            let text =
+                format!("HTTP/1.1 200 OK\r\nTactus-Rate: {rate}\r\nContent-Length: 1\r\n\r\n");
+            Head::parse(text.as_bytes()).unwrap().unwrap().peak
+        };
+        assert_eq!(peak("121251; mean=2037631; peak=7761267"), Some(7_761_267));
+        assert_eq!(peak("8800000"), None);
+    }
+
+    #[test]
     fn what_is_not_understood_is_refused() {
         assert!(Head::parse(b"SIP/2.0 200 OK\r\n\r\n").is_err());
         assert!(Head::parse(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
         let no_content = b"HTTP/1.1 204 No Content\r\nServer: x\r\n\r\n";
-        let head = Head { status: 204, length: 0, size: no_content.len() };
+        let head = Head { status: 204, length: 0, size: no_content.len(), peak: None };
         assert_eq!(Head::parse(no_content), Ok(Some(head)));
         assert!(Head::parse(&[b'x'; HEAD_MAX]).is_err());
     }

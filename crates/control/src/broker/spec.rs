@@ -8,14 +8,14 @@ use std::sync::Arc;
 use tactus_core::classes::ClassNumber;
 use tactus_core::cost::{Cost, Order, OutputCost, PacedRead, PlannedCost, TitlePart};
 use tactus_core::datagrams::{Framing, Ip, Session};
-use tactus_core::envelope::Envelope;
+use tactus_core::envelope::{Envelope, Spans};
 use tactus_core::generated;
 use tactus_core::ledger::Ledger;
 use tactus_core::polyline::Polyline;
 use tactus_core::rtp::frame;
 use tactus_core::stagger::Tick;
 use tactus_core::timeline;
-use tactus_core::units::{BitRate, Bytes, KIB, Nanos, SECOND};
+use tactus_core::units::{BitRate, Bytes, KIB, Nanos};
 use tactus_engine::message::{Rate, VolumeId};
 use tactus_storage::catalogue::OpenTitle;
 use tactus_sys::clock;
@@ -119,11 +119,7 @@ impl<'a> DeliverySpec<'a> {
     #[must_use]
     pub fn by_line(mut self, broker: &Broker, line: &Polyline) -> Self {
         let cycle = broker.cycle_of(self.needs.volume);
-        // A block is read two cycles and its own duration before it is due, and a stream that waits
-        // for its first blocks begins some cycles later.
-        let lead = cycle.times(2) + SECOND;
-        let lag = broker.rules().behind_max + cycle.times(4);
-        self.envelope = Envelope::of(line, lead, lag);
+        self.envelope = Envelope::of(line, Spans::of(cycle, broker.rules().behind_max));
         self
     }
 

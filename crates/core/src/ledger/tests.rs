@@ -3,7 +3,7 @@
 use super::*;
 use crate::cost::{Order, OutputCost, PacedRead, SendCost, TitlePart, WriteLimits};
 use crate::disk_model::DiskModel;
-use crate::envelope::Envelope;
+use crate::envelope::{Envelope, Spans};
 use crate::polyline::Polyline;
 use crate::stagger::Tick;
 use crate::units::{KIB, MIB, MediaTime, SECOND};
@@ -112,7 +112,8 @@ fn connected(ledger: &Ledger, disk: u32, rate: u64) -> Cost {
 
 /// The cost of a stream by `line`, which begins in slot `begin`.
 fn following(ledger: &Ledger, line: &Polyline, begin: u64) -> PlannedCost {
-    let envelope = Envelope::of(line, Nanos(0), Nanos(0)).expect("it is short");
+    let envelope =
+        Envelope::of(line, Spans { lead: Nanos(0), lag: Nanos(0) }).expect("it is short");
     let at = |rate: BitRate| connected(ledger, 0, rate.0);
     PlannedCost::following(&envelope, begin, at(envelope.peak()), at)
 }

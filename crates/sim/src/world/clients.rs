@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tactus_core::classes::ClassNumber;
 use tactus_core::cost::TitlePart;
 use tactus_core::datagrams::{Framing, Plan, Session};
-use tactus_core::envelope::Envelope;
+use tactus_core::envelope::{Envelope, Spans};
 use tactus_core::ports::FileHandle;
 use tactus_core::stagger::Tick;
 use tactus_core::sums::{Sums, UNIT};
@@ -130,8 +130,7 @@ impl World {
         let envelope = match (asked, &planned) {
             (Request::Paced { is_pinned: false, .. }, Some(PlannedRange { line, .. })) => {
                 let cycle = self.swarm.volumes[spec.volume].cycle;
-                let lag = self.swarm.behind_max + cycle.times(4);
-                Envelope::of(line, cycle.times(2) + SECOND, lag)
+                Envelope::of(line, Spans::of(cycle, self.swarm.behind_max))
             }
             _ => None,
         };
