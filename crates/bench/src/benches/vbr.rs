@@ -25,10 +25,10 @@ use crate::peers;
 use crate::receiver::{End, Harvest, Plan, PlannedRequest, StreamReceiver};
 use crate::report::{Report, Table, Verdict, number, spread};
 use crate::{clock, interrupt, machine, run, spread};
-use arrivals::{Hold, Viewer};
+use arrivals::{TitleReservation, Viewer};
 use clips::Clip;
 use packets::Play;
-use server::Titled;
+use server::TitleServer;
 
 /// What a player buffers, in seconds: the goal, and what to push to.
 const BUFFERS: [f64; 2] = [2.0, 1.0];
@@ -58,7 +58,7 @@ pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let folder = fixture.options.data.join("vbr");
     let clips = clips::lay(&folder)?;
     report.settings.push(("disk".into(), machine::storage(&folder)));
-    let stage = Stage { fixture, folder, clips };
+    let stage = VariableTitles { fixture, folder, clips };
     if fixture.wants("stalls") {
         stage.stalls(&mut report)?;
     }
@@ -74,14 +74,14 @@ pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     Ok(report)
 }
 
-struct Stage<'a> {
+struct VariableTitles<'a> {
     fixture: &'a Fixture,
     folder: PathBuf,
     clips: Vec<Clip>,
 }
 
 /// What has come until all had ended, and what the server counted meanwhile.
-struct Received {
+struct Reception {
     harvest: Harvest,
     underruns: f64,
     /// For lack of the link, and of anything else.
@@ -89,7 +89,7 @@ struct Received {
 }
 
 /// The plays of one title.
-struct Judged {
+struct TitlePlays {
     /// The highest rate of all schedules; `None` if the title left at its mean.
     peak: Option<BitRate>,
     /// One for each place to begin at and each buffer; `None` if it broke off.
@@ -98,7 +98,7 @@ struct Judged {
     underruns: f64,
 }
 
-impl Judged {
+impl TitlePlays {
     /// How long each play stood still, in milliseconds, with the buffer of this number.
     fn stood(&self, buffer: usize) -> Vec<f64> {
         let stood = |play: &[Option<Play>; 2]| Some(play[buffer]?.stood * 1e3);
@@ -110,14 +110,14 @@ impl Judged {
     }
 }
 
-impl Stage<'_> {
-    fn server(&self, link: BitRate, report: &mut Report) -> Result<Titled<'_>> {
-        Titled::start(self.fixture, (&self.folder, &self.clips), link, report)
+impl VariableTitles<'_> {
+    fn server(&self, link: BitRate, report: &mut Report) -> Result<TitleServer<'_>> {
+        TitleServer::start(self.fixture, (&self.folder, &self.clips), link, report)
     }
 
     fn stalls(&self, report: &mut Report) -> Result<()> {
         let mut server = self.server(WIDE, report)?;
-        let mut judged: Vec<Judged> = Vec::new();
+        let mut judged: Vec<TitlePlays> = Vec::new();
         for clips in self.clips.chunks(TOGETHER) {
             let names: Vec<&str> = clips.iter().map(|clip| clip.name.as_str()).collect();
             say(&format!("playing {}", names.join(", ")));
@@ -128,7 +128,7 @@ impl Stage<'_> {
     }
 
     /// Plays each of `clips` from each of its places, all at once.
-    fn play_all(&self, clips: &[Clip], server: &mut Titled<'_>) -> Result<Vec<Judged>> {
+    fn play_all(&self, clips: &[Clip], server: &mut TitleServer<'_>) -> Result<Vec<TitlePlays>> {
         let starts: Vec<Vec<u64>> = clips.iter().map(Clip::starts).collect();
         let asks: Vec<PlannedRequest> = clips
             .iter()
@@ -143,7 +143,7 @@ impl Stage<'_> {
             .map(|(clip, starts)| starts.iter().map(|start| clip.len.0 - start).sum::<u64>());
         let bytes = Bytes(bytes.sum());
         let lasts = clips.iter().map(Clip::lasts).fold(0.0, f64::max);
-        let Received { harvest, underruns, .. } = self.receive(&asks, bytes, lasts, server)?;
+        let Reception { harvest, underruns, .. } = self.receive(&asks, bytes, lasts, server)?;
         run::reasons(harvest.answers.iter().filter(|answer| answer.end != End::Complete))
             .iter()
             .take(3)
@@ -161,7 +161,7 @@ impl Stage<'_> {
                 })
             });
             let plays = plays.collect();
-            Judged { peak, plays, underruns: underruns / clips.len() as f64 }
+            TitlePlays { peak, plays, underruns: underruns / clips.len() as f64 }
         });
         Ok(judged.collect())
     }
@@ -172,8 +172,8 @@ impl Stage<'_> {
         asks: &[PlannedRequest],
         bytes: Bytes,
         lasts: f64,
-        server: &mut Titled<'_>,
-    ) -> Result<Received> {
+        server: &mut TitleServer<'_>,
+    ) -> Result<Reception> {
         for _ in 0..=REPEATS {
             let before = (server.underruns()?, server.refusals(LINK)?);
             let detector = Detector::start(RECEIVER_CORE)?;
@@ -182,7 +182,7 @@ impl Stage<'_> {
             let longest = gaps.iter().map(|gap| gap.length()).max().unwrap_or(Nanos::ZERO);
             if longest <= STANDSTILL_MAX || self.fixture.options.accept_noise {
                 let after = server.refusals(LINK)?;
-                return Ok(Received {
+                return Ok(Reception {
                     harvest,
                     underruns: server.underruns()? - before.0,
                     refused: [after[0] - before.1[0], after[1] - before.1[1]],
@@ -198,7 +198,7 @@ impl Stage<'_> {
         asks: Vec<PlannedRequest>,
         bytes: Bytes,
         lasts: f64,
-        server: &mut Titled<'_>,
+        server: &mut TitleServer<'_>,
     ) -> Result<Harvest> {
         let count = asks.len();
         let last = asks.last().map_or(Nanos::ZERO, |ask| ask.after);
@@ -217,7 +217,7 @@ impl Stage<'_> {
         receiver.stop()
     }
 
-    fn summarise_stalls(&self, judged: &[Judged], report: &mut Report) {
+    fn summarise_stalls(&self, judged: &[TitlePlays], report: &mut Report) {
         let underruns: f64 = judged.iter().map(|judged| judged.underruns).sum();
         let head = [
             "title",
@@ -254,7 +254,7 @@ impl Stage<'_> {
         }
         report.tables.push(table);
         let plays: usize = judged.iter().map(|judged| judged.plays.len()).sum();
-        let broken: usize = judged.iter().map(Judged::broken).sum();
+        let broken: usize = judged.iter().map(TitlePlays::broken).sum();
         let stalled = |buffer: usize| {
             let all = judged.iter().flat_map(|judged| judged.stood(buffer));
             all.filter(|&stood| stood > 0.0).count()
@@ -294,7 +294,7 @@ struct Crowd {
     underruns: f64,
 }
 
-impl Stage<'_> {
+impl VariableTitles<'_> {
     fn admitted(&self, report: &mut Report) -> Result<()> {
         self.fixture.wire.shape(NARROW)?;
         let mut crowds = Vec::new();
@@ -321,7 +321,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn crowd(&self, seed: u64, server: &mut Titled<'_>) -> Result<Crowd> {
+    fn crowd(&self, seed: u64, server: &mut TitleServer<'_>) -> Result<Crowd> {
         let end = self.fixture.options.seconds.unwrap_or(200) as f64;
         let viewers = arrivals::viewers(seed, GROWTH, end, self.clips.len());
         let after = |viewer: &Viewer| Nanos((viewer.comes * 1e9) as u64);
@@ -331,7 +331,7 @@ impl Stage<'_> {
         let bytes = Bytes(viewers.iter().map(|viewer| self.clips[viewer.title].len.0).sum());
         let lasts = self.clips.iter().map(Clip::lasts).fold(0.0, f64::max);
         let received = self.receive(&asks, bytes, lasts, server)?;
-        let Received { harvest, underruns, refused } = received;
+        let Reception { harvest, underruns, refused } = received;
         let traces = harvest.record.traces(harvest.answers.len());
         let inside: Vec<bool> = harvest.answers.iter().map(|answer| answer.accepted()).collect();
         let (mut late, mut stood) = (0, 0.0);
@@ -359,7 +359,7 @@ impl Stage<'_> {
         for ((clip, lasted), peak) in self.clips.iter().zip(&mut lasted).zip(peaks) {
             let peak = peak.with_context(|| format!("{} has no peak", clip.name))?;
             let lasts = spread::quantile(lasted, 0.5).context("nobody has seen all of a title")?;
-            holds.push(Hold { peak, lasts });
+            holds.push(TitleReservation { peak, lasts });
         }
         let limit = BitRate(NARROW.0 / 100 * BUDGET_PERCENT);
         let mean_peak = holds.iter().map(|hold| hold.peak.0).sum::<u64>() / holds.len() as u64;

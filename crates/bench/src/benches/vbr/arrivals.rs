@@ -16,7 +16,7 @@ pub(super) struct Viewer {
 
 /// What a reservation at the peak needs to know of a title.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Hold {
+pub(super) struct TitleReservation {
     pub(super) peak: BitRate,
     /// How long it is reserved, in seconds.
     pub(super) lasts: f64,
@@ -40,11 +40,15 @@ pub(super) fn viewers(seed: u64, growth: f64, end: f64, titles: usize) -> Vec<Vi
 }
 
 /// Which of `viewers` find room in `limit` when the peak of each is reserved as long as it stays.
-pub(super) fn at_peaks(viewers: &[Viewer], holds: &[Hold], limit: BitRate) -> Vec<bool> {
+pub(super) fn at_peaks(
+    viewers: &[Viewer],
+    holds: &[TitleReservation],
+    limit: BitRate,
+) -> Vec<bool> {
     let mut inside: Vec<(f64, u64)> = Vec::new();
     let enter = |viewer: &Viewer| {
         inside.retain(|&(until, _)| until > viewer.comes);
-        let Hold { peak, lasts } = holds[viewer.title];
+        let TitleReservation { peak, lasts } = holds[viewer.title];
         let reserved: u64 = inside.iter().map(|&(_, peak)| peak).sum();
         let fits = reserved + peak.0 <= limit.0;
         if fits {
@@ -60,7 +64,7 @@ pub(super) fn at_peaks(viewers: &[Viewer], holds: &[Hold], limit: BitRate) -> Ve
 pub(super) fn inside_at_first_refusal(
     viewers: &[Viewer],
     admitted: &[bool],
-    holds: &[Hold],
+    holds: &[TitleReservation],
 ) -> Option<(usize, f64)> {
     let first = admitted.iter().position(|admitted| !admitted)?;
     let comes = viewers[first].comes;
@@ -85,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_reservation_at_the_peak_lasts_as_long_as_its_viewer() {
-        let holds = [3, 5].map(|peak| Hold { peak: BitRate(peak), lasts: 10.0 });
+        let holds = [3, 5].map(|peak| TitleReservation { peak: BitRate(peak), lasts: 10.0 });
         let comes = [(0.0, 0), (1.0, 1), (2.0, 0), (9.0, 0), (10.0, 0), (11.0, 1)];
         let viewers = comes.map(|(comes, title)| Viewer { comes, title });
         let inside = at_peaks(&viewers, &holds, BitRate(8));

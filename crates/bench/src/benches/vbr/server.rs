@@ -24,12 +24,12 @@ const INDEX_MAX: Nanos = SECOND.times(180);
 const LOOK: Nanos = Nanos::from_millis(250);
 
 /// A running server and its titles.
-pub(super) struct Titled<'a> {
+pub(super) struct TitleServer<'a> {
     fixture: &'a Fixture,
     server: Server,
 }
 
-impl<'a> Titled<'a> {
+impl<'a> TitleServer<'a> {
     /// Starts it, and waits until it has read all titles in `folder`.
     pub(super) fn start(
         fixture: &'a Fixture,
