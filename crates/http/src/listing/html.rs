@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use tactus_core::path::{RequestPath, encode_segment};
-use tactus_core::units::{Nanos, SECOND};
+use tactus_core::units::{BitRate, Nanos, SECOND};
 use tactus_storage::catalogue::{Entry, EntryKind};
 use tactus_storage::dates::to_the_minute;
 
@@ -126,9 +126,9 @@ fn row(entry: &Entry, page: &mut String) {
     let none = || "<td>".to_owned();
     let (size, rate, time) = match entry.kind {
         EntryKind::Directory => (none(), none(), none()),
-        EntryKind::Title { len, own_rate, duration, .. } => (
+        EntryKind::Title { len, own_rate, peak, duration } => (
             cell(format!("{len:.1}"), len.0),
-            own_rate.map_or_else(none, |rate| cell(format!("{rate:.2}"), rate.0)),
+            own_rate.map_or_else(none, |rate| cell(shown_rate(rate, peak), rate.0)),
             duration.map_or_else(none, |time| cell(clock(time), time.0 / 1_000_000)),
         ),
     };
@@ -148,6 +148,14 @@ fn row(entry: &Entry, page: &mut String) {
              {size}{rate}{time}{modified}\n"
         ),
     );
+}
+
+/// The mean rate, and the peak where it is higher.
+fn shown_rate(mean: BitRate, peak: Option<BitRate>) -> String {
+    match peak.filter(|&peak| peak > mean) {
+        Some(peak) => format!("{mean:.2}, peak {peak:.2}"),
+        None => format!("{mean:.2}"),
+    }
 }
 
 /// The method by which the script plays a media type, if browsers may support it.

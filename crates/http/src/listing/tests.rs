@@ -258,3 +258,27 @@ fn s01_a_part_of_a_listing_has_as_many_entries_as_fit() {
         full.len() > 2 && full.iter().all(|part| (PART_BYTES..PART_BYTES + 1100).contains(part))
     );
 }
+
+#[test]
+fn r01_the_page_shows_the_mean_of_a_title_and_its_peak_if_it_is_higher() {
+    let cell = |peak| {
+        let title = EntryKind::Title {
+            len: Bytes(2_200_000),
+            own_rate: Some(BitRate(1_932_751)),
+            peak,
+            duration: None,
+        };
+        let (name, modified) = ("film.mp4".to_owned(), None);
+        let entry = Entry { name, kind: title, modified, created: None, etag: None, digests: None };
+        let path = RequestPath::parse(b"/").unwrap();
+        let page = Page { path, host: None, base: None, takes_uploads: false };
+        let (mut form, mut text) = begin(super::kind(None, &fields("text/html")), &page);
+        form.entry(&entry, &mut text);
+        text
+    };
+    let mean = "<td data-v=1932751>1.93 Mbit/s<td>";
+    assert!(cell(None).contains(mean), "{}", cell(None));
+    assert!(cell(Some(BitRate(1_932_751))).contains(mean));
+    let both = cell(Some(BitRate(7_573_442)));
+    assert!(both.contains("<td data-v=1932751>1.93 Mbit/s, peak 7.57 Mbit/s<td>"), "{both}");
+}
