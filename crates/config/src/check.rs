@@ -214,7 +214,7 @@ fn cycle_fits(cycle: Nanos) -> bool {
 }
 
 const CYCLES: &str = "a cycle divides one second or is a whole number of seconds, 50 ms to 10 s; \
-                      write \"250 ms\" for flash, \"1 s\" to \"4 s\" for a spinning disk";
+                      write \"250 ms\" for flash, \"1 s\" to \"10 s\" for a spinning disk";
 
 fn block_fits(block: Bytes) -> bool {
     (Bytes(64 * KIB)..=Bytes(16 * MIB)).contains(&block) && block.0.is_power_of_two()

@@ -71,7 +71,7 @@ pub struct Volume {
     /// Path of its files in URLs: `/`, or `/name/`.
     pub mount: String,
     /// One turn of the disk: divides a second, or is a whole number of them. By default 250 ms on
-    /// flash, 4 s on a hard disk.
+    /// flash; on a hard disk [`ArmVolume`](tactus_core::cycle_choice::ArmVolume) chooses it.
     pub cycle: Auto<Nanos>,
     /// Size of a read. By default 256 KiB on flash, 1 MiB on a hard disk.
     pub block: Auto<Bytes>,
@@ -146,7 +146,7 @@ pub enum Sendfile {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Memory {
     /// Memory for blocks, of all volumes together; by default a quarter of the free memory, at most
-    /// [`ARENA_MAX_AUTO`].
+    /// [`ARENA_MAX_AUTO`], or what the streams of a hard disk need.
     pub arena: Auto<Bytes>,
     /// Most streams at once.
     pub streams_max: u32,
@@ -299,7 +299,7 @@ pub enum BackEnd {
     Xdp,
 }
 
-/// Upper bound of the default memory for blocks.
+/// Upper bound of the default memory for blocks, unless hard disks need more.
 pub const ARENA_MAX_AUTO: Bytes = Bytes(1024 * MIB);
 
 /// The disk model's file inside a volume.

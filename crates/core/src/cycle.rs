@@ -28,7 +28,7 @@ use crate::disk_model::{DiskModel, MilliVisits};
 use crate::mutant;
 use crate::ports::{BlockRef, Completion, Direction, DiskFault, Sync, Transfer};
 use crate::split::PIECE;
-use crate::units::{MonoTime, Nanos};
+use crate::units::{MonoTime, Nanos, SECOND};
 
 use best_effort::{BestEffortQueue, NextPiece, moved};
 use floor::Floor;
@@ -281,6 +281,7 @@ impl Cycle {
                 return Some((self.begin_piece(now, next), Turn::Floor));
             }
         }
+        self.begin_newcomers(now);
         if let Some(job) = self.sweeps.pop() {
             self.best_effort.interrupt();
             self.open_transfer(job.transfer, true);
@@ -464,11 +465,25 @@ impl Cycle {
             Nanos(0)
         };
         let is_head = now < self.end_of_head(now);
-        self.sweeps.begin(left, is_head || reserve == Nanos(0));
+        self.sweeps.begin(now, left, is_head || reserve == Nanos(0));
         if self.sweeps.is_waiting() && !self.sweeps.is_running() {
             self.yielded = Some(self.cycle_of(now));
         }
         self.committed = self.sweeps.is_waiting();
+    }
+
+    /// Interrupts the running sweep for the first blocks of new streams. They get the time that by
+    /// the model the rest of the sweep and the uploads leave of the cycle, without a margin for
+    /// errors of the model.
+    fn begin_newcomers(&mut self, now: MonoTime) {
+        if !self.committed || !self.is_asked(now) || !self.sweeps.may_interrupt(now) {
+            return;
+        }
+        let left = self.end_of_cycle(now).since(now);
+        let DiskModel { visit, read_mib, .. } = self.limits.model;
+        let flying = (visit + read_mib).times(u64::from(self.in_flight));
+        let kept = self.flushes.left(now) + self.reserve(now) + flying + Nanos(left.0 / MARGIN);
+        self.sweeps.interrupt(now, left.saturating_sub(kept));
     }
 
     /// The end of the cycle that is reserved for waiting uploads, while they can still use it.
@@ -594,6 +609,21 @@ impl Open {
 /// servers, which poll every millisecond. Best-effort work that began in the head would delay the
 /// sweep. The head is at most a tenth of the cycle.
 const HEAD: Nanos = Nanos::from_millis(5);
+
+/// The first blocks of a stream are due this far ahead: later than any block of a running stream,
+/// however slow, and in the order in which streams came. A nearer deadline would pass while many
+/// streams begin or seek, and their first blocks would then precede the blocks of running streams.
+pub const JOIN: Nanos = Nanos(1_000_000 * SECOND.0);
+
+/// Blocks of a deferred stream are due this much later: after the first blocks of new streams.
+pub const DEFERRED: Nanos = Nanos(2_000_000 * SECOND.0);
+
+/// The first blocks of new streams, and blocks of deferred ones, are due later than this.
+const FAR: Nanos = Nanos(1000 * SECOND.0);
+
+/// A sweep that is interrupted for new streams keeps this part of what is left of its cycle for
+/// errors of the model, beside the time of its reads: a 32nd.
+const MARGIN: u64 = 32;
 
 /// The disk server polls for completions once a millisecond, and transfers at the device end first:
 /// uploads with exactly their time would come too late.

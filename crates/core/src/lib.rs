@@ -48,6 +48,8 @@ pub mod ledger;
 pub mod read_ahead;
 pub mod split;
 
+pub mod cycle_choice;
+
 pub mod path;
 pub mod range;
 pub mod rtsp;

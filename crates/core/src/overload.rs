@@ -62,10 +62,11 @@ pub struct Overload {
     calm: Option<MonoTime>,
 }
 
-/// A disk that keeps up again must do so for this long: longer than the estimator needs to notice a
-/// change, because without the deferred streams the disk does not fall behind.
+/// A disk that keeps up again must do so for this long, and for a cycle: longer than the estimator
+/// needs to notice a change, because without the deferred streams the disk does not fall behind.
 const CALM: Nanos = Nanos(4 * SECOND.0);
-/// A deferred stream is ended after this time: its viewer can go elsewhere.
+/// A deferred stream is ended after this time, and two and a half cycles: its viewer can go
+/// elsewhere.
 const DEFERRED_MAX: Nanos = Nanos(10 * SECOND.0);
 
 impl Overload {
@@ -90,7 +91,7 @@ impl Overload {
             self.deferred = self.deferred.max(needed);
             self.calm = None;
         } else if needed < self.deferred {
-            if now.since(*self.calm.get_or_insert(now)) >= CALM {
+            if now.since(*self.calm.get_or_insert(now)) >= CALM.max(promise.cycle) {
                 self.deferred = needed;
             }
         } else {
@@ -101,7 +102,7 @@ impl Overload {
             return Measures::default();
         }
         let since = *self.since.get_or_insert(now);
-        let ends = now.since(since) >= DEFERRED_MAX;
+        let ends = now.since(since) >= DEFERRED_MAX.max(Nanos(promise.cycle.0 / 2 * 5));
         if ends {
             self.since = None;
         }

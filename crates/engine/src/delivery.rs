@@ -15,11 +15,12 @@ mod entry;
 use std::sync::Arc;
 
 use tactus_core::byte_clock::DueTimes;
+use tactus_core::cycle::{DEFERRED, JOIN};
 use tactus_core::datagrams::TitleSchedule;
 use tactus_core::mutant;
 use tactus_core::ports::{DiskFault, Waker};
 use tactus_core::read_ahead::Piece;
-use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
+use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::arena::Lease;
 use tactus_ring::spsc::{Consumer, Producer};
 
@@ -711,11 +712,3 @@ impl Server for DeliveryServer {
         ends.min()
     }
 }
-
-/// The first blocks of a stream are due this far ahead: later than any block of a running stream,
-/// however slow, and in the order in which streams came. A nearer deadline would pass while many
-/// streams begin or seek, and their first blocks would then precede the blocks of running streams.
-const JOIN: Nanos = SECOND.times(1_000_000);
-
-/// Blocks of a deferred stream are due this much later: after the first blocks of new streams.
-const DEFERRED: Nanos = SECOND.times(2_000_000);

@@ -28,6 +28,7 @@ pub mod run;
 pub mod packets;
 
 pub mod learning;
+pub mod spinning;
 
 pub mod campaign;
 #[cfg(feature = "mutants")]

@@ -48,6 +48,7 @@ pub(crate) struct Net {
     /// Sum of all pauses of the machine.
     pub(crate) paused: Nanos,
     counters: Option<Arc<[StreamCounters]>>,
+    first_bytes: FirstBytes,
     trace: Trace,
 }
 
@@ -65,6 +66,7 @@ struct Socket {
     serial: i32,
     delivery: Delivery,
     receiver: Receiver,
+    connected: MonoTime,
     sent: u64,
     check: Option<ByteClockCheck>,
     /// When the peer last left offered bytes untaken, if it still does.
@@ -96,6 +98,22 @@ pub(crate) struct DeliveryState {
 /// Handles count in steps of this, so that place and serial can be separated.
 const PLACES: i32 = 1024;
 
+/// The waits of paced deliveries for their first bytes.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct FirstBytes {
+    pub(crate) sum: Nanos,
+    pub(crate) count: u64,
+    pub(crate) longest: Nanos,
+}
+
+impl FirstBytes {
+    fn note(&mut self, wait: Nanos) {
+        self.sum += wait;
+        self.count += 1;
+        self.longest = self.longest.max(wait);
+    }
+}
+
 impl Net {
     pub(crate) fn new(
         places: u32,
@@ -112,8 +130,14 @@ impl Net {
             has_grace,
             paused: Nanos(0),
             counters: None,
+            first_bytes: FirstBytes::default(),
             trace: Trace::default(),
         }
+    }
+
+    /// The waits for first bytes so far.
+    pub(crate) fn first_bytes(&self) -> FirstBytes {
+        self.first_bytes
     }
 
     /// Sets the engine's own count of each slot's underruns.
@@ -138,6 +162,7 @@ impl Net {
             serial: self.serial,
             delivery,
             receiver: receiver.connected(now),
+            connected: now,
             sent: 0,
             check,
             blocked_since: None,
@@ -247,6 +272,9 @@ impl Net {
         let is_promised = socket.delivery.is_promised || socket.delivery.grows;
         let promised = is_promised && !socket.ever_blocked;
         socket.check_times(now, wanted, self.paused, taken);
+        if socket.sent == 0 && socket.check.is_some() {
+            self.first_bytes.note(now.since(socket.connected));
+        }
         socket.sent += taken;
         if promised {
             self.check_underruns(now, place);

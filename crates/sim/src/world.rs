@@ -152,6 +152,12 @@ pub struct Tally {
     pub ended: u64,
     /// Streams that a learned disk admits in all, at the end.
     pub capacity: u64,
+    /// Paced deliveries whose first byte was sent, their waits for it in all, and the longest one.
+    pub begun: u64,
+    /// See `begun`.
+    pub waits: Nanos,
+    /// See `begun`.
+    pub wait_max: Nanos,
 }
 
 impl Tally {
@@ -180,6 +186,9 @@ impl Tally {
         self.deferred_max = self.deferred_max.max(other.deferred_max);
         self.ended += other.ended;
         self.capacity = self.capacity.max(other.capacity);
+        self.begun += other.begun;
+        self.waits += other.waits;
+        self.wait_max = self.wait_max.max(other.wait_max);
     }
 }
 
@@ -579,7 +588,11 @@ impl World {
         let counters = &self.control.counters;
         let packets = &counters.packets;
         let delivery = &self.control.counters.delivery;
+        let waits = open(&self.net).first_bytes();
         let tally = Tally {
+            begun: waits.count,
+            waits: waits.sum,
+            wait_max: waits.longest,
             simulated: self.swarm.duration,
             completed: delivery.completed.value(),
             bytes: counters.sum_of_links(|link| &link.bytes) + packets.bytes.value(),

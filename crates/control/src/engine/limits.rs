@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tactus_core::cost::{BEST_EFFORT_BLOCKS, DiskLimits, SendCost, WriteLimits};
-use tactus_core::disk_model::DiskModel;
+use tactus_core::cycle_choice::ArmVolume;
+use tactus_core::disk_model::{DiskModel, Ratio};
 use tactus_core::estimator::ModelOrigin;
 use tactus_core::ledger::{Ledger, Limits};
 use tactus_core::pacer;
@@ -122,10 +123,11 @@ const READ_CACHED: Nanos = Nanos::from_micros(200);
 const FLASH_CYCLE: Nanos = Nanos::from_millis(250);
 /// Default block size on flash.
 pub const FLASH_BLOCK: Bytes = Bytes(256 * KIB);
-/// A visit of a hard disk costs 10 ms, so visits are few and long; the blocks have the largest size
-/// of a request.
-const ARM_CYCLE: Nanos = Nanos(4 * SECOND.0);
+/// A visit of a hard disk costs 10 ms, so visits are few and long. How long depends on the cycle:
+/// the blocks of a stream in it are adjacent. They have the largest size of a request.
 const ARM_BLOCK: Bytes = Bytes(MIB);
+/// Times of a disk with an arm, relative to a guess: twice as fast as the slowest is usual.
+const GUESSED_ARM: Ratio = Ratio(500);
 
 /// A larger read-ahead for each stream would fill the memory that streams need.
 pub const READ_AHEAD_MAX: Bytes = Bytes(MIB);
@@ -144,41 +146,80 @@ const DOWNLOADS_MIN: u32 = 64;
 
 /// Determines the properties of each volume of `settings`.
 pub(super) fn volumes(settings: &EngineSettings) -> io::Result<Vec<VolumeFacts>> {
-    let arena = match settings.memory.arena {
-        Auto::Set(size) => size,
-        Auto::Auto => Bytes(probe::machine().memory.available / 4).min(ARENA_MAX_AUTO),
+    let count = settings.volumes.len().max(1) as u64;
+    let memory = match settings.memory.arena {
+        Auto::Set(size) => ArenaShare { usual: Bytes(size.0 / count), most: Bytes(size.0 / count) },
+        Auto::Auto => {
+            let free = Bytes(probe::machine().memory.available / 4);
+            let usual = Bytes(free.min(ARENA_MAX_AUTO).0 / count);
+            ArenaShare { usual, most: Bytes(free.0 / count) }
+        }
     };
-    let each = Bytes(arena.0 / settings.volumes.len().max(1) as u64);
-    settings.volumes.iter().map(|volume| facts(volume, each)).collect()
+    settings.volumes.iter().map(|volume| facts(settings, volume, memory)).collect()
 }
 
-fn facts(volume: &Volume, arena: Bytes) -> io::Result<VolumeFacts> {
+/// Memory for the blocks of one volume.
+#[derive(Clone, Copy, Debug)]
+struct ArenaShare {
+    /// On flash.
+    usual: Bytes,
+    /// What a disk with an arm may have at most, if it needs more.
+    most: Bytes,
+}
+
+fn facts(
+    settings: &EngineSettings,
+    volume: &Volume,
+    memory: ArenaShare,
+) -> io::Result<VolumeFacts> {
     let (model, model_is_measured) = measure::model_of(volume)?;
     let model = match volume.depth {
         Auto::Set(depth) => DiskModel { depth, ..model },
         Auto::Auto => model,
     };
-    let (cycle, block) =
-        if model.has_arm() { (ARM_CYCLE, ARM_BLOCK) } else { (FLASH_CYCLE, FLASH_BLOCK) };
     let device = probe::volume(&volume.path)?.device;
     let read_ahead = device.and_then(|device| device.read_ahead).unwrap_or_default();
-    let block = volume.block.or_else(|| block);
-    let limits = VolumeLimits {
-        cycle: volume.cycle.or_else(|| cycle),
+    let block = volume.block.or_else(|| if model.has_arm() { ARM_BLOCK } else { FLASH_BLOCK });
+    let sendfile = match volume.sendfile {
+        Sendfile::On => true,
+        Sendfile::Off => false,
+        // A hard disk needs its reads in the order of the sweep, not in that of the kernel's
+        // read-ahead.
+        Sendfile::Auto => !model.has_arm() && read_ahead <= READ_AHEAD_MAX,
+    };
+    let flash = VolumeLimits {
+        cycle: volume.cycle.or_else(|| FLASH_CYCLE),
         block,
-        arena,
+        arena: memory.usual,
         write_path: volume.uploads.then(|| write_path(volume, block)),
         share_thousandths: (volume.budget.of(1000)) as u32,
         read_ahead,
-        sendfile: match volume.sendfile {
-            Sendfile::On => true,
-            Sendfile::Off => false,
-            // A hard disk needs its reads in the order of the sweep, not in that of the kernel's
-            // read-ahead.
-            Sendfile::Auto => !model.has_arm() && read_ahead <= READ_AHEAD_MAX,
-        },
+        sendfile,
+    };
+    let limits = if model.has_arm() {
+        let likely = if model_is_measured { model } else { model.slower_by(GUESSED_ARM) };
+        with_arm(settings, volume, &likely, &flash, memory)
+    } else {
+        flash
     };
     Ok(VolumeFacts { path: volume.path.clone(), model, model_is_measured, limits })
+}
+
+/// The cycle and the memory of a disk with an arm.
+fn with_arm(
+    settings: &EngineSettings,
+    volume: &Volume,
+    model: &DiskModel,
+    limits: &VolumeLimits,
+    memory: ArenaShare,
+) -> VolumeLimits {
+    let disk = disk_limits(limits, *model, 0, 1);
+    let cycle = match volume.cycle {
+        Auto::Set(cycle) => Some(cycle),
+        Auto::Auto => None,
+    };
+    let choice = ArmVolume { disk, start_burst: settings.start_burst, cycle }.choose(memory.most);
+    VolumeLimits { cycle: choice.cycle, arena: choice.memory.max(memory.usual), ..*limits }
 }
 
 /// Write slots are as large as blocks, for the same reason: the arm should stay at a place as long
@@ -206,20 +247,7 @@ pub(super) fn of(
 ) -> Limits {
     let derate = if real_time { 1 } else { 2 };
     let disks = volumes.iter().enumerate().map(|(index, volume)| {
-        let VolumeLimits { block, sendfile, .. } = volume.limits;
-        let ahead = if sendfile { volume.limits.ahead() } else { 0 };
-        DiskLimits {
-            model: volume.model,
-            cycle: volume.limits.cycle,
-            share_thousandths: volume.limits.share_thousandths / derate,
-            block,
-            blocks: volume.limits.places(),
-            ahead,
-            core: placement.disks[index] as u32,
-            read_per_mib: if sendfile { READ_CACHED } else { READ },
-            per_write: connection_cost(sendfile).of_small_send(),
-            write_path: volume.limits.write_path,
-        }
+        disk_limits(&volume.limits, volume.model, placement.disks[index] as u32, derate)
     });
     let share = |rate: BitRate| BitRate(settings.link.budget.of(rate.0));
     let link = share(rates.link);
@@ -229,6 +257,23 @@ pub(super) fn of(
     let classes = settings.classes.0.iter().map(Class::limits).collect();
     let streams = settings.memory.streams_max;
     Limits { disks: disks.collect(), link, datagrams, classes, cores, streams }
+}
+
+/// A disk as admission sees it; `core` serves it.
+fn disk_limits(limits: &VolumeLimits, model: DiskModel, core: u32, derate: u32) -> DiskLimits {
+    let VolumeLimits { block, sendfile, .. } = *limits;
+    DiskLimits {
+        model,
+        cycle: limits.cycle,
+        share_thousandths: limits.share_thousandths / derate,
+        block,
+        blocks: limits.places(),
+        ahead: if sendfile { limits.ahead() } else { 0 },
+        core,
+        read_per_mib: if sendfile { READ_CACHED } else { READ },
+        per_write: connection_cost(sendfile).of_small_send(),
+        write_path: limits.write_path,
+    }
 }
 
 /// The cost of sending blocks of a volume to a connection.

@@ -263,16 +263,19 @@ impl Run<'_> {
             points.push(sweep(file, span, visits)?);
         }
         let mut seeks = vec![];
-        let mut spread = Nanos(0);
-        for distance_thousandths in DISTANCES {
+        let mut spreads = [Nanos(0); DISTANCES.len()];
+        for (distance_thousandths, spread) in DISTANCES.into_iter().zip(&mut spreads) {
             self.watch.step("following the seek curve", 0.98);
             let timing = seek(file, span, distance_thousandths)?;
-            // Over one distance only the rotation differs.
-            spread = spread.max(timing.spread());
+            *spread = timing.spread();
             seeks.push(Seek { distance_thousandths, time: timing.quantile(0.5) });
         }
         // Two requests: the disk knows the next offset while it reads this one.
         let long_read = Point { visits: 1, bytes: Bytes(MIB), time: long.per_request() };
+        // Over one distance only the rotation differs, and it is the same for all. The median is
+        // without the distances in which the host paused.
+        spreads.sort_unstable();
+        let spread = spreads[DISTANCES.len() / 2];
         let arm = SpinningDisk { sweeps: &points, long_read, spread, span_thousandths: share };
         let model = fit::spinning(&arm, write_mib, ARM_DEPTH);
         Ok((model, seeks))

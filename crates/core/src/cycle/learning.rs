@@ -5,11 +5,11 @@
 
 use super::meter::Meter;
 use super::probe::{ProbeLimits, ProbeRead, Probes};
-use super::{Cycle, CycleLimits, Job};
+use super::{Cycle, CycleLimits, FAR, Job};
 use crate::disk_model::MilliVisits;
 use crate::estimator::{BusySpan, DEEP, Doubt, Estimate, Estimator, ModelOrigin};
 use crate::ports::Transfer;
-use crate::units::{Bytes, MonoTime, Nanos, SECOND};
+use crate::units::{Bytes, MonoTime, Nanos};
 
 /// What is learned about a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,9 +169,6 @@ impl Cycle {
         }
     }
 }
-
-/// The first blocks of new streams, and blocks of deferred ones, are due later than this.
-const FAR: Nanos = Nanos(1000 * SECOND.0);
 
 impl LearningState {
     pub(super) fn new(learning: Learning, limits: &CycleLimits) -> Self {

@@ -6,6 +6,7 @@ use super::*;
 use crate::ports::{Direction, FileHandle};
 use crate::units::{Bytes, KIB, MIB};
 use alloc::vec;
+use proptest::prelude::*;
 
 const LENGTH: Nanos = Nanos::from_millis(1000);
 /// The head of the first cycle is over.
@@ -284,5 +285,131 @@ fn a_forgotten_job_that_is_being_cut_is_answered_by_the_last_piece_that_was_begu
             [JobEnd::Filled(BlockReadEnd { block, result: Err(BlockReadError::Dropped) })]
         );
         assert!(drain(&mut cycle, BEGUN).is_empty() && cycle.in_flight() == 0);
+    }
+}
+
+/// A disk with a cycle of four seconds, and the clock that its model gives it.
+struct ModelDisk {
+    cycle: Cycle,
+    now: MonoTime,
+    /// Where the last transfer ended, and whether it was of a new stream.
+    arm: Option<(u64, bool)>,
+    /// The way of the arm to each block of a running stream.
+    way: Nanos,
+}
+
+impl ModelDisk {
+    const MODEL: DiskModel = DiskModel { depth: 1, ..DiskModel::SLOWEST };
+
+    /// With `count` blocks of running streams, each at a place of its own.
+    fn running(count: u32) -> Self {
+        let mut cycle = Cycle::new(CycleLimits {
+            length: SECOND.times(4),
+            model: Self::MODEL,
+            best_effort_depth: 1,
+            jobs_max: 2048,
+            write_path: WritePathLimits::default(),
+            learning: None,
+        });
+        for place in 0..count {
+            cycle.add_real_time(job(place, u64::from(place) * 10 * MIB, SECOND.0 * 8));
+        }
+        cycle.commit_cycle(MonoTime(0));
+        let root = (u64::from(count) * 1_000_000).isqrt();
+        let way = Nanos(Self::MODEL.sweep.0 * root / 1000 / u64::from(count));
+        Self { cycle, now: BEGUN, arm: None, way }
+    }
+
+    /// Adds the first blocks of a new stream, adjacent ones from `at` on.
+    fn begin(&mut self, place: u32, blocks: u32, at: u64) {
+        let deadline = self.now + JOIN;
+        for number in 0..blocks {
+            let position = at + u64::from(number) * MIB;
+            self.cycle.add_real_time(job(place + number, position, deadline.0));
+        }
+        self.cycle.commit();
+    }
+
+    /// Does the next transfer, which takes the time of the model, scaled. To a new stream and back
+    /// the arm has the longest way.
+    fn step(&mut self, percent: u64) -> Option<u32> {
+        let (transfer, _) = self.cycle.poll_transfer(self.now)?;
+        let is_new = transfer.block.place >= 1000;
+        let (end, was_new) = self.arm.unwrap_or((u64::MAX, false));
+        let (visits, way) = match end == transfer.offset.0 {
+            true => (0, Nanos(0)),
+            false if is_new || was_new => (1000, Self::MODEL.sweep),
+            false => (1000, self.way),
+        };
+        let model = DiskModel { sweep: Nanos(0), ..Self::MODEL };
+        let time = model.reading(MilliVisits(visits), Bytes(u64::from(transfer.len))) + way;
+        self.now += Nanos(time.0 * percent / 100);
+        self.arm = Some((transfer.offset.0 + u64::from(transfer.len), is_new));
+        complete(&mut self.cycle, transfer);
+        Some(transfer.block.place)
+    }
+}
+
+#[test]
+fn r08_a_new_stream_does_not_wait_for_the_end_of_a_sweep() {
+    // 100 blocks take 2.14 s: half of the cycle is free.
+    let mut disk = ModelDisk::running(100);
+    for place in 0..10 {
+        assert_eq!(disk.step(100), Some(place));
+    }
+    disk.begin(1000, 8, 700 * MIB);
+    disk.begin(1100, 8, 50 * MIB);
+    let order: Vec<_> = core::iter::from_fn(|| disk.step(100)).collect();
+    let firsts: Vec<_> = (1100..1108).chain(1000..1008).collect();
+    assert_eq!(order[..16], firsts, "both at once, the lower place first");
+    assert_eq!(order[16..], (10..100).collect::<Vec<_>>(), "then the sweep continues");
+}
+
+#[test]
+fn r08_a_new_stream_waits_if_the_sweep_would_end_after_its_cycle() {
+    // 190 blocks take 3.96 s by the model.
+    let mut disk = ModelDisk::running(190);
+    assert_eq!(disk.step(100), Some(0));
+    disk.begin(1000, 4, 700 * MIB);
+    // A disk that is faster than its model gains the time after a while.
+    let order: Vec<_> = core::iter::from_fn(|| disk.step(80)).collect();
+    let at = order.iter().position(|&place| place == 1000).expect("it is read");
+    assert!((20..150).contains(&at), "{at}");
+    assert_eq!(order[at..at + 4], [1000, 1001, 1002, 1003]);
+    assert!(disk.now < MonoTime(SECOND.0 * 4));
+}
+
+#[test]
+fn r08_new_streams_begin_in_the_order_in_which_they_came() {
+    let mut disk = ModelDisk::running(150);
+    assert_eq!(disk.step(100), Some(0));
+    // 40 blocks fit, 100 do not.
+    disk.begin(1000, 100, 700 * MIB);
+    disk.now += Nanos(1);
+    disk.begin(1500, 4, 100 * MIB);
+    let order: Vec<_> = core::iter::from_fn(|| disk.step(100)).collect();
+    let at = |place| order.iter().position(|&read| read == place).expect("it is read");
+    assert!(at(1000) < at(1500) && at(149) < at(1000), "{order:?}");
+}
+
+proptest! {
+    #[test]
+    fn r08_new_streams_never_move_a_sweep_beyond_the_end_of_its_cycle(
+        running in 1u32..170,
+        starts in prop::collection::vec((0u32..170, 1u32..30, 0u64..4000), 0..12),
+    ) {
+        let mut disk = ModelDisk::running(running);
+        let (mut steps, mut at, mut left) = (0, 1000, running);
+        while left > 0 {
+            for &(_, blocks, position) in starts.iter().filter(|start| start.0 == steps) {
+                disk.begin(at, blocks, position * MIB);
+                at += blocks;
+            }
+            let place = disk.step(100);
+            prop_assert!(place.is_some(), "{} of the running streams are left", left);
+            left -= u32::from(place.is_some_and(|place| place < 1000));
+            steps += 1;
+        }
+        prop_assert!(disk.now <= MonoTime(SECOND.0 * 4), "{:?}", disk.now);
     }
 }
