@@ -362,7 +362,7 @@ impl DeliveryServer {
                 let (stream, turn) = (entry.stream, entry.end - entry.first);
                 let blocks = OpenBlocks {
                     volume: entry.origin.volume,
-                    file: entry.origin.file,
+                    file: entry.origin.sent_file,
                     first: entry.first,
                     framing: entry.framing,
                     rate,

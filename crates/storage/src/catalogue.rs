@@ -31,8 +31,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::Stat;
 use tactus_core::path::RequestPath;
@@ -162,6 +162,7 @@ pub struct OpenTitle {
     /// The checksums of its bytes, if known.
     pub sums: Option<Arc<Sums>>,
     media: OnceCell<Option<MediaFacts>>,
+    sent_file: OnceLock<OwnedFd>,
     /// Set while the title is still growing: `len` is then the durable watermark at the lookup.
     pub following: Option<Follower>,
 }
@@ -170,6 +171,19 @@ impl OpenTitle {
     /// Its mean rate, if it has been determined.
     pub fn own_rate(&self) -> Option<BitRate> {
         Some(self.media.get().copied().flatten()?.rate)
+    }
+
+    /// Its file for sends from the page cache, which all its streams share; opened when it is first
+    /// asked for.
+    ///
+    /// # Errors
+    /// `EMFILE` if descriptors are exhausted.
+    pub fn sent_file(&self) -> io::Result<BorrowedFd<'_>> {
+        if let Some(file) = self.sent_file.get() {
+            return Ok(file.as_fd());
+        }
+        let opened = tactus_sys::file::reopen(&self.file)?;
+        Ok(self.sent_file.get_or_init(|| opened).as_fd())
     }
 
     /// Memory of its checksums.
@@ -642,6 +656,7 @@ impl Catalogue {
             media_type: media_type::of(""),
             sums: None,
             media: OnceCell::new_with(Some(None)),
+            sent_file: OnceLock::new(),
             following: None,
         }))
     }
@@ -762,6 +777,7 @@ impl Catalogue {
             etag: version.etag(),
             media_type,
             sums,
+            sent_file: OnceLock::new(),
             media: self
                 .survey
                 .known(&(version, media_type))

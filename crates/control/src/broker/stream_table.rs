@@ -5,7 +5,7 @@
 //! [ledger](tactus_core::ledger) admits.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -146,7 +146,7 @@ impl TitleFile {
     pub(super) fn open(title: &Arc<OpenTitle>, rules: &BrokerRules) -> Result<Self, i32> {
         // Reopens the file: read-ahead state belongs to the file description.
         let file = rules.sendfile[usize::from(title.volume.0)]
-            .then(|| file::reopen(&title.file))
+            .then(|| title.sent_file().and_then(|_| file::reopen(&title.file)))
             .transpose()
             .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
         Ok(Self { title: Arc::clone(title), file, _ring: None })
@@ -158,9 +158,13 @@ impl TitleFile {
     }
 
     pub(super) fn origin(&self) -> Origin {
-        let file = FileHandle(self.file.as_ref().unwrap_or(&self.title.file).as_raw_fd());
+        let own = self.title.file.as_fd();
+        let file = self.file.as_ref().map_or(own, AsFd::as_fd);
+        // Opened before, if it is used at all.
+        let sent_file = self.title.sent_file().unwrap_or(own);
+        let [file, sent_file] = [file, sent_file].map(|file| FileHandle(file.as_raw_fd()));
         let OpenTitle { volume, id: title, position, len, ref sums, .. } = *self.title;
-        Origin { volume, title, file, position, len, sums: sums.clone() }
+        Origin { volume, title, file, sent_file, position, len, sums: sums.clone() }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The broker against its promises, with an engine simulated by the test.
 
+use super::stream_table::TitleFile;
 use super::*;
 use std::net::{TcpListener, TcpStream};
 
@@ -543,3 +544,23 @@ fn downloads_are_spread_over_the_link_servers() {
 
 #[path = "tests/succession.rs"]
 mod succession;
+
+#[test]
+fn r08_sends_leave_the_sequence_alone_by_which_the_kernel_reads_ahead() {
+    let fixture = Fixture::new(1);
+    let rules = BrokerRules { sendfile: vec![true], ..fixture.broker.rules().clone() };
+    let open = || TitleFile::open(&fixture.title, &rules).expect("it opens");
+    let opened = (open(), open());
+    let (first, second) = (opened.0.origin(), opened.1.origin());
+    // The kernel keeps the sequence in the open file: each delivery reads by one of its own.
+    let files = [first.file, second.file, first.sent_file];
+    assert!(files.iter().enumerate().all(|(at, file)| !files[..at].contains(file)), "{files:?}");
+    assert_eq!(first.sent_file, second.sent_file, "one for all sends of the title");
+    for file in files {
+        let facts = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.0));
+        let flags = facts.expect("it is open");
+        let flags = flags.lines().find_map(|line| line.strip_prefix("flags:")).expect("its flags");
+        let flags = i32::from_str_radix(flags.trim(), 8).expect("octal");
+        assert_eq!(flags & libc::O_DIRECT, 0, "past the page cache");
+    }
+}

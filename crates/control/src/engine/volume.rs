@@ -113,7 +113,7 @@ fn free_min() -> Bytes {
 pub fn open_files(settings: &EngineSettings, blocks: u64) -> u64 {
     let streams = u64::from(settings.memory.streams_max);
     let connections = u64::from(settings.connections_max);
-    blocks * u64::from(FILES_PER_PLACE) + streams + connections + FILES_OF_THE_REST
+    blocks * u64::from(FILES_PER_PLACE) + 2 * streams + connections + FILES_OF_THE_REST
 }
 
 /// With fewer blocks, hardly any stream is admitted.

@@ -106,6 +106,7 @@ impl Entry {
                 volume: VolumeId(0),
                 title: TitleId(0),
                 file: FileHandle(-1),
+                sent_file: FileHandle(-1),
                 position: 0,
                 len: Bytes(1),
                 sums: None,

@@ -189,6 +189,9 @@ pub struct Origin {
     pub title: TitleId,
     /// Its file, open for direct reads until `Report::Retired`.
     pub file: FileHandle,
+    /// Its file for sends by reference. Another open file than `file`, because the kernel reads
+    /// ahead of an open file only while its reads are in sequence.
+    pub sent_file: FileHandle,
     /// Its position on the device, as a sweep key; zero if order does not matter.
     pub position: u64,
     /// Its length; of a title that grows, the part on stable storage.

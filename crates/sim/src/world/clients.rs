@@ -197,7 +197,7 @@ impl World {
         let len = self.titles[title].len_at(self.now);
         let volume = VolumeId(grant.volume as u16);
         let (title, file) = (TitleId(title as u64), FileHandle(title as i32));
-        Origin { volume, title, file, position, len, sums }
+        Origin { volume, title, file, sent_file: file, position, len, sums }
     }
 
     /// Extends a growing title in the engine.

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
 use tactus_core::units::{BitRate, Bytes, Nanos, WallTime};
@@ -181,6 +181,7 @@ impl GrowingEntry {
             // The checksums are complete only when the title is.
             sums: None,
             media: OnceCell::new_with(Some(known.rate.map(facts))),
+            sent_file: OnceLock::new(),
             following: Some(known.following),
         }))
     }
