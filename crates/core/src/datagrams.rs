@@ -8,6 +8,7 @@
 mod composing;
 mod counting;
 mod gathering;
+mod places;
 mod plan;
 
 use alloc::sync::Arc;
@@ -18,11 +19,12 @@ use crate::mutant;
 use crate::polyline::Polyline;
 use crate::rtp;
 use crate::ts::{self, Pcr, Restamper};
-use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
+use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos};
 
 pub use composing::Composition;
 pub use counting::{Counting, FinalCounters};
 pub use gathering::Gathering;
+pub use places::{Cycle, Phase, Place, Places};
 pub use plan::{Plan, Restamping, TitleSchedule};
 
 /// The payload of a full datagram: seven transport packets, as many as fit an Ethernet frame.
@@ -220,24 +222,33 @@ impl Cutter {
         }
     }
 
-    /// The same, starting at the first turn of the stream's place.
+    /// The same, starting at the first time at this phase of its cycle.
     #[must_use]
-    pub fn in_turn_of(mut self, place: u32) -> Self {
-        let (opened, rate) = (self.clock.start(), self.leaving_rate());
-        self.delay(begins(place, rate, self.datagrams_max, opened).since(opened));
+    pub fn at_phase(mut self, phase: Phase) -> Self {
+        let opened = self.clock.start();
+        self.delay(self.cycle().begin(phase, opened).since(opened));
         self
     }
 
     /// The same for a stream with a given start, such as a successor: its first message is shorter
-    /// by as many datagrams as make the others leave in the turn of the place, or less than a
-    /// datagram before.
+    /// by as many datagrams as make the others leave at this phase, or less than a datagram before.
     #[must_use]
-    pub fn in_step_with(self, place: u32) -> Self {
-        let (start, rate) = (self.clock.start(), self.leaving_rate());
+    pub fn in_step_with(self, phase: Phase) -> Self {
+        let start = self.clock.start();
+        let wait = self.cycle().begin(phase, start).since(start);
         let most = self.datagrams_max;
-        let wait = begins(place, rate, most, start).since(start);
-        let first = (rate.bytes_in(wait).0 / PAYLOAD.0) as u32 % most;
+        let first = (self.leaving_rate().bytes_in(wait).0 / PAYLOAD.0) as u32 % most;
         Self { shorter: (most - first) % most, ..self }
+    }
+
+    /// The time from one message to the next.
+    pub fn cycle(&self) -> Cycle {
+        Cycle { rate: self.leaving_rate(), datagrams: self.datagrams_max }
+    }
+
+    /// The interval of the moments at which messages leave.
+    pub fn grid(&self) -> Nanos {
+        self.gathering.grid()
     }
 
     /// The same in the session of an ended predecessor: numbers, timestamps, counters and clocks
@@ -670,21 +681,6 @@ fn ticks(bytes: Bytes, rate: BitRate) -> MediaTime {
 /// Rounds down.
 fn media(span: Nanos) -> MediaTime {
     wrapped(u128::from(span.0) * 27 / 1000)
-}
-
-/// The start of the stream in `place` that is opened at `now` and leaves at `rate`, so many
-/// datagrams at a time: within one message interval. Streams of one rate are thereby spread as
-/// evenly over the interval as any number of places can be, whenever each was opened.
-pub fn begins(place: u32, rate: BitRate, datagrams: u32, now: MonoTime) -> MonoTime {
-    /// 2^64 divided by the golden ratio.
-    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    // In billionths of a bit, so that starts hours apart are aligned to the nanosecond.
-    let message = u128::from(8 * PAYLOAD.0 * u64::from(datagrams)) * u128::from(SECOND.0);
-    let own = (message * u128::from(u64::from(place).wrapping_mul(GOLDEN))) >> 64;
-    let rate = u128::from(rate.0);
-    let passed = u128::from(now.0) * rate % message;
-    let wait = (own + message - passed) % message;
-    now + Nanos(wait.div_ceil(rate) as u64)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ mod pieces;
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, Cutting, Framing, Gathering, Plan};
+use tactus_core::datagrams::{Cutter, Cutting, Framing, Gathering, Phase, Places, Plan};
 use tactus_core::mutant;
 use tactus_core::pacer::{Class, Limits, Pacer, Packet, STALL_MAX};
 use tactus_core::ports::{PacketPort, SocketHandle};
@@ -62,6 +62,8 @@ pub(crate) struct PacketServer {
     /// Read-ahead of streams whose blocks are in the page cache.
     pieces: Pieces,
     pacer: Pacer,
+    /// The streams that leave in the same turns.
+    places: Places,
     classes: Classes,
     /// The stream of each class.
     streams_of: Vec<StreamKind>,
@@ -134,6 +136,7 @@ impl PacketServer {
             fed: Pool::new(parts.leases),
             pieces: Pieces::new(if is_cached { streams } else { 0 }),
             pacer,
+            places: Places::new(parts.rate, parts.tick),
             classes,
             streams_of: vec![StreamKind::Read(0); limits.classes + 1],
             looked_up: 0,
@@ -212,7 +215,7 @@ impl PacketServer {
         self.streams_of[class.index as usize] = StreamKind::Read(index);
         let clock = ByteClock::new(now + self.ahead, rate);
         let cutting = (blocks.framing, output.burst, blocks.turn, blocks.plan.clone());
-        let cutter = self.cutter(cutting, clock).in_turn_of(index);
+        let cutter = self.cutter(cutting, clock);
         let before = output.after.filter(|&before| self.find(before).is_some());
         let mut entry = Entry::new(stream, blocks, output, class, cutter);
         entry.is_waiting = before.is_some();
@@ -234,15 +237,20 @@ impl PacketServer {
     fn begin(&mut self, now: MonoTime, index: u32) {
         let entry = entry_of(&mut self.entries, index);
         let cutting = (entry.framing, entry.output.burst, entry.turn, entry.plan.clone());
+        let rate = entry.clock().rate();
         let ended = entry.output.after.and_then(|after| {
             self.ended[after.index as usize].filter(|ended| ended.stream == after)
         });
         if let Some(FinalState { trace, session, .. }) = ended {
-            let clock = ByteClock::new(trace.due.max(now), entry.clock().rate());
-            let cutter = self.cutter(cutting, clock);
-            let cutter = cutter.following(&trace).in_step_with(index);
+            let cutter = self.cutter(cutting, ByteClock::new(trace.due.max(now), rate));
+            let phase = self.phase(index, &cutter);
             let entry = entry_of(&mut self.entries, index);
-            (entry.cutter, entry.session) = (cutter, session);
+            entry.cutter = cutter.following(&trace).in_step_with(phase);
+            entry.session = session;
+        } else {
+            let cutter = self.cutter(cutting, ByteClock::new(now + self.ahead, rate));
+            let phase = self.phase(index, &cutter);
+            entry_of(&mut self.entries, index).cutter = cutter.at_phase(phase);
         }
         let entry = entry_of(&mut self.entries, index);
         entry.is_waiting = false;
@@ -253,6 +261,27 @@ impl PacketServer {
         counters.session_bytes.set(entry.session.bytes);
         self.answer(FromLink::Clock { stream, clock });
         self.offer(now, index);
+    }
+
+    /// The phase of a stream that begins: that of its place, if it has one.
+    fn phase(&mut self, index: u32, cutter: &Cutter) -> Phase {
+        let entry = entry_of(&mut self.entries, index);
+        if entry.place.is_none() {
+            entry.place = self.places.enter(cutter.cycle(), cutter.grid());
+        }
+        entry.place.map_or(Phase::spread(index), |place| self.places.phase(place))
+    }
+
+    /// Gives the place of an ended stream to its successor, if that has the same cycle and so
+    /// continues at the same phase.
+    fn leave_place(&mut self, entry: &Entry) {
+        let Some(place) = entry.place else { return };
+        let cycle = self.places.cycle(place);
+        let next = entry.next.and_then(|next| self.find(next));
+        match next.filter(|next| next.is_waiting && next.cutter.cycle() == cycle) {
+            Some(next) => next.place = Some(place),
+            None => self.places.leave(place),
+        }
     }
 
     /// Begins the streams whose predecessors have ended.
@@ -466,6 +495,7 @@ impl PacketServer {
             trace: entry.cutter.trace(entry.sent),
             session: entry.session,
         });
+        self.leave_place(&entry);
         self.following.extend(entry.next);
         let sent = entry.sent;
         // Its plan is dropped before the delivery server may report that it is free.

@@ -730,16 +730,18 @@ fn judge_cost(
     whom: &str,
 ) {
     let cpu = |f: &Figures| Some(f.us_per_packet);
-    for (streams, theirs, must, push) in [
-        (100, Sender::Multicat, 4.0, 10.0),
-        (500, Sender::Multicat, 6.0, 10.0),
-        (100, Sender::Ffmpeg, 10.0, 15.0),
-        (500, Sender::Ffmpeg, 10.0, 15.0),
+    for (streams, theirs, their_streams, must, push) in [
+        (20, Sender::Multicat, 20, 3.0, 5.0),
+        (100, Sender::Multicat, 100, 5.0, 10.0),
+        (500, Sender::Multicat, 100, 6.0, 10.0),
+        (100, Sender::Ffmpeg, 100, 10.0, 15.0),
+        (500, Sender::Ffmpeg, 100, 10.0, 15.0),
     ] {
-        let found = ratios(found, (ours, streams), (theirs, 100), is_heard, &cpu);
+        let found = ratios(found, (ours, streams), (theirs, their_streams), is_heard, &cpu);
         let (ours, theirs) = (ours.name(), theirs.name());
-        let figure =
-            format!("CPU per packet, {theirs} at 100 / {ours} at {streams} streams, {whom}");
+        let figure = format!(
+            "CPU per packet, {theirs} at {their_streams} / {ours} at {streams} streams, {whom}"
+        );
         report.verdicts.push(verdict(figure, &found, must, push));
     }
     let found_at = |streams: usize| ratios(found, (ours, 1000), (ours, streams), is_heard, &cpu);

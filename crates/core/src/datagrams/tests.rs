@@ -178,14 +178,14 @@ proptest! {
         let plan = stuffed.then(|| Arc::new(Plan { stuff: Some(rate), ..Plan::default() }));
         let clock = ByteClock::new(MonoTime(start), rate);
         let cutting = Cutting { plan, ..cutting(clock, Nanos(burst)) };
-        let mut cutter = Cutter::new(cutting).in_step_with(place);
+        let mut cutter = Cutter::new(cutting).in_step_with(Phase::spread(place));
         let most = cutter.datagrams_max;
         for nth in 0..4 {
             let message = cutter.next(None).unwrap();
             prop_assert!(message.datagrams == most || nth == 0 && message.datagrams < most);
             if nth > 0 {
                 let first = cutter.due(0);
-                let wait = begins(place, rate, most, first).since(first);
+                let wait = cutter.cycle().begin(Phase::spread(place), first).since(first);
                 prop_assert!(wait <= rate.time_for(PAYLOAD) + Nanos(1), "{wait:?}");
             }
             cutter.advance(&message);
@@ -199,10 +199,11 @@ proptest! {
     ) {
         let message = Bytes(PAYLOAD.0 * u64::from(datagrams));
         let bits = u128::from(8 * message.0) * u128::from(SECOND.0);
+        let cycle = Cycle { rate: BitRate(rate), datagrams: datagrams as u32 };
         let mut phases = Vec::new();
         for place in 0..count {
             let opened = MonoTime(first + u64::from(place) * apart);
-            let begins = begins(place, BitRate(rate), datagrams, opened);
+            let begins = cycle.begin(Phase::spread(place), opened);
             prop_assert!(begins >= opened, "early");
             prop_assert!(begins.since(opened) <= BitRate(rate).time_for(message), "late");
             phases.push(u128::from(begins.0) * u128::from(rate) % bits);

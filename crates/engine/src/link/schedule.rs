@@ -31,6 +31,8 @@ pub(super) struct Schedule {
     load: Vec<u64>,
     /// Streams that each slot of the turn visits.
     visits: Vec<u32>,
+    /// Number of streams.
+    streams: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -50,6 +52,7 @@ impl Schedule {
             nodes: vec![empty; streams],
             load: vec![0; TURN],
             visits: vec![0; TURN],
+            streams: 0,
         }
     }
 
@@ -61,6 +64,7 @@ impl Schedule {
         let phases = (1..=slots).map(|ahead| (now.0 + ahead) % slots);
         let phase = phases.min_by_key(|&phase| self.cost(tick, phase, bytes)).expect("never empty");
         self.add(tick, phase, bytes, true);
+        self.streams += 1;
         let head = &mut self.heads[tick as usize][phase as usize];
         let after = std::mem::replace(head, stream);
         if after != NONE {
@@ -83,6 +87,7 @@ impl Schedule {
             self.nodes[after as usize].before = before;
         }
         self.add(tick, u64::from(phase), bytes, false);
+        self.streams -= 1;
     }
 
     /// How often a stream is visited.
@@ -104,6 +109,9 @@ impl Schedule {
 
     /// The first slot after `slot` that visits a stream.
     pub(super) fn next_visit(&self, slot: Slot) -> Option<Slot> {
+        if self.streams == 0 {
+            return None;
+        }
         let slots = (1..=TURN as u64).map(|ahead| Slot(slot.0 + ahead));
         slots.into_iter().find(|slot| self.visits[slot.0 as usize % TURN] > 0)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, Framing, Message, Plan, Trace};
+use tactus_core::datagrams::{Cutter, Framing, Message, Place, Plan, Trace};
 use tactus_core::mutant;
 use tactus_core::pacer::ClassId;
 use tactus_core::ports::FileHandle;
@@ -22,6 +22,8 @@ pub(super) struct Entry {
     pub(super) framing: Framing,
     pub(super) class: ClassId,
     pub(super) cutter: Cutter,
+    /// Its place among the streams of its cycle.
+    pub(super) place: Option<Place>,
     /// The message that the pacer has.
     pub(super) offered: Option<Message>,
     /// Its next message was not in memory at the time of its offer.
@@ -81,6 +83,7 @@ impl Entry {
             framing: blocks.framing,
             class,
             cutter,
+            place: None,
             offered: None,
             is_starved: false,
             file: blocks.file,
@@ -161,8 +164,9 @@ impl Entry {
         self.len.is_none() && self.turn.is_none()
     }
 
-    /// Delays all unsent bytes.
+    /// Delays all unsent bytes, at least by this much. A stream with a place stays at its phase.
     pub(super) fn delay(&mut self, by: Nanos) {
+        let by = if self.place.is_some() { self.cutter.cycle().whole(by) } else { by };
         self.cutter.delay(by);
     }
 

@@ -1,5 +1,6 @@
 //! Streams that leave as datagrams: each at its own time, whatever becomes of the others.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use tactus_core::datagrams::{Framing, Gathering, PAYLOAD, Session};
@@ -267,20 +268,26 @@ fn who_is_skipped_makes_way_at_once_and_who_comes_late_goes_on_in_the_session() 
     }
 }
 
+/// The number of turns in which datagrams have left since then.
+fn turns_since(fixture: &Fixture, from: MonoTime) -> u64 {
+    let network = fixture.network();
+    let turns = network.datagrams.iter().map(|each| each.at).filter(|&at| at > from);
+    turns.collect::<BTreeSet<_>>().len() as u64
+}
+
 #[test]
-fn streams_of_one_rate_leave_at_different_times_and_wake_nobody_more_often_than_ticks() {
+fn few_streams_of_one_rate_leave_in_the_same_turns() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
-        let streams: Vec<_> = (0..8).map(|_| start(&mut fixture, StreamSpec::rtp(1))).collect();
+        let mut streams: Vec<_> = (0..4).map(|_| start(&mut fixture, StreamSpec::rtp(1))).collect();
+        fixture.pass(SECOND);
+        streams.extend((0..4).map(|_| start(&mut fixture, StreamSpec::rtp(1))));
+        fixture.pass(SECOND);
+        let from = fixture.now;
         fixture.pass(SECOND.times(4));
-        // A gap is 50 ticks: eight streams find seven of them empty between each other, or nearly.
-        let phases: Vec<_> = streams.iter().map(|&each| left(&fixture, each)[0].at).collect();
-        let gap = due(1);
-        let mut within: Vec<_> = phases.iter().map(|at| at.0 % gap.0).collect();
-        within.sort_unstable();
-        assert!(within.windows(2).all(|pair| pair[1] - pair[0] > 2 * TICK.0), "{within:?}");
-        let counters = &fixture.control.counters.packets;
-        assert!(counters.turns.value() <= 8 * 4 * RATE / 8 / PAYLOAD.0 + 1000);
+        // One turn for the datagrams of all streams.
+        let turns = turns_since(&fixture, from);
+        assert!(turns <= 4 * RATE / 8 / PAYLOAD.0 + 1, "{turns}");
         for stream in streams {
             let datagrams = left(&fixture, stream);
             assert!(lateness(&datagrams).iter().all(|&late| late <= 2 * TICK.0));
@@ -292,21 +299,71 @@ fn streams_of_one_rate_leave_at_different_times_and_wake_nobody_more_often_than_
 }
 
 #[test]
-fn messages_of_streams_that_begin_together_leave_spread_over_the_time_between_two_of_them() {
+fn streams_that_one_turn_has_no_room_for_leave_in_turns_of_their_own() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
         let burst = MILLISECOND.times(16);
         let spec = || StreamSpec { burst, ..StreamSpec::rtp(1) };
         let streams: Vec<_> = (0..8).map(|_| start(&mut fixture, spec())).collect();
         fixture.pass(SECOND.times(4));
-        // Three datagrams are 15 ms, and messages leave every 2 ms.
-        let message = due(3);
-        let mut within: Vec<_> =
-            streams.iter().map(|&each| left(&fixture, each)[0].at.0 % message.0).collect();
-        within.sort_unstable();
-        within.push(within[0] + message.0);
-        let widest = within.windows(2).map(|pair| pair[1] - pair[0]).max();
-        assert!(widest < Some(message.0 / 3), "{within:?}");
+        // 100 us of 1 Gbit/s are nine datagrams, so three messages of three. They leave each 15 ms,
+        // at multiples of 2 ms.
+        let mut turns = BTreeMap::<_, usize>::new();
+        for datagram in streams.iter().flat_map(|&each| left(&fixture, each)) {
+            *turns.entry(datagram.at).or_default() += 1;
+        }
+        assert_eq!(turns.values().max(), Some(&9));
+        let cycles = SECOND.times(4).0 / due(3).0;
+        assert!(turns.len() as u64 <= 3 * cycles, "{} turns", turns.len());
+    }
+}
+
+#[test]
+fn a_stall_of_the_machine_leaves_the_streams_in_the_same_turns() {
+    for memory in BOTH {
+        let mut fixture = Fixture::new(memory);
+        let streams: Vec<_> = (0..4).map(|_| start(&mut fixture, StreamSpec::rtp(1))).collect();
+        fixture.pass(SECOND);
+        fixture.stand_still(MILLISECOND.times(1234));
+        fixture.pass(SECOND);
+        let late = start(&mut fixture, StreamSpec::rtp(1));
+        fixture.pass(SECOND);
+        let from = fixture.now;
+        fixture.pass(SECOND.times(2));
+        let turns = turns_since(&fixture, from);
+        assert_eq!(fixture.control.counters.packets.stalls.value(), 1);
+        assert!(turns <= 2 * RATE / 8 / PAYLOAD.0 + 1, "{turns}");
+        assert!(streams.into_iter().chain([late]).all(|each| !left(&fixture, each).is_empty()));
+    }
+}
+
+#[test]
+fn a_successor_of_the_same_rate_stays_in_the_turns_of_its_predecessor() {
+    for memory in BOTH {
+        let mut fixture = Fixture::new(memory);
+        let others: Vec<_> = (0..3).map(|_| start(&mut fixture, StreamSpec::rtp(1))).collect();
+        let first = start(&mut fixture, StreamSpec::rtp(3));
+        fixture.pass(SECOND.times(2));
+        let second = start_after(&mut fixture, StreamSpec::rtp(2), first);
+        fixture.pass(SECOND);
+        fixture.command(Command::Stop(first));
+        fixture.pass(SECOND);
+        let from = fixture.now;
+        fixture.pass(SECOND.times(2));
+        let turns = turns_since(&fixture, from);
+        assert!(turns <= 2 * RATE / 8 / PAYLOAD.0 + 1, "{turns}");
+        // It leaves its place at its end, like the others: the next stream shares a turn again.
+        for stream in others.into_iter().chain([second]) {
+            fixture.command(Command::Stop(stream));
+        }
+        fixture.pass(SECOND);
+        let again: Vec<_> = (0..9).map(|_| start(&mut fixture, StreamSpec::rtp(1))).collect();
+        fixture.pass(SECOND);
+        let from = fixture.now;
+        fixture.pass(SECOND.times(2));
+        let turns = turns_since(&fixture, from);
+        assert!(turns <= 2 * RATE / 8 / PAYLOAD.0 + 1, "{turns}");
+        assert!(again.into_iter().all(|each| !left(&fixture, each).is_empty()));
     }
 }
 
