@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{Result, anyhow};
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{PAYLOAD, begins};
+use tactus_core::datagrams::{Cycle, PAYLOAD, Phase};
 use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
 use tactus_sys::packets::gaps::{GapLink, GapOptions};
@@ -118,7 +118,8 @@ impl Agenda {
 
 fn clock_of(options: &Options, stream: u16, begin: MonoTime) -> ByteClock {
     let rate = BitRate(options.rate);
-    ByteClock::new(begins(u32::from(stream), rate, 1, begin), rate)
+    let begin = Cycle { rate, datagrams: 1 }.begin(Phase::spread(stream.into()), begin);
+    ByteClock::new(begin, rate)
 }
 
 fn serve(port: &mut impl PacketPort, udp_output: &OwnedFd, mut agenda: Agenda) -> Result<()> {
