@@ -199,7 +199,7 @@ proptest! {
     ) {
         let message = Bytes(PAYLOAD.0 * u64::from(datagrams));
         let bits = u128::from(8 * message.0) * u128::from(SECOND.0);
-        let cycle = Cycle { rate: BitRate(rate), datagrams: datagrams as u32 };
+        let cycle = Cycle { rate: BitRate(rate), datagrams };
         let mut phases = Vec::new();
         for place in 0..count {
             let opened = MonoTime(first + u64::from(place) * apart);
