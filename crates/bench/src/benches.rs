@@ -21,6 +21,7 @@ mod proxy_crowd;
 mod recordings;
 mod rtsp_crowd;
 mod rtsp_many;
+mod seeks;
 mod small_acks;
 mod stretches;
 mod udp_many;
@@ -88,6 +89,9 @@ pub enum Bench {
     RtspCrowd(Options),
     /// 100 and 500 RTSP readers of 4 Mbit/s: CPU and memory against MediaMTX.
     RtspMany(Options),
+    /// mpv, VLC and Chromium seek on a full server: refusals, time to data and to the picture,
+    /// beside nginx.
+    Seeks(seeks::Options),
     /// One flow of 100 Mbit/s to 10 Gbit/s: evenness against HTB and TBF.
     PaceSweep(Options),
     /// Flows that want more than the link carries, and join one after the other: the error of each
@@ -187,6 +191,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
     let must_hold = matches!(bench, Bench::ProxyCrowd(_));
     let (options, bench): (_, fn(&Fixture) -> Result<Report>) = match bench {
         Bench::Against(options) => return against::run(options),
+        Bench::Seeks(options) => return seeks::run(&options),
         Bench::Limits(options) => (options, limits),
         Bench::HttpCold(options) => (options, http_cold::bench),
         Bench::Price(options) => (options, price::bench),

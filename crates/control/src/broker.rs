@@ -55,7 +55,7 @@ use tactus_storage::catalogue::{self, OpenTitle};
 
 use crate::broker::bad_ranges::BadRanges;
 use crate::broker::hot_titles::HotTitles;
-use crate::broker::playbacks::{Playbacks, Ticket, id_of};
+use crate::broker::playbacks::{Playbacks, Ticket};
 use crate::broker::refusal::{Shortage, refusal};
 use crate::broker::shares::{Shares, is_short};
 use crate::broker::spec::{Read, ResourceRequest};
@@ -207,7 +207,8 @@ impl Broker {
     /// viewer's stream before is free.
     pub fn admit(&self, spec: &DeliverySpec<'_>) -> Result<Grant, Refusal> {
         let mut table = self.shared.table();
-        let admitted = self.shared.decide(&mut table, spec, None);
+        let admitted = self.shared.decide_first(&mut table, std::slice::from_ref(spec), None);
+        let admitted = admitted.map(|(_, admitted)| admitted);
         if let Err(shortage) = &admitted {
             table.refusals.count(shortage.resource());
         }
@@ -417,9 +418,18 @@ impl Shared {
         specs: &[DeliverySpec<'_>],
         ticket: Option<Ticket>,
     ) -> Result<(usize, AdmittedRequest), Shortage> {
+        let first = specs.first().expect("a request has a specification");
+        let succeeds = match (ticket, first.playback()) {
+            (Some(ticket), _) => table.take_waited(ticket),
+            (None, Some(playback)) => table.take_vacancy(&playback),
+            (None, None) => false,
+        };
         let mut shortage = Shortage::SlowDisk;
         for (nth, spec) in specs.iter().enumerate() {
-            match self.decide(table, spec, ticket.filter(|_| nth == 0)) {
+            if spec.takes_spare && !table.has_spare_memory(spec.needs.volume) {
+                continue;
+            }
+            match self.decide(table, spec, succeeds) {
                 Ok(admitted) => return Ok((nth, admitted)),
                 Err(short) => shortage = short,
             }
@@ -427,21 +437,16 @@ impl Shared {
         Err(shortage)
     }
 
-    /// Admits a request, in the room that it has waited for with `ticket`, if any.
+    /// Admits a request; `succeeds` if a room was kept for it.
     fn decide(
         &self,
         table: &mut StreamTable,
         spec: &DeliverySpec<'_>,
-        ticket: Option<Ticket>,
+        succeeds: bool,
     ) -> Result<AdmittedRequest, Shortage> {
         let DeliverySpec { title, needs, viewer, is_of_any_title, .. } = *spec;
         let level = self.level(needs.volume);
-        let playback = viewer.and_then(id_of).map(|id| (id, title.id));
-        let succeeds = match (ticket, &playback) {
-            (Some(ticket), _) => table.take_waited(ticket),
-            (None, Some(playback)) => table.take_vacancy(playback),
-            (None, None) => false,
-        };
+        let playback = spec.playback();
         // Best effort neither makes a title hot nor relies on a hot one. A growing title is never
         // pinned.
         let (refuses_from, order) = match needs.read {

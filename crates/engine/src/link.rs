@@ -69,6 +69,8 @@ pub struct LinkServer<P> {
     schedule: Schedule,
     best_effort: BestEffort,
     moved: StreamSet,
+    /// Streams with a part of their start burst in memory, before their first visit.
+    bursts: StreamSet,
     /// Room in the ring of answers that the messages of moved clocks leave free for all others.
     reserved: usize,
     /// Buffer for packets whose bytes lie in the page cache.
@@ -106,6 +108,7 @@ impl<P: LinkPort> LinkServer<P> {
             schedule: Schedule::new(streams),
             best_effort: BestEffort::new(streams),
             moved: StreamSet::new(streams),
+            bursts: StreamSet::new(streams),
             reserved: parts.leases + 2 * streams,
             stage: vec![0; framing::STAGE],
             patience: parts.patience,
@@ -168,13 +171,13 @@ impl<P: LinkPort> LinkServer<P> {
         // One tick's bytes are allowed at the first visit, so that all visits send the same.
         let law = ByteClock::new(first.begin().before(tick.span()), rate);
         let clock = law.with_burst(burst);
-        let waits = output.backpressure == Backpressure::Wait;
         self.deliveries[stream.index as usize] = Delivery {
             // Bytes sent in advance have the timestamps of their own due time.
             framing: Framer::of_blocks(blocks, output.channel, law),
             clock: Some(clock),
             first,
-            owed_max: waits.then_some(burst),
+            burst,
+            waits: output.backpressure == Backpressure::Wait,
             ..delivery
         };
         self.answer(FromLink::Clock { stream, clock });
@@ -207,6 +210,29 @@ impl<P: LinkPort> LinkServer<P> {
         }
         delivery.queue.available += Bytes(u64::from(fed.len));
         self.fed.push_back(&mut delivery.queue.blocks, fed);
+        if delivery.has_burst() {
+            self.bursts.add(stream.index);
+        }
+    }
+
+    /// Sends start bursts, without waiting for the first visit: a player needs it to begin, and
+    /// some ask for several parts of a title, one after the other, before they do.
+    fn send_bursts(&mut self, now: MonoTime) {
+        let slot = self.slot.max(Slot::at(now));
+        while let Some(index) = self.bursts.take() {
+            let delivery = &mut self.deliveries[index as usize];
+            let ready = delivery.stream.and_then(|_| delivery.burst_ready(slot));
+            let Some(ready) = ready else { continue };
+            match self.send(now, index, Limit::at(ready)) {
+                Attempt::Ended(outcome) => self.close(index, outcome),
+                Attempt::Whole if self.deliveries[index as usize].is_complete() => {
+                    self.close(index, Outcome::Complete);
+                }
+                Attempt::Whole => {}
+                // The visits offer the rest.
+                Attempt::Blocked => self.deliveries[index as usize].was_blocked = true,
+            }
+        }
     }
 
     /// Sets the length of a stream, which is known now.
@@ -332,8 +358,9 @@ impl<P: LinkPort> LinkServer<P> {
     fn wait_for_peer(&mut self, now: MonoTime, until: MonoTime, index: u32) {
         let delivery = &mut self.deliveries[index as usize];
         delivery.was_blocked = true;
-        if let (Some(owed_max), Some(clock)) = (delivery.owed_max, delivery.clock) {
-            let forgotten = delivery.framing.owed(&delivery.queue, &clock, owed_max, until);
+        if let (true, Some(clock)) = (delivery.waits, delivery.clock) {
+            let burst = delivery.burst;
+            let forgotten = delivery.framing.owed(&delivery.queue, &clock, burst, until);
             if forgotten > Nanos(0) {
                 self.move_clock(index, forgotten);
             }
@@ -558,6 +585,7 @@ enum Attempt {
 impl<P: LinkPort + Send> Server for LinkServer<P> {
     fn poll(&mut self, now: MonoTime) -> bool {
         let mut any = self.take_requests(now);
+        self.send_bursts(now);
         let current = Slot::at(now);
         if current > self.slot {
             self.watch_stall(now);

@@ -35,7 +35,7 @@ use fixture::{BLOCK, BOTH, CYCLE, Fixture, Memory, PLACES, Room, TITLE, content}
 use tactus_core::ports::DiskFault;
 use tactus_core::stagger::Tick;
 use tactus_core::sums::{Sums, UNIT};
-use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
+use tactus_core::units::{BitRate, Bytes, MILLISECOND, Nanos, SECOND};
 use tactus_engine::message::{Command, Extent, Outcome, Rate, Report, StreamId, WriteAnswer};
 
 /// 2 Mbit/s: the title takes ten seconds.
@@ -93,10 +93,46 @@ fn a_paced_stream_begins_with_its_whole_burst() {
             fixture.pass(SECOND.times(10));
             let sends = fixture.sends(stream);
             let at_once = sends.iter().take_while(|(at, _)| *at == sends[0].0);
-            let bytes: u64 = at_once.map(|&(_, bytes)| bytes).sum();
-            assert_eq!(bytes, burst.0 + RATE / 800);
+            let bytes: u64 = at_once.clone().map(|&(_, bytes)| bytes).sum();
+            assert_eq!(bytes, burst.0);
+            // The first visit sends as much as all others.
+            let (visit, bytes) = sends[at_once.count()];
+            assert!(visit <= sends[0].0 + Tick::Ms10.span());
+            assert_eq!(bytes, RATE / 800);
             assert_eq!(fixture.control.counters.links[0].underruns.value(), 0);
             assert_eq!(fixture.received(stream), content(1, first, TITLE.0 - first));
+        }
+    }
+}
+
+#[test]
+fn r05_a_burst_does_not_wait_for_a_visit() {
+    let burst = Bytes(2 * u64::from(BLOCK));
+    for memory in BOTH {
+        for range in [0..TITLE.0, 0..burst.0] {
+            let waits = (0..10).map(|after| {
+                let mut fixture = Fixture::new(memory);
+                let pace = |burst| Some(Rate { rate: BitRate(RATE), burst, tick: Tick::Ms250 });
+                // The new stream is visited together with this one.
+                fixture.start_with(2, pace(Bytes(0)));
+                fixture.pass(SECOND + MILLISECOND.times(25 * after));
+                let begun = fixture.now;
+                let stream = fixture.start_range(1, pace(burst), range.clone());
+                fixture.pass(SECOND);
+                let sends = fixture.sends(stream);
+                let at_once = sends.iter().take_while(|(at, _)| *at == sends[0].0);
+                assert_eq!(at_once.map(|&(_, bytes)| bytes).sum::<u64>(), burst.0);
+                let is_whole = range.end == burst.0;
+                let end = (Outcome::Complete, burst);
+                assert_eq!(finished(&fixture, stream), is_whole.then_some(end));
+                sends[0].0.since(begun)
+            });
+            // All of them only wait for the disk.
+            assert!(
+                waits.clone().all(|wait| wait < MILLISECOND.times(8)),
+                "{:?}",
+                Vec::from_iter(waits)
+            );
         }
     }
 }

@@ -457,6 +457,7 @@ impl Connection {
         let spec = |paced: &PlannedPace| {
             let spec = DeliverySpec::connection(broker, &delivery.title, paced.pace.rate(), len);
             let spec = if delivery.is_playlist { spec.short() } else { spec };
+            let spec = if paced.takes_spare { spec.with_spare_memory() } else { spec };
             let line = paced.plan.as_ref().and_then(|plan| plan.line.as_ref());
             let spec = line.into_iter().fold(spec, |spec, line| spec.by_line(broker, line));
             spec.within_share(&viewer)

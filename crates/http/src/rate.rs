@@ -121,11 +121,13 @@ pub(super) struct PlannedPace {
     pub(super) plan: Option<Arc<Plan>>,
     /// The mean rate of the title, if the plan follows its content.
     mean: BitRate,
+    /// Only while memory is spare.
+    pub(super) takes_spare: bool,
 }
 
 impl From<Pace> for PlannedPace {
     fn from(pace: Pace) -> Self {
-        Self { pace, plan: None, mean: BitRate(0) }
+        Self { pace, plan: None, mean: BitRate(0), takes_spare: false }
     }
 }
 
@@ -169,7 +171,8 @@ pub(super) fn following(
     }
     let line = if rate > peak { line.hastened(peak, rate) } else { line };
     let plan = second.map(|_| Arc::new(Plan::of_times(line)));
-    PlannedPace { pace: Pace::Paced { rate, burst, tick }, plan, mean }
+    let pace = Pace::Paced { rate, burst, tick };
+    PlannedPace { pace, plan, mean, takes_spare: false }
 }
 
 /// A segment of HLS or DASH, or a part of a file with segments.
@@ -237,6 +240,7 @@ impl SegmentRate {
             pace,
             plan: line.map(|line| Arc::new(Plan::of_times(line))),
             mean: BitRate(0),
+            takes_spare: false,
         }
     }
 }

@@ -20,6 +20,7 @@ use tactus_storage::catalogue::{Exactness, OpenTitle, PartConsumption};
 
 use super::Store;
 use super::rate::{self, PlannedPace};
+use super::settings::Rate as RateLimits;
 
 /// What the exact schedule of a rest is made from.
 #[derive(Debug)]
@@ -43,32 +44,44 @@ pub(super) struct Rest {
 const AGAIN: Duration = Duration::from_secs(10);
 const TRIES_MAX: u32 = 60;
 
-/// The pace of one part of a title at the title's own rate, and whether it is final.
+/// The pace of one part of a title at its own rate, for each of `paces` and its limits, and whether
+/// it is final. Only the last one does not depend on spare memory.
 pub(super) async fn follow_content(
     store: &Store,
     title: &Arc<OpenTitle>,
     path: &RequestPath,
     media: &MediaFacts,
     part: Range<u64>,
-    pace: Pace,
-) -> (PlannedPace, Exactness) {
-    if pace == Pace::BestEffort {
-        return (pace.into(), Exactness::Exact);
+    paces: Vec<(Pace, RateLimits)>,
+) -> (Vec<PlannedPace>, Exactness) {
+    if let [(Pace::BestEffort, _)] = paces[..] {
+        return (vec![Pace::BestEffort.into()], Exactness::Exact);
     }
-    let len = Bytes(part.end - part.start);
+    let (len, mean) = (Bytes(part.end - part.start), media.rate);
     let (found, exactness) = store.catalogue.consumption(title, path, media, part).await;
-    let planned = match found {
-        PartConsumption::None => pace.into(),
-        PartConsumption::NoMedia => rate::at_once(pace, len).into(),
-        PartConsumption::Known(consumption) if consumption.points() <= POINTS_INLINE => {
-            rate::following(pace, media.rate, &consumption, &store.rates)
+    let usual = || paces.iter().map(|&(pace, _)| pace.into()).collect();
+    let mut planned: Vec<PlannedPace> = match found {
+        PartConsumption::None => usual(),
+        PartConsumption::NoMedia => {
+            paces.iter().map(|&(pace, _)| rate::at_once(pace, len).into()).collect()
         }
         PartConsumption::Known(consumption) => {
-            let (limits, mean) = (store.rates.clone(), media.rate);
-            let smoothing = move || rate::following(pace, mean, &consumption, &limits);
-            tokio::task::spawn_blocking(smoothing).await.unwrap_or(pace.into())
+            let is_short = consumption.points() <= POINTS_INLINE;
+            let each = paces.clone();
+            let smoothing = move || {
+                let follow = |(pace, limits): &(Pace, RateLimits)| {
+                    rate::following(*pace, mean, &consumption, limits)
+                };
+                each.iter().map(follow).collect()
+            };
+            match is_short {
+                true => smoothing(),
+                false => tokio::task::spawn_blocking(smoothing).await.unwrap_or_else(|_| usual()),
+            }
         }
     };
+    let before = planned.len() - 1;
+    planned[..before].iter_mut().for_each(|pace| pace.takes_spare = true);
     (planned, exactness)
 }
 
@@ -95,9 +108,12 @@ impl Renewal {
                 break;
             }
             let rest = first..range.end;
-            let planned =
-                follow_content(store, title, &self.path, &self.media, rest, self.pace).await;
-            let (planned, Exactness::Exact) = planned else { break };
+            let paces = vec![(self.pace, store.rates.clone())];
+            let planned = follow_content(store, title, &self.path, &self.media, rest, paces).await;
+            let (Some(planned), Exactness::Exact) = (planned.0.into_iter().next(), planned.1)
+            else {
+                break;
+            };
             let Some(line) = planned.plan.as_ref().and_then(|plan| plan.line.clone()) else {
                 break;
             };

@@ -114,6 +114,21 @@ pub struct RateClass {
     pub client_share: ClientShare,
 }
 
+/// Longest burst of a seek. Access points are seldom further apart: the encoder x264 makes one at
+/// least each 250 video frames.
+const SEEK_BURST_MAX: Nanos = Nanos(10 * SECOND.0);
+
+impl Rate {
+    /// The limits of a seek while memory is spare: at once comes what a player may hold. Its target
+    /// lies behind an access point, and most players decode from there and then fill a reserve.
+    /// `None` if that is no more than for other requests, or if nothing comes at once.
+    pub fn of_seek(&self) -> Option<Self> {
+        let start_burst = self.player_buffer.min(SEEK_BURST_MAX);
+        let is_more = (Nanos(1)..start_burst).contains(&self.title.start_burst);
+        is_more.then(|| Self { title: RateClass { start_burst, ..self.title }, ..self.clone() })
+    }
+}
+
 impl RateClass {
     /// The effective rate of a stream that names `rate`. Rounds down.
     pub fn in_force(&self, rate: BitRate) -> BitRate {
@@ -395,6 +410,21 @@ pub enum StoredPages {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn r05_a_seek_has_what_a_player_holds_unless_no_burst_is_configured() {
+        let of = |start_burst, player_buffer| {
+            let mut rate = Rate { player_buffer, ..Rate::default() };
+            rate.title.start_burst = start_burst;
+            rate.of_seek().map(|seek| (seek.title.start_burst, seek.title.tick == rate.title.tick))
+        };
+        let [one, two] = [SECOND, SECOND.times(2)];
+        assert_eq!(of(one, two), Some((two, true)));
+        assert_eq!(of(two, two), None);
+        assert_eq!(of(two, one), None);
+        assert_eq!(of(one, SECOND.times(600)), Some((SECOND.times(10), true)));
+        assert_eq!(of(Nanos(0), two), None);
+    }
 
     #[test]
     fn w03_a_public_url_has_a_site_and_a_prefix_or_one_of_them() {

@@ -135,11 +135,17 @@ pub(super) async fn answer(
     let (paces, renewal) = match (segment, media, &parts[..]) {
         (Some(segment), ..) => (segment.paces(&store.rates), None),
         (None, Some(media), [(_, part)]) => {
-            let followed = follow_content(store, &title, path, &media, part.clone(), pace).await;
+            let is_seek = is_part || (plays_range == Some(true) && part.start > media.head.0);
+            let seek = is_seek.then(|| store.rates.of_seek()).flatten().and_then(|limits| {
+                let pace = rate::pace(requested, own, &limits).ok()?;
+                Some((pace, limits))
+            });
+            let paces = seek.into_iter().chain([(pace, store.rates.clone())]).collect();
+            let followed = follow_content(store, &title, path, &media, part.clone(), paces).await;
             let (planned, exactness) = followed;
             let is_preliminary = exactness == Exactness::Estimate;
             let renewal = is_preliminary.then(|| Renewal { path: path.clone(), media, pace });
-            (vec![planned], renewal)
+            (planned, renewal)
         }
         _ => (vec![pace.into()], None),
     };

@@ -5,6 +5,7 @@
 
 use anyhow::Result;
 
+use crate::clients;
 use crate::host;
 use crate::mediamtx;
 use crate::workspace::{Workspace, run};
@@ -14,6 +15,9 @@ pub(crate) fn run_bench(workspace: &Workspace, arguments: &[String]) -> Result<(
     host::set_up_for_benches()?;
     if arguments.first().is_some_and(|name| name == "rtsp-many") {
         mediamtx::set_up(workspace)?;
+    }
+    if arguments.first().is_some_and(|name| name == "seeks") {
+        clients::set_up(workspace)?;
     }
     let mut build = workspace.cargo(&["build", "--release", "--locked", "--package=tactus-bench"]);
     if !brings_its_server(arguments) {

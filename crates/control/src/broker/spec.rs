@@ -16,12 +16,13 @@ use tactus_core::rtp::frame;
 use tactus_core::stagger::Tick;
 use tactus_core::timeline;
 use tactus_core::units::{BitRate, Bytes, KIB, Nanos};
-use tactus_engine::message::{Rate, VolumeId};
+use tactus_engine::message::{Rate, TitleId, VolumeId};
 use tactus_storage::catalogue::OpenTitle;
 use tactus_sys::clock;
 
 use super::generated::{GeneratedRate, Reading};
 use super::output::Output;
+use super::playbacks::{ViewerId, id_of};
 use super::refusal::in_class;
 use super::senders::Sender;
 use super::viewer::Viewer;
@@ -42,6 +43,8 @@ pub struct DeliverySpec<'a> {
     pub(super) viewer: Option<&'a Viewer>,
     /// The title is arbitrary: it does not become hot.
     pub(super) is_of_any_title: bool,
+    /// It needs more memory than its rate, and leaves that to others if much is taken.
+    pub(super) takes_spare: bool,
     /// The subject of the request, for a refusal.
     pub(super) what: String,
 }
@@ -89,9 +92,9 @@ impl<'a> DeliverySpec<'a> {
         len: Bytes,
         what: String,
     ) -> Self {
-        let (envelope, viewer, is_of_any_title) = (None, None, false);
+        let (envelope, viewer, is_of_any_title, takes_spare) = (None, None, false, false);
         let is_short = is_short(rate, len);
-        Self { title, needs, rate, envelope, is_short, viewer, is_of_any_title, what }
+        Self { title, needs, rate, envelope, is_short, viewer, is_of_any_title, takes_spare, what }
     }
 
     /// `len` bytes of a title into a connection, at a rate or as best effort.
@@ -141,6 +144,18 @@ impl<'a> DeliverySpec<'a> {
             *without = BestEffortKind::ShortAnswer;
         }
         self
+    }
+
+    /// The same, but only while half of the memory is free. Another specification has to follow.
+    #[must_use]
+    pub fn with_spare_memory(mut self) -> Self {
+        self.takes_spare = true;
+        self
+    }
+
+    /// The viewer and the title, if its streams may succeed each other.
+    pub(super) fn playback(&self) -> Option<(ViewerId, TitleId)> {
+        Some((self.viewer.and_then(id_of)?, self.title.id))
     }
 
     /// The same for bytes of an arbitrary title of the disk: it does not become hot, and the

@@ -12,12 +12,12 @@ use std::time::Instant;
 use tactus_core::cost::{Cost, OutputCost, PlannedCost};
 use tactus_core::envelope::Envelope;
 use tactus_core::generated::TimedDatagram;
-use tactus_core::ledger::{Ledger, Rejection, Resource};
+use tactus_core::ledger::{Ledger, Level, Rejection, Resource};
 use tactus_core::overload::Need;
 use tactus_core::ports::{FileHandle, Waker};
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::{
-    ClassChange, Command, LinkId, Origin, Outcome, Pin, StreamId, TitleId,
+    ClassChange, Command, LinkId, Origin, Outcome, Pin, StreamId, TitleId, VolumeId,
 };
 use tactus_ring::spsc::{Keep, Producer};
 use tactus_storage::catalogue::{self, OpenTitle};
@@ -476,6 +476,13 @@ impl StreamTable {
     pub(super) fn take_waited(&mut self, ticket: Ticket) -> bool {
         let vacancy = self.playbacks.take_waited(ticket);
         self.free_vacancy(vacancy)
+    }
+
+    /// Whether at least half of the memory of a volume's blocks is free.
+    pub(super) fn has_spare_memory(&self, volume: VolumeId) -> bool {
+        let number = u32::from(volume.0);
+        let is_arena = |level: &Level| level.resource == Resource::Arena && level.number == number;
+        self.ledger.levels().find(is_arena).is_some_and(|level| level.used <= level.limit / 2)
     }
 
     /// Frees rooms whose time is over.

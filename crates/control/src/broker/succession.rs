@@ -13,7 +13,7 @@ use tactus_engine::message::TitleId;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use super::playbacks::{Successor, Ticket, ViewerId, id_of};
+use super::playbacks::{Successor, Ticket, ViewerId};
 use super::refusal::{Refusal, Shortage};
 use super::spec::DeliverySpec;
 use super::stream_table::{AdmittedRequest, StreamTable};
@@ -119,7 +119,7 @@ impl Broker {
         shortage: Shortage,
         overlap: Overlap,
     ) -> Option<Succession> {
-        let playback = (spec.viewer.and_then(id_of)?, spec.title.id);
+        let playback = spec.playback()?;
         let open_max = match overlap {
             Overlap::Likely => OPEN_MAX,
             Overlap::Unlikely => CLOSED_MAX,

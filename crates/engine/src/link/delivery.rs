@@ -23,9 +23,11 @@ pub(super) struct Delivery {
     pub(super) clock: Option<ByteClock>,
     /// The first slot in which it is visited.
     pub(super) first: Slot,
-    /// Limit of the overdue bytes of a peer with backpressure: its burst, for which memory was
-    /// reserved. `None`: the delivery of a peer that is too slow ends.
-    pub(super) owed_max: Option<Bytes>,
+    /// The bytes that are due at once.
+    pub(super) burst: Bytes,
+    /// Of a peer with backpressure: its overdue bytes are limited to its burst, for which memory
+    /// was reserved. The delivery of another peer that is too slow ends.
+    pub(super) waits: bool,
     /// The peer has left bytes untaken, and since then not all due bytes have been sent: the peer
     /// causes the missing bytes.
     pub(super) was_blocked: bool,
@@ -46,7 +48,8 @@ impl Delivery {
             queue: SendQueue::NONE,
             clock: None,
             first: Slot(0),
-            owed_max: None,
+            burst: Bytes(0),
+            waits: false,
             was_blocked: false,
             window: Window::default(),
             drained: (MonoTime(0), Bytes(0)),
@@ -75,6 +78,21 @@ impl Delivery {
         let mut readiness = self.framing.readiness(&self.queue, self.clock.as_ref(), until);
         readiness.is_pending |= self.connection.has_message() || !self.is_between();
         readiness
+    }
+
+    /// Whether a part of the start burst is to be sent before the first visit. Frames wait for it.
+    pub(super) fn has_burst(&self) -> bool {
+        self.queue.sent < self.burst && !self.was_blocked && !self.framing.has_frames()
+    }
+
+    /// The position up to which the start burst can be sent in `slot`, if that is before the first
+    /// visit. The clock has begun by then.
+    pub(super) fn burst_ready(&mut self, slot: Slot) -> Option<Bytes> {
+        if slot >= self.first || !self.has_burst() {
+            return None;
+        }
+        let ready = self.readiness(slot.begin()).limit.position.min(self.burst);
+        (ready > self.queue.sent).then_some(ready)
     }
 
     /// How far the clock, which allows `allowed`, is ahead of the bytes in memory.

@@ -6,11 +6,14 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tactus_core::units::SECOND;
+use tactus_media::sample;
 use tactus_testkit::process::{Process, turn};
 use tactus_testkit::{DISK_MODEL, server};
 
@@ -36,16 +39,22 @@ struct FullServer {
 
 impl FullServer {
     fn new() -> Self {
+        Self::with(LINK, |titles| {
+            for name in ["film.ts", "other.ts"] {
+                fs::write(titles.join(name), vec![7; LEN as usize]).expect("a title");
+            }
+        })
+    }
+
+    fn with(settings: &str, lay: impl FnOnce(&Path)) -> Self {
         let turn = turn();
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
         let titles = dir.path().join("titles");
         fs::create_dir_all(titles.join(".tactus")).expect("a directory for titles");
         fs::write(titles.join(".tactus/disk-model.toml"), DISK_MODEL).expect("a model");
-        for name in ["film.ts", "other.ts"] {
-            fs::write(titles.join(name), vec![7; LEN as usize]).expect("a title");
-        }
+        lay(&titles);
         let config = dir.path().join("tactus.toml");
-        fs::write(&config, LINK).expect("a configuration");
+        fs::write(&config, settings).expect("a configuration");
         let mut command = server::serve(TACTUS, dir.path());
         command.args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"]);
         command.args([config, titles]);
@@ -216,4 +225,21 @@ fn r05_a_newcomer_with_the_player_of_a_viewer_gets_nothing_of_its_room() {
     for (status, reader) in &mut own {
         assert!(*status == 206 && byte(reader));
     }
+}
+
+#[test]
+fn r05_a_seek_begins_with_what_a_player_holds() {
+    // All that is behind the target.
+    let settings = "[rate]\nplayer_buffer = \"12 s\"\n[memory]\narena = \"32 MiB\"\n";
+    let lay = |titles: &Path| sample::write_ts(&titles.join("film.ts"), SECOND.times(20));
+    let server = FullServer::with(settings, |titles| drop(lay(titles).expect("a title")));
+    let (_, mut plays) = server.open("mpv", Some(0));
+    let (status, mut sought) = server.open("mpv", Some(4_900_000));
+    assert_eq!(status, 206);
+    let len = sought.read_to_end(&mut vec![]).expect("the rest of the title");
+    // The stream that began before is at its rate.
+    plays.get_ref().set_nonblocking(true).expect("a live socket");
+    let mut played = vec![];
+    plays.read_to_end(&mut played).expect_err("it plays on");
+    assert!(len > 4_000_000 && played.len() < len, "{} and {len}", played.len());
 }

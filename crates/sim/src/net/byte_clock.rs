@@ -1,7 +1,8 @@
 //! The byte clock at the receiver: the permitted times of bytes.
 //!
 //! It uses its own arithmetic, so that an error of the engine cannot hide in it. It observes the
-//! clock's start: a stream's first send is its burst and one tick's bytes.
+//! clock's start: a stream sends its burst when it is in memory, and one tick's bytes at its first
+//! visit, up to a tick later.
 
 use tactus_core::stagger::SLOT;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
@@ -30,6 +31,8 @@ pub(crate) struct ByteClockCheck {
     len: u64,
     /// The running second of the clock, and the bytes sent in it.
     second: (u64, u64),
+    /// When the first bytes of the burst came.
+    opened: Option<MonoTime>,
     begun: Option<ClockStart>,
 }
 
@@ -57,7 +60,7 @@ fn bytes_in(rate: u64, span: Nanos) -> u64 {
 
 impl ByteClockCheck {
     pub(super) fn new(paced: PacedPromise, plan: Option<PlanPromise>, len: Bytes) -> Self {
-        Self { paced, plan, len: len.0, second: (0, 0), begun: None }
+        Self { paced, plan, len: len.0, second: (0, 0), opened: None, begun: None }
     }
 
     /// The bytes due by `span` after a start with `burst`: by the plan, within burst and rate.
@@ -106,12 +109,28 @@ impl ByteClockCheck {
         let each = bytes_in(rate, tick);
         let due = |span| self.due(burst, span);
         let Some(begun) = self.begun else {
+            let is_promised = delivery.is_promised && !ever_blocked && paused == Nanos(0);
+            let is_burst = sent + taken <= burst.min(due(Nanos(0)));
+            // A later visit of a stream whose burst was cut shows the clock as well.
+            if is_burst && self.opened.is_none_or(|opened| now < opened + tick) {
+                self.opened.get_or_insert(now);
+                return;
+            }
+            let limit = self.opened.map(|opened| opened + tick + lateness + SLOT.times(2));
+            let is_late = limit.is_some_and(|limit| now > limit);
+            require(!(is_late && is_promised), Invariant::NeverLate, || {
+                format!("the first visit is at {now:?}: {delivery:?} {limit:?}")
+            });
             // The slot of the first visit lies between the scheduled turn and now.
             let earliest = MonoTime(wanted.0.next_multiple_of(SLOT.0).min(now.0 / SLOT.0 * SLOT.0));
+            // A peer that has left bytes of the burst untaken hides the first visit.
+            let hidden = self.opened.filter(|_| ever_blocked);
+            let earliest = hidden.map_or(earliest, |opened| earliest.min(opened));
             // A late turn makes several visits at once. After a pause the phase of the visits no
             // longer fits the clock: one comes up to a tick late.
             let spare = if paused > Nanos(0) { tick } else { Nanos(0) };
             let most = due(tick + spare + now.since(earliest));
+            let taken = sent + taken;
             require(taken <= most, Invariant::NeverEarly, || {
                 format!("{taken} bytes at the start at {now:?}, {most} are due: {delivery:?}")
             });
@@ -149,6 +168,8 @@ impl ByteClockCheck {
         }
         // A clock that has moved rounds once more.
         let rounding = u64::from(paused > Nanos(0) && self.plan.is_some());
+        // The visit behind a burst that was cut may be a later one: its bytes were rounded once.
+        let rounding = rounding + u64::from(self.opened.is_some());
         let allowed = self.due(begun.burst, tick + now.since(begun.earliest)) + rounding;
         require(sent + taken <= allowed, Invariant::NeverEarly, || {
             format!("{} bytes at {now:?}, {allowed} are due: {delivery:?} {begun:?}", sent + taken)

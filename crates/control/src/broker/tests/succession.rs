@@ -389,3 +389,28 @@ fn r05_waits_are_bounded_and_further_requests_are_refused_at_once() {
         assert_eq!(world.live.len(), 3);
     });
 }
+
+#[test]
+fn r05_a_seek_has_a_longer_burst_while_half_of_the_memory_is_free() {
+    let fixture = Fixture::new(100);
+    let Rate { rate, tick, .. } = RATE.expect("it is paced");
+    let len = Bytes(1 << 30);
+    let of_burst = |blocks: u64| {
+        let burst = Bytes(blocks * 256 * KIB);
+        let rate = Some(Rate { rate, burst, tick });
+        DeliverySpec::connection(&fixture.broker, &fixture.title, rate, len).of_any_title()
+    };
+    let specs = [of_burst(100).with_spare_memory(), of_burst(1)];
+    let admit = || match fixture.broker.admit_or_succeed(&specs, Overlap::Likely) {
+        Ok(Admission::Granted(nth, grant)) => (nth, grant),
+        _ => panic!("it fits"),
+    };
+    let mut grants: Vec<_> = (0..8).map(|_| admit()).collect();
+    // 500 of 1,000 blocks are free until the fifth has more than half of them.
+    assert_eq!(grants.iter().map(|&(nth, _)| nth).collect::<Vec<_>>(), [0, 0, 0, 0, 0, 1, 1, 1]);
+    let used = fixture.used(Resource::Arena);
+    assert!((500..600).contains(&used), "{used}");
+    // What is free again serves the next one.
+    drop(grants.drain(..2));
+    assert_eq!(admit().0, 0);
+}
