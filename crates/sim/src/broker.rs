@@ -210,14 +210,14 @@ impl Broker {
         envelope: &Envelope,
         begin: u64,
     ) -> Option<Grant> {
-        let Request::Paced { tick, burst, .. } = request else { return None };
+        let Request::Paced { tick, burst, is_pinned, .. } = request else { return None };
         if self.free.is_empty() {
             return None;
         }
         let disk = self.ledger.disk(volume as u32);
         let (peak, window) = request.cost(disk, part);
         let at = |rate| {
-            let request = Request::Paced { rate, tick, burst, is_pinned: false };
+            let request = Request::Paced { rate, tick, burst, is_pinned };
             request.cost(disk, part).0
         };
         let cost = PlannedCost::following(envelope, begin, peak, at);
@@ -240,6 +240,14 @@ impl Broker {
         self.add(grant, true);
         self.check(true);
         Some(grant)
+    }
+
+    /// Whether the window of `request` holds its burst as a whole: that of a pinned title is small.
+    pub(crate) fn holds_burst(&self, volume: usize, request: Request, part: TitlePart) -> bool {
+        let Request::Paced { rate, tick, burst, .. } = request else { return false };
+        let disk = self.ledger.disk(volume as u32);
+        let without_pin = Request::Paced { rate, tick, burst, is_pinned: false };
+        without_pin.cost(disk, part).1 <= request.cost(disk, part).1
     }
 
     /// The rates of reading and sending that are promised to a grant by seconds of the clock; none
@@ -361,9 +369,11 @@ impl Broker {
             {
                 let bytes = u128::from(read) * u128::from(limits.cycle.0);
                 let visits = bytes * 1_000_000_000 / (u128::from(limits.block.0) * BYTE);
-                let disk = sums.disks.entry((volume, second)).or_default();
-                change(enters, &mut disk.0, visits.min(most));
-                change(enters, &mut disk.1, bytes);
+                if !grant.is_resident() {
+                    let disk = sums.disks.entry((volume, second)).or_default();
+                    change(enters, &mut disk.0, visits.min(most));
+                    change(enters, &mut disk.1, bytes);
+                }
                 let link = sums.links.entry(second).or_default();
                 change(enters, link, sent);
             }

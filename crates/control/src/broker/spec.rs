@@ -311,7 +311,8 @@ impl ResourceRequest {
         let (peak, window) = self.cost(ledger, is_pinned);
         // The small window of a pinned title may shorten the burst, and the stream then catches up
         // at its highest rate.
-        let envelope = envelope.filter(|_| !is_pinned);
+        let is_whole = !is_pinned || self.cost(ledger, false).1 <= window;
+        let envelope = envelope.filter(|_| is_whole);
         let (Some(envelope), Read::Paced(reading, part)) = (envelope, self.read) else {
             return (peak.into(), window);
         };

@@ -195,17 +195,18 @@ async fn what_does_not_fit_is_refused_by_name_and_changes_nothing() {
     assert_eq!(fixture.broker.streams(), 0);
 }
 
+/// A line of two spans: seconds, and the rate in them.
+fn line([first, second]: [[u64; 2]; 2]) -> Polyline {
+    let bytes = first[0] * first[1] / 8;
+    let (time, end) = (first[0] * 27_000_000, (first[0] + second[0]) * 27_000_000);
+    let points = [(0, 0), (bytes, time), (bytes + second[0] * second[1] / 8, end)];
+    let points = points.map(|(at, time)| (Bytes(at), MediaTime(time)));
+    Polyline::through(&points).expect("it ascends")
+}
+
 #[tokio::test]
 async fn streams_whose_peaks_lie_apart_share_a_link_that_their_peaks_would_exceed() {
     let fixture = Fixture::new(4);
-    // Seconds, and the rate in them.
-    let line = |[first, second]: [[u64; 2]; 2]| {
-        let bytes = first[0] * first[1] / 8;
-        let (time, end) = (first[0] * 27_000_000, (first[0] + second[0]) * 27_000_000);
-        let points = [(0, 0), (bytes, time), (bytes + second[0] * second[1] / 8, end)];
-        let points = points.map(|(at, time)| (Bytes(at), MediaTime(time)));
-        Polyline::through(&points).expect("it ascends")
-    };
     let early = line([[60, 3_000_000], [120, 500_000]]);
     let late = line([[60, 500_000], [60, 3_000_000]]);
     let admit = |line: Option<&Polyline>| {
@@ -342,6 +343,25 @@ async fn what_two_watch_is_held_and_the_third_needs_no_disk() {
     assert!(third.is_ok());
     assert_eq!(fixture.used(Resource::Disk), before);
     assert_eq!(fixture.commands.pop(), None, "it is pinned once");
+}
+
+#[tokio::test]
+async fn viewers_of_a_held_title_share_the_link_by_what_each_second_needs() {
+    let mut fixture = Fixture::new(6);
+    // Both have a constant rate of 1 Mbit/s.
+    let (_first, _second, _) = fixture.pin_title();
+    let before = fixture.used(Resource::Disk);
+    let admit = |line: &Polyline| {
+        let rate = Some(Rate { rate: BitRate(3_000_000), ..RATE.expect("a rate") });
+        let (broker, title) = (&fixture.broker, &fixture.title);
+        let spec = DeliverySpec::connection(broker, title, rate, LEN).by_line(broker, line);
+        broker.admit(&spec)
+    };
+    let early = line([[60, 3_000_000], [120, 500_000]]);
+    let _early = admit(&early).expect("an empty link has room");
+    assert_eq!(admit(&early).err().map(|refusal| refusal.resource), Some(Resource::Link));
+    let _late = admit(&line([[90, 500_000], [60, 3_000_000]])).expect("their peaks lie apart");
+    assert_eq!(fixture.used(Resource::Disk), before);
 }
 
 #[tokio::test]

@@ -128,7 +128,9 @@ impl World {
         };
         let is_full = self.learned[spec.volume].is_overloaded();
         let envelope = match (asked, &planned) {
-            (Request::Paced { is_pinned: false, .. }, Some(PlannedRange { line, .. })) => {
+            (Request::Paced { .. }, Some(PlannedRange { line, .. }))
+                if self.broker.holds_burst(spec.volume, asked, part) =>
+            {
                 let cycle = self.swarm.volumes[spec.volume].cycle;
                 Envelope::of(line, Spans::of(cycle, self.swarm.behind_max))
             }
