@@ -251,7 +251,7 @@ mod tests {
         ) {
             let mut points: alloc::vec::Vec<_> = line(&steps).points().collect();
             if burst > 0 {
-                points.iter_mut().skip(1).for_each(|point| point.0 = point.0 + Bytes(burst));
+                points.iter_mut().skip(1).for_each(|point| point.0 += Bytes(burst));
                 points.insert(1, (Bytes(burst), MediaTime(0)));
             }
             let line = Polyline::through(&points).unwrap();
