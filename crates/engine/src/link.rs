@@ -216,10 +216,12 @@ impl<P: LinkPort> LinkServer<P> {
     }
 
     /// Sends start bursts, without waiting for the first visit: a player needs it to begin, and
-    /// some ask for several parts of a title, one after the other, before they do.
-    fn send_bursts(&mut self, now: MonoTime) {
+    /// some ask for several parts of a title, one after the other, before they do. Of a crowd's it
+    /// sends a few in each poll, so that no visit is late by them. True if more are to be sent.
+    fn send_bursts(&mut self, now: MonoTime) -> bool {
         let slot = self.slot.max(Slot::at(now));
-        while let Some(index) = self.bursts.take() {
+        for _ in 0..BURSTS_PER_POLL {
+            let Some(index) = self.bursts.take() else { break };
             let delivery = &mut self.deliveries[index as usize];
             let ready = delivery.stream.and_then(|_| delivery.burst_ready(slot));
             let Some(ready) = ready else { continue };
@@ -233,6 +235,7 @@ impl<P: LinkPort> LinkServer<P> {
                 Attempt::Blocked => self.deliveries[index as usize].was_blocked = true,
             }
         }
+        !self.bursts.is_empty()
     }
 
     /// Sets the length of a stream, which is known now.
@@ -585,7 +588,6 @@ enum Attempt {
 impl<P: LinkPort + Send> Server for LinkServer<P> {
     fn poll(&mut self, now: MonoTime) -> bool {
         let mut any = self.take_requests(now);
-        self.send_bursts(now);
         let current = Slot::at(now);
         if current > self.slot {
             self.watch_stall(now);
@@ -598,7 +600,8 @@ impl<P: LinkPort + Send> Server for LinkServer<P> {
             any |= self.serve_best_effort(now);
             self.tell_moved();
         }
-        any
+        // Last: visits have their time, and a burst has none.
+        self.send_bursts(now) || any
     }
 
     fn poll_timeout(&self, _now: MonoTime) -> Option<MonoTime> {
@@ -611,6 +614,9 @@ impl<P: LinkPort + Send> Server for LinkServer<P> {
 
 /// A pause of the machine that is longer than the longest tick is a stall.
 const STALL: Nanos = Tick::Ms250.span();
+
+/// A burst is sent as far as it is in memory. A block of 256 KiB takes a tenth of a millisecond.
+const BURSTS_PER_POLL: u32 = 4;
 
 /// Visit interval of generated chunks: the same as for a stream of packets in frames.
 const CHUNK_TICK: Tick = Tick::Ms10;
