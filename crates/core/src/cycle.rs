@@ -473,13 +473,14 @@ impl Cycle {
     }
 
     /// Interrupts the running sweep for the first blocks of new streams. They get the time that by
-    /// the model the rest of the sweep and the uploads leave of the cycle, without a margin for
-    /// errors of the model.
+    /// the model the rest of the sweep and the uploads leave of the cycle, less a margin for errors
+    /// of the model.
     fn begin_newcomers(&mut self, now: MonoTime) {
         if !self.committed || !self.is_asked(now) || !self.sweeps.may_interrupt(now) {
             return;
         }
-        let left = self.end_of_cycle(now).since(now);
+        let whole = self.limits.length;
+        let left = mutant!(RoundIgnored, whole, self.end_of_cycle(now).since(now));
         let DiskModel { visit, read_mib, .. } = self.limits.model;
         let flying = (visit + read_mib).times(u64::from(self.in_flight));
         let kept = self.flushes.left(now) + self.reserve(now) + flying + Nanos(left.0 / MARGIN);

@@ -49,7 +49,8 @@ mod switch {
         NewcomersFirst,
         /// A paced stream waits for a block as long as the download that asked for it.
         PromotionForgotten,
-        /// A new cycle's sweep is begun before the running streams have asked, for a whole cycle.
+        /// A sweep is begun before the running streams have asked, or interrupted for new streams,
+        /// as if a whole cycle were left.
         RoundIgnored,
         /// After a disk's fault all that was missed is owed at once.
         DebtKept,
@@ -129,7 +130,7 @@ mod switch {
 
     impl Mutant {
         /// Those of the engine.
-        pub const ALL: [Self; 28] = [
+        pub const ALL: [Self; 27] = [
             Self::RemainderDropped,
             Self::ClockEarly,
             Self::SweepUnsorted,
@@ -143,7 +144,6 @@ mod switch {
             Self::PrimingTooShort,
             Self::NewcomersFirst,
             Self::PromotionForgotten,
-            Self::RoundIgnored,
             Self::DebtKept,
             Self::LeaseEarly,
             Self::Unleased,
@@ -163,6 +163,10 @@ mod switch {
         /// Those of what is learned about disks, which only worlds tell whose disks differ from
         /// their models.
         pub const OF_LEARNING: [Self; 2] = [Self::LightLoadTrusted, Self::SlownessIgnored];
+
+        /// Those of a disk with an arm that is full while many streams begin, which random worlds
+        /// seldom have.
+        pub const OF_FULL_DISKS: [Self; 1] = [Self::RoundIgnored];
 
         /// Those of the pacer, which no world of disks tells, but the worlds of packets do.
         pub const OF_THE_PACER: [Self; 9] = [
