@@ -43,6 +43,16 @@ const EXACT: &[(&str, &str, &str)] = &[
     ),
     (
         "program",
+        "adaptive::r02_hls_js_is_at_the_highest_level_with_the_third_segment_of_fragments",
+        "a level that hls.js chooses by the speed of its downloads",
+    ),
+    (
+        "program",
+        "adaptive::r02_hls_js_is_at_the_highest_level_with_the_third_segment_of_transport_streams",
+        "a level that hls.js chooses by the speed of its downloads",
+    ),
+    (
+        "program",
         "operating::stalls::\
          s04_a_real_time_program_that_takes_the_core_is_logged_counted_and_shown",
         "the time that this test takes from the core of a server, and of any beside it",
