@@ -479,8 +479,7 @@ impl Cycle {
         if !self.committed || !self.is_asked(now) || !self.sweeps.may_interrupt(now) {
             return;
         }
-        let whole = self.limits.length;
-        let left = mutant!(RoundIgnored, whole, self.end_of_cycle(now).since(now));
+        let left = mutant!(RoundIgnored, self.limits.length, self.end_of_cycle(now).since(now));
         let DiskModel { visit, read_mib, .. } = self.limits.model;
         let flying = (visit + read_mib).times(u64::from(self.in_flight));
         let kept = self.flushes.left(now) + self.reserve(now) + flying + Nanos(left.0 / MARGIN);

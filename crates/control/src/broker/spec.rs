@@ -300,6 +300,13 @@ impl ResourceRequest {
         (Cost::stream(source.cost, self.output), source.window)
     }
 
+    /// Whether all of it is due at once, as the index of a movie is, and is more than the small
+    /// window of a pinned title holds.
+    pub(super) fn is_long_burst(&self, ledger: &Ledger) -> bool {
+        let Read::Paced(PacedRead { burst, .. }, part) = self.read else { return false };
+        burst >= part.len && self.cost(ledger, false).1 > self.cost(ledger, true).1
+    }
+
     /// The cost over time of a delivery by `envelope` that begins now, and the limit of its blocks.
     pub(super) fn cost_over_time(
         &self,

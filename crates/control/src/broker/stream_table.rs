@@ -358,7 +358,8 @@ impl StreamTable {
         title: Option<TitleId>,
         rules: &BrokerRules,
     ) -> Result<AdmittedRequest, Rejection> {
-        let is_pinned = title.is_some_and(|title| self.hot_titles.is_pinned(title));
+        let is_pinned = title.is_some_and(|title| self.hot_titles.is_pinned(title))
+            && !needs.is_long_burst(&self.ledger);
         let without_rate = needs.without_rate();
         let (used, max) = match without_rate {
             Some(BestEffortKind::ShortAnswer) => (self.short_answers, self.short_answers_max()),

@@ -9,7 +9,7 @@ use tactus_core::datagrams::{Framing, Ip, Session};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::Limits;
 use tactus_core::polyline::Polyline;
-use tactus_core::units::{KIB, MediaTime, SECOND};
+use tactus_core::units::{KIB, MIB, MediaTime, SECOND};
 use tactus_engine::message::{self, Extent, ReturnedMemory, Start, StreamId};
 use tactus_ring::spsc::ring;
 use tactus_storage::catalogue::{
@@ -362,6 +362,23 @@ async fn viewers_of_a_held_title_share_the_link_by_what_each_second_needs() {
     assert_eq!(admit(&early).err().map(|refusal| refusal.resource), Some(Resource::Link));
     let _late = admit(&line([[90, 500_000], [60, 3_000_000]])).expect("their peaks lie apart");
     assert_eq!(fixture.used(Resource::Disk), before);
+}
+
+#[tokio::test]
+async fn r03_the_index_of_a_held_title_leaves_at_once() {
+    let mut fixture = Fixture::new(100);
+    let file = std::fs::File::create(fixture.dir.path().join("b.ts")).expect("a title");
+    file.set_len(16 * MIB).expect("room");
+    fixture.title = open_title(fixture.dir.path(), "/b.ts");
+    let (_first, _second, _) = fixture.pin_title();
+    let index = Bytes(8 * MIB);
+    let window = |burst| {
+        let rate = Some(Rate { burst, ..RATE.expect("a rate") });
+        let spec = DeliverySpec::connection(&fixture.broker, &fixture.title, rate, index);
+        u64::from(fixture.broker.admit(&spec).expect("room").window) * 256 * KIB
+    };
+    assert!(window(index) >= index.0);
+    assert!(window(Bytes(0)) < index.0, "who plays relies on the held title");
 }
 
 #[tokio::test]
