@@ -621,8 +621,7 @@ pub const DEFERRED: Nanos = Nanos(2_000_000 * SECOND.0);
 /// The first blocks of new streams, and blocks of deferred ones, are due later than this.
 const FAR: Nanos = Nanos(1000 * SECOND.0);
 
-/// A sweep that is interrupted for new streams keeps this part of what is left of its cycle for
-/// errors of the model, beside the time of its reads: a 32nd.
+/// New streams leave a 32nd of the cycle's remaining time unused, for errors of the disk model.
 const MARGIN: u64 = 32;
 
 /// The disk server polls for completions once a millisecond, and transfers at the device end first:

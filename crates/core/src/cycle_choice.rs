@@ -2,8 +2,8 @@
 //!
 //! Promise: the chosen cycle admits the most streams of a typical rate that the disk's model and
 //! the given memory allow, and the shortest of several such cycles is taken. More memory never
-//! means fewer streams, and the memory that is taken never exceeds the given one. The count is the
-//! ledger's own, so what is chosen is what is admitted. The arithmetic is in
+//! means fewer streams, and the memory that is taken never exceeds the given one. The ledger counts
+//! the streams, so it later admits as many as this choice states. The arithmetic is in
 //! `docs/design/disk-cycle.md`.
 
 use alloc::vec;
@@ -13,7 +13,7 @@ use crate::ledger::{Ledger, Limits};
 use crate::stagger::Tick;
 use crate::units::{BitRate, Bytes, Nanos, SECOND};
 
-/// What the choice is made from.
+/// The volume for which a cycle is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArmVolume {
     /// The disk, without its cycle and its memory: those two fields have no meaning here.
@@ -24,7 +24,7 @@ pub struct ArmVolume {
     pub cycle: Option<Nanos>,
 }
 
-/// What is chosen.
+/// The cycle of a volume, its memory, and the streams that both admit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CycleChoice {
     /// Length of the cycle.

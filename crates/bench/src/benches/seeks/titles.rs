@@ -44,7 +44,7 @@ const PARTS: u32 = 15;
 const FRAMES_PER_SECOND: u32 = 25;
 
 impl Titles {
-    /// Lays down what is not there.
+    /// Makes the titles that the folder does not have yet.
     pub(super) fn lay(folder: &Path, gop: u16) -> Result<Self> {
         let root = folder.join(format!("gop-{gop}"));
         let done = root.join("done");

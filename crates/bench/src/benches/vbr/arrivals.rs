@@ -5,7 +5,7 @@ use tactus_core::units::BitRate;
 
 use crate::random::Random;
 
-/// A viewer: when it comes and what it wants.
+/// A viewer: the time of its arrival, and the title that it requests.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Viewer {
     /// Seconds from the start.

@@ -1,6 +1,6 @@
 //! Twelve titles of a variable rate: four kinds of pictures, three qualities, four containers.
 //!
-//! Promise: they are made once, by ffmpeg, and again only if what they are made of has changed.
+//! Promise: ffmpeg makes the titles once, and again only if the recipe has changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ const CONTAINERS: [(&str, &[&str]); 4] = [
 ];
 const VIDEO: &str = "-t 60 -c:v libx264 -preset fast -g 50 -crf";
 const AUDIO: &str = "-c:a aac -b:a 96k";
-/// Beside the folder of the titles: what they were made of.
+/// The file beside the folder of the titles with the commands that made them.
 const RECIPE: &str = "recipe.txt";
 /// Access points to begin at, besides the beginning.
 const POINTS: usize = 20;

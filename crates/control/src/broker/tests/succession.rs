@@ -410,7 +410,7 @@ fn r05_a_seek_has_a_longer_burst_while_half_of_the_memory_is_free() {
     assert_eq!(grants.iter().map(|&(nth, _)| nth).collect::<Vec<_>>(), [0, 0, 0, 0, 0, 1, 1, 1]);
     let used = fixture.used(Resource::Arena);
     assert!((500..600).contains(&used), "{used}");
-    // What is free again serves the next one.
+    // The next seek gets the memory of two that have ended.
     drop(grants.drain(..2));
     assert_eq!(admit().0, 0);
 }
