@@ -172,23 +172,27 @@ impl Sweeps {
     /// then the arm goes back.
     pub(super) fn interrupt(&mut self, now: MonoTime, left: Nanos) {
         let model = self.model;
-        let longest_waiting = self.waiting.iter().filter(|waiting| waiting.is_first(now));
-        let Some(first) = longest_waiting.map(|waiting| waiting.job.deadline).min() else { return };
+        self.waiting.sort_unstable_by_key(|waiting| (waiting.job.deadline, waiting.job.position));
+        let firsts = || self.waiting.iter().take_while(|waiting| waiting.is_first(now));
+        let Some(first) = firsts().next().map(|first| first.job.deadline) else { return };
         let way_back = model.moving(MilliVisits(1000), TransferredBytes::NOTHING);
-        let rest = self.rest.time(&model) + way_back;
+        let for_firsts = left.saturating_sub(self.rest.time(&model) + way_back);
+        let count = fitting(&model, for_firsts, firsts());
         // All of the first stream, or nothing: it begins only with all its blocks.
-        let of_first = || self.waiting.iter().filter(|waiting| waiting.job.deadline == first);
-        let left = left.saturating_sub(rest);
-        if fitting(&model, left, of_first()) < of_first().count() {
+        if firsts().nth(count).is_some_and(|next| next.job.deadline == first) {
             return;
         }
-        self.waiting.sort_unstable_by_key(|waiting| (waiting.job.deadline, waiting.job.position));
-        let firsts = self.waiting.iter().take_while(|waiting| waiting.is_first(now));
-        let count = fitting(&model, left, firsts);
         let begun = self.sweep.len();
         self.sweep.extend(self.waiting.drain(..count));
         self.sweep[begun..].sort_unstable_by_key(|first| core::cmp::Reverse(first.job.position));
         self.count_rest();
+        if self.rest.time(&model) + way_back > left {
+            // Blocks of several streams lie between each other: the arm moves more often in the
+            // order of positions than in that of the streams, in which they were counted.
+            let later = self.sweep.extract_if(begun.., |swept| swept.job.deadline != first);
+            self.waiting.extend(later);
+            self.count_rest();
+        }
     }
 
     /// Counts the cost of the running sweep.
