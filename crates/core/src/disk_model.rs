@@ -130,6 +130,20 @@ impl DiskModel {
         Self { visit: ratio.times(self.visit), sweep: ratio.times(self.sweep), read_mib, ..self }
     }
 
+    /// The model with a queue that keeps the disk busy when completions are seen every `interval`,
+    /// for reads of this size. Without the additional depth, the disk would do one queue in each
+    /// interval: nearly half as much when a queue takes slightly longer than one. The few reads of
+    /// an arm take longer than any interval.
+    #[must_use]
+    pub fn polled_every(self, interval: Nanos, read: Bytes) -> Self {
+        if self.has_arm() {
+            return self;
+        }
+        let each = self.reading(MilliVisits(1000), read);
+        let ended = interval.0.div_ceil(each.0.max(1)).min(u64::from(POLLED_DEPTH_MAX)) as u32;
+        Self { depth: (self.depth + ended).min(self.depth.max(POLLED_DEPTH_MAX)), ..self }
+    }
+
     /// Whether the disk has an arm, so that the order of requests matters.
     pub const fn has_arm(&self) -> bool {
         self.sweep.0 > 0
@@ -151,6 +165,9 @@ impl DiskModel {
         self.sequential().bytes_in(span)
     }
 }
+
+/// The deepest queue that is chosen because completions are seen only now and then.
+const POLLED_DEPTH_MAX: u32 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -183,6 +200,19 @@ mod tests {
         let time = |n: u64| SPINNING.reading(MilliVisits(n * 1000), Bytes(n * each));
         assert!(time(100) < SECOND.times(4));
         assert!(time(112) > SECOND.times(4));
+    }
+
+    #[test]
+    fn r11_a_queue_holds_its_depth_until_the_next_poll() {
+        let read = Bytes(MIB / 4);
+        for (read_mib, depth) in [(800, 4), (1_000, 4), (2_000, 8), (200, 16)] {
+            let read_mib = Nanos::from_micros(read_mib);
+            let flash = DiskModel { sweep: Nanos(0), visit: Nanos(0), read_mib, depth, ..SPINNING };
+            let interval = Nanos::from_millis(1);
+            let ended = (interval.0 * 4).div_ceil(read_mib.0) as u32;
+            assert_eq!(flash.polled_every(interval, read).depth, depth + ended);
+        }
+        assert_eq!(SPINNING.polled_every(Nanos::from_millis(1), read), SPINNING);
     }
 
     #[test]

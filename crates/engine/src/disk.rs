@@ -259,7 +259,7 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
 
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
         if self.cycle.in_flight() > 0 || self.cycle.is_flushing() {
-            return Some(now + LOOK_AGAIN);
+            return Some(now + POLL_INTERVAL);
         }
         self.cycle.poll_timeout(now).filter(|_| !self.is_quiesced)
     }
@@ -293,8 +293,8 @@ fn publish(counters: &DiskCounters, estimate: &Estimate) {
 const AWAY: Nanos = Nanos::from_millis(5);
 
 /// Interval of polling for completions while there are transfers: a wake-up for each one would cost
-/// 4 us a block. At depth 16 and 256 KiB this interval still moves 4 GB/s.
-const LOOK_AGAIN: Nanos = Nanos::from_millis(1);
+/// 4 us a block. The queue has to be deep enough to last so long (`DiskModel::polled_every`).
+pub const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 
 /// A poll in this time after the last one is in time.
 const IN_TIME: Nanos = Nanos::from_micros(1_250);

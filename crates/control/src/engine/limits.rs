@@ -12,6 +12,7 @@ use tactus_core::ledger::{Ledger, Limits};
 use tactus_core::pacer;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_engine::assembly::Placement;
+use tactus_engine::disk::POLL_INTERVAL;
 use tactus_notation::Auto;
 use tactus_sys::probe;
 
@@ -173,13 +174,13 @@ fn facts(
     memory: ArenaShare,
 ) -> io::Result<VolumeFacts> {
     let (model, model_is_measured) = measure::model_of(volume)?;
-    let model = match volume.depth {
-        Auto::Set(depth) => DiskModel { depth, ..model },
-        Auto::Auto => model,
-    };
     let device = probe::volume(&volume.path)?.device;
     let read_ahead = device.and_then(|device| device.read_ahead).unwrap_or_default();
     let block = volume.block.or_else(|| if model.has_arm() { ARM_BLOCK } else { FLASH_BLOCK });
+    let model = match volume.depth {
+        Auto::Set(depth) => DiskModel { depth, ..model },
+        Auto::Auto => model.polled_every(POLL_INTERVAL, block),
+    };
     let sendfile = match volume.sendfile {
         Sendfile::On => true,
         Sendfile::Off => false,
