@@ -1,22 +1,11 @@
 // Plays in a browser and seeks: node seek.mjs CHROMIUM URL. Each line of the input is a time in
 // seconds. Prints "shown" for the first video frame, and for the first one of each target.
-import { createServer } from "node:http";
 import { createInterface } from "node:readline";
-import { chromium } from "playwright-core";
+import { openSite } from "./site.mjs";
 
 const [program, url] = process.argv.slice(2);
 const page = `<!doctype html><video id=video muted autoplay src=${JSON.stringify(url)}></video>`;
-const site = createServer((_, answer) => {
-  answer.setHeader("Content-Type", "text/html");
-  answer.end(page);
-}).listen(0, "127.0.0.1");
-await new Promise((done) => site.once("listening", done));
-const browser = await chromium.launch({
-  executablePath: program,
-  args: ["--no-sandbox", "--autoplay-policy=no-user-gesture-required"],
-});
-const tab = await browser.newPage();
-await tab.goto(`http://127.0.0.1:${site.address().port}/`);
+const { tab, close } = await openSite(program, page);
 await tab.waitForFunction(() => document.getElementById("video").currentTime > 0);
 console.log("shown");
 for await (const line of createInterface({ input: process.stdin })) {
@@ -34,5 +23,4 @@ for await (const line of createInterface({ input: process.stdin })) {
     });
   if (await tab.evaluate(seek, Number(line))) console.log("shown");
 }
-await browser.close();
-site.close();
+await close();
