@@ -3,12 +3,13 @@
 //! bytes for requests that wait for a preview.
 //!
 //! Promise: one title at a time is read as best effort, so streams and uploads do not wait. The
-//! catalogue knows the progress. A title without room is tried again after the next inspection.
+//! catalogue knows the progress. A title without room is tried again after the next inspection. A
+//! title that was not requested is interrupted for one that is, and later goes on where it was.
 //! Previews have at most half of the time while an index is made.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::Stat;
 use tactus_core::smoothing::Consumption;
@@ -24,6 +25,7 @@ use tactus_storage::catalogue::{
 use tactus_storage::store::{Busy, Reading, Store};
 use tokio::io::AsyncReadExt;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::broker::Broker;
 
@@ -50,38 +52,91 @@ pub fn begin(catalogue: &Arc<Catalogue>, broker: &Broker, stores: &[Option<Store
             });
         }
     }
+    begin_tasks(catalogue, broker);
+}
+
+/// Begins the two tasks that read titles.
+fn begin_tasks<R: RangeReader>(catalogue: &Arc<Catalogue>, reader: &R) {
     let turn = Arc::default();
     let worker = Worker {
         catalogue: Arc::clone(catalogue),
-        broker: broker.clone(),
+        reader: reader.clone(),
         turn: Arc::clone(&turn),
     };
-    let other = Worker { catalogue: Arc::clone(catalogue), broker: broker.clone(), turn };
+    let other = Worker { catalogue: Arc::clone(catalogue), reader: reader.clone(), turn };
     tokio::spawn(async move { worker.index_all().await });
     tokio::spawn(async move { other.preview_all().await });
 }
 
+/// Reads ranges of titles as best effort.
+trait RangeReader: Clone + Send + Sync + 'static {
+    /// Reads `range` of a title, at least one byte of it.
+    ///
+    /// # Errors
+    /// If there is no room for another reader.
+    fn read_range(&self, title: Arc<OpenTitle>, range: Range<u64>) -> Result<Reading, Busy>;
+}
+
+impl RangeReader for Broker {
+    fn read_range(&self, title: Arc<OpenTitle>, range: Range<u64>) -> Result<Reading, Busy> {
+        Self::read_range(self, title, range)
+    }
+}
+
 /// One of the two tasks that read titles.
-struct Worker {
+struct Worker<R> {
     catalogue: Arc<Catalogue>,
-    broker: Broker,
+    reader: R,
     /// The task that reads now.
     turn: Arc<Mutex<()>>,
 }
 
-impl Worker {
+/// The index of a title that was interrupted for a requested one.
+struct InterruptedIndex {
+    version: FileVersion,
+    pass: Pass,
+}
+
+/// The end of an attempt.
+enum Attempt {
+    Ended(IndexOutcome),
+    Interrupted(Option<InterruptedIndex>),
+}
+
+/// Whose index is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// That of the current title: it gives way to the other reader between two pieces, and to
+    /// requested titles.
+    Queue,
+    /// That of a title for which a request waits.
+    Preview,
+}
+
+impl<R: RangeReader> Worker<R> {
     async fn index_all(&self) {
+        // At most one: until it goes on, only requested titles are read.
+        let mut interrupted = None;
         loop {
             let unindexed = self.catalogue.next_unindexed().await;
-            let outcome = self.index(&unindexed).await;
-            self.catalogue.handle_index_end(outcome);
+            match self.index(&unindexed, &mut interrupted).await {
+                Attempt::Ended(outcome) => self.catalogue.handle_index_end(outcome),
+                Attempt::Interrupted(index) => {
+                    interrupted = index.or(interrupted);
+                    self.catalogue.handle_index_interruption(unindexed);
+                }
+            }
         }
     }
 
-    async fn index(&self, unindexed: &Unindexed) -> IndexOutcome {
+    async fn index(
+        &self,
+        unindexed: &Unindexed,
+        interrupted: &mut Option<InterruptedIndex>,
+    ) -> Attempt {
         for _ in 0..TRIES_MAX {
-            match self.try_index(unindexed, Some(&self.turn)).await {
-                Ok(outcome) => return outcome,
+            match self.try_index(unindexed, Purpose::Queue, interrupted).await {
+                Ok(attempt) => return attempt,
                 Err(busy) => {
                     tracing::debug!(
                         title = unindexed.name, %busy,
@@ -90,32 +145,87 @@ impl Worker {
                 }
             }
             tokio::time::sleep(AGAIN).await;
+            // The other title may be on a disk with room.
+            if self.catalogue.is_index_outranked(unindexed) {
+                return Attempt::Interrupted(None);
+            }
         }
-        IndexOutcome::Failed
+        Attempt::Ended(IndexOutcome::Failed)
     }
 
     async fn try_index(
         &self,
         unindexed: &Unindexed,
-        turn: Option<&Mutex<()>>,
-    ) -> Result<IndexOutcome, Busy> {
+        purpose: Purpose,
+        interrupted: &mut Option<InterruptedIndex>,
+    ) -> Result<Attempt, Busy> {
         let this = Arc::clone(&self.catalogue);
         let (volume, path) = (unindexed.volume, unindexed.name.clone());
         let found = tokio::task::spawn_blocking(move || this.unindexed(volume, &path)).await;
         // It has an index, or was removed.
-        let Ok(Some((title, stat, kind))) = found else { return Ok(IndexOutcome::NotNeeded) };
+        let Ok(Some((title, stat, kind))) = found else {
+            return Ok(Attempt::Ended(IndexOutcome::NotNeeded));
+        };
         // A short title is indexed quickly on request; reading it here would cost more.
         if title.len < LONG {
-            return Ok(IndexOutcome::NotNeeded);
+            return Ok(Attempt::Ended(IndexOutcome::NotNeeded));
         }
-        let handle_read = |read: u64| {
-            // A preview is not the current title.
-            if turn.is_some() {
-                self.catalogue.handle_index_read(unindexed, Bytes(read), title.len);
+        let version = FileVersion::of(&stat);
+        let begun = interrupted.take_if(|interrupted| interrupted.version == version);
+        let mut pass = match begun {
+            Some(InterruptedIndex { pass, .. }) => pass,
+            None => Pass::of(kind),
+        };
+        if pass.len() == 0 {
+            // Of formats without an index only the beginning is read.
+            let mut looked = Pass::of(kind);
+            let head = 0..HEAD.min(title.len.0);
+            let mut reading = self.reader.read_range(Arc::clone(&title), head)?;
+            self.read(&mut reading, &mut looked, unindexed, (purpose, title.len)).await;
+            if looked.is_hopeless() {
+                let outcome = keep(&self.catalogue, title, unindexed.title, stat, looked).await;
+                return Ok(Attempt::Ended(outcome));
+            }
+        }
+        let rest = pass.len()..title.len.0;
+        let mut reading = match self.reader.read_range(Arc::clone(&title), rest) {
+            Ok(reading) => reading,
+            Err(busy) => {
+                // It goes on with the next attempt.
+                *interrupted = (pass.len() > 0).then_some(InterruptedIndex { version, pass });
+                return Err(busy);
             }
         };
-        let pass = look_and_read(&self.broker, &title, kind, (turn, handle_read)).await?;
-        Ok(keep(&self.catalogue, title, unindexed.title, stat, pass).await)
+        if self.read(&mut reading, &mut pass, unindexed, (purpose, title.len)).await == Read::Cut {
+            return Ok(Attempt::Interrupted(Some(InterruptedIndex { version, pass })));
+        }
+        let outcome = keep(&self.catalogue, title, unindexed.title, stat, pass).await;
+        Ok(Attempt::Ended(outcome))
+    }
+
+    /// Adds to `pass` what `reading` gives of a title of `len` bytes.
+    async fn read(
+        &self,
+        reading: &mut Reading,
+        pass: &mut Pass,
+        unindexed: &Unindexed,
+        (purpose, len): (Purpose, Bytes),
+    ) -> Read {
+        let mut piece = vec![0; PIECE];
+        loop {
+            let turn = match purpose {
+                Purpose::Queue if self.catalogue.is_index_outranked(unindexed) => return Read::Cut,
+                Purpose::Queue => Some(self.turn.lock().await),
+                Purpose::Preview => None,
+            };
+            if !read_piece(reading, pass, &mut piece).await {
+                return Read::Ended;
+            }
+            // A preview is not the current title.
+            if turn.is_some() {
+                self.catalogue.handle_index_read(unindexed, Bytes(pass.len()), len);
+            }
+        }
     }
 
     /// Reads for the requests that wait for a preview, one after the other.
@@ -138,12 +248,12 @@ impl Worker {
     async fn preview(&self, request: &PreviewRequest) -> Preview {
         let PreviewRequest { ref title, ref unindexed, kind, ref range, .. } = *request;
         if title.len <= SHORT {
-            return match self.try_index(unindexed, None).await {
-                Ok(outcome) => {
+            return match self.try_index(unindexed, Purpose::Preview, &mut None).await {
+                Ok(Attempt::Ended(outcome)) => {
                     self.catalogue.handle_preview_end(outcome);
                     Preview::Whole
                 }
-                Err(_) => Preview::None,
+                Ok(Attempt::Interrupted(_)) | Err(_) => Preview::None,
             };
         }
         let first = range.start..range.end.min(range.start + SHORT.0);
@@ -168,19 +278,29 @@ impl Worker {
             kind if first.start == 0 => Some(Pass::of(Some(kind))),
             kind => {
                 let mut head = vec![0; HEAD as usize];
-                let mut reading = self.broker.read_first(Arc::clone(title), Bytes(HEAD))?;
+                let mut reading = self.reader.read_range(Arc::clone(title), 0..HEAD)?;
                 let read = reading.read_exact(&mut head).await;
                 let scan = read.ok().and_then(|_| Scan::within(kind, &head));
                 scan.map(|scan| Pass::Frames(Box::new(scan)))
             }
         };
         let Some(mut pass) = pass else { return Ok(None) };
-        let mut reading = self.broker.read_range(Arc::clone(title), first)?;
+        let mut reading = self.reader.read_range(Arc::clone(title), first)?;
+        let mut piece = vec![0; PIECE];
+        let read = async { while read_piece(&mut reading, &mut pass, &mut piece).await {} };
         // What has been read in time counts.
-        let read = read(&mut reading, &mut pass, (None, |_| {}));
         tokio::time::timeout(PREVIEW_MAX, read).await.unwrap_or_default();
         Ok(Some(pass))
     }
+}
+
+/// The end of a read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Read {
+    /// All bytes have been read, or a read has failed, or the title can have no index.
+    Ended,
+    /// A requested title goes first.
+    Cut,
 }
 
 /// A pass over a title.
@@ -233,43 +353,15 @@ impl Pass {
     }
 }
 
-/// Reads a title; of formats without an index only the beginning. With a turn, it gives way to the
-/// other reader between two pieces.
-async fn look_and_read(
-    broker: &Broker,
-    title: &Arc<OpenTitle>,
-    kind: Option<MediaKind>,
-    (turn, handle_read): (Option<&Mutex<()>>, impl Fn(u64)),
-) -> Result<Pass, Busy> {
-    let head = Bytes(HEAD).min(title.len);
-    let mut reading = broker.read_first(Arc::clone(title), head)?;
-    let mut looked = Pass::of(kind);
-    read(&mut reading, &mut looked, (turn, &handle_read)).await;
-    if looked.is_hopeless() {
-        return Ok(looked);
+/// Adds the next piece to a pass. `false` at the end of the title, or after a read error, or if the
+/// title can have no index.
+async fn read_piece(reading: &mut Reading, pass: &mut Pass, piece: &mut [u8]) -> bool {
+    if pass.is_hopeless() {
+        return false;
     }
-    let (mut reading, mut pass) = (broker.read(Arc::clone(title))?, Pass::of(kind));
-    read(&mut reading, &mut pass, (turn, &handle_read)).await;
-    Ok(pass)
-}
-
-async fn read(
-    reading: &mut Reading,
-    pass: &mut Pass,
-    (turn, handle_read): (Option<&Mutex<()>>, impl Fn(u64)),
-) {
-    let mut piece = vec![0; PIECE];
-    while !pass.is_hopeless() {
-        let held = match turn {
-            Some(turn) => Some(turn.lock().await),
-            None => None,
-        };
-        // A read error ends the indexing, and so does a title that can have no index.
-        let Ok(count @ 1..) = reading.read(&mut piece).await else { break };
-        pass.add(&piece[..count]);
-        handle_read(pass.len());
-        drop(held);
-    }
+    let Ok(count @ 1..) = reading.read(piece).await else { return false };
+    pass.add(&piece[..count]);
+    true
 }
 
 async fn keep(
@@ -295,3 +387,6 @@ async fn keep(
     };
     tokio::task::spawn_blocking(keep).await.unwrap_or(IndexOutcome::Failed)
 }
+
+#[cfg(test)]
+mod tests;

@@ -550,7 +550,8 @@ impl Connection {
                 let renewed = async {
                     match &renewal {
                         Some(renewal) => {
-                            renewal.rest(store, title, left.clone(), grant.slot(), &viewer).await
+                            let from = (&store.catalogue, broker);
+                            renewal.rest(from, title, left.clone(), grant.slot(), &viewer).await
                         }
                         None => std::future::pending().await,
                     }

@@ -9,16 +9,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tactus_control::broker::{DeliverySpec, Grant, Viewer};
+use tactus_control::broker::{Broker, DeliverySpec, Grant, Viewer};
 use tactus_core::datagrams::Plan;
 use tactus_core::path::RequestPath;
 use tactus_core::polyline::Polyline;
 use tactus_core::units::Bytes;
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
-use tactus_storage::catalogue::{Exactness, OpenTitle, PartConsumption};
+use tactus_storage::catalogue::{Catalogue, Exactness, OpenTitle, PartConsumption};
 
-use super::Store;
 use super::rate::{self, PlannedPace};
 use super::settings::Rate as RateLimits;
 
@@ -29,6 +28,7 @@ pub(super) struct Renewal {
     pub(super) media: MediaFacts,
     /// The pace by the title as a whole.
     pub(super) pace: Pace,
+    pub(super) limits: RateLimits,
 }
 
 /// A rest that has been admitted.
@@ -47,7 +47,7 @@ const TRIES_MAX: u32 = 60;
 /// The pace of one part of a title at its own rate, for each of `paces` and its limits, and whether
 /// it is final. Only the last one does not depend on spare memory.
 pub(super) async fn follow_content(
-    store: &Store,
+    catalogue: &Arc<Catalogue>,
     title: &Arc<OpenTitle>,
     path: &RequestPath,
     media: &MediaFacts,
@@ -58,7 +58,7 @@ pub(super) async fn follow_content(
         return (vec![Pace::BestEffort.into()], Exactness::Exact);
     }
     let (len, mean) = (Bytes(part.end - part.start), media.rate);
-    let (found, exactness) = store.catalogue.consumption(title, path, media, part).await;
+    let (found, exactness) = catalogue.consumption(title, path, media, part).await;
     let usual = || paces.iter().map(|&(pace, _)| pace.into()).collect();
     let mut planned: Vec<PlannedPace> = match found {
         PartConsumption::None => usual(),
@@ -94,22 +94,23 @@ impl Renewal {
     /// sends `range`. Waits for ever if nothing can be gained.
     pub(super) async fn rest(
         &self,
-        store: &Store,
+        (catalogue, broker): (&Arc<Catalogue>, &Broker),
         title: &Arc<OpenTitle>,
         range: Range<u64>,
         slot: u32,
         viewer: &Viewer,
     ) -> Rest {
-        store.catalogue.index_made(title, &self.path).await;
+        catalogue.index_made(title, &self.path).await;
         for nth in 0..TRIES_MAX {
-            let sent = store.broker.counters_of(slot).map_or(0, |stream| stream.bytes.value());
+            let sent = broker.counters_of(slot).map_or(0, |stream| stream.bytes.value());
             let first = range.start + sent;
             if first >= range.end {
                 break;
             }
             let rest = first..range.end;
-            let paces = vec![(self.pace, store.rates.clone())];
-            let planned = follow_content(store, title, &self.path, &self.media, rest, paces).await;
+            let paces = vec![(self.pace, self.limits.clone())];
+            let planned =
+                follow_content(catalogue, title, &self.path, &self.media, rest, paces).await;
             let (Some(planned), Exactness::Exact) = (planned.0.into_iter().next(), planned.1)
             else {
                 break;
@@ -117,7 +118,7 @@ impl Renewal {
             let Some(line) = planned.plan.as_ref().and_then(|plan| plan.line.clone()) else {
                 break;
             };
-            let (broker, len) = (&store.broker, Bytes(range.end - first));
+            let len = Bytes(range.end - first);
             let spec = DeliverySpec::connection(broker, title, planned.pace.rate(), len);
             let spec = spec.by_line(broker, &line).within_share(viewer);
             match broker.admit(&spec) {
@@ -141,3 +142,6 @@ impl Rest {
         Some(Arc::new(Plan::of_times(line)))
     }
 }
+
+#[cfg(test)]
+mod tests;

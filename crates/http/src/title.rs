@@ -141,10 +141,16 @@ pub(super) async fn answer(
                 Some((pace, limits))
             });
             let paces = seek.into_iter().chain([(pace, store.rates.clone())]).collect();
-            let followed = follow_content(store, &title, path, &media, part.clone(), paces).await;
+            let followed =
+                follow_content(&store.catalogue, &title, path, &media, part.clone(), paces).await;
             let (planned, exactness) = followed;
             let is_preliminary = exactness == Exactness::Estimate;
-            let renewal = is_preliminary.then(|| Renewal { path: path.clone(), media, pace });
+            let renewal = is_preliminary.then(|| Renewal {
+                path: path.clone(),
+                media,
+                pace,
+                limits: store.rates.clone(),
+            });
             (planned, renewal)
         }
         _ => (vec![pace.into()], None),

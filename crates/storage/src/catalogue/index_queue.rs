@@ -1,7 +1,8 @@
 //! The titles that are to be indexed in the background, and the progress: transport streams, and
 //! titles of other containers whose frames have no table (Matroska, MP3, FLAC, Ogg).
 //!
-//! Promise: requested titles come first, then the others in their order. A title is queued once.
+//! Promise: requested titles come first, then the others in their order. A title that was not
+//! requested yields to one that is, and is then the first of the others. A title is queued once.
 //! The memory is bounded: a title beyond [`WAITING_MAX`] is found again by the next inspection of
 //! its volume.
 
@@ -138,6 +139,25 @@ impl IndexQueue {
         }
     }
 
+    /// Whether `current`, the current title, is to be interrupted: it was not requested, and
+    /// another title is.
+    pub(super) fn is_outranked(&self, current: &Unindexed) -> bool {
+        let inner = self.lock();
+        let is_same = |one: &Unindexed| one.volume == current.volume && one.name == current.name;
+        current.title.is_none()
+            && !inner.requested.is_empty()
+            && !inner.requested.iter().any(is_same)
+    }
+
+    /// Queues the current title again, before all others that were not requested.
+    pub(super) fn handle_interruption(&self, title: Unindexed) {
+        let mut inner = self.lock();
+        inner.progress.current = None;
+        if inner.names.insert((title.volume, title.name.clone())) {
+            inner.others.push_front(title);
+        }
+    }
+
     /// The current title and how many of its bytes have been read.
     pub(super) fn handle_read(&self, title: &Unindexed, read: Bytes, len: Bytes) {
         let (volume, name) = (title.volume, title.name.clone());
@@ -222,6 +242,30 @@ mod tests {
         let next = queue.next().await;
         queue.push(title("a", None));
         assert_eq!((next.name.as_str(), queue.progress().wanted), ("a", 2), "it changes meanwhile");
+    }
+
+    #[tokio::test]
+    async fn r12_a_title_that_was_not_requested_yields_to_one_that_is_and_is_next() {
+        let queue = IndexQueue::default();
+        for name in ["a", "b"] {
+            queue.push(title(name, None));
+        }
+        let first = queue.next().await;
+        assert!(!queue.is_outranked(&first), "nothing is requested");
+        queue.push(title("c", Some(1)));
+        assert!(queue.is_outranked(&first));
+        assert!(!queue.is_outranked(&title("d", Some(2))), "a requested title goes on");
+        queue.handle_interruption(first);
+        assert_eq!(queue.progress().wanted, 3);
+        for name in ["c", "a", "b"] {
+            assert_eq!(queue.next().await.name, name);
+            queue.handle_end(IndexOutcome::Made);
+        }
+        let current = title("a", None);
+        for (name, id) in [("a", 3), ("c", 4)] {
+            queue.push(title(name, Some(id)));
+        }
+        assert!(!queue.is_outranked(&current), "it is requested itself by now");
     }
 
     #[test]

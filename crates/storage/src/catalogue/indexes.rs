@@ -240,6 +240,16 @@ impl Catalogue {
         self.indexes.queue.handle_read(title, read, len);
     }
 
+    /// Whether the work on the current title is to be interrupted for a requested one.
+    pub fn is_index_outranked(&self, current: &Unindexed) -> bool {
+        self.indexes.queue.is_outranked(current)
+    }
+
+    /// The work on the current title has been interrupted, and goes on after the requested titles.
+    pub fn handle_index_interruption(&self, title: Unindexed) {
+        self.indexes.queue.handle_interruption(title);
+    }
+
     /// The work on the current title has ended.
     pub fn handle_index_end(&self, outcome: IndexOutcome) {
         self.indexes.queue.handle_end(outcome);

@@ -96,3 +96,51 @@ impl Previews {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::{Catalogue, CatalogueRules, PathObject};
+    use tactus_core::path::RequestPath;
+    use tactus_engine::message::VolumeId;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn r01_64_requests_wait_for_a_preview_for_two_seconds_and_no_other_one_does() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a.ts"), b"one").unwrap();
+        let catalogue = Catalogue::new(dir.path(), CatalogueRules::default()).unwrap();
+        let path = RequestPath::parse(b"/a.ts").unwrap();
+        let Ok(PathObject::Title(title)) = catalogue.find_blocking(&path) else { panic!() };
+        let previews = Arc::new(Previews::default());
+        let waits = |first: u64| {
+            let (previews, title) = (Arc::clone(&previews), Arc::clone(&title));
+            tokio::spawn(async move {
+                let begun = Instant::now();
+                let name = "a.ts".to_owned();
+                let unindexed = Unindexed { volume: VolumeId(0), name, title: Some(title.id) };
+                let range = first..first + 1;
+                let found = previews.preview(&title, unindexed, MediaKind::Ogg, range).await;
+                (found, begun.elapsed())
+            })
+        };
+        assert_eq!(waits(0).await.unwrap(), (Preview::None, Duration::ZERO), "there is no reader");
+        let mut requests = previews.requests();
+        let waiting: Vec<_> = (0..64).map(waits).collect();
+        // All of them wait before the next one comes.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(waits(64).await.unwrap(), (Preview::None, Duration::ZERO));
+        let first = requests.recv().await.unwrap();
+        assert_eq!(first.range, 0..1, "in their order");
+        first.answer(Preview::Whole);
+        for (nth, waited) in waiting.into_iter().enumerate() {
+            let (found, took) = waited.await.unwrap();
+            match nth {
+                0 => assert_eq!((found, took), (Preview::Whole, Duration::from_millis(500))),
+                _ => assert_eq!((found, took), (Preview::None, Duration::from_secs(2))),
+            }
+        }
+        let next = requests.recv().await.unwrap();
+        assert!(!next.is_wanted(), "it has been given up");
+    }
+}
