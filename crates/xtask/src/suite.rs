@@ -8,6 +8,7 @@
 //! and it is named in the error. Processes that hang are ended, with their children, where the run
 //! is unattended.
 
+mod idle;
 mod schedule;
 
 use std::collections::VecDeque;
@@ -20,13 +21,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use self::idle::IdleTime;
 use self::schedule::{Plan, Shard, Target};
 use crate::step::Remark;
 use crate::workspace::{Failures, Workspace, output, run, shown, succeeds};
 
-/// Processes that run beside each other on two cores. Most tests wait for real time more than they
-/// compute.
-const BESIDE: usize = 5;
+/// Processes that run beside each other however busy the processors are.
+const BESIDE_MIN: usize = 5;
+
+/// Upper bound of the processes that run beside each other while processors are idle. Most tests
+/// wait for real time more than they compute; all of them together compute for half of the time
+/// that two cores have while five processes run.
+const BESIDE_MAX: usize = 12;
 
 /// Rows of the printed table.
 const SLOWEST: usize = 20;
@@ -159,12 +165,21 @@ struct Runner<'a> {
 impl Runner<'_> {
     fn run_beside(&self, shards: &[Shard]) -> Vec<Row> {
         let queue = Mutex::new(VecDeque::from_iter(shards.iter().enumerate()));
-        let next = || queue.lock().expect("no holder panics").pop_front();
-        let work = || -> Vec<Row> {
+        let is_empty = || queue.lock().expect("no holder panics").is_empty();
+        let idle = IdleTime::default();
+        let work = |worker| -> Vec<Row> {
+            let next = || {
+                if worker >= BESIDE_MIN {
+                    idle.wait(&is_empty);
+                }
+                queue.lock().expect("no holder panics").pop_front()
+            };
             std::iter::from_fn(next).map(|(nth, shard)| self.run(shard, nth, "beside")).collect()
         };
         std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..BESIDE).map(|_| scope.spawn(work)).collect();
+            let work = &work;
+            let workers: Vec<_> =
+                (0..BESIDE_MAX).map(|worker| scope.spawn(move || work(worker))).collect();
             workers
                 .into_iter()
                 .flat_map(|worker| worker.join().expect("a worker does not panic"))
