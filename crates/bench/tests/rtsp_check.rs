@@ -12,7 +12,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Of the title: seeks go to its middle.
 const SECONDS: u32 = 30;
 /// Knowing the disk beforehand it measures nothing at its start.
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\n\
+const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n\
+                     probes = false\n[model]\n\
                      visit = \"50 us\"\n\
                      sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
 

@@ -62,11 +62,22 @@ fn is_left_out(volume: &Volume) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::NotFound, message))
 }
 
-/// The model of a volume's disk, and whether it comes from `tactus measure`.
+/// The model of a volume's disk, and its source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VolumeModel {
+    /// The model.
+    pub model: DiskModel,
+    /// Whether it comes from `tactus measure`.
+    pub is_measured: bool,
+    /// Whether the disk may be probed.
+    pub probes: bool,
+}
+
+/// The model of a volume's disk.
 ///
 /// # Errors
 /// When the model file cannot be used, or a configured one is missing.
-pub fn model_of(volume: &Volume) -> io::Result<(DiskModel, bool)> {
+pub fn model_of(volume: &Volume) -> io::Result<VolumeModel> {
     match model_file::read(&volume.model) {
         Ok(file) => {
             let now = device::of(&volume.path).map(|device| device.name);
@@ -78,11 +89,11 @@ pub fn model_of(volume: &Volume) -> io::Result<(DiskModel, bool)> {
                     volume.path.display()
                 );
             }
-            Ok((file.model, true))
+            Ok(VolumeModel { model: file.model, is_measured: true, probes: file.probes })
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             is_left_out(volume)?;
-            Ok((quick(&volume.path), false))
+            Ok(VolumeModel { model: quick(&volume.path), is_measured: false, probes: true })
         }
         Err(error) => Err(named(volume, error)),
     }

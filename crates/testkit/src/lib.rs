@@ -13,7 +13,8 @@ pub mod namespace;
 pub mod server;
 
 /// Text of a disk model, so that no test waits for a measurement or depends on one.
-pub const DISK_MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\n\
+pub const DISK_MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n\
+                              probes = false\n[model]\n\
                               visit = \"50 us\"\nsweep = \"0 ns\"\nread_mib = \"400 us\"\n\
                               write_mib = \"900 us\"\ndepth = 8\n";
 

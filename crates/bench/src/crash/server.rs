@@ -42,6 +42,7 @@ const MODEL: &str = r#"
 version = 1
 measured = "for power failures"
 device = "none"
+probes = false
 [model]
 visit = "30 us"
 sweep = "0 ns"

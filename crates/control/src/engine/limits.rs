@@ -17,7 +17,7 @@ use tactus_notation::Auto;
 use tactus_sys::probe;
 
 use crate::class::Class;
-use crate::measure;
+use crate::measure::{self, VolumeModel};
 use crate::settings::{ARENA_MAX_AUTO, EngineSettings, Sendfile, Volume};
 
 /// The properties of one volume.
@@ -29,6 +29,8 @@ pub struct VolumeFacts {
     pub model: DiskModel,
     /// Whether the model was measured by `tactus measure`, or only quickly at the start.
     pub model_is_measured: bool,
+    /// Whether the disk may be probed.
+    pub(super) probes: bool,
     pub(super) limits: VolumeLimits,
 }
 
@@ -173,7 +175,7 @@ fn facts(
     volume: &Volume,
     memory: ArenaShare,
 ) -> io::Result<VolumeFacts> {
-    let (model, model_is_measured) = measure::model_of(volume)?;
+    let VolumeModel { model, is_measured: model_is_measured, probes } = measure::model_of(volume)?;
     let device = probe::volume(&volume.path)?.device;
     let read_ahead = device.and_then(|device| device.read_ahead).unwrap_or_default();
     let block = volume.block.or_else(|| if model.has_arm() { ARM_BLOCK } else { FLASH_BLOCK });
@@ -203,7 +205,7 @@ fn facts(
     } else {
         flash
     };
-    Ok(VolumeFacts { path: volume.path.clone(), model, model_is_measured, limits })
+    Ok(VolumeFacts { path: volume.path.clone(), model, model_is_measured, probes, limits })
 }
 
 /// The cycle and the memory of a disk with an arm.
@@ -350,6 +352,7 @@ mod tests {
                 path: PathBuf::new(),
                 model: DiskModel::SLOWEST,
                 model_is_measured: origin == ModelOrigin::Measured,
+                probes: true,
                 limits,
             }
         }

@@ -166,8 +166,7 @@ pub(super) fn with_learning(
 ) -> VolumeSetup<DiskDevice> {
     let VolumeFacts { ref path, model, .. } = *volume;
     let block = volume.limits.block;
-    let file = if model.has_arm() { None } else { measure::probe_file(path) };
-    let (probe, limits) = file
+    let (probe, limits) = probe_file(volume)
         .and_then(|(file, len)| match ProbePort::open(file, model.depth, block) {
             Ok(setup) => Some((setup, ProbeLimits { len, block: block.0 as u32 })),
             Err(error) => {
@@ -183,6 +182,12 @@ pub(super) fn with_learning(
         probe: limits,
     };
     VolumeSetup { learning: Some(LearningSetup { rules, probe }), ..setup }
+}
+
+/// The file that probes of the volume's disk read, if it is to be probed.
+fn probe_file(volume: &VolumeFacts) -> Option<(File, Bytes)> {
+    let is_probed = volume.probes && !volume.model.has_arm();
+    is_probed.then(|| measure::probe_file(&volume.path)).flatten()
 }
 
 /// A device for probes, with its file.
@@ -298,3 +303,26 @@ fn depth_of(volume: &VolumeFacts) -> u32 {
 /// Best-effort transfers at a device at once: a deep queue would delay the real-time ones behind
 /// it.
 const BEST_EFFORT_DEPTH: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use tactus_core::disk_model::DiskModel;
+    use tactus_core::estimator::ModelOrigin;
+    use tactus_core::units::Nanos;
+
+    use super::*;
+
+    #[test]
+    fn r11_nothing_is_written_for_probes_of_a_disk_that_is_not_to_be_probed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let flash = DiskModel { sweep: Nanos(0), ..DiskModel::SLOWEST };
+        let facts = VolumeFacts {
+            path: dir.path().into(),
+            model: flash,
+            ..VolumeFacts::of_tests(ModelOrigin::Measured)
+        };
+        assert!(probe_file(&facts).is_some());
+        assert!(probe_file(&VolumeFacts { probes: false, ..facts.clone() }).is_none());
+        assert!(probe_file(&VolumeFacts { model: DiskModel::SLOWEST, ..facts }).is_none());
+    }
+}

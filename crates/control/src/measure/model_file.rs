@@ -2,7 +2,8 @@
 //!
 //! Promise: a written model reads back as the same model. The file states the device, kernel and
 //! day of the measurement, so that people can judge whether it still applies. It appears whole or
-//! not at all. The tables of times are for people; only `[model]` and `[uploads]` are read back.
+//! not at all. The tables of times are for people; only `[model]`, `[uploads]` and `probes` are
+//! read back.
 
 use std::fs;
 use std::io::{self, Write};
@@ -24,6 +25,8 @@ pub struct ModelFile {
     pub measured: String,
     /// The disk's model.
     pub model: DiskModel,
+    /// Whether the disk is probed in idle time, too, to correct the model.
+    pub probes: bool,
 }
 
 /// Upper bound of a time: hundreds of times the need of the slowest disk, and short enough that no
@@ -86,6 +89,8 @@ struct Read {
     version: u32,
     measured: String,
     device: String,
+    /// Never written: an operator adds it.
+    probes: Option<bool>,
     model: ReadModel,
     /// Files of versions before uploads lack it.
     uploads: Option<ReadUploads>,
@@ -150,7 +155,8 @@ pub fn parse(path: &Path, text: &str) -> io::Result<ModelFile> {
     if times.iter().any(|&time| time > TIME_MAX) {
         return Err(wrong(format!("no disk takes more than {TIME_MAX} for one thing")));
     }
-    Ok(ModelFile { device: file.device, measured: file.measured, model })
+    let probes = file.probes.unwrap_or(true);
+    Ok(ModelFile { device: file.device, measured: file.measured, model, probes })
 }
 
 /// Writes the measured profile.
@@ -212,7 +218,7 @@ const HEAD: &str = "\
 # Written by `tactus measure`, read at each start. Only [model] and [uploads] matter: a sweep over n
 # places takes n * visit + sqrt(n) * sweep, and read_mib for each MiB;
 # a flush takes at most flush. Measure again after a change of
-# disk, file system or kernel.
+# disk, file system or kernel. `probes = false` before the tables: no reads in idle time.
 
 ";
 
@@ -279,6 +285,19 @@ mod tests {
         assert_eq!(read(&path).unwrap().model.flush, DiskModel::FLASH_FLUSH);
         fs::write(&path, before.replacen("sweep = \"0 ns\"", "sweep = \"24 ms\"", 1)).unwrap();
         assert_eq!(read(&path).unwrap().model.flush, DiskModel::ARM_FLUSH);
+    }
+
+    #[test]
+    fn r11_a_disk_is_probed_unless_its_model_file_forbids_it() {
+        let path = Path::new("m.toml");
+        let written = text_of(&profile()).unwrap();
+        assert!(parse(path, &written).unwrap().probes);
+        for probes in [false, true] {
+            let text = format!("probes = {probes}\n{written}");
+            assert_eq!(parse(path, &text).unwrap().probes, probes);
+        }
+        let error = parse(path, &format!("probes = \"off\"\n{written}")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

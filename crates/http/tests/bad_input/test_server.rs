@@ -73,6 +73,7 @@ const MODEL: &str = r#"
 version = 1
 measured = "for the cases"
 device = "none"
+probes = false
 [model]
 visit = "30 us"
 sweep = "0 ns"

@@ -21,7 +21,8 @@ pub(crate) const TOKEN: &str = "a-token-of-these-volumes";
 pub(crate) const NOBODY: u32 = 65_534;
 
 /// A fixed model of a fast disk, so that no case waits for measurements.
-const MODEL: &str = "version = 1\nmeasured = \"for the cases\"\ndevice = \"none\"\n[model]\n\
+const MODEL: &str = "version = 1\nmeasured = \"for the cases\"\ndevice = \"none\"\n\
+                     probes = false\n[model]\n\
                      visit = \"30 us\"\nsweep = \"0 ns\"\nread_mib = \"600 us\"\n\
                      write_mib = \"600 us\"\ndepth = 16\n";
 
