@@ -97,8 +97,9 @@ impl Program {
         Ok(())
     }
 
-    /// Small, so that it starts quickly, with short cycles, so that a flush does not wait long for
-    /// its turn: the replay starts it thousands of times.
+    /// Small and without a measurement of the network, so that it starts quickly, with short
+    /// cycles, so that a flush does not wait long for its turn: the replay starts it thousands of
+    /// times.
     fn configuration(&self, root: &Path) -> String {
         format!(
             "[http]\n\
@@ -112,6 +113,8 @@ impl Program {
              lock = \"off\"\n\n\
              [cores]\n\
              realtime = \"off\"\n\n\
+             [packets]\n\
+             back_end = \"sendmmsg\"\n\n\
              [best_effort]\n\
              client_share = \"100 %\"\n\
              streams_max = 16\n\n\
