@@ -7,10 +7,9 @@ use tactus_core::disk_model::Ratio;
 use tactus_core::estimator::ModelOrigin;
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
-use crate::content::Fidelity;
 use crate::device::{DiskKind, Fault, Trouble};
 use crate::run::caught;
-use crate::swarm::{ClientSpec, GuessSpec, Memory, Mode, Swarm, VolumeSpec};
+use crate::swarm::{ClientSpec, GuessSpec, Memory, Swarm, VolumeSpec};
 use crate::title::Title;
 use crate::verdict::Violation;
 use crate::world::{Outcome, World};
@@ -89,17 +88,7 @@ impl Learning {
         let origin = if self.is_measured { ModelOrigin::Measured } else { ModelOrigin::Guess };
         Swarm {
             seed: self.seed,
-            mode: Mode::Guarantee,
-            is_crowded: false,
-            fidelity: Fidelity::Restamping(65_536),
-            begin,
             duration,
-            cores: 1,
-            links: 1,
-            scattered: false,
-            lateness: Nanos(0),
-            control_delay: Nanos(1000),
-            streams: 256,
             volumes: vec![VolumeSpec {
                 kind: DiskKind::Sata,
                 cycle: Nanos::from_millis(250),
@@ -119,15 +108,8 @@ impl Learning {
             }],
             titles: (0..100).map(title).collect(),
             clients: (0..self.viewers).map(client).collect(),
-            uploads: vec![],
-            udp_outputs: vec![],
-            packet_tick: Nanos::from_millis(1),
-            segments_max: 1,
-            ceiling: None,
-            pauses: vec![],
-            quiet_from: MonoTime(0),
-            behind_max: SECOND.times(60),
             grace: Nanos::from_millis(self.grace),
+            ..Swarm::quiet(duration)
         }
     }
 }

@@ -99,11 +99,23 @@ pub(crate) struct DeliveryState {
 const PLACES: i32 = 1024;
 
 /// The waits of paced deliveries for their first bytes.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct FirstBytes {
     pub(crate) sum: Nanos,
     pub(crate) count: u64,
     pub(crate) longest: Nanos,
+    /// The number of waits in each step of [`WAIT_STEP`]; longer ones are in the last.
+    steps: [u32; WAIT_STEPS],
+}
+
+const WAIT_STEP: Nanos = Nanos::from_millis(100);
+const WAIT_STEPS: usize = 600;
+
+impl Default for FirstBytes {
+    fn default() -> Self {
+        let steps = [0; WAIT_STEPS];
+        Self { sum: Nanos(0), count: 0, longest: Nanos(0), steps }
+    }
 }
 
 impl FirstBytes {
@@ -111,6 +123,19 @@ impl FirstBytes {
         self.sum += wait;
         self.count += 1;
         self.longest = self.longest.max(wait);
+        let step = (wait.0 / WAIT_STEP.0) as usize;
+        self.steps[step.min(WAIT_STEPS - 1)] += 1;
+    }
+
+    /// The median, rounded up to a whole step.
+    pub(crate) fn median(&self) -> Nanos {
+        let mut before = 0;
+        let is_half = |&count: &u32| {
+            before += u64::from(count);
+            before * 2 >= self.count
+        };
+        let step = self.steps.iter().position(is_half);
+        WAIT_STEP.times(step.map_or(0, |step| step as u64 + 1))
     }
 }
 

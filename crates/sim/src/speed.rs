@@ -5,12 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
+use tactus_core::units::{BitRate, Nanos, SECOND};
 
-use crate::content::Fidelity;
 use crate::device::DiskKind;
 use crate::run::caught;
-use crate::swarm::{ClientSpec, Memory, Mode, Swarm, VolumeSpec};
+use crate::swarm::{ClientSpec, Memory, Swarm, VolumeSpec};
 use crate::title::Title;
 use crate::verdict::Violation;
 use crate::world::{Outcome, World};
@@ -53,16 +52,7 @@ fn swarm(duration: Nanos) -> Swarm {
     };
     Swarm {
         seed: 0,
-        mode: Mode::Guarantee,
-        is_crowded: false,
-        fidelity: Fidelity::Restamping(65_536),
-        begin: MonoTime(SECOND.0),
         duration,
-        cores: 1,
-        links: 1,
-        scattered: false,
-        lateness: Nanos(0),
-        control_delay: Nanos(1000),
         streams: STREAMS as u32,
         volumes: vec![VolumeSpec {
             kind: DiskKind::Nvme,
@@ -78,15 +68,8 @@ fn swarm(duration: Nanos) -> Swarm {
         }],
         titles: (0..STREAMS).map(title).collect(),
         clients: (0..STREAMS).map(client).collect(),
-        uploads: vec![],
-        udp_outputs: vec![],
-        packet_tick: Nanos::from_millis(1),
-        segments_max: 1,
-        ceiling: None,
-        pauses: vec![],
-        quiet_from: MonoTime(0),
         behind_max: SECOND.times(10),
-        grace: Nanos(0),
+        ..Swarm::quiet(duration)
     }
 }
 

@@ -5,12 +5,11 @@
 
 use tactus_core::cost::DiskLimits;
 use tactus_core::cycle_choice::{ArmVolume, CycleChoice};
-use tactus_core::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
+use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 
-use crate::content::Fidelity;
 use crate::device::DiskKind;
 use crate::run::caught;
-use crate::swarm::{ClientKind, ClientSpec, Memory, Mode, Swarm, VolumeSpec};
+use crate::swarm::{ClientKind, ClientSpec, Memory, Swarm, VolumeSpec};
 use crate::title::Title;
 use crate::verdict::Violation;
 use crate::world::{Outcome, World};
@@ -100,17 +99,8 @@ impl Spinning {
         };
         Swarm {
             seed: self.seed,
-            mode: Mode::Guarantee,
             is_crowded: true,
-            fidelity: Fidelity::Restamping(65_536),
-            begin: MonoTime(SECOND.0),
             duration,
-            cores: 1,
-            links: 1,
-            scattered: false,
-            lateness: Nanos(0),
-            control_delay: Nanos(1000),
-            streams: 256,
             volumes: vec![VolumeSpec {
                 kind: DiskKind::Spinning,
                 cycle: self.choice().cycle,
@@ -126,15 +116,7 @@ impl Spinning {
             }],
             titles: (0..200).map(|number| Title::paced(number, length)).collect(),
             clients: (0..self.viewers).map(client).collect(),
-            uploads: vec![],
-            udp_outputs: vec![],
-            packet_tick: Nanos::from_millis(1),
-            segments_max: 1,
-            ceiling: None,
-            pauses: vec![],
-            quiet_from: MonoTime(0),
-            behind_max: SECOND.times(60),
-            grace: Nanos(0),
+            ..Swarm::quiet(duration)
         }
     }
 }

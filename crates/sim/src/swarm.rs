@@ -226,6 +226,38 @@ const FLASH_CYCLES: [u64; 6] = [50, 100, 125, 250, 500, 1000];
 const ARM_CYCLES: [u64; 3] = [1000, 2000, 4000];
 
 impl Swarm {
+    /// A world without volumes, titles and clients, in which nothing fails, nothing is late and
+    /// disks obey their models.
+    pub(crate) fn quiet(duration: Nanos) -> Self {
+        Self {
+            seed: 0,
+            mode: Mode::Guarantee,
+            is_crowded: false,
+            // Stamps cost little, so a run measures the engine and not the memory.
+            fidelity: Fidelity::Restamping(65_536),
+            begin: MonoTime(SECOND.0),
+            duration,
+            cores: 1,
+            links: 1,
+            scattered: false,
+            lateness: Nanos(0),
+            control_delay: Nanos(1000),
+            streams: 256,
+            volumes: vec![],
+            titles: vec![],
+            clients: vec![],
+            uploads: vec![],
+            udp_outputs: vec![],
+            packet_tick: Nanos::from_millis(1),
+            segments_max: 1,
+            ceiling: None,
+            pauses: vec![],
+            quiet_from: MonoTime(0),
+            behind_max: SECOND.times(60),
+            grace: Nanos(0),
+        }
+    }
+
     /// The world of `seed`.
     pub(crate) fn draw(seed: u64, mode: Mode, duration: Option<Nanos>) -> Self {
         let all = Dice::new(seed);

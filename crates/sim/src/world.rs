@@ -158,6 +158,8 @@ pub struct Tally {
     pub waits: Nanos,
     /// See `begun`.
     pub wait_max: Nanos,
+    /// The median of the waits, up to a tenth of a second above; the highest one of several runs.
+    pub wait_median: Nanos,
 }
 
 impl Tally {
@@ -189,6 +191,7 @@ impl Tally {
         self.begun += other.begun;
         self.waits += other.waits;
         self.wait_max = self.wait_max.max(other.wait_max);
+        self.wait_median = self.wait_median.max(other.wait_median);
     }
 }
 
@@ -593,6 +596,7 @@ impl World {
             begun: waits.count,
             waits: waits.sum,
             wait_max: waits.longest,
+            wait_median: waits.median(),
             simulated: self.swarm.duration,
             completed: delivery.completed.value(),
             bytes: counters.sum_of_links(|link| &link.bytes) + packets.bytes.value(),

@@ -35,3 +35,15 @@ fn r08_a_seek_on_a_full_disk_does_not_wait_for_a_long_cycle() {
     assert!(tally.wait_max < Nanos::from_millis(2000), "{tally:?}");
     assert!(tally.waits < Nanos::from_millis(300).times(tally.begun), "{tally:?}");
 }
+
+#[test]
+fn r08_a_crowd_on_an_idle_disk_begins_as_fast_as_the_disk_reads_its_windows() {
+    let median = |cycle| {
+        let world =
+            Spinning { cycle, viewers: 60, arrive_within: 1, seconds: 30, ..Spinning::default() };
+        run(&world).wait_median
+    };
+    // 60 windows of 24 MiB take ten seconds.
+    assert!(median(None) <= Nanos::from_millis(4500), "{}", median(None));
+    assert!(median(Some(4)) <= Nanos::from_millis(2500), "{}", median(Some(4)));
+}
