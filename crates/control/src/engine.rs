@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use tactus_core::ledger::Ledger;
+use tactus_core::units::Bytes;
 use tactus_engine::assembly::{self, Control, Counters, PacketSetup, Placement, Setup};
 use tactus_engine::cores::Core;
 use tactus_engine::link::Patience;
@@ -28,6 +29,7 @@ use tactus_engine::message::{PacketClass, Report};
 use tactus_notation::Auto;
 use tactus_ring::spsc::Consumer;
 use tactus_sys::disk::pages::FillerRights;
+use tactus_sys::probe;
 use tactus_sys::tcp::TcpLink;
 use tactus_sys::thread::{self, AbortOnPanic};
 use tactus_sys::waker::{self, Sleeper, Waker};
@@ -42,7 +44,9 @@ use crate::placement::{self, CorePlan, Job};
 use crate::settings::EngineSettings;
 
 pub use crate::engine::learning::{LearnedModel, ModelSource, learned};
-pub use crate::engine::limits::{FLASH_BLOCK, READ_AHEAD_MAX, VolumeFacts};
+pub use crate::engine::limits::{
+    BlockMemory, FLASH_BLOCK, READ_AHEAD_MAX, VolumeFacts, block_memory,
+};
 pub use crate::engine::packets::PacketFacts;
 pub use crate::engine::stalls::{OngoingStall, Stall, Stalls, Summary as StallSummary};
 pub use crate::engine::volume::open_files;
@@ -94,7 +98,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     claimed.log_avoided();
     let mut degraded: Vec<_> = claimed.notes().into_iter().collect();
     let ClaimedPlan { plan, claims, .. } = claimed;
-    let mut facts = limits::volumes(settings)?;
+    let mut facts = limits::volumes(settings, Bytes(probe::machine().memory.available))?;
     let placement = placement_of(&plan, facts.len());
     let (write_path_waker, write_path_sleeper) = waker::waker()?;
     let control_cores = placement::control_cpus(&cpus, &plan);

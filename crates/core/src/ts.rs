@@ -37,7 +37,7 @@ pub use packet::{Packet, Pid, clock_packet, mark_discontinuous, set_continuity, 
 pub use pes::{
     PesTimes, add_to_pes_times, map_pes_times, pes_times, set_pes_time, splits_pes_times,
 };
-pub use rate::{Mux, PcrSample, PcrSpan, measure};
+pub use rate::{Mux, PcrSample, PcrSpan, first_step, measure};
 pub use repeat::{ClipFault, Repeat};
 pub use restamp::{Count, Moment, NULL_PACKET, PIDS, Restamper, RunTimes};
 pub use resync::{Counts, Mark, Resync};

@@ -1,6 +1,7 @@
 //! The rate of a title, from its first and last bytes.
 //!
-//! Promise: of a transport stream it reads at most [`WINDOW`] at each end and little in between; of
+//! Promise: of a transport stream it reads [`WINDOW`] at each end, and at most 24 times as much in
+//! between; of
 //! a movie its box headers and sample tables; of other containers windows at both ends. It never
 //! fails or panics on hostile bytes; it returns nothing then. It holds a few windows in memory at a
 //! time, never a whole index. It reads by `pread` on the given handle, which must not be open for
@@ -15,7 +16,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use tactus_core::ts::{Framing, Mux, PcrSpan, measure};
+use tactus_core::ts::{Framing, Mux, PcrSpan, first_step, measure};
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos};
 
 use super::{MediaFacts, MediaKind};
@@ -32,6 +33,11 @@ pub const WINDOW: u64 = 2 * MIB;
 const PLACES: u64 = 8;
 /// Bytes of a sample: a single clock reference reveals a clock that was set back.
 const GLANCE: u64 = 256 * KIB;
+/// Further samples where the clock seems to jump. Each halves the bytes between two samples, until
+/// a jump lies within [`GLANCE`], or a change of the rate shows.
+const HALVES_MAX: usize = 16;
+/// The longest distance of two packets.
+const STRIDE_MAX: u64 = 204;
 /// Bytes that identify the container.
 const SNIFF: u64 = 16 * KIB;
 /// Search range of the first packet in files with other names: an M2TS header, and some garbage.
@@ -68,25 +74,46 @@ pub fn probe(file: &File, name: &str) -> Option<MediaFacts> {
 }
 
 fn transport_stream(file: &File, len: u64, reach: usize) -> Option<MediaFacts> {
-    let whole = len <= 2 * WINDOW;
+    // What lies between the windows is then at least as much as both.
+    let whole = len <= 4 * WINDOW;
     let head = read(file, 0, if whole { len } else { WINDOW })?;
     let framing = Framing::find(&head, reach)?;
     let first = PcrSpan::in_window(&head, 0, framing, None)?;
     drop(head);
     let mut spans = vec![first];
-    let mut ends = true;
+    let mut ends = len <= 2 * WINDOW || first.last.at >= len - WINDOW;
     if !whole {
-        let mut look = |at: u64, len: u64| -> Option<bool> {
+        let look = |at: u64, len: u64| -> Option<Option<PcrSpan>> {
             let window = read(file, at, len)?;
-            let found = PcrSpan::in_window(&window, at, framing, Some(first.pid));
-            spans.extend(found);
-            Some(found.is_some())
+            Some(PcrSpan::in_window(&window, at, framing, Some(first.pid)))
+        };
+        // At a high rate the clock references of a short sample are too near to each other.
+        let glance = |at: u64, most: u64| -> Option<Option<PcrSpan>> {
+            let found = look(at, most.min(GLANCE))?;
+            match found {
+                Some(found) if found.is_short() && most > GLANCE => look(at, most.min(WINDOW)),
+                found => Some(found),
+            }
         };
         let part = (len - 2 * WINDOW) / PLACES;
         for place in 1..PLACES {
-            look(WINDOW + part * place, part.min(GLANCE))?;
+            spans.extend(glance(WINDOW + part * place, part)?);
         }
-        ends = look(len - WINDOW, WINDOW)?;
+        let last = look(len - WINDOW, WINDOW)?;
+        ends = last.is_some();
+        spans.extend(last);
+        for _ in 0..HALVES_MAX {
+            let Some(step) = first_step(&spans) else { break };
+            // Packets, in front of which `step` ends.
+            let (from, to) = (step.start + STRIDE_MAX, step.end.saturating_sub(STRIDE_MAX));
+            if to.saturating_sub(from) < 2 * GLANCE {
+                break;
+            }
+            let at = from + (to - from) / 2;
+            let Some(found) = glance(at, to - at)? else { break };
+            let nth = spans.partition_point(|span| span.last.at <= step.start);
+            spans.insert(nth, found);
+        }
     }
     let Mux { rate, broken } = measure(&spans)?;
     // A stream without a clock at its end was not measured completely.

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use tactus_config::Config;
 use tactus_control::broker::UDP_BUFFER;
-use tactus_control::engine::{self, FLASH_BLOCK};
+use tactus_control::engine::{self, BlockMemory, FLASH_BLOCK};
 use tactus_control::measure::model_file;
 use tactus_control::settings::{ARENA_MAX_AUTO, MODEL_FILE};
 use tactus_core::units::{Bytes, Nanos};
@@ -131,16 +131,27 @@ fn model_at(path: &Path) -> Option<Result<String, String>> {
 impl Requirements {
     /// The needs of a server with `config` on a machine with `free` bytes of memory.
     pub fn of(config: &Config, free: Bytes) -> Self {
-        let arena = match config.memory.arena {
-            Auto::Set(size) => size,
-            Auto::Auto => Bytes(free.0 / 4).min(ARENA_MAX_AUTO),
+        let settings = config.engine();
+        let blocks = match engine::block_memory(&settings, free) {
+            Ok(blocks) if !config.volumes.is_empty() => blocks,
+            // No volume is known; the findings name one that is not accessible.
+            Ok(_) | Err(_) => {
+                let arena = match config.memory.arena {
+                    Auto::Set(size) => size,
+                    Auto::Auto => Bytes(free.0 / 4).min(ARENA_MAX_AUTO),
+                };
+                BlockMemory { arena, cached_blocks: arena.0 / FLASH_BLOCK.0 }
+            }
         };
         let taking = config.volumes.iter().filter(|volume| volume.uploads);
         let shares = taking.map(|volume| volume.write_share.0).sum::<u64>();
         Self {
-            arena: Bytes(arena.0 + shares),
-            descriptors: engine::open_files(&config.engine(), arena.0 / FLASH_BLOCK.0),
+            arena: Bytes(blocks.arena.0 + shares),
+            descriptors: engine::open_files(&settings, blocks.cached_blocks),
             link_is_set: config.link.rate != Auto::Auto,
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

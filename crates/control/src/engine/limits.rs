@@ -147,13 +147,37 @@ pub(super) fn downloads_max(settings: &EngineSettings, volumes: &[VolumeFacts]) 
 /// With little memory, the ledger refuses what does not fit into it.
 const DOWNLOADS_MIN: u32 = 64;
 
-/// Determines the properties of each volume of `settings`.
-pub(super) fn volumes(settings: &EngineSettings) -> io::Result<Vec<VolumeFacts>> {
+/// What a server holds in memory for the blocks of all its volumes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockMemory {
+    /// The arena.
+    pub arena: Bytes,
+    /// Blocks that are held by reference in the page cache, with open files.
+    pub cached_blocks: u64,
+}
+
+/// The memory that a server with `settings` takes for blocks on a machine with `available` bytes of
+/// memory. Without a measured model it measures a disk for a moment, as the start does.
+///
+/// # Errors
+/// If a volume is not accessible, or its model file is wrong.
+pub fn block_memory(settings: &EngineSettings, available: Bytes) -> io::Result<BlockMemory> {
+    let facts = volumes(settings, available)?;
+    let cached = facts.iter().filter(|volume| volume.sendfile());
+    Ok(BlockMemory {
+        arena: Bytes(facts.iter().map(|volume| volume.arena().0).sum()),
+        cached_blocks: cached.map(|volume| u64::from(volume.limits.places())).sum(),
+    })
+}
+
+/// Determines the properties of each volume of `settings` on a machine with `available` bytes of
+/// memory.
+pub(super) fn volumes(settings: &EngineSettings, available: Bytes) -> io::Result<Vec<VolumeFacts>> {
     let count = settings.volumes.len().max(1) as u64;
     let memory = match settings.memory.arena {
         Auto::Set(size) => ArenaShare { usual: Bytes(size.0 / count), most: Bytes(size.0 / count) },
         Auto::Auto => {
-            let free = Bytes(probe::machine().memory.available / 4);
+            let free = Bytes(available.0 / 4);
             let usual = Bytes(free.min(ARENA_MAX_AUTO).0 / count);
             ArenaShare { usual, most: Bytes(free.0 / count) }
         }

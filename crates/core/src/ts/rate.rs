@@ -8,6 +8,8 @@
 //! The clock has whole ticks, so a span is known to one tick. The rate is therefore `ceil(bits /
 //! (ticks + 1))`: the least whole rate that the samples permit.
 
+use core::ops::Range;
+
 use super::{Framing, PCR_BYTE, Pcr, Pid};
 use crate::units::{BitRate, MediaTime};
 
@@ -97,8 +99,13 @@ impl PcrSpan {
         self.last.pcr.since(self.first.pcr)
     }
 
+    /// Whether the run is too short for a rate. The next larger window may have a longer one.
+    pub fn is_short(&self) -> bool {
+        self.ticks() < SPAN_MIN
+    }
+
     fn rate(&self) -> Option<BitRate> {
-        (self.ticks() >= SPAN_MIN).then(|| rate(self.bytes(), self.ticks().0))?
+        (!self.is_short()).then(|| rate(self.bytes(), self.ticks().0))?
     }
 }
 
@@ -114,6 +121,7 @@ pub fn measure(spans: &[PcrSpan]) -> Option<Mux> {
         ticks = ticks.checked_add(span.ticks().0)?;
     }
     for pair in spans.windows(2) {
+        // The clock jumps, or the rate has changed more than the runs show.
         match stretch(&pair[0], &pair[1], low, high) {
             Some((more, last)) => {
                 bytes = bytes.checked_add(more)?;
@@ -123,6 +131,19 @@ pub fn measure(spans: &[PcrSpan]) -> Option<Mux> {
         }
     }
     Some(Mux { rate: rate(bytes, ticks)?, broken })
+}
+
+/// The bytes between the first two neighbouring runs between which [`measure`] sees a jump. If the
+/// rate has changed there, a run from the middle of these bytes shows it.
+pub fn first_step(spans: &[PcrSpan]) -> Option<Range<u64>> {
+    let local = || spans.iter().filter_map(PcrSpan::rate);
+    let (low, high) = (local().min()?, local().max()?);
+    let is_step = |pair: &&[PcrSpan]| {
+        let is_between = !pair[0].broken && !pair[1].broken;
+        is_between && stretch(&pair[0], &pair[1], low, high).is_none()
+    };
+    let step = spans.windows(2).find(is_step)?;
+    Some(step[0].last.at..step[1].first.at)
 }
 
 /// Bytes and ticks between two runs, if the clock is continuous between them at a rate that fits

@@ -75,6 +75,68 @@ fn a_joined_recording_is_said_to_be_broken_and_still_has_a_rate() {
     assert_eq!(facts.rate, TS_RATE);
 }
 
+/// A transport stream of parts, each of some milliseconds at a rate, with a clock reference each
+/// 20 ms or with each other packet.
+fn stream_of(parts: &[(u64, u64)]) -> Vec<u8> {
+    let (mut bytes, mut begin) = (vec![], 0);
+    for &(millis, rate) in parts {
+        let packets = millis * rate / 1000 / (188 * 8);
+        let every = (rate / 50 / (188 * 8)).max(2);
+        for nth in 0..packets {
+            let mut packet = [0xff; 188];
+            packet[..4].copy_from_slice(&[0x47, 0x01, 0x01, 0x10 | (nth % 16) as u8]);
+            if nth.is_multiple_of(every) {
+                // The reference is that of its last byte.
+                let ticks = begin + (nth * 188 + 11) * 8 * 27_000_000 / rate;
+                let (base, extension) = (ticks / 300, ticks % 300);
+                let low = (base as u8) << 7 | 0x7e | (extension >> 8) as u8;
+                let base = [base >> 25, base >> 17, base >> 9, base >> 1].map(|part| part as u8);
+                packet[..6].copy_from_slice(&[0x47, 0x01, 0x00, 0x20, 183, 0x10]);
+                packet[6..10].copy_from_slice(&base);
+                packet[10..12].copy_from_slice(&[low, extension as u8]);
+            }
+            bytes.extend(packet);
+        }
+        begin += millis * 27_000;
+    }
+    bytes
+}
+
+#[test]
+fn r01_a_loud_middle_between_quiet_ends_is_no_jump_of_the_clock() {
+    for (nth, parts) in [
+        // Clock references in a sample of the loud part are less than a video frame apart.
+        [(200_000, 100_000), (4_000, 60_000_000), (200_000, 100_000)],
+        // No sample lies in the loud part.
+        [(600_000, 200_000), (600, 60_000_000), (600_000, 200_000)],
+        // The same in a short file.
+        [(200_000, 90_000), (700, 40_000_000), (200_000, 90_000)],
+        [(200_000, 90_000), (300, 40_000_000), (200_000, 90_000)],
+        // Quiet in the middle.
+        [(1_000, 80_000_000), (300_000, 100_000), (1_000, 80_000_000)],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let bytes = stream_of(parts);
+        let millis: u64 = parts.iter().map(|part| part.0).sum();
+        let mean = bytes.len() as u64 * 8000 / millis;
+        let facts = probe(&file(&bytes), "a.ts").unwrap();
+        assert_eq!(facts.kind, STREAM, "{nth}: {facts:?}");
+        assert!(facts.rate.0.abs_diff(mean) <= mean / 100, "{nth}: {facts:?} for {mean}");
+    }
+}
+
+#[test]
+fn a_loud_middle_hides_no_clock_that_was_set_back() {
+    let one = stream_of(&[(150_000, 100_000), (1_500, 60_000_000), (150_000, 100_000)]);
+    let joined = [&one[..], &one[..]].concat();
+    let facts = probe(&file(&joined), "joined.ts").unwrap();
+    assert_eq!(facts.kind, MediaKind::TransportStream { stride: 188, broken: true });
+    let mean = one.len() as u64 * 8000 / 301_500;
+    assert!(facts.rate.0 >= mean / 2 && facts.rate.0 <= mean * 2, "{facts:?} for {mean}");
+}
+
 #[test]
 fn a_stream_that_ends_in_rubbish_is_measured_by_its_head() {
     let mut bytes = ts(SECOND.times(12));

@@ -39,7 +39,7 @@ struct Report<'a> {
 
 impl Doctor {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let config = match &self.config {
+        let mut config = match &self.config {
             Some(file) => Config::read(file).map_err(Failure::usage)?,
             None => Config::unconfigured(),
         };
@@ -48,6 +48,12 @@ impl Doctor {
             let dir = dir.unwrap_or_default();
             Failure::usage(format!("{}: {error}; name a directory", dir.display()))
         })?;
+        // The memory of a server depends on the disks that it serves.
+        if let Some(dir) = facts.volume.as_ref().map(|volume| volume.path.clone())
+            && config.volumes.is_empty()
+        {
+            config.serve_only(&dir);
+        }
         let needs = Requirements::of(&config, Bytes(facts.machine.memory.available));
         let findings = judge::all(&facts, &needs);
         if self.json {
