@@ -32,7 +32,7 @@ const BESIDE_MIN: usize = 5;
 /// Upper bound of the processes that run beside each other while processors are idle. Most tests
 /// wait for real time more than they compute; all of them together compute for half of the time
 /// that two cores have while five processes run.
-const BESIDE_MAX: usize = 12;
+const BESIDE_MAX: usize = 10;
 
 /// Rows of the printed table.
 const SLOWEST: usize = 20;
