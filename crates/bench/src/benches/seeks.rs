@@ -196,11 +196,9 @@ impl Run {
     }
 
     /// Requests that were refused, or had an answer without content though the player waited.
-    fn refused(&self) -> usize {
-        let is_refused = |one: &&Exchange| {
-            one.status.is_some_and(|status| status >= 400) || one.is_cut_by_server()
-        };
-        self.answered().filter(is_refused).count()
+    fn refused(&self) -> impl Iterator<Item = &Exchange> {
+        self.answered()
+            .filter(|one| one.status.is_some_and(|status| status >= 400) || one.is_cut_by_server())
     }
 
     fn without_picture(&self) -> usize {
@@ -211,7 +209,7 @@ impl Run {
         json!({
             "name": self.name,
             "server": self.server.name(),
-            "refused": self.refused(),
+            "refused": self.refused().map(|one| one.range.as_str()).collect::<Vec<_>>(),
             "data_ms": self.data(),
             "picture_ms": self.pictures(),
             "request_ms": self.requests(),
@@ -245,7 +243,7 @@ fn summarise(runs: &[Run], report: &mut Report) {
             run.name.clone(),
             run.server.name().into(),
             run.seeks.len().to_string(),
-            run.refused().to_string(),
+            run.refused().count().to_string(),
             run.without_picture().to_string(),
             number(each),
             number(quantile(&run.requests(), 0.5)),
@@ -257,7 +255,7 @@ fn summarise(runs: &[Run], report: &mut Report) {
     }
     report.tables.push(table);
     let own: Vec<_> = runs.iter().filter(|run| run.server == ServerKind::Tactus).collect();
-    let refused: usize = own.iter().map(|run| run.refused()).sum();
+    let refused: usize = own.iter().map(|run| run.refused().count()).sum();
     report.verdicts.push(Verdict {
         figure: "seeks refused on a full server".into(),
         measured: refused.to_string(),

@@ -17,6 +17,8 @@ use crate::clock;
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     number: u64,
+    /// The requested range, as in the header.
+    pub(super) range: String,
     /// When the request passed.
     pub(super) asked: MonoTime,
     pub(super) status: Option<u16>,
@@ -146,7 +148,8 @@ impl Direction {
         log.requests += 1;
         let number = log.requests;
         let asked = clock::now();
-        log.exchanges.push(Exchange { number, asked, status: None, data: None, cut: false });
+        let range = range_of(bytes);
+        log.exchanges.push(Exchange { number, range, asked, status: None, data: None, cut: false });
         *lock(&self.connection) =
             Connection { number: Some(number), head: Some(Vec::new()), ..Connection::default() };
     }
@@ -196,6 +199,14 @@ impl Direction {
             change(exchange);
         }
     }
+}
+
+/// The value of the field `Range`; empty if there is none.
+fn range_of(request: &[u8]) -> String {
+    let text = String::from_utf8_lossy(request);
+    let fields = text.lines().filter_map(|line| line.split_once(": "));
+    let mut ranges = fields.filter(|(name, _)| name.eq_ignore_ascii_case("range"));
+    ranges.next().map_or(String::new(), |(_, value)| value.to_owned())
 }
 
 #[cfg(test)]
