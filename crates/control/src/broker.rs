@@ -207,7 +207,8 @@ impl Broker {
     /// viewer's stream before is free.
     pub fn admit(&self, spec: &DeliverySpec<'_>) -> Result<Grant, Refusal> {
         let mut table = self.shared.table();
-        let admitted = self.shared.decide_first(&mut table, std::slice::from_ref(spec), None);
+        let admitted =
+            self.shared.decide_first(&mut table, std::slice::from_ref(spec), Room::Vacancy);
         let admitted = admitted.map(|(_, admitted)| admitted);
         if let Err(shortage) = &admitted {
             table.refusals.count(shortage.resource());
@@ -253,6 +254,12 @@ impl Broker {
     /// The share of one client in deliveries without a rate.
     pub fn best_effort_share(&self) -> ClientShare {
         self.shared.rules.download_share
+    }
+
+    /// Whether a stream of this viewer runs, or the room of one is kept.
+    pub fn is_inside(&self, viewer: &Viewer) -> bool {
+        let id = playbacks::id_of(viewer);
+        id.is_some_and(|id| self.shared.table().playbacks.slots_of(&id).next().is_some())
     }
 
     /// The use of every resource.
@@ -405,6 +412,17 @@ impl Broker {
     }
 }
 
+/// The rooms that a request may take.
+#[derive(Clone, Copy)]
+enum Room {
+    /// Room that is free.
+    Free,
+    /// Also a room that is kept for its viewer.
+    Vacancy,
+    /// The room that this request has waited for.
+    Claimed(Ticket),
+}
+
 impl Shared {
     /// The degradation level of a volume.
     fn level(&self, volume: VolumeId) -> DegradationLevel {
@@ -416,20 +434,23 @@ impl Shared {
         &self,
         table: &mut StreamTable,
         specs: &[DeliverySpec<'_>],
-        ticket: Option<Ticket>,
+        room: Room,
     ) -> Result<(usize, AdmittedRequest), Shortage> {
         let first = specs.first().expect("a request has a specification");
-        let succeeds = match (ticket, first.playback()) {
-            (Some(ticket), _) => table.take_waited(ticket),
-            (None, Some(playback)) => table.take_vacancy(&playback),
-            (None, None) => false,
+        let before = match (room, first.playback()) {
+            (Room::Claimed(ticket), _) => table.take_waited(ticket),
+            (Room::Vacancy, Some(playback)) => table.take_vacancy(&playback),
+            (Room::Vacancy, None) | (Room::Free, _) => None,
         };
         let mut shortage = Shortage::SlowDisk;
         for (nth, spec) in specs.iter().enumerate() {
+            if spec.is_for_successors && before != Some(spec.title.id) {
+                continue;
+            }
             if spec.takes_spare && !table.has_spare_memory(spec.needs.volume) {
                 continue;
             }
-            match self.decide(table, spec, succeeds) {
+            match self.decide(table, spec, before.is_some()) {
                 Ok(admitted) => return Ok((nth, admitted)),
                 Err(short) => shortage = short,
             }
@@ -478,7 +499,9 @@ impl Shared {
         }
         if let Some((id, title)) = playback {
             table.playbacks.enter(&id, admitted.slot);
-            table.slots[admitted.slot as usize].playback = Some((id, title));
+            let slot = &mut table.slots[admitted.slot as usize];
+            slot.playback = Some((id, title));
+            slot.keeps_room = spec.keeps_room;
         }
         Ok(admitted)
     }

@@ -129,6 +129,24 @@ impl Polyline {
         self
     }
 
+    /// The same line at no more than `rate`: bytes are later than before where the line is faster,
+    /// and behind such a place until they have caught up. Bytes that are due at the start stay
+    /// there. The line does not become longer by points.
+    #[must_use]
+    pub fn capped(mut self, rate: BitRate) -> Self {
+        let (mut at, mut time) = (0, 0_u64);
+        for point in &mut self.points {
+            if point.time > 0 {
+                let bits = u128::from(point.at - at) * 216_000_000;
+                let least = bits.div_ceil(u128::from(rate.0.max(1)));
+                let least = u64::try_from(least).unwrap_or(u64::MAX);
+                point.time = point.time.max(time.saturating_add(least));
+            }
+            (at, time) = (point.at, point.time);
+        }
+        self
+    }
+
     /// The line of the bytes behind the first `skipped`, at the same times; `None` if there are
     /// none. If the first of them is due later, the line begins with a pause of one byte.
     #[must_use]
@@ -264,6 +282,28 @@ mod tests {
                 let (now, then) = (rest.due(Bytes(at), 0), line.due(Bytes(at + skipped), 0));
                 prop_assert!(now.0.abs_diff(then.0) <= 50, "{at}: {now:?} {then:?}");
             }
+        }
+
+        #[test]
+        fn r05_a_capped_line_has_no_higher_rate_and_no_earlier_byte(
+            steps in proptest::collection::vec((188u64..1_000_000, 1u64..100_000_000), 1..20),
+            burst in 0u64..1_000_000, cap in 100_000u64..100_000_000,
+            wanted in proptest::collection::vec(0u64..20_000_000, 30),
+        ) {
+            let mut points: alloc::vec::Vec<_> = line(&steps).points().collect();
+            if burst > 0 {
+                points.iter_mut().skip(1).for_each(|point| point.0 += Bytes(burst));
+                points.insert(1, (Bytes(burst), MediaTime(0)));
+            }
+            let line = Polyline::through(&points).unwrap();
+            let capped = line.clone().capped(BitRate(cap));
+            prop_assert!(capped.rates().all(|rate| rate.0 <= cap));
+            prop_assert_eq!((capped.len(), capped.burst()), (line.len(), line.burst()));
+            for at in wanted.into_iter().map(Bytes).filter(|&at| at < line.len()) {
+                prop_assert!(capped.due(at, 0) >= line.due(at, 0));
+            }
+            let fastest = line.rates().max().unwrap();
+            prop_assert_eq!(line.clone().capped(fastest), line, "nothing to cap");
         }
 
         #[test]

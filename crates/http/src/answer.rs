@@ -65,6 +65,8 @@ pub(super) struct Delivery {
     pub(super) device: Device,
     /// Whether the client may close its stream before only after the head of this one.
     pub(super) overlap: Overlap,
+    /// Whether it is a part of what a player needs: a segment, or a look at a title.
+    pub(super) is_piece: bool,
     /// The parts, each with the bytes that precede it. No part is empty.
     pub(super) parts: Parts,
     /// The bytes after the last part.

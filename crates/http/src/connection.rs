@@ -454,10 +454,16 @@ impl Connection {
         }
         let (len, kind) = (Bytes(delivery.len()), socket.kind());
         let viewer = self.viewer(delivery.share, Some(delivery.device));
+        if let Some(usual) = delivery.paces.last().filter(|_| broker.is_inside(&viewer)) {
+            let slowed = rate::slowed(usual, &store.rates);
+            delivery.paces.extend(slowed);
+        }
         let spec = |paced: &PlannedPace| {
             let spec = DeliverySpec::connection(broker, &delivery.title, paced.pace.rate(), len);
             let spec = if delivery.is_playlist { spec.short() } else { spec };
             let spec = if paced.takes_spare { spec.with_spare_memory() } else { spec };
+            let spec = if paced.is_slowed { spec.for_successors() } else { spec };
+            let spec = if delivery.is_piece { spec.without_successor() } else { spec };
             let line = paced.plan.as_ref().and_then(|plan| plan.line.as_ref());
             let spec = line.into_iter().fold(spec, |spec, line| spec.by_line(broker, line));
             spec.within_share(&viewer)

@@ -123,11 +123,14 @@ pub(super) struct PlannedPace {
     mean: BitRate,
     /// Only while memory is spare.
     pub(super) takes_spare: bool,
+    /// Below the needs of the content: only for a seek that has no room otherwise.
+    pub(super) is_slowed: bool,
 }
 
 impl From<Pace> for PlannedPace {
     fn from(pace: Pace) -> Self {
-        Self { pace, plan: None, mean: BitRate(0), takes_spare: false }
+        let (mean, takes_spare, is_slowed) = (BitRate(0), false, false);
+        Self { pace, plan: None, mean, takes_spare, is_slowed }
     }
 }
 
@@ -161,7 +164,7 @@ pub(super) fn following(
     if line.duration() <= MediaTime(1) {
         // All of it is needed at once.
         let burst = line.len().min(player.burst_max);
-        return Pace::Paced { rate: own, burst, tick }.into();
+        return bounded(Pace::Paced { rate: own, burst, tick }, line.len());
     }
     let peak = rates.chain(second).fold(first, BitRate::max).max(limits.min);
     let rate = class.in_force(peak);
@@ -172,7 +175,47 @@ pub(super) fn following(
     let line = if rate > peak { line.hastened(peak, rate) } else { line };
     let plan = second.map(|_| Arc::new(Plan::of_times(line)));
     let pace = Pace::Paced { rate, burst, tick };
-    PlannedPace { pace, plan, mean, takes_spare: false }
+    PlannedPace { pace, plan, mean, takes_spare: false, is_slowed: false }
+}
+
+/// Slower paces for a viewer that seeks and has no room at `planned`, the best first: the peaks
+/// come later, so that the player has to wait for them, but not at all other times. The last pace
+/// has no rate: it promises nothing, and takes what others leave. None if the rate does not follow
+/// the content.
+pub(super) fn slowed(planned: &PlannedPace, limits: &RateLimits) -> Vec<PlannedPace> {
+    let line = planned.plan.as_ref().and_then(|plan| plan.line.as_ref());
+    let Pace::Paced { rate: peak, burst, tick } = planned.pace else { return vec![] };
+    let mean = planned.mean;
+    let Some(line) = line.filter(|_| mean > BitRate(0) && mean < peak) else { return vec![] };
+    let slower = |eighths: u64| {
+        // From the peak down to the mean, and to half of it.
+        let rate = match eighths {
+            9.. => BitRate(mean.0 + (peak.0 - mean.0) * (eighths - 8) / 8),
+            _ => BitRate(mean.0 * eighths / 8),
+        };
+        let line = line.clone().capped(rate.max(limits.min));
+        let rate = line.rates().max()?.max(limits.min);
+        let plan = Some(Arc::new(Plan::of_times(line)));
+        let pace = Pace::Paced { rate, burst, tick };
+        Some(PlannedPace { pace, plan, mean, takes_spare: false, is_slowed: true })
+    };
+    let last = PlannedPace { is_slowed: true, ..Pace::BestEffort.into() };
+    [14, 12, 10, 8, 7, 6, 4].into_iter().filter_map(slower).chain([last]).collect()
+}
+
+/// `pace` for `len` bytes that are due at once, as far as its burst goes. Admission reserves the
+/// time that they take, and not their rate for ever.
+fn bounded(pace: Pace, len: Bytes) -> PlannedPace {
+    let Pace::Paced { rate, burst, .. } = pace else { return pace.into() };
+    // A line lasts longer than nothing.
+    let burst = burst.min(Bytes(len.0.saturating_sub(1)));
+    let lasts = rate.time_for(Bytes(len.0 - burst.0));
+    let end = (len, MediaTime(lasts.0.saturating_mul(27).div_ceil(1000)));
+    let points = [(Bytes(0), MediaTime(0)), (burst, MediaTime(0)), end];
+    let from = usize::from(burst == Bytes(0));
+    let line = Polyline::through(&points[from..]);
+    let plan = line.map(|line| Arc::new(Plan::of_times(line)));
+    PlannedPace { pace, plan, mean: BitRate(0), takes_spare: false, is_slowed: false }
 }
 
 /// A segment of HLS or DASH, or a part of a file with segments.
@@ -230,28 +273,18 @@ impl SegmentRate {
         let own = self.own.max(limits.min);
         let rate = BitRate(own.0.saturating_mul(multiple.into())).min(class.ceiling);
         let burst = class.burst(own).min(self.len);
-        let pace = Pace::Paced { rate, burst, tick: class.tick };
-        let lasts = rate.time_for(Bytes(self.len.0 - burst.0));
-        let end = (self.len, MediaTime(lasts.0.saturating_mul(27).div_ceil(1000)));
-        let points = [(Bytes(0), MediaTime(0)), (burst, MediaTime(0)), end];
-        let from = usize::from(burst == Bytes(0));
-        let line = Polyline::through(&points[from..]);
-        PlannedPace {
-            pace,
-            plan: line.map(|line| Arc::new(Plan::of_times(line))),
-            mean: BitRate(0),
-            takes_spare: false,
-        }
+        bounded(Pace::Paced { rate, burst, tick: class.tick }, self.len)
     }
 }
 
 /// The pace of bytes without media, which a player needs all at once, as an index at the end.
-pub(super) fn at_once(pace: Pace, len: Bytes) -> Pace {
+pub(super) fn at_once(pace: Pace, len: Bytes) -> PlannedPace {
     match pace {
         Pace::Paced { rate, burst, tick } => {
-            Pace::Paced { rate, burst: burst.max(len.min(HEAD_AT_ONCE_MAX)), tick }
+            let burst = burst.max(len.min(HEAD_AT_ONCE_MAX));
+            bounded(Pace::Paced { rate, burst, tick }, len)
         }
-        Pace::BestEffort => pace,
+        Pace::BestEffort => pace.into(),
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) async fn follow_content(
     let mut planned: Vec<PlannedPace> = match found {
         PartConsumption::None => usual(),
         PartConsumption::NoMedia => {
-            paces.iter().map(|&(pace, _)| rate::at_once(pace, len).into()).collect()
+            paces.iter().map(|&(pace, _)| rate::at_once(pace, len)).collect()
         }
         PartConsumption::Known(consumption) => {
             let is_short = consumption.points() <= POINTS_INLINE;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tactus_control::broker::{Device, Overlap};
 use tactus_core::path::RequestPath;
 use tactus_core::range::{self, RequestedRange};
-use tactus_core::units::Bytes;
+use tactus_core::units::{Bytes, KIB};
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
 use tactus_media::playlist::is_playlist;
@@ -155,6 +155,11 @@ pub(super) async fn answer(
         }
         _ => (vec![pace.into()], None),
     };
+    // A look needs no room: it is a short answer if there is none.
+    let is_look = plays_range == Some(false) && parts.len() == 1;
+    let needs_no_room = is_look && requested == RateRequest::Title && pace != Pace::BestEffort;
+    let short = needs_no_room.then(|| Pace::BestEffort.into());
+    let paces: Vec<_> = paces.into_iter().chain(short).collect();
     // Uploaded content must not run in the origin of this server's own pages.
     let head =
         match (store.uploads.is_some() && is_active(title.media_type), site.limits.stored_pages) {
@@ -184,6 +189,7 @@ pub(super) async fn answer(
                 share,
                 device,
                 overlap,
+                is_piece: is_look || segment.is_some(),
                 parts,
                 tail,
                 renewal,
@@ -218,8 +224,9 @@ async fn segment(
     SegmentRate::of(media, listed, [len, title.len], &store.rates)
 }
 
-/// A shorter range is a look at the title, not the position of a player.
-const PLAYED_MIN: u64 = 4096;
+/// A shorter range is a look at the title, not the position of a player. libavformat looks for the
+/// last time stamp of a transport stream in its last 1, 3, 7, 15, 31 and 63 KiB.
+const PLAYED_MIN: u64 = 64 * KIB;
 
 /// What tells the client from others at the same address: its program, and the id of its session
 /// from CMCD or from Apple's players.

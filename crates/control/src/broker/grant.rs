@@ -217,6 +217,17 @@ impl Grant {
         }
     }
 
+    /// Stops its delivery. When that has left the engine, the room is kept for the next delivery of
+    /// the same viewer or session.
+    pub async fn vacate(mut self) {
+        self.stop();
+        if let Some(retiring) = self.retiring.take() {
+            // A closed channel also means that the slot is empty.
+            drop(retiring.await);
+        }
+        self.shared.table().slots[self.slot as usize].is_left = true;
+    }
+
     /// Its slot in the stream table, which selects the engine's counters.
     pub fn slot(&self) -> u32 {
         self.slot

@@ -1,8 +1,9 @@
 //! Playbacks: the streams of one viewer, one after another as it seeks.
 //!
-//! Promise: the room of a stream whose viewer has gone stays free for its next stream for
-//! [`VACANCY`], and for no other viewer. Each room has one successor. No stream of another viewer
-//! is found here. Every search is bounded by [`WATCHED_MAX`].
+//! Promise: the room of a stream whose viewer has closed it or has all of it stays free for the
+//! next stream of this viewer for [`VACANCY`], and for no other viewer. Each room has one
+//! successor. No stream of another viewer is found here. Every search is bounded by
+//! [`WATCHED_MAX`].
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,9 +23,14 @@ pub(super) fn id_of(viewer: &Viewer) -> Option<ViewerId> {
     Some((viewer.party.clone(), viewer.device?))
 }
 
-/// How long the room of a stream whose viewer has gone is kept. Players that close a connection to
-/// seek ask again within 100 ms, or within a round trip.
-pub(super) const VACANCY: Duration = Duration::from_millis(500);
+/// How long the room of a stream is kept for the next one of its viewer. A player that closes a
+/// connection to seek sends the next request when it has a new connection: it needs three round
+/// trips with TLS, which are 1.8 s by a satellite, or a second more if its first packet is lost
+/// (RFC 6298: the first timeout of TCP is 1 s). A browser on a busy machine is as late.
+///
+/// A room that is kept is not sold. If viewers stay for five minutes, two seconds are one room in
+/// 150.
+pub(super) const VACANCY: Duration = Duration::from_secs(2);
 
 /// Most streams of one viewer that a search looks at: those that began first.
 pub(super) const WATCHED_MAX: usize = 256;
@@ -36,7 +42,7 @@ pub(super) struct Vacancy {
     pub(super) slot: u32,
     /// Its promise, which is not returned yet.
     pub(super) cost: PlannedCost,
-    title: TitleId,
+    pub(super) title: TitleId,
     until: Instant,
     /// The waiting request that gets it; any of the viewer if there is none.
     ticket: Option<Ticket>,

@@ -25,7 +25,7 @@ use super::output::Output;
 use super::playbacks::{ViewerId, id_of};
 use super::refusal::in_class;
 use super::senders::Sender;
-use super::viewer::Viewer;
+use super::viewer::{Device, Party, Viewer};
 use super::{Broker, BrokerRules, is_short};
 
 /// Deliveries of a title, one at a time, for admission.
@@ -45,6 +45,12 @@ pub struct DeliverySpec<'a> {
     pub(super) is_of_any_title: bool,
     /// It needs more memory than its rate, and leaves that to others if much is taken.
     pub(super) takes_spare: bool,
+    /// The delivery of a session that it may succeed.
+    pub(super) session: Option<ViewerId>,
+    /// Only for a viewer that seeks in the title, and whose room has been kept.
+    pub(super) is_for_successors: bool,
+    /// Its room is kept for the next stream of its viewer when all of it has been sent.
+    pub(super) keeps_room: bool,
     /// The subject of the request, for a refusal.
     pub(super) what: String,
 }
@@ -92,9 +98,21 @@ impl<'a> DeliverySpec<'a> {
         len: Bytes,
         what: String,
     ) -> Self {
-        let (envelope, viewer, is_of_any_title, takes_spare) = (None, None, false, false);
         let is_short = is_short(rate, len);
-        Self { title, needs, rate, envelope, is_short, viewer, is_of_any_title, takes_spare, what }
+        Self {
+            title,
+            needs,
+            rate,
+            envelope: None,
+            is_short,
+            viewer: None,
+            is_of_any_title: false,
+            takes_spare: false,
+            session: None,
+            is_for_successors: false,
+            keeps_room: needs.without_rate().is_none(),
+            what,
+        }
     }
 
     /// `len` bytes of a title into a connection, at a rate or as best effort.
@@ -153,9 +171,39 @@ impl<'a> DeliverySpec<'a> {
         self
     }
 
+    /// The same, but only for a viewer that seeks in this title, and whose room has been kept: a
+    /// pace below the needs of the content, for when no other has room.
+    #[must_use]
+    pub fn for_successors(mut self) -> Self {
+        self.is_for_successors = true;
+        // Also without a rate: the viewer seeks on.
+        self.keeps_room = true;
+        self
+    }
+
+    /// The same for a part of what a player needs, as a segment or a look at a title: the room is
+    /// free when all of it has been sent.
+    #[must_use]
+    pub fn without_successor(mut self) -> Self {
+        self.keeps_room = false;
+        self
+    }
+
+    /// The same as delivery `nth` of the session with this id. It takes the room that the one
+    /// before has [vacated](super::Grant::vacate).
+    #[must_use]
+    pub fn of_session(mut self, session: u64, nth: u32) -> Self {
+        let device = Device::of(&nth.to_le_bytes(), Some(&session.to_le_bytes()));
+        // No principal has this name.
+        self.session = Some((Party::Principal(String::new()), device));
+        self.keeps_room = false;
+        self
+    }
+
     /// The viewer and the title, if its streams may succeed each other.
     pub(super) fn playback(&self) -> Option<(ViewerId, TitleId)> {
-        Some((self.viewer.and_then(id_of)?, self.title.id))
+        let viewer = || self.viewer.and_then(id_of);
+        Some((self.session.clone().or_else(viewer)?, self.title.id))
     }
 
     /// The same for bytes of an arbitrary title of the disk: it does not become hot, and the

@@ -112,8 +112,10 @@ pub(super) struct Slot {
     pub(super) playback: Option<(ViewerId, TitleId)>,
     /// The request that waits for its room.
     pub(super) successor: Option<Successor>,
-    /// The viewer has closed the connection, and the room is not yet kept for it.
+    /// The viewer has closed the connection or has all bytes, and the room is not yet kept for it.
     pub(super) is_left: bool,
+    /// The room is also kept when all bytes have been sent.
+    pub(super) keeps_room: bool,
     /// Number of the delivery, counted over all so far.
     pub(super) begun: u64,
     /// Its need of the disk, as promised.
@@ -284,7 +286,11 @@ impl StreamTable {
         slot.messages.give_back();
         let title = slot.title.as_ref().map(|source| Arc::clone(&source.title));
         let finished = slot.finished.take();
-        slot.is_left = matches!(outcome, Outcome::PeerGone(_));
+        slot.is_left = match outcome {
+            Outcome::PeerGone(_) => true,
+            Outcome::Complete => slot.keeps_room,
+            _ => false,
+        };
         // Before the caller gets the result and tries again.
         let mut readable_to = None;
         let mut found = None;
@@ -467,14 +473,19 @@ impl StreamTable {
         }
     }
 
-    /// Frees the room of the viewer's stream before, if it is kept. Returns whether it was.
-    pub(super) fn take_vacancy(&mut self, (viewer, title): &(ViewerId, TitleId)) -> bool {
+    /// Frees the room of the viewer's stream before, if it is kept. Returns the title of that
+    /// stream.
+    pub(super) fn take_vacancy(
+        &mut self,
+        (viewer, title): &(ViewerId, TitleId),
+    ) -> Option<TitleId> {
         let vacancy = self.playbacks.take(viewer, *title);
         self.free_vacancy(vacancy)
     }
 
-    /// Frees the room that a request has waited for. Returns whether it was kept.
-    pub(super) fn take_waited(&mut self, ticket: Ticket) -> bool {
+    /// Frees the room that a request has waited for, if it is kept. Returns the title of the stream
+    /// before.
+    pub(super) fn take_waited(&mut self, ticket: Ticket) -> Option<TitleId> {
         let vacancy = self.playbacks.take_waited(ticket);
         self.free_vacancy(vacancy)
     }
@@ -493,11 +504,10 @@ impl StreamTable {
         }
     }
 
-    fn free_vacancy(&mut self, vacancy: Option<Vacancy>) -> bool {
-        vacancy.is_some_and(|vacancy| {
-            self.release(vacancy.slot, &vacancy.cost);
-            true
-        })
+    fn free_vacancy(&mut self, vacancy: Option<Vacancy>) -> Option<TitleId> {
+        let vacancy = vacancy?;
+        self.release(vacancy.slot, &vacancy.cost);
+        Some(vacancy.title)
     }
 
     pub(super) fn release(&mut self, index: u32, cost: &PlannedCost) {

@@ -17,7 +17,7 @@ use super::playbacks::{Successor, Ticket, ViewerId};
 use super::refusal::{Refusal, Shortage};
 use super::spec::DeliverySpec;
 use super::stream_table::{AdmittedRequest, StreamTable};
-use super::{Broker, Grant, Shared};
+use super::{Broker, Grant, Room, Shared};
 
 /// How long a stream may still be open when its successor has been answered: a round trip of a slow
 /// network, and the player's own time.
@@ -35,7 +35,7 @@ pub enum Overlap {
     Likely,
     /// It begins: the stream before is closed already, or is another viewer's.
     Unlikely,
-    /// It asks for a few bytes: an open stream is something else.
+    /// It asks for a few bytes: an open stream is something else, and keeps its room.
     Never,
 }
 
@@ -65,7 +65,9 @@ enum Search {
     Closed(u32),
     /// A stream of the same title whose connection is open.
     Open(u32),
-    /// A stream of the same title that has been admitted and not begun.
+    /// A stream of the same title that has been admitted and not begun, or one that another request
+    /// waits for. That request may be given up already, as by a player that seeks twice in a
+    /// moment.
     Begins,
     None,
 }
@@ -87,7 +89,10 @@ impl Broker {
     ) -> Result<Admission, Refusal> {
         let last = specs.last().expect("a request has a specification");
         let mut table = self.shared.table();
-        let admitted = self.shared.decide_first(&mut table, specs, None);
+        // A look that can do without a rate leaves the room to the next seek.
+        let is_spared = overlap == Overlap::Never && last.rate.is_none();
+        let room = if is_spared { Room::Free } else { Room::Vacancy };
+        let admitted = self.shared.decide_first(&mut table, specs, room);
         if let Err(shortage) = admitted {
             let waits = self.succession(&mut table, last, shortage, overlap);
             if let Some(succession) = waits {
@@ -107,7 +112,11 @@ impl Broker {
     ) -> Result<(usize, Grant), Refusal> {
         let (nth, admitted) = match admitted {
             Ok((nth, admitted)) => (nth, Ok(admitted)),
-            Err(shortage) => (specs.len() - 1, Err(shortage)),
+            Err(shortage) => {
+                // Not a pace that was only for successors.
+                let usual = specs.iter().rposition(|spec| !spec.is_for_successors);
+                (usual.unwrap_or(specs.len() - 1), Err(shortage))
+            }
         };
         Ok((nth, self.granted(&specs[nth], admitted)?))
     }
@@ -122,16 +131,13 @@ impl Broker {
         let playback = spec.playback()?;
         let open_max = match overlap {
             Overlap::Likely => OPEN_MAX,
-            Overlap::Unlikely => CLOSED_MAX,
-            Overlap::Never => Duration::ZERO,
+            Overlap::Unlikely | Overlap::Never => CLOSED_MAX,
         };
+        if overlap == Overlap::Never {
+            return None;
+        }
         let found = table.search(&playback);
-        let waits = match found {
-            Search::Closed(_) => true,
-            Search::Open(_) | Search::Begins => !open_max.is_zero(),
-            Search::None => false,
-        };
-        if !waits {
+        if matches!(found, Search::None) {
             return None;
         }
         let ticket = table.playbacks.begin_wait()?;
@@ -172,9 +178,9 @@ impl Succession {
         is_vacated: bool,
     ) -> Result<(usize, Grant), Refusal> {
         let mut table = self.shared.table();
-        let ticket = is_vacated.then_some(self.ticket);
         // Without a claim there may be a vacancy, or room for other reasons.
-        let admitted = self.shared.decide_first(&mut table, specs, ticket);
+        let room = if is_vacated { Room::Claimed(self.ticket) } else { Room::Vacancy };
+        let admitted = self.shared.decide_first(&mut table, specs, room);
         let admitted = admitted.map_err(|now| if is_vacated { now } else { self.shortage });
         if let Err(shortage) = &admitted {
             table.refusals.count(shortage.resource());
@@ -238,18 +244,20 @@ impl Drop for Succession {
 }
 
 impl StreamTable {
-    /// Looks for a stream of this viewer that no request waits for: a closed one, of this title if
+    /// Looks for a stream of this viewer: a closed one that no request waits for, of this title if
     /// there is one, else an open one of this title.
     fn search(&self, (viewer, title): &(ViewerId, TitleId)) -> Search {
         let streams = self.playbacks.slots_of(viewer).filter_map(|index| {
             let slot = &self.slots[index as usize];
-            let is_free = slot.successor.as_ref().is_none_or(|one| one.vacated.is_closed());
             let of_title = slot.playback.as_ref()?.1 == *title;
-            is_free.then_some((index, of_title, slot))
+            Some((index, of_title, slot))
         });
         let (mut sockets, mut open, mut closed, mut begins) = (vec![], vec![], None, false);
         for (index, of_title, slot) in streams {
             match &slot.output {
+                _ if slot.successor.as_ref().is_some_and(|one| !one.vacated.is_closed()) => {
+                    begins |= of_title;
+                }
                 // It has not begun, or is a vacancy that another request takes. If the client has
                 // left, it has retired, and its grant is about to be dropped.
                 None if slot.title.is_none() && !slot.is_left => begins |= of_title,

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -75,18 +76,33 @@ impl FullServer {
         player: &str,
         start: Option<u64>,
     ) -> (u16, BufReader<TcpStream>) {
+        let (head, reader) = self.head("GET", name, player, start);
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (status.expect("a status"), reader)
+    }
+
+    /// The head of an answer, and its connection.
+    fn head(
+        &self,
+        method: &str,
+        name: &str,
+        player: &str,
+        start: Option<u64>,
+    ) -> (String, BufReader<TcpStream>) {
         let mut socket = TcpStream::connect(&self.http).expect("a connection");
+        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a live socket");
         let range = start.map(|start| format!("Range: bytes={start}-\r\n")).unwrap_or_default();
-        let request =
-            format!("GET /{name} HTTP/1.1\r\nHost: x\r\nUser-Agent: {player}\r\n{range}\r\n");
+        let request = format!(
+            "{method} /{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+             User-Agent: {player}\r\n{range}\r\n"
+        );
         socket.write_all(request.as_bytes()).expect("the server reads");
         let mut reader = BufReader::with_capacity(1 << 16, socket);
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             assert!(reader.read_line(&mut head).expect("a head") > 0, "{head:?}");
         }
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-        (status.expect("a status"), reader)
+        (head, reader)
     }
 
     fn refusals(&self) -> f64 {
@@ -225,6 +241,88 @@ fn r05_a_newcomer_with_the_player_of_a_viewer_gets_nothing_of_its_room() {
     for (status, reader) in &mut own {
         assert!(*status == 206 && byte(reader));
     }
+}
+
+#[test]
+fn r05_a_look_at_the_end_of_a_title_needs_no_room() {
+    let server = FullServer::new();
+    let mut own: Vec<_> = (0..3).map(|_| server.open("mpv", Some(0))).collect();
+    // As libavformat looks for the last time stamp before it closes the stream.
+    for len in [1024, 3072, 7168, 65_535] {
+        let (status, mut look) = server.open("mpv", Some(LEN - len));
+        assert_eq!(status, 206);
+        look.read_exact(&mut vec![0; len as usize]).expect("all of it");
+    }
+    for (status, reader) in &mut own {
+        assert!(*status == 206 && byte(reader));
+    }
+    assert_eq!(server.open("vlc", None).0, 503, "the server is as full as before");
+    drop(own.pop());
+    let (status, mut look) = server.open("mpv", Some(LEN - 1024));
+    assert!(status == 206 && byte(&mut look));
+    let (status, mut sought) = server.open("mpv", Some(1_000_000));
+    assert!(status == 206 && byte(&mut sought), "the look has not taken the room");
+}
+
+/// Twenty seconds, of which four are noise and the rest is nearly nothing.
+fn encode(path: &Path) {
+    let noise = "noise=alls=60:allf=t:enable='between(t,8,12)'";
+    let picture = format!("color=gray:s=320x180:r=25:d=20,{noise}");
+    let encoded = Command::new("ffmpeg")
+        .args(["-nostdin", "-v", "error", "-y", "-f", "lavfi", "-i", &picture])
+        .args(["-c:v", "libx264", "-crf", "30", "-g", "25", "-preset", "ultrafast"])
+        .arg(path)
+        .status();
+    assert!(encoded.expect("ffmpeg is missing: install the package ffmpeg").success());
+}
+
+#[test]
+fn r05_a_seek_to_what_needs_more_than_there_is_has_a_slower_pace() {
+    let settings = "[link]\nrate = \"20 Mbit/s\"\n[memory]\narena = \"64 MiB\"\n\
+        [rate.asked]\nclient_share = \"100 %\"\n";
+    let server = FullServer::with(settings, |titles| {
+        encode(&titles.join("peak.ts"));
+        fs::write(titles.join("film.ts"), vec![7; LEN as usize]).expect("a title");
+    });
+    let rates = |head: &str| {
+        let line = head.lines().find(|line| line.starts_with("Tactus-Rate: ")).expect("a rate");
+        let number = |name| line.split_once(name)?.1.split(';').next()?.parse::<u64>().ok();
+        Some([number("mean=")?, number("peak=")?])
+    };
+    let (head, _) = server.head("HEAD", "peak.ts", "mpv", None);
+    let [mean, peak] = rates(&head).expect("a variable rate");
+    assert!(peak > 3 * mean, "{head}");
+    let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+    let len: u64 = len.and_then(|len| len.parse().ok()).expect("a length");
+    let (status, mut own) = server.open_title("peak.ts", "mpv", Some(len - 100_000));
+    assert!(status == 206 && byte(&mut own), "behind the noise");
+    let fill = |rate: u64| {
+        let name = format!("film.ts?rate={rate}");
+        let (status, reader) = server.open_title(&name, "viewer", None);
+        (status == 200).then_some(reader)
+    };
+    let more = fill(2 * mean).expect("there is room");
+    let shrinking = [8_000_000, 2_000_000, 500_000, 100_000, 20_000];
+    let _others: Vec<_> = shrinking
+        .into_iter()
+        .flat_map(|rate| std::iter::from_fn(|| fill(rate)).collect::<Vec<_>>())
+        .collect();
+    assert_eq!(server.open_title("peak.ts", "vlc", Some(len / 5)).0, 503, "a newcomer");
+    drop(own);
+    let (head, mut own) = server.head("GET", "peak.ts", "mpv", Some(0));
+    assert!(head.contains(" 206 ") && byte(&mut own), "{head}");
+    assert!(head.contains("Tactus-Rate: max\r\n"), "no promise, and no refusal: {head}");
+    // With some room, it is promised what fits.
+    drop(own);
+    let (status, mut own) = server.open_title("peak.ts", "mpv", Some(len - 100_000));
+    assert!(status == 206 && byte(&mut own), "behind the noise again");
+    drop(more);
+    thread::sleep(Duration::from_millis(2500));
+    drop(own);
+    let (head, mut own) = server.head("GET", "peak.ts", "mpv", Some(0));
+    assert!(head.contains(" 206 ") && byte(&mut own), "{head}");
+    let [_, slower] = rates(&head).expect("a variable rate");
+    assert!((mean / 2..peak).contains(&slower), "{head}");
 }
 
 #[test]
