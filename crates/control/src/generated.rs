@@ -74,6 +74,8 @@ pub struct SourceSpec {
     /// Limit of the bytes in the packetizer; beyond it, no more are pushed. At least `ready`;
     /// otherwise the session never begins.
     pub buffer_max: Bytes,
+    /// The id of the session, if it may begin anew in its own room.
+    pub session: Option<u64>,
 }
 
 /// The destination of one generated stream.
@@ -163,6 +165,8 @@ struct Shared {
     opened: Option<MonoTime>,
     /// A connection was left in the middle of a frame.
     is_cut: AtomicBool,
+    /// The room is kept for the next part of the session.
+    keeps_room: AtomicBool,
 }
 
 impl GeneratedSession {
@@ -180,8 +184,9 @@ impl GeneratedSession {
         packetizer: impl Packetizer,
     ) -> Result<Self, Refusal> {
         let source = admit_source(broker, &source_spec)?;
-        let admitted = outputs.into_iter().map(|Lane { output, needs }| {
+        let admitted = outputs.into_iter().zip(1..).map(|(Lane { output, needs }, nth)| {
             let spec = DeliverySpec::generated(broker, &source_spec.title, needs, &output);
+            let spec = source_spec.part_of_session(spec, nth);
             Ok(AdmittedLane { grant: broker.admit(&spec)?, output, needs })
         });
         let outputs = admitted.collect::<Result<Vec<_>, Refusal>>()?;
@@ -193,6 +198,7 @@ impl GeneratedSession {
             tally: None,
             opened: None,
             is_cut: AtomicBool::new(false),
+            keeps_room: AtomicBool::new(false),
         };
         let mut rings = vec![];
         let outputs = outputs.into_iter().map(|output| {
@@ -229,6 +235,7 @@ impl GeneratedSession {
             datagrams: needs.iter().map(|each| each.datagrams).sum(),
         };
         let spec = DeliverySpec::generated(broker, &source_spec.title, needs, &output);
+        let spec = source_spec.part_of_session(spec, 1);
         let mut grant = broker.admit(&spec)?;
         let (ours, ring) = ring_for(needs);
         let opened = tactus_sys::clock::now();
@@ -244,6 +251,7 @@ impl GeneratedSession {
             tally: Some(Tally::new(channels.len())),
             opened: Some(opened),
             is_cut: AtomicBool::new(false),
+            keeps_room: AtomicBool::new(false),
         };
         let lanes = Lanes {
             outputs: vec![(AdmittedLane { grant, output, needs }, None)],
@@ -349,6 +357,12 @@ impl GeneratedSession {
         }
     }
 
+    /// Stops it, and waits for its end. Its room is kept for the next of the same session.
+    pub async fn stop_for_next(&self) -> SessionEnd {
+        self.shared.keeps_room.store(true, Ordering::Relaxed);
+        self.stop().await
+    }
+
     /// Stops it, and waits for its end.
     pub async fn stop(&self) -> SessionEnd {
         self.shared.stop.notify_one();
@@ -391,7 +405,17 @@ impl Lanes {
 fn admit_source(broker: &Broker, source_spec: &SourceSpec) -> Result<Grant, Refusal> {
     let Range { start, end } = source_spec.reading.range;
     assert!(start < end && source_spec.ready <= source_spec.buffer_max, "{source_spec:?}");
-    broker.admit(&DeliverySpec::reader(broker, &source_spec.title, &source_spec.reading))
+    let spec = DeliverySpec::reader(broker, &source_spec.title, &source_spec.reading);
+    broker.admit(&source_spec.part_of_session(spec, 0))
+}
+
+impl SourceSpec {
+    fn part_of_session<'a>(&self, spec: DeliverySpec<'a>, nth: u32) -> DeliverySpec<'a> {
+        match self.session {
+            Some(session) => spec.of_session(session, nth),
+            None => spec,
+        }
+    }
 }
 
 fn ring_for(needs: GeneratedRate) -> (Producer<TimedDatagram>, ChunkRing) {
@@ -461,8 +485,15 @@ impl Session {
             }
         };
         let packets = maker.close(&shared).await;
-        // A seek begins again at once, and must not count as a second viewer of the title.
-        source.retire().await;
+        if shared.keeps_room.load(Ordering::Relaxed) {
+            for (output, _) in maker.lanes.outputs {
+                output.grant.vacate().await;
+            }
+            source.vacate().await;
+        } else {
+            // A seek begins again at once, and must not count as a second viewer of the title.
+            source.retire().await;
+        }
         SessionEnd { why, packets }
     }
 }

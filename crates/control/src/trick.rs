@@ -232,6 +232,7 @@ impl Trick {
             },
             ready: plan.ready.min(plan.len()),
             buffer_max: plan.buffer_max,
+            session: None,
         };
         let (framing, cutter) =
             (destination.framing, Cutter::new(destination.framing, rate, trail.clone()));
@@ -271,6 +272,7 @@ impl Trick {
             },
             ready: pace.ready.min(Bytes(title.len.0 - access.at)),
             buffer_max: Bytes(pace.ready.0 * 2),
+            session: None,
         };
         let (framing, cutter) =
             (destination.framing, Cutter::new(destination.framing, rate, trail.clone()));

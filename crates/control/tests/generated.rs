@@ -119,6 +119,7 @@ impl Fixture {
             },
             ready: Bytes(300_000),
             buffer_max: Bytes(600_000),
+            session: None,
         };
         let cuts = Cuts { bytes: VecDeque::new(), generated: 0, has_ended: false };
         GeneratedSession::start(&self.engine.broker, source_spec, outputs.collect(), cuts)

@@ -367,7 +367,7 @@ impl PlaySession {
 
     /// Stops, and leaves the connection.
     pub(super) async fn close(&self) {
-        self.state.lock().await.stop().await;
+        self.state.lock().await.stop(false).await;
         drop(self.done.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
@@ -400,7 +400,8 @@ impl PlaySession {
     /// Pauses, and returns the position.
     pub(super) async fn pause(&self, server: &Server, id: SessionId) -> MediaTime {
         let mut state = self.state.lock().await;
-        state.stop().await;
+        // Players that seek pause first.
+        state.stop(true).await;
         // Another connection may have started it since the pause was requested.
         server.sessions().handle_end(id);
         state.position
@@ -485,8 +486,8 @@ impl State {
         }
     }
 
-    /// Stops, and keeps the position.
-    async fn stop(&mut self) {
+    /// Stops, and keeps the position; with `keeps_room`, the room too, for the next PLAY.
+    async fn stop(&mut self, keeps_room: bool) {
         let Some(mut playing) = self.playing.take() else { return };
         // The watcher must not notify of the end when the next PLAY has started.
         playing.watch.abort();
@@ -495,7 +496,10 @@ impl State {
         let begin = generated.begin();
         let bytes = |nth| generated.gone(nth).map_or(0, |gone| gone.bytes);
         let bytes: Vec<_> = (0..sent.len()).map(bytes).collect();
-        let ended = generated.stop().await;
+        let ended = match keeps_room {
+            true => generated.stop_for_next().await,
+            false => generated.stop().await,
+        };
         let (sent_bytes, late) = generated.sent();
         playing.record.log(ended.why.name(), sent_bytes, late);
         for ((&nth, packets), bytes) in sent.iter().zip(&ended.packets).zip(bytes) {

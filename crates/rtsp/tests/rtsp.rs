@@ -18,6 +18,8 @@ mod reports;
 mod rights;
 #[path = "rtsp/scales.rs"]
 mod scales;
+#[path = "rtsp/seeks.rs"]
+mod seeks;
 #[path = "rtsp/unplayed.rs"]
 mod unplayed;
 #[path = "rtsp/v2.rs"]

@@ -4,6 +4,8 @@
 mod fragments;
 #[path = "rtsp_movies/scales.rs"]
 mod scales;
+#[path = "rtsp_movies/seeks.rs"]
+mod seeks;
 #[path = "rtsp_movies/sounds.rs"]
 mod sounds;
 

@@ -65,6 +65,7 @@ impl Part {
             reading,
             ready,
             buffer_max: Bytes(ready.0 + ready.0 / 2),
+            session: None,
         })
     }
 

@@ -92,6 +92,7 @@ impl MovieSpec<'_> {
             },
             ready: plan.ready.min(plan.len()),
             buffer_max: plan.buffer_max,
+            session: None,
         };
         let maker = AccessPointPacketizer {
             movie: Arc::clone(self.movie),

@@ -2,8 +2,8 @@
 //!
 //! Promise: at scale 1 all tracks start at one common time. At another scale only the video is
 //! sent; the audio still has a number and a time. A range outside of the title is refused and
-//! changes nothing (RFC 2326, appendix A.2). A PLAY without room has stopped the previous one,
-//! whose room it could use.
+//! changes nothing (RFC 2326, appendix A.2). A PLAY at scale 1 has the room of the previous one. A
+//! PLAY without room has stopped the previous one.
 
 use std::sync::Arc;
 
@@ -76,10 +76,10 @@ impl PlaySession {
                 self.video_frames(server, &state, asked.from, (scale, state.here(now)))?;
             }
         }
-        state.stop().await;
+        state.stop(scale == Scale::PLAY).await;
         let now = tactus_sys::clock::now();
         let begun = match scale {
-            Scale::PLAY => self.as_it_is(server, &state, asked, now),
+            Scale::PLAY => self.as_it_is(server, (id, &state), asked, now),
             scale => self.scaled(server, &state, asked.from, scale, now).await,
         };
         let begun = begun.inspect_err(|_| server.sessions().handle_end(id));
@@ -149,11 +149,13 @@ impl PlaySession {
     fn as_it_is(
         &self,
         server: &Server,
-        state: &State,
+        (id, state): (SessionId, &State),
         asked: Span,
         now: MonoTime,
     ) -> Result<Parts, Reply> {
-        let (part, source_spec) = self.part(state, asked, (state.position, now))?;
+        let (part, mut source_spec) = self.part(state, asked, (state.position, now))?;
+        // A seek keeps the room of the PLAY before.
+        source_spec.session = Some(id.0 as u64);
         let streams = MovieStreams::new(part.clone(), source_spec.reading.range.start);
         let generated = state.begin(server, source_spec, part.needs(), streams)?;
         let track = |nth| TrackPart {
