@@ -1,11 +1,11 @@
 //! The rate of a title, from its first and last bytes.
 //!
-//! Promise: of a transport stream it reads [`WINDOW`] at each end, and at most 24 times as much in
-//! between; of
-//! a movie its box headers and sample tables; of other containers windows at both ends. It never
-//! fails or panics on hostile bytes; it returns nothing then. It holds a few windows in memory at a
-//! time, never a whole index. It reads by `pread` on the given handle, which must not be open for
-//! direct I/O.
+//! Promise: of a transport stream it reads at most [`WINDOW`] at each end, and in between seven
+//! samples of [`GLANCE`], or at most 23 of up to [`LOOK`] where the rate changes much; one of up to
+//! 8 MiB it reads as a whole. Of a movie it reads its box headers and sample tables; of other
+//! containers windows at both ends. It never fails or panics on hostile bytes; it returns nothing
+//! then. It holds a few windows in memory at a time, never a whole index. It reads by `pread` on
+//! the given handle, which must not be open for direct I/O.
 //!
 //! What the rate means:
 //! - A constant-rate transport stream has one rate, and it comes out exactly. Of a variable-rate
@@ -33,6 +33,9 @@ pub const WINDOW: u64 = 2 * MIB;
 const PLACES: u64 = 8;
 /// Bytes of a sample: a single clock reference reveals a clock that was set back.
 const GLANCE: u64 = 256 * KIB;
+/// Bytes of a sample whose clock references are too near to each other for a rate: up to 200 Mbit/s
+/// they are then further apart than a video frame.
+const LOOK: u64 = MIB;
 /// Further samples where the clock seems to jump. Each halves the bytes between two samples, until
 /// a jump lies within [`GLANCE`], or a change of the rate shows.
 const HALVES_MAX: usize = 16;
@@ -91,7 +94,7 @@ fn transport_stream(file: &File, len: u64, reach: usize) -> Option<MediaFacts> {
         let glance = |at: u64, most: u64| -> Option<Option<PcrSpan>> {
             let found = look(at, most.min(GLANCE))?;
             match found {
-                Some(found) if found.is_short() && most > GLANCE => look(at, most.min(WINDOW)),
+                Some(found) if found.is_short() && most > GLANCE => look(at, most.min(LOOK)),
                 found => Some(found),
             }
         };
