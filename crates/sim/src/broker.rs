@@ -410,8 +410,12 @@ impl Broker {
     fn check(&self, fits: bool) {
         for level in self.ledger.levels() {
             let disk = level.number as usize;
+            let highest = match level.resource {
+                Resource::Disk => self.highest(disk),
+                _ => (0, 0),
+            };
             let sum = match level.resource {
-                Resource::Disk => self.disk_time(self.highest(disk), disk, 0.0),
+                Resource::Disk => self.disk_time(highest, disk, 0.0),
                 Resource::Arena => self.sums.blocks[disk] as f64,
                 Resource::WriteShare => self.sums.places[disk] as f64,
                 Resource::Link => {
@@ -427,7 +431,7 @@ impl Broker {
                     let sums = (2 + self.sums.streams + self.sums.recordings) as f64;
                     // Its root is a whole number of thousandths, and one more.
                     let root = self.ledger.limits().disks[disk].model.sweep.0 as f64 / 1000.0;
-                    self.disk_time(self.highest(disk), disk, sums) + root
+                    self.disk_time(highest, disk, sums) + root
                 }
                 _ => sum,
             };
@@ -439,12 +443,13 @@ impl Broker {
             if !fits && level.resource == Resource::Disk {
                 continue;
             }
-            // The highest visits and bytes may be those of two seconds: each second must fit.
-            let sum = match level.resource {
-                Resource::Disk => self.busiest_second(disk),
-                _ => sum,
-            };
-            let fits = sum <= level.limit as f64 + 1.0;
+            // The highest visits and bytes may be those of two seconds. If they do not fit
+            // together, each second must.
+            let limit = level.limit as f64 + 1.0;
+            let is_exact = level.resource == Resource::Disk
+                && (sum > limit || self.cycle_left(disk, sum) < 0.0);
+            let sum = if is_exact { self.busiest_second(disk) } else { sum };
+            let fits = sum <= limit;
             let invariant = match level.resource {
                 Resource::Disk => Invariant::AdmittedFitsCycle,
                 _ => Invariant::LedgerIsTheSum,
@@ -458,16 +463,22 @@ impl Broker {
 
     /// Checks that the admitted work fits the cycle with one flush and the floor of uploads.
     fn check_cycle(&self, disk: usize, sum: f64) {
+        let left = self.cycle_left(disk, sum);
+        require(sum == 0.0 || left >= 0.0, Invariant::AdmittedFitsCycle, || {
+            format!("{sum} ns for streams, {} ns too many for the cycle with uploads", -left)
+        });
+    }
+
+    /// Nanoseconds of a cycle that are left beside this time of streams, one flush and the floor of
+    /// uploads; one more for rounding.
+    fn cycle_left(&self, disk: usize, sum: f64) -> f64 {
         let limits = &self.ledger.limits().disks[disk];
         let cycle = limits.cycle.0 as f64;
         let kept = limits.write_path.map_or(0.0, |write_path| {
             let floor = cycle * f64::from(write_path.floor_thousandths) / 1000.0;
             (limits.model.flush.0 as f64).min(cycle / 2.0) + floor
         });
-        let shared = cycle * f64::from(limits.share_thousandths) / 1000.0;
-        require(sum == 0.0 || sum + kept <= shared + 1.0, Invariant::AdmittedFitsCycle, || {
-            format!("{sum} ns for streams and {kept} for uploads, of {shared}")
-        });
+        cycle * f64::from(limits.share_thousandths) / 1000.0 + 1.0 - (sum + kept)
     }
 
     /// What changes with time on a disk, second by second.
