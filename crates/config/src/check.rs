@@ -24,6 +24,7 @@ use tactus_control::settings::{
     Packets, SlowReader, Volume,
 };
 use tactus_core::pacer;
+use tactus_core::path::check_name;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_http::settings::{Rate, RateClass};
@@ -58,6 +59,7 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
     let gap_frames = gap_frames(raw.gap_frames, raw.packets.back_end.unwrap_or_default())?;
     let classes = classes(raw.class, &link, gap_frames.as_ref())?;
     let channels = channels(raw.channel, &classes)?;
+    let pinned = pinned(&raw.memory.pinned)?;
     let memory = memory(raw.memory)?;
     let readers = raw.http.readers.as_ref().map(|readers| *readers.get_ref()).unwrap_or_default();
     let rtsp = rtsp(raw.rtsp, base, (&classes, &memory), readers)?;
@@ -65,6 +67,7 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
         http: http(raw.http, base)?,
         admin: admin(raw.admin, base)?,
         memory,
+        pinned,
         link,
         rate: rate(raw.rate)?,
         cpu_budget: quantity(
@@ -247,6 +250,23 @@ fn memory(raw: raw::Memory) -> Checked<Memory> {
         streams_max: number(raw.streams_max, Memory::default().streams_max, 1..=1_000_000)?,
         lock: auto_or_off(raw.lock)?,
     })
+}
+
+/// Paths of titles and directories, without slashes at their ends.
+fn pinned(written: &[Spanned<String>]) -> Checked<Vec<String>> {
+    let one = |text: &Spanned<String>| {
+        let name = text.get_ref().trim_matches('/');
+        let is_plain = name.is_empty() || name.split('/').all(|part| check_name(part).is_ok());
+        let message = || format!("{name:?} is no path; write \"/films/a.ts\" or \"/films/\"");
+        if !text.get_ref().starts_with('/') || !is_plain {
+            return Err(Mistake::at(text.span(), message()));
+        }
+        if is_api_path(name) {
+            return Err(Mistake::at(text.span(), API_PATH.to_owned()));
+        }
+        Ok(name.to_owned())
+    };
+    written.iter().map(one).collect()
 }
 
 fn link(raw: raw::Link) -> Checked<Link> {

@@ -52,6 +52,8 @@ pub struct Config {
     pub volumes: Vec<Volume>,
     /// Limits of memory and streams.
     pub memory: Memory,
+    /// Paths of the titles and directories that are kept in memory.
+    pub pinned: Vec<String>,
     /// The network path.
     pub link: Link,
     /// Rates of streams.

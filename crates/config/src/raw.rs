@@ -180,6 +180,7 @@ pub struct Memory {
     pub arena: SpannedKey<Switch<Value<Bytes>>>,
     pub streams_max: SpannedKey<u32>,
     pub lock: SpannedKey<Switch<de::IgnoredAny>>,
+    pub pinned: Vec<Spanned<String>>,
 }
 
 /// `[link]`: the network path.

@@ -28,6 +28,7 @@ mod interleaving;
 mod stream_table;
 
 mod grant;
+mod keeping;
 
 mod active;
 mod classes;
@@ -68,7 +69,9 @@ pub use classes::{ClassUse, ClassesError};
 pub use degradation::{DegradationLevel, Degradations};
 pub use generated::{ChunkRing, GeneratedRate, Reading};
 pub use grant::{Grant, Running, Source};
+pub use hot_titles::KeptTitle;
 pub use interleaving::{Interleaver, is_whole};
+pub use keeping::KeepFault;
 pub use output::{Output, UDP_BUFFER, UDP_BUFFER_MIN, UdpOutput};
 pub use prices::DatagramCost;
 pub use recording::RecordGrant;

@@ -27,4 +27,6 @@ pub mod ts_packets;
 
 pub mod indexing;
 
+pub mod pins;
+
 pub mod recording;

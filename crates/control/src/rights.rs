@@ -23,15 +23,17 @@ pub enum Right {
     Recordings,
     /// Change classes.
     Classes,
+    /// Keep titles in memory, and release them.
+    Pins,
     /// Reload the configuration.
     Reload,
-    /// Classes, reloading, and releasing any lock.
+    /// Classes, pins, reloading, and releasing any lock.
     Manage,
 }
 
 impl Right {
     /// All rights with their names.
-    pub const ALL: [(Self, &str); 9] = [
+    pub const ALL: [(Self, &str); 10] = [
         (Self::Read, "read"),
         (Self::Publish, "publish"),
         (Self::Replace, "replace"),
@@ -39,6 +41,7 @@ impl Right {
         (Self::Channels, "channels"),
         (Self::Recordings, "recordings"),
         (Self::Classes, "classes"),
+        (Self::Pins, "pins"),
         (Self::Reload, "reload"),
         (Self::Manage, "manage"),
     ];
@@ -82,12 +85,13 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Grants `rights` below `paths`; with `manage` also `classes` and `reload`.
+    /// Grants `rights` below `paths`; with `manage` also `classes`, `pins` and
+    /// `reload`.
     #[must_use]
     pub fn new(rights: &[Right], paths: Paths) -> Self {
         let mut all = rights.iter().fold(0, |all, right| all | right.bit());
         if all & Right::Manage.bit() != 0 {
-            all |= Right::Classes.bit() | Right::Reload.bit();
+            all |= Right::Classes.bit() | Right::Pins.bit() | Right::Reload.bit();
         }
         Self { rights: all, paths }
     }

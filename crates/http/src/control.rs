@@ -1,4 +1,4 @@
-//! The control API: recordings, channels, classes, and reloading the configuration.
+//! The control API: recordings, channels, classes, pins, and reloading the configuration.
 //!
 //! Promise: each action needs its own right; rights of uploads do not suffice. The rights are
 //! checked before any byte of a body is read.
@@ -7,8 +7,10 @@ mod recordings;
 
 mod channels;
 mod classes;
+mod pins;
 mod reload;
 
+use tactus_control::pins::Pins;
 use tactus_control::rights::Right;
 use tactus_core::path::RequestPath;
 use tactus_playout::channels::Channels;
@@ -32,6 +34,8 @@ pub struct Control {
     pub channels: Option<Channels>,
     /// Classes of the link.
     pub classes: Option<Classes>,
+    /// What is kept in memory.
+    pub pins: Option<Pins>,
     /// Reloads the configuration, if it came from a file.
     pub reload: Option<Reload>,
 }
@@ -42,6 +46,7 @@ enum Section {
     Recordings,
     Channels,
     Classes,
+    Pins,
     Reload,
 }
 
@@ -50,6 +55,7 @@ fn part(path: &RequestPath) -> Option<Section> {
         path if recordings::is_here(path) => Some(Section::Recordings),
         path if channels::is_here(path) => Some(Section::Channels),
         path if classes::is_here(path) => Some(Section::Classes),
+        path if pins::is_here(path) => Some(Section::Pins),
         path if reload::is_here(path) => Some(Section::Reload),
         _ => None,
     }
@@ -63,12 +69,13 @@ pub(super) fn is_here(path: &RequestPath) -> bool {
 /// Whether reading `path` needs a token at the address of `[http]`, but none at the address of
 /// `[admin]`. A channel's description is public, because its receivers need it.
 pub(super) fn is_status(path: &RequestPath) -> bool {
-    matches!(part(path), Some(Section::Channels | Section::Classes)) && !channels::is_guide(path)
+    matches!(part(path), Some(Section::Channels | Section::Classes | Section::Pins))
+        && !channels::is_guide(path)
 }
 
 /// Whether the address of `[http]` reveals nothing about `path` without a token.
 pub(super) fn is_protected(path: &RequestPath) -> bool {
-    matches!(part(path), Some(Section::Channels | Section::Classes))
+    matches!(part(path), Some(Section::Channels | Section::Classes | Section::Pins))
 }
 
 /// Whether `path` belongs to recordings: even reading them needs the right.
@@ -84,6 +91,7 @@ fn rights(part: Section, is_read: bool) -> &'static [Right] {
         (Section::Channels, false) => &[Right::Channels],
         (Section::Classes, true) => &[Right::Classes, Right::Channels],
         (Section::Classes, false) => &[Right::Classes],
+        (Section::Pins, _) => &[Right::Pins],
         (Section::Reload, _) => &[Right::Reload],
     }
 }
@@ -117,6 +125,9 @@ pub(super) async fn answer(
         }
         Section::Classes => {
             classes::answer(control.classes.as_ref(), request, path, incoming).await?
+        }
+        Section::Pins => {
+            BodyOutcome::Answer(pins::answer(control.pins.as_ref(), request, path).await?)
         }
         Section::Reload => {
             BodyOutcome::Answer(reload::answer(control.reload.as_ref(), request).await?)

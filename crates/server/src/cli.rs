@@ -17,6 +17,7 @@ mod ls;
 mod manual;
 mod measure;
 mod nested;
+mod pin;
 mod probe;
 mod progress;
 mod put;
@@ -82,6 +83,7 @@ enum Command {
     Sessions(status::Sessions),
     Channel(channel::Channel),
     Class(class::Class),
+    Pin(pin::Pin),
     Reload(reload::Reload),
     Rm(rename::Rm),
     Mv(rename::Mv),
@@ -181,6 +183,7 @@ pub fn main() -> ExitCode {
         Command::Sessions(sessions) => sessions.run(),
         Command::Channel(channel) => channel.run(),
         Command::Class(class) => class.run(),
+        Command::Pin(pin) => pin.run(),
         Command::Reload(reload) => reload.run(),
         Command::Rm(rm) => rm.run(),
         Command::Mv(mv) => mv.run(),

@@ -24,6 +24,7 @@ use tactus_control::broker::{ActiveStream, Broker, Degradations};
 use tactus_control::engine::{
     self, Engine, LearnedModel, PacketFacts, Stalls, VolumeFacts, Watchdog, WritePath,
 };
+use tactus_control::pins::Pins;
 use tactus_control::placement::CorePlan;
 use tactus_control::recording::{Recorder, Totals};
 use tactus_core::units::BitRate;
@@ -57,6 +58,7 @@ pub struct Sources {
     uploads: Option<Uploads>,
     channels: Option<Channels>,
     classes: Classes,
+    pins: Pins,
     rtsp: Option<Rtsp>,
     packets: PacketFacts,
     started: Instant,
@@ -81,6 +83,8 @@ pub struct MetricsSources<'a> {
     pub http: Arc<http::Counters>,
     /// The link classes.
     pub classes: Classes,
+    /// What is kept in memory.
+    pub pins: Pins,
     /// Recordings, where a volume takes uploads.
     pub recordings: Option<Recordings>,
     /// Running recordings with a reserved rate, where a volume takes uploads.
@@ -102,7 +106,7 @@ pub struct MetricsEndpoint {
 impl MetricsEndpoint {
     /// The figures of these parts.
     pub fn new(parts: MetricsSources<'_>) -> Self {
-        let MetricsSources { engine, config, catalogue, http, classes, .. } = parts;
+        let MetricsSources { engine, config, catalogue, http, classes, pins, .. } = parts;
         let MetricsSources { recordings, recorder, uploads, channels, rtsp, .. } = parts;
         let mounts = config.volumes.iter().map(|volume| volume.mount.clone());
         let volumes = mounts.zip(engine.volumes.iter().cloned());
@@ -123,6 +127,7 @@ impl MetricsEndpoint {
             uploads,
             channels,
             classes,
+            pins,
             rtsp,
             packets: engine.packets.clone(),
             started: Instant::now(),
@@ -169,6 +174,13 @@ impl MetricsEndpoint {
         }
     }
 
+    fn pin(&self, path: &str) -> Response {
+        match self.sources.pins.one(path.trim_end_matches('/')) {
+            Some(status) => Response::json(200, &status),
+            None => Response::text(404, "this is not pinned"),
+        }
+    }
+
     fn exposition(&self, accept: Option<&str>) -> Response {
         let mut page = String::new();
         match text::encode(&mut page, &self.registry) {
@@ -192,6 +204,7 @@ impl MetricsEndpoint {
 const RECORDINGS: &str = "/api/v1/recordings/";
 const CHANNELS: &str = "/api/v1/channels/";
 const CLASSES: &str = "/api/v1/classes/";
+const PINS: &str = "/api/v1/pins/";
 
 /// Public figures: addresses of channels, and that the server is alive.
 pub struct PublicPages(pub Channels);
@@ -233,13 +246,15 @@ impl Internal for MetricsEndpoint {
             _ if path.starts_with(RECORDINGS) => self.recordings(&path[RECORDINGS.len()..]),
             "/api/v1/channels" => self.channels(""),
             "/api/v1/classes" => Response::json(200, &self.sources.classes.all()),
+            "/api/v1/pins" => Response::json(200, &self.sources.pins.all()),
             "/api/v1/sessions" => self.sessions(),
             _ if path.starts_with(CHANNELS) => self.channels(&path[CHANNELS.len()..]),
             _ if path.starts_with(CLASSES) => self.class(&path[CLASSES.len()..]),
+            _ if path.starts_with(PINS) => self.pin(&path[PINS.len()..]),
             _ if path == "/api" || path.starts_with("/api/") => Response::text(
                 404,
                 "there are /metrics and, below /api/v1/, status, capacity, recordings, channels, \
-                 classes and sessions",
+                 classes, pins and sessions",
             ),
             _ => return None,
         };

@@ -29,6 +29,8 @@ pub enum Kind {
     Empty,
     /// A live input is silent, exceeds its reservation, or cannot be stored.
     LiveInput,
+    /// A title that is pinned in memory is not there.
+    NotPinned,
     /// Files that cannot be requested: symbolic links, other file systems, names that are not valid
     /// UTF-8.
     LeftOut,
@@ -48,7 +50,7 @@ pub enum Severity {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::VolumeMissing,
         Self::UploadsRefused,
         Self::ReadOnly,
@@ -56,6 +58,7 @@ impl Kind {
         Self::Unreadable,
         Self::Empty,
         Self::LiveInput,
+        Self::NotPinned,
         Self::LeftOut,
     ];
 
@@ -70,6 +73,7 @@ impl Kind {
             Self::Unreadable => "unreadable",
             Self::Empty => "empty",
             Self::LiveInput => "live_input",
+            Self::NotPinned => "not_pinned",
             Self::LeftOut => "left_out",
         }
     }
@@ -81,7 +85,7 @@ impl Kind {
             Self::VolumeMissing | Self::UploadsRefused | Self::ReadOnly | Self::QuotaUnknown => {
                 Severity::Fault
             }
-            Self::Unreadable | Self::Empty | Self::LiveInput => Severity::Warning,
+            Self::Unreadable | Self::Empty | Self::LiveInput | Self::NotPinned => Severity::Warning,
             Self::LeftOut => Severity::Notice,
         }
     }

@@ -1,13 +1,15 @@
-//! Hot titles: titles with several viewers at once are pinned in memory.
+//! Hot titles: titles with several viewers at once are pinned in memory, and kept titles for as
+//! long as somebody wants it.
 //!
-//! Promise: a title is pinned only while half of its arena stays for all other streams. A pinned
-//! title stays while one of its streams relies on it. When memory is short, titles without viewers
-//! go first, the least recently watched before the others. This module decides; the broker acts.
+//! Promise: a hot title is pinned only while half of its arena stays for all other streams. A
+//! pinned title stays while one of its streams relies on it. When memory is short, titles without
+//! viewers go first, the least recently watched before the others; kept titles never go. This
+//! module decides; the broker acts.
 
 use std::collections::HashMap;
 
 use tactus_core::cost::Cost;
-use tactus_engine::message::TitleId;
+use tactus_engine::message::{TitleId, VolumeId};
 
 /// Number of simultaneous viewers that makes a title hot.
 const WATCHERS: u32 = 2;
@@ -26,6 +28,8 @@ struct Title {
     /// Watchers that were admitted because the title is pinned.
     relying: u32,
     pin: Option<Pin>,
+    /// Stays in memory until it is released, whoever watches it.
+    is_kept: bool,
     used: u64,
 }
 
@@ -35,8 +39,20 @@ pub(super) struct Pin {
     /// Its slot in the stream table.
     pub(super) slot: u32,
     pub(super) cost: Cost,
+    pub(super) volume: VolumeId,
+    /// Blocks of the arena.
+    pub(super) blocks: u32,
     /// All of it is in memory.
     pub(super) is_complete: bool,
+}
+
+/// A title that is kept in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptTitle {
+    /// All of it is in memory.
+    pub is_complete: bool,
+    /// The number of its viewers.
+    pub viewers: u32,
 }
 
 impl HotTitles {
@@ -66,9 +82,29 @@ impl HotTitles {
     }
 
     /// Notes that the engine has begun to read the title into memory.
-    pub(super) fn begin_pin(&mut self, title: TitleId, slot: u32, cost: Cost) {
-        let pin = Pin { slot, cost, is_complete: false };
+    pub(super) fn begin_pin(&mut self, title: TitleId, pin: Pin) {
         self.titles.entry(title).or_default().pin = Some(pin);
+    }
+
+    /// Keeps a pinned title, or no longer. Returns whether nobody needs it any more.
+    pub(super) fn set_kept(&mut self, title: TitleId, is_kept: bool) -> bool {
+        let Some(entry) = self.titles.get_mut(&title) else { return false };
+        entry.is_kept = is_kept;
+        !is_kept && entry.watchers == 0 && entry.pin.is_some()
+    }
+
+    /// A title, if it is kept.
+    pub(super) fn kept(&self, title: TitleId) -> Option<KeptTitle> {
+        let entry = self.titles.get(&title).filter(|entry| entry.is_kept)?;
+        let is_complete = entry.pin?.is_complete;
+        Some(KeptTitle { is_complete, viewers: entry.watchers })
+    }
+
+    /// Blocks of the kept titles of a volume.
+    pub(super) fn kept_blocks(&self, volume: VolumeId) -> u64 {
+        let kept = self.titles.values().filter(|title| title.is_kept);
+        let pins = kept.filter_map(|title| title.pin).filter(|pin| pin.volume == volume);
+        pins.map(|pin| u64::from(pin.blocks)).sum()
     }
 
     /// Notes that all of the title is in memory.
@@ -82,6 +118,7 @@ impl HotTitles {
     pub(super) fn end_pin(&mut self, title: TitleId) -> Option<Pin> {
         let entry = self.titles.get_mut(&title)?;
         let pin = entry.pin.take();
+        entry.is_kept = false;
         if entry.watchers == 0 {
             self.titles.remove(&title);
         }
@@ -93,11 +130,11 @@ impl HotTitles {
         self.titles.get(&title).and_then(|title| title.pin).map(|pin| pin.slot)
     }
 
-    /// The pinned title that is needed least: complete in memory, no viewer relies on it, and it is
-    /// the least recently used.
+    /// The pinned title that is needed least: complete in memory, not kept, no viewer relies on it,
+    /// and it is the least recently used.
     pub(super) fn least_needed(&self) -> Option<TitleId> {
         let idle = self.titles.iter().filter(|(_, title)| {
-            title.relying == 0 && title.pin.is_some_and(|pin| pin.is_complete)
+            !title.is_kept && title.relying == 0 && title.pin.is_some_and(|pin| pin.is_complete)
         });
         idle.min_by_key(|(_, title)| (title.watchers > 0, title.used)).map(|(&id, _)| id)
     }
@@ -115,8 +152,13 @@ mod tests {
     const A: TitleId = TitleId(1);
     const B: TitleId = TitleId(2);
 
+    fn new_pin() -> Pin {
+        let (slot, cost, volume) = (0, Cost::default(), VolumeId(0));
+        Pin { slot, cost, volume, blocks: 1, is_complete: false }
+    }
+
     fn pin(hot_titles: &mut HotTitles, title: TitleId) {
-        hot_titles.begin_pin(title, 0, Cost::default());
+        hot_titles.begin_pin(title, new_pin());
         hot_titles.complete_pin(title);
     }
 
@@ -125,7 +167,7 @@ mod tests {
         let mut hot_titles = HotTitles::default();
         assert!(!hot_titles.enter(A, false));
         assert!(hot_titles.enter(A, false));
-        hot_titles.begin_pin(A, 0, Cost::default());
+        hot_titles.begin_pin(A, new_pin());
         assert!(!hot_titles.is_pinned(A), "it is only being read");
         assert!(!hot_titles.enter(A, false));
         hot_titles.complete_pin(A);

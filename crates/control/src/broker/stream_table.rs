@@ -25,7 +25,7 @@ use tactus_sys::file;
 use tokio::sync::oneshot;
 
 use super::bad_ranges::{self, BadRange, BadRanges, Version};
-use super::hot_titles::HotTitles;
+use super::hot_titles::{self, HotTitles};
 use super::interleaving::{self, Messages};
 use super::output::Output;
 use super::playbacks::{Playbacks, Successor, Ticket, Vacancy, ViewerId};
@@ -130,6 +130,15 @@ pub(super) struct Slot {
     pub(super) watches: Option<(TitleId, bool)>,
     /// The slot keeps this title in memory.
     pub(super) pins: Option<TitleId>,
+}
+
+/// Why a title is not pinned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PinFault {
+    /// A part of it cannot be read.
+    Damaged,
+    /// There is no room for it now.
+    Busy,
 }
 
 /// A title, and the file that the engine reads.
@@ -417,33 +426,54 @@ impl StreamTable {
 
     /// Reads `title` into memory if half of the arena stays for all other streams.
     pub(super) fn pin(&mut self, title: &Arc<OpenTitle>, rules: &BrokerRules) {
-        if self.bad_ranges.within(Instant::now(), &version_of(title), 0..title.len.0).is_some() {
-            return;
-        }
-        let disk = u32::from(title.volume.0);
-        let source = self.ledger.disk(disk).pinned(title.len);
-        let (cost, window) = (Cost::stream(source.cost, OutputCost::NONE), source.window);
-        let mut levels = self.ledger.levels();
-        let arena = levels.find(|level| level.resource == Resource::Arena && level.number == disk);
-        let leaves_half =
-            arena.is_some_and(|arena| arena.used + u64::from(window) <= arena.limit / 2);
-        drop(levels);
+        let blocks = self.blocks_of(title);
+        let (used, limit) = self.arena(title.volume);
+        let leaves_half = used + u64::from(blocks) <= limit / 2;
         // A pin takes a slot in the table; viewers come first.
         let has_places = self.free.len() > self.slots.len() / 8;
-        if !leaves_half || !has_places || self.ledger.check(cost).is_err() {
-            return;
+        if leaves_half && has_places {
+            self.begin_pin(title, rules).ok();
         }
-        let Ok(source) = TitleFile::open(title, rules) else { return };
-        let Some(index) = self.free.pop() else { return };
+    }
+
+    /// Blocks of the arena for a whole title.
+    pub(super) fn blocks_of(&self, title: &OpenTitle) -> u32 {
+        self.ledger.disk(u32::from(title.volume.0)).pinned(title.len).window
+    }
+
+    /// Promised blocks of a volume's arena, and all of them.
+    pub(super) fn arena(&self, volume: VolumeId) -> (u64, u64) {
+        let mut levels = self.ledger.levels();
+        let is_it =
+            |level: &Level| (level.resource, level.number) == (Resource::Arena, volume.0.into());
+        levels.find(is_it).map_or((0, 0), |level| (level.used, level.limit))
+    }
+
+    pub(super) fn begin_pin(
+        &mut self,
+        title: &Arc<OpenTitle>,
+        rules: &BrokerRules,
+    ) -> Result<(), PinFault> {
+        if self.bad_ranges.within(Instant::now(), &version_of(title), 0..title.len.0).is_some() {
+            return Err(PinFault::Damaged);
+        }
+        let source = self.ledger.disk(u32::from(title.volume.0)).pinned(title.len);
+        let (cost, window) = (Cost::stream(source.cost, OutputCost::NONE), source.window);
+        self.ledger.check(cost).map_err(|_| PinFault::Busy)?;
+        let source = TitleFile::open(title, rules).map_err(|_| PinFault::Busy)?;
+        let index = self.free.pop().ok_or(PinFault::Busy)?;
         self.ledger.admit(cost).expect("there was room for it");
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
         let origin = source.origin();
         slot.title = Some(source);
         slot.pins = Some(title.id);
-        let pin = Pin { stream: StreamId { index, generation: slot.generation }, origin, window };
-        self.hot_titles.begin_pin(title.id, index, cost);
-        self.command(Command::Pin(pin));
+        let stream = StreamId { index, generation: slot.generation };
+        let volume = title.volume;
+        let pin = hot_titles::Pin { slot: index, cost, volume, blocks: window, is_complete: false };
+        self.hot_titles.begin_pin(title.id, pin);
+        self.command(Command::Pin(Pin { stream, origin, window }));
+        Ok(())
     }
 
     /// Gives up a pinned title that is not needed, but not `wanted`. Its memory may be promised at
@@ -453,11 +483,15 @@ impl StreamTable {
         else {
             return false;
         };
+        self.give_up(title);
+        true
+    }
+
+    pub(super) fn give_up(&mut self, title: TitleId) {
         let pin = self.hot_titles.end_pin(title).expect("it is pinned");
         self.ledger.release(pin.cost);
         let generation = self.slots[pin.slot as usize].generation;
         self.command(Command::Stop(StreamId { index: pin.slot, generation }));
-        true
     }
 
     /// Returns the promise of a retired stream, or keeps it for the next stream of its viewer.

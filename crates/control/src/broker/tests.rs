@@ -579,6 +579,9 @@ fn downloads_are_spread_over_the_link_servers() {
     assert_eq!(admit().link.0, 0, "both are idle again");
 }
 
+#[path = "tests/keeping.rs"]
+mod keeping;
+
 #[path = "tests/succession.rs"]
 mod succession;
 

@@ -16,6 +16,7 @@ use rustix::thread::CpuSet;
 use tactus_config::{Config, ConfigFile};
 use tactus_control::broker::Broker;
 use tactus_control::engine::{self, Engine, WritePath};
+use tactus_control::pins::Pins;
 use tactus_control::recording::Recorder;
 use tactus_control::{indexing, placement};
 use tactus_http::settings::{Origins, PublicUrl, UnixSocket};
@@ -51,6 +52,7 @@ pub(super) struct Server {
     recorder: Option<Recorder>,
     channels: Channels,
     classes: Classes,
+    pins: Pins,
     reload: Option<Reload>,
     listeners: Vec<TcpListener>,
     /// Listeners for proxies that speak the PROXY protocol.
@@ -138,11 +140,13 @@ impl Server {
         let stores = uploads.as_ref().map_or(&[][..], |uploads| &uploads.volumes);
         indexing::begin(&catalogue, &engine.broker, stores);
         let channels = Channels::begin(&config.channel_settings(), &catalogue, &engine.broker);
+        let pins = Pins::begin(&config.pinned, &catalogue, &engine.broker);
         let classes = Classes::new(&config.classes, &engine.broker, &engine.counters.classes);
         let reload =
             file.map(|file| Reload::new(move || file.reread(), classes.clone(), channels.clone()));
         control.channels = Some(channels.clone());
         control.classes = Some(classes.clone());
+        control.pins = Some(pins.clone());
         control.reload = reload.clone();
         let rtsp = match rtsp_listeners.is_empty() {
             true => None,
@@ -157,6 +161,7 @@ impl Server {
             recorder,
             channels,
             classes,
+            pins,
             reload,
             listeners,
             proxied,
@@ -233,6 +238,7 @@ impl Server {
             catalogue: Arc::clone(&self.catalogue),
             http: Arc::clone(&counters),
             classes: self.classes,
+            pins: self.pins,
             recordings: recordings.clone(),
             recorder: self.recorder.clone(),
             uploads: self.uploads.clone(),

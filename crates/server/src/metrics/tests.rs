@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tactus_control::engine;
+use tactus_control::pins::Pins;
 use tactus_core::units::{Bytes, MIB};
 use tactus_notation::Auto;
 
@@ -29,12 +30,15 @@ fn fixture() -> Fixture {
     let catalogue = Arc::new(catalogue.unwrap());
     let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker, None).unwrap();
     let classes = Classes::new(&config.classes, &engine.broker, &engine.counters.classes);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let pins = runtime.block_on(async { Pins::begin(&[], &catalogue, &engine.broker) });
     let figures = MetricsEndpoint::new(MetricsSources {
         engine: &engine,
         config: &config,
         catalogue,
         http: Arc::default(),
         classes,
+        pins,
         recordings: None,
         recorder: None,
         uploads: None,

@@ -170,6 +170,7 @@ fn help_shows_every_command_with_examples() {
         "record",
         "channel",
         "class",
+        "pin",
         "reload",
         "rm",
         "mv",
@@ -441,7 +442,7 @@ fn a_running_stream_is_shown_with_its_rate_its_title_and_its_client() {
 }
 
 /// Paths of the server's own status and metrics.
-const FIGURES: [&str; 7] = [
+const FIGURES: [&str; 8] = [
     "/metrics",
     "/api/v1/status",
     "/api/v1/sessions",
@@ -449,6 +450,7 @@ const FIGURES: [&str; 7] = [
     "/api/v1/recordings",
     "/api/v1/channels",
     "/api/v1/classes",
+    "/api/v1/pins",
 ];
 
 /// Row C03: metrics from outside: not listening.

@@ -19,6 +19,7 @@ mod everyday;
 mod indexes;
 mod live;
 mod operating;
+mod pins;
 mod players;
 mod proxies;
 mod rtsp_matrix;

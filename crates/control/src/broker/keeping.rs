@@ -1,0 +1,92 @@
+//! Kept titles: in memory from the wish to the release, whoever watches them.
+//!
+//! Promise: kept titles have at most three quarters of the arena of their volume, so that streams
+//! from the disk always find memory. A title that does not fit is refused with the sizes. Hot
+//! titles that no viewer relies on make room for it.
+
+use std::sync::Arc;
+
+use tactus_core::units::Bytes;
+use tactus_engine::message::TitleId;
+use tactus_storage::catalogue::OpenTitle;
+
+use super::stream_table::{PinFault, StreamTable};
+use super::{Broker, BrokerRules, KeptTitle};
+
+/// The part of the arena that kept titles may have: numerator, denominator.
+const KEPT_OF: (u64, u64) = (3, 4);
+
+/// Why a title is not kept in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum KeepFault {
+    /// It does not fit beside the other kept titles.
+    #[error(
+        "it does not fit into memory: with the titles that are kept there already it needs \
+         {needed} of the {limit} that they may have, three quarters of memory.arena"
+    )]
+    Limit {
+        /// Memory with it.
+        needed: Bytes,
+        /// Memory that kept titles may have.
+        limit: Bytes,
+    },
+    /// Streams have the memory at the moment.
+    #[error("running streams need the memory now; it is tried again")]
+    Busy,
+    /// A part of it cannot be read.
+    #[error("a part of it cannot be read from the disk")]
+    Damaged,
+}
+
+impl Broker {
+    /// Reads `title` into memory in the time that is left over, and keeps it there until
+    /// [`Self::release`]. Does nothing if it is kept already.
+    ///
+    /// # Errors
+    /// When it does not fit, now or at all, or cannot be read.
+    pub fn keep(&self, title: &Arc<OpenTitle>) -> Result<(), KeepFault> {
+        self.shared.table().keep(title, &self.shared.rules)
+    }
+
+    /// No longer keeps a title. As a hot title it stays while it has viewers.
+    pub fn release(&self, title: TitleId) {
+        self.shared.table().release_kept(title);
+    }
+
+    /// A title, if it is kept.
+    pub fn kept(&self, title: TitleId) -> Option<KeptTitle> {
+        self.shared.table().hot_titles.kept(title)
+    }
+}
+
+impl StreamTable {
+    fn keep(&mut self, title: &Arc<OpenTitle>, rules: &BrokerRules) -> Result<(), KeepFault> {
+        if self.hot_titles.kept(title.id).is_some() {
+            return Ok(());
+        }
+        let (_, arena) = self.arena(title.volume);
+        let limit = arena * KEPT_OF.0 / KEPT_OF.1;
+        let needed = self.hot_titles.kept_blocks(title.volume) + u64::from(self.blocks_of(title));
+        if needed > limit {
+            let block = self.ledger.limits().disks[usize::from(title.volume.0)].block.0;
+            let [needed, limit] = [needed, limit].map(|blocks| Bytes(blocks * block));
+            return Err(KeepFault::Limit { needed, limit });
+        }
+        while self.hot_titles.slot_of(title.id).is_none() {
+            match self.begin_pin(title, rules) {
+                Ok(()) => {}
+                Err(PinFault::Damaged) => return Err(KeepFault::Damaged),
+                Err(PinFault::Busy) if self.give_up_one(Some(title.id)) => {}
+                Err(PinFault::Busy) => return Err(KeepFault::Busy),
+            }
+        }
+        self.hot_titles.set_kept(title.id, true);
+        Ok(())
+    }
+
+    fn release_kept(&mut self, title: TitleId) {
+        if self.hot_titles.set_kept(title, false) {
+            self.give_up(title);
+        }
+    }
+}
