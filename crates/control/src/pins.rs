@@ -120,9 +120,13 @@ impl Pins {
         let is_new = !self.inner.pins().contains_key(name);
         self.inner.pins().entry(name.to_owned()).or_default();
         let refused = self.inner.compare().await.remove(name);
-        // The memory that running streams have comes back.
-        let is_final =
-            |error: &PinError| !matches!(error, PinError::Refused { fault: KeepFault::Busy, .. });
+        // The memory that running streams have comes back, and the time of the disk.
+        let is_final = |error: &PinError| match error {
+            PinError::Refused { fault, .. } => {
+                !matches!(fault, KeepFault::Busy | KeepFault::SlowDisk)
+            }
+            _ => true,
+        };
         if let Some(error) = refused.filter(is_final)
             && is_new
         {

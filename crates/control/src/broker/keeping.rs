@@ -11,7 +11,7 @@ use tactus_engine::message::TitleId;
 use tactus_storage::catalogue::OpenTitle;
 
 use super::stream_table::{PinFault, StreamTable};
-use super::{Broker, BrokerRules, KeptTitle};
+use super::{Broker, BrokerRules, DegradationLevel, KeptTitle};
 
 /// The part of the arena that kept titles may have: numerator, denominator.
 const KEPT_OF: (u64, u64) = (3, 4);
@@ -30,6 +30,9 @@ pub enum KeepFault {
         /// Memory that kept titles may have.
         limit: Bytes,
     },
+    /// The disk is slower than it was measured, and reads nothing ahead of viewers.
+    #[error("the disk is slower than it was measured; it is tried again")]
+    SlowDisk,
     /// Streams have the memory at the moment.
     #[error("running streams need the memory now; it is tried again")]
     Busy,
@@ -45,7 +48,12 @@ impl Broker {
     /// # Errors
     /// When it does not fit, now or at all, or cannot be read.
     pub fn keep(&self, title: &Arc<OpenTitle>) -> Result<(), KeepFault> {
-        self.shared.table().keep(title, &self.shared.rules)
+        let mut table = self.shared.table();
+        let is_slow = self.shared.level(title.volume) >= DegradationLevel::Ahead;
+        if is_slow && table.hot_titles.slot_of(title.id).is_none() {
+            return Err(KeepFault::SlowDisk);
+        }
+        table.keep(title, &self.shared.rules)
     }
 
     /// No longer keeps a title. As a hot title it stays while it has viewers.

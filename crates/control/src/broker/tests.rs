@@ -93,7 +93,7 @@ impl Fixture {
             waker: Box::new(Silent),
             rules,
             counters: Arc::clone(&counters),
-            degradations: Degradations::default(),
+            degradations: Degradations::new(1),
         });
         let dir = tempfile::tempdir().expect("a directory for the title");
         std::fs::write(dir.path().join("a.ts"), vec![7; 10_000]).expect("a title");

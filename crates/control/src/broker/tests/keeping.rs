@@ -97,6 +97,23 @@ async fn a_kept_title_that_cannot_be_read_gives_its_memory_back() {
     assert_eq!(fixture.broker.keep(&fixture.title), Err(KeepFault::Damaged));
 }
 
+#[tokio::test]
+async fn a_slow_disk_reads_no_title_that_is_only_to_be_kept() {
+    let mut fixture = Fixture::new(10);
+    let degradations = fixture.broker.shared.degradations.clone();
+    degradations.set(VolumeId(0), DegradationLevel::Ahead);
+    assert_eq!(fixture.broker.keep(&fixture.title), Err(KeepFault::SlowDisk));
+    let pins = pins(&fixture, &[]);
+    let problem = pins.add("a.ts").await.expect("it is tried again").problem;
+    assert!(problem.is_some_and(|problem| problem.contains("slower")));
+    assert_eq!(fixture.commands.pop(), None);
+    degradations.set(VolumeId(0), DegradationLevel::Nothing);
+    assert_eq!(pins.add("a.ts").await.map(|pin| pin.problem), Ok(None));
+    pinned(&mut fixture);
+    degradations.set(VolumeId(0), DegradationLevel::Ahead);
+    assert_eq!(fixture.broker.keep(&fixture.title), Ok(()), "it is in memory");
+}
+
 /// Pins of the fixture's directory.
 fn pins(fixture: &Fixture, configured: &[&str]) -> Pins {
     let catalogue = Catalogue::new(fixture.dir.path(), CatalogueRules::default());
