@@ -19,7 +19,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::judge::{PacketTiming, ReceivedPackets};
-use crate::media_server::{SECONDS, TestServer, Titles};
+use crate::media_server::{SECONDS, TestServer, Titles, group_port};
 use client::{Client, PATIENCE, Receiver, Reply, first_matches, payload};
 use tactus_core::rtp;
 use tactus_core::ts::{Indexer, PACKET};
@@ -183,7 +183,7 @@ impl Player {
         assert_eq!(set.status, 200, "{set:?} {}", set.body);
         let reception = if transport.contains("multicast") {
             let group = set.parameter("Transport", "destination").parse().expect("a group");
-            Reception::Datagrams(Receiver::of_group(SocketAddr::new(group, 15204)))
+            Reception::Datagrams(Receiver::of_group(SocketAddr::new(group, group_port())))
         } else if transport.contains("TCP") {
             Reception::Frames
         } else {

@@ -46,6 +46,17 @@ pub(crate) struct TestServer {
     _turn: MutexGuard<'static, ()>,
 }
 
+/// Players bind the port of a group on all addresses, and servers of other processes send to theirs
+/// at the same time: each process has its own groups and port.
+fn own_number() -> u16 {
+    (std::process::id() % 2000) as u16
+}
+
+/// The port of all groups.
+pub(crate) fn group_port() -> u16 {
+    15204 + 8 * own_number()
+}
+
 impl TestServer {
     pub(crate) fn new(more: &str) -> Self {
         Self::by(&|program| Command::new(program), more)
@@ -62,11 +73,14 @@ impl TestServer {
         for (name, bytes) in Titles::get().all() {
             fs::write(titles.join(name), bytes).expect("a title");
         }
+        let own = own_number();
+        let group = format!("239.192.{}.{}/29", own / 32, own % 32 * 8);
+        let port = group_port();
         let text = format!(
             "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\non_http = true\n\
              [memory]\narena = \"32 MiB\"\n\
-             [rtsp]\naddress = [\"127.0.0.1:0\", \"[::1]:0\"]\ngroups = [\"239.192.11.0/29\"]\n\
-             interface = \"lo\"\ngroup_port = 15204\nrecorders = \"anyone\"\n\
+             [rtsp]\naddress = [\"127.0.0.1:0\", \"[::1]:0\"]\ngroups = [\"{group}\"]\n\
+             interface = \"lo\"\ngroup_port = {port}\nrecorders = \"anyone\"\n\
              [[volume]]\npath = \"{}\"\n{more}",
             titles.display()
         );
