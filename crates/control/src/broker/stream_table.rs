@@ -501,6 +501,11 @@ impl StreamTable {
         let is_left = std::mem::take(&mut slot.is_left);
         match &slot.playback {
             Some((_, title)) if is_left || successor.is_some() => {
+                // Who has gone is no viewer who makes a title hot. But the memory that it relied on
+                // stays for its successor.
+                if let Some((watched, _)) = slot.watches.take_if(|&mut (_, relies)| !relies) {
+                    self.hot_titles.leave(watched, false);
+                }
                 self.playbacks.vacate((index, cost), *title, successor);
             }
             _ => self.release(index, &cost),

@@ -399,6 +399,24 @@ fn vacated(fixture: &Fixture, spec: &DeliverySpec<'_>) {
 }
 
 #[test]
+fn r05_a_room_that_is_kept_is_no_second_viewer() {
+    let mut fixture = Fixture::new(ROOM);
+    let viewers = ["mpv", "vlc"].map(|agent| viewer(agent, None));
+    let admit = |fixture: &Fixture, viewer| {
+        let spec = DeliverySpec::connection(&fixture.broker, &fixture.title, RATE, LEN);
+        fixture.broker.admit(&spec.within_share(viewer)).expect("room")
+    };
+    let gone = admit(&fixture, &viewers[0]);
+    fixture.broker.shared.table().slots[gone.slot as usize].is_left = true;
+    drop(gone);
+    let own = admit(&fixture, &viewers[1]);
+    assert_eq!(fixture.commands.pop(), None, "one viewer makes no hot title");
+    let seeks = admit(&fixture, &viewers[0]);
+    assert!(matches!(fixture.commands.pop(), Some(Command::Pin(_))), "two do");
+    drop((own, seeks));
+}
+
+#[test]
 fn r05_a_look_at_a_title_leaves_the_room_to_the_next_seek() {
     let fixture = Fixture::new(ROOM);
     let viewers = ["mpv", "vlc"].map(|agent| viewer(agent, None));
