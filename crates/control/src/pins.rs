@@ -2,7 +2,7 @@
 //!
 //! Promise: what a pin covers is in memory, or its state says why not. A new version of a title
 //! takes the place of the old one, a new title of a pinned directory is read as well, and what is
-//! deleted is released, within [`EVERY`]. A pin that does not fit is refused and changes nothing.
+//! deleted is released, within five seconds. A pin that does not fit is refused and changes nothing.
 //! Pins that are asked for last until the server ends; those of the configuration come back.
 
 use std::collections::{BTreeMap, HashSet};

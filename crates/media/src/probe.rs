@@ -1,7 +1,7 @@
 //! The rate of a title, from its first and last bytes.
 //!
 //! Promise: of a transport stream it reads at most [`WINDOW`] at each end, and in between seven
-//! samples of [`GLANCE`], or at most 23 of up to [`LOOK`] where the rate changes much; one of up to
+//! samples of `GLANCE`, or at most 23 of up to `LOOK` where the rate changes much; one of up to
 //! 8 MiB it reads as a whole. Of a movie it reads its box headers and sample tables; of other
 //! containers windows at both ends. It never fails or panics on hostile bytes; it returns nothing
 //! then. It holds a few windows in memory at a time, never a whole index. It reads by `pread` on
