@@ -2,8 +2,9 @@
 //!
 //! Promise: what a pin covers is in memory, or its state says why not. A new version of a title
 //! takes the place of the old one, a new title of a pinned directory is read as well, and what is
-//! deleted is released, within five seconds. A pin that does not fit is refused and changes nothing.
-//! Pins that are asked for last until the server ends; those of the configuration come back.
+//! deleted is released, within five seconds. A pin that does not fit is refused and changes
+//! nothing. Pins that are asked for last until the server ends; those of the configuration come
+//! back.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
