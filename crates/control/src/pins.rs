@@ -1,10 +1,10 @@
-//! Pins: titles and directories that somebody keeps in memory.
+//! Pins: titles and directories that the operator keeps in memory.
 //!
 //! Promise: what a pin covers is in memory, or its state says why not. A new version of a title
 //! takes the place of the old one, a new title of a pinned directory is read as well, and what is
 //! deleted is released, within five seconds. A pin that does not fit is refused and changes
 //! nothing. Pins that are asked for last until the server ends; those of the configuration come
-//! back.
+//! back. A path that cannot be read at the moment releases nothing.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -87,6 +87,13 @@ pub enum PinError {
         /// The reason.
         fault: KeepFault,
     },
+}
+
+impl PinError {
+    /// Whether the pin covers nothing any more. After other errors its titles may still be there.
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::NotFound(OpenFault::NotFound))
+    }
 }
 
 impl Pins {
@@ -194,6 +201,7 @@ impl Inner {
         let mut kept = self.kept.lock().await;
         let names: Vec<String> = self.pins().keys().cloned().collect();
         let (mut problems, mut covered) = (BTreeMap::new(), BTreeMap::new());
+        let mut unread = vec![];
         for name in names {
             let found = match path_of(&name) {
                 Some(path) => titles(&self.catalogue, &path).await,
@@ -201,11 +209,18 @@ impl Inner {
             };
             match found {
                 Ok(found) => _ = covered.insert(name, found),
-                Err(error) => _ = problems.insert(name, error),
+                Err(error) => {
+                    if !error.is_gone() {
+                        let pins = self.pins();
+                        let titles = pins.get(&name).map_or(&[][..], |pin| &pin.titles);
+                        unread.extend(titles.iter().map(|&(title, _)| title));
+                    }
+                    problems.insert(name, error);
+                }
             }
         }
         let wanted = covered.values().flatten();
-        let wanted: HashSet<TitleId> = wanted.map(|(_, title)| title.id).collect();
+        let wanted: HashSet<TitleId> = wanted.map(|(_, title)| title.id).chain(unread).collect();
         for gone in kept.extract_if(|title| !wanted.contains(title)) {
             self.broker.release(gone);
         }
@@ -227,8 +242,11 @@ impl Inner {
     /// Notes what a comparison has found.
     fn note(&self, covered: &Covered, problems: &BTreeMap<String, PinError>) {
         for (name, pin) in self.pins().iter_mut() {
-            let titles = covered.get(name).into_iter().flatten();
-            pin.titles = titles.map(|(_, title)| (title.id, title.len)).collect();
+            let found = covered.get(name);
+            if found.is_some() || problems.get(name).is_none_or(PinError::is_gone) {
+                let titles = found.into_iter().flatten();
+                pin.titles = titles.map(|(_, title)| (title.id, title.len)).collect();
+            }
             pin.problem = problems.get(name).map(ToString::to_string);
             let subject = format!("/{name}");
             let message = pin

@@ -1,5 +1,5 @@
-//! Hot titles: titles with several viewers at once are pinned in memory, and kept titles for as
-//! long as somebody wants it.
+//! Pinned titles: hot ones, which have several viewers at once, and kept ones, which the operator
+//! names.
 //!
 //! Promise: a hot title is pinned only while half of its arena stays for all other streams. A
 //! pinned title stays while one of its streams relies on it. When memory is short, titles without
@@ -28,7 +28,7 @@ struct Title {
     /// Watchers that were admitted because the title is pinned.
     relying: u32,
     pin: Option<Pin>,
-    /// Stays in memory until it is released, whoever watches it.
+    /// The operator has pinned it: it stays in memory until the operator releases it.
     is_kept: bool,
     used: u64,
 }
@@ -86,7 +86,8 @@ impl HotTitles {
         self.titles.entry(title).or_default().pin = Some(pin);
     }
 
-    /// Keeps a pinned title, or no longer. Returns whether nobody needs it any more.
+    /// Marks a pinned title as kept, or no longer as kept. Returns whether its memory can be freed:
+    /// it is not kept and has no viewer.
     pub(super) fn set_kept(&mut self, title: TitleId, is_kept: bool) -> bool {
         let Some(entry) = self.titles.get_mut(&title) else { return false };
         entry.is_kept = is_kept;

@@ -1,4 +1,4 @@
-//! Kept titles: in memory from the wish to the release, whoever watches them.
+//! Kept titles: the operator pins them in memory, and they stay until the operator releases them.
 //!
 //! Promise: kept titles have at most three quarters of the arena of their volume, so that streams
 //! from the disk always find memory. A title that does not fit is refused with the sizes. Hot

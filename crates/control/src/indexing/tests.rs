@@ -192,7 +192,7 @@ async fn r01_a_preview_is_read_for_half_a_second_at_most() {
     let piece = Duration::from_millis(70);
     let fixture = Fixture::new(piece).await;
     let (found, exactness, took) = fixture.request(0).await;
-    // What was read in this time counts.
+    // The preview counts the bytes that were read before its time was over.
     assert!(matches!(found, PartConsumption::Known(_)), "{found:?}");
     assert_eq!(exactness, Exactness::Estimate);
     assert!((HALF_A_SECOND..HALF_A_SECOND + piece).contains(&took), "{took:?}");

@@ -67,7 +67,7 @@ async fn hot_titles_make_room_for_a_kept_one() {
     while fixture.used(Resource::Arena) < 260 {
         grants.push(fixture.admit(RATE, Bytes(1 << 40)).expect("room"));
     }
-    // What is left of the arena holds all but a block of it.
+    // It needs one block more than is free.
     let [kept] = long_titles(&fixture, [1001 - fixture.used(Resource::Arena)]);
     assert_eq!(fixture.broker.pinned_titles(), 1);
     let asked = fixture.broker.keep(&kept);
@@ -135,7 +135,7 @@ async fn a_pinned_directory_covers_all_below_it_and_goes_as_a_whole() {
     pinned(&mut fixture);
     assert_eq!(pins.one("news").expect("a pin").titles_in_memory, 1);
     assert!(!pins.remove("new").await && pins.remove("news").await);
-    // What is still being read goes as well.
+    // The title that the engine still reads is released as well.
     assert_eq!((fixture.used(Resource::Arena), pins.all()), (0, vec![]));
 }
 
@@ -168,6 +168,23 @@ async fn a_new_version_takes_the_place_of_the_pinned_one() {
     assert_eq!(fixture.commands.pop(), Some(Command::Stop(old)));
     pinned(&mut fixture);
     assert_eq!(fixture.used(Resource::Arena), 2);
+}
+
+#[tokio::test]
+async fn a_pinned_directory_that_gets_too_many_titles_keeps_those_that_it_has() {
+    let mut fixture = Fixture::new(10);
+    let dir = fixture.dir.path().join("news");
+    std::fs::create_dir_all(&dir).expect("a directory");
+    write_long(&fixture, "news/a.ts", 256 * KIB);
+    let pins = pins(&fixture, &[]);
+    pins.add("news").await.expect("room");
+    pinned(&mut fixture);
+    for number in 0..1001 {
+        std::fs::File::create(dir.join(format!("{number}.ts"))).expect("a title");
+    }
+    let status = pins.add("news").await.expect("it is pinned");
+    assert!(status.problem.is_some_and(|problem| problem.contains("more than 1000")));
+    assert_eq!((status.titles_in_memory, fixture.commands.pop()), (1, None));
 }
 
 #[tokio::test]
