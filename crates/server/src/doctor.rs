@@ -1,8 +1,9 @@
 //! `doctor`: the properties of the host, the cost of each shortcoming, and its remedy.
 //!
-//! Promise: it changes nothing. Every finding that is not ok states the cost of leaving it and the
-//! exact command that changes it. Probing (`tactus_sys::probe`) and judging ([`judge`]) are apart,
-//! so that each judgement is tested on facts that this host does not have.
+//! Promise: it changes nothing; of a disk without a model it reads for a moment, as a start does,
+//! with scratch data where no title is large enough. Every finding that is not ok states the cost
+//! of leaving it and the exact command that changes it. Probing (`tactus_sys::probe`) and judging
+//! ([`judge`]) are apart, so that each judgement is tested on facts that this host does not have.
 
 pub mod judge;
 

@@ -16,7 +16,8 @@ use crate::doctor::{Facts, Finding, Requirements, State, judge};
   tactus doctor /srv/media            and the disk of this directory
   tactus doctor /srv/media --json     for programs
 
-It changes nothing. Run it as the user who runs the server, so that rights are right.
+It changes nothing. A disk without a model is read for a moment, as at a start. Run it as the user
+who runs the server, so that rights are right.
 
 Exit codes: 0 nothing is bad; 1 something is bad: a promise cannot be kept; 2 wrong arguments.")]
 pub(super) struct Doctor {
