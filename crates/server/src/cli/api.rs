@@ -3,6 +3,7 @@
 //! Promise: an unexpected answer becomes a failure with the server's own message.
 
 use anyhow::Context;
+use comfy_table::Table;
 use serde_json::{Map, Value};
 
 use super::client::{self, ClientError, RequestBody, Response, Url};
@@ -33,7 +34,29 @@ pub(super) struct NamedObject {
     pub(super) credentials: Credentials,
 }
 
+/// All of them.
+#[derive(clap::Args, Debug)]
+pub(super) struct ObjectList {
+    /// Which server, like http://127.0.0.1:8080/
+    server: String,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
 impl Kind {
+    /// Prints all of them: as JSON, or by `table`.
+    pub(super) fn list(
+        self,
+        list: &ObjectList,
+        table: impl FnOnce(&Value) -> Table,
+    ) -> Result<(), Failure> {
+        let all = self.all(&list.server, &list.credentials)?;
+        if list.json { print(&all) } else { console::line(table(&all)) }
+    }
+
     /// Requests all of them; the API permits this to every client on the same machine.
     pub(super) fn all(self, server: &str, credentials: &Credentials) -> Result<Value, Failure> {
         let authorization = credentials.field_if_any()?;

@@ -6,9 +6,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value};
 use tactus_core::units::BitRate;
 
-use super::api::{self, Kind, NamedObject};
-use super::token::Credentials;
-use super::{Failure, console};
+use super::Failure;
+use super::api::{self, Kind, NamedObject, ObjectList};
 
 /// Shows, begins, changes and ends what a server sends as channels
 #[derive(clap::Args, Debug)]
@@ -34,13 +33,8 @@ pub(super) struct Channel {
 enum Action {
     /// All channels as a table
     List {
-        /// Which server, like http://127.0.0.1:8080/
-        server: String,
-        /// As JSON
-        #[arg(long)]
-        json: bool,
         #[command(flatten)]
-        credentials: Credentials,
+        list: ObjectList,
     },
     /// All that is known of one, as JSON
     Show {
@@ -168,7 +162,7 @@ const CHANNELS: Kind = Kind { path: "/api/v1/channels", what: "channel of this n
 impl Channel {
     pub(super) fn run(self) -> Result<(), Failure> {
         match self.what {
-            Action::List { server, json, credentials } => list(&server, json, &credentials),
+            Action::List { list } => CHANNELS.list(&list, table),
             Action::Show { which } => {
                 let answer = CHANNELS.ask(&which, "GET", "", None)?;
                 api::print(&CHANNELS.read(answer, 200)?)
@@ -254,11 +248,7 @@ impl Keys {
     }
 }
 
-fn list(server: &str, json: bool, credentials: &Credentials) -> Result<(), Failure> {
-    let all = CHANNELS.all(server, credentials)?;
-    if json {
-        return api::print(&all);
-    }
+fn table(all: &Value) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["name", "state", "rate", "underruns", "to", "title"]);
@@ -276,7 +266,7 @@ fn list(server: &str, json: bool, credentials: &Credentials) -> Result<(), Failu
         };
         table.add_row([text("name"), text("state"), rate, underruns, text("to"), title]);
     }
-    console::line(table)
+    table
 }
 
 #[cfg(test)]

@@ -4,9 +4,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value};
 use tactus_core::units::BitRate;
 
-use super::api::{self, Kind, NamedObject};
-use super::token::Credentials;
-use super::{Failure, console};
+use super::Failure;
+use super::api::{self, Kind, NamedObject, ObjectList};
 
 /// Shows and changes the parts of a server's link
 #[derive(clap::Args, Debug)]
@@ -29,13 +28,8 @@ pub(super) struct Class {
 enum Action {
     /// All classes as a tree
     List {
-        /// Which server, like http://127.0.0.1:8080/
-        server: String,
-        /// As JSON
-        #[arg(long)]
-        json: bool,
         #[command(flatten)]
-        credentials: Credentials,
+        list: ObjectList,
     },
     /// All that is known of one, as JSON
     Show {
@@ -72,10 +66,7 @@ const CLASSES: Kind = Kind { path: "/api/v1/classes", what: "class of this name"
 impl Class {
     pub(super) fn run(self) -> Result<(), Failure> {
         match self.what {
-            Action::List { server, json, credentials } => {
-                let all = CLASSES.all(&server, &credentials)?;
-                if json { api::print(&all) } else { print_tree(&all) }?;
-            }
+            Action::List { list } => CLASSES.list(&list, table)?,
             Action::Show { which } => {
                 let all = CLASSES.all(&which.server, &which.credentials)?;
                 let all = all.as_array().into_iter().flatten();
@@ -108,7 +99,8 @@ impl Keys {
     }
 }
 
-fn print_tree(all: &Value) -> Result<(), Failure> {
+/// The classes as a tree.
+fn table(all: &Value) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let header =
@@ -137,7 +129,7 @@ fn print_tree(all: &Value) -> Result<(), Failure> {
             number("streams"),
         ]);
     }
-    console::line(table)
+    table
 }
 
 /// Each class after its parent, with its depth. The input has parents first.

@@ -5,9 +5,9 @@ use serde_json::Value;
 use tactus_core::path::encode_segment;
 use tactus_core::units::Bytes;
 
-use super::api::{self, Kind, NamedObject};
+use super::Failure;
+use super::api::{Kind, NamedObject, ObjectList};
 use super::token::Credentials;
-use super::{Failure, console};
 
 /// Keeps titles of a server in memory
 #[derive(clap::Args, Debug)]
@@ -32,13 +32,8 @@ pub(super) struct Pin {
 enum Action {
     /// All pins, and what of them is in memory
     List {
-        /// Which server, like http://127.0.0.1:8080/
-        server: String,
-        /// As JSON
-        #[arg(long)]
-        json: bool,
         #[command(flatten)]
-        credentials: Credentials,
+        list: ObjectList,
     },
     /// Keeps a title, or all titles of a directory, in memory
     Add {
@@ -67,10 +62,7 @@ const PINS: Kind = Kind { path: "/api/v1/pins", what: "title or pin at this path
 impl Pin {
     pub(super) fn run(self) -> Result<(), Failure> {
         match self.what {
-            Action::List { server, json, credentials } => {
-                let all = PINS.all(&server, &credentials)?;
-                if json { api::print(&all) } else { console::line(table(&all)) }?;
-            }
+            Action::List { list } => PINS.list(&list, table)?,
             Action::Add { which } => {
                 PINS.read(which.ask("PUT")?, 200)?;
             }
