@@ -1,6 +1,6 @@
 //! How long players take from a request to the first picture of a title at a URL.
 //!
-//! `cargo run -p tactus --example first_picture -- URL [RUNS]`
+//! `cargo run -p tactus-bench --example first_picture -- URL [RUNS]`
 //!
 //! `ffprobe` reads the duration, `ffmpeg` and `mpv` decode one frame, and Chromium shows one: all
 //! but the last include the start of the program. Players that are not installed are left out.

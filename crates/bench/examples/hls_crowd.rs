@@ -1,6 +1,7 @@
 //! Viewers of HLS beside streams at a constant rate: the levels they reach, stalls, late streams.
 //!
-//! `cargo run -p tactus --example hls_crowd -- PROGRAM DIR PLAYLIST [VIEWERS] [STREAMS] [SECONDS]`
+//! `cargo run -p tactus-bench --example hls_crowd -- PROGRAM DIR PLAYLIST`, and behind it
+//! `[VIEWERS] [STREAMS] [SECONDS]`
 //!
 //! `PROGRAM` is the server, `PLAYLIST` a master playlist in `DIR`, and the streams take the largest
 //! title of `DIR` at 8.8 Mbit/s. A viewer does as hls.js does by itself: it begins at the lowest
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Socket, Type};
+use rustix::net::{AddressFamily, SocketType};
 
 use server::{Result, Server, largest, value, watch};
 
@@ -79,9 +80,9 @@ struct Viewing {
 
 /// Connects from an address of the viewer's own: the server limits the connections of each.
 fn connect(own: [u8; 4], http: SocketAddr) -> Result<TcpStream> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    socket.bind(&SocketAddr::from((own, 0)).into())?;
-    socket.connect(&http.into())?;
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    rustix::net::bind(&socket, &SocketAddr::from((own, 0)))?;
+    rustix::net::connect(&socket, &http)?;
     Ok(socket.into())
 }
 

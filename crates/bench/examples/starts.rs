@@ -1,6 +1,6 @@
 //! Starts a server several times on one directory, and prints what it admits after a minute.
 //!
-//! `cargo run -p tactus --example starts -- PROGRAM DIR [STARTS] [STREAMS] [SECONDS]`
+//! `cargo run -p tactus-bench --example starts -- PROGRAM DIR [STARTS] [STREAMS] [SECONDS]`
 //!
 //! `PROGRAM` is the server, and `STREAMS` viewers take the largest title of `DIR` at 8.8 Mbit/s. It
 //! shows how far admission depends on the moment of the start, beside other users of the disk.
